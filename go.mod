@@ -1,0 +1,3 @@
+module github.com/laterq/later
+
+go 1.26.0
