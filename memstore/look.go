@@ -1,0 +1,202 @@
+package memstore
+
+import (
+	"iter"
+	"math"
+
+	"github.com/laterq/later/store"
+)
+
+// What looks at many messages of a queue or handles them in bulk: get, list, replay, purge, stats, histogram.
+
+func (q *queue) get(now int64, id string) *store.Info {
+	m := q.messages[id]
+	if m == nil {
+		return nil
+	}
+	info := &store.Info{
+		Message:    copied(m.Message),
+		State:      m.state(now),
+		Due:        store.Time(m.due),
+		Attempts:   m.attempts,
+		LastError:  m.lastError,
+		DeadReason: m.deadReason,
+		DiedAt:     store.Time(m.diedAt),
+	}
+	if m.lease != nil {
+		info.LeaseDeadline = store.Time(m.lease.deadline)
+	}
+	return info
+}
+
+// list gives a page: the entries of the state's index from both cursor and req.From on.
+func (q *queue) list(now int64, req store.ListRequest, from entry) store.Page {
+	last := int64(never)
+	if !req.From.IsZero() {
+		from = later(from, entry{at: store.UnixMillis(req.From)})
+	}
+	if !req.To.IsZero() {
+		last = store.UnixMillis(req.To) - 1
+	}
+	var x index
+	switch req.State {
+	case store.StateScheduled:
+		x, from = q.due, later(from, entry{at: now + 1})
+	case store.StateReady:
+		x, last = q.due, min(last, now)
+	case store.StateLeased:
+		x = q.held
+	case store.StateDead:
+		x = q.dead
+	}
+	var page store.Page
+	var end entry
+	size := 0
+	for e := range x.between(from, last) {
+		m := q.messages[e.id]
+		size += m.size()
+		if n := len(page.Messages); n == req.Limit || n > 0 && size > store.MaxBatchBytes {
+			page.Next = end.cursor()
+			break
+		}
+		page.Messages = append(page.Messages, *q.get(now, e.id))
+		end = e
+	}
+	return page
+}
+
+func later(e, f entry) entry {
+	if e.less(f) {
+		return f
+	}
+	return e
+}
+
+// bulk applies f to at most store.MaxBatch of the entries.
+func (q *queue) bulk(entries iter.Seq[entry], before int64, f func(*message)) store.Bulk {
+	result := store.Bulk{Before: store.Time(before)}
+	var chosen []*message
+	for e := range entries {
+		if len(chosen) == store.MaxBatch {
+			result.More = true
+			break
+		}
+		chosen = append(chosen, q.messages[e.id])
+	}
+	for _, m := range chosen {
+		f(m)
+	}
+	result.Done = len(chosen)
+	return result
+}
+
+// chosenDead gives the dead messages among ids, each once.
+func (q *queue) chosenDead(ids []string) iter.Seq[entry] {
+	seen := map[string]bool{}
+	return func(yield func(entry) bool) {
+		for _, id := range ids {
+			m := q.messages[id]
+			if m == nil || m.deadReason == "" || seen[id] {
+				continue
+			}
+			seen[id] = true
+			if !yield(entry{m.diedAt, id}) {
+				return
+			}
+		}
+	}
+}
+
+// before is the time that limits a Replay or Purge: that of its first call.
+func before(now int64, sel store.Selection) int64 {
+	if sel.Before.IsZero() {
+		return now
+	}
+	return sel.Before.UnixMilli()
+}
+
+var start = entry{at: math.MinInt64}
+
+func (q *queue) replay(now int64, sel store.Selection, due store.Due) store.Bulk {
+	limit := before(now, sel)
+	entries := q.dead.between(start, limit)
+	if len(sel.IDs) > 0 {
+		entries = q.chosenDead(sel.IDs)
+	}
+	return q.bulk(entries, limit, func(m *message) {
+		q.dead.remove(m.diedAt, m.ID)
+		m.deadReason, m.diedAt, m.lastError, m.attempts = "", 0, "", 0
+		m.due = dueAt(now, due)
+		q.due.add(m.due, m.ID)
+	})
+}
+
+func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
+	limit := before(now, sel)
+	ready := q.due.between(start, min(limit, now))
+	scheduled := q.due.between(entry{at: now + 1}, never)
+	dead := q.dead.between(start, limit)
+	var entries iter.Seq[entry]
+	switch {
+	case len(sel.IDs) > 0:
+		entries = q.chosenDead(sel.IDs)
+	case sel.State == store.StateScheduled:
+		entries = scheduled
+	case sel.State == store.StateReady:
+		entries = ready
+	case sel.State == store.StateDead:
+		entries = dead
+	default:
+		entries = chain(ready, scheduled, dead, q.held.between(start, never))
+	}
+	return q.bulk(entries, limit, func(m *message) {
+		l := m.lease
+		q.remove(m)
+		if l != nil && len(l.members) == 0 {
+			q.end(l)
+		}
+	})
+}
+
+func chain(parts ...iter.Seq[entry]) iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		for _, part := range parts {
+			for e := range part {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (q *queue) stats(now int64) store.Stats {
+	ready := q.due.before(now + 1)
+	s := store.Stats{
+		Scheduled: int64(q.due.len() - ready),
+		Ready:     int64(ready),
+		Leased:    int64(q.held.len()),
+		Dead:      int64(q.dead.len()),
+		Paused:    q.paused,
+		Exists:    q.exists,
+		Now:       store.Time(now),
+	}
+	if e := q.due.first(); e.at != never {
+		s.NextDue = store.Time(e.at)
+	}
+	return s
+}
+
+// histogram counts the due times at or after each bucket's lower edge, less those of the next.
+func (q *queue) histogram(from, to int64, buckets int) []int64 {
+	k := int64(buckets)
+	edge := func(i int64) int64 { return from + ((to-from)*i+k-1)/k }
+	counts := make([]int64, buckets)
+	below := q.due.before(from)
+	for i := range counts {
+		upTo := q.due.before(edge(int64(i) + 1))
+		counts[i] = int64(upTo - below)
+		below = upTo
+	}
+	return counts
+}

@@ -1,0 +1,366 @@
+package memstore
+
+import (
+	"bytes"
+	"crypto/rand"
+	"maps"
+
+	"github.com/laterq/later/store"
+)
+
+// leaseExpired is the LastError of a message that died with its lease.
+const leaseExpired = "lease expired: the worker died or stalled"
+
+// queue is one queue's messages: all by id, and each in exactly one of due, held and dead.
+type queue struct {
+	exists bool
+	paused bool
+
+	messages  map[string]*message
+	due       index // scheduled and ready, by due time
+	held      index // leased, by the due time they had
+	dead      index // by time of death
+	leases    map[string]*lease
+	deadlines index // leases by deadline
+
+	remembered map[string]int64 // acked ids, until when they are refused
+	forgetting index            // the same by time
+}
+
+func newQueue() *queue {
+	return &queue{
+		messages:   map[string]*message{},
+		due:        newIndex(),
+		held:       newIndex(),
+		dead:       newIndex(),
+		leases:     map[string]*lease{},
+		deadlines:  newIndex(),
+		remembered: map[string]int64{},
+		forgetting: newIndex(),
+	}
+}
+
+// message is a living message.
+type message struct {
+	store.Message
+	due       int64
+	attempts  int
+	epoch     int64 // how often it left a lease alive; part of the receipt
+	delivered bool  // it came back from a worker otherwise than by Release, so it no longer expires
+	lease     *lease
+
+	lastError  string
+	deadReason store.DeadReason
+	diedAt     int64
+}
+
+// lease is the right to settle the messages of one claim.
+type lease struct {
+	id        string
+	deadline  int64
+	members   map[string]*message
+	cancelled []store.Receipt // members cancelled since the last Extend
+}
+
+func (m *message) state(now int64) store.State {
+	switch {
+	case m.lease != nil:
+		return store.StateLeased
+	case m.deadReason != "":
+		return store.StateDead
+	case m.due > now:
+		return store.StateScheduled
+	}
+	return store.StateReady
+}
+
+func (m *message) attemptsLeft() bool {
+	limit := m.MaxAttempts
+	if limit == 0 {
+		limit = store.DefaultMaxAttempts
+	}
+	return m.attempts < limit
+}
+
+func (m *message) expired(now int64) bool {
+	switch {
+	case m.delivered:
+		return false
+	case m.ExpireAfter > 0:
+		return m.due+store.Millis(m.ExpireAfter) <= now
+	case !m.ExpireAt.IsZero():
+		return store.UnixMillis(m.ExpireAt) <= now
+	}
+	return false
+}
+
+// size is what the message counts against store.MaxBatchBytes.
+func (m *message) size() int {
+	n := len(m.Payload)
+	for name, value := range m.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// copied gives the message with a payload and headers of its own, so that no caller shares them with the store.
+func copied(m store.Message) store.Message {
+	m.Payload = bytes.Clone(m.Payload)
+	m.Headers = maps.Clone(m.Headers)
+	return m
+}
+
+func dueAt(now int64, due store.Due) int64 {
+	if !due.At.IsZero() {
+		return store.UnixMillis(due.At)
+	}
+	return now + store.Millis(due.Delay)
+}
+
+func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
+	q.forget(now)
+	return each(msgs, func(out store.Outgoing) store.SendResult {
+		if q.messages[out.ID] != nil || q.remembered[out.ID] > now {
+			return store.SendResult{Duplicate: true}
+		}
+		m := &message{Message: copied(out.Message), due: dueAt(now, out.Due)}
+		q.messages[m.ID] = m
+		q.due.add(m.due, m.ID)
+		q.exists = true
+		return store.SendResult{}
+	})
+}
+
+// remember refuses an id until a time.
+func (q *queue) remember(id string, until int64) {
+	q.forgetting.remove(q.remembered[id], id)
+	q.remembered[id] = until
+	q.forgetting.add(until, id)
+}
+
+// forget drops a bounded number of ids whose time has passed.
+func (q *queue) forget(now int64) {
+	for range store.MaxBatch {
+		e := q.forgetting.first()
+		if e.at > now {
+			return
+		}
+		q.forgetting.remove(e.at, e.id)
+		delete(q.remembered, e.id)
+	}
+}
+
+func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
+	c := store.Claim{Now: store.Time(now)}
+	if q.paused {
+		return c
+	}
+	c.Died = q.reap(now)
+	l := &lease{id: rand.Text(), deadline: now + store.Millis(req.Lease), members: map[string]*message{}}
+	size, expired := 0, 0
+	for len(c.Messages) < req.Max && expired < store.MaxBatch {
+		e := q.due.first()
+		if e.at > now {
+			break
+		}
+		m := q.messages[e.id]
+		if m.expired(now) {
+			expired++
+			q.due.remove(m.due, m.ID)
+			q.die(now, m, store.DeadExpired)
+			c.Died = append(c.Died, m.ID)
+			continue
+		}
+		if size += m.size(); size > store.MaxBatchBytes && len(c.Messages) > 0 {
+			break
+		}
+		c.Messages = append(c.Messages, q.hold(m, l))
+	}
+	if len(c.Messages) > 0 {
+		q.leases[l.id] = l
+		q.deadlines.add(l.deadline, l.id)
+		c.Deadline = store.Time(l.deadline)
+	}
+	c.More = q.next() <= now
+	return c
+}
+
+// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It gives the
+// ids that died.
+func (q *queue) reap(now int64) (died []string) {
+	for handled := 0; handled < store.MaxBatch; {
+		e := q.deadlines.first()
+		if e.at > now {
+			break
+		}
+		l := q.leases[e.id]
+		handled += 1 + len(l.members)
+		for _, m := range l.members {
+			q.unhold(m)
+			m.delivered = true
+			m.attempts++
+			m.due = l.deadline
+			if m.attemptsLeft() {
+				q.due.add(m.due, m.ID)
+				continue
+			}
+			m.lastError = leaseExpired
+			q.die(now, m, store.DeadLeaseExpired)
+			died = append(died, m.ID)
+		}
+		q.end(l)
+	}
+	return died
+}
+
+// next is the time from which a claim gives something or has leases to end.
+func (q *queue) next() int64 {
+	if q.paused {
+		return never
+	}
+	return min(q.due.first().at, q.deadlines.first().at)
+}
+
+// hold moves a ready message into a lease.
+func (q *queue) hold(m *message, l *lease) store.Claimed {
+	q.due.remove(m.due, m.ID)
+	q.held.add(m.due, m.ID)
+	m.lease = l
+	l.members[m.ID] = m
+	return store.Claimed{
+		Message: copied(m.Message),
+		Receipt: store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch},
+		Due:     store.Time(m.due),
+		Attempt: m.attempts + 1,
+	}
+}
+
+// unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is done.
+func (q *queue) unhold(m *message) {
+	q.held.remove(m.due, m.ID)
+	delete(m.lease.members, m.ID)
+	m.lease = nil
+	m.epoch++
+}
+
+func (q *queue) die(now int64, m *message, reason store.DeadReason) {
+	m.deadReason = reason
+	m.diedAt = now
+	q.dead.add(now, m.ID)
+}
+
+func (q *queue) end(l *lease) {
+	delete(q.leases, l.id)
+	q.deadlines.remove(l.deadline, l.id)
+}
+
+// current gives a lease that has neither ended nor expired, else nil.
+func (q *queue) current(now int64, id string) *lease {
+	if l := q.leases[id]; l != nil && l.deadline > now {
+		return l
+	}
+	return nil
+}
+
+func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
+	if s.Action < store.Ack || s.Action > store.Bury {
+		return store.SettleResult{Err: store.Invalid("%v is no way to settle a message", s.Action)}
+	}
+	l := q.current(now, s.Receipt.Lease)
+	if l == nil {
+		return store.SettleResult{Err: store.ErrLeaseLost}
+	}
+	m := l.members[s.Receipt.ID]
+	if m == nil || m.epoch != s.Receipt.Epoch {
+		return store.SettleResult{Err: store.ErrLeaseLost}
+	}
+	q.unhold(m)
+	if len(l.members) == 0 && len(l.cancelled) == 0 {
+		q.end(l)
+	}
+	m.delivered = m.delivered || s.Action != store.Release
+	switch s.Action {
+	case store.Ack:
+		delete(q.messages, m.ID)
+		if s.Remember > 0 {
+			q.remember(m.ID, now+store.Millis(s.Remember))
+		}
+		return store.SettleResult{}
+	case store.Nack:
+		m.attempts++
+		m.lastError = store.CutReason(s.Reason)
+		if !m.attemptsLeft() {
+			q.die(now, m, store.DeadFailed)
+			return store.SettleResult{State: store.StateDead}
+		}
+		m.due = now + store.Millis(s.Delay)
+	case store.Snooze:
+		m.due = now + store.Millis(s.Delay)
+	case store.Bury:
+		m.attempts++
+		m.lastError = store.CutReason(s.Reason)
+		q.die(now, m, store.DeadBuried)
+		return store.SettleResult{State: store.StateDead}
+	}
+	q.due.add(m.due, m.ID)
+	return store.SettleResult{State: m.state(now)}
+}
+
+func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
+	l := q.current(now, e.Lease)
+	if l == nil {
+		return store.ExtendResult{Err: store.ErrLeaseLost}
+	}
+	lost := l.cancelled
+	l.cancelled = nil
+	q.deadlines.remove(l.deadline, l.id)
+	if len(l.members) == 0 {
+		delete(q.leases, l.id)
+		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}
+	}
+	l.deadline = now + store.Millis(e.For)
+	q.deadlines.add(l.deadline, l.id)
+	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
+}
+
+// remove takes a message out of the queue, wherever it is.
+func (q *queue) remove(m *message) {
+	delete(q.messages, m.ID)
+	switch {
+	case m.lease != nil:
+		q.unhold(m)
+	case m.deadReason != "":
+		q.dead.remove(m.diedAt, m.ID)
+	default:
+		q.due.remove(m.due, m.ID)
+	}
+}
+
+func (q *queue) cancel(now int64, id string) store.CancelResult {
+	m := q.messages[id]
+	if m == nil {
+		return store.CancelResult{Err: store.ErrNotFound}
+	}
+	state := m.state(now)
+	if l := m.lease; l != nil {
+		l.cancelled = append(l.cancelled, store.Receipt{Lease: l.id, ID: id, Epoch: m.epoch})
+	}
+	q.remove(m)
+	return store.CancelResult{State: state}
+}
+
+func (q *queue) reschedule(now int64, id string, due store.Due) error {
+	m := q.messages[id]
+	switch {
+	case m == nil:
+		return store.ErrNotFound
+	case m.lease != nil:
+		return store.ErrLeased
+	case m.deadReason != "":
+		return store.ErrDead
+	}
+	q.due.remove(m.due, id)
+	m.due = dueAt(now, due)
+	q.due.add(m.due, id)
+	return nil
+}
