@@ -1,0 +1,155 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func set(t *testing.T, rdb redis.Cmdable, key string) {
+	t.Helper()
+	if err := rdb.Set(t.Context(), key, "here", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantKey(t *testing.T, rdb redis.Cmdable, key string) {
+	t.Helper()
+	if got, err := rdb.Get(t.Context(), key).Result(); got != "here" || err != nil {
+		t.Fatalf("GET %s = %q, %v", key, got, err)
+	}
+}
+
+func TestServersAreApart(t *testing.T) {
+	t.Parallel()
+	a, b := Start(t), Start(t)
+	set(t, a.Client(t), "key")
+	if n, err := b.Client(t).Exists(t.Context(), "key").Result(); n != 0 || err != nil {
+		t.Fatalf("the other server has the key: %d, %v", n, err)
+	}
+}
+
+func TestDataOutlivesKillAndStop(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	addr := s.Addr()
+	for _, end := range []struct {
+		name string
+		with func()
+	}{{"kill", s.Kill}, {"stop", s.Stop}, {"restart", func() {}}} {
+		set(t, s.Client(t), end.name)
+		end.with()
+		s.Restart(t)
+		if s.Addr() != addr {
+			t.Fatalf("address changed from %s to %s", addr, s.Addr())
+		}
+		wantKey(t, s.Client(t), end.name)
+	}
+}
+
+func TestKilledServerIsGone(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	s.Kill()
+	err := s.Client(t).Ping(t.Context()).Err()
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("PING of a killed server: %v", err)
+	}
+}
+
+func TestArgsReachTheServer(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Args("--requirepass", "secret", "--unixsocket", "s.sock"))
+	rdb := redis.NewClient(&redis.Options{Addr: filepath.Join(s.Dir(), "s.sock"), Password: "secret"})
+	defer rdb.Close()
+	set(t, rdb, "key")
+}
+
+func TestValkey(t *testing.T) {
+	t.Parallel()
+	s := Start(t, Valkey(t))
+	info, err := s.Client(t).Info(t.Context(), "server").Result()
+	if err != nil || !strings.Contains(info, "valkey") {
+		t.Fatalf("INFO = %q, %v", info, err)
+	}
+}
+
+func TestBadServerSaysWhy(t *testing.T) {
+	t.Parallel()
+	if _, err := start(config{args: []string{"--no-such-option", "1"}}); err == nil ||
+		!strings.Contains(err.Error(), "no-such-option") {
+		t.Errorf("a refused option: %v", err)
+	}
+	if _, err := start(config{binary: "no-such-server"}); err == nil || !strings.Contains(err.Error(), "make setup") {
+		t.Errorf("a missing program: %v", err)
+	}
+}
+
+func TestLostRaceForAPortIsSeen(t *testing.T) {
+	t.Parallel()
+	a := Start(t)
+	b := &Server{config: config{binary: "redis-server"}, host: a.host, port: a.port, dir: t.TempDir()}
+	if err := b.launch(); !errors.Is(err, errPortTaken) {
+		t.Fatalf("two servers on one port: %v", err)
+	}
+}
+
+func TestSharedIsOneServer(t *testing.T) {
+	t.Parallel()
+	s := Shared(t)
+	if Shared(t) != s {
+		t.Fatal("Shared gave two servers")
+	}
+	set(t, s.Client(t), "key")
+}
+
+func TestClusterServesAllSlots(t *testing.T) {
+	t.Parallel()
+	c := SharedCluster(t)
+	rdb := c.Client(t)
+	nodes := map[*Server]bool{}
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+		set(t, rdb, key)
+		wantKey(t, rdb, key)
+		nodes[c.Node(t, key)] = true
+	}
+	if len(nodes) != clusterNodes {
+		t.Fatalf("six keys are on %d nodes", len(nodes))
+	}
+}
+
+func TestClusterNodeComesBack(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t)
+	set(t, c.Client(t), "key")
+	node := c.Node(t, "key")
+	node.Kill()
+	node.Restart(t)
+	rdb := c.Client(t)
+	err := eventually("the node's return", func(ctx context.Context) error { return rdb.Get(ctx, "key").Err() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantKey(t, rdb, "key")
+}
+
+func TestSentinelPromotesTheReplica(t *testing.T) {
+	t.Parallel()
+	s := StartSentinel(t)
+	primary := s.Primary.Client(t)
+	set(t, primary, "key")
+	if n, err := primary.Wait(t.Context(), 1, startLimit).Result(); n != 1 || err != nil {
+		t.Fatalf("WAIT = %d, %v", n, err)
+	}
+	s.Primary.Kill()
+	s.WaitForPrimary(t, s.Replica)
+	set(t, s.Replica.Client(t), "other")
+	wantKey(t, s.Replica.Client(t), "key")
+}
