@@ -1,0 +1,6 @@
+package later
+
+// The engines whose URL schemes Open always knows.
+import (
+	_ "github.com/laterq/later/memstore"
+)

@@ -1,0 +1,54 @@
+package later
+
+import "time"
+
+// Event tells an observer (see WithObserver) what happened to one message.
+type Event struct {
+	Kind  EventKind
+	Queue string
+	ID    string
+	// Time is this process's clock.
+	Time time.Time
+	// Attempt is 0 where it is not known: for EventSent, EventDuplicate, and EventDied of a message whose
+	// holder never came back.
+	Attempt int
+	// Lateness is set for EventClaimed and all that follow for the message; it is final from EventStarted on.
+	Lateness time.Duration
+	// Duration is how long the handler ran, for the events that follow its run.
+	Duration time.Duration
+	// Err is why: of a nack, a bury, a lost lease or a settle that was given up.
+	Err error
+}
+
+// EventKind is the kind of an Event. Kinds never change their names; more may be added.
+type EventKind string
+
+// The kinds of events.
+const (
+	EventSent      EventKind = "sent"
+	EventDuplicate EventKind = "duplicate"  // Send or SendBatch met a living or remembered id
+	EventClaimed   EventKind = "claimed"    // taken by a worker or Receive
+	EventStarted   EventKind = "started"    // a worker's handler begins
+	EventAcked     EventKind = "acked"      // done
+	EventNacked    EventKind = "nacked"     // the attempt failed
+	EventSnoozed   EventKind = "snoozed"    // again later, not an attempt
+	EventBuried    EventKind = "buried"     // set aside by Bury
+	EventReleased  EventKind = "released"   // given back unhandled, not an attempt
+	EventDied      EventKind = "died"       // moved to dead, for any reason; follows EventNacked or EventBuried
+	EventLeaseLost EventKind = "lease_lost" // the message is no longer ours; Err is ErrCancelled if it was cancelled
+	EventUnsettled EventKind = "unsettled"  // the store could not be told in time; the message will come again
+)
+
+// deliveryEvent is an event about a message that was claimed.
+func deliveryEvent(kind EventKind, m *Message, ran time.Duration, err error) Event {
+	return Event{
+		Kind:     kind,
+		Queue:    m.Queue,
+		ID:       m.ID,
+		Time:     time.Now(),
+		Attempt:  m.Attempt,
+		Lateness: m.Lateness,
+		Duration: ran,
+		Err:      err,
+	}
+}

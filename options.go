@@ -1,0 +1,198 @@
+package later
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// SendOption sets a field of an Outgoing. An option that is given twice, or with a value that is not allowed,
+// makes Send fail with ErrInvalid.
+type SendOption interface {
+	applySend(*Outgoing) error
+}
+
+type sendOption func(*Outgoing) error
+
+func (f sendOption) applySend(o *Outgoing) error { return f(o) }
+
+// When says when a message falls due. The zero When means at once. A When is a SendOption too.
+type When struct {
+	due  store.Due
+	kind whenKind
+}
+
+type whenKind uint8
+
+const (
+	whenIn whenKind = iota + 1
+	whenAt
+)
+
+// In says: d after the store's clock, rounded up to a millisecond. The sender's clock does not matter. A d
+// below zero means at once.
+func In(d time.Duration) When {
+	return When{due: store.Due{Delay: max(0, d)}, kind: whenIn}
+}
+
+// At says: at t on the store's clock, rounded up to a millisecond. A time that has passed means at once, and
+// ahead of messages that are due later.
+func At(t time.Time) When {
+	return When{due: store.Due{At: t}, kind: whenAt}
+}
+
+// String gives "at once", "in 30m0s" or "at 2030-01-01T00:00:00Z".
+func (w When) String() string {
+	switch {
+	case w.kind == whenAt:
+		return "at " + w.due.At.Format(time.RFC3339Nano)
+	case w.due.Delay > 0:
+		return fmt.Sprintf("in %v", w.due.Delay)
+	}
+	return "at once"
+}
+
+func (w When) applySend(o *Outgoing) error {
+	if o.When.kind != 0 {
+		return twice("due time")
+	}
+	o.When = w
+	return nil
+}
+
+// check refuses a time that is too far away, and the zero time: it is more likely forgotten than meant.
+func (w When) check() error {
+	if w.kind == whenAt && w.due.At.IsZero() {
+		return store.Invalid("due time is the zero time: give a time, or leave it out to send at once")
+	}
+	return w.due.Check()
+}
+
+func twice(option string) error {
+	return store.Invalid("%s is given twice: give it once", option)
+}
+
+// WithID chooses the message's id, 1 to store.MaxID bytes. While a message of that id is living in the queue,
+// sending it again changes nothing and gives ErrDuplicate, which makes a retried Send safe.
+func WithID(id string) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		if o.ID != "" {
+			return twice("id")
+		}
+		o.ID = id
+		return store.CheckID(id)
+	})
+}
+
+// MaxAttempts sets the number of failed attempts after which the message is dead, 1 to store.MaxAttempts.
+// Default: store.DefaultMaxAttempts.
+func MaxAttempts(n int) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		if o.MaxAttempts != 0 {
+			return twice("max attempts")
+		}
+		if n < 1 || n > store.MaxAttempts {
+			return store.Invalid("max attempts is %d: give 1 to %d", n, store.MaxAttempts)
+		}
+		o.MaxAttempts = n
+		return nil
+	})
+}
+
+// Header adds a header. A message has up to store.MaxHeaders of them with up to store.MaxHeaderBytes in all.
+func Header(key, value string) SendOption {
+	return sendOption(func(o *Outgoing) error { return o.addHeader(key, value) })
+}
+
+// Headers adds headers.
+func Headers(headers map[string]string) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		for key, value := range headers {
+			if err := o.addHeader(key, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (o *Outgoing) addHeader(key, value string) error {
+	if _, taken := o.Headers[key]; taken {
+		return twice(fmt.Sprintf("header %q", key))
+	}
+	if o.Headers == nil {
+		o.Headers = map[string]string{}
+	}
+	o.Headers[key] = value
+	return nil
+}
+
+// Timeout limits one run of the handler, up to store.MaxLease. Default: the worker's limit.
+func Timeout(d time.Duration) SendOption {
+	return durationOption("timeout", d, store.MaxLease, func(o *Outgoing) *time.Duration { return &o.Timeout })
+}
+
+// ExpireAfter sends the message to dead when it has not been delivered d after its due time, up to
+// store.MaxDelay.
+func ExpireAfter(d time.Duration) SendOption {
+	return durationOption("expiry", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.ExpireAfter })
+}
+
+// RememberID keeps the id refused as a duplicate for d after the message was acked, up to store.MaxDelay.
+func RememberID(d time.Duration) SendOption {
+	return durationOption("remember", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.Remember })
+}
+
+func durationOption(name string, d, limit time.Duration, field func(*Outgoing) *time.Duration) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		f := field(o)
+		if *f != 0 {
+			return twice(name)
+		}
+		if d <= 0 || d > limit {
+			return store.Invalid("%s is %v: give more than 0 and up to %v", name, d, limit)
+		}
+		*f = d
+		return nil
+	})
+}
+
+// ExpireAt sends the message to dead when it has not been delivered by t.
+func ExpireAt(t time.Time) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		if !o.ExpireAt.IsZero() {
+			return twice("expiry")
+		}
+		if t.IsZero() {
+			return store.Invalid("expiry is the zero time: give a time, or leave it out")
+		}
+		o.ExpireAt = t
+		return nil
+	})
+}
+
+// ReceiveOption changes one Receive.
+type ReceiveOption interface {
+	applyReceive(*receiveOptions) error
+}
+
+type receiveOptions struct {
+	lease time.Duration
+}
+
+type receiveOption func(*receiveOptions) error
+
+func (f receiveOption) applyReceive(o *receiveOptions) error { return f(o) }
+
+// LeaseFor sets how long the received messages are held unless Extend is called, store.MinLease to
+// store.MaxLease. Default: 30 s.
+func LeaseFor(d time.Duration) ReceiveOption {
+	return receiveOption(func(o *receiveOptions) error {
+		if o.lease != 0 {
+			return twice("lease")
+		}
+		o.lease = d
+		return store.CheckLease(d)
+	})
+}

@@ -1,0 +1,182 @@
+package later
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Queue is a named set of messages. Client.Queue gives it. All methods may be called from many goroutines.
+type Queue struct {
+	client  *Client
+	name    string
+	invalid error // why the name is not allowed; then the rest is not set
+
+	sends   *batcher[store.Outgoing, store.SendResult]
+	settles *batcher[store.Settlement, store.SettleResult]
+}
+
+func newQueue(c *Client, name string) *Queue {
+	q := &Queue{client: c, name: name}
+	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
+		return c.store.Send(ctx, name, items)
+	}, sendSize)
+	q.settles = newBatcher(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
+		return c.store.Settle(ctx, name, items)
+	}, func(s *store.Settlement) int { return len(s.Reason) })
+	return q
+}
+
+// Name gives the queue's name.
+func (q *Queue) Name() string { return q.name }
+
+// Send sends a message and returns its id when the store has it. Without options it is due at once, its id is
+// made, and it has store.DefaultMaxAttempts attempts. Concurrent Sends to a queue travel together.
+//
+// When the id that WithID gave is living or remembered, nothing is changed and the error is ErrDuplicate.
+// After any other error but ErrInvalid, ErrTooLarge, ErrFull and ErrClosed the message may have been sent or
+// not; so it is when ctx ended and the error says that the outcome is unknown. Sending again with the id that
+// was returned is then safe. The payload may be reused when Send has returned.
+func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
+	if q.invalid != nil {
+		return "", q.invalid
+	}
+	var m store.Outgoing
+	var err error
+	chosen := false
+	if len(opts) == 0 {
+		plain := Outgoing{Payload: payload}
+		m, err = plain.prepare()
+	} else {
+		m, chosen, err = prepareWith(payload, opts)
+	}
+	if err != nil {
+		return "", err
+	}
+	if ctx.Done() != nil {
+		// Send may return while the call is on its way.
+		m.Payload = bytes.Clone(m.Payload)
+	}
+	for {
+		result, err := q.sends.do(ctx, m)
+		switch {
+		case err != nil:
+			return m.ID, err
+		case !result.Duplicate:
+			q.sent(EventSent, m.ID)
+			return m.ID, nil
+		case chosen:
+			q.sent(EventDuplicate, m.ID)
+			return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, ErrDuplicate)
+		}
+		m.ID = store.NewID() // another process made the same id in the same millisecond
+	}
+}
+
+// prepareWith is apart so that a Send without options does not move its Outgoing to the heap.
+func prepareWith(payload []byte, opts []SendOption) (m store.Outgoing, chosen bool, err error) {
+	o, err := outgoing(payload, opts)
+	if err != nil {
+		return m, false, err
+	}
+	m, err = o.prepare()
+	return m, o.ID != "", err
+}
+
+func outgoing(payload []byte, opts []SendOption) (*Outgoing, error) {
+	o := &Outgoing{Payload: payload}
+	for _, opt := range opts {
+		if err := opt.applySend(o); err != nil {
+			return nil, err
+		}
+	}
+	return o, nil
+}
+
+func (q *Queue) sent(kind EventKind, id string) {
+	if q.client.observe != nil {
+		q.client.observe(Event{Kind: kind, Queue: q.name, ID: id, Time: time.Now()})
+	}
+}
+
+// SendBatch sends messages, any number of them, in calls of up to store.MaxBatch messages and
+// store.MaxBatchBytes each. All are checked before the first is sent: when one is not allowed, the error
+// (ErrInvalid or ErrTooLarge) names its index, there are no results, and nothing was sent.
+//
+// Else there is a result for each message, in order. A duplicate is no error; its result says so. When a part
+// could not be sent, SendBatch stops and returns the error, and the results of the messages concerned have it
+// too. Each part is sent whole or not at all unless the store says otherwise; the parts are not one step.
+func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
+	}
+	if err := q.client.begin(); err != nil {
+		return nil, err
+	}
+	defer q.client.calls.Done()
+	prepared := make([]store.Outgoing, len(msgs))
+	results := make([]SendResult, len(msgs))
+	for i := range msgs {
+		m, err := msgs[i].prepare()
+		if err != nil {
+			return nil, fmt.Errorf("message %d of the batch: %w", i, err)
+		}
+		prepared[i] = m
+	}
+	for start := 0; start < len(prepared); {
+		end := partEnd(prepared, start)
+		err := q.sendPart(ctx, msgs[start:end], prepared[start:end], results[start:end])
+		if err != nil {
+			for i := end; i < len(results); i++ {
+				results[i] = SendResult{
+					ID:  prepared[i].ID,
+					Err: fmt.Errorf("not sent, an earlier part of the batch failed: %w", err),
+				}
+			}
+			return results, err
+		}
+		start = end
+	}
+	return results, nil
+}
+
+// partEnd gives the end of the part that begins at start and fits into one call.
+func partEnd(msgs []store.Outgoing, start int) int {
+	size := 0
+	for i := start; i < len(msgs); i++ {
+		size += sendSize(&msgs[i])
+		if i > start && (i-start == store.MaxBatch || size > store.MaxBatchBytes) {
+			return i
+		}
+	}
+	return len(msgs)
+}
+
+// sendPart sends what fits into one call and fills its results.
+func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Outgoing, results []SendResult) error {
+	answers, err := q.client.store.Send(ctx, q.name, part)
+	for i := range part {
+		results[i] = SendResult{ID: part[i].ID, Err: err}
+	}
+	if err != nil {
+		return err
+	}
+	for i, answer := range answers {
+		switch {
+		case !answer.Duplicate:
+			q.sent(EventSent, part[i].ID)
+		case asked[i].ID != "":
+			results[i].Duplicate = true
+			q.sent(EventDuplicate, part[i].ID)
+		default: // another process made the same id in the same millisecond
+			again := part[i : i+1]
+			again[0].ID = store.NewID()
+			err = errors.Join(err, q.sendPart(ctx, asked[i:i+1], again, results[i:i+1]))
+		}
+	}
+	return err
+}

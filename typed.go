@@ -1,0 +1,112 @@
+package later
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Codec turns values into payloads and back. It may be used by many goroutines at once.
+type Codec interface {
+	Encode(value any) ([]byte, error)
+	// Decode fills value, which is a pointer.
+	Decode(payload []byte, value any) error
+}
+
+// JSON is the codec of encoding/json.
+var JSON Codec = jsonCodec{}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Encode(value any) ([]byte, error)       { return json.Marshal(value) }
+func (jsonCodec) Decode(payload []byte, value any) error { return json.Unmarshal(payload, value) }
+
+// Typed is a queue whose payloads are values of one type. TypedQueue makes it.
+type Typed[T any] struct {
+	*Queue
+	codec Codec
+}
+
+// TypedQueue gives a view of a queue whose payloads are values of T as JSON.
+func TypedQueue[T any](q *Queue) Typed[T] { return Typed[T]{q, JSON} }
+
+// WithCodec gives the same view with another codec.
+func (t Typed[T]) WithCodec(c Codec) Typed[T] { return Typed[T]{t.Queue, c} }
+
+// Send sends a value, as Queue.Send does a payload. A value that cannot be encoded is ErrInvalid.
+func (t Typed[T]) Send(ctx context.Context, value T, opts ...SendOption) (string, error) {
+	payload, err := t.encode(value)
+	if err != nil {
+		return "", err
+	}
+	return t.Queue.Send(ctx, payload, opts...)
+}
+
+// Outgoing encodes a value for SendBatch. A value that cannot be encoded, or an option that is not allowed, is
+// ErrInvalid.
+func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
+	payload, err := t.encode(value)
+	if err != nil {
+		return Outgoing{}, err
+	}
+	o, err := outgoing(payload, opts)
+	if err != nil {
+		return Outgoing{}, err
+	}
+	return *o, nil
+}
+
+// SendBatch sends values, as Queue.SendBatch does messages, all with the same options. For options of their
+// own, make each message with Outgoing and send them by the Queue.
+func (t Typed[T]) SendBatch(ctx context.Context, values []T, opts ...SendOption) ([]SendResult, error) {
+	msgs := make([]Outgoing, len(values))
+	for i, value := range values {
+		o, err := t.Outgoing(value, opts...)
+		if err != nil {
+			return nil, fmt.Errorf("message %d of the batch: %w", i, err)
+		}
+		msgs[i] = o
+	}
+	return t.Queue.SendBatch(ctx, msgs)
+}
+
+// Decode gives the value of a received message.
+func (t Typed[T]) Decode(m *Message) (T, error) { return decode[T](t.codec, m) }
+
+// Handler makes a handler of values into one that Worker.Handle takes. A payload that cannot be decoded is
+// buried, since trying again would not help.
+func (t Typed[T]) Handler(h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
+	return handler(t.codec, h)
+}
+
+// Handler makes a handler of values, encoded as JSON, into one that Worker.Handle takes. A payload that cannot
+// be decoded is buried, since trying again would not help.
+func Handler[T any](h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
+	return handler(JSON, h)
+}
+
+func handler[T any](codec Codec, h func(context.Context, T, *Message) error) HandlerFunc {
+	return func(ctx context.Context, m *Message) error {
+		value, err := decode[T](codec, m)
+		if err != nil {
+			return Bury(err)
+		}
+		return h(ctx, value, m)
+	}
+}
+
+func (t Typed[T]) encode(value T) ([]byte, error) {
+	payload, err := t.codec.Encode(value)
+	if err != nil {
+		return nil, fmt.Errorf("%w: value of type %T cannot be encoded: %w", ErrInvalid, value, err)
+	}
+	return payload, nil
+}
+
+func decode[T any](codec Codec, m *Message) (T, error) {
+	var value T
+	if err := codec.Decode(m.Payload, &value); err != nil {
+		return value, fmt.Errorf("payload cannot be decoded into %T: %w", value, err)
+	}
+	return value, nil
+}

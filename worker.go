@@ -1,0 +1,189 @@
+package later
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// HandlerFunc handles one message. Its result settles the message: nil is Ack; RetryIn, Snooze and Bury say
+// what else; any other error, and a panic, is a failed attempt and waits for the worker's Backoff.
+//
+// The context ends when the handler should stop: context.Cause tells ErrTimeout, ErrLeaseLost, ErrCancelled or
+// ErrShutdown. After ErrLeaseLost and ErrCancelled the result is not used, since the message is no longer ours.
+type HandlerFunc func(ctx context.Context, m *Message) error
+
+// WorkerConfig says how a Worker works. The zero value works.
+type WorkerConfig struct {
+	// Concurrency is the number of handlers that run at a time, over all queues. Default: 10 for each of
+	// GOMAXPROCS.
+	Concurrency int
+	// Queues has what is special to a queue. Each must have a handler.
+	Queues map[string]QueueConfig
+	// Lease is how long a message is held between heartbeats, store.MinLease to store.MaxLease: when this
+	// process dies, its messages come again after that time. Default: 30 s.
+	Lease time.Duration
+	// Timeout limits one run of a handler; then its context ends and an error it returns counts as
+	// ErrTimeout. A message's own Timeout comes before it. Default: 0, no limit.
+	Timeout time.Duration
+	// Backoff says how long a failed message waits. Default: ExponentialBackoff(time.Second, 10*time.Minute).
+	Backoff Backoff
+	// ShutdownTimeout is how long handlers may go on after Run's context has ended. Then their contexts end
+	// with ErrShutdown and their messages are given back. Default: 30 s; below zero: no time at all.
+	ShutdownTimeout time.Duration
+	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to
+	// store.MaxBatch. Up to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing
+	// when they are slow. Default: 500; below zero: none.
+	MaxPrefetch int
+	// Middleware wraps every handler; the first is the outermost.
+	Middleware []func(HandlerFunc) HandlerFunc
+	// OnDead is called, by one goroutine, after a message went to dead in this worker's hands: its last
+	// attempt failed, it was buried, or a claim of this worker found it out of attempts or expired. It is a
+	// notice and may be missed when the process dies; the dead messages themselves are kept.
+	OnDead func(ctx context.Context, info *Info)
+	// Logger. Default: the client's.
+	Logger *slog.Logger
+}
+
+// QueueConfig is what is special to a queue of a Worker. The zero value changes nothing.
+type QueueConfig struct {
+	// Concurrency is the number of handlers of this queue that run at a time. Default: only the worker's.
+	Concurrency int
+	// Weight is this queue's part of the handlers when several queues have messages waiting: one of weight 3
+	// starts three messages for each one of a queue of weight 1. 1 to 1000. Default: 1.
+	Weight int
+	// Lease, Timeout and Backoff. Default: the worker's.
+	Lease   time.Duration
+	Timeout time.Duration
+	Backoff Backoff
+}
+
+func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
+	if c.Concurrency == 0 {
+		c.Concurrency = 10 * runtime.GOMAXPROCS(0)
+	}
+	if c.Lease == 0 {
+		c.Lease = defaultLease
+	}
+	if c.Backoff == nil {
+		c.Backoff = defaultBackoff
+	}
+	if c.ShutdownTimeout == 0 {
+		c.ShutdownTimeout = 30 * time.Second
+	}
+	if c.MaxPrefetch == 0 {
+		c.MaxPrefetch = store.MaxBatch
+	}
+	if c.Logger == nil {
+		c.Logger = log
+	}
+	return c
+}
+
+// queue gives the configuration of a queue with the worker's filled in.
+func (c WorkerConfig) queue(name string) QueueConfig {
+	q := c.Queues[name]
+	if q.Concurrency == 0 {
+		q.Concurrency = c.Concurrency
+	}
+	if q.Weight == 0 {
+		q.Weight = 1
+	}
+	if q.Lease == 0 {
+		q.Lease = c.Lease
+	}
+	if q.Timeout == 0 {
+		q.Timeout = c.Timeout
+	}
+	if q.Backoff == nil {
+		q.Backoff = c.Backoff
+	}
+	return q
+}
+
+// maxWeight bounds weights so that no queue of weight 1 waits for long.
+const maxWeight = 1000
+
+// validate checks a configuration with its defaults filled in, for these queues.
+func (c WorkerConfig) validate(handled map[string]HandlerFunc) error {
+	if len(handled) == 0 {
+		return store.Invalid("worker has no queue: call Handle before Run")
+	}
+	if c.Concurrency < 1 {
+		return store.Invalid("worker's Concurrency is %d: give 1 or more, or 0 for the default", c.Concurrency)
+	}
+	if c.MaxPrefetch > store.MaxBatch {
+		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, store.MaxBatch)
+	}
+	for i, m := range c.Middleware {
+		if m == nil {
+			return store.Invalid("worker's Middleware %d is nil: leave it out", i)
+		}
+	}
+	for name := range c.Queues {
+		if handled[name] == nil {
+			return store.Invalid("worker's Queues has %q, which has no handler: call Handle for it or leave it out", name)
+		}
+	}
+	for name := range handled {
+		if err := c.queue(name).validate(); err != nil {
+			return fmt.Errorf("worker's queue %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (q QueueConfig) validate() error {
+	if q.Concurrency < 1 {
+		return store.Invalid("Concurrency is %d: give 1 or more, or 0 for the worker's", q.Concurrency)
+	}
+	if q.Weight < 1 || q.Weight > maxWeight {
+		return store.Invalid("Weight is %d: give 1 to %d, or 0 for 1", q.Weight, maxWeight)
+	}
+	if q.Timeout < 0 || q.Timeout > math.MaxInt64/2 {
+		return store.Invalid("Timeout is %v: give 0 or more", q.Timeout)
+	}
+	return store.CheckLease(q.Lease)
+}
+
+// Worker takes messages from queues and runs handlers for them. NewWorker makes it, Handle says what to do,
+// Run does it.
+type Worker struct {
+	client *Client
+	cfg    WorkerConfig
+	log    *slog.Logger
+
+	mu       sync.Mutex // guards what follows
+	handlers map[string]HandlerFunc
+	running  bool // Run was called
+}
+
+// NewWorker gives a worker on a client. It starts nothing; Run reports a configuration that is not allowed.
+func NewWorker(c *Client, cfg WorkerConfig) *Worker {
+	cfg = cfg.withDefaults(c.log)
+	return &Worker{client: c, cfg: cfg, log: cfg.Logger, handlers: map[string]HandlerFunc{}}
+}
+
+// Handle sets the handler of a queue. Like http.ServeMux it panics at a mistake in the program: a queue name
+// that is not allowed, a nil handler, a second handler for a queue, a call after Run.
+func (w *Worker) Handle(queue string, h HandlerFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch err := store.CheckQueue(queue); {
+	case err != nil:
+		panic("later: Handle: " + err.Error())
+	case h == nil:
+		panic(fmt.Sprintf("later: Handle: handler of queue %q is nil", queue))
+	case w.handlers[queue] != nil:
+		panic(fmt.Sprintf("later: Handle: queue %q has a handler already", queue))
+	case w.running:
+		panic(fmt.Sprintf("later: Handle: queue %q comes after Run", queue))
+	}
+	w.handlers[queue] = h
+}
