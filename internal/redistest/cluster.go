@@ -60,7 +60,7 @@ func (c *Cluster) join() error {
 	defer cancel()
 	var clients []*redis.Client
 	for i, n := range c.Nodes {
-		rdb := n.client()
+		rdb := redis.NewClient(n.options())
 		defer rdb.Close()
 		clients = append(clients, rdb)
 		first, last := i*clusterSlots/clusterNodes, (i+1)*clusterSlots/clusterNodes-1

@@ -72,6 +72,17 @@ func TestArgsReachTheServer(t *testing.T) {
 	set(t, rdb, "key")
 }
 
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s := Start(t, TLS(t))
+	set(t, s.Client(t), "key")
+	plain := redis.NewClient(s.options())
+	defer plain.Close()
+	if err := plain.Ping(t.Context()).Err(); err == nil {
+		t.Fatal("the server takes a client without TLS")
+	}
+}
+
 func TestValkey(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Valkey(t))

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -84,11 +83,7 @@ func (s *Sentinel) wait(t testing.TB, what string, check func(context.Context, *
 	t.Helper()
 	var watchers []*redis.SentinelClient
 	for _, server := range s.Sentinels {
-		watcher := redis.NewSentinelClient(&redis.Options{
-			Addr:                     server.Addr(),
-			DisableIdentity:          true,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
+		watcher := redis.NewSentinelClient(server.options())
 		defer watcher.Close()
 		watchers = append(watchers, watcher)
 	}

@@ -32,6 +32,7 @@ type config struct {
 	args     []string
 	cluster  bool
 	sentinel string // the configuration file of a Sentinel, which must have one
+	tls      *tlsFiles
 }
 
 // An Option changes how Start runs a server.
@@ -157,6 +158,9 @@ func (s *Server) arguments() []string {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(s.busPort),
 			"--cluster-node-timeout", clusterNodeTimeoutMillis)
 	}
+	if s.config.tls != nil {
+		args = append(args, s.config.tls.arguments(strconv.Itoa(s.port))...)
+	}
 	return append(args, s.config.args...)
 }
 
@@ -164,7 +168,12 @@ func (s *Server) arguments() []string {
 func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
 
 // URL is the server's address for later.Open, database 0, without credentials.
-func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+func (s *Server) URL() string {
+	if s.config.tls != nil {
+		return "rediss://" + s.Addr() + "/0?" + s.config.tls.query()
+	}
+	return "redis://" + s.Addr() + "/0"
+}
 
 // Dir is the server's directory; a unix socket may be put there.
 func (s *Server) Dir() string { return s.dir }
@@ -173,20 +182,27 @@ func (s *Server) Dir() string { return s.dir }
 // the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
-	rdb := s.client()
+	options := s.options()
+	if s.config.tls != nil {
+		var err error
+		if options.TLSConfig, err = s.config.tls.config(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rdb := redis.NewClient(options)
 	t.Cleanup(func() { rdb.Close() })
 	return rdb
 }
 
-func (s *Server) client() *redis.Client {
-	return redis.NewClient(&redis.Options{
+func (s *Server) options() *redis.Options {
+	return &redis.Options{
 		Addr:                     s.Addr(),
 		MaxRetries:               -1,
 		DialerRetries:            1,
 		ContextTimeoutEnabled:    true,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
 }
 
 // Kill ends the server as a crash does, with SIGKILL, and returns when it is gone.

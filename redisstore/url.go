@@ -1,0 +1,300 @@
+// # URLs
+//
+// One of these names a Redis or Valkey; the port may be left out where it is 6379 (Sentinel: 26379):
+//
+//	redis://user:password@host:6379/0                                 one server, database 0
+//	unix://user:password@/path/to.sock?db=0                           one server, by its socket
+//	redis+sentinel://user:password@host:26379,host2,host3/mymaster/0  the primary that Sentinels call mymaster
+//	redis+cluster://user:password@host:6379,host2,host3               a Cluster, by some of its nodes
+//	rediss:// rediss+sentinel:// rediss+cluster://                    the same over TLS
+//
+// User and password are those of the Redis server; user may be left out (":password@"). An IPv6 address is
+// written in brackets. Special characters are written as %-codes: @ is %40, / is %2F, ? is %3F, # is %23,
+// % is %25. A + is a plus. These parameters may follow after ?, joined by &:
+//
+//	parameter          default    meaning
+//	prefix             later:     what the name of every key begins with: up to 64 bytes without braces
+//	db                 0          the database; a Cluster has only 0
+//	client_name        later      the name in CLIENT LIST: up to 64 visible ASCII characters
+//	pool_size          10 a CPU   connections, of a Cluster to each node (there 5 a CPU): 1 to 100000
+//	dial_timeout       5s         for a new connection: 1ms to 1h, as all timeouts
+//	read_timeout       5s         for a reply
+//	write_timeout      as read    for a request
+//	eviction           (refused)  "allow" accepts a server whose maxmemory-policy may drop messages
+//	tls_ca             (system)   file of the certificates, in PEM, that are trusted instead of the system's
+//	tls_cert, tls_key  (none)     files of the client's own certificate and key, in PEM
+//	tls_server_name    (the host) the name that the server's certificate must have
+//	tls_insecure       false      "true" accepts any certificate: for trials only
+//	sentinel_username  (none)     user of the Sentinels themselves
+//	sentinel_password  (none)     password of the Sentinels themselves
+//
+// The tls_ ones need a TLS scheme, the sentinel_ ones a Sentinel scheme. A parameter that is unknown, empty
+// or given twice is an error.
+package redisstore
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	defaultPrefix     = "later:"
+	defaultClientName = "later"
+	maxURL            = 8192 // bytes
+)
+
+// schemes are the URL schemes of this engine.
+var schemes = map[string]scheme{
+	"redis":           {form: formSingle},
+	"rediss":          {form: formSingle, tls: true},
+	"unix":            {form: formSocket},
+	"redis+sentinel":  {form: formSentinel},
+	"rediss+sentinel": {form: formSentinel, tls: true},
+	"redis+cluster":   {form: formCluster},
+	"rediss+cluster":  {form: formCluster, tls: true},
+}
+
+type scheme struct {
+	form form
+	tls  bool
+}
+
+// form is how a server is found.
+type form int
+
+const (
+	formSingle form = iota
+	formSocket
+	formSentinel
+	formCluster
+)
+
+// exampleURL is a right URL of each form.
+var exampleURL = map[form]string{
+	formSingle:   "redis://user:password@localhost:6379/0",
+	formSocket:   "unix:///run/redis/redis.sock?db=0",
+	formSentinel: "redis+sentinel://host1:26379,host2:26379/mymaster/0",
+	formCluster:  "redis+cluster://host1:6379,host2:6379",
+}
+
+// parsedURL is what a URL says: plain values, before any file is read.
+type parsedURL struct {
+	Options       redis.UniversalOptions // without TLSConfig, which client makes
+	Prefix        string
+	AllowEviction bool
+
+	scheme scheme
+	tls    *tlsSettings // nil without TLS
+}
+
+// client makes the client that the URL asks for, reading the TLS files. It connects to nothing yet.
+func (u *parsedURL) client() (redis.UniversalClient, error) {
+	options := u.Options
+	if u.tls != nil {
+		config, err := u.tls.config()
+		if err != nil {
+			return nil, err
+		}
+		options.TLSConfig = config
+	}
+	return redis.NewUniversalClient(&options), nil
+}
+
+// parseURL reads a URL as the package comment describes it. Errors are store.ErrInvalid and quote nothing of
+// the part that may hold the password, nor any value that is a secret.
+func parseURL(raw string) (parsedURL, error) {
+	if len(raw) > maxURL {
+		return parsedURL{}, store.Invalid("store URL is %d bytes long: the limit is %d", len(raw), maxURL)
+	}
+	name, rest, _ := strings.Cut(raw, "://")
+	s, ok := schemes[name]
+	if !ok {
+		return parsedURL{}, store.Invalid("store URL has none of the schemes %s; an example that does: %s",
+			strings.Join(slices.Sorted(maps.Keys(schemes)), ", "), exampleURL[formSingle])
+	}
+	if strings.Contains(rest, "#") {
+		return parsedURL{}, store.Invalid("store URL has a #: write it as %%23")
+	}
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	authority, path := rest, ""
+	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
+		authority, path = rest[:slash], rest[slash:]
+	}
+	// What stands before an @ may be a password with special characters, so it is never quoted.
+	if strings.Contains(query, "@") || s.form != formSocket && strings.Contains(path, "@") {
+		return parsedURL{}, store.Invalid("store URL has an @ after the host: in the password and elsewhere " +
+			"write @ as %%40, / as %%2F, ? as %%3F and # as %%23")
+	}
+	u := parsedURL{
+		scheme: s,
+		Prefix: defaultPrefix,
+		Options: redis.UniversalOptions{
+			ClientName: defaultClientName,
+			// The engine repeats calls itself, with the same ids.
+			MaxRetries:            -1,
+			DialerRetries:         1,
+			IsClusterMode:         s.form == formCluster,
+			ContextTimeoutEnabled: true,
+			// A connection starts with nothing that an old server or a narrow ACL refuses.
+			DisableIdentity:          true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		},
+	}
+	if s.tls {
+		u.tls = &tlsSettings{}
+	}
+	given := map[string]bool{}
+	if err := u.setAuthority(authority); err != nil {
+		return parsedURL{}, err
+	}
+	if err := u.setPath(path, given); err != nil {
+		return parsedURL{}, err
+	}
+	if hasQuery {
+		if err := u.setParameters(query, given); err != nil {
+			return parsedURL{}, err
+		}
+	}
+	if err := u.check(); err != nil {
+		return parsedURL{}, err
+	}
+	return u, nil
+}
+
+// setAuthority takes user, password and hosts.
+func (u *parsedURL) setAuthority(authority string) error {
+	user, hosts, hasUser := strings.Cut(authority, "@")
+	if !hasUser {
+		user, hosts = "", authority
+	}
+	if strings.Contains(hosts, "@") {
+		return store.Invalid("store URL has more than one @: give user and password once, before the first " +
+			"host, and write an @ in them as %%40")
+	}
+	name, password, _ := strings.Cut(user, ":")
+	var err error
+	if u.Options.Username, err = url.PathUnescape(name); err == nil {
+		u.Options.Password, err = url.PathUnescape(password)
+	}
+	if err != nil {
+		return store.Invalid("store URL has a %% in its user or password that begins no %%-code: write it as %%25")
+	}
+	if name != "" && password == "" {
+		return store.Invalid("store URL has a user without a password: give both, as in %s", exampleURL[formSingle])
+	}
+	if u.scheme.form == formSocket {
+		if hosts != "" {
+			return store.Invalid("store URL of a socket has a host: give the path only, as in %s", exampleURL[formSocket])
+		}
+		return nil
+	}
+	return u.setHosts(strings.Split(hosts, ","))
+}
+
+func (u *parsedURL) setHosts(hosts []string) error {
+	if len(hosts) > 1 && u.scheme.form == formSingle {
+		return store.Invalid("store URL has %d hosts, which its scheme does not take: use redis+cluster:// or "+
+			"redis+sentinel://, or with TLS rediss+cluster:// or rediss+sentinel://", len(hosts))
+	}
+	port := "6379"
+	if u.scheme.form == formSentinel {
+		port = "26379"
+	}
+	for i, host := range hosts {
+		addr, problem := hostPort(host, port)
+		if problem != "" {
+			return store.Invalid("host %d of the store URL %s; an example that is right: %s",
+				i+1, problem, exampleURL[u.scheme.form])
+		}
+		u.Options.Addrs = append(u.Options.Addrs, addr)
+	}
+	return nil
+}
+
+// hostPort makes host:port of a host that may have a port, or tells what is wrong with it.
+func hostPort(text, defaultPort string) (addr, problem string) {
+	host, port, hasPort := strings.Cut(text, ":")
+	if inner, bracketed := strings.CutPrefix(text, "["); bracketed {
+		ip, rest, closed := strings.Cut(inner, "]")
+		ip, err := url.PathUnescape(ip) // the % of a zone is a %25
+		parsed, parseErr := netip.ParseAddr(ip)
+		if !closed || err != nil || parseErr != nil || !parsed.Is6() || !isHostName(parsed.Zone()) {
+			return "", "has brackets around what is no IPv6 address"
+		}
+		host = parsed.String()
+		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
+			return "", "has more after its bracket than a port"
+		}
+	} else if !isHostName(host) {
+		return "", "is no name or address"
+	}
+	if host == "" {
+		return "", "is missing"
+	}
+	if !hasPort {
+		port = defaultPort
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 {
+		return "", "has a port that is not 1 to 65535 (an IPv6 address needs brackets)"
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), ""
+}
+
+// isHostName: ASCII letters, digits, and the signs of names.
+func isHostName(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-._", r))
+	})
+}
+
+// setPath takes the database, the primary's name, or the socket's path.
+func (u *parsedURL) setPath(path string, given map[string]bool) error {
+	if u.scheme.form == formSocket {
+		file, err := url.PathUnescape(path)
+		if err != nil || len(file) < 2 || hasControl(file) {
+			return store.Invalid("store URL has no path of a socket; an example that does: %s", exampleURL[formSocket])
+		}
+		u.Options.Addrs = []string{file}
+		return nil
+	}
+	db := strings.TrimPrefix(path, "/")
+	if u.scheme.form == formSentinel {
+		name, rest, _ := strings.Cut(db, "/")
+		name, err := url.PathUnescape(name)
+		if err != nil || name == "" || hasControl(name) {
+			return store.Invalid("store URL lacks the name by which the Sentinels know the primary; an example "+
+				"that has it: %s", exampleURL[formSentinel])
+		}
+		u.Options.MasterName, db = name, rest
+	}
+	if db == "" {
+		return nil
+	}
+	given["db"] = true
+	return setDB(u, db)
+}
+
+// check looks at what belongs together.
+func (u *parsedURL) check() error {
+	if u.scheme.form == formCluster && u.Options.DB != 0 {
+		return store.Invalid("store URL gives a Cluster the database %d: a Cluster has only 0", u.Options.DB)
+	}
+	if u.Options.SentinelUsername != "" && u.Options.SentinelPassword == "" {
+		return store.Invalid("store URL gives sentinel_username without sentinel_password: give both")
+	}
+	if u.tls != nil && (u.tls.cert == "") != (u.tls.key == "") {
+		return store.Invalid("store URL gives one of tls_cert and tls_key: give both")
+	}
+	return nil
+}
