@@ -1,0 +1,26 @@
+package memstore_test
+
+import (
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open gives a store whose clock the tests move.
+func open(t *testing.T) storetest.Harness {
+	clock := memstore.NewManualClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
+	s := memstore.New(memstore.WithClock(clock))
+	t.Cleanup(func() { s.Close() })
+	return storetest.Harness{
+		Store: s, Peer: s, Exact: true,
+		Advance: func(_ testing.TB, _ string, d time.Duration) { clock.Advance(d) },
+	}
+}
+
+func TestConformance(t *testing.T) { storetest.Run(t, open) }

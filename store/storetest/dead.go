@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// all calls Replay or Purge until it is done and gives the number of messages.
+func (e *env) all(step func(store.Selection) (store.Bulk, error), sel store.Selection) int {
+	e.Helper()
+	done := 0
+	for {
+		b, err := step(sel)
+		e.ok(err)
+		done += b.Done
+		if !b.More {
+			return done
+		}
+		if b.Before.IsZero() {
+			e.Fatalf("there is more, and no time to go on with")
+		}
+		sel.Before = b.Before
+	}
+}
+
+func (e *env) replay(sel store.Selection, due store.Due) int {
+	e.Helper()
+	return e.all(func(sel store.Selection) (store.Bulk, error) {
+		return e.Peer.Replay(e.Context(), e.queue, sel, due)
+	}, sel)
+}
+
+func (e *env) purge(sel store.Selection) int {
+	e.Helper()
+	return e.all(func(sel store.Selection) (store.Bulk, error) {
+		return e.Peer.Purge(e.Context(), e.queue, sel)
+	}, sel)
+}
+
+var allDead = store.Selection{State: store.StateDead}
+
+// dieMany makes n messages die by lease expiry.
+func (e *env) dieMany(n int) {
+	e.Helper()
+	e.send(many(n, maxAttempts(1))...)
+	for left := n; left > 0; {
+		left -= len(e.claimWith(store.MaxBatch, short).Messages)
+	}
+	e.advance(short)
+	e.equal("claimed", len(e.claimAll()), 0)
+	e.count(0, 0, 0, int64(n))
+}
+
+var deadRules = []rule{
+	{"a replayed message lives again with its attempts at zero", func(e *env) {
+		e.send(message("m", maxAttempts(1)))
+		c := e.claimOne("m", held)
+		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
+		e.equal("replayed", e.replay(store.Selection{IDs: []string{"m"}, State: store.StateDead}, store.Due{}), 1)
+		info := e.living("m", store.StateReady)
+		e.equal("attempts", info.Attempts, 0)
+		e.equal("last error", info.LastError, "")
+		e.equal("reason", info.DeadReason, store.DeadReason(""))
+		e.equal("died at is zero", info.DiedAt.IsZero(), true)
+		e.refused(c.Receipt)
+		again := e.claimOne("m", held)
+		e.equal("attempt", again.Attempt, 1)
+		e.equal("payload", string(again.Payload), "payload of m")
+		e.settle(store.Settlement{Receipt: again.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
+	}},
+	{"a replay gives a new due time", func(e *env) {
+		e.die("a")
+		e.die("b")
+		now := e.now()
+		e.equal("replayed", e.replay(store.Selection{IDs: []string{"a"}, State: store.StateDead}, store.Due{Delay: time.Minute}), 1)
+		e.equal("replayed", e.replay(allDead, store.Due{At: now.Add(time.Hour)}), 1)
+		e.at("due", e.living("a", store.StateScheduled).Due, now.Add(time.Minute))
+		e.equal("due", ms(e.living("b", store.StateScheduled).Due), ms(now.Add(time.Hour)))
+		e.advance(time.Minute - time.Millisecond)
+		e.equal("claimed early", len(e.claim(2)), 0)
+		e.advance(time.Millisecond)
+		e.claimOne("a", held)
+	}},
+	{"a replay of ids leaves alone what is unknown or not dead", func(e *env) {
+		e.die("dead")
+		e.die("other")
+		e.send(message("leased"))
+		e.claimOne("leased", held)
+		e.send(message("ready"), message("scheduled", delay(time.Hour)))
+		sel := store.Selection{IDs: []string{"ready", "unknown", "dead", "leased", "scheduled"}, State: store.StateDead}
+		e.equal("replayed", e.replay(sel, store.Due{Delay: time.Minute}), 1)
+		e.living("dead", store.StateScheduled)
+		e.count(2, 1, 1, 1)
+	}},
+	{"all of more than MaxBatch dead messages are replayed in bounded steps", func(e *env) {
+		const n = 2*store.MaxBatch + 200
+		e.dieMany(n)
+		b, err := e.Store.Replay(e.Context(), e.queue, allDead, store.Due{})
+		e.ok(err)
+		if b.Done > store.MaxBatch || b.Done == 0 || !b.More {
+			e.Fatalf("one replay of %d handled %d, more: %v", n, b.Done, b.More)
+		}
+		e.equal("replayed", b.Done+e.replay(store.Selection{State: store.StateDead, Before: b.Before}, store.Due{}), n)
+		e.equal("claimed", len(e.claimAll()), n)
+	}},
+	{"replay all ends although messages keep dying", func(e *env) {
+		const n = store.MaxBatch + 100
+		e.dieMany(n)
+		sel, done := allDead, 0
+		for {
+			b, err := e.Store.Replay(e.Context(), e.queue, sel, store.Due{})
+			e.ok(err)
+			if done += b.Done; done > n {
+				e.Fatalf("%d of %d messages were replayed", done, n)
+			}
+			e.advance(time.Millisecond)
+			for _, c := range e.claim(store.MaxBatch) {
+				e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Bury, Reason: "again"}, store.StateDead)
+			}
+			if !b.More {
+				break
+			}
+			sel.Before = b.Before
+		}
+		e.equal("replayed", done, n)
+	}},
+	{"a replay on an unknown queue does nothing", func(e *env) {
+		e.equal("replayed", e.replay(allDead, store.Due{}), 0)
+		e.equal("replayed", e.replay(store.Selection{IDs: []string{"m"}, State: store.StateDead}, store.Due{}), 0)
+		e.equal("exists", e.stats().Exists, false)
+	}},
+	{"a message that was delivered before it died does not expire when replayed", func(e *env) {
+		e.send(message("m", maxAttempts(1), expireAt(e.now().Add(time.Second))))
+		c := e.claimOne("m", held)
+		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
+		e.advance(time.Hour)
+		e.equal("replayed", e.replay(allDead, store.Due{}), 1)
+		e.claimOne("m", held)
+	}},
+	{"a relative expiry counts anew from the due time of a replay", func(e *env) {
+		e.send(message("m", expireAfter(time.Second)))
+		e.advance(time.Second)
+		e.equal("died", e.claimWith(1, held).Died, []string{"m"})
+		e.equal("replayed", e.replay(allDead, store.Due{Delay: time.Minute}), 1)
+		e.advance(time.Minute)
+		e.claimOne("m", held)
+	}},
+}
+
+var purgeRules = []rule{
+	{"a purge removes the messages of one state", func(e *env) {
+		e.die("dead")
+		e.send(message("leased"))
+		c := e.claimOne("leased", held)
+		e.send(message("r1"), message("r2"), message("s1", delay(time.Hour)), message("s2", delay(time.Hour)), message("s3", delay(time.Hour)))
+		e.equal("purged", e.purge(store.Selection{State: store.StateScheduled}), 3)
+		e.count(0, 2, 1, 1)
+		e.equal("purged", e.purge(store.Selection{State: store.StateReady}), 2)
+		e.count(0, 0, 1, 1)
+		e.equal("purged", e.purge(allDead), 1)
+		e.count(0, 0, 1, 0)
+		for _, id := range []string{"dead", "r1", "r2", "s1", "s2", "s3"} {
+			e.gone(id)
+		}
+		e.ack(c)
+	}},
+	{"a purge of ids removes dead ones alone", func(e *env) {
+		e.die("d1")
+		e.die("d2")
+		e.die("d3")
+		e.send(message("leased"))
+		e.claimOne("leased", held)
+		e.send(message("ready"), message("scheduled", delay(time.Hour)))
+		sel := store.Selection{IDs: []string{"ready", "d1", "unknown", "leased", "d3", "scheduled"}, State: store.StateDead}
+		e.equal("purged", e.purge(sel), 2)
+		e.count(1, 1, 1, 1)
+		e.living("d2", store.StateDead)
+	}},
+	{"a purge of everything takes leased messages from their holders", func(e *env) {
+		e.die("dead")
+		e.send(many(4)...)
+		c := e.claim(2)
+		e.send(message("scheduled", delay(time.Hour)))
+		e.equal("purged", e.purge(store.Selection{}), 6)
+		e.count(0, 0, 0, 0)
+		e.equal("next due is zero", e.stats().NextDue.IsZero(), true)
+		for _, one := range c {
+			e.is(e.trySettle(store.Settlement{Receipt: one.Receipt, Action: store.Nack, Reason: "late"})[0].Err, store.ErrLeaseLost)
+		}
+		e.is(e.tryExtend(c[0].Receipt.Lease, held).Err, store.ErrLeaseLost)
+		e.send(many(4)...)
+		e.refused(c[0].Receipt)
+		e.advance(time.Hour)
+		e.equal("claimed", len(e.claim(10)), 4)
+		e.refused(c[0].Receipt)
+		for _, one := range many(4) {
+			e.equal("attempts", e.living(one.ID, store.StateLeased).Attempts, 0)
+		}
+	}},
+	{"a purge of everything keeps the queue, its pause and its remembered ids", func(e *env) {
+		e.send(message("m", remember(time.Hour)))
+		e.ack(e.claimOne("m", held))
+		e.ok(e.Store.SetPaused(e.Context(), e.queue, true))
+		e.send(message("n"))
+		e.equal("purged", e.purge(store.Selection{}), 1)
+		s := e.stats()
+		e.equal("exists, paused", []bool{s.Exists, s.Paused}, []bool{true, true})
+		e.equal("results", e.trySend(message("m")), []store.SendResult{{Duplicate: true}})
+	}},
+	{"each state of more than MaxBatch messages is purged in several steps", func(e *env) {
+		const n = 2*store.MaxBatch + 200
+		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateDead} {
+			switch state {
+			case store.StateScheduled:
+				e.send(many(n, delay(time.Hour))...)
+			case store.StateReady:
+				e.send(many(n)...)
+			case store.StateDead:
+				e.dieMany(n)
+			}
+			b, err := e.Store.Purge(e.Context(), e.queue, store.Selection{State: state})
+			e.ok(err)
+			if b.Done > store.MaxBatch || b.Done == 0 || !b.More {
+				e.Fatalf("one purge of %d %s messages handled %d, more: %v", n, state, b.Done, b.More)
+			}
+			e.equal("purged", b.Done+e.purge(store.Selection{State: state, Before: b.Before}), n)
+			e.count(0, 0, 0, 0)
+		}
+	}},
+	{"everything of a large queue is purged", func(e *env) {
+		e.die("dead")
+		e.send(many(1200)...)
+		e.claim(store.MaxBatch)
+		e.equal("purged", e.purge(store.Selection{}), 1201)
+		e.count(0, 0, 0, 0)
+		e.equal("claimed", len(e.claim(1)), 0)
+	}},
+	{"purge of ready messages ends although messages fall due", func(e *env) {
+		const n = store.MaxBatch + 100
+		e.send(many(n)...)
+		e.send(message("later", delay(time.Millisecond)))
+		b, err := e.Store.Purge(e.Context(), e.queue, store.Selection{State: store.StateReady})
+		e.ok(err)
+		e.advance(time.Millisecond)
+		e.equal("purged", b.Done+e.purge(store.Selection{State: store.StateReady, Before: b.Before}), n)
+		e.claimOne("later", held)
+	}},
+	{"a purge on an unknown queue does nothing", func(e *env) {
+		for _, state := range []store.State{store.StateNone, store.StateScheduled, store.StateReady, store.StateDead} {
+			e.equal("purged", e.purge(store.Selection{State: state}), 0)
+		}
+		e.equal("exists", e.stats().Exists, false)
+	}},
+	{"a purged id may be sent again", func(e *env) {
+		e.die("a")
+		e.send(message("b"), message("c", delay(time.Hour)))
+		e.equal("purged", e.purge(store.Selection{}), 3)
+		e.send(message("a"), message("b"), message("c"))
+		c := e.claim(3)
+		slices.SortFunc(c, func(x, y store.Claimed) int { return slices.Compare([]byte(x.ID), []byte(y.ID)) })
+		e.equal("claimed", ids(c), []string{"a", "b", "c"})
+		for _, one := range c {
+			e.equal(fmt.Sprintf("attempt of %s", one.ID), one.Attempt, 1)
+		}
+	}},
+}

@@ -1,0 +1,239 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// short is a lease that rules let expire.
+const short = time.Second
+
+var leaseRules = []rule{
+	{"settle after lease expiry is refused, claimed anew or not", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", short)
+		e.advance(short)
+		e.refused(c.Receipt)
+		e.claimOne("m", held)
+		e.refused(c.Receipt)
+	}},
+	{"a lease lasts until its deadline", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", short)
+		e.advance(short - time.Millisecond)
+		e.equal("claimed early", len(e.claim(1)), 0)
+		e.ack(c)
+	}},
+	{"an expired lease counts a failed attempt, and its deadline is the new due time", func(e *env) {
+		e.send(message("m"))
+		c := e.claimWith(1, short)
+		e.advance(time.Minute)
+		e.send(message("younger"))
+		again := e.claim(2)
+		e.equal("claimed", ids(again), []string{"m", "younger"})
+		e.equal("due", ms(again[0].Due), ms(c.Deadline))
+		e.equal("attempt", again[0].Attempt, 2)
+		info := e.living("m", store.StateLeased)
+		e.equal("attempts", info.Attempts, 1)
+		e.equal("due", ms(info.Due), ms(c.Deadline))
+	}},
+	{"a message whose holders always die is dead after its last attempt", func(e *env) {
+		e.send(message("m", maxAttempts(3)))
+		for attempt := 1; attempt <= 3; attempt++ {
+			e.equal("attempt", e.claimOne("m", short).Attempt, attempt)
+			e.advance(short)
+		}
+		now := e.now()
+		c := e.claimWith(1, held)
+		e.equal("claimed", len(c.Messages), 0)
+		e.equal("died", c.Died, []string{"m"})
+		info := e.living("m", store.StateDead)
+		e.equal("reason", info.DeadReason, store.DeadLeaseExpired)
+		e.equal("attempts", info.Attempts, 3)
+		e.at("died at", info.DiedAt, now)
+		if !strings.Contains(info.LastError, "lease expired") {
+			e.Fatalf("last error is %q, want it to tell that the lease expired", info.LastError)
+		}
+	}},
+	{"a late ack leaves the message to its new holder", func(e *env) {
+		e.send(message("m"))
+		late := e.claimOne("m", short)
+		e.advance(short)
+		c := e.claimOne("m", held)
+		e.refused(late.Receipt)
+		e.ack(c)
+		e.refused(late.Receipt)
+	}},
+	{"a late nack creates no second copy", func(e *env) {
+		e.send(message("m"))
+		late := e.claimOne("m", short)
+		e.advance(short)
+		c := e.claimOne("m", held)
+		r := e.trySettle(store.Settlement{Receipt: late.Receipt, Action: store.Nack, Reason: "late"})[0]
+		e.is(r.Err, store.ErrLeaseLost)
+		e.count(0, 0, 1, 0)
+		e.equal("attempts", e.get("m").Attempts, 1)
+		e.ack(c)
+		e.count(0, 0, 0, 0)
+		e.advance(time.Hour)
+		e.equal("claimed", len(e.claim(10)), 0)
+	}},
+	{"an extended lease lives on from the engine's now", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", short)
+		for range 3 {
+			e.advance(short - time.Millisecond)
+			now := e.now()
+			r := e.tryExtend(c.Receipt.Lease, short)
+			e.ok(r.Err)
+			e.at("deadline", r.Deadline, now.Add(short))
+			e.equal("deadline", ms(e.living("m", store.StateLeased).LeaseDeadline), ms(r.Deadline))
+			e.equal("lost", len(r.Lost), 0)
+		}
+		e.ack(c)
+	}},
+	{"an extension is counted from now, so it may shorten a lease", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", time.Hour)
+		e.ok(e.tryExtend(c.Receipt.Lease, short).Err)
+		e.advance(short)
+		e.refused(c.Receipt)
+		e.claimOne("m", held)
+	}},
+	{"extend after lease expiry is refused and revives nothing", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", short)
+		e.advance(short)
+		for range 2 {
+			r := e.tryExtend(c.Receipt.Lease, held)
+			e.is(r.Err, store.ErrLeaseLost)
+			e.equal("deadline is zero", r.Deadline.IsZero(), true)
+			e.refused(c.Receipt)
+		}
+		e.claimOne("m", held)
+		e.is(e.tryExtend(c.Receipt.Lease, held).Err, store.ErrLeaseLost)
+	}},
+	{"a lease ends with its last message", func(e *env) {
+		e.send(many(2)...)
+		c := e.claim(2)
+		lease := c[0].Receipt.Lease
+		e.ack(c[0])
+		e.ok(e.tryExtend(lease, held).Err)
+		e.settle(store.Settlement{Receipt: c[1].Receipt, Action: store.Release}, store.StateReady)
+		e.is(e.tryExtend(lease, held).Err, store.ErrLeaseLost)
+	}},
+	{"several leases are extended in one call, each with its own result", func(e *env) {
+		e.send(many(2)...)
+		first, second := e.claim(1)[0], e.claim(1)[0]
+		now := e.now()
+		results, err := e.Store.Extend(e.Context(), e.queue, []store.Extension{
+			{Lease: first.Receipt.Lease, For: time.Hour}, {Lease: "unknown", For: time.Hour}, {Lease: second.Receipt.Lease, For: 2 * time.Hour},
+		})
+		e.ok(err)
+		e.equal("number of results", len(results), 3)
+		e.ok(results[0].Err)
+		e.at("deadline", results[0].Deadline, now.Add(time.Hour))
+		e.is(results[1].Err, store.ErrLeaseLost)
+		e.ok(results[2].Err)
+		e.at("deadline", results[2].Deadline, now.Add(2*time.Hour))
+	}},
+	{"an extension tells once which messages were cancelled", func(e *env) {
+		e.send(many(4)...)
+		c := e.claim(4)
+		lease := c[0].Receipt.Lease
+		e.cancel(c[1].ID, store.StateLeased)
+		e.cancel(c[3].ID, store.StateLeased)
+		r := e.tryExtend(lease, held)
+		e.ok(r.Err)
+		e.equal("lost", keys(r.Lost), []string{key(c[1].Receipt), key(c[3].Receipt)})
+		r = e.tryExtend(lease, held)
+		e.ok(r.Err)
+		e.equal("lost", len(r.Lost), 0)
+		e.ack(c[0], c[2])
+		e.is(e.tryExtend(lease, held).Err, store.ErrLeaseLost)
+	}},
+	{"a lease all of whose messages were cancelled ends with the extension that tells so", func(e *env) {
+		e.send(many(2)...)
+		c := e.claim(2)
+		e.cancel(c[0].ID, store.StateLeased)
+		e.cancel(c[1].ID, store.StateLeased)
+		r := e.tryExtend(c[0].Receipt.Lease, held)
+		e.is(r.Err, store.ErrLeaseLost)
+		e.equal("lost", keys(r.Lost), []string{key(c[0].Receipt), key(c[1].Receipt)})
+		r = e.tryExtend(c[0].Receipt.Lease, held)
+		e.is(r.Err, store.ErrLeaseLost)
+		e.equal("lost", len(r.Lost), 0)
+	}},
+	{"all messages of an expired lease are free again", func(e *env) {
+		e.send(many(100)...)
+		c := e.claimWith(100, short)
+		e.ack(c.Messages[:50]...)
+		e.advance(short)
+		again := e.claimAll()
+		slices.Sort(again)
+		e.equal("claimed", again, ids(c.Messages[50:]))
+	}},
+	{"more than MaxBatch expired leases are reaped over several claims", func(e *env) {
+		const n = 2*store.MaxBatch + 200
+		e.send(many(n, maxAttempts(1))...)
+		for range n {
+			e.equal("claimed", len(e.claimWith(1, short).Messages), 1)
+		}
+		e.advance(short)
+		died := map[string]bool{}
+		for {
+			c := e.claimWith(store.MaxBatch, held)
+			e.equal("claimed", len(c.Messages), 0)
+			if len(c.Died) > store.MaxBatch+store.MaxBatch/2 {
+				e.Fatalf("one claim moved %d messages to dead", len(c.Died))
+			}
+			for _, id := range c.Died {
+				died[id] = true
+			}
+			if !c.More {
+				break
+			}
+			if len(c.Died) == 0 {
+				e.Fatalf("a claim said there is more and did nothing")
+			}
+		}
+		e.equal("died", len(died), n)
+		e.count(0, 0, 0, n)
+	}},
+	{"large expired leases are reaped over several claims", func(e *env) {
+		const n = 3 * store.MaxBatch
+		e.send(many(n)...)
+		for range n / store.MaxBatch {
+			e.equal("claimed", len(e.claimWith(store.MaxBatch, short).Messages), store.MaxBatch)
+		}
+		e.advance(short)
+		e.equal("claimed", len(e.claimAll()), n)
+		e.count(0, 0, n, 0)
+	}},
+	{"lease expiry forgets what was cancelled", func(e *env) {
+		e.send(many(2)...)
+		c := e.claimWith(2, short).Messages
+		e.cancel(c[0].ID, store.StateLeased)
+		e.advance(short)
+		e.equal("claimed", e.claimAll(), []string{c[1].ID})
+		r := e.tryExtend(c[0].Receipt.Lease, held)
+		e.is(r.Err, store.ErrLeaseLost)
+		e.gone(c[0].ID)
+	}},
+}
+
+// key is what tells receipts apart: all but the engine's own note.
+func key(r store.Receipt) string { return fmt.Sprintf("%q under %q, epoch %d", r.ID, r.Lease, r.Epoch) }
+
+func keys(receipts []store.Receipt) []string {
+	var all []string
+	for _, r := range receipts {
+		all = append(all, key(r))
+	}
+	slices.Sort(all)
+	return all
+}

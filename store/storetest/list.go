@@ -1,0 +1,172 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+var listRules = []rule{
+	{"scheduled and ready messages are listed by due time, each in its state", func(e *env) {
+		now := e.now()
+		e.send(message("r2", at(now.Add(-time.Second))), message("r1", at(now.Add(-time.Minute))), message("r3"),
+			message("s2", delay(2*time.Hour)), message("s1", delay(time.Hour)), message("s3", delay(3*time.Hour)))
+		for _, limit := range []int{1, 2, store.MaxBatch} {
+			e.equal("ready", infoIDs(e.list(store.ListRequest{State: store.StateReady, Limit: limit})), []string{"r1", "r2", "r3"})
+			e.equal("scheduled", infoIDs(e.list(store.ListRequest{State: store.StateScheduled, Limit: limit})), []string{"s1", "s2", "s3"})
+		}
+		for _, info := range e.list(store.ListRequest{State: store.StateReady, Limit: 10}) {
+			e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateReady)))
+		}
+	}},
+	{"dead messages are listed by time of death", func(e *env) {
+		for _, id := range []string{"c", "a", "b"} {
+			e.die(id)
+			e.advance(time.Millisecond)
+		}
+		for _, limit := range []int{1, 10} {
+			listed := e.list(store.ListRequest{State: store.StateDead, Limit: limit})
+			e.equal("dead", infoIDs(listed), []string{"c", "a", "b"})
+			for _, info := range listed {
+				e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateDead)))
+			}
+		}
+	}},
+	{"leased messages are listed with their lease's deadline", func(e *env) {
+		e.send(many(7)...)
+		var want []string
+		for i := range 3 {
+			for _, c := range e.claimWith(2, held+time.Duration(i)*time.Second).Messages {
+				want = append(want, c.ID)
+			}
+		}
+		for _, limit := range []int{1, 2, 10} {
+			seen := map[string]bool{}
+			for _, info := range e.list(store.ListRequest{State: store.StateLeased, Limit: limit}) {
+				seen[info.ID] = true
+				e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateLeased)))
+			}
+			e.equal("number leased", len(seen), len(want))
+			for _, id := range want {
+				e.equal("listed "+id, seen[id], true)
+			}
+		}
+	}},
+	{"cancelled messages are not listed as leased", func(e *env) {
+		e.send(many(3)...)
+		c := e.claim(3)
+		e.cancel(c[1].ID, store.StateLeased)
+		listed := infoIDs(e.list(store.ListRequest{State: store.StateLeased, Limit: 10}))
+		slices.Sort(listed)
+		e.equal("leased", listed, []string{c[0].ID, c[2].ID})
+		e.send(message(c[1].ID))
+		listed = infoIDs(e.list(store.ListRequest{State: store.StateLeased, Limit: 10}))
+		slices.Sort(listed)
+		e.equal("leased", listed, []string{c[0].ID, c[2].ID})
+	}},
+	{"a state without messages and an unknown queue have an empty page", func(e *env) {
+		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+			e.equal("listed", len(e.list(store.ListRequest{State: state, Limit: 10})), 0)
+		}
+	}},
+	{"a listing may be limited to a part of time, the end exclusive", func(e *env) {
+		now := e.now()
+		for i := range 5 {
+			e.send(message(fmt.Sprint("s", i), at(now.Add(time.Hour+time.Duration(i)*time.Millisecond))))
+			e.send(message(fmt.Sprint("r", i), at(now.Add(-time.Hour+time.Duration(i)*time.Millisecond))))
+		}
+		for _, limit := range []int{1, 10} {
+			req := store.ListRequest{State: store.StateScheduled, Limit: limit, From: now.Add(time.Hour + time.Millisecond), To: now.Add(time.Hour + 3*time.Millisecond)}
+			e.equal("scheduled", infoIDs(e.list(req)), []string{"s1", "s2"})
+			req.To = time.Time{}
+			e.equal("scheduled", infoIDs(e.list(req)), []string{"s1", "s2", "s3", "s4"})
+			req = store.ListRequest{State: store.StateReady, Limit: limit, To: now.Add(-time.Hour + 2*time.Millisecond)}
+			e.equal("ready", infoIDs(e.list(req)), []string{"r0", "r1"})
+			req = store.ListRequest{State: store.StateReady, Limit: limit, From: now.Add(time.Hour)}
+			e.equal("ready", len(e.list(req)), 0)
+		}
+	}},
+	{"dead messages may be limited by time of death", func(e *env) {
+		var died []time.Time
+		for i := range 4 {
+			died = append(died, e.now())
+			e.die(fmt.Sprint("d", i))
+			e.advance(time.Second)
+		}
+		req := store.ListRequest{State: store.StateDead, Limit: 1, From: died[1], To: died[3]}
+		e.equal("dead", infoIDs(e.list(req)), []string{"d1", "d2"})
+	}},
+	{"list pages over 1200 messages due in the same millisecond", func(e *env) {
+		const n = 1200
+		due := e.now().Add(time.Hour)
+		e.send(many(n, at(due))...)
+		for _, limit := range []int{100, store.MaxBatch} {
+			listed := infoIDs(e.list(store.ListRequest{State: store.StateScheduled, Limit: limit}))
+			e.equal("number listed", len(listed), n)
+			slices.Sort(listed)
+			e.equal("number of different ids", len(slices.Compact(listed)), n)
+		}
+	}},
+	{"list pages over 1200 messages that died in the same millisecond", func(e *env) {
+		const n = 1200
+		e.send(many(n, maxAttempts(1))...)
+		for range 3 {
+			e.claimWith(store.MaxBatch, short)
+		}
+		e.advance(short)
+		e.equal("claimed", len(e.claimAll()), 0)
+		listed := infoIDs(e.list(store.ListRequest{State: store.StateDead, Limit: 100}))
+		slices.Sort(listed)
+		e.equal("number of different ids", len(slices.Compact(listed)), n)
+		e.equal("number listed", len(listed), n)
+	}},
+	{"a message that stays is listed exactly once while others come and go", func(e *env) {
+		due := e.now().Add(time.Hour)
+		for i := range 20 {
+			e.send(message(fmt.Sprintf("stays%02d", i), at(due)), message(fmt.Sprintf("goes%02d", i), at(due)))
+		}
+		seen := map[string]int{}
+		req := store.ListRequest{State: store.StateScheduled, Limit: 3}
+		for page := 0; ; page++ {
+			p, err := e.Store.List(e.Context(), e.queue, req)
+			e.ok(err)
+			for _, info := range p.Messages {
+				seen[info.ID]++
+			}
+			if p.Next == "" {
+				break
+			}
+			// The last one listed goes, and others come before and behind it.
+			if last := p.Messages[len(p.Messages)-1].ID; last[0] == 'g' {
+				e.cancel(last, store.StateScheduled)
+			}
+			e.send(message(fmt.Sprintf("a%02d", page), at(due.Add(-time.Second))))
+			if page < 5 {
+				e.send(message(fmt.Sprintf("z%02d", page), at(due)))
+			}
+			req.Cursor = p.Next
+		}
+		for i := range 20 {
+			e.equal("times listed", seen[fmt.Sprintf("stays%02d", i)], 1)
+		}
+	}},
+	{"an unknown cursor is refused", func(e *env) {
+		e.send(many(3)...)
+		for _, state := range []store.State{store.StateReady, store.StateLeased} {
+			_, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: 1, Cursor: "no cursor of yours"})
+			e.is(err, store.ErrInvalid)
+		}
+	}},
+	{"a listing changes nothing and needs nobody else to stand still", func(e *env) {
+		e.send(many(10)...)
+		e.claim(5)
+		before := e.stats()
+		for _, state := range []store.State{store.StateReady, store.StateLeased} {
+			e.equal("number listed", len(e.list(store.ListRequest{State: state, Limit: 3})), 5)
+		}
+		after := e.stats()
+		e.equal("ready, leased", []int64{after.Ready, after.Leased}, []int64{before.Ready, before.Leased})
+	}},
+}

@@ -1,0 +1,199 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+var sendRules = []rule{
+	{"a message is delivered as it was sent", func(e *env) {
+		payload := make([]byte, 256)
+		for i := range payload {
+			payload[i] = byte(i)
+		}
+		sentAt := time.UnixMilli(1_700_000_000_123)
+		full := store.Outgoing{Message: store.Message{
+			ID: "all of it", Payload: payload, Headers: map[string]string{"trace": "a=1;b=\x00\n", "größe": "übergroß", "empty": ""},
+			MaxAttempts: 7, Timeout: 1500 * time.Millisecond, ExpireAfter: time.Hour, Remember: 48 * time.Hour, SentAt: sentAt,
+		}}
+		absolute := store.Outgoing{Message: store.Message{ID: "absolute", ExpireAt: e.now().Add(time.Hour)}}
+		e.send(full, absolute)
+		sent := map[string]store.Message{full.ID: full.Message, absolute.ID: absolute.Message}
+		for _, c := range e.claim(10) {
+			want := store.Info{Message: sent[c.ID]}
+			e.equal("claimed", describe(&store.Info{Message: c.Message}), describe(&want))
+			info := *e.living(c.ID, store.StateLeased)
+			e.equal("got", describe(&store.Info{Message: info.Message}), describe(&want))
+			delete(sent, c.ID)
+		}
+		e.equal("left", len(sent), 0)
+	}},
+	{"a message at every limit is delivered whole", func(e *env) {
+		headers := map[string]string{}
+		for i := range store.MaxHeaders {
+			headers[strings.Repeat("h", 100)+string(rune('0'+i))] = strings.Repeat("v", 100)
+		}
+		m := store.Outgoing{Message: store.Message{
+			ID: strings.Repeat("ÿ", store.MaxID/2), Payload: []byte(strings.Repeat("\x00", store.MaxPayload)), Headers: headers,
+			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay, Remember: store.MaxDelay,
+		}}
+		e.ok(m.Check())
+		e.send(m)
+		c := e.claimOne(m.ID, store.MaxLease)
+		e.equal("claimed", describe(&store.Info{Message: c.Message}), describe(&store.Info{Message: m.Message}))
+		e.ack(c)
+	}},
+	{"an id may hold every character that CheckID allows", func(e *env) {
+		names := []string{" ", ":", "a:b", "*", "{x}", "\"quoted\"", "back\\slash", "日本", "-1", "1e5", "nil", "0"}
+		for _, id := range names {
+			e.ok(store.CheckID(id))
+			e.send(message(id))
+			c := e.claimOne(id, held)
+			e.ack(c)
+			e.gone(id)
+		}
+	}},
+	{"a queue may have every name that CheckQueue allows", func(e *env) {
+		for _, name := range []string{" ", "a:b", "*", "日本", "quo\"te", "%41", strings.Repeat("q", store.MaxQueueName)} {
+			e.queue = name
+			e.ok(store.CheckQueue(name))
+			e.ok(e.Store.Delete(e.Context(), name))
+			e.send(message("m"))
+			e.claimOne("m", held)
+			e.ok(e.Store.Delete(e.Context(), name))
+		}
+	}},
+	{"a delay is never early", func(e *env) {
+		now := e.now()
+		e.send(message("m", delay(time.Minute)))
+		e.at("due", e.living("m", store.StateScheduled).Due, now.Add(time.Minute))
+		e.advance(time.Minute - time.Millisecond)
+		e.equal("claimed a millisecond early", len(e.claim(1)), 0)
+		e.advance(time.Millisecond)
+		e.at("due", e.claimOne("m", held).Due, now.Add(time.Minute))
+	}},
+	{"a delay is rounded up to a millisecond", func(e *env) {
+		now := e.now()
+		e.send(message("m", delay(time.Second+time.Nanosecond)))
+		e.at("due", e.living("m", store.StateScheduled).Due, now.Add(time.Second+time.Millisecond))
+	}},
+	{"a due time is kept, rounded up to a millisecond", func(e *env) {
+		due := e.now().Add(time.Hour)
+		e.send(message("whole", at(due)), message("part", at(due.Add(time.Nanosecond))))
+		e.equal("due", ms(e.get("whole").Due), ms(due))
+		e.equal("due", ms(e.get("part").Due), ms(due)+1)
+	}},
+	{"a due time that has passed is ahead of those due later", func(e *env) {
+		now := e.now()
+		e.send(message("a"), message("b", at(now.Add(-time.Hour))), message("c", at(now.Add(-time.Minute))))
+		e.equal("claimed", ids(e.claim(3)), []string{"b", "c", "a"})
+	}},
+	{"a delay below zero means at once", func(e *env) {
+		now := e.now()
+		e.send(message("m", delay(-time.Hour)))
+		e.at("due", e.claimOne("m", held).Due, now)
+	}},
+	{"a living id changes nothing in any state", func(e *env) {
+		e.die("dead")
+		e.send(message("leased"))
+		e.claimOne("leased", held)
+		e.send(message("scheduled", delay(time.Hour)), message("ready"))
+		for _, id := range []string{"scheduled", "ready", "leased", "dead"} {
+			before := describe(e.get(id))
+			again := message(id, delay(time.Minute), maxAttempts(3))
+			again.Payload = []byte("another payload")
+			e.equal("results", e.trySend(again), []store.SendResult{{Duplicate: true}})
+			e.equal("message", describe(e.get(id)), before)
+		}
+		e.count(1, 1, 1, 1)
+	}},
+	{"the first of two equal ids in one batch wins", func(e *env) {
+		second := message("a")
+		second.Payload = []byte("second")
+		e.equal("results", e.trySend(message("a"), second, message("b")), []store.SendResult{{}, {Duplicate: true}, {}})
+		e.equal("payload", string(e.claimOne("a", held).Payload), "payload of a")
+	}},
+	{"results come in the order of the messages", func(e *env) {
+		e.send(message("b"), message("d"))
+		e.equal("results", e.trySend(message("d"), message("a"), message("b"), message("c")),
+			[]store.SendResult{{Duplicate: true}, {}, {Duplicate: true}, {}})
+		e.count(0, 4, 0, 0)
+	}},
+	{"an id is free again after its ack", func(e *env) {
+		e.send(message("m"))
+		e.ack(e.claimOne("m", held))
+		e.send(message("m"))
+		e.ack(e.claimOne("m", held))
+	}},
+	{"an acked id is refused while it is remembered", func(e *env) {
+		e.send(message("m", remember(time.Minute)))
+		e.ack(e.claimOne("m", held))
+		e.gone("m")
+		e.equal("results", e.trySend(message("m"), message("n")), []store.SendResult{{Duplicate: true}, {}})
+		e.is(e.tryCancel("m").Err, store.ErrNotFound)
+		e.advance(time.Minute - time.Millisecond)
+		e.equal("results", e.trySend(message("m")), []store.SendResult{{Duplicate: true}})
+		e.advance(time.Millisecond)
+		e.send(message("m"))
+	}},
+	{"a remembered id may be remembered again", func(e *env) {
+		for range 3 {
+			e.send(message("m", remember(time.Minute)))
+			e.ack(e.claimOne("m", held))
+			e.equal("results", e.trySend(message("m")), []store.SendResult{{Duplicate: true}})
+			e.advance(time.Minute)
+		}
+		e.send(message("m"))
+	}},
+	{"many remembered ids are forgotten at their time", func(e *env) {
+		const n = 3 * store.MaxBatch
+		e.send(many(n, remember(time.Minute))...)
+		for range n / store.MaxBatch {
+			var s []store.Settlement
+			for _, c := range e.claim(store.MaxBatch) {
+				s = append(s, store.Settlement{Receipt: c.Receipt, Action: store.Ack, Remember: c.Remember})
+			}
+			for _, r := range e.trySettle(s...) {
+				e.ok(r.Err)
+			}
+		}
+		e.count(0, 0, 0, 0)
+		e.advance(time.Minute)
+		msgs := many(n)
+		e.send(msgs[n-1])
+		e.send(msgs[:n-1]...)
+	}},
+	{"an id that was cancelled is not remembered", func(e *env) {
+		e.send(message("m", remember(time.Hour)))
+		e.cancel("m", store.StateReady)
+		e.send(message("m"))
+	}},
+	{"queues share no ids", func(e *env) {
+		f := e.other()
+		e.send(message("m"))
+		f.send(message("m"))
+		e.ack(e.claimOne("m", held))
+		f.claimOne("m", held)
+	}},
+	{"a full batch is sent and claimed in one call each", func(e *env) {
+		e.send(many(store.MaxBatch)...)
+		e.equal("claimed", len(e.claim(store.MaxBatch)), store.MaxBatch)
+	}},
+	{"the caller may reuse its payload and headers", func(e *env) {
+		m := message("m")
+		m.Headers = map[string]string{"k": "v"}
+		e.send(m)
+		copy(m.Payload, "XXXXXXX")
+		m.Headers["k"] = "X"
+		for range 2 {
+			c := e.claimOne("m", held)
+			e.equal("payload", string(c.Payload), "payload of m")
+			e.equal("headers", c.Headers, map[string]string{"k": "v"})
+			copy(c.Payload, "XXXXXXX")
+			c.Headers["k"] = "X"
+			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack}, store.StateReady)
+		}
+	}},
+}

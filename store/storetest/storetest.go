@@ -1,0 +1,427 @@
+// Package storetest proves that an engine keeps the store contract: Run is one conformance suite, a subtest
+// for every rule, and RunStateMachine drives random histories of all operations beside a plain model. An
+// engine's own test calls both with a function that opens the engine. The package knows the contract only.
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Harness is one engine under test.
+type Harness struct {
+	// Store is one process's view of the data, and Peer another's: for an engine inside the process the same Store.
+	Store, Peer store.Store
+	// Advance moves the engine's clock forward, for at least the queue. It is nil for an engine whose clock
+	// cannot be moved.
+	Advance func(t testing.TB, queue string, d time.Duration)
+	// Exact is true when a queue's clock stands still from the first Advance on, until the queue is deleted,
+	// and moves by Advance alone. Rules that move the clock, and the state machine, are skipped without it.
+	Exact bool
+}
+
+// Run proves each rule of the contract by a subtest of its name. Open is called for each group of rules, and
+// cleans up by t.Cleanup; every rule has a queue of its own.
+func Run(t *testing.T, open func(t *testing.T) Harness) {
+	groups := []struct {
+		name  string
+		rules []rule
+	}{
+		{"send", sendRules},
+		{"claim", claimRules},
+		{"settle", settleRules},
+		{"lease", leaseRules},
+		{"expiry", expiryRules},
+		{"by id", idRules},
+		{"list", listRules},
+		{"dead", deadRules},
+		{"purge", purgeRules},
+		{"queue", queueRules},
+		{"wait", waitRules},
+		{"concurrency", concurrencyRules},
+	}
+	for _, group := range groups {
+		t.Run(group.name, func(t *testing.T) {
+			h := open(t)
+			for _, r := range group.rules {
+				t.Run(r.name, func(t *testing.T) { r.test(newEnv(t, h)) })
+			}
+		})
+	}
+	t.Run("close", func(t *testing.T) {
+		for _, r := range closeRules {
+			t.Run(r.name, func(t *testing.T) { r.test(newEnv(t, open(t))) })
+		}
+	})
+}
+
+// rule is one statement of the contract.
+type rule struct {
+	name string
+	test func(e *env)
+}
+
+// patience bounds a test that hangs; no rule measures time with it.
+const patience = 20 * time.Second
+
+// held is a lease that no rule outlives by accident.
+const held = time.Minute
+
+var queues atomic.Int64
+
+func newQueueName() string { return fmt.Sprintf("storetest-%d", queues.Add(1)) }
+
+// env is what a rule works with: an engine and a queue that nobody else uses.
+type env struct {
+	*testing.T
+	Harness
+	queue string
+}
+
+func newEnv(t *testing.T, h Harness) *env {
+	e := &env{T: t, Harness: h, queue: newQueueName()}
+	if h.Advance != nil {
+		h.Advance(t, e.queue, time.Millisecond)
+	}
+	return e
+}
+
+// other is the same engine with another queue.
+func (e *env) other() *env { return newEnv(e.T, e.Harness) }
+
+func (e *env) advance(d time.Duration) {
+	e.Helper()
+	if e.Advance == nil || !e.Exact {
+		e.Skip("this engine's clock cannot be moved exactly")
+	}
+	e.Advance(e.T, e.queue, d)
+}
+
+func (e *env) ok(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatalf("unexpected error: %v", err)
+	}
+}
+
+func (e *env) is(err, want error) {
+	e.Helper()
+	if !errors.Is(err, want) {
+		e.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+// equal compares values of any kind; nil and empty slices are equal.
+func (e *env) equal(what string, got, want any) {
+	e.Helper()
+	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
+	if g.Kind() == reflect.Slice && w.Kind() == reflect.Slice && g.Len() == 0 && w.Len() == 0 {
+		return
+	}
+	if !reflect.DeepEqual(got, want) {
+		e.Fatalf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// at compares times, to the millisecond where the clock stands still; elsewhere got may be late, never early.
+func (e *env) at(what string, got, want time.Time) {
+	e.Helper()
+	if late := got.Sub(want); late < 0 || e.Exact && late > 0 || late > patience {
+		e.Fatalf("%s: got %s, want %s (%v later)", what, got, want, late)
+	}
+}
+
+func (e *env) stats() store.Stats {
+	e.Helper()
+	s, err := e.Peer.Stats(e.Context(), e.queue)
+	e.ok(err)
+	return s
+}
+
+func (e *env) now() time.Time {
+	e.Helper()
+	return e.stats().Now
+}
+
+// count checks the numbers of messages by state.
+func (e *env) count(scheduled, ready, leased, dead int64) {
+	e.Helper()
+	s := e.stats()
+	e.equal("scheduled, ready, leased, dead", [4]int64{s.Scheduled, s.Ready, s.Leased, s.Dead},
+		[4]int64{scheduled, ready, leased, dead})
+}
+
+// message makes a message that is ready at once, unless a change says otherwise.
+func message(id string, changes ...func(*store.Outgoing)) store.Outgoing {
+	m := store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
+	for _, change := range changes {
+		change(&m)
+	}
+	return m
+}
+
+func delay(d time.Duration) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.Due = store.Due{Delay: d} }
+}
+
+func at(t time.Time) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.Due = store.Due{At: t} }
+}
+
+func maxAttempts(n int) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.MaxAttempts = n }
+}
+
+func expireAfter(d time.Duration) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.ExpireAfter = d }
+}
+
+func expireAt(t time.Time) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.ExpireAt = t }
+}
+
+func remember(d time.Duration) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.Remember = d }
+}
+
+// send sends messages that must not be duplicates.
+func (e *env) send(msgs ...store.Outgoing) {
+	e.Helper()
+	for batch := range slices.Chunk(msgs, store.MaxBatch) {
+		for i, r := range e.trySend(batch...) {
+			if r.Duplicate {
+				e.Fatalf("message %q is a duplicate", batch[i].ID)
+			}
+		}
+	}
+}
+
+func (e *env) trySend(msgs ...store.Outgoing) []store.SendResult {
+	e.Helper()
+	results, err := e.Store.Send(e.Context(), e.queue, msgs)
+	e.ok(err)
+	e.equal("number of results", len(results), len(msgs))
+	return results
+}
+
+// many makes n messages with ids in order.
+func many(n int, changes ...func(*store.Outgoing)) []store.Outgoing {
+	msgs := make([]store.Outgoing, n)
+	for i := range msgs {
+		msgs[i] = message(fmt.Sprintf("m%05d", i), changes...)
+	}
+	return msgs
+}
+
+func (e *env) claimWith(max int, lease time.Duration) store.Claim {
+	e.Helper()
+	c, err := e.Store.Claim(e.Context(), e.queue, store.ClaimRequest{Max: max, Lease: lease})
+	e.ok(err)
+	if len(c.Messages) > max {
+		e.Fatalf("a claim of %d gave %d messages", max, len(c.Messages))
+	}
+	return c
+}
+
+func (e *env) claim(max int) []store.Claimed {
+	e.Helper()
+	return e.claimWith(max, held).Messages
+}
+
+// claimOne claims a single message, which must be the one of the id.
+func (e *env) claimOne(id string, lease time.Duration) store.Claimed {
+	e.Helper()
+	c := e.claimWith(1, lease)
+	e.equal("claimed", ids(c.Messages), []string{id})
+	return c.Messages[0]
+}
+
+// claimAll claims until nothing is ready and gives the ids.
+func (e *env) claimAll() []string {
+	e.Helper()
+	var all []string
+	for {
+		c := e.claimWith(store.MaxBatch, held)
+		all = append(all, ids(c.Messages)...)
+		if !c.More {
+			return all
+		}
+		if len(c.Messages) == 0 && len(c.Died) == 0 {
+			e.Fatalf("a claim said there is more and gave nothing")
+		}
+	}
+}
+
+func ids(claimed []store.Claimed) []string {
+	var all []string
+	for _, c := range claimed {
+		all = append(all, c.ID)
+	}
+	return all
+}
+
+func (e *env) trySettle(settlements ...store.Settlement) []store.SettleResult {
+	e.Helper()
+	results, err := e.Peer.Settle(e.Context(), e.queue, settlements)
+	e.ok(err)
+	e.equal("number of results", len(results), len(settlements))
+	return results
+}
+
+// settle settles a message that is held, and checks the state it is in afterwards.
+func (e *env) settle(s store.Settlement, want store.State) {
+	e.Helper()
+	r := e.trySettle(s)[0]
+	e.ok(r.Err)
+	e.equal("state after "+s.Action.String(), r.State, want)
+}
+
+func (e *env) ack(claimed ...store.Claimed) {
+	e.Helper()
+	for _, c := range claimed {
+		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Ack, Remember: c.Remember}, store.StateNone)
+	}
+}
+
+// refused checks that no action is possible under a receipt, and that trying changes nothing.
+func (e *env) refused(r store.Receipt) {
+	e.Helper()
+	before, was := e.stats(), e.get(r.ID)
+	for _, action := range []store.Action{store.Ack, store.Nack, store.Snooze, store.Release, store.Bury} {
+		result := e.trySettle(store.Settlement{Receipt: r, Action: action, Delay: time.Second, Reason: "late"})[0]
+		e.is(result.Err, store.ErrLeaseLost)
+		e.equal("state of a refused "+action.String(), result.State, store.StateNone)
+	}
+	if e.Exact {
+		e.equal("stats after refused settles", e.stats(), before)
+		e.equal("message after refused settles", describe(e.get(r.ID)), describe(was))
+	}
+}
+
+func (e *env) tryExtend(lease string, d time.Duration) store.ExtendResult {
+	e.Helper()
+	results, err := e.Store.Extend(e.Context(), e.queue, []store.Extension{{Lease: lease, For: d}})
+	e.ok(err)
+	e.equal("number of results", len(results), 1)
+	return results[0]
+}
+
+func (e *env) get(id string) *store.Info {
+	e.Helper()
+	infos, err := e.Peer.Get(e.Context(), e.queue, []string{id})
+	e.ok(err)
+	e.equal("number of results", len(infos), 1)
+	return infos[0]
+}
+
+// living gives a message that must be living, in a state.
+func (e *env) living(id string, want store.State) *store.Info {
+	e.Helper()
+	info := e.get(id)
+	if info == nil {
+		e.Fatalf("message %q is gone, want it %s", id, want)
+	}
+	e.equal("state of "+id, info.State, want)
+	return info
+}
+
+func (e *env) gone(id string) {
+	e.Helper()
+	if info := e.get(id); info != nil {
+		e.Fatalf("message %q is %s, want it gone", id, info.State)
+	}
+}
+
+func (e *env) tryCancel(id string) store.CancelResult {
+	e.Helper()
+	results, err := e.Peer.Cancel(e.Context(), e.queue, []string{id})
+	e.ok(err)
+	e.equal("number of results", len(results), 1)
+	return results[0]
+}
+
+// cancel cancels a living message and checks the state it was in.
+func (e *env) cancel(id string, was store.State) {
+	e.Helper()
+	r := e.tryCancel(id)
+	e.ok(r.Err)
+	e.equal("state that was cancelled", r.State, was)
+}
+
+func (e *env) tryReschedule(id string, due store.Due) error {
+	e.Helper()
+	errs, err := e.Peer.Reschedule(e.Context(), e.queue, []string{id}, due)
+	e.ok(err)
+	e.equal("number of results", len(errs), 1)
+	return errs[0]
+}
+
+// die sends a message and buries it, with its id as the reason.
+func (e *env) die(id string, changes ...func(*store.Outgoing)) {
+	e.Helper()
+	e.send(message(id, changes...))
+	c := e.claimOne(id, held)
+	e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Bury, Reason: id}, store.StateDead)
+}
+
+// list gives all pages of a listing.
+func (e *env) list(req store.ListRequest) []store.Info {
+	e.Helper()
+	var all []store.Info
+	for {
+		page, err := e.Store.List(e.Context(), e.queue, req)
+		e.ok(err)
+		if len(page.Messages) > req.Limit {
+			e.Fatalf("a page of %d has %d messages", req.Limit, len(page.Messages))
+		}
+		all = append(all, page.Messages...)
+		if page.Next == "" {
+			return all
+		}
+		if page.Next == req.Cursor {
+			e.Fatalf("cursor %q leads to itself", page.Next)
+		}
+		req.Cursor = page.Next
+	}
+}
+
+func infoIDs(infos []store.Info) []string {
+	var all []string
+	for _, info := range infos {
+		all = append(all, info.ID)
+	}
+	return all
+}
+
+// patient is a context that ends before a hanging test does.
+func (e *env) patient() context.Context {
+	ctx, cancel := context.WithTimeoutCause(e.Context(), patience, errors.New("nothing came in "+patience.String()))
+	e.Cleanup(cancel)
+	return ctx
+}
+
+// describe tells all of a message in one line, times in milliseconds.
+func describe(i *store.Info) string {
+	if i == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d remember=%v sent=%d"+
+		" lease=%d error=%q reason=%q died=%d", i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts,
+		i.Timeout, i.ExpireAfter, ms(i.ExpireAt), i.Remember, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError,
+		i.DeadReason, ms(i.DiedAt))
+}
+
+func ms(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return store.UnixMillis(t)
+}
