@@ -98,16 +98,18 @@ func agrees(ctx context.Context, rdb *redis.Client) error {
 	if !strings.Contains(info, "cluster_state:ok") {
 		return fmt.Errorf("state is not ok: %s", info)
 	}
-	owned, err := rdb.ClusterSlots(ctx).Result()
+	shards, err := rdb.ClusterShards(ctx).Result()
 	if err != nil {
 		return err
 	}
 	known := 0
-	for _, s := range owned {
-		known += s.End - s.Start + 1
+	for _, shard := range shards {
+		for _, r := range shard.Slots {
+			known += int(r.End-r.Start) + 1
+		}
 	}
-	if known != clusterSlots || len(owned) != clusterNodes {
-		return fmt.Errorf("knows %d slots of %d nodes", known, len(owned))
+	if known != clusterSlots || len(shards) != clusterNodes {
+		return fmt.Errorf("knows %d slots of %d nodes", known, len(shards))
 	}
 	return nil
 }

@@ -1,0 +1,52 @@
+# Every target prints what it does. Start with: make test
+
+GO     ?= go
+TOOL    = $(GO) tool -modfile=internal/tools/go.mod
+TIMEOUT ?= 10m
+FUZZTIME ?= 30s
+# Other modules in this repository, such as bench. The tools module holds no code.
+MODULES = $(filter-out ./internal/tools,$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
+
+.DEFAULT_GOAL = help
+.PHONY: help setup fmt check test unit modules long fuzz bench cover
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what the tests need and this machine lacks (redis-server; apt-get or brew)
+	internal/tools/setup.sh
+
+fmt: ## format all Go code
+	gofmt -w .
+
+check: ## formatting, go vet, staticcheck
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
+		printf 'gofmt would change these files; run make fmt:\n%s\n' "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+
+test: setup check unit modules ## everything that a change must pass
+
+unit: ## the tests, with the race detector
+	$(GO) test -race -timeout $(TIMEOUT) ./...
+
+modules: ## build, vet and test the other modules of this repository
+	@set -e; for dir in $(MODULES); do \
+		echo "cd $$dir && $(GO) build, vet, test ./..."; \
+		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && $(GO) test -timeout $(TIMEOUT) ./...); done
+
+long: setup ## the tests with more and longer random histories
+	LATER_LONG=1 $(GO) test -race -timeout 60m ./...
+
+fuzz: setup ## each fuzz target for FUZZTIME (30s)
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+			echo "$(GO) test -fuzz $$name -fuzztime $(FUZZTIME) $$(dirname $$file)"; \
+			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
+
+bench: setup ## the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
+
+cover: setup ## coverage of all packages by all tests, in cover.out
+	$(GO) test -timeout $(TIMEOUT) -coverpkg=./... -coverprofile=cover.out ./...
+	$(GO) tool cover -func=cover.out | tail -n 1

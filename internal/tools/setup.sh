@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and,
+# where apt-get has it, valkey-server. Does nothing when all is there.
+set -euo pipefail
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+say() { printf 'setup: %s\n' "$*"; }
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+apt_install() {
+  say "apt-get install $*"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+# Valkey is welcome, not needed: no password is asked for it and a failure is no error.
+try_valkey() {
+  have valkey-server && return
+  if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then return; fi
+  apt-cache show valkey-server >/dev/null 2>&1 || return 0
+  apt_install valkey-server || say "valkey-server could not be installed; its tests are skipped"
+}
+
+missing=()
+have redis-server || missing+=(redis-server)
+have cc || have gcc || have clang || missing+=(gcc libc6-dev)
+
+if have apt-get; then
+  if [ "${#missing[@]}" -gt 0 ]; then
+    say "apt-get update"
+    as_root apt-get update -qq </dev/null
+    apt_install "${missing[@]}"
+  fi
+  try_valkey
+elif have brew; then
+  if ! have redis-server; then
+    say "brew install redis"
+    brew install redis
+  fi
+elif [ "${#missing[@]}" -gt 0 ]; then
+  say "please install ${missing[*]} (Redis 7.0 or later): neither apt-get nor brew is here to do it" >&2
+  exit 1
+fi
+
+version=$(redis-server --version | sed -E 's/.* v=([0-9]+\.[0-9]+).*/\1/')
+if [ "${version%%.*}" -lt 7 ]; then
+  say "this machine's redis-server is $version: Later needs 7.0 or later, see https://redis.io/docs/latest/operate/oss_and_stack/install/" >&2
+  exit 1
+fi
+say "redis-server $version, $(valkey-server --version 2>/dev/null | sed -E 's/.* v=([0-9.]+).*/valkey-server \1/' | grep . || echo 'no valkey-server')"
