@@ -3,7 +3,6 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/laterq/later/store"
 )
@@ -48,10 +47,18 @@ var (
 // Causes with which a handler's context ends, beside ErrLeaseLost and ErrCancelled; see context.Cause.
 var (
 	// ErrTimeout: the handler's time limit has passed. It is a context.DeadlineExceeded.
-	ErrTimeout = fmt.Errorf("handler's time limit has passed: %w", context.DeadlineExceeded)
+	ErrTimeout error = &endCause{"handler's time limit has passed", context.DeadlineExceeded}
 	// ErrShutdown: the worker is shutting down and ShutdownTimeout has passed. It is a context.Canceled.
-	ErrShutdown = fmt.Errorf("worker is shutting down: %w", context.Canceled)
+	ErrShutdown error = &endCause{"worker is shutting down", context.Canceled}
 )
+
+type endCause struct {
+	text string
+	kind error
+}
+
+func (e *endCause) Error() string { return e.text }
+func (e *endCause) Unwrap() error { return e.kind }
 
 // Code names a kind of error, the same in Go, over HTTP and in the exit of the later command.
 type Code = store.Code

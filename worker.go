@@ -157,17 +157,16 @@ func (q QueueConfig) validate() error {
 type Worker struct {
 	client *Client
 	cfg    WorkerConfig
-	log    *slog.Logger
 
 	mu       sync.Mutex // guards what follows
 	handlers map[string]HandlerFunc
-	running  bool // Run was called
+	paused   bool
+	run      *run // nil until Run is called
 }
 
 // NewWorker gives a worker on a client. It starts nothing; Run reports a configuration that is not allowed.
 func NewWorker(c *Client, cfg WorkerConfig) *Worker {
-	cfg = cfg.withDefaults(c.log)
-	return &Worker{client: c, cfg: cfg, log: cfg.Logger, handlers: map[string]HandlerFunc{}}
+	return &Worker{client: c, cfg: cfg.withDefaults(c.log), handlers: map[string]HandlerFunc{}}
 }
 
 // Handle sets the handler of a queue. Like http.ServeMux it panics at a mistake in the program: a queue name
@@ -182,7 +181,7 @@ func (w *Worker) Handle(queue string, h HandlerFunc) {
 		panic(fmt.Sprintf("later: Handle: handler of queue %q is nil", queue))
 	case w.handlers[queue] != nil:
 		panic(fmt.Sprintf("later: Handle: queue %q has a handler already", queue))
-	case w.running:
+	case w.run != nil:
 		panic(fmt.Sprintf("later: Handle: queue %q comes after Run", queue))
 	}
 	w.handlers[queue] = h

@@ -1,0 +1,128 @@
+package later
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Pauses between calls to a store that is failing.
+const (
+	minOutagePause = 50 * time.Millisecond
+	maxOutagePause = 2 * time.Second
+)
+
+// fetch claims messages for a lane until ctx ends. It claims for free slots, and for the buffer when that is
+// low, and waits in the store, without holding a slot, when a claim found fewer than it asked for.
+func (r *run) fetch(ctx context.Context, l *lane) {
+	failures := 0
+	for {
+		n, room, ok := r.slots.reserve(ctx, l)
+		if !ok {
+			return
+		}
+		short, err := r.fetchOnce(ctx, l, n, room)
+		if err == nil && short {
+			err = r.wait(ctx, l)
+		}
+		if err == nil {
+			failures = 0
+			l.worked()
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		l.failed("claim messages", err)
+		pause(ctx, failures)
+		failures++
+	}
+}
+
+// fetchOnce claims once, for n slots and room places in the buffer, and tells whether it got less.
+func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int) (short bool, err error) {
+	// The claim does not end with ctx: it may have taken messages, which are then given back.
+	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, l.cfg.Lease))
+	defer cancel()
+	asked := time.Now()
+	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease})
+	if err != nil {
+		r.slots.giveBack(l, n)
+		return false, err
+	}
+	l.queue.observeDied(claim.Died)
+	r.dead.add(l, claim.Died...)
+	tasks := r.receive(l, claim, asked)
+	if ctx.Err() != nil {
+		r.slots.giveBack(l, n)
+	} else {
+		tasks = r.slots.deliver(l, n, tasks)
+	}
+	for _, t := range tasks {
+		t.giveBack(nil)
+	}
+	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
+	// a wake-up that another process could use while it may have no slot left.
+	return !claim.More && len(claim.Messages) < n+room, nil
+}
+
+// receive makes tasks of what a claim gave and hands their lease to the heart.
+func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
+	if len(claim.Messages) == 0 {
+		return nil
+	}
+	held := &lease{
+		id:      claim.Messages[0].Receipt.Lease,
+		lane:    l,
+		arrived: time.Now(),
+		tasks:   make([]*task, len(claim.Messages)),
+	}
+	held.open.Store(int64(len(held.tasks)))
+	for i := range claim.Messages {
+		t := newTask(l, held, &claim.Messages[i], claim.Now)
+		held.tasks[i] = t
+		if r.client.observe != nil {
+			l.event(deliveryEvent(EventClaimed, &t.Message, 0, nil))
+		}
+	}
+	r.heart.add(held, asked)
+	if !held.arrived.Before(leaseEnd(asked, l.cfg.Lease)) {
+		for _, t := range held.tasks {
+			t.lose(ErrLeaseLost) // the reply took too long
+		}
+	}
+	return held.tasks
+}
+
+// wait blocks until a claim may give something. It ends early when the worker is paused.
+func (r *run) wait(ctx context.Context, l *lane) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !r.slots.beginWait(l, cancel) {
+		return nil
+	}
+	defer r.slots.endedWait(l)
+	err := r.client.store.Wait(waiting, l.queue.name)
+	if waiting.Err() != nil && ctx.Err() == nil {
+		return nil // paused
+	}
+	return err
+}
+
+// pause waits for outagePause, or until ctx ends.
+func pause(ctx context.Context, failures int) {
+	timer := time.NewTimer(outagePause(failures))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// outagePause is between half and all of minOutagePause·2^failures, at most maxOutagePause.
+func outagePause(failures int) time.Duration {
+	d := min(minOutagePause<<min(failures, 10), maxOutagePause)
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
+}

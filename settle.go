@@ -1,0 +1,82 @@
+package later
+
+import (
+	"errors"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// settle sends the task's settlement on its way; complete hears of it.
+func (t *task) settle() {
+	t.lane.settling.Add(1)
+	if err := t.lane.queue.settles.put(t.settlement, t); err != nil {
+		t.complete(store.SettleResult{}, err)
+	}
+}
+
+// complete notes the outcome of a settle. It does not block.
+func (t *task) complete(result store.SettleResult, err error) {
+	l := t.lane
+	if l.settling.Add(-1) == maxSettling/2 {
+		l.run.slots.settled(l)
+	}
+	if err == nil {
+		err = result.Err
+	}
+	switch {
+	case err == nil || errors.Is(err, ErrNotDurable):
+		t.settled(result.State)
+	case errors.Is(err, ErrLeaseLost) && t.unsure && time.Now().Before(l.run.heart.end(t.lease)):
+		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
+		t.settled(result.State)
+	case errors.Is(err, ErrLeaseLost):
+		l.event(deliveryEvent(EventLeaseLost, &t.Message, t.ran, err))
+		t.close()
+	case t.tryAgain(err):
+	default:
+		l.run.log.Error("later: a message could not be settled and comes again when its lease ends",
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.settlement.Action, "error", err)
+		l.event(deliveryEvent(EventUnsettled, &t.Message, t.ran, err))
+		t.close()
+	}
+}
+
+func (t *task) settled(state State) {
+	l := t.lane
+	l.worked()
+	if l.run.client.observe != nil {
+		l.event(deliveryEvent(eventOf[t.settlement.Action], &t.Message, t.ran, t.err))
+		if state == StateDead {
+			l.event(deliveryEvent(EventDied, &t.Message, t.ran, t.err))
+		}
+	}
+	if state == StateDead {
+		l.run.dead.add(l, t.ID)
+	}
+	t.close()
+}
+
+// tryAgain has the settle repeated, with the same receipt, until its lease would have ended when it first
+// failed; false when there is no point in it.
+func (t *task) tryAgain(err error) bool {
+	if isPermanent(err) {
+		return false
+	}
+	t.lane.failed("settle messages", err)
+	heart := t.lane.run.heart
+	if !t.unsure {
+		t.unsure = true
+		t.giveUpAt = heart.end(t.lease)
+	}
+	t.retryAt = time.Now().Add(outagePause(t.failures))
+	t.failures++
+	return t.retryAt.Before(t.giveUpAt) && heart.retry(t)
+}
+
+// close takes the task out of its lease; it needs no more heartbeats.
+func (t *task) close() {
+	if t.lease.open.Add(-1) == 0 {
+		t.lane.run.heart.forget(t.lease)
+	}
+}

@@ -1,0 +1,351 @@
+package later
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	// prefetchWindow is how much work a lane fetches ahead.
+	prefetchWindow = 20 * time.Millisecond
+	// maxSettling is the number of settles under way beyond which a lane stops claiming.
+	maxSettling = 4 * store.MaxBatch
+)
+
+// slots hands the worker's concurrency to its lanes, a slot for each handler that runs or is about to. A lane
+// alone gets all it can use. Where several want more than there is, smooth weighted round robin (as in nginx)
+// hands out each slot that becomes free, so each lane starts messages in proportion to its weight and none
+// starves. A goroutine that has a slot goes on with the next message while there is one, else it ends.
+type slots struct {
+	work    func(*task) // runs a task and what next gives after it; called in a goroutine of its own
+	changed func()      // called when the last handler has ended
+
+	goroutines sync.WaitGroup // those with a slot
+
+	mu      sync.Mutex
+	lanes   []*lane
+	free    int
+	running int // how many have a slot and run a handler
+	paused  bool
+	stopped bool
+}
+
+// share is a lane's part in slots, guarded by slots.mu.
+type share struct {
+	weight, limit int
+	maxPrefetch   int
+	held          int // slots of running handlers and of the fetcher
+	given         int // those of the fetcher, not yet picked up
+	want          int // slots that the fetcher waits for
+	credit        int // of the round robin
+	buffer        fifo
+	handlerTime   time.Duration // moving average; 0 before the first
+	asleep        bool          // the fetcher waits for wake
+	wake          chan struct{}
+	endWait       context.CancelFunc // ends the fetcher's Wait; nil when it does not wait
+}
+
+func newShare(cfg QueueConfig, maxPrefetch int) share {
+	return share{weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch, wake: make(chan struct{}, 1)}
+}
+
+func newSlots(n int, lanes []*lane, work func(*task)) *slots {
+	return &slots{work: work, changed: func() {}, lanes: lanes, free: n}
+}
+
+// reserve blocks until the lane may claim: slots are reserved for n messages, and room more may wait in the
+// buffer; n+room is 1 to store.MaxBatch. It gives ok == false, and nothing is reserved, when ctx has ended.
+func (s *slots) reserve(ctx context.Context, l *lane) (n, room int, ok bool) {
+	for {
+		s.mu.Lock()
+		if ctx.Err() != nil {
+			s.giveUp(l)
+			s.mu.Unlock()
+			return 0, 0, false
+		}
+		l.want = 0
+		if !s.paused && l.settling.Load() < maxSettling {
+			if l.buffer.len() == 0 {
+				l.want = store.MaxBatch - l.given
+			}
+			s.distribute(nil)
+			room = l.room()
+		}
+		if n = l.given; n+room > 0 {
+			l.given, l.want, l.asleep = 0, 0, false
+			s.mu.Unlock()
+			return n, min(room, store.MaxBatch-n), true
+		}
+		l.asleep = true
+		s.mu.Unlock()
+		select {
+		case <-l.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// giveUp takes the fetcher's slots and wishes back. The lock is held.
+func (s *slots) giveUp(l *lane) {
+	given := l.given
+	l.given, l.want = 0, 0
+	s.free += given
+	l.held -= given
+	s.distribute(nil)
+}
+
+// giveBack frees n slots that reserve gave and that are not used.
+func (s *slots) giveBack(l *lane, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.held -= n
+	s.free += n
+	s.distribute(nil)
+}
+
+// deliver uses n slots that reserve gave: it starts n of the tasks and buffers the rest. When the drain has
+// begun it gives the tasks back instead.
+func (s *slots) deliver(l *lane, n int, tasks []*task) (unwanted []*task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		unwanted, tasks = tasks, nil
+	}
+	for n > 0 && len(tasks) > 0 {
+		if tasks[0].begin() {
+			s.start(tasks[0])
+			n--
+		}
+		tasks = tasks[1:]
+	}
+	l.buffer.push(tasks)
+	l.held -= n
+	s.free += n
+	s.distribute(nil)
+	return unwanted
+}
+
+// next frees the slot of a goroutine whose task has run for so long, and gives the task it shall go on with:
+// nil when it shall end.
+func (s *slots) next(done *task) *task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := done.lane
+	l.note(done.ran)
+	l.held--
+	s.free++
+	var t *task
+	s.distribute(&t)
+	if t == nil {
+		s.running--
+		if s.running == 0 {
+			s.changed()
+		}
+	}
+	return t
+}
+
+// distribute hands free slots to the lanes that want them. The first task goes to the goroutine that asks, if
+// one does. The lock is held.
+func (s *slots) distribute(asks **task) {
+	for s.free > 0 && !s.stopped {
+		l := s.pick()
+		if l == nil {
+			return
+		}
+		t := l.take()
+		if t == nil && l.want == 0 {
+			continue // its buffer held lost messages only
+		}
+		s.free--
+		l.held++
+		switch {
+		case t == nil:
+			l.want--
+			l.given++
+			l.rouse()
+		case asks != nil && *asks == nil:
+			*asks = t
+		default:
+			s.start(t)
+		}
+	}
+}
+
+// pick gives the lane whose turn it is among those that can use a slot; nil when none can.
+func (s *slots) pick() *lane {
+	var best *lane
+	total := 0
+	for _, l := range s.lanes {
+		if l.held >= l.limit || l.buffer.len() == 0 && (l.want == 0 || s.paused) {
+			continue
+		}
+		l.credit += l.weight
+		total += l.weight
+		if best == nil || l.credit > best.credit {
+			best = l
+		}
+	}
+	if best != nil {
+		best.credit -= total
+	}
+	return best
+}
+
+func (s *slots) start(t *task) {
+	s.running++
+	s.goroutines.Add(1)
+	go s.work(t)
+}
+
+// take gives the next buffered task that is still ours, and wakes the fetcher when the buffer has become low.
+func (l *lane) take() *task {
+	for l.buffer.len() > 0 {
+		t := l.buffer.pop()
+		if l.asleep && l.room() > 0 {
+			l.rouse()
+		}
+		if t.begin() {
+			return t
+		}
+	}
+	return nil
+}
+
+// room is the number of messages to fetch ahead now: none while the buffer is more than half full, so that
+// claims stay large.
+func (l *lane) room() int {
+	if l.handlerTime == 0 {
+		return 0
+	}
+	target := max(0, min(int(prefetchWindow*time.Duration(l.held)/l.handlerTime), l.maxPrefetch))
+	if l.buffer.len() > target/2 {
+		return 0
+	}
+	return target - l.buffer.len()
+}
+
+// note adds the running time of a handler to the moving average. The average rises faster than it falls, so
+// that fetching ahead ends with the first slow message.
+func (l *lane) note(ran time.Duration) {
+	ran = max(ran, 1)
+	if l.handlerTime == 0 || ran > l.handlerTime*8 {
+		l.handlerTime = ran
+		return
+	}
+	l.handlerTime += (ran - l.handlerTime) / 8
+}
+
+// rouse wakes the fetcher if it waits in reserve. slots.mu is held.
+func (l *lane) rouse() {
+	if l.asleep {
+		l.asleep = false
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// settled lets a fetcher that waits for settles look again.
+func (s *slots) settled(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.rouse()
+}
+
+// stale takes from the buffer what came before the given time, and ends fetching ahead until handlers are
+// fast again. It gives the time of the oldest that stays; zero when there is none.
+func (s *slots) stale(l *lane, before time.Time) (tasks []*task, oldest time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l.buffer.len() > 0 {
+		arrived := l.buffer.first().lease.arrived
+		if !arrived.Before(before) {
+			return tasks, arrived
+		}
+		tasks = append(tasks, l.buffer.pop())
+		l.handlerTime = max(l.handlerTime, maxBuffered)
+	}
+	return tasks, time.Time{}
+}
+
+// beginWait says that the lane's fetcher is about to Wait, and how to end that; false when it must not.
+func (s *slots) beginWait(l *lane, end context.CancelFunc) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused {
+		return false
+	}
+	l.endWait = end
+	return true
+}
+
+func (s *slots) endedWait(l *lane) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.endWait = nil
+}
+
+// setPaused stops the claiming of all lanes or lets it go on. A claim that is on its way comes back.
+func (s *slots) setPaused(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = paused
+	for _, l := range s.lanes {
+		if paused {
+			s.giveUp(l)
+			if l.endWait != nil {
+				l.endWait()
+			}
+		}
+		l.rouse()
+	}
+}
+
+// stop ends all handing out and gives the tasks that have not begun.
+func (s *slots) stop() []*task {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	var tasks []*task
+	for _, l := range s.lanes {
+		for l.buffer.len() > 0 {
+			tasks = append(tasks, l.buffer.pop())
+		}
+	}
+	return tasks
+}
+
+// handlers is the number of handlers that run.
+func (s *slots) handlers() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+// fifo is a queue of tasks, first in, first out.
+type fifo struct {
+	tasks []*task
+	head  int
+}
+
+func (f *fifo) len() int { return len(f.tasks) - f.head }
+
+func (f *fifo) first() *task { return f.tasks[f.head] }
+
+func (f *fifo) push(tasks []*task) {
+	kept := copy(f.tasks, f.tasks[f.head:])
+	clear(f.tasks[kept:])
+	f.tasks, f.head = append(f.tasks[:kept], tasks...), 0
+}
+
+func (f *fifo) pop() *task {
+	t := f.tasks[f.head]
+	f.tasks[f.head] = nil
+	f.head++
+	return t
+}

@@ -1,0 +1,204 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// task is a claimed message on its way through a worker. Whoever moves its stage to over, and nobody else,
+// settles it or knows that it is lost.
+type task struct {
+	Message
+	lane  *lane
+	lease *lease
+	stage atomic.Uint32
+
+	ctx    messageContext
+	cancel context.CancelCauseFunc
+	ran    time.Duration
+
+	// How it ends; set by the one that moved it to over.
+	settlement store.Settlement
+	err        error
+	unsure     bool // a settle failed, and may have had its effect
+	failures   int  // of the settle
+	retryAt    time.Time
+	giveUpAt   time.Time // when to stop trying to settle
+}
+
+// The stages of a task.
+const (
+	stageBuffered uint32 = iota
+	stageRunning
+	stageOver
+)
+
+func newTask(l *lane, held *lease, c *store.Claimed, now time.Time) *task {
+	t := &task{lane: l, lease: held}
+	t.fill(l.queue.name, c, now)
+	t.ctx.message = &t.Message
+	t.ctx.Context, t.cancel = context.WithCancelCause(l.run.handling)
+	return t
+}
+
+// begin moves the task from the buffer to its handler; false when it was lost or given back before.
+func (t *task) begin() bool { return t.stage.CompareAndSwap(stageBuffered, stageRunning) }
+
+// end moves the task to over; false when another did before.
+func (t *task) end() bool { return t.stage.Swap(stageOver) != stageOver }
+
+// work runs a task that has a slot, and those that follow it on that slot.
+func (r *run) work(t *task) {
+	defer r.slots.goroutines.Done()
+	defer func() {
+		if t == nil {
+			return
+		}
+		// The handler has ended its goroutine with runtime.Goexit, as testing's FailNow does. The slot goes on
+		// in another.
+		t.finish(settlementOf(&t.Message, errGoexit, defaultBackoff), errGoexit)
+		if next := r.slots.next(t); next != nil {
+			r.slots.goroutines.Add(1)
+			go r.work(next)
+		}
+	}()
+	for t != nil {
+		t.run()
+		t = r.slots.next(t)
+	}
+}
+
+var errGoexit = errors.New("handler called runtime.Goexit")
+
+// run runs the handler and has its result settled.
+func (t *task) run() {
+	started := time.Now()
+	t.Lateness += max(0, started.Sub(t.lease.arrived))
+	limit := t.Timeout
+	if limit == 0 {
+		limit = t.lane.cfg.Timeout
+	}
+	if limit > 0 {
+		limited, stop := context.WithTimeoutCause(t.ctx.Context, limit, ErrTimeout)
+		defer stop()
+		t.ctx.Context = limited
+	}
+	if t.lane.run.client.observe != nil {
+		t.lane.event(deliveryEvent(EventStarted, &t.Message, 0, nil))
+	}
+	settlement, err := t.call(limit)
+	t.ran = time.Since(started)
+	t.finish(settlement, err)
+}
+
+// call calls the handler, and turns its result or panic into a settlement and the error behind it.
+func (t *task) call(limit time.Duration) (s store.Settlement, err error) {
+	returned, decided := false, false
+	backoff := t.lane.cfg.Backoff
+	defer func() {
+		if decided {
+			return
+		}
+		p := recover()
+		if p == nil {
+			return // runtime.Goexit; work sees to it
+		}
+		err = &panicError{p, panicStack()}
+		t.lane.run.log.Error("later: handler panicked",
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
+		if returned {
+			backoff = defaultBackoff // it was the queue's that panicked
+		}
+		s = settlementOf(&t.Message, err, backoff)
+	}()
+	err = t.lane.handler(&t.ctx, &t.Message)
+	returned = true
+	if err != nil && !errors.Is(err, ErrTimeout) && context.Cause(&t.ctx) == ErrTimeout {
+		err = fmt.Errorf("%w (%v): %w", ErrTimeout, limit, err)
+	}
+	s = settlementOf(&t.Message, err, backoff)
+	decided = true
+	return s, err
+}
+
+// finish ends the handler's context and has the message settled, unless it was lost or given back meanwhile.
+func (t *task) finish(s store.Settlement, err error) {
+	t.cancel(nil)
+	if t.end() {
+		t.settlement, t.err = s, err
+		t.settle()
+	}
+}
+
+// giveBack releases the message, if it is still ours to settle, and ends its handler's context with the cause.
+func (t *task) giveBack(cause error) {
+	if t.end() {
+		t.cancel(cause)
+		t.settlement, t.err = store.Settlement{Receipt: t.receipt, Action: store.Release}, cause
+		t.settle()
+	}
+}
+
+// lose forgets the message, which is no longer ours, and ends its handler's context with the cause.
+func (t *task) lose(cause error) {
+	if t.end() {
+		t.cancel(cause)
+		t.lane.event(deliveryEvent(EventLeaseLost, &t.Message, 0, cause))
+		t.close()
+	}
+}
+
+// panicError is the failure of a handler that panicked.
+type panicError struct {
+	value any
+	stack string
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.value, e.stack) }
+
+// Unwrap gives the error that was the panic's value, if it was one.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
+
+// panicStack is the stack from the panic on; what is above it would only use up store.MaxReason.
+func panicStack() string {
+	stack := string(debug.Stack())
+	if _, rest, ok := strings.Cut(stack, "\npanic("); ok {
+		if _, rest, ok = strings.Cut(rest, "\n"); ok { // the arguments
+			if _, rest, ok = strings.Cut(rest, "\n"); ok { // the place in the runtime
+				return rest
+			}
+		}
+	}
+	return stack
+}
+
+// messageContext is a handler's context. It holds the message without an allocation of its own.
+type messageContext struct {
+	context.Context
+	message *Message
+}
+
+type messageKey struct{}
+
+func (c *messageContext) Value(key any) any {
+	if key == (messageKey{}) {
+		return c.message
+	}
+	return c.Context.Value(key)
+}
+
+// MessageFromContext gives the message whose handler has this context, or one derived from it; nil elsewhere.
+func MessageFromContext(ctx context.Context) *Message {
+	m, _ := ctx.Value(messageKey{}).(*Message)
+	return m
+}
