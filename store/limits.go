@@ -173,6 +173,17 @@ func CheckHistogram(from, to time.Time, buckets int) error {
 	return checkTime("histogram end", to)
 }
 
+// HistogramBounds gives the buckets+1 bounds of a histogram in milliseconds since 1970; each part is at least
+// a millisecond long.
+func HistogramBounds(from, to time.Time, buckets int) []int64 {
+	first, length := UnixMillis(from), UnixMillis(to)-UnixMillis(from)
+	bounds := make([]int64, buckets+1)
+	for i := range bounds {
+		bounds[i] = first + length*int64(i)/int64(buckets)
+	}
+	return bounds
+}
+
 // CutReason cuts an error text to MaxReason bytes, at a character, and makes it UTF-8.
 func CutReason(s string) string {
 	if len(s) > MaxReason {

@@ -83,8 +83,8 @@ type Store interface {
 	// (leased: at least once); others may or may not appear.
 	List(ctx context.Context, queue string, req ListRequest) (Page, error)
 
-	// Replay makes dead messages live again at due, with their attempts back at zero. One call handles a
-	// bounded number; see Bulk.
+	// Replay makes dead messages live again at due, with their attempts back at zero; an expiry they had no
+	// longer counts. One call handles a bounded number; see Bulk.
 	Replay(ctx context.Context, queue string, sel Selection, due Due) (Bulk, error)
 
 	// Purge removes messages. One call handles a bounded number; see Bulk.
@@ -197,6 +197,8 @@ type Receipt struct {
 	Lease string
 	ID    string
 	Epoch int64
+	// Claim is the engine's own note on the claim, which makes settling a claim as a whole cheaper; it may be nil.
+	Claim any
 }
 
 // Action is a way to settle a message.
@@ -328,3 +330,10 @@ type Stats struct {
 	// Now is the engine's clock.
 	Now time.Time
 }
+
+// The error texts that every engine gives to what dies without a handler's word.
+const (
+	LeaseExpiredText = "lease expired: its worker died or stalled"
+	ExpiredText      = "expired: not delivered in time"
+	UnreadableText   = "unreadable: these bytes are no message of this version"
+)

@@ -1,0 +1,210 @@
+// Package envelope is the form in which the durable engines keep a message: one flag byte, the fields that are
+// not at their default in a fixed order, the payload. The usual message (no headers, default attempts, an id
+// made by store.NewID) costs one byte above its payload. The id and the due time are kept beside it.
+//
+//	byte  flags
+//	2     max attempts       flag 1     big endian, as all numbers
+//	6     expiry after due   flag 2     milliseconds
+//	6     expiry             flag 4     milliseconds since 1970
+//	4     timeout            flag 8     milliseconds
+//	6     remember           flag 16    milliseconds
+//	8     sent at, nonce     flag 32    6 bytes milliseconds since 1970, 2 random bytes
+//	...   headers            flag 64    uvarint count, then uvarint length and bytes of each name and value,
+//	                                    sorted by name
+//	...   payload
+//
+// Flag 128 is never set: a first byte from 128 marks a later format. The Lua scripts of redisstore read the
+// flags, the attempts and the expiries, which is why those come first and have fixed widths.
+package envelope
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	flagMaxAttempts = 1 << iota
+	flagExpireAfter
+	flagExpireAt
+	flagTimeout
+	flagRemember
+	flagSentAt
+	flagHeaders
+	flagLater
+)
+
+// ErrUnreadable is returned for bytes that are no envelope of this format.
+var ErrUnreadable = errors.New("envelope is unreadable")
+
+// Append appends the envelope of a checked message to b. Two envelopes of equal messages differ by their nonce
+// where SentAt is set, so that an engine that repeats a send can tell its own message from another of the same id.
+func Append(b []byte, m *store.Message) []byte {
+	start := len(b)
+	b = append(b, 0)
+	flags := byte(0)
+	if m.MaxAttempts != 0 {
+		flags |= flagMaxAttempts
+		b = binary.BigEndian.AppendUint16(b, uint16(m.MaxAttempts))
+	}
+	if m.ExpireAfter > 0 {
+		flags |= flagExpireAfter
+		b = append48(b, store.Millis(m.ExpireAfter))
+	}
+	if !m.ExpireAt.IsZero() {
+		flags |= flagExpireAt
+		b = append48(b, store.UnixMillis(m.ExpireAt))
+	}
+	if m.Timeout > 0 {
+		flags |= flagTimeout
+		b = binary.BigEndian.AppendUint32(b, uint32(store.Millis(m.Timeout)))
+	}
+	if m.Remember > 0 {
+		flags |= flagRemember
+		b = append48(b, store.Millis(m.Remember))
+	}
+	if !m.SentAt.IsZero() {
+		flags |= flagSentAt
+		b = append48(b, m.SentAt.UnixMilli())
+		b = binary.BigEndian.AppendUint16(b, uint16(rand.Uint32()))
+	}
+	if len(m.Headers) > 0 {
+		flags |= flagHeaders
+		b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+		for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+			b = appendText(b, name)
+			b = appendText(b, m.Headers[name])
+		}
+	}
+	b[start] = flags
+	return append(b, m.Payload...)
+}
+
+// Size is an upper bound of the envelope's length.
+func Size(m *store.Message) int {
+	n := 1 + 32 + len(m.Payload)
+	for name, value := range m.Headers {
+		n += len(name) + len(value) + 6
+	}
+	return n + 3
+}
+
+// Decode reads an envelope into m, whose ID the caller sets. The payload and the header texts share memory
+// with s, which must not be changed elsewhere.
+func Decode(s string, m *store.Message) error {
+	r := reader{rest: s}
+	flags := r.uint(1)
+	if flags >= flagLater {
+		return ErrUnreadable
+	}
+	if flags&flagMaxAttempts != 0 {
+		m.MaxAttempts = int(r.uint(2))
+	}
+	if flags&flagExpireAfter != 0 {
+		m.ExpireAfter = r.millis()
+	}
+	if flags&flagExpireAt != 0 {
+		m.ExpireAt = time.UnixMilli(int64(r.uint(6)))
+	}
+	if flags&flagTimeout != 0 {
+		m.Timeout = time.Duration(r.uint(4)) * time.Millisecond
+	}
+	if flags&flagRemember != 0 {
+		m.Remember = r.millis()
+	}
+	if flags&flagSentAt != 0 {
+		m.SentAt = time.UnixMilli(int64(r.uint(6)))
+		r.uint(2)
+	} else if t, ok := store.IDTime(m.ID); ok {
+		m.SentAt = t
+	}
+	if flags&flagHeaders != 0 {
+		m.Headers = r.headers()
+	}
+	if r.bad {
+		return ErrUnreadable
+	}
+	m.Payload = unsafe.Slice(unsafe.StringData(r.rest), len(r.rest))
+	return nil
+}
+
+type reader struct {
+	rest string
+	bad  bool
+}
+
+func (r *reader) take(n uint64) string {
+	if r.bad || n > uint64(len(r.rest)) {
+		r.bad = true
+		return ""
+	}
+	s := r.rest[:n]
+	r.rest = r.rest[n:]
+	return s
+}
+
+func (r *reader) uint(width uint64) uint64 {
+	v := uint64(0)
+	for _, c := range []byte(r.take(width)) {
+		v = v<<8 | uint64(c)
+	}
+	return v
+}
+
+// millis reads a duration, bounded so that it does not overflow.
+func (r *reader) millis() time.Duration {
+	ms := r.uint(6)
+	if ms > uint64(store.MaxDelay/time.Millisecond) {
+		r.bad = true
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+func (r *reader) uvarint() uint64 {
+	v, shift := uint64(0), 0
+	for {
+		c := r.uint(1)
+		if r.bad || shift > 28 {
+			r.bad = true
+			return 0
+		}
+		v |= (c & 0x7f) << shift
+		if c < 0x80 {
+			return v
+		}
+		shift += 7
+	}
+}
+
+func (r *reader) headers() map[string]string {
+	n := r.uvarint()
+	if n > store.MaxHeaders {
+		r.bad = true
+		return nil
+	}
+	h := make(map[string]string, n)
+	for range n {
+		name := r.take(r.uvarint())
+		value := r.take(r.uvarint())
+		if r.bad {
+			return nil
+		}
+		h[name] = value
+	}
+	return h
+}
+
+func append48(b []byte, v int64) []byte {
+	return append(b, byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}

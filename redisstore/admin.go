@@ -1,0 +1,395 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Cancel implements store.Store.
+func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store.CancelResult, error) {
+	states, err := s.byID(ctx, &s.scripts.cancel, queue, ids)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]store.CancelResult, len(ids))
+	for i, state := range states {
+		if results[i].State = state; state == store.StateNone {
+			results[i].Err = notFound(queue, ids[i])
+		}
+	}
+	return results, nil
+}
+
+// Reschedule implements store.Store.
+func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
+	states, err := s.byID(ctx, &s.scripts.reschedule, queue, ids, string(appendDue(nil, due)))
+	if err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(ids))
+	for i, state := range states {
+		switch state {
+		case store.StateNone:
+			errs[i] = notFound(queue, ids[i])
+		case store.StateLeased:
+			errs[i] = fmt.Errorf("message %q of queue %q is with a worker now: %w", ids[i], queue, store.ErrLeased)
+		case store.StateDead:
+			errs[i] = fmt.Errorf("message %q of queue %q is dead; replay it instead: %w", ids[i], queue, store.ErrDead)
+		}
+	}
+	return errs, nil
+}
+
+// byID runs a script that gives a state for each id.
+func (s *Store) byID(ctx context.Context, sc *script, queue string, ids []string, first ...any) ([]store.State, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	c := s.newCall(sc, queue, len(first)+len(ids))
+	c.add(first...)
+	for i := range ids {
+		c.add(&ids[i])
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]store.State, len(ids))
+	for i, state := range reply.([]any) {
+		states[i] = store.State(state.(string))
+	}
+	return states, nil
+}
+
+func notFound(queue, id string) error {
+	return fmt.Errorf("no message %q in queue %q: %w", id, queue, store.ErrNotFound)
+}
+
+// Get implements store.Store. A leased message's due time and deadline are with its lease, which is found by
+// going through the open leases; there are as many as claims under way.
+func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
+	infos, err := s.read(ctx, queue, ids)
+	if err != nil {
+		return nil, err
+	}
+	leased := map[string]*store.Info{}
+	for _, in := range infos {
+		if in != nil && in.State == store.StateLeased {
+			leased[in.ID] = in
+		}
+	}
+	for cursor := "0"; len(leased) > 0; {
+		held, next, err := s.leaseStep(ctx, queue, cursor)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range held {
+			if in := leased[h.id]; in != nil {
+				in.Due, in.LeaseDeadline = h.due, h.deadline
+				delete(leased, h.id)
+			}
+		}
+		if cursor = next; cursor == "0" {
+			break
+		}
+	}
+	return infos, nil
+}
+
+// read gives what is known of messages without looking at their leases.
+func (s *Store) read(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
+	infos := make([]*store.Info, 0, len(ids))
+	for len(infos) < len(ids) {
+		rest := ids[len(infos):]
+		c := s.newCall(&s.scripts.get, queue, len(rest))
+		for i := range rest {
+			c.add(&rest[i])
+		}
+		reply, err := s.run(ctx, queue, c)
+		if err != nil {
+			return nil, err
+		}
+		now := time.UnixMilli(reply.([]any)[0].(int64))
+		for i, one := range reply.([]any)[1:] {
+			infos = append(infos, readInfo(rest[i], one.([]any), now))
+		}
+	}
+	return infos, nil
+}
+
+func readInfo(id string, fields []any, now time.Time) *store.Info {
+	text, ok := fields[0].(string)
+	if !ok {
+		return nil
+	}
+	if due, ok := fields[1].(string); ok {
+		in := info(id, text, fields[3], store.StateScheduled)
+		if in.Due = parseMillis(due); !in.Due.After(now) {
+			in.State = store.StateReady
+		}
+		return &in
+	}
+	if died, ok := fields[2].(string); ok {
+		in := info(id, text, fields[3], store.StateDead)
+		in.DiedAt = parseMillis(died)
+		return &in
+	}
+	in := info(id, text, fields[3], store.StateLeased)
+	return &in
+}
+
+// heldMessage is a message of an open lease.
+type heldMessage struct {
+	id            string
+	due, deadline time.Time
+}
+
+// leaseStep goes one step over the open leases.
+func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []heldMessage, next string, err error) {
+	c := s.newCall(&s.scripts.leases, queue, 1)
+	c.add(cursor)
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, "", err
+	}
+	r := reply.([]any)
+	for _, lease := range r[1:] {
+		text := lease.([]any)[0].(string)
+		deadline, _ := lease.([]any)[1].(string)
+		for text != "" {
+			var id, due string
+			id, text, _ = strings.Cut(text, "\n")
+			due, text, _ = strings.Cut(text, "\n")
+			due, _, _ = strings.Cut(due, " ")
+			held = append(held, heldMessage{id, parseMillis(due), parseMillis(deadline)})
+		}
+	}
+	return held, r[0].(string), nil
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	if req.State == store.StateLeased {
+		return s.listLeased(ctx, queue, req)
+	}
+	score, id, err := parseCursor(req.Cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	c := s.newCall(&s.scripts.list, queue, 6)
+	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id)
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return store.Page{}, err
+	}
+	r := reply.([]any)
+	listed, envelopes, records := r[2].([]any), r[3].([]any), r[4].([]any)
+	page := store.Page{Messages: make([]store.Info, 0, len(envelopes))}
+	for i := range envelopes {
+		id, score := listed[2*i].(string), parseMillis(listed[2*i+1].(string))
+		text, ok := envelopes[i].(string)
+		if !ok {
+			continue // an id without a message: `later doctor` tells of those
+		}
+		in := info(id, text, records[i], req.State)
+		if req.State == store.StateDead {
+			in.DiedAt = score
+		} else {
+			in.Due = score
+		}
+		page.Messages = append(page.Messages, in)
+	}
+	if n := len(listed); n > 0 && r[1].(int64) == 0 {
+		page.Next = listed[n-1].(string) + "." + base64.RawURLEncoding.EncodeToString([]byte(listed[n-2].(string)))
+	}
+	return page, nil
+}
+
+func bound(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(store.UnixMillis(t), 10)
+}
+
+// parseCursor reads "score.base64(id)".
+func parseCursor(cursor string) (score, id string, err error) {
+	if cursor == "" {
+		return "", "", nil
+	}
+	score, encoded, ok := strings.Cut(cursor, ".")
+	raw, decodeErr := base64.RawURLEncoding.DecodeString(encoded)
+	if _, err := strconv.ParseInt(score, 10, 64); !ok || err != nil || decodeErr != nil {
+		return "", "", badCursor(cursor)
+	}
+	return score, string(raw), nil
+}
+
+func badCursor(cursor string) error {
+	return store.Invalid("cursor %q is none: give Page.Next of the page before, or \"\" for the first", cursor)
+}
+
+// listLeased gives the messages of a few leases a page. Its cursor is Redis's, and how much of that step was given.
+func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	cursor, skip := "0", 0
+	if req.Cursor != "" {
+		var rest string
+		cursor, rest, _ = strings.Cut(req.Cursor, ".")
+		_, err := strconv.ParseUint(cursor, 10, 64)
+		n, skipErr := strconv.Atoi(rest)
+		if err != nil || skipErr != nil || n < 0 {
+			return store.Page{}, badCursor(req.Cursor)
+		}
+		skip = n
+	}
+	held, next, err := s.leaseStep(ctx, queue, cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	page := store.Page{}
+	held = held[min(skip, len(held)):]
+	switch {
+	case len(held) > req.Limit:
+		held = held[:req.Limit]
+		page.Next = cursor + "." + strconv.Itoa(skip+req.Limit)
+	case next != "0":
+		page.Next = next + ".0"
+	}
+	held = slices.DeleteFunc(held, func(h heldMessage) bool {
+		return !req.From.IsZero() && h.due.Before(req.From) || !req.To.IsZero() && !h.due.Before(req.To)
+	})
+	ids := make([]string, len(held))
+	for i := range held {
+		ids[i] = held[i].id
+	}
+	infos, err := s.read(ctx, queue, ids)
+	if err != nil {
+		return store.Page{}, err
+	}
+	for i, in := range infos {
+		if in != nil && in.State == store.StateLeased {
+			in.Due, in.LeaseDeadline = held[i].due, held[i].deadline
+			page.Messages = append(page.Messages, *in)
+		}
+	}
+	return page, nil
+}
+
+// Replay implements store.Store.
+func (s *Store) Replay(ctx context.Context, queue string, sel store.Selection, due store.Due) (store.Bulk, error) {
+	return s.bulk(ctx, &s.scripts.replay, queue, string(appendDue(nil, due)), sel)
+}
+
+// Purge implements store.Store.
+func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
+	return s.bulk(ctx, &s.scripts.purge, queue, string(sel.State), sel)
+}
+
+func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel store.Selection) (store.Bulk, error) {
+	c := s.newCall(sc, queue, 2+len(sel.IDs))
+	c.add(first, bound(sel.Before))
+	for i := range sel.IDs {
+		c.add(&sel.IDs[i])
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return store.Bulk{}, err
+	}
+	r := reply.([]any)
+	return store.Bulk{Done: int(r[0].(int64)), More: r[1].(int64) == 1, Before: store.Time(r[2].(int64))}, nil
+}
+
+// Stats implements store.Store.
+func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
+	reply, err := s.run(ctx, queue, s.newCall(&s.scripts.stats, queue, 0))
+	if err != nil {
+		return store.Stats{}, err
+	}
+	r := reply.([]any)
+	n := func(i int) int64 { return r[i].(int64) }
+	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Ready: n(3), Scheduled: n(4), Dead: n(6)}
+	st.Leased = max(0, n(5)-st.Ready-st.Scheduled-st.Dead)
+	if n(7) >= 0 {
+		st.NextDue = time.UnixMilli(n(7))
+	}
+	return st, nil
+}
+
+// Histogram implements store.Store.
+func (s *Store) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
+	c := s.newCall(&s.scripts.histogram, queue, buckets+1)
+	for _, b := range store.HistogramBounds(from, to, buckets) {
+		c.add(b)
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]int64, buckets)
+	for i, n := range reply.([]any) {
+		counts[i] = n.(int64)
+	}
+	return counts, nil
+}
+
+// SetPaused implements store.Store.
+func (s *Store) SetPaused(ctx context.Context, queue string, paused bool) error {
+	c := s.newCall(&s.scripts.pause, queue, 2)
+	create := len(c.args)
+	c.add("0", "0")
+	if paused {
+		c.args[create+1] = "1"
+	}
+	_, err := s.runRegistered(ctx, queue, c, create)
+	return err
+}
+
+// Queues implements store.Store.
+func (s *Store) Queues(ctx context.Context, cursor string) ([]string, string, error) {
+	at := uint64(0)
+	if cursor != "" {
+		var err error
+		if at, err = strconv.ParseUint(cursor, 10, 64); err != nil {
+			return nil, "", badCursor(cursor)
+		}
+	}
+	if err := s.ready(ctx); err != nil {
+		return nil, "", err
+	}
+	var next uint64
+	names, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+		var names []string
+		var err error
+		names, next, err = s.rdb.SScan(ctx, s.keys.registry(), at, "", 100).Result()
+		return names, err
+	})
+	if err != nil {
+		return nil, "", fmt.Errorf("list queues: %w", err)
+	}
+	if next == 0 {
+		return names.([]string), "", nil
+	}
+	return names.([]string), strconv.FormatUint(next, 10), nil
+}
+
+// Delete implements store.Store.
+func (s *Store) Delete(ctx context.Context, queue string) error {
+	if err := s.ready(ctx); err != nil {
+		return err
+	}
+	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+		return s.rdb.SRem(ctx, s.keys.registry(), queue).Result()
+	})
+	if err != nil {
+		return fmt.Errorf("delete queue %q: %w", queue, err)
+	}
+	_, err = s.run(ctx, queue, s.newCall(&s.scripts.delete, queue, 0))
+	return err
+}

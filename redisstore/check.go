@@ -1,0 +1,103 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
+)
+
+const oldestMajor = 7 // Redis and Valkey: the first with script flags, ZRANGE BYSCORE and BZPOPMIN as used here
+
+// ready checks the server once, before the first call.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closing.Err() != nil {
+		return store.ErrClosed
+	}
+	if s.checked.Load() {
+		return nil
+	}
+	s.checkMu.Lock()
+	defer s.checkMu.Unlock()
+	if s.checked.Load() {
+		return nil
+	}
+	return s.check(ctx)
+}
+
+// check refuses a server that is too old or may evict keys. In a Cluster every primary is checked.
+func (s *Store) check(ctx context.Context) error {
+	var err error
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.checkServer(ctx, node) })
+	} else {
+		err = s.checkServer(ctx, s.rdb)
+	}
+	if err != nil {
+		kind, _ := classify(err)
+		return wrap(kind, err)
+	}
+	s.checked.Store(true)
+	return nil
+}
+
+func (s *Store) checkServer(ctx context.Context, rdb redis.Cmdable) error {
+	info, err := rdb.Info(ctx, "server").Result()
+	switch {
+	case err == nil:
+		if err := checkVersion(info); err != nil {
+			return err
+		}
+	case forbidden(err):
+		s.log.Warn("later: INFO is forbidden, so the server's version is unknown; it must be Redis or Valkey 7.0 or later")
+	default:
+		return fmt.Errorf("reach Redis: %w", err)
+	}
+	policy, err := rdb.ConfigGet(ctx, "maxmemory-policy").Result()
+	switch {
+	case err == nil:
+		return s.checkPolicy(policy["maxmemory-policy"])
+	case forbidden(err):
+		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages can vanish")
+		return nil
+	}
+	return fmt.Errorf("read Redis's eviction policy: %w", err)
+}
+
+func (s *Store) checkPolicy(policy string) error {
+	if policy == "" || policy == "noeviction" {
+		return nil
+	}
+	if s.allowEviction {
+		s.log.Warn("later: the server may evict keys, and messages with them", "maxmemory-policy", policy)
+		return nil
+	}
+	return fmt.Errorf("the server's maxmemory-policy is %s, which may evict messages: run CONFIG SET maxmemory-policy noeviction "+
+		"(and set it in its configuration), or accept the loss with redisstore.AllowEviction() or eviction=allow in the URL: %w",
+		policy, store.ErrUnsupported)
+}
+
+func checkVersion(info string) error {
+	for line := range strings.SplitSeq(info, "\r\n") {
+		version, ok := strings.CutPrefix(line, "redis_version:") // Valkey has it too, at 7.2.4
+		if !ok {
+			continue
+		}
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err != nil || n < oldestMajor {
+			return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor, store.ErrUnsupported)
+		}
+		return nil
+	}
+	return fmt.Errorf("the server does not tell its version: use Redis or Valkey %d.0 or later: %w", oldestMajor, store.ErrUnsupported)
+}
+
+// forbidden: the command exists but not for us, as in managed services.
+func forbidden(err error) bool {
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "ERR unknown command") ||
+		redis.HasErrorPrefix(err, "ERR This instance has") || redis.HasErrorPrefix(err, "ERR command is not allowed")
+}

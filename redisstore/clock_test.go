@@ -1,0 +1,67 @@
+package redisstore
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store/storetest"
+)
+
+// movable are the scripts with a clock that stands still once a test has set it. It is in a key of the queue's
+// hash tag that no script declares, which a server allows where the slot is the same.
+var movable = loadScripts(`local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
+local clock = frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)`)
+
+// newMovable makes a store whose clock tests can move.
+func newMovable(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
+	s := New(rdb, opts...)
+	s.scripts = movable
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.Duration) {
+	return func(t testing.TB, queue string, d time.Duration) {
+		t.Helper()
+		ctx := t.Context()
+		key := DefaultPrefix + "{" + queue + "}:clock"
+		now, err := rdb.Get(ctx, key).Int64()
+		if err == redis.Nil {
+			var server time.Time
+			server, err = rdb.Time(ctx).Result()
+			now = server.UnixMicro()
+		}
+		if err == nil {
+			err = rdb.Set(ctx, key, strconv.FormatInt(now+d.Microseconds(), 10), 0).Err()
+		}
+		if err == nil { // waiters go by their own clocks and have to be told
+			err = rdb.ZAdd(ctx, DefaultPrefix+"{"+queue+"}:wake", redis.Z{Score: 0, Member: "m"}).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// engines are the kinds of server that every rule is proved on.
+var engines = []struct {
+	name   string
+	client func(t testing.TB) redis.UniversalClient
+}{
+	{"alone", func(t testing.TB) redis.UniversalClient { return redistest.Shared(t).Client(t) }},
+	{"cluster", func(t testing.TB) redis.UniversalClient { return redistest.SharedCluster(t).Client(t) }},
+}
+
+func harness(client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
+	return func(t *testing.T) storetest.Harness {
+		rdb := client(t)
+		return storetest.Harness{
+			Store: newMovable(t, rdb), Peer: newMovable(t, client(t)), Advance: advance(rdb), Exact: true,
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package redisstore
+
+import "sync"
+
+// A queue's keys all carry its name as their hash tag, so that a Cluster keeps them on one node. Every script
+// gets all nine in this order; lua/_keys.lua names them.
+//
+//	due     zset  id → due ms                      scheduled and ready messages
+//	msg     hash  id → envelope                    every living message
+//	lease   hash  lease id → what it holds         see lua/_lease.lua
+//	expiry  zset  lease id → deadline ms
+//	tries   hash  id → record                      only what is unusual, see lua/_record.lua
+//	dead    zset  id → time of death ms
+//	done    zset  id → when it is forgotten ms     acked ids that are remembered
+//	meta    hash  format, paused, longest          longest: bytes of the longest envelope that was here
+//	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
+//
+// One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own; a queue is named
+// there before its meta is made, and taken out before that is removed, so no queue is ever unlisted.
+var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "wake"}
+
+// keyTable makes each queue's keys once.
+type keyTable struct {
+	prefix string
+	queues sync.Map // name → *queueKeys
+}
+
+type queueKeys struct {
+	args []any // as arguments of a command
+	wake string
+}
+
+func (t *keyTable) of(queue string) *queueKeys {
+	if keys, ok := t.queues.Load(queue); ok {
+		return keys.(*queueKeys)
+	}
+	keys := &queueKeys{}
+	for _, name := range keyNames {
+		keys.wake = t.prefix + "{" + queue + "}:" + name
+		keys.args = append(keys.args, keys.wake)
+	}
+	stored, _ := t.queues.LoadOrStore(queue, keys)
+	return stored.(*queueKeys)
+}
+
+func (t *keyTable) registry() string { return t.prefix + "queues" }

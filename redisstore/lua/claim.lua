@@ -1,0 +1,179 @@
+#!lua flags=allow-oom
+--- Ends expired leases, then gives ready messages, earliest first, under one new lease.
+-- ARGV   1 most messages wanted, 2 lease length in ms, 3 lease id
+--        4 "1" when an earlier call with this lease id may have been done and its reply lost
+-- Reply  {now in us, earliest thing to come in ms or -1, more, deadline or 0, lease text, envelopes,
+--         records or 0, ids that died}; NEWER
+-- Safe   LEASE is written first; every other key was read. A repeated call finds its lease and gives the same.
+--@include keys
+local meta = redis.call('HMGET', META, 'format', 'paused', 'longest')
+--@include format
+--@include now
+local now_us = clock[1] * 1000000 + clock[2]
+if not meta[1] then return { now_us, -1, 0, 0, '', {}, 0, {} } end
+--@include record
+--@include lease
+local died = {}
+
+local function recorded(ids)
+  if #ids > 0 and redis.call('HLEN', TRIES) > 0 then return redis.call('HMGET', TRIES, unpack(ids)) end
+  return nil
+end
+
+if ARGV[4] == '1' then
+  local text = redis.call('HGET', LEASE, ARGV[3])
+  if text then
+    local ids = {}
+    for id in each_held(text) do ids[#ids + 1] = id end
+    return { now_us, now, 1, tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3])), text,
+      redis.call('HMGET', MSG, unpack(ids)), recorded(ids) or 0, died }
+  end
+end
+
+-- Leases whose deadline has passed end here, at most REAP_LEASES of them and about MAX_BATCH messages.
+redis.call('ZCARD', DUE)
+local next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
+if next_expiry and next_expiry <= now then
+  --@include write
+  local expired = redis.call('ZRANGE', EXPIRY, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
+  redis.call('ZCARD', DEAD)
+  redis.call('HLEN', MSG)
+  redis.call('ZCARD', WAKE)
+  local ended, again, dead, reaped = {}, {}, {}, 0
+  for i = 1, #expired, 2 do
+    if reaped >= MAX_BATCH then break end
+    local lease, deadline = expired[i], expired[i + 1]
+    ended[#ended + 1] = lease
+    local ids, held = {}, {}
+    for id, _, epoch, max in each_held(redis.call('HGET', LEASE, lease) or '') do
+      ids[#ids + 1] = id
+      held[#held + 1] = { tonumber(epoch) or 0, tonumber(max) or DEFAULT_ATTEMPTS }
+    end
+    reaped = reaped + #ids
+    local records = recorded(ids)
+    for k, id in ipairs(ids) do
+      local recorded = latest(id, records and records[k])
+      local epoch, attempts, _, pins = parse(recorded)
+      if epoch ~= held[k][1] then
+        keep(id, unpin(recorded)) -- cancelled meanwhile
+      elseif attempts + 1 >= held[k][2] then
+        died[#died + 1] = id
+        dead[#dead + 1] = now
+        dead[#dead + 1] = id
+        keep(id, record(epoch, attempts + 1, '1', pins, deadline .. '\tlease_expired\t' .. LEASE_EXPIRED_TEXT))
+      else
+        again[#again + 1] = deadline
+        again[#again + 1] = id
+        keep(id, record(epoch, attempts + 1, '1', pins, '\t\t' .. LEASE_EXPIRED_TEXT))
+      end
+    end
+  end
+  write('ZADD', DUE, again)
+  write('ZADD', DEAD, dead)
+  write_tries()
+  write('HDEL', LEASE, ended)
+  write('ZREM', EXPIRY, ended)
+  next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
+end
+
+local max = tonumber(ARGV[1])
+local range = {}
+if not meta[2] then range = redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max, 'WITHSCORES') end
+local n = #range / 2
+local ids = {}
+for i = 1, n do ids[i] = range[2 * i - 1] end
+local longest = tonumber(meta[3] or 0)
+if n * longest > MAX_BYTES then
+  -- Long messages have been here: take only as many as the reply may hold.
+  local bytes = 0
+  for i = 1, n do
+    bytes = bytes + redis.call('HSTRLEN', MSG, ids[i])
+    if bytes > MAX_BYTES and i > 1 then
+      for k = i, n do
+        ids[k] = nil
+        range[2 * k - 1] = nil
+        range[2 * k] = nil
+      end
+      n = i - 1
+      break
+    end
+  end
+end
+local next_due_ms = not meta[2] and tonumber(redis.call('ZRANGE', DUE, n, n, 'WITHSCORES')[2]) or nil
+local unreaped = next_expiry and next_expiry <= now
+if n == 0 then
+  local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
+  return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died }
+end
+
+local envelopes = redis.call('HMGET', MSG, unpack(ids))
+local records = recorded(ids)
+local lines, given, given_records, dead, dead_records, g, d = {}, {}, records and {} or 0, {}, {}, 0, 0
+for i = 1, n do
+  local envelope = envelopes[i]
+  local flags = envelope and (string.byte(envelope) or 128)
+  if flags == 0 and not (records and records[i]) then
+    g = g + 1
+    lines[2 * g - 1] = ids[i]
+    lines[2 * g] = range[2 * i]
+    given[g] = envelope
+    if records then given_records[g] = false end
+  elseif flags then
+    local epoch, attempts, delivered, pins, rest = parse(records and records[i])
+    local due, reason, limit = range[2 * i], nil, ''
+    if flags >= 128 then
+      reason = 'unreadable\t' .. UNREADABLE_TEXT
+    else
+      local from = 2
+      if flags % 2 == 1 then
+        local hi, lo = string.byte(envelope, 2, 3)
+        limit = (hi or 0) * 256 + (lo or 0)
+        from = 4
+      end
+      if flags % 8 >= 2 and delivered == '0' then
+        local a, b, c, e, f, l = string.byte(envelope, from, from + 5)
+        local expiry = (((((a or 0) * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
+        if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
+        if expiry <= now then reason = 'expired\t' .. EXPIRED_TEXT end
+      end
+    end
+    if reason then
+      d = d + 2
+      died[#died + 1] = ids[i]
+      dead[d - 1] = now
+      dead[d] = ids[i]
+      dead_records[d - 1] = ids[i]
+      dead_records[d] = record(epoch, attempts, delivered, pins, due .. '\t' .. reason)
+    else
+      g = g + 1
+      lines[2 * g - 1] = ids[i]
+      if limit ~= '' then due = due .. ' ' .. epoch .. ' ' .. limit
+      elseif epoch > 0 then due = due .. ' ' .. epoch end
+      lines[2 * g] = due
+      given[g] = envelope
+      if records then given_records[g] = records[i] end
+    end
+  end
+end
+
+-- All that follows can no longer fail: what it writes was read above, LEASE is written first.
+local more = n == max or unreaped or next_due_ms and next_due_ms <= now
+if more then redis.call('ZCARD', WAKE) end
+if d > 0 then redis.call('ZCARD', DEAD) end
+local text, deadline = '', 0
+if g > 0 then
+  text = table.concat(lines, '\n')
+  deadline = now + tonumber(ARGV[2])
+  redis.call('HSET', LEASE, ARGV[3], text)
+  redis.call('ZADD', EXPIRY, deadline, ARGV[3])
+  next_expiry = math.min(next_expiry or deadline, deadline)
+end
+redis.call('ZREMRANGEBYRANK', DUE, 0, n - 1)
+if d > 0 then
+  redis.call('ZADD', DEAD, unpack(dead))
+  redis.call('HSET', TRIES, unpack(dead_records))
+end
+local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
+if coming == math.huge then coming = -1
+elseif more then redis.call('ZADD', WAKE, coming, 'm') end
+return { now_us, coming, more and 1 or 0, deadline, text, given, given_records, died }

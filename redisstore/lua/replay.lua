@@ -1,0 +1,48 @@
+#!lua flags=allow-oom
+--- Makes dead messages live again, with their attempts back at zero.
+-- Their expiry no longer counts.
+-- ARGV   1 due ("+ms" from now, or ms since 1970), 2 latest time of death in ms or "" for now, then ids;
+--        without ids: the MAX_BATCH that died first
+-- Reply  {number, 1 when there may be more, latest time of death used}; NEWER
+-- Safe   WAKE is written first; every other key that is written was read.
+--@include keys
+local meta = redis.call('HMGET', META, 'format')
+--@include format
+--@include now
+--@include record
+--@include write
+--@include wake
+local at = tonumber(ARGV[1])
+if string.byte(ARGV[1]) == 43 then at = at + now end
+local before = tonumber(ARGV[2]) or now
+local ids, more = {}, 0
+if #ARGV > 2 then
+  local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
+  local seen = {}
+  for i, score in ipairs(scores) do
+    local id = ARGV[i + 2]
+    if score and not seen[id] then
+      seen[id] = true
+      ids[#ids + 1] = id
+    end
+  end
+else
+  ids = redis.call('ZRANGE', DEAD, '-inf', before, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+  if #ids == MAX_BATCH then more = 1 end
+end
+if #ids == 0 then return { 0, 0, before } end
+
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+local records = redis.call('HMGET', TRIES, unpack(ids))
+local due = {}
+for i, id in ipairs(ids) do
+  due[#due + 1] = at
+  due[#due + 1] = id
+  local epoch, _, _, pins = parse(records[i])
+  keep(id, record(epoch, 0, '1', pins, ''))
+end
+wake(head, at)
+write('ZADD', DUE, due)
+write('ZREM', DEAD, ids)
+write_tries()
+return { #ids, more, before }

@@ -1,0 +1,33 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/laterq/later/store"
+)
+
+func init() {
+	for scheme := range schemes {
+		store.Register(scheme, open)
+	}
+}
+
+// open opens the server that a URL names and checks it, so that a wrong URL or server is an error now.
+func open(ctx context.Context, url string, cfg store.OpenConfig) (store.Store, error) {
+	u, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	rdb, err := u.client()
+	if err != nil {
+		return nil, err
+	}
+	s := New(rdb, WithPrefix(u.Prefix), WithLogger(cfg.Logger))
+	s.ownsClient = true
+	s.allowEviction = cfg.AllowEviction || u.AllowEviction
+	if err := s.check(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}

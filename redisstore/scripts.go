@@ -1,0 +1,201 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// Replies below zero, the same in every script.
+const (
+	replyUnregistered = -1 // the queue does not exist and its name may not be registered
+	replyNewer        = -2 // the queue has another format
+)
+
+// layoutFormat is the layout's version, kept in each queue's meta.
+const layoutFormat = "1"
+
+// luaConstants are what the scripts call by name.
+var luaConstants = map[string]string{
+	"FORMAT":             strconv.Quote(layoutFormat),
+	"UNREGISTERED":       strconv.Itoa(replyUnregistered),
+	"NEWER":              strconv.Itoa(replyNewer),
+	"MAX_BATCH":          strconv.Itoa(store.MaxBatch),
+	"MAX_BYTES":          strconv.Itoa(store.MaxBatchBytes),
+	"REAP_LEASES":        "100",
+	"DEFAULT_ATTEMPTS":   strconv.Itoa(store.DefaultMaxAttempts),
+	"LEASE_EXPIRED_TEXT": strconv.Quote(store.LeaseExpiredText),
+	"EXPIRED_TEXT":       strconv.Quote(store.ExpiredText),
+	"UNREADABLE_TEXT":    strconv.Quote(store.UnreadableText),
+}
+
+// A script is one transition: lua/<name>.lua with its includes.
+type script struct {
+	name string
+	body string
+	sha  string
+}
+
+// scripts are all there are.
+type scripts struct {
+	send, claim, ack, settle, extend                     script
+	cancel, reschedule, get, list, leases, replay, purge script
+	stats, histogram, pause, delete                      script
+}
+
+var production = loadScripts("")
+
+// loadScripts reads every script. A clock that is not empty is the Lua text that replaces lua/_now.lua: tests
+// move time with it.
+func loadScripts(clock string) *scripts {
+	s := &scripts{}
+	for _, x := range s.all() {
+		body := render(x.name+".lua", clock)
+		sum := sha1.Sum([]byte(body))
+		x.script.name, x.script.body, x.script.sha = x.name, body, hex.EncodeToString(sum[:])
+	}
+	return s
+}
+
+type namedScript struct {
+	name   string
+	script *script
+}
+
+func (s *scripts) all() []namedScript {
+	return []namedScript{
+		{"send", &s.send}, {"claim", &s.claim}, {"ack", &s.ack}, {"settle", &s.settle}, {"extend", &s.extend},
+		{"cancel", &s.cancel}, {"reschedule", &s.reschedule}, {"get", &s.get}, {"list", &s.list},
+		{"leases", &s.leases}, {"replay", &s.replay}, {"purge", &s.purge}, {"stats", &s.stats},
+		{"histogram", &s.histogram}, {"pause", &s.pause}, {"delete", &s.delete},
+	}
+}
+
+var (
+	includeLine = regexp.MustCompile(`(?m)^[ ]*--@include (\w+)$`)
+	constant    = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
+)
+
+// render puts the includes and the constants into a script. The files are part of the program, so what is
+// wrong with them is found by any test.
+func render(file, clock string) string {
+	text, err := luaFiles.ReadFile("lua/" + file)
+	if err != nil {
+		panic(err)
+	}
+	body := includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
+		name := includeLine.FindStringSubmatch(line)[1]
+		if name == "now" && clock != "" {
+			return clock
+		}
+		return strings.TrimSuffix(render("_"+name+".lua", clock), "\n")
+	})
+	if strings.HasPrefix(file, "_") {
+		return body
+	}
+	return constant.ReplaceAllStringFunc(body, func(word string) string {
+		if value, ok := luaConstants[word]; ok {
+			return value
+		}
+		return word
+	})
+}
+
+// scriptCmd is a script call that go-redis does not repeat by itself: the store repeats it, and tells the
+// script that it does.
+type scriptCmd struct{ *redis.Cmd }
+
+func (scriptCmd) NoRetry() bool { return true }
+
+// call is one script call in the making. args holds space for what comes before the script's own arguments.
+type call struct {
+	script *script
+	args   []any
+	repeat int // index in args of the flag that says "an earlier call may have been done"; 0 when there is none
+}
+
+const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
+
+// newCall starts a call with room for n arguments.
+func (s *Store) newCall(sc *script, queue string, n int) *call {
+	c := &call{script: sc, args: make([]any, 3, callHead+n)}
+	c.args[0], c.args[1], c.args[2] = "evalsha", sc.sha, len(keyNames)
+	c.args = append(c.args, s.keys.of(queue).args...)
+	return c
+}
+
+func (c *call) add(args ...any) { c.args = append(c.args, args...) }
+
+// addRepeat adds the flag of a repeated call.
+func (c *call) addRepeat() {
+	c.repeat = len(c.args)
+	c.args = append(c.args, "0")
+}
+
+// do runs a call once. A server that does not know the script gets its text.
+func (s *Store) do(ctx context.Context, c *call) (any, error) {
+	cmd := scriptCmd{redis.NewCmd(ctx, c.args...)}
+	cmd.SetFirstKeyPos(3)
+	err := s.rdb.Process(ctx, cmd)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args := append([]any(nil), c.args...)
+		args[0], args[1] = "eval", c.script.body
+		cmd = scriptCmd{redis.NewCmd(ctx, args...)}
+		cmd.SetFirstKeyPos(3)
+		err = s.rdb.Process(ctx, cmd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return cmd.Val(), nil
+}
+
+// run runs a call until it is answered, and reads the replies that every script has.
+func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	reply, err := s.retry(ctx, func(ctx context.Context, again bool) (any, error) {
+		if again && c.repeat > 0 {
+			c.args[c.repeat] = "1"
+		}
+		return s.do(ctx, c)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
+	}
+	if code, ok := reply.(int64); ok && code == replyNewer {
+		return nil, fmt.Errorf("queue %q was made by another version of Later (this one knows format %s): use that version, or drain the queue with it first: %w",
+			queue, layoutFormat, store.ErrUnsupported)
+	}
+	return reply, nil
+}
+
+// runRegistered runs a call that may create the queue: when the script says that it does not exist, its name is
+// registered first and the call made again with leave to create it. flag is the index in args of that leave.
+func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag int) (any, error) {
+	reply, err := s.run(ctx, queue, c)
+	if err != nil || reply != any(int64(replyUnregistered)) {
+		return reply, err
+	}
+	_, err = s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+		return s.rdb.SAdd(ctx, s.keys.registry(), queue).Result()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("register queue %q: %w", queue, err)
+	}
+	c.args[flag] = "1"
+	return s.run(ctx, queue, c)
+}

@@ -1,0 +1,263 @@
+package redisstore
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+var update = flag.Bool("update", false, "write testdata/snapshots anew")
+
+// TestSnapshots shows in review what is sent to the server, includes and constants in place.
+func TestSnapshots(t *testing.T) {
+	for _, x := range production.all() {
+		file := filepath.Join("testdata", "snapshots", x.name+".lua")
+		if *update {
+			if err := os.WriteFile(file, []byte(x.script.body), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.script.body != string(want) {
+			t.Errorf("%s.lua is sent otherwise than its snapshot says; if that is meant: go test ./redisstore -run Snapshots -update", x.name)
+		}
+	}
+}
+
+func TestScriptsUseNoKeyThatIsNotDeclared(t *testing.T) {
+	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', (DUE|MSG|LEASE|EXPIRY|TRIES|DEAD|DONE|META|WAKE|key)[,)]|command, key,)`)
+	for _, x := range production.all() {
+		all, known := strings.Count(x.script.body, "redis.call("), len(key.FindAllString(x.script.body, -1))
+		if all == 0 || all != known {
+			t.Errorf("%s.lua calls Redis %d times, %d of them with a declared key", x.name, all, known)
+		}
+	}
+}
+
+// situation is a queue with a message in every state, and calls that change each of them.
+type situation struct {
+	s     *Store
+	queue string
+	lease string
+	held  []store.Receipt
+}
+
+// calls are what a situation allows, one for every script that writes and every way through it.
+var calls = []struct {
+	name string
+	do   func(ctx context.Context, x *situation) error
+}{
+	{"send", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}}, {Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
+		return err
+	}},
+	{"claim", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 10, Lease: time.Minute})
+		return err
+	}},
+	{"claim one", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
+		return err
+	}},
+	{"ack whole claim", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Ack))
+		return err
+	}},
+	{"ack and remember", func(ctx context.Context, x *situation) error {
+		s := settlements(x.held[:1], store.Ack)
+		s[0].Remember = time.Hour
+		_, err := x.s.Settle(ctx, x.queue, s)
+		return err
+	}},
+	{"nack", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Nack))
+		return err
+	}},
+	{"bury", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Settle(ctx, x.queue, settlements(x.held[:1], store.Bury))
+		return err
+	}},
+	{"release", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Release))
+		return err
+	}},
+	{"extend", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Extend(ctx, x.queue, []store.Extension{{Lease: x.lease, For: time.Minute}})
+		return err
+	}},
+	{"cancel", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Cancel(ctx, x.queue, []string{"ready", "scheduled", "held1", "dead", "none"})
+		return err
+	}},
+	{"reschedule", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Reschedule(ctx, x.queue, []string{"scheduled", "held1", "dead", "none"}, store.Due{At: time.UnixMilli(1)})
+		return err
+	}},
+	{"replay", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead}, store.Due{At: time.UnixMilli(1)})
+		return err
+	}},
+	{"purge ready", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateReady})
+		return err
+	}},
+	{"purge dead", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead})
+		return err
+	}},
+	{"pause", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, true) }},
+	{"resume", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, false) }},
+}
+
+func settlements(held []store.Receipt, a store.Action) []store.Settlement {
+	var s []store.Settlement
+	for _, r := range held {
+		s = append(s, store.Settlement{Receipt: r, Action: a, Reason: "boom"})
+	}
+	return s
+}
+
+// newSituation makes a queue in which every script finds something to do: two held messages, one of a cancelled
+// message's lease, an expired lease, a dead, a ready, a scheduled and a remembered one.
+func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situation {
+	t.Helper()
+	ctx := t.Context()
+	x := &situation{s: newMovable(t, rdb), queue: queue}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	send := func(m store.Outgoing) {
+		_, err := x.s.Send(ctx, queue, []store.Outgoing{m})
+		must(err)
+	}
+	claim := func(lease time.Duration) store.Claim {
+		c, err := x.s.Claim(ctx, queue, store.ClaimRequest{Max: 10, Lease: lease})
+		must(err)
+		return c
+	}
+	settle := func(m store.Claimed, a store.Action, remember time.Duration) {
+		_, err := x.s.Settle(ctx, queue, []store.Settlement{{Receipt: m.Receipt, Action: a, Remember: remember, Reason: "boom"}})
+		must(err)
+	}
+	move := advance(rdb)
+
+	send(store.Outgoing{Message: store.Message{ID: "done"}})
+	settle(claim(time.Minute).Messages[0], store.Ack, time.Hour)
+	send(store.Outgoing{Message: store.Message{ID: "dead"}})
+	settle(claim(time.Minute).Messages[0], store.Bury, 0)
+	send(store.Outgoing{Message: store.Message{ID: "stale"}})
+	send(store.Outgoing{Message: store.Message{ID: "last", MaxAttempts: 1}})
+	claim(time.Second)
+	send(store.Outgoing{Message: store.Message{ID: "held1"}})
+	send(store.Outgoing{Message: store.Message{ID: "held2"}})
+	send(store.Outgoing{Message: store.Message{ID: "gone"}})
+	held := claim(time.Hour)
+	_, err := x.s.Cancel(ctx, queue, []string{"gone"})
+	must(err)
+	for _, m := range held.Messages {
+		x.held = append(x.held, m.Receipt)
+	}
+	x.lease = held.Messages[0].Receipt.Lease
+	move(t, queue, time.Minute) // ends the lease of stale and last
+	send(store.Outgoing{Message: store.Message{ID: "ready"}})
+	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
+	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})
+	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 1e15, Member: "m"}).Err())
+	return x
+}
+
+// dump is everything under a queue's hash tag.
+func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, key := range keyNames {
+		key = DefaultPrefix + "{" + queue + "}:" + key
+		value, err := rdb.Dump(t.Context(), key).Result()
+		if err != nil && err != redis.Nil {
+			t.Fatal(err)
+		}
+		all[key] = value
+	}
+	return all
+}
+
+// TestNoScriptFailsHalfWay gives every script, one after the other, each key as a value of a wrong type: it
+// either does all it should or changes nothing. The same with each key missing: it never fails.
+func TestNoScriptFailsHalfWay(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	for i, c := range calls {
+		for _, name := range keyNames {
+			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
+				x := newSituation(t, rdb, fmt.Sprintf("halfway-%d-%s", i, name))
+				key := DefaultPrefix + "{" + x.queue + "}:" + name
+				if err := rdb.Set(t.Context(), key, "wrong", 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+				before := dump(t, rdb, x.queue)
+				err := c.do(t.Context(), x)
+				if err == nil {
+					return // it had no use for the key
+				}
+				if store.CodeOf(err) != store.ErrCorrupt.Code {
+					t.Errorf("the error is not ErrCorrupt: %v", err)
+				}
+				if after := dump(t, rdb, x.queue); !maps.Equal(before, after) {
+					for k := range before {
+						if before[k] != after[k] {
+							t.Errorf("the script failed (%v) but changed %s", err, k)
+						}
+					}
+				}
+			})
+			t.Run(c.name+"/"+name+" missing", func(t *testing.T) {
+				x := newSituation(t, rdb, fmt.Sprintf("missing-%d-%s", i, name))
+				if err := rdb.Del(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.do(t.Context(), x); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+func TestAQueueOfAnotherFormatIsNotTouched(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	for i, c := range calls {
+		x := newSituation(t, rdb, fmt.Sprintf("newer-%d", i))
+		if err := rdb.HSet(t.Context(), DefaultPrefix+"{"+x.queue+"}:meta", "format", "99").Err(); err != nil {
+			t.Fatal(err)
+		}
+		before := dump(t, rdb, x.queue)
+		err := c.do(t.Context(), x)
+		switch c.name {
+		case "ack whole claim", "ack and remember", "nack", "bury", "release", "extend":
+			continue // these go with a claim, which is refused
+		}
+		if store.CodeOf(err) != store.ErrUnsupported.Code {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if !maps.Equal(before, dump(t, rdb, x.queue)) {
+			t.Errorf("%s changed a queue of another format", c.name)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+#!lua flags=allow-oom
+--- Gives leases more time.
+-- ARGV   for each lease: lease id, ms from now
+-- Reply  for each lease: {deadline or 0 when it has expired or ended, tokens of cancelled messages}
+-- Safe   EXPIRY, LEASE and TRIES are read before they are written.
+-- The keys of a queue, the same nine in every script (see keys.go).
+local DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, DONE, META, WAKE = unpack(KEYS)
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- A record of TRIES holds what is unusual about a message. Fields are separated by tabs:
+--   epoch      raised when the message is cancelled while leased, so that a message sent later under the same
+--              id cannot be taken for it
+--   attempts   failed so far; x in a tombstone, which has no living message and only keeps the epoch
+--   delivered  1 once the message was given to a handler
+--   pins       leases that still list the id with a lower epoch; the record must stay until they let go
+--   rest       of a dead message: due, reason code, error text; of a living one: empty, empty, last error text
+local function parse(record)
+  if not record then return 0, 0, '0', 0, '' end
+  local epoch, attempts, delivered, pins, rest = string.match(record, '^(%d+)\t([%dx]+)\t([01])\t(%d+)\t(.*)$')
+  return tonumber(epoch), tonumber(attempts), delivered, tonumber(pins), rest
+end
+
+local function record(epoch, attempts, delivered, pins, rest)
+  return epoch .. '\t' .. attempts .. '\t' .. delivered .. '\t' .. pins .. '\t' .. rest
+end
+
+-- The record after a message is gone: nil, or a tombstone while old leases still list its id.
+local function tombstone(epoch, pins)
+  if pins > 0 then return record(epoch, 'x', '0', pins, '') end
+  return nil
+end
+
+-- The record once a lease has let go of an id that it listed with an epoch that is past.
+local function unpin(recorded)
+  local epoch, attempts, delivered, pins, rest = parse(recorded)
+  if attempts then return record(epoch, attempts, delivered, pins - 1, rest) end
+  return tombstone(epoch, pins - 1)
+end
+-- Writes gathered while a script checks, done together at its end. Every key was read before, so that a key of
+-- a wrong type fails the script before its first write. Lists are bounded by 500 items, twice over at
+-- most, well below what unpack can take.
+local changed = {}
+
+-- keep notes the new record of a message, nil for none.
+local function keep(id, value)
+  changed[id] = value or false
+end
+
+-- latest is the record of a message as this script will leave it, given what is stored.
+local function latest(id, stored)
+  if changed[id] == nil then return stored end
+  return changed[id]
+end
+
+local function write(command, key, list)
+  for i = 1, #list, 4000 do
+    redis.call(command, key, unpack(list, i, math.min(i + 3999, #list)))
+  end
+end
+
+local function write_tries()
+  local set, unset = {}, {}
+  for id, value in pairs(changed) do
+    if value then
+      set[#set + 1] = id
+      set[#set + 1] = value
+    else
+      unset[#unset + 1] = id
+    end
+  end
+  write('HSET', TRIES, set)
+  write('HDEL', TRIES, unset)
+end
+-- A lease is a text of two lines for each message it holds: the id, and the due time followed, where they are
+-- not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts. It lists
+-- exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
+-- tab and the epoch where that is not zero.
+local function each_held(text)
+  return string.gmatch(text, '([^\n]+)\n(%d+) ?(%d*) ?(%d*)')
+end
+
+local leases = {}
+
+-- load reads a lease once. A lease that has expired or ended has no text.
+local function load(lease, now)
+  local l = leases[lease]
+  if l then return l end
+  l = { held = {}, left = 0 }
+  local deadline = redis.call('ZSCORE', EXPIRY, lease)
+  local text = redis.call('HGET', LEASE, lease)
+  if text and deadline and tonumber(deadline) > now then
+    l.text = text
+    for id, due, epoch, max in each_held(text) do
+      local token = id
+      if epoch ~= '' and epoch ~= '0' then token = id .. '\t' .. epoch end
+      l.held[token] = { id = id, due = due, epoch = tonumber(epoch) or 0, max = tonumber(max) or 20 }
+      l.left = l.left + 1
+    end
+  end
+  leases[lease] = l
+  return l
+end
+
+-- drop takes a message out of a lease that was loaded.
+local function drop(l, token)
+  l.held[token] = nil
+  l.left = l.left - 1
+  l.changed = true
+end
+
+-- let_go: the lease lists the id with an epoch that is past, because the message was cancelled. The lease
+-- forgets it, and the record has a pin less.
+local function let_go(l, token, h, recorded)
+  drop(l, token)
+  keep(h.id, unpin(recorded))
+end
+
+-- write_leases writes back the leases that changed, in the order their messages had.
+local function write_leases()
+  for lease, l in pairs(leases) do
+    if l.changed then
+      if l.left == 0 then
+        redis.call('HDEL', LEASE, lease)
+        redis.call('ZREM', EXPIRY, lease)
+      else
+        local lines = {}
+        for id, due, epoch, max in each_held(l.text) do
+          local token = id
+          if epoch ~= '' and epoch ~= '0' then token = id .. '\t' .. epoch end
+          if l.held[token] then
+            lines[#lines + 1] = id
+            if max ~= '' then due = due .. ' ' .. epoch .. ' ' .. max
+            elseif epoch ~= '' then due = due .. ' ' .. epoch end
+            lines[#lines + 1] = due
+          end
+        end
+        redis.call('HSET', LEASE, lease, table.concat(lines, '\n'))
+      end
+    end
+  end
+end
+local plain = redis.call('HLEN', TRIES) == 0
+redis.call('HLEN', LEASE)
+local reply, extended = {}, {}
+for a = 1, #ARGV, 2 do
+  local lease = ARGV[a]
+  local deadline = redis.call('ZSCORE', EXPIRY, lease)
+  local lost = {}
+  if not deadline or tonumber(deadline) <= now then
+    deadline = 0
+  else
+    deadline = now + tonumber(ARGV[a + 1])
+    if not plain then
+      local l = load(lease, now)
+      local tokens, ids = {}, {}
+      for token, h in pairs(l.held) do
+        tokens[#tokens + 1] = token
+        ids[#ids + 1] = h.id
+      end
+      local records = #ids > 0 and redis.call('HMGET', TRIES, unpack(ids))
+      for i, token in ipairs(tokens) do
+        local h = l.held[token]
+        local recorded = latest(h.id, records[i])
+        if parse(recorded) ~= h.epoch then
+          lost[#lost + 1] = token
+          let_go(l, token, h, recorded)
+        end
+      end
+      if l.left == 0 then deadline = 0 end
+    end
+  end
+  if deadline > 0 then
+    extended[#extended + 1] = deadline
+    extended[#extended + 1] = lease
+  end
+  reply[#reply + 1] = { deadline, lost }
+end
+write('ZADD', EXPIRY, extended)
+write_tries()
+write_leases()
+return reply

@@ -1,0 +1,12 @@
+#!lua flags=no-writes
+--- One step over the open leases.
+-- ARGV   1 HSCAN cursor
+-- Reply  {next cursor, for each lease: {lease text, deadline or false}}
+-- The keys of a queue, the same nine in every script (see keys.go).
+local DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, DONE, META, WAKE = unpack(KEYS)
+local step = redis.call('HSCAN', LEASE, ARGV[1], 'COUNT', 20)
+local reply = { step[1] }
+for i = 1, #step[2], 2 do
+  reply[#reply + 1] = { step[2][i + 1], redis.call('ZSCORE', EXPIRY, step[2][i]) }
+end
+return reply
