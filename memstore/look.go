@@ -137,6 +137,7 @@ func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
 	scheduled := q.due.between(entry{at: now + 1}, never)
 	dead := q.dead.between(start, limit)
 	var entries iter.Seq[entry]
+	all := false
 	switch {
 	case len(sel.IDs) > 0:
 		entries = q.chosenDead(sel.IDs)
@@ -147,15 +148,14 @@ func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
 	case sel.State == store.StateDead:
 		entries = dead
 	default:
+		all = true
 		entries = chain(ready, scheduled, dead, q.held.between(start, never))
 	}
-	return q.bulk(entries, limit, func(m *message) {
-		l := m.lease
-		q.remove(m)
-		if l != nil && len(l.members) == 0 {
-			q.end(l)
-		}
-	})
+	result := q.bulk(entries, limit, q.remove)
+	if all && !result.More {
+		q.leases, q.deadlines = map[string]*lease{}, newIndex()
+	}
+	return result
 }
 
 func chain(parts ...iter.Seq[entry]) iter.Seq[entry] {
@@ -187,16 +187,11 @@ func (q *queue) stats(now int64) store.Stats {
 	return s
 }
 
-// histogram counts the due times at or after each bucket's lower edge, less those of the next.
-func (q *queue) histogram(from, to int64, buckets int) []int64 {
-	k := int64(buckets)
-	edge := func(i int64) int64 { return from + ((to-from)*i+k-1)/k }
-	counts := make([]int64, buckets)
-	below := q.due.before(from)
+// histogram counts the due times in each part between two bounds.
+func (q *queue) histogram(bounds []int64) []int64 {
+	counts := make([]int64, len(bounds)-1)
 	for i := range counts {
-		upTo := q.due.before(edge(int64(i) + 1))
-		counts[i] = int64(upTo - below)
-		below = upTo
+		counts[i] = int64(q.due.before(bounds[i+1]) - q.due.before(bounds[i]))
 	}
 	return counts
 }

@@ -242,11 +242,10 @@ func (s *Store) Stats(ctx context.Context, queueName string) (store.Stats, error
 	return view(ctx, s, queueName, func(q *queue, now int64) store.Stats { return q.stats(now) })
 }
 
-// Histogram implements store.Store. Where the range is no multiple of the buckets, a bucket begins with the
-// first whole millisecond in it.
+// Histogram implements store.Store.
 func (s *Store) Histogram(ctx context.Context, queueName string, from, to time.Time, buckets int) ([]int64, error) {
 	return view(ctx, s, queueName, func(q *queue, _ int64) []int64 {
-		return q.histogram(store.UnixMillis(from), store.UnixMillis(to), buckets)
+		return q.histogram(store.HistogramBounds(from, to, buckets))
 	})
 }
 

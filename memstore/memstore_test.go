@@ -24,3 +24,5 @@ func open(t *testing.T) storetest.Harness {
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, open) }
+
+func TestStateMachine(t *testing.T) { storetest.RunStateMachine(t, open) }

@@ -8,9 +8,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// leaseExpired is the LastError of a message that died with its lease.
-const leaseExpired = "lease expired: the worker died or stalled"
-
 // queue is one queue's messages: all by id, and each in exactly one of due, held and dead.
 type queue struct {
 	exists bool
@@ -151,14 +148,10 @@ func (q *queue) forget(now int64) {
 }
 
 func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
-	c := store.Claim{Now: store.Time(now)}
-	if q.paused {
-		return c
-	}
-	c.Died = q.reap(now)
+	c := store.Claim{Now: store.Time(now), Died: q.reap(now)}
 	l := &lease{id: rand.Text(), deadline: now + store.Millis(req.Lease), members: map[string]*message{}}
 	size, expired := 0, 0
-	for len(c.Messages) < req.Max && expired < store.MaxBatch {
+	for !q.paused && len(c.Messages) < req.Max && expired < store.MaxBatch {
 		e := q.due.first()
 		if e.at > now {
 			break
@@ -167,6 +160,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 		if m.expired(now) {
 			expired++
 			q.due.remove(m.due, m.ID)
+			m.lastError = store.ExpiredText
 			q.die(now, m, store.DeadExpired)
 			c.Died = append(c.Died, m.ID)
 			continue
@@ -200,11 +194,11 @@ func (q *queue) reap(now int64) (died []string) {
 			m.delivered = true
 			m.attempts++
 			m.due = l.deadline
+			m.lastError = store.LeaseExpiredText
 			if m.attemptsLeft() {
 				q.due.add(m.due, m.ID)
 				continue
 			}
-			m.lastError = leaseExpired
 			q.die(now, m, store.DeadLeaseExpired)
 			died = append(died, m.ID)
 		}
@@ -213,10 +207,10 @@ func (q *queue) reap(now int64) (died []string) {
 	return died
 }
 
-// next is the time from which a claim gives something or has leases to end.
+// next is the time from which a claim gives something or has leases to end, which it does on a paused queue too.
 func (q *queue) next() int64 {
 	if q.paused {
-		return never
+		return q.deadlines.first().at
 	}
 	return min(q.due.first().at, q.deadlines.first().at)
 }

@@ -71,7 +71,7 @@ var claimRules = []rule{
 	{"the deadline is the claim's now plus the lease, rounded up", func(e *env) {
 		e.send(message("m"))
 		c := e.claimWith(1, time.Second+time.Nanosecond)
-		e.equal("deadline", ms(c.Deadline), ms(c.Now)+1001)
+		e.equal("deadline", ms(c.Deadline), c.Now.UnixMilli()+1001)
 		e.equal("deadline", ms(e.living("m", store.StateLeased).LeaseDeadline), ms(c.Deadline))
 	}},
 	{"attempts count from one", func(e *env) {

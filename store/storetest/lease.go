@@ -156,6 +156,15 @@ var leaseRules = []rule{
 		e.ack(c[0], c[2])
 		e.is(e.tryExtend(lease, held).Err, store.ErrLeaseLost)
 	}},
+	{"an extension tells of a cancelled message after the rest of its lease is settled", func(e *env) {
+		e.send(many(2)...)
+		c := e.claim(2)
+		e.cancel(c[0].ID, store.StateLeased)
+		e.ack(c[1])
+		r := e.tryExtend(c[0].Receipt.Lease, held)
+		e.is(r.Err, store.ErrLeaseLost)
+		e.equal("lost", keys(r.Lost), []string{key(c[0].Receipt)})
+	}},
 	{"a lease all of whose messages were cancelled ends with the extension that tells so", func(e *env) {
 		e.send(many(2)...)
 		c := e.claim(2)

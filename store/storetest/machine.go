@@ -1,0 +1,341 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/laterq/later/store"
+)
+
+// RunStateMachine drives random histories of all operations, by two consumers and with a clock that jumps,
+// and compares every result and the whole state after every step with the model. A failure is shrunk to the
+// shortest history that shows it; -rapid.checks and -rapid.steps make the search longer. It needs a harness
+// with an exact clock.
+func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
+	h := open(t)
+	if h.Advance == nil || !h.Exact {
+		t.Skip("this engine's clock cannot be moved exactly")
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		m := &machine{t: t, h: h, ctx: t.Context(), queue: newQueueName()}
+		m.begin(r)
+		for range 5 { // rapid's usual number of steps is too few to get deep
+			r.Repeat(rapid.StateMachineActions(m))
+		}
+		m.ok(r, h.Store.Delete(m.ctx, m.queue))
+	})
+}
+
+// machine is one history. Its exported methods are the steps, of which rapid draws one after the other.
+type machine struct {
+	t     *testing.T
+	h     Harness
+	ctx   context.Context
+	queue string
+	model *model
+	// receipts and leases are all that were ever given out, good or not.
+	receipts []store.Receipt
+	leases   []string
+}
+
+// someIDs are few, so that histories meet the same message again and again.
+var someIDs = []string{"a", "b", "c", "d", "e", "f"}
+
+// begin starts with an empty queue, whose clock stands still from now on.
+func (m *machine) begin(r *rapid.T) {
+	m.h.Advance(m.t, m.queue, time.Millisecond)
+	s, err := m.h.Store.Stats(m.ctx, m.queue)
+	m.ok(r, err)
+	m.model = newModel(s.Now.UnixMilli())
+}
+
+func (m *machine) ok(r *rapid.T, err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatalf("unexpected error: %v", err)
+	}
+}
+
+// same compares by the text that values print as.
+func (m *machine) same(r *rapid.T, what string, got, want any) {
+	r.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		r.Fatalf("%s\n got  %s\n want %s", what, g, w)
+	}
+}
+
+// store draws the consumer that does the step.
+func (m *machine) store(r *rapid.T) store.Store {
+	if rapid.Bool().Draw(r, "by the peer") {
+		return m.h.Peer
+	}
+	return m.h.Store
+}
+
+func drawIDs(r *rapid.T, least int) []string {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(someIDs), least, 4, rapid.ID[string]).Draw(r, "ids")
+}
+
+// drawDelay draws whole milliseconds, often none.
+func drawDelay(r *rapid.T, label string) time.Duration {
+	if rapid.Bool().Draw(r, "no "+label) {
+		return 0
+	}
+	return time.Duration(rapid.IntRange(1, 100).Draw(r, label+" ms")) * time.Millisecond
+}
+
+func (m *machine) drawDue(r *rapid.T) store.Due {
+	if rapid.Bool().Draw(r, "absolute") {
+		return store.Due{At: m.drawTime(r, "due")}
+	}
+	return store.Due{Delay: drawDelay(r, "delay")}
+}
+
+// drawTime draws a time around now.
+func (m *machine) drawTime(r *rapid.T, label string) time.Time {
+	return time.UnixMilli(m.model.now + int64(rapid.IntRange(-100, 200).Draw(r, label+" from now ms")))
+}
+
+func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
+	out := store.Outgoing{
+		Message: store.Message{
+			ID:          rapid.SampledFrom(someIDs).Draw(r, "id"),
+			Payload:     []byte(rapid.StringN(0, 3, -1).Draw(r, "payload")),
+			MaxAttempts: rapid.IntRange(0, 3).Draw(r, "max attempts"),
+			Timeout:     drawDelay(r, "timeout"),
+			Remember:    drawDelay(r, "remember"),
+		},
+		Due: m.drawDue(r),
+	}
+	switch rapid.IntRange(0, 3).Draw(r, "expiry") {
+	case 2:
+		out.ExpireAfter = time.Millisecond + drawDelay(r, "expire after")
+	case 3:
+		out.ExpireAt = m.drawTime(r, "expire at")
+	}
+	if rapid.Bool().Draw(r, "with headers") {
+		out.Headers = map[string]string{"k": rapid.StringN(0, 2, -1).Draw(r, "header")}
+		out.SentAt = time.UnixMilli(m.model.now)
+	}
+	return out
+}
+
+// Check compares the whole state after every step.
+func (m *machine) Check(r *rapid.T) {
+	s, err := m.h.Store.Stats(m.ctx, m.queue)
+	m.ok(r, err)
+	m.same(r, "stats", statsLine(s), statsLine(m.model.stats()))
+	infos, err := m.h.Peer.Get(m.ctx, m.queue, someIDs)
+	m.ok(r, err)
+	for i, id := range someIDs {
+		m.same(r, "message "+id, describe(infos[i]), describe(m.model.info(id)))
+	}
+}
+
+func statsLine(s store.Stats) string {
+	return fmt.Sprintf("scheduled=%d ready=%d leased=%d dead=%d next=%d paused=%v exists=%v now=%d",
+		s.Scheduled, s.Ready, s.Leased, s.Dead, ms(s.NextDue), s.Paused, s.Exists, s.Now.UnixMilli())
+}
+
+// Advance moves the clock: to the very millisecond at which something happens, just short of it, or anywhere.
+func (m *machine) Advance(r *rapid.T) {
+	d := int64(rapid.IntRange(1, 150).Draw(r, "ms"))
+	if moments := m.model.moments(); len(moments) > 0 && rapid.Bool().Draw(r, "to a moment") {
+		d = rapid.SampledFrom(moments).Draw(r, "moment") - m.model.now
+		if d > 1 && rapid.Bool().Draw(r, "just short of it") {
+			d--
+		}
+	}
+	m.h.Advance(m.t, m.queue, time.Duration(d)*time.Millisecond)
+	m.model.now += d
+}
+
+func (m *machine) Send(r *rapid.T) {
+	msgs := rapid.SliceOfN(rapid.Custom(m.drawMessage), 1, 4).Draw(r, "messages")
+	got, err := m.store(r).Send(m.ctx, m.queue, msgs)
+	m.ok(r, err)
+	var want []store.SendResult
+	for _, out := range msgs {
+		want = append(want, m.model.send(out))
+	}
+	m.same(r, "send", got, want)
+}
+
+func (m *machine) Claim(r *rapid.T) {
+	req := store.ClaimRequest{
+		Max:   rapid.IntRange(1, 5).Draw(r, "max"),
+		Lease: time.Duration(rapid.IntRange(10, 100).Draw(r, "lease ms")) * time.Millisecond,
+	}
+	c, err := m.store(r).Claim(m.ctx, m.queue, req)
+	m.ok(r, err)
+	m.same(r, "now", c.Now.UnixMilli(), m.model.now)
+	if len(c.Messages) > req.Max {
+		r.Fatalf("a claim of %d gave %d", req.Max, len(c.Messages))
+	}
+	leases := len(m.model.leases)
+	mustDie := m.model.reap()
+	worked := leases > len(m.model.leases) || len(c.Messages)+len(c.Died) > 0
+	died := slices.Clone(c.Died)
+	for _, id := range mustDie {
+		at := slices.Index(died, id)
+		if at < 0 {
+			r.Fatalf("%s had its last lease expire and is not among those who died", id)
+		}
+		died = slices.Delete(died, at, at+1)
+	}
+	left := m.claimInOrder(r, c, died)
+	if left && !c.More {
+		r.Fatalf("ready messages were left and the claim does not say so")
+	}
+	if c.More && !worked {
+		r.Fatalf("a claim did nothing and says there is more")
+	}
+	if len(c.Messages) == 0 {
+		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
+		return
+	}
+	lease := c.Messages[0].Receipt.Lease
+	if slices.Contains(m.leases, lease) || lease == "" {
+		r.Fatalf("lease %q is not new", lease)
+	}
+	m.leases = append(m.leases, lease)
+	deadline := m.model.now + store.Millis(req.Lease)
+	m.same(r, "deadline", ms(c.Deadline), deadline)
+	m.model.leases[lease] = &modelLease{deadline: deadline, cancelled: map[string]bool{}}
+}
+
+// claimInOrder walks over what is ready, earliest first: each message was claimed, or it had expired and died,
+// up to a place where the claim stopped. It tells whether ready messages are left behind that place.
+func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left bool) {
+	given := c.Messages
+	var ready []*modelMessage
+	if !m.model.paused {
+		ready = m.model.in(store.StateReady)
+	}
+	for _, x := range ready {
+		if m.model.expired(x) {
+			at := slices.Index(died, x.ID)
+			if at < 0 {
+				left = true
+				break
+			}
+			died = slices.Delete(died, at, at+1)
+			m.model.die(x, store.DeadExpired, store.ExpiredText)
+			continue
+		}
+		if len(given) == 0 {
+			left = true
+			break
+		}
+		g := given[0]
+		given = given[1:]
+		m.same(r, "claimed", claimLine(g), claimLine(store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}))
+		if g.Receipt.ID != g.ID || g.Receipt.Lease != c.Messages[0].Receipt.Lease {
+			r.Fatalf("message %s has the receipt %s", g.ID, key(g.Receipt))
+		}
+		x.receipt = g.Receipt
+		m.receipts = append(m.receipts, g.Receipt)
+	}
+	if len(given) > 0 || len(died) > 0 {
+		r.Fatalf("claimed without being next: %v; died without reason: %v", ids(given), died)
+	}
+	return left
+}
+
+func claimLine(c store.Claimed) string {
+	return fmt.Sprintf("attempt %d: %s", c.Attempt, describe(&store.Info{Message: c.Message, Due: c.Due}))
+}
+
+// Settle settles under any receipts that were ever given out, each at most once in a call.
+func (m *machine) Settle(r *rapid.T) {
+	if len(m.receipts) == 0 {
+		r.Skip("no receipts yet")
+	}
+	// The latest ones are the likeliest to be good.
+	recent := m.receipts[max(0, len(m.receipts)-12):]
+	chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(recent), 1, 4, key).Draw(r, "receipts")
+	var settlements []store.Settlement
+	for _, receipt := range chosen {
+		s := store.Settlement{
+			Receipt: receipt,
+			Action:  rapid.SampledFrom([]store.Action{store.Ack, store.Nack, store.Nack, store.Snooze, store.Release, store.Bury}).Draw(r, "action"),
+		}
+		switch s.Action {
+		case store.Ack:
+			s.Remember = drawDelay(r, "remember")
+		case store.Nack, store.Snooze:
+			s.Delay = drawDelay(r, "delay")
+		}
+		if s.Action == store.Nack || s.Action == store.Bury {
+			s.Reason = rapid.SampledFrom([]string{"no", "tab\tand\nline", "über"}).Draw(r, "reason")
+		}
+		settlements = append(settlements, s)
+	}
+	got, err := m.store(r).Settle(m.ctx, m.queue, settlements)
+	m.ok(r, err)
+	m.same(r, "number of results", len(got), len(settlements))
+	for i, s := range settlements {
+		want := m.model.settle(s)
+		m.sameError(r, s.Action.String()+" of "+key(s.Receipt), got[i].Err, want.Err)
+		m.same(r, "state after "+s.Action.String(), got[i].State, want.State)
+	}
+}
+
+// sameError compares by errors.Is, so that engines may say more than the kind.
+func (m *machine) sameError(r *rapid.T, what string, got, want error) {
+	r.Helper()
+	if !errors.Is(got, want) {
+		r.Fatalf("%s\n got  error %v\n want error %v", what, got, want)
+	}
+}
+
+func (m *machine) Extend(r *rapid.T) {
+	if len(m.leases) == 0 {
+		r.Skip("no leases yet")
+	}
+	recent := m.leases[max(0, len(m.leases)-6):]
+	var extensions []store.Extension
+	for _, lease := range rapid.SliceOfNDistinct(rapid.SampledFrom(recent), 1, 3, rapid.ID[string]).Draw(r, "leases") {
+		d := time.Duration(rapid.IntRange(10, 100).Draw(r, "ms")) * time.Millisecond
+		extensions = append(extensions, store.Extension{Lease: lease, For: d})
+	}
+	got, err := m.store(r).Extend(m.ctx, m.queue, extensions)
+	m.ok(r, err)
+	m.same(r, "number of results", len(got), len(extensions))
+	for i, e := range extensions {
+		want, must, may := m.model.extend(e)
+		m.sameError(r, "extend", got[i].Err, want.Err)
+		m.same(r, "deadline", ms(got[i].Deadline), ms(want.Deadline))
+		lost := keys(got[i].Lost)
+		for _, k := range must {
+			if !slices.Contains(lost, k) {
+				r.Fatalf("extend does not tell that the holder lost %s", k)
+			}
+		}
+		for j, k := range lost {
+			if !slices.Contains(may, k) || j > 0 && lost[j-1] == k {
+				r.Fatalf("extend tells wrongly or twice that the holder lost %s", k)
+			}
+		}
+	}
+}
+
+// Wait must return at once when a claim would give something; else it must end with its context.
+func (m *machine) Wait(r *rapid.T) {
+	claimable := !m.model.paused && len(m.model.in(store.StateReady)) > 0
+	ctx, cancel := context.WithTimeout(m.ctx, patience)
+	defer cancel()
+	if !claimable {
+		cancel()
+	}
+	err := m.store(r).Wait(ctx, m.queue)
+	if err != nil && (claimable || !errors.Is(err, context.Canceled)) {
+		r.Fatalf("wait gave %v; a message can be claimed: %v", err, claimable)
+	}
+}

@@ -1,0 +1,148 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/laterq/later/store"
+)
+
+// The steps of the state machine that look at a queue and manage it.
+
+func (m *machine) Cancel(r *rapid.T) {
+	chosen := drawIDs(r, 1)
+	got, err := m.store(r).Cancel(m.ctx, m.queue, chosen)
+	m.ok(r, err)
+	m.same(r, "number of results", len(got), len(chosen))
+	for i, id := range chosen {
+		want := m.model.cancel(id)
+		m.sameError(r, "cancel of "+id, got[i].Err, want.Err)
+		m.same(r, "state of the cancelled "+id, got[i].State, want.State)
+	}
+}
+
+// Reschedule does run now too: it is a due time without delay.
+func (m *machine) Reschedule(r *rapid.T) {
+	chosen, due := drawIDs(r, 1), m.drawDue(r)
+	got, err := m.store(r).Reschedule(m.ctx, m.queue, chosen, due)
+	m.ok(r, err)
+	m.same(r, "number of results", len(got), len(chosen))
+	for i, id := range chosen {
+		m.sameError(r, "reschedule of "+id, got[i], m.model.reschedule(id, due))
+	}
+}
+
+func (m *machine) Replay(r *rapid.T) {
+	sel, due := store.Selection{IDs: drawIDs(r, 0), State: store.StateDead}, m.drawDue(r)
+	s := m.store(r)
+	done := m.bulk(r, sel, func(sel store.Selection) (store.Bulk, error) { return s.Replay(m.ctx, m.queue, sel, due) })
+	m.same(r, "replayed", done, m.model.replay(sel, due))
+}
+
+func (m *machine) Purge(r *rapid.T) {
+	sel := store.Selection{State: store.StateDead}
+	if rapid.Bool().Draw(r, "by id") {
+		sel.IDs = drawIDs(r, 1)
+	} else {
+		sel.State = rapid.SampledFrom([]store.State{store.StateDead, store.StateReady, store.StateScheduled, store.StateNone}).Draw(r, "state")
+	}
+	s := m.store(r)
+	done := m.bulk(r, sel, func(sel store.Selection) (store.Bulk, error) { return s.Purge(m.ctx, m.queue, sel) })
+	m.same(r, "purged", done, m.model.purge(sel))
+}
+
+// bulk repeats a step until it is done.
+func (m *machine) bulk(r *rapid.T, sel store.Selection, step func(store.Selection) (store.Bulk, error)) int {
+	done := 0
+	for range 2 * len(someIDs) {
+		b, err := step(sel)
+		m.ok(r, err)
+		done += b.Done
+		if !b.More {
+			return done
+		}
+		sel.Before = b.Before
+	}
+	r.Fatalf("a replay or purge of %d messages does not end", len(someIDs))
+	return 0
+}
+
+func (m *machine) SetPaused(r *rapid.T) {
+	paused := rapid.Bool().Draw(r, "paused")
+	m.ok(r, m.store(r).SetPaused(m.ctx, m.queue, paused))
+	m.model.paused, m.model.exists = paused, true
+}
+
+// Delete begins anew; receipts and leases of before must stay worthless.
+func (m *machine) Delete(r *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(r, "really, when 0") != 0 {
+		r.Skip("seldom, so that histories grow long")
+	}
+	m.ok(r, m.store(r).Delete(m.ctx, m.queue))
+	m.begin(r)
+}
+
+func (m *machine) List(r *rapid.T) {
+	req := store.ListRequest{
+		State: rapid.SampledFrom([]store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead}).Draw(r, "state"),
+		Limit: rapid.IntRange(1, 5).Draw(r, "limit"),
+	}
+	if rapid.Bool().Draw(r, "with from") {
+		req.From = m.drawTime(r, "from")
+	}
+	if rapid.Bool().Draw(r, "with to") {
+		req.To = m.drawTime(r, "to")
+	}
+	var want []string
+	for _, x := range m.model.in(req.State) {
+		at := x.due
+		if req.State == store.StateDead {
+			at = x.diedAt
+		}
+		if (req.From.IsZero() || at >= ms(req.From)) && (req.To.IsZero() || at < ms(req.To)) {
+			want = append(want, describe(m.model.info(x.ID)))
+		}
+	}
+	got := m.listAll(r, m.store(r), req)
+	if req.State == store.StateLeased { // by lease, in no order, and perhaps more than once
+		slices.Sort(got)
+		got = slices.Compact(got)
+		slices.Sort(want)
+	}
+	m.same(r, "list", strings.Join(got, "\n      "), strings.Join(want, "\n      "))
+}
+
+func (m *machine) listAll(r *rapid.T, s store.Store, req store.ListRequest) (lines []string) {
+	for range 10 * len(someIDs) {
+		page, err := s.List(m.ctx, m.queue, req)
+		m.ok(r, err)
+		if len(page.Messages) > req.Limit {
+			r.Fatalf("a page of %d has %d messages", req.Limit, len(page.Messages))
+		}
+		for _, info := range page.Messages {
+			lines = append(lines, describe(&info))
+		}
+		if page.Next == "" {
+			return lines
+		}
+		req.Cursor = page.Next
+	}
+	r.Fatalf("a listing of at most %d messages does not end", len(someIDs))
+	return nil
+}
+
+func (m *machine) Histogram(r *rapid.T) {
+	buckets := rapid.IntRange(1, 5).Draw(r, "buckets")
+	part := int64(rapid.IntRange(1, 50).Draw(r, "ms of a bucket"))
+	from := ms(m.drawTime(r, "from"))
+	bounds := make([]int64, buckets+1)
+	for i := range bounds {
+		bounds[i] = from + part*int64(i)
+	}
+	got, err := m.store(r).Histogram(m.ctx, m.queue, time.UnixMilli(from), time.UnixMilli(bounds[buckets]), buckets)
+	m.ok(r, err)
+	m.same(r, "histogram", got, m.model.histogram(bounds))
+}

@@ -1,0 +1,323 @@
+package storetest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/laterq/later/store"
+)
+
+// model is the plainest thing that follows the contract: maps and linear scans, times in milliseconds. What
+// an engine may choose (lease ids, epochs, how far a claim gets) it is told, and checks.
+type model struct {
+	now        int64
+	exists     bool
+	paused     bool
+	messages   map[string]*modelMessage
+	leases     map[string]*modelLease
+	remembered map[string]int64 // until when
+}
+
+type modelMessage struct {
+	store.Message
+	due       int64
+	attempts  int
+	delivered bool
+	receipt   store.Receipt // the zero one unless it is leased
+	lastError string
+	reason    store.DeadReason
+	diedAt    int64
+}
+
+// modelLease is a lease that has not been ended, expired or not.
+type modelLease struct {
+	deadline int64
+	// cancelled holds the messages cancelled since the last Extend, by key. The value is true when their
+	// holder was told by a refused settle too; an engine may then leave them out.
+	cancelled map[string]bool
+}
+
+func newModel(now int64) *model {
+	return &model{
+		now:        now,
+		messages:   map[string]*modelMessage{},
+		leases:     map[string]*modelLease{},
+		remembered: map[string]int64{},
+	}
+}
+
+func (m *model) state(x *modelMessage) store.State {
+	switch {
+	case x.receipt.Lease != "":
+		return store.StateLeased
+	case x.reason != "":
+		return store.StateDead
+	case x.due > m.now:
+		return store.StateScheduled
+	}
+	return store.StateReady
+}
+
+func (m *model) dueAt(due store.Due) int64 {
+	if !due.At.IsZero() {
+		return ms(due.At)
+	}
+	return m.now + store.Millis(due.Delay)
+}
+
+func (x *modelMessage) lastAttempt() bool {
+	return x.attempts >= cmp.Or(x.MaxAttempts, store.DefaultMaxAttempts)
+}
+
+func (m *model) expired(x *modelMessage) bool {
+	if x.delivered {
+		return false
+	}
+	return x.ExpireAfter > 0 && x.due+store.Millis(x.ExpireAfter) <= m.now || !x.ExpireAt.IsZero() && ms(x.ExpireAt) <= m.now
+}
+
+// in gives the messages in a state, by due time (dead: by time of death) and id.
+func (m *model) in(state store.State) []*modelMessage {
+	var all []*modelMessage
+	for _, x := range m.messages {
+		if m.state(x) == state {
+			all = append(all, x)
+		}
+	}
+	slices.SortFunc(all, func(a, b *modelMessage) int {
+		if state == store.StateDead {
+			return cmp.Or(cmp.Compare(a.diedAt, b.diedAt), strings.Compare(a.ID, b.ID))
+		}
+		return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+func (m *model) info(id string) *store.Info {
+	x := m.messages[id]
+	if x == nil {
+		return nil
+	}
+	info := &store.Info{
+		Message: x.Message, State: m.state(x), Due: store.Time(x.due), Attempts: x.attempts,
+		LastError: x.lastError, DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
+	}
+	if info.State == store.StateLeased {
+		info.LeaseDeadline = store.Time(m.leases[x.receipt.Lease].deadline)
+	}
+	return info
+}
+
+func (m *model) stats() store.Stats {
+	s := store.Stats{
+		Scheduled: int64(len(m.in(store.StateScheduled))), Ready: int64(len(m.in(store.StateReady))),
+		Leased: int64(len(m.in(store.StateLeased))), Dead: int64(len(m.in(store.StateDead))),
+		Paused: m.paused, Exists: m.exists, Now: store.Time(m.now),
+	}
+	if waiting := slices.Concat(m.in(store.StateReady), m.in(store.StateScheduled)); len(waiting) > 0 {
+		s.NextDue = store.Time(waiting[0].due)
+	}
+	return s
+}
+
+func (m *model) send(out store.Outgoing) store.SendResult {
+	if m.messages[out.ID] != nil || m.remembered[out.ID] > m.now {
+		return store.SendResult{Duplicate: true}
+	}
+	m.exists = true
+	m.messages[out.ID] = &modelMessage{Message: out.Message, due: m.dueAt(out.Due)}
+	return store.SendResult{}
+}
+
+func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
+	x.receipt = store.Receipt{}
+	x.reason, x.diedAt, x.lastError = reason, m.now, text
+}
+
+// moments gives the times to come at which something changes by the clock alone.
+func (m *model) moments() []int64 {
+	var all []int64
+	for _, x := range m.messages {
+		all = append(all, x.due, x.due+store.Millis(x.ExpireAfter), ms(x.ExpireAt))
+	}
+	for _, l := range m.leases {
+		all = append(all, l.deadline)
+	}
+	for _, until := range m.remembered {
+		all = append(all, until)
+	}
+	all = slices.DeleteFunc(all, func(t int64) bool { return t <= m.now })
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// reap ends the expired leases and gives the ids that died.
+func (m *model) reap() (died []string) {
+	for id, l := range m.leases {
+		if l.deadline > m.now {
+			continue
+		}
+		for _, x := range m.messages {
+			if x.receipt.Lease != id {
+				continue
+			}
+			x.receipt = store.Receipt{}
+			x.due, x.delivered, x.lastError = l.deadline, true, store.LeaseExpiredText
+			if x.attempts++; x.lastAttempt() {
+				m.die(x, store.DeadLeaseExpired, store.LeaseExpiredText)
+				died = append(died, x.ID)
+			}
+		}
+		delete(m.leases, id)
+	}
+	return died
+}
+
+// holds gives the message that is held under a receipt, or nil.
+func (m *model) holds(r store.Receipt) *modelMessage {
+	x := m.messages[r.ID]
+	if x == nil || r.Lease == "" || key(x.receipt) != key(r) || m.leases[r.Lease].deadline <= m.now {
+		return nil
+	}
+	return x
+}
+
+// leave ends the lease when nothing is left in it.
+func (m *model) leave(lease string) {
+	for _, x := range m.messages {
+		if x.receipt.Lease == lease {
+			return
+		}
+	}
+	if len(m.leases[lease].cancelled) == 0 {
+		delete(m.leases, lease)
+	}
+}
+
+func (m *model) settle(s store.Settlement) store.SettleResult {
+	x := m.holds(s.Receipt)
+	if x == nil {
+		if l := m.leases[s.Receipt.Lease]; l != nil {
+			if _, ok := l.cancelled[key(s.Receipt)]; ok && l.deadline > m.now {
+				l.cancelled[key(s.Receipt)] = true
+			}
+		}
+		return store.SettleResult{Err: store.ErrLeaseLost}
+	}
+	defer m.leave(s.Receipt.Lease)
+	x.receipt = store.Receipt{}
+	x.delivered = x.delivered || s.Action != store.Release
+	switch s.Action {
+	case store.Ack:
+		delete(m.messages, x.ID)
+		if s.Remember > 0 {
+			m.remembered[x.ID] = m.now + store.Millis(s.Remember)
+		}
+		return store.SettleResult{}
+	case store.Nack:
+		x.lastError = s.Reason
+		if x.attempts++; x.lastAttempt() {
+			m.die(x, store.DeadFailed, s.Reason)
+		} else {
+			x.due = m.now + store.Millis(s.Delay)
+		}
+	case store.Snooze:
+		x.due = m.now + store.Millis(s.Delay)
+	case store.Bury:
+		x.attempts++
+		m.die(x, store.DeadBuried, s.Reason)
+	}
+	return store.SettleResult{State: m.state(x)}
+}
+
+// extend gives the result, without Lost, and the keys that must and that may be in Lost.
+func (m *model) extend(e store.Extension) (r store.ExtendResult, must, may []string) {
+	l := m.leases[e.Lease]
+	if l == nil || l.deadline <= m.now {
+		return store.ExtendResult{Err: store.ErrLeaseLost}, nil, nil
+	}
+	for key, told := range l.cancelled {
+		may = append(may, key)
+		if !told {
+			must = append(must, key)
+		}
+	}
+	clear(l.cancelled)
+	l.deadline = m.now + store.Millis(e.For)
+	if m.leave(e.Lease); m.leases[e.Lease] == nil {
+		return store.ExtendResult{Err: store.ErrLeaseLost}, must, may
+	}
+	return store.ExtendResult{Deadline: store.Time(l.deadline)}, must, may
+}
+
+func (m *model) cancel(id string) store.CancelResult {
+	x := m.messages[id]
+	if x == nil {
+		return store.CancelResult{Err: store.ErrNotFound}
+	}
+	state := m.state(x)
+	if state == store.StateLeased {
+		m.leases[x.receipt.Lease].cancelled[key(x.receipt)] = false
+	}
+	delete(m.messages, id)
+	return store.CancelResult{State: state}
+}
+
+func (m *model) reschedule(id string, due store.Due) error {
+	x := m.messages[id]
+	switch {
+	case x == nil:
+		return store.ErrNotFound
+	case m.state(x) == store.StateLeased:
+		return store.ErrLeased
+	case m.state(x) == store.StateDead:
+		return store.ErrDead
+	}
+	x.due = m.dueAt(due)
+	return nil
+}
+
+// selected gives the messages of a selection, for a loop of calls during which the clock stands still.
+func (m *model) selected(sel store.Selection) []*modelMessage {
+	if len(sel.IDs) == 0 && sel.State == store.StateNone {
+		return slices.Collect(maps.Values(m.messages))
+	}
+	if len(sel.IDs) == 0 {
+		return m.in(sel.State)
+	}
+	return slices.DeleteFunc(m.in(store.StateDead), func(x *modelMessage) bool { return !slices.Contains(sel.IDs, x.ID) })
+}
+
+func (m *model) replay(sel store.Selection, due store.Due) int {
+	chosen := m.selected(sel)
+	for _, x := range chosen {
+		x.reason, x.diedAt, x.lastError, x.attempts = "", 0, "", 0
+		x.due = m.dueAt(due)
+	}
+	return len(chosen)
+}
+
+func (m *model) purge(sel store.Selection) int {
+	chosen := m.selected(sel)
+	for _, x := range chosen {
+		delete(m.messages, x.ID)
+	}
+	if len(sel.IDs) == 0 && sel.State == store.StateNone {
+		clear(m.leases)
+	}
+	return len(chosen)
+}
+
+func (m *model) histogram(bounds []int64) []int64 {
+	counts := make([]int64, len(bounds)-1)
+	for _, x := range slices.Concat(m.in(store.StateReady), m.in(store.StateScheduled)) {
+		for i := range counts {
+			if bounds[i] <= x.due && x.due < bounds[i+1] {
+				counts[i]++
+			}
+		}
+	}
+	return counts
+}
