@@ -163,7 +163,7 @@ func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []hel
 	for _, lease := range r[1:] {
 		text := lease.([]any)[0].(string)
 		deadline, _ := lease.([]any)[1].(string)
-		for text != "" {
+		for text = strings.TrimPrefix(text, "\n"); text != ""; {
 			var id, due string
 			id, text, _ = strings.Cut(text, "\n")
 			due, text, _ = strings.Cut(text, "\n")

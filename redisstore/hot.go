@@ -1,10 +1,12 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,11 +93,11 @@ func appendDue(b []byte, due store.Due) []byte {
 	return strconv.AppendInt(b, store.UnixMillis(due.At), 10)
 }
 
-// claimNote goes with the receipts of one claim. While a claim is settled as a whole, the script need not take
-// its lease apart: it compares the text.
+// claimNote goes with the receipts of one claim: the lease's text as it was, and where in it each message
+// begins. Neighbors that are acked together are cut out of the lease as one piece of text.
 type claimNote struct {
-	text string
-	held int
+	text   string
+	starts []int32 // of each message's lines, and the end
 }
 
 // Claim implements store.Store.
@@ -110,7 +112,6 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		return store.Claim{}, err
 	}
 	r := reply.([]any)
-	text := r[4].(string)
 	envelopes := r[5].([]any)
 	records, _ := r[6].([]any)
 	claim := store.Claim{
@@ -124,25 +125,26 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	}
 	s.waker.claimed(queue, asked, claim.Now, r[1].(int64), len(envelopes), claim.More)
 
-	note := &claimNote{text: text}
+	note := &claimNote{text: r[4].(string), starts: make([]int32, 0, len(envelopes)+1)}
 	var bad []store.Receipt
+	at := min(1, len(note.text))
+	line := func() string {
+		end := at + strings.IndexByte(note.text[at:], '\n')
+		l := note.text[at:end]
+		at = end + 1
+		return l
+	}
 	for i, e := range envelopes {
-		var line string
-		line, text, _ = strings.Cut(text, "\n")
-		var due string
-		due, text, _ = strings.Cut(text, "\n")
-		m := store.Claimed{Message: store.Message{ID: line}, Receipt: store.Receipt{Lease: lease, ID: line, Claim: note}, Attempt: 1}
-		if due, rest, unusual := strings.Cut(due, " "); unusual {
-			m.Due = parseMillis(due)
+		note.starts = append(note.starts, int32(at))
+		id, due := line(), line()
+		m := store.Claimed{Message: store.Message{ID: id}, Receipt: store.Receipt{Lease: lease, ID: id, Claim: note, Index: i}, Attempt: 1}
+		due, rest, unusual := strings.Cut(due, " ")
+		m.Due = parseMillis(due)
+		if unusual {
 			epoch, _, _ := strings.Cut(rest, " ")
 			m.Receipt.Epoch, _ = strconv.ParseInt(epoch, 10, 64)
-		} else {
-			m.Due = parseMillis(due)
 		}
-		if m.Receipt.Epoch == 0 {
-			note.held++
-		}
-		envelopeText, ok := e.(string)
+		text, ok := e.(string)
 		if !ok {
 			continue // cancelled between a claim and its repetition
 		}
@@ -151,15 +153,13 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 				m.Attempt = parseRecord(rec).attempts + 1
 			}
 		}
-		if err := envelope.Decode(envelopeText, &m.Message); err != nil {
+		if err := envelope.Decode(text, &m.Message); err != nil {
 			bad = append(bad, m.Receipt)
 			continue
 		}
 		claim.Messages = append(claim.Messages, m)
 	}
-	if note.held != len(envelopes) {
-		note.held = -1 // an id with an epoch is not its own token
-	}
+	note.starts = append(note.starts, int32(at))
 	if len(bad) > 0 {
 		died, err := s.buryUnreadable(ctx, queue, bad)
 		if err != nil {
@@ -225,23 +225,22 @@ func (s *Store) Settle(ctx context.Context, queue string, settlements []store.Se
 	return results, nil
 }
 
-// ack acks the settlements at places, grouped by lease.
+// ack acks the settlements at places, grouped by lease and there in runs of neighbors.
 func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settlement, places []int, results []store.SettleResult) error {
-	groups := make(map[string][]int, 4)
-	var leases []string
+	slices.SortFunc(places, func(a, b int) int {
+		x, y := &settlements[a].Receipt, &settlements[b].Receipt
+		if x.Claim == y.Claim && x.Claim != nil {
+			return x.Index - y.Index
+		}
+		return cmp.Or(strings.Compare(x.Lease, y.Lease), x.Index-y.Index)
+	})
 	remembered := 0
 	for _, p := range places {
-		st := &settlements[p]
-		group, known := groups[st.Receipt.Lease]
-		if !known {
-			leases = append(leases, st.Receipt.Lease)
-		}
-		groups[st.Receipt.Lease] = append(group, p)
-		if st.Remember > 0 {
+		if settlements[p].Remember > 0 {
 			remembered++
 		}
 	}
-	c := s.newCall(&s.scripts.ack, queue, 2+2*remembered+3*len(leases)+len(places))
+	c := s.newCall(&s.scripts.ack, queue, 10+2*remembered+2*len(places))
 	c.addRepeat()
 	c.add(remembered)
 	for _, p := range places {
@@ -250,21 +249,13 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 		}
 	}
 	order := make([]int, 0, len(places))
-	for i := range leases {
-		group := groups[leases[i]]
-		order = append(order, group...)
-		c.add(&leases[i])
-		if note := wholeClaim(settlements, group); note != nil {
-			c.add(&note.text, len(group))
-			for _, p := range group {
-				c.add(&settlements[p].Receipt.ID)
-			}
-			continue
+	for len(places) > 0 {
+		n := 1
+		for n < len(places) && settlements[places[n]].Receipt.Lease == settlements[places[0]].Receipt.Lease {
+			n++
 		}
-		c.add("", len(group))
-		for _, p := range group {
-			c.add(token(&settlements[p].Receipt))
-		}
+		order = c.addLease(settlements, places[:n], order)
+		places = places[n:]
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -277,20 +268,62 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 	return nil
 }
 
-// wholeClaim gives the note of the claim of which the settlements at places are all there is, each once; else nil.
-func wholeClaim(settlements []store.Settlement, places []int) *claimNote {
-	note, _ := settlements[places[0]].Receipt.Claim.(*claimNote)
-	if note == nil || note.held != len(places) {
-		return nil
+// addLease adds the acks of one lease: runs of neighbors where that is possible, else single messages. It
+// appends to order which settlement is at which position of the reply.
+func (c *call) addLease(settlements []store.Settlement, places []int, order []int) []int {
+	first := &settlements[places[0]].Receipt
+	runs, singles := runsOf(settlements, places)
+	c.add(&first.Lease, len(runs), len(singles))
+	for _, run := range runs {
+		note := settlements[run[0]].Receipt.Claim.(*claimNote)
+		from, to := settlements[run[0]].Receipt.Index, settlements[run[len(run)-1]].Receipt.Index
+		// With the line end before it, so that it matches whole lines only.
+		c.add(note.text[note.starts[from]-1:note.starts[to+1]], len(run))
+		for _, p := range run {
+			c.add(&settlements[p].Receipt.ID)
+		}
+		order = append(order, run...)
 	}
-	seen := duplicateFinder(len(places))
-	for _, p := range places {
+	for _, p := range singles {
+		c.add(token(&settlements[p].Receipt))
+	}
+	return append(order, singles...)
+}
+
+// runsOf parts the settlements at places, which are of one lease and sorted, into runs of neighbors. Where one
+// of them cannot be in a run, or the runs are so short that they cost more than they save, all are singles: the
+// script then takes the lease apart anyway.
+func runsOf(settlements []store.Settlement, places []int) (runs [][]int, singles []int) {
+	start := 0
+	for i, p := range places {
 		r := &settlements[p].Receipt
-		if r.Claim != any(note) || seen.again(r.ID) {
-			return nil
+		note, _ := r.Claim.(*claimNote)
+		if note == nil || r.Epoch != 0 {
+			return nil, places
+		}
+		if i == start {
+			// A line of an id that looks like a due time could be taken for one.
+			if strings.Trim(r.ID, "0123456789 ") == "" {
+				return nil, places
+			}
+			continue
+		}
+		switch before := &settlements[places[i-1]].Receipt; {
+		case before.Claim != r.Claim || before.Index >= r.Index:
+			return nil, places // the same message twice, or receipts that were tampered with
+		case before.Index+1 < r.Index:
+			runs = append(runs, places[start:i])
+			start = i
+			if strings.Trim(r.ID, "0123456789 ") == "" {
+				return nil, places
+			}
 		}
 	}
-	return note
+	runs = append(runs, places[start:])
+	if len(runs) > 4 && len(runs) > len(places)/4 {
+		return nil, places
+	}
+	return runs, nil
 }
 
 // putBack nacks, snoozes, releases and buries.

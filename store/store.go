@@ -197,8 +197,10 @@ type Receipt struct {
 	Lease string
 	ID    string
 	Epoch int64
-	// Claim is the engine's own note on the claim, which makes settling a claim as a whole cheaper; it may be nil.
+	// Claim is the engine's own note on the claim, and Index the message's place in it. They make settling
+	// cheaper; both may be zero.
 	Claim any
+	Index int
 }
 
 // Action is a way to settle a message.

@@ -2,9 +2,10 @@
 --- Acks messages of any number of leases: they are gone.
 -- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
 --        2 number of ids to remember, then for each: id, ms
---        then for each lease: lease id, its whole text when all it holds is acked (else ""), number k,
---        k ids (for a whole text), or k tokens
--- Reply  positions (from 1, over all leases) of the messages that were not held
+--        then for each lease: lease id, number of runs, number of single messages,
+--        for each run: a piece of the lease's text with all its lines, number of messages in it, their ids
+--        for each single message: its token
+-- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
 -- Safe   MSG is written first; every other key that is written was read.
 -- The keys of a queue, the same nine in every script (see keys.go).
 local DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, DONE, META, WAKE = unpack(KEYS)
@@ -74,12 +75,16 @@ local function write_tries()
   write('HSET', TRIES, set)
   write('HDEL', TRIES, unset)
 end
--- A lease is a text of two lines for each message it holds: the id, and the due time followed, where they are
--- not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts. It lists
--- exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
+-- A lease is a text of an empty line and two lines for each message it holds: the id, and the due time followed,
+-- where they are not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts.
+-- It lists exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
 -- tab and the epoch where that is not zero.
 local function each_held(text)
   return string.gmatch(text, '([^\n]+)\n(%d+) ?(%d*) ?(%d*)')
+end
+
+local function lease_text(lines)
+  return '\n' .. table.concat(lines, '\n') .. '\n'
 end
 
 local leases = {}
@@ -137,36 +142,29 @@ local function write_leases()
             lines[#lines + 1] = due
           end
         end
-        redis.call('HSET', LEASE, lease, table.concat(lines, '\n'))
+        redis.call('HSET', LEASE, lease, lease_text(lines))
       end
     end
   end
 end
-local refused, gone, position = {}, {}, 0
+local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
 local plain = redis.call('HLEN', TRIES) == 0
-local whole = {}
 
-local function ack_held(l, first, last)
-  local candidates = {}
-  for i = first, last do
+-- ack_held acks the messages that tokens name, one by one.
+local function ack_held(l, tokens)
+  local candidates, ids = {}, {}
+  for _, token in ipairs(tokens) do
     position = position + 1
-    local h = l.held[ARGV[i]]
-    if h and not h.taken then
-      h.taken = true
-      h.token = ARGV[i]
-      h.position = position
+    local h = l.held[token]
+    if h and not h.position then
+      h.token, h.position = token, position
       candidates[#candidates + 1] = h
-    elseif not (ARGV[1] == '1' and redis.call('HEXISTS', MSG, string.match(ARGV[i], '^[^\t]+')) == 0) then
+      ids[#ids + 1] = h.id
+    elseif not (ARGV[1] == '1' and redis.call('HEXISTS', MSG, string.match(token, '^[^\t]+')) == 0) then
       refused[#refused + 1] = position
     end
   end
-  if #candidates == 0 then return end
-  local records
-  if not plain then
-    local ids = {}
-    for i, h in ipairs(candidates) do ids[i] = h.id end
-    records = redis.call('HMGET', TRIES, unpack(ids))
-  end
+  local records = not plain and #ids > 0 and redis.call('HMGET', TRIES, unpack(ids))
   for i, h in ipairs(candidates) do
     local recorded = latest(h.id, records and records[i])
     local epoch, _, _, pins = parse(recorded)
@@ -181,27 +179,56 @@ local function ack_held(l, first, last)
   end
 end
 
+-- without gives a lease's text without its runs, nil when it does not have one of them. It is for leases of
+-- which no message is unusual, and never looks at single messages.
+local function without(text, a, runs)
+  for _ = 1, runs do
+    local from, to = string.find(text, ARGV[a], 1, true)
+    if not from then return nil end
+    text = string.sub(text, 1, from) .. string.sub(text, to + 1)
+    a = a + 2 + tonumber(ARGV[a + 1])
+  end
+  return text
+end
+
 local remembered = tonumber(ARGV[2])
 if remembered > 0 then redis.call('ZCARD', DONE) end
 local a = 3 + 2 * remembered
 while a <= #ARGV do
-  local lease, text, k = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 2])
+  local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
-  local deadline = text ~= '' and plain and redis.call('ZSCORE', EXPIRY, lease)
-  if deadline and tonumber(deadline) > now and redis.call('HGET', LEASE, lease) == text then
-    for i = a, a + k - 1 do gone[#gone + 1] = ARGV[i] end
-    whole[#whole + 1] = lease
-    position = position + k
-  else
-    ack_held(load(lease, now), a, a + k - 1)
+  local text
+  if plain and singles == 0 then
+    local deadline = redis.call('ZSCORE', EXPIRY, lease)
+    local held = redis.call('HGET', LEASE, lease)
+    if held and deadline and tonumber(deadline) > now then text = without(held, a, runs) end
   end
-  a = a + k
+  local tokens = {}
+  for _ = 1, runs do
+    local k = tonumber(ARGV[a + 1])
+    for i = a + 2, a + 1 + k do
+      if text then gone[#gone + 1] = ARGV[i] else tokens[#tokens + 1] = ARGV[i] end
+    end
+    if text then position = position + k end
+    a = a + 2 + k
+  end
+  if text == '\n' then
+    ended[#ended + 1] = lease
+  elseif text then
+    texts[#texts + 1] = lease
+    texts[#texts + 1] = text
+  else
+    for i = a, a + singles - 1 do tokens[#tokens + 1] = ARGV[i] end
+    a = a + singles
+    ack_held(load(lease, now), tokens)
+  end
 end
 
 write('HDEL', MSG, gone)
 write_tries()
-write('HDEL', LEASE, whole)
-write('ZREM', EXPIRY, whole)
+write('HDEL', LEASE, ended)
+write('ZREM', EXPIRY, ended)
+write('HSET', LEASE, texts)
 write_leases()
 if remembered > 0 then
   local acked = {}

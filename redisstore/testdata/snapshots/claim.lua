@@ -43,12 +43,16 @@ local function unpin(recorded)
   if attempts then return record(epoch, attempts, delivered, pins - 1, rest) end
   return tombstone(epoch, pins - 1)
 end
--- A lease is a text of two lines for each message it holds: the id, and the due time followed, where they are
--- not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts. It lists
--- exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
+-- A lease is a text of an empty line and two lines for each message it holds: the id, and the due time followed,
+-- where they are not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts.
+-- It lists exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
 -- tab and the epoch where that is not zero.
 local function each_held(text)
   return string.gmatch(text, '([^\n]+)\n(%d+) ?(%d*) ?(%d*)')
+end
+
+local function lease_text(lines)
+  return '\n' .. table.concat(lines, '\n') .. '\n'
 end
 
 local leases = {}
@@ -106,7 +110,7 @@ local function write_leases()
             lines[#lines + 1] = due
           end
         end
-        redis.call('HSET', LEASE, lease, table.concat(lines, '\n'))
+        redis.call('HSET', LEASE, lease, lease_text(lines))
       end
     end
   end
@@ -241,16 +245,23 @@ end
 local envelopes = redis.call('HMGET', MSG, unpack(ids))
 local records = recorded(ids)
 local lines, given, given_records, dead, dead_records, g, d = {}, {}, records and {} or 0, {}, {}, 0, 0
-for i = 1, n do
+
+-- Flags from 1 to 4 and from 128 matter here: attempts, expiry, unreadable. Mostly there are none of them and no
+-- records, and all is given as it is.
+local byte, usual = string.byte, not records
+for i = 1, usual and n or 0 do
+  local flags = envelopes[i] and byte(envelopes[i]) or 128
+  if flags >= 128 or flags % 8 ~= 0 then
+    usual = false
+    break
+  end
+end
+if usual then lines, given, g = range, envelopes, n end
+
+for i = 1, usual and 0 or n do
   local envelope = envelopes[i]
-  local flags = envelope and (string.byte(envelope) or 128)
-  if flags == 0 and not (records and records[i]) then
-    g = g + 1
-    lines[2 * g - 1] = ids[i]
-    lines[2 * g] = range[2 * i]
-    given[g] = envelope
-    if records then given_records[g] = false end
-  elseif flags then
+  local flags = envelope and (byte(envelope) or 128)
+  if flags then
     local epoch, attempts, delivered, pins, rest = parse(records and records[i])
     local due, reason, limit = range[2 * i], nil, ''
     if flags >= 128 then
@@ -258,12 +269,12 @@ for i = 1, n do
     else
       local from = 2
       if flags % 2 == 1 then
-        local hi, lo = string.byte(envelope, 2, 3)
+        local hi, lo = byte(envelope, 2, 3)
         limit = (hi or 0) * 256 + (lo or 0)
         from = 4
       end
       if flags % 8 >= 2 and delivered == '0' then
-        local a, b, c, e, f, l = string.byte(envelope, from, from + 5)
+        local a, b, c, e, f, l = byte(envelope, from, from + 5)
         local expiry = (((((a or 0) * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
         if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
         if expiry <= now then reason = 'expired\t' .. "expired: not delivered in time" end
@@ -294,7 +305,7 @@ if more then redis.call('ZCARD', WAKE) end
 if d > 0 then redis.call('ZCARD', DEAD) end
 local text, deadline = '', 0
 if g > 0 then
-  text = table.concat(lines, '\n')
+  text = lease_text(lines)
   deadline = now + tonumber(ARGV[2])
   redis.call('HSET', LEASE, ARGV[3], text)
   redis.call('ZADD', EXPIRY, deadline, ARGV[3])

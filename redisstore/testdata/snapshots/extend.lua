@@ -71,12 +71,16 @@ local function write_tries()
   write('HSET', TRIES, set)
   write('HDEL', TRIES, unset)
 end
--- A lease is a text of two lines for each message it holds: the id, and the due time followed, where they are
--- not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts. It lists
--- exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
+-- A lease is a text of an empty line and two lines for each message it holds: the id, and the due time followed,
+-- where they are not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts.
+-- It lists exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
 -- tab and the epoch where that is not zero.
 local function each_held(text)
   return string.gmatch(text, '([^\n]+)\n(%d+) ?(%d*) ?(%d*)')
+end
+
+local function lease_text(lines)
+  return '\n' .. table.concat(lines, '\n') .. '\n'
 end
 
 local leases = {}
@@ -134,7 +138,7 @@ local function write_leases()
             lines[#lines + 1] = due
           end
         end
-        redis.call('HSET', LEASE, lease, table.concat(lines, '\n'))
+        redis.call('HSET', LEASE, lease, lease_text(lines))
       end
     end
   end
