@@ -184,18 +184,17 @@ func HistogramBounds(from, to time.Time, buckets int) []int64 {
 	return bounds
 }
 
-// CutReason cuts an error text to MaxReason bytes, at a character, and makes it UTF-8.
+// CutReason makes an error text UTF-8 and cuts it to MaxReason bytes, at a character.
 func CutReason(s string) string {
-	if len(s) > MaxReason {
-		s = s[:MaxReason]
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
-		}
-		if r, size := utf8.DecodeLastRuneInString(s); r == utf8.RuneError && size == 1 {
-			s = s[:len(s)-1]
-		}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= MaxReason {
+		return s
 	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	end := MaxReason
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
 }
 
 // Millis rounds a duration up to whole milliseconds; one below zero is zero.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -55,23 +56,15 @@ func Open(ctx context.Context, url string, cfg OpenConfig) (Store, error) {
 	return open(ctx, url, cfg)
 }
 
-// RedactURL hides the password in a store's URL, for logs and messages.
+// A user's password ends at the last @, since one that was not written in %-codes may hold anything.
+var (
+	userPassword      = regexp.MustCompile(`^([^:]*://[^:/?@]*:).*@`)
+	parameterPassword = regexp.MustCompile(`([?&][^=&]*password=)[^&]*`)
+)
+
+// RedactURL hides the passwords in a store's URL, for logs and messages. Of a URL that is wrong it hides too
+// much rather than too little.
 func RedactURL(url string) string {
-	scheme, rest, ok := strings.Cut(url, "://")
-	if !ok {
-		return url
-	}
-	end := strings.IndexAny(rest, "/?")
-	if end < 0 {
-		end = len(rest)
-	}
-	at := strings.LastIndexByte(rest[:end], '@')
-	if at < 0 {
-		return url
-	}
-	user, _, hasPassword := strings.Cut(rest[:at], ":")
-	if !hasPassword {
-		return url
-	}
-	return scheme + "://" + user + ":xxxxx" + rest[at:]
+	url = userPassword.ReplaceAllString(url, "${1}xxxxx@")
+	return parameterPassword.ReplaceAllString(url, "${1}xxxxx")
 }

@@ -1,0 +1,79 @@
+package store_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+func TestNewIDsAreSortedAndUniqueInAProcess(t *testing.T) {
+	const goroutines, each = 8, 5000
+	made := make([][]string, goroutines)
+	var all sync.WaitGroup
+	for i := range goroutines {
+		all.Go(func() {
+			for range each {
+				made[i] = append(made[i], store.NewID())
+			}
+		})
+	}
+	all.Wait()
+	seen := map[string]bool{}
+	for _, ids := range made {
+		if !slices.IsSorted(ids) {
+			t.Error("the ids of one goroutine are not in the order they were made")
+		}
+		for _, id := range ids {
+			if seen[id] {
+				t.Fatalf("id %s was made twice", id)
+			}
+			seen[id] = true
+		}
+	}
+}
+
+func TestNewIDIsValidAndTellsItsTime(t *testing.T) {
+	before := time.Now().Truncate(time.Millisecond)
+	id := store.NewID()
+	if err := store.CheckID(id); err != nil {
+		t.Error(err)
+	}
+	at, ok := store.IDTime(id)
+	// The clock of ids never goes back, so an id may be ahead by what was borrowed; it is never behind.
+	if !ok || at.Before(before) || at.After(time.Now().Add(time.Second)) {
+		t.Errorf("id %s made at %v tells %v, %v", id, before, at, ok)
+	}
+}
+
+func TestNewIDsOfLaterTimesSortLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// A bubble's clock begins in the year 2000; ids never go back, so begin after those of other tests.
+		time.Sleep(time.Until(time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)))
+		for range 100 {
+			now, first := time.Now(), store.NewID()
+			if at, _ := store.IDTime(first); !at.Equal(now.Truncate(time.Millisecond)) {
+				t.Fatalf("id made at %v tells %v", now, at)
+			}
+			time.Sleep(37 * time.Hour)
+			if second := store.NewID(); second <= first {
+				t.Fatalf("%s is not after %s", second, first)
+			}
+		}
+	})
+}
+
+func TestIDTimeKnowsOtherIDs(t *testing.T) {
+	for _, id := range []string{"", "order-1", strings.Repeat("-", 13), strings.Repeat("-", 15), "0000000000000!", "0000000000000é", "é000000000000"} {
+		if at, ok := store.IDTime(id); ok {
+			t.Errorf("id %q tells %v", id, at)
+		}
+	}
+	if at, ok := store.IDTime(strings.Repeat("-", 14)); !ok || at.UnixMilli() != 0 {
+		t.Errorf("the lowest id tells %v, %v", at, ok)
+	}
+}
