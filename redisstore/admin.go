@@ -75,14 +75,14 @@ func notFound(queue, id string) error {
 // Get implements store.Store. A leased message's due time and deadline are with its lease, which is found by
 // going through the open leases; there are as many as claims under way.
 func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
-	infos, err := s.read(ctx, queue, ids)
+	infos, epochs, err := s.read(ctx, queue, ids)
 	if err != nil {
 		return nil, err
 	}
-	leased := map[string]*store.Info{}
-	for _, in := range infos {
+	leased := map[messageEpoch]*store.Info{}
+	for i, in := range infos {
 		if in != nil && in.State == store.StateLeased {
-			leased[in.ID] = in
+			leased[messageEpoch{in.ID, epochs[i]}] = in
 		}
 	}
 	for cursor := "0"; len(leased) > 0; {
@@ -91,9 +91,9 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 			return nil, err
 		}
 		for _, h := range held {
-			if in := leased[h.id]; in != nil {
+			if in := leased[h.messageEpoch]; in != nil {
 				in.Due, in.LeaseDeadline = h.due, h.deadline
-				delete(leased, h.id)
+				delete(leased, h.messageEpoch)
 			}
 		}
 		if cursor = next; cursor == "0" {
@@ -103,9 +103,8 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 	return infos, nil
 }
 
-// read gives what is known of messages without looking at their leases.
-func (s *Store) read(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
-	infos := make([]*store.Info, 0, len(ids))
+// read gives what is known of messages without looking at their leases, and the epoch of each.
+func (s *Store) read(ctx context.Context, queue string, ids []string) (infos []*store.Info, epochs []int64, err error) {
 	for len(infos) < len(ids) {
 		rest := ids[len(infos):]
 		c := s.newCall(&s.scripts.get, queue, len(rest))
@@ -114,14 +113,17 @@ func (s *Store) read(ctx context.Context, queue string, ids []string) ([]*store.
 		}
 		reply, err := s.run(ctx, queue, c)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		now := time.UnixMilli(reply.([]any)[0].(int64))
 		for i, one := range reply.([]any)[1:] {
-			infos = append(infos, readInfo(rest[i], one.([]any), now))
+			fields := one.([]any)
+			recorded, _ := fields[3].(string)
+			infos = append(infos, readInfo(rest[i], fields, now))
+			epochs = append(epochs, parseRecord(recorded).epoch)
 		}
 	}
-	return infos, nil
+	return infos, epochs, nil
 }
 
 func readInfo(id string, fields []any, now time.Time) *store.Info {
@@ -147,8 +149,14 @@ func readInfo(id string, fields []any, now time.Time) *store.Info {
 
 // heldMessage is a message of an open lease.
 type heldMessage struct {
-	id            string
+	messageEpoch
 	due, deadline time.Time
+}
+
+// messageEpoch tells a message from another that had its id: a lease may still list one that was cancelled.
+type messageEpoch struct {
+	id    string
+	epoch int64
 }
 
 // leaseStep goes one step over the open leases.
@@ -167,8 +175,12 @@ func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []hel
 			var id, due string
 			id, text, _ = strings.Cut(text, "\n")
 			due, text, _ = strings.Cut(text, "\n")
-			due, _, _ = strings.Cut(due, " ")
-			held = append(held, heldMessage{id, parseMillis(due), parseMillis(deadline)})
+			due, rest, _ := strings.Cut(due, " ")
+			epoch, _, _ := strings.Cut(rest, " ")
+			h := heldMessage{due: parseMillis(due), deadline: parseMillis(deadline)}
+			h.id = id
+			h.epoch, _ = strconv.ParseInt(epoch, 10, 64)
+			held = append(held, h)
 		}
 	}
 	return held, r[0].(string), nil
@@ -269,12 +281,12 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 	for i := range held {
 		ids[i] = held[i].id
 	}
-	infos, err := s.read(ctx, queue, ids)
+	infos, epochs, err := s.read(ctx, queue, ids)
 	if err != nil {
 		return store.Page{}, err
 	}
 	for i, in := range infos {
-		if in != nil && in.State == store.StateLeased {
+		if in != nil && in.State == store.StateLeased && epochs[i] == held[i].epoch {
 			in.Due, in.LeaseDeadline = held[i].due, held[i].deadline
 			page.Messages = append(page.Messages, *in)
 		}

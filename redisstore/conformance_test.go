@@ -14,3 +14,9 @@ func TestConformance(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) { storetest.Run(t, harness(e.client)) })
 	}
 }
+
+func TestStateMachine(t *testing.T) {
+	for _, e := range engines {
+		t.Run(e.name, func(t *testing.T) { storetest.RunStateMachine(t, harness(e.client)) })
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 // record is what lua/_record.lua keeps of an unusual message.
 type record struct {
+	epoch    int64
 	attempts int
 	due      time.Time        // of a dead message
 	reason   store.DeadReason // of a dead message
@@ -20,6 +21,7 @@ type record struct {
 func parseRecord(s string) record {
 	var r record
 	fields := strings.SplitN(s, "\t", 7)
+	r.epoch, _ = strconv.ParseInt(fields[0], 10, 64)
 	if len(fields) > 1 {
 		r.attempts, _ = strconv.Atoi(fields[1])
 	}
