@@ -43,7 +43,7 @@ type message struct {
 	due       int64
 	attempts  int
 	epoch     int64 // how often it left a lease alive; part of the receipt
-	delivered bool  // it came back from a worker otherwise than by Release, so it no longer expires
+	delivered bool  // it came back from a worker otherwise than by Release, or was replayed: it no longer expires
 	lease     *lease
 
 	lastError  string

@@ -48,7 +48,8 @@ type Store interface {
 	// passed end, and each of their messages counts a failed attempt and becomes ready again with the
 	// deadline as its due time, or dead when it has no attempt left. A claimable message whose expiry has
 	// passed and that was never delivered goes to dead as DeadExpired instead of being claimed; one that
-	// cannot be read goes to dead as DeadUnreadable with its bytes. A paused queue gives nothing.
+	// cannot be read goes to dead as DeadUnreadable with its bytes. A paused queue gives nothing,
+	// and nothing expires there, but leases end.
 	// The reply's payload bytes are bounded by about MaxBatchBytes, but at least one message is given.
 	Claim(ctx context.Context, queue string, req ClaimRequest) (Claim, error)
 
@@ -278,7 +279,8 @@ type Info struct {
 	Attempts int
 	// LeaseDeadline is when the holder's lease ends, for a leased message.
 	LeaseDeadline time.Time
-	// LastError is the reason given with the last nack or bury, cut to MaxReason bytes.
+	// LastError tells of the last failure: the reason given with a nack or bury, cut to MaxReason bytes, or
+	// LeaseExpiredText, ExpiredText or UnreadableText.
 	LastError string
 	// DeadReason and DiedAt are set for a dead message.
 	DeadReason DeadReason

@@ -86,6 +86,25 @@ var idRules = []rule{
 		e.refused(c.Receipt)
 		e.ack(last)
 	}},
+	{"an id re-sent after cancel is shown under its own lease", func(e *env) {
+		e.send(message("m"), message("n"))
+		old := e.claimWith(2, short)
+		e.cancel("m", store.StateLeased)
+		e.advance(time.Millisecond)
+		e.send(message("m"))
+		c := e.claimWith(1, held)
+		for range 2 {
+			info := e.living("m", store.StateLeased)
+			e.equal("due", ms(info.Due), ms(c.Messages[0].Due))
+			e.equal("deadline", ms(info.LeaseDeadline), ms(c.Deadline))
+			e.equal("deadline of the other", ms(e.living("n", store.StateLeased).LeaseDeadline), ms(old.Deadline))
+			for _, listed := range e.list(store.ListRequest{State: store.StateLeased, Limit: 10}) {
+				e.equal("listed", describe(&listed), describe(e.living(listed.ID, store.StateLeased)))
+			}
+			e.settle(store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Release}, store.StateReady)
+			c = e.claimWith(1, held+time.Second)
+		}
+	}},
 	{"reschedule moves scheduled and ready messages either way", func(e *env) {
 		now := e.now()
 		e.send(message("scheduled", delay(time.Hour)), message("ready"))

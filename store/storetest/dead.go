@@ -132,21 +132,15 @@ var deadRules = []rule{
 		e.equal("replayed", e.replay(store.Selection{IDs: []string{"m"}, State: store.StateDead}, store.Due{}), 0)
 		e.equal("exists", e.stats().Exists, false)
 	}},
-	{"a message that was delivered before it died does not expire when replayed", func(e *env) {
-		e.send(message("m", maxAttempts(1), expireAt(e.now().Add(time.Second))))
-		c := e.claimOne("m", held)
-		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
-		e.advance(time.Hour)
-		e.equal("replayed", e.replay(allDead, store.Due{}), 1)
-		e.claimOne("m", held)
-	}},
-	{"a relative expiry counts anew from the due time of a replay", func(e *env) {
-		e.send(message("m", expireAfter(time.Second)))
+	{"a replayed message no longer expires, however it died", func(e *env) {
+		now := e.now()
+		e.die("delivered", expireAt(now.Add(time.Second)))
+		e.send(message("absolute", expireAt(now.Add(time.Second))), message("relative", expireAfter(time.Second)))
 		e.advance(time.Second)
-		e.equal("died", e.claimWith(1, held).Died, []string{"m"})
-		e.equal("replayed", e.replay(allDead, store.Due{Delay: time.Minute}), 1)
-		e.advance(time.Minute)
-		e.claimOne("m", held)
+		e.equal("died", slices.Sorted(slices.Values(e.claimWith(2, held).Died)), []string{"absolute", "relative"})
+		e.equal("replayed", e.replay(allDead, store.Due{Delay: time.Minute}), 3)
+		e.advance(time.Hour)
+		e.equal("claimed", e.claimAll(), []string{"absolute", "delivered", "relative"})
 	}},
 }
 

@@ -22,6 +22,7 @@ var expiryRules = []rule{
 		for _, id := range c.Died {
 			info := e.living(id, store.StateDead)
 			e.equal("reason", info.DeadReason, store.DeadExpired)
+			e.equal("last error", info.LastError, store.ExpiredText)
 			e.equal("attempts", info.Attempts, 0)
 			e.equal("due", ms(info.Due), ms(now.Add(time.Minute)))
 			e.at("died at", info.DiedAt, c.Now)

@@ -294,6 +294,7 @@ func (m *model) replay(sel store.Selection, due store.Due) int {
 	chosen := m.selected(sel)
 	for _, x := range chosen {
 		x.reason, x.diedAt, x.lastError, x.attempts = "", 0, "", 0
+		x.delivered = true // its expiry no longer counts
 		x.due = m.dueAt(due)
 	}
 	return len(chosen)
