@@ -253,21 +253,23 @@ func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := results[0].Err; err != nil {
-		return d.errorOf(err)
-	}
-	if d.lease.extended(asked.Add(lease), results[0].Lost, d.ID) {
+	switch err := results[0].Err; {
+	case d.lease.extended(asked.Add(lease), results[0], d.ID):
 		return d.errorOf(ErrCancelled)
+	case err != nil:
+		return d.errorOf(err)
 	}
 	return nil
 }
 
 // extended notes the outcome of an Extend and tells whether the message of that id was cancelled.
-func (l *receivedLease) extended(deadline time.Time, lost []store.Receipt, id string) bool {
+func (l *receivedLease) extended(deadline time.Time, result store.ExtendResult, id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deadline = deadline
-	for _, r := range lost { // the store may tell only once, to whichever message asked
+	if result.Err == nil {
+		l.deadline = deadline
+	}
+	for _, r := range result.Lost { // the store may tell only once, to whichever message asked
 		if l.lost == nil {
 			l.lost = map[string]bool{}
 		}

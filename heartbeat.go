@@ -194,26 +194,34 @@ func (h *heart) beat(now time.Time) time.Time {
 	return h.next
 }
 
-// sortLeases finds the leases that have ended and those that are about due for an extension, and the time at
-// which one of the others will be. The lock is held.
+// sortLeases finds the leases that have ended and those that are to be extended: where one of a lane is due, all
+// that soon will be. next is when one of the others has to be looked at. The lock is held.
 func (h *heart) sortLeases(now time.Time) (ended []*lease, due map[*lane][]*lease, next time.Time) {
+	due = map[*lane][]*lease{}
 	for held := range h.leases {
-		switch slack := held.lane.cfg.Lease / 10; {
-		case held.lost:
-		case !now.Before(held.deadline):
+		if !held.lost && !held.beating && !now.Before(held.beatAt) {
+			due[held.lane] = nil
+		}
+	}
+	for held := range h.leases {
+		if held.lost {
+			continue
+		}
+		if !now.Before(held.deadline) {
 			held.lost = true
 			ended = append(ended, held)
-		case !held.beating && !now.Before(held.beatAt.Add(-slack)):
+			continue
+		}
+		next = earlier(next, held.deadline)
+		if held.beating {
+			continue
+		}
+		_, laneDue := due[held.lane]
+		if slack := held.lane.cfg.Lease / 10; laneDue && !now.Before(held.beatAt.Add(-slack)) {
 			held.beating = true
-			if due == nil {
-				due = map[*lane][]*lease{}
-			}
 			due[held.lane] = append(due[held.lane], held)
-			next = earlier(next, held.deadline)
-		case held.beating:
-			next = earlier(next, held.deadline)
-		default:
-			next = earlier(next, earlier(held.beatAt, held.deadline))
+		} else {
+			next = earlier(next, held.beatAt)
 		}
 	}
 	return ended, due, next
@@ -275,10 +283,10 @@ func (h *heart) extended(held *lease, asked time.Time, result store.ExtendResult
 
 	for _, t := range held.tasks {
 		switch {
-		case lost:
-			t.lose(ErrLeaseLost)
 		case slices.ContainsFunc(result.Lost, func(r store.Receipt) bool { return r.ID == t.ID }):
 			t.lose(ErrCancelled)
+		case lost: // which it is too when all of its messages were cancelled
+			t.lose(ErrLeaseLost)
 		}
 	}
 }

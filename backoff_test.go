@@ -1,0 +1,110 @@
+package later
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+func TestConstantBackoff(t *testing.T) {
+	b := ConstantBackoff(time.Minute)
+	for attempt := range 100 {
+		if d := b(attempt+1, nil); d != time.Minute {
+			t.Fatalf("attempt %d: %v", attempt+1, d)
+		}
+	}
+}
+
+func TestGeometricBackoffGrowsOrShrinks(t *testing.T) {
+	for _, c := range []struct {
+		factor  float64
+		attempt int
+		want    time.Duration
+	}{
+		{2, 1, time.Second}, {2, 2, 2 * time.Second}, {2, 4, 8 * time.Second}, {2, 5, 10 * time.Second},
+		{2, 100_000, 10 * time.Second}, {2, 0, time.Second},
+		{0.5, 1, time.Second}, {0.5, 3, time.Second / 4}, {0.5, 100_000, 0}, {1, 7, time.Second},
+	} {
+		if d := GeometricBackoff(time.Second, c.factor, 10*time.Second)(c.attempt, nil); d != c.want {
+			t.Errorf("factor %v, attempt %d: %v, want %v", c.factor, c.attempt, d, c.want)
+		}
+	}
+}
+
+func TestExponentialBackoffHasFullJitter(t *testing.T) {
+	b := ExponentialBackoff(time.Second, time.Minute)
+	for attempt, ceiling := range map[int]time.Duration{1: time.Second, 3: 4 * time.Second, 7: time.Minute, 65535: time.Minute} {
+		low, high := ceiling, time.Duration(0)
+		for range 1000 {
+			d := b(attempt, nil)
+			if d < 0 || d > ceiling {
+				t.Fatalf("attempt %d: %v is above %v", attempt, d, ceiling)
+			}
+			low, high = min(low, d), max(high, d)
+		}
+		if low > ceiling/10 || high < ceiling*9/10 {
+			t.Errorf("attempt %d: from %v to %v; want it spread to %v", attempt, low, high, ceiling)
+		}
+	}
+	if d := ExponentialBackoff(0, 0)(5, nil); d != 0 {
+		t.Errorf("zero backoff: %v", d)
+	}
+}
+
+func TestBackoffRefusesNonsense(t *testing.T) {
+	for i, f := range []func(){
+		func() { ConstantBackoff(-1) },
+		func() { ExponentialBackoff(-1, 1) },
+		func() { ExponentialBackoff(1, -1) },
+		func() { GeometricBackoff(-1, 1, 1) },
+		func() { GeometricBackoff(1, 0, 1) },
+		func() { GeometricBackoff(1, -2, 1) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("case %d does not panic", i)
+				}
+			}()
+			f()
+		}()
+	}
+}
+
+func TestHandlerResultsAreFoundThroughWrapping(t *testing.T) {
+	fail := errors.New("fail")
+	backoff := func(attempt int, err error) time.Duration {
+		if attempt != 3 || !errors.Is(err, fail) {
+			t.Errorf("backoff is asked for attempt %d, %v", attempt, err)
+		}
+		return time.Minute
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want store.Settlement
+	}{
+		"nil":         {nil, store.Settlement{Action: store.Ack, Remember: time.Hour}},
+		"error":       {fail, store.Settlement{Action: store.Nack, Delay: time.Minute, Reason: "fail"}},
+		"retry":       {RetryIn(time.Second), store.Settlement{Action: store.Nack, Delay: time.Second, Reason: "retry in 1s"}},
+		"joined":      {errors.Join(fail, RetryIn(time.Second)), store.Settlement{Action: store.Nack, Delay: time.Second, Reason: "fail\nretry in 1s"}},
+		"past":        {RetryIn(-time.Second), store.Settlement{Action: store.Nack, Reason: "retry in -1s"}},
+		"too far":     {Snooze(store.MaxDelay * 2), store.Settlement{Action: store.Snooze, Delay: store.MaxDelay}},
+		"snooze":      {fmt.Errorf("busy: %w", Snooze(time.Second)), store.Settlement{Action: store.Snooze, Delay: time.Second}},
+		"bury":        {Bury(fail), store.Settlement{Action: store.Bury, Reason: "fail"}},
+		"bury nil":    {Bury(nil), store.Settlement{Action: store.Bury, Reason: "buried"}},
+		"bury first":  {errors.Join(RetryIn(1), Snooze(1), Bury(fail)), store.Settlement{Action: store.Bury, Reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
+		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), store.Settlement{Action: store.Snooze, Delay: 2}},
+	} {
+		m := &Message{Attempt: 3, remember: time.Hour, receipt: store.Receipt{Lease: "l", ID: "i"}}
+		c.want.Receipt = m.receipt
+		if got := settlementOf(m, c.err, backoff); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+	if !errors.Is(Bury(fail), fail) {
+		t.Error("Bury hides its error")
+	}
+}

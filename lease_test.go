@@ -1,0 +1,388 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+func TestBurstWithOneSlowWorkerRunsEveryMessageOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q, begin := c.Queue("q"), time.Now()
+		runs := map[string]int{}
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Lease: 500 * time.Millisecond})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			runs[m.ID]++
+			if m.Attempt != 1 {
+				t.Errorf("message %s comes again", m.ID)
+			}
+			return sleep(ctx, time.Second)
+		})
+		for i := range 100 {
+			mustSend(t, q, "", WithID(fmt.Sprint(i)))
+		}
+		stop := start(t, w)
+		time.Sleep(100*time.Second - 1)
+		if s := mustStats(t, q); s.Leased != 1 {
+			t.Errorf("%d messages are held before the last has run", s.Leased)
+		}
+		time.Sleep(1)
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		wantCounts(t, q, 0, 0, 0, 0)
+		if len(runs) != 100 || time.Since(begin) != 100*time.Second {
+			t.Errorf("%d of 100 messages ran, in %v", len(runs), time.Since(begin))
+		}
+		for id, n := range runs {
+			if n != 1 {
+				t.Errorf("message %s ran %d times", id, n)
+			}
+		}
+	})
+}
+
+func TestHeartbeatKeepsTheLeaseOfALongHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{Lease: time.Second})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			if m.Attempt != 1 {
+				t.Errorf("attempt %d", m.Attempt)
+			}
+			return sleep(ctx, 10*time.Minute)
+		})
+		start(t, w)
+		mustSend(t, q, "")
+		time.Sleep(9 * time.Minute)
+		wantCounts(t, q, 0, 0, 1, 0)
+		time.Sleep(2 * time.Minute)
+		wantCounts(t, q, 0, 0, 0, 0)
+	})
+}
+
+func TestHeartbeatsAreBatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var extends atomic.Int32
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		w := NewWorker(c, WorkerConfig{Concurrency: 100, Lease: 30 * time.Second})
+		w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })
+		start(t, w)
+		for range 100 { // a lease each
+			mustSend(t, c.Queue("q"), "")
+			time.Sleep(time.Millisecond)
+		}
+		f.set(func(_ context.Context, call string) error {
+			if call == "extend" {
+				extends.Add(1)
+			}
+			return nil
+		}, nil)
+		time.Sleep(59 * time.Minute)
+		if n := extends.Load(); n > 59*6+10 || n < 59*6-10 {
+			t.Errorf("%d extensions in 59 minutes for 100 leases of 30 s; want one in 10 s", n)
+		}
+		wantCounts(t, c.Queue("q"), 0, 0, 100, 0)
+	})
+}
+
+func TestCancelledMessageEndsItsHandlersContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
+		q, causes := c.Queue("q"), make(chan error, 1)
+		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w.Handle("q", func(ctx context.Context, _ *Message) error {
+			causes <- sleep(ctx, time.Hour)
+			return errors.New("must not be settled")
+		})
+		start(t, w)
+		mustSend(t, q, "", WithID("id"))
+		synctest.Wait()
+		begin := time.Now()
+		if state, err := q.Cancel(t.Context(), "id"); state != StateLeased || err != nil {
+			t.Fatal(state, err)
+		}
+		if cause := <-causes; !errors.Is(cause, ErrCancelled) || time.Since(begin) > time.Second {
+			t.Errorf("cause is %v after %v", cause, time.Since(begin))
+		}
+		time.Sleep(time.Minute)
+		wantCounts(t, q, 0, 0, 0, 0)
+		if lost := seen.of(EventLeaseLost); len(lost) != 1 || lost[0].Err != ErrCancelled || len(seen.of(EventNacked)) != 0 {
+			t.Errorf("events %v", seen.kinds("id"))
+		}
+	})
+}
+
+func TestLostLeaseEndsItsHandlersContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q, causes := c.Queue("q"), make(chan error, 1)
+		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w.Handle("q", func(ctx context.Context, _ *Message) error {
+			causes <- sleep(ctx, time.Hour)
+			return nil
+		})
+		start(t, w)
+		mustSend(t, q, "")
+		synctest.Wait()
+		if err := q.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if cause := <-causes; !errors.Is(cause, ErrLeaseLost) || errors.Is(cause, ErrCancelled) {
+			t.Errorf("cause is %v", cause)
+		}
+	})
+}
+
+func TestHandlerEndsAtItsLeasesDeadlineWhenTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		type end struct {
+			cause error
+			after time.Duration
+		}
+		q, ends := c.Queue("q"), make(chan end, 2)
+		var attempts log[int]
+		w := NewWorker(c, WorkerConfig{Lease: 9 * time.Second})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			begin := time.Now()
+			attempts.add(m.Attempt)
+			if m.Attempt == 1 {
+				ends <- end{sleep(ctx, time.Hour), time.Since(begin)}
+			}
+			return nil
+		})
+		start(t, w)
+		mustSend(t, q, "")
+		time.Sleep(4 * time.Second) // one extension, at 3 s
+		f.set(away(), nil)
+		// From the extension at 3 s the lease ends at 12 s, by the store's clock.
+		if e := <-ends; !errors.Is(e.cause, ErrLeaseLost) || e.after < 11*time.Second || e.after >= 12*time.Second {
+			t.Errorf("cause is %v after %v", e.cause, e.after)
+		}
+		f.set(nil, nil)
+		time.Sleep(time.Minute)
+		if got := attempts.list(); len(got) != 2 || got[1] != 2 {
+			t.Errorf("attempts %v; want the message to come again once", got)
+		}
+		wantCounts(t, q, 0, 0, 0, 0)
+	})
+}
+
+func TestStoreThatHangsDoesNotKeepAHandlerBeyondItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		ended := make(chan time.Duration, 2)
+		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			begin := time.Now()
+			err := sleep(ctx, time.Minute)
+			ended <- time.Since(begin)
+			return err
+		})
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		synctest.Wait()
+		f.set(func(ctx context.Context, _ string) error { <-ctx.Done(); return context.Cause(ctx) }, nil)
+		if after := <-ended; after >= 3*time.Second {
+			t.Errorf("handler ended after %v", after)
+		}
+		f.set(nil, nil)
+	})
+}
+
+func TestBriefOutageDoesNotLoseALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		w := NewWorker(c, WorkerConfig{Lease: 9 * time.Second})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			if m.Attempt != 1 {
+				t.Errorf("attempt %d", m.Attempt)
+			}
+			return sleep(ctx, time.Minute)
+		})
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		for range 5 {
+			time.Sleep(4 * time.Second)
+			f.set(away(), nil)
+			time.Sleep(4 * time.Second)
+			f.set(nil, nil)
+		}
+		time.Sleep(time.Minute)
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+	})
+}
+
+func TestResultOfALostMessageIsNotSettled(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{Lease: time.Second})
+		var runs atomic.Int32
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			if runs.Add(1) == 1 {
+				// The queue is emptied, and another message takes the id.
+				if _, err := q.Purge(ctx); err != nil {
+					t.Error(err)
+				}
+				mustSend(t, q, "new", WithID("id"), In(time.Hour))
+				<-ctx.Done()
+			}
+			return nil
+		})
+		start(t, w)
+		mustSend(t, q, "old", WithID("id"))
+		time.Sleep(time.Minute)
+		wantCounts(t, q, 1, 0, 0, 0)
+	})
+}
+
+func TestSettleIsRepeatedWhileTheStoreIsAway(t *testing.T) {
+	for name, faults := range map[string][2]func(context.Context, string) error{
+		"call is lost":  {away("settle"), nil},
+		"reply is lost": {nil, away("settle")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var seen events
+				f := &faulty{Store: memstore.New()}
+				c := newClientOn(t, f, WithObserver(seen.add))
+				q := c.Queue("q")
+				var runs atomic.Int32
+				w := NewWorker(c, WorkerConfig{})
+				w.Handle("q", func(context.Context, *Message) error { runs.Add(1); return nil })
+				start(t, w)
+				f.set(faults[0], faults[1])
+				for i := range 3 {
+					mustSend(t, q, "", WithID(fmt.Sprint(i)))
+				}
+				time.Sleep(10 * time.Second)
+				if len(seen.of(EventAcked)) != 0 {
+					t.Error("an ack was reported that nobody answered")
+				}
+				f.set(nil, nil)
+				time.Sleep(10 * time.Second)
+				wantCounts(t, q, 0, 0, 0, 0)
+				if n := runs.Load(); n != 3 || len(seen.of(EventAcked)) != 3 || len(seen.of(EventLeaseLost)) != 0 {
+					t.Errorf("%d runs, %d acks, %d lost leases", n, len(seen.of(EventAcked)), len(seen.of(EventLeaseLost)))
+				}
+			})
+		})
+	}
+}
+
+func TestSettleIsGivenUpWhenItsLeaseWouldHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		var text lockedBuffer
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithObserver(seen.add), WithLogger(text.logger()))
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{Lease: 10 * time.Second})
+		w.Handle("q", ignore)
+		start(t, w)
+		f.set(away("settle", "extend"), nil)
+		mustSend(t, q, "", WithID("id"))
+		time.Sleep(10 * time.Second)
+		if n := len(seen.of(EventUnsettled)); n != 1 || !strings.Contains(text.String(), "could not be settled") {
+			t.Errorf("%d events, log %q", n, text.String())
+		}
+		f.set(nil, nil)
+		time.Sleep(time.Minute) // it comes again
+		wantCounts(t, q, 0, 0, 0, 0)
+		if acked := seen.of(EventAcked); len(acked) != 1 || acked[0].Attempt != 2 {
+			t.Errorf("acks %+v", acked)
+		}
+	})
+}
+
+func TestSettleThatCannotSucceedIsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithObserver(seen.add))
+		var tries atomic.Int32
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		start(t, w)
+		f.set(func(_ context.Context, call string) error {
+			if call == "settle" {
+				tries.Add(1)
+				return store.ErrCorrupt
+			}
+			return nil
+		}, nil)
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(10 * time.Second)
+		if tries.Load() != 1 || len(seen.of(EventUnsettled)) != 1 {
+			t.Errorf("%d tries, %d events", tries.Load(), len(seen.of(EventUnsettled)))
+		}
+	})
+}
+
+func TestClaimWhoseReplyComesAfterItsLeaseIsNotRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		q := c.Queue("q")
+		var attempts log[int]
+		w := NewWorker(c, WorkerConfig{Lease: time.Second})
+		w.Handle("q", func(_ context.Context, m *Message) error { attempts.add(m.Attempt); return nil })
+		var slow atomic.Bool
+		slow.Store(true)
+		f.set(nil, func(_ context.Context, call string) error {
+			if call == "claim" && slow.Swap(false) {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		})
+		mustSend(t, q, "")
+		start(t, w)
+		time.Sleep(time.Minute)
+		if got := attempts.list(); len(got) != 1 || got[0] != 2 {
+			t.Errorf("attempts %v, want the second only", got)
+		}
+	})
+}
+
+func TestWorkerStopsClaimingWhileTooManySettlesAreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		q := c.Queue("q")
+		let := make(chan struct{})
+		f.set(func(_ context.Context, call string) error {
+			if call == "settle" {
+				<-let
+			}
+			return nil
+		}, nil)
+		const n = 10 * store.MaxBatch
+		if _, err := q.SendBatch(t.Context(), make([]Outgoing, n)); err != nil {
+			t.Fatal(err)
+		}
+		w := NewWorker(c, WorkerConfig{Concurrency: 100})
+		w.Handle("q", ignore)
+		start(t, w)
+		synctest.Wait()
+		if s := mustStats(t, q); s.Leased < maxSettling || s.Leased > maxSettling+2*store.MaxBatch {
+			t.Errorf("%d messages are held; want about %d", s.Leased, maxSettling)
+		}
+		close(let)
+		time.Sleep(time.Second)
+		wantCounts(t, q, 0, 0, 0, 0)
+	})
+}

@@ -1,0 +1,506 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+func ignore(context.Context, *Message) error { return nil }
+
+func TestHandlePanicsAtMistakes(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	ran := NewWorker(c, WorkerConfig{})
+	ran.Handle("q", ignore)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := ran.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	twice := NewWorker(c, WorkerConfig{})
+	twice.Handle("q", ignore)
+	for name, f := range map[string]func(){
+		"bad name":  func() { NewWorker(c, WorkerConfig{}).Handle("{}", ignore) },
+		"nil":       func() { NewWorker(c, WorkerConfig{}).Handle("q", nil) },
+		"twice":     func() { twice.Handle("q", ignore) },
+		"after Run": func() { ran.Handle("p", ignore) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			f()
+		}()
+	}
+	wantError(t, ran.Run(ctx), ErrInvalid)
+}
+
+func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	queue := func(q QueueConfig) WorkerConfig { return WorkerConfig{Queues: map[string]QueueConfig{"q": q}} }
+	for want, cfg := range map[string]WorkerConfig{
+		"worker's Concurrency is -1":     {Concurrency: -1},
+		"MaxPrefetch is 501":             {MaxPrefetch: 501},
+		"Middleware 0 is nil":            {Middleware: []func(HandlerFunc) HandlerFunc{nil}},
+		"lease is 1ms":                   {Lease: time.Millisecond},
+		"Timeout is -1s":                 {Timeout: -time.Second},
+		`"other", which has no handler`:  {Queues: map[string]QueueConfig{"other": {}}},
+		`queue "q": Concurrency is -2`:   queue(QueueConfig{Concurrency: -2}),
+		`queue "q": Weight is 1001`:      queue(QueueConfig{Weight: 1001}),
+		`queue "q": Timeout is -1s`:      queue(QueueConfig{Timeout: -time.Second}),
+		`worker's queue "q": lease is 1`: queue(QueueConfig{Lease: 1}),
+	} {
+		w := NewWorker(c, cfg)
+		w.Handle("q", ignore)
+		err := w.Run(t.Context())
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v; want an ErrInvalid with %q", err, want)
+		}
+	}
+	wantError(t, NewWorker(c, WorkerConfig{}).Run(t.Context()), ErrInvalid)
+}
+
+func TestWorkerRunsMessagesWhenDueAndNotBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q, begin := c.Queue("q"), time.Now()
+		var runs log[time.Duration]
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			runs.add(time.Since(begin))
+			if m.Lateness != 0 {
+				t.Errorf("%v late", m.Lateness)
+			}
+			return nil
+		})
+		start(t, w)
+		synctest.Wait()
+		var want []time.Duration
+		for i := range 100 {
+			want = append(want, time.Duration(i)*7*time.Second)
+			mustSend(t, q, "", In(want[i]))
+		}
+		time.Sleep(time.Hour)
+		if got := runs.list(); !slices.Equal(got, want) {
+			t.Errorf("ran after %v", got)
+		}
+		wantCounts(t, q, 0, 0, 0, 0)
+	})
+}
+
+func TestLatenessCountsTheWaitForAHandler(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		var late log[time.Duration]
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			late.add(m.Lateness)
+			return sleep(ctx, time.Second)
+		})
+		for range 3 {
+			mustSend(t, c.Queue("q"), "")
+		}
+		start(t, w)
+		time.Sleep(time.Minute)
+		if got, want := late.list(), []time.Duration{0, time.Second, 2 * time.Second}; !slices.Equal(got, want) {
+			t.Errorf("late by %v, want %v", got, want)
+		}
+	})
+}
+
+func TestFailedMessageWaitsForTheBackoffAndDiesAfterItsLastAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q, begin := c.Queue("q"), time.Now()
+		var runs log[time.Duration]
+		w := NewWorker(c, WorkerConfig{Backoff: GeometricBackoff(time.Second, 2, time.Hour)})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			runs.add(time.Since(begin))
+			return errors.New("no luck")
+		})
+		start(t, w)
+		mustSend(t, q, "", WithID("id"), MaxAttempts(4))
+		time.Sleep(time.Hour)
+		want := []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}
+		if got := runs.list(); !slices.Equal(got, want) {
+			t.Errorf("ran after %v, want %v", got, want)
+		}
+		info, err := q.Get(t.Context(), "id")
+		if err != nil || info.State != StateDead || info.DeadReason != DeadFailed || info.Attempts != 4 || info.LastError != "no luck" {
+			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
+func TestQueueHasABackoffOfItsOwn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{Queues: map[string]QueueConfig{"q": {Backoff: ConstantBackoff(time.Hour)}}})
+		w.Handle("q", func(context.Context, *Message) error { return errors.New("no") })
+		start(t, w)
+		mustSend(t, q, "")
+		synctest.Wait()
+		if s := mustStats(t, q); s.NextDue.Sub(s.Now) != time.Hour {
+			t.Errorf("due in %v", s.NextDue.Sub(s.Now))
+		}
+	})
+}
+
+func TestSnoozeDoesNotCountAsAnAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var attempts log[int]
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			attempts.add(m.Attempt)
+			if len(attempts.list()) < 5 {
+				return Snooze(time.Minute)
+			}
+			return nil
+		})
+		start(t, w)
+		mustSend(t, q, "", MaxAttempts(1))
+		time.Sleep(time.Hour)
+		if got := attempts.list(); !slices.Equal(got, []int{1, 1, 1, 1, 1}) {
+			t.Errorf("attempts %v", got)
+		}
+		wantCounts(t, q, 0, 0, 0, 0)
+	})
+}
+
+func TestPanicIsAFailureAndTheWorkerLivesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var done atomic.Int32
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Backoff: ConstantBackoff(time.Hour)})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			if m.ID == "bad" {
+				explode()
+			}
+			done.Add(1)
+			return nil
+		})
+		start(t, w)
+		mustSend(t, q, "", WithID("bad"))
+		mustSend(t, q, "")
+		synctest.Wait()
+		if done.Load() != 1 {
+			t.Error("the message after the panic was not handled")
+		}
+		info, err := q.Get(t.Context(), "bad")
+		if err != nil || info.Attempts != 1 || !strings.HasPrefix(info.LastError, "panic: boom\n\n") ||
+			!strings.Contains(strings.SplitN(info.LastError, "\n", 4)[2], "explode") {
+			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
+func explode() { panic("boom") }
+
+func TestGoexitIsAFailureAndTheSlotLivesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var done atomic.Int32
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, Backoff: ConstantBackoff(time.Hour)})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			if m.ID == "bad" {
+				runtime.Goexit()
+			}
+			done.Add(1)
+			return nil
+		})
+		stop := start(t, w)
+		mustSend(t, q, "", WithID("bad"))
+		mustSend(t, q, "")
+		synctest.Wait()
+		if info, err := q.Get(t.Context(), "bad"); err != nil || info.LastError != errGoexit.Error() || done.Load() != 1 {
+			t.Errorf("%+v, %v; %d handled", info, err, done.Load())
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBackoffThatPanicsIsReplacedByTheDefault(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{Backoff: func(int, error) time.Duration { panic("bad backoff") }})
+		w.Handle("q", func(context.Context, *Message) error { return errors.New("no") })
+		start(t, w)
+		mustSend(t, q, "", MaxAttempts(2), WithID("id"))
+		time.Sleep(time.Hour)
+		if info, err := q.Get(t.Context(), "id"); err != nil || !strings.HasPrefix(info.LastError, "panic: bad backoff") {
+			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
+func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		var order log[string]
+		wrap := func(name string) func(HandlerFunc) HandlerFunc {
+			return func(next HandlerFunc) HandlerFunc {
+				return func(ctx context.Context, m *Message) error {
+					order.add(name)
+					defer order.add("/" + name)
+					return next(ctx, m)
+				}
+			}
+		}
+		w := NewWorker(c, WorkerConfig{Middleware: []func(HandlerFunc) HandlerFunc{wrap("outer"), wrap("inner")}})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			order.add("handler")
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if MessageFromContext(derived) != m {
+				t.Error("the context does not know its message")
+			}
+			return nil
+		})
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		synctest.Wait()
+		if got := order.list(); !slices.Equal(got, []string{"outer", "inner", "handler", "/inner", "/outer"}) {
+			t.Errorf("order is %v", got)
+		}
+		if MessageFromContext(t.Context()) != nil {
+			t.Error("another context has a message")
+		}
+	})
+}
+
+func TestTimeLimitEndsTheHandlersContext(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{
+			Timeout: time.Minute,
+			Queues:  map[string]QueueConfig{"quick": {Timeout: time.Second}},
+			Backoff: ConstantBackoff(time.Hour),
+		})
+		var ran log[time.Duration]
+		handle := func(ctx context.Context, m *Message) error {
+			begin := time.Now()
+			err := sleep(ctx, 10*time.Minute)
+			ran.add(time.Since(begin))
+			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != context.DeadlineExceeded {
+				t.Errorf("cause is %v", err)
+			}
+			return errors.New("cut short")
+		}
+		w.Handle("slow", handle)
+		w.Handle("quick", handle)
+		start(t, w)
+		mustSend(t, c.Queue("quick"), "", WithID("id"))
+		time.Sleep(2 * time.Second)
+		mustSend(t, c.Queue("quick"), "", Timeout(2*time.Second))
+		time.Sleep(3 * time.Second)
+		mustSend(t, c.Queue("slow"), "")
+		time.Sleep(2 * time.Minute)
+		if got, want := ran.list(), []time.Duration{time.Second, 2 * time.Second, time.Minute}; !slices.Equal(got, want) {
+			t.Errorf("ran for %v, want %v", got, want)
+		}
+		info, err := c.Queue("quick").Get(t.Context(), "id")
+		if want := "handler's time limit has passed (1s): cut short"; err != nil || info.LastError != want || info.Attempts != 1 {
+			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
+func TestSuccessAfterTheTimeLimitIsSuccess(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{Timeout: time.Second})
+		w.Handle("q", func(ctx context.Context, _ *Message) error { sleep(ctx, time.Hour); return nil })
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(time.Minute)
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+	})
+}
+
+func TestHandlersContextEndsWithTheHandlerAndKeepsRunsValues(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		type key struct{}
+		contexts := make(chan context.Context, 1)
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(ctx context.Context, _ *Message) error { contexts <- ctx; return nil })
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		ended := make(chan error)
+		go func() { ended <- w.Run(ctx) }()
+		mustSend(t, c.Queue("q"), "")
+		handling := <-contexts
+		<-handling.Done()
+		if handling.Value(key{}) != "value" {
+			t.Error("the value of Run's context is missing")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOnDeadIsCalledForEveryWayToDie(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var dead log[Info]
+		w := NewWorker(c, WorkerConfig{
+			Concurrency: 1,
+			OnDead: func(_ context.Context, info *Info) {
+				dead.add(*info)
+				panic("must not matter")
+			},
+		})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			if m.ID == "buried" {
+				return Bury(errors.New("bad"))
+			}
+			return errors.New("no")
+		})
+		mustSend(t, q, "", WithID("expired"), ExpireAfter(time.Second))
+		mustSend(t, q, "", WithID("crashed"), MaxAttempts(1))
+		for _, d := range mustReceive(t, q, 2, LeaseFor(2*time.Second)) {
+			if d.ID == "expired" {
+				d.Release(t.Context())
+			}
+		}
+		time.Sleep(time.Minute)
+		start(t, w)
+		mustSend(t, q, "", WithID("failed"), MaxAttempts(1))
+		mustSend(t, q, "", WithID("buried"))
+		time.Sleep(time.Minute)
+		got := map[string]DeadReason{}
+		for _, info := range dead.list() {
+			got[info.ID] = info.DeadReason
+		}
+		want := map[string]DeadReason{
+			"expired": DeadExpired, "crashed": DeadLeaseExpired, "failed": DeadFailed, "buried": DeadBuried,
+		}
+		if len(got) != 4 || len(dead.list()) != 4 || got["expired"] != want["expired"] || got["crashed"] != want["crashed"] ||
+			got["failed"] != want["failed"] || got["buried"] != want["buried"] {
+			t.Errorf("OnDead was called for %v, want %v", got, want)
+		}
+	})
+}
+
+func TestWorkerObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
+		q := c.Queue("q")
+		results := map[string]error{
+			"ack": nil, "nack": errors.New("no"), "snooze": Snooze(time.Hour), "bury": Bury(errors.New("bad")),
+		}
+		w := NewWorker(c, WorkerConfig{Backoff: ConstantBackoff(time.Hour)})
+		w.Handle("q", func(ctx context.Context, m *Message) error {
+			sleep(ctx, time.Second)
+			return results[m.ID]
+		})
+		for id := range results {
+			mustSend(t, q, "", WithID(id))
+		}
+		start(t, w)
+		time.Sleep(time.Minute)
+		for id, end := range map[string][]EventKind{
+			"ack": {EventAcked}, "nack": {EventNacked}, "snooze": {EventSnoozed}, "bury": {EventBuried, EventDied},
+		} {
+			want := append([]EventKind{EventSent, EventClaimed, EventStarted}, end...)
+			if got := seen.kinds(id); !slices.Equal(got, want) {
+				t.Errorf("%s: events %v, want %v", id, got, want)
+			}
+		}
+		e := seen.of(EventNacked)[0]
+		if e.Err != results["nack"] || e.Duration != time.Second || e.Attempt != 1 || e.Queue != "q" || e.Time.IsZero() {
+			t.Errorf("event %+v", e)
+		}
+	})
+}
+
+func TestIdleWorkerDoesNotPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		f.set(func(context.Context, string) error { calls.Add(1); return nil }, nil)
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		mustSend(t, c.Queue("q"), "", In(24*time.Hour))
+		time.Sleep(time.Minute)
+		before := calls.Load()
+		time.Sleep(time.Hour)
+		if n := calls.Load() - before; n != 0 {
+			t.Errorf("%d calls of the store in an idle hour", n)
+		}
+	})
+}
+
+func TestPausedWorkerDoesNotClaim(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var done atomic.Int32
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(context.Context, *Message) error { done.Add(1); return nil })
+		w.Pause()
+		mustSend(t, q, "")
+		start(t, w)
+		time.Sleep(time.Minute)
+		wantCounts(t, q, 0, 1, 0, 0)
+		w.Resume()
+		synctest.Wait()
+		wantCounts(t, q, 0, 0, 0, 0)
+		w.Pause()
+		synctest.Wait()
+		mustSend(t, q, "")
+		time.Sleep(time.Minute)
+		wantCounts(t, q, 0, 1, 0, 0)
+		w.Resume()
+		synctest.Wait()
+		if done.Load() != 2 {
+			t.Errorf("%d handled, want 2", done.Load())
+		}
+	})
+}
+
+func TestWorkerSurvivesAnOutageAndLogsItOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text lockedBuffer
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithLogger(text.logger()))
+		q := c.Queue("q")
+		var done atomic.Int32
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(context.Context, *Message) error { done.Add(1); return nil })
+		start(t, w)
+		synctest.Wait()
+		var tries atomic.Int32
+		f.set(func(ctx context.Context, call string) error {
+			if call != "send" {
+				tries.Add(1)
+				return store.ErrUnavailable
+			}
+			return nil
+		}, nil)
+		mustSend(t, q, "")
+		time.Sleep(time.Minute)
+		if n := tries.Load(); n < 30 || n > 70 {
+			t.Errorf("%d tries in a minute; want about one in one to two seconds", n)
+		}
+		f.set(nil, nil)
+		time.Sleep(3 * time.Second)
+		if done.Load() != 1 {
+			t.Error("the message was not handled after the outage")
+		}
+		if s := text.String(); strings.Count(s, "store is failing") != 1 || strings.Count(s, "store is back") != 1 {
+			t.Errorf("log is %q", s)
+		}
+	})
+}
