@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -81,18 +82,22 @@ func TestOpenNamesWhatIsWrongWithAURL(t *testing.T) {
 	}
 }
 
+// registered counts schemes: one that was registered cannot be freed, and tests may be run again.
+var registered atomic.Int64
+
 func TestOpenPassesTheURLToItsEngine(t *testing.T) {
 	var got string
 	refused := errors.New("refused")
-	store.Register("storetest", func(_ context.Context, url string, _ store.OpenConfig) (store.Store, error) {
+	scheme := fmt.Sprintf("test%d", registered.Add(1))
+	store.Register(scheme, func(_ context.Context, url string, _ store.OpenConfig) (store.Store, error) {
 		got = url
 		return nil, refused
 	})
-	const url = "storetest://a:1,b:2/x?y=z"
+	url := scheme + "://a:1,b:2/x?y=z"
 	if _, err := store.Open(t.Context(), url, store.OpenConfig{}); !errors.Is(err, refused) || got != url {
 		t.Errorf("engine was given %q and its error became %v", got, err)
 	}
-	if _, err := store.Open(t.Context(), "unknown://", store.OpenConfig{}); err == nil || !strings.Contains(err.Error(), "storetest") {
+	if _, err := store.Open(t.Context(), "unknown://", store.OpenConfig{}); err == nil || !strings.Contains(err.Error(), scheme) {
 		t.Errorf("%v does not name the known schemes", err)
 	}
 	defer func() {
@@ -100,7 +105,7 @@ func TestOpenPassesTheURLToItsEngine(t *testing.T) {
 			t.Error("a second engine for one scheme does not panic")
 		}
 	}()
-	store.Register("storetest", nil)
+	store.Register(scheme, nil)
 }
 
 func TestRedactURLHidesPasswordsOnly(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// RunStateMachine drives random histories of all operations, by two consumers and with a clock that jumps,
-// and compares every result and the whole state after every step with the model. A failure is shrunk to the
-// shortest history that shows it; -rapid.checks and -rapid.steps make the search longer. It needs a harness
-// with an exact clock.
+// RunStateMachine drives random histories of all operations but Wait, by two consumers and with a clock that
+// jumps, and compares every result and the whole state after every step with a plain model. A failure is
+// shrunk to the shortest history that shows it; -rapid.checks and -rapid.steps make the search longer. A
+// harness without an exact clock is skipped.
 func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 	h := open(t)
 	if h.Advance == nil || !h.Exact {
@@ -323,19 +323,5 @@ func (m *machine) Extend(r *rapid.T) {
 				r.Fatalf("extend tells wrongly or twice that the holder lost %s", k)
 			}
 		}
-	}
-}
-
-// Wait must return at once when a claim would give something; else it must end with its context.
-func (m *machine) Wait(r *rapid.T) {
-	claimable := !m.model.paused && len(m.model.in(store.StateReady)) > 0
-	ctx, cancel := context.WithTimeout(m.ctx, patience)
-	defer cancel()
-	if !claimable {
-		cancel()
-	}
-	err := m.store(r).Wait(ctx, m.queue)
-	if err != nil && (claimable || !errors.Is(err, context.Canceled)) {
-		r.Fatalf("wait gave %v; a message can be claimed: %v", err, claimable)
 	}
 }

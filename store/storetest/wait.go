@@ -64,7 +64,7 @@ func (e *env) wakes(id string, act func()) store.Claimed {
 }
 
 var waitRules = []rule{
-	{"wait returns at once when a message is ready", func(e *env) {
+	{"wait returns when a message is ready already", func(e *env) {
 		e.send(message("m"))
 		e.ok(e.Store.Wait(e.patient(), e.queue))
 	}},
