@@ -98,6 +98,6 @@ func checkVersion(info string) error {
 
 // forbidden: the command exists but not for us, as in managed services.
 func forbidden(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, "ERR unknown command") ||
-		redis.HasErrorPrefix(err, "ERR This instance has") || redis.HasErrorPrefix(err, "ERR command is not allowed")
+	return redis.HasErrorPrefix(err, "NOPERM") || strings.Contains(err.Error(), "unknown command") ||
+		strings.Contains(err.Error(), "not allowed") || strings.Contains(err.Error(), "is disabled")
 }

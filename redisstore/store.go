@@ -81,8 +81,8 @@ func New(rdb redis.UniversalClient, opts ...Option) *Store {
 
 // Close ends every Wait, and closes the client if the store was opened by URL.
 func (s *Store) Close() error {
-	s.closeWith()
 	s.waker.close()
+	s.closeWith()
 	if s.ownsClient {
 		return s.rdb.Close()
 	}

@@ -123,7 +123,9 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 
 	select {
 	case <-woken:
-		if s.closing.Err() != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.closed {
 			return store.ErrClosed
 		}
 		return nil
@@ -344,16 +346,12 @@ func (w *waker) put(queue string, due int64) {
 	}
 }
 
-// close ends every wait and puts the markers back that this process holds.
+// close ends every wait and puts back the markers that this process holds, once its own blocking reads have
+// ended, lest they take them again.
 func (w *waker) close() {
 	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		w.done.Wait()
-		return
-	}
+	first := !w.closed
 	w.closed = true
-	held := map[string]int64{}
 	for _, q := range w.queues {
 		for _, woken := range q.waiters {
 			close(woken)
@@ -365,20 +363,30 @@ func (w *waker) close() {
 		if q.back != nil {
 			q.back.Stop()
 		}
-		if q.hinted {
-			held[q.name] = 0
-		} else if q.role == timekeeper {
-			held[q.name] = q.next.UnixMilli()
-		}
 	}
+	var pokes sync.WaitGroup
 	for _, l := range w.loops {
-		l.stop()
+		pokes.Go(l.interrupt)
 	}
 	w.mu.Unlock()
-	for queue, due := range held {
+	pokes.Wait()
+	w.done.Wait()
+	if !first {
+		return
+	}
+	markers := map[string]int64{}
+	w.mu.Lock()
+	for _, q := range w.queues {
+		if q.hinted {
+			markers[q.name] = 0
+		} else if q.role == timekeeper {
+			markers[q.name] = q.next.UnixMilli()
+		}
+	}
+	w.mu.Unlock()
+	for queue, due := range markers {
 		w.put(queue, due)
 	}
-	w.done.Wait()
 }
 
 // serverClock estimates the server's clock from the replies of claims.

@@ -31,6 +31,7 @@ type wakeLoop struct {
 	blocked map[string]bool // names that the read under way covers
 	poked   bool
 	used    time.Time
+	ended   chan struct{}
 }
 
 // listen sees to it that the queue's marker is blocked on. The lock is held.
@@ -41,7 +42,7 @@ func (w *waker) listen(q *queueWake) {
 	}
 	l := w.loops[group]
 	if l == nil {
-		l = &wakeLoop{w: w, name: group, wanted: map[string]*queueWake{}}
+		l = &wakeLoop{w: w, name: group, wanted: map[string]*queueWake{}, ended: make(chan struct{})}
 		if group == "" {
 			l.control = w.s.keys.prefix + "interrupt:" + newLease()
 		}
@@ -66,18 +67,40 @@ func (w *waker) forget(q *queueWake) {
 
 // poke interrupts the blocking read. The key vanishes as it is popped, and by itself if nobody does.
 func (l *wakeLoop) poke() {
-	ctx, cancel := context.WithTimeout(l.ctx, time.Second)
-	defer cancel()
-	_, err := l.w.s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZAdd(ctx, l.control, redis.Z{Score: 0, Member: "m"})
-		p.PExpire(ctx, l.control, 2*blockFor)
-		return nil
-	})
-	if err != nil {
+	if err := l.write(l.control); err != nil {
 		l.w.mu.Lock()
 		l.poked = false
 		l.w.mu.Unlock()
 	}
+}
+
+func (l *wakeLoop) write(key string) error {
+	ctx, cancel := context.WithTimeout(l.ctx, time.Second)
+	defer cancel()
+	_, err := l.w.s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		p.ZAdd(ctx, key, redis.Z{Score: 0, Member: "m"})
+		if key == l.control {
+			p.PExpire(ctx, key, 2*blockFor)
+		}
+		return nil
+	})
+	return err
+}
+
+// interrupt ends the loop: its blocking read is answered, so that it cannot take a marker that is put back, or
+// if that does not come about, its connection is closed.
+func (l *wakeLoop) interrupt() {
+	key := l.control
+	if key == "" { // in a Cluster: the queue's own marker, which is put back afterwards
+		key = l.w.s.keys.of(l.name).wake
+	}
+	if l.write(key) == nil {
+		select {
+		case <-l.ended:
+		case <-time.After(time.Second):
+		}
+	}
+	l.stop()
 }
 
 // next gives the keys to block on, with the queue of each; none when the loop is to end.
@@ -98,7 +121,7 @@ func (l *wakeLoop) next() (keys []string, queues map[string]string) {
 	if waiting > 0 {
 		l.used = time.Now()
 	}
-	if l.ctx.Err() != nil || len(keys) == 0 || time.Since(l.used) > loopIdle {
+	if w.closed || l.ctx.Err() != nil || len(keys) == 0 || time.Since(l.used) > loopIdle {
 		delete(w.loops, l.name)
 		return nil, nil
 	}
@@ -110,6 +133,7 @@ func (l *wakeLoop) next() (keys []string, queues map[string]string) {
 }
 
 func (l *wakeLoop) run() {
+	defer close(l.ended)
 	defer l.stop()
 	s := l.w.s
 	var blocking *redis.Client // nil: blocks on the shared client

@@ -1,0 +1,253 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+func openURL(t *testing.T, url string, log *slog.Logger) (store.Store, error) {
+	t.Helper()
+	s, err := store.Open(t.Context(), url, store.OpenConfig{Logger: log})
+	if err == nil {
+		t.Cleanup(func() { s.Close() })
+	}
+	return s, err
+}
+
+func TestAServerThatMayEvictIsRefused(t *testing.T) {
+	srv := redistest.Start(t, redistest.Args("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
+	_, err := openURL(t, srv.URL(), slog.Default())
+	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "CONFIG SET maxmemory-policy noeviction") {
+		t.Errorf("opened, or the error does not say what to change: %v", err)
+	}
+	if _, err := New(srv.Client(t)).Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("a store over a client was not refused at its first call: %v", err)
+	}
+	if _, err := openURL(t, srv.URL()+"?eviction=allow", slog.Default()); err != nil {
+		t.Errorf("not opened although the loss was accepted: %v", err)
+	}
+	if err := srv.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openURL(t, srv.URL(), slog.Default()); err != nil {
+		t.Errorf("not opened after the change that the error asks for: %v", err)
+	}
+}
+
+func TestAManagedServerWithoutConfigIsUsedAndSaidOnce(t *testing.T) {
+	srv := redistest.Start(t, redistest.Args("--rename-command", "CONFIG", ""))
+	var text bytes.Buffer
+	s, err := openURL(t, srv.URL(), slog.New(slog.NewTextHandler(&text, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.Stats(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(text.String(), "CONFIG is forbidden"); n != 1 {
+		t.Errorf("said %d times: %s", n, text.String())
+	}
+}
+
+func TestAnOldServerIsRefused(t *testing.T) {
+	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "7.0.0": true, "7.2.4": true, "8.4.1": true, "12.0": true, "": false} {
+		err := checkVersion("# Server\r\nredis_version:" + version + "\r\nredis_mode:standalone\r\n")
+		if (err == nil) != ok {
+			t.Errorf("version %q: %v", version, err)
+		}
+		if err != nil && (!errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "7.0 or later")) {
+			t.Errorf("version %q: the error does not say what to use: %v", version, err)
+		}
+	}
+}
+
+func TestADeadServerIsAnErrorWithinItsTime(t *testing.T) {
+	srv := redistest.Start(t)
+	url := srv.URL()
+	s := newStore(t, srv.Client(t), WithRetry(0))
+	claim(t, s, "q", 1, time.Second)
+	srv.Kill()
+	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a call to a dead server gave %v", err)
+	}
+	if _, err := openURL(t, url, slog.Default()); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("opening a dead server gave %v", err)
+	}
+}
+
+// TestCallsOutliveARestart: a call that is made while the server is away is done when it is back.
+func TestCallsOutliveARestart(t *testing.T) {
+	srv := redistest.Start(t)
+	s := newStore(t, srv.Client(t))
+	send(t, s, "q", "before", store.Due{})
+	srv.Kill()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "during"}}})
+		sent <- err
+	}()
+	srv.Restart(t)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 2 {
+		t.Errorf("%d messages are there after the restart, want 2", len(c.Messages))
+	}
+}
+
+func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	for i := range 3 {
+		send(t, s, "q", fmt.Sprint("m", i), store.Due{})
+		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 3 {
+		t.Errorf("%d messages of 3", len(c.Messages))
+	}
+}
+
+// TestAFullServerRefusesSendsOnly: claims, settles and cancels go on, and make room.
+func TestAFullServerRefusesSendsOnly(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	ctx := t.Context()
+	payload := bytes.Repeat([]byte("x"), 1000)
+	fill := func(from int) error {
+		msgs := make([]store.Outgoing, 100)
+		for i := range msgs {
+			msgs[i] = store.Outgoing{Message: store.Message{ID: fmt.Sprint("m", from+i), Payload: payload}}
+		}
+		_, err := s.Send(ctx, "q", msgs)
+		return err
+	}
+	if err := fill(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(100); !errors.Is(err, store.ErrFull) {
+		t.Errorf("a send to a full server gave %v", err)
+	}
+	if st, err := s.Stats(ctx, "q"); err != nil || st.Ready != 100 {
+		t.Errorf("after the refused send %d are ready (%v), want 100", st.Ready, err)
+	}
+	c := claim(t, s, "q", 4, time.Minute)
+	for i, action := range []store.Action{store.Ack, store.Nack, store.Snooze, store.Bury} {
+		r, err := s.Settle(ctx, "q", []store.Settlement{{Receipt: c.Messages[i].Receipt, Action: action, Delay: time.Hour}})
+		if err != nil || r[0].Err != nil {
+			t.Errorf("%v on a full server: %v %v", action, err, r)
+		}
+	}
+	if _, err := s.Extend(ctx, "q", []store.Extension{{Lease: c.Messages[0].Receipt.Lease, For: time.Minute}}); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if r, err := s.Cancel(ctx, "q", []string{"m50"}); err != nil || r[0].Err != nil {
+		t.Errorf("cancel: %v %v", err, r)
+	}
+	if r, err := s.Reschedule(ctx, "q", []string{"m60"}, store.Due{Delay: time.Hour}); err != nil || r[0] != nil {
+		t.Errorf("reschedule: %v %v", err, r)
+	}
+	if b, err := s.Purge(ctx, "q", store.Selection{State: store.StateReady}); err != nil || b.Done == 0 {
+		t.Errorf("purge: %v %v", err, b)
+	}
+	if err := rdb.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(200); err != nil {
+		t.Errorf("a send after there is room again: %v", err)
+	}
+}
+
+// TestAnAnswerThatWasLostChangesNothing: the same script call made again with the flag of a repetition, as the
+// store does when a reply is lost, has the effect and the answer of one.
+func TestAnAnswerThatWasLostChangesNothing(t *testing.T) {
+	s := newStore(t, redistest.Shared(t).Client(t))
+	ctx := t.Context()
+	s.checked.Store(true)
+	lossy := &losingReplies{UniversalClient: s.rdb}
+	again := newStore(t, lossy)
+	again.checked.Store(true)
+
+	other := store.Outgoing{Message: store.Message{ID: "other", SentAt: time.Now()}, Due: store.Due{Delay: time.Hour}}
+	if _, err := s.Send(ctx, "lost", []store.Outgoing{other}); err != nil {
+		t.Fatal(err)
+	}
+	other.SentAt = other.SentAt.Add(time.Second)
+	r, err := again.Send(ctx, "lost", []store.Outgoing{
+		{Message: store.Message{ID: "a", Payload: []byte("x"), SentAt: time.Now()}},
+		{Message: store.Message{ID: "b"}},
+		{Message: store.Message{ID: "c"}},
+		{Message: store.Message{ID: "d"}},
+		other,
+	})
+	if err != nil || r[0].Duplicate || r[1].Duplicate || !r[4].Duplicate {
+		t.Fatalf("send gave %v %v, want the fifth as the only duplicate", r, err)
+	}
+	c, err := again.Claim(ctx, "lost", store.ClaimRequest{Max: 4, Lease: time.Minute})
+	if err != nil || len(c.Messages) != 4 {
+		t.Fatalf("claim gave %d messages (%v), want 4", len(c.Messages), err)
+	}
+	for i, want := range map[int]struct {
+		action store.Action
+		state  store.State
+	}{0: {store.Ack, store.StateNone}, 1: {store.Nack, store.StateScheduled}, 2: {store.Snooze, store.StateScheduled}, 3: {store.Bury, store.StateDead}} {
+		r, err := again.Settle(ctx, "lost", []store.Settlement{{Receipt: c.Messages[i].Receipt, Action: want.action, Delay: time.Hour}})
+		if err != nil || r[0].Err != nil || r[0].State != want.state {
+			t.Errorf("%v gave %v %v", want.action, r, err)
+		}
+	}
+	st, err := s.Stats(ctx, "lost")
+	if err != nil || st.Scheduled != 3 || st.Ready != 0 || st.Leased != 0 || st.Dead != 1 {
+		t.Errorf("after all was answered twice: %+v %v", st, err)
+	}
+	infos, err := s.Get(ctx, "lost", []string{"b", "d"})
+	if err != nil || infos[0].Attempts != 1 || infos[1].Attempts != 1 {
+		t.Errorf("attempts were counted twice: %+v", infos)
+	}
+}
+
+// losingReplies loses the reply of each script call once, after the server has done it.
+type losingReplies struct {
+	redis.UniversalClient
+	lost map[string]bool
+}
+
+func (l *losingReplies) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := l.UniversalClient.Process(ctx, cmd)
+	// The repetition differs by its flag, so count calls by script, odd ones are lost.
+	if l.lost == nil {
+		l.lost = map[string]bool{}
+	}
+	sha := fmt.Sprint(cmd.Args()[1])
+	if err == nil && !l.lost[sha] {
+		l.lost[sha] = true
+		return errLostReply
+	}
+	delete(l.lost, sha)
+	return err
+}
+
+var errLostReply = &lostReply{}
+
+type lostReply struct{}
+
+func (*lostReply) Error() string   { return "reply lost" }
+func (*lostReply) Timeout() bool   { return true }
+func (*lostReply) Temporary() bool { return true }

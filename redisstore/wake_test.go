@@ -1,0 +1,298 @@
+package redisstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// waiting waits until so many waiters of the queue are registered, and the marker is blocked on.
+func waiting(t *testing.T, s *Store, queue string, n int) {
+	t.Helper()
+	eventually(t, func() bool {
+		s.waker.mu.Lock()
+		defer s.waker.mu.Unlock()
+		q := s.waker.queues[queue]
+		return q != nil && len(q.waiters) == n
+	})
+	rdb := s.rdb
+	eventually(t, func() bool {
+		clients, err := rdb.ClientList(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(clients, "cmd=bzpopmin")
+	})
+}
+
+// eventually waits for something that has no event of its own.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(20 * time.Second)
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatal("it does not come about")
+		}
+	}
+}
+
+func send(t *testing.T, s *Store, queue string, id string, due store.Due) {
+	t.Helper()
+	if _, err := s.Send(t.Context(), queue, []store.Outgoing{{Message: store.Message{ID: id}, Due: due}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func claim(t *testing.T, s *Store, queue string, max int, lease time.Duration) store.Claim {
+	t.Helper()
+	c, err := s.Claim(t.Context(), queue, store.ClaimRequest{Max: max, Lease: lease})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newStore(t *testing.T, rdb redis.UniversalClient, opts ...Option) *Store {
+	s := New(rdb, opts...)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// commandsOf gives what a server was asked while f ran, without what its scripts call.
+func commandsOf(t *testing.T, srv *redistest.Server, f func()) []string {
+	t.Helper()
+	conn, err := net.Dial("tcp", srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(conn)
+	lines.Scan() // OK
+	rdb := srv.Client(t)
+	f()
+	if err := rdb.Echo(t.Context(), "the end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), `"the end"`) {
+			return seen
+		}
+		if !strings.Contains(lines.Text(), " lua]") {
+			seen = append(seen, lines.Text())
+		}
+	}
+	t.Fatalf("MONITOR ended: %v", lines.Err())
+	return nil
+}
+
+// TestOneOfManyWaitersWakes: a message wakes one of ten waiting processes, and the others ask nothing.
+func TestOneOfManyWaitersWakes(t *testing.T) {
+	srv := redistest.Start(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	woken := make(chan *Store, 10)
+	var all sync.WaitGroup
+	for range 10 {
+		s := newStore(t, srv.Client(t))
+		claim(t, s, "q", 1, time.Minute)
+		all.Go(func() {
+			if s.Wait(ctx, "q") == nil {
+				woken <- s
+			}
+		})
+		waiting(t, s, "q", 1)
+	}
+	producer := newStore(t, srv.Client(t))
+	commands := commandsOf(t, srv, func() {
+		send(t, producer, "q", "m", store.Due{})
+		s := <-woken
+		if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 1 {
+			t.Errorf("the woken process got %d messages", len(c.Messages))
+		}
+	})
+	if n := len(commands); n > 15 { // send and claim with their first connections, the woken one's next wait
+		t.Errorf("one message among ten waiting processes cost %d commands:\n%s", n, strings.Join(commands, "\n"))
+	}
+	stop()
+	all.Wait()
+	if len(woken) > 0 {
+		t.Errorf("%d more processes woke", len(woken))
+	}
+}
+
+// TestTheTimekeeperHandsOver: a process that learned of the next due time and has nobody waiting any more gives
+// the marker to one that has.
+func TestTheTimekeeperHandsOver(t *testing.T) {
+	srv := redistest.Start(t)
+	first, second := newStore(t, srv.Client(t)), newStore(t, srv.Client(t))
+	send(t, first, "q", "now", store.Due{})
+	send(t, first, "q", "soon", store.Due{Delay: 300 * time.Millisecond})
+	claim(t, second, "q", 0+1, time.Minute) // takes "now" and, being full, leaves the marker
+	got := make(chan error, 1)
+	claim(t, first, "q", 1, time.Minute)
+	go func() { got <- second.Wait(t.Context(), "q") }()
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		c := claim(t, second, "q", 1, time.Minute)
+		return len(c.Messages) == 1 && c.Messages[0].ID == "soon"
+	})
+}
+
+// TestALostMarkerCostsSecondsOnly: the process that held the marker is gone; another finds the message by its
+// safety claim.
+func TestALostMarkerCostsSecondsOnly(t *testing.T) {
+	srv := redistest.Start(t)
+	s := newStore(t, srv.Client(t))
+	claim(t, s, "q", 1, time.Minute)
+	got := make(chan error, 1)
+	go func() { got <- s.Wait(t.Context(), "q") }()
+	waiting(t, s, "q", 1)
+	// As if a process that is gone had taken the marker: the message is put in without one.
+	rdb := srv.Client(t)
+	if err := rdb.Eval(t.Context(), `redis.call('HSET', KEYS[1], 'm', '\0') redis.call('ZADD', KEYS[2], 1, 'm') redis.call('HSET', KEYS[3], 'format', '1')`,
+		[]string{"later:{q}:msg", "later:{q}:due", "later:{q}:meta"}).Err(); err != nil && err != redis.Nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 1 {
+		t.Error("the safety claim found nothing")
+	}
+}
+
+func TestWaitOutlivesARestartOfTheServer(t *testing.T) {
+	srv := redistest.Start(t)
+	s := newStore(t, srv.Client(t))
+	claim(t, s, "q", 1, time.Minute)
+	got := make(chan error, 1)
+	go func() {
+		for {
+			if err := s.Wait(t.Context(), "q"); err != nil {
+				got <- err
+				return
+			}
+			c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+			if err != nil || len(c.Messages) > 0 {
+				got <- err
+				return
+			}
+		}
+	}()
+	waiting(t, s, "q", 1)
+	srv.Kill()
+	srv.Restart(t)
+	send(t, newStore(t, srv.Client(t)), "q", "m", store.Due{})
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCloseGivesTheMarkerBack: what a process knows is not lost when it ends in peace.
+func TestCloseGivesTheMarkerBack(t *testing.T) {
+	srv := redistest.Start(t)
+	s := New(srv.Client(t))
+	send(t, s, "q", "m", store.Due{Delay: time.Hour})
+	claim(t, s, "q", 1, time.Minute)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Wait(t.Context(), "q") }()
+	eventually(t, func() bool { // the marker is taken
+		n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n == 0
+	})
+	eventually(t, func() bool {
+		s.waker.mu.Lock()
+		defer s.waker.mu.Unlock()
+		return s.waker.queues["q"].role == timekeeper
+	})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Wait ended with %v", err)
+	}
+	if n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result(); err != nil || n != 1 {
+		t.Errorf("the marker is not back: %v", err)
+	}
+}
+
+func TestWaitersOfManyQueuesShareAConnection(t *testing.T) {
+	srv := redistest.Start(t)
+	s := newStore(t, srv.Client(t))
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	queues := []string{"a", "b", "c", "d"}
+	woken := make(chan string, 100)
+	for _, q := range queues {
+		claim(t, s, q, 1, time.Minute)
+		all.Go(func() {
+			for s.Wait(ctx, q) == nil {
+				c, err := s.Claim(ctx, q, store.ClaimRequest{Max: 1, Lease: time.Minute})
+				if err == nil && len(c.Messages) == 1 {
+					woken <- q
+				}
+			}
+		})
+	}
+	for _, q := range slices.Backward(queues) {
+		waiting(t, s, q, 1)
+		send(t, s, q, "m", store.Due{})
+		if got := <-woken; got != q {
+			t.Errorf("queue %s woke for a message of %s", got, q)
+		}
+	}
+	clients, err := srv.Client(t).ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(clients, "cmd=bzpopmin"); n > 1 {
+		t.Errorf("%d connections wait", n)
+	}
+	stop()
+	all.Wait()
+}
+
+func TestServerClock(t *testing.T) {
+	local := time.Now()
+	var c serverClock
+	if _, known := c.now(); known {
+		t.Error("a clock without a reading is known")
+	}
+	c.read(local, local.Add(2*time.Millisecond), local.Add(time.Hour+time.Millisecond))
+	if c.offset != time.Hour {
+		t.Errorf("offset is %v", c.offset)
+	}
+	c.read(local, local.Add(20*time.Millisecond), local.Add(time.Hour+15*time.Millisecond))
+	if c.offset != time.Hour {
+		t.Errorf("a worse reading that agrees replaced a better one: offset is %v", c.offset)
+	}
+	c.read(local, local.Add(20*time.Millisecond), local.Add(2*time.Hour))
+	if c.offset < 119*time.Minute {
+		t.Errorf("a stepped clock was not followed: offset is %v", c.offset)
+	}
+}
