@@ -1,0 +1,265 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+func TestGetShowsAllOfAMessage(t *testing.T) {
+	c := newCLI(t)
+	if got := c.ok("send", "q", "two\nlines", "--id", "a", "--in", "2d", "--header", "k=v=w", "--max-attempts", "5",
+		"--timeout", "10s", "--expire-after", "1h", "--remember", "1d"); got != "a\n" {
+		t.Errorf("send printed %q, want the id", got)
+	}
+	contains(t, c.ok("get", "q", "a"), "id              a\n", "state           scheduled\n",
+		"attempts        0 of 5 failed\n", "timeout         10s\n", "expires         1h after it is due\n",
+		"remember        1d\n", "header          k=v=w\n", "payload         9 bytes\n", "\ntwo\nlines\n")
+	got := object(t, c.ok("get", "q", "a", "--json"))
+	for name, want := range map[string]any{
+		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
+		"timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "remember_ms": 86400000.0,
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+	due, err := time.Parse(time.RFC3339, got["due"].(string))
+	if in := time.Until(due); err != nil || in < 47*time.Hour || in > 48*time.Hour {
+		t.Errorf("due %v", got["due"])
+	}
+}
+
+func TestAPayloadThatIsNoTextIsBase64InJSON(t *testing.T) {
+	c := newCLI(t)
+	if r := c.runWith(t.Context(), "\xff\x00", "send", "q", "-", "--id", "a", "--in", "1h"); r.exit != 0 {
+		t.Fatal(r.stderr)
+	}
+	got := object(t, c.ok("get", "q", "a", "--json"))
+	if got["payload_base64"] != "/wA=" || got["payload"] != nil {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestUnknownIDsAndQueuesAreExit11(t *testing.T) {
+	c := newCLI(t)
+	contains(t, c.fails(11, "stats", "ordrs"), `no queue "ordrs"; there are none yet`)
+	c.ok("send", "orders", "x", "--in", "1h")
+	c.ok("send", "mail", "x", "--in", "1h")
+	for _, args := range [][]string{
+		{"stats", "ordrs"}, {"list", "ordrs"}, {"get", "ordrs", "a"}, {"cancel", "ordrs", "a"}, {"run-now", "ordrs", "a"},
+		{"reschedule", "ordrs", "a", "--in", "1s"}, {"dead", "list", "ordrs"}, {"dead", "replay", "ordrs", "--all"},
+		{"dead", "purge", "ordrs", "a"}, {"resume", "ordrs"}, {"purge", "ordrs", "--yes"}, {"delete", "ordrs", "--yes"},
+	} {
+		contains(t, c.fails(11, args...), `no queue "ordrs"; queues there are: mail, orders`+"\n")
+	}
+	for _, args := range [][]string{
+		{"get", "orders", "a"}, {"cancel", "orders", "a"}, {"run-now", "orders", "a"}, {"reschedule", "orders", "a", "--in", "1s"},
+	} {
+		contains(t, c.fails(11, args...), `message "a" of queue "orders"`, "not found")
+	}
+}
+
+func TestListShowsStatesAndRanges(t *testing.T) {
+	c := newCLI(t)
+	q := c.client().Queue("q")
+	c.ok("send", "q", "held", "--id", "leased")
+	if _, err := q.Receive(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	c.ok("send", "q", "late", "--id", "ready")
+	c.ok("send", "q", "first", "--id", "s1", "--at", "2040-01-01T00:00:00Z")
+	c.ok("send", "q", "second", "--id", "s2", "--at", "2040-01-02T00:00:00Z")
+	ids := func(args ...string) (ids []string) {
+		for _, o := range objects(t, c.ok(append([]string{"list", "q", "--json"}, args...)...)) {
+			ids = append(ids, o["id"].(string))
+		}
+		return ids
+	}
+	for _, test := range []struct{ args, want string }{
+		{"", "leased ready s1 s2"},
+		{"--state=scheduled", "s1 s2"},
+		{"--state=ready", "ready"},
+		{"--state=dead", ""},
+		{"--from=2040-01-01T00:00:00Z", "s1 s2"},
+		{"--from=2040-01-01T00:00:00.001Z", "s2"},
+		{"--to=2040-01-02T00:00:00Z --state=scheduled", "s1"},
+		{"--limit=3", "leased ready s1"},
+		{"--limit=0", "leased ready s1 s2"},
+	} {
+		if got := strings.Join(ids(strings.Fields(test.args)...), " "); got != test.want {
+			t.Errorf("list %s: %q, want %q", test.args, got, test.want)
+		}
+	}
+	contains(t, c.ok("list", "q"), "ID      STATE      DUE", "s1      scheduled  2040-01-01", "leased  leased", "  held\n")
+	contains(t, c.run("list", "q", "--limit", "2").stderr, "there are more: give a higher --limit")
+	contains(t, c.run("list", "q", "--state", "dead").stderr, `no such messages in queue "q"`)
+	contains(t, c.fails(2, "list", "q", "--state", "late"), `state is "late": give scheduled, ready, leased or dead`)
+}
+
+func TestCancelTellsTheStateAndGoesOnAfterAnUnknownID(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x", "--id", "a", "--in", "1h")
+	c.ok("send", "q", "x", "--id", "b")
+	r := c.run("cancel", "q", "a", "nope", "b", "none")
+	if r.exit != 11 || r.stdout != "cancelled a, which was scheduled\ncancelled b, which was ready\n" {
+		t.Errorf("exit %d: %s", r.exit, r.stdout)
+	}
+	contains(t, r.stderr, `"nope"`, `"none"`)
+	c.ok("send", "q", "x", "--id", "a", "--in", "1h")
+	if got := object(t, c.ok("cancel", "q", "a", "--json")); got["id"] != "a" || got["was"] != "scheduled" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestRescheduleAndRunNowMoveMessages(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x", "--id", "a", "--in", "1h")
+	c.ok("reschedule", "q", "a", "--at", "2040-01-01T00:00:00Z")
+	if got := object(t, c.ok("get", "q", "a", "--json"))["due"]; got != "2040-01-01T00:00:00.000Z" {
+		t.Errorf("due %v", got)
+	}
+	if got := c.ok("run-now", "q", "a"); got != "a is due now\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := object(t, c.ok("get", "q", "a", "--json"))["state"]; got != "ready" {
+		t.Errorf("state %v", got)
+	}
+	if _, err := c.client().Queue("q").Receive(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	c.fails(13, "reschedule", "q", "a", "--in", "1s")
+	c.fails(13, "run-now", "q", "a")
+}
+
+func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
+	c := newCLI(t)
+	q := c.client().Queue("q")
+	bury := func(n int) {
+		deliveries, err := q.Receive(t.Context(), n)
+		if err != nil || len(deliveries) != n {
+			t.Fatalf("%d deliveries: %v", len(deliveries), err)
+		}
+		for _, d := range deliveries {
+			if err := d.Bury(t.Context(), errors.New("bad address")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		c.ok("send", "q", "to "+id, "--id", id)
+	}
+	bury(3)
+	contains(t, c.ok("dead", "list", "q"), "REASON  ATTEMPTS  LAST ERROR   PAYLOAD\n", "buried         1  bad address  to a\n")
+	if got := objects(t, c.ok("dead", "list", "q", "--json")); len(got) != 3 || got[0]["dead_reason"] != "buried" {
+		t.Errorf("got %v", got)
+	}
+	c.fails(14, "reschedule", "q", "a", "--in", "1s")
+
+	if got := c.ok("dead", "replay", "q", "a", "--in", "1h"); got != "replayed 1\n" {
+		t.Errorf("got %q", got)
+	}
+	contains(t, c.fails(11, "dead", "replay", "q", "a", "b"), "1 of the 2 ids are not dead")
+	if got := object(t, c.ok("dead", "replay", "q", "--all", "--json")); got["replayed"] != 1.0 {
+		t.Errorf("got %v", got)
+	}
+	bury(2)
+	if got := c.ok("dead", "purge", "q", "b"); got != "purged 1\n" {
+		t.Errorf("got %q", got)
+	}
+	contains(t, c.fails(2, "dead", "purge", "q", "--all"), `Remove 1 dead messages of queue "q" for good?`, "nobody said yes")
+	if got := c.ok("dead", "purge", "q", "--all", "--yes"); got != "purged 1\n" {
+		t.Errorf("got %q", got)
+	}
+	if got := object(t, c.ok("stats", "q", "--json")); got["dead"] != 0.0 || got["scheduled"] != 1.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestPauseStopsDeliveriesUntilResume(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x")
+	if got := c.ok("pause", "q", "new"); got != "paused q\npaused new, which is new\n" {
+		t.Errorf("got %q", got)
+	}
+	contains(t, c.ok("stats", "q"), "paused\n")
+	if got := objects(t, c.ok("resume", "q", "new", "--json")); len(got) != 2 || got[0]["paused"] != false {
+		t.Errorf("got %v", got)
+	}
+	if got := c.ok("work", "q", "--max", "1"); got != "x\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestPurgeAsksFirst(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x")
+	c.ok("send", "q", "x", "--in", "1h")
+	for _, answer := range []string{"", "\n", "n\n", "yesterday\n"} {
+		r := c.runWith(t.Context(), answer, "purge", "q")
+		if r.exit != 2 || !strings.Contains(r.stderr, "nothing was done") {
+			t.Errorf("answer %q: exit %d: %s", answer, r.exit, r.stderr)
+		}
+		contains(t, r.stderr, `Remove all messages (1 scheduled, 1 ready, 0 leased, 0 dead) of queue "q" for good? [y/N] `)
+	}
+	if r := c.runWith(t.Context(), "y\n", "purge", "q", "--state", "ready"); r.exit != 0 || r.stdout != "purged 1\n" {
+		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+	}
+	if got := object(t, c.ok("purge", "q", "--yes", "--json")); got["purged"] != 1.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestDeleteAsksFirstAndQueuesNamesWhatIsLeft(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "b", "x")
+	c.ok("send", "a", "x")
+	if got := c.ok("queues"); got != "a\nb\n" {
+		t.Errorf("got %q", got)
+	}
+	contains(t, c.fails(2, "delete", "a"), `Delete queue "a" with all messages (0 scheduled, 1 ready, 0 leased, 0 dead)?`)
+	if r := c.runWith(t.Context(), "YES\n", "delete", "a"); r.exit != 0 || r.stdout != "deleted a\n" {
+		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+	}
+	if got := object(t, c.ok("queues", "--json")); got["queue"] != "b" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestStatsCountsAllQueuesOrTheNamedOnes(t *testing.T) {
+	c := newCLI(t)
+	contains(t, c.run("stats").stderr, "there are no queues yet")
+	c.ok("send", "orders", "x", "--in", "1h")
+	c.ok("send", "orders", "x", "--in", "2h")
+	c.ok("send", "mail", "x")
+	if _, err := c.client().Queue("mail").Receive(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(c.ok("stats"), "\n")
+	if strings.Join(strings.Fields(lines[0]), " ") != "QUEUE SCHEDULED READY LEASED DEAD NEXT DUE" {
+		t.Errorf("heading %q", lines[0])
+	}
+	if strings.Join(strings.Fields(lines[1]), " ") != "mail 0 0 1 0 -" {
+		t.Errorf("mail %q", lines[1])
+	}
+	if got := strings.Join(strings.Fields(lines[2]), " "); !strings.HasPrefix(got, "orders 2 0 0 0 in 59m") && !strings.HasPrefix(got, "orders 2 0 0 0 in 1h (") {
+		t.Errorf("orders %q", got)
+	}
+	got := object(t, c.ok("stats", "orders", "--json"))
+	if got["queue"] != "orders" || got["scheduled"] != 2.0 || got["next_due"] == nil || got["paused"] != false {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWatchedStatsTellTheChangeASecond(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	before := later.Stats{Scheduled: 100, Ready: 5, Now: now}
+	after := later.Stats{Scheduled: 103, Ready: 5, Dead: 40, Now: now.Add(2 * time.Second)}
+	got := statsTable([]queueStats{{"q", after, &before}}).lines()[1]
+	if got := strings.Join(strings.Fields(got), " "); got != "q 103 +1.5 5 0 40 +20 -" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+func (m *Main) cancelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "cancel QUEUE ID...",
+		Short: "Cancel messages",
+		Long: fmt.Sprintf(`Cancel removes messages, whatever their state, and tells the state that each was in. A leased message is not
+delivered again, and whoever handles it is told to stop with its worker's next heartbeat; it may finish before.
+
+Messages that do not exist are named on standard error, the others are cancelled, and the exit code is %d.`,
+			store.ErrNotFound.Code.Exit),
+		Example: `  later cancel orders order-17
+  later list orders --state scheduled --json | jq -r .id | xargs later cancel orders`,
+		Args:              arguments(2, unlimited),
+		ValidArgsFunction: m.queueNames(false),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			results, err := c.Queue(args[0]).CancelBatch(ctx, args[1:])
+			var failed []error
+			for _, r := range results {
+				if r.Err != nil {
+					failed = append(failed, r.Err)
+					continue
+				}
+				if err := m.printResult(struct {
+					ID  string `json:"id"`
+					Was string `json:"was"`
+				}{r.ID, string(r.State)}, "cancelled %s, which was %s", r.ID, r.State); err != nil {
+					return err
+				}
+			}
+			return m.several(ctx, c, args[0], append(failed, err))
+		}),
+	}
+}
+
+// several reports all errors but the last, which it returns; nil ones are passed over.
+func (m *Main) several(ctx context.Context, c *later.Client, queue string, errs []error) error {
+	var last error
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if last != nil {
+			m.report(last)
+		}
+		last = err
+	}
+	return explain(ctx, c, queue, last)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+)
+
+func (m *Main) deleteCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete QUEUE",
+		Short: "Delete a queue with all that it holds",
+		Long: `Delete removes a queue with all its messages, leased ones too, its remembered ids and its settings. It asks first;
+--yes answers. A message that is sent later makes the queue anew.`,
+		Example:           `  later delete orders`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: m.queueNames(false),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			q, stats, err := existing(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if !yes {
+				if err := m.confirm("Delete queue %q with %s?", q.Name(), countsOf(stats, nil)); err != nil {
+					return err
+				}
+			}
+			if err := q.Delete(ctx); err != nil {
+				return err
+			}
+			return m.printResult(struct {
+				Deleted string `json:"deleted"`
+			}{q.Name()}, "deleted %s", q.Name())
+		}),
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+var summaryLine = regexp.MustCompile(`^delivered=(\d+) early=0 lateness p50=\d+\.\dms p99=\d+\.\dms max=\d+\.\dms$`)
+
+// checkSummary checks the last line and gives how many were delivered.
+func checkSummary(t *testing.T, output string) int {
+	t.Helper()
+	all := strings.Split(strings.TrimSuffix(output, "\n"), "\n")
+	match := summaryLine.FindStringSubmatch(all[len(all)-1])
+	if match == nil {
+		t.Fatalf("no summary ends:\n%s", output)
+	}
+	n, _ := strconv.Atoi(match[1])
+	return n
+}
+
+func checkDemo(t *testing.T, r result) {
+	t.Helper()
+	if r.exit != 0 || r.stderr != "" {
+		t.Fatalf("exit %d: %s", r.exit, r.stderr)
+	}
+	contains(t, r.stdout,
+		"placed     order-6", "delivered  mail-6", "moved      order-3", "delivered  order-3",
+		"failed     reminder-1   the mail server is busy (attempt 2 of 20)", "delivered  reminder-1   please pay order-1 (attempt 3)",
+		"failed     webhook-1    shop.example answers 503 (attempt 3 of 3)", "dead       webhook-1    set aside after 3 attempts",
+		"NEXT DUE", "LAST ERROR", "ms late")
+	// 6 mails, 4 unpaid orders, 3 attempts each of the reminder and the webhook; on a machine that stalls, the
+	// 2 payments may come too late.
+	if n := checkSummary(t, r.stdout); n < 16 || n > 18 {
+		t.Errorf("%d deliveries", n)
+	}
+}
+
+func TestDemoRunsInMemory(t *testing.T) {
+	checkDemo(t, runMain(t.Context(), nil, "", "demo", "--speed", "5", "--orders", "6"))
+}
+
+func TestDemoRunsOnRedisAndDeletesItsQueues(t *testing.T) {
+	c := newCLI(t)
+	checkDemo(t, c.run("demo", "--speed", "5", "--orders", "6"))
+	if got := c.ok("queues"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestDemoIsJSONToo(t *testing.T) {
+	r := runMain(t.Context(), nil, "", "demo", "--speed", "20", "--orders", "1", "--json")
+	all := objects(t, r.stdout)
+	last := all[len(all)-1]
+	if r.exit != 0 || last["delivered"].(float64) < 7 || last["early"] != 0.0 || last["lateness_max_ms"] == nil {
+		t.Errorf("exit %d: %v", r.exit, last)
+	}
+}
+
+func TestDemoStoppedHalfwayStillCountsAndCleans(t *testing.T) {
+	c := newCLI(t)
+	p := c.start("demo")
+	p.await(p.stdout, "delivered  mail-1")
+	p.signal(syscall.SIGINT)
+	if n := checkSummary(t, p.await(p.stdout, "delivered=")); n < 1 || n > 18 {
+		t.Errorf("%d deliveries", n)
+	}
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+	if got := c.ok("queues"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestADeliveryIsEarlyOnlyBeyondTheErrorOfTheClocks(t *testing.T) {
+	due := time.Unix(1e9, 0)
+	clock := engineClock{ahead: time.Hour, error: time.Millisecond} // ours is an hour behind
+	for late, early := range map[time.Duration]bool{
+		-2 * time.Millisecond:   true,
+		-time.Millisecond / 2:   false,
+		0:                       false,
+		-time.Millisecond * 999: true,
+	} {
+		if got := clock.isBefore(due.Add(late-time.Hour), due); got != early {
+			t.Errorf("%v late: early is %v, want %v", late, got, early)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+const (
+	defaultListLimit = 100
+	previewWidth     = 50
+)
+
+// allStates are the states of a listing, in its order.
+var allStates = []later.State{later.StateLeased, later.StateReady, later.StateScheduled, later.StateDead}
+
+// rangeFlags say what part of a state to list.
+type rangeFlags struct {
+	from, to time.Time
+	limit    int
+}
+
+func (r *rangeFlags) add(flags *pflag.FlagSet, what string) {
+	timeFlag(flags, &r.from, "from", what+" at this time or later")
+	timeFlag(flags, &r.to, "to", what+" before this time")
+	flags.IntVar(&r.limit, "limit", defaultListLimit, "list `N` messages at most; 0 for all")
+}
+
+func (r *rangeFlags) check() error {
+	if r.limit < 0 {
+		return store.Invalid("--limit is %d: give 1 or more, or 0 for all", r.limit)
+	}
+	return nil
+}
+
+func (m *Main) listCommand() *cobra.Command {
+	var state string
+	var r rangeFlags
+	cmd := &cobra.Command{
+		Use:   "list QUEUE [--state STATE]",
+		Short: "List messages",
+		Long: `List lists the messages of a queue, of one state or of all: leased, ready and scheduled ones by due time, dead
+ones by time of death. A message that stays in its state while the list is made is listed exactly once (a
+leased one at least once). Times are shown on this machine's clock.
+
+With --json each message has all that later get shows.`,
+		Example: `  later list orders
+  later list orders --state scheduled --to 18:00 --limit 0 --json`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: m.queueNames(false),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			states := allStates
+			if state != "" {
+				states = []later.State{later.State(state)}
+			}
+			if err := r.check(); err != nil {
+				return err
+			}
+			q, stats, err := existing(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			return m.list(ctx, q, states, r, &stateListing{now: stats.Now})
+		}),
+	}
+	cmd.Flags().StringVar(&state, "state", "", "scheduled, ready, leased or dead (default: all of them)")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"scheduled", "ready", "leased", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	r.add(cmd.Flags(), "due")
+	return cmd
+}
+
+// listing is how messages are shown in a table.
+type listing interface {
+	table() *table
+	row(info *later.Info) []string
+}
+
+// list lists messages of some states, up to the limit over all of them, page by page.
+func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r rangeFlags, shape listing) error {
+	table, listed := shape.table(), 0
+	for _, state := range states {
+		options := later.ListOptions{State: state, From: r.from, To: r.to, Limit: store.MaxBatch}
+		if r.limit > 0 {
+			options.Limit = min(options.Limit, r.limit)
+		}
+		for info, err := range q.All(ctx, options) {
+			switch {
+			case err != nil:
+				return err
+			case r.limit > 0 && listed == r.limit:
+				m.note("there are more: give a higher --limit, or 0 for all")
+				return m.flush(table)
+			case m.json:
+				if err := m.printJSON(newInfoJSON(q.Name(), info)); err != nil {
+					return err
+				}
+			default:
+				table.add(shape.row(info)...)
+			}
+			if listed++; len(table.rows) == store.MaxBatch {
+				if err := m.flush(table); err != nil {
+					return err
+				}
+				table = shape.table()
+			}
+		}
+	}
+	if listed == 0 && !m.json {
+		m.note("there are no such messages in queue %q", q.Name())
+	}
+	return m.flush(table)
+}
+
+func (m *Main) flush(t *table) error {
+	if len(t.rows) == 0 {
+		return nil
+	}
+	return m.print("%s", t)
+}
+
+// stateListing is the table of later list.
+type stateListing struct{ now time.Time }
+
+func (*stateListing) table() *table { return newTable("ID", "STATE", "DUE", ">ATTEMPTS", "PAYLOAD") }
+
+func (l *stateListing) row(info *later.Info) []string {
+	return []string{
+		printable(info.ID),
+		string(info.State),
+		formatTime(info.Due, l.now) + " (" + formatRelative(info.Due, l.now) + ")",
+		strconv.Itoa(info.Attempts),
+		preview(string(info.Payload), previewWidth),
+	}
+}

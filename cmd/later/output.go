@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// errOutputClosed: nobody reads standard output any more, as after `| head`. The command ends quietly.
+var errOutputClosed = errors.New("output is closed")
+
+// output is a stream to which several goroutines write whole lines.
+type output struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func newOutput(w io.Writer) *output { return &output{to: w} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, err := o.to.Write(p)
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		err = errOutputClosed
+	}
+	return n, err
+}
+
+// fileOf gives the file behind one of Main's streams, if it is one.
+func fileOf(stream any) (*os.File, bool) {
+	if o, ok := stream.(*output); ok {
+		stream = o.to
+	}
+	f, ok := stream.(*os.File)
+	return f, ok
+}
+
+func isTerminal(stream any) bool {
+	f, ok := fileOf(stream)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// terminalSize gives columns and rows; 80 × 24 where they are not known.
+func terminalSize(stream any) (columns, rows int) {
+	if f, ok := fileOf(stream); ok {
+		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 && rows > 0 {
+			return columns, rows
+		}
+	}
+	return 80, 24
+}
+
+// print writes to standard output.
+func (m *Main) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(m.Stdout, format, args...)
+	return err
+}
+
+// note tells something beside the result, on standard error.
+func (m *Main) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if m.json {
+		line, _ := json.Marshal(map[string]string{"note": text})
+		fmt.Fprintf(m.Stderr, "%s\n", line)
+		return
+	}
+	fmt.Fprintf(m.Stderr, "later: %s\n", text)
+}
+
+// printJSON writes one object a line to standard output.
+func (m *Main) printJSON(value any) error {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false) // payloads are shown as they are
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := m.Stdout.Write(line.Bytes())
+	return err
+}
+
+// printResult writes the result as JSON or, without --json, as text.
+func (m *Main) printResult(value any, format string, args ...any) error {
+	if m.json {
+		return m.printJSON(value)
+	}
+	return m.print(format+"\n", args...)
+}
+
+// payloadJSON is the part of an object that holds a payload: text where it is text.
+type payloadJSON struct {
+	Payload       *string `json:"payload,omitempty"`
+	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
+}
+
+func newPayloadJSON(payload []byte) payloadJSON {
+	if utf8.Valid(payload) {
+		text := string(payload)
+		return payloadJSON{Payload: &text}
+	}
+	return payloadJSON{PayloadBase64: payload}
+}
+
+// timeJSON gives a time in UTC with milliseconds; "" for the zero time.
+func timeJSON(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// millisJSON gives a duration in milliseconds, to the microsecond.
+func millisJSON(d time.Duration) float64 {
+	return float64(d.Microseconds()) / 1000
+}
+
+// printable makes text safe for a terminal: what would steer it is shown as an escape.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(fmt.Sprintf("%+q", string(r)), `"`))
+		}
+	}
+	return b.String()
+}
+
+// preview makes one short line of text.
+func preview(s string, limit int) string {
+	if len(s) > 4*limit {
+		s = s[:4*limit] // enough of it, whatever its characters are
+	}
+	line := strings.Join(strings.Fields(printable(s)), " ")
+	if utf8.RuneCountInString(line) <= limit {
+		return line
+	}
+	return string([]rune(line)[:limit-1]) + "…"
+}
+
+// colours says whether to write colours to standard output; https://no-color.org.
+func (m *Main) colours() bool {
+	return isTerminal(m.Stdout) && m.getenv("NO_COLOR") == "" && m.getenv("TERM") != "dumb"
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// purgeable are the states whose messages can be purged by state.
+var purgeable = []string{"scheduled", "ready", "dead"}
+
+func (m *Main) purgeCommand() *cobra.Command {
+	var states []string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "purge QUEUE [--state STATE]...",
+		Short: "Remove the messages of a queue for good",
+		Long: `Purge removes the messages of a queue in the given states, or all of them, leased ones too, whose handlers are
+told to stop. It asks first; --yes answers. It works in many small steps, so that a large purge does not hold
+up the store, and leaves what comes after it began. The queue itself stays, and stays paused if it was.`,
+		Example: `  later purge orders
+  later purge orders --state scheduled --state ready --yes`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: m.queueNames(false),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			chosen := make([]later.State, len(states))
+			for i, state := range states {
+				chosen[i] = later.State(state)
+				if !slices.Contains(purgeable, state) {
+					return store.Invalid("--state is %q: give one of %s, or leave it out", state, strings.Join(purgeable, ", "))
+				}
+			}
+			q, stats, err := existing(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if !yes {
+				if err := m.confirm("Remove %s of queue %q for good?", countsOf(stats, states), q.Name()); err != nil {
+					return err
+				}
+			}
+			n, err := q.Purge(ctx, chosen...)
+			return m.bulkDone("purged", q, n, nil, err)
+		}),
+	}
+	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; may be given again (default: all messages)")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(purgeable, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// countsOf says how many messages of the states there are; of all when there are no states.
+func countsOf(s later.Stats, states []string) string {
+	if len(states) == 0 {
+		return fmt.Sprintf("all messages (%d scheduled, %d ready, %d leased, %d dead)",
+			s.Scheduled, s.Ready, s.Leased, s.Dead)
+	}
+	counts := map[string]int64{"scheduled": s.Scheduled, "ready": s.Ready, "dead": s.Dead}
+	text := ""
+	for i, state := range states {
+		if i > 0 {
+			text += " and "
+		}
+		text += fmt.Sprintf("%d %s", counts[state], state)
+	}
+	return text + " messages"
+}

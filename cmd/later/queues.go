@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+)
+
+func (m *Main) queuesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "queues",
+		Short: "Name all queues",
+		Long: `Queues prints the names of all queues, one a line. A queue exists from its first message or pause until it is
+deleted.`,
+		Example: `  later queues
+  later queues | xargs later pause`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
+			names, err := c.Queues(ctx)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if err := m.printResult(struct {
+					Queue string `json:"queue"`
+				}{name}, "%s", name); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+func (m *Main) runNowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run-now QUEUE ID...",
+		Short: "Make messages due at once",
+		Long: fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. A message that a worker holds runs
+already (exit code %d), a dead one is replayed instead (exit code %d, see later dead replay).
+
+Messages with which it does not work are named on standard error, the others are made due, and the exit code
+is that of the last one that failed.`,
+			store.ErrLeased.Code.Exit, store.ErrDead.Code.Exit),
+		Example:           `  later run-now orders order-17 order-18`,
+		Args:              arguments(2, unlimited),
+		ValidArgsFunction: m.queueNames(false),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			var failed []error
+			for _, id := range args[1:] {
+				if err := c.Queue(args[0]).RunNow(ctx, id); err != nil {
+					failed = append(failed, err)
+					continue
+				}
+				if err := m.printResult(struct {
+					ID string `json:"id"`
+				}{id}, "%s is due now", id); err != nil {
+					return err
+				}
+			}
+			return m.several(ctx, c, args[0], failed)
+		}),
+	}
+}

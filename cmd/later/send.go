@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// sendOptions are the flags of later send.
+type sendOptions struct {
+	set         *pflag.FlagSet
+	when        whenFlags
+	batch       bool
+	id          string
+	headers     []string
+	maxAttempts int
+	timeout     time.Duration
+	expireAfter time.Duration
+	expireAt    time.Time
+	remember    time.Duration
+}
+
+func (m *Main) sendCommand() *cobra.Command {
+	var o sendOptions
+	cmd := &cobra.Command{
+		Use:   "send QUEUE [PAYLOAD|-] [--in DURATION | --at TIME]",
+		Short: "Send a message, or one for each line of standard input",
+		Long: fmt.Sprintf(`Send sends a message to a queue, which its first message makes, and prints the message's id. When it has
+printed the id the store has the message, and it will be delivered at least once, never before it is due.
+Without --in and --at it is due at once.
+
+PAYLOAD is any text; - reads it from standard input, byte for byte, up to %d bytes.
+
+With --id the message has an id that you choose. While a message of that id is scheduled, ready, leased or
+dead (or remembered, see --remember) sending it again changes nothing and exits with %d. Sending again after an
+error is therefore safe.
+
+With --batch each line of standard input is a message, an empty line too. Lines are sent as they come, many in
+one call when they come fast, and a summary ends it. When it fails, the lines before the one it names are sent.`,
+			store.MaxPayload, store.ErrDuplicate.Code.Exit),
+		Example: `  later send mail 'hello' --in 30m
+  later send reports - --at 18:00 --header kind=daily < report.json
+  later send orders '{"order":17}' --id order-17 --in 2d12h --max-attempts 5
+  seq 1 100000 | later send numbers --batch --in 10s`,
+		Args: arguments(1, 2),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			return m.send(ctx, c.Queue(args[0]), args[1:], &o)
+		}),
+		ValidArgsFunction: m.queueNames(false),
+	}
+	o.set = cmd.Flags()
+	o.when.add(o.set)
+	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
+	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: one that sorts by time)")
+	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; may be given again")
+	o.set.IntVar(&o.maxAttempts, "max-attempts", store.DefaultMaxAttempts, "dead after `N` failed attempts")
+	durationFlag(o.set, &o.timeout, "timeout", "time limit for one run of its handler (default: the worker's)")
+	durationFlag(o.set, &o.expireAfter, "expire-after", "dead when not delivered so long after it is due")
+	timeFlag(o.set, &o.expireAt, "expire-at", "dead when not delivered by then")
+	durationFlag(o.set, &o.remember, "remember", "refuse the id for so long after the message is done")
+	return cmd
+}
+
+// message gives a message as the flags say, without a payload.
+func (o *sendOptions) message() (later.Outgoing, error) {
+	when, _, err := o.when.when()
+	if err != nil {
+		return later.Outgoing{}, err
+	}
+	// Zero means a default in Outgoing, but whoever types it means zero.
+	for _, name := range []string{"max-attempts", "timeout", "expire-after", "remember"} {
+		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
+			return later.Outgoing{}, store.Invalid("--%s is 0: give more, or leave it out", name)
+		}
+	}
+	if o.id == "" && o.set.Changed("id") {
+		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or leave it out", store.MaxID)
+	}
+	headers := map[string]string{}
+	for _, header := range o.headers {
+		key, value, ok := strings.Cut(header, "=")
+		if !ok {
+			return later.Outgoing{}, store.Invalid("--header is %q: give key=value", header)
+		}
+		if _, twice := headers[key]; twice {
+			return later.Outgoing{}, store.Invalid("--header gives %q twice: give each key once", key)
+		}
+		headers[key] = value
+	}
+	return later.Outgoing{
+		ID:          o.id,
+		Headers:     headers,
+		When:        when,
+		MaxAttempts: o.maxAttempts,
+		Timeout:     o.timeout,
+		ExpireAfter: o.expireAfter,
+		ExpireAt:    o.expireAt,
+		Remember:    o.remember,
+	}, nil
+}
+
+func (m *Main) send(ctx context.Context, q *later.Queue, payload []string, o *sendOptions) error {
+	message, err := o.message()
+	if err != nil {
+		return err
+	}
+	if o.batch {
+		switch {
+		case len(payload) > 0 && payload[0] != "-":
+			return store.Invalid("--batch reads the payloads from standard input: leave out PAYLOAD")
+		case o.id != "":
+			return store.Invalid("--id cannot be that of all messages of a --batch: leave it out")
+		}
+		return m.sendBatch(ctx, q, message)
+	}
+	if len(payload) == 0 {
+		return store.Invalid("no payload: give one ('' for an empty one), - to read it from standard input, or --batch")
+	}
+	if message.Payload, err = m.payload(payload[0]); err != nil {
+		return err
+	}
+	results, err := q.SendBatch(ctx, []later.Outgoing{message})
+	if err != nil {
+		return err
+	}
+	id := results[0].ID
+	if results[0].Duplicate {
+		return fmt.Errorf("id %q is already in queue %q, and nothing was changed (see later get %s %s): %w",
+			id, q.Name(), q.Name(), id, later.ErrDuplicate)
+	}
+	return m.printResult(struct {
+		ID    string `json:"id"`
+		Queue string `json:"queue"`
+	}{id, q.Name()}, "%s", id)
+}
+
+// payload gives the payload that was asked for: the argument, or standard input.
+func (m *Main) payload(argument string) ([]byte, error) {
+	if argument != "-" {
+		return []byte(argument), nil
+	}
+	// One byte too many is enough to be refused.
+	payload, err := io.ReadAll(io.LimitReader(m.Stdin, store.MaxPayload+1))
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	if len(payload) > store.MaxPayload {
+		return nil, store.TooLarge("payload is more than %d bytes, which is the limit; keep large data elsewhere and send its address",
+			store.MaxPayload)
+	}
+	return payload, nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// progressEvery is how often progress is shown on a terminal.
+const progressEvery = 200 * time.Millisecond
+
+// sendBatch sends each line of standard input as a message like the given one.
+func (m *Main) sendBatch(ctx context.Context, q *later.Queue, like later.Outgoing) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	b := &batchSend{queue: q, like: like, started: time.Now()}
+	terminal := isTerminal(m.Stderr) && !m.json
+	shown := b.started
+	chunks, readError := readLines(ctx, m.Stdin)
+	more, err := true, error(nil)
+	for more && err == nil {
+		more, err = b.next(ctx, chunks)
+		if terminal && time.Since(shown) >= progressEvery {
+			shown = time.Now()
+			fmt.Fprintf(m.Stderr, "\r\x1b[K%s", b)
+		}
+	}
+	if terminal {
+		fmt.Fprint(m.Stderr, "\r\x1b[K")
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err == nil:
+		err = <-readError
+	}
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("line %d: %w", b.sent+1, err)
+	}
+	return errors.Join(m.printSummary(b), err)
+}
+
+func (m *Main) printSummary(b *batchSend) error {
+	if m.json {
+		return m.printJSON(struct {
+			Queue  string  `json:"queue"`
+			Sent   int     `json:"sent"`
+			TookMS float64 `json:"took_ms"`
+		}{b.queue.Name(), b.sent, millisJSON(time.Since(b.started))})
+	}
+	m.note("%s", b)
+	return nil
+}
+
+// batchSend is a batch on its way.
+type batchSend struct {
+	queue   *later.Queue
+	like    later.Outgoing
+	started time.Time
+	sent    int
+}
+
+func (b *batchSend) String() string {
+	took := time.Since(b.started)
+	return fmt.Sprintf("sent %d messages to %s in %s, %.0f a second",
+		b.sent, b.queue.Name(), formatDuration(took), float64(b.sent)/took.Seconds())
+}
+
+// next sends the lines that have come, about as many as go into one call; more is false when there are none left.
+func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool, err error) {
+	var batch []later.Outgoing
+	size := 0
+	add := func(lines [][]byte) {
+		for _, line := range lines {
+			message := b.like
+			message.Payload = line
+			batch = append(batch, message)
+			size += len(line)
+		}
+	}
+	select {
+	case lines, ok := <-chunks:
+		if !ok {
+			return false, nil
+		}
+		add(lines)
+	case <-ctx.Done():
+		return false, nil
+	}
+	for waiting := true; waiting && len(batch) < store.MaxBatch && size < store.MaxBatchBytes; {
+		select {
+		case lines := <-chunks: // none when there are no more
+			add(lines)
+			waiting = lines != nil
+		default:
+			waiting = false // do not hold up those that have come
+		}
+	}
+	// A send that began is finished even when we are stopped, so that the count is right.
+	results, err := b.queue.SendBatch(context.WithoutCancel(ctx), batch)
+	for _, r := range results {
+		if r.Err == nil {
+			b.sent++
+		}
+	}
+	return true, err
+}
+
+// readLines gives the lines that r has at a time, and at their end the error, if any. Its goroutine ends with
+// the input or soon after ctx; it is not waited for, since the read of a terminal or pipe cannot be stopped.
+func readLines(ctx context.Context, r io.Reader) (<-chan [][]byte, <-chan error) {
+	chunks, failed := make(chan [][]byte, 8), make(chan error, 1)
+	go func() {
+		defer close(chunks)
+		buffered := bufio.NewReaderSize(r, 64<<10)
+		for {
+			lines, err := readChunk(buffered)
+			if len(lines) > 0 {
+				select {
+				case chunks <- lines:
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err != nil {
+				if err == io.EOF {
+					err = nil
+				}
+				failed <- err
+				return
+			}
+		}
+	}()
+	return chunks, failed
+}
+
+// readChunk reads a line and those that follow it without waiting.
+func readChunk(r *bufio.Reader) (lines [][]byte, err error) {
+	for len(lines) < store.MaxBatch {
+		line, err := readLine(r)
+		if err != nil {
+			return lines, err
+		}
+		lines = append(lines, line)
+		if rest, _ := r.Peek(r.Buffered()); bytes.IndexByte(rest, '\n') < 0 {
+			break
+		}
+	}
+	return lines, nil
+}
+
+// readLine reads a line without its end; io.EOF when there is none left.
+func readLine(r *bufio.Reader) ([]byte, error) {
+	line := []byte{}
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > store.MaxPayload+1:
+			return nil, store.TooLarge("it is longer than %d bytes, which is the limit of a payload", store.MaxPayload)
+		case err == nil || err == io.EOF && len(line) > 0:
+			return bytes.TrimSuffix(line, []byte("\n")), nil
+		case err != bufio.ErrBufferFull:
+			return nil, err
+		}
+	}
+}

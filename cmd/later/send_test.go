@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/laterq/later/store"
+)
+
+func TestADuplicateIDIsExit12AndChangesNothing(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "first", "--id", "a", "--in", "1h")
+	contains(t, c.fails(12, "send", "q", "second", "--id", "a"), `id "a" is already in queue "q"`, "later get q a")
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "first" || got["state"] != "scheduled" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestSendReadsAPayloadFromStdinByteForByte(t *testing.T) {
+	c := newCLI(t)
+	r := c.runWith(t.Context(), "two\nlines\n", "send", "q", "-", "--json", "--id", "a")
+	if got := object(t, r.stdout); got["id"] != "a" || got["queue"] != "q" {
+		t.Errorf("got %v", got)
+	}
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "two\nlines\n" {
+		t.Errorf("got %v", got)
+	}
+	c.ok("send", "q", "", "--id", "empty")
+	if got := object(t, c.ok("get", "q", "empty", "--json")); got["payload"] != "" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestATooLargePayloadIsExit10(t *testing.T) {
+	c := newCLI(t)
+	large := strings.Repeat("x", store.MaxPayload+1)
+	if r := c.runWith(t.Context(), large, "send", "q", "-"); r.exit != 10 || !strings.Contains(r.stderr, "1048576 bytes") {
+		t.Errorf("exit %d: %s", r.exit, r.stderr)
+	}
+	r := c.runWith(t.Context(), "a\nb\n"+large+"\nc\n", "send", "q", "--batch")
+	if r.exit != 10 || !strings.Contains(r.stderr, "line 3: it is longer than 1048576 bytes") {
+		t.Errorf("exit %d: %s", r.exit, r.stderr)
+	}
+	if r := c.runWith(t.Context(), large[1:], "send", "q", "-"); r.exit != 0 {
+		t.Errorf("exit %d: %s", r.exit, r.stderr)
+	}
+	if r := c.runWith(t.Context(), large[1:]+"\n"+large[1:], "send", "q", "--batch"); r.exit != 0 {
+		t.Errorf("exit %d: %s", r.exit, r.stderr)
+	}
+	if got := object(t, c.ok("stats", "q", "--json")); got["ready"] != 5.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestBatchSendsEachLineInOrder(t *testing.T) {
+	c := newCLI(t)
+	const n = 2345
+	var input, want strings.Builder
+	for i := range n {
+		fmt.Fprintf(&input, "line %d\n", i)
+	}
+	want.WriteString(input.String() + "\nlast, without an end\n")
+	input.WriteString("\nlast, without an end")
+	r := c.runWith(t.Context(), input.String(), "send", "q", "--batch", "--header", "k=v")
+	if r.exit != 0 || r.stdout != "" || !strings.HasPrefix(r.stderr, fmt.Sprintf("later: sent %d messages to q in ", n+2)) {
+		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+	}
+	if got := c.ok("work", "q", "--max", fmt.Sprint(n+2)); got != want.String() {
+		t.Errorf("got %d bytes in another order, want %d", len(got), want.Len())
+	}
+	r = c.runWith(t.Context(), "a\nb\n", "send", "q", "--batch", "--json")
+	if got := object(t, r.stdout); got["sent"] != 2.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestBatchSendsALineAtOnceAndCountsWhenItIsStopped(t *testing.T) {
+	c := newCLI(t)
+	stdin, input := pipe(t)
+	defer input.Close()
+	p := c.startWith(stdin, "send", "q", "--batch")
+	fmt.Fprintln(input, "hello")
+	if got := c.ok("work", "q", "--max", "1"); got != "hello\n" {
+		t.Errorf("got %q", got)
+	}
+	p.signal(syscall.SIGINT)
+	p.await(p.stderr, "sent 1 messages to q")
+	if exit := p.exit(); exit != 130 {
+		t.Errorf("exit %d, want 130", exit)
+	}
+}

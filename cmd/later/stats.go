@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+func (m *Main) statsCommand() *cobra.Command {
+	var watch bool
+	interval := time.Second
+	cmd := &cobra.Command{
+		Use:   "stats [QUEUE...]",
+		Short: "Count the messages of queues by state",
+		Long: `Stats counts the messages of the given queues, or of all, by state, and tells when the earliest that waits is
+due, on the store's clock. It is cheap, however many messages there are.
+
+  scheduled    not yet due
+  ready        due, and not yet taken by a worker
+  leased       held by a worker
+  dead         set aside after the last attempt, expired or buried
+
+With --watch it looks again and again until Ctrl-C and tells how much each count changes a second. On a
+terminal it stays on one screen; else it prints a block each time.`,
+		Example: `  later stats
+  later stats orders mail --json
+  later stats --watch`,
+		ValidArgsFunction: m.queueNames(true),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if interval < time.Millisecond {
+				return store.Invalid("--interval is %v: give 1ms or more", interval)
+			}
+			for _, name := range args {
+				if _, _, err := existing(ctx, c, name); err != nil {
+					return err
+				}
+			}
+			if watch {
+				return m.watch(ctx, c, args, interval)
+			}
+			all, err := readStats(ctx, c, args)
+			if err != nil {
+				return err
+			}
+			return m.printStats(all)
+		}),
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "look again and again")
+	durationFlag(cmd.Flags(), &interval, "interval", "how often --watch looks")
+	return cmd
+}
+
+// queueStats is the counts of a queue, and with --watch how they change.
+type queueStats struct {
+	name string
+	later.Stats
+	before *later.Stats // those of the last look; nil when there was none
+}
+
+// readStats reads the counts of the given queues, or of all. Queues that are gone are left out.
+func readStats(ctx context.Context, c *later.Client, names []string) ([]queueStats, error) {
+	if len(names) == 0 {
+		var err error
+		if names, err = c.Queues(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var all []queueStats
+	for _, name := range names {
+		stats, err := c.Queue(name).Stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if stats.Exists {
+			all = append(all, queueStats{name: name, Stats: stats})
+		}
+	}
+	return all, nil
+}
+
+func (m *Main) printStats(all []queueStats) error {
+	if m.json {
+		for _, q := range all {
+			if err := m.printJSON(q.json()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(all) == 0 {
+		m.note("there are no queues yet: later send QUEUE PAYLOAD makes one")
+		return nil
+	}
+	return m.print("%s", statsTable(all))
+}
+
+type statsJSON struct {
+	Queue     string `json:"queue"`
+	Scheduled int64  `json:"scheduled"`
+	Ready     int64  `json:"ready"`
+	Leased    int64  `json:"leased"`
+	Dead      int64  `json:"dead"`
+	NextDue   string `json:"next_due,omitempty"`
+	Paused    bool   `json:"paused"`
+	Now       string `json:"now"`
+}
+
+func (q *queueStats) json() statsJSON {
+	return statsJSON{
+		Queue:     q.name,
+		Scheduled: q.Scheduled,
+		Ready:     q.Ready,
+		Leased:    q.Leased,
+		Dead:      q.Dead,
+		NextDue:   timeJSON(q.NextDue),
+		Paused:    q.Paused,
+		Now:       timeJSON(q.Now),
+	}
+}
+
+// statsTable has a column more for each count when there was a look before.
+func statsTable(all []queueStats) *table {
+	watched := false
+	for _, q := range all {
+		watched = watched || q.before != nil
+	}
+	t := newTable("QUEUE")
+	for _, heading := range []string{">SCHEDULED", ">READY", ">LEASED", ">DEAD"} {
+		t.headings = append(t.headings, heading)
+		if watched {
+			t.headings = append(t.headings, ">/s")
+		}
+	}
+	t.headings = append(t.headings, "NEXT DUE", "")
+	for _, q := range all {
+		before := q.Stats
+		if q.before != nil {
+			before = *q.before
+		}
+		elapsed := q.Now.Sub(before.Now)
+		row := []string{q.name}
+		count := func(now, then int64) {
+			row = append(row, strconv.FormatInt(now, 10))
+			if watched {
+				row = append(row, formatRate(now-then, elapsed))
+			}
+		}
+		count(q.Scheduled, before.Scheduled)
+		count(q.Ready, before.Ready)
+		count(q.Leased, before.Leased)
+		count(q.Dead, before.Dead)
+		row = append(row, q.nextDue(), "")
+		if q.Paused {
+			row[len(row)-1] = "paused"
+		}
+		t.add(row...)
+	}
+	return t
+}
+
+func (q *queueStats) nextDue() string {
+	if q.NextDue.IsZero() {
+		return "-"
+	}
+	return formatRelative(q.NextDue, q.Now) + " (" + formatTime(q.NextDue, q.Now) + ")"
+}
+
+// formatRate writes a change a second; nothing when there was none.
+func formatRate(change int64, elapsed time.Duration) string {
+	if change == 0 || elapsed <= 0 {
+		return ""
+	}
+	rate := float64(change) / elapsed.Seconds()
+	text := strconv.FormatFloat(rate, 'f', 1, 64)
+	if rate >= 10 || rate <= -10 {
+		text = strconv.FormatFloat(rate, 'f', 0, 64)
+	}
+	if change > 0 {
+		text = "+" + text
+	}
+	return text
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// Sequences of terminals, as ECMA-48 and xterm have them.
+const (
+	otherScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
+	mainScreen  = "\x1b[?25h\x1b[?1049l"
+	homeCursor  = "\x1b[H"
+	clearLine   = "\x1b[K" // from the cursor on
+	clearBelow  = "\x1b[J"
+)
+
+// watch shows the counts every interval until it is stopped. A store that fails is tried again.
+func (m *Main) watch(ctx context.Context, c *later.Client, names []string, interval time.Duration) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	screen := isTerminal(m.Stdout) && !m.json
+	if screen {
+		io.WriteString(m.Stdout, otherScreen)
+		defer io.WriteString(m.Stdout, mainScreen)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	before := map[string]later.Stats{}
+	for looks := 0; ; looks++ {
+		all, err := readStats(ctx, c, names)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !errors.Is(err, later.ErrUnavailable) {
+			return err
+		}
+		for i := range all {
+			if last, ok := before[all[i].name]; ok {
+				all[i].before = &last
+			}
+			before[all[i].name] = all[i].Stats
+		}
+		switch {
+		case screen:
+			err = m.printScreen(all, err, interval)
+		case err != nil:
+			m.note("%v", err)
+			err = nil
+		default:
+			err = m.printBlock(all, looks)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// printBlock prints the counts below those before.
+func (m *Main) printBlock(all []queueStats, looks int) error {
+	if m.json {
+		return m.printStats(all)
+	}
+	separator := ""
+	if looks > 0 {
+		separator = "\n"
+	}
+	return m.print("%s%s\n%s", separator, time.Now().Format(time.DateTime), statsTable(all))
+}
+
+// printScreen prints the counts over those before, in one write and without clearing what stays.
+func (m *Main) printScreen(all []queueStats, problem error, interval time.Duration) error {
+	url, _ := m.storeName()
+	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C ends",
+		time.Now().Format(time.TimeOnly), store.RedactURL(url), formatDuration(interval)), ""}
+	switch {
+	case problem != nil:
+		lines = append(lines, preview(problem.Error(), 500))
+	case len(all) == 0:
+		lines = append(lines, "there are no queues yet")
+	default:
+		lines = append(lines, statsTable(all).lines()...)
+	}
+	columns, rows := terminalSize(m.Stdout)
+	_, err := io.WriteString(m.Stdout, frame(lines, columns, rows))
+	return err
+}
+
+// frame fits lines onto a screen.
+func frame(lines []string, columns, rows int) string {
+	if over := len(lines) - (rows - 1); over > 0 {
+		lines = append(lines[:max(0, rows-2):max(0, rows-2)], fmt.Sprintf("and %d more lines", over+1))
+	}
+	var b strings.Builder
+	b.WriteString(homeCursor)
+	for _, line := range lines {
+		if runes := []rune(line); len(runes) > columns {
+			line = string(runes[:columns])
+		}
+		b.WriteString(line + clearLine + "\r\n")
+	}
+	b.WriteString(clearBelow)
+	return b.String()
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later/internal/redistest"
+)
+
+func TestLaterAlonePrintsTheOverview(t *testing.T) {
+	r := runMain(t.Context(), nil, "")
+	if r.exit != 0 {
+		t.Fatalf("exit %d: %s", r.exit, r.stderr)
+	}
+	contains(t, r.stdout, "at least once", "LATER_STORE", "12  duplicate", "later demo", "completion")
+}
+
+func TestEveryCommandHasAPageWithAnExample(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		args := append(strings.Fields(cmd.CommandPath())[1:], "--help")
+		r := runMain(t.Context(), nil, "", args...)
+		if r.exit != 0 || cmd.Long == "" || cmd.Short == "" {
+			t.Errorf("later %q: exit %d\n%s", args, r.exit, r.stderr)
+		}
+		contains(t, r.stdout, "Examples:\n  ", cmd.Long)
+		for line := range strings.Lines(r.stdout) {
+			if len([]rune(line)) > 130 {
+				t.Errorf("%q has a line of %d characters: %s", args, len([]rune(line)), line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	root := (&Main{}).rootCommand()
+	for _, cmd := range root.Commands() {
+		visit(cmd)
+	}
+}
+
+func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"sned", "q"}, `later: unknown command "sned"; did you mean send?; see later --help`},
+		{[]string{"dead", "lst"}, `unknown command "lst"; did you mean list?; see later dead --help`},
+		{[]string{"send", "--foo", "q"}, "unknown flag: --foo; see later send --help"},
+		{[]string{"send"}, "usage: later send QUEUE [PAYLOAD|-]"},
+		{[]string{"get", "q"}, "usage: later get QUEUE ID; see later get --help"},
+		{[]string{"send", "q", "x", "--in", "30"}, `invalid argument "30" for "--in" flag: give a duration such as 500ms`},
+		{[]string{"send", "q", "x", "--in", "-5m"}, "not below zero"},
+		{[]string{"send", "q", "x", "--at", "noon"}, `for "--at" flag: give a time such as 15:04`},
+		{[]string{"send", "q", "x", "--in", "1s", "--at", "12:00"}, "--in and --at are both given: give one"},
+		{[]string{"send", "q"}, "no payload: give one"},
+		{[]string{"send", "q", "x", "--max-attempts", "0"}, "--max-attempts is 0"},
+		{[]string{"send", "q", "x", "--timeout", "0s"}, "--timeout is 0"},
+		{[]string{"send", "q", "x", "--header", "k"}, `--header is "k": give key=value`},
+		{[]string{"send", "q", "x", "--header", "k=1", "--header", "k=2"}, `--header gives "k" twice`},
+		{[]string{"send", "q", "x", "--id", ""}, "--id is empty"},
+		{[]string{"send", "q", "x", "--expire-after", "1s", "--expire-at", "2040-01-01 00:00"}, "given twice"},
+		{[]string{"send", "q{", "x"}, "holds a brace"},
+		{[]string{"send", "q", "x", "--batch"}, "leave out PAYLOAD"},
+		{[]string{"send", "q", "--batch", "--id", "a"}, "--id cannot be that of all"},
+		{[]string{"list", "q", "--limit", "-1"}, "--limit is -1"},
+		{[]string{"work", "q", "q"}, `queue "q" is given twice`},
+		{[]string{"work", "q", "--lease", "1ms"}, "--lease: lease is 1ms: give 10ms"},
+		{[]string{"work", "q", "--concurrency", "-1"}, "--concurrency is -1"},
+		{[]string{"work", "q", "--max", "-1"}, "--max is -1"},
+		{[]string{"reschedule", "q", "id"}, "no due time"},
+		{[]string{"dead", "replay", "q"}, "no ids"},
+		{[]string{"dead", "replay", "q", "id", "--all"}, "--all and ids are both given"},
+		{[]string{"purge", "q", "--state", "leased"}, `--state is "leased": give one of scheduled, ready, dead`},
+		{[]string{"demo", "--orders", "0"}, "--orders is 0"},
+		{[]string{"demo", "--speed", "0"}, "--speed is 0"},
+		{[]string{"completion", "tcsh"}, "later completion --help"},
+		{[]string{"stats", "--interval", "0s"}, "--interval"},
+	} {
+		r := runMain(t.Context(), []string{"LATER_STORE=mem://"}, "", test.args...)
+		if r.exit != 2 {
+			t.Errorf("later %q: exit %d, want 2", test.args, r.exit)
+		}
+		if !strings.Contains(r.stderr, test.want) {
+			t.Errorf("later %q: %q is not in %q", test.args, test.want, r.stderr)
+		}
+		if r.stdout != "" {
+			t.Errorf("later %q printed %q", test.args, r.stdout)
+		}
+	}
+}
+
+func TestTheStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
+	for _, test := range []struct {
+		env, args []string
+		want      string
+	}{
+		{nil, nil, "no store is named: give --store redis://localhost:6379/0"},
+		{[]string{"REDIS_URL=a://x"}, nil, `"a": use one of`},
+		{[]string{"REDIS_URL=a://x", "LATER_STORE=b://x"}, nil, `"b": use one of`},
+		{[]string{"REDIS_URL=a://x", "LATER_STORE=b://x"}, []string{"--store", "c://x"}, `"c": use one of`},
+		{[]string{"LATER_STORE=redis://localhost/0?bogus=1"}, nil, "(from LATER_STORE)"},
+	} {
+		r := runMain(t.Context(), test.env, "", append([]string{"stats"}, test.args...)...)
+		if r.exit != 2 || !strings.Contains(r.stderr, test.want) {
+			t.Errorf("%q %q: exit %d: %s", test.env, test.args, r.exit, r.stderr)
+		}
+	}
+}
+
+func TestAMemoryStoreWarnsThatItForgets(t *testing.T) {
+	r := runMain(t.Context(), nil, "", "send", "q", "x", "--store", "mem://")
+	if r.exit != 0 || r.stderr != "later: mem:// forgets its messages when this command ends\n" {
+		t.Errorf("exit %d: %s", r.exit, r.stderr)
+	}
+}
+
+func TestADeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
+	server := redistest.Start(t)
+	url := strings.Replace(server.URL(), "redis://", "redis://user:secret@", 1)
+	server.Kill()
+	for _, args := range [][]string{{"stats"}, {"send", "q", "x"}, {"work", "q"}, {"demo"}} {
+		started := time.Now()
+		r := runMain(t.Context(), []string{"REDIS_URL=" + url}, "", args...)
+		if took := time.Since(started); took > 2*openTimeout {
+			t.Errorf("%q took %v", args, took)
+		}
+		if r.exit != 18 {
+			t.Errorf("%q: exit %d, want 18", args, r.exit)
+		}
+		contains(t, r.stderr, server.Addr(), "(from REDIS_URL) does not answer", "connection refused")
+		if strings.Contains(r.stderr, "secret") {
+			t.Errorf("%q tells the password: %s", args, r.stderr)
+		}
+	}
+}
+
+func TestErrorsAreJSONToo(t *testing.T) {
+	for _, test := range []struct {
+		code string
+		args []string
+	}{
+		{"not_found", []string{"stats", "q", "--json"}},
+		{"invalid", []string{"stats", "--bogus", "--json"}},
+		{"invalid", []string{"--json", "bogus"}},
+	} {
+		r := newCLI(t).run(test.args...)
+		e, _ := object(t, r.stderr)["error"].(map[string]any)
+		if e["code"] != test.code || e["message"] == "" || r.stdout != "" {
+			t.Errorf("%q: %s", test.args, r.stderr)
+		}
+	}
+}
+
+func TestVersionTellsTheGoItWasBuiltWith(t *testing.T) {
+	if r := runMain(t.Context(), nil, "", "version"); r.exit != 0 || !strings.Contains(r.stdout, "go1.") {
+		t.Errorf("exit %d: %s", r.exit, r.stdout)
+	}
+	r := runMain(t.Context(), nil, "", "version", "--json")
+	if v := object(t, r.stdout); v["version"] == "" || v["go"] == "" {
+		t.Errorf("%v", v)
+	}
+}
+
+func TestCompletionScriptsAreOnesOfTheirShells(t *testing.T) {
+	for shell, check := range map[string]string{"bash": "-n", "zsh": "-n", "fish": "--no-execute"} {
+		r := runMain(t.Context(), nil, "", "completion", shell)
+		if r.exit != 0 || !strings.Contains(r.stdout, "later") {
+			t.Errorf("%s: exit %d: %s", shell, r.exit, r.stderr)
+		}
+		path, err := exec.LookPath(shell)
+		if err != nil {
+			continue // not installed
+		}
+		script := filepath.Join(t.TempDir(), "script")
+		if err := os.WriteFile(script, []byte(r.stdout), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(path, check, script).CombinedOutput(); err != nil {
+			t.Errorf("%s does not read its script: %v: %s", shell, err, out)
+		}
+	}
+}
+
+func TestCompletionKnowsTheNamesOfQueues(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "orders", "x")
+	c.ok("send", "mail", "x")
+	if got := c.ok("__complete", "stats", "or"); !strings.HasPrefix(got, "orders\n:") {
+		t.Errorf("got %q", got)
+	}
+	if got := c.ok("__complete", "pause", "orders", ""); !strings.HasPrefix(got, "mail\n:") {
+		t.Errorf("got %q", got)
+	}
+	if got := c.ok("__complete", "list", "orders", "--state", ""); !strings.Contains(got, "scheduled\nready") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTheCommandBuildsAndRuns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "later")
+	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var stdout bytes.Buffer
+	cmd := exec.Command(path, "demo", "--speed", "20", "--orders", "2")
+	cmd.Stdout = &stdout
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, stdout.String(), "early=0")
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// parseDuration reads what time.ParseDuration reads, and days of 24 hours before it: 90s, 2d12h, 1.5d.
+func parseDuration(text string) (time.Duration, error) {
+	days, rest, hasDays := strings.Cut(text, "d")
+	if !hasDays {
+		days, rest = "0", text
+	} else if rest == "" {
+		rest = "0s"
+	}
+	number, err := strconv.ParseFloat(days, 64)
+	if err != nil {
+		return 0, errDuration
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil {
+		return 0, errDuration
+	}
+	if !(number >= 0) || d < 0 { // NaN too
+		return 0, errors.New("give a duration that is not below zero")
+	}
+	if number*24 > 2*store.MaxDelay.Hours() {
+		return 0, fmt.Errorf("the limit is %s", formatDuration(store.MaxDelay))
+	}
+	return time.Duration(number*float64(24*time.Hour)) + d, nil
+}
+
+var errDuration = errors.New("give a duration such as 500ms, 30s, 1h30m or 2d12h")
+
+// parseTime reads a time: RFC 3339, or a local one as a date with a time, or as a time that comes next after now.
+func parseTime(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02 15:04:05.999"} {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	for _, layout := range []string{"15:04", "15:04:05"} {
+		clock, err := time.Parse(layout, text)
+		if err != nil {
+			continue
+		}
+		for day := 0; ; day++ { // the day after, by the calendar: it may have 23 or 25 hours
+			t := time.Date(now.Year(), now.Month(), now.Day()+day,
+				clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
+			if t.After(now) {
+				return t, nil
+			}
+		}
+	}
+	return time.Time{}, errors.New(`give a time such as 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+}
+
+// durationValue and timeValue are flags.
+type (
+	durationValue struct{ d *time.Duration }
+	timeValue     struct{ t *time.Time }
+)
+
+func (v durationValue) Set(text string) (err error) {
+	*v.d, err = parseDuration(text)
+	return err
+}
+
+func (v durationValue) String() string {
+	if v.d == nil || *v.d == 0 {
+		return ""
+	}
+	return formatDuration(*v.d)
+}
+
+func (durationValue) Type() string { return "DURATION" }
+
+func (v timeValue) Set(text string) (err error) {
+	*v.t, err = parseTime(text, time.Now())
+	return err
+}
+
+func (v timeValue) String() string {
+	if v.t == nil || v.t.IsZero() {
+		return ""
+	}
+	return v.t.Format(time.RFC3339)
+}
+
+func (timeValue) Type() string { return "TIME" }
+
+func durationFlag(flags *pflag.FlagSet, d *time.Duration, name, usage string) {
+	flags.Var(durationValue{d}, name, usage)
+}
+
+func timeFlag(flags *pflag.FlagSet, t *time.Time, name, usage string) {
+	flags.Var(timeValue{t}, name, usage)
+}
+
+// whenFlags are --in and --at.
+type whenFlags struct {
+	set *pflag.FlagSet
+	in  time.Duration
+	at  time.Time
+}
+
+func (w *whenFlags) add(flags *pflag.FlagSet) {
+	w.set = flags
+	durationFlag(flags, &w.in, "in", "due so long after now, on the store's clock: 500ms, 30m, 2d12h")
+	timeFlag(flags, &w.at, "at", `due at a time: 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+}
+
+// when gives what the flags say; ok is false when none was given.
+func (w *whenFlags) when() (when later.When, ok bool, err error) {
+	in, at := w.set.Changed("in"), w.set.Changed("at")
+	switch {
+	case in && at:
+		return when, false, store.Invalid("--in and --at are both given: give one")
+	case in:
+		return later.In(w.in), true, nil
+	case at:
+		return later.At(w.at), true, nil
+	}
+	return when, false, nil
+}
+
+// formatDuration writes a duration as parseDuration reads it, as long as need be: 1.5s, 12m3s, 2d12h.
+func formatDuration(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return d.String()
+	case d < time.Second:
+		d = d.Round(time.Millisecond)
+	case d < time.Minute:
+		d = d.Round(100 * time.Millisecond)
+	case d < 24*time.Hour:
+		d = d.Round(time.Second)
+	default:
+		d = d.Round(time.Minute)
+	}
+	days := ""
+	if d >= 24*time.Hour {
+		days = fmt.Sprintf("%dd", d/(24*time.Hour))
+		d %= 24 * time.Hour
+		if d == 0 {
+			return days
+		}
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return days + text
+}
+
+// formatRelative says how far t is from now: "in 12.3s", "3m ago".
+func formatRelative(t, now time.Time) string {
+	switch d := t.Sub(now); {
+	case d >= time.Millisecond:
+		return "in " + formatDuration(d)
+	case d <= -time.Millisecond:
+		return formatDuration(-d) + " ago"
+	}
+	return "now"
+}
+
+// formatTime writes a local time, without the date when it is today's.
+func formatTime(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
+		return t.Format("15:04:05")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}
+
+// formatMillis writes a duration in milliseconds: 0.6ms.
+func formatMillis(d time.Duration) string {
+	return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
+}

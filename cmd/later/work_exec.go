@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+const (
+	// exitTempFail is EX_TEMPFAIL of sysexits.h.
+	exitTempFail = 75
+	// killGrace is the time between SIGTERM and SIGKILL, and how long a command's output is waited for when
+	// something that it left behind holds it open.
+	killGrace = 2 * time.Second
+	// shutdownGrace is killGrace when the drain has given up: a worker then waits a second for its handlers.
+	shutdownGrace = 500 * time.Millisecond
+	// maxTail is how many bytes of a command's standard error are kept as the reason of a failure.
+	maxTail = 1500
+)
+
+// execute gives the handler that runs a command for each message.
+func (w *worker) execute(command string) later.HandlerFunc {
+	environment := slices.DeleteFunc(slices.Clone(w.main.Env), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return ownVariable(name) // of a later work around this one
+	})
+	return func(ctx context.Context, msg *later.Message) error {
+		stderr := &tail{to: w.main.Stderr}
+		cmd := exec.Command("sh", "-c", command)
+		cmd.Env = append(slices.Clip(environment), variables(msg)...)
+		cmd.Stdin = bytes.NewReader(msg.Payload)
+		cmd.Stdout = w.main.Stdout
+		if file, ok := fileOf(w.main.Stdout); ok {
+			cmd.Stdout = file // the command gets the file itself
+		}
+		cmd.Stderr = stderr
+		cmd.WaitDelay = killGrace
+		return w.verdict(ctx, msg, w.commands.run(ctx, cmd), stderr)
+	}
+}
+
+// verdict turns the end of a command into a handler's result, and logs a failure.
+func (w *worker) verdict(ctx context.Context, msg *later.Message, err error, stderr *tail) error {
+	if err == nil {
+		return nil
+	}
+	log := w.log.With("queue", msg.Queue, "id", msg.ID, "attempt", fmt.Sprintf("%d/%d", msg.Attempt, msg.MaxAttempts))
+	exit, _ := errors.AsType[*exec.ExitError](err)
+	switch cause := context.Cause(ctx); {
+	case cause == later.ErrShutdown:
+		log.Warn("command was stopped, and its message is given back")
+	case errors.Is(cause, later.ErrCancelled):
+		log.Info("command was stopped, since its message was cancelled")
+	case cause != nil:
+		log.Error("command was stopped", "error", cause)
+	case exit != nil && exit.ExitCode() == exitTempFail:
+	default:
+		log.Error("command failed", "error", err)
+	}
+	if text := stderr.String(); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return err
+}
+
+// commands are those that run, each in a process group of its own.
+type commands struct {
+	mu     sync.Mutex
+	groups map[int]bool
+}
+
+// run runs a command until it ends. When ctx ends before, its process group is ended and there is an error
+// whatever the command's exit.
+func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.start(cmd); err != nil {
+		return err
+	}
+	group := cmd.Process.Pid
+	defer c.ended(group)
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		if errors.Is(err, exec.ErrWaitDelay) {
+			return nil // it ended well; what it left behind holds its output open
+		}
+		return err
+	case <-ctx.Done():
+	}
+	syscall.Kill(-group, syscall.SIGTERM)
+	grace := time.NewTimer(killGrace)
+	if context.Cause(ctx) == later.ErrShutdown {
+		grace.Reset(shutdownGrace)
+	}
+	defer grace.Stop()
+	select {
+	case err := <-done:
+		syscall.Kill(-group, syscall.SIGKILL) // those of the group that do not hold its output
+		return stopped(err)
+	case <-grace.C:
+		syscall.Kill(-group, syscall.SIGKILL)
+		return stopped(<-done)
+	}
+}
+
+func stopped(err error) error {
+	if err == nil {
+		return errors.New("command was stopped")
+	}
+	return fmt.Errorf("command was stopped: %w", err)
+}
+
+func (c *commands) start(cmd *exec.Cmd) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if c.groups == nil {
+		c.groups = map[int]bool{}
+	}
+	c.groups[cmd.Process.Pid] = true
+	return nil
+}
+
+func (c *commands) ended(group int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.groups, group)
+}
+
+// killAll kills all commands. No other can begin, since the lock is kept: the process is about to end.
+func (c *commands) killAll() {
+	c.mu.Lock()
+	for group := range c.groups {
+		syscall.Kill(-group, syscall.SIGKILL)
+	}
+}
+
+const headerVariable = "LATER_HEADER_"
+
+func ownVariable(name string) bool {
+	switch name {
+	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE":
+		return true
+	}
+	return strings.HasPrefix(name, headerVariable)
+}
+
+// variables gives a message's part of the environment. Of headers whose names become the same, the last wins.
+func variables(msg *later.Message) []string {
+	vars := []string{
+		"LATER_ID=" + msg.ID,
+		"LATER_QUEUE=" + msg.Queue,
+		"LATER_ATTEMPT=" + strconv.Itoa(msg.Attempt),
+		"LATER_MAX_ATTEMPTS=" + strconv.Itoa(msg.MaxAttempts),
+		"LATER_DUE=" + timeJSON(msg.Due),
+	}
+	for _, name := range slices.Sorted(maps.Keys(msg.Headers)) {
+		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // which no environment can hold
+		vars = append(vars, headerVariable+variableName(name)+"="+value)
+	}
+	return vars
+}
+
+func variableName(header string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z':
+			return r - 'a' + 'A'
+		case 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+			return r
+		}
+		return '_'
+	}, header)
+}
+
+// tail passes on what is written and keeps the end of it.
+type tail struct {
+	to   io.Writer
+	kept []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - maxTail; over > 0 {
+		t.kept = slices.Delete(t.kept, 0, over)
+	}
+	if _, err := t.to.Write(p); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, errOutputClosed) {
+		return 0, err
+	}
+	return len(p), nil // a command must not die because nobody reads our standard error
+}
+
+// String gives the end of what was written. It is to be called when the command has ended.
+func (t *tail) String() string { return strings.TrimSpace(string(t.kept)) }

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+)
+
+// workSignals are what later work listens to.
+type workSignals struct {
+	worker   *worker
+	received chan os.Signal
+	ended    chan struct{}
+	draining bool
+	paused   bool
+	restart  bool
+}
+
+// listen begins to listen; stop ends it.
+func (w *worker) listen() *workSignals {
+	s := &workSignals{worker: w, received: make(chan os.Signal, 8), ended: make(chan struct{})}
+	signal.Notify(s.received, append(slices.Clone(stopSignals), syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGUSR2)...)
+	go func() {
+		defer close(s.ended)
+		for received := range s.received {
+			s.handle(received.(syscall.Signal))
+		}
+	}()
+	return s
+}
+
+// stop tells whether the program shall be executed again.
+func (s *workSignals) stop() (restart bool) {
+	signal.Stop(s.received)
+	close(s.received)
+	<-s.ended
+	return s.restart
+}
+
+func (s *workSignals) handle(received syscall.Signal) {
+	w := s.worker
+	switch received {
+	case syscall.SIGTSTP:
+		if !s.draining && !s.paused {
+			s.paused = true
+			w.later.Pause()
+			w.log.Info(fmt.Sprintf("paused: no more messages are claimed; kill -CONT %d goes on", os.Getpid()))
+		}
+	case syscall.SIGCONT:
+		if s.paused {
+			s.paused = false
+			w.later.Resume()
+			w.log.Info("goes on")
+		}
+	case syscall.SIGUSR2:
+		if !s.draining {
+			s.draining, s.restart = true, true
+			w.log.Info("draining to restart; Ctrl-C to end instead")
+			w.stop(nil)
+		}
+	default:
+		switch {
+		case s.restart:
+			s.restart = false
+			w.log.Info("draining to end, not to restart; again to kill")
+		case s.draining:
+			w.commands.killAll()
+			w.log.Warn("killed; messages come again when their leases end")
+			os.Exit(exitBy(received))
+		default:
+			s.draining = true
+			w.log.Info("draining; again to kill")
+			w.stop(nil)
+		}
+	}
+}

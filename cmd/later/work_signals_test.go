@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/redistest"
+)
+
+func TestASignalDrainsAndLetsCommandsFinish(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		c := newCLI(t)
+		c.ok("send", "q", "x")
+		gate := filepath.Join(t.TempDir(), "gate")
+		if err := syscall.Mkfifo(gate, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := c.start("work", "q", "--exec", `echo started; read go < `+gate+`; read line; echo "got $line"`)
+		p.await(p.stdout, "started")
+		p.signal(signal)
+		p.await(p.stderr, "draining; again to kill")
+		if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+			t.Fatal(err)
+		}
+		p.await(p.stdout, "got x")
+		p.await(p.stderr, "drained")
+		if exit := p.exit(); exit != 0 {
+			t.Errorf("%v: exit %d", signal, exit)
+		}
+		if got := object(t, c.ok("stats", "q", "--json")); got["ready"] != 0.0 || got["leased"] != 0.0 {
+			t.Errorf("%v: %v", signal, got)
+		}
+	}
+}
+
+func TestADrainThatTakesTooLongGivesTheMessageBackUncounted(t *testing.T) {
+	c := newCLI(t)
+	hold, awaitEnd := watchGroup(t)
+	c.ok("send", "q", "x", "--id", "a")
+	p := c.start("work", "q", "--drain", "100ms", "--exec", hold+"; echo started; sleep 300; echo never")
+	p.await(p.stdout, "started")
+	p.signal(syscall.SIGTERM)
+	awaitEnd()
+	p.await(p.stderr, "its message is given back")
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["state"] != "ready" || got["attempts"] != 0.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestASecondSignalKillsCommandsToo(t *testing.T) {
+	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		c := newCLI(t)
+		hold, awaitEnd := watchGroup(t)
+		c.ok("send", "q", "x")
+		p := c.start("work", "q", "--exec", hold+`; trap "" TERM INT; echo started; sleep 300; sleep 300`)
+		p.await(p.stdout, "started")
+		p.signal(signal)
+		p.await(p.stderr, "draining")
+		p.signal(signal)
+		if exit := p.exit(); exit != want {
+			t.Errorf("%v: exit %d, want %d", signal, exit, want)
+		}
+		awaitEnd()
+	}
+}
+
+func TestSIGTSTPStopsClaimingUntilSIGCONT(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "before")
+	p := c.start("work", "q")
+	p.await(p.stdout, "before")
+	p.signal(syscall.SIGTSTP)
+	p.await(p.stderr, "paused: no more messages are claimed; kill -CONT")
+
+	c.ok("send", "q", "meanwhile")
+	deliveries, err := c.client().Queue("q").Receive(t.Context(), 1) // would wait if the worker had it
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := deliveries[0].Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGCONT)
+	p.await(p.stderr, "goes on")
+	p.await(p.stdout, "meanwhile")
+	p.signal(syscall.SIGTERM)
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+}
+
+func TestSIGUSR2DrainsAndExecutesTheProgramAgain(t *testing.T) {
+	c := newCLI(t)
+	p := c.start("work", "q", "--exec", "read line; echo $line by $PPID")
+	for _, message := range []string{"one", "two", "three"} {
+		p.await(p.stderr, "working on q")
+		c.ok("send", "q", message)
+		line := p.await(p.stdout, message+" by")
+		p.signal(syscall.SIGUSR2)
+		p.await(p.stderr, "draining to restart")
+		p.await(p.stderr, "drained")
+		if want := p.cmd.Process.Pid; !strings.HasSuffix(line, fmt.Sprintf(" %d", want)) {
+			t.Errorf("%q, want process %d", line, want)
+		}
+	}
+	p.await(p.stderr, "working on q")
+	p.signal(syscall.SIGTERM)
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+}
+
+func TestCtrlCDuringARestartEndsInstead(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x")
+	p := c.start("work", "q", "--exec", "echo started; sleep 300")
+	p.await(p.stdout, "started")
+	p.signal(syscall.SIGUSR2)
+	p.await(p.stderr, "draining to restart")
+	p.signal(syscall.SIGINT)
+	p.await(p.stderr, "draining to end, not to restart; again to kill")
+	p.signal(syscall.SIGINT)
+	if exit := p.exit(); exit != 130 {
+		t.Errorf("exit %d", exit)
+	}
+}
+
+func TestAClosedOutputEndsWorkQuietlyAndLosesNothing(t *testing.T) {
+	c := newCLI(t)
+	p := c.start("work", "q")
+	c.ok("send", "q", "read")
+	p.await(p.stdout, "read")
+	p.await(p.stderr, "working on q")
+	p.out.Close()
+	c.ok("send", "q", "unread", "--id", "a")
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+	if line, more := <-p.stderr; more {
+		t.Errorf("it said %q", line)
+	}
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["state"] != "ready" || got["attempts"] != 0.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestAClosedOutputEndsOtherCommandsQuietly(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x", "--in", "1h")
+	for _, args := range [][]string{{"list", "q"}, {"stats", "--watch", "--interval", "5ms"}, {"demo"}, {"--help"}} {
+		p := c.start(args...)
+		p.out.Close()
+		if exit := p.exit(); exit != 0 {
+			t.Errorf("%q: exit %d", args, exit)
+		}
+		for line := range p.stderr {
+			t.Errorf("%q said %q", args, line)
+		}
+	}
+}
+
+func TestAWorkerGoesOnWhenItsRedisComesBack(t *testing.T) {
+	server := redistest.Start(t)
+	c := &cli{t, server.URL()}
+	p := c.start("work", "q")
+	c.ok("send", "q", "before")
+	p.await(p.stdout, "before")
+	server.Kill()
+	server.Restart(t)
+	c.ok("send", "q", "after")
+	p.await(p.stdout, "after")
+	p.signal(syscall.SIGINT)
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+}
+
+func TestWatchPrintsABlockEachIntervalUntilCtrlC(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x", "--in", "1h")
+	p := c.start("stats", "--watch", "--interval", "10ms")
+	for range 3 {
+		p.await(p.stdout, time.Now().Format("2006-"))
+		p.await(p.stdout, "QUEUE")
+		p.await(p.stdout, "q ")
+	}
+	p.signal(syscall.SIGINT)
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+}
