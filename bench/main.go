@@ -3,7 +3,7 @@
 // with persistence as -persist says.
 //
 //	cd bench && go run . -rounds 3              # all
-//	cd bench && go run . -run send,drain        # some of: send drain lateness idle herd memory
+//	cd bench && go run . -run send,drain        # some of: send drain memory lateness idle herd scripts
 //
 // It prints Markdown, and with -json FILE writes the figures too.
 package main
@@ -64,7 +64,7 @@ var workloads = []struct {
 	run  func(ctx context.Context, b *bench)
 }{
 	{"send", sendRound}, {"drain", drainRound}, {"memory", memoryRound}, {"lateness", latenessRound},
-	{"idle", idleRound}, {"herd", herdRound},
+	{"idle", idleRound}, {"herd", herdRound}, {"scripts", scriptsRound},
 }
 
 // bench is what a workload needs.
