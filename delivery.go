@@ -187,41 +187,52 @@ func reasonText(reason error) string {
 }
 
 func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error) error {
-	d.mu.Lock()
-	settled := d.settled
-	d.mu.Unlock()
-	if settled != 0 {
-		return d.afterSettle(settled, s.Action)
+	if before := d.settledBy(); before != 0 {
+		return d.afterSettle(before, s.Action)
 	}
 	s.Receipt = d.receipt
 	result, err := d.queue.settles.do(ctx, s)
 	if err == nil {
 		err = result.Err
 	}
-
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	effect, err := d.note(s.Action, err)
 	switch {
-	case err == nil || errors.Is(err, ErrNotDurable):
-		d.settled = s.Action
+	case effect:
 		d.event(eventOf[s.Action], reason)
 		if result.State == StateDead {
 			d.event(EventDied, reason)
 		}
-		return err
-	case !errors.Is(err, ErrLeaseLost):
-		d.unsure = s.Action
-		return err
-	case d.settled != 0: // by another goroutine meanwhile
-		return d.afterSettle(d.settled, s.Action)
-	case d.unsure == s.Action && d.lease.holds():
-		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
-		d.settled = s.Action
-		d.event(eventOf[s.Action], reason)
-		return nil
+	case errors.Is(err, ErrLeaseLost):
+		d.event(EventLeaseLost, err)
 	}
-	d.event(EventLeaseLost, err)
-	return d.errorOf(err)
+	return err
+}
+
+func (d *Delivery) settledBy() store.Action {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.settled
+}
+
+// note keeps what became of a settle. It tells whether the settle had its effect and what to say to the caller.
+func (d *Delivery) note(action store.Action, err error) (effect bool, _ error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, ErrNotDurable):
+		d.settled = action
+		return true, err
+	case !errors.Is(err, ErrLeaseLost):
+		d.unsure = action
+		return false, err
+	case d.settled != 0: // by another goroutine meanwhile
+		return false, d.afterSettle(d.settled, action)
+	case d.unsure == action && d.lease.holds():
+		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
+		d.settled = action
+		return true, nil
+	}
+	return false, d.errorOf(err)
 }
 
 // afterSettle answers a settle after one that took effect.

@@ -49,23 +49,24 @@ func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int) (short bool, 
 	asked := time.Now()
 	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease})
 	if err != nil {
-		r.slots.giveBack(l, n)
+		r.slots.cancel(l, n)
 		return false, err
 	}
+	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
+	// a wake-up that another process could use while it may have no slot left.
+	short = !claim.More && len(claim.Messages) < n+room
 	l.queue.observeDied(claim.Died)
 	r.dead.add(l, claim.Died...)
 	tasks := r.receive(l, claim, asked)
 	if ctx.Err() != nil {
-		r.slots.giveBack(l, n)
+		r.slots.cancel(l, n)
 	} else {
-		tasks = r.slots.deliver(l, n, tasks)
+		tasks = r.slots.deliver(l, n, tasks, short)
 	}
 	for _, t := range tasks {
 		t.giveBack(nil)
 	}
-	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
-	// a wake-up that another process could use while it may have no slot left.
-	return !claim.More && len(claim.Messages) < n+room, nil
+	return short, nil
 }
 
 // receive makes tasks of what a claim gave and hands their lease to the heart.

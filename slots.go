@@ -37,10 +37,11 @@ type slots struct {
 type share struct {
 	weight, limit int
 	maxPrefetch   int
-	held          int // slots of running handlers and of the fetcher
-	given         int // those of the fetcher, not yet picked up
-	want          int // slots that the fetcher waits for
-	credit        int // of the round robin
+	held          int  // slots of running handlers and of the fetcher
+	given         int  // those of the fetcher, not yet picked up
+	want          int  // more slots that the fetcher can use
+	backlog       bool // the last claim left messages behind, as far as it knows
+	credit        int  // of the round robin
 	buffer        fifo
 	handlerTime   time.Duration // moving average; 0 before the first
 	asleep        bool          // the fetcher waits for wake
@@ -75,7 +76,10 @@ func (s *slots) reserve(ctx context.Context, l *lane) (n, room int, ok bool) {
 			room = l.room()
 		}
 		if n = l.given; n+room > 0 {
-			l.given, l.want, l.asleep = 0, 0, false
+			l.given, l.asleep = 0, false
+			if !l.backlog {
+				l.want = 0
+			} // else it takes its turns while it claims, too
 			s.mu.Unlock()
 			return n, min(room, store.MaxBatch-n), true
 		}
@@ -88,42 +92,54 @@ func (s *slots) reserve(ctx context.Context, l *lane) (n, room int, ok bool) {
 	}
 }
 
-// giveUp takes the fetcher's slots and wishes back. The lock is held.
+// giveUp takes back what the fetcher was given and wants. The lock is held.
 func (s *slots) giveUp(l *lane) {
-	given := l.given
-	l.given, l.want = 0, 0
-	s.free += given
-	l.held -= given
+	l.want, l.backlog = 0, false
+	s.putBack(l, l.given)
+	l.given = 0
 	s.distribute(nil)
 }
 
-// giveBack frees n slots that reserve gave and that are not used.
-func (s *slots) giveBack(l *lane, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// putBack frees n slots of a lane. The lock is held.
+func (s *slots) putBack(l *lane, n int) {
 	l.held -= n
 	s.free += n
-	s.distribute(nil)
 }
 
-// deliver uses n slots that reserve gave: it starts n of the tasks and buffers the rest. When the drain has
-// begun it gives the tasks back instead.
-func (s *slots) deliver(l *lane, n int, tasks []*task) (unwanted []*task) {
+// cancel frees n slots that reserve gave for a claim that failed or came too late.
+func (s *slots) cancel(l *lane, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.putBack(l, n)
+	s.giveUp(l)
+}
+
+// deliver uses n slots that reserve gave for a claim: it starts n of its tasks and buffers the rest. short says
+// that the claim found less than it asked for. When the drain has begun it gives the tasks back instead.
+func (s *slots) deliver(l *lane, n int, tasks []*task, short bool) (unwanted []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		unwanted, tasks = tasks, nil
 	}
-	for n > 0 && len(tasks) > 0 {
-		if tasks[0].begin() {
-			s.start(tasks[0])
-			n--
-		}
+	for len(tasks) > 0 && n+l.given > 0 {
+		t := tasks[0]
 		tasks = tasks[1:]
+		switch {
+		case !t.begin():
+		case n > 0:
+			n--
+			s.start(t)
+		default:
+			l.given--
+			s.start(t)
+		}
 	}
 	l.buffer.push(tasks)
-	l.held -= n
-	s.free += n
+	s.putBack(l, n)
+	if l.backlog = !short; short {
+		s.giveUp(l)
+	}
 	s.distribute(nil)
 	return unwanted
 }
@@ -158,10 +174,12 @@ func (s *slots) distribute(asks **task) {
 		}
 		t := l.take()
 		if t == nil && l.want == 0 {
+			l.rouseIfLow()
 			continue // its buffer held lost messages only
 		}
 		s.free--
 		l.held++
+		l.rouseIfLow()
 		switch {
 		case t == nil:
 			l.want--
@@ -201,18 +219,21 @@ func (s *slots) start(t *task) {
 	go s.work(t)
 }
 
-// take gives the next buffered task that is still ours, and wakes the fetcher when the buffer has become low.
+// take gives the next buffered task that is still ours.
 func (l *lane) take() *task {
 	for l.buffer.len() > 0 {
-		t := l.buffer.pop()
-		if l.asleep && l.room() > 0 {
-			l.rouse()
-		}
-		if t.begin() {
+		if t := l.buffer.pop(); t.begin() {
 			return t
 		}
 	}
 	return nil
+}
+
+// rouseIfLow wakes the fetcher when the buffer has become low enough to claim again.
+func (l *lane) rouseIfLow() {
+	if l.asleep && (l.buffer.len() == 0 || l.room() > 0) {
+		l.rouse()
+	}
 }
 
 // room is the number of messages to fetch ahead now: none while the buffer is more than half full, so that
@@ -257,14 +278,15 @@ func (s *slots) settled(l *lane) {
 	l.rouse()
 }
 
-// stale takes from the buffer what came before the given time, and ends fetching ahead until handlers are
+// stale takes from the buffer what came by the given time, and ends fetching ahead until handlers are
 // fast again. It gives the time of the oldest that stays; zero when there is none.
-func (s *slots) stale(l *lane, before time.Time) (tasks []*task, oldest time.Time) {
+func (s *slots) stale(l *lane, by time.Time) (tasks []*task, oldest time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer l.rouseIfLow()
 	for l.buffer.len() > 0 {
 		arrived := l.buffer.first().lease.arrived
-		if !arrived.Before(before) {
+		if arrived.After(by) {
 			return tasks, arrived
 		}
 		tasks = append(tasks, l.buffer.pop())

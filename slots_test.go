@@ -1,0 +1,248 @@
+package later
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// backlog fills a queue with so many ready messages.
+func backlog(t *testing.T, q *Queue, n int) {
+	t.Helper()
+	if _, err := q.SendBatch(t.Context(), make([]Outgoing, n)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gauge counts how many run at a time.
+type gauge struct{ now, most atomic.Int32 }
+
+func (g *gauge) in() {
+	n := g.now.Add(1)
+	for most := g.most.Load(); n > most && !g.most.CompareAndSwap(most, n); most = g.most.Load() {
+	}
+}
+
+func (g *gauge) out() { g.now.Add(-1) }
+
+func TestQueueAloneGetsTheWholeConcurrency(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		var running gauge
+		w := NewWorker(c, WorkerConfig{Concurrency: 7})
+		w.Handle("idle", ignore)
+		w.Handle("busy", func(ctx context.Context, _ *Message) error {
+			running.in()
+			defer running.out()
+			return sleep(ctx, time.Second)
+		})
+		backlog(t, c.Queue("busy"), 70)
+		start(t, w)
+		time.Sleep(10*time.Second + time.Millisecond)
+		if running.most.Load() != 7 {
+			t.Errorf("%d handlers ran at a time, want 7", running.most.Load())
+		}
+		wantCounts(t, c.Queue("busy"), 0, 0, 0, 0)
+	})
+}
+
+func TestQueueKeepsToItsOwnConcurrency(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		var all, narrow gauge
+		w := NewWorker(c, WorkerConfig{Concurrency: 10, Queues: map[string]QueueConfig{"narrow": {Concurrency: 2}}})
+		handle := func(g *gauge) HandlerFunc {
+			return func(ctx context.Context, _ *Message) error {
+				all.in()
+				g.in()
+				defer all.out()
+				defer g.out()
+				return sleep(ctx, time.Millisecond)
+			}
+		}
+		w.Handle("narrow", handle(&narrow))
+		w.Handle("wide", handle(&gauge{}))
+		backlog(t, c.Queue("narrow"), 200)
+		backlog(t, c.Queue("wide"), 200)
+		start(t, w)
+		time.Sleep(time.Minute)
+		if narrow.most.Load() != 2 || all.most.Load() != 10 {
+			t.Errorf("at a time: %d of the narrow queue, %d in all; want 2 and 10", narrow.most.Load(), all.most.Load())
+		}
+		wantCounts(t, c.Queue("narrow"), 0, 0, 0, 0)
+	})
+}
+
+func TestWeightsDivideTheHandlersAndNoQueueStarves(t *testing.T) {
+	for name, prefetch := range map[string]int{"prefetch": 0, "no prefetch": -1} {
+		for _, concurrency := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%s, %d handlers", name, concurrency), func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *Client) {
+					weights := map[string]int{"heavy": 30, "middle": 10, "light": 1}
+					cfg := WorkerConfig{Concurrency: concurrency, MaxPrefetch: prefetch, Queues: map[string]QueueConfig{}}
+					for q, weight := range weights {
+						cfg.Queues[q] = QueueConfig{Weight: weight}
+					}
+					w := NewWorker(c, cfg)
+					var order log[string]
+					for q := range weights {
+						backlog(t, c.Queue(q), 3000)
+						w.Handle(q, func(ctx context.Context, m *Message) error {
+							order.add(m.Queue)
+							return sleep(ctx, time.Millisecond)
+						})
+					}
+					start(t, w)
+					for len(order.list()) < 2000 {
+						time.Sleep(time.Millisecond)
+					}
+					counts := map[string]int{}
+					for _, q := range order.list()[500:1730] { // 30 rounds of 41
+						counts[q]++
+					}
+					for q, weight := range weights {
+						if n := counts[q]; n < 27*weight || n > 33*weight+3 {
+							t.Errorf("%s ran %d of 1230 messages, want about %d", q, n, 30*weight)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestSlowQueueDoesNotStopAFastOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{Concurrency: 4, Queues: map[string]QueueConfig{"slow": {Concurrency: 3}}})
+		w.Handle("slow", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })
+		w.Handle("fast", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Millisecond) })
+		backlog(t, c.Queue("slow"), 100)
+		backlog(t, c.Queue("fast"), 100)
+		start(t, w)
+		time.Sleep(time.Second)
+		wantCounts(t, c.Queue("fast"), 0, 0, 0, 0)
+	})
+}
+
+func TestClaimsAreForFreeSlotsWhenHandlersAreSlow(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{Concurrency: 5})
+		w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Second) })
+		backlog(t, q, 100)
+		start(t, w)
+		for range 15 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if s := mustStats(t, q); s.Leased != 5 {
+				t.Fatalf("%d messages are held by 5 handlers", s.Leased)
+			}
+		}
+	})
+}
+
+// claims is a store that notes what claims ask for.
+type claims struct {
+	store.Store
+	asked log[int]
+}
+
+func (s *claims) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	s.asked.add(req.Max)
+	return s.Store.Claim(ctx, queue, req)
+}
+
+func TestFastHandlersAreFetchedForAheadInLargeClaims(t *testing.T) {
+	for _, c := range []struct {
+		name                 string
+		prefetch             int
+		handler              time.Duration
+		fewest, most, atMost int // claims; messages of one
+	}{
+		{"1 ms", 0, time.Millisecond, 150, 210, 4 + 80}, // 20 ms of work for 4 handlers is 80 messages
+		{"bounded", 10, time.Millisecond, 600, 1700, 4 + 10},
+		{"none", -1, time.Millisecond, 1900, 9000, 4},
+		{"slow", 0, 100 * time.Millisecond, 1900, 9000, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &claims{Store: memstore.New()}
+				client := newClientOn(t, s)
+				w := NewWorker(client, WorkerConfig{Concurrency: 4, MaxPrefetch: c.prefetch})
+				w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, c.handler) })
+				backlog(t, client.Queue("q"), 8000)
+				start(t, w)
+				time.Sleep(time.Hour)
+				asked := s.asked.list()
+				if n := len(asked); n < c.fewest || n > c.most {
+					t.Errorf("%d claims for 8000 messages, want %d to %d", n, c.fewest, c.most)
+				}
+				// The last claims find the queue empty and the handlers idle.
+				if most := slices.Max(asked[1 : len(asked)-10]); most > c.atMost {
+					t.Errorf("a claim asked for %d messages, want at most %d", most, c.atMost)
+				}
+				wantCounts(t, client.Queue("q"), 0, 0, 0, 0)
+			})
+		})
+	}
+}
+
+func TestBufferedMessagesAreReleasedWhenAHandlerIsUnexpectedlySlow(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var handled atomic.Int32
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w.Handle("q", func(ctx context.Context, _ *Message) error {
+			if handled.Add(1) == 100 {
+				return sleep(ctx, time.Hour)
+			}
+			return nil
+		})
+		backlog(t, q, 1000)
+		start(t, w)
+		synctest.Wait()
+		if s := mustStats(t, q); s.Leased < 100 {
+			t.Fatalf("%d messages are held, want a buffer", s.Leased)
+		}
+		time.Sleep(maxBuffered)
+		synctest.Wait()
+		wantCounts(t, q, 0, 900, 1, 0)
+		time.Sleep(10 * time.Minute)
+		wantCounts(t, q, 0, 900, 1, 0) // and none is fetched ahead again
+		if d := mustReceive(t, q, 1)[0]; d.Attempt != 1 {
+			t.Errorf("attempt is %d; the release must not count", d.Attempt)
+		}
+	})
+}
+
+func TestBufferedMessageThatWasLostIsNotRun(t *testing.T) {
+	l := &lane{share: newShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
+	started := make(chan *task, 1)
+	var s *slots
+	s = newSlots(1, []*lane{l}, func(t *task) {
+		started <- t
+		s.goroutines.Done()
+	})
+	tasks := []*task{{lane: l}, {lane: l}, {lane: l}}
+	n, room, ok := s.reserve(t.Context(), l)
+	if n != 1 || room != 0 || !ok {
+		t.Fatalf("reserved %d, room %d, %v", n, room, ok)
+	}
+	s.deliver(l, n, tasks, true)
+	if first := <-started; first != tasks[0] {
+		t.Error("the first task was not started")
+	}
+	tasks[1].end() // as a heartbeat does that learns of its cancellation
+	if next := s.next(tasks[0]); next != tasks[2] {
+		t.Error("the lost task was not passed over")
+	}
+	if next := s.next(tasks[2]); next != nil || s.handlers() != 0 || s.free != 1 {
+		t.Errorf("%d handlers, %d slots free at the end", s.handlers(), s.free)
+	}
+	s.goroutines.Wait()
+}
