@@ -87,6 +87,7 @@ func (m *Main) demo(ctx context.Context, orders int, speed float64) (err error) 
 	s.report.title(store.RedactURL(url))
 	err = s.open(ctx)
 	if _, stopped := errors.AsType[*stopError](err); stopped {
+		m.note("stopped before its end")
 		return nil // the summary says how far it came
 	}
 	return err

@@ -49,13 +49,11 @@ func orderID(number int) string { return fmt.Sprintf("order-%d", number) }
 
 func (s *shop) place(ctx context.Context, number int, unpaid time.Duration) error {
 	id := orderID(number)
-	if _, err := s.mail.Send(ctx, []byte(id), later.WithID(fmt.Sprintf("mail-%d", number))); err != nil {
+	if _, err := s.orders.Send(ctx, []byte(id), later.WithID(id), later.In(s.pace(unpaid))); err != nil {
 		return err
 	}
-	_, err := s.orders.Send(ctx, []byte(id), later.WithID(id), later.In(s.pace(unpaid)))
-	if err == nil {
-		s.report.did("placed", s.orders, id, "cancels itself in "+formatDuration(s.pace(unpaid))+" if it is not paid")
-	}
+	s.report.did("placed", s.orders, id, "cancels itself in "+formatDuration(s.pace(unpaid))+" if it is not paid")
+	_, err := s.mail.Send(ctx, []byte(id), later.WithID(fmt.Sprintf("mail-%d", number)))
 	return err
 }
 

@@ -3,7 +3,7 @@
 //
 // Each command has a file of its own. The others: main.go and root.go are the program, store.go names and opens
 // the store, output.go and table.go print, value.go reads times and durations, signals.go is about being
-// stopped. It imports the public API, the engines for their URL schemes, and nothing of their inside.
+// stopped, log.go is what a worker says. It imports the public API and the contract, and no engine.
 package main
 
 import (

@@ -42,7 +42,11 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 			return err
 		}
 		for i := range all {
-			if last, ok := before[all[i].name]; ok {
+			last, seen := before[all[i].name]
+			if !seen {
+				last.Now = all[i].Now.Add(-interval) // it is new, and was empty the last time
+			}
+			if looks > 0 {
 				all[i].before = &last
 			}
 			before[all[i].name] = all[i].Stats

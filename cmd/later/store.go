@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
-	_ "github.com/laterq/later/redisstore" // its URL schemes
 	"github.com/laterq/later/store"
 )
 

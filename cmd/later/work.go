@@ -61,8 +61,8 @@ message can be handled twice: commands should bear it. A store that fails is tri
 
 Signals:
 
-  SIGINT (Ctrl-C), SIGTERM    drain: claim no more, let commands finish for up to --drain, then stop them and
-                              give their messages back, uncounted; a second one kills at once
+  SIGINT (Ctrl-C), SIGTERM,   drain: claim no more, let commands finish for up to --drain, then stop them and
+  SIGHUP                      give their messages back, uncounted; a second one kills at once
   SIGTSTP (Ctrl-Z)            claim no more until SIGCONT
   SIGUSR2                     drain, then execute the program again with the same arguments: a deploy`,
 			exitTempFail, killGrace),

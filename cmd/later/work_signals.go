@@ -22,6 +22,9 @@ type workSignals struct {
 func (w *worker) listen() *workSignals {
 	s := &workSignals{worker: w, received: make(chan os.Signal, 8), ended: make(chan struct{})}
 	signal.Notify(s.received, append(slices.Clone(stopSignals), syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGUSR2)...)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(s.received, syscall.SIGHUP)
+	}
 	go func() {
 		defer close(s.ended)
 		for received := range s.received {

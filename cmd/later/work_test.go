@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -152,10 +154,37 @@ func TestCancellingAMessageKillsItsCommand(t *testing.T) {
 
 func TestWorkDrainsWhenItsContextEnds(t *testing.T) {
 	c := newCLI(t)
+	c.ok("send", "q", "hello")
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	r := c.runWith(ctx, "", "work", "q")
-	if r.exit == 0 {
-		t.Errorf("it began under a context that had ended: %s", r.stderr)
+	defer cancel()
+	printed := writerFunc(func(p []byte) (int, error) {
+		cancel()
+		return len(p), nil
+	})
+	m := &Main{Stdin: strings.NewReader(""), Stdout: printed, Stderr: io.Discard, Env: []string{"REDIS_URL=" + c.store}}
+	if exit := m.Run(ctx, []string{"work", "q"}); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+	if got := object(t, c.ok("stats", "q", "--json")); got["ready"] != 0.0 || got["leased"] != 0.0 {
+		t.Errorf("not acked: %v", got)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestAFullDiskIsAnErrorAndTheMessageIsGivenBack(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "hello", "--id", "a")
+	full := writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })
+	var stderr strings.Builder
+	m := &Main{Stdin: strings.NewReader(""), Stdout: full, Stderr: &stderr, Env: []string{"REDIS_URL=" + c.store}}
+	if exit := m.Run(t.Context(), []string{"work", "q"}); exit != 1 {
+		t.Errorf("exit %d, want 1", exit)
+	}
+	contains(t, stderr.String(), "cannot be printed and is given back", "later: no space left on device")
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["state"] != "ready" || got["attempts"] != 0.0 {
+		t.Errorf("got %v", got)
 	}
 }
