@@ -21,7 +21,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store
 	results := make([]store.CancelResult, len(ids))
 	for i, state := range states {
 		if results[i].State = state; state == store.StateNone {
-			results[i].Err = notFound(queue, ids[i])
+			results[i].Err = store.ErrNotFound
 		}
 	}
 	return results, nil
@@ -37,11 +37,11 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 	for i, state := range states {
 		switch state {
 		case store.StateNone:
-			errs[i] = notFound(queue, ids[i])
+			errs[i] = store.ErrNotFound
 		case store.StateLeased:
-			errs[i] = fmt.Errorf("message %q of queue %q is with a worker now: %w", ids[i], queue, store.ErrLeased)
+			errs[i] = store.ErrLeased
 		case store.StateDead:
-			errs[i] = fmt.Errorf("message %q of queue %q is dead; replay it instead: %w", ids[i], queue, store.ErrDead)
+			errs[i] = store.ErrDead
 		}
 	}
 	return errs, nil
@@ -66,10 +66,6 @@ func (s *Store) byID(ctx context.Context, sc *script, queue string, ids []string
 		states[i] = store.State(state.(string))
 	}
 	return states, nil
-}
-
-func notFound(queue, id string) error {
-	return fmt.Errorf("no message %q in queue %q: %w", id, queue, store.ErrNotFound)
 }
 
 // Get implements store.Store. A leased message's due time and deadline are with its lease, which is found by

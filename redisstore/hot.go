@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -263,7 +262,7 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 	}
 	for _, position := range reply.([]any) {
 		p := order[position.(int64)-1]
-		results[p].Err = leaseLost(&settlements[p].Receipt)
+		results[p].Err = store.ErrLeaseLost
 	}
 	return nil
 }
@@ -341,14 +340,10 @@ func (s *Store) putBack(ctx context.Context, queue string, settlements []store.S
 	for i, state := range reply.([]any) {
 		r := &results[places[i]]
 		if r.State = store.State(state.(string)); r.State == store.StateNone {
-			r.Err = leaseLost(&settlements[places[i]].Receipt)
+			r.Err = store.ErrLeaseLost
 		}
 	}
 	return nil
-}
-
-func leaseLost(r *store.Receipt) error {
-	return fmt.Errorf("message %q is not held under lease %s: %w", r.ID, r.Lease, store.ErrLeaseLost)
 }
 
 // Extend implements store.Store.
@@ -374,7 +369,7 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 			results[i].Lost = append(results[i].Lost, r)
 		}
 		if deadline == 0 {
-			results[i].Err = fmt.Errorf("lease %s has expired or ended: %w", extensions[i].Lease, store.ErrLeaseLost)
+			results[i].Err = store.ErrLeaseLost
 		} else {
 			results[i].Deadline = store.Time(deadline)
 		}

@@ -17,6 +17,7 @@ import (
 const (
 	firstPause   = 5 * time.Millisecond
 	longestPause = 500 * time.Millisecond
+	sayAfter     = time.Second // an outage that lasts so long is logged, once
 )
 
 // transient are the errors that a server gives while it starts, fails over or moves a slot.
@@ -64,11 +65,14 @@ func wrap(kind *store.Error, err error) error {
 
 // retry repeats f, telling it so, until it is answered, the context ends or the store's limit is over.
 func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again bool) (any, error)) (any, error) {
-	var until time.Time
+	var began, until time.Time
 	pause := firstPause
 	for again := false; ; again = true {
 		v, err := f(ctx, again)
 		if err == nil {
+			if again && s.away.Swap(false) {
+				s.log.Info("later: Redis serves again")
+			}
 			return v, nil
 		}
 		if s.closing.Err() != nil {
@@ -80,7 +84,10 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again boo
 		kind, tryAgain := classify(err)
 		now := time.Now()
 		if until.IsZero() {
-			until = now.Add(s.retryFor)
+			began, until = now, now.Add(s.retryFor)
+		}
+		if tryAgain && now.Sub(began) > sayAfter && !s.away.Swap(true) {
+			s.log.Warn("later: Redis does not serve, trying on", "error", err)
 		}
 		if !tryAgain || now.After(until) {
 			return nil, wrap(kind, err)

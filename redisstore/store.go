@@ -33,6 +33,7 @@ type Store struct {
 	allowEviction bool
 	retryFor      time.Duration
 
+	away    atomic.Bool // an outage was logged
 	checked atomic.Bool
 	checkMu sync.Mutex
 

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/laterq/later/store"
 )
 
@@ -336,14 +334,15 @@ func (w *waker) handBack(q *queueWake) {
 	}
 }
 
-// put writes the marker unless an earlier one is there.
-func (w *waker) put(queue string, due int64) {
+// put writes the marker, unless an earlier one is there or the queue is gone. When that fails, others find the
+// queue by their safety claims.
+func (w *waker) put(queue string, due int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	err := w.s.rdb.ZAddLT(ctx, w.s.keys.of(queue).wake, redis.Z{Score: float64(due), Member: "m"}).Err()
-	if err != nil {
-		w.s.log.Debug("later: the wake marker was not put back; others find the queue within seconds", "queue", queue, "error", err)
-	}
+	c := w.s.newCall(&w.s.scripts.mark, queue, 1)
+	c.add(due)
+	_, err := w.s.do(ctx, c)
+	return err
 }
 
 // close ends every wait and puts back the markers that this process holds, once its own blocking reads have

@@ -54,7 +54,13 @@ func (w *waker) listen(q *queueWake) {
 	l.wanted[q.name] = q
 	if l.blocked != nil && !l.blocked[q.name] && !l.poked && l.control != "" {
 		l.poked = true
-		w.done.Go(l.poke)
+		w.done.Go(func() {
+			if l.poke() != nil {
+				w.mu.Lock()
+				l.poked = false
+				w.mu.Unlock()
+			}
+		})
 	}
 }
 
@@ -66,22 +72,12 @@ func (w *waker) forget(q *queueWake) {
 }
 
 // poke interrupts the blocking read. The key vanishes as it is popped, and by itself if nobody does.
-func (l *wakeLoop) poke() {
-	if err := l.write(l.control); err != nil {
-		l.w.mu.Lock()
-		l.poked = false
-		l.w.mu.Unlock()
-	}
-}
-
-func (l *wakeLoop) write(key string) error {
+func (l *wakeLoop) poke() error {
 	ctx, cancel := context.WithTimeout(l.ctx, time.Second)
 	defer cancel()
 	_, err := l.w.s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.ZAdd(ctx, key, redis.Z{Score: 0, Member: "m"})
-		if key == l.control {
-			p.PExpire(ctx, key, 2*blockFor)
-		}
+		p.ZAdd(ctx, l.control, redis.Z{Score: 0, Member: "m"})
+		p.PExpire(ctx, l.control, 2*blockFor)
 		return nil
 	})
 	return err
@@ -90,11 +86,13 @@ func (l *wakeLoop) write(key string) error {
 // interrupt ends the loop: its blocking read is answered, so that it cannot take a marker that is put back, or
 // if that does not come about, its connection is closed.
 func (l *wakeLoop) interrupt() {
-	key := l.control
-	if key == "" { // in a Cluster: the queue's own marker, which is put back afterwards
-		key = l.w.s.keys.of(l.name).wake
+	var err error
+	if l.control != "" {
+		err = l.poke()
+	} else { // in a Cluster: the queue's own marker, which is put back afterwards
+		err = l.w.put(l.name, 0)
 	}
-	if l.write(key) == nil {
+	if err == nil {
 		select {
 		case <-l.ended:
 		case <-time.After(time.Second):
