@@ -142,9 +142,9 @@ func (c *Client) Queues(ctx context.Context) ([]string, error) {
 }
 
 // Close ends every Receive with ErrClosed, makes the client's workers drain, sends and settles what is under
-// way, and returns when the client's goroutines have ended; calls after that are refused with ErrClosed. It
-// may take as long as a worker's ShutdownTimeout. It closes the store if Open opened it. A handler must not
-// call it, since it waits for handlers.
+// way, and returns when the client's goroutines have ended; calls after that, those on a Delivery too, are
+// refused with ErrClosed. It may take as long as a worker's ShutdownTimeout. It closes the store if Open opened
+// it. A handler must not call it, since it waits for handlers.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		c.mu.Lock()

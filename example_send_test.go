@@ -1,0 +1,73 @@
+package later_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+func ExampleQueue_Send() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	orders := client.Queue("orders")
+
+	// An id of our own makes sending again safe.
+	for range 2 {
+		id, err := orders.Send(ctx, []byte("cancel if unpaid"),
+			later.WithID("order-1001"), later.In(30*time.Minute), later.Header("customer", "42"))
+		switch {
+		case errors.Is(err, later.ErrDuplicate):
+			fmt.Println(id, "was sent before")
+		case err != nil:
+			log.Fatal(err)
+		default:
+			fmt.Println(id, "sent")
+		}
+	}
+	info, err := orders.Get(ctx, "order-1001")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s, due in %v\n", info.State, time.Until(info.Due).Round(time.Minute))
+	// Output:
+	// order-1001 sent
+	// order-1001 was sent before
+	// scheduled, due in 30m0s
+}
+
+func ExampleQueue_SendBatch() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	var msgs []later.Outgoing
+	for day := range 3 {
+		msgs = append(msgs, later.Outgoing{
+			ID:      fmt.Sprintf("reminder-%d", day+1),
+			Payload: []byte("your trial ends soon"),
+			When:    later.In(time.Duration(day+1) * 24 * time.Hour),
+		})
+	}
+	results, err := client.Queue("reminders").SendBatch(ctx, msgs)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, r := range results {
+		fmt.Println(r.ID, r.Duplicate)
+	}
+	// Output:
+	// reminder-1 false
+	// reminder-2 false
+	// reminder-3 false
+}
