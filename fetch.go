@@ -81,8 +81,10 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 		tasks:   make([]*task, len(claim.Messages)),
 	}
 	held.open.Store(int64(len(held.tasks)))
-	for i := range claim.Messages {
-		t := newTask(l, held, &claim.Messages[i], claim.Now)
+	tasks := make([]task, len(claim.Messages)) // one allocation: this goroutine is what limits a busy lane
+	for i := range tasks {
+		t := &tasks[i]
+		t.init(l, held, &claim.Messages[i], claim.Now)
 		held.tasks[i] = t
 		if r.client.observe != nil {
 			l.event(deliveryEvent(EventClaimed, &t.Message, 0, nil))

@@ -11,6 +11,9 @@ import (
 const (
 	// prefetchWindow is how much work a lane fetches ahead.
 	prefetchWindow = 20 * time.Millisecond
+	// maxPrefetch is the most messages of a lane that wait for a free slot: with two claims' worth, one is being
+	// handled while the other is fetched.
+	maxPrefetch = 2 * store.MaxBatch
 	// maxSettling is the number of settles under way beyond which a lane stops claiming.
 	maxSettling = 4 * store.MaxBatch
 )

@@ -40,12 +40,11 @@ const (
 	stageOver
 )
 
-func newTask(l *lane, held *lease, c *store.Claimed, now time.Time) *task {
-	t := &task{lane: l, lease: held}
+func (t *task) init(l *lane, held *lease, c *store.Claimed, now time.Time) {
+	t.lane, t.lease = l, held
 	t.fill(l.queue.name, c, now)
 	t.ctx.message = &t.Message
 	t.ctx.Context, t.cancel = context.WithCancelCause(l.run.handling)
-	return t
 }
 
 // begin moves the task from the buffer to its handler; false when it was lost or given back before.

@@ -37,9 +37,9 @@ type WorkerConfig struct {
 	// ShutdownTimeout is how long handlers may go on after Run's context has ended. Then their contexts end
 	// with ErrShutdown and their messages are given back. Default: 30 s; below zero: no time at all.
 	ShutdownTimeout time.Duration
-	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to
-	// store.MaxBatch. Up to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing
-	// when they are slow. Default: 500; below zero: none.
+	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to 1000. Up
+	// to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing when they are slow.
+	// Default: 1000; below zero: none.
 	MaxPrefetch int
 	// Middleware wraps every handler; the first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
@@ -78,7 +78,7 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 		c.ShutdownTimeout = 30 * time.Second
 	}
 	if c.MaxPrefetch == 0 {
-		c.MaxPrefetch = store.MaxBatch
+		c.MaxPrefetch = maxPrefetch
 	}
 	if c.Logger == nil {
 		c.Logger = log
@@ -118,8 +118,8 @@ func (c WorkerConfig) validate(handled map[string]HandlerFunc) error {
 	if c.Concurrency < 1 {
 		return store.Invalid("worker's Concurrency is %d: give 1 or more, or 0 for the default", c.Concurrency)
 	}
-	if c.MaxPrefetch > store.MaxBatch {
-		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, store.MaxBatch)
+	if c.MaxPrefetch > maxPrefetch {
+		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, maxPrefetch)
 	}
 	for i, m := range c.Middleware {
 		if m == nil {

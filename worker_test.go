@@ -51,7 +51,7 @@ func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
 	queue := func(q QueueConfig) WorkerConfig { return WorkerConfig{Queues: map[string]QueueConfig{"q": q}} }
 	for want, cfg := range map[string]WorkerConfig{
 		"worker's Concurrency is -1":     {Concurrency: -1},
-		"MaxPrefetch is 501":             {MaxPrefetch: 501},
+		"MaxPrefetch is 1001":            {MaxPrefetch: 1001},
 		"Middleware 0 is nil":            {Middleware: []func(HandlerFunc) HandlerFunc{nil}},
 		"lease is 1ms":                   {Lease: time.Millisecond},
 		"Timeout is -1s":                 {Timeout: -time.Second},

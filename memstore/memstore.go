@@ -162,7 +162,9 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queueName string, req store.ClaimRequest) (store.Claim, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) store.Claim {
-		return q.claim(now, req)
+		c := q.claim(now, req)
+		c.Now = s.data.clock.Now() // finer than it counts, for who measures lateness
+		return c
 	})
 }
 

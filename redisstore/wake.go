@@ -68,8 +68,7 @@ type queueWake struct {
 	role    role
 	next    time.Time // server's clock; when role is not bystander
 	late    time.Duration
-	hinted  bool // a hint came and nobody waited
-	hints   int  // counts hints, so that a claim does not swallow one that came after it
+	hinted  bool // a hint came, and no claim began since
 	why     cause
 	safety  time.Time
 	timer   *time.Timer // wakes a waiter
@@ -109,7 +108,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	}
 	q := w.queue(queue)
 	if q.hinted {
-		q.hinted, q.why = false, byMarker
+		q.why = byMarker
 		w.mu.Unlock()
 		return nil
 	}
@@ -147,19 +146,17 @@ func (w *waker) leave(q *queueWake, woken chan struct{}) {
 	w.wakeOne(q, q.why)
 }
 
-// wakeOne wakes the waiter that waits longest, or keeps the hint for the next. The lock is held.
+// wakeOne wakes the waiter that waits longest. The hint is kept until it claims, or the next one waits, lest it
+// get lost with a waiter that has no use for it. The lock is held.
 func (w *waker) wakeOne(q *queueWake, why cause) {
-	q.hints++
 	q.why = why
-	if len(q.waiters) == 0 {
-		if why != bySafety {
-			q.hinted = true
-		}
-		w.arm(q)
-		return
+	if why != bySafety {
+		q.hinted = true
 	}
-	close(q.waiters[0])
-	q.waiters = q.waiters[1:]
+	if len(q.waiters) > 0 {
+		close(q.waiters[0])
+		q.waiters = q.waiters[1:]
+	}
 	w.arm(q)
 }
 
@@ -168,15 +165,15 @@ func (w *waker) claiming(queue string) claimStart {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.queue(queue)
-	start := claimStart{at: time.Now(), hints: q.hints, why: q.why}
-	q.why = noCause
+	start := claimStart{at: time.Now(), why: q.why}
+	q.why, q.hinted = noCause, false
+	w.arm(q)
 	return start
 }
 
 type claimStart struct {
-	at    time.Time
-	hints int
-	why   cause
+	at  time.Time
+	why cause
 }
 
 // claimed learns from a claim's reply: the server's clock, when something comes next (ms, -1 for nothing), how
@@ -186,9 +183,6 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 	defer w.mu.Unlock()
 	w.clock.read(start.at, time.Now(), now)
 	q := w.queue(queue)
-	if q.hints == start.hints {
-		q.hinted = false
-	}
 	q.safety = time.Now().Add(safetyInterval*4/5 + rand.N(safetyInterval*2/5))
 	first := !q.claimed
 	q.claimed = true
@@ -247,20 +241,18 @@ func (w *waker) arm(q *queueWake) {
 	if w.closed {
 		return
 	}
+	switch unused := q.hinted || q.role == timekeeper && len(q.waiters) == 0; {
+	case unused && q.back == nil:
+		q.back = time.AfterFunc(handBackAfter, func() { w.handBack(q) })
+	case !unused && q.back != nil:
+		q.back.Stop()
+		q.back = nil
+	}
 	if len(q.waiters) == 0 {
 		if q.timer != nil {
 			q.timer.Stop()
 		}
-		if q.hinted || q.role == timekeeper {
-			if q.back == nil {
-				q.back = time.AfterFunc(handBackAfter, func() { w.handBack(q) })
-			}
-		}
 		return
-	}
-	if q.back != nil {
-		q.back.Stop()
-		q.back = nil
 	}
 	if q.safety.IsZero() {
 		q.safety = time.Now()
@@ -313,29 +305,35 @@ func (w *waker) fire(q *queueWake) {
 	w.wakeOne(q, why)
 }
 
-// handBack gives the marker back when nobody here waits for it.
+// handBack is the timer of a hint, or of the timekeeper's knowledge, that nobody uses: it goes to the next waiter
+// of this process or, when there is none, back to the marker.
 func (w *waker) handBack(q *queueWake) {
 	w.mu.Lock()
 	q.back = nil
-	give := !w.closed && len(q.waiters) == 0 && (q.hinted || q.role == timekeeper)
-	due := int64(0)
-	if give {
-		if !q.hinted {
-			due = q.next.UnixMilli()
+	if w.closed || !q.hinted && q.role != timekeeper {
+		w.mu.Unlock()
+		return
+	}
+	if len(q.waiters) > 0 {
+		if q.hinted {
+			w.wakeOne(q, byMarker)
 		}
-		q.hinted, q.role = false, bystander
-		w.forget(q)
-		w.done.Add(1)
+		w.mu.Unlock()
+		return
 	}
+	due := int64(0)
+	if !q.hinted {
+		due = q.next.UnixMilli()
+	}
+	q.hinted, q.role = false, bystander
+	w.forget(q)
+	w.done.Add(1)
 	w.mu.Unlock()
-	if give {
-		defer w.done.Done()
-		w.put(q.name, due)
-	}
+	defer w.done.Done()
+	w.put(q.name, due) // if that fails, others find the queue by their safety claims
 }
 
-// put writes the marker, unless an earlier one is there or the queue is gone. When that fails, others find the
-// queue by their safety claims.
+// put writes the marker, unless an earlier one is there or the queue is gone.
 func (w *waker) put(queue string, due int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

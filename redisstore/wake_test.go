@@ -296,3 +296,27 @@ func TestServerClock(t *testing.T) {
 		t.Errorf("a stepped clock was not followed: offset is %v", c.offset)
 	}
 }
+
+// TestAHintThatIsNotUsedIsPassedOn: a process that was woken and does not claim, because its handlers are busy with
+// other queues say, does not keep the hint from others.
+func TestAHintThatIsNotUsedIsPassedOn(t *testing.T) {
+	srv := redistest.Start(t)
+	busy, free := newStore(t, srv.Client(t)), newStore(t, srv.Client(t))
+	claim(t, busy, "q", 1, time.Minute)
+	claim(t, free, "q", 1, time.Minute)
+	woken := make(chan error, 2)
+	go func() { woken <- busy.Wait(t.Context(), "q") }()
+	waiting(t, busy, "q", 1)
+	send(t, busy, "q", "m", store.Due{})
+	if err := <-woken; err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	go func() { woken <- free.Wait(t.Context(), "q") }()
+	if err := <-woken; err != nil {
+		t.Fatal(err)
+	}
+	if c := claim(t, free, "q", 1, time.Minute); len(c.Messages) != 1 {
+		t.Errorf("the other process was woken after %v and found nothing", time.Since(began))
+	}
+}

@@ -59,8 +59,8 @@ type Store interface {
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)
 
 	// Extend moves the deadline of leases to the engine's now plus Extension.For. The result lists the
-	// messages of the lease that were cancelled meanwhile (Lost); a lease that has expired or ended is
-	// refused with ErrLeaseLost in its result.
+	// messages of the lease that were cancelled meanwhile (Lost); a lease that has expired or ended, or of which
+	// all messages were cancelled, is refused with ErrLeaseLost in its result, with Lost besides.
 	Extend(ctx context.Context, queue string, e []Extension) ([]ExtendResult, error)
 
 	// Wait blocks until a Claim on the queue may give something where the last one came back with fewer than
