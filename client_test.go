@@ -40,7 +40,8 @@ func TestOpenRefusesAnUnknownScheme(t *testing.T) {
 
 func TestQueueIsTheSameForAName(t *testing.T) {
 	c := newClientOn(t, memstore.New())
-	if c.Queue("q") != c.Queue("q") || c.Queue("q") == c.Queue("p") || c.Queue("q").Name() != "q" {
+	q, again, p := c.Queue("q"), c.Queue("q"), c.Queue("p")
+	if q != again || q == p || q.Name() != "q" {
 		t.Error("queues are mixed up")
 	}
 }

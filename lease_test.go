@@ -30,11 +30,11 @@ func TestBurstWithOneSlowWorkerRunsEveryMessageOnce(t *testing.T) {
 			mustSend(t, q, "", WithID(fmt.Sprint(i)))
 		}
 		stop := start(t, w)
-		time.Sleep(100*time.Second - 1)
+		time.Sleep(100*time.Second - time.Nanosecond)
 		if s := mustStats(t, q); s.Leased != 1 {
 			t.Errorf("%d messages are held before the last has run", s.Leased)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if err := stop(); err != nil {
 			t.Error(err)
