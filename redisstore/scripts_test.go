@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write testdata/snapshots anew")
 // TestSnapshots shows in review what is sent to the server, includes and constants in place.
 func TestSnapshots(t *testing.T) {
 	for _, x := range production.all() {
-		file := filepath.Join("testdata", "snapshots", x.name+".lua")
+		file := filepath.Join("testdata", "snapshots", x.name+".txt")
 		if *update {
 			if err := os.WriteFile(file, []byte(x.script.body), 0o644); err != nil {
 				t.Fatal(err)
