@@ -3,7 +3,9 @@ package storetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -13,14 +15,22 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// longChecks is the number of histories in a long run; 100 otherwise.
+const longChecks = "3000"
+
 // RunStateMachine drives random histories of all operations but Wait, by two consumers and with a clock that
 // jumps, and compares every result and the whole state after every step with a plain model. A failure is
-// shrunk to the shortest history that shows it; -rapid.checks and -rapid.steps make the search longer. A
-// harness without an exact clock is skipped.
+// shrunk to the shortest history that shows it; -rapid.checks and -rapid.steps make the search longer, as does
+// LATER_LONG in the environment. A harness without an exact clock is skipped.
 func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 	h := open(t)
 	if h.Advance == nil || !h.Exact {
 		t.Skip("this engine's clock cannot be moved exactly")
+	}
+	if os.Getenv("LATER_LONG") != "" && flag.Lookup("rapid.checks").Value.String() == flag.Lookup("rapid.checks").DefValue {
+		if err := flag.Set("rapid.checks", longChecks); err != nil {
+			t.Fatal(err)
+		}
 	}
 	rapid.Check(t, func(r *rapid.T) {
 		m := &machine{t: t, h: h, ctx: t.Context(), queue: newQueueName()}
