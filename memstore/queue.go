@@ -163,6 +163,7 @@ func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 			m.lastError = store.ExpiredText
 			q.die(now, m, store.DeadExpired)
 			c.Died = append(c.Died, m.ID)
+			c.Expired = append(c.Expired, m.ID)
 			continue
 		}
 		if size += m.size(); size > store.MaxBatchBytes && len(c.Messages) > 0 {

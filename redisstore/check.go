@@ -53,6 +53,9 @@ func (s *Store) checkServer(ctx context.Context, rdb redis.Cmdable) error {
 			return err
 		}
 	case forbidden(err):
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("reach Redis: %w", err)
+		}
 		s.log.Warn("later: INFO is forbidden, so the server's version is unknown; it must be Redis or Valkey 7.0 or later")
 	default:
 		return fmt.Errorf("reach Redis: %w", err)
@@ -96,8 +99,13 @@ func checkVersion(info string) error {
 	return fmt.Errorf("the server does not tell its version: use Redis or Valkey %d.0 or later: %w", oldestMajor, store.ErrUnsupported)
 }
 
-// forbidden: the command exists but not for us, as in managed services.
+// forbidden: the server itself, not somebody on the way to it, says that the command is not for us, as managed
+// services do.
 func forbidden(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || strings.Contains(err.Error(), "unknown command") ||
-		strings.Contains(err.Error(), "not allowed") || strings.Contains(err.Error(), "is disabled")
+	if _, ok := err.(redis.Error); !ok {
+		return false
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command") ||
+		strings.HasPrefix(text, "ERR") && strings.Contains(text, "not allowed")
 }

@@ -122,6 +122,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	for _, id := range r[7].([]any) {
 		claim.Died = append(claim.Died, id.(string))
 	}
+	for _, id := range r[8].([]any) {
+		claim.Expired = append(claim.Expired, id.(string))
+	}
 	s.waker.claimed(queue, asked, claim.Now, r[1].(int64), len(envelopes), claim.More)
 
 	note := &claimNote{text: r[4].(string), starts: make([]int32, 0, len(envelopes)+1)}
@@ -242,11 +245,6 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 	c := s.newCall(&s.scripts.ack, queue, 10+2*remembered+2*len(places))
 	c.addRepeat()
 	c.add(remembered)
-	for _, p := range places {
-		if st := &settlements[p]; st.Remember > 0 {
-			c.add(&st.Receipt.ID, store.Millis(st.Remember))
-		}
-	}
 	order := make([]int, 0, len(places))
 	for len(places) > 0 {
 		n := 1
@@ -255,6 +253,11 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 		}
 		order = c.addLease(settlements, places[:n], order)
 		places = places[n:]
+	}
+	for i, p := range order {
+		if st := &settlements[p]; st.Remember > 0 {
+			c.add(i+1, store.Millis(st.Remember))
+		}
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {

@@ -62,6 +62,26 @@ func TestAManagedServerWithoutConfigIsUsedAndSaidOnce(t *testing.T) {
 	}
 }
 
+func TestAWrongPasswordIsNoManagedServer(t *testing.T) {
+	srv := redistest.Start(t)
+	host, rdb := srv.Addr(), srv.Client(t)
+	for _, rule := range [][]any{{"ACL", "SETUSER", "off", "off", ">secret", "~*", "+@all"}, {"CONFIG", "SET", "requirepass", "right"}} {
+		if err := rdb.Do(t.Context(), rule...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, user := range []string{":wrong@", "", "off:secret@", "nobody:x@"} {
+		for _, url := range []string{"redis://" + user + host, "redis+sentinel://" + user + host + "/mymaster"} {
+			if _, err := openURL(t, url, slog.Default()); !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("opening as %q gave %v", user, err)
+			}
+		}
+	}
+	if _, err := openURL(t, "redis://:right@"+host, slog.Default()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAnOldServerIsRefused(t *testing.T) {
 	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "7.0.0": true, "7.2.4": true, "8.4.1": true, "12.0": true, "": false} {
 		err := checkVersion("# Server\r\nredis_version:" + version + "\r\nredis_mode:standalone\r\n")

@@ -181,8 +181,9 @@ type Claim struct {
 	Deadline time.Time
 	// More: the claim gave all that was asked for, or reached its bound, and more may be ready.
 	More bool
-	// Died lists the ids that this claim moved to dead.
-	Died []string
+	// Died lists the ids that this claim moved to dead, and Expired those of Died that had expired.
+	Died    []string
+	Expired []string
 }
 
 // Claimed is a message under a lease.

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 --- Acks messages of any number of leases: they are gone.
 -- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
---        2 number of ids to remember, then for each: id, ms
+--        2 number of messages to remember
 --        then for each lease: lease id, number of runs, number of single messages,
 --        for each run: a piece of the lease's text with all its lines, number of messages in it, their ids
 --        for each single message: its token
+--        then for each message to remember: its position (as in the reply), ms
 -- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
 -- Safe   MSG is written first; every other key that is written was read.
 --@include keys
@@ -13,6 +14,7 @@
 --@include write
 --@include lease
 local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
+local acked = {} -- position to id
 local plain = redis.call('HLEN', TRIES) == 0
 
 -- ack_held acks the messages that tokens name, one by one.
@@ -38,6 +40,7 @@ local function ack_held(l, tokens)
       let_go(l, h.token, h, recorded)
     else
       gone[#gone + 1] = h.id
+      acked[h.position] = h.id
       if recorded then keep(h.id, tombstone(epoch, pins)) end
       drop(l, h.token)
     end
@@ -58,8 +61,8 @@ end
 
 local remembered = tonumber(ARGV[2])
 if remembered > 0 then redis.call('ZCARD', DONE) end
-local a = 3 + 2 * remembered
-while a <= #ARGV do
+local a, last = 3, #ARGV - 2 * remembered
+while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
   local text
@@ -72,9 +75,14 @@ while a <= #ARGV do
   for _ = 1, runs do
     local k = tonumber(ARGV[a + 1])
     for i = a + 2, a + 1 + k do
-      if text then gone[#gone + 1] = ARGV[i] else tokens[#tokens + 1] = ARGV[i] end
+      if text then
+        position = position + 1
+        gone[#gone + 1] = ARGV[i]
+        acked[position] = ARGV[i]
+      else
+        tokens[#tokens + 1] = ARGV[i]
+      end
     end
-    if text then position = position + k end
     a = a + 2 + k
   end
   if text == '\n' then
@@ -96,10 +104,9 @@ write('ZREM', EXPIRY, ended)
 write('HSET', LEASE, texts)
 write_leases()
 if remembered > 0 then
-  local acked = {}
-  for _, id in ipairs(gone) do acked[id] = true end
-  for i = 3, 2 + 2 * remembered, 2 do
-    if acked[ARGV[i]] then redis.call('ZADD', DONE, now + tonumber(ARGV[i + 1]), ARGV[i]) end
+  for i = last + 1, #ARGV, 2 do
+    local id = acked[tonumber(ARGV[i])]
+    if id then redis.call('ZADD', DONE, now + tonumber(ARGV[i + 1]), id) end
   end
   write('ZREM', DONE, redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
 end

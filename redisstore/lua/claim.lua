@@ -3,17 +3,17 @@
 -- ARGV   1 most messages wanted, 2 lease length in ms, 3 lease id
 --        4 "1" when an earlier call with this lease id may have been done and its reply lost
 -- Reply  {now in us, earliest thing to come in ms or -1, more, deadline or 0, lease text, envelopes,
---         records or 0, ids that died}; NEWER
+--         records or 0, ids that died, of those the ids that had expired}; NEWER
 -- Safe   LEASE is written first; every other key was read. A repeated call finds its lease and gives the same.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'paused', 'longest')
 --@include format
 --@include now
 local now_us = clock[1] * 1000000 + clock[2]
-if not meta[1] then return { now_us, -1, 0, 0, '', {}, 0, {} } end
+if not meta[1] then return { now_us, -1, 0, 0, '', {}, 0, {}, {} } end
 --@include record
 --@include lease
-local died = {}
+local died, expired = {}, {}
 
 local function recorded(ids)
   if #ids > 0 and redis.call('HLEN', TRIES) > 0 then return redis.call('HMGET', TRIES, unpack(ids)) end
@@ -26,7 +26,7 @@ if ARGV[4] == '1' then
     local ids = {}
     for id in each_held(text) do ids[#ids + 1] = id end
     return { now_us, now, 1, tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3])), text,
-      redis.call('HMGET', MSG, unpack(ids)), recorded(ids) or 0, died }
+      redis.call('HMGET', MSG, unpack(ids)), recorded(ids) or 0, died, expired }
   end
 end
 
@@ -35,14 +35,14 @@ redis.call('ZCARD', DUE)
 local next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
 if next_expiry and next_expiry <= now then
   --@include write
-  local expired = redis.call('ZRANGE', EXPIRY, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
+  local past = redis.call('ZRANGE', EXPIRY, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
   redis.call('ZCARD', DEAD)
   redis.call('HLEN', MSG)
   redis.call('ZCARD', WAKE)
   local ended, again, dead, reaped = {}, {}, {}, 0
-  for i = 1, #expired, 2 do
+  for i = 1, #past, 2 do
     if reaped >= MAX_BATCH then break end
-    local lease, deadline = expired[i], expired[i + 1]
+    local lease, deadline = past[i], past[i + 1]
     ended[#ended + 1] = lease
     local ids, held = {}, {}
     for id, _, epoch, max in each_held(redis.call('HGET', LEASE, lease) or '') do
@@ -103,7 +103,7 @@ local next_due_ms = not meta[2] and tonumber(redis.call('ZRANGE', DUE, n, n, 'WI
 local unreaped = next_expiry and next_expiry <= now
 if n == 0 then
   local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
-  return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died }
+  return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died, expired }
 end
 
 local envelopes = redis.call('HMGET', MSG, unpack(ids))
@@ -141,7 +141,10 @@ for i = 1, usual and 0 or n do
         local a, b, c, e, f, l = byte(envelope, from, from + 5)
         local expiry = (((((a or 0) * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
         if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
-        if expiry <= now then reason = 'expired\t' .. EXPIRED_TEXT end
+        if expiry <= now then
+          reason = 'expired\t' .. EXPIRED_TEXT
+          expired[#expired + 1] = ids[i]
+        end
       end
     end
     if reason then
@@ -183,4 +186,4 @@ end
 local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
 if coming == math.huge then coming = -1
 elseif more then redis.call('ZADD', WAKE, coming, 'm') end
-return { now_us, coming, more and 1 or 0, deadline, text, given, given_records, died }
+return { now_us, coming, more and 1 or 0, deadline, text, given, given_records, died, expired }

@@ -19,6 +19,7 @@ var expiryRules = []rule{
 		c := e.claimWith(10, held)
 		e.equal("claimed", ids(c.Messages), []string{"none"})
 		e.equal("died", slices.Sorted(slices.Values(c.Died)), []string{"absolute", "relative"})
+		e.equal("expired", slices.Sorted(slices.Values(c.Expired)), []string{"absolute", "relative"})
 		for _, id := range c.Died {
 			info := e.living(id, store.StateDead)
 			e.equal("reason", info.DeadReason, store.DeadExpired)
