@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
+)
+
+// TestAClockThatIsOffDeliversNothingEarlyOrLate: the server's clock is an hour ahead of the client's or behind
+// it. It is the server that gets the wrong clock, since that of a Go program cannot be moved from outside; the
+// two see the same difference either way.
+func TestAClockThatIsOffDeliversNothingEarlyOrLate(t *testing.T) {
+	library := buildClock(t)
+	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(fmt.Sprint("by ", offset), func(t *testing.T) {
+			t.Setenv("LD_PRELOAD", library)
+			t.Setenv("CLOCK_OFFSET", fmt.Sprint(offset.Seconds()))
+			srv := redistest.Start(t)
+			serverTime, err := srv.Client(t).Time(bounded(t)).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if off := time.Until(serverTime) - offset; off.Abs() > patience {
+				t.Fatalf("the server says %v; that is not off by %v", serverTime, offset)
+			}
+			c := open(t, srv.URL())
+
+			worked := c.Queue("for a worker")
+			deliveries := make(chan string, 1)
+			work(t, c, later.WorkerConfig{}, worked.Name(), func(_ context.Context, m *later.Message) error {
+				deliveries <- m.ID
+				return nil
+			})
+			wantInTime(t, worked, func() string {
+				select {
+				case id := <-deliveries:
+					return id
+				case <-time.After(patience):
+					t.Fatalf("nothing was delivered within %v", patience)
+					return ""
+				}
+			})
+			received := c.Queue("for Receive")
+			wantInTime(t, received, func() string {
+				d := receive(t, received, 1)[0]
+				if err := d.Ack(bounded(t)); err != nil {
+					t.Error(err)
+				}
+				return d.ID
+			})
+		})
+	}
+}
+
+// buildClock builds the library that moves a server's clock.
+func buildClock(t *testing.T) (library string) {
+	t.Helper()
+	cc, err := exec.LookPath("cc")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("a server's clock can be moved on Linux with a C compiler only (make setup installs one)")
+	}
+	library = filepath.Join(t.TempDir(), "clock.so")
+	built := exec.CommandContext(bounded(t), cc, "-shared", "-fPIC", "-o", library, filepath.Join("testdata", "clock.c"))
+	if output, err := built.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", built, err, output)
+	}
+	return library
+}
+
+// wantInTime sends messages with a delay and checks by this process's monotonic clock when next gives them. The
+// store counts whole milliseconds, from the one that a Send falls into, so up to one of the delay is over by then.
+func wantInTime(t *testing.T, q *later.Queue, next func() string) {
+	t.Helper()
+	const messages, delay = 10, 400 * time.Millisecond
+	asked := map[string]time.Time{}
+	for i := range messages {
+		id := fmt.Sprint("m", i)
+		asked[id] = time.Now()
+		send(t, q, "", later.WithID(id), later.In(delay))
+	}
+	for range messages {
+		id := next()
+		took := time.Since(asked[id])
+		if took < delay-time.Millisecond {
+			t.Errorf("%s: %s came %v after it was sent; want %v", q.Name(), id, took, delay)
+		}
+		if took > delay+onTime {
+			t.Errorf("%s: %s came %v after it was sent; want soon after %v", q.Name(), id, took, delay)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+// consumer is the role of a process with one worker. SIGTERM drains it.
+type consumer struct {
+	URL         string
+	Queues      []string
+	Concurrency int
+	Lease       time.Duration
+}
+
+// What a message's payload has a consumer's handler do.
+const (
+	doNothing  = "nothing"
+	doBlock    = "block"     // until child.release, or the end of its context
+	doPanic    = "panic"     //
+	doDie      = "die"       // the whole process, at once
+	doWorkFor  = "work for " // and a time.Duration
+	panicValue = "as the message says"
+)
+
+func (c consumer) run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	released := make(chan struct{})
+	go func() {
+		if bufio.NewScanner(os.Stdin).Scan() {
+			close(released)
+		}
+	}()
+
+	client, err := later.Open(ctx, c.URL, later.WithObserver(func(e later.Event) { report(eventOf(e)) }))
+	if err != nil {
+		return err
+	}
+	w := later.NewWorker(client, later.WorkerConfig{
+		Concurrency:     c.Concurrency,
+		Lease:           c.Lease,
+		Backoff:         later.ConstantBackoff(10 * time.Millisecond),
+		ShutdownTimeout: patience,
+	})
+	for _, queue := range c.Queues {
+		w.Handle(queue, func(ctx context.Context, m *later.Message) error {
+			return obey(ctx, string(m.Payload), released)
+		})
+	}
+	report(event{Kind: ready})
+	return errors.Join(w.Run(ctx), client.Close())
+}
+
+func obey(ctx context.Context, order string, released <-chan struct{}) error {
+	switch duration, work := strings.CutPrefix(order, doWorkFor); {
+	case work:
+		d, err := time.ParseDuration(duration)
+		if err != nil {
+			return later.Bury(err)
+		}
+		select {
+		case <-time.After(d):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case order == doBlock:
+		select {
+		case <-released:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case order == doPanic:
+		panic(panicValue)
+	case order == doDie:
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
+)
+
+func TestAFleetOfWorkersHandlesEveryMessageOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("one server", func(t *testing.T) {
+		t.Parallel()
+		srv := redistest.Shared(t)
+		f := startFleet(t, srv.URL(), 1)
+		f.handleAll(3000)
+		f.drain(srv.Client(t))
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		cluster := redistest.SharedCluster(t)
+		f := startFleet(t, cluster.URL(), 4) // which are not all on one node
+		f.handleAll(1000)
+		f.drain(cluster.Client(t))
+	})
+}
+
+// TestAFleetGoesOnAfterASentinelFailover: what is acknowledged after the promotion is delivered. What was
+// acknowledged just before may be lost or come twice, since replication is asynchronous.
+func TestAFleetGoesOnAfterASentinelFailover(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	f := startFleet(t, sentinel.URL(), 2)
+	f.handleAll(500)
+
+	sentinel.Primary.Kill()
+	const after = 100
+	for i := range after {
+		// With the old primary gone, nobody but the new one can acknowledge.
+		f.sendUntilAcknowledged(i, fmt.Sprint("after ", i))
+	}
+	for i := range after {
+		f.journal.await(t, 1, event{Kind: later.EventAcked, ID: fmt.Sprint("after ", i)})
+	}
+	for _, worker := range f.workers {
+		worker.drain()
+	}
+}
+
+// fleet is three worker processes on some queues.
+type fleet struct {
+	t       *testing.T
+	journal *journal
+	queues  []*later.Queue
+	workers []*child
+}
+
+func startFleet(t *testing.T, url string, queues int) *fleet {
+	t.Helper()
+	f := &fleet{t: t, journal: newJournal()}
+	c := open(t, url)
+	role := consumer{URL: url}
+	for range queues {
+		role.Queues = append(role.Queues, newQueueName(t))
+		f.queues = append(f.queues, c.Queue(role.Queues[len(f.queues)]))
+	}
+	for i := range 3 {
+		f.workers = append(f.workers, startConsumer(t, f.journal, fmt.Sprint("worker", i), role))
+	}
+	return f
+}
+
+// handleAll sends n messages with random due times and checks that all are handled, once and on time.
+func (f *fleet) handleAll(n int) {
+	f.t.Helper()
+	due := map[string]time.Time{}
+	batches := make([][]later.Outgoing, len(f.queues))
+	for i := range n {
+		m := later.Outgoing{ID: fmt.Sprint("m", i)}
+		due[m.ID] = time.Now().Add(rand.N(time.Second))
+		m.When = later.At(due[m.ID])
+		batches[i%len(batches)] = append(batches[i%len(batches)], m)
+	}
+	for i, q := range f.queues {
+		sendBatch(f.t, q, batches[i])
+	}
+	f.journal.await(f.t, n, event{Kind: later.EventAcked})
+	f.journal.wantOnce(f.t, n)
+	for _, e := range f.journal.find(event{Kind: later.EventStarted}) {
+		// All processes, and the server, have the same clock.
+		if late := e.Time.Sub(due[e.ID]); late < 0 || late > onTime {
+			f.t.Errorf("message %s was started %v after it was due", e.ID, late)
+		}
+	}
+}
+
+// sendUntilAcknowledged sends a message to the i-th queue, in turn, again while the outcome is unknown.
+func (f *fleet) sendUntilAcknowledged(i int, id string) {
+	f.t.Helper()
+	ctx := bounded(f.t)
+	for {
+		_, err := f.queues[i%len(f.queues)].Send(ctx, []byte(doNothing), later.WithID(id))
+		if err == nil || later.CodeOf(err) == later.CodeOf(later.ErrDuplicate) {
+			return
+		}
+		if ctx.Err() != nil {
+			f.t.Fatalf("message %s could not be sent within %v: %v", id, patience, err)
+		}
+	}
+}
+
+// drain ends the workers and checks that nothing is left.
+func (f *fleet) drain(rdb redis.UniversalClient) {
+	f.t.Helper()
+	for _, worker := range f.workers {
+		worker.drain()
+	}
+	for _, q := range f.queues {
+		wantEmpty(f.t, q, rdb, 0)
+	}
+}

@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
+)
+
+// onTime is how late a message may be on a busy machine. It is below the interval, of some 5 s, at which waiting
+// processes look whatever they have heard, so that no wake-up that got lost can hide behind that.
+const onTime = 3 * time.Second
+
+// TestMessagesReceivedOneByOneAreOnTime: each Receive takes one and leaves the others, which are due a moment
+// later, to be waited for anew.
+func TestMessagesReceivedOneByOneAreOnTime(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Shared(t)
+	q := open(t, srv.URL()).Queue(newQueueName(t))
+	due := map[string]time.Time{}
+	var msgs []later.Outgoing
+	first := time.Now().Add(100 * time.Millisecond)
+	for i := range 500 {
+		id := fmt.Sprint("m", i)
+		due[id] = first.Add(time.Duration(i) * 2 * time.Millisecond)
+		msgs = append(msgs, later.Outgoing{ID: id, When: later.At(due[id])})
+	}
+	sendBatch(t, q, msgs)
+	for range msgs {
+		d := receive(t, q, 1)[0]
+		if late := time.Since(due[d.ID]); late < 0 || late > onTime {
+			t.Fatalf("%s was received %v after it was due", d.ID, late)
+		}
+		if err := d.Ack(bounded(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantEmpty(t, q, srv.Client(t), 0)
+}

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+// producer is the role of a process that sends in all ways, as fast as it can, until it is killed. It tells of
+// each message whose Send was acknowledged.
+type producer struct {
+	URL   string
+	Queue string
+	Name  string // begins its ids
+}
+
+func (p producer) run() error {
+	ctx := context.Background()
+	client, err := later.Open(ctx, p.URL)
+	if err != nil {
+		return err
+	}
+	q := client.Queue(p.Queue)
+	failures := make(chan error)
+	var sending sync.WaitGroup
+	for i := range 4 { // at a time, so that sends travel together
+		sending.Go(func() {
+			for n := 0; ; n++ {
+				if err := sendInOneWay(ctx, q, fmt.Sprintf("%s-%d-%d", p.Name, i, n), n); err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	return <-failures
+}
+
+// sendInOneWay sends in the n-th of the ways there are. Part of the messages is due now, the rest within an hour.
+func sendInOneWay(ctx context.Context, q *later.Queue, id string, n int) (err error) {
+	when := later.In(time.Duration(rand.IntN(2)) * rand.N(time.Hour))
+	var ids []string
+	switch n % 4 {
+	case 0:
+		id, err = q.Send(ctx, []byte("with an id that was made"), when)
+		ids = append(ids, id)
+	case 1:
+		_, err = q.Send(ctx, make([]byte, rand.IntN(10_000)), when, later.WithID(id))
+		ids = append(ids, id)
+	case 2:
+		_, err = q.Send(ctx, nil, when, later.WithID(id), later.Header("a", "b"), later.MaxAttempts(3),
+			later.ExpireAfter(24*time.Hour), later.RememberID(time.Hour))
+		ids = append(ids, id)
+	case 3:
+		msgs := make([]later.Outgoing, 1+rand.IntN(50))
+		for i := range msgs {
+			msgs[i] = later.Outgoing{ID: fmt.Sprintf("%s-%d", id, i), Payload: []byte("of a batch"), When: when}
+			ids = append(ids, msgs[i].ID)
+		}
+		_, err = q.SendBatch(ctx, msgs)
+	}
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		report(event{Kind: later.EventSent, ID: id})
+	}
+	return nil
+}
