@@ -137,7 +137,10 @@ func view[T any](ctx context.Context, s *Store, name string, step func(q *queue,
 	}
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
-	return step(s.data.queue(name), s.data.now()), nil
+	now := s.data.clock.Now()
+	q := s.data.queue(name)
+	q.soonest = store.UnixMillis(now)
+	return step(q, now.UnixMilli()), nil
 }
 
 // update runs one changing step on a queue, keeps the queue if the step made it, and lets its waiters look again.

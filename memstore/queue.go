@@ -12,6 +12,8 @@ import (
 type queue struct {
 	exists bool
 	paused bool
+	// soonest is the next whole millisecond at the step under way: delays count from it.
+	soonest int64
 
 	messages  map[string]*message
 	due       index // scheduled and ready, by due time
@@ -107,11 +109,15 @@ func copied(m store.Message) store.Message {
 	return m
 }
 
-func dueAt(now int64, due store.Due) int64 {
+// dueAt counts a delay from the end of the current millisecond, so that it is never short.
+func (q *queue) dueAt(now int64, due store.Due) int64 {
 	if !due.At.IsZero() {
 		return store.UnixMillis(due.At)
 	}
-	return now + store.Millis(due.Delay)
+	if due.Delay <= 0 {
+		return now
+	}
+	return q.soonest + store.Millis(due.Delay)
 }
 
 func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
@@ -120,7 +126,7 @@ func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
 		if q.messages[out.ID] != nil || q.remembered[out.ID] > now {
 			return store.SendResult{Duplicate: true}
 		}
-		m := &message{Message: copied(out.Message), due: dueAt(now, out.Due)}
+		m := &message{Message: copied(out.Message), due: q.dueAt(now, out.Due)}
 		q.messages[m.ID] = m
 		q.due.add(m.due, m.ID)
 		q.exists = true
@@ -355,7 +361,7 @@ func (q *queue) reschedule(now int64, id string, due store.Due) error {
 		return store.ErrDead
 	}
 	q.due.remove(m.due, id)
-	m.due = dueAt(now, due)
+	m.due = q.dueAt(now, due)
 	q.due.add(m.due, id)
 	return nil
 }

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // hash tag that no script declares, which a server allows where the slot is the same.
 var movable = loadScripts(`local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
 local clock = frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)`)
+` + strings.SplitAfterN(render("_now.lua", ""), "\n", 2)[1])
 
 // newMovable makes a store whose clock tests can move.
 func newMovable(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
@@ -34,7 +35,7 @@ func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.
 		if err == redis.Nil {
 			var server time.Time
 			server, err = rdb.Time(ctx).Result()
-			now = server.UnixMicro()
+			now = server.UnixMilli() * 1000
 		}
 		if err == nil {
 			err = rdb.Set(ctx, key, strconv.FormatInt(now+d.Microseconds(), 10), 0).Err()

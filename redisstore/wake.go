@@ -74,6 +74,7 @@ type queueWake struct {
 	timer   *time.Timer // wakes a waiter
 	back    *time.Timer // hands the marker back
 	claimed bool
+	taken   int // counts the markers taken whose time was still to come
 }
 
 func (w *waker) init(s *Store) {
@@ -165,15 +166,16 @@ func (w *waker) claiming(queue string) claimStart {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.queue(queue)
-	start := claimStart{at: time.Now(), why: q.why}
+	start := claimStart{at: time.Now(), why: q.why, taken: q.taken}
 	q.why, q.hinted = noCause, false
 	w.arm(q)
 	return start
 }
 
 type claimStart struct {
-	at  time.Time
-	why cause
+	at    time.Time
+	why   cause
+	taken int
 }
 
 // claimed learns from a claim's reply: the server's clock, when something comes next (ms, -1 for nothing), how
@@ -186,6 +188,15 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 	q.safety = time.Now().Add(safetyInterval*4/5 + rand.N(safetyInterval*2/5))
 	first := !q.claimed
 	q.claimed = true
+	if q.role == timekeeper && q.taken != start.taken {
+		// The marker was taken on the other connection meanwhile, perhaps the very one that this claim left. What
+		// it says is newer than this reply, and nobody else knows it.
+		if next >= 0 && time.UnixMilli(next).Before(q.next) {
+			q.next = time.UnixMilli(next)
+		}
+		w.arm(q)
+		return
+	}
 	if next < 0 {
 		q.role = bystander
 		w.arm(q)
@@ -233,6 +244,7 @@ func (w *waker) popped(queue string, due time.Time) {
 	if q.role != timekeeper || due.Before(q.next) {
 		q.role, q.next = timekeeper, due
 	}
+	q.taken++
 	w.arm(q)
 }
 

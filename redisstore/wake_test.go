@@ -320,3 +320,41 @@ func TestAHintThatIsNotUsedIsPassedOn(t *testing.T) {
 		t.Errorf("the other process was woken after %v and found nothing", time.Since(began))
 	}
 }
+
+// The marker that a claim's script wrote may be popped by this process's own blocking read before the claim's
+// reply is looked at: two connections. Whoever popped it is then the only one who knows when to wake.
+func TestAMarkerPoppedBeforeItsClaimIsNotedIsNotForgotten(t *testing.T) {
+	now := time.Now()
+	due := now.Add(time.Minute)
+	for name, claimed := range map[string]func(w *waker, start claimStart){
+		"a full claim left it":           func(w *waker, s claimStart) { w.claimed("q", s, now, due.UnixMilli(), 1, true) },
+		"a send came after an empty one": func(w *waker, s claimStart) { w.claimed("q", s, now, -1, 0, false) },
+		"a send came before what is next": func(w *waker, s claimStart) {
+			w.claimed("q", s, now, due.Add(time.Hour).UnixMilli(), 1, false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &Store{}
+			w := &s.waker
+			w.init(s)
+			defer func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.closed = true
+				for _, q := range w.queues {
+					if q.back != nil {
+						q.back.Stop()
+					}
+				}
+			}()
+			w.clock.read(now, now, now)
+			start := w.claiming("q")
+			w.popped("q", due)
+			claimed(w, start)
+			if q := w.queue("q"); q.role != timekeeper || q.next.UnixMilli() != due.UnixMilli() {
+				t.Errorf("role is %d, next %v from now; want timekeeper (%d) of the popped %v",
+					q.role, time.Until(q.next).Round(time.Second), timekeeper, time.Minute)
+			}
+		})
+	}
+}

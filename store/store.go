@@ -12,7 +12,8 @@
 //
 // An engine has one clock and counts whole milliseconds of it. Delays are added to that clock inside the
 // engine, in the same atomic step as the transition, so no caller's clock matters. Durations and times that
-// come in are rounded up to a millisecond, so nothing is ever early.
+// come in are rounded up to a millisecond, and a delay counts from the end of the current one, so nothing is
+// ever early; without a delay a message is due in the current millisecond, which is at once.
 //
 // # Atomicity
 //

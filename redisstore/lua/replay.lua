@@ -12,8 +12,7 @@ local meta = redis.call('HMGET', META, 'format')
 --@include record
 --@include write
 --@include wake
-local at = tonumber(ARGV[1])
-if string.byte(ARGV[1]) == 43 then at = at + now end
+local at = due_at(ARGV[1])
 local before = tonumber(ARGV[2]) or now
 local ids, more = {}, 0
 if #ARGV > 2 then

@@ -8,8 +8,7 @@ local meta = redis.call('HMGET', META, 'format')
 --@include format
 --@include now
 --@include wake
-local at = tonumber(ARGV[1])
-if string.byte(ARGV[1]) == 43 then at = at + now end
+local at = due_at(ARGV[1])
 local ids = { unpack(ARGV, 2) }
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local due = redis.call('ZMSCORE', DUE, unpack(ids))

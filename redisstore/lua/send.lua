@@ -40,8 +40,7 @@ for i = 1, count do
     local text = ARGV[3 * i + 2]
     local due = dues[text]
     if not due then
-      due = tonumber(text)
-      if string.byte(text) == 43 then due = due + now end
+      due = due_at(text)
       dues[text] = due
       dues[due] = string.format('%.0f', due)
     end

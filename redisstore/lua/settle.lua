@@ -26,7 +26,7 @@ for a = 2, #ARGV, 6 do
     if epoch ~= h.epoch then
       let_go(l, token, h, recorded)
     else
-      local at = now + tonumber(ARGV[a + 3])
+      local at = after(tonumber(ARGV[a + 3]))
       local code
       drop(l, token)
       if action == 'nack' then
