@@ -10,17 +10,30 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// begin announces a call about ids, which it checks.
+// begin announces a call about messages that are looked up by id; the ids are checked. The caller says
+// calls.Done when the call is back.
 func (q *Queue) begin(ids ...string) error {
 	if q.invalid != nil {
 		return q.invalid
 	}
-	for _, id := range ids {
-		if err := store.CheckID(id); err != nil {
+	for i, id := range ids {
+		err := checkID(id)
+		switch {
+		case err != nil && len(ids) > 1:
+			return fmt.Errorf("id %d of %d: %w", i, len(ids), err)
+		case err != nil:
 			return err
 		}
 	}
 	return q.client.begin()
+}
+
+// checkID refuses an id that no message can have.
+func checkID(id string) error {
+	if id == "" {
+		return store.Invalid("id is empty: give the id of a message, as Send returned it")
+	}
+	return store.CheckID(id)
 }
 
 func (q *Queue) errorOf(id string, err error) error {
@@ -46,7 +59,8 @@ type CancelResult struct {
 }
 
 // CancelBatch cancels any number of messages, in calls of up to store.MaxBatch. There is a result for each
-// id, in order. When a call fails its error is returned with the results so far.
+// id, in order. When a call fails its error is returned with the results so far. An id that is not allowed is
+// ErrInvalid, which names its index, and nothing is cancelled.
 func (q *Queue) CancelBatch(ctx context.Context, ids []string) ([]CancelResult, error) {
 	if err := q.begin(ids...); err != nil {
 		return nil, err
@@ -106,7 +120,7 @@ func (q *Queue) Get(ctx context.Context, id string) (*Info, error) {
 	if infos[0] == nil {
 		return nil, q.errorOf(id, ErrNotFound)
 	}
-	return infos[0], nil
+	return newInfo(q.name, *infos[0]), nil
 }
 
 // ListOptions says what to list.
@@ -149,7 +163,15 @@ func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 		return Page{}, err
 	}
 	defer q.client.calls.Done()
-	return q.client.store.List(ctx, q.name, req)
+	page, err := q.client.store.List(ctx, q.name, req)
+	if err != nil {
+		return Page{}, err
+	}
+	messages := make([]*Info, len(page.Messages))
+	for i := range messages {
+		messages[i] = newInfo(q.name, page.Messages[i])
+	}
+	return Page{messages, page.Next}, nil
 }
 
 // All gives all messages that List would give page by page, from o.Cursor on; o.Limit is the length of the
@@ -162,8 +184,8 @@ func (q *Queue) All(ctx context.Context, o ListOptions) iter.Seq2[*Info, error] 
 				yield(nil, err)
 				return
 			}
-			for i := range page.Messages {
-				if !yield(&page.Messages[i], nil) {
+			for _, info := range page.Messages {
+				if !yield(info, nil) {
 					return
 				}
 			}
@@ -269,12 +291,17 @@ func (q *Queue) bulk(state State, ids []string, call func(store.Selection) (stor
 	return total, nil
 }
 
-// Pause stops deliveries from the queue, for all processes, until Resume. Messages that are held may still be
-// settled, and sending goes on.
+// Pause stops deliveries from the queue, for all processes, until Resume; it makes the queue if need be.
+// Messages that are held may still be settled, and sending goes on.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, true) }
 
-// Resume lets deliveries from the queue go on.
-func (q *Queue) Resume(ctx context.Context) error { return q.setPaused(ctx, false) }
+// Resume lets deliveries from the queue go on. A queue that does not exist is not made by it.
+func (q *Queue) Resume(ctx context.Context) error {
+	if s, err := q.Stats(ctx); err != nil || !s.Exists {
+		return err
+	}
+	return q.setPaused(ctx, false)
+}
 
 func (q *Queue) setPaused(ctx context.Context, paused bool) error {
 	if err := q.begin(); err != nil {

@@ -271,3 +271,36 @@ func TestQueuesAndDelete(t *testing.T) {
 		t.Errorf("%d queues, %v", len(got), err)
 	}
 }
+
+func TestLookUpOfAnIDThatIsNotAllowedSaysWhich(t *testing.T) {
+	q, ctx := newClientOn(t, memstore.New()).Queue("q"), t.Context()
+	const empty = "id is empty: give the id of a message, as Send returned it"
+	batch := []string{"a", "b", ""}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{second(q.Get(ctx, "")), empty},
+		{second(q.Cancel(ctx, "")), empty},
+		{q.Reschedule(ctx, "", In(0)), empty},
+		{q.RunNow(ctx, ""), empty},
+		{second(q.CancelBatch(ctx, batch)), "id 2 of 3: " + empty},
+		{second(q.Replay(ctx, In(0), batch...)), "id 2 of 3: " + empty},
+		{second(q.PurgeDead(ctx, batch...)), "id 2 of 3: " + empty},
+		{second(q.PurgeDead(ctx, "a", "\n")), `id 1 of 2: id "\n" holds a control character: leave it out`},
+	} {
+		if !errors.Is(c.err, ErrInvalid) || c.err.Error() != c.want {
+			t.Errorf("error is %v; want %s", c.err, c.want)
+		}
+	}
+}
+
+func TestResumeDoesNotMakeAQueue(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	if err := c.Queue("none").Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Queues(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("queues %v, %v", got, err)
+	}
+}

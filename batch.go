@@ -63,7 +63,7 @@ func (b *batcher[T, R]) put(item T, done completer[R]) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return ErrClosed
+		return errClientClosed
 	}
 	last := b.last(size)
 	last.items = append(last.items, item)

@@ -62,9 +62,12 @@ func AllowEviction() Option {
 // Open opens the store that the URL names and gives a client that closes it on Close. The schemes are
 // redis, rediss, unix, redis+sentinel, redis+cluster, mem, and those of the engines that the program imports
 // besides. A URL that is not understood is ErrInvalid, a server that cannot be used ErrUnsupported, one that
-// does not answer ErrUnavailable.
+// does not answer ErrUnavailable. An option that is nil is ErrInvalid.
 func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
-	o := optionsOf(opts)
+	o, err := optionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
 	s, err := store.Open(ctx, url, store.OpenConfig{Logger: o.logger, AllowEviction: o.allowEviction})
 	if err != nil {
 		return nil, err
@@ -74,20 +77,28 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// New gives a client of a store that the caller made. The caller closes the store, after the client.
+// New gives a client of a store that the caller made. The caller closes the store, after the client. An option
+// that is nil is a mistake in the program, and New panics.
 func New(s store.Store, opts ...Option) *Client {
-	return newClient(s, optionsOf(opts))
+	o, err := optionsOf(opts)
+	if err != nil {
+		panic("later: New: " + err.Error())
+	}
+	return newClient(s, o)
 }
 
-func optionsOf(opts []Option) options {
+func optionsOf(opts []Option) (options, error) {
 	var o options
-	for _, set := range opts {
+	for i, set := range opts {
+		if set == nil {
+			return o, nilOption(i)
+		}
 		set(&o)
 	}
 	if o.logger == nil {
 		o.logger = slog.Default()
 	}
-	return o
+	return o, nil
 }
 
 func newClient(s store.Store, o options) *Client {
@@ -150,7 +161,7 @@ func (c *Client) Close() error {
 		c.mu.Lock()
 		c.closing = true
 		c.mu.Unlock()
-		c.end(ErrClosed)
+		c.end(errClientClosed)
 		c.loops.Wait() // handlers may still send
 
 		c.mu.Lock()
@@ -173,7 +184,7 @@ func (c *Client) begin() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.closed {
-		return ErrClosed
+		return errClientClosed
 	}
 	c.calls.Add(1)
 	return nil
@@ -184,7 +195,7 @@ func (c *Client) beginLoop() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.closing {
-		return ErrClosed
+		return errClientClosed
 	}
 	c.loops.Add(1)
 	return nil

@@ -2,6 +2,7 @@ package later
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -128,7 +129,7 @@ func TestUnusedObserverAllocatesNothing(t *testing.T) {
 	m := &Message{ID: "id"}
 	d := &Delivery{Message: m, queue: c.Queue("q")}
 	if n := testing.AllocsPerRun(100, func() {
-		d.queue.sent(EventSent, m.ID)
+		d.queue.event(EventSent, m.ID)
 		d.event(EventAcked, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -217,3 +218,42 @@ func TestTypedCodecAndUnencodableValue(t *testing.T) {
 }
 
 var _ store.Store = (*faulty)(nil)
+
+func TestNilOptionsAreRefused(t *testing.T) {
+	const text = "option 1 is nil: leave it out"
+	q := newClientOn(t, memstore.New()).Queue("q")
+	for name, err := range map[string]error{
+		"Open":     second(Open(t.Context(), "mem://", quiet, nil)),
+		"Send":     second(q.Send(t.Context(), nil, In(0), nil)),
+		"Receive":  second(q.Receive(t.Context(), 1, LeaseFor(time.Second), nil)),
+		"Outgoing": second(TypedQueue[int](q).Outgoing(1, In(0), nil)),
+	} {
+		if !errors.Is(err, ErrInvalid) || err.Error() != text {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+	if got, want := panicOf(func() { New(memstore.New(), quiet, nil) }), "later: New: "+text; got != want {
+		t.Errorf("New panics with %q", got)
+	}
+}
+
+func TestErrorsAfterCloseSayThatTheClientIsClosed(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	mustSend(t, q, "")
+	d := mustReceive(t, q, 1)[0]
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for call, err := range map[string]error{
+		"Send":    second(q.Send(t.Context(), nil)),
+		"Receive": second(q.Receive(t.Context(), 1)),
+		"Get":     second(q.Get(t.Context(), "id")),
+		"Ack":     d.Ack(t.Context()),
+		"Run":     NewWorker(c, WorkerConfig{}).Run(t.Context()),
+	} {
+		if !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "client is closed") || CodeOf(err).Name != "closed" {
+			t.Errorf("%s: error is %v", call, err)
+		}
+	}
+}

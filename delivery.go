@@ -45,7 +45,10 @@ func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*D
 		return nil, store.Invalid("n is %d: receive 1 to %d messages at a time", n, store.MaxBatch)
 	}
 	var o receiveOptions
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, nilOption(i)
+		}
 		if err := opt.applyReceive(&o); err != nil {
 			return nil, err
 		}
@@ -59,7 +62,7 @@ func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*D
 	defer q.client.loops.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(q.client.ending, func() { cancel(ErrClosed) })()
+	defer context.AfterFunc(q.client.ending, func() { cancel(errClientClosed) })()
 
 	for ctx.Err() == nil {
 		deliveries, more, err := q.receiveOnce(ctx, store.ClaimRequest{Max: n, Lease: o.lease})
@@ -93,6 +96,7 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 		select {
 		case replies <- reply{claim, err}:
 		case <-gone:
+			q.observeDead(claim)
 			q.giveBack(claim.Messages)
 		}
 	})
@@ -123,7 +127,7 @@ func (q *Queue) giveBack(msgs []store.Claimed) {
 }
 
 func (q *Queue) deliveries(claim store.Claim, deadline time.Time) []*Delivery {
-	q.observeDied(claim.Died)
+	q.observeDead(claim)
 	if len(claim.Messages) == 0 {
 		return nil
 	}
@@ -138,9 +142,13 @@ func (q *Queue) deliveries(claim store.Claim, deadline time.Time) []*Delivery {
 	return got
 }
 
-func (q *Queue) observeDied(ids []string) {
-	for _, id := range ids {
-		q.sent(EventDied, id)
+// observeDead tells of what a claim moved to dead.
+func (q *Queue) observeDead(claim store.Claim) {
+	for _, id := range claim.Expired {
+		q.event(EventExpired, id)
+	}
+	for _, id := range claim.Died {
+		q.event(EventDied, id)
 	}
 }
 
@@ -149,8 +157,9 @@ func (d *Delivery) Ack(ctx context.Context) error {
 	return d.settle(ctx, store.Settlement{Action: store.Ack, Remember: d.remember}, nil)
 }
 
-// Nack says that the attempt failed. The message comes again after the delay, 0 to store.MaxDelay, or is dead
-// when this was its last attempt. The reason, which may be nil, is kept up to store.MaxReason bytes.
+// Nack says that the attempt failed. The message comes again after the delay, up to store.MaxDelay and below
+// zero at once, or is dead when this was its last attempt. The reason, which may be nil, is kept up to
+// store.MaxReason bytes.
 func (d *Delivery) Nack(ctx context.Context, delay time.Duration, reason error) error {
 	if err := store.CheckDelay(delay); err != nil {
 		return err
@@ -159,7 +168,8 @@ func (d *Delivery) Nack(ctx context.Context, delay time.Duration, reason error) 
 	return d.settle(ctx, s, reason)
 }
 
-// Snooze lets the message come again after the delay, 0 to store.MaxDelay, and does not count as an attempt.
+// Snooze lets the message come again after the delay, up to store.MaxDelay and below zero at once, and does not
+// count as an attempt.
 func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
 	if err := store.CheckDelay(delay); err != nil {
 		return err

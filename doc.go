@@ -38,8 +38,8 @@
 //     reply was lost can be repeated with the same id.
 //   - Nothing vanishes: what cannot be delivered is dead, and stays until it is purged. A message that kills
 //     its workers runs out of attempts too.
-//   - A worker claims what its free handlers can take, and a few milliseconds of work ahead when handlers are
-//     fast. When it shuts down it gives back the rest at once.
+//   - A worker claims what its free handlers can take, and about 20 ms of work ahead when handlers are fast
+//     (see WorkerConfig.MaxPrefetch). When it shuts down it gives back the rest at once.
 //
 // How durable a message is that was accepted depends on the store: see the README for Redis persistence and
 // failover.
@@ -54,7 +54,7 @@
 //
 // Errors are of the kinds ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost,
 // ErrFull, ErrNotDurable, ErrUnavailable, ErrUnsupported, ErrCorrupt and ErrClosed: test with errors.Is. CodeOf
-// gives each kind's stable code, the same over HTTP and in the exit of the later command.
+// gives each kind's stable code, the same in Go and in the exit of the later command.
 //
 // # Speed
 //

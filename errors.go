@@ -44,23 +44,26 @@ var (
 	ErrClosed error = store.ErrClosed
 )
 
+var errClientClosed error = &detail{"client is closed", ErrClosed}
+
 // Causes with which a handler's context ends, beside ErrLeaseLost and ErrCancelled; see context.Cause.
 var (
 	// ErrTimeout: the handler's time limit has passed. It is a context.DeadlineExceeded.
-	ErrTimeout error = &endCause{"handler's time limit has passed", context.DeadlineExceeded}
+	ErrTimeout error = &detail{"handler's time limit has passed", context.DeadlineExceeded}
 	// ErrShutdown: the worker is shutting down and ShutdownTimeout has passed. It is a context.Canceled.
-	ErrShutdown error = &endCause{"worker is shutting down", context.Canceled}
+	ErrShutdown error = &detail{"worker is shutting down", context.Canceled}
 )
 
-type endCause struct {
+// detail is an error of a kind with a text of its own.
+type detail struct {
 	text string
 	kind error
 }
 
-func (e *endCause) Error() string { return e.text }
-func (e *endCause) Unwrap() error { return e.kind }
+func (d *detail) Error() string { return d.text }
+func (d *detail) Unwrap() error { return d.kind }
 
-// Code names a kind of error, the same in Go, over HTTP and in the exit of the later command.
+// Code names a kind of error, the same in Go and in the exit of the later command.
 type Code = store.Code
 
 // CodeOf gives the code of an error; one that is none of the kinds has the code "internal".
@@ -89,15 +92,6 @@ const (
 	DeadExpired      = store.DeadExpired      // not delivered before its expiry
 	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read
 )
-
-// Info is what is known of a living message.
-type Info = store.Info
-
-// Stats counts a queue's messages.
-type Stats = store.Stats
-
-// Page is one page of a listing.
-type Page = store.Page
 
 // isPermanent tells whether calling again cannot help.
 func isPermanent(err error) bool {

@@ -9,8 +9,8 @@ type Event struct {
 	ID    string
 	// Time is this process's clock.
 	Time time.Time
-	// Attempt is 0 where it is not known: for EventSent, EventDuplicate, and EventDied of a message whose
-	// holder never came back.
+	// Attempt is 0 where it is not known: for EventSent, EventDuplicate, EventExpired, and EventDied when it
+	// does not follow a nack or bury.
 	Attempt int
 	// Lateness is set for EventClaimed and all that follow for the message; it is final from EventStarted on.
 	Lateness time.Duration
@@ -34,9 +34,12 @@ const (
 	EventSnoozed   EventKind = "snoozed"    // again later, not an attempt
 	EventBuried    EventKind = "buried"     // set aside by Bury
 	EventReleased  EventKind = "released"   // given back unhandled, not an attempt
-	EventDied      EventKind = "died"       // moved to dead, for any reason; follows EventNacked or EventBuried
+	EventExpired   EventKind = "expired"    // not delivered in time: moved to dead
 	EventLeaseLost EventKind = "lease_lost" // the message is no longer ours; Err is ErrCancelled if it was cancelled
 	EventUnsettled EventKind = "unsettled"  // the store could not be told in time; the message will come again
+	// EventDied: moved to dead, for any reason. It follows EventNacked, EventBuried or EventExpired, and comes
+	// alone for a message whose last holder never came back or whose bytes cannot be read.
+	EventDied EventKind = "died"
 )
 
 // deliveryEvent is an event about a message that was claimed.

@@ -23,7 +23,7 @@ func ExampleWorker() {
 		Timeout:     time.Minute,
 		Queues:      map[string]later.QueueConfig{"bulk": {Concurrency: 2}},
 		OnDead: func(ctx context.Context, info *later.Info) {
-			fmt.Printf("dead: %s, %s: %s\n", info.ID, info.DeadReason, info.LastError)
+			fmt.Printf("dead: %s of %s, %s: %s\n", info.ID, info.Queue, info.DeadReason, info.LastError)
 			cancel()
 		},
 	})
@@ -46,7 +46,7 @@ func ExampleWorker() {
 	}
 	// Output:
 	// attempt 2 of payment-7
-	// dead: payment-7, buried: account is closed
+	// dead: payment-7 of payments, buried: account is closed
 }
 
 func ExampleTypedQueue() {

@@ -55,7 +55,7 @@ func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int) (short bool, 
 	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
 	// a wake-up that another process could use while it may have no slot left.
 	short = !claim.More && len(claim.Messages) < n+room
-	l.queue.observeDied(claim.Died)
+	l.queue.observeDead(claim)
 	r.dead.add(l, claim.Died...)
 	tasks := r.receive(l, claim, asked)
 	if ctx.Err() != nil {

@@ -24,7 +24,7 @@ type Message struct {
 	Lateness time.Duration
 	// SentAt is the sender's clock at Send; zero when unknown.
 	SentAt time.Time
-	// Timeout is the sender's limit for one run of the handler; 0 means the worker's.
+	// Timeout is the sender's limit for one run of the handler; 0 means the worker's (see WorkerConfig).
 	Timeout time.Duration
 
 	receipt  store.Receipt
@@ -34,25 +34,18 @@ type Message struct {
 // fill makes m the message of a claim that happened at now on the store's clock.
 func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 	*m = Message{
-		ID:          c.ID,
-		Queue:       queue,
-		Payload:     c.Payload,
-		Headers:     c.Headers,
-		Due:         c.Due,
-		Attempt:     c.Attempt,
-		MaxAttempts: c.MaxAttempts,
-		Lateness:    max(0, now.Sub(c.Due)),
-		SentAt:      c.SentAt,
-		Timeout:     c.Timeout,
-		receipt:     c.Receipt,
-		remember:    c.Remember,
+		ID:       c.ID,
+		Queue:    queue,
+		Payload:  c.Payload,
+		Headers:  c.Headers,
+		Due:      c.Due,
+		Attempt:  c.Attempt,
+		Lateness: max(0, now.Sub(c.Due)),
+		Timeout:  c.Timeout,
+		receipt:  c.Receipt,
+		remember: c.Remember,
 	}
-	if m.MaxAttempts == 0 {
-		m.MaxAttempts = store.DefaultMaxAttempts
-	}
-	if m.SentAt.IsZero() {
-		m.SentAt, _ = store.IDTime(m.ID)
-	}
+	m.MaxAttempts, m.SentAt = resolve(&c.Message)
 }
 
 // Outgoing is a message to send. Only Payload is needed, and it may be empty.
@@ -61,13 +54,16 @@ type Outgoing struct {
 	// sorts by time is made.
 	ID      string
 	Payload []byte // up to store.MaxPayload bytes
+	// Headers are up to store.MaxHeaders with up to store.MaxHeaderBytes in all. Names and values are UTF-8;
+	// names are not empty and have no control characters.
 	Headers map[string]string
 	// When the message falls due. Default: at once.
 	When When
 	// MaxAttempts is the number of failed attempts after which the message is dead, 1 to store.MaxAttempts.
 	// Default: store.DefaultMaxAttempts.
 	MaxAttempts int
-	// Timeout limits one run of the handler, up to store.MaxLease. Default: the worker's limit.
+	// Timeout limits one run of the handler, up to store.MaxLease; a run that takes longer is a failed
+	// attempt (see WorkerConfig.Timeout). Default: the worker's limit.
 	Timeout time.Duration
 	// ExpireAfter and ExpireAt send a message that was not delivered so long after its due time, or by that
 	// time, to dead as expired. At most one of them may be given. Default: never.

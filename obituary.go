@@ -63,7 +63,7 @@ func (o *obituary) work() {
 		}
 		for _, info := range infos {
 			if info != nil && info.State == StateDead { // else it was purged or replayed meanwhile
-				o.call(l, info)
+				o.call(newInfo(l.queue.name, *info))
 			}
 		}
 	}
@@ -85,11 +85,11 @@ func (o *obituary) take() (l *lane, ids []string) {
 	return l, ids
 }
 
-func (o *obituary) call(l *lane, info *Info) {
+func (o *obituary) call(info *Info) {
 	defer func() {
 		if p := recover(); p != nil {
 			o.run.log.Error("later: OnDead panicked",
-				"queue", l.queue.name, "id", info.ID, "panic", p, "stack", string(debug.Stack()))
+				"queue", info.Queue, "id", info.ID, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	o.run.cfg.OnDead(o.run.calling, info)

@@ -7,8 +7,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// SendOption sets a field of an Outgoing. An option that is given twice, or with a value that is not allowed,
-// makes Send fail with ErrInvalid.
+// SendOption sets a field of an Outgoing. An option that is nil, given twice, or with a value that is not
+// allowed, makes Send fail with ErrInvalid.
 type SendOption interface {
 	applySend(*Outgoing) error
 }
@@ -36,8 +36,8 @@ func In(d time.Duration) When {
 	return When{due: store.Due{Delay: max(0, d)}, kind: whenIn}
 }
 
-// At says: at t on the store's clock, rounded up to a millisecond. A time that has passed means at once, and
-// ahead of messages that are due later.
+// At says: at t on the store's clock, from 1970 to 2199, rounded up to a millisecond. A time that has passed
+// means at once, and ahead of messages that are due later.
 func At(t time.Time) When {
 	return When{due: store.Due{At: t}, kind: whenAt}
 }
@@ -67,6 +67,10 @@ func (w When) check() error {
 		return store.Invalid("due time is the zero time: give a time, or leave it out to send at once")
 	}
 	return w.due.Check()
+}
+
+func nilOption(index int) error {
+	return store.Invalid("option %d is nil: leave it out", index)
 }
 
 func twice(option string) error {
@@ -101,11 +105,12 @@ func MaxAttempts(n int) SendOption {
 }
 
 // Header adds a header. A message has up to store.MaxHeaders of them with up to store.MaxHeaderBytes in all.
+// Names and values are UTF-8; names are not empty and have no control characters.
 func Header(key, value string) SendOption {
 	return sendOption(func(o *Outgoing) error { return o.addHeader(key, value) })
 }
 
-// Headers adds headers.
+// Headers adds headers; see Header.
 func Headers(headers map[string]string) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		for key, value := range headers {
@@ -128,7 +133,8 @@ func (o *Outgoing) addHeader(key, value string) error {
 	return nil
 }
 
-// Timeout limits one run of the handler, up to store.MaxLease. Default: the worker's limit.
+// Timeout limits one run of the handler, up to store.MaxLease; a run that takes longer is a failed attempt
+// (see WorkerConfig.Timeout). Default: the worker's limit.
 func Timeout(d time.Duration) SendOption {
 	return durationOption("timeout", d, store.MaxLease, func(o *Outgoing) *time.Duration { return &o.Timeout })
 }
@@ -172,7 +178,8 @@ func ExpireAt(t time.Time) SendOption {
 	})
 }
 
-// ReceiveOption changes one Receive.
+// ReceiveOption changes one Receive. One that is nil, given twice, or with a value that is not allowed, makes
+// Receive fail with ErrInvalid.
 type ReceiveOption interface {
 	applyReceive(*receiveOptions) error
 }

@@ -67,10 +67,10 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 		case err != nil:
 			return m.ID, err
 		case !result.Duplicate:
-			q.sent(EventSent, m.ID)
+			q.event(EventSent, m.ID)
 			return m.ID, nil
 		case chosen:
-			q.sent(EventDuplicate, m.ID)
+			q.event(EventDuplicate, m.ID)
 			return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, ErrDuplicate)
 		}
 		m.ID = store.NewID() // another process made the same id in the same millisecond
@@ -89,7 +89,10 @@ func prepareWith(payload []byte, opts []SendOption) (m store.Outgoing, chosen bo
 
 func outgoing(payload []byte, opts []SendOption) (*Outgoing, error) {
 	o := &Outgoing{Payload: payload}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, nilOption(i)
+		}
 		if err := opt.applySend(o); err != nil {
 			return nil, err
 		}
@@ -97,7 +100,8 @@ func outgoing(payload []byte, opts []SendOption) (*Outgoing, error) {
 	return o, nil
 }
 
-func (q *Queue) sent(kind EventKind, id string) {
+// event tells the observer about a message that is not claimed.
+func (q *Queue) event(kind EventKind, id string) {
 	if q.client.observe != nil {
 		q.client.observe(Event{Kind: kind, Queue: q.name, ID: id, Time: time.Now()})
 	}
@@ -168,10 +172,10 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 	for i, answer := range answers {
 		switch {
 		case !answer.Duplicate:
-			q.sent(EventSent, part[i].ID)
+			q.event(EventSent, part[i].ID)
 		case asked[i].ID != "":
 			results[i].Duplicate = true
-			q.sent(EventDuplicate, part[i].ID)
+			q.event(EventDuplicate, part[i].ID)
 		default: // another process made the same id in the same millisecond
 			again := part[i : i+1]
 			again[0].ID = store.NewID()

@@ -67,7 +67,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.client.loops.Done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(w.client.ending, func() { cancel(ErrClosed) })()
+	defer context.AfterFunc(w.client.ending, func() { cancel(errClientClosed) })()
 	r, err := w.newRun(ctx)
 	if err != nil {
 		return err
@@ -98,12 +98,16 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		handling: context.WithoutCancel(ctx),
 		changed:  make(chan struct{}, 1),
 	}
+	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
+		l, err := r.newLane(name, w.handlers[name])
+		if err != nil {
+			return nil, err
+		}
+		r.lanes = append(r.lanes, l)
+	}
 	r.calling, r.endCalls = context.WithCancelCause(r.handling)
 	r.heart = newHeart(r)
 	r.dead = &obituary{run: r}
-	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
-		r.lanes = append(r.lanes, r.newLane(name, w.handlers[name]))
-	}
 	r.slots = newSlots(r.cfg.Concurrency, r.lanes, r.work)
 	r.slots.changed = r.noteChange
 	if w.paused {
@@ -113,9 +117,11 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	return r, nil
 }
 
-func (r *run) newLane(name string, h HandlerFunc) *lane {
-	for _, wrap := range slices.Backward(r.cfg.Middleware) {
-		h = wrap(h)
+func (r *run) newLane(name string, h HandlerFunc) (*lane, error) {
+	for i, wrap := range slices.Backward(r.cfg.Middleware) {
+		if h = wrap(h); h == nil {
+			return nil, store.Invalid("worker's Middleware %d returned nil for queue %q: return a handler", i, name)
+		}
 	}
 	cfg := r.cfg.queue(name)
 	return &lane{
@@ -124,7 +130,7 @@ func (r *run) newLane(name string, h HandlerFunc) *lane {
 		cfg:     cfg,
 		handler: h,
 		share:   newShare(cfg, r.cfg.MaxPrefetch),
-	}
+	}, nil
 }
 
 // drain ends what runs; see Run.
@@ -161,7 +167,7 @@ func (r *run) leftovers() error {
 			n, ErrUnavailable)
 	}
 	if r.client.ending.Err() != nil {
-		return fmt.Errorf("client was closed while the worker ran: %w", ErrClosed)
+		return &detail{"client was closed while the worker ran", ErrClosed}
 	}
 	return nil
 }

@@ -119,12 +119,24 @@ func (t *task) call(limit time.Duration) (s store.Settlement, err error) {
 	}()
 	err = t.lane.handler(&t.ctx, &t.Message)
 	returned = true
-	if err != nil && !errors.Is(err, ErrTimeout) && context.Cause(&t.ctx) == ErrTimeout {
-		err = fmt.Errorf("%w (%v): %w", ErrTimeout, limit, err)
+	if context.Cause(&t.ctx) == ErrTimeout {
+		err = overtime(limit, err)
 	}
 	s = settlementOf(&t.Message, err, backoff)
 	decided = true
 	return s, err
+}
+
+// overtime is the failure of a handler that ran into its time limit and returned err. No error is one too:
+// the handler may have been cut short without knowing it.
+func overtime(limit time.Duration, err error) error {
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w (%v)", ErrTimeout, limit)
+	case errors.Is(err, ErrTimeout):
+		return err
+	}
+	return fmt.Errorf("%w (%v): %w", ErrTimeout, limit, err)
 }
 
 // finish ends the handler's context and has the message settled, unless it was lost or given back meanwhile.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"runtime"
 	"sync"
 	"time"
@@ -13,7 +12,8 @@ import (
 )
 
 // HandlerFunc handles one message. Its result settles the message: nil is Ack; RetryIn, Snooze and Bury say
-// what else; any other error, and a panic, is a failed attempt and waits for the worker's Backoff.
+// what else; any other error, a panic, and nil after the time limit are a failed attempt and wait for the
+// worker's Backoff.
 //
 // The context ends when the handler should stop: context.Cause tells ErrTimeout, ErrLeaseLost, ErrCancelled or
 // ErrShutdown. After ErrLeaseLost and ErrCancelled the result is not used, since the message is no longer ours.
@@ -29,8 +29,9 @@ type WorkerConfig struct {
 	// Lease is how long a message is held between heartbeats, store.MinLease to store.MaxLease: when this
 	// process dies, its messages come again after that time. Default: 30 s.
 	Lease time.Duration
-	// Timeout limits one run of a handler; then its context ends and an error it returns counts as
-	// ErrTimeout. A message's own Timeout comes before it. Default: 0, no limit.
+	// Timeout limits one run of a handler, up to store.MaxDelay: then its context ends with ErrTimeout, and
+	// what it returns, nil too, is a failed attempt with that error; RetryIn, Snooze and Bury still decide. A
+	// message's own Timeout comes before it. Default: 0, no limit.
 	Timeout time.Duration
 	// Backoff says how long a failed message waits. Default: ExponentialBackoff(time.Second, 10*time.Minute).
 	Backoff Backoff
@@ -41,7 +42,7 @@ type WorkerConfig struct {
 	// to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing when they are slow.
 	// Default: 1000; below zero: none.
 	MaxPrefetch int
-	// Middleware wraps every handler; the first is the outermost.
+	// Middleware wraps every handler, when Run begins; the first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
 	// OnDead is called, by one goroutine, after a message went to dead in this worker's hands: its last
 	// attempt failed, it was buried, or a claim of this worker found it out of attempts or expired. It is a
@@ -121,6 +122,9 @@ func (c WorkerConfig) validate(handled map[string]HandlerFunc) error {
 	if c.MaxPrefetch > maxPrefetch {
 		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, maxPrefetch)
 	}
+	if err := checkTimes(c.Lease, c.Timeout); err != nil {
+		return fmt.Errorf("worker's %w", err)
+	}
 	for i, m := range c.Middleware {
 		if m == nil {
 			return store.Invalid("worker's Middleware %d is nil: leave it out", i)
@@ -146,10 +150,17 @@ func (q QueueConfig) validate() error {
 	if q.Weight < 1 || q.Weight > maxWeight {
 		return store.Invalid("Weight is %d: give 1 to %d, or 0 for 1", q.Weight, maxWeight)
 	}
-	if q.Timeout < 0 || q.Timeout > math.MaxInt64/2 {
-		return store.Invalid("Timeout is %v: give 0 or more", q.Timeout)
+	return checkTimes(q.Lease, q.Timeout)
+}
+
+func checkTimes(lease, timeout time.Duration) error {
+	if store.CheckLease(lease) != nil {
+		return store.Invalid("Lease is %v: give %v to %v, or 0 for the default", lease, store.MinLease, store.MaxLease)
 	}
-	return store.CheckLease(q.Lease)
+	if timeout < 0 || timeout > store.MaxDelay {
+		return store.Invalid("Timeout is %v: give up to %v, or 0 for the default", timeout, store.MaxDelay)
+	}
+	return nil
 }
 
 // Worker takes messages from queues and runs handlers for them. NewWorker makes it, Handle says what to do,
@@ -182,7 +193,7 @@ func (w *Worker) Handle(queue string, h HandlerFunc) {
 	case w.handlers[queue] != nil:
 		panic(fmt.Sprintf("later: Handle: queue %q has a handler already", queue))
 	case w.run != nil:
-		panic(fmt.Sprintf("later: Handle: queue %q comes after Run", queue))
+		panic(fmt.Sprintf("later: Handle: queue %q: call Handle before Run", queue))
 	}
 	w.handlers[queue] = h
 }

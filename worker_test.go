@@ -3,7 +3,6 @@ package later
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,20 +27,15 @@ func TestHandlePanicsAtMistakes(t *testing.T) {
 	}
 	twice := NewWorker(c, WorkerConfig{})
 	twice.Handle("q", ignore)
-	for name, f := range map[string]func(){
-		"bad name":  func() { NewWorker(c, WorkerConfig{}).Handle("{}", ignore) },
-		"nil":       func() { NewWorker(c, WorkerConfig{}).Handle("q", nil) },
-		"twice":     func() { twice.Handle("q", ignore) },
-		"after Run": func() { ran.Handle("p", ignore) },
+	for text, f := range map[string]func(){
+		"holds a brace":          func() { NewWorker(c, WorkerConfig{}).Handle("{}", ignore) },
+		"is nil":                 func() { NewWorker(c, WorkerConfig{}).Handle("q", nil) },
+		"has a handler already":  func() { twice.Handle("q", ignore) },
+		"call Handle before Run": func() { ran.Handle("p", ignore) },
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			f()
-		}()
+		if got := panicOf(f); !strings.Contains(got, text) {
+			t.Errorf("panic is %q; want %q in it", got, text)
+		}
 	}
 	wantError(t, ran.Run(ctx), ErrInvalid)
 }
@@ -53,13 +47,14 @@ func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
 		"worker's Concurrency is -1":     {Concurrency: -1},
 		"MaxPrefetch is 1001":            {MaxPrefetch: 1001},
 		"Middleware 0 is nil":            {Middleware: []func(HandlerFunc) HandlerFunc{nil}},
-		"lease is 1ms":                   {Lease: time.Millisecond},
-		"Timeout is -1s":                 {Timeout: -time.Second},
+		"worker's Lease is 1ms: give 10": {Lease: time.Millisecond},
+		"worker's Timeout is -1s":        {Timeout: -time.Second},
+		"worker's Timeout is 8760":       {Timeout: store.MaxDelay + 1},
 		`"other", which has no handler`:  {Queues: map[string]QueueConfig{"other": {}}},
 		`queue "q": Concurrency is -2`:   queue(QueueConfig{Concurrency: -2}),
 		`queue "q": Weight is 1001`:      queue(QueueConfig{Weight: 1001}),
 		`queue "q": Timeout is -1s`:      queue(QueueConfig{Timeout: -time.Second}),
-		`worker's queue "q": lease is 1`: queue(QueueConfig{Lease: 1}),
+		`worker's queue "q": Lease is 1`: queue(QueueConfig{Lease: 1}),
 	} {
 		w := NewWorker(c, cfg)
 		w.Handle("q", ignore)
@@ -69,6 +64,18 @@ func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
 		}
 	}
 	wantError(t, NewWorker(c, WorkerConfig{}).Run(t.Context()), ErrInvalid)
+}
+
+func TestRunRefusesAMiddlewareThatReturnsNoHandler(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	same := func(next HandlerFunc) HandlerFunc { return next }
+	none := func(HandlerFunc) HandlerFunc { return nil }
+	w := NewWorker(c, WorkerConfig{Middleware: []func(HandlerFunc) HandlerFunc{same, none, same}})
+	w.Handle("q", ignore)
+	err := w.Run(t.Context())
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `Middleware 1 returned nil for queue "q"`) {
+		t.Errorf("error is %v", err)
+	}
 }
 
 func TestWorkerRunsMessagesWhenDueAndNotBefore(t *testing.T) {
@@ -176,74 +183,6 @@ func TestSnoozeDoesNotCountAsAnAttempt(t *testing.T) {
 	})
 }
 
-func TestPanicIsAFailureAndTheWorkerLivesOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		q := c.Queue("q")
-		var done atomic.Int32
-		w := NewWorker(c, WorkerConfig{Concurrency: 1, Backoff: ConstantBackoff(time.Hour)})
-		w.Handle("q", func(_ context.Context, m *Message) error {
-			if m.ID == "bad" {
-				explode()
-			}
-			done.Add(1)
-			return nil
-		})
-		start(t, w)
-		mustSend(t, q, "", WithID("bad"))
-		mustSend(t, q, "")
-		synctest.Wait()
-		if done.Load() != 1 {
-			t.Error("the message after the panic was not handled")
-		}
-		info, err := q.Get(t.Context(), "bad")
-		if err != nil || info.Attempts != 1 || !strings.HasPrefix(info.LastError, "panic: boom\n\n") ||
-			!strings.Contains(strings.SplitN(info.LastError, "\n", 4)[2], "explode") {
-			t.Errorf("%+v, %v", info, err)
-		}
-	})
-}
-
-func explode() { panic("boom") }
-
-func TestGoexitIsAFailureAndTheSlotLivesOn(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		q := c.Queue("q")
-		var done atomic.Int32
-		w := NewWorker(c, WorkerConfig{Concurrency: 1, Backoff: ConstantBackoff(time.Hour)})
-		w.Handle("q", func(_ context.Context, m *Message) error {
-			if m.ID == "bad" {
-				runtime.Goexit()
-			}
-			done.Add(1)
-			return nil
-		})
-		stop := start(t, w)
-		mustSend(t, q, "", WithID("bad"))
-		mustSend(t, q, "")
-		synctest.Wait()
-		if info, err := q.Get(t.Context(), "bad"); err != nil || info.LastError != errGoexit.Error() || done.Load() != 1 {
-			t.Errorf("%+v, %v; %d handled", info, err, done.Load())
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestBackoffThatPanicsIsReplacedByTheDefault(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		q := c.Queue("q")
-		w := NewWorker(c, WorkerConfig{Backoff: func(int, error) time.Duration { panic("bad backoff") }})
-		w.Handle("q", func(context.Context, *Message) error { return errors.New("no") })
-		start(t, w)
-		mustSend(t, q, "", MaxAttempts(2), WithID("id"))
-		time.Sleep(time.Hour)
-		if info, err := q.Get(t.Context(), "id"); err != nil || !strings.HasPrefix(info.LastError, "panic: bad backoff") {
-			t.Errorf("%+v, %v", info, err)
-		}
-	})
-}
-
 func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		var order log[string]
@@ -274,75 +213,6 @@ func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 		}
 		if MessageFromContext(t.Context()) != nil {
 			t.Error("another context has a message")
-		}
-	})
-}
-
-func TestTimeLimitEndsTheHandlersContext(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		w := NewWorker(c, WorkerConfig{
-			Timeout: time.Minute,
-			Queues:  map[string]QueueConfig{"quick": {Timeout: time.Second}},
-			Backoff: ConstantBackoff(time.Hour),
-		})
-		var ran log[time.Duration]
-		handle := func(ctx context.Context, m *Message) error {
-			begin := time.Now()
-			err := sleep(ctx, 10*time.Minute)
-			ran.add(time.Since(begin))
-			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != context.DeadlineExceeded {
-				t.Errorf("cause is %v", err)
-			}
-			return errors.New("cut short")
-		}
-		w.Handle("slow", handle)
-		w.Handle("quick", handle)
-		start(t, w)
-		mustSend(t, c.Queue("quick"), "", WithID("id"))
-		time.Sleep(2 * time.Second)
-		mustSend(t, c.Queue("quick"), "", Timeout(2*time.Second))
-		time.Sleep(3 * time.Second)
-		mustSend(t, c.Queue("slow"), "")
-		time.Sleep(2 * time.Minute)
-		if got, want := ran.list(), []time.Duration{time.Second, 2 * time.Second, time.Minute}; !slices.Equal(got, want) {
-			t.Errorf("ran for %v, want %v", got, want)
-		}
-		info, err := c.Queue("quick").Get(t.Context(), "id")
-		if want := "handler's time limit has passed (1s): cut short"; err != nil || info.LastError != want || info.Attempts != 1 {
-			t.Errorf("%+v, %v", info, err)
-		}
-	})
-}
-
-func TestSuccessAfterTheTimeLimitIsSuccess(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		w := NewWorker(c, WorkerConfig{Timeout: time.Second})
-		w.Handle("q", func(ctx context.Context, _ *Message) error { sleep(ctx, time.Hour); return nil })
-		start(t, w)
-		mustSend(t, c.Queue("q"), "")
-		time.Sleep(time.Minute)
-		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
-	})
-}
-
-func TestHandlersContextEndsWithTheHandlerAndKeepsRunsValues(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		type key struct{}
-		contexts := make(chan context.Context, 1)
-		w := NewWorker(c, WorkerConfig{})
-		w.Handle("q", func(ctx context.Context, _ *Message) error { contexts <- ctx; return nil })
-		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
-		ended := make(chan error)
-		go func() { ended <- w.Run(ctx) }()
-		mustSend(t, c.Queue("q"), "")
-		handling := <-contexts
-		<-handling.Done()
-		if handling.Value(key{}) != "value" {
-			t.Error("the value of Run's context is missing")
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
 		}
 	})
 }
@@ -419,6 +289,31 @@ func TestWorkerObserved(t *testing.T) {
 		e := seen.of(EventNacked)[0]
 		if e.Err != results["nack"] || e.Duration != time.Second || e.Attempt != 1 || e.Queue != "q" || e.Time.IsZero() {
 			t.Errorf("event %+v", e)
+		}
+	})
+}
+
+func TestExpiredMessageIsObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
+		q := c.Queue("q")
+		mustSend(t, q, "", WithID("expired"), ExpireAfter(time.Second))
+		mustSend(t, q, "", WithID("crashed"), MaxAttempts(1))
+		if d := mustReceive(t, q, 1, LeaseFor(time.Second))[0]; d.ID != "crashed" {
+			t.Fatalf("received %q", d.ID)
+		}
+		time.Sleep(time.Minute)
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		start(t, w)
+		synctest.Wait()
+		for id, want := range map[string][]EventKind{
+			"expired": {EventSent, EventExpired, EventDied}, "crashed": {EventSent, EventClaimed, EventDied},
+		} {
+			if got := seen.kinds(id); !slices.Equal(got, want) {
+				t.Errorf("%s: events %v, want %v", id, got, want)
+			}
 		}
 	})
 }
