@@ -215,7 +215,7 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 		page.Messages = append(page.Messages, in)
 	}
 	if n := len(listed); n > 0 && r[1].(int64) == 0 {
-		page.Next = listed[n-1].(string) + "." + base64.RawURLEncoding.EncodeToString([]byte(listed[n-2].(string)))
+		page.Next = formatCursor(listed[n-1].(string), listed[n-2].(string))
 	}
 	return page, nil
 }
@@ -227,14 +227,18 @@ func bound(t time.Time) string {
 	return strconv.FormatInt(store.UnixMillis(t), 10)
 }
 
-// parseCursor reads "score.base64(id)".
+func formatCursor(position, id string) string {
+	return position + "." + base64.RawURLEncoding.EncodeToString([]byte(id))
+}
+
+// parseCursor reads what formatCursor wrote.
 func parseCursor(cursor string) (score, id string, err error) {
 	if cursor == "" {
 		return "", "", nil
 	}
 	score, encoded, ok := strings.Cut(cursor, ".")
 	raw, decodeErr := base64.RawURLEncoding.DecodeString(encoded)
-	if _, err := strconv.ParseInt(score, 10, 64); !ok || err != nil || decodeErr != nil {
+	if _, err := strconv.ParseUint(score, 10, 64); !ok || err != nil || decodeErr != nil {
 		return "", "", badCursor(cursor)
 	}
 	return score, string(raw), nil
@@ -244,31 +248,30 @@ func badCursor(cursor string) error {
 	return store.Invalid("cursor %q is none: give Page.Next of the page before, or \"\" for the first", cursor)
 }
 
-// listLeased gives the messages of a few leases a page. Its cursor is Redis's, and how much of that step was given.
+// listLeased gives the messages of a few leases a page. Its cursor is Redis's and the last message given of that
+// step; when that message has left meanwhile, the step is given again from its start.
 func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
-	cursor, skip := "0", 0
+	cursor, last := "0", ""
 	if req.Cursor != "" {
-		var rest string
-		cursor, rest, _ = strings.Cut(req.Cursor, ".")
-		_, err := strconv.ParseUint(cursor, 10, 64)
-		n, skipErr := strconv.Atoi(rest)
-		if err != nil || skipErr != nil || n < 0 {
-			return store.Page{}, badCursor(req.Cursor)
+		var err error
+		if cursor, last, err = parseCursor(req.Cursor); err != nil {
+			return store.Page{}, err
 		}
-		skip = n
 	}
 	held, next, err := s.leaseStep(ctx, queue, cursor)
 	if err != nil {
 		return store.Page{}, err
 	}
 	page := store.Page{}
-	held = held[min(skip, len(held)):]
+	if at := slices.IndexFunc(held, func(h heldMessage) bool { return h.id == last }); last != "" && at >= 0 {
+		held = held[at+1:]
+	}
 	switch {
 	case len(held) > req.Limit:
 		held = held[:req.Limit]
-		page.Next = cursor + "." + strconv.Itoa(skip+req.Limit)
+		page.Next = formatCursor(cursor, held[len(held)-1].id)
 	case next != "0":
-		page.Next = next + ".0"
+		page.Next = formatCursor(next, "")
 	}
 	held = slices.DeleteFunc(held, func(h heldMessage) bool {
 		return !req.From.IsZero() && h.due.Before(req.From) || !req.To.IsZero() && !h.due.Before(req.To)
@@ -387,17 +390,22 @@ func (s *Store) Queues(ctx context.Context, cursor string) ([]string, string, er
 	return names.([]string), strconv.FormatUint(next, 10), nil
 }
 
-// Delete implements store.Store.
+// Delete implements store.Store. The name goes after the queue, and comes back if somebody has made the queue
+// anew meanwhile.
 func (s *Store) Delete(ctx context.Context, queue string) error {
-	if err := s.ready(ctx); err != nil {
+	if _, err := s.run(ctx, queue, s.newCall(&s.scripts.delete, queue, 0)); err != nil {
 		return err
 	}
+	s.registered.Delete(queue)
 	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
 		return s.rdb.SRem(ctx, s.keys.registry(), queue).Result()
 	})
 	if err != nil {
 		return fmt.Errorf("delete queue %q: %w", queue, err)
 	}
-	_, err = s.run(ctx, queue, s.newCall(&s.scripts.delete, queue, 0))
-	return err
+	st, err := s.Stats(ctx, queue)
+	if err != nil || !st.Exists {
+		return err
+	}
+	return s.register(ctx, queue)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,28 +22,55 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	s.checkMu.Lock()
-	defer s.checkMu.Unlock()
+	select {
+	case s.checking <- struct{}{}:
+		defer func() { <-s.checking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	if s.checked.Load() {
 		return nil
 	}
-	return s.check(ctx)
+	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) { return nil, s.tryCheck(ctx) })
+	return err
 }
 
-// check refuses a server that is too old or may evict keys. In a Cluster every primary is checked.
+// check checks the server now, without another try.
 func (s *Store) check(ctx context.Context) error {
-	var err error
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.checkServer(ctx, node) })
-	} else {
-		err = s.checkServer(ctx, s.rdb)
-	}
-	if err != nil {
+	if err := s.tryCheck(ctx); err != nil {
 		kind, _ := classify(err)
 		return wrap(kind, err)
 	}
-	s.checked.Store(true)
 	return nil
+}
+
+// tryCheck refuses a server that is too old or may evict keys. Of a Cluster it checks each primary that answers.
+func (s *Store) tryCheck(ctx context.Context) error {
+	var err error
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		var answered atomic.Bool
+		err = rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := s.checkServer(ctx, node)
+			if kind, away := classify(err); err != nil && away && kind == store.ErrUnavailable {
+				s.log.Warn("later: a node of the Cluster was not checked", "error", err)
+				return nil
+			}
+			answered.Store(true)
+			return err
+		})
+		if err == nil && !answered.Load() {
+			err = fmt.Errorf("no primary of the Cluster answers: %w", store.ErrUnavailable)
+		}
+	case *redis.Ring:
+		err = fmt.Errorf("a redis.Ring moves queues about when a server is away: use one server, Sentinel or a Cluster: %w", store.ErrUnsupported)
+	default:
+		err = s.checkServer(ctx, rdb)
+	}
+	if err == nil {
+		s.checked.Store(true)
+	}
+	return err
 }
 
 func (s *Store) checkServer(ctx context.Context, rdb redis.Cmdable) error {
@@ -51,6 +79,9 @@ func (s *Store) checkServer(ctx context.Context, rdb redis.Cmdable) error {
 	case err == nil:
 		if err := checkVersion(info); err != nil {
 			return err
+		}
+		if strings.Contains(info, "redis_mode:cluster") {
+			s.cluster.Store(true)
 		}
 	case forbidden(err):
 		if err := rdb.Ping(ctx).Err(); err != nil {

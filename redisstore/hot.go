@@ -202,40 +202,82 @@ func token(r *store.Receipt) string {
 	return r.ID + "\t" + strconv.FormatInt(r.Epoch, 10)
 }
 
-// Settle implements store.Store.
+// A script takes a lease apart when it settles single messages of it or extends it while messages were cancelled.
+// So many lines, and so many leases whose lines are not known here, go into one call.
+const (
+	maxLeaseLines = 10_000
+	maxExtensions = maxLeaseLines / store.MaxBatch
+)
+
+// Settle implements store.Store. It makes one call for acks and one for the rest, more where they are of many
+// large claims. When a later call fails, the results of the earlier ones stand, and the others have its error.
 func (s *Store) Settle(ctx context.Context, queue string, settlements []store.Settlement) ([]store.SettleResult, error) {
 	results := make([]store.SettleResult, len(settlements))
-	acks := make([]int, 0, len(settlements))
-	var others []int
-	for i := range settlements {
-		if settlements[i].Action == store.Ack {
-			acks = append(acks, i)
-		} else {
-			others = append(others, i)
-		}
+	places := make([]int, len(settlements))
+	for i := range places {
+		places[i] = i
 	}
-	if len(acks) > 0 {
-		if err := s.ack(ctx, queue, settlements, acks, results); err != nil {
-			return nil, err
+	slices.SortFunc(places, func(a, b int) int { return compareSettlements(&settlements[a], &settlements[b]) })
+	for done := 0; done < len(places); {
+		n := callSize(settlements, places[done:])
+		settle := s.putBack
+		if settlements[places[done]].Action == store.Ack {
+			settle = s.ack
 		}
-	}
-	if len(others) > 0 {
-		if err := s.putBack(ctx, queue, settlements, others, results); err != nil {
-			return nil, err
+		if err := settle(ctx, queue, settlements, places[done:done+n], results); err != nil {
+			if done == 0 {
+				return nil, err
+			}
+			for _, p := range places[done:] {
+				results[p].Err = err
+			}
+			break
 		}
+		done += n
 	}
 	return results, nil
 }
 
-// ack acks the settlements at places, grouped by lease and there in runs of neighbors.
-func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settlement, places []int, results []store.SettleResult) error {
-	slices.SortFunc(places, func(a, b int) int {
-		x, y := &settlements[a].Receipt, &settlements[b].Receipt
-		if x.Claim == y.Claim && x.Claim != nil {
-			return x.Index - y.Index
+// compareSettlements sorts acks first, then by claim and place in it.
+func compareSettlements(a, b *store.Settlement) int {
+	if (a.Action == store.Ack) != (b.Action == store.Ack) {
+		if a.Action == store.Ack {
+			return -1
 		}
-		return cmp.Or(strings.Compare(x.Lease, y.Lease), x.Index-y.Index)
-	})
+		return 1
+	}
+	if a.Receipt.Claim != nil && a.Receipt.Claim == b.Receipt.Claim {
+		return a.Receipt.Index - b.Receipt.Index
+	}
+	return cmp.Or(strings.Compare(a.Receipt.Lease, b.Receipt.Lease), a.Receipt.Index-b.Receipt.Index)
+}
+
+// callSize tells how many of the settlements at places, which are sorted, go into one call.
+func callSize(settlements []store.Settlement, places []int) int {
+	acks := settlements[places[0]].Action == store.Ack
+	lines, lease := 0, ""
+	for n, p := range places {
+		st := &settlements[p]
+		if (st.Action == store.Ack) != acks {
+			return n
+		}
+		if n == 0 || st.Receipt.Lease != lease {
+			lease = st.Receipt.Lease
+			if note, ok := st.Receipt.Claim.(*claimNote); ok {
+				lines += len(note.starts)
+			} else {
+				lines += store.MaxBatch
+			}
+			if n > 0 && lines > maxLeaseLines {
+				return n
+			}
+		}
+	}
+	return len(places)
+}
+
+// ack acks the settlements at places, which are sorted: by lease, and there in runs of neighbors.
+func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settlement, places []int, results []store.SettleResult) error {
 	remembered := 0
 	for _, p := range places {
 		if settlements[p].Remember > 0 {
@@ -351,31 +393,34 @@ func (s *Store) putBack(ctx context.Context, queue string, settlements []store.S
 
 // Extend implements store.Store.
 func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
-	if len(extensions) == 0 {
-		return nil, nil
-	}
-	c := s.newCall(&s.scripts.extend, queue, 2*len(extensions))
-	for i := range extensions {
-		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))
-	}
-	reply, err := s.run(ctx, queue, c)
-	if err != nil {
-		return nil, err
-	}
-	results := make([]store.ExtendResult, len(extensions))
-	for i, answer := range reply.([]any) {
-		deadline, lost := answer.([]any)[0].(int64), answer.([]any)[1].([]any)
-		for _, t := range lost {
-			id, epoch, _ := strings.Cut(t.(string), "\t")
-			r := store.Receipt{Lease: extensions[i].Lease, ID: id}
-			r.Epoch, _ = strconv.ParseInt(epoch, 10, 64)
-			results[i].Lost = append(results[i].Lost, r)
+	results := make([]store.ExtendResult, 0, len(extensions))
+	for part := range slices.Chunk(extensions, maxExtensions) {
+		c := s.newCall(&s.scripts.extend, queue, 2*len(part))
+		for i := range part {
+			c.add(&part[i].Lease, store.Millis(part[i].For))
 		}
-		if deadline == 0 {
-			results[i].Err = store.ErrLeaseLost
-		} else {
-			results[i].Deadline = store.Time(deadline)
+		reply, err := s.run(ctx, queue, c)
+		if err != nil {
+			return nil, err
+		}
+		for i, answer := range reply.([]any) {
+			results = append(results, extended(part[i].Lease, answer.([]any)))
 		}
 	}
 	return results, nil
+}
+
+func extended(lease string, answer []any) (r store.ExtendResult) {
+	for _, t := range answer[1].([]any) {
+		id, epoch, _ := strings.Cut(t.(string), "\t")
+		lost := store.Receipt{Lease: lease, ID: id}
+		lost.Epoch, _ = strconv.ParseInt(epoch, 10, 64)
+		r.Lost = append(r.Lost, lost)
+	}
+	if deadline := answer[0].(int64); deadline > 0 {
+		r.Deadline = store.Time(deadline)
+	} else {
+		r.Err = store.ErrLeaseLost
+	}
+	return r
 }

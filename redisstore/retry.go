@@ -21,7 +21,7 @@ const (
 )
 
 // transient are the errors that a server gives while it starts, fails over or moves a slot.
-var transient = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "BUSY", "UNBLOCKED"}
+var transient = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "UNBLOCKED"}
 
 // classify tells an error's kind, and whether trying again can help.
 func classify(err error) (kind *store.Error, again bool) {
@@ -40,8 +40,6 @@ func classify(err error) (kind *store.Error, again bool) {
 		return store.ErrFull, false
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return store.ErrCorrupt, false
-	case redis.HasErrorPrefix(err, "NOREPLICAS"):
-		return store.ErrNotDurable, false
 	case redis.IsMaxClientsError(err):
 		return store.ErrUnavailable, true
 	}
@@ -55,6 +53,17 @@ func classify(err error) (kind *store.Error, again bool) {
 	return store.ErrUnavailable, false
 }
 
+// unsure tells that a call which failed so may have been done: it was on its way, and the server did not refuse it.
+func unsure(err error) bool {
+	if _, refused := errors.AsType[redis.Error](err); refused {
+		return false
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return false
+	}
+	return !errors.Is(err, redis.ErrPoolTimeout)
+}
+
 // wrap gives an error its kind.
 func wrap(kind *store.Error, err error) error {
 	if errors.Is(err, kind) {
@@ -63,14 +72,16 @@ func wrap(kind *store.Error, err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
-// retry repeats f, telling it so, until it is answered, the context ends or the store's limit is over.
+// retry repeats f until it is answered, the context ends or the store's limit is over. It tells f whether an
+// earlier try may have been done.
 func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again bool) (any, error)) (any, error) {
 	var began, until time.Time
 	pause := firstPause
-	for again := false; ; again = true {
+	again := false
+	for {
 		v, err := f(ctx, again)
 		if err == nil {
-			if again && s.away.Swap(false) {
+			if !began.IsZero() && s.away.Swap(false) {
 				s.log.Info("later: Redis serves again")
 			}
 			return v, nil
@@ -78,19 +89,20 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again boo
 		if s.closing.Err() != nil {
 			return nil, store.ErrClosed
 		}
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
 		kind, tryAgain := classify(err)
-		now := time.Now()
-		if until.IsZero() {
-			began, until = now, now.Add(s.retryFor)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), wrap(kind, err))
 		}
-		if tryAgain && now.Sub(began) > sayAfter && !s.away.Swap(true) {
-			s.log.Warn("later: Redis does not serve, trying on", "error", err)
+		again = again || unsure(err)
+		now := time.Now()
+		if began.IsZero() {
+			began, until = now, now.Add(s.retryFor)
 		}
 		if !tryAgain || now.After(until) {
 			return nil, wrap(kind, err)
+		}
+		if now.Sub(began) > sayAfter && !s.away.Swap(true) {
+			s.log.Warn("later: Redis does not serve, trying on", "error", err)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):

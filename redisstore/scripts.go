@@ -183,19 +183,44 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	return reply, nil
 }
 
-// runRegistered runs a call that may create the queue: when the script says that it does not exist, its name is
-// registered first and the call made again with leave to create it. flag is the index in args of that leave.
+// runRegistered runs a call that may create the queue. Its name is registered before: at the first use in this
+// process, and whenever the script says that the queue does not exist, after which the call is made again with
+// leave to create it. flag is the index in args of that leave.
 func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag int) (any, error) {
+	if _, known := s.registered.Load(queue); !known {
+		// The first use in this process: name it whatever is there, so that a registry that was lost heals.
+		if err := s.ready(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.register(ctx, queue); err != nil {
+			return nil, err
+		}
+		c.args[flag] = "1"
+		return s.run(ctx, queue, c)
+	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil || reply != any(int64(replyUnregistered)) {
 		return reply, err
 	}
-	_, err = s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+	if err := s.register(ctx, queue); err != nil {
+		return nil, err
+	}
+	c.args[flag] = "1"
+	if reply, err = s.run(ctx, queue, c); err != nil {
+		return nil, err
+	}
+	// Once more, in case a Delete took the name out in between.
+	return reply, s.register(ctx, queue)
+}
+
+// register adds a queue's name to the registry.
+func (s *Store) register(ctx context.Context, queue string) error {
+	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
 		return s.rdb.SAdd(ctx, s.keys.registry(), queue).Result()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("register queue %q: %w", queue, err)
+		return fmt.Errorf("register queue %q: %w", queue, err)
 	}
-	c.args[flag] = "1"
-	return s.run(ctx, queue, c)
+	s.registered.Store(queue, true)
+	return nil
 }

@@ -271,3 +271,102 @@ type lostReply struct{}
 func (*lostReply) Error() string   { return "reply lost" }
 func (*lostReply) Timeout() bool   { return true }
 func (*lostReply) Temporary() bool { return true }
+
+// TestListingFollowsRedisWhateverItsLocale: Lua compares text by the server's locale, Redis by bytes.
+func TestListingFollowsRedisWhateverItsLocale(t *testing.T) {
+	s := newStore(t, redistest.Shared(t).Client(t))
+	ctx := t.Context()
+	want := map[string]bool{}
+	for _, id := range []string{"a", "A", "b", "B", "_", "-", "é", "z", "Z", "aa", "aB", "Ab", "0", "10", "9"} {
+		want[id] = true
+		if _, err := s.Send(ctx, "locale", []store.Outgoing{{Message: store.Message{ID: id}, Due: store.Due{At: time.UnixMilli(1)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for cursor := ""; ; {
+		page, err := s.List(ctx, "locale", store.ListRequest{State: store.StateReady, Limit: 2, Cursor: cursor})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range page.Messages {
+			if !want[m.ID] {
+				t.Errorf("%q is listed twice", m.ID)
+			}
+			delete(want, m.ID)
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
+	}
+}
+
+// TestAClaimThatIsRepeatedGivesNothingSentSince: its lease lists a message that was cancelled, whose id was sent
+// again for later.
+func TestAClaimThatIsRepeatedGivesNothingSentSince(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx := t.Context()
+	send(t, s, "repeated", "m", store.Due{})
+	send(t, s, "repeated", "n", store.Due{})
+	between := &between{UniversalClient: rdb, do: func() {
+		if _, err := s.Cancel(ctx, "repeated", []string{"m"}); err != nil {
+			t.Error(err)
+		}
+		send(t, s, "repeated", "m", store.Due{Delay: time.Hour})
+	}}
+	other := newStore(t, between)
+	other.checked.Store(true)
+	c := claim(t, other, "repeated", 10, time.Minute)
+	if len(c.Messages) != 1 || c.Messages[0].ID != "n" {
+		t.Errorf("the repeated claim gave %v", c.Messages)
+	}
+}
+
+// between loses the reply of the first call that succeeds, and does something before it is made again.
+type between struct {
+	redis.UniversalClient
+	do func()
+}
+
+func (b *between) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := b.UniversalClient.Process(ctx, cmd)
+	if err == nil && b.do != nil {
+		b.do()
+		b.do = nil
+		return errLostReply
+	}
+	return err
+}
+
+func TestADeletedQueueThatIsUsedAgainIsListed(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	a, b := newStore(t, rdb), newStore(t, rdb)
+	listed := func() string {
+		names, _, err := a.Queues(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(names, " ")
+	}
+	send(t, a, "q", "m", store.Due{})
+	if err := b.Delete(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(); got != "" {
+		t.Errorf("listed after the delete: %s", got)
+	}
+	send(t, a, "q", "m", store.Due{})
+	if got := listed(); got != "q" {
+		t.Errorf("listed after the next send: %q", got)
+	}
+	if err := rdb.Del(t.Context(), "later:queues").Err(); err != nil { // as a failover can
+		t.Fatal(err)
+	}
+	send(t, newStore(t, rdb), "q", "n", store.Due{})
+	if got := listed(); got != "q" {
+		t.Errorf("listed after the registry was lost and a new process sent: %q", got)
+	}
+}

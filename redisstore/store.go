@@ -33,9 +33,11 @@ type Store struct {
 	allowEviction bool
 	retryFor      time.Duration
 
-	away    atomic.Bool // an outage was logged
-	checked atomic.Bool
-	checkMu sync.Mutex
+	away       atomic.Bool // an outage was logged
+	checked    atomic.Bool
+	checking   chan struct{} // holds a token while somebody checks the server
+	cluster    atomic.Bool   // the server is part of a Cluster
+	registered sync.Map      // names of queues that this process has registered
 
 	closing   context.Context
 	closeWith context.CancelFunc
@@ -63,7 +65,9 @@ func WithRetry(d time.Duration) Option { return func(s *Store) { s.retryFor = d 
 
 // New makes a Store over a go-redis client, which stays the caller's: Close does not close it. New does not
 // reach the server; the first call does, and refuses one that is too old or may evict keys (ErrUnsupported).
-// The store opens one more connection, with the client's options, on which it waits for messages.
+// The store opens one more connection, with the client's options, on which it waits for messages; over a client
+// that is neither a *redis.Client nor a *redis.ClusterClient it waits on that client's own connections, of which
+// there must be more than one. A *redis.Ring is refused, since it moves queues about when a server is away.
 func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{
 		rdb:      rdb,
@@ -71,6 +75,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Store {
 		scripts:  production,
 		log:      slog.Default(),
 		retryFor: DefaultRetry,
+		checking: make(chan struct{}, 1),
 	}
 	for _, o := range opts {
 		o(s)

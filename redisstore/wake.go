@@ -74,7 +74,8 @@ type queueWake struct {
 	timer   *time.Timer // wakes a waiter
 	back    *time.Timer // hands the marker back
 	claimed bool
-	taken   int // counts the markers taken whose time was still to come
+	full    bool // the last claim gave all that was asked for
+	taken   int  // counts the markers taken whose time was still to come
 }
 
 func (w *waker) init(s *Store) {
@@ -187,7 +188,7 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 	q := w.queue(queue)
 	q.safety = time.Now().Add(safetyInterval*4/5 + rand.N(safetyInterval*2/5))
 	first := !q.claimed
-	q.claimed = true
+	q.claimed, q.full = true, more
 	if q.role == timekeeper && q.taken != start.taken {
 		// The marker was taken on the other connection meanwhile, perhaps the very one that this claim left. What
 		// it says is newer than this reply, and nobody else knows it.
@@ -202,16 +203,19 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 		w.arm(q)
 		return
 	}
+	before := q.next
 	q.next = time.UnixMilli(next)
 	switch {
 	case more:
-		// The script has put the marker back for everyone; a neighbor need not wait for it.
+		// Where messages were given, the script has put the marker back for everyone; a neighbor need not wait for it.
 		q.role = bystander
 		if len(q.waiters) > 0 {
 			w.wakeOne(q, byNeighbor)
 		}
 	case given > 0 || start.why == byMarker:
 		q.role = timekeeper
+	case start.why == byTimer && q.next.Equal(before):
+		q.role = timekeeper // a little too soon
 	case start.why == byTimer:
 		q.become(standIn) // another one was faster, or the message was cancelled
 	case start.why == byStandIn:
@@ -255,7 +259,11 @@ func (w *waker) arm(q *queueWake) {
 	}
 	switch unused := q.hinted || q.role == timekeeper && len(q.waiters) == 0; {
 	case unused && q.back == nil:
-		q.back = time.AfterFunc(handBackAfter, func() { w.handBack(q) })
+		after := handBackAfter
+		if q.full && len(q.waiters) == 0 {
+			after = 0 // this process has all it can do
+		}
+		q.back = time.AfterFunc(after, func() { w.handBack(q) })
 	case !unused && q.back != nil:
 		q.back.Stop()
 		q.back = nil
@@ -346,13 +354,13 @@ func (w *waker) handBack(q *queueWake) {
 }
 
 // put writes the marker, unless an earlier one is there or the queue is gone.
-func (w *waker) put(queue string, due int64) error {
+func (w *waker) put(queue string, due int64) (written bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	c := w.s.newCall(&w.s.scripts.mark, queue, 1)
 	c.add(due)
-	_, err := w.s.do(ctx, c)
-	return err
+	reply, err := w.s.do(ctx, c)
+	return reply == any(int64(1)), err
 }
 
 // close ends every wait and puts back the markers that this process holds, once its own blocking reads have
@@ -394,7 +402,9 @@ func (w *waker) close() {
 	}
 	w.mu.Unlock()
 	for queue, due := range markers {
-		w.put(queue, due)
+		if _, err := w.put(queue, due); err != nil {
+			return // the server does not answer; others find the queues by their safety claims
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ type wakeLoop struct {
 // listen sees to it that the queue's marker is blocked on. The lock is held.
 func (w *waker) listen(q *queueWake) {
 	group := ""
-	if _, cluster := w.s.rdb.(*redis.ClusterClient); cluster {
+	if w.s.cluster.Load() {
 		group = q.name
 	}
 	l := w.loops[group]
@@ -86,13 +86,13 @@ func (l *wakeLoop) poke() error {
 // interrupt ends the loop: its blocking read is answered, so that it cannot take a marker that is put back, or
 // if that does not come about, its connection is closed.
 func (l *wakeLoop) interrupt() {
-	var err error
+	answered := false
 	if l.control != "" {
-		err = l.poke()
+		answered = l.poke() == nil
 	} else { // in a Cluster: the queue's own marker, which is put back afterwards
-		err = l.w.put(l.name, 0)
+		answered, _ = l.w.put(l.name, 0)
 	}
-	if err == nil {
+	if answered {
 		select {
 		case <-l.ended:
 		case <-time.After(time.Second):
@@ -202,7 +202,9 @@ func (l *wakeLoop) failed(err error, pause *time.Duration) bool {
 	}
 	l.w.mu.Lock()
 	for _, q := range l.wanted {
-		q.safety = time.Now().Add(*pause)
+		if soon := time.Now().Add(*pause); soon.Before(q.safety) {
+			q.safety = soon
+		}
 		l.w.arm(q)
 	}
 	l.w.mu.Unlock()

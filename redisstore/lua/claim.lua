@@ -23,10 +23,16 @@ end
 if ARGV[4] == '1' then
   local text = redis.call('HGET', LEASE, ARGV[3])
   if text then
-    local ids = {}
-    for id in each_held(text) do ids[#ids + 1] = id end
-    return { now_us, now, 1, tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3])), text,
-      redis.call('HMGET', MSG, unpack(ids)), recorded(ids) or 0, died, expired }
+    local ids, epochs = {}, {}
+    for id, _, epoch in each_held(text) do
+      ids[#ids + 1] = id
+      epochs[#epochs + 1] = tonumber(epoch) or 0
+    end
+    local envelopes, records = redis.call('HMGET', MSG, unpack(ids)), recorded(ids)
+    for i = 1, #ids do -- what was cancelled meanwhile is not given, even if its id was sent again
+      if parse(records and records[i]) ~= epochs[i] then envelopes[i] = false end
+    end
+    return { now_us, now, 1, tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3])), text, envelopes, records or 0, died, expired }
   end
 end
 
@@ -102,6 +108,9 @@ end
 local next_due_ms = not meta[2] and tonumber(redis.call('ZRANGE', DUE, n, n, 'WITHSCORES')[2]) or nil
 local unreaped = next_expiry and next_expiry <= now
 if n == 0 then
+  -- An idle moment: forget some of the ids whose time is over.
+  local forgotten = redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+  if #forgotten > 0 then redis.call('ZREM', DONE, unpack(forgotten)) end
   local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
   return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died, expired }
 end
@@ -185,5 +194,5 @@ if d > 0 then
 end
 local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
 if coming == math.huge then coming = -1
-elseif more then redis.call('ZADD', WAKE, coming, 'm') end
+elseif more then redis.call('ZADD', WAKE, 'LT', coming, 'm') end
 return { now_us, coming, more and 1 or 0, deadline, text, given, given_records, died, expired }

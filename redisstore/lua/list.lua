@@ -10,6 +10,15 @@ local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
 if ARGV[1] == 'scheduled' then from = math.max(from, now + 1) end
 if ARGV[1] == 'ready' then to = math.min(to, now + 1) end
 
+-- not_after orders as Redis orders members of one score, by bytes; Lua's own comparison goes by the server's locale.
+local function not_after(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a <= #b
+end
+
 local function below(score) -- messages with a lower score
   if score == -math.huge then return 0 end
   if score == math.huge then return redis.call('ZCARD', key) end
@@ -22,7 +31,7 @@ if ARGV[5] ~= '' then
   local low, high = below(tonumber(ARGV[5])), redis.call('ZCOUNT', key, '-inf', ARGV[5])
   while low < high do
     local middle = math.floor((low + high) / 2)
-    if redis.call('ZRANGE', key, middle, middle)[1] <= ARGV[6] then low = middle + 1 else high = middle end
+    if not_after(redis.call('ZRANGE', key, middle, middle)[1], ARGV[6]) then low = middle + 1 else high = middle end
   end
   start = math.max(start, low)
 end

@@ -55,8 +55,8 @@ for a = 2, #ARGV, 6 do
   elseif ARGV[1] == '1' then
     local id = string.match(token, '^[^\t]+')
     local score = redis.call('ZSCORE', DUE, id)
-    if score then state = tonumber(score) > now and 'scheduled' or 'ready'
-    elseif redis.call('ZSCORE', DEAD, id) then state = 'dead' end
+    if score and action ~= 'bury' then state = tonumber(score) > now and 'scheduled' or 'ready'
+    elseif (action == 'bury' or action == 'nack') and redis.call('ZSCORE', DEAD, id) then state = 'dead' end
   end
   states[#states + 1] = state
 end
