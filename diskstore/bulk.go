@@ -1,0 +1,192 @@
+package diskstore
+
+import (
+	"context"
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
+)
+
+// chosen is a message that a Replay or Purge is about.
+type chosen struct {
+	entry
+	record bool // it has one
+	kind   byte // kindDue, kindDead or kindLease
+}
+
+// choice gathers at most store.MaxBatch messages.
+type choice struct {
+	all  []chosen
+	more bool
+}
+
+func (c *choice) add(x chosen) bool {
+	if len(c.all) == store.MaxBatch {
+		c.more = true
+		return false
+	}
+	c.all = append(c.all, x)
+	return true
+}
+
+// entries chooses the entries of an index from a millisecond to another.
+func (t *tx) entries(q *queue, c *choice, kind byte, first, last int64) error {
+	from := entry{at: first}
+	if kind == kindDue && from.less(q.first) {
+		from = q.first
+	}
+	return t.each(q, kind, from, last, func(e entry, value []byte) (bool, error) {
+		return c.add(chosen{e, kind == kindDead || len(value) > 0, kind}), nil
+	})
+}
+
+// deadOnes chooses the dead messages among ids, each once.
+func (t *tx) deadOnes(q *queue, c *choice, ids []string) error {
+	seen := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		p, ok, err := t.place(q, id)
+		if err != nil {
+			return err
+		}
+		if ok && t.state(&p) == store.StateDead {
+			c.add(chosen{entry{p.record.diedAt, id}, true, kindDead})
+		}
+	}
+	return nil
+}
+
+// before is the time that limits a Replay or Purge: that of its first call.
+func (t *tx) before(sel store.Selection) int64 {
+	if sel.Before.IsZero() {
+		return t.now
+	}
+	return sel.Before.UnixMilli()
+}
+
+func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, error) {
+	var c choice
+	var err error
+	limit := t.before(sel)
+	if len(sel.IDs) > 0 {
+		err = t.deadOnes(q, &c, sel.IDs)
+	} else {
+		err = t.entries(q, &c, kindDead, 0, limit)
+	}
+	if err != nil {
+		return store.Bulk{}, err
+	}
+	for _, x := range c.all {
+		t.removeDead(q, x.entry)
+		r := record{due: t.dueAt(due), delivered: true} // its expiry no longer counts
+		t.keep(q, x.id, &r)
+		t.addDue(q, x.id, &r)
+	}
+	return store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}, nil
+}
+
+func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
+	var c choice
+	limit := t.before(sel)
+	if err := t.choosePurged(q, &c, sel, limit); err != nil {
+		return store.Bulk{}, err
+	}
+	for _, x := range c.all {
+		r := record{stored: x.record}
+		switch x.kind {
+		case kindDue:
+			t.removeDue(q, x.entry)
+		case kindDead:
+			t.removeDead(q, x.entry)
+		case kindLease:
+			t.unhold(q, q.held[x.id])
+		}
+		t.erase(q, x.id, &r)
+	}
+	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
+		for _, l := range q.leases {
+			t.end(q, l)
+		}
+	}
+	return store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}, nil
+}
+
+func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64) error {
+	if len(sel.IDs) > 0 {
+		return t.deadOnes(q, c, sel.IDs)
+	}
+	all := sel.State == store.StateNone
+	if all || sel.State == store.StateReady {
+		if err := t.entries(q, c, kindDue, 0, min(limit, t.now)); err != nil {
+			return err
+		}
+	}
+	if all || sel.State == store.StateScheduled {
+		if err := t.entries(q, c, kindDue, t.now+1, lastTime); err != nil {
+			return err
+		}
+	}
+	if all || sel.State == store.StateDead {
+		if err := t.entries(q, c, kindDead, 0, limit); err != nil {
+			return err
+		}
+	}
+	if all {
+		for _, m := range q.held {
+			if !c.add(chosen{entry{m.record.due, m.id}, m.record.stored, kindLease}) {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// remove deletes a queue with all it has: one range of keys.
+func (t *tx) removeQueue(q *queue) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if q.number == 0 {
+		return nil
+	}
+	t.remove(appendIDKey(t.key[:0], 0, kindName, q.name))
+	delete(t.s.queues, q.name)
+	err := t.batch.DeleteRange(binary.BigEndian.AppendUint32(nil, q.number), binary.BigEndian.AppendUint32(nil, q.number+1), pebble.NoSync)
+	if err != nil {
+		return t.s.fail(err)
+	}
+	return nil
+}
+
+// histogram counts the due times in each part between two bounds, in a snapshot: it reads one key for each
+// message in the range, 2 to 5 million a second, while other calls go on.
+func (s *Store) histogram(ctx context.Context, snapshot *pebble.Snapshot, number uint32, bounds []int64) ([]int64, error) {
+	counts := make([]int64, len(bounds)-1)
+	it, err := snapshot.NewIter(&pebble.IterOptions{
+		LowerBound: appendTimeKey(nil, number, kindDue, entry{at: bounds[0]}),
+		UpperBound: appendTimeKey(nil, number, kindDue, entry{at: bounds[len(counts)]}),
+	})
+	if err != nil {
+		return nil, s.unreadable(err)
+	}
+	part, n := 0, 0
+	err = walk(it, func(e entry, _ []byte) (bool, error) {
+		for e.at >= bounds[part+1] {
+			part++
+		}
+		counts[part]++
+		if n++; n%10_000 == 0 && ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		return true, nil
+	})
+	if closed := it.Close(); err == nil && closed != nil {
+		err = s.unreadable(closed)
+	}
+	return counts, err
+}

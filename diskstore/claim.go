@@ -1,0 +1,175 @@
+package diskstore
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// found is a ready message that a claim has read.
+type found struct {
+	entry
+	record  record
+	message store.Message
+	death   store.DeadReason // set for one that is not given but dies
+}
+
+func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {
+	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q)}
+	if !q.paused && q.first.at <= t.now {
+		ready, rest, err := t.ready(q, req.Max)
+		if err != nil {
+			return store.Claim{}, err
+		}
+		t.take(q, &c, ready, store.Millis(req.Lease))
+		q.startAt(rest, true)
+	}
+	next, err := t.next(q)
+	c.More = next <= t.now
+	return c, err
+}
+
+func later(t, u time.Time) time.Time {
+	if t.Before(u) {
+		return u
+	}
+	return t
+}
+
+// ready reads the messages that a claim takes or sets aside, and gives the first entry behind them.
+func (t *tx) ready(q *queue, limit int) (all []found, rest entry, err error) {
+	if err := t.flush(); err != nil {
+		return nil, entry{}, err
+	}
+	rest = entry{at: never}
+	size, given, dying := 0, 0, 0
+	err = t.each(q, kindDue, q.first, lastTime, func(e entry, value []byte) (bool, error) {
+		rest = e
+		if e.at > t.now || given == limit || dying == store.MaxBatch {
+			return false, nil
+		}
+		f, length, err := t.read(q, e, len(value) > 0)
+		if err != nil {
+			return false, err
+		}
+		if f.death != "" {
+			dying++
+		} else {
+			if size += length; size > store.MaxBatchBytes && given > 0 {
+				return false, nil
+			}
+			given++
+		}
+		all = append(all, f)
+		rest = entry{at: never}
+		return true, nil
+	})
+	return all, rest, err
+}
+
+// read reads a ready message and tells whether it may be given.
+func (t *tx) read(q *queue, e entry, recorded bool) (found, int, error) {
+	f := found{entry: e, record: record{due: e.at}, message: store.Message{ID: e.id}}
+	m, ok, err := t.message(q, e.id)
+	if err != nil {
+		return f, 0, err
+	}
+	if !ok {
+		return f, 0, corrupt("message %q of queue %q is due and does not exist", e.id, q.name)
+	}
+	if recorded {
+		if f.record, err = t.record(q, e.id, m.due); err != nil {
+			return f, 0, err
+		}
+	}
+	switch {
+	case envelope.Decode(m.envelope, &f.message) != nil:
+		f.death = store.DeadUnreadable
+	case expired(t.now, &f.record, &f.message):
+		f.death = store.DeadExpired
+	}
+	return f, len(m.envelope), nil
+}
+
+// take moves messages into a new lease, or to dead.
+func (t *tx) take(q *queue, c *store.Claim, ready []found, length int64) {
+	l := &lease{id: rand.Text(), deadline: t.now + length}
+	for i := range ready {
+		f := &ready[i]
+		t.removeDue(q, f.entry)
+		if f.death != "" {
+			f.record.lastError = store.UnreadableText
+			if f.death == store.DeadExpired {
+				f.record.lastError = store.ExpiredText
+				c.Expired = append(c.Expired, f.id)
+			}
+			t.die(q, f.id, &f.record, f.death)
+			c.Died = append(c.Died, f.id)
+			continue
+		}
+		m := &member{lease: l, position: len(l.members), id: f.id, maxAttempts: f.message.MaxAttempts, record: f.record}
+		l.members = append(l.members, m)
+		q.held[m.id] = m
+		c.Messages = append(c.Messages, store.Claimed{
+			Message: f.message,
+			Receipt: store.Receipt{Lease: l.id, ID: m.id},
+			Due:     store.Time(f.at),
+			Attempt: m.record.attempts + 1,
+		})
+	}
+	if l.left = len(l.members); l.left > 0 {
+		q.leases[l.id] = l
+		q.deadlines.Set(entry{l.deadline, l.id})
+		t.touchLease(q, l)
+		c.Deadline = store.Time(l.deadline)
+	}
+}
+
+// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It gives the
+// ids that died.
+func (t *tx) reap(q *queue) (died []string) {
+	for handled := 0; handled < store.MaxBatch && q.firstDeadline() <= t.now; {
+		e, _ := q.deadlines.Min()
+		l := q.leases[e.id]
+		handled += 1 + l.left
+		for _, m := range l.members {
+			if m == nil {
+				continue
+			}
+			t.unhold(q, m)
+			r := &m.record
+			r.delivered = true
+			r.attempts++
+			r.due = l.deadline
+			r.lastError = store.LeaseExpiredText
+			if attemptsLeft(r.attempts, m.maxAttempts) {
+				t.keep(q, m.id, r)
+				t.addDue(q, m.id, r)
+				continue
+			}
+			t.die(q, m.id, r, store.DeadLeaseExpired)
+			died = append(died, m.id)
+		}
+		t.end(q, l)
+	}
+	return died
+}
+
+// unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is done.
+func (t *tx) unhold(q *queue, m *member) {
+	l := m.lease
+	delete(q.held, m.id)
+	l.members[m.position] = nil
+	l.left--
+	l.leaving = append(l.leaving, uint16(m.position))
+	t.touchLease(q, l)
+}
+
+// end removes a lease that holds nothing.
+func (t *tx) end(q *queue, l *lease) {
+	delete(q.leases, l.id)
+	q.deadlines.Delete(entry{l.deadline, l.id})
+	t.touchLease(q, l)
+}

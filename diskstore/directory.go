@@ -1,0 +1,119 @@
+package diskstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// The directory's own files beside Pebble's.
+const (
+	formatFile = "LATER"  // what this is
+	holderFile = "HOLDER" // who has it open, for people
+	lockFile   = "LOCK"
+	format     = "later diskstore 1\n"
+)
+
+// claimDirectory makes, checks and locks the directory.
+func (s *Store) claimDirectory() error {
+	if err := s.fs.MkdirAll(s.dir, 0o700); err != nil {
+		return fmt.Errorf("%w: making the directory: %w", store.ErrUnavailable, err)
+	}
+	if err := s.checkFormat(); err != nil {
+		return err
+	}
+	lock, err := pebble.LockDirectory(s.dir, s.fs)
+	if err != nil {
+		holder, _ := s.readFile(holderFile)
+		return fmt.Errorf("%w: %s is open in another process (%s) or cannot be locked (%w): one process at a time",
+			store.ErrUnavailable, s.dir, strings.TrimSpace(holder), err)
+	}
+	s.lock = lock
+	err = s.writeFile(holderFile, holder())
+	if _, missing := s.readFile(formatFile); missing != nil && err == nil {
+		err = s.writeFile(formatFile, format)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, s.dir, err), s.releaseDirectory())
+	}
+	return nil
+}
+
+// checkFormat refuses a directory that is not Later's, or of another format.
+func (s *Store) checkFormat() error {
+	found, err := s.readFile(formatFile)
+	switch {
+	case err == nil && found == format:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: %s has the format %q and this version of Later knows %q: use the version that wrote it",
+			store.ErrUnsupported, s.dir, strings.TrimSpace(found), strings.TrimSpace(format))
+	case !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, s.dir, err)
+	}
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, s.dir, err)
+	}
+	for _, name := range names {
+		if name != lockFile && name != holderFile && name != formatFile+".new" && name != holderFile+".new" {
+			return fmt.Errorf("%w: %s holds %s and is no store of Later: give an empty or a new directory",
+				store.ErrUnsupported, s.dir, name)
+		}
+	}
+	return nil
+}
+
+func (s *Store) releaseDirectory() error {
+	s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)) // it would only be out of date
+	if s.lock == nil {
+		return nil
+	}
+	return s.lock.Close()
+}
+
+// holder tells who has the directory open.
+func holder() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("process %d on %s, %s, since %s\n", os.Getpid(), host, filepath.Base(os.Args[0]),
+		time.Now().Format(time.RFC3339))
+}
+
+func (s *Store) readFile(name string) (string, error) {
+	f, err := s.fs.Open(s.fs.PathJoin(s.dir, name))
+	if err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(f)
+	return string(b), errors.Join(err, f.Close())
+}
+
+// writeFile writes a file whole or not at all, durably.
+func (s *Store) writeFile(name, text string) error {
+	path := s.fs.PathJoin(s.dir, name)
+	f, err := s.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := s.fs.Rename(path+".new", path); err != nil {
+		return err
+	}
+	d, err := s.fs.OpenDir(s.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,251 @@
+package diskstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
+)
+
+// maxBatchSize is how many bytes of changes are gathered before they are written, in the midst of a group.
+const maxBatchSize = 4 << 20
+
+// maxUnsynced is how many groups may wait for their fsync while the next one gathers.
+const maxUnsynced = 1
+
+// group is the calls that are done together, and share one fsync.
+type group struct {
+	calls []func(*tx)
+	done  chan struct{} // closed when all of them are durable
+	batch *pebble.Batch // to be waited for; nil when nothing is
+}
+
+func newGroup() *group { return &group{done: make(chan struct{})} }
+
+// tx is what the writer does a group with. Changes go to the batch; what is read comes from the database, so
+// flush comes before reading what the batch may have changed.
+type tx struct {
+	s       *Store
+	batch   *pebble.Batch
+	key     []byte // scratch
+	value   []byte
+	now     int64 // the engine's clock in this call, in milliseconds
+	soonest int64 // its next whole millisecond
+	written bool  // a part of the group was written without waiting for it
+	room    error
+	checked bool // room was looked at in this group
+	touched map[*queue]struct{}
+	leases  []touchedLease
+}
+
+type touchedLease struct {
+	queue *queue
+	lease *lease
+}
+
+// do has the writer do one call, and returns when all that the call did and saw is durable.
+func (s *Store) do(ctx context.Context, run func(*tx)) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	s.mu.Lock()
+	g := s.gathering
+	g.calls = append(g.calls, run)
+	first := len(g.calls) == 1
+	s.mu.Unlock()
+	if first {
+		s.gathered <- struct{}{} // has room for one: the writer takes it before it takes the group
+	}
+	select {
+	case <-g.done:
+		return nil
+	case <-s.failed:
+		return s.failure
+	}
+}
+
+// write is the writer's loop.
+func (s *Store) write() {
+	defer close(s.writing)
+	t := &tx{s: s, touched: map[*queue]struct{}{}}
+	for range s.gathered {
+		s.mu.Lock()
+		g := s.gathering
+		s.gathering = newGroup()
+		s.mu.Unlock()
+		if err := t.run(g); err != nil {
+			s.fail(err)
+		}
+		if s.hasFailed() {
+			continue // the callers are told by s.failed
+		}
+		s.writing <- g
+	}
+}
+
+// run does the calls of a group and applies what they changed.
+func (t *tx) run(g *group) error {
+	t.batch, t.written, t.checked = t.s.db.NewBatch(), false, false
+	for _, call := range g.calls {
+		t.now, t.soonest = t.s.now()
+		call(t)
+		if t.batch.Len() > maxBatchSize {
+			if err := t.flush(); err != nil {
+				return err
+			}
+		}
+		if t.s.hasFailed() {
+			return nil
+		}
+	}
+	if err := t.gather(); err != nil {
+		return err
+	}
+	switch {
+	case t.batch.Empty() && !t.written:
+		return t.batch.Close()
+	case t.s.syncEvery > 0:
+		t.s.unsynced.Store(true)
+		if err := t.apply(pebble.NoSync); err != nil {
+			return err
+		}
+		return t.batch.Close()
+	case t.batch.Empty():
+		// A part was written without waiting: the log's next sync takes it along.
+		if err := t.batch.LogData(nil, nil); err != nil {
+			return err
+		}
+	}
+	g.batch = t.batch
+	return t.apply(pebble.Sync)
+}
+
+// flush makes all changes so far readable. They become durable with the group.
+func (t *tx) flush() error {
+	if err := t.gather(); err != nil {
+		return t.s.fail(err)
+	}
+	if t.batch.Empty() {
+		return nil
+	}
+	if err := t.apply(pebble.NoSync); err != nil {
+		return t.s.fail(err)
+	}
+	t.written = true
+	if err := t.batch.Close(); err != nil {
+		return t.s.fail(err)
+	}
+	t.batch = t.s.db.NewBatch()
+	return nil
+}
+
+// gather puts changed leases and counters into the batch.
+func (t *tx) gather() error {
+	for _, c := range t.leases {
+		if err := t.storeLease(c.queue, c.lease); err != nil {
+			return err
+		}
+	}
+	clear(t.leases)
+	t.leases = t.leases[:0]
+	for q := range t.touched {
+		q.meta.now = t.now
+		t.key = appendKey(t.key[:0], q.number, kindMeta)
+		t.value = appendMeta(t.value[:0], &q.meta)
+		if err := t.batch.Set(t.key, t.value, nil); err != nil {
+			return err
+		}
+		clear(q.unread)
+	}
+	clear(t.touched)
+	return nil
+}
+
+// apply writes the batch to the log and makes it readable. Pebble panics when its log is broken.
+func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.s.stuck.Store(true)
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	if mode.Sync {
+		return t.s.db.ApplyNoSyncWait(t.batch, mode)
+	}
+	return t.s.db.Apply(t.batch, mode)
+}
+
+// acknowledge is the second loop: it waits for the fsync of each group and lets its callers go. A group that
+// only read comes after those that wrote what it read, so it is durable too.
+func (s *Store) acknowledge() {
+	for g := range s.writing {
+		if g.batch != nil {
+			if err := g.batch.SyncWait(); err != nil {
+				s.fail(err)
+			}
+			if s.hasFailed() {
+				continue
+			}
+			g.batch.Close()
+		}
+		close(g.done)
+	}
+}
+
+// fail stops the store for good: memory and disk may differ from now on, and after a failed fsync nobody knows
+// what the disk holds. Every call from now on, and every one under way, is told why. It returns that error.
+func (s *Store) fail(cause error) error {
+	kind := store.ErrUnavailable
+	if pebble.IsCorruptionError(cause) {
+		kind = store.ErrCorrupt
+	}
+	s.failing.Do(func() {
+		s.failure = fmt.Errorf("%w: %s stopped: %w; what was acknowledged before is on the disk: mend the disk and start the program again",
+			kind, s.dir, cause)
+		s.logger.Error("later: the store stopped", "dir", s.dir, "cause", cause)
+		close(s.failed)
+	})
+	return s.failure
+}
+
+func (s *Store) hasFailed() bool {
+	select {
+	case <-s.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// corrupt makes an ErrCorrupt.
+func corrupt(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", store.ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+// get reads a value into the scratch memory; ok is false when there is none.
+func (t *tx) get(key []byte) (value []byte, ok bool, err error) {
+	v, closer, err := t.s.db.Get(key)
+	if err == pebble.ErrNotFound {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, t.s.unreadable(err)
+	}
+	t.value = append(t.value[:0], v...)
+	if err := closer.Close(); err != nil {
+		return nil, false, t.s.unreadable(err)
+	}
+	return t.value, true, nil
+}
+
+// unreadable names the store in an error of reading.
+func (s *Store) unreadable(err error) error {
+	kind := store.ErrUnavailable
+	if pebble.IsCorruptionError(err) {
+		kind = store.ErrCorrupt
+	}
+	return fmt.Errorf("%w: reading %s: %w", kind, s.dir, err)
+}

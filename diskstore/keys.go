@@ -1,0 +1,109 @@
+package diskstore
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/laterq/later/store"
+)
+
+// Keys begin with the four bytes of a queue's number, so that a queue is one range, and a byte for the kind.
+// Times are six bytes of milliseconds since 1970; all numbers are big endian.
+//
+//	kindMeta        -           → counters, pause, clock   see meta in record.go
+//	kindMessage     id          → due as sent, envelope    every living message, written once
+//	kindRecord      id          → record                   only of what is not as it was sent, see record.go
+//	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
+//	kindDead        death, id   → nothing                  dead messages, which all have a record
+//	kindLease       lease id    → what it holds            see lease.go
+//	kindRemembered  id          → until when               acked ids that are refused
+//	kindForget      until, id   → nothing                  the same by time
+//
+// A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key
+// for each queue's name with its number.
+const (
+	kindDue        = 'd'
+	kindForget     = 'f'
+	kindLease      = 'l'
+	kindMessage    = 'm'
+	kindName       = 'n'
+	kindMeta       = 'q'
+	kindRemembered = 'r'
+	kindRecord     = 't'
+	kindDead       = 'x'
+)
+
+const (
+	prefixLength = 4 + 1
+	timeLength   = 6
+)
+
+// never is a time that does not come.
+const never = math.MaxInt64
+
+// lastTime is the latest time that a key can hold, later than all that the contract allows.
+const lastTime = 1<<(8*timeLength) - 1
+
+func appendKey(b []byte, queue uint32, kind byte) []byte {
+	return append(binary.BigEndian.AppendUint32(b, queue), kind)
+}
+
+// appendIDKey makes the key of what is found by an id or a name.
+func appendIDKey(b []byte, queue uint32, kind byte, id string) []byte {
+	return append(appendKey(b, queue, kind), id...)
+}
+
+// appendTimeKey makes the key of an entry in what is ordered by time.
+func appendTimeKey(b []byte, queue uint32, kind byte, e entry) []byte {
+	return append(appendTime(appendKey(b, queue, kind), min(max(e.at, 0), lastTime)), e.id...)
+}
+
+func appendTime(b []byte, ms int64) []byte {
+	return append(b, byte(ms>>40), byte(ms>>32), byte(ms>>24), byte(ms>>16), byte(ms>>8), byte(ms))
+}
+
+func readTime[T ~[]byte | ~string](b T) int64 {
+	ms := int64(0)
+	for i := range timeLength {
+		ms = ms<<8 | int64(b[i])
+	}
+	return ms
+}
+
+// entry is an id with the millisecond that orders it; ties are ordered by id.
+type entry struct {
+	at int64
+	id string
+}
+
+func (e entry) less(f entry) bool {
+	return cmp.Or(cmp.Compare(e.at, f.at), cmp.Compare(e.id, f.id)) < 0
+}
+
+// parseEntry reads the entry in a key that appendTimeKey made.
+func parseEntry(key []byte) (entry, error) {
+	if len(key) < prefixLength+timeLength {
+		return entry{}, corrupt("key %x is too short", key)
+	}
+	key = key[prefixLength:]
+	return entry{readTime(key), string(key[timeLength:])}, nil
+}
+
+// cursor is the text of a place in a listing: right behind e.
+func (e entry) cursor() string { return strconv.FormatInt(e.at, 10) + ":" + e.id }
+
+// parseCursor gives the first place behind the entry of a cursor; the first of all for no cursor.
+func parseCursor(text string) (entry, error) {
+	if text == "" {
+		return entry{}, nil
+	}
+	ms, id, ok := strings.Cut(text, ":")
+	at, err := strconv.ParseInt(ms, 10, 64)
+	if !ok || err != nil {
+		return entry{}, store.Invalid("cursor %q is none of this store's: give the one of the page before, or none", text)
+	}
+	return entry{at, id + "\x00"}, nil
+}

@@ -1,0 +1,122 @@
+package diskstore
+
+import (
+	"encoding/binary"
+)
+
+// lease is the right to settle the messages of one claim. It lists exactly what it holds.
+//
+// It is stored as its deadline, the number of members, and the members. What leaves it is appended as the
+// member's two-byte position (a Pebble merge), so that a lease settled one by one is not written again each time.
+type lease struct {
+	id        string
+	deadline  int64
+	members   []*member // by position; nil for one that has left
+	left      int
+	cancelled []string // ids cancelled since the last Extend; lost when the store is closed
+
+	stored  bool
+	rewrite bool     // to be stored anew
+	leaving []uint16 // positions that have left since it was stored
+	touched bool     // it is in tx.leases
+}
+
+// member is a leased message.
+type member struct {
+	lease       *lease
+	position    int
+	id          string
+	maxAttempts int
+	record      record
+}
+
+func appendLease(b []byte, l *lease) []byte {
+	b = appendTime(b, l.deadline)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(l.members)))
+	for _, m := range l.members {
+		b = append(b, boolByte(m.record.stored))
+		b = binary.BigEndian.AppendUint16(b, uint16(m.maxAttempts))
+		b = appendTime(b, m.record.due)
+		b = append(b, byte(len(m.id)))
+		b = append(b, m.id...)
+	}
+	return b
+}
+
+// parseLease reads a lease with the members that have not left it. Of records it gives due and stored.
+func parseLease(id string, b []byte) (*lease, error) {
+	bad := corrupt("lease %q has %d bytes that are none of this format", id, len(b))
+	if len(b) < timeLength+2 {
+		return nil, bad
+	}
+	l := &lease{id: id, deadline: readTime(b), stored: true}
+	l.members = make([]*member, binary.BigEndian.Uint16(b[timeLength:]))
+	b = b[timeLength+2:]
+	const fixed = 1 + 2 + timeLength + 1
+	for i := range l.members {
+		if len(b) < fixed || len(b) < fixed+int(b[fixed-1]) {
+			return nil, bad
+		}
+		end := fixed + int(b[fixed-1])
+		l.members[i] = &member{
+			lease: l, position: i, id: string(b[fixed:end]),
+			maxAttempts: int(binary.BigEndian.Uint16(b[1:])),
+			record:      record{stored: b[0] == 1, due: readTime(b[3:])},
+		}
+		b = b[end:]
+	}
+	for ; len(b) >= 2; b = b[2:] {
+		position := int(binary.BigEndian.Uint16(b))
+		if position >= len(l.members) {
+			return nil, bad
+		}
+		l.members[position] = nil
+	}
+	for _, m := range l.members {
+		if m != nil {
+			l.left++
+		}
+	}
+	return l, nil
+}
+
+// compact numbers the members anew, for a lease that is stored anew.
+func (l *lease) compact() {
+	kept := l.members[:0]
+	for _, m := range l.members {
+		if m != nil {
+			m.position = len(kept)
+			kept = append(kept, m)
+		}
+	}
+	clear(l.members[len(kept):])
+	l.members = kept
+}
+
+// storeLease writes what changed of a lease.
+func (t *tx) storeLease(q *queue, l *lease) error {
+	l.touched = false
+	key := appendIDKey(t.key[:0], q.number, kindLease, l.id)
+	t.key = key
+	var err error
+	switch {
+	case l.left == 0:
+		if l.stored {
+			err = t.batch.Delete(key, nil)
+		}
+		l.stored = false
+	case l.rewrite || !l.stored:
+		l.compact()
+		t.value = appendLease(t.value[:0], l)
+		err = t.batch.Set(key, t.value, nil)
+		l.stored = true
+	case len(l.leaving) > 0:
+		t.value = t.value[:0]
+		for _, position := range l.leaving {
+			t.value = binary.BigEndian.AppendUint16(t.value, position)
+		}
+		err = t.batch.Merge(key, t.value, nil)
+	}
+	l.rewrite, l.leaving = false, l.leaving[:0]
+	return err
+}

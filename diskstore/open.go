@@ -1,0 +1,207 @@
+package diskstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// Store is an engine in a directory. It implements store.Store.
+type Store struct {
+	dir       string
+	fs        vfs.FS
+	clock     Clock
+	logger    *slog.Logger
+	syncEvery time.Duration
+
+	db   *pebble.DB
+	lock *pebble.Lock
+
+	mu        sync.Mutex
+	closing   bool
+	gathering *group
+	gathered  chan struct{}  // has a token when the gathering group has calls
+	writing   chan *group    // from the writer to the acknowledger
+	calls     sync.WaitGroup // calls under way
+	loops     sync.WaitGroup
+	closed    chan struct{}
+	unsynced  atomic.Bool // something was written since the last sync, with syncEvery
+
+	failing sync.Once
+	failed  chan struct{} // closed when the store stopped for good
+	failure error         // set before
+	stuck   atomic.Bool   // Pebble is not to be called any more
+
+	// What follows belongs to the writer.
+	queues     map[string]*queue
+	bells      map[string]*bell
+	lastNumber uint32
+	lastNow    int64
+}
+
+// Option changes a Store that Open makes.
+type Option func(*Store)
+
+// WithClock makes the store live by c instead of the machine's clock.
+func WithClock(c Clock) Option { return func(s *Store) { s.clock = c } }
+
+// WithLogger has the store log to l; nil is silence, the default.
+func WithLogger(l *slog.Logger) Option {
+	return func(s *Store) {
+		if l != nil {
+			s.logger = l
+		}
+	}
+}
+
+// WithSyncEvery lets calls return before what they did is fsynced, and fsyncs every d instead. The death of the
+// process loses nothing all the same; that of the machine may undo up to the last d of acknowledged calls,
+// always the latest ones: sends are lost, acked messages come again. 0 is the default, an fsync before every
+// reply.
+func WithSyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
+
+// withFS puts the files elsewhere, for tests.
+func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
+
+const (
+	cacheSize    = 64 << 20
+	memTableSize = 64 << 20
+)
+
+// Open opens the store in a directory, and makes it if it is missing or empty. One process has it open at a
+// time. Errors: ErrUnavailable when another has it, naming that; ErrUnsupported when the directory holds
+// something else or a later format; ErrCorrupt when a file is damaged. After a crash, the torn tail of the log
+// is cut; nothing that was acknowledged is in it.
+func Open(dir string, opts ...Option) (*Store, error) {
+	s := &Store{
+		dir: dir, fs: vfs.Default, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
+		gathering: newGroup(),
+		gathered:  make(chan struct{}, 1),
+		writing:   make(chan *group, maxUnsynced),
+		closed:    make(chan struct{}),
+		failed:    make(chan struct{}),
+		queues:    map[string]*queue{},
+		bells:     map[string]*bell{},
+	}
+	for _, opt := range opts {
+		opt(s)
+	}
+	if s.syncEvery < 0 {
+		return nil, store.Invalid("sync every %v: give 0 (before every reply) or more", s.syncEvery)
+	}
+	if err := s.claimDirectory(); err != nil {
+		return nil, err
+	}
+	if err := s.openDatabase(); err != nil {
+		return nil, errors.Join(err, s.releaseDirectory())
+	}
+	s.loops.Go(s.write)
+	s.loops.Go(s.acknowledge)
+	if s.syncEvery > 0 {
+		s.loops.Go(s.sync)
+	}
+	return s, nil
+}
+
+func (s *Store) openDatabase() error {
+	options := &pebble.Options{
+		FS:                 s.fs,
+		Lock:               s.lock,
+		FormatMajorVersion: pebble.FormatNewest,
+		CacheSize:          cacheSize,
+		MemTableSize:       memTableSize,
+		Logger:             pebbleLogger{s},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { s.logger.Error("later: store in trouble", "dir", s.dir, "cause", err) },
+			DataCorruption: func(info pebble.DataCorruptionInfo) {
+				s.logger.Error("later: damaged file", "dir", s.dir, "file", info.Path, "cause", info.Details)
+			},
+		},
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key: 1 in 100 ids is looked for in vain
+	}
+	db, err := pebble.Open(s.dir, options)
+	if err != nil {
+		if pebble.IsCorruptionError(err) {
+			return fmt.Errorf("%w: %s: %w", store.ErrCorrupt, s.dir, err)
+		}
+		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
+	}
+	s.db = db
+	if err := s.load(); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	return nil
+}
+
+// enter begins a call.
+func (s *Store) enter(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closing:
+		return store.ErrClosed
+	case s.hasFailed():
+		return s.failure
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	s.calls.Add(1)
+	return nil
+}
+
+// Close waits for the calls under way, ends every Wait with ErrClosed, and closes the directory. Of a store that
+// Pebble gave up, the directory stays locked until the process ends.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closing {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closing = true
+	s.mu.Unlock()
+	close(s.closed)
+	s.calls.Wait()
+	close(s.gathered)
+	if s.stuck.Load() {
+		return nil
+	}
+	s.loops.Wait()
+	err := s.db.Close()
+	if s.hasFailed() {
+		err = nil // it was told
+	}
+	return errors.Join(err, s.releaseDirectory())
+}
+
+// sync is the third loop, with syncEvery.
+func (s *Store) sync() {
+	ticker := time.NewTicker(s.syncEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.closed: // closing the database syncs it
+			return
+		case <-s.failed:
+			return
+		}
+		if !s.unsynced.Swap(false) {
+			continue
+		}
+		if err := s.db.LogData(nil, pebble.Sync); err != nil {
+			s.fail(err)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package diskstore
+
+import (
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/tidwall/btree"
+
+	"github.com/laterq/later/store"
+)
+
+// queue is what the writer keeps in memory of one queue.
+type queue struct {
+	meta
+	name   string
+	number uint32 // 0 for one that does not exist
+
+	// first is the earliest entry of kindDue when exact is set, else a lower bound of it. Scans begin there:
+	// before it are only the tombstones of what was claimed.
+	first entry
+	exact bool
+
+	held      map[string]*member
+	leases    map[string]*lease
+	deadlines *btree.BTreeG[entry] // leases by deadline
+
+	// unread tells of ids whose message was written (true) or removed since the last flush.
+	unread   map[string]bool
+	highest  string // no living message has a higher id
+	forgetAt int64  // lower bound of the first kindForget
+}
+
+func newQueue(name string, number uint32) *queue {
+	return &queue{
+		name:      name,
+		number:    number,
+		first:     entry{at: never},
+		exact:     true,
+		held:      map[string]*member{},
+		leases:    map[string]*lease{},
+		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
+		unread:    map[string]bool{},
+		forgetAt:  never,
+	}
+}
+
+// queue gives the queue of a name, or an empty one that nobody has yet.
+func (s *Store) queue(name string) *queue {
+	if q := s.queues[name]; q != nil {
+		return q
+	}
+	return newQueue(name, 0)
+}
+
+// create gives the queue of a name and makes it if need be.
+func (t *tx) create(name string) (*queue, error) {
+	if q := t.s.queues[name]; q != nil {
+		return q, nil
+	}
+	t.s.lastNumber++
+	q := newQueue(name, t.s.lastNumber)
+	t.key = appendIDKey(t.key[:0], 0, kindName, name)
+	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
+	if err := t.batch.Set(t.key, t.value, nil); err != nil {
+		return nil, t.s.fail(err)
+	}
+	t.touch(q)
+	t.s.queues[name] = q
+	return q, nil
+}
+
+// touch has the queue's counters stored.
+func (t *tx) touch(q *queue) { t.touched[q] = struct{}{} }
+
+func (t *tx) touchLease(q *queue, l *lease) {
+	t.touch(q)
+	if !l.touched {
+		l.touched = true
+		t.leases = append(t.leases, touchedLease{q, l})
+	}
+}
+
+// A write to a batch fails only when its memory does, so errors of it stop the store.
+
+func (t *tx) set(key, value []byte) {
+	t.key = key
+	if err := t.batch.Set(key, value, nil); err != nil {
+		t.s.fail(err)
+	}
+}
+
+func (t *tx) remove(key []byte) {
+	t.key = key
+	if err := t.batch.Delete(key, nil); err != nil {
+		t.s.fail(err)
+	}
+}
+
+var withRecord = []byte{1}
+
+// addDue puts a message among the scheduled and ready ones.
+func (t *tx) addDue(q *queue, id string, r *record) {
+	e := entry{r.due, id}
+	var value []byte
+	if r.stored {
+		value = withRecord
+	}
+	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
+	q.due++
+	if e.at <= q.mark {
+		q.ready++
+	}
+	if e.less(q.first) {
+		q.first, q.exact = e, true
+		q.head = e.at
+	}
+	t.touch(q)
+}
+
+func (t *tx) removeDue(q *queue, e entry) {
+	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
+	q.due--
+	if e.at <= q.mark {
+		q.ready--
+	}
+	switch {
+	case q.due == 0:
+		q.startAt(entry{at: never}, true)
+	case e == q.first:
+		q.exact = false
+	}
+	t.touch(q)
+}
+
+// startAt notes where the due messages begin.
+func (q *queue) startAt(first entry, exact bool) {
+	q.first, q.exact, q.head = first, exact, first.at
+}
+
+func (t *tx) removeDead(q *queue, e entry) {
+	t.remove(appendTimeKey(t.key[:0], q.number, kindDead, e))
+	q.dead--
+	t.touch(q)
+}
+
+// keep stores the record of a message.
+func (t *tx) keep(q *queue, id string, r *record) {
+	r.stored = true
+	t.value = appendRecord(t.value[:0], r)
+	t.set(appendIDKey(t.key[:0], q.number, kindRecord, id), t.value)
+}
+
+// die sets a message aside.
+func (t *tx) die(q *queue, id string, r *record, reason store.DeadReason) {
+	r.deadReason, r.diedAt = reason, t.now
+	t.keep(q, id, r)
+	t.set(appendTimeKey(t.key[:0], q.number, kindDead, entry{t.now, id}), nil)
+	q.dead++
+	t.touch(q)
+}
+
+// erase removes a message that is in no index any more.
+func (t *tx) erase(q *queue, id string, r *record) {
+	t.remove(appendIDKey(t.key[:0], q.number, kindMessage, id))
+	if r.stored {
+		t.remove(appendIDKey(t.key[:0], q.number, kindRecord, id))
+	}
+	q.unread[id] = false
+	t.touch(q)
+}
+
+// message reads a living message; ok is false when there is none.
+func (t *tx) message(q *queue, id string) (m message, ok bool, err error) {
+	t.key = appendIDKey(t.key[:0], q.number, kindMessage, id)
+	value, ok, err := t.get(t.key)
+	if !ok || err != nil {
+		return message{}, false, err
+	}
+	m, err = parseMessage(value)
+	return m, true, err
+}
+
+// record reads what became of a message that was sent to be due at a time.
+func (t *tx) record(q *queue, id string, due int64) (record, error) {
+	t.key = appendIDKey(t.key[:0], q.number, kindRecord, id)
+	value, ok, err := t.get(t.key)
+	if err != nil {
+		return record{}, err
+	}
+	if !ok {
+		return record{due: due}, nil
+	}
+	return parseRecord(value)
+}
+
+// scan gives an iterator over the entries of a kind from one on to the end of the millisecond last.
+func (t *tx) scan(q *queue, kind byte, from entry, last int64) (*pebble.Iterator, error) {
+	it, err := t.s.db.NewIter(&pebble.IterOptions{
+		LowerBound: appendTimeKey(nil, q.number, kind, from),
+		UpperBound: appendTimeKey(nil, q.number, kind, entry{at: min(last, lastTime-1) + 1}),
+	})
+	if err != nil {
+		return nil, t.s.unreadable(err)
+	}
+	return it, nil
+}
+
+// each calls f for the entries that scan gives, until it returns false. The value is 1 where a record is stored.
+func (t *tx) each(q *queue, kind byte, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
+	if from.at > last || from.at == never {
+		return nil
+	}
+	it, err := t.scan(q, kind, from, last)
+	if err != nil {
+		return err
+	}
+	err = walk(it, f)
+	if closed := it.Close(); err == nil && closed != nil {
+		err = t.s.unreadable(closed)
+	}
+	return err
+}
+
+func walk(it *pebble.Iterator, f func(e entry, value []byte) (bool, error)) error {
+	for valid := it.First(); valid; valid = it.Next() {
+		e, err := parseEntry(it.Key())
+		if err != nil {
+			return err
+		}
+		more, err := f(e, it.Value())
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// earliest gives the first due entry, or one that never comes.
+func (t *tx) earliest(q *queue) (entry, error) {
+	if q.exact {
+		return q.first, nil
+	}
+	if err := t.flush(); err != nil {
+		return entry{}, err
+	}
+	first := entry{at: never}
+	err := t.each(q, kindDue, q.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		first = e
+		return false, nil
+	})
+	if err == nil {
+		q.startAt(first, true)
+	}
+	return first, err
+}
+
+// firstDeadline is when the first lease ends.
+func (q *queue) firstDeadline() int64 {
+	if e, ok := q.deadlines.Min(); ok {
+		return e.at
+	}
+	return never
+}
+
+// next is the time from which a claim gives something or has leases to end, which it does on a paused queue too.
+func (t *tx) next(q *queue) (int64, error) {
+	if q.paused {
+		return q.firstDeadline(), nil
+	}
+	e, err := t.earliest(q)
+	return min(e.at, q.firstDeadline()), err
+}
+
+// soonest is a lower bound of next that costs nothing.
+func (q *queue) soonest() int64 {
+	if q.paused {
+		return q.firstDeadline()
+	}
+	return min(q.first.at, q.firstDeadline())
+}
+
+// countReady brings ready up to now. It walks over what fell due since it was last asked, and no message twice.
+func (t *tx) countReady(q *queue) error {
+	if q.mark == t.now {
+		return nil
+	}
+	if q.mark < t.now && q.first.at > t.now {
+		q.mark = t.now
+		return nil
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	n := int64(0)
+	from := entry{at: min(q.mark, t.now) + 1}
+	if from.less(q.first) {
+		from = q.first
+	}
+	err := t.each(q, kindDue, from, max(q.mark, t.now), func(entry, []byte) (bool, error) {
+		n++
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	if t.now < q.mark {
+		n = -n
+	}
+	q.ready += n
+	q.mark = t.now
+	return nil
+}

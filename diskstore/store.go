@@ -1,0 +1,218 @@
+package diskstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
+)
+
+var _ store.Store = (*Store)(nil)
+
+// call has the writer do one step on a queue. The queue is an empty one of number 0 when it does not exist.
+func call[T any](ctx context.Context, s *Store, name string, step func(t *tx, q *queue) (T, error)) (T, error) {
+	var result T
+	var failed error
+	err := s.do(ctx, func(t *tx) {
+		if result, failed = step(t, s.queue(name)); len(s.bells) > 0 {
+			s.ring(s.queue(name))
+		}
+	})
+	if err = cmp.Or(err, failed); err != nil {
+		var none T
+		return none, err
+	}
+	return result, nil
+}
+
+// look is call for a step that reads messages.
+func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q *queue) (T, error)) (T, error) {
+	return call(ctx, s, name, func(t *tx, q *queue) (T, error) {
+		if err := t.flush(); err != nil {
+			var none T
+			return none, err
+		}
+		return step(t, q)
+	})
+}
+
+// Send implements store.Store. It is refused with ErrFull while the disk has less than 256 MiB left.
+func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return call(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) { return t.send(name, msgs) })
+}
+
+// Claim implements store.Store.
+func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
+	return call(ctx, s, name, func(t *tx, q *queue) (store.Claim, error) {
+		return t.claim(q, req, s.clock.Now()) // finer than the engine counts, for who measures lateness
+	})
+}
+
+// Settle implements store.Store.
+func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) ([]store.SettleResult, error) {
+	return call(ctx, s, name, func(t *tx, q *queue) ([]store.SettleResult, error) {
+		results := make([]store.SettleResult, len(settlements))
+		for i := range settlements {
+			results[i] = t.settle(q, &settlements[i])
+		}
+		return results, nil
+	})
+}
+
+// Extend implements store.Store.
+func (s *Store) Extend(ctx context.Context, name string, extensions []store.Extension) ([]store.ExtendResult, error) {
+	return call(ctx, s, name, func(t *tx, q *queue) ([]store.ExtendResult, error) {
+		results := make([]store.ExtendResult, len(extensions))
+		for i, e := range extensions {
+			results[i] = t.extend(q, e)
+		}
+		return results, nil
+	})
+}
+
+// Cancel implements store.Store.
+func (s *Store) Cancel(ctx context.Context, name string, ids []string) ([]store.CancelResult, error) {
+	return look(ctx, s, name, func(t *tx, q *queue) (results []store.CancelResult, err error) {
+		results = make([]store.CancelResult, len(ids))
+		for i, id := range ids {
+			if results[i], err = t.cancel(q, id); err != nil {
+				return nil, err
+			}
+		}
+		return results, nil
+	})
+}
+
+// Reschedule implements store.Store.
+func (s *Store) Reschedule(ctx context.Context, name string, ids []string, due store.Due) ([]error, error) {
+	return look(ctx, s, name, func(t *tx, q *queue) (results []error, err error) {
+		results = make([]error, len(ids))
+		for i, id := range ids {
+			if slices.Contains(ids[:i], id) {
+				if err := t.flush(); err != nil {
+					return nil, err
+				}
+			}
+			if results[i], err = t.reschedule(q, id, due); err != nil {
+				return nil, err
+			}
+		}
+		return results, nil
+	})
+}
+
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.Info, error) {
+	return look(ctx, s, name, func(t *tx, q *queue) (infos []*store.Info, err error) {
+		infos = make([]*store.Info, len(ids))
+		for i, id := range ids {
+			if infos[i], err = t.info(q, id); err != nil {
+				return nil, err
+			}
+		}
+		return infos, nil
+	})
+}
+
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, name string, req store.ListRequest) (store.Page, error) {
+	switch req.State {
+	case store.StateLeased:
+		return look(ctx, s, name, func(t *tx, q *queue) (store.Page, error) { return t.listLeased(q, req) })
+	case store.StateScheduled, store.StateReady, store.StateDead:
+	default:
+		return store.Page{}, store.Invalid("state is %q: list scheduled, ready, leased or dead", req.State)
+	}
+	from, err := parseCursor(req.Cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return look(ctx, s, name, func(t *tx, q *queue) (store.Page, error) { return t.list(q, req, from) })
+}
+
+// Replay implements store.Store.
+func (s *Store) Replay(ctx context.Context, name string, sel store.Selection, due store.Due) (store.Bulk, error) {
+	if len(sel.IDs) == 0 && sel.State != store.StateDead {
+		return store.Bulk{}, store.Invalid("state is %q: only dead messages are replayed", sel.State)
+	}
+	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.replay(q, sel, due) })
+}
+
+// Purge implements store.Store.
+func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (store.Bulk, error) {
+	if sel.State == store.StateLeased {
+		return store.Bulk{}, store.Invalid("state is leased: purge scheduled, ready, dead or all messages")
+	}
+	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
+}
+
+// Stats implements store.Store. Its cost is that of reading one key for each message that fell due since it was
+// last called, and no message twice.
+func (s *Store) Stats(ctx context.Context, name string) (store.Stats, error) {
+	return call(ctx, s, name, func(t *tx, q *queue) (store.Stats, error) { return t.stats(q) })
+}
+
+// Histogram implements store.Store. It reads one key for each message it counts, while other calls go on; ctx
+// ends it.
+func (s *Store) Histogram(ctx context.Context, name string, from, to time.Time, buckets int) ([]int64, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.calls.Done()
+	var number uint32
+	snapshot, err := look(ctx, s, name, func(t *tx, q *queue) (*pebble.Snapshot, error) {
+		number = q.number
+		return s.db.NewSnapshot(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	counts, err := s.histogram(ctx, snapshot, number, store.HistogramBounds(from, to, buckets))
+	if closed := snapshot.Close(); err == nil && closed != nil {
+		err = s.unreadable(closed)
+	}
+	return counts, err
+}
+
+// SetPaused implements store.Store.
+func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
+	_, err := call(ctx, s, name, func(t *tx, _ *queue) (struct{}, error) {
+		q, err := t.create(name)
+		if err == nil {
+			q.paused = paused
+			t.touch(q)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// Queues implements store.Store.
+func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
+	err = s.do(ctx, func(*tx) {
+		for name := range s.queues {
+			if name > cursor {
+				names = append(names, name)
+			}
+		}
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	slices.Sort(names)
+	if len(names) > store.MaxBatch {
+		names = names[:store.MaxBatch]
+		next = names[store.MaxBatch-1]
+	}
+	return names, next, nil
+}
+
+// Delete implements store.Store.
+func (s *Store) Delete(ctx context.Context, name string) error {
+	_, err := call(ctx, s, name, func(t *tx, q *queue) (struct{}, error) { return struct{}{}, t.removeQueue(q) })
+	return err
+}

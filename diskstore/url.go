@@ -1,0 +1,53 @@
+package diskstore
+
+import (
+	"context"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+func init() {
+	store.Register("file", open)
+}
+
+// open serves file:///absolute/directory, with the parameter sync=always (the default) or sync=100ms and the
+// like, see WithSyncEvery.
+func open(_ context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
+	dir, every, err := parseURL(text)
+	if err != nil {
+		return nil, err
+	}
+	return Open(dir, WithLogger(cfg.Logger), WithSyncEvery(every))
+}
+
+func parseURL(text string) (dir string, every time.Duration, err error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "", 0, store.Invalid("store URL cannot be read: an example that can is file:///var/lib/later")
+	}
+	if u.Host != "" || u.User != nil || u.Fragment != "" || !filepath.IsAbs(u.Path) {
+		return "", 0, store.Invalid("store URL %s names no absolute directory: give file:///DIRECTORY, with three slashes",
+			store.RedactURL(text))
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return "", 0, store.Invalid("store URL has parameters that cannot be read: known is sync=always or sync=100ms")
+	}
+	for name, values := range query {
+		switch {
+		case name != "sync":
+			return "", 0, store.Invalid("store URL has the unknown parameter %q: known is sync", name)
+		case len(values) > 1:
+			return "", 0, store.Invalid("store URL gives sync twice: give it once")
+		case values[0] == "always":
+			continue
+		}
+		if every, err = time.ParseDuration(values[0]); err != nil || every <= 0 {
+			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms", values[0])
+		}
+	}
+	return filepath.Clean(u.Path), every, nil
+}
