@@ -169,6 +169,7 @@ func (t *tx) unhold(q *queue, m *member) {
 
 // end removes a lease that holds nothing.
 func (t *tx) end(q *queue, l *lease) {
+	l.cancelled = nil
 	delete(q.leases, l.id)
 	q.deadlines.Delete(entry{l.deadline, l.id})
 	t.touchLease(q, l)

@@ -7,19 +7,22 @@ import (
 // lease is the right to settle the messages of one claim. It lists exactly what it holds.
 //
 // It is stored as its deadline, the number of members, and the members. What leaves it is appended as the
-// member's two-byte position (a Pebble merge), so that a lease settled one by one is not written again each time.
+// member's two-byte position (a Pebble merge), with wasCancelled set or not, so that a lease settled one by one is
+// not written again each time.
 type lease struct {
 	id        string
 	deadline  int64
 	members   []*member // by position; nil for one that has left
 	left      int
-	cancelled []string // ids cancelled since the last Extend; lost when the store is closed
+	cancelled []string // ids cancelled since the last Extend
 
 	stored  bool
 	rewrite bool     // to be stored anew
-	leaving []uint16 // positions that have left since it was stored
+	leaving []uint16 // what is to be appended
 	touched bool     // it is in tx.leases
 }
+
+const wasCancelled = 1 << 15
 
 // member is a leased message.
 type member struct {
@@ -65,10 +68,17 @@ func parseLease(id string, b []byte) (*lease, error) {
 		}
 		b = b[end:]
 	}
-	for ; len(b) >= 2; b = b[2:] {
-		position := int(binary.BigEndian.Uint16(b))
-		if position >= len(l.members) {
+	for ; len(b) > 0; b = b[2:] {
+		if len(b) == 1 {
 			return nil, bad
+		}
+		left := binary.BigEndian.Uint16(b)
+		position := int(left &^ wasCancelled)
+		if position >= len(l.members) || l.members[position] == nil {
+			return nil, bad
+		}
+		if left&wasCancelled != 0 {
+			l.cancelled = append(l.cancelled, l.members[position].id)
 		}
 		l.members[position] = nil
 	}
@@ -100,7 +110,7 @@ func (t *tx) storeLease(q *queue, l *lease) error {
 	t.key = key
 	var err error
 	switch {
-	case l.left == 0:
+	case l.left == 0 && len(l.cancelled) == 0:
 		if l.stored {
 			err = t.batch.Delete(key, nil)
 		}

@@ -127,8 +127,10 @@ func (t *tx) cancel(q *queue, id string) (store.CancelResult, error) {
 	state := t.state(&p)
 	switch state {
 	case store.StateLeased:
+		l := p.held.lease
 		t.unhold(q, p.held)
-		p.held.lease.cancelled = append(p.held.lease.cancelled, id)
+		l.leaving[len(l.leaving)-1] |= wasCancelled
+		l.cancelled = append(l.cancelled, id)
 	case store.StateDead:
 		t.removeDead(q, entry{p.record.diedAt, id})
 	default:

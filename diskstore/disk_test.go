@@ -1,0 +1,162 @@
+package diskstore
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/laterq/later/store"
+)
+
+// smallDisk is a file system that tells how much is left.
+type smallDisk struct {
+	vfs.FS
+	left atomic.Uint64
+}
+
+func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.left.Load()}, nil
+}
+
+func TestFullDiskRefusesSendsAndLetsWorkGoOn(t *testing.T) {
+	disk := &smallDisk{FS: vfs.NewMem()}
+	disk.left.Store(minFree)
+	s := openOn(t, disk, newManualClock())
+	defer s.Close()
+	send(t, s, "a", "b")
+	disk.left.Store(minFree - 1)
+	_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "c"}}})
+	if !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "255 MiB") {
+		t.Errorf("send gives %v, want ErrFull and how much is left", err)
+	}
+	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Minute})
+	if err != nil || len(c.Messages) != 2 {
+		t.Fatalf("claimed %v, %v", c.Messages, err)
+	}
+	r, err := s.Settle(t.Context(), "q", []store.Settlement{
+		{Receipt: c.Messages[0].Receipt, Action: store.Ack}, {Receipt: c.Messages[1].Receipt, Action: store.Nack},
+	})
+	if err != nil || r[0].Err != nil || r[1].Err != nil {
+		t.Fatal(err, r)
+	}
+	disk.left.Store(minFree)
+	send(t, s, "c")
+}
+
+func isLogSync(op errorfs.Op) bool {
+	syncs := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
+	return syncs && strings.HasSuffix(op.Path, ".log")
+}
+
+// failing gives a file system of which writing to and syncing the log fails once broken is set.
+func failing(fs vfs.FS, broken *atomic.Bool, cause error) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && (isLogSync(op) || op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log")) {
+			return cause
+		}
+		return nil
+	}))
+}
+
+func TestFailedWriteStopsTheStoreAndKeepsWhatWasAcknowledged(t *testing.T) {
+	for _, cause := range []error{errors.New("the disk is on fire"), syscall.ENOSPC} {
+		var broken atomic.Bool
+		fs, clock := vfs.NewCrashableMem(), newManualClock()
+		s := openOn(t, failing(fs, &broken, cause), clock)
+		send(t, s, "before")
+		broken.Store(true)
+		waited := make(chan error, 1)
+		go func() { waited <- s.Wait(t.Context(), "other") }()
+		_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "m"}}})
+		if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, cause) {
+			t.Errorf("send gives %v, want ErrUnavailable for %v", err, cause)
+		}
+		broken.Store(false) // it never retries into silence
+		if _, err := s.Get(t.Context(), "q", []string{"before"}); !errors.Is(err, cause) {
+			t.Errorf("get gives %v, want the cause", err)
+		}
+		if err := <-waited; !errors.Is(err, cause) {
+			t.Errorf("wait gives %v, want the cause", err)
+		}
+		after := fs.CrashClone(vfs.CrashCloneCfg{})
+		s.Close()
+		s = openOn(t, after, clock)
+		infos, err := s.Get(t.Context(), "q", []string{"before", "m"})
+		if err != nil || infos[0] == nil || infos[1] != nil {
+			t.Errorf("after the crash there is %v, %v, want what was acknowledged", infos, err)
+		}
+		s.Close()
+	}
+}
+
+func TestSyncEveryMakesDurableInTime(t *testing.T) {
+	fs, clock := vfs.NewCrashableMem(), newManualClock()
+	var watching atomic.Bool
+	begun := make(chan struct{}, 1)
+	watched := errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if watching.Load() && isLogSync(op) {
+			select {
+			case begun <- struct{}{}:
+			default:
+			}
+		}
+		return nil
+	}))
+	s := openOn(t, watched, clock, WithSyncEvery(time.Millisecond))
+	send(t, s, "m")
+	watching.Store(true)
+	for id := range 3 { // each sync begins when the one before is done
+		send(t, s, strconv.Itoa(id))
+		<-begun
+	}
+	after := fs.CrashClone(vfs.CrashCloneCfg{})
+	s.Close()
+	s = openOn(t, after, clock)
+	defer s.Close()
+	infos, err := s.Get(t.Context(), "q", []string{"m"})
+	if err != nil || infos[0] == nil {
+		t.Errorf("the message is lost (%v) although the log was synced", err)
+	}
+}
+
+func TestClockThatGoesBackStandsStillOrIsFollowed(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	now := func() time.Time {
+		t.Helper()
+		stats, err := s.Stats(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Ready != 2 || stats.Scheduled != 0 {
+			t.Errorf("ready %d, scheduled %d, want 2 and 0", stats.Ready, stats.Scheduled)
+		}
+		return stats.Now
+	}
+	send(t, s, "a", "b")
+	first := now()
+	clock.Advance(-time.Minute)
+	if got := now(); !got.Equal(first) {
+		t.Errorf("after a step back of a minute the clock shows %v, want it to stand still at %v", got, first)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openOn(t, fs, clock)
+	defer s.Close()
+	if got := now(); !got.Equal(first) {
+		t.Errorf("opened anew the clock shows %v, want it to stand still at %v", got, first)
+	}
+	clock.Advance(-time.Millisecond)
+	stats, err := s.Stats(t.Context(), "q")
+	if err != nil || !stats.Now.Equal(clock.Now()) || stats.Scheduled != 2 || stats.Ready != 0 {
+		t.Errorf("after a longer step back: %+v, %v, want it followed", stats, err)
+	}
+}

@@ -1,0 +1,126 @@
+package diskstore
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+func TestSecondOpenIsRefusedNamingDirectoryAndHolder(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(dir)
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), dir) ||
+		!strings.Contains(err.Error(), "process ") {
+		t.Errorf("the second open gives %v, want ErrUnavailable with the directory and its holder", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(dir); err != nil {
+		t.Fatalf("open after close: %v", err)
+	}
+	s.Close()
+}
+
+func TestForeignDirectoryIsRefusedAndLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "letter.txt")
+	if err := os.WriteFile(file, []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "letter.txt") {
+		t.Errorf("open gives %v, want ErrUnsupported with the file", err)
+	}
+	if found, _ := os.ReadDir(dir); len(found) != 1 {
+		t.Errorf("the directory holds %v, want it untouched", found)
+	}
+}
+
+func TestLaterFormatIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if err := os.WriteFile(filepath.Join(dir, formatFile), []byte("later diskstore 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "diskstore 2") {
+		t.Errorf("open gives %v, want ErrUnsupported with the format", err)
+	}
+}
+
+func TestDamagedFileStopsTheOpen(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, s, "m")
+	s.Close()
+	manifests, _ := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+	for _, name := range manifests {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 0xff
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(dir); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("open gives %v, want ErrCorrupt with the directory", err)
+	}
+}
+
+func TestURL(t *testing.T) {
+	dir := t.TempDir()
+	cfg := store.OpenConfig{Logger: slog.New(slog.DiscardHandler)}
+	for _, suffix := range []string{"", "?sync=always", "?sync=50ms"} {
+		s, err := store.Open(t.Context(), "file://"+dir+suffix, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := s.(*Store).syncEvery, 50*time.Millisecond; (got == want) != strings.Contains(suffix, "50ms") {
+			t.Errorf("%q syncs every %v", suffix, got)
+		}
+		s.Close()
+	}
+	for url, want := range map[string]string{
+		"file://relative/dir":           "three slashes",
+		"file://":                       "three slashes",
+		"file:///d?size=1":              `"size"`,
+		"file:///d?sync=soon":           "sync=soon",
+		"file:///d?sync=-1s":            "sync=-1s",
+		"file:///d?sync=1s&sync=always": "twice",
+		"file:///d#part":                "three slashes",
+	} {
+		_, err := store.Open(t.Context(), url, cfg)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("open %s: %v, want ErrInvalid with %q", url, err, want)
+		}
+	}
+}
+
+func send(t testing.TB, s *Store, ids ...string) {
+	t.Helper()
+	var msgs []store.Outgoing
+	for _, id := range ids {
+		msgs = append(msgs, store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}})
+	}
+	if _, err := s.Send(t.Context(), "q", msgs); err != nil {
+		t.Fatal(err)
+	}
+}
