@@ -2,6 +2,11 @@ package diskstore
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,12 +27,18 @@ func benchStore(b *testing.B, opts ...Option) *Store {
 	return s
 }
 
-var benchPayload = make([]byte, 100)
+// noise is what payloads are cut from, so that they do not compress.
+var noise = func() []byte {
+	b := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+}()
 
 func outgoing(n int, due store.Due) []store.Outgoing {
 	msgs := make([]store.Outgoing, n)
 	for i := range msgs {
-		msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID(), Payload: benchPayload}, Due: due}
+		at := rand.IntN(len(noise) - 100)
+		msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID(), Payload: noise[at : at+100]}, Due: due}
 	}
 	return msgs
 }
@@ -107,4 +118,94 @@ func drain(b *testing.B, s *Store, batch, ack int) int {
 	}
 	group.Wait()
 	return max(1, len(c.Messages))
+}
+
+// BenchmarkPending measures what a full queue costs: b.N messages pending, due within the hour.
+// Run it with -benchtime 10000000x.
+func BenchmarkPending(b *testing.B) {
+	dir := b.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for sent := 0; sent < b.N; sent += store.MaxBatch {
+		if _, err := s.Send(b.Context(), "q", outgoing(store.MaxBatch, store.Due{Delay: time.Duration(rand.Int64N(int64(time.Hour)))})); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+	b.ReportMetric(residentMiB(b), "MiB-sent")
+	if err := s.db.Compact(b.Context(), []byte{0}, []byte{0xff}, true); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(s.db.Metrics().DiskSpaceUsage())/(1<<20), "MiB-disk")
+	s.Close()
+	debug.FreeOSMemory()
+	begin := time.Now()
+	if s, err = Open(dir); err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	b.ReportMetric(time.Since(begin).Seconds()*1000, "ms-open")
+	fill(b, s, 10_000)
+	begin = time.Now()
+	const claims = 100
+	for range claims {
+		if _, err := s.Claim(b.Context(), "q", store.ClaimRequest{Max: 100, Lease: time.Minute}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(time.Since(begin).Seconds()*1000/claims, "ms-claim")
+	begin = time.Now()
+	if _, err := s.Histogram(b.Context(), "q", begin, begin.Add(2*time.Hour), store.MaxBuckets); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(time.Since(begin).Seconds()*1000, "ms-histogram")
+	b.ReportMetric(residentMiB(b), "MiB-open")
+}
+
+// residentMiB is what of the process is in memory, by /proc.
+func residentMiB(b *testing.B) float64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Skip(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	var kib float64
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib / 1024
+}
+
+// BenchmarkLateness waits for messages as a worker does and tells how late they came. One op is one message, 500
+// a second.
+func BenchmarkLateness(b *testing.B) {
+	s := benchStore(b)
+	begin := time.Now().Add(100 * time.Millisecond)
+	for i := range b.N {
+		due := store.Due{At: begin.Add(time.Duration(i) * 2 * time.Millisecond)}
+		if _, err := s.Send(b.Context(), "q", outgoing(1, due)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var late []time.Duration
+	for len(late) < b.N {
+		c, err := s.Claim(b.Context(), "q", store.ClaimRequest{Max: 100, Lease: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, m := range c.Messages {
+			late = append(late, time.Since(m.Due))
+		}
+		if len(c.Messages) == 0 {
+			if err := s.Wait(b.Context(), "q"); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	slices.Sort(late)
+	b.ReportMetric(float64(late[0].Microseconds()), "us-min")
+	b.ReportMetric(float64(late[len(late)/2].Microseconds()), "us-p50")
+	b.ReportMetric(float64(late[len(late)*99/100].Microseconds()), "us-p99")
 }

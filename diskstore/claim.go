@@ -2,9 +2,9 @@ package diskstore
 
 import (
 	"crypto/rand"
+	"errors"
 	"time"
 
-	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
 
@@ -13,6 +13,7 @@ type found struct {
 	entry
 	record  record
 	message store.Message
+	length  int              // bytes of its envelope
 	death   store.DeadReason // set for one that is not given but dies
 }
 
@@ -43,54 +44,52 @@ func (t *tx) ready(q *queue, limit int) (all []found, rest entry, err error) {
 	if err := t.flush(); err != nil {
 		return nil, entry{}, err
 	}
-	rest = entry{at: never}
-	size, given, dying := 0, 0, 0
-	err = t.each(q, kindDue, q.first, lastTime, func(e entry, value []byte) (bool, error) {
-		rest = e
-		if e.at > t.now || given == limit || dying == store.MaxBatch {
-			return false, nil
+	var reader *messageReader
+	from, size, given, dying := q.first, 0, 0, 0
+	for {
+		// Expired messages make room for others, so more are looked for until all that the claim may handle is
+		// found. Long messages are read few at a time, since not many of them are taken.
+		few := max(1, 2*store.MaxBatchBytes/int(max(q.longest, 1)))
+		window, next, err := t.window(q, from, min(limit-given, store.MaxBatch-dying, few))
+		if err == nil && reader == nil && len(window) > 0 {
+			reader, err = t.readMessages(q)
 		}
-		f, length, err := t.read(q, e, len(value) > 0)
+		if err == nil && len(window) > 0 {
+			err = reader.read(window)
+		}
 		if err != nil {
-			return false, err
+			return nil, entry{}, errors.Join(err, reader.close())
 		}
-		if f.death != "" {
-			dying++
-		} else {
-			if size += length; size > store.MaxBatchBytes && given > 0 {
-				return false, nil
+		for i := range window {
+			f := &window[i]
+			if f.death != "" {
+				dying++
+			} else if size += f.length; size > store.MaxBatchBytes && given > 0 {
+				return append(all, window[:i]...), f.entry, reader.close()
+			} else {
+				given++
 			}
-			given++
 		}
-		all = append(all, f)
-		rest = entry{at: never}
-		return true, nil
-	})
-	return all, rest, err
+		all = append(all, window...)
+		if next.at > t.now || given == limit || dying >= store.MaxBatch {
+			return all, next, reader.close()
+		}
+		from = next
+	}
 }
 
-// read reads a ready message and tells whether it may be given.
-func (t *tx) read(q *queue, e entry, recorded bool) (found, int, error) {
-	f := found{entry: e, record: record{due: e.at}, message: store.Message{ID: e.id}}
-	m, ok, err := t.message(q, e.id)
-	if err != nil {
-		return f, 0, err
-	}
-	if !ok {
-		return f, 0, corrupt("message %q of queue %q is due and does not exist", e.id, q.name)
-	}
-	if recorded {
-		if f.record, err = t.record(q, e.id, m.due); err != nil {
-			return f, 0, err
+// window gives up to limit entries that are due, and the entry behind them.
+func (t *tx) window(q *queue, from entry, limit int) (window []found, next entry, err error) {
+	next = entry{at: never}
+	err = t.each(q, kindDue, from, lastTime, func(e entry, value []byte) (bool, error) {
+		if e.at > t.now || len(window) == limit {
+			next = e
+			return false, nil
 		}
-	}
-	switch {
-	case envelope.Decode(m.envelope, &f.message) != nil:
-		f.death = store.DeadUnreadable
-	case expired(t.now, &f.record, &f.message):
-		f.death = store.DeadExpired
-	}
-	return f, len(m.envelope), nil
+		window = append(window, found{entry: e, record: record{stored: len(value) > 0, due: e.at}})
+		return true, nil
+	})
+	return window, next, err
 }
 
 // take moves messages into a new lease, or to dead.

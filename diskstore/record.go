@@ -102,23 +102,24 @@ type meta struct {
 	mark       int64 // ready counts the due messages up to this millisecond
 	ready      int64
 	head       int64 // no message is due before this millisecond
+	longest    int64 // bytes of the longest envelope that was ever here
 	now        int64 // the engine's clock at the last change
 }
 
 func appendMeta(b []byte, m *meta) []byte {
 	b = append(b, boolByte(m.paused))
-	for _, n := range []int64{m.due, m.dead, m.forgetting, m.mark, m.ready, m.head, m.now} {
+	for _, n := range []int64{m.due, m.dead, m.forgetting, m.mark, m.ready, m.head, m.longest, m.now} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return b
 }
 
 func parseMeta(b []byte) (meta, error) {
-	if len(b) != 1+7*8 {
+	if len(b) != 1+8*8 {
 		return meta{}, corrupt("counters %x are none of this format", b)
 	}
 	m := meta{paused: b[0] == 1}
-	for i, n := range []*int64{&m.due, &m.dead, &m.forgetting, &m.mark, &m.ready, &m.head, &m.now} {
+	for i, n := range []*int64{&m.due, &m.dead, &m.forgetting, &m.mark, &m.ready, &m.head, &m.longest, &m.now} {
 		*n = int64(binary.BigEndian.Uint64(b[1+8*i:]))
 	}
 	return m, nil

@@ -76,6 +76,7 @@ func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error
 		m := &msgs[i].Message
 		r := record{due: t.dueAt(msgs[i].Due)}
 		t.value = appendMessage(t.value[:0], r.due, m)
+		q.longest = max(q.longest, int64(len(t.value)))
 		t.set(appendIDKey(t.key[:0], q.number, kindMessage, m.ID), t.value)
 		q.unread[m.ID] = true
 		q.highest = max(q.highest, m.ID)

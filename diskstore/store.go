@@ -1,7 +1,6 @@
 package diskstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -22,7 +21,10 @@ func call[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 			s.ring(s.queue(name))
 		}
 	})
-	if err = cmp.Or(err, failed); err != nil {
+	if err == nil { // else the writer may still be at it
+		err = failed
+	}
+	if err != nil {
 		var none T
 		return none, err
 	}
