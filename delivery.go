@@ -317,6 +317,14 @@ var eventOf = map[store.Action]EventKind{
 
 func (d *Delivery) event(kind EventKind, err error) {
 	if d.queue.client.observe != nil {
-		d.queue.client.observe(deliveryEvent(kind, d.Message, 0, err))
+		d.queue.client.observe(Event{
+			Kind:     kind,
+			Queue:    d.Queue,
+			ID:       d.ID,
+			Time:     time.Now(),
+			Attempt:  d.Attempt,
+			Lateness: d.Lateness,
+			Err:      err,
+		})
 	}
 }

@@ -41,17 +41,3 @@ const (
 	// alone for a message whose last holder never came back or whose bytes cannot be read.
 	EventDied EventKind = "died"
 )
-
-// deliveryEvent is an event about a message that was claimed.
-func deliveryEvent(kind EventKind, m *Message, ran time.Duration, err error) Event {
-	return Event{
-		Kind:     kind,
-		Queue:    m.Queue,
-		ID:       m.ID,
-		Time:     time.Now(),
-		Attempt:  m.Attempt,
-		Lateness: m.Lateness,
-		Duration: ran,
-		Err:      err,
-	}
-}

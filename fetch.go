@@ -86,9 +86,7 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 		t := &tasks[i]
 		t.init(l, held, &claim.Messages[i], claim.Now)
 		held.tasks[i] = t
-		if r.client.observe != nil {
-			l.event(deliveryEvent(EventClaimed, &t.Message, 0, nil))
-		}
+		t.event(EventClaimed, nil)
 	}
 	r.heart.add(held, asked)
 	if !held.arrived.Before(leaseEnd(asked, l.cfg.Lease)) {

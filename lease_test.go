@@ -386,3 +386,42 @@ func TestWorkerStopsClaimingWhileTooManySettlesAreUnderWay(t *testing.T) {
 		wantCounts(t, q, 0, 0, 0, 0)
 	})
 }
+
+// TestALostLeaseDoesNotRaceWithItsHandler is for the race detector: the heart tells of the loss while the handler
+// begins or ends.
+func TestALostLeaseDoesNotRaceWithItsHandler(t *testing.T) {
+	const n = 20
+	lost := make(chan struct{}, n)
+	c := New(memstore.New(), WithObserver(func(e Event) {
+		if e.Kind == EventLeaseLost {
+			lost <- struct{}{}
+		}
+	}))
+	defer c.Close()
+	q := c.Queue("q")
+	for range n {
+		mustSend(t, q, "")
+	}
+	w := NewWorker(c, WorkerConfig{Concurrency: n, Lease: 30 * time.Millisecond})
+	begun := make(chan struct{}, n)
+	ended := make(chan struct{})
+	w.Handle("q", func(context.Context, *Message) error {
+		begun <- struct{}{}
+		<-ended
+		return nil
+	})
+	stop := start(t, w)
+	for range n {
+		<-begun
+	}
+	if _, err := q.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		<-lost
+	}
+	close(ended)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

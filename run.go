@@ -233,10 +233,3 @@ func (l *lane) worked() {
 		l.run.log.Info("later: the store is back", "queue", l.queue.name)
 	}
 }
-
-// event tells the observer about a message. Callers on hot paths check for one first.
-func (l *lane) event(e Event) {
-	if l.run.client.observe != nil {
-		l.run.client.observe(e)
-	}
-}

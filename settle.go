@@ -31,13 +31,13 @@ func (t *task) complete(result store.SettleResult, err error) {
 		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
 		t.settled(result.State)
 	case errors.Is(err, ErrLeaseLost):
-		l.event(deliveryEvent(EventLeaseLost, &t.Message, t.ran, err))
+		t.event(EventLeaseLost, err)
 		t.close()
 	case t.tryAgain(err):
 	default:
 		l.run.log.Error("later: a message could not be settled and comes again when its lease ends",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.settlement.Action, "error", err)
-		l.event(deliveryEvent(EventUnsettled, &t.Message, t.ran, err))
+		t.event(EventUnsettled, err)
 		t.close()
 	}
 }
@@ -45,13 +45,9 @@ func (t *task) complete(result store.SettleResult, err error) {
 func (t *task) settled(state State) {
 	l := t.lane
 	l.worked()
-	if l.run.client.observe != nil {
-		l.event(deliveryEvent(eventOf[t.settlement.Action], &t.Message, t.ran, t.err))
-		if state == StateDead {
-			l.event(deliveryEvent(EventDied, &t.Message, t.ran, t.err))
-		}
-	}
+	t.event(eventOf[t.settlement.Action], t.err)
 	if state == StateDead {
+		t.event(EventDied, t.err)
 		l.run.dead.add(l, t.ID)
 	}
 	t.close()

@@ -153,7 +153,7 @@ func (s *slots) next(done *task) *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := done.lane
-	l.note(done.ran)
+	l.note(time.Duration(done.ran.Load()))
 	l.held--
 	s.free++
 	var t *task

@@ -22,7 +22,10 @@ type task struct {
 
 	ctx    messageContext
 	cancel context.CancelCauseFunc
-	ran    time.Duration
+
+	// For events, which others than the handler's goroutine tell of: the final Lateness, and how long it ran.
+	late atomic.Int64
+	ran  atomic.Int64
 
 	// How it ends; set by the one that moved it to over.
 	settlement store.Settlement
@@ -43,6 +46,7 @@ const (
 func (t *task) init(l *lane, held *lease, c *store.Claimed, now time.Time) {
 	t.lane, t.lease = l, held
 	t.fill(l.queue.name, c, now)
+	t.late.Store(int64(t.Lateness))
 	t.ctx.message = &t.Message
 	t.ctx.Context, t.cancel = context.WithCancelCause(l.run.handling)
 }
@@ -80,6 +84,7 @@ var errGoexit = errors.New("handler called runtime.Goexit")
 func (t *task) run() {
 	started := time.Now()
 	t.Lateness += max(0, started.Sub(t.lease.arrived))
+	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
 	if limit == 0 {
 		limit = t.lane.cfg.Timeout
@@ -89,11 +94,9 @@ func (t *task) run() {
 		defer stop()
 		t.ctx.Context = limited
 	}
-	if t.lane.run.client.observe != nil {
-		t.lane.event(deliveryEvent(EventStarted, &t.Message, 0, nil))
-	}
+	t.event(EventStarted, nil)
 	settlement, err := t.call(limit)
-	t.ran = time.Since(started)
+	t.ran.Store(int64(time.Since(started)))
 	t.finish(settlement, err)
 }
 
@@ -161,9 +164,26 @@ func (t *task) giveBack(cause error) {
 func (t *task) lose(cause error) {
 	if t.end() {
 		t.cancel(cause)
-		t.lane.event(deliveryEvent(EventLeaseLost, &t.Message, 0, cause))
+		t.event(EventLeaseLost, cause)
 		t.close()
 	}
+}
+
+// event tells the observer about the task.
+func (t *task) event(kind EventKind, err error) {
+	if t.lane.run.client.observe == nil {
+		return
+	}
+	t.lane.run.client.observe(Event{
+		Kind:     kind,
+		Queue:    t.Queue,
+		ID:       t.ID,
+		Time:     time.Now(),
+		Attempt:  t.Attempt,
+		Lateness: time.Duration(t.late.Load()),
+		Duration: time.Duration(t.ran.Load()),
+		Err:      err,
+	})
 }
 
 // panicError is the failure of a handler that panicked.
