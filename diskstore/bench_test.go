@@ -182,10 +182,13 @@ func residentMiB(b *testing.B) float64 {
 // a second.
 func BenchmarkLateness(b *testing.B) {
 	s := benchStore(b)
-	begin := time.Now().Add(100 * time.Millisecond)
-	for i := range b.N {
-		due := store.Due{At: begin.Add(time.Duration(i) * 2 * time.Millisecond)}
-		if _, err := s.Send(b.Context(), "q", outgoing(1, due)); err != nil {
+	begin := time.Now().Add(time.Second)
+	msgs := outgoing(b.N, store.Due{})
+	for i := range msgs {
+		msgs[i].Due.At = begin.Add(time.Duration(i) * 2 * time.Millisecond)
+	}
+	for batch := range slices.Chunk(msgs, store.MaxBatch) {
+		if _, err := s.Send(b.Context(), "q", batch); err != nil {
 			b.Fatal(err)
 		}
 	}

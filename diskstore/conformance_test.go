@@ -11,7 +11,10 @@ import (
 	"github.com/laterq/later/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain allows for the goroutine that Fatalf ends in tests of a broken disk, since that stops for good.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/laterq/later/diskstore.pebbleLogger.Fatalf"))
+}
 
 // manualClock stands still between calls of Advance.
 type manualClock struct {

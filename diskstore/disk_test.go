@@ -2,6 +2,9 @@ package diskstore
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -158,5 +161,83 @@ func TestClockThatGoesBackStandsStillOrIsFollowed(t *testing.T) {
 	stats, err := s.Stats(t.Context(), "q")
 	if err != nil || !stats.Now.Equal(clock.Now()) || stats.Scheduled != 2 || stats.Ready != 0 {
 		t.Errorf("after a longer step back: %+v, %v, want it followed", stats, err)
+	}
+}
+
+func TestOpenOnABrokenDiskIsAnError(t *testing.T) {
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.Contains(op.Path, "MANIFEST") && op.Kind == errorfs.OpFileWrite {
+			return syscall.EIO
+		}
+		return nil
+	}))
+	_, err := Open("later", withFS(fs))
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), syscall.EIO.Error()) {
+		t.Errorf("open gives %v, want ErrUnavailable for an input/output error", err)
+	}
+}
+
+// kept is what the child of the next test says when all is well.
+const kept = "nothing is lost"
+
+// TestFailedManifestStopsTheStoreAndLosesNothing runs in a child process, since Pebble's goroutines do not end.
+func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
+	const inChild = "LATER_DISKSTORE_MANIFEST"
+	if os.Getenv(inChild) == "" {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		child.Env = append(os.Environ(), inChild+"=1")
+		if out, _ := child.CombinedOutput(); !strings.Contains(string(out), kept) {
+			t.Errorf("the child says:\n%s", out)
+		}
+		return
+	}
+	var broken atomic.Bool
+	disk, clock := vfs.NewCrashableMem(), newManualClock()
+	s := openOn(t, errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.Contains(op.Path, "MANIFEST") && op.Kind == errorfs.OpFileWrite {
+			return syscall.EIO
+		}
+		return nil
+	})), clock)
+	send(t, s, "m")
+	broken.Store(true)
+	if _, err := s.db.AsyncFlush(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.failed
+	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("stats gives %v, want ErrUnavailable", err)
+	}
+	after := disk.CrashClone(vfs.CrashCloneCfg{})
+	s.Close()
+	s = openOn(t, after, clock)
+	if infos, err := s.Get(t.Context(), "q", []string{"m"}); err != nil || infos[0] == nil {
+		t.Errorf("the message is lost: %v", err)
+	}
+	if !t.Failed() {
+		fmt.Println(kept)
+		os.Exit(3) // before the leak check
+	}
+}
+
+func TestUnreadableMessageDiesWithItsBytes(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	send(t, s, "bad", "good")
+	err := s.do(t.Context(), func(tx *tx) {
+		q := s.queue("q")
+		tx.set(appendIDKey(nil, q.number, kindMessage, "bad"), append(appendTime(nil, tx.now), 0xff, 'x'))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Minute})
+	if err != nil || len(c.Messages) != 1 || len(c.Died) != 1 || len(c.Expired) != 0 {
+		t.Fatalf("claim gives %+v, %v, want one message and one that died", c, err)
+	}
+	infos, err := s.Get(t.Context(), "q", []string{"bad"})
+	if err != nil || infos[0].DeadReason != store.DeadUnreadable || string(infos[0].Raw) != "\xffx" ||
+		infos[0].LastError != store.UnreadableText {
+		t.Errorf("the unreadable message is %+v, %v", infos[0], err)
 	}
 }

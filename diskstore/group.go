@@ -76,11 +76,11 @@ func (s *Store) write() {
 		g := s.gathering
 		s.gathering = newGroup()
 		s.mu.Unlock()
-		if err := t.run(g); err != nil {
-			s.fail(err)
-		}
 		if s.hasFailed() {
 			continue // the callers are told by s.failed
+		}
+		if err := t.run(g); err != nil {
+			s.fail(err)
 		}
 		s.writing <- g
 	}
@@ -119,8 +119,11 @@ func (t *tx) run(g *group) error {
 			return err
 		}
 	}
+	if err := t.apply(pebble.Sync); err != nil {
+		return err
+	}
 	g.batch = t.batch
-	return t.apply(pebble.Sync)
+	return nil
 }
 
 // flush makes all changes so far readable. They become durable with the group.
@@ -168,7 +171,7 @@ func (t *tx) gather() error {
 func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			t.s.stuck.Store(true)
+			t.s.giveUp()
 			err = fmt.Errorf("%v", r)
 		}
 	}()
@@ -185,10 +188,13 @@ func (s *Store) acknowledge() {
 		if g.batch != nil {
 			if err := g.batch.SyncWait(); err != nil {
 				s.fail(err)
-			}
-			if s.hasFailed() {
 				continue
 			}
+		}
+		if s.hasFailed() {
+			continue
+		}
+		if g.batch != nil {
 			g.batch.Close()
 		}
 		close(g.done)

@@ -14,9 +14,30 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 }
 
 // Fatalf is Pebble's way out: it expects the process to end, and would do harm if it went on, such as removing
-// files that the manifest it could not write makes obsolete. So the store stops, and Pebble's goroutine with it.
+// files that the manifest it could not write makes obsolete. So the store stops, and with it this goroutine of
+// Pebble's, which holds its locks: nothing calls Pebble from then on.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.s.stuck.Store(true)
 	l.s.fail(fmt.Errorf(format, args...))
+	l.s.giveUp()
 	select {}
+}
+
+// giveUp notes that Pebble is not to be called any more.
+func (s *Store) giveUp() { s.sticks.Do(func() { close(s.stuck) }) }
+
+// guarded calls Pebble, and returns when Pebble gives up in the midst of it, or has before.
+func (s *Store) guarded(f func() error) error {
+	select {
+	case <-s.stuck:
+		return s.failure
+	default:
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.stuck:
+		return s.failure
+	}
 }

@@ -40,7 +40,8 @@ type Store struct {
 	failing sync.Once
 	failed  chan struct{} // closed when the store stopped for good
 	failure error         // set before
-	stuck   atomic.Bool   // Pebble is not to be called any more
+	stuck   chan struct{} // closed when Pebble is not to be called any more
+	sticks  sync.Once
 
 	// What follows belongs to the writer.
 	queues     map[string]*queue
@@ -90,6 +91,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		writing:   make(chan *group, maxUnsynced),
 		closed:    make(chan struct{}),
 		failed:    make(chan struct{}),
+		stuck:     make(chan struct{}),
 		queues:    map[string]*queue{},
 		bells:     map[string]*bell{},
 	}
@@ -131,16 +133,18 @@ func (s *Store) openDatabase() error {
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key: 1 in 100 ids is looked for in vain
 	}
-	db, err := pebble.Open(s.dir, options)
+	err := s.guarded(func() (err error) {
+		s.db, err = pebble.Open(s.dir, options)
+		return err
+	})
 	if err != nil {
 		if pebble.IsCorruptionError(err) {
 			return fmt.Errorf("%w: %s: %w", store.ErrCorrupt, s.dir, err)
 		}
 		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
 	}
-	s.db = db
 	if err := s.load(); err != nil {
-		return errors.Join(err, db.Close())
+		return errors.Join(err, s.guarded(s.db.Close))
 	}
 	return nil
 }
@@ -174,13 +178,12 @@ func (s *Store) Close() error {
 	close(s.closed)
 	s.calls.Wait()
 	close(s.gathered)
-	if s.stuck.Load() {
-		return nil
-	}
-	s.loops.Wait()
-	err := s.db.Close()
+	err := s.guarded(func() error {
+		s.loops.Wait()
+		return s.db.Close()
+	})
 	if s.hasFailed() {
-		err = nil // it was told
+		err = nil // every call was told
 	}
 	return errors.Join(err, s.releaseDirectory())
 }
