@@ -122,6 +122,17 @@ func TestRescheduleAndRunNowMoveMessages(t *testing.T) {
 	if got := object(t, c.ok("get", "q", "a", "--json"))["due"]; got != "2040-01-01T00:00:00.000Z" {
 		t.Errorf("due %v", got)
 	}
+	if got := c.ok("reschedule", "q", "a", "--in", "2h"); !strings.HasPrefix(got, "a is due in 2h (") {
+		t.Errorf("got %q", got)
+	}
+	moved := object(t, c.ok("reschedule", "q", "a", "--in", "2h", "--json"))
+	if due := object(t, c.ok("get", "q", "a", "--json"))["due"]; moved["id"] != "a" || moved["queue"] != "q" || moved["due"] != due {
+		t.Errorf("got %v, but it is due %v", moved, due)
+	}
+	moved = object(t, c.ok("run-now", "q", "a", "--json"))
+	if due := object(t, c.ok("get", "q", "a", "--json"))["due"]; moved["id"] != "a" || moved["queue"] != "q" || moved["due"] != due {
+		t.Errorf("got %v, but it is due %v", moved, due)
+	}
 	if got := c.ok("run-now", "q", "a"); got != "a is due now\n" {
 		t.Errorf("got %q", got)
 	}
@@ -251,6 +262,26 @@ func TestStatsCountsAllQueuesOrTheNamedOnes(t *testing.T) {
 	got := object(t, c.ok("stats", "orders", "--json"))
 	if got["queue"] != "orders" || got["scheduled"] != 2.0 || got["next_due"] == nil || got["paused"] != false {
 		t.Errorf("got %v", got)
+	}
+}
+
+func TestStatsNamesADamagedQueueAndShowsTheOthers(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "good", "x")
+	c.damage("bad")
+	for _, args := range [][]string{{"stats"}, {"stats", "good", "bad", "good"}} {
+		r := c.run(args...)
+		if r.exit != 20 || strings.Count(r.stdout, "good") != 1 || !strings.HasPrefix(r.stderr, `later: stats on queue "bad": `) {
+			t.Errorf("%q: exit %d: %s%s", args, r.exit, r.stdout, r.stderr)
+		}
+		r = c.run(append(args, "--json")...)
+		e, _ := object(t, r.stderr)["error"].(map[string]any)
+		if got := object(t, r.stdout); r.exit != 20 || got["queue"] != "good" || e["code"] != "corrupt" {
+			t.Errorf("%q: exit %d: %s%s", args, r.exit, r.stdout, r.stderr)
+		}
+	}
+	if r := c.run("stats", "bad"); r.exit != 20 || r.stdout != "" {
+		t.Errorf("exit %d: %s", r.exit, r.stdout)
 	}
 }
 

@@ -38,22 +38,7 @@ Messages that do not exist are named on standard error, the others are cancelled
 					return err
 				}
 			}
-			return m.several(ctx, c, args[0], append(failed, err))
+			return explain(ctx, c, args[0], m.several(append(failed, err)))
 		}),
 	}
-}
-
-// several reports all errors but the last, which it returns; nil ones are passed over.
-func (m *Main) several(ctx context.Context, c *later.Client, queue string, errs []error) error {
-	var last error
-	for _, err := range errs {
-		if err == nil {
-			continue
-		}
-		if last != nil {
-			m.report(last)
-		}
-		last = err
-	}
-	return explain(ctx, c, queue, last)
 }

@@ -34,7 +34,7 @@ Each delivery is printed with its lateness, and a summary of all ends it. A deli
 before its due time; on a Redis the two clocks are compared first, and the comparison's error is allowed for.
 
 Without --store, LATER_STORE and REDIS_URL it runs in this process's memory. On a Redis it uses queues of its
-own, named demo-..., and deletes them at the end, also after Ctrl-C.`,
+own, named demo-..., and deletes them at the end, also after Ctrl-C, when the summary tells how far it came.`,
 		Example: `  later demo
   later demo --store redis://localhost:6379/0 --orders 1000`,
 		Args:              arguments(0, 0),
@@ -77,7 +77,12 @@ func (m *Main) demo(ctx context.Context, orders int, speed float64) (err error) 
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 		defer cancel()
-		err = errors.Join(err, s.deleteQueues(cleaning), s.report.summary())
+		left := s.deleteQueues(cleaning)
+		if err == nil {
+			err = left
+		} else if left != nil {
+			m.report(left)
+		}
 	}()
 	if !isMemory(url) {
 		if err := s.report.clock.measure(ctx, s.orders); err != nil {
@@ -86,9 +91,12 @@ func (m *Main) demo(ctx context.Context, orders int, speed float64) (err error) 
 	}
 	s.report.title(store.RedactURL(url))
 	err = s.open(ctx)
-	if _, stopped := errors.AsType[*stopError](err); stopped {
+	_, stopped := errors.AsType[*stopError](err)
+	if stopped {
 		m.note("stopped before its end")
-		return nil // the summary says how far it came
+	}
+	if err == nil || stopped {
+		err = errors.Join(err, s.report.summary())
 	}
 	return err
 }
@@ -142,7 +150,9 @@ func (s *shop) open(ctx context.Context) error {
 		err = s.living.awaitNone(ctx)
 	}
 	stop()
-	err = errors.Join(err, <-worked)
+	if left := <-worked; err == nil {
+		err = left
+	}
 	if err == nil {
 		err = s.showDead(ctx)
 	}

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/laterq/later/internal/redistest"
 )
 
 var summaryLine = regexp.MustCompile(`^delivered=(\d+) early=0 lateness p50=\d+\.\dms p99=\d+\.\dms max=\d+\.\dms$`)
@@ -69,11 +71,28 @@ func TestDemoStoppedHalfwayStillCountsAndCleans(t *testing.T) {
 	if n := checkSummary(t, p.await(p.stdout, "delivered=")); n < 1 || n > 18 {
 		t.Errorf("%d deliveries", n)
 	}
-	if exit := p.exit(); exit != 0 {
-		t.Errorf("exit %d", exit)
+	if exit := p.exit(); exit != 130 {
+		t.Errorf("exit %d, want 130", exit)
 	}
 	if got := c.ok("queues"); got != "" {
 		t.Errorf("left: %s", got)
+	}
+}
+
+func TestADemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	may := []any{"ACL", "SETUSER", "guest", "on", ">pw", "allkeys", "+info", "+config|get", "+client", "+hello", "+ping"}
+	if err := rdb.Do(t.Context(), may...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	url := strings.Replace(server.URL(), "redis://", "redis://guest:pw@", 1)
+	r := runMain(t.Context(), nil, "", "demo", "--store", url)
+	if r.exit != 18 || r.stdout != "" {
+		t.Errorf("exit %d: %s", r.exit, r.stdout)
+	}
+	for line := range strings.Lines(r.stderr) {
+		contains(t, line, "later: ", "NOPERM")
 	}
 }
 

@@ -44,7 +44,11 @@ func (h *lineHandler) Handle(_ context.Context, r slog.Record) error {
 }
 
 func formatAttr(a slog.Attr) string {
-	value := a.Value.Resolve().String()
+	resolved := a.Value.Resolve()
+	value := resolved.String()
+	if resolved.Kind() == slog.KindDuration {
+		value = formatDuration(resolved.Duration())
+	}
 	if value == "" || strings.ContainsAny(value, " \"\n\t=") || value != printable(value) {
 		value = fmt.Sprintf("%q", value)
 	}

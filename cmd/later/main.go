@@ -28,13 +28,7 @@ func main() {
 	reportClosedOutput()
 	logging.Disable() // go-redis would write of its own accord what our errors say
 	m := &Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ()}
-	code := m.Run(context.Background(), os.Args[1:])
-	if m.restart {
-		// Everything is drained and closed by now.
-		err := restart(os.Args, m.Env)
-		code = m.report(fmt.Errorf("restart: %w", err))
-	}
-	os.Exit(code)
+	os.Exit(m.Run(context.Background(), os.Args[1:]))
 }
 
 // Main is the program. A test makes one with streams and an environment of its own and calls Run.
@@ -46,9 +40,6 @@ type Main struct {
 	// Set by the flags that every command has.
 	storeURL string
 	json     bool
-
-	// restart: the program asks to be executed again, see restart.
-	restart bool
 }
 
 // Run runs the command that args names, without the program's own name, and returns the exit code when all
@@ -68,7 +59,7 @@ func (m *Main) Run(ctx context.Context, args []string) int {
 	return m.report(err)
 }
 
-// report prints the error that the command ended with and gives the exit code.
+// report prints an error and gives its exit code.
 func (m *Main) report(err error) int {
 	stop, stopped := errors.AsType[*stopError](err)
 	switch {
@@ -93,6 +84,21 @@ func (m *Main) printErrorJSON(code later.Code, err error) {
 	}
 	line, _ := json.Marshal(map[string]body{"error": {code.Name, err.Error()}}) // strings always encode
 	fmt.Fprintf(m.Stderr, "%s\n", line)
+}
+
+// several reports all errors but the last, which it returns; nil ones are passed over.
+func (m *Main) several(errs []error) error {
+	var last error
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		if last != nil {
+			m.report(last)
+		}
+		last = err
+	}
+	return last
 }
 
 // commandError is an error of a command that began; one of cobra's own is an error in its usage.

@@ -95,6 +95,21 @@ func (c *cli) client() *later.Client {
 	return client
 }
 
+// damage makes a queue that cannot be read.
+func (c *cli) damage(queue string) {
+	c.t.Helper()
+	c.ok("send", queue, "x")
+	_, prefix, _ := strings.Cut(c.store, "?prefix=")
+	due := prefix + "{" + queue + "}:due"
+	rdb := redistest.Shared(c.t).Client(c.t)
+	if err := rdb.Del(c.t.Context(), due).Err(); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := rdb.Set(c.t.Context(), due, "x", 0).Err(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // objects reads one JSON object a line.
 func objects(t *testing.T, output string) (all []map[string]any) {
 	t.Helper()

@@ -28,13 +28,13 @@ type process struct {
 // start starts the program on the cli's store.
 func (c *cli) start(args ...string) *process {
 	c.t.Helper()
-	return c.startWith(nil, args...)
+	return c.startAs(os.Args[0], nil, args...)
 }
 
-// startWith gives it a standard input.
-func (c *cli) startWith(stdin *os.File, args ...string) *process {
+// startAs starts it by another name of the test binary and with a standard input.
+func (c *cli) startAs(program string, stdin *os.File, args ...string) *process {
 	c.t.Helper()
-	p := &process{t: c.t, cmd: exec.Command(os.Args[0], args...), exited: make(chan int, 1)}
+	p := &process{t: c.t, cmd: exec.Command(program, args...), exited: make(chan int, 1)}
 	p.cmd.Env = append(os.Environ(), asProgram+"=1", "LATER_STORE="+c.store,
 		"GORACE=atexit_sleep_ms=0") // else each process would end a second late
 	outRead, outWrite := pipe(c.t)

@@ -23,21 +23,32 @@ holds cannot be moved (exit code %d), a dead one is replayed instead (exit code 
 		Args:              arguments(2, 2),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			when, given, err := w.when()
+			_, given, err := w.when()
 			if err != nil {
 				return err
 			}
 			if !given {
 				return store.Invalid("no due time: give --in or --at (or use later run-now)")
 			}
-			if err := c.Queue(args[0]).Reschedule(ctx, args[1], when); err != nil {
-				return explain(ctx, c, args[0], err)
+			q, stats, err := existing(ctx, c, args[0])
+			if err != nil {
+				return err
 			}
-			return m.printResult(struct {
-				ID string `json:"id"`
-			}{args[1]}, "%s is due %s", args[1], when)
+			due := w.due(stats.Now)
+			if err := q.Reschedule(ctx, args[1], later.At(due)); err != nil {
+				return err
+			}
+			return m.printResult(movedJSON{args[1], q.Name(), timeJSON(due)}, "%s is due %s (%s)",
+				args[1], formatRelative(due, stats.Now), formatTime(due, stats.Now))
 		}),
 	}
 	w.add(cmd.Flags())
 	return cmd
+}
+
+// movedJSON is a message with its new due time.
+type movedJSON struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	Due   string `json:"due"`
 }

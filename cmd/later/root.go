@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/laterq/later/store"
 )
@@ -47,7 +49,8 @@ func exitCodes() string {
 	for _, kind := range exitKinds {
 		fmt.Fprintf(&b, "  %2d  %-11s  %v\n", kind.Code.Exit, kind.Code.Name, kind)
 	}
-	b.WriteString(" 130              stopped by Ctrl-C; 143 by SIGTERM\n\n")
+	b.WriteString(" 130              stopped by Ctrl-C before it was done; 143 by SIGTERM. For later work that drains, and\n" +
+		"                  for later stats --watch, to be stopped is to be done: 0\n\n")
 	b.WriteString("With --json each result is one JSON object a line on standard output, and an error is\n" +
 		`{"error":{"code":"not_found","message":"..."}} on standard error.`)
 	return b.String()
@@ -63,12 +66,18 @@ const (
 )
 
 func (m *Main) rootCommand() *cobra.Command {
+	var version bool
 	root := &cobra.Command{
 		Use:   "later",
 		Short: "A reliable delay queue",
 		Long:  overview + "\n\n" + exitCodes(),
 		Args:  knownCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				return run(func(context.Context, []string) error { return m.printVersion() })(cmd, nil)
+			}
+			return cmd.Help()
+		},
 
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -76,6 +85,8 @@ func (m *Main) rootCommand() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&m.storeURL, "store", "", "`URL` of the store (default LATER_STORE, else REDIS_URL)")
 	root.PersistentFlags().BoolVar(&m.json, "json", false, "print JSON, one object a line")
+	root.Flags().BoolVar(&version, "version", false, "tell the version, as later version does")
+	root.SetFlagErrorFunc(similarFlag)
 	root.AddGroup(
 		&cobra.Group{ID: groupMessages, Title: "Send and handle messages:"},
 		&cobra.Group{ID: groupLook, Title: "Look at messages:"},
@@ -94,6 +105,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand())
 	add(groupProgram, m.versionCommand(), m.completionCommand())
+	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)
 	return root
 }
@@ -103,10 +115,28 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	text := fmt.Sprintf("unknown command %q", args[0])
-	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-		text += "; did you mean " + strings.Join(similar, " or ") + "?"
+	return fmt.Errorf("unknown command %q%s", args[0], didYouMean(cmd, "", args[0]))
+}
+
+// similarFlag says of an unknown flag which one may have been meant.
+func similarFlag(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return err
 	}
-	return errors.New(text)
+	named := &cobra.Command{} // commands of the flags' names: it is for those that cobra finds similar ones
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		named.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	return fmt.Errorf("%w%s", err, didYouMean(named, "--", unknown.GetSpecifiedName()))
+}
+
+// didYouMean names the commands of cmd that are similar to what was typed, each after the prefix.
+func didYouMean(cmd *cobra.Command, prefix, typed string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	similar := cmd.SuggestionsFor(typed)
+	if len(similar) == 0 {
+		return ""
+	}
+	return "; did you mean " + prefix + strings.Join(similar, " or "+prefix) + "?"
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,19 +25,22 @@ is that of the last one that failed.`,
 		Args:              arguments(2, unlimited),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			q, stats, err := existing(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			now := stats.Now.Truncate(time.Millisecond) // it is due in whole ones, and not in a part of one to come
 			var failed []error
 			for _, id := range args[1:] {
-				if err := c.Queue(args[0]).RunNow(ctx, id); err != nil {
+				if err := q.Reschedule(ctx, id, later.At(now)); err != nil {
 					failed = append(failed, err)
 					continue
 				}
-				if err := m.printResult(struct {
-					ID string `json:"id"`
-				}{id}, "%s is due now", id); err != nil {
+				if err := m.printResult(movedJSON{id, q.Name(), timeJSON(now)}, "%s is due now", id); err != nil {
 					return err
 				}
 			}
-			return m.several(ctx, c, args[0], failed)
+			return m.several(failed)
 		}),
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -81,6 +82,10 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 			return later.Outgoing{}, store.Invalid("--%s is 0: give more, or leave it out", name)
 		}
 	}
+	if o.timeout > store.MaxLease {
+		return later.Outgoing{}, store.Invalid("--timeout is %s: the limit is %s",
+			formatDuration(o.timeout), formatDuration(store.MaxLease))
+	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or leave it out", store.MaxID)
 	}
@@ -107,6 +112,27 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	}, nil
 }
 
+// options gives what is set in a message as options, which refuse what is not allowed in words for one message.
+func options(o later.Outgoing) []later.SendOption {
+	set := []later.SendOption{o.When, later.Headers(o.Headers), later.MaxAttempts(o.MaxAttempts)}
+	if o.ID != "" {
+		set = append(set, later.WithID(o.ID))
+	}
+	if o.Timeout != 0 {
+		set = append(set, later.Timeout(o.Timeout))
+	}
+	if o.ExpireAfter != 0 {
+		set = append(set, later.ExpireAfter(o.ExpireAfter))
+	}
+	if !o.ExpireAt.IsZero() {
+		set = append(set, later.ExpireAt(o.ExpireAt))
+	}
+	if o.Remember != 0 {
+		set = append(set, later.RememberID(o.Remember))
+	}
+	return set
+}
+
 func (m *Main) send(ctx context.Context, q *later.Queue, payload []string, o *sendOptions) error {
 	message, err := o.message()
 	if err != nil {
@@ -127,14 +153,13 @@ func (m *Main) send(ctx context.Context, q *later.Queue, payload []string, o *se
 	if message.Payload, err = m.payload(payload[0]); err != nil {
 		return err
 	}
-	results, err := q.SendBatch(ctx, []later.Outgoing{message})
-	if err != nil {
-		return err
-	}
-	id := results[0].ID
-	if results[0].Duplicate {
+	id, err := q.Send(ctx, message.Payload, options(message)...)
+	if errors.Is(err, later.ErrDuplicate) {
 		return fmt.Errorf("id %q is already in queue %q, and nothing was changed (see later get %s %s): %w",
 			id, q.Name(), q.Name(), id, later.ErrDuplicate)
+	}
+	if err != nil {
+		return err
 	}
 	return m.printResult(struct {
 		ID    string `json:"id"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,7 +81,7 @@ func TestBatchSendsALineAtOnceAndCountsWhenItIsStopped(t *testing.T) {
 	c := newCLI(t)
 	stdin, input := pipe(t)
 	defer input.Close()
-	p := c.startWith(stdin, "send", "q", "--batch")
+	p := c.startAs(os.Args[0], stdin, "send", "q", "--batch")
 	fmt.Fprintln(input, "hello")
 	if got := c.ok("work", "q", "--max", "1"); got != "hello\n" {
 		t.Errorf("got %q", got)

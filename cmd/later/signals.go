@@ -50,17 +50,18 @@ func reportClosedOutput() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// restart executes the program again in this process, with the same arguments and environment. It looks the
-// program up anew by the name it was called by, so that a link that was moved to another version counts. It
-// returns only when it failed.
-func restart(args, env []string) error {
-	path, err := exec.LookPath(args[0])
+// program gives the path of the program: that which its name now leads to, so that a link that was moved to
+// another version counts.
+func program() (string, error) { return exec.LookPath(os.Args[0]) }
+
+// restart executes the program again in this process, with the same arguments and this environment. It returns
+// only when it failed.
+func restart(env []string) error {
+	path, err := program()
 	if err != nil {
-		if path, err = os.Executable(); err != nil {
-			return err
-		}
+		return err
 	}
 	// Until the new program looks after the signal itself, one more of it would end the process.
 	signal.Ignore(syscall.SIGUSR2)
-	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, args, env))
+	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, os.Args, env))
 }

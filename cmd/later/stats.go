@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +20,8 @@ func (m *Main) statsCommand() *cobra.Command {
 		Use:   "stats [QUEUE...]",
 		Short: "Count the messages of queues by state",
 		Long: `Stats counts the messages of the given queues, or of all, by state, and tells when the earliest that waits is
-due, on the store's clock. It is cheap, however many messages there are.
+due, on the store's clock. It is cheap, however many messages there are. A queue that is damaged is named on
+standard error, the others are shown, and the exit code is that of the damage.
 
   scheduled    not yet due
   ready        due, and not yet taken by a worker
@@ -33,21 +36,25 @@ terminal it stays on one screen; else it prints a block each time.`,
 		ValidArgsFunction: m.queueNames(true),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if interval < time.Millisecond {
-				return store.Invalid("--interval is %v: give 1ms or more", interval)
+				return store.Invalid("--interval is %s: give 1ms or more", formatDuration(interval))
 			}
+			var names []string // each once
 			for _, name := range args {
-				if _, _, err := existing(ctx, c, name); err != nil {
+				if _, _, err := existing(ctx, c, name); err != nil && !isDamage(err) {
 					return err
+				}
+				if !slices.Contains(names, name) {
+					names = append(names, name)
 				}
 			}
 			if watch {
-				return m.watch(ctx, c, args, interval)
+				return m.watch(ctx, c, names, interval)
 			}
-			all, err := readStats(ctx, c, args)
-			if err != nil {
-				return err
+			all, damaged, err := readStats(ctx, c, names)
+			if err == nil && (len(all) > 0 || len(damaged) == 0) {
+				err = m.printStats(all)
 			}
-			return m.printStats(all)
+			return m.several(append(damaged, err))
 		}),
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "look again and again")
@@ -62,25 +69,31 @@ type queueStats struct {
 	before *later.Stats // those of the last look; nil when there was none
 }
 
-// readStats reads the counts of the given queues, or of all. Queues that are gone are left out.
-func readStats(ctx context.Context, c *later.Client, names []string) ([]queueStats, error) {
+// readStats reads the counts of the given queues, or of all. Queues that are gone are left out; damaged has the
+// errors of those whose counts cannot be read.
+func readStats(ctx context.Context, c *later.Client, names []string) (all []queueStats, damaged []error, err error) {
 	if len(names) == 0 {
-		var err error
 		if names, err = c.Queues(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var all []queueStats
 	for _, name := range names {
 		stats, err := c.Queue(name).Stats(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if stats.Exists {
+		switch {
+		case isDamage(err):
+			damaged = append(damaged, err)
+		case err != nil:
+			return nil, nil, err
+		case stats.Exists:
 			all = append(all, queueStats{name: name, Stats: stats})
 		}
 	}
-	return all, nil
+	return all, damaged, nil
+}
+
+// isDamage: it is the queue that is at fault, so the others may be sound.
+func isDamage(err error) bool {
+	return errors.Is(err, later.ErrCorrupt) || errors.Is(err, later.ErrUnsupported)
 }
 
 func (m *Main) printStats(all []queueStats) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 	defer tick.Stop()
 	before := map[string]later.Stats{}
 	for looks := 0; ; looks++ {
-		all, err := readStats(ctx, c, names)
+		all, damaged, err := readStats(ctx, c, names)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -53,12 +54,15 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 		}
 		switch {
 		case screen:
-			err = m.printScreen(all, err, interval)
+			err = m.printScreen(all, append(damaged, err), interval)
 		case err != nil:
-			m.note("%v", err)
+			m.report(err)
 			err = nil
 		default:
 			err = m.printBlock(all, looks)
+			for _, problem := range damaged {
+				m.report(problem)
+			}
 		}
 		if err != nil {
 			return err
@@ -84,17 +88,19 @@ func (m *Main) printBlock(all []queueStats, looks int) error {
 }
 
 // printScreen prints the counts over those before, in one write and without clearing what stays.
-func (m *Main) printScreen(all []queueStats, problem error, interval time.Duration) error {
+func (m *Main) printScreen(all []queueStats, problems []error, interval time.Duration) error {
 	url, _ := m.storeName()
 	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C ends",
 		time.Now().Format(time.TimeOnly), store.RedactURL(url), formatDuration(interval)), ""}
+	problems = slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 	switch {
-	case problem != nil:
-		lines = append(lines, preview(problem.Error(), 500))
-	case len(all) == 0:
-		lines = append(lines, "there are no queues yet")
-	default:
+	case len(all) > 0:
 		lines = append(lines, statsTable(all).lines()...)
+	case len(problems) == 0:
+		lines = append(lines, "there are no queues yet")
+	}
+	for _, problem := range problems {
+		lines = append(lines, preview(problem.Error(), 500))
 	}
 	columns, rows := terminalSize(m.Stdout)
 	_, err := io.WriteString(m.Stdout, frame(lines, columns, rows))

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
@@ -49,6 +51,15 @@ func (m *Main) open(ctx context.Context) (*later.Client, error) {
 	return m.openURL(ctx, url, source)
 }
 
+// unanswered: nobody there said anything, rather than something that we cannot use.
+func unanswered(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return true
+	}
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
 func isMemory(url string) bool { return strings.HasPrefix(url, "mem:") }
 
 func (m *Main) openURL(ctx context.Context, url, source string, opts ...later.Option) (*later.Client, error) {
@@ -60,7 +71,10 @@ func (m *Main) openURL(ctx context.Context, url, source string, opts ...later.Op
 		return client, nil
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case errors.Is(err, later.ErrUnavailable):
+	case redis.IsAuthError(err):
+		return nil, fmt.Errorf("the store at %s (from %s) does not let us in: give user and password in the store URL, as in "+
+			"redis://user:password@host:6379/0: %w", store.RedactURL(url), source, err)
+	case unanswered(err):
 		return nil, fmt.Errorf("the store at %s (from %s) does not answer; is it running, and is the address right? %w",
 			store.RedactURL(url), source, err)
 	case errors.Is(err, later.ErrInvalid):

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,11 +55,21 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 	}{
 		{[]string{"sned", "q"}, `later: unknown command "sned"; did you mean send?; see later --help`},
 		{[]string{"dead", "lst"}, `unknown command "lst"; did you mean list?; see later dead --help`},
+		{[]string{"help", "sned"}, `later: unknown command "sned"; did you mean send?; see later --help`},
+		{[]string{"help", "dead", "lst"}, `unknown command "lst"; did you mean list?; see later dead --help`},
 		{[]string{"send", "--foo", "q"}, "unknown flag: --foo; see later send --help"},
+		{[]string{"send", "--remembr", "1d", "q"}, "unknown flag: --remembr; did you mean --remember?; see later send --help"},
+		{[]string{"work", "--stor", "x", "q"}, "unknown flag: --stor; did you mean --store?; see later work --help"},
+		{[]string{"send", "-x", "q"}, "unknown shorthand flag: 'x' in -x; see later send --help"},
 		{[]string{"send"}, "usage: later send QUEUE [PAYLOAD|-]"},
 		{[]string{"get", "q"}, "usage: later get QUEUE ID; see later get --help"},
 		{[]string{"send", "q", "x", "--in", "30"}, `invalid argument "30" for "--in" flag: give a duration such as 500ms`},
 		{[]string{"send", "q", "x", "--in", "-5m"}, "not below zero"},
+		{[]string{"send", "q", "x", "--in", "100y"}, "the units are ms, s, m, h and d, and the limit is 36500d"},
+		{[]string{"send", "q", "x", "--in", "3000000h"}, "the units are ms, s, m, h and d, and the limit is 36500d"},
+		{[]string{"send", "q", "x", "--in", "36501d"}, "the limit is 36500d"},
+		{[]string{"send", "q", "x", "--timeout", "25h"}, "--timeout is 1d1h: the limit is 1d"},
+		{[]string{"send", "q", "x", "--max-attempts", "70000"}, "later: max attempts is 70000: give 1 to 65535"},
 		{[]string{"send", "q", "x", "--at", "noon"}, `for "--at" flag: give a time such as 15:04`},
 		{[]string{"send", "q", "x", "--in", "1s", "--at", "12:00"}, "--in and --at are both given: give one"},
 		{[]string{"send", "q"}, "no payload: give one"},
@@ -72,8 +84,11 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"send", "q", "--batch", "--id", "a"}, "--id cannot be that of all"},
 		{[]string{"list", "q", "--limit", "-1"}, "--limit is -1"},
 		{[]string{"work", "q", "q"}, `queue "q" is given twice`},
-		{[]string{"work", "q", "--lease", "1ms"}, "--lease: lease is 1ms: give 10ms"},
-		{[]string{"work", "q", "--concurrency", "-1"}, "--concurrency is -1"},
+		{[]string{"work", "q", "--lease", "1ms"}, "--lease is 1ms: give 10ms to 1d"},
+		{[]string{"work", "q", "--concurrency", "-1"}, "--concurrency is -1: give 1 or more"},
+		{[]string{"work", "q", "--concurrency", "0"}, "--concurrency is 0: give 1 or more"},
+		{[]string{"work", "q", "--exec", ""}, "--exec is empty: give a command, or leave it out to print"},
+		{[]string{"work", "q", "--exec", " "}, "--exec is empty"},
 		{[]string{"work", "q", "--max", "-1"}, "--max is -1"},
 		{[]string{"reschedule", "q", "id"}, "no due time"},
 		{[]string{"dead", "replay", "q"}, "no ids"},
@@ -139,6 +154,29 @@ func TestADeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
 		if strings.Contains(r.stderr, "secret") {
 			t.Errorf("%q tells the password: %s", args, r.stderr)
 		}
+		if r.stdout != "" {
+			t.Errorf("%q printed %q", args, r.stdout)
+		}
+	}
+}
+
+func TestAStoreThatAnswersIsNotSaidToBeAway(t *testing.T) {
+	server := redistest.Start(t, redistest.Args("--requirepass", "secret"))
+	open := strings.Replace(server.URL(), "redis://", "redis://:secret@", 1)
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	const login = "give user and password in the store URL, as in redis://user:password@host:6379/0"
+	for url, want := range map[string]string{
+		server.URL(): login,
+		strings.Replace(open, "secret", "wrong", 1):          login,
+		strings.TrimSuffix(open, "/0") + "/99":               "cannot be used: ",
+		strings.Replace(open, "redis:", "redis+cluster:", 1): "cannot be used: ",
+		strings.Replace(web.URL, "http://", "redis://", 1):   "cannot be used: ",
+	} {
+		r := runMain(t.Context(), nil, "", "stats", "--store", url)
+		if r.exit != 18 || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "is it running") {
+			t.Errorf("%s: exit %d: %s", url, r.exit, r.stderr)
+		}
 	}
 }
 
@@ -160,12 +198,27 @@ func TestErrorsAreJSONToo(t *testing.T) {
 }
 
 func TestVersionTellsTheGoItWasBuiltWith(t *testing.T) {
-	if r := runMain(t.Context(), nil, "", "version"); r.exit != 0 || !strings.Contains(r.stdout, "go1.") {
-		t.Errorf("exit %d: %s", r.exit, r.stdout)
+	for _, arg := range []string{"version", "--version"} {
+		if r := runMain(t.Context(), nil, "", arg); r.exit != 0 || !strings.Contains(r.stdout, "go1.") {
+			t.Errorf("%s: exit %d: %s", arg, r.exit, r.stdout)
+		}
+		r := runMain(t.Context(), nil, "", arg, "--json")
+		if v := object(t, r.stdout); v["version"] == "" || v["go"] == "" {
+			t.Errorf("%s: %v", arg, v)
+		}
 	}
-	r := runMain(t.Context(), nil, "", "version", "--json")
-	if v := object(t, r.stdout); v["version"] == "" || v["go"] == "" {
-		t.Errorf("%v", v)
+}
+
+func TestHelpIsThePageOfTheCommand(t *testing.T) {
+	for _, command := range []string{"", "send", "dead list"} {
+		help := runMain(t.Context(), nil, "", append([]string{"help"}, strings.Fields(command)...)...)
+		page := runMain(t.Context(), nil, "", append(strings.Fields(command), "--help")...)
+		if help.exit != 0 || help.stdout != page.stdout {
+			t.Errorf("help %s: exit %d: %s", command, help.exit, help.stdout)
+		}
+	}
+	if r := runMain(t.Context(), nil, "", "__complete", "help", "dead", ""); !strings.HasPrefix(r.stdout, "list\npurge\nreplay\n") {
+		t.Errorf("completion gives %q", r.stdout)
 	}
 }
 

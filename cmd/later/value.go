@@ -32,13 +32,14 @@ func parseDuration(text string) (time.Duration, error) {
 	if !(number >= 0) || d < 0 { // NaN too
 		return 0, errors.New("give a duration that is not below zero")
 	}
-	if number*24 > 2*store.MaxDelay.Hours() {
-		return 0, fmt.Errorf("the limit is %s", formatDuration(store.MaxDelay))
+	if number*24+d.Hours() > store.MaxDelay.Hours() {
+		return 0, errDuration
 	}
 	return time.Duration(number*float64(24*time.Hour)) + d, nil
 }
 
-var errDuration = errors.New("give a duration such as 500ms, 30s, 1h30m or 2d12h")
+var errDuration = fmt.Errorf("give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is %s",
+	formatDuration(store.MaxDelay))
 
 // parseTime reads a time: RFC 3339, or a local one as a date with a time, or as a time that comes next after now.
 func parseTime(text string, now time.Time) (time.Time, error) {
@@ -133,6 +134,16 @@ func (w *whenFlags) when() (when later.When, ok bool, err error) {
 		return later.At(w.at), true, nil
 	}
 	return when, false, nil
+}
+
+// due gives the time that the flags say when the store's clock shows now, rounded up to a millisecond as the
+// store keeps it.
+func (w *whenFlags) due(now time.Time) time.Time {
+	due := w.at
+	if w.set.Changed("in") {
+		due = now.Add(w.in)
+	}
+	return store.Time(store.UnixMillis(due))
 }
 
 // formatDuration writes a duration as parseDuration reads it, as long as need be: 1.5s, 12m3s, 2d12h.

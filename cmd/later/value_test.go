@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 )
@@ -19,7 +20,7 @@ func TestDurationsHaveDaysToo(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "30", "d", "xd", "1d-2h", "-1s", "-1d", "1d2", "1e300d", "NaNd", "Infd", "1d1d", "12h2d"} {
+	for _, text := range []string{"", "30", "d", "xd", "1d-2h", "-1s", "-1d", "1d2", "1e300d", "NaNd", "Infd", "1d1d", "12h2d", "100y", "36500d1ms", "3000000h"} {
 		if got, err := parseDuration(text); err == nil {
 			t.Errorf("%q is %v, want an error", text, got)
 		}
@@ -73,6 +74,12 @@ func TestDurationsAreWrittenShort(t *testing.T) {
 		if got := formatDuration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
+	}
+}
+
+func TestALogWritesDurationsAsOthersDo(t *testing.T) {
+	if got := formatAttr(slog.Duration("after", 2*time.Hour)); got != " after=2h" {
+		t.Errorf("got %q", got)
 	}
 }
 

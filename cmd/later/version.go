@@ -16,15 +16,17 @@ func (m *Main) versionCommand() *cobra.Command {
 		Example:           `  later version --json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: run(func(context.Context, []string) error {
-			v := readVersion()
-			commit := ""
-			if v.Commit != "" {
-				commit = ", commit " + v.Commit
-			}
-			return m.printResult(v, "later %s%s, %s %s", v.Version, commit, v.Go, v.Platform)
-		}),
+		RunE:              run(func(context.Context, []string) error { return m.printVersion() }),
 	}
+}
+
+func (m *Main) printVersion() error {
+	v := readVersion()
+	commit := ""
+	if v.Commit != "" {
+		commit = ", commit " + v.Commit
+	}
+	return m.printResult(v, "later %s%s, %s %s", v.Version, commit, v.Go, v.Platform)
 }
 
 type versionJSON struct {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/store"
@@ -20,6 +21,7 @@ import (
 
 // workOptions are the flags of later work.
 type workOptions struct {
+	set         *pflag.FlagSet
 	command     string
 	concurrency int
 	lease       time.Duration
@@ -43,18 +45,20 @@ the command's standard input, and its environment has
   LATER_ID, LATER_QUEUE                the message
   LATER_ATTEMPT, LATER_MAX_ATTEMPTS    1 at first, and the attempts it has
   LATER_DUE                            when it fell due, in RFC 3339 with milliseconds
-  LATER_HEADER_<NAME>                  a header; in NAME what is no letter or digit is a _
+  LATER_HEADER_<NAME>                  a header: its name in capitals, with a _ for what is no letter or digit.
+                                       a-b and a_b are both LATER_HEADER_A_B; one of them wins
 
 Its output goes where that of later work goes. How it ends decides:
 
   exit 0      the message is done
-  exit %d     not now: it comes again after the backoff, and nothing is logged (EX_TEMPFAIL of sysexits.h)
-  else        a failure, which is logged; it comes again after the backoff
+  else        it is tried again after the backoff, which counts as an attempt; the failure is logged
+  exit %d     the same, but without a log line (EX_TEMPFAIL of sysexits.h)
 
-Both of the latter count as an attempt and keep the end of the command's standard error as the reason; after
-the last attempt the message is dead (see later dead). The backoff grows from a second to ten minutes, with
-jitter. The command is one process group. When its time limit has passed, when the message is cancelled, or
-when its lease is lost because the store could not be reached, the group gets SIGTERM, and SIGKILL %s later.
+The end of the command's standard error is kept as the reason. After the last attempt the message is dead (see
+later dead). The backoff grows from a second to ten minutes, with jitter.
+
+The command is one process group. When its time limit has passed, when the message is cancelled, or when its
+lease is lost because the store could not be reached, the group gets SIGTERM, and SIGKILL %s later.
 
 While a command runs its lease is extended; if later work dies, the message comes again after --lease. So a
 message can be handled twice: commands should bear it. A store that fails is tried again, forever.
@@ -64,25 +68,25 @@ Signals:
   SIGINT (Ctrl-C), SIGTERM,   drain: claim no more, let commands finish for up to --drain, then stop them and
   SIGHUP                      give their messages back, uncounted; a second one kills at once
   SIGTSTP (Ctrl-Z)            claim no more until SIGCONT
-  SIGUSR2                     drain, then execute the program again with the same arguments: a deploy`,
+  SIGUSR2                     drain, then execute the program again with the same arguments: a deploy. When the
+                              program is not there, or cannot be executed, the work goes on`,
 			exitTempFail, killGrace),
 		Example: `  later work mail
   later work orders refunds --json
   later work mail --exec 'curl -fsS --data-binary @- https://mail.example/send' --concurrency 20 --timeout 10s
   later work jobs --exec ./one-job.sh --max 1`,
-		Args: arguments(1, unlimited),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			return m.work(ctx, c, args, o)
-		}),
+		Args:              arguments(1, unlimited),
+		RunE:              run(func(ctx context.Context, args []string) error { return m.work(ctx, args, o) }),
 		ValidArgsFunction: m.queueNames(true),
 	}
-	flags := cmd.Flags()
+	o.set = cmd.Flags()
+	flags := o.set
 	flags.StringVar(&o.command, "exec", "", "run `COMMAND` with sh for each message")
 	flags.IntVar(&o.concurrency, "concurrency", 0, "handle `N` messages at a time (default: 1, which keeps the order; with --exec one a CPU)")
 	durationFlag(flags, &o.lease, "lease", "when this process dies its messages come again after so long")
 	durationFlag(flags, &o.timeout, "timeout", "time limit for one message (default: none); a message's own comes before it")
 	durationFlag(flags, &o.drain, "drain", "how long commands may go on after a stop")
-	flags.IntVar(&o.max, "max", 0, "stop after `N` messages (default: no limit)")
+	flags.IntVar(&o.max, "max", 0, "stop after `N` messages; 0 for no limit, the default")
 	return cmd
 }
 
@@ -95,10 +99,28 @@ type worker struct {
 	stop     context.CancelCauseFunc // begins the drain
 }
 
-func (m *Main) work(ctx context.Context, c *later.Client, queues []string, o workOptions) error {
+// work works until it is stopped. To restart is to be executed again; when that fails it works on.
+func (m *Main) work(ctx context.Context, queues []string, o workOptions) error {
 	if err := o.check(queues); err != nil {
 		return err
 	}
+	for {
+		again, err := m.workOnce(ctx, queues, o)
+		if err != nil || !again {
+			return err
+		}
+		// Everything is drained and closed by now.
+		m.logger().Error("cannot restart, and goes on", "error", restart(m.Env))
+	}
+}
+
+// workOnce works until it is stopped, and tells whether that was to restart.
+func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (again bool, err error) {
+	c, err := m.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	w := &worker{main: m, log: m.logger(), stop: stop}
@@ -112,17 +134,16 @@ func (m *Main) work(ctx context.Context, c *later.Client, queues []string, o wor
 	}
 	signals := w.listen()
 	w.log.Info("working on "+strings.Join(queues, ", "), "concurrency", o.concurrency)
-	err := w.later.Run(ctx)
-	restart := signals.stop()
+	err = w.later.Run(ctx)
+	again = signals.stop()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if cause := context.Cause(ctx); cause != context.Canceled {
-		return cause // the output is closed or full
+		return false, cause // the output is closed or full
 	}
 	w.log.Info("drained")
-	m.restart = restart
-	return nil
+	return again, nil
 }
 
 // check refuses what the worker would not, or less clearly, and fills in defaults.
@@ -135,14 +156,18 @@ func (o *workOptions) check(queues []string) error {
 			return store.Invalid("queue %q is given twice: give it once", queue)
 		}
 	}
-	if o.concurrency < 0 {
-		return store.Invalid("--concurrency is %d: give 1 or more", o.concurrency)
+	if o.set.Changed("exec") && strings.TrimSpace(o.command) == "" {
+		return store.Invalid("--exec is empty: give a command, or leave it out to print")
+	}
+	if o.set.Changed("concurrency") && o.concurrency < 1 {
+		return store.Invalid("--concurrency is %d: give 1 or more, or leave it out", o.concurrency)
 	}
 	if o.max < 0 {
-		return store.Invalid("--max is %d: give 1 or more, or leave it out", o.max)
+		return store.Invalid("--max is %d: give 1 or more, or 0 for no limit", o.max)
 	}
-	if err := store.CheckLease(o.lease); err != nil {
-		return fmt.Errorf("--lease: %w", err)
+	if store.CheckLease(o.lease) != nil {
+		return store.Invalid("--lease is %s: give %s to %s", formatDuration(o.lease),
+			formatDuration(store.MinLease), formatDuration(store.MaxLease))
 	}
 	if o.command != "" {
 		if _, err := exec.LookPath("sh"); err != nil {

@@ -58,11 +58,16 @@ func (s *workSignals) handle(received syscall.Signal) {
 			w.log.Info("goes on")
 		}
 	case syscall.SIGUSR2:
-		if !s.draining {
-			s.draining, s.restart = true, true
-			w.log.Info("draining to restart; Ctrl-C to end instead")
-			w.stop(nil)
+		if s.draining {
+			return
 		}
+		if _, err := program(); err != nil {
+			w.log.Error("cannot restart, and goes on", "error", err)
+			return
+		}
+		s.draining, s.restart = true, true
+		w.log.Info("draining to restart; Ctrl-C to end instead")
+		w.stop(nil)
 	default:
 		switch {
 		case s.restart:

@@ -118,6 +118,55 @@ func TestSIGUSR2DrainsAndExecutesTheProgramAgain(t *testing.T) {
 	}
 }
 
+func TestARestartWithoutAProgramIsRefusedAndTheWorkGoesOn(t *testing.T) {
+	c := newCLI(t)
+	link := filepath.Join(t.TempDir(), "later")
+	if err := os.Symlink(os.Args[0], link); err != nil {
+		t.Fatal(err)
+	}
+	p := c.startAs(link, nil, "work", "q")
+	p.await(p.stderr, "working on q")
+	works := func(message string) {
+		t.Helper()
+		c.ok("send", "q", message)
+		p.await(p.stdout, message)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGUSR2)
+	if line := p.await(p.stderr, ""); !strings.Contains(line, "error: cannot restart, and goes on") {
+		t.Errorf("it said %q, and did not refuse at once", line)
+	}
+	works("after a refusal")
+
+	if err := os.WriteFile(link, []byte("no program"), 0o700); err != nil { // which is seen when it is executed
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGUSR2)
+	p.await(p.stderr, "drained")
+	p.await(p.stderr, "cannot restart, and goes on")
+	p.await(p.stderr, "working on q")
+	works("after a failure")
+
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(os.Args[0], link); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGUSR2)
+	p.await(p.stderr, "drained")
+	if line := p.await(p.stderr, ""); !strings.Contains(line, "working on q") {
+		t.Errorf("it said %q, and did not restart", line)
+	}
+	works("after a restart")
+	p.signal(syscall.SIGTERM)
+	if exit := p.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+}
+
 func TestCtrlCDuringARestartEndsInstead(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x")
@@ -186,8 +235,10 @@ func TestAWorkerGoesOnWhenItsRedisComesBack(t *testing.T) {
 func TestWatchPrintsABlockEachIntervalUntilCtrlC(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x", "--in", "1h")
+	c.damage("bad")
 	p := c.start("stats", "--watch", "--interval", "10ms")
 	for range 3 {
+		p.await(p.stderr, `stats on queue "bad"`)
 		p.await(p.stdout, time.Now().Format("2006-"))
 		p.await(p.stdout, "QUEUE")
 		p.await(p.stdout, "q ")
