@@ -15,8 +15,8 @@ import "sync"
 //	meta    hash  format, paused, longest          longest: bytes of the longest envelope that was here
 //	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
 //
-// One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own; a queue is named
-// there before its meta is made, and taken out before that is removed, so no queue is ever unlisted.
+// One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own, so it cannot change in
+// one step with a queue; see runRegistered and Delete.
 var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "wake"}
 
 // keyTable makes each queue's keys once.

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Error is an error with a stable code, the same in Go, over HTTP and in the CLI's exit.
+// Error is an error with a stable code, the same in Go and in the exit of the later command, and over HTTP once there is
+// a server.
 type Error struct {
 	Code Code
 	text string
