@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func openOn(t testing.TB, fs vfs.FS, clock Clock, opts ...Option) *Store {
 }
 
 func TestStateMachineSurvivesCrashes(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && os.Getenv("LATER_LONG") == "" {
 		f.Value.Set("20") // each crash opens the store anew; -rapid.checks and LATER_LONG go further
 		defer f.Value.Set(f.DefValue)
 	}
