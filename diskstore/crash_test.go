@@ -57,10 +57,13 @@ func openOn(t testing.TB, fs vfs.FS, clock Clock, opts ...Option) *Store {
 }
 
 func TestStateMachineSurvivesCrashes(t *testing.T) {
-	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && os.Getenv("LATER_LONG") == "" {
-		f.Value.Set("20") // each crash opens the store anew; -rapid.checks and LATER_LONG go further
-		defer f.Value.Set(f.DefValue)
+	checks := "20" // few, since each crash opens the store anew
+	if os.Getenv("LATER_LONG") != "" {
+		checks = "500"
 	}
+	f := flag.Lookup("rapid.checks")
+	defer f.Value.Set(f.Value.String())
+	f.Value.Set(checks)
 	storetest.RunStateMachine(t, openCrashing)
 }
 
