@@ -294,9 +294,9 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 			q.die(now, m, store.DeadFailed)
 			return store.SettleResult{State: store.StateDead}
 		}
-		m.due = now + store.Millis(s.Delay)
+		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	case store.Snooze:
-		m.due = now + store.Millis(s.Delay)
+		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	case store.Bury:
 		m.attempts++
 		m.lastError = store.CutReason(s.Reason)
