@@ -46,7 +46,10 @@ func (s *Store) check(ctx context.Context) error {
 
 // tryCheck refuses a server that is too old or may evict keys. Of a Cluster it checks each primary that answers.
 func (s *Store) tryCheck(ctx context.Context) error {
-	var err error
+	err := checkPrefix(s.keys.prefix)
+	if err != nil {
+		return err
+	}
 	switch rdb := s.rdb.(type) {
 	case *redis.ClusterClient:
 		var answered atomic.Bool

@@ -18,7 +18,7 @@ import (
 )
 
 // DefaultPrefix begins every key.
-const DefaultPrefix = defaultPrefix
+const DefaultPrefix = "later:"
 
 // DefaultRetry is how long a call is repeated while the server cannot be reached.
 const DefaultRetry = 10 * time.Second
@@ -49,7 +49,8 @@ var _ store.Store = (*Store)(nil)
 // Option changes a Store's defaults.
 type Option func(*Store)
 
-// WithPrefix begins every key with prefix instead of DefaultPrefix. It must not hold braces.
+// WithPrefix begins every key with prefix instead of DefaultPrefix: up to 64 bytes without braces, which are
+// Redis Cluster's hash tag, and control characters. Another one is ErrInvalid at the first call.
 func WithPrefix(prefix string) Option { return func(s *Store) { s.keys.prefix = prefix } }
 
 // WithLogger tells where to log; by default slog.Default().

@@ -48,7 +48,6 @@ import (
 )
 
 const (
-	defaultPrefix     = "later:"
 	defaultClientName = "later"
 	maxURL            = 8192 // bytes
 )
@@ -137,7 +136,7 @@ func parseURL(raw string) (parsedURL, error) {
 	}
 	u := parsedURL{
 		scheme: s,
-		Prefix: defaultPrefix,
+		Prefix: DefaultPrefix,
 		Options: redis.UniversalOptions{
 			ClientName: defaultClientName,
 			// The engine repeats calls itself, with the same ids.
