@@ -63,16 +63,15 @@ func TestAManagedServerWithoutConfigIsUsedAndSaidOnce(t *testing.T) {
 }
 
 func TestAPrefixThatBreaksTheHashTagIsRefused(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Start(t).Client(t)
 	for _, prefix := range []string{"{a}", "a}", "a\n", strings.Repeat("a", 65)} {
 		s := newStore(t, rdb, WithPrefix(prefix))
 		if _, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "m"}}}); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("prefix %q: %v", prefix, err)
 		}
 	}
-	keys, err := rdb.Keys(t.Context(), "*a}*").Result()
-	if err != nil || len(keys) > 0 {
-		t.Errorf("written all the same: %v %v", keys, err)
+	if n, err := rdb.DBSize(t.Context()).Result(); err != nil || n > 0 {
+		t.Errorf("%d keys were written all the same (%v)", n, err)
 	}
 }
 
