@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -33,9 +36,11 @@ func (s *Store) claimDirectory() error {
 	}
 	lock, err := pebble.LockDirectory(s.dir, s.fs)
 	if err != nil {
-		holder, _ := s.readFile(holderFile)
-		return fmt.Errorf("%w: %s is open in another process (%s) or cannot be locked (%w): one process at a time",
-			store.ErrUnavailable, s.dir, strings.TrimSpace(holder), err)
+		if isHeld(err) {
+			holder, _ := s.readFile(holderFile)
+			return &HeldError{Dir: s.dir, Holder: strings.TrimSpace(holder)}
+		}
+		return fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, s.dir, err)
 	}
 	s.lock = lock
 	err = s.writeFile(holderFile, holder())
@@ -81,12 +86,52 @@ func (s *Store) releaseDirectory() error {
 	return s.lock.Close()
 }
 
+// HeldError is the error of opening a directory that is open already, in another process or in this one. It is an
+// ErrUnavailable.
+type HeldError struct {
+	Dir string
+	// Holder tells who has the directory open, for people: "process 123 on host, later work, since 2030-12-31T15:04:05Z".
+	// It may be "", or name the last holder, in the moment after another has locked the directory.
+	Holder string
+}
+
+func (e *HeldError) Error() string {
+	holder := "another process"
+	if e.Holder != "" {
+		holder = e.Holder
+	}
+	return fmt.Sprintf("%v: %s is open in %s: one process at a time", store.ErrUnavailable, e.Dir, holder)
+}
+
+func (e *HeldError) Unwrap() error { return store.ErrUnavailable }
+
+// isHeld tells a lock that somebody has from one that cannot be had: that of a file that cannot be opened, or on a
+// file system without locks. POSIX lets fcntl say EAGAIN or EACCES; of this process Pebble knows it by itself.
+func isHeld(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
+		return false
+	}
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return !ok || errno == syscall.EAGAIN || errno == syscall.EACCES
+}
+
 // holder tells who has the directory open.
 func holder() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("process %d on %s, %s, since %s\n", os.Getpid(), host, filepath.Base(os.Args[0]),
+	return fmt.Sprintf("process %d on %s, %s, since %s\n", os.Getpid(), host, command(os.Args),
 		time.Now().Format(time.RFC3339))
 }
+
+// command names a program, and its first argument if that looks like a subcommand; others may hold secrets.
+func command(args []string) string {
+	name := filepath.Base(args[0])
+	if len(args) > 1 && subcommand.MatchString(args[1]) {
+		name += " " + args[1]
+	}
+	return name
+}
+
+var subcommand = regexp.MustCompile(`^[a-z][a-z-]{0,15}$`)
 
 func (s *Store) readFile(name string) (string, error) {
 	f, err := s.fs.Open(s.fs.PathJoin(s.dir, name))

@@ -19,9 +19,10 @@ func TestSecondOpenIsRefusedNamingDirectoryAndHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(dir)
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), dir) ||
-		!strings.Contains(err.Error(), "process ") {
-		t.Errorf("the second open gives %v, want ErrUnavailable with the directory and its holder", err)
+	held, ok := errors.AsType[*HeldError](err)
+	if !ok || !errors.Is(err, store.ErrUnavailable) || held.Dir != dir || !strings.HasPrefix(held.Holder, "process ") ||
+		!strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), held.Holder) {
+		t.Errorf("the second open gives %v, want a HeldError with the directory and its holder", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -30,6 +31,31 @@ func TestSecondOpenIsRefusedNamingDirectoryAndHolder(t *testing.T) {
 		t.Fatalf("open after close: %v", err)
 	}
 	s.Close()
+}
+
+func TestHolderTellsTheSubcommandAndNoSecret(t *testing.T) {
+	for want, args := range map[string][]string{
+		"later":      {"/usr/bin/later"},
+		"later work": {"later", "work", "mail"},
+		"prog":       {"prog", "--token=x"},
+		"app":        {"app", "sk-123"},
+		"tool":       {"tool", "/etc/passwd"},
+	} {
+		if got := command(args); got != want {
+			t.Errorf("%q is told as %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestDirectoryThatCannotBeLockedIsNotHeld(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, lockFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir)
+	if _, held := errors.AsType[*HeldError](err); held || !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("open gives %v, want ErrUnavailable and no HeldError", err)
+	}
 }
 
 func TestForeignDirectoryIsRefusedAndLeftAlone(t *testing.T) {
