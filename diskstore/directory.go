@@ -71,6 +71,9 @@ func (s *Store) checkFormat() error {
 	}
 	for _, name := range names {
 		if name != lockFile && name != holderFile && name != formatFile+".new" && name != holderFile+".new" {
+			if _, err := s.readFile(formatFile); err == nil {
+				return s.checkFormat() // another process made the store meanwhile
+			}
 			return fmt.Errorf("%w: %s holds %s and is no store of Later: give an empty or a new directory",
 				store.ErrUnsupported, s.dir, name)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,25 @@ func TestSecondOpenIsRefusedNamingDirectoryAndHolder(t *testing.T) {
 		t.Fatalf("open after close: %v", err)
 	}
 	s.Close()
+}
+
+func TestOpensOfANewDirectoryAtTheSameTimeMakeOneStore(t *testing.T) {
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "new")
+		var opens sync.WaitGroup
+		for range 8 {
+			opens.Go(func() {
+				s, err := Open(dir)
+				if err == nil {
+					err = s.Close()
+				}
+				if _, held := errors.AsType[*HeldError](err); err != nil && !held {
+					t.Errorf("open gives %v, want a store or a HeldError", err)
+				}
+			})
+		}
+		opens.Wait()
+	}
 }
 
 func TestHolderTellsTheSubcommandAndNoSecret(t *testing.T) {
