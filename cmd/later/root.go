@@ -15,14 +15,17 @@ import (
 const overview = `Later is a reliable delay queue: a message is sent now and delivered when it falls due, at least once,
 never early, and within about a millisecond.
 
-  later demo                                   see it work, without a Redis
+  later demo                                   see it work; needs nothing
   later send mail 'hello' --in 30s             send a message
   later work mail                              print messages as they fall due
   later work mail --exec './send-mail.sh'      run a command for each
   later stats --watch                          watch the queues
 
-The store, where the messages are, is named by --store URL, else by LATER_STORE, else by REDIS_URL:
+The store, where the messages are, is named by --store URL, else by LATER_STORE, else by REDIS_URL. Without all
+of them it is the embedded store, durable and in a directory of yours (later version tells which). One process at
+a time has an embedded store open, so to send while a worker runs, use a Redis.
 
+  file:///var/lib/later                                     an embedded store; ./dir, ~/dir and /dir name one too
   redis://user:password@host:6379/0                         Redis or Valkey, 7.0 or later
   rediss://host:6380                                        the same over TLS
   unix:///run/redis/redis.sock                              the same by its socket
@@ -83,7 +86,7 @@ func (m *Main) rootCommand() *cobra.Command {
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.PersistentFlags().StringVar(&m.storeURL, "store", "", "`URL` of the store (default LATER_STORE, else REDIS_URL)")
+	root.PersistentFlags().StringVar(&m.storeURL, "store", "", "`URL` or directory of the store (default LATER_STORE, else REDIS_URL, else the embedded store)")
 	root.PersistentFlags().BoolVar(&m.json, "json", false, "print JSON, one object a line")
 	root.Flags().BoolVar(&version, "version", false, "tell the version, as later version does")
 	root.SetFlagErrorFunc(similarFlag)

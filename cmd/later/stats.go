@@ -106,7 +106,7 @@ func (m *Main) printStats(all []queueStats) error {
 		return nil
 	}
 	if len(all) == 0 {
-		m.note("there are no queues yet: later send QUEUE PAYLOAD makes one")
+		m.note("there are no queues yet in %s: later send QUEUE PAYLOAD makes one", m.shownURL())
 		return nil
 	}
 	return m.print("%s", statsTable(all))

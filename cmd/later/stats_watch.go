@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/store"
 )
 
 // Sequences of terminals, as ECMA-48 and xterm have them.
@@ -89,9 +88,8 @@ func (m *Main) printBlock(all []queueStats, looks int) error {
 
 // printScreen prints the counts over those before, in one write and without clearing what stays.
 func (m *Main) printScreen(all []queueStats, problems []error, interval time.Duration) error {
-	url, _ := m.storeName()
 	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C ends",
-		time.Now().Format(time.TimeOnly), store.RedactURL(url), formatDuration(interval)), ""}
+		time.Now().Format(time.TimeOnly), m.shownURL(), formatDuration(interval)), ""}
 	problems = slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 	switch {
 	case len(all) > 0:

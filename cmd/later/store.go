@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/diskstore"
 	"github.com/laterq/later/store"
 )
 
@@ -25,7 +26,8 @@ const (
 	maxNamed = 10
 )
 
-// storeName gives the URL of the store and what named it; "" when nothing did.
+// storeName gives the URL of the store, as it was named, and what named it; "" when nothing did and there is no place
+// for an embedded one.
 func (m *Main) storeName() (url, source string) {
 	if m.storeURL != "" {
 		return m.storeURL, "--store"
@@ -35,20 +37,51 @@ func (m *Main) storeName() (url, source string) {
 			return url, source
 		}
 	}
+	if url, err := m.defaultStore(); err == nil {
+		return url, sourceDefault
+	}
 	return "", ""
 }
 
-// open opens the store that the user named. It fails within openTimeout when nothing answers there.
+// shownURL gives the URL of the store that is open, in full and without a password.
+func (m *Main) shownURL() string {
+	name, _ := m.storeName()
+	if url, err := m.storeURLOf(name); err == nil {
+		name = url
+	}
+	return store.RedactURL(name)
+}
+
+// from says in an error what named a store.
+func from(source string) string {
+	if source == sourceDefault {
+		return source
+	}
+	return "from " + source
+}
+
+// open opens the store that the user named, or the embedded one.
 func (m *Main) open(ctx context.Context) (*later.Client, error) {
 	url, source := m.storeName()
 	if url == "" {
-		return nil, store.Invalid("no store is named: give --store redis://localhost:6379/0, or set LATER_STORE or " +
-			"REDIS_URL to such a URL (later demo needs none)")
+		_, err := m.defaultStore()
+		return nil, err
 	}
 	if isMemory(url) {
 		m.note("%s forgets its messages when this command ends", url)
 	}
-	return m.openURL(ctx, url, source)
+	full, err := m.storeURLOf(url)
+	made := err == nil && isNew(full)
+	client, err := m.openURL(ctx, url, source)
+	if err == nil && made {
+		dir, _ := directoryOf(full)
+		other := ""
+		if source == sourceDefault {
+			other = "; --store, LATER_STORE or REDIS_URL name another"
+		}
+		m.note("made a new store in %s%s", dir, other)
+	}
+	return client, err
 }
 
 // unanswered: nobody there said anything, rather than something that we cannot use.
@@ -62,25 +95,34 @@ func unanswered(err error) bool {
 
 func isMemory(url string) bool { return strings.HasPrefix(url, "mem:") }
 
-func (m *Main) openURL(ctx context.Context, url, source string, opts ...later.Option) (*later.Client, error) {
-	opening, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	client, err := later.Open(opening, url, append(opts, later.WithLogger(m.logger()))...)
-	switch {
-	case err == nil:
+// openURL opens the store of a name. It fails within openTimeout when nothing answers there.
+func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.Option) (*later.Client, error) {
+	url, err := m.storeURLOf(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%s)", err, from(source))
+	}
+	client, err := openPatiently(ctx, url, append(opts, later.WithLogger(m.logger()))...)
+	if err == nil {
 		return client, nil
+	}
+	shown := store.RedactURL(url) + " (" + from(source) + ")"
+	held, isHeld := errors.AsType[*diskstore.HeldError](err)
+	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case isHeld:
+		return nil, inUse(held)
 	case redis.IsAuthError(err):
-		return nil, fmt.Errorf("the store at %s (from %s) does not let us in: give user and password in the store URL, as in "+
-			"redis://user:password@host:6379/0: %w", store.RedactURL(url), source, err)
+		return nil, fmt.Errorf("the store at %s does not let us in: give user and password in the store URL, as in "+
+			"redis://user:password@host:6379/0: %w", shown, err)
 	case unanswered(err):
-		return nil, fmt.Errorf("the store at %s (from %s) does not answer; is it running, and is the address right? %w",
-			store.RedactURL(url), source, err)
+		return nil, fmt.Errorf("the store at %s does not answer; is it running, and is the address right? %w", shown, err)
 	case errors.Is(err, later.ErrInvalid):
-		return nil, fmt.Errorf("%w (from %s)", err, source)
+		return nil, fmt.Errorf("%w (%s)", err, from(source))
+	case source == sourceDefault:
+		return nil, fmt.Errorf("the store at %s cannot be used: %w; --store, LATER_STORE or REDIS_URL name another", shown, err)
 	}
-	return nil, fmt.Errorf("the store at %s (from %s) cannot be used: %w", store.RedactURL(url), source, err)
+	return nil, fmt.Errorf("the store at %s cannot be used: %w", shown, err)
 }
 
 // withClient makes cobra's function of one that needs the store.
@@ -110,7 +152,7 @@ func existing(ctx context.Context, c *later.Client, name string) (*later.Queue, 
 		return nil, stats, err
 	}
 	if len(names) == 0 {
-		return nil, stats, notFound("no queue %q; there are none yet: later send QUEUE PAYLOAD makes one", name)
+		return nil, stats, notFound("no queue %q; there are none yet in this store (see later version): later send QUEUE PAYLOAD makes one", name)
 	}
 	more := ""
 	if len(names) > maxNamed {
@@ -120,14 +162,17 @@ func existing(ctx context.Context, c *later.Client, name string) (*later.Queue, 
 	return nil, stats, notFound("no queue %q; queues there are: %s%s", name, strings.Join(names, ", "), more)
 }
 
-// notFoundError is an ErrNotFound with a text of its own.
-type notFoundError struct{ text string }
+// kindError is an error of a kind with a text of its own.
+type kindError struct {
+	kind error
+	text string
+}
 
-func (e *notFoundError) Error() string { return e.text }
-func (e *notFoundError) Unwrap() error { return later.ErrNotFound }
+func (e *kindError) Error() string { return e.text }
+func (e *kindError) Unwrap() error { return e.kind }
 
 func notFound(format string, args ...any) error {
-	return &notFoundError{fmt.Sprintf(format, args...)}
+	return &kindError{later.ErrNotFound, fmt.Sprintf(format, args...)}
 }
 
 // explain says of an id that was not found that its queue does not exist either, if so.
@@ -148,11 +193,12 @@ func (m *Main) queueNames(all bool) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
-		url, source := m.storeName()
-		if url == "" {
+		name, _ := m.storeName()
+		url, err := m.storeURLOf(name)
+		if err != nil || isNew(url) { // a look at what there is makes nothing
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		client, err := m.openURL(ctx, url, source)
+		client, err := later.Open(ctx, url, later.WithLogger(m.logger()))
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

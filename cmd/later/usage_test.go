@@ -117,7 +117,8 @@ func TestTheStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
 		env, args []string
 		want      string
 	}{
-		{nil, nil, "no store is named: give --store redis://localhost:6379/0"},
+		{nil, nil, "no store is named, and HOME is not set, under which the embedded one would be: give --store redis://localhost:6379/0"},
+		{[]string{"HOME=here"}, nil, `HOME is "here", which is no absolute directory`},
 		{[]string{"REDIS_URL=a://x"}, nil, `"a": use one of`},
 		{[]string{"REDIS_URL=a://x", "LATER_STORE=b://x"}, nil, `"b": use one of`},
 		{[]string{"REDIS_URL=a://x", "LATER_STORE=b://x"}, []string{"--store", "c://x"}, `"c": use one of`},

@@ -2,17 +2,21 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/laterq/later/store"
 )
 
 func (m *Main) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "version",
-		Short:             "Tell the version of this program",
-		Long:              `Version tells the version of this program, the commit it was built from where that is known, and its Go.`,
+		Use:   "version",
+		Short: "Tell the version of this program, and which store it uses",
+		Long: `Version tells the version of this program, the commit it was built from where that is known, and its Go; and which
+store the other commands use, and what named it. It does not open the store.`,
 		Example:           `  later version --json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -26,14 +30,28 @@ func (m *Main) printVersion() error {
 	if v.Commit != "" {
 		commit = ", commit " + v.Commit
 	}
-	return m.printResult(v, "later %s%s, %s %s", v.Version, commit, v.Go, v.Platform)
+	var where string
+	name, source := m.storeName()
+	url, err := m.storeURLOf(name)
+	if name == "" {
+		_, err = m.defaultStore()
+	}
+	if err != nil {
+		where = err.Error()
+	} else {
+		v.Store, v.StoreFrom = store.RedactURL(url), source
+		where = fmt.Sprintf("store %s (%s)", v.Store, from(source))
+	}
+	return m.printResult(v, "later %s%s, %s %s\n%s", v.Version, commit, v.Go, v.Platform, where)
 }
 
 type versionJSON struct {
-	Version  string `json:"version"`
-	Commit   string `json:"commit,omitempty"`
-	Go       string `json:"go"`
-	Platform string `json:"platform"`
+	Version   string `json:"version"`
+	Commit    string `json:"commit,omitempty"`
+	Go        string `json:"go"`
+	Platform  string `json:"platform"`
+	Store     string `json:"store,omitempty"`
+	StoreFrom string `json:"store_from,omitempty"` // "--store", the variable's name, or "the default"
 }
 
 // readVersion reads what the Go command noted in the program.

@@ -133,7 +133,7 @@ func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (ag
 		w.later.Handle(queue, handler)
 	}
 	signals := w.listen()
-	w.log.Info("working on "+strings.Join(queues, ", "), "concurrency", o.concurrency)
+	w.log.Info("working on "+strings.Join(queues, ", "), "store", m.shownURL(), "concurrency", o.concurrency)
 	err = w.later.Run(ctx)
 	again = signals.stop()
 	if err != nil {
