@@ -23,6 +23,7 @@ func (t *tx) info(q *queue, id string) (*store.Info, error) {
 		State:      t.state(&p),
 		Due:        store.Time(p.record.due),
 		Attempts:   p.record.attempts,
+		Delivered:  p.record.delivered,
 		LastError:  p.record.lastError,
 		DeadReason: p.record.deadReason,
 		DiedAt:     store.Time(p.record.diedAt),

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"bytes"
 	"iter"
 	"math"
 
@@ -19,9 +20,11 @@ func (q *queue) get(now int64, id string) *store.Info {
 		State:      m.state(now),
 		Due:        store.Time(m.due),
 		Attempts:   m.attempts,
+		Delivered:  m.delivered,
 		LastError:  m.lastError,
 		DeadReason: m.deadReason,
 		DiedAt:     store.Time(m.diedAt),
+		Raw:        bytes.Clone(m.raw),
 	}
 	if m.lease != nil {
 		info.LeaseDeadline = store.Time(m.lease.deadline)

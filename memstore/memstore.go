@@ -222,6 +222,18 @@ func (s *Store) List(ctx context.Context, queueName string, req store.ListReques
 	})
 }
 
+// Restore implements store.Store. Payloads, headers and raw bytes are copied.
+func (s *Store) Restore(ctx context.Context, queueName string, msgs []store.Info) ([]store.SendResult, error) {
+	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult { return q.restore(now, msgs) })
+}
+
+// Remove implements store.Store.
+func (s *Store) Remove(ctx context.Context, queueName string, msgs []store.Info) ([]bool, error) {
+	return update(ctx, s, queueName, func(q *queue, now int64) []bool {
+		return each(msgs, func(as store.Info) bool { return q.removeAs(now, &as) })
+	})
+}
+
 // Replay implements store.Store.
 func (s *Store) Replay(ctx context.Context, queueName string, sel store.Selection, due store.Due) (store.Bulk, error) {
 	if len(sel.IDs) == 0 && sel.State != store.StateDead {

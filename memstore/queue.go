@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"maps"
+	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -42,6 +43,7 @@ func newQueue() *queue {
 // message is a living message.
 type message struct {
 	store.Message
+	raw       []byte // of one that was restored as unreadable; nil for any other
 	due       int64
 	attempts  int
 	epoch     int64 // how often it left a lease alive; part of the receipt
@@ -95,11 +97,28 @@ func (m *message) expired(now int64) bool {
 
 // size is what the message counts against store.MaxBatchBytes.
 func (m *message) size() int {
-	n := len(m.Payload)
+	n := len(m.Payload) + len(m.raw)
 	for name, value := range m.Headers {
 		n += len(name) + len(value)
 	}
 	return n
+}
+
+// sent gives a message as the store keeps it: in whole milliseconds, with the time that its id tells, and copied.
+func sent(m store.Message) store.Message {
+	m = copied(m)
+	if t, ok := store.IDTime(m.ID); ok && m.SentAt.IsZero() {
+		m.SentAt = t
+	} else if !m.SentAt.IsZero() {
+		m.SentAt = store.Time(m.SentAt.UnixMilli())
+	}
+	for _, d := range []*time.Duration{&m.Timeout, &m.ExpireAfter, &m.Remember} {
+		*d = time.Duration(store.Millis(*d)) * time.Millisecond
+	}
+	if !m.ExpireAt.IsZero() {
+		m.ExpireAt = store.Time(store.UnixMillis(m.ExpireAt))
+	}
+	return m
 }
 
 // copied gives the message with a payload and headers of its own, so that no caller shares them with the store.
@@ -123,15 +142,20 @@ func (q *queue) dueAt(now int64, due store.Due) int64 {
 func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
 	q.forget(now)
 	return each(msgs, func(out store.Outgoing) store.SendResult {
-		if q.messages[out.ID] != nil || q.remembered[out.ID] > now {
+		if q.taken(now, out.ID) {
 			return store.SendResult{Duplicate: true}
 		}
-		m := &message{Message: copied(out.Message), due: q.dueAt(now, out.Due)}
+		m := &message{Message: sent(out.Message), due: q.dueAt(now, out.Due)}
 		q.messages[m.ID] = m
 		q.due.add(m.due, m.ID)
 		q.exists = true
 		return store.SendResult{}
 	})
+}
+
+// taken tells whether an id is living or remembered.
+func (q *queue) taken(now int64, id string) bool {
+	return q.messages[id] != nil || q.remembered[id] > now
 }
 
 // remember refuses an id until a time.
@@ -156,15 +180,23 @@ func (q *queue) forget(now int64) {
 func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 	c := store.Claim{Now: store.Time(now), Died: q.reap(now)}
 	l := &lease{id: rand.Text(), deadline: now + store.Millis(req.Lease), members: map[string]*message{}}
-	size, expired := 0, 0
-	for !q.paused && len(c.Messages) < req.Max && expired < store.MaxBatch {
+	size, dying := 0, 0
+	for !q.paused && len(c.Messages) < req.Max && dying < store.MaxBatch {
 		e := q.due.first()
 		if e.at > now {
 			break
 		}
 		m := q.messages[e.id]
+		if m.raw != nil {
+			dying++
+			q.due.remove(m.due, m.ID)
+			m.lastError = store.UnreadableText
+			q.die(now, m, store.DeadUnreadable)
+			c.Died = append(c.Died, m.ID)
+			continue
+		}
 		if m.expired(now) {
-			expired++
+			dying++
 			q.due.remove(m.due, m.ID)
 			m.lastError = store.ExpiredText
 			q.die(now, m, store.DeadExpired)

@@ -101,25 +101,42 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 
 // read gives what is known of messages without looking at their leases, and the epoch of each.
 func (s *Store) read(ctx context.Context, queue string, ids []string) (infos []*store.Info, epochs []int64, err error) {
-	for len(infos) < len(ids) {
-		rest := ids[len(infos):]
+	all, err := s.readFields(ctx, queue, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, stored := range all {
+		recorded, _ := stored.fields[3].(string)
+		infos = append(infos, readInfo(ids[i], stored.fields, stored.now))
+		epochs = append(epochs, parseRecord(recorded).epoch)
+	}
+	return infos, epochs, nil
+}
+
+// storedMessage is what is stored of a message: envelope, due time, time of death and record, each nil for none.
+type storedMessage struct {
+	fields []any
+	now    time.Time // when it was read
+}
+
+// readFields reads messages as they are stored, in as many calls as it takes.
+func (s *Store) readFields(ctx context.Context, queue string, ids []string) (all []storedMessage, err error) {
+	for len(all) < len(ids) {
+		rest := ids[len(all):]
 		c := s.newCall(&s.scripts.get, queue, len(rest))
 		for i := range rest {
 			c.add(&rest[i])
 		}
 		reply, err := s.run(ctx, queue, c)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		now := time.UnixMilli(reply.([]any)[0].(int64))
-		for i, one := range reply.([]any)[1:] {
-			fields := one.([]any)
-			recorded, _ := fields[3].(string)
-			infos = append(infos, readInfo(rest[i], fields, now))
-			epochs = append(epochs, parseRecord(recorded).epoch)
+		for _, one := range reply.([]any)[1:] {
+			all = append(all, storedMessage{one.([]any), now})
 		}
 	}
-	return infos, epochs, nil
+	return all, nil
 }
 
 func readInfo(id string, fields []any, now time.Time) *store.Info {

@@ -11,11 +11,12 @@ import (
 
 // record is what lua/_record.lua keeps of an unusual message.
 type record struct {
-	epoch    int64
-	attempts int
-	due      time.Time        // of a dead message
-	reason   store.DeadReason // of a dead message
-	text     string           // the last error
+	epoch     int64
+	attempts  int
+	delivered bool
+	due       time.Time        // of a dead message
+	reason    store.DeadReason // of a dead message
+	text      string           // the last error
 }
 
 func parseRecord(s string) record {
@@ -24,6 +25,9 @@ func parseRecord(s string) record {
 	r.epoch, _ = strconv.ParseInt(fields[0], 10, 64)
 	if len(fields) > 1 {
 		r.attempts, _ = strconv.Atoi(fields[1])
+	}
+	if len(fields) > 2 {
+		r.delivered = fields[2] == "1"
 	}
 	if len(fields) == 7 {
 		if fields[4] != "" {
@@ -42,7 +46,7 @@ func info(id, text string, recorded any, state store.State) store.Info {
 	}
 	if s, ok := recorded.(string); ok {
 		r := parseRecord(s)
-		in.Attempts, in.LastError = r.attempts, r.text
+		in.Attempts, in.Delivered, in.LastError = r.attempts, r.delivered, r.text
 		if state == store.StateDead {
 			in.DeadReason, in.Due = r.reason, r.due
 		}

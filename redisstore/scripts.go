@@ -52,6 +52,7 @@ type script struct {
 type scripts struct {
 	send, claim, ack, settle, extend                     script
 	cancel, reschedule, get, list, leases, replay, purge script
+	restore, remove                                      script
 	stats, histogram, pause, delete, mark                script
 }
 
@@ -78,7 +79,8 @@ func (s *scripts) all() []namedScript {
 	return []namedScript{
 		{"send", &s.send}, {"claim", &s.claim}, {"ack", &s.ack}, {"settle", &s.settle}, {"extend", &s.extend},
 		{"cancel", &s.cancel}, {"reschedule", &s.reschedule}, {"get", &s.get}, {"list", &s.list},
-		{"leases", &s.leases}, {"replay", &s.replay}, {"purge", &s.purge}, {"stats", &s.stats},
+		{"leases", &s.leases}, {"replay", &s.replay}, {"purge", &s.purge},
+		{"restore", &s.restore}, {"remove", &s.remove}, {"stats", &s.stats},
 		{"histogram", &s.histogram}, {"pause", &s.pause}, {"delete", &s.delete}, {"mark", &s.mark},
 	}
 }

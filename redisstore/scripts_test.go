@@ -55,6 +55,7 @@ type situation struct {
 	queue string
 	lease string
 	held  []store.Receipt
+	infos []store.Info // of a message in each state
 }
 
 // calls are what a situation allows, one for every script that writes and every way through it.
@@ -120,6 +121,24 @@ var calls = []struct {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead})
 		return err
 	}},
+	{"restore", func(ctx context.Context, x *situation) error {
+		info := func(id string, state store.State) store.Info {
+			return store.Info{Message: store.Message{ID: id}, State: state, Due: time.UnixMilli(1)}
+		}
+		failed, dead := info("failed", store.StateReady), info("died", store.StateDead)
+		failed.Attempts, failed.LastError = 1, "boom"
+		dead.DeadReason, dead.DiedAt = store.DeadBuried, time.UnixMilli(2)
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{info("new", store.StateReady), failed, dead, info("gone", store.StateReady), info("ready", store.StateReady)})
+		return err
+	}},
+	{"restore one", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "new"}, State: store.StateScheduled, Due: time.Now().Add(time.Hour)}})
+		return err
+	}},
+	{"remove", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Remove(ctx, x.queue, x.infos)
+		return err
+	}},
 	{"pause", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, true) }},
 	{"resume", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, false) }},
 }
@@ -181,6 +200,11 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
 	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})
 	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 1e15, Member: "m"}).Err())
+	infos, err := x.s.Get(ctx, queue, []string{"ready", "scheduled", "dead", "held1"})
+	must(err)
+	for _, info := range infos {
+		x.infos = append(x.infos, *info)
+	}
 	return x
 }
 

@@ -85,6 +85,19 @@ type Store interface {
 	// (leased: at least once); others may or may not appear.
 	List(ctx context.Context, queue string, req ListRequest) (Page, error)
 
+	// Restore adds messages as Get or List told of them, of this store or another: with their due time, failed
+	// attempts, last error and, for dead ones, reason and time of death. A leased one is added as if it had been
+	// released, scheduled or ready by its Due. As with Send, an id that is living or remembered changes nothing and is
+	// reported by SendResult.Duplicate, the first of equal ids within msgs wins, waiters wake, and a store without
+	// room refuses the call with ErrFull. Times are kept as they are, save for a time of death that this store's clock
+	// has not reached, which becomes now. The infos were checked by Info.Check; they are MaxBatch at most, of
+	// MaxBatchBytes by Info.Size (one alone may be larger).
+	Restore(ctx context.Context, queue string, msgs []Info) ([]SendResult, error)
+
+	// Remove removes messages that are still as Get or List of this store told of them, by Info.Same, at most MaxBatch. What
+	// has changed since then, is leased, or is gone is left alone and has false in the result.
+	Remove(ctx context.Context, queue string, msgs []Info) ([]bool, error)
+
 	// Replay makes dead messages live again at due, with their attempts back at zero; an expiry they had no
 	// longer counts. One call handles a bounded number; see Bulk.
 	Replay(ctx context.Context, queue string, sel Selection, due Due) (Bulk, error)
@@ -279,6 +292,9 @@ type Info struct {
 	Due time.Time
 	// Attempts counts the failed attempts so far.
 	Attempts int
+	// Delivered: the message came back from a worker otherwise than by Release, or was replayed, so that its expiry no
+	// longer counts.
+	Delivered bool
 	// LeaseDeadline is when the holder's lease ends, for a leased message.
 	LeaseDeadline time.Time
 	// LastError tells of the last failure: the reason given with a nack or bury, cut to MaxReason bytes, or

@@ -17,19 +17,7 @@ local count = (#ARGV - 3) / 3
 local ids = {}
 for i = 1, count do ids[i] = ARGV[3 * i + 1] end
 
-local again = ARGV[2] == '1'
-local stored
-if count * tonumber(meta[2] or 0) <= MAX_BYTES then
-  stored = redis.call('HMGET', MSG, unpack(ids))
-else
-  stored = {}
-  for i = 1, count do
-    stored[i] = again and redis.call('HGET', MSG, ids[i]) or redis.call('HEXISTS', MSG, ids[i]) == 1
-  end
-end
-local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
-local tries = redis.call('HLEN', TRIES) > 0 and redis.call('HMGET', TRIES, unpack(ids))
-local done = redis.call('ZCARD', DONE) > 0 and redis.call('ZMSCORE', DONE, unpack(ids))
+--@include taken
 
 local z, h, kept, duplicates, n, first, dues = {}, {}, {}, {}, 0, nil, {}
 for i = 1, count do

@@ -220,8 +220,8 @@ func (m *machine) Claim(r *rapid.T) {
 	m.model.leases[lease] = &modelLease{deadline: deadline, cancelled: map[string]bool{}}
 }
 
-// claimInOrder walks over what is ready, earliest first: each message was claimed, or it had expired and died,
-// up to a place where the claim stopped. It tells whether ready messages are left behind that place.
+// claimInOrder walks over what is ready, earliest first: each message was claimed, or it could not be read or had
+// expired and died, up to a place where the claim stopped. It tells whether ready messages are left behind that place.
 func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left bool) {
 	given := c.Messages
 	var ready []*modelMessage
@@ -229,14 +229,18 @@ func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left b
 		ready = m.model.in(store.StateReady)
 	}
 	for _, x := range ready {
-		if m.model.expired(x) {
+		if x.raw != nil || m.model.expired(x) {
 			at := slices.Index(died, x.ID)
 			if at < 0 {
 				left = true
 				break
 			}
 			died = slices.Delete(died, at, at+1)
-			m.model.die(x, store.DeadExpired, store.ExpiredText)
+			if x.raw != nil {
+				m.model.die(x, store.DeadUnreadable, store.UnreadableText)
+			} else {
+				m.model.die(x, store.DeadExpired, store.ExpiredText)
+			}
 			continue
 		}
 		if len(given) == 0 {

@@ -22,6 +22,7 @@ type model struct {
 
 type modelMessage struct {
 	store.Message
+	raw       []byte // of an unreadable one, else nil
 	due       int64
 	attempts  int
 	delivered bool
@@ -102,7 +103,7 @@ func (m *model) info(id string) *store.Info {
 	}
 	info := &store.Info{
 		Message: x.Message, State: m.state(x), Due: store.Time(x.due), Attempts: x.attempts,
-		LastError: x.lastError, DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
+		Delivered: x.delivered, Raw: x.raw, LastError: x.lastError, DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
 	}
 	if info.State == store.StateLeased {
 		info.LeaseDeadline = store.Time(m.leases[x.receipt.Lease].deadline)

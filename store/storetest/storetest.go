@@ -44,6 +44,8 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"list", listRules},
 		{"dead", deadRules},
 		{"purge", purgeRules},
+		{"restore", restoreRules},
+		{"remove", removeRules},
 		{"queue", queueRules},
 		{"wait", waitRules},
 		{"concurrency", concurrencyRules},
@@ -416,9 +418,9 @@ func describe(i *store.Info) string {
 		return "none"
 	}
 	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d remember=%v sent=%d"+
-		" lease=%d error=%q reason=%q died=%d", i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts,
+		" lease=%d error=%q reason=%q died=%d delivered=%v raw=%q", i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts,
 		i.Timeout, i.ExpireAfter, ms(i.ExpireAt), i.Remember, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError,
-		i.DeadReason, ms(i.DiedAt))
+		i.DeadReason, ms(i.DiedAt), i.Delivered, i.Raw)
 }
 
 func ms(t time.Time) int64 {

@@ -1,0 +1,42 @@
+#!lua flags=allow-oom
+--- Removes messages that are still exactly as they were read; what has changed since, or is leased, is left alone.
+-- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
+--        then for each message: id, envelope, due in ms or "", time of death in ms or "", record or ""
+-- Reply  positions (from 1) of the messages that were not removed; NEWER
+-- Safe   every key that is written was read. As much is read as the caller sent.
+--@include keys
+local meta = redis.call('HMGET', META, 'format')
+--@include format
+--@include record
+--@include write
+local ids = {}
+for a = 2, #ARGV, 5 do ids[#ids + 1] = ARGV[a] end
+local due = redis.call('ZMSCORE', DUE, unpack(ids))
+local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
+local records = redis.call('HMGET', TRIES, unpack(ids))
+
+local function same(score, text)
+  return tonumber(score or '') == tonumber(text)
+end
+
+local left, gone, undue, undead = {}, {}, {}, {}
+for i, id in ipairs(ids) do
+  local a = 5 * i - 3
+  local length = redis.call('HSTRLEN', MSG, id)
+  local stored = length == #ARGV[a + 1] and redis.call('HGET', MSG, id)
+  if stored == ARGV[a + 1] and (due[i] or dead[i]) and same(due[i], ARGV[a + 2]) and same(dead[i], ARGV[a + 3])
+    and (records[i] or '') == ARGV[a + 4] then
+    gone[#gone + 1] = id
+    if due[i] then undue[#undue + 1] = id end
+    if dead[i] then undead[#undead + 1] = id end
+    local epoch, _, _, pins = parse(records[i])
+    if records[i] then keep(id, tombstone(epoch, pins)) end
+  elseif not (ARGV[1] == '1' and redis.call('HEXISTS', MSG, id) == 0) then
+    left[#left + 1] = i
+  end
+end
+write('HDEL', MSG, gone)
+write('ZREM', DUE, undue)
+write('ZREM', DEAD, undead)
+write_tries()
+return left

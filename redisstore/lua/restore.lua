@@ -1,0 +1,63 @@
+#!lua
+--- Adds messages as another store had them; all of them or none, save for ids that are living or remembered.
+-- ARGV   1 "1" when the queue's name is registered and the queue may be created
+--        2 "1" when an earlier call with these messages may have been done and its reply lost
+--        3 length of the longest envelope
+--        then for each message: id, envelope, due in ms, time of death in ms or "", failed attempts, "1" when it was
+--        delivered or else "0", rest of its record (see _record.lua)
+-- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
+-- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read.
+--@include keys
+local meta = redis.call('HMGET', META, 'format', 'longest')
+--@include format
+if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
+--@include now
+--@include record
+--@include write
+--@include wake
+local count = (#ARGV - 3) / 7
+local ids = {}
+for i = 1, count do ids[i] = ARGV[7 * i - 3] end
+
+--@include taken
+redis.call('ZCARD', DEAD)
+
+local living, due, dead, duplicates, first = {}, {}, {}, {}, nil
+for i = 1, count do
+  local a = 7 * i - 3
+  local id, was = ids[i], stored[i]
+  if was or (done and done[i] and tonumber(done[i]) > now) then
+    if not (again and was == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
+  else
+    local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
+    living[#living + 1] = id
+    living[#living + 1] = ARGV[a + 1]
+    if died == '' then
+      local at = tonumber(ARGV[a + 2])
+      if not first or at < first then first = at end
+      due[#due + 1] = ARGV[a + 2]
+      due[#due + 1] = id
+    else
+      dead[#dead + 1] = math.min(tonumber(died), now)
+      dead[#dead + 1] = id
+    end
+    local recorded = tries and tries[i]
+    if recorded or died ~= '' or attempts ~= '0' or delivered ~= '0' or rest ~= '' then
+      local epoch, _, _, pins = parse(recorded)
+      keep(id, record(epoch, attempts, delivered, pins, rest))
+    end
+  end
+end
+if #living == 0 then return duplicates end
+
+wake(head, first)
+write('HSET', MSG, living)
+write('ZADD', DUE, due)
+write('ZADD', DEAD, dead)
+write_tries()
+if not meta[1] then
+  redis.call('HSET', META, 'format', FORMAT, 'longest', ARGV[3])
+elseif tonumber(ARGV[3]) > tonumber(meta[2] or 0) then
+  redis.call('HSET', META, 'longest', ARGV[3])
+end
+return duplicates

@@ -1,0 +1,110 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// Restore implements store.Store.
+func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
+	results := make([]store.SendResult, len(msgs))
+	if len(msgs) == 0 {
+		return results, nil
+	}
+	c := s.newCall(&s.scripts.restore, queue, 3+7*len(msgs))
+	create := len(c.args)
+	c.add("0")
+	c.addRepeat()
+	longest := len(c.args)
+	c.add(nil)
+	most := 0
+	seen := duplicateFinder(len(msgs))
+	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
+	for i := range msgs {
+		m := &msgs[i]
+		if seen.again(m.ID) {
+			results[i].Duplicate = true
+			continue
+		}
+		places = append(places, i)
+		body := envelope.AppendInfo(make([]byte, 0, envelope.InfoSize(m)), m)
+		most = max(most, len(body))
+		c.add(&m.ID, body, millis(m.Due), millis(m.DiedAt), m.Attempts, m.Delivered, restOf(m))
+	}
+	c.args[longest] = most
+	reply, err := s.runRegistered(ctx, queue, c, create)
+	if err != nil {
+		return nil, err
+	}
+	for _, position := range reply.([]any) {
+		results[places[position.(int64)-1]].Duplicate = true
+	}
+	return results, nil
+}
+
+// millis writes a time in milliseconds; "" for the zero time.
+func millis(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(store.UnixMillis(t), 10)
+}
+
+// restOf is the rest of a message's record, see lua/_record.lua.
+func restOf(m *store.Info) string {
+	switch {
+	case m.State == store.StateDead:
+		return millis(m.Due) + "\t" + string(m.DeadReason) + "\t" + m.LastError
+	case m.LastError != "":
+		return "\t\t" + m.LastError
+	}
+	return ""
+}
+
+// Remove implements store.Store. It reads the messages to compare them, and then has the server compare what was
+// read with what is there, so that nothing which changes in between is removed.
+func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
+	removed := make([]bool, len(msgs))
+	ids := make([]string, len(msgs))
+	for i := range msgs {
+		ids[i] = msgs[i].ID
+	}
+	stored, err := s.readFields(ctx, queue, ids)
+	if err != nil {
+		return nil, err
+	}
+	c := s.newCall(&s.scripts.remove, queue, 1+5*len(msgs))
+	c.addRepeat()
+	var places []int // place of each compared message in msgs
+	seen := duplicateFinder(len(msgs))
+	for i, f := range stored {
+		in := readInfo(ids[i], f.fields, f.now)
+		if in == nil || in.State == store.StateLeased || !in.Same(&msgs[i]) || seen.again(ids[i]) {
+			continue
+		}
+		places = append(places, i)
+		c.add(&ids[i])
+		for _, field := range f.fields {
+			text, _ := field.(string)
+			c.add(text)
+		}
+	}
+	if len(places) == 0 {
+		return removed, nil
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range places {
+		removed[i] = true
+	}
+	for _, position := range reply.([]any) {
+		removed[places[position.(int64)-1]] = false
+	}
+	return removed, nil
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"bytes"
+	"maps"
+	"time"
+)
+
+// Check refuses a message that Restore cannot add. It names the field, the limit and what to do. A message as List
+// or Get gave it passes, unless the store holds what it was never given.
+func (i *Info) Check() error {
+	if err := i.checkContent(); err != nil {
+		return err
+	}
+	if i.Due.IsZero() {
+		return Invalid("due time is missing: give the one that List or Get told")
+	}
+	if err := checkTime("due time", i.Due); err != nil {
+		return err
+	}
+	if i.Attempts < 0 || i.Attempts > MaxAttempts {
+		return Invalid("attempts is %d: give 0 to %d", i.Attempts, MaxAttempts)
+	}
+	if len(i.LastError) > MaxReason || i.LastError != CutReason(i.LastError) {
+		return Invalid("last error is %d bytes long or not UTF-8: the limit is %d; cut it by CutReason", len(i.LastError), MaxReason)
+	}
+	switch i.State {
+	case StateScheduled, StateReady, StateLeased:
+		if i.DeadReason != "" || !i.DiedAt.IsZero() {
+			return Invalid("dead reason is %q and time of death %s of a message that is %s: leave them out",
+				i.DeadReason, i.DiedAt.Format(time.RFC3339), i.State)
+		}
+		return nil
+	case StateDead:
+		return i.checkDeath()
+	}
+	return Invalid("state is %q: give scheduled, ready, leased or dead", i.State)
+}
+
+func (i *Info) checkContent() error {
+	if i.Raw == nil {
+		if err := checkTime("sent at", i.SentAt); err != nil {
+			return err
+		}
+		out := Outgoing{Message: i.Message}
+		return out.Check()
+	}
+	if err := CheckID(i.ID); err != nil {
+		return err
+	}
+	if len(i.Payload) > 0 || len(i.Headers) > 0 {
+		return Invalid("raw bytes are given and a payload or headers too: an unreadable message has neither")
+	}
+	if len(i.Raw) > MaxBatchBytes {
+		return TooLarge("raw bytes are %d: the limit is %d", len(i.Raw), MaxBatchBytes)
+	}
+	return nil
+}
+
+func (i *Info) checkDeath() error {
+	switch i.DeadReason {
+	case DeadFailed, DeadLeaseExpired, DeadBuried, DeadExpired, DeadUnreadable:
+	default:
+		return Invalid("dead reason is %q: give %s, %s, %s, %s or %s", i.DeadReason,
+			DeadFailed, DeadLeaseExpired, DeadBuried, DeadExpired, DeadUnreadable)
+	}
+	if i.DiedAt.IsZero() {
+		return Invalid("time of death of a dead message is missing: give the one that List or Get told")
+	}
+	return checkTime("time of death", i.DiedAt)
+}
+
+// Size is what the message counts against MaxBatchBytes.
+func (i *Info) Size() int {
+	n := len(i.Payload) + len(i.Raw)
+	for name, value := range i.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// SameMessage tells whether two messages are one as it was sent, whatever became of it since. Times are compared by
+// whole milliseconds.
+func (i *Info) SameMessage(o *Info) bool {
+	return i.ID == o.ID && (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) &&
+		bytes.Equal(i.Payload, o.Payload) && maps.Equal(i.Headers, o.Headers) && i.MaxAttempts == o.MaxAttempts &&
+		Millis(i.Timeout) == Millis(o.Timeout) && Millis(i.ExpireAfter) == Millis(o.ExpireAfter) &&
+		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.Remember) == Millis(o.Remember) && sameTime(i.SentAt, o.SentAt)
+}
+
+// Same tells whether two messages are one in the same condition: SameMessage, the same due time, attempts and last
+// error, and both living or dead of the same cause at the same time. That a message became ready, or was leased, is no
+// difference.
+func (i *Info) Same(o *Info) bool {
+	return i.SameMessage(o) && sameTime(i.Due, o.Due) && i.Attempts == o.Attempts && i.Delivered == o.Delivered &&
+		i.LastError == o.LastError && i.DeadReason == o.DeadReason && sameTime(i.DiedAt, o.DiedAt)
+}
+
+func sameTime(t, u time.Time) bool {
+	return t.IsZero() == u.IsZero() && UnixMillis(t) == UnixMillis(u)
+}
