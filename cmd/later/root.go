@@ -107,7 +107,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupLook, m.statsCommand(), m.listCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand())
-	add(groupProgram, m.versionCommand(), m.completionCommand())
+	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)
 	return root

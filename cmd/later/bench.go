@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/store"
+)
+
+// benchOptions are the flags of later bench.
+type benchOptions struct {
+	run      []string
+	quick    bool
+	messages int
+	size     int
+	rate     int
+	duration time.Duration
+	delay    time.Duration
+	herd     int
+	handlers int
+	pinger   bool
+
+	sendFor time.Duration // for each number of goroutines
+	idleFor time.Duration
+}
+
+const (
+	maxBenchMessages = 10_000_000
+	maxBenchRate     = 1_000_000
+	maxBenchHandlers = 10_000
+	maxBenchDuration = time.Hour
+)
+
+func (m *Main) benchCommand() *cobra.Command {
+	o := benchOptions{
+		run: benchNames(), messages: 200_000, size: 100, rate: 500, duration: 10 * time.Second, delay: 3 * time.Second,
+		herd: 100_000, handlers: 32, sendFor: 3 * time.Second, idleFor: 10 * time.Second,
+	}
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure your own setup: rates, lateness, idle cost, memory",
+		Long: `Bench measures Later on the store that is named, from this machine, in about a minute:
+
+  send        messages a second from 1, 32 and 1000 goroutines that each send one at a time, and in batches
+  drain       messages a second that --handlers handlers take, when all are due and a handler does nothing
+  lateness    time from the due time to the handler, at --rate messages a second with random delays up to
+              --delay. Not the store's clock but this machine's is compared: on a Redis elsewhere the
+              difference of the two clocks is in it, and can make a message look early
+  idle        what a worker costs that has nothing to do
+  memory      bytes that a message takes in the store above its payload
+  herd        --herd messages due in the same millisecond, and on a Redis the longest time that another client
+              waited for a PING meanwhile
+
+It uses queues of its own, with random names that begin with bench-, leaves all others alone, and deletes its own
+at the end, also after Ctrl-C. The store needs room for --messages messages. Server figures are those of the whole
+server as its INFO tells them, so others who use it are in them; what a store cannot tell is left out.
+
+It says so when this machine was the bottleneck: then the store can do more than is shown.`,
+		Example: `  later bench
+  later bench --store redis://localhost:6379/0 --run lateness --rate 5000 --duration 30s
+  later bench --quick --json`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return run(func(ctx context.Context, _ []string) error {
+				if o.pinger {
+					return m.ping(ctx)
+				}
+				if o.quick {
+					o.shorten(cmd.Flags().Changed)
+				}
+				if err := o.check(); err != nil {
+					return err
+				}
+				return m.bench(ctx, o)
+			})(cmd, nil)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&o.run, "run", o.run, "what to measure")
+	flags.BoolVar(&o.quick, "quick", false, "small numbers, ten seconds: rough figures")
+	flags.IntVar(&o.messages, "messages", o.messages, "send and drain up to `N` messages")
+	flags.IntVar(&o.size, "size", o.size, "payloads of `N` bytes")
+	flags.IntVar(&o.rate, "rate", o.rate, "lateness: send `N` messages a second")
+	durationFlag(flags, &o.duration, "duration", "lateness: send for so long")
+	durationFlag(flags, &o.delay, "delay", "lateness: delays are random, up to this")
+	flags.IntVar(&o.herd, "herd", o.herd, "herd: `N` messages due at once")
+	flags.IntVar(&o.handlers, "handlers", o.handlers, "handle `N` messages at a time")
+	flags.BoolVar(&o.pinger, "pinger", false, "for later bench itself: ask the store for PING until standard input ends")
+	flags.MarkHidden("pinger")
+	cmd.RegisterFlagCompletionFunc("run", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// shorten makes small numbers of those that were not given.
+func (o *benchOptions) shorten(given func(flag string) bool) {
+	for flag, set := range map[string]func(){
+		"messages": func() { o.messages = 20_000 },
+		"duration": func() { o.duration = 2 * time.Second },
+		"delay":    func() { o.delay = time.Second },
+		"herd":     func() { o.herd = 10_000 },
+	} {
+		if !given(flag) {
+			set()
+		}
+	}
+	o.sendFor, o.idleFor = 500*time.Millisecond, 2*time.Second
+}
+
+func (o *benchOptions) check() error {
+	for _, name := range o.run {
+		if !slices.Contains(benchNames(), name) {
+			return store.Invalid("--run has %q: known are %s", name, strings.Join(benchNames(), ", "))
+		}
+	}
+	if len(o.run) == 0 {
+		return store.Invalid("--run is empty: give some of %s", strings.Join(benchNames(), ", "))
+	}
+	for _, n := range []struct {
+		flag               string
+		value, least, most int
+	}{
+		{"messages", o.messages, 1, maxBenchMessages},
+		{"size", o.size, benchmark.MinSize, store.MaxPayload},
+		{"rate", o.rate, 1, maxBenchRate},
+		{"herd", o.herd, 1, maxBenchMessages},
+		{"handlers", o.handlers, 1, maxBenchHandlers},
+	} {
+		if n.value < n.least || n.value > n.most {
+			return store.Invalid("--%s is %d: give %d to %d", n.flag, n.value, n.least, n.most)
+		}
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{"duration", o.duration}, {"delay", o.delay}} {
+		if d.value < time.Millisecond || d.value > maxBenchDuration {
+			return store.Invalid("--%s is %s: give 1ms to %s", d.flag, formatDuration(d.value), formatDuration(maxBenchDuration))
+		}
+	}
+	if n := float64(o.rate) * o.duration.Seconds(); n < 1 || n > maxBenchMessages {
+		return store.Invalid("--rate %d for --duration %s is %.0f messages: give numbers that make 1 to %d",
+			o.rate, formatDuration(o.duration), n, maxBenchMessages)
+	}
+	return nil
+}
+
+// ping is what the child process of the herd does. It prints the longest wait as JSON, in milliseconds.
+func (m *Main) ping(ctx context.Context) error {
+	url, _ := m.storeName()
+	r, err := benchmark.OpenRedis(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		io.Copy(io.Discard, m.Stdin)
+		end()
+	}()
+	worst, err := r.WorstPing(ctx)
+	if err != nil {
+		return err
+	}
+	line, _ := json.Marshal(millisJSON(worst)) // a number always encodes
+	_, err = fmt.Fprintf(m.Stdout, "%s\n", line)
+	return err
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+	_ "github.com/laterq/later/diskstore"
+)
+
+// small makes later bench quick.
+var small = []string{"bench", "--quick", "--messages", "2000", "--herd", "500", "--rate", "200", "--duration", "300ms", "--delay", "100ms"}
+
+// measured runs later bench --json and gives its objects by workload; those of send are checked here.
+func (c *cli) measured(args ...string) map[string]map[string]any {
+	c.t.Helper()
+	byName := map[string]map[string]any{}
+	senders := ""
+	for _, o := range objects(c.t, c.ok(append(append([]string{}, args...), "--json")...)) {
+		name, _ := o["workload"].(string)
+		byName[name] = o
+		if name == "send" {
+			senders += fmt.Sprint(o["senders"], "x", o["batch"], " ")
+			if n := o["messages"].(float64); n < 1 || n > 500 || o["messages_per_second"].(float64) <= 0 { // a slow disk sends fewer
+				c.t.Errorf("sent %v", o)
+			}
+		}
+	}
+	if senders != "1x1 32x1 1000x1 4x1000 " {
+		c.t.Errorf("sent by %s", senders)
+	}
+	return byName
+}
+
+// checkMeasured checks what holds of every store.
+func checkMeasured(t *testing.T, got map[string]map[string]any) {
+	t.Helper()
+	for workload, want := range map[string]map[string]any{
+		"":         {"cpus": float64(runtime.GOMAXPROCS(0)), "size": 100.0},
+		"drain":    {"handlers": 32.0, "messages": 1000.0, "handled": 1000.0, "doubles": 0.0, "early": 0.0, "left": 0.0},
+		"lateness": {"rate": 200.0, "messages": 60.0, "handled": 60.0, "doubles": 0.0, "early": 0.0},
+		"memory":   {"messages": 500.0},
+		"herd":     {"messages": 500.0, "handled": 500.0, "doubles": 0.0, "early": 0.0, "left": 0.0},
+		"idle":     {},
+	} {
+		if got[workload] == nil {
+			t.Errorf("%s was not measured", workload)
+		}
+		for name, value := range want {
+			if got[workload][name] != value {
+				t.Errorf("%s: %s is %v, want %v", workload, name, got[workload][name], value)
+			}
+		}
+	}
+}
+
+func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
+	t.Setenv(asProgram, "1") // the process that asks for PING is this test binary
+	c := newCLI(t)
+	c.ok("send", "orders", "x", "--in", "1h", "--id", "a")
+	got := c.measured(small...)
+	checkMeasured(t, got)
+	for workload, figures := range map[string][]string{
+		"": {"server"}, "drain": {"server_cpu_us_per_message", "client_cpus"}, "herd": {"worst_ping_ms"},
+		"memory": {"bytes_above_payload"}, "idle": {"requests_per_second", "server_cpu_ms_per_second"}, "lateness": {"lateness_p999_ms"},
+	} {
+		for _, name := range figures {
+			if got[workload][name] == nil {
+				t.Errorf("%s has no %s: %v", workload, name, got[workload])
+			}
+		}
+	}
+	if got := c.ok("queues"); got != "orders\n" {
+		t.Errorf("queues afterwards: %q", got)
+	}
+	contains(t, c.ok("get", "orders", "a"), "state           scheduled\n")
+}
+
+func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
+	for _, url := range []string{"file://" + filepath.Join(t.TempDir(), "store"), "mem://"} {
+		c := &cli{t, url}
+		got := c.measured(small...)
+		checkMeasured(t, got)
+		for workload, name := range map[string]string{"": "server", "drain": "server_cpu_us_per_message", "herd": "worst_ping_ms", "idle": "requests_per_second"} {
+			if got[workload][name] != nil {
+				t.Errorf("%s: %s of %s is %v", url, name, workload, got[workload][name])
+			}
+		}
+	}
+}
+
+func TestBenchPrintsALineAMeasurement(t *testing.T) {
+	c := newCLI(t)
+	got := c.ok(append(small, "--run", "send,drain,memory,lateness")...)
+	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ", "µs of server CPU each",
+		"drain, 32 handlers", "lateness, 200 msg/s", " 0 of 60 early", "bytes a message above the payload, in the server's memory")
+	if strings.Contains(got, "herd") || strings.Contains(got, "idle") {
+		t.Errorf("measured what was not asked for:\n%s", got)
+	}
+}
+
+func TestBenchStoppedHalfwayDeletesItsQueues(t *testing.T) {
+	c := newCLI(t)
+	p := c.start("bench", "--json", "--quick", "--run", "send,lateness", "--duration", "10m", "--rate", "1000")
+	p.await(p.stdout, `"batch":1000`)
+	p.signal(syscall.SIGINT)
+	if exit := p.exit(); exit != 130 {
+		t.Errorf("exit %d, want 130", exit)
+	}
+	if got := c.ok("queues"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestBenchRefusesNumbersThatMakeNoSense(t *testing.T) {
+	c := newCLI(t)
+	for _, bad := range []struct{ args, want string }{
+		{"--run sent", `--run has "sent": known are send, drain, lateness, idle, memory, herd`},
+		{"--messages 0", "--messages is 0: give 1 to 10000000"},
+		{"--size 31", "--size is 31: give 32 to"},
+		{"--rate 0", "--rate is 0: give 1 to 1000000"},
+		{"--herd 0", "--herd is 0"},
+		{"--handlers 100000", "--handlers is 100000: give 1 to 10000"},
+		{"--duration 2h", "--duration is 2h: give 1ms to 1h"},
+		{"--delay 0s", "--delay is 0s: give 1ms to 1h"},
+		{"--rate 1000000 --duration 1h", "is 3600000000 messages: give numbers that make 1 to 10000000"},
+		{"extra", "usage: later bench"},
+	} {
+		contains(t, c.fails(2, append([]string{"bench"}, strings.Fields(bad.args)...)...), bad.want)
+	}
+	if got := c.ok("queues"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+func TestBenchSaysWhenThisMachineIsTheBottleneck(t *testing.T) {
+	all := time.Second * time.Duration(runtime.GOMAXPROCS(0))
+	for _, c := range []struct {
+		cost benchCost
+		want bool
+	}{
+		{benchCost{took: time.Second, client: all, server: time.Second / 2, hasServer: true}, true},
+		{benchCost{took: time.Second, client: all, server: time.Second, hasServer: true}, false},         // both are
+		{benchCost{took: time.Second, client: all / 2, server: time.Second / 2, hasServer: true}, false}, // neither is
+		{benchCost{took: time.Second, client: all}, false},                                               // the store is this process
+		{benchCost{took: time.Millisecond, client: all / 1000, hasServer: true}, false},                  // too short to tell
+	} {
+		var stderr bytes.Buffer
+		b := &bench{main: &Main{Stderr: &stderr}}
+		b.warn("drain", c.cost)
+		if got := strings.Contains(stderr.String(), "this machine was the bottleneck"); got != c.want {
+			t.Errorf("%+v: %q", c.cost, stderr.String())
+		}
+	}
+}
+
+func TestAQueueThatBenchCannotDeleteIsNamed(t *testing.T) {
+	c := newCLI(t)
+	client := c.client()
+	b := &bench{main: &Main{Stderr: new(bytes.Buffer)}, client: client}
+	err := b.onOwnQueue(context.Background(), "send", func(q benchQueue) error { return client.Close() })
+	if err == nil || !strings.Contains(err.Error(), "is left, delete it by later delete bench-send-") || later.CodeOf(err) != later.CodeOf(later.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,59 @@
+package benchmark
+
+import (
+	"context"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+// Later makes a Queue of one of Later's, with a worker at its defaults.
+func Later(c *later.Client, name string) BatchQueue {
+	return &laterQueue{client: c, queue: c.Queue(name)}
+}
+
+type laterQueue struct {
+	client *later.Client
+	queue  *later.Queue
+}
+
+func (q *laterQueue) Send(ctx context.Context, payload []byte, due time.Time) (string, error) {
+	if due.IsZero() {
+		return q.queue.Send(ctx, payload)
+	}
+	return q.queue.Send(ctx, payload, later.At(due))
+}
+
+func (q *laterQueue) SendBatch(ctx context.Context, msgs []Outgoing) error {
+	batch := make([]later.Outgoing, len(msgs))
+	for i, m := range msgs {
+		batch[i].Payload = m.Payload
+		if !m.Due.IsZero() {
+			batch[i].When = later.At(m.Due)
+		}
+	}
+	_, err := q.queue.SendBatch(ctx, batch)
+	return err
+}
+
+func (q *laterQueue) Cancel(ctx context.Context, id string) error {
+	_, err := q.queue.Cancel(ctx, id)
+	return err
+}
+
+func (q *laterQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
+	w := later.NewWorker(q.client, later.WorkerConfig{Concurrency: handlers})
+	w.Handle(q.queue.Name(), func(_ context.Context, m *later.Message) error {
+		handle(m.Payload)
+		return nil
+	})
+	return w.Run(ctx)
+}
+
+func (q *laterQueue) Left(ctx context.Context) (int, error) {
+	s, err := q.queue.Stats(ctx)
+	return int(s.Scheduled + s.Ready + s.Leased + s.Dead), err
+}
+
+// NameOf gives the name of a queue of Later's.
+func NameOf(q Queue) string { return q.(*laterQueue).queue.Name() }

@@ -1,0 +1,185 @@
+package benchmark
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/redisstore"
+	"github.com/laterq/later/store"
+)
+
+// Redis looks at a Redis from beside: what a workload costs it, and how long it keeps others waiting. Of a Cluster
+// it adds up all primaries.
+type Redis struct {
+	url      string
+	store    *redisstore.Store
+	rdb      redis.UniversalClient
+	requests atomic.Int64 // by the connections of Counted
+}
+
+// OpenRedis connects to the Redis of a store URL, beside the client that is measured.
+func OpenRedis(ctx context.Context, url string) (*Redis, error) {
+	opened, err := store.Open(ctx, url, store.OpenConfig{AllowEviction: true})
+	if err != nil {
+		return nil, err
+	}
+	s, ok := opened.(*redisstore.Store)
+	if !ok {
+		opened.Close()
+		return nil, store.Invalid("store URL %s is no Redis", store.RedactURL(url))
+	}
+	return &Redis{url: url, store: s, rdb: s.Client()}, nil
+}
+
+// Close ends the connections.
+func (r *Redis) Close() error { return r.store.Close() }
+
+// Usage is what a Redis has used so far, as its INFO tells.
+type Usage struct {
+	CPU    time.Duration // of all its threads
+	Memory int64         // bytes, with what the allocator needs besides
+}
+
+// Usage reads it.
+func (r *Redis) Usage(ctx context.Context) (Usage, error) {
+	var mu sync.Mutex
+	var sum Usage
+	err := r.each(ctx, func(ctx context.Context, node *redis.Client) error {
+		// Not all sections in one call: servers before 7.0 cannot, and a replica's answer is the same.
+		cpu, err := node.Info(ctx, "cpu").Result()
+		if err != nil {
+			return err
+		}
+		memory, err := node.Info(ctx, "memory").Result()
+		if err != nil {
+			return err
+		}
+		user, err1 := strconv.ParseFloat(infoField(cpu, "used_cpu_user"), 64)
+		system, err2 := strconv.ParseFloat(infoField(cpu, "used_cpu_sys"), 64)
+		used, err3 := strconv.ParseInt(infoField(memory, "used_memory"), 10, 64)
+		if err1 != nil || err2 != nil || err3 != nil {
+			return fmt.Errorf("%w: INFO has no used_cpu_user, used_cpu_sys or used_memory", store.ErrUnsupported)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sum.CPU += time.Duration((user + system) * float64(time.Second))
+		sum.Memory += used
+		return nil
+	})
+	return sum, err
+}
+
+// Version gives the server's name and version, as "Redis 7.0.15".
+func (r *Redis) Version(ctx context.Context) (version string, err error) {
+	var mu sync.Mutex
+	err = r.each(ctx, func(ctx context.Context, node *redis.Client) error {
+		info, err := node.Info(ctx, "server").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		if version = "Redis " + infoField(info, "redis_version"); infoField(info, "valkey_version") != "" {
+			version = "Valkey " + infoField(info, "valkey_version")
+		}
+		return err
+	})
+	return version, err
+}
+
+// each calls f for each primary, of a Cluster at the same time.
+func (r *Redis) each(ctx context.Context, f func(context.Context, *redis.Client) error) error {
+	switch rdb := r.rdb.(type) {
+	case *redis.Client:
+		return f(ctx, rdb)
+	case *redis.ClusterClient:
+		return rdb.ForEachMaster(ctx, f)
+	}
+	return fmt.Errorf("%w: a Redis client of the type %T", store.ErrUnsupported, r.rdb)
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// pingEvery is the time between two PINGs.
+const pingEvery = 200 * time.Microsecond
+
+// WorstPing asks the server for PING until ctx ends, and gives the longest time that an answer took. It is run in
+// a process of its own, as another client would be, since the measured one is busy.
+func (r *Redis) WorstPing(ctx context.Context) (time.Duration, error) {
+	worst := time.Duration(0)
+	ticks := time.NewTicker(pingEvery)
+	defer ticks.Stop()
+	for {
+		begin := time.Now()
+		err := r.each(context.WithoutCancel(ctx), func(ctx context.Context, node *redis.Client) error {
+			return node.Ping(ctx).Err()
+		})
+		if err != nil {
+			return worst, err
+		}
+		worst = max(worst, time.Since(begin))
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
+			return worst, nil
+		}
+	}
+}
+
+// Counted makes a store on connections of its own whose requests are counted; close calls the store's Close and
+// theirs. It is ErrUnsupported on a Cluster.
+func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
+	single, ok := r.rdb.(*redis.Client)
+	if !ok {
+		return nil, nil, fmt.Errorf("%w: requests to a Cluster are not counted", store.ErrUnsupported)
+	}
+	options := *single.Options()
+	dial := options.Dialer
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &countedConn{conn, &r.requests}, nil
+	}
+	prefix := redisstore.DefaultPrefix
+	if u, err := url.Parse(r.url); err == nil && u.Query().Has("prefix") {
+		prefix = u.Query().Get("prefix")
+	}
+	rdb := redis.NewClient(&options)
+	counted := redisstore.New(rdb, redisstore.WithPrefix(prefix), redisstore.AllowEviction())
+	return counted, func() error {
+		err := counted.Close()
+		if e := rdb.Close(); err == nil {
+			err = e
+		}
+		return err
+	}, nil
+}
+
+// Requests is how many commands, or pipelines of them, the stores of Counted have sent.
+func (r *Redis) Requests() int64 { return r.requests.Load() }
+
+// countedConn counts writes: go-redis writes a request in one piece.
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c *countedConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}

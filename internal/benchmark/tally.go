@@ -1,0 +1,54 @@
+package benchmark
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// tally marks which messages were handled. Messages that are not of this workload are passed over.
+type tally struct {
+	seen    []atomic.Uint64
+	n       int64
+	begin   time.Time
+	handled atomic.Int64 // each message once
+	doubles atomic.Int64
+	early   atomic.Int64
+	lastAt  atomic.Int64 // since begin, of the last one
+	all     chan struct{}
+}
+
+func newTally(n int) *tally {
+	return &tally{seen: make([]atomic.Uint64, (n+63)/64), n: int64(n), begin: time.Now(), all: make(chan struct{})}
+}
+
+// mark counts a message at the start of its handler and gives how late it came; first is false for one that came
+// before, and for one that is none of ours.
+func (t *tally) mark(payload []byte) (late time.Duration, first bool) {
+	number, due, ok := readPayload(payload)
+	if !ok || int64(number) >= t.n {
+		return 0, false
+	}
+	bit := uint64(1) << (number % 64)
+	if t.seen[number/64].Or(bit)&bit != 0 {
+		t.doubles.Add(1)
+		return 0, false
+	}
+	if !due.IsZero() {
+		if late = time.Since(due); late < 0 {
+			t.early.Add(1)
+		}
+	}
+	if t.handled.Add(1) == t.n {
+		t.lastAt.Store(int64(time.Since(t.begin)))
+		close(t.all)
+	}
+	return late, true
+}
+
+// took is how long it lasted from the beginning until the last message was handled; until now when some are missing.
+func (t *tally) took() time.Duration {
+	if at := t.lastAt.Load(); at > 0 {
+		return time.Duration(at)
+	}
+	return time.Since(t.begin)
+}
