@@ -34,6 +34,7 @@ type tx struct {
 	now     int64 // the engine's clock in this call, in milliseconds
 	soonest int64 // its next whole millisecond
 	written bool  // a part of the group was written without waiting for it
+	durable bool  // a call of the group wants an fsync, whatever syncEvery says
 	room    error
 	checked bool // room was looked at in this group
 	touched map[*queue]struct{}
@@ -88,7 +89,7 @@ func (s *Store) write() {
 
 // run does the calls of a group and applies what they changed.
 func (t *tx) run(g *group) error {
-	t.batch, t.written, t.checked = t.s.db.NewBatch(), false, false
+	t.batch, t.written, t.durable, t.checked = t.s.db.NewBatch(), false, false, false
 	for _, call := range g.calls {
 		t.now, t.soonest = t.s.now()
 		call(t)
@@ -104,17 +105,19 @@ func (t *tx) run(g *group) error {
 	if err := t.gather(); err != nil {
 		return err
 	}
+	// What was written before without an fsync, by this group or an earlier one, goes with the fsync of this one.
+	late := t.durable && t.s.syncEvery > 0
 	switch {
-	case t.batch.Empty() && !t.written:
+	case t.batch.Empty() && !t.written && !late:
 		return t.batch.Close()
-	case t.s.syncEvery > 0:
+	case t.s.syncEvery > 0 && !late:
 		t.s.unsynced.Store(true)
 		if err := t.apply(pebble.NoSync); err != nil {
 			return err
 		}
 		return t.batch.Close()
 	case t.batch.Empty():
-		// A part was written without waiting: the log's next sync takes it along.
+		// Something was written without waiting: the log's next sync takes it along.
 		if err := t.batch.LogData(nil, nil); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -42,9 +43,19 @@ func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 	})
 }
 
-// Send implements store.Store. It is refused with ErrFull while the disk has less than 256 MiB left.
+// Send implements store.Store. It is refused with ErrFull while the disk has less than 256 MiB left. A durable
+// one is fsynced before it returns, with WithSyncEvery too; there are no replicas, so asking for one is
+// ErrUnsupported.
 func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	return call(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) { return t.send(name, msgs) })
+	durable := len(msgs) > 0 && msgs[0].Durable.Asked()
+	if durable && msgs[0].Durable.Replicas > 0 {
+		return nil, fmt.Errorf("durability asks for %d replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
+			msgs[0].Durable.Replicas, store.ErrUnsupported)
+	}
+	return call(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) {
+		t.durable = t.durable || durable
+		return t.send(name, msgs)
+	})
 }
 
 // Claim implements store.Store.

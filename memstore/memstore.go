@@ -5,6 +5,7 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -155,8 +156,13 @@ func update[T any](ctx context.Context, s *Store, name string, step func(q *queu
 	})
 }
 
-// Send implements store.Store. Payloads and headers are copied.
+// Send implements store.Store. Payloads and headers are copied. Memory is not durable, so a Send that asks for it
+// is ErrUnsupported.
 func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if len(msgs) > 0 && msgs[0].Durable.Asked() {
+		return nil, fmt.Errorf("messages in memory are not durable: send without durability, or use Redis or the embedded store: %w",
+			store.ErrUnsupported)
+	}
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
 		return q.send(now, msgs)
 	})

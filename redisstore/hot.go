@@ -32,7 +32,7 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	texts := make([]string, 0, 2*len(msgs))
 	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
 	seen := duplicateFinder(len(msgs))
-	c := s.newCall(&s.scripts.send, queue, 3+3*len(msgs))
+	c := s.newCall(&s.scripts.send, queue, 4+3*len(msgs))
 	create := len(c.args)
 	c.add("0")
 	c.addRepeat()
@@ -56,12 +56,21 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 		c.add(&m.ID, &texts[len(texts)-2], &texts[len(texts)-1])
 	}
 	c.args[longest] = most
+	durable := msgs[0].Durable
+	if durable.Asked() {
+		c.confirm(durable)
+	}
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
 		return nil, err
 	}
 	for _, position := range reply.([]any) {
 		results[places[position.(int64)-1]].Duplicate = true
+	}
+	if durable.Asked() {
+		for i := range results {
+			results[i].Err = c.confirmed.err
+		}
 	}
 	return results, nil
 }

@@ -126,6 +126,8 @@ type call struct {
 	script *script
 	args   []any
 	repeat int // index in args of the flag that says "an earlier call may have been done"; 0 when there is none
+
+	confirmed *confirmation // of a durable send
 }
 
 const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
@@ -148,6 +150,9 @@ func (c *call) addRepeat() {
 
 // do runs a call once. A server that does not know the script gets its text.
 func (s *Store) do(ctx context.Context, c *call) (any, error) {
+	if c.confirmed != nil {
+		return s.doDurably(ctx, c)
+	}
 	cmd := scriptCmd{redis.NewCmd(ctx, c.args...)}
 	cmd.SetFirstKeyPos(3)
 	err := s.rdb.Process(ctx, cmd)

@@ -42,6 +42,7 @@ type Store struct {
 	closing   context.Context
 	closeWith context.CancelFunc
 	waker     waker
+	lanes     lanes // connections of durable sends
 }
 
 var _ store.Store = (*Store)(nil)
@@ -90,6 +91,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Store {
 func (s *Store) Close() error {
 	s.waker.close()
 	s.closeWith()
+	s.lanes.close()
 	if s.ownsClient {
 		return s.rdb.Close()
 	}

@@ -22,6 +22,9 @@ const (
 	MaxBatch       = 500     // messages in one call
 	MaxBatchBytes  = 4 << 20 // payload and header bytes in one call
 	MaxBuckets     = 500     // parts of a Histogram
+	MaxReplicas    = 16      // replicas of a Durability
+	MinConfirm     = time.Millisecond
+	MaxConfirm     = time.Hour
 )
 
 // DefaultMaxAttempts is the number of failed attempts a message has when its sender did not say.
@@ -101,7 +104,27 @@ func (m *Outgoing) Check() error {
 	if m.Remember < 0 || m.Remember > MaxDelay {
 		return Invalid("remember is %v: give 0 (not at all) to %v", m.Remember, MaxDelay)
 	}
+	if err := m.Durable.Check(); err != nil {
+		return err
+	}
 	return m.Due.Check()
+}
+
+// Asked tells whether more is asked for than the engine gives always.
+func (d Durability) Asked() bool { return d != Durability{} }
+
+// Check refuses a number of replicas or a timeout that is out of range. The zero Durability is allowed.
+func (d Durability) Check() error {
+	if !d.Asked() {
+		return nil
+	}
+	if d.Replicas < 0 || d.Replicas > MaxReplicas {
+		return Invalid("durability asks for %d replicas: give 0 (the server's own disk) to %d", d.Replicas, MaxReplicas)
+	}
+	if d.Timeout < MinConfirm || d.Timeout > MaxConfirm {
+		return Invalid("durability's timeout is %v: give %v to %v", d.Timeout, MinConfirm, MaxConfirm)
+	}
+	return nil
 }
 
 // Check refuses a due time that is too far away. A delay below zero means at once.

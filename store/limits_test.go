@@ -104,6 +104,16 @@ func TestMessagesHaveLimits(t *testing.T) {
 		{"delay below zero", func(m *store.Outgoing) { m.Due.Delay = -day }, nil, nil},
 		{"latest due time", func(m *store.Outgoing) { m.Due.At = time.Date(2199, 12, 31, 23, 59, 59, 0, time.UTC) }, nil, nil},
 		{"due time too far", func(m *store.Outgoing) { m.Due.At = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }, store.ErrInvalid, []string{"due time", "2200", "2199"}},
+		{"durable on its disk, at once", func(m *store.Outgoing) { m.Durable.Timeout = store.MinConfirm }, nil, nil},
+		{"most durable", func(m *store.Outgoing) {
+			m.Durable = store.Durability{Replicas: store.MaxReplicas, Timeout: store.MaxConfirm}
+		}, nil, nil},
+		{"durability without a timeout", func(m *store.Outgoing) { m.Durable.Replicas = 1 }, store.ErrInvalid, []string{"timeout", "0s", "1ms", "1h"}},
+		{"too many replicas", func(m *store.Outgoing) { m.Durable = store.Durability{Replicas: 17, Timeout: time.Second} }, store.ErrInvalid, []string{"17 replicas", "16"}},
+		{"replicas below zero", func(m *store.Outgoing) { m.Durable = store.Durability{Replicas: -1, Timeout: time.Second} }, store.ErrInvalid, []string{"-1 replicas", "0"}},
+		{"durability's timeout too short", func(m *store.Outgoing) { m.Durable.Timeout = store.MinConfirm - 1 }, store.ErrInvalid, []string{"timeout", "1ms"}},
+		{"durability's timeout too long", func(m *store.Outgoing) { m.Durable.Timeout = store.MaxConfirm + 1 }, store.ErrInvalid, []string{"timeout", "1h"}},
+		{"durability's timeout below zero", func(m *store.Outgoing) { m.Durable.Timeout = -1 }, store.ErrInvalid, []string{"timeout", "-1ns"}},
 		{"due time before 1970", func(m *store.Outgoing) { m.Due.At = time.Unix(-1, 0) }, store.ErrInvalid, []string{"due time", "1970"}},
 	}
 	for _, c := range cases {

@@ -42,6 +42,8 @@ type Store interface {
 	// Send adds messages that fall due at their Due. An id that is living in the queue, or still remembered,
 	// changes nothing and is reported by SendResult.Duplicate. A duplicate id within msgs counts too: the
 	// first wins. Send wakes a waiter when one of the messages became the queue's earliest.
+	//
+	// All messages of one Send have the same Durable; see Durability.
 	Send(ctx context.Context, queue string, msgs []Outgoing) ([]SendResult, error)
 
 	// Claim takes up to req.Max ready messages, earliest due first (ties by id), under one new lease of the
@@ -172,12 +174,33 @@ type Message struct {
 type Outgoing struct {
 	Message
 	Due Due
+	// Durable is how safe the message must be before Send returns; the zero value asks for no more than what
+	// the engine gives always.
+	Durable Durability
+}
+
+// Durability is how safe a message must be before its Send is over. An engine that can never give it refuses
+// the Send whole with ErrUnsupported, naming what is missing. Else the message is written first and then
+// confirmed; a message that was written but not confirmed in time has ErrNotDurable in its SendResult, with a
+// text that says how far it got, and stays.
+//
+// What is confirmed of a duplicate is the message that is there: all that the engine did before. So a Send that
+// is repeated with the same id after ErrNotDurable confirms the first one's write, and tells Duplicate.
+type Durability struct {
+	// Replicas is the number of replicas that must have the message, 0 to MaxReplicas. With 0 it must have
+	// reached the disk of the server, or of the machine, itself.
+	Replicas int
+	// Timeout is how long the confirmation may take once the message is written, MinConfirm to MaxConfirm; with
+	// 0, and Replicas 0 too, nothing is asked for. An engine that is durable before it answers does not need it.
+	Timeout time.Duration
 }
 
 // SendResult tells what became of one message of a Send.
 type SendResult struct {
 	// Duplicate: the id is living (or remembered) and nothing was changed.
 	Duplicate bool
+	// Err is ErrNotDurable when the message is there but not confirmed as durable as was asked, else nil.
+	Err error
 }
 
 // ClaimRequest asks for messages.

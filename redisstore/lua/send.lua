@@ -4,8 +4,10 @@
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
 --        3 length of the longest envelope
 --        then for each message: id, due ("+ms" from now, or ms since 1970), envelope
+--        last "durable" when the caller waits until the messages are so
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
--- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read.
+-- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read. A
+--        durable send of duplicates writes what is there.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'longest')
 --@include format
@@ -13,7 +15,7 @@ if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include now
 --@include record
 --@include wake
-local count = (#ARGV - 3) / 3
+local count = math.floor((#ARGV - 3) / 3)
 local ids = {}
 for i = 1, count do ids[i] = ARGV[3 * i + 1] end
 
@@ -43,7 +45,11 @@ for i = 1, count do
     end
   end
 end
-if n == 0 then return duplicates end
+if n == 0 then
+  -- WAIT and WAITAOF cover what the server wrote up to the connection's own last write, so there must be one.
+  if #ARGV % 3 == 1 and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
+  return duplicates
+end
 
 wake(head, first)
 redis.call('HSET', MSG, unpack(h))

@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		rules []rule
 	}{
 		{"send", sendRules},
+		{"durable", durableRules},
 		{"claim", claimRules},
 		{"settle", settleRules},
 		{"lease", leaseRules},
