@@ -26,6 +26,12 @@ const (
 	format     = "later diskstore 1\n"
 )
 
+// directory is where a store's files are.
+type directory struct {
+	dir string
+	fs  vfs.FS
+}
+
 // claimDirectory makes, checks and locks the directory.
 func (s *Store) claimDirectory() error {
 	if err := s.fs.MkdirAll(s.dir, 0o700); err != nil {
@@ -54,28 +60,28 @@ func (s *Store) claimDirectory() error {
 }
 
 // checkFormat refuses a directory that is not Later's, or of another format.
-func (s *Store) checkFormat() error {
-	found, err := s.readFile(formatFile)
+func (d *directory) checkFormat() error {
+	found, err := d.readFile(formatFile)
 	switch {
 	case err == nil && found == format:
 		return nil
 	case err == nil:
 		return fmt.Errorf("%w: %s has the format %q and this version of Later knows %q: use the version that wrote it",
-			store.ErrUnsupported, s.dir, strings.TrimSpace(found), strings.TrimSpace(format))
+			store.ErrUnsupported, d.dir, strings.TrimSpace(found), strings.TrimSpace(format))
 	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, s.dir, err)
+		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, err)
 	}
-	names, err := s.fs.List(s.dir)
+	names, err := d.fs.List(d.dir)
 	if err != nil {
-		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, s.dir, err)
+		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, err)
 	}
 	for _, name := range names {
 		if name != lockFile && name != holderFile && name != formatFile+".new" && name != holderFile+".new" {
-			if _, err := s.readFile(formatFile); err == nil {
-				return s.checkFormat() // another process made the store meanwhile
+			if _, err := d.readFile(formatFile); err == nil {
+				return d.checkFormat() // another process made the store meanwhile
 			}
 			return fmt.Errorf("%w: %s holds %s and is no store of Later: give an empty or a new directory",
-				store.ErrUnsupported, s.dir, name)
+				store.ErrUnsupported, d.dir, name)
 		}
 	}
 	return nil
@@ -136,8 +142,8 @@ func command(args []string) string {
 
 var subcommand = regexp.MustCompile(`^[a-z][a-z-]{0,15}$`)
 
-func (s *Store) readFile(name string) (string, error) {
-	f, err := s.fs.Open(s.fs.PathJoin(s.dir, name))
+func (d *directory) readFile(name string) (string, error) {
+	f, err := d.fs.Open(d.fs.PathJoin(d.dir, name))
 	if err != nil {
 		return "", err
 	}
@@ -146,9 +152,9 @@ func (s *Store) readFile(name string) (string, error) {
 }
 
 // writeFile writes a file whole or not at all, durably.
-func (s *Store) writeFile(name, text string) error {
-	path := s.fs.PathJoin(s.dir, name)
-	f, err := s.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+func (d *directory) writeFile(name, text string) error {
+	path := d.fs.PathJoin(d.dir, name)
+	f, err := d.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -156,12 +162,12 @@ func (s *Store) writeFile(name, text string) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := s.fs.Rename(path+".new", path); err != nil {
+	if err := d.fs.Rename(path+".new", path); err != nil {
 		return err
 	}
-	d, err := s.fs.OpenDir(s.dir)
+	parent, err := d.fs.OpenDir(d.dir)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(parent.Sync(), parent.Close())
 }

@@ -178,10 +178,16 @@ func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
-	if mode.Sync {
-		return t.s.db.ApplyNoSyncWait(t.batch, mode)
+	if err := t.addMark(); err != nil {
+		return err
 	}
-	return t.s.db.Apply(t.batch, mode)
+	if mode.Sync {
+		err = t.s.db.ApplyNoSyncWait(t.batch, mode)
+	} else {
+		err = t.s.db.Apply(t.batch, mode)
+	}
+	t.s.applied.Store(behind(t.batch))
+	return err
 }
 
 // acknowledge is the second loop: it waits for the fsync of each group and lets its callers go. A group that
@@ -198,6 +204,7 @@ func (s *Store) acknowledge() {
 			continue
 		}
 		if g.batch != nil {
+			s.noteSynced(behind(g.batch))
 			g.batch.Close()
 		}
 		close(g.done)

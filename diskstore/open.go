@@ -18,11 +18,11 @@ import (
 
 // Store is an engine in a directory. It implements store.Store.
 type Store struct {
-	dir       string
-	fs        vfs.FS
+	directory
 	clock     Clock
 	logger    *slog.Logger
 	syncEvery time.Duration
+	memTable  uint64
 
 	db   *pebble.DB
 	lock *pebble.Lock
@@ -36,6 +36,11 @@ type Store struct {
 	loops     sync.WaitGroup
 	closed    chan struct{}
 	unsynced  atomic.Bool // something was written since the last sync, with syncEvery
+
+	run     uint64        // of the marks in the log
+	applied atomic.Uint64 // the sequence number behind the last batch
+	synced  atomic.Uint64 // the same of the last batch that is known to be fsynced
+	found   *survey       // in the directory when it was opened
 
 	failing sync.Once
 	failed  chan struct{} // closed when the store stopped for good
@@ -74,6 +79,9 @@ func WithSyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
 
+// withMemTable changes how much is gathered in memory and in one log before it goes to a table, for tests.
+func withMemTable(size uint64) Option { return func(s *Store) { s.memTable = size } }
+
 const (
 	cacheSize    = 64 << 20
 	memTableSize = 64 << 20
@@ -85,7 +93,8 @@ const (
 // is cut; nothing that was acknowledged is in it.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
-		dir: dir, fs: vfs.Default, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
+		directory: directory{dir, vfs.Default}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
+		memTable:  memTableSize,
 		gathering: newGroup(),
 		gathered:  make(chan struct{}, 1),
 		writing:   make(chan *group, maxUnsynced),
@@ -116,12 +125,15 @@ func Open(dir string, opts ...Option) (*Store, error) {
 }
 
 func (s *Store) openDatabase() error {
+	if err := s.examineFiles(); err != nil {
+		return err
+	}
 	options := &pebble.Options{
 		FS:                 s.fs,
 		Lock:               s.lock,
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheSize,
-		MemTableSize:       memTableSize,
+		MemTableSize:       s.memTable,
 		Logger:             pebbleLogger{s},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.logger.Error("later: store in trouble", "dir", s.dir, "cause", err) },
@@ -139,14 +151,34 @@ func (s *Store) openDatabase() error {
 	})
 	if err != nil {
 		if pebble.IsCorruptionError(err) {
-			return fmt.Errorf("%w: %s: %w", store.ErrCorrupt, s.dir, err)
+			return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
 		}
 		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
 	}
-	if err := s.load(); err != nil {
+	s.run = newRun()
+	err = s.writeState(state{phase: opened, run: s.run})
+	if err == nil {
+		err = s.load()
+	}
+	if err != nil {
 		return errors.Join(err, s.guarded(s.db.Close))
 	}
 	return nil
+}
+
+// examineFiles looks at the directory before Pebble changes anything in it, and refuses what is damaged.
+func (s *Store) examineFiles() (err error) {
+	if s.found, err = s.survey(); err != nil {
+		return err
+	}
+	if err := s.damaged(s.found); err != nil {
+		return err
+	}
+	for _, t := range s.found.tears {
+		s.logger.Warn("later: a crash left the end of a file unfinished, and it is cut off; nothing acknowledged was in it",
+			"dir", s.dir, "file", t.file, "at", t.at, "bytes", t.size)
+	}
+	return s.writeState(state{phase: opening, run: s.found.state.run})
 }
 
 // enter begins a call.
@@ -182,8 +214,11 @@ func (s *Store) Close() error {
 		s.loops.Wait()
 		return s.db.Close()
 	})
-	if s.hasFailed() {
+	switch {
+	case s.hasFailed():
 		err = nil // every call was told
+	case err == nil:
+		err = s.noteClosed()
 	}
 	return errors.Join(err, s.releaseDirectory())
 }
@@ -203,8 +238,11 @@ func (s *Store) sync() {
 		if !s.unsynced.Swap(false) {
 			continue
 		}
+		applied := s.applied.Load()
 		if err := s.db.LogData(nil, pebble.Sync); err != nil {
 			s.fail(err)
+			return
 		}
+		s.noteSynced(applied)
 	}
 }
