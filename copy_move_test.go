@@ -1,0 +1,217 @@
+package later
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+func TestMoveEmptiesTheSource(t *testing.T) {
+	inBubble(t, func(t *testing.T, from *Client) {
+		to := newClientOn(t, memstore.New())
+		mixed(t, from, "q", 1234)
+		before := contents(t, from, "q")
+		r, err := Copy(t.Context(), to, from, CopyConfig{Move: true})
+		wantError(t, err, ErrLeased)
+		if want := []QueueCopy{{Queue: "q", Total: 1240, Copied: 1238, Leased: 2}}; !slices.Equal(r.Queues, want) {
+			t.Errorf("got %+v", r.Queues)
+		}
+		wantCounts(t, from.Queue("q"), 0, 0, 2, 0)
+		if !mustStats(t, from.Queue("q")).Paused {
+			t.Error("the source goes on")
+		}
+		time.Sleep(time.Hour) // their workers died, and nobody claims from a paused queue
+		got := mustCopy(t, to, from, CopyConfig{Move: true})
+		if want := []QueueCopy{{Queue: "q", Total: 2, Copied: 2, Paused: true}}; !slices.Equal(got, want) {
+			t.Errorf("moved again: %+v", got)
+		}
+		wantCounts(t, from.Queue("q"), 0, 0, 0, 0)
+		after := contents(t, to, "q")
+		for id, text := range before {
+			if !strings.HasPrefix(id, "leased") && after[id] != text {
+				t.Errorf("message %q\n got  %s\n want %s", id, after[id], text)
+			}
+		}
+		if len(after) != len(before) || !strings.Contains(after["leased0"], store.LeaseExpiredText) {
+			t.Errorf("%d messages, want %d; %s", len(after), len(before), after["leased0"])
+		}
+	})
+}
+
+func TestMoveTakesNothingThatChangedMeanwhile(t *testing.T) {
+	from, s := newClientOn(t, memstore.New()), &hooked{Store: memstore.New()}
+	to, q, ctx := newClientOn(t, s), from.Queue("q"), t.Context()
+	for _, id := range []string{"moved", "rescheduled", "sent again", "cancelled"} {
+		mustSend(t, q, "first", WithID(id), In(time.Hour))
+	}
+	s.restored = func([]store.Info) error { // between the pages' restore and its removal
+		s.restored = nil
+		_, cancelled := q.Cancel(ctx, "cancelled")
+		_, again := q.Cancel(ctx, "sent again")
+		mustSend(t, q, "second", WithID("sent again"), In(time.Hour))
+		return errors.Join(cancelled, again, q.Reschedule(ctx, "rescheduled", In(5*time.Hour)))
+	}
+	got := mustCopy(t, to, from, CopyConfig{Move: true})
+	if want := []QueueCopy{{Queue: "q", Total: 4, Copied: 4}}; !slices.Equal(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	wantCounts(t, q, 0, 0, 0, 0)
+	wantCounts(t, to.Queue("q"), 4, 0, 0, 0) // with the cancelled one: it may have been moved by another Copy
+	for id, want := range map[string]string{"moved": "first", "sent again": "second", "rescheduled": "first"} {
+		info, err := to.Queue("q").Get(ctx, id)
+		if err != nil || string(info.Payload) != want || id == "rescheduled" && time.Until(info.Due) < 4*time.Hour {
+			t.Errorf("message %q: %+v, %v", id, info, err)
+		}
+	}
+}
+
+func TestMoveKeepsWhatTheTargetHasOtherwise(t *testing.T) {
+	from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
+	here, there, ctx := from.Queue("q"), to.Queue("q"), t.Context()
+	mustSend(t, there, "x", WithID("remembered"), RememberID(time.Hour))
+	if err := mustReceive(t, there, 1)[0].Ack(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"failed there", "other", "remembered", "rescheduled", "same"} {
+		mustSend(t, here, "here", WithID(id), MaxAttempts(3))
+	}
+	if err := here.Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustCopy(t, to, from, CopyConfig{})
+	if err := mustReceive(t, there, 1)[0].Nack(ctx, 0, errors.New("no")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := there.Cancel(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	mustSend(t, there, "there", WithID("other"), In(time.Hour))
+	if err := here.Reschedule(ctx, "rescheduled", In(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r, err := Copy(ctx, to, from, CopyConfig{Move: true})
+		wantError(t, err, ErrDuplicate)
+		if q := r.Queues[0]; q.Conflicts != 3 || q.Copied != 0 || q.Duplicates != q.Total-3 {
+			t.Errorf("got %+v", q)
+		}
+	}
+	wantCounts(t, here, 1, 2, 0, 0)
+	for _, id := range []string{"other", "remembered", "rescheduled"} {
+		if _, err := here.Get(ctx, id); err != nil {
+			t.Error(err)
+		}
+	}
+	if info, err := there.Get(ctx, "failed there"); err != nil || info.Attempts != 1 {
+		t.Errorf("what had failed there is %+v, %v", info, err)
+	}
+}
+
+func TestAMoveThatFailedWithinAPageGoesOn(t *testing.T) {
+	s := &hooked{Store: memstore.New()}
+	from, to := newClientOn(t, s), newClientOn(t, memstore.New())
+	ids := map[string]int{}
+	for i := range 3 * store.MaxBatch {
+		ids[mustSend(t, from.Queue("q"), fmt.Sprint(i))] = 0
+	}
+	calls := 0
+	s.removing = func([]store.Info) error {
+		if calls++; calls == 2 {
+			return ErrUnavailable
+		}
+		return nil
+	}
+	_, err := Copy(t.Context(), to, from, CopyConfig{Move: true})
+	wantError(t, err, ErrUnavailable)
+	if !strings.Contains(err.Error(), "source") {
+		t.Errorf("%v does not say where", err)
+	}
+	wantCounts(t, from.Queue("q"), 0, 2*store.MaxBatch, 0, 0)
+	wantCounts(t, to.Queue("q"), 0, 2*store.MaxBatch, 0, 0)
+	held := mustReceive(t, to.Queue("q"), store.MaxBatch) // workers of the target have begun
+	for i, d := range held {
+		if i%2 == 0 {
+			err = d.Nack(t.Context(), 0, errors.New("no"))
+		} else {
+			err = d.Snooze(t.Context(), 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := mustCopy(t, to, from, CopyConfig{Move: true})[0]; got.Copied != store.MaxBatch || got.Duplicates != store.MaxBatch {
+		t.Errorf("got %+v", got)
+	}
+	wantCounts(t, from.Queue("q"), 0, 0, 0, 0)
+	for id := range contents(t, to, "q") {
+		ids[id]++
+	}
+	for id, n := range ids {
+		if n != 1 {
+			t.Errorf("message %q is there %d times", id, n)
+		}
+	}
+}
+
+func TestAMoveFindsWhatComesMeanwhile(t *testing.T) {
+	from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
+	q := from.Queue("q")
+	mixed(t, from, "q", store.MaxBatch)
+	sent := 0
+	got := mustErr(t, ErrLeased, func() (CopyResult, error) {
+		return Copy(t.Context(), to, from, CopyConfig{Move: true, Progress: func(QueueCopy) {
+			if sent < 3 {
+				sent++
+				mustSend(t, q, "meanwhile", WithID(fmt.Sprint("meanwhile", sent)), In(time.Minute)) // behind the cursor
+			}
+		}})
+	})
+	if got.Queues[0].Copied != store.MaxBatch+4+3 {
+		t.Errorf("got %+v", got.Queues)
+	}
+	wantCounts(t, q, 0, 0, 2, 0)
+
+	// Who never stops sending is told so.
+	other := from.Queue("other")
+	mustSend(t, other, "x")
+	r, err := Copy(t.Context(), to, from, CopyConfig{Queues: []string{"other"}, Move: true, Progress: func(QueueCopy) { mustSend(t, other, "x") }})
+	if err == nil || !strings.Contains(err.Error(), "messages came to the source") || r.Queues[0].Copied < maxPasses {
+		t.Errorf("got %+v, %v", r.Queues, err)
+	}
+}
+
+func mustErr[T any](t *testing.T, kind error, f func() (T, error)) T {
+	t.Helper()
+	result, err := f()
+	wantError(t, err, kind)
+	return result
+}
+
+func TestTwoMovesAtOnceLoseNothing(t *testing.T) {
+	from, to := memstore.New(), memstore.New()
+	c := newClientOn(t, from)
+	mixed(t, c, "q", 10*store.MaxBatch)
+	before := contents(t, c, "q")
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			_, err := Copy(t.Context(), newClientOn(t, to), newClientOn(t, from), CopyConfig{Move: true})
+			wantError(t, err, ErrLeased)
+		})
+	}
+	group.Wait()
+	after := contents(t, newClientOn(t, to), "q")
+	for id, text := range before {
+		if !strings.HasPrefix(id, "leased") && after[id] != text {
+			t.Errorf("message %q\n got  %s\n want %s", id, after[id], text)
+		}
+	}
+	wantCounts(t, c.Queue("q"), 0, 0, 2, 0)
+}
