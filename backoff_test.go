@@ -84,23 +84,21 @@ func TestHandlerResultsAreFoundThroughWrapping(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		err  error
-		want store.Settlement
+		want result
 	}{
-		"nil":         {nil, store.Settlement{Action: store.Ack, Remember: time.Hour}},
-		"error":       {fail, store.Settlement{Action: store.Nack, Delay: time.Minute, Reason: "fail"}},
-		"retry":       {RetryIn(time.Second), store.Settlement{Action: store.Nack, Delay: time.Second, Reason: "retry in 1s"}},
-		"joined":      {errors.Join(fail, RetryIn(time.Second)), store.Settlement{Action: store.Nack, Delay: time.Second, Reason: "fail\nretry in 1s"}},
-		"past":        {RetryIn(-time.Second), store.Settlement{Action: store.Nack, Reason: "retry in -1s"}},
-		"too far":     {Snooze(store.MaxDelay * 2), store.Settlement{Action: store.Snooze, Delay: store.MaxDelay}},
-		"snooze":      {fmt.Errorf("busy: %w", Snooze(time.Second)), store.Settlement{Action: store.Snooze, Delay: time.Second}},
-		"bury":        {Bury(fail), store.Settlement{Action: store.Bury, Reason: "fail"}},
-		"bury nil":    {Bury(nil), store.Settlement{Action: store.Bury, Reason: "buried"}},
-		"bury first":  {errors.Join(RetryIn(1), Snooze(1), Bury(fail)), store.Settlement{Action: store.Bury, Reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
-		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), store.Settlement{Action: store.Snooze, Delay: 2}},
+		"nil":         {nil, result{action: store.Ack}},
+		"error":       {fail, result{action: store.Nack, delay: time.Minute, reason: "fail"}},
+		"retry":       {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
+		"joined":      {errors.Join(fail, RetryIn(time.Second)), result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
+		"past":        {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
+		"too far":     {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
+		"snooze":      {fmt.Errorf("busy: %w", Snooze(time.Second)), result{action: store.Snooze, delay: time.Second}},
+		"bury":        {Bury(fail), result{action: store.Bury, reason: "fail"}},
+		"bury nil":    {Bury(nil), result{action: store.Bury, reason: "buried"}},
+		"bury first":  {errors.Join(RetryIn(1), Snooze(1), Bury(fail)), result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
+		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), result{action: store.Snooze, delay: 2}},
 	} {
-		m := &Message{Attempt: 3, remember: time.Hour, receipt: store.Receipt{Lease: "l", ID: "i"}}
-		c.want.Receipt = m.receipt
-		if got := settlementOf(m, c.err, backoff); got != c.want {
+		if got := resultOf(&Message{Attempt: 3}, c.err, backoff); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -47,11 +47,13 @@ func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int) (short bool, 
 	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, l.cfg.Lease))
 	defer cancel()
 	asked := time.Now()
-	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease})
+	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease, Buffer: l.claimed})
 	if err != nil {
 		r.slots.cancel(l, n)
 		return false, err
 	}
+	l.claimed = claim.Messages[:0]
+	defer clear(claim.Messages) // nothing of it is to be kept from the garbage collector
 	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
 	// a wake-up that another process could use while it may have no slot left.
 	short = !claim.More && len(claim.Messages) < n+room

@@ -105,7 +105,7 @@ func (h *heart) end(held *lease) time.Time {
 	return held.deadline
 }
 
-// retry has the task's settle repeated at its retryAt; false when the worker has ended.
+// retry has the task's settle repeated at its time; false when the worker has ended.
 func (h *heart) retry(t *task) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +113,7 @@ func (h *heart) retry(t *task) bool {
 		return false
 	}
 	h.retries = append(h.retries, t)
-	h.wakeBy(t.retryAt)
+	h.wakeBy(t.retry.at)
 	return true
 }
 
@@ -161,7 +161,7 @@ func (h *heart) beat(now time.Time) time.Time {
 	ended, due, next := h.sortLeases(now)
 	again := h.takeRetries(now)
 	for _, t := range h.retries {
-		next = earlier(next, t.retryAt)
+		next = earlier(next, t.retry.at)
 	}
 	h.mu.Unlock()
 
@@ -230,7 +230,7 @@ func (h *heart) sortLeases(now time.Time) (ended []*lease, due map[*lane][]*leas
 // takeRetries gives the tasks whose settle is to be repeated now. The lock is held.
 func (h *heart) takeRetries(now time.Time) (due []*task) {
 	h.retries = slices.DeleteFunc(h.retries, func(t *task) bool {
-		if now.Before(t.retryAt) {
+		if now.Before(t.retry.at) {
 			return false
 		}
 		due = append(due, t)

@@ -44,29 +44,25 @@ func (e *bury) Error() string {
 
 func (e *bury) Unwrap() error { return e.err }
 
-// settlementOf turns a handler's result into the settlement it asks for. Where several are asked for, Bury
+// resultOf turns a handler's result into the settlement it asks for. Where several are asked for, Bury
 // comes before Snooze, and Snooze before RetryIn.
-func settlementOf(m *Message, err error, backoff Backoff) store.Settlement {
-	s := store.Settlement{Receipt: m.receipt}
+func resultOf(m *Message, err error, backoff Backoff) result {
 	if err == nil {
-		s.Action, s.Remember = store.Ack, m.remember
-		return s
+		return result{action: store.Ack}
 	}
 	if _, ok := errors.AsType[*bury](err); ok {
-		s.Action, s.Reason = store.Bury, store.CutReason(err.Error())
-		return s
+		return result{action: store.Bury, reason: store.CutReason(err.Error())}
 	}
 	if snoozed, ok := errors.AsType[*snooze](err); ok {
-		s.Action, s.Delay = store.Snooze, clampDelay(snoozed.delay)
-		return s
+		return result{action: store.Snooze, delay: clampDelay(snoozed.delay)}
 	}
-	s.Action, s.Reason = store.Nack, store.CutReason(err.Error())
+	r := result{action: store.Nack, reason: store.CutReason(err.Error())}
 	if retry, ok := errors.AsType[*retryIn](err); ok {
-		s.Delay = clampDelay(retry.delay)
+		r.delay = clampDelay(retry.delay)
 	} else {
-		s.Delay = clampDelay(backoff(m.Attempt, err))
+		r.delay = clampDelay(backoff(m.Attempt, err))
 	}
-	return s
+	return r
 }
 
 func clampDelay(d time.Duration) time.Duration {

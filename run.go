@@ -50,9 +50,10 @@ type lane struct {
 	cfg     QueueConfig
 	handler HandlerFunc // with its middleware
 
-	share                 // guarded by slots.mu
-	settling atomic.Int64 // settles under way
-	away     atomic.Bool  // the store is failing, and that was logged
+	share                    // guarded by slots.mu
+	settling atomic.Int64    // settles under way
+	claimed  []store.Claimed // memory for the next claim; the fetcher's
+	away     atomic.Bool     // the store is failing, and that was logged
 }
 
 // Run takes messages and handles them until ctx ends, then drains: it stops claiming, gives back what has not

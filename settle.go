@@ -10,7 +10,11 @@ import (
 // settle sends the task's settlement on its way; complete hears of it.
 func (t *task) settle() {
 	t.lane.settling.Add(1)
-	if err := t.lane.queue.settles.put(t.settlement, t); err != nil {
+	s := store.Settlement{Receipt: t.receipt, Action: t.result.action, Delay: t.result.delay, Reason: t.result.reason}
+	if s.Action == store.Ack {
+		s.Remember = t.remember
+	}
+	if err := t.lane.queue.settles.put(s, t); err != nil {
 		t.complete(store.SettleResult{}, err)
 	}
 }
@@ -27,7 +31,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 	switch {
 	case err == nil || errors.Is(err, ErrNotDurable):
 		t.settled(result.State)
-	case errors.Is(err, ErrLeaseLost) && t.unsure && time.Now().Before(l.run.heart.end(t.lease)):
+	case errors.Is(err, ErrLeaseLost) && t.retry != nil && time.Now().Before(l.run.heart.end(t.lease)):
 		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
 		t.settled(result.State)
 	case errors.Is(err, ErrLeaseLost):
@@ -36,7 +40,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 	case t.tryAgain(err):
 	default:
 		l.run.log.Error("later: a message could not be settled and comes again when its lease ends",
-			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.settlement.Action, "error", err)
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.result.action, "error", err)
 		t.event(EventUnsettled, err)
 		t.close()
 	}
@@ -45,7 +49,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 func (t *task) settled(state State) {
 	l := t.lane
 	l.worked()
-	t.event(eventOf[t.settlement.Action], t.err)
+	t.event(eventOf[t.result.action], t.err)
 	if state == StateDead {
 		t.event(EventDied, t.err)
 		l.run.dead.add(l, t.ID)
@@ -61,13 +65,12 @@ func (t *task) tryAgain(err error) bool {
 	}
 	t.lane.failed("settle messages", err)
 	heart := t.lane.run.heart
-	if !t.unsure {
-		t.unsure = true
-		t.giveUpAt = heart.end(t.lease)
+	if t.retry == nil {
+		t.retry = &settleRetry{giveUpAt: heart.end(t.lease)}
 	}
-	t.retryAt = time.Now().Add(outagePause(t.failures))
-	t.failures++
-	return t.retryAt.Before(t.giveUpAt) && heart.retry(t)
+	t.retry.at = time.Now().Add(outagePause(t.retry.failures))
+	t.retry.failures++
+	return t.retry.at.Before(t.retry.giveUpAt) && heart.retry(t)
 }
 
 // close takes the task out of its lease; it needs no more heartbeats.

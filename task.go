@@ -20,20 +20,30 @@ type task struct {
 	lease *lease
 	stage atomic.Uint32
 
-	ctx    messageContext
-	cancel context.CancelCauseFunc
+	ctx messageContext
 
 	// For events, which others than the handler's goroutine tell of: the final Lateness, and how long it ran.
 	late atomic.Int64
 	ran  atomic.Int64
 
 	// How it ends; set by the one that moved it to over.
-	settlement store.Settlement
-	err        error
-	unsure     bool // a settle failed, and may have had its effect
-	failures   int  // of the settle
-	retryAt    time.Time
-	giveUpAt   time.Time // when to stop trying to settle
+	result result
+	err    error
+	retry  *settleRetry // nil until a settle failed
+}
+
+// result is a settlement without what the task has anyway.
+type result struct {
+	action store.Action
+	delay  time.Duration
+	reason string
+}
+
+// settleRetry is about a settle that failed, and may have had its effect.
+type settleRetry struct {
+	failures int
+	at       time.Time
+	giveUpAt time.Time // when to stop trying
 }
 
 // The stages of a task.
@@ -47,8 +57,7 @@ func (t *task) init(l *lane, held *lease, c *store.Claimed, now time.Time) {
 	t.lane, t.lease = l, held
 	t.fill(l.queue.name, c, now)
 	t.late.Store(int64(t.Lateness))
-	t.ctx.message = &t.Message
-	t.ctx.Context, t.cancel = context.WithCancelCause(l.run.handling)
+	t.ctx.task = t
 }
 
 // begin moves the task from the buffer to its handler; false when it was lost or given back before.
@@ -66,7 +75,7 @@ func (r *run) work(t *task) {
 		}
 		// The handler has ended its goroutine with runtime.Goexit, as testing's FailNow does. The slot goes on
 		// in another.
-		t.finish(settlementOf(&t.Message, errGoexit, defaultBackoff), errGoexit)
+		t.finish(resultOf(&t.Message, errGoexit, defaultBackoff), errGoexit)
 		if next := r.slots.next(t); next != nil {
 			r.slots.goroutines.Add(1)
 			go r.work(next)
@@ -90,18 +99,16 @@ func (t *task) run() {
 		limit = t.lane.cfg.Timeout
 	}
 	if limit > 0 {
-		limited, stop := context.WithTimeoutCause(t.ctx.Context, limit, ErrTimeout)
-		defer stop()
-		t.ctx.Context = limited
+		defer t.ctx.limit(limit)()
 	}
 	t.event(EventStarted, nil)
-	settlement, err := t.call(limit)
+	result, err := t.call(limit)
 	t.ran.Store(int64(time.Since(started)))
-	t.finish(settlement, err)
+	t.finish(result, err)
 }
 
-// call calls the handler, and turns its result or panic into a settlement and the error behind it.
-func (t *task) call(limit time.Duration) (s store.Settlement, err error) {
+// call calls the handler, and turns its result or panic into what is to be settled and the error behind it.
+func (t *task) call(limit time.Duration) (r result, err error) {
 	returned, decided := false, false
 	backoff := t.lane.cfg.Backoff
 	defer func() {
@@ -118,16 +125,16 @@ func (t *task) call(limit time.Duration) (s store.Settlement, err error) {
 		if returned {
 			backoff = defaultBackoff // it was the queue's that panicked
 		}
-		s = settlementOf(&t.Message, err, backoff)
+		r = resultOf(&t.Message, err, backoff)
 	}()
 	err = t.lane.handler(&t.ctx, &t.Message)
 	returned = true
-	if context.Cause(&t.ctx) == ErrTimeout {
+	if limit > 0 && context.Cause(&t.ctx) == ErrTimeout {
 		err = overtime(limit, err)
 	}
-	s = settlementOf(&t.Message, err, backoff)
+	r = resultOf(&t.Message, err, backoff)
 	decided = true
-	return s, err
+	return r, err
 }
 
 // overtime is the failure of a handler that ran into its time limit and returned err. No error is one too:
@@ -143,10 +150,10 @@ func overtime(limit time.Duration, err error) error {
 }
 
 // finish ends the handler's context and has the message settled, unless it was lost or given back meanwhile.
-func (t *task) finish(s store.Settlement, err error) {
-	t.cancel(nil)
+func (t *task) finish(r result, err error) {
+	t.ctx.end(nil)
 	if t.end() {
-		t.settlement, t.err = s, err
+		t.result, t.err = r, err
 		t.settle()
 	}
 }
@@ -154,8 +161,8 @@ func (t *task) finish(s store.Settlement, err error) {
 // giveBack releases the message, if it is still ours to settle, and ends its handler's context with the cause.
 func (t *task) giveBack(cause error) {
 	if t.end() {
-		t.cancel(cause)
-		t.settlement, t.err = store.Settlement{Receipt: t.receipt, Action: store.Release}, cause
+		t.ctx.end(cause)
+		t.result, t.err = result{action: store.Release}, cause
 		t.settle()
 	}
 }
@@ -163,7 +170,7 @@ func (t *task) giveBack(cause error) {
 // lose forgets the message, which is no longer ours, and ends its handler's context with the cause.
 func (t *task) lose(cause error) {
 	if t.end() {
-		t.cancel(cause)
+		t.ctx.end(cause)
 		t.event(EventLeaseLost, cause)
 		t.close()
 	}
@@ -211,25 +218,4 @@ func panicStack() string {
 		}
 	}
 	return stack
-}
-
-// messageContext is a handler's context. It holds the message without an allocation of its own.
-type messageContext struct {
-	context.Context
-	message *Message
-}
-
-type messageKey struct{}
-
-func (c *messageContext) Value(key any) any {
-	if key == (messageKey{}) {
-		return c.message
-	}
-	return c.Context.Value(key)
-}
-
-// MessageFromContext gives the message whose handler has this context, or one derived from it; nil elsewhere.
-func MessageFromContext(ctx context.Context) *Message {
-	m, _ := ctx.Value(messageKey{}).(*Message)
-	return m
 }

@@ -184,16 +184,8 @@ func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []hel
 	for _, lease := range r[1:] {
 		text := lease.([]any)[0].(string)
 		deadline, _ := lease.([]any)[1].(string)
-		for text = strings.TrimPrefix(text, "\n"); text != ""; {
-			var id, due string
-			id, text, _ = strings.Cut(text, "\n")
-			due, text, _ = strings.Cut(text, "\n")
-			due, rest, _ := strings.Cut(due, " ")
-			epoch, _, _ := strings.Cut(rest, " ")
-			h := heldMessage{due: parseMillis(due), deadline: parseMillis(deadline)}
-			h.id = id
-			h.epoch, _ = strconv.ParseInt(epoch, 10, 64)
-			held = append(held, h)
+		for l := range leaseLines(text) {
+			held = append(held, heldMessage{messageEpoch{l.id, l.epoch}, l.due, parseMillis(deadline)})
 		}
 	}
 	return held, r[0].(string), nil

@@ -37,7 +37,6 @@ type confirmation struct {
 // confirm has a call wait until what it wrote is durable.
 func (c *call) confirm(asked store.Durability) {
 	c.confirmed = &confirmation{asked: asked, key: c.args[3].(string)}
-	c.add("durable")
 }
 
 // doDurably runs a call once and waits. It gives the script's reply once the script is done and the wait is over,

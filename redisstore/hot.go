@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,16 +30,14 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	// message costs no allocation of its own. The buffer never grows, so the strings stay where they are.
 	buf := make([]byte, 0, size)
 	text := func(from int) string { return unsafe.String(unsafe.SliceData(buf[from:]), len(buf)-from) }
-	texts := make([]string, 0, 2*len(msgs))
+	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
 	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
 	seen := duplicateFinder(len(msgs))
-	c := s.newCall(&s.scripts.send, queue, 4+3*len(msgs))
+	c := s.newCall(&s.scripts.send, queue, 6+3*len(msgs))
 	create := len(c.args)
 	c.add("0")
 	c.addRepeat()
-	longest := len(c.args)
-	c.add(nil)
-	most := 0
+	most, unusual := 0, false
 	for i := range msgs {
 		m := &msgs[i]
 		if seen.again(m.ID) {
@@ -51,14 +50,20 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 		from = len(buf)
 		buf = envelope.Append(buf, &m.Message)
 		most = max(most, len(buf)-from)
+		unusual = unusual || envelope.Unusual(buf[from])
 		texts = append(texts, text(from))
 		places = append(places, i)
-		c.add(&m.ID, &texts[len(texts)-2], &texts[len(texts)-1])
 	}
-	c.args[longest] = most
 	durable := msgs[0].Durable
 	if durable.Asked() {
 		c.confirm(durable)
+	}
+	c.add(most, unusual, durable.Asked(), len(places))
+	for i := range places {
+		c.add(&texts[2*i])
+	}
+	for i, p := range places {
+		c.add(&msgs[p].ID, &texts[2*i+1])
 	}
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
@@ -101,12 +106,14 @@ func appendDue(b []byte, due store.Due) []byte {
 	return strconv.AppendInt(b, store.UnixMillis(due.At), 10)
 }
 
-// claimNote goes with the receipts of one claim: the lease's text as it was, and where in it each message
-// begins. Neighbors that are acked together are cut out of the lease as one piece of text.
+// claimNote goes with the receipts of one claim: the lease's text as it was, and where in it the line of each message
+// begins and ends. Neighbors that are acked together are cut out of the lease as one piece of text.
 type claimNote struct {
-	text   string
-	starts []int32 // of each message's lines, and the end
+	text  string
+	lines []textRange
 }
+
+type textRange struct{ start, end int32 }
 
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
@@ -126,7 +133,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		Now:      time.UnixMicro(r[0].(int64)),
 		More:     r[2].(int64) == 1,
 		Deadline: store.Time(r[3].(int64)),
-		Messages: make([]store.Claimed, 0, len(envelopes)),
+		Messages: slices.Grow(req.Buffer[:0], len(envelopes)),
 	}
 	for _, id := range r[7].([]any) {
 		claim.Died = append(claim.Died, id.(string))
@@ -136,33 +143,30 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	}
 	s.waker.claimed(queue, asked, claim.Now, r[1].(int64), len(envelopes), claim.More)
 
-	note := &claimNote{text: r[4].(string), starts: make([]int32, 0, len(envelopes)+1)}
-	var bad []store.Receipt
-	at := min(1, len(note.text))
-	line := func() string {
-		end := at + strings.IndexByte(note.text[at:], '\n')
-		l := note.text[at:end]
-		at = end + 1
-		return l
-	}
-	for i, e := range envelopes {
-		note.starts = append(note.starts, int32(at))
-		id, due := line(), line()
-		m := store.Claimed{Message: store.Message{ID: id}, Receipt: store.Receipt{Lease: lease, ID: id, Claim: note, Index: i}, Attempt: 1}
-		due, rest, unusual := strings.Cut(due, " ")
-		m.Due = parseMillis(due)
-		if unusual {
-			epoch, _, _ := strings.Cut(rest, " ")
-			m.Receipt.Epoch, _ = strconv.ParseInt(epoch, 10, 64)
+	note := &claimNote{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
+	var bad, missing []store.Receipt
+	i := 0
+	for l := range leaseLines(note.text) {
+		if i == len(envelopes) {
+			return store.Claim{}, fmt.Errorf("%w: a lease of queue %q lists more than was claimed", store.ErrCorrupt, queue)
 		}
-		text, ok := e.(string)
-		if !ok {
-			continue // cancelled between a claim and its repetition
+		note.lines = append(note.lines, textRange{int32(l.start), int32(l.end)})
+		m := store.Claimed{
+			Message: store.Message{ID: l.id},
+			Receipt: store.Receipt{Lease: lease, ID: l.id, Epoch: l.epoch, Claim: note, Index: i},
+			Due:     l.due,
+			Attempt: 1,
 		}
+		text, ok := envelopes[i].(string)
 		if records != nil {
 			if rec, ok := records[i].(string); ok {
 				m.Attempt = parseRecord(rec).attempts + 1
 			}
+		}
+		i++
+		if !ok {
+			missing = append(missing, m.Receipt)
+			continue
 		}
 		if err := envelope.Decode(text, &m.Message); err != nil {
 			bad = append(bad, m.Receipt)
@@ -170,7 +174,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		}
 		claim.Messages = append(claim.Messages, m)
 	}
-	note.starts = append(note.starts, int32(at))
+	if len(missing) > 0 {
+		s.dropMissing(ctx, queue, missing)
+	}
 	if len(bad) > 0 {
 		died, err := s.buryUnreadable(ctx, queue, bad)
 		if err != nil {
@@ -179,6 +185,19 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		claim.Died = append(claim.Died, died...)
 	}
 	return claim, nil
+}
+
+// dropMissing takes messages out of a lease that are not there: they were cancelled between a claim and its
+// repetition, or somebody else removed them from the hash alone.
+func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.Receipt) {
+	acks := make([]store.Settlement, len(missing))
+	for i, r := range missing {
+		r.Claim = nil // so that no other message of its lease is taken for it
+		acks[i] = store.Settlement{Receipt: r, Action: store.Ack}
+	}
+	if _, err := s.Settle(ctx, queue, acks); err != nil {
+		s.log.Warn("later: messages that are gone stay in their lease until it ends", "queue", queue, "messages", len(missing), "error", err)
+	}
 }
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
@@ -273,7 +292,7 @@ func callSize(settlements []store.Settlement, places []int) int {
 		if n == 0 || st.Receipt.Lease != lease {
 			lease = st.Receipt.Lease
 			if note, ok := st.Receipt.Claim.(*claimNote); ok {
-				lines += len(note.starts)
+				lines += len(note.lines)
 			} else {
 				lines += store.MaxBatch
 			}
@@ -330,8 +349,12 @@ func (c *call) addLease(settlements []store.Settlement, places []int, order []in
 	for _, run := range runs {
 		note := settlements[run[0]].Receipt.Claim.(*claimNote)
 		from, to := settlements[run[0]].Receipt.Index, settlements[run[len(run)-1]].Receipt.Index
-		// With the line end before it, so that it matches whole lines only.
-		c.add(note.text[note.starts[from]-1:note.starts[to+1]], len(run))
+		if len(run) == len(note.lines) {
+			c.add("="+strconv.Itoa(len(note.text)), len(run))
+		} else {
+			// With the line end before it, so that it matches whole lines only.
+			c.add(note.text[note.lines[from].start-1:note.lines[to].end], len(run))
+		}
 		for _, p := range run {
 			c.add(&settlements[p].Receipt.ID)
 		}
@@ -355,10 +378,6 @@ func runsOf(settlements []store.Settlement, places []int) (runs [][]int, singles
 			return nil, places
 		}
 		if i == start {
-			// A line of an id that looks like a due time could be taken for one.
-			if strings.Trim(r.ID, "0123456789 ") == "" {
-				return nil, places
-			}
 			continue
 		}
 		switch before := &settlements[places[i-1]].Receipt; {
@@ -367,9 +386,6 @@ func runsOf(settlements []store.Settlement, places []int) (runs [][]int, singles
 		case before.Index+1 < r.Index:
 			runs = append(runs, places[start:i])
 			start = i
-			if strings.Trim(r.ID, "0123456789 ") == "" {
-				return nil, places
-			}
 		}
 	}
 	runs = append(runs, places[start:])

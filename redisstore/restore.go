@@ -15,13 +15,13 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	if len(msgs) == 0 {
 		return results, nil
 	}
-	c := s.newCall(&s.scripts.restore, queue, 3+7*len(msgs))
+	c := s.newCall(&s.scripts.restore, queue, 4+7*len(msgs))
 	create := len(c.args)
 	c.add("0")
 	c.addRepeat()
 	longest := len(c.args)
-	c.add(nil)
-	most := 0
+	c.add(nil, nil)
+	most, unusual := 0, false
 	seen := duplicateFinder(len(msgs))
 	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
 	for i := range msgs {
@@ -33,9 +33,10 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 		places = append(places, i)
 		body := envelope.AppendInfo(make([]byte, 0, envelope.InfoSize(m)), m)
 		most = max(most, len(body))
+		unusual = unusual || len(body) == 0 || envelope.Unusual(body[0])
 		c.add(&m.ID, body, millis(m.Due), millis(m.DiedAt), m.Attempts, m.Delivered, restOf(m))
 	}
-	c.args[longest] = most
+	c.args[longest], c.args[longest+1] = most, unusual
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
 		return nil, err

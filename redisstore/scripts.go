@@ -25,7 +25,7 @@ const (
 )
 
 // layoutFormat is the layout's version, kept in each queue's meta.
-const layoutFormat = "1"
+const layoutFormat = "2"
 
 // luaConstants are what the scripts call by name.
 var luaConstants = map[string]string{

@@ -207,6 +207,9 @@ type SendResult struct {
 type ClaimRequest struct {
 	Max   int           // 1 to MaxBatch
 	Lease time.Duration // MinLease to MaxLease
+	// Buffer is memory that Claim.Messages may use, so that who claims again and again need not have it made anew each
+	// time; what is in it is overwritten. It may be nil.
+	Buffer []Claimed
 }
 
 // Claim is what a Claim gave.

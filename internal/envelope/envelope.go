@@ -86,6 +86,11 @@ func Append(b []byte, m *store.Message) []byte {
 	return append(b, m.Payload...)
 }
 
+// Unusual tells of an envelope's first byte whether the engines' scripts have to look at more of it: attempts, expiry.
+func Unusual(flags byte) bool {
+	return flags&(flagMaxAttempts|flagExpireAfter|flagExpireAt|flagLater) != 0
+}
+
 // Size is an upper bound of the envelope's length.
 func Size(m *store.Message) int {
 	n := 1 + 32 + len(m.Payload)

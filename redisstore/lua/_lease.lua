@@ -1,13 +1,39 @@
--- A lease is a text of an empty line and two lines for each message it holds: the id, and the due time followed,
--- where they are not the usual ones, by a blank and the epoch, and a blank and the highest number of attempts.
--- It lists exactly what it holds: what is settled leaves it. A token names a message as its holder does: the id, and a
--- tab and the epoch where that is not zero.
+-- A lease is a text of lines, an empty one first. A line that begins with a tab is a due time, of the messages in the
+-- lines below it; any other is a message: its id, followed, where they are not the usual ones, by a tab and the epoch,
+-- and a tab and the highest number of attempts. It lists exactly what it holds: what is settled leaves it, so the text
+-- only ever becomes shorter. A token names a message as its holder does: the id, and a tab and the epoch where
+-- that is not zero.
 local function each_held(text)
-  return string.gmatch(text, '([^\n]+)\n(%d+) ?(%d*) ?(%d*)')
+  local lines, due = string.gmatch(text, '[^\n]+'), nil
+  return function()
+    local line = lines()
+    while line and string.byte(line) == 9 do
+      due, line = string.sub(line, 2), lines()
+    end
+    if not line or not string.find(line, '\t', 1, true) then return line, due, '', '' end
+    local id, epoch, max = string.match(line, '^([^\t]+)\t(%d*)\t(%d*)$')
+    return id, due, epoch, max
+  end
 end
 
-local function lease_text(lines)
-  return '\n' .. table.concat(lines, '\n') .. '\n'
+-- held_line is the line of a message.
+local function held_line(id, epoch, max)
+  if max == '' and epoch == '' then return id end
+  return id .. '\t' .. epoch .. '\t' .. max
+end
+
+-- lease_text joins the lines of messages, in their order, given the due time of each.
+local function lease_text(held, dues)
+  local lines, due = { '' }, nil
+  for i, line in ipairs(held) do
+    if dues[i] ~= due then
+      due = dues[i]
+      lines[#lines + 1] = '\t' .. due
+    end
+    lines[#lines + 1] = line
+  end
+  lines[#lines + 1] = ''
+  return table.concat(lines, '\n')
 end
 
 local leases = {}
@@ -54,18 +80,16 @@ local function write_leases()
         redis.call('HDEL', LEASE, lease)
         redis.call('ZREM', EXPIRY, lease)
       else
-        local lines = {}
+        local held, dues = {}, {}
         for id, due, epoch, max in each_held(l.text) do
           local token = id
           if epoch ~= '' and epoch ~= '0' then token = id .. '\t' .. epoch end
           if l.held[token] then
-            lines[#lines + 1] = id
-            if max ~= '' then due = due .. ' ' .. epoch .. ' ' .. max
-            elseif epoch ~= '' then due = due .. ' ' .. epoch end
-            lines[#lines + 1] = due
+            held[#held + 1] = held_line(id, epoch, max)
+            dues[#dues + 1] = due
           end
         end
-        redis.call('HSET', LEASE, lease, lease_text(lines))
+        redis.call('HSET', LEASE, lease, lease_text(held, dues))
       end
     end
   end

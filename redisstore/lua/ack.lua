@@ -3,7 +3,8 @@
 -- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
 --        2 number of messages to remember
 --        then for each lease: lease id, number of runs, number of single messages,
---        for each run: a piece of the lease's text with all its lines, number of messages in it, their ids
+--        for each run: a piece of the lease's text with all its lines, or "=" and the length of the text for all of it;
+--        number of messages in it, their ids
 --        for each single message: its token
 --        then for each message to remember: its position (as in the reply), ms
 -- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
@@ -14,7 +15,8 @@
 --@include write
 --@include lease
 local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
-local acked = {} -- position to id
+local runs_gone = {} -- first and last argument of each run of ids
+local acked = {} -- position to id, where some are to be remembered
 local plain = redis.call('HLEN', TRIES) == 0
 
 -- ack_held acks the messages that tokens name, one by one.
@@ -48,12 +50,15 @@ local function ack_held(l, tokens)
 end
 
 -- without gives a lease's text without its runs, nil when it does not have one of them. It is for leases of
--- which no message is unusual, and never looks at single messages.
+-- which no message is unusual, and never looks at single messages. A text only becomes shorter, so one of the
+-- length that it had at first is what it was. The last due time in a run may be that of messages below it, so it stays.
 local function without(text, a, runs)
   for _ = 1, runs do
-    local from, to = string.find(text, ARGV[a], 1, true)
+    local run = ARGV[a]
+    if run == '=' .. #text then return '' end
+    local from, to = string.find(text, run, 1, true)
     if not from then return nil end
-    text = string.sub(text, 1, from) .. string.sub(text, to + 1)
+    text = string.sub(text, 1, from) .. (string.match(run, '^.*\n(\t%d+\n)') or '') .. string.sub(text, to + 1)
     a = a + 2 + tonumber(ARGV[a + 1])
   end
   return text
@@ -74,18 +79,17 @@ while a <= last do
   local tokens = {}
   for _ = 1, runs do
     local k = tonumber(ARGV[a + 1])
-    for i = a + 2, a + 1 + k do
-      if text then
-        position = position + 1
-        gone[#gone + 1] = ARGV[i]
-        acked[position] = ARGV[i]
-      else
-        tokens[#tokens + 1] = ARGV[i]
-      end
+    if text then
+      runs_gone[#runs_gone + 1] = a + 2
+      runs_gone[#runs_gone + 1] = a + 1 + k
+      for i = 1, remembered > 0 and k or 0 do acked[position + i] = ARGV[a + 1 + i] end
+      position = position + k
+    else
+      for i = a + 2, a + 1 + k do tokens[#tokens + 1] = ARGV[i] end
     end
     a = a + 2 + k
   end
-  if text == '\n' then
+  if text and not string.find(text, '\n[^\t\n]') then
     ended[#ended + 1] = lease
   elseif text then
     texts[#texts + 1] = lease
@@ -98,6 +102,7 @@ while a <= last do
 end
 
 write('HDEL', MSG, gone)
+for i = 1, #runs_gone, 2 do redis.call('HDEL', MSG, unpack(ARGV, runs_gone[i], runs_gone[i + 1])) end
 write_tries()
 write('HDEL', LEASE, ended)
 write('ZREM', EXPIRY, ended)

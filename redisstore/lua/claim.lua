@@ -6,7 +6,7 @@
 --         records or 0, ids that died, of those the ids that had expired}; NEWER
 -- Safe   LEASE is written first; every other key was read. A repeated call finds its lease and gives the same.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'paused', 'longest')
+local meta = redis.call('HMGET', META, 'format', 'paused', 'longest', 'unusual')
 --@include format
 --@include now
 local now_us = clock[1] * 1000000 + clock[2]
@@ -18,6 +18,26 @@ local died, expired = {}, {}
 local function recorded(ids)
   if #ids > 0 and redis.call('HLEN', TRIES) > 0 then return redis.call('HMGET', TRIES, unpack(ids)) end
   return nil
+end
+
+-- usual_text is the lease's text of the queue's first n messages, which are ids. It does not read the due time of each,
+-- which Redis 7.0 takes long to write as text, but how many share one, as far as that is fewer reads.
+local function usual_text(ids, n)
+  local parts, at = { '' }, 0
+  while at < n and #parts < 64 do
+    local due = redis.call('ZRANGE', DUE, at, at, 'WITHSCORES')[2]
+    local count = math.min(redis.call('ZCOUNT', DUE, due, due), n - at)
+    parts[#parts + 1] = '\t' .. due
+    parts[#parts + 1] = table.concat(ids, '\n', at + 1, at + count)
+    at = at + count
+  end
+  local range = at < n and redis.call('ZRANGE', DUE, at, n - 1, 'WITHSCORES') or {}
+  for i = 1, #range, 2 do
+    if range[i + 1] ~= range[i - 1] then parts[#parts + 1] = '\t' .. range[i + 1] end
+    parts[#parts + 1] = range[i]
+  end
+  parts[#parts + 1] = ''
+  return table.concat(parts, '\n')
 end
 
 if ARGV[4] == '1' then
@@ -83,11 +103,9 @@ if next_expiry and next_expiry <= now then
 end
 
 local max = tonumber(ARGV[1])
-local range = {}
-if not meta[2] then range = redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max, 'WITHSCORES') end
-local n = #range / 2
 local ids = {}
-for i = 1, n do ids[i] = range[2 * i - 1] end
+if not meta[2] then ids = redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max) end
+local n = #ids
 local longest = tonumber(meta[3] or 0)
 if n * longest > MAX_BYTES then
   -- Long messages have been here: take only as many as the reply may hold.
@@ -95,11 +113,7 @@ if n * longest > MAX_BYTES then
   for i = 1, n do
     bytes = bytes + redis.call('HSTRLEN', MSG, ids[i])
     if bytes > MAX_BYTES and i > 1 then
-      for k = i, n do
-        ids[k] = nil
-        range[2 * k - 1] = nil
-        range[2 * k] = nil
-      end
+      for k = i, n do ids[k] = nil end
       n = i - 1
       break
     end
@@ -115,79 +129,75 @@ if n == 0 then
   return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died, expired }
 end
 
-local envelopes = redis.call('HMGET', MSG, unpack(ids))
+-- Mostly no message was ever sent here that this script has to look at (attempts, expiry), and there are no
+-- records: then all is given as it is, and MSG is read last, when what was removed has warmed the cache.
 local records = recorded(ids)
-local lines, given, given_records, dead, dead_records, g, d = {}, {}, records and {} or 0, {}, {}, 0, 0
-
--- Flags from 1 to 4 and from 128 matter here: attempts, expiry, unreadable. Mostly there are none of them and no
--- records, and all is given as it is.
-local byte, usual = string.byte, not records
-for i = 1, usual and n or 0 do
-  local flags = envelopes[i] and byte(envelopes[i]) or 128
-  if flags >= 128 or flags % 8 ~= 0 then
-    usual = false
-    break
-  end
-end
-if usual then lines, given, g = range, envelopes, n end
-
-for i = 1, usual and 0 or n do
-  local envelope = envelopes[i]
-  local flags = envelope and (byte(envelope) or 128)
-  if flags then
-    local epoch, attempts, delivered, pins, rest = parse(records and records[i])
-    local due, reason, limit = range[2 * i], nil, ''
-    if flags >= 128 then
-      reason = 'unreadable\t' .. UNREADABLE_TEXT
-    else
-      local from = 2
-      if flags % 2 == 1 then
-        local hi, lo = byte(envelope, 2, 3)
-        limit = (hi or 0) * 256 + (lo or 0)
-        from = 4
-      end
-      if flags % 8 >= 2 and delivered == '0' then
-        local a, b, c, e, f, l = byte(envelope, from, from + 5)
-        local expiry = (((((a or 0) * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
-        if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
-        if expiry <= now then
-          reason = 'expired\t' .. EXPIRED_TEXT
-          expired[#expired + 1] = ids[i]
+local usual = not records and not meta[4]
+redis.call('HLEN', MSG)
+local envelopes = not usual and redis.call('HMGET', MSG, unpack(ids))
+local lines, dues, given, given_records, dead, dead_records, g, d = {}, {}, {}, records and {} or 0, {}, {}, 0, 0
+local text = ''
+if usual then
+  g, text = n, usual_text(ids, n)
+else
+  local range = redis.call('ZRANGE', DUE, 0, n - 1, 'WITHSCORES')
+  for i = 1, n do
+    local envelope = envelopes[i]
+    local flags = envelope and (string.byte(envelope) or 128)
+    if flags then
+      local epoch, attempts, delivered, pins = parse(records and records[i])
+      local due, reason, limit = range[2 * i], nil, ''
+      if flags >= 128 then
+        reason = 'unreadable\t' .. UNREADABLE_TEXT
+      else
+        local from = 2
+        if flags % 2 == 1 then
+          local hi, lo = string.byte(envelope, 2, 3)
+          limit = (hi or 0) * 256 + (lo or 0)
+          from = 4
+        end
+        if flags % 8 >= 2 and delivered == '0' then
+          local a, b, c, e, f, l = string.byte(envelope, from, from + 5)
+          local expiry = (((((a or 0) * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
+          if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
+          if expiry <= now then
+            reason = 'expired\t' .. EXPIRED_TEXT
+            expired[#expired + 1] = ids[i]
+          end
         end
       end
-    end
-    if reason then
-      d = d + 2
-      died[#died + 1] = ids[i]
-      dead[d - 1] = now
-      dead[d] = ids[i]
-      dead_records[d - 1] = ids[i]
-      dead_records[d] = record(epoch, attempts, delivered, pins, due .. '\t' .. reason)
-    else
-      g = g + 1
-      lines[2 * g - 1] = ids[i]
-      if limit ~= '' then due = due .. ' ' .. epoch .. ' ' .. limit
-      elseif epoch > 0 then due = due .. ' ' .. epoch end
-      lines[2 * g] = due
-      given[g] = envelope
-      if records then given_records[g] = records[i] end
+      if reason then
+        d = d + 2
+        died[#died + 1] = ids[i]
+        dead[d - 1] = now
+        dead[d] = ids[i]
+        dead_records[d - 1] = ids[i]
+        dead_records[d] = record(epoch, attempts, delivered, pins, due .. '\t' .. reason)
+      else
+        g = g + 1
+        lines[g] = held_line(ids[i], epoch > 0 and epoch or limit ~= '' and 0 or '', limit)
+        dues[g] = due
+        given[g] = envelope
+        if records then given_records[g] = records[i] end
+      end
     end
   end
+  if g > 0 then text = lease_text(lines, dues) end
 end
 
 -- All that follows can no longer fail: what it writes was read above, LEASE is written first.
 local more = n == max or unreaped or next_due_ms and next_due_ms <= now
 if more then redis.call('ZCARD', WAKE) end
 if d > 0 then redis.call('ZCARD', DEAD) end
-local text, deadline = '', 0
+local deadline = 0
 if g > 0 then
-  text = lease_text(lines)
   deadline = now + tonumber(ARGV[2])
   redis.call('HSET', LEASE, ARGV[3], text)
   redis.call('ZADD', EXPIRY, deadline, ARGV[3])
   next_expiry = math.min(next_expiry or deadline, deadline)
 end
 redis.call('ZREMRANGEBYRANK', DUE, 0, n - 1)
+if usual then given = redis.call('HMGET', MSG, unpack(ids)) end
 if d > 0 then
   redis.call('ZADD', DEAD, unpack(dead))
   redis.call('HSET', TRIES, unpack(dead_records))

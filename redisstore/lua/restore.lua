@@ -3,28 +3,29 @@
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
 --        3 length of the longest envelope
+--        4 "1" when claims have to look into one of the envelopes (attempts, expiry)
 --        then for each message: id, envelope, due in ms, time of death in ms or "", failed attempts, "1" when it was
 --        delivered or else "0", rest of its record (see _record.lua)
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest')
+local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
 --@include format
 if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include now
 --@include record
 --@include write
 --@include wake
-local count = (#ARGV - 3) / 7
+local count = (#ARGV - 4) / 7
 local ids = {}
-for i = 1, count do ids[i] = ARGV[7 * i - 3] end
+for i = 1, count do ids[i] = ARGV[7 * i - 2] end
 
 --@include taken
 redis.call('ZCARD', DEAD)
 
 local living, due, dead, duplicates, first = {}, {}, {}, {}, nil
 for i = 1, count do
-  local a = 7 * i - 3
+  local a = 7 * i - 2
   local id, was = ids[i], stored[i]
   if was or (done and done[i] and tonumber(done[i]) > now) then
     if not (again and was == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
@@ -55,9 +56,5 @@ write('HSET', MSG, living)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
 write_tries()
-if not meta[1] then
-  redis.call('HSET', META, 'format', FORMAT, 'longest', ARGV[3])
-elseif tonumber(ARGV[3]) > tonumber(meta[2] or 0) then
-  redis.call('HSET', META, 'longest', ARGV[3])
-end
+--@include note
 return duplicates

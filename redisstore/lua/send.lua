@@ -3,41 +3,46 @@
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
 --        3 length of the longest envelope
---        then for each message: id, due ("+ms" from now, or ms since 1970), envelope
---        last "durable" when the caller waits until the messages are so
+--        4 "1" when claims have to look into one of the envelopes (attempts, expiry)
+--        5 "1" when the caller waits until the messages are durable
+--        6 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read. A
 --        durable send of duplicates writes what is there.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest')
+local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
 --@include format
 if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include now
 --@include record
 --@include wake
-local count = math.floor((#ARGV - 3) / 3)
+local count = tonumber(ARGV[6])
+local first_pair = 7 + count
 local ids = {}
-for i = 1, count do ids[i] = ARGV[3 * i + 1] end
+for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 
 --@include taken
 
-local z, h, kept, duplicates, n, first, dues = {}, {}, {}, {}, 0, nil, {}
+local z, kept, duplicates, n, first, texts = {}, {}, {}, 0, nil, {}
+local text, score -- due time of the message before, as given and as ZADD takes it
 for i = 1, count do
   local was = stored[i]
   if was or (done and done[i] and tonumber(done[i]) > now) then
-    if not (again and was == ARGV[3 * i + 3]) then duplicates[#duplicates + 1] = i end
+    stored[i] = true
+    if not (again and was == ARGV[first_pair + 2 * i - 1]) then duplicates[#duplicates + 1] = i end
   else
-    local text = ARGV[3 * i + 2]
-    local due = dues[text]
-    if not due then
-      due = due_at(text)
-      dues[text] = due
-      dues[due] = string.format('%.0f', due)
+    if ARGV[6 + i] ~= text then
+      text = ARGV[6 + i]
+      score = texts[text]
+      if not score then
+        local due = due_at(text)
+        if not first or due < first then first = due end
+        score = string.format('%.0f', due)
+        texts[text] = score
+      end
     end
-    if not first or due < first then first = due end
     n = n + 2
-    z[n - 1] = dues[due] z[n] = ids[i]
-    h[n - 1] = ids[i]    h[n] = ARGV[3 * i + 3]
+    z[n - 1] = score z[n] = ids[i]
     if tries and tries[i] then
       local epoch, _, _, pins = parse(tries[i])
       kept[#kept + 1] = ids[i]
@@ -47,17 +52,24 @@ for i = 1, count do
 end
 if n == 0 then
   -- WAIT and WAITAOF cover what the server wrote up to the connection's own last write, so there must be one.
-  if #ARGV % 3 == 1 and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
+  if ARGV[5] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
   return duplicates
 end
 
 wake(head, first)
-redis.call('HSET', MSG, unpack(h))
+if n == 2 * count then
+  redis.call('HSET', MSG, unpack(ARGV, first_pair))
+else
+  local pairs_sent = {}
+  for i = 1, count do
+    if not stored[i] then
+      pairs_sent[#pairs_sent + 1] = ids[i]
+      pairs_sent[#pairs_sent + 1] = ARGV[first_pair + 2 * i - 1]
+    end
+  end
+  redis.call('HSET', MSG, unpack(pairs_sent))
+end
 redis.call('ZADD', DUE, unpack(z))
 if #kept > 0 then redis.call('HSET', TRIES, unpack(kept)) end
-if not meta[1] then
-  redis.call('HSET', META, 'format', FORMAT, 'longest', ARGV[3])
-elseif tonumber(ARGV[3]) > tonumber(meta[2] or 0) then
-  redis.call('HSET', META, 'longest', ARGV[3])
-end
+--@include note
 return duplicates

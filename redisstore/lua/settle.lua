@@ -37,7 +37,8 @@ for a = 2, #ARGV, 6 do
       elseif action == 'release' then
         at = tonumber(h.due)
       else
-        attempts, delivered, code = attempts + 1, '1', ARGV[a + 4]
+        code = ARGV[a + 4]
+        if code ~= 'unreadable' then attempts, delivered = attempts + 1, '1' end -- no handler saw an unreadable one
       end
       if code then
         state = 'dead'

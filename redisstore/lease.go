@@ -1,0 +1,47 @@
+package redisstore
+
+import (
+	"iter"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// leaseLine is a message in the text of a lease, see lua/_lease.lua.
+type leaseLine struct {
+	id         string
+	due        time.Time
+	epoch      int64
+	start, end int // of the line in the text, its line end included
+}
+
+// leaseLines gives the messages in the text of a lease, in their order.
+func leaseLines(text string) iter.Seq[leaseLine] {
+	return func(yield func(leaseLine) bool) {
+		var due time.Time
+		for at := 0; at < len(text); {
+			line := text[at:]
+			if n := strings.IndexByte(line, '\n'); n >= 0 {
+				line = line[:n]
+			}
+			l := leaseLine{due: due, start: at, end: min(at+len(line)+1, len(text))}
+			at = l.end
+			switch {
+			case line == "":
+				continue
+			case line[0] == '\t':
+				due = parseMillis(line[1:])
+				continue
+			}
+			id, rest, unusual := strings.Cut(line, "\t")
+			l.id = id
+			if unusual {
+				epoch, _, _ := strings.Cut(rest, "\t")
+				l.epoch, _ = strconv.ParseInt(epoch, 10, 64)
+			}
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}
