@@ -31,7 +31,7 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	buf := make([]byte, 0, size)
 	text := func(from int) string { return unsafe.String(unsafe.SliceData(buf[from:]), len(buf)-from) }
 	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
-	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
+	places := make([]int, 0, len(msgs))     // place of each sent message in msgs
 	seen := duplicateFinder(len(msgs))
 	c := s.newCall(&s.scripts.send, queue, 6+3*len(msgs))
 	create := len(c.args)
