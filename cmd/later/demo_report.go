@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,22 +16,42 @@ type demoReport struct {
 	main    *Main
 	failed  func(error) // called when the output is closed or full
 	colours bool
-	opened  time.Time
+	elapsed func() time.Duration // since the shop opened
 	clock   engineClock
-
-	mu       sync.Mutex
-	lateness []time.Duration // of each delivery
-	early    int
 }
 
 func newDemoReport(m *Main, failed func(error)) *demoReport {
-	return &demoReport{main: m, failed: failed, colours: m.colours(), opened: time.Now()}
+	return &demoReport{main: m, failed: failed, colours: m.colours()}
 }
 
 func (r *demoReport) title(url string) {
 	if !r.main.json {
 		r.main.print("A shop on %s. Its orders cancel themselves when they are not paid in time.\n\n", url)
 	}
+}
+
+type resumedJSON struct {
+	Event     string `json:"event"`
+	StoppedAt string `json:"stopped_after"`
+	Scheduled int    `json:"scheduled"`
+	Ready     int    `json:"ready"`
+	Leased    int    `json:"leased"`
+	Dead      int    `json:"dead"`
+}
+
+// resumed tells what was found of a demo that was stopped.
+func (r *demoReport) resumed(f *found) error {
+	scheduled, ready, leased, dead := f.states[later.StateScheduled], f.states[later.StateReady],
+		f.states[later.StateLeased], f.states[later.StateDead]
+	now := time.Now()
+	held := ""
+	if leased > 0 {
+		held = fmt.Sprintf(" (by the worker that is gone: again when its lease ends, within %s)", formatDuration(demoLease))
+	}
+	return r.main.printResult(resumedJSON{"resumed", timeJSON(f.stopped), scheduled, ready, leased, dead},
+		"Found %d messages of a demo that was stopped after %s (%s), and goes on where it was:\n"+
+			"%d scheduled, %d that fell due meanwhile, %d leased%s, %d dead.\n",
+		len(f.living)+dead, formatTime(f.stopped, now), formatRelative(f.stopped, now), scheduled, ready, leased, held, dead)
 }
 
 // colour of what happened, as a number of ECMA-48's SGR.
@@ -45,6 +65,7 @@ type happeningJSON struct {
 	Text       string   `json:"text"`
 	Attempt    int      `json:"attempt,omitempty"`
 	LatenessMS *float64 `json:"lateness_ms,omitempty"`
+	Waited     bool     `json:"waited,omitempty"` // it fell due while no demo ran
 }
 
 // did prints something that the shop did.
@@ -52,22 +73,27 @@ func (r *demoReport) did(event string, q *later.Queue, id, text string) {
 	r.line(happeningJSON{Event: event, Queue: q.Name(), ID: id, Text: text}, "")
 }
 
-// delivered prints a delivery that was handled.
-func (r *demoReport) delivered(m *later.Message, text string) {
-	if m.Attempt > 1 {
+// delivery prints a delivery, and what its handler said.
+func (r *demoReport) delivery(m *later.Message, text string, err error, waited bool) {
+	event := "delivered"
+	switch {
+	case err != nil:
+		event, text = "failed", fmt.Sprintf("%v (attempt %d of %d)", err, m.Attempt, m.MaxAttempts)
+	case m.Attempt > 1:
 		text += fmt.Sprintf(" (attempt %d)", m.Attempt)
 	}
-	r.delivery("delivered", m, text)
-}
-
-func (r *demoReport) delivery(event string, m *later.Message, text string) {
-	late := millisJSON(m.Lateness)
-	r.line(happeningJSON{Event: event, Queue: m.Queue, ID: m.ID, Text: text, Attempt: m.Attempt, LatenessMS: &late},
-		formatMillis(m.Lateness)+" late")
+	late := formatMillis(m.Lateness) + " late"
+	if waited {
+		late = "due " + formatDuration(m.Lateness) + " ago"
+	}
+	lateMS := millisJSON(m.Lateness)
+	r.line(happeningJSON{
+		Event: event, Queue: m.Queue, ID: m.ID, Text: text, Attempt: m.Attempt, LatenessMS: &lateMS, Waited: waited,
+	}, late)
 }
 
 func (r *demoReport) line(h happeningJSON, late string) {
-	at := time.Since(r.opened)
+	at := r.elapsed()
 	if r.main.json {
 		h.AtMS = millisJSON(at)
 		if err := r.main.printJSON(h); err != nil {
@@ -82,24 +108,6 @@ func (r *demoReport) line(h happeningJSON, late string) {
 	line := fmt.Sprintf("%7.3fs  %s  %-11s  %-48s %12s", at.Seconds(), event, h.ID, h.Text, late)
 	if err := r.main.print("%s\n", strings.TrimRight(line, " ")); err != nil {
 		r.failed(err)
-	}
-}
-
-// deliveries is the middleware that counts each delivery as it comes, and prints the failed ones.
-func (r *demoReport) deliveries(next later.HandlerFunc) later.HandlerFunc {
-	return func(ctx context.Context, m *later.Message) error {
-		early := r.clock.isBefore(time.Now(), m.Due) || m.Lateness < 0
-		r.mu.Lock()
-		r.lateness = append(r.lateness, m.Lateness)
-		if early {
-			r.early++
-		}
-		r.mu.Unlock()
-		err := next(ctx, m)
-		if err != nil {
-			r.delivery("failed", m, fmt.Sprintf("%v (attempt %d of %d)", err, m.Attempt, m.MaxAttempts))
-		}
-		return err
 	}
 }
 
@@ -120,23 +128,65 @@ func (r *demoReport) dead(t *table) error {
 func indent(t *table) string { return "  " + strings.Join(t.lines(), "\n  ") + "\n" }
 
 type summaryJSON struct {
+	Sent      int     `json:"sent"`
+	Done      int     `json:"done"`
+	Paid      int     `json:"paid"`
+	Dead      int     `json:"dead"`
+	Waiting   int     `json:"waiting"`
+	Lost      int     `json:"lost"`
 	Delivered int     `json:"delivered"`
+	Again     int     `json:"again"`
 	Early     int     `json:"early"`
 	P50MS     float64 `json:"lateness_p50_ms"`
 	P99MS     float64 `json:"lateness_p99_ms"`
 	MaxMS     float64 `json:"lateness_max_ms"`
+	Stops     int     `json:"stops"`
+	Waited    int     `json:"waited"`
+	MaxWaitMS float64 `json:"waited_max_ms"`
 }
 
-// summary prints the last line.
-func (r *demoReport) summary() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	slices.Sort(r.lateness)
-	p50, p99, most := percentile(r.lateness, 50), percentile(r.lateness, 99), percentile(r.lateness, 100)
+// summary prints the whole story, its last line in figures.
+func (r *demoReport) summary(a *account) error {
+	p50, p99, most := percentile(a.lateness, 50), percentile(a.lateness, 99), percentile(a.lateness, 100)
 	return r.main.printResult(
-		summaryJSON{len(r.lateness), r.early, millisJSON(p50), millisJSON(p99), millisJSON(most)},
-		"delivered=%d early=%d lateness p50=%s p99=%s max=%s",
-		len(r.lateness), r.early, formatMillis(p50), formatMillis(p99), formatMillis(most))
+		summaryJSON{
+			a.sent, a.delivered, a.paid, a.dead, a.waiting, len(a.lost), a.deliveries, a.again, a.early,
+			millisJSON(p50), millisJSON(p99), millisJSON(most), a.stops, a.waited, millisJSON(a.longest),
+		},
+		"%s\nsent=%d delivered=%d early=%d lost=%d lateness p50=%s p99=%s max=%s",
+		a, a.sent, a.deliveries, a.early, len(a.lost), formatMillis(p50), formatMillis(p99), formatMillis(most))
+}
+
+// String tells it in words.
+func (a *account) String() string {
+	parts := []string{fmt.Sprintf("%d done", a.delivered), fmt.Sprintf("%d cancelled by payment", a.paid), fmt.Sprintf("%d dead", a.dead)}
+	if a.waiting > 0 {
+		parts = append(parts, fmt.Sprintf("%d waiting", a.waiting))
+	}
+	lost := "none"
+	if len(a.lost) > 0 {
+		lost = strconv.Itoa(len(a.lost))
+	}
+	text := fmt.Sprintf("Of %d messages that were sent: %s, %s lost; %d deliveries with the failed attempts.",
+		a.sent, strings.Join(parts, ", "), lost, a.deliveries)
+	if a.stops == 0 {
+		return text
+	}
+	text += fmt.Sprintf("\nThe demo was stopped %s and went on.", times(a.stops))
+	if a.waited > 0 {
+		text += fmt.Sprintf(" Meanwhile %d deliveries fell due, and came %s late at most.", a.waited, formatDuration(a.longest))
+	}
+	if a.again > 0 {
+		text += fmt.Sprintf(" %d came again, since the stop was before their ack.", a.again)
+	}
+	return text
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // percentile gives the smallest of the sorted durations that p percent of them do not exceed.
@@ -177,49 +227,38 @@ func (c *engineClock) isBefore(now, t time.Time) bool {
 	return now.Add(c.ahead + c.error).Before(t)
 }
 
-// living counts the messages that are not yet done or dead.
+// living counts the messages of the shop that are not yet done or dead, as far as this process knows.
 type living struct {
-	mu      sync.Mutex
-	count   int
-	changed chan struct{} // holds a token after a change
+	prefix string        // of the queues
+	none   chan struct{} // holds a token after there may be none
+
+	mu    sync.Mutex
+	count int
 }
 
-func newLiving() *living { return &living{changed: make(chan struct{}, 1)} }
+func newLiving(prefix string) *living { return &living{prefix: prefix, none: make(chan struct{}, 1)} }
 
 func (l *living) add(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count += n
+	if l.count > 0 {
+		return
+	}
 	select {
-	case l.changed <- struct{}{}:
+	case l.none <- struct{}{}:
 	default:
 	}
 }
 
-func (l *living) cancelled() { l.add(-1) }
-
 func (l *living) observe(e later.Event) {
+	if e.Queue == l.prefix+"book" {
+		return
+	}
 	switch e.Kind {
 	case later.EventSent:
 		l.add(1)
 	case later.EventAcked, later.EventDied:
 		l.add(-1)
-	}
-}
-
-// awaitNone waits until there are none, or ctx ends. It is to be called when all have been sent.
-func (l *living) awaitNone(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		count := l.count
-		l.mu.Unlock()
-		if count == 0 {
-			return nil
-		}
-		select {
-		case <-l.changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
 	}
 }

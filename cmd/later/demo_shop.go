@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/laterq/later"
@@ -23,7 +25,158 @@ const (
 	firstStats   = 1400 * time.Millisecond
 	secondStats  = 5 * time.Second
 	retryBackoff = 700 * time.Millisecond
+
+	// demoLease is how long a killed demo still holds what it was at, at any speed.
+	demoLease = 3 * time.Second
+	// auditEvery is how often the store is asked whether anything is left, should an event have been missed.
+	auditEvery = time.Second
+	// idKept is how long the ids of messages that are done are refused.
+	idKept = 24 * time.Hour
 )
+
+// demoQueues are the names of the demo's queues, behind their prefix.
+var demoQueues = []string{"mail", "orders", "reminders", "webhooks", "book"}
+
+// shop is what the demo shows.
+type shop struct {
+	report *demoReport
+	living *living
+	client *later.Client
+	url    string
+	keeps  bool // a stopped demo goes on in the next run
+	shared bool // others may have a demo in this store at the same time
+
+	count int // orders
+	speed float64
+	book  *book
+	found *found // what was there of a demo that was stopped; else nil
+
+	mail    *later.Queue // confirmations, due at once
+	orders  *later.Queue // messages that cancel unpaid orders
+	remind  *later.Queue
+	webhook *later.Queue
+}
+
+// found is what the store has of a demo.
+type found struct {
+	stopped      time.Time           // after this, when it was; else zero
+	states       map[later.State]int // how many messages
+	living, dead map[string]bool     // ids
+}
+
+func (s *shop) queues() []*later.Queue {
+	return []*later.Queue{s.mail, s.orders, s.remind, s.webhook}
+}
+
+// look finds all messages of the shop.
+func (s *shop) look(ctx context.Context) (*found, error) {
+	f := &found{states: map[later.State]int{}, living: map[string]bool{}, dead: map[string]bool{}}
+	// In the order in which messages move, so that none is overlooked while it does.
+	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
+		for _, q := range s.queues() {
+			for info, err := range q.All(ctx, later.ListOptions{State: state, Limit: store.MaxBatch}) {
+				if err != nil {
+					return nil, err
+				}
+				f.states[state]++
+				if state == later.StateDead {
+					f.dead[info.ID] = true
+				} else {
+					f.living[info.ID] = true
+				}
+			}
+		}
+	}
+	return f, nil
+}
+
+// resume goes on with a demo that was stopped.
+func (s *shop) resume(ctx context.Context) (err error) {
+	if s.found, err = s.look(ctx); err != nil {
+		return err
+	}
+	s.found.stopped = s.book.last()
+	s.living.add(len(s.found.living))
+	return s.book.note(ctx, bookEntry{Kind: bookResumed, ID: strconv.Itoa(s.book.stops() + 1)})
+}
+
+// open runs the shop until all its messages are done or dead, or ctx ends.
+func (s *shop) open(ctx context.Context) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	worker := s.worker()
+	worked := make(chan error, 1)
+	go func() { worked <- worker.Run(working) }()
+
+	err := s.play(ctx)
+	if err == nil {
+		err = s.awaitNone(ctx)
+	}
+	stop()
+	if left := <-worked; err == nil {
+		err = left
+	}
+	if err == nil {
+		err = s.showDead(ctx)
+	}
+	return err
+}
+
+// awaitNone waits until the store has no message of the shop that is not dead.
+func (s *shop) awaitNone(ctx context.Context) error {
+	audit := time.NewTicker(auditEvery)
+	defer audit.Stop()
+	for {
+		left := int64(0)
+		for _, q := range s.queues() {
+			stats, err := q.Stats(ctx)
+			if err != nil {
+				return err
+			}
+			left += stats.Scheduled + stats.Ready + stats.Leased
+		}
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-s.living.none:
+		case <-audit.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pace gives a duration at the demo's speed.
+func (s *shop) pace(d time.Duration) time.Duration {
+	return time.Duration(float64(d) / s.speed)
+}
+
+// step is something that happens in the shop so long after its opening.
+type step struct {
+	at time.Duration
+	do func(ctx context.Context) error
+}
+
+// play does the steps of the plan, each at its time. After a stop it does those of before it at once, and what they
+// have done already they do not do again.
+func (s *shop) play(ctx context.Context) error {
+	plan := s.plan()
+	slices.SortStableFunc(plan, func(a, b step) int { return int(a.at - b.at) })
+	for _, next := range plan {
+		timer := time.NewTimer(s.pace(next.at) - s.book.elapsed())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return context.Cause(ctx)
+		}
+		if err := next.do(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // plan is all that the shop does by itself; the worker does the rest.
 func (s *shop) plan() []step {
@@ -31,8 +184,11 @@ func (s *shop) plan() []step {
 		{0, s.sendReminder},
 		{0, s.sendWebhook},
 		{moreTimeAt, s.giveMoreTime},
-		{firstStats, s.showStats},
-		{secondStats, s.showStats},
+	}
+	for _, at := range []time.Duration{firstStats, secondStats} {
+		if s.pace(at) >= s.book.ran { // else it was shown before the stop
+			plan = append(plan, step{at, s.showStats})
+		}
 	}
 	for i := range s.count {
 		placed := placingTime * time.Duration(i) / time.Duration(s.count)
@@ -47,92 +203,144 @@ func (s *shop) plan() []step {
 
 func orderID(number int) string { return fmt.Sprintf("order-%d", number) }
 
+// send sends a message once in the life of the demo, and tells whether it was now, or shortly before a stop.
+func (s *shop) send(ctx context.Context, q *later.Queue, id, payload string, opts ...later.SendOption) (sent bool, err error) {
+	if s.book.has(bookSent, id) {
+		return false, nil
+	}
+	if !s.book.wasHandled(id) {
+		opts = append(opts, later.WithID(id), later.RememberID(idKept))
+		if _, err := q.Send(ctx, []byte(payload), opts...); err != nil && !errors.Is(err, later.ErrDuplicate) {
+			return false, err
+		}
+	}
+	return true, s.book.note(ctx, bookEntry{Kind: bookSent, ID: id})
+}
+
 func (s *shop) place(ctx context.Context, number int, unpaid time.Duration) error {
 	id := orderID(number)
-	if _, err := s.orders.Send(ctx, []byte(id), later.WithID(id), later.In(s.pace(unpaid))); err != nil {
+	placed, err := s.send(ctx, s.orders, id, id, later.In(s.pace(unpaid)))
+	if err != nil {
 		return err
 	}
-	s.report.did("placed", s.orders, id, "cancels itself in "+formatDuration(s.pace(unpaid))+" if it is not paid")
-	_, err := s.mail.Send(ctx, []byte(id), later.WithID(fmt.Sprintf("mail-%d", number)))
+	if placed {
+		s.report.did("placed", s.orders, id, "cancels itself in "+formatDuration(s.pace(unpaid))+" if it is not paid")
+	}
+	_, err = s.send(ctx, s.mail, fmt.Sprintf("mail-%d", number), id)
 	return err
 }
 
 func (s *shop) sendReminder(ctx context.Context) error {
-	_, err := s.remind.Send(ctx, []byte(orderID(1)), later.WithID("reminder-1"), later.In(s.pace(remindAt)))
+	_, err := s.send(ctx, s.remind, "reminder-1", orderID(1), later.In(s.pace(remindAt)))
 	return err
 }
 
 func (s *shop) sendWebhook(ctx context.Context) error {
-	_, err := s.webhook.Send(ctx, []byte(orderID(1)), later.WithID("webhook-1"), later.In(s.pace(webhookAt)), later.MaxAttempts(3))
+	_, err := s.send(ctx, s.webhook, "webhook-1", orderID(1), later.In(s.pace(webhookAt)), later.MaxAttempts(3))
 	return err
 }
 
+// pay cancels an order's message. That it is about to is written down before: should the demo be stopped in between, a
+// message that is gone and was not delivered is one that was cancelled.
 func (s *shop) pay(ctx context.Context, number int) error {
 	id := orderID(number)
-	state, err := s.orders.Cancel(ctx, id)
-	switch {
-	case errors.Is(err, later.ErrNotFound):
-		s.report.did("too late", s.orders, id, "paid after it cancelled itself")
+	if s.book.has(bookPaid, id) {
 		return nil
-	case err != nil:
+	}
+	// Then it may have been cancelled before a stop, unless it was there after it.
+	begun := s.book.has(bookPaying, id) && !s.found.living[id]
+	if err := s.book.note(ctx, bookEntry{Kind: bookPaying, ID: id}); err != nil {
 		return err
 	}
-	s.living.cancelled()
-	s.report.did("paid", s.orders, id, fmt.Sprintf("its message, which was %s, is cancelled", state))
-	return nil
+	state, err := s.orders.Cancel(ctx, id)
+	switch missing := errors.Is(err, later.ErrNotFound); {
+	case missing && s.book.wasHandled(id):
+		s.report.did("too late", s.orders, id, "paid after it cancelled itself")
+	case missing && begun:
+		s.report.did("paid", s.orders, id, "its message was cancelled just before the stop")
+	case missing:
+		return fmt.Errorf("message %q is lost: it was sent, is not there, and was never delivered", id)
+	case err != nil:
+		return err
+	default:
+		s.living.add(-1)
+		s.report.did("paid", s.orders, id, fmt.Sprintf("its message, which was %s, is cancelled", state))
+	}
+	return s.book.note(ctx, bookEntry{Kind: bookPaid, ID: id})
 }
 
 func (s *shop) giveMoreTime(ctx context.Context) error {
 	id := orderID(min(3, s.count))
+	if s.book.has(bookMoved, id) {
+		return nil
+	}
 	err := s.orders.Reschedule(ctx, id, later.In(s.pace(moreTime)))
 	switch {
 	case errors.Is(err, later.ErrNotFound), errors.Is(err, later.ErrLeased):
 		s.report.did("too late", s.orders, id, "asks for more time after it cancelled itself")
-		return nil
 	case err != nil:
 		return err
+	default:
+		s.report.did("moved", s.orders, id, "the customer has "+formatDuration(s.pace(moreTime))+" more to pay")
 	}
-	s.report.did("moved", s.orders, id, "the customer has "+formatDuration(s.pace(moreTime))+" more to pay")
-	return nil
+	return s.book.note(ctx, bookEntry{Kind: bookMoved, ID: id})
 }
 
 // worker handles the shop's messages.
 func (s *shop) worker() *later.Worker {
 	retry := later.QueueConfig{Backoff: later.ConstantBackoff(s.pace(retryBackoff))}
 	w := later.NewWorker(s.client, later.WorkerConfig{
+		Lease:  demoLease,
 		Queues: map[string]later.QueueConfig{s.remind.Name(): retry, s.webhook.Name(): retry},
 		OnDead: func(_ context.Context, info *later.Info) {
-			s.report.did("dead", s.webhook, info.ID, fmt.Sprintf("set aside after %d attempts", info.Attempts))
+			s.report.did("dead", s.client.Queue(info.Queue), info.ID, fmt.Sprintf("set aside after %d attempts", info.Attempts))
 		},
-		Middleware: []func(later.HandlerFunc) later.HandlerFunc{s.report.deliveries},
 	})
-	w.Handle(s.mail.Name(), s.confirm)
-	w.Handle(s.orders.Name(), s.cancelUnpaid)
-	w.Handle(s.remind.Name(), s.sendReminderMail)
-	w.Handle(s.webhook.Name(), s.callWebhook)
+	w.Handle(s.mail.Name(), s.handler(confirm))
+	w.Handle(s.orders.Name(), s.handler(cancelUnpaid))
+	w.Handle(s.remind.Name(), s.handler(sendReminderMail))
+	w.Handle(s.webhook.Name(), s.handler(callWebhook))
 	return w
 }
 
-func (s *shop) confirm(_ context.Context, m *later.Message) error {
-	s.report.delivered(m, "thanks for "+string(m.Payload))
-	return nil
-}
-
-func (s *shop) cancelUnpaid(_ context.Context, m *later.Message) error {
-	s.report.delivered(m, "not paid: the order cancels itself")
-	return nil
-}
-
-func (s *shop) sendReminderMail(_ context.Context, m *later.Message) error {
-	if m.Attempt <= 2 {
-		return errors.New("the mail server is busy")
+// handler makes a handler of what the shop does with a message. What came of it is written down, printed and then
+// acked, so a delivery that a stop hid comes again, and one that was printed counts.
+func (s *shop) handler(do func(m *later.Message) (text string, err error)) later.HandlerFunc {
+	return func(ctx context.Context, m *later.Message) error {
+		entry := bookEntry{
+			Kind:     bookDelivery,
+			ID:       m.ID,
+			Attempt:  m.Attempt,
+			Lateness: m.Lateness,
+			Early:    s.report.clock.isBefore(time.Now(), m.Due) || m.Lateness < 0,
+			Waited:   s.found != nil && m.Due.Before(s.book.began),
+		}
+		text, err := do(m)
+		entry.Done = err == nil
+		if failed := s.book.note(ctx, entry); failed != nil {
+			if ctx.Err() == nil {
+				s.report.failed(failed)
+			}
+			return later.Snooze(s.pace(retryBackoff))
+		}
+		s.report.delivery(m, text, err, entry.Waited)
+		return err
 	}
-	s.report.delivered(m, "please pay "+string(m.Payload))
-	return nil
 }
 
-func (s *shop) callWebhook(context.Context, *later.Message) error {
-	return errors.New("shop.example answers 503")
+func confirm(m *later.Message) (string, error) { return "thanks for " + string(m.Payload), nil }
+
+func cancelUnpaid(*later.Message) (string, error) { return "not paid: the order cancels itself", nil }
+
+func sendReminderMail(m *later.Message) (string, error) {
+	if m.Attempt <= 2 {
+		return "", errors.New("the mail server is busy")
+	}
+	return "please pay " + string(m.Payload), nil
+}
+
+func callWebhook(*later.Message) (string, error) {
+	return "", errors.New("shop.example answers 503")
 }
 
 func (s *shop) showStats(ctx context.Context) error {

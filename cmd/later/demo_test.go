@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-var summaryLine = regexp.MustCompile(`^delivered=(\d+) early=0 lateness p50=\d+\.\dms p99=\d+\.\dms max=\d+\.\dms$`)
+var summaryLine = regexp.MustCompile(`^sent=\d+ delivered=(\d+) early=0 lost=0 lateness p50=\d+\.\dms p99=\d+\.\dms max=\d+\.\dms$`)
 
 // checkSummary checks the last line and gives how many were delivered.
 func checkSummary(t *testing.T, output string) int {
@@ -34,7 +34,7 @@ func checkDemo(t *testing.T, r result) {
 		"placed     order-6", "delivered  mail-6", "moved      order-3", "delivered  order-3",
 		"failed     reminder-1   the mail server is busy (attempt 2 of 20)", "delivered  reminder-1   please pay order-1 (attempt 3)",
 		"failed     webhook-1    shop.example answers 503 (attempt 3 of 3)", "dead       webhook-1    set aside after 3 attempts",
-		"NEXT DUE", "LAST ERROR", "ms late")
+		"NEXT DUE", "LAST ERROR", "ms late", "Of 14 messages that were sent: ", " 1 dead, none lost; ")
 	// 6 mails, 4 unpaid orders, 3 attempts each of the reminder and the webhook; on a machine that stalls, the
 	// 2 payments may come too late.
 	if n := checkSummary(t, r.stdout); n < 16 || n > 18 {
@@ -43,7 +43,7 @@ func checkDemo(t *testing.T, r result) {
 }
 
 func TestDemoRunsInMemory(t *testing.T) {
-	checkDemo(t, runMain(t.Context(), nil, "", "demo", "--speed", "5", "--orders", "6"))
+	checkDemo(t, runMain(t.Context(), nil, "", "demo", "--speed", "5", "--orders", "6", "--store", "mem://"))
 }
 
 func TestDemoRunsOnRedisAndDeletesItsQueues(t *testing.T) {
@@ -55,10 +55,10 @@ func TestDemoRunsOnRedisAndDeletesItsQueues(t *testing.T) {
 }
 
 func TestDemoIsJSONToo(t *testing.T) {
-	r := runMain(t.Context(), nil, "", "demo", "--speed", "20", "--orders", "1", "--json")
+	r := runMain(t.Context(), nil, "", "demo", "--speed", "20", "--orders", "1", "--json", "--store", "mem://")
 	all := objects(t, r.stdout)
 	last := all[len(all)-1]
-	if r.exit != 0 || last["delivered"].(float64) < 7 || last["early"] != 0.0 || last["lateness_max_ms"] == nil {
+	if r.exit != 0 || last["delivered"].(float64) < 7 || last["early"] != 0.0 || last["sent"] != 4.0 || last["lost"] != 0.0 || last["lateness_max_ms"] == nil {
 		t.Errorf("exit %d: %v", r.exit, last)
 	}
 }
@@ -68,6 +68,7 @@ func TestDemoStoppedHalfwayStillCountsAndCleans(t *testing.T) {
 	p := c.start("demo")
 	p.await(p.stdout, "delivered  mail-1")
 	p.signal(syscall.SIGINT)
+	p.await(p.stdout, " waiting, none lost; ")
 	if n := checkSummary(t, p.await(p.stdout, "delivered=")); n < 1 || n > 18 {
 		t.Errorf("%d deliveries", n)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,13 +165,13 @@ func openPatiently(ctx context.Context, url string, opts ...later.Option) (*late
 	}
 }
 
-// inUse tells who has a store open, and what to do about it.
-func inUse(held *diskstore.HeldError) error {
-	holder := held.Holder
-	if holder == "" {
-		holder = "another process"
-	}
-	return &kindError{later.ErrUnavailable, fmt.Sprintf(`the embedded store in %s is in use by %s.
+// inUseError tells who has a store open, and what to do about it.
+type inUseError struct{ held *diskstore.HeldError }
+
+func (e *inUseError) Error() string {
+	return fmt.Sprintf(`the embedded store in %s is in use by %s.
   One process at a time has it open. Stop that one, or use a Redis, which many processes share:
-  --store redis://localhost:6379/0, or LATER_STORE with that URL`, held.Dir, holder)}
+  --store redis://localhost:6379/0, or LATER_STORE with that URL`, e.held.Dir, cmp.Or(e.held.Holder, "another process"))
 }
+
+func (e *inUseError) Unwrap() error { return e.held }

@@ -111,7 +111,7 @@ func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.O
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case isHeld:
-		return nil, inUse(held)
+		return nil, &inUseError{held}
 	case redis.IsAuthError(err):
 		return nil, fmt.Errorf("the store at %s does not let us in: give user and password in the store URL, as in "+
 			"redis://user:password@host:6379/0: %w", shown, err)
