@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxFlights is the number of batches of one kind and queue that are on their way at a time. With two,
-	// the store works on one while the other is being answered.
+	// maxFlights is the number of batches of one kind and queue that are on their way at a time (of durable sends
+	// there are more, see durableFlights). With two, the store works on one while the other is being answered.
 	maxFlights = 2
 	// callTimeout ends a call to a store that does not answer.
 	callTimeout = 30 * time.Second
@@ -27,15 +27,17 @@ const (
 // while too many of its settles are under way.
 type batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
+	timeout time.Duration     // of a call
 	size    func(item *T) int // bytes towards store.MaxBatchBytes
 	waiters sync.Pool         // *waiter[R]; of its own, since a channel must not cross synctest bubbles
 	batches sync.Pool         // *batch[T, R], empty
 
-	mu       sync.Mutex
-	gathered []*batch[T, R] // not yet on their way; each within the limits of one call
-	flights  int
-	running  sync.WaitGroup // goroutines of flights
-	closed   bool
+	mu          sync.Mutex
+	gathered    []*batch[T, R] // not yet on their way; each within the limits of one call
+	flights     int
+	mostFlights int
+	running     sync.WaitGroup // goroutines of flights
+	closed      bool
 }
 
 type batch[T, R any] struct {
@@ -50,7 +52,7 @@ type completer[R any] interface {
 }
 
 func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(*T) int) *batcher[T, R] {
-	b := &batcher[T, R]{call: call, size: size}
+	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, mostFlights: maxFlights}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
 	b.batches.New = func() any { return &batch[T, R]{} }
 	return b
@@ -69,7 +71,7 @@ func (b *batcher[T, R]) put(item T, done completer[R]) error {
 	last.items = append(last.items, item)
 	last.done = append(last.done, done)
 	last.bytes += size
-	if b.flights < maxFlights {
+	if b.flights < b.mostFlights {
 		b.flights++
 		b.running.Add(1)
 		go b.fly()
@@ -120,7 +122,7 @@ func (b *batcher[T, R]) send(next *batch[T, R]) {
 		return // all were withdrawn
 	}
 	// The call serves many callers, so it ends with none of them.
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	results, err := b.call(ctx, next.items)
 	if err == nil && len(results) != len(next.items) {

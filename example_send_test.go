@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
 	"time"
 
 	"github.com/laterq/later"
+	_ "github.com/laterq/later/diskstore"
 )
 
 func ExampleQueue_Send() {
@@ -70,4 +72,28 @@ func ExampleQueue_SendBatch() {
 	// reminder-1 false
 	// reminder-2 false
 	// reminder-3 false
+}
+
+func ExampleDurable() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "later-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	// This store fsyncs every second; a send that asks for it is fsynced before it returns.
+	client, err := later.Open(ctx, "file://"+dir+"?sync=1s")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	payments := client.Queue("payments").With(later.Durable(0, 5*time.Second))
+	if _, err := payments.Send(ctx, []byte("charge"), later.WithID("payment-7")); err != nil {
+		log.Fatal(err)
+	}
+	// On Redis, replicas can be asked for. Whoever asks for more than the store can give is told so.
+	_, err = payments.Send(ctx, []byte("refund"), later.Durable(1, time.Second))
+	fmt.Println(err)
+	// Output:
+	// durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: store unsupported
 }

@@ -71,6 +71,9 @@ type Outgoing struct {
 	ExpireAt    time.Time
 	// Remember is how long the id is refused as a duplicate after the message was acked. Default: not at all.
 	Remember time.Duration
+	// Durability is how safe the message must be before the send is over; see Durable. Default: the queue's, else the
+	// client's.
+	Durability Durability
 }
 
 // SendResult tells what became of one message of a SendBatch.
@@ -78,12 +81,12 @@ type SendResult struct {
 	ID string
 	// Duplicate: the id is living or remembered; nothing was changed. Err is nil then.
 	Duplicate bool
-	// Err is why the message was not sent, or is not known to have been.
+	// Err is why the message was not sent, or is not known to have been. With ErrNotDurable it is there.
 	Err error
 }
 
 // prepare checks the message and gives what the store is to keep; it makes an id when there is none.
-func (o *Outgoing) prepare() (store.Outgoing, error) {
+func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
 	out := store.Outgoing{
 		Message: store.Message{
 			ID:          o.ID,
@@ -95,7 +98,8 @@ func (o *Outgoing) prepare() (store.Outgoing, error) {
 			ExpireAt:    o.ExpireAt,
 			Remember:    o.Remember,
 		},
-		Due: o.When.due,
+		Due:     o.When.due,
+		Durable: o.Durability.or(durability),
 	}
 	if o.ID == "" {
 		out.ID = store.NewID()
@@ -103,6 +107,9 @@ func (o *Outgoing) prepare() (store.Outgoing, error) {
 		out.SentAt = time.UnixMilli(time.Now().UnixMilli())
 	}
 	if err := o.When.check(); err != nil {
+		return out, err
+	}
+	if err := o.Durability.check(); err != nil {
 		return out, err
 	}
 	return out, out.Check()

@@ -3,7 +3,6 @@ package later
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,12 +15,15 @@ type Queue struct {
 	name    string
 	invalid error // why the name is not allowed; then the rest is not set
 
-	sends   *batcher[store.Outgoing, store.SendResult]
-	settles *batcher[store.Settlement, store.SettleResult]
+	durability Durability // of sends that do not say
+
+	sends    *batcher[store.Outgoing, store.SendResult]
+	durables *durableSends
+	settles  *batcher[store.Settlement, store.SettleResult]
 }
 
 func newQueue(c *Client, name string) *Queue {
-	q := &Queue{client: c, name: name}
+	q := &Queue{client: c, name: name, durability: c.durability, durables: &durableSends{client: c, queue: name}}
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
 		return c.store.Send(ctx, name, items)
 	}, sendSize)
@@ -40,7 +42,8 @@ func (q *Queue) Name() string { return q.name }
 // When the id that WithID gave is living or remembered, nothing is changed and the error is ErrDuplicate.
 // After any other error but ErrInvalid, ErrTooLarge, ErrFull and ErrClosed the message may have been sent or
 // not; so it is when ctx ended and the error says that the outcome is unknown. Sending again with the id that
-// was returned is then safe. The payload may be reused when Send has returned.
+// was returned is then safe. ErrNotDurable, of a send that asked for it by Durable, means that the message is there
+// and not as safe as asked. The payload may be reused when Send has returned.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
 	if q.invalid != nil {
 		return "", q.invalid
@@ -50,9 +53,9 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	chosen := false
 	if len(opts) == 0 {
 		plain := Outgoing{Payload: payload}
-		m, err = plain.prepare()
+		m, err = plain.prepare(q.durability)
 	} else {
-		m, chosen, err = prepareWith(payload, opts)
+		m, chosen, err = q.prepareWith(payload, opts)
 	}
 	if err != nil {
 		return "", err
@@ -62,15 +65,23 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 		m.Payload = bytes.Clone(m.Payload)
 	}
 	for {
-		result, err := q.sends.do(ctx, m)
+		var result store.SendResult
+		if m.Durable.Asked() {
+			result, err = q.durables.do(ctx, m)
+		} else {
+			result, err = q.sends.do(ctx, m)
+		}
 		switch {
 		case err != nil:
 			return m.ID, err
 		case !result.Duplicate:
 			q.event(EventSent, m.ID)
-			return m.ID, nil
+			return m.ID, result.Err
 		case chosen:
 			q.event(EventDuplicate, m.ID)
+			if result.Err != nil {
+				return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, result.Err)
+			}
 			return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, ErrDuplicate)
 		}
 		m.ID = store.NewID() // another process made the same id in the same millisecond
@@ -78,12 +89,12 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 }
 
 // prepareWith is apart so that a Send without options does not move its Outgoing to the heap.
-func prepareWith(payload []byte, opts []SendOption) (m store.Outgoing, chosen bool, err error) {
+func (q *Queue) prepareWith(payload []byte, opts []SendOption) (m store.Outgoing, chosen bool, err error) {
 	o, err := outgoing(payload, opts)
 	if err != nil {
 		return m, false, err
 	}
-	m, err = o.prepare()
+	m, err = o.prepare(q.durability)
 	return m, o.ID != "", err
 }
 
@@ -113,7 +124,8 @@ func (q *Queue) event(kind EventKind, id string) {
 //
 // Else there is a result for each message, in order. A duplicate is no error; its result says so. When a part
 // could not be sent, SendBatch stops and returns the error, and the results of the messages concerned have it
-// too. Each part is sent whole or not at all unless the store says otherwise; the parts are not one step.
+// too. Each part is sent whole or not at all unless the store says otherwise; the parts are not one step. With
+// ErrNotDurable the part is sent, and the parts after it are not.
 func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
 	if q.invalid != nil {
 		return nil, q.invalid
@@ -125,7 +137,7 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	prepared := make([]store.Outgoing, len(msgs))
 	results := make([]SendResult, len(msgs))
 	for i := range msgs {
-		m, err := msgs[i].prepare()
+		m, err := msgs[i].prepare(q.durability)
 		if err != nil {
 			return nil, fmt.Errorf("message %d of the batch: %w", i, err)
 		}
@@ -148,12 +160,12 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	return results, nil
 }
 
-// partEnd gives the end of the part that begins at start and fits into one call.
+// partEnd gives the end of the part that begins at start and fits into one call, for which all ask the same durability.
 func partEnd(msgs []store.Outgoing, start int) int {
 	size := 0
 	for i := start; i < len(msgs); i++ {
 		size += sendSize(&msgs[i])
-		if i > start && (i-start == store.MaxBatch || size > store.MaxBatchBytes) {
+		if i > start && (i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable) {
 			return i
 		}
 	}
@@ -162,7 +174,13 @@ func partEnd(msgs []store.Outgoing, start int) int {
 
 // sendPart sends what fits into one call and fills its results.
 func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Outgoing, results []SendResult) error {
-	answers, err := q.client.store.Send(ctx, q.name, part)
+	send := q.durables.send
+	if !part[0].Durable.Asked() {
+		send = func(ctx context.Context, part []store.Outgoing) ([]store.SendResult, error) {
+			return q.client.store.Send(ctx, q.name, part)
+		}
+	}
+	answers, err := send(ctx, part)
 	for i := range part {
 		results[i] = SendResult{ID: part[i].ID, Err: err}
 	}
@@ -170,6 +188,9 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		return err
 	}
 	for i, answer := range answers {
+		if answer.Err != nil { // the same for all of a part
+			results[i].Err, err = answer.Err, answer.Err
+		}
 		switch {
 		case !answer.Duplicate:
 			q.event(EventSent, part[i].ID)
@@ -179,7 +200,9 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		default: // another process made the same id in the same millisecond
 			again := part[i : i+1]
 			again[0].ID = store.NewID()
-			err = errors.Join(err, q.sendPart(ctx, asked[i:i+1], again, results[i:i+1]))
+			if failed := q.sendPart(ctx, asked[i:i+1], again, results[i:i+1]); failed != nil {
+				err = failed
+			}
 		}
 	}
 	return err

@@ -49,8 +49,8 @@ func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	durable := len(msgs) > 0 && msgs[0].Durable.Asked()
 	if durable && msgs[0].Durable.Replicas > 0 {
-		return nil, fmt.Errorf("durability asks for %d replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
-			msgs[0].Durable.Replicas, store.ErrUnsupported)
+		return nil, fmt.Errorf("durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
+			store.ErrUnsupported)
 	}
 	return call(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) {
 		t.durable = t.durable || durable

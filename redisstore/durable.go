@@ -28,7 +28,6 @@ const waitSlice = time.Second
 type confirmation struct {
 	asked store.Durability
 	key   string // one of the queue's, by which a Cluster's node is found
-	ask   string // the node to which the last try was sent on while the slot moves
 	until time.Time
 	reply any   // of the script; nil until it is done
 	err   error // ErrNotDurable, when the wait is over
@@ -43,13 +42,13 @@ func (c *call) confirm(asked store.Durability) {
 // however that ended. An error means that the connection broke before: the call is made again.
 func (s *Store) doDurably(ctx context.Context, c *call) (any, error) {
 	w := c.confirmed
-	from, err := s.laneSource(ctx, w)
+	from, err := s.laneSource(ctx, w.key)
 	if err != nil {
 		return nil, err
 	}
 	l, err := s.lanes.take(ctx, from)
 	if err != nil {
-		s.lookAround(ctx, err, w)
+		s.lookAround(ctx, err)
 		return nil, err
 	}
 	healthy := false
@@ -75,7 +74,7 @@ func (s *Store) doDurably(ctx context.Context, c *call) (any, error) {
 		c.args[c.repeat] = "1" // from now on the call may find what it wrote
 	}
 	if err != nil {
-		s.lookAround(ctx, err, w)
+		s.lookAround(ctx, err)
 		return nil, err
 	}
 	healthy = true
@@ -127,9 +126,6 @@ func (l *lane) sendAs(ctx context.Context, c *call, args []any) (any, *progress,
 	ctx, cancel := l.limit(ctx, slice)
 	defer cancel()
 	pipe := l.client.Pipeline()
-	if w.ask != "" {
-		pipe.Do(ctx, "ASKING")
-	}
 	script := redis.NewCmd(ctx, args...)
 	wait := l.waitCommand(ctx, w.asked, slice)
 	pipe.BatchProcess(ctx, script, wait)
@@ -222,7 +218,7 @@ func (l *lane) notDurable(w *confirmation, reached *progress, cause error) error
 		far = append(far, "not fsynced")
 	}
 	if n := w.asked.Replicas; n > 0 && l.confirms == byAOF {
-		far = append(far, fmt.Sprintf("fsynced by %d of %d replicas", reached.replicas, n))
+		far = append(far, fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)", reached.replicas, n))
 	} else if n > 0 {
 		far = append(far, fmt.Sprintf("acknowledged by %d of %d replicas", reached.replicas, n))
 	}
@@ -242,53 +238,27 @@ func (broken) Timeout() bool   { return false }
 func (broken) Temporary() bool { return true }
 
 // laneSource gives the client of the server that has the queue.
-func (s *Store) laneSource(ctx context.Context, w *confirmation) (*redis.Client, error) {
+func (s *Store) laneSource(ctx context.Context, key string) (*redis.Client, error) {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		return rdb, nil
 	case *redis.ClusterClient:
-		if w.ask != "" {
-			if node := nodeAt(ctx, rdb, w.ask); node != nil {
-				return node, nil
-			}
-			w.ask = ""
-		}
-		return rdb.MasterForKey(ctx, w.key)
+		return rdb.MasterForKey(ctx, key)
 	}
 	return nil, fmt.Errorf("durable sends need a *redis.Client or *redis.ClusterClient, and this store has a %T: %w",
 		s.rdb, store.ErrUnsupported)
 }
 
-// nodeAt gives the primary of a Cluster at an address, nil when it is not known.
-func nodeAt(ctx context.Context, rdb *redis.ClusterClient, addr string) (found *redis.Client) {
-	nodes := make(chan *redis.Client, 1)
-	err := rdb.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		if node.Options().Addr == addr {
-			nodes <- node
-		}
-		return nil
-	})
-	if err != nil || len(nodes) == 0 {
-		return nil
-	}
-	return <-nodes
-}
-
-// lookAround has a Cluster's client look where the slots are now, after an error that says it knows no longer.
-func (s *Store) lookAround(ctx context.Context, err error, w *confirmation) {
-	w.ask = ""
+// lookAround has a Cluster's client look where the slots are now, after an error that says it knows no longer. While a
+// slot moves, the node it comes from and the one it goes to both send away what needs keys that are not there; such
+// a call is made again until the slot has moved.
+func (s *Store) lookAround(ctx context.Context, err error) {
 	rdb, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		return
 	}
-	if redis.HasErrorPrefix(err, "ASK") {
-		if _, addr, ok := strings.Cut(strings.TrimPrefix(err.Error(), "ASK "), " "); ok {
-			w.ask = addr
-		}
-		return
-	}
 	if _, answered := errors.AsType[redis.Error](err); !answered || redis.HasErrorPrefix(err, "MOVED") ||
-		redis.HasErrorPrefix(err, "READONLY") || redis.HasErrorPrefix(err, "CLUSTERDOWN") {
+		redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") || redis.HasErrorPrefix(err, "CLUSTERDOWN") {
 		rdb.ReloadState(ctx)
 	}
 }

@@ -54,7 +54,7 @@ type laneNode struct {
 }
 
 // errLaneOver is how dialing a lane again fails.
-var errLaneOver = &net.OpError{Op: "dial", Err: errors.New("the connection is gone")}
+var errLaneOver = &net.OpError{Op: "dial", Err: errors.New("this connection of durable sends is over, another one will be made")}
 
 // take gives a lane to the server of a client, and waits while too many are in use. It must be given back.
 func (ls *lanes) take(ctx context.Context, from *redis.Client) (*lane, error) {

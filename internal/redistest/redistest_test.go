@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -163,4 +164,25 @@ func TestSentinelPromotesTheReplica(t *testing.T) {
 	s.WaitForPrimary(t, s.Replica)
 	set(t, s.Replica.Client(t), "other")
 	wantKey(t, s.Replica.Client(t), "key")
+}
+
+func TestReplicaFollowsAndFreezes(t *testing.T) {
+	t.Parallel()
+	primary := Start(t)
+	replica := StartReplica(t, primary)
+	rdb := primary.Client(t)
+	set(t, rdb, "key")
+	if n, err := rdb.Wait(t.Context(), 1, startLimit).Result(); n != 1 || err != nil {
+		t.Fatalf("WAIT = %d, %v", n, err)
+	}
+	wantKey(t, replica.Client(t), "key")
+	replica.Freeze(t)
+	set(t, rdb, "other")
+	if n, err := rdb.Wait(t.Context(), 1, time.Millisecond).Result(); n != 0 || err != nil {
+		t.Fatalf("WAIT for a frozen replica = %d, %v", n, err)
+	}
+	replica.Thaw(t)
+	if n, err := rdb.Wait(t.Context(), 1, startLimit).Result(); n != 1 || err != nil {
+		t.Fatalf("WAIT after its return = %d, %v", n, err)
+	}
 }

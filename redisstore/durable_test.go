@@ -1,0 +1,353 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// sendDurably sends one message and gives what became of it.
+func sendDurably(t *testing.T, s *Store, id string, d store.Durability) store.SendResult {
+	t.Helper()
+	r, err := trySendDurably(t, s, id, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func trySendDurably(t *testing.T, s *Store, id string, d store.Durability) (store.SendResult, error) {
+	t.Helper()
+	r, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: id, SentAt: time.Now()}, Durable: d}})
+	if err != nil {
+		return store.SendResult{}, err
+	}
+	return r[0], nil
+}
+
+func wantNotDurable(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, store.ErrNotDurable) {
+		t.Fatalf("error is %v, want ErrNotDurable", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+var oneReplica = store.Durability{Replicas: 1, Timeout: 20 * time.Second}
+
+func soon(replicas int) store.Durability {
+	return store.Durability{Replicas: replicas, Timeout: 100 * time.Millisecond}
+}
+
+// eachServer runs a test on Redis and, where it is installed, on Valkey, which has WAITAOF.
+func eachServer(t *testing.T, test func(t *testing.T, opts ...redistest.Option)) {
+	t.Run("redis", func(t *testing.T) { test(t) })
+	t.Run("valkey", func(t *testing.T) { test(t, redistest.Valkey(t)) })
+}
+
+// TestAReplicaConfirmsOrTheErrorSaysHowFarItGot, and what was not confirmed is confirmed by the same send again,
+// from this process or another, although it is a duplicate then.
+func TestAReplicaConfirmsOrTheErrorSaysHowFarItGot(t *testing.T) {
+	eachServer(t, func(t *testing.T, opts ...redistest.Option) {
+		primary := redistest.Start(t, opts...)
+		replica := redistest.StartReplica(t, primary)
+		s, other := newStore(t, primary.Client(t)), newStore(t, primary.Client(t))
+		if r := sendDurably(t, s, "a", oneReplica); r.Err != nil || r.Duplicate {
+			t.Fatalf("a replica that is in sync gave %+v", r)
+		}
+		wantOnReplica(t, replica, "a")
+
+		replica.Freeze(t)
+		began := time.Now()
+		r := sendDurably(t, s, "b", soon(1))
+		wantNotDurable(t, r.Err, "0 of 1 replicas", "100ms", "memory")
+		if took := time.Since(began); took < 100*time.Millisecond {
+			t.Errorf("given up after %v, want 100ms", took)
+		}
+		for _, s := range []*Store{s, other} {
+			r := sendDurably(t, s, "b", soon(1))
+			wantNotDurable(t, r.Err, "0 of 1 replicas")
+			if !r.Duplicate {
+				t.Error("the repetition is no duplicate")
+			}
+			// What the replica had before is not confirmed either: nobody knows that it still has it.
+			r = sendDurably(t, s, "a", soon(1))
+			wantNotDurable(t, r.Err, "0 of 1 replicas")
+		}
+		if r := sendDurably(t, s, "plain", store.Durability{}); r.Err != nil {
+			t.Errorf("a send that asks for nothing gave %v", r.Err)
+		}
+
+		replica.Thaw(t)
+		if r := sendDurably(t, other, "b", oneReplica); r.Err != nil || !r.Duplicate {
+			t.Errorf("after the replica's return: %+v", r)
+		}
+		wantOnReplica(t, replica, "b")
+		if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 3 {
+			t.Errorf("%d messages are there, want 3", len(c.Messages))
+		}
+	})
+}
+
+func wantOnReplica(t *testing.T, replica *redistest.Server, id string) {
+	t.Helper()
+	if ok, err := replica.Client(t).HExists(t.Context(), "later:{q}:msg", id).Result(); err != nil || !ok {
+		t.Errorf("replica has %q: %v, %v", id, ok, err)
+	}
+}
+
+// TestADurableSendThatWaitsHoldsUpNoOther: neither plain sends nor durable ones of replicas that answer.
+func TestADurableSendThatWaitsHoldsUpNoOther(t *testing.T) {
+	primary := redistest.Start(t)
+	redistest.StartReplica(t, primary)
+	frozen := redistest.StartReplica(t, primary)
+	frozen.Freeze(t)
+	opts := primary.Client(t).Options()
+	opts.PoolSize = 3
+	rdb := redis.NewClient(opts)
+	t.Cleanup(func() { rdb.Close() })
+	s := newStore(t, rdb)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var waiting sync.WaitGroup
+	for i := range 2 {
+		waiting.Go(func() {
+			r, err := s.Send(ctx, "other", []store.Outgoing{{Message: store.Message{ID: fmt.Sprint(i)},
+				Durable: store.Durability{Replicas: 2, Timeout: time.Hour}}})
+			if err != nil || !errors.Is(r[0].Err, store.ErrNotDurable) || !strings.Contains(r[0].Err.Error(), "enough waited") ||
+				!strings.Contains(r[0].Err.Error(), "1 of 2 replicas") {
+				t.Errorf("a wait that its caller gave up: %v %v", r, err)
+			}
+		})
+	}
+	for i := range 20 {
+		sendDurably(t, s, fmt.Sprint("plain ", i), store.Durability{})
+		if r := sendDurably(t, s, fmt.Sprint("durable ", i), oneReplica); r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+	cancel(errors.New("enough waited"))
+	waiting.Wait()
+}
+
+func TestClosingEndsAWaitForReplicas(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	sent := make(chan error)
+	go func() {
+		r, err := trySendDurably(t, s, "m", store.Durability{Replicas: 1, Timeout: time.Hour})
+		sent <- errors.Join(err, r.Err)
+	}()
+	for waits := false; !waits; {
+		info, err := rdb.Info(t.Context(), "clients").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = strings.Contains(info, "blocked_clients:1")
+	}
+	s.Close()
+	if err := <-sent; !errors.Is(err, store.ErrClosed) {
+		t.Errorf("the send ended with %v", err)
+	}
+	if _, err := trySendDurably(t, s, "n", oneReplica); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("a durable send after Close gave %v", err)
+	}
+}
+
+// TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt, with what to change, before anything is written; after that
+// change it works.
+func TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		opts []redistest.Option
+		want []string
+		set  [][2]string
+	}{
+		{"redis 7.0 with fsyncs each second", nil, []string{"WAITAOF", "appendfsync always"}, [][2]string{{"appendfsync", "always"}}},
+		{"redis 7.0 without fsyncs while it rewrites", []redistest.Option{redistest.Args("--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes")},
+			[]string{"no-appendfsync-on-rewrite no"}, [][2]string{{"no-appendfsync-on-rewrite", "no"}}},
+		{"redis 7.0 without an append-only file", []redistest.Option{redistest.Args("--appendonly", "no", "--appendfsync", "always")},
+			[]string{"appendonly yes"}, [][2]string{{"appendonly", "yes"}}},
+		{"valkey without an append-only file", []redistest.Option{nil, redistest.Args("--appendonly", "no")},
+			[]string{"appendonly yes"}, [][2]string{{"appendonly", "yes"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if len(c.opts) > 0 && c.opts[0] == nil {
+				c.opts[0] = redistest.Valkey(t)
+			}
+			rdb := redistest.Start(t, c.opts...).Client(t)
+			s := newStore(t, rdb)
+			if _, err := rdb.Do(t.Context(), "WAITAOF", 0, 0, 1).Result(); err == nil && strings.HasPrefix(c.name, "redis") {
+				t.Skip("this redis-server has WAITAOF")
+			}
+			_, err := trySendDurably(t, s, "m", soon(0))
+			if !errors.Is(err, store.ErrUnsupported) {
+				t.Fatalf("the send gave %v", err)
+			}
+			for _, w := range append(c.want, "or ask for replicas") {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q does not say %q", err, w)
+				}
+			}
+			if n, err := rdb.Exists(t.Context(), "later:{q}:msg").Result(); n != 0 || err != nil {
+				t.Errorf("something was written: %d, %v", n, err)
+			}
+			for _, kv := range c.set {
+				if err := rdb.ConfigSet(t.Context(), kv[0], kv[1]).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Another store has no lane that knows the old settings.
+			if r := sendDurably(t, newStore(t, rdb), "m", store.Durability{Timeout: 20 * time.Second}); r.Err != nil {
+				t.Errorf("after the change: %v", r.Err)
+			}
+		})
+	}
+}
+
+func TestASettingThatWasWeakenedIsNoticed(t *testing.T) {
+	rdb := redistest.Start(t, redistest.Args("--appendfsync", "always")).Client(t)
+	if err := rdb.Do(t.Context(), "WAITAOF", 0, 0, 1).Err(); err == nil {
+		t.Skip("this redis-server has WAITAOF")
+	}
+	s := newStore(t, rdb)
+	if r := sendDurably(t, s, "a", soon(0)); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if err := rdb.ConfigSet(t.Context(), "appendfsync", "no").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantNotDurable(t, sendDurably(t, s, "b", soon(0)).Err, "not fsynced")
+}
+
+// TestWhatWasConfirmedOutlivesAKill of a server that fsyncs once a second: WAITAOF waits for that.
+func TestWhatWasConfirmedOutlivesAKill(t *testing.T) {
+	srv := redistest.Start(t, redistest.Valkey(t))
+	s := newStore(t, srv.Client(t))
+	for i := range 3 {
+		if r := sendDurably(t, s, fmt.Sprint(i), store.Durability{Timeout: 20 * time.Second}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	srv.Kill()
+	srv.Restart(t)
+	if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 3 {
+		t.Errorf("%d messages outlived the kill, want 3", len(c.Messages))
+	}
+	if r := sendDurably(t, s, "0", store.Durability{Timeout: 20 * time.Second}); r.Err != nil || !r.Duplicate {
+		t.Errorf("a repetition after the restart gave %+v", r)
+	}
+}
+
+// TestAReplicaWithoutAnAppendOnlyFileIsNamed: it has the message and can never confirm its disk.
+func TestAReplicaWithoutAnAppendOnlyFileIsNamed(t *testing.T) {
+	primary := redistest.Start(t, redistest.Valkey(t))
+	redistest.StartReplica(t, primary, redistest.Args("--appendonly", "no"))
+	r := sendDurably(t, newStore(t, primary.Client(t)), "m", store.Durability{Replicas: 1, Timeout: 1500 * time.Millisecond})
+	wantNotDurable(t, r.Err, "fsynced by 0 of 1 replicas", "appendonly")
+}
+
+// TestADurableSendOutlivesAFailover: what a replica confirmed is on it when it is promoted, and a send that is
+// under way when the primary dies is done and confirmed by the new one or reported.
+func TestADurableSendOutlivesAFailover(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	opened, err := store.Open(t.Context(), sentinel.URL(), store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { opened.Close() })
+	s := opened.(*Store)
+	s.retryFor = time.Minute
+	if r := sendDurably(t, s, "before", oneReplica); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	sentinel.Primary.Kill()
+	during := make(chan store.SendResult, 1)
+	go func() {
+		r, err := trySendDurably(t, s, "during", soon(1))
+		if err != nil {
+			t.Errorf("during the failover: %v", err)
+		}
+		during <- r
+	}()
+	sentinel.WaitForPrimary(t, sentinel.Replica)
+	wantNotDurable(t, (<-during).Err, "0 of 1 replicas") // the new primary has no replica yet
+	redistest.StartReplica(t, sentinel.Replica)
+	for _, id := range []string{"before", "during"} {
+		if r := sendDurably(t, s, id, oneReplica); r.Err != nil || !r.Duplicate {
+			t.Errorf("%s, sent again: %+v", id, r)
+		}
+	}
+}
+
+// TestALaneIsNeverAnotherConnection: a new one would have written nothing, and WAIT would confirm that.
+func TestALaneIsNeverAnotherConnection(t *testing.T) {
+	primary := redistest.Start(t)
+	redistest.StartReplica(t, primary)
+	rdb := primary.Client(t)
+	l, err := newLane(t.Context(), rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.client.Close()
+	id, err := l.client.ClientID(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ClientKillByFilter(t.Context(), "ID", fmt.Sprint(id)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := l.client.Wait(t.Context(), 1, time.Second).Result(); err == nil {
+		t.Errorf("a lane that was cut confirms by another connection: %d", n)
+	}
+}
+
+func TestADurableSendFollowsItsSlotInACluster(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	s := newStore(t, cluster.Client(t))
+	wantNotDurable(t, sendDurably(t, s, "m", soon(1)).Err, "0 of 1 replicas") // a Cluster without replicas
+	from := cluster.Node(t, "{other}")
+	to := cluster.Nodes[0]
+	if to == from {
+		to = cluster.Nodes[1]
+	}
+	slot, err := from.Client(t).ClusterKeySlot(t.Context(), "{other}").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := to.Client(t).ClusterMyID(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range cluster.Nodes {
+		if err := n.Client(t).Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", owner).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, duplicate := range []bool{false, true} {
+		r, err := s.Send(t.Context(), "other", []store.Outgoing{{Message: store.Message{ID: "m"}, Durable: soon(1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantNotDurable(t, r[0].Err, "0 of 1 replicas")
+		if r[0].Duplicate != duplicate {
+			t.Errorf("duplicate: %v, want %v", r[0].Duplicate, duplicate)
+		}
+	}
+	if ok, err := to.Client(t).HExists(t.Context(), "later:{other}:msg", "m").Result(); err != nil || !ok {
+		t.Errorf("the message is not on the node that has its slot now: %v", err)
+	}
+}
