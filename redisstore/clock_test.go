@@ -56,6 +56,7 @@ var engines = []struct {
 }{
 	{"alone", func(t testing.TB) redis.UniversalClient { return redistest.Shared(t).Client(t) }},
 	{"cluster", func(t testing.TB) redis.UniversalClient { return redistest.SharedCluster(t).Client(t) }},
+	{"valkey", func(t testing.TB) redis.UniversalClient { return redistest.SharedValkey(t).Client(t) }},
 }
 
 func harness(client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {

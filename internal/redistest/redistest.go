@@ -29,6 +29,7 @@ const leakChecks = 10
 
 var (
 	sharedServer  shared[*Server]
+	sharedValkey  shared[*Server]
 	sharedCluster shared[*Cluster]
 	underMain     bool
 )
@@ -39,6 +40,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	underMain = true
 	code := m.Run()
 	sharedServer.stop()
+	sharedValkey.stop()
 	sharedCluster.stop()
 	if code == 0 {
 		if err := findLeaks(opts); err != nil {
@@ -63,6 +65,17 @@ func findLeaks(opts []goleak.Option) (err error) {
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	return sharedServer.get(t, func() (*Server, error) { return start(config{}) })
+}
+
+// SharedValkey is Shared of a valkey-server. It skips the test where that is not installed.
+func SharedValkey(t testing.TB) *Server {
+	t.Helper()
+	valkey := Valkey(t)
+	return sharedValkey.get(t, func() (*Server, error) {
+		var c config
+		valkey(&c)
+		return start(c)
+	})
 }
 
 // SharedCluster gives the one Cluster that the tests of a package share, under the same rules as Shared.

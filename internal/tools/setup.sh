@@ -20,8 +20,31 @@ apt_install() {
 try_valkey() {
   have valkey-server && return
   if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then return; fi
-  apt-cache show valkey-server >/dev/null 2>&1 || return 0
-  apt_install valkey-server || say "valkey-server could not be installed; its tests are skipped"
+  if apt-cache show valkey-server >/dev/null 2>&1; then
+    apt_install valkey-server || say "valkey-server could not be installed; its tests are skipped"
+  elif grep -qs '^VERSION_CODENAME=bookworm$' /etc/os-release && grep -qs '^ID=debian$' /etc/os-release; then
+    valkey_from_backports || say "valkey-server could not be installed from bookworm-backports; its tests are skipped"
+  fi
+}
+
+# Debian 12 has Valkey in its backports only. They are asked for this once, with sources and lists in a directory
+# that is removed, so that apt's own sources stay as they are.
+valkey_from_backports() {
+  local dir keyring=/usr/share/keyrings/debian-archive-keyring.gpg status=0
+  [ -r "$keyring" ] || return 1
+  dir=$(mktemp -d)
+  chmod 755 "$dir"
+  mkdir -p "$dir/lists/partial"
+  printf 'deb [signed-by=%s] http://deb.debian.org/debian %s main\n' \
+    "$keyring" bookworm "$keyring" bookworm-backports >"$dir/sources.list"
+  local options=(-o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$dir/lists"
+    -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
+  say "apt-get install valkey-server, from bookworm-backports"
+  as_root apt-get "${options[@]}" update -qq </dev/null &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get "${options[@]}" install -qq -y --no-install-recommends \
+      -t bookworm-backports valkey-server </dev/null >/dev/null || status=1
+  as_root rm -rf "$dir"
+  return "$status"
 }
 
 missing=()

@@ -27,8 +27,8 @@ var durableRules = []rule{
 		}
 	}},
 	{"a repeated durable send is a duplicate and is confirmed as the first one is", func(e *env) {
-		for _, replicas := range []int{0, store.MaxReplicas} {
-			m := message("m", durable(replicas, 100*time.Millisecond))
+		for replicas, timeout := range map[int]time.Duration{0: patience, store.MaxReplicas: 100 * time.Millisecond} {
+			m := message("m", durable(replicas, timeout))
 			first, ok := e.sendDurably(m)
 			if !ok {
 				continue
