@@ -1,7 +1,8 @@
 // Package later is a reliable delay queue: a message is sent now and delivered when it falls due, at least
-// once, never early, and within about a millisecond. It lives in Redis or Valkey, or in this process.
+// once, never early, and within about a millisecond. It lives in Redis or Valkey, or in an embedded store: a
+// directory that this process has open.
 //
-//	client, err := later.Open(ctx, "redis://localhost:6379/0") // or mem:// to try it
+//	client, err := later.Open(ctx, "redis://localhost:6379/0") // or file:///directory, or mem:// for tests
 //	defer client.Close()
 //
 //	orders := client.Queue("orders")
@@ -42,7 +43,16 @@
 //     (see WorkerConfig.MaxPrefetch). When it shuts down it gives back the rest at once.
 //
 // How durable a message is that was accepted depends on the store: see the README for Redis persistence and
-// failover.
+// failover. In the embedded store it is on the disk, unless the URL says otherwise.
+//
+// # Stores
+//
+// Open knows redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// and mem://, which is memory for tests.
+// The embedded store's file:///directory comes with an import:
+//
+//	import _ "github.com/laterq/later/diskstore"
+//
+// One process at a time has its directory open; see docs/embedded.md. New takes a store that the program made.
 //
 // # Limits
 //
