@@ -51,6 +51,8 @@ type shop struct {
 	book  *book
 	found *found // what was there of a demo that was stopped; else nil
 
+	working time.Time // since then there is a worker
+
 	mail    *later.Queue // confirmations, due at once
 	orders  *later.Queue // messages that cancel unpaid orders
 	remind  *later.Queue
@@ -105,6 +107,7 @@ func (s *shop) open(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	worker := s.worker()
+	s.working = time.Now()
 	worked := make(chan error, 1)
 	go func() { worked <- worker.Run(working) }()
 
@@ -313,7 +316,7 @@ func (s *shop) handler(do func(m *later.Message) (text string, err error)) later
 			Attempt:  m.Attempt,
 			Lateness: m.Lateness,
 			Early:    s.report.clock.isBefore(time.Now(), m.Due) || m.Lateness < 0,
-			Waited:   s.found != nil && m.Due.Before(s.book.began),
+			Waited:   s.found != nil && m.Due.Before(s.working),
 		}
 		text, err := do(m)
 		entry.Done = err == nil
