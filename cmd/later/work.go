@@ -57,6 +57,9 @@ Its output goes where that of later work goes. How it ends decides:
 The end of the command's standard error is kept as the reason. After the last attempt the message is dead (see
 later dead). The backoff grows from a second to ten minutes, with jitter.
 
+An embedded store is open in one process at a time, so while work runs on one, other commands are refused there; on a
+Redis any number of workers and commands go together.
+
 The command is one process group. When its time limit has passed, when the message is cancelled, or when its
 lease is lost because the store could not be reached, the group gets SIGTERM, and SIGKILL %s later.
 
