@@ -30,10 +30,10 @@ type batcher[T, R any] struct {
 	timeout time.Duration     // of a call
 	size    func(item *T) int // bytes towards store.MaxBatchBytes
 	waiters sync.Pool         // *waiter[R]; of its own, since a channel must not cross synctest bubbles
-	batches sync.Pool         // *batch[T, R], empty
 
 	mu          sync.Mutex
 	gathered    []*batch[T, R] // not yet on their way; each within the limits of one call
+	spare       []*batch[T, R] // empty ones; a sync.Pool loses them at each garbage collection, of which load makes many
 	flights     int
 	mostFlights int
 	running     sync.WaitGroup // goroutines of flights
@@ -54,7 +54,6 @@ type completer[R any] interface {
 func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(*T) int) *batcher[T, R] {
 	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, mostFlights: maxFlights}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
-	b.batches.New = func() any { return &batch[T, R]{} }
 	return b
 }
 
@@ -87,7 +86,10 @@ func (b *batcher[T, R]) last(size int) *batch[T, R] {
 			return last
 		}
 	}
-	fresh := b.batches.Get().(*batch[T, R])
+	fresh := &batch[T, R]{}
+	if n := len(b.spare); n > 0 {
+		fresh, b.spare = b.spare[n-1], b.spare[:n-1]
+	}
 	b.gathered = append(b.gathered, fresh)
 	return fresh
 }
@@ -95,8 +97,12 @@ func (b *batcher[T, R]) last(size int) *batch[T, R] {
 // fly sends batches until none is left.
 func (b *batcher[T, R]) fly() {
 	defer b.running.Done()
+	var done *batch[T, R]
 	for {
 		b.mu.Lock()
+		if done != nil && len(b.spare) <= maxFlights {
+			b.spare = append(b.spare, done)
+		}
 		if len(b.gathered) == 0 {
 			b.flights--
 			b.mu.Unlock()
@@ -111,7 +117,7 @@ func (b *batcher[T, R]) fly() {
 		clear(next.items)
 		clear(next.done)
 		next.items, next.done, next.bytes = next.items[:0], next.done[:0], 0
-		b.batches.Put(next)
+		done = next
 		// Those who were just answered come back with their next items: let them, so that they go together.
 		runtime.Gosched()
 	}
