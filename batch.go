@@ -28,7 +28,7 @@ const (
 type batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
 	timeout time.Duration     // of a call
-	size    func(item *T) int // bytes towards store.MaxBatchBytes
+	size    func(item T) int // bytes towards store.MaxBatchBytes
 	waiters sync.Pool         // *waiter[R]; of its own, since a channel must not cross synctest bubbles
 
 	mu          sync.Mutex
@@ -51,7 +51,7 @@ type completer[R any] interface {
 	complete(result R, err error)
 }
 
-func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(*T) int) *batcher[T, R] {
+func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(T) int) *batcher[T, R] {
 	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, mostFlights: maxFlights}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
 	return b
@@ -60,7 +60,7 @@ func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size fun
 // put adds an item and returns at once; done is completed later. After close it returns ErrClosed and does
 // not complete.
 func (b *batcher[T, R]) put(item T, done completer[R]) error {
-	size := b.size(&item)
+	size := b.size(item)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -180,7 +180,7 @@ func (b *batcher[T, R]) withdraw(done completer[R]) bool {
 	defer b.mu.Unlock()
 	for _, g := range b.gathered {
 		if i := slices.Index(g.done, done); i >= 0 {
-			g.bytes -= b.size(&g.items[i])
+			g.bytes -= b.size(g.items[i])
 			g.items = slices.Delete(g.items, i, i+1)
 			g.done = slices.Delete(g.done, i, i+1)
 			return true

@@ -43,7 +43,7 @@ func (g *gate) seen() [][]string {
 	return slices.Clone(g.calls)
 }
 
-func stringSize(s *string) int { return len(*s) }
+func stringSize(s string) int { return len(s) }
 
 type outcome struct {
 	item, result string
@@ -221,7 +221,7 @@ func TestBatcherUnderManyCallersLosesNothing(t *testing.T) {
 			seen[i]++
 		}
 		return slices.Clone(items), nil
-	}, func(*int) int { return 1 })
+	}, func(int) int { return 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var sent sync.WaitGroup

@@ -16,7 +16,7 @@ func nothing(_ context.Context, items []int) ([]struct{}, error) {
 }
 
 func BenchmarkBatcher(b *testing.B) {
-	batches := newBatcher(nothing, func(*int) int { return 100 })
+	batches := newBatcher(nothing, func(int) int { return 100 })
 	defer batches.close()
 	ctx := b.Context()
 	inParallel(b, 1000, func() {

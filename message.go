@@ -116,7 +116,7 @@ func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
 }
 
 // sendSize is what a message counts towards store.MaxBatchBytes.
-func sendSize(m *store.Outgoing) int {
+func sendSize(m store.Outgoing) int {
 	size := len(m.Payload)
 	for name, value := range m.Headers {
 		size += len(name) + len(value)

@@ -29,7 +29,7 @@ func newQueue(c *Client, name string) *Queue {
 	}, sendSize)
 	q.settles = newBatcher(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
 		return c.store.Settle(ctx, name, items)
-	}, func(s *store.Settlement) int { return len(s.Reason) })
+	}, func(s store.Settlement) int { return len(s.Reason) })
 	return q
 }
 
@@ -164,7 +164,7 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 func partEnd(msgs []store.Outgoing, start int) int {
 	size := 0
 	for i := start; i < len(msgs); i++ {
-		size += sendSize(&msgs[i])
+		size += sendSize(msgs[i])
 		if i > start && (i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable) {
 			return i
 		}
