@@ -27,9 +27,9 @@ const (
 // while too many of its settles are under way.
 type batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
-	timeout time.Duration     // of a call
+	timeout time.Duration    // of a call
 	size    func(item T) int // bytes towards store.MaxBatchBytes
-	waiters sync.Pool         // *waiter[R]; of its own, since a channel must not cross synctest bubbles
+	waiters sync.Pool        // *waiter[R]; of its own, since a channel must not cross synctest bubbles
 
 	mu          sync.Mutex
 	gathered    []*batch[T, R] // not yet on their way; each within the limits of one call
