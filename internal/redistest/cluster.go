@@ -37,10 +37,10 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-func startCluster() (*Cluster, error) {
+func startCluster(args ...string) (*Cluster, error) {
 	c := &Cluster{}
 	for range clusterNodes {
-		n, err := start(config{cluster: true})
+		n, err := start(config{cluster: true, args: args})
 		if err != nil {
 			c.remove()
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -24,9 +25,12 @@ type process struct {
 
 // startProcess runs a server and returns when it serves: when it has printed one of the lines that say so.
 // They are printed after the port was bound, so no other server can be mistaken for this one.
-func startProcess(binary, dir string, args []string) (*process, error) {
+func startProcess(binary, dir string, args, env []string) (*process, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
+	if len(env) > 0 {
+		cmd.Env = append(os.Environ(), env...)
+	}
 	cmd.WaitDelay = time.Second // a forked child of the server may hold the output open
 	dieWithParent(cmd)
 	p := &process{cmd: cmd, output: newOutput(), exited: make(chan struct{})}

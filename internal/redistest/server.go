@@ -30,6 +30,7 @@ type Server struct {
 type config struct {
 	binary   string // "" means redis-server
 	args     []string
+	env      []string // added to this process's own
 	cluster  bool
 	sentinel string // the configuration file of a Sentinel, which must have one
 	tls      *tlsFiles
@@ -131,12 +132,14 @@ func listen(host string) (l net.Listener, err error) {
 
 func (s *Server) launch() error {
 	args := s.arguments()
-	if s.config.sentinel != "" {
-		if err := os.WriteFile(filepath.Join(s.dir, sentinelFile), []byte(s.config.sentinel), 0o600); err != nil {
-			return err
+	if file := filepath.Join(s.dir, sentinelFile); s.config.sentinel != "" {
+		if _, err := os.Stat(file); err != nil { // else it is started again, and has written there what it knows
+			if err := os.WriteFile(file, []byte(s.config.sentinel), 0o600); err != nil {
+				return err
+			}
 		}
 	}
-	p, err := startProcess(s.config.binary, s.dir, args)
+	p, err := startProcess(s.config.binary, s.dir, args, s.config.env)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,121 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Run starts a server for a program that is no test, which must Remove it. Else it is as Start.
+func Run(opts ...Option) (*Server, error) {
+	var c config
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return start(c)
+}
+
+// Env adds variables, as "NAME=value", to the server's environment.
+func Env(variables ...string) Option {
+	return func(c *config) { c.env = append(c.env, variables...) }
+}
+
+// AsSentinel makes the server a Sentinel with that configuration file.
+func AsSentinel(conf string) Option {
+	return func(c *config) { c.sentinel = conf }
+}
+
+// Port is the server's port.
+func (s *Server) Port() int { return s.port }
+
+// Options are those of a client of the server that sends nothing by itself and retries nothing. The server must
+// not speak TLS.
+func (s *Server) Options() *redis.Options { return s.options() }
+
+// Signal sends the server a signal, such as SIGSTOP and SIGCONT, and does not wait for what comes of it.
+func (s *Server) Signal(signal syscall.Signal) error { return s.process.cmd.Process.Signal(signal) }
+
+// Relaunch is Restart for a program that is no test. A Sentinel keeps what it has learned.
+func (s *Server) Relaunch() error {
+	s.Stop()
+	return s.launch()
+}
+
+// PID is the server's process, and Output what it printed last.
+func (s *Server) PID() int       { return s.process.cmd.Process.Pid }
+func (s *Server) Output() string { return s.process.output.lastLines(20) }
+
+// Remove kills the server and removes its directory.
+func (s *Server) Remove() { s.remove() }
+
+// Remove kills the Cluster's nodes and removes their directories.
+func (c *Cluster) Remove() { c.remove() }
+
+// RunCluster starts a Cluster for a program that is no test, which must Remove it: three primaries, and so many
+// replicas of each after them in Nodes, all with these arguments.
+func RunCluster(replicas int, args ...string) (*Cluster, error) {
+	c, err := startCluster(args...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range replicas * clusterNodes {
+		if err := c.addReplica(c.Nodes[i%clusterNodes], args); err != nil {
+			c.remove()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// addReplica starts one more node and returns when it is in sync and the others know it.
+func (c *Cluster) addReplica(primary *Server, args []string) error {
+	n, err := start(config{cluster: true, args: args})
+	if err != nil {
+		return err
+	}
+	c.Nodes = append(c.Nodes, n)
+	replica, owner := redis.NewClient(n.options()), redis.NewClient(primary.options())
+	defer replica.Close()
+	defer owner.Close()
+	return eventually("a replica's joining", func(ctx context.Context) error {
+		id, err := owner.ClusterMyID(ctx).Result()
+		if err != nil {
+			return err
+		}
+		role, err := replica.Do(ctx, "ROLE").Slice()
+		if err != nil {
+			return err
+		}
+		if role[0] == "slave" && len(role) > 3 && role[3] == "connected" {
+			return c.knowAll(ctx)
+		}
+		if err := replica.Do(ctx, "CLUSTER", "MEET", primary.host, primary.port, primary.busPort).Err(); err != nil {
+			return err
+		}
+		if err := replica.ClusterReplicate(ctx, id).Err(); err != nil {
+			return err
+		}
+		return errors.New("is not in sync yet")
+	})
+}
+
+// knowAll is nil when every node knows every other.
+func (c *Cluster) knowAll(ctx context.Context) error {
+	for _, n := range c.Nodes {
+		rdb := redis.NewClient(n.options())
+		info, err := rdb.ClusterInfo(ctx).Result()
+		rdb.Close()
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(info, "cluster_known_nodes:"+strconv.Itoa(len(c.Nodes))+"\r") {
+			return fmt.Errorf("node %s does not know all %d", n.Addr(), len(c.Nodes))
+		}
+	}
+	return nil
+}
