@@ -101,6 +101,7 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again boo
 		if !tryAgain || now.After(until) {
 			return nil, wrap(kind, err)
 		}
+		s.lookAround(ctx, err)
 		if now.Sub(began) > sayAfter && !s.away.Swap(true) {
 			s.log.Warn("later: Redis does not serve, trying on", "error", err)
 		}
