@@ -228,18 +228,18 @@ func (c *copier) left() []error {
 	}
 	errs := slices.Clone(c.refusals)
 	if more := refused - int64(len(errs)); more > 0 {
-		errs = append(errs, fmt.Errorf("and %d more messages were left out", more))
+		errs = append(errs, fmt.Errorf("and %d more were left out", more))
 	}
 	if conflicts > 0 {
-		errs = append(errs, fmt.Errorf("%d messages were left in the source, because the target has others of their ids, or "+
-			"the same in an older condition, or remembers the ids as done: %w", conflicts, ErrDuplicate))
+		errs = append(errs, fmt.Errorf("%d left in the source, because the target has other messages of their ids, or the "+
+			"same in an older condition, or remembers the ids as done: %w", conflicts, ErrDuplicate))
 	}
 	if c.cfg.Move && leased > 0 {
-		errs = append(errs, fmt.Errorf("%d messages were left in the source, because workers hold them: move again when the "+
-			"workers have finished or the leases have run out: %w", leased, ErrLeased))
+		errs = append(errs, fmt.Errorf("%d left in the source, because workers hold them: move again when the workers have "+
+			"finished or the leases have run out: %w", leased, ErrLeased))
 	}
 	if c.late > 0 {
-		errs = append(errs, fmt.Errorf("%d messages came to the source while the others were moved: stop sending to it, and move again", c.late))
+		errs = append(errs, fmt.Errorf("%d came to the source while the others were moved: stop sending to it, and move again", c.late))
 	}
 	return errs
 }

@@ -252,7 +252,7 @@ func TestARefusedMessageDoesNotKeepTheOthers(t *testing.T) {
 	for _, cfg := range []CopyConfig{{}, {Move: true}} {
 		r, err := Copy(t.Context(), to, from, cfg)
 		wantError(t, err, ErrInvalid)
-		for _, word := range []string{`message "s00001" of queue "q"`, `"s00005"`, "due time", "4 more messages"} {
+		for _, word := range []string{`message "s00001" of queue "q"`, `"s00005"`, "due time", "4 more were left out"} {
 			if !strings.Contains(err.Error(), word) {
 				t.Errorf("%v does not say %s", err, word)
 			}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// copyOptions are the flags of later copy.
+type copyOptions struct {
+	from, to string
+	queues   []string
+	move     bool
+}
+
+func (m *Main) copyCommand() *cobra.Command {
+	var o copyOptions
+	cmd := &cobra.Command{
+		Use:   "copy --from STORE --to STORE",
+		Short: "Copy or move messages to another store",
+		Long: `Copy copies the living messages of a store, of all its queues or of those named, to another store: with their
+due times, attempts, headers and limits, dead ones with their reasons, unreadable ones with their bytes. A STORE is
+a URL or a directory, as for --store. Due times stay, so the clocks of both stores should agree. Not copied are
+pauses, and the ids of messages that are done and remembered.
+
+The source is only read. A message whose id the target has is left as it is there, so a copy that was stopped goes
+on when the same command is given again; but what the target's workers have done in between comes again: start
+them when the copy is done. Leased messages are copied as if they had been given back. While workers are busy in the
+source, what changes its state may be missing: later pause stops them for a complete backup.
+
+With --move each message is removed from the source when the target has it, so that it comes once, also when the
+move is stopped and given again. Each queue of the source is paused, and stays paused. Stop what sends to it first.
+Leased messages are left there: exit code ` + strconv.Itoa(store.ErrLeased.Code.Exit) + `; move again when their workers have finished or their leases have
+run out. So are those whose id the target has for another message, or remembers: exit code ` + strconv.Itoa(store.ErrDuplicate.Code.Exit) + `.`,
+		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move      # from the embedded store to Redis
+  later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move      # and back
+  later copy --from redis://localhost:6379/0 --to ./backup --queue orders          # a backup of one queue`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              run(func(ctx context.Context, _ []string) error { return m.copy(ctx, o) }),
+	}
+	cmd.Flags().StringVar(&o.from, "from", "", "copy from this `STORE`")
+	cmd.Flags().StringVar(&o.to, "to", "", "copy to this `STORE`")
+	cmd.Flags().StringArrayVar(&o.queues, "queue", nil, "copy this `QUEUE`; may be given again (default: all)")
+	cmd.Flags().BoolVar(&o.move, "move", false, "remove from the source what the target has")
+	return cmd
+}
+
+// check refuses flags that cannot be meant.
+func (m *Main) checkCopy(o copyOptions) error {
+	if m.storeURL != "" {
+		return store.Invalid("--store is given: copy takes --from and --to instead")
+	}
+	var urls [2]string
+	for i, flag := range []struct{ name, value string }{{"--from", o.from}, {"--to", o.to}} {
+		if flag.value == "" {
+			embedded := ""
+			if url, err := m.defaultStore(); err == nil {
+				dir, _ := directoryOf(url)
+				embedded = "; the embedded store of this user is " + dir
+			}
+			return store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a directory%s", flag.name, embedded)
+		}
+		if isMemory(flag.value) {
+			return store.Invalid("%s is %s: that is the memory of this command alone, with nothing in it", flag.name, flag.value)
+		}
+		url, err := m.storeURLOf(flag.value)
+		if err != nil {
+			return fmt.Errorf("%w (from %s)", err, flag.name)
+		}
+		urls[i] = url
+	}
+	if urls[0] == urls[1] {
+		return store.Invalid("--from and --to are the same store, %s: give two", store.RedactURL(urls[0]))
+	}
+	if dir, _ := directoryOf(urls[0]); isNew(urls[0]) {
+		return notFound("no store in %s (from --from)", dir)
+	}
+	return nil
+}
+
+func (m *Main) copy(ctx context.Context, o copyOptions) error {
+	if err := m.checkCopy(o); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	from, err := m.openURL(ctx, o.from, "--from")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	url, _ := m.storeURLOf(o.to)
+	made := isNew(url)
+	to, err := m.openURL(ctx, o.to, "--to")
+	if err != nil {
+		return err
+	}
+	if dir, _ := directoryOf(url); made {
+		m.note("made a new store in %s", dir)
+	}
+	progress := copyProgress{to: m.Stderr, shown: isTerminal(m.Stderr) && !m.json, last: time.Now()}
+	result, err := later.Copy(ctx, to, from, later.CopyConfig{Queues: o.queues, Move: o.move, Progress: progress.report})
+	progress.clear()
+	printed := m.printCopied(result.Queues, o)
+	if _, stopped := errors.AsType[*stopError](err); stopped {
+		m.note("stopped; what was done stays, and the same command goes on")
+		return errors.Join(err, to.Close())
+	}
+	errs := []error{printed, to.Close()}
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = append(errs, all.Unwrap()...)
+	} else {
+		errs = append(errs, err)
+	}
+	if err != nil && len(result.Queues) > 0 && (errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)) {
+		m.note("what was done stays; when the store serves again the same command goes on")
+	}
+	return m.several(errs)
+}
+
+// copiedJSON is a queue's line with --json. Of copied and moved there is one.
+type copiedJSON struct {
+	Queue      string `json:"queue"`
+	Copied     *int64 `json:"copied,omitempty"`
+	Moved      *int64 `json:"moved,omitempty"`
+	Duplicates int64  `json:"duplicates"`
+	Leased     int64  `json:"leased"`
+	Conflicts  int64  `json:"conflicts"`
+	Refused    int64  `json:"refused"`
+	Paused     bool   `json:"paused"`
+}
+
+func (m *Main) printCopied(queues []later.QueueCopy, o copyOptions) error {
+	if m.json {
+		for _, q := range queues {
+			line := copiedJSON{
+				Queue: q.Queue, Duplicates: q.Duplicates, Leased: q.Leased, Conflicts: q.Conflicts, Refused: q.Refused, Paused: q.Paused,
+			}
+			if line.Copied = &q.Copied; o.move {
+				line.Copied, line.Moved = nil, &q.Copied
+			}
+			if err := m.printJSON(line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(queues) == 0 {
+		return nil
+	}
+	t := newTable("QUEUE", ">COPIED", ">THERE ALREADY", ">LEASED", ">REFUSED")
+	if o.move {
+		t = newTable("QUEUE", ">MOVED", ">THERE ALREADY", ">LEFT: LEASED", ">LEFT: CONFLICTS", ">LEFT: REFUSED")
+	}
+	for _, q := range queues {
+		counts := []int64{q.Copied, q.Duplicates, q.Leased, q.Refused}
+		if o.move {
+			counts = []int64{q.Copied, q.Duplicates, q.Leased, q.Conflicts, q.Refused}
+		}
+		row := []string{q.Queue}
+		for _, n := range counts {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		t.add(row...)
+		if q.Paused {
+			m.note("queue %q was paused in the source; it is not paused in the target", q.Queue)
+		}
+	}
+	if o.move {
+		m.note("the queues that were moved are paused in the source")
+	}
+	return m.print("%s", t)
+}
+
+// copyProgress shows on a terminal how far a copy is, in one line that is written over.
+type copyProgress struct {
+	to      io.Writer
+	shown   bool
+	queue   string
+	began   time.Time // of the queue
+	last    time.Time // something was told
+	written time.Time
+}
+
+func (p *copyProgress) report(q later.QueueCopy) {
+	now := time.Now()
+	if q.Queue != p.queue {
+		p.queue, p.began = q.Queue, p.last
+	}
+	p.last = now
+	if p.shown && now.Sub(p.written) >= 100*time.Millisecond {
+		p.written = now
+		fmt.Fprintf(p.to, "\r%s%s", progressLine(q, now.Sub(p.began)), clearLine)
+	}
+}
+
+func (p *copyProgress) clear() {
+	if p.shown {
+		fmt.Fprintf(p.to, "\r%s", clearLine)
+	}
+}
+
+// progressLine tells how far the copy of a queue is.
+func progressLine(q later.QueueCopy, elapsed time.Duration) string {
+	line := fmt.Sprintf("%s  %d of %d", preview(q.Queue, 40), q.Seen(), max(q.Total, q.Seen()))
+	if q.Total > 0 {
+		line += fmt.Sprintf("  %d %%", 100*q.Seen()/max(q.Total, q.Seen()))
+	}
+	if rate := formatRate(q.Seen(), elapsed); rate != "" {
+		line += "  " + rate[1:] + "/s"
+	}
+	return line
+}
