@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/laterq/later/store"
@@ -34,13 +33,13 @@ type directory struct {
 
 // claimDirectory makes, checks and locks the directory.
 func (s *Store) claimDirectory() error {
-	if err := s.fs.MkdirAll(s.dir, 0o700); err != nil {
+	if err := s.makeDirectory(); err != nil {
 		return fmt.Errorf("%w: making the directory: %w", store.ErrUnavailable, err)
 	}
 	if err := s.checkFormat(); err != nil {
 		return err
 	}
-	lock, err := pebble.LockDirectory(s.dir, s.fs)
+	lock, err := s.directory.lock()
 	if err != nil {
 		if isHeld(err) {
 			holder, _ := s.readFile(holderFile)
@@ -57,6 +56,47 @@ func (s *Store) claimDirectory() error {
 		return errors.Join(fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, s.dir, err), s.releaseDirectory())
 	}
 	return nil
+}
+
+// makeDirectory makes the directory and those above it that are missing, durably, and finds its one true name: a link
+// that is changed later leads nobody elsewhere.
+func (d *directory) makeDirectory() error {
+	var parents []string // of what is missing
+	for at := d.dir; ; {
+		if _, err := d.fs.Stat(at); !errors.Is(err, fs.ErrNotExist) {
+			break // what is wrong with it, if something is, is told below
+		}
+		parent := d.fs.PathDir(at)
+		if parent == at {
+			break
+		}
+		parents = append(parents, parent)
+		at = parent
+	}
+	if err := d.fs.MkdirAll(d.dir, 0o700); err != nil {
+		return err
+	}
+	for _, parent := range parents {
+		if err := d.syncDirectory(parent); err != nil {
+			return err
+		}
+	}
+	if d.fs != vfs.Default {
+		return nil
+	}
+	dir, err := filepath.Abs(d.dir)
+	if err == nil {
+		d.dir, err = filepath.EvalSymlinks(dir)
+	}
+	return err
+}
+
+func (d *directory) syncDirectory(path string) error {
+	dir, err := d.fs.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // checkFormat refuses a directory that is not Later's, or of another format.
@@ -87,7 +127,11 @@ func (d *directory) checkFormat() error {
 	return nil
 }
 
+// releaseDirectory gives the directory free. When Pebble gave up, it has it until the process ends.
 func (s *Store) releaseDirectory() error {
+	if s.isStuck() {
+		return nil
+	}
 	s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)) // it would only be out of date
 	if s.lock == nil {
 		return nil
@@ -165,9 +209,5 @@ func (d *directory) writeFile(name, text string) error {
 	if err := d.fs.Rename(path+".new", path); err != nil {
 		return err
 	}
-	parent, err := d.fs.OpenDir(d.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(parent.Sync(), parent.Close())
+	return d.syncDirectory(d.dir)
 }

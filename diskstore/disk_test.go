@@ -210,6 +210,9 @@ func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
 	}
 	after := disk.CrashClone(vfs.CrashCloneCfg{})
 	s.Close()
+	if holder, err := s.readFile(holderFile); err != nil || holder == "" {
+		t.Errorf("the directory stays locked and its holder is %q, %v", holder, err)
+	}
 	s = openOn(t, after, clock)
 	if infos, err := s.Get(t.Context(), "q", []string{"m"}); err != nil || infos[0] == nil {
 		t.Errorf("the message is lost: %v", err)

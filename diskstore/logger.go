@@ -25,12 +25,19 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 // giveUp notes that Pebble is not to be called any more.
 func (s *Store) giveUp() { s.sticks.Do(func() { close(s.stuck) }) }
 
-// guarded calls Pebble, and returns when Pebble gives up in the midst of it, or has before.
-func (s *Store) guarded(f func() error) error {
+func (s *Store) isStuck() bool {
 	select {
 	case <-s.stuck:
-		return s.failure
+		return true
 	default:
+		return false
+	}
+}
+
+// guarded calls Pebble, and returns when Pebble gives up in the midst of it, or has before.
+func (s *Store) guarded(f func() error) error {
+	if s.isStuck() {
+		return s.failure
 	}
 	done := make(chan error, 1)
 	go func() { done <- f() }()

@@ -25,7 +25,7 @@ type Store struct {
 	memTable  uint64
 
 	db   *pebble.DB
-	lock *pebble.Lock
+	lock *directoryLock
 
 	mu        sync.Mutex
 	closing   bool
@@ -130,7 +130,7 @@ func (s *Store) openDatabase() error {
 	}
 	options := &pebble.Options{
 		FS:                 s.fs,
-		Lock:               s.lock,
+		Lock:               s.lock.Lock,
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheSize,
 		MemTableSize:       s.memTable,
