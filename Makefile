@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 MODULES = $(filter-out ./internal/tools,$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
 .DEFAULT_GOAL = help
-.PHONY: help setup fmt check test unit modules long fuzz bench cover
+.PHONY: help setup fmt check test unit modules long chaos fuzz bench cover
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ modules: ## build, vet and test the other modules of this repository
 
 long: setup ## the tests with more and longer random histories
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...
+
+chaos: setup ## the attack at length; CHAOS='-runs 200 -duration 20s', see docs/reliability.md
+	$(GO) run ./internal/chaos/cmd/chaos $(CHAOS)
 
 fuzz: setup ## each fuzz target for FUZZTIME (30s)
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \

@@ -1,0 +1,141 @@
+package chaos
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// A message that was sent at 1 s, due at once, with its deliveries; times in µs.
+const sentOK = "s 1000000 m k-0-1 +0 -\nS 1000100 m ok\n"
+
+// TestTheAccountantFindsWhatIsWrong gives it journals with a broken promise each.
+func TestTheAccountantFindsWhatIsWrong(t *testing.T) {
+	const (
+		first  = "c 1001000 m 1000900 1000950 1002 A q 1000 1 10\n" // held until 1.002 s
+		acked  = "x 1001100 m A ack 0\nX 1001200 m A ok\n"
+		nacked = "x 1001100 m A nack 0\nX 1001200 m A ok\n"
+	)
+	dead := &later.Info{Info: store.Info{State: later.StateDead, DeadReason: later.DeadFailed, Attempts: 1}}
+	dead.MaxAttempts = 20
+	waits := &later.Info{Info: store.Info{State: later.StateScheduled}}
+	for name, c := range map[string]struct {
+		journal string
+		left    *later.Info
+		want    string // the kinds of violations
+	}{
+		"nothing":                      {sentOK + first + acked, nil, ""},
+		"still there":                  {sentOK, waits, ""},
+		"cancelled":                    {sentOK + "k 1001000 m\nK 1001001 m scheduled\n", nil, ""},
+		"ack without an answer":        {sentOK + first + "x 1001100 m A ack 0\n", nil, ""},
+		"lost":                         {sentOK, nil, "lost"},
+		"lost after a nack":            {sentOK + first + nacked, nil, "lost"},
+		"a torn line says nothing":     {sentOK + first + "x 1001100 m A ack 0", nil, "lost"},
+		"not acknowledged":             {"s 1000000 m k-0-1 +0 -\nS 1000100 m unavailable\n", nil, ""},
+		"before its due time":          {sentOK + "c 1001000 m 1000900 1000950 1002 A q 1001 1 10\n" + acked, nil, "early"},
+		"before its sender's time":     {"s 1000000 m k-0-1 +5 -\nS 1000100 m ok\n" + first + acked, nil, "early"},
+		"before the delay of a nack":   {sentOK + first + "x 1001100 m A nack 100000\nX 1001200 m A ok\nc 1003000 m 1002900 1002950 1009 B q 1001 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "early"},
+		"while it was held":            {sentOK + first + "c 1001900 m 1001800 1001850 1009 B q 1000 2 10\nx 1001950 m B ack 0\nX 1001960 m B ok\n", nil, "two-holders"},
+		"a late ack that was taken":    {sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m A ack 0\nX 1003200 m A ok\n", nil, "two-holders"},
+		"while it was held longer":     {sentOK + first + "e 1001500 - 1001400 A 1008\nc 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "two-holders"},
+		"after its lease":              {sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
+		"attempts shrink":              {sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "attempts"},
+		"after its ack":                {sentOK + first + acked + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "doubled"},
+		"after its ack, but resent":    {"s 1000000 m k-0-1 +0 -\n" + first + acked + "c 1003000 m 1002900 1002950 1009 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, ""},
+		"resent, and to be remembered": {"s 1000000 m k-0-1 +0 r\n" + first + acked + "c 1003000 m 1002900 1002950 1009 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, "doubled"},
+		"after its cancel":             {sentOK + "k 1000200 m\nK 1000300 m scheduled\n" + first + acked, nil, "cancelled"},
+		"damaged":                      {sentOK + first + "h 1001050 m 1 - 0\n" + acked, nil, "damaged"},
+		"sent by nobody":               {"z 2000000 -\n" + first + "h 1001050 m 1 actor-0-1 1\n" + acked, nil, "unknown"},
+		"a first send is a duplicate":  {"s 1000000 m k-0-1 +0 -\nS 1000100 m duplicate\n" + first + acked, nil, "duplicate"},
+		"dead too soon":                {sentOK + first + nacked, dead, "dead"},
+		"not told":                     {"b 1 - worker\nz 2000000 -\n" + sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "untold"},
+		"told":                         {"b 1 - worker\nz 2000000 -\n" + sentOK + first + "L 1002000 m 1 lease_lost\nc 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := accountOf(t, c.journal, c.left)
+			var kinds []string
+			for _, v := range result.Violations {
+				kinds = append(kinds, v.Kind)
+				if v.ID != "m" || !strings.Contains(v.History, "claims attempt") && strings.Contains(c.journal, "\nc ") {
+					t.Errorf("the violation is without the message's history: %+v", v)
+				}
+			}
+			if got := strings.Join(slices.Compact(kinds), " "); got != c.want {
+				t.Errorf("found %q; want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// accountOf checks one journal of an actor called actor.
+func accountOf(t *testing.T, text string, left *later.Info) *Result {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "actor"+journalSuffix), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{dir: dir, result: &Result{}}
+	infos := map[string]*later.Info{}
+	if left != nil {
+		infos["m"] = left
+	}
+	if err := r.account(infos); err != nil {
+		t.Fatal(err)
+	}
+	return r.result
+}
+
+func TestWhatReplicationMayUndoIsPermittedAndCounted(t *testing.T) {
+	dir := t.TempDir()
+	text := sentOK + strings.ReplaceAll(sentOK, " m ", " after ") + strings.ReplaceAll(strings.ReplaceAll(sentOK, " m ", " durable "), "+0 -", "+0 d")
+	text = strings.ReplaceAll(text, "s 1000000 after", "s 1900000 after")
+	text = strings.ReplaceAll(text, "S 1000100 after", "S 1900100 after")
+	if err := os.WriteFile(filepath.Join(dir, "actor"+journalSuffix), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{dir: dir, result: &Result{}, windows: []window{{from: 900_000, to: 1_500_000}}}
+	if err := r.account(map[string]*later.Info{}); err != nil {
+		t.Fatal(err)
+	}
+	if r.result.LostPermitted != 1 || r.result.Lost != 2 {
+		t.Errorf("%d are lost as permitted and %d against the promise; want 1 and 2", r.result.LostPermitted, r.result.Lost)
+	}
+}
+
+func TestResultsReadBackAsTheyWereWritten(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(page, []byte("before\n"+beginMark+"\nwritten before\n"+endMark+"\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &Result{Fault: "kill-always", Seed: 7, Sent: 100, Lost: 1, Stall: Longest{1_500_000, 3}}
+	r.violate("lost", "m", "is nowhere")
+	line, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := Read(strings.NewReader(string(line) + "\n" + string(line)))
+	if err != nil || len(results) != 2 {
+		t.Fatalf("read %d results of 2: %v", len(results), err)
+	}
+	if err := Report(page, "the command", results[:1]); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"before\n", "seeds 7 to 7", "`the command`", "| 1 | 100 | 1 |", "1.50", "1 runs broke a promise", "\nafter\n"} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("the page is without %q:\n%s", part, text)
+		}
+	}
+	if strings.Contains(string(text), "written before") {
+		t.Error("the old results are still there")
+	}
+}

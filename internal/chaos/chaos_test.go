@@ -1,0 +1,50 @@
+package chaos
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	Play()
+	logging.Disable() // go-redis would tell of each connection that a fault cost
+	goleak.VerifyTestMain(m)
+}
+
+// TestPromisesAreKeptUnder is the quick set: each fault for a few seconds, with a seed of its own. Every message's
+// history is checked for linearizability besides.
+func TestPromisesAreKeptUnder(t *testing.T) {
+	for i, name := range Faults() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := Config{Fault: name, Seed: uint64(i + 1), Duration: QuickDuration(name)}
+			checked := 0
+			cfg.each = func(f *facts, m *message) {
+				ok, is := f.linearizable(m)
+				if is {
+					checked++
+				}
+				if !ok {
+					t.Errorf("seed %d: the history of message %s is not linearizable:\n%s", cfg.Seed, m.id, m.history())
+				}
+			}
+			result, err := Run(t.Context(), cfg)
+			if errors.Is(err, errNoClock) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s; %d histories are linearizable", result.Line(), checked)
+			if !result.OK() {
+				t.Error(result.Failure())
+			}
+			if result.Sent == 0 || result.Strikes == 0 {
+				t.Errorf("%d messages were sent and %d blows struck", result.Sent, result.Strikes)
+			}
+		})
+	}
+}

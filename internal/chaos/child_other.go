@@ -1,0 +1,8 @@
+//go:build !linux
+
+package chaos
+
+import "os/exec"
+
+// dieWithParent does nothing here: only Linux can tie a child's life to that of its parent.
+func dieWithParent(*exec.Cmd) {}

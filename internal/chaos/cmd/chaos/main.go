@@ -1,0 +1,175 @@
+// Command chaos attacks Later with faults and checks its promises: see internal/chaos and docs/reliability.md.
+//
+//	go run ./internal/chaos/cmd/chaos -runs 200 -seed 1 -fault all -duration 10s -rate 2000 -json results.json
+//	go run ./internal/chaos/cmd/chaos -soak 1h -rate 5000 -json soak.json
+//	go run ./internal/chaos/cmd/chaos -from results.json,soak.json -report docs/reliability.md
+//
+// It prints a line a run, what went wrong with the message's history, and a table; it ends with 1 when a promise
+// was broken, and with 2 when it could not run.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/laterq/later/internal/chaos"
+)
+
+type options struct {
+	runs, rate, parallel              int
+	seed                              uint64
+	duration, soak                    time.Duration
+	faults, json, report, from, outTo string
+}
+
+var errBroken = errors.New("a promise was broken")
+
+func main() {
+	chaos.Play()
+	logging.Disable() // go-redis would tell of each connection that a fault cost
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var o options
+	flag.IntVar(&o.runs, "runs", len(chaos.Faults()), "number of runs; each takes the next of the faults and the next seed")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first run")
+	flag.DurationVar(&o.duration, "duration", 0, "load of a run; 0 means the quick set's of each fault")
+	flag.StringVar(&o.faults, "fault", "all", "all, or some of "+strings.Join(chaos.Faults(), ","))
+	flag.IntVar(&o.rate, "rate", 0, "messages a second; 0 means each fault's own")
+	flag.IntVar(&o.parallel, "parallel", 1, "runs at a time")
+	flag.StringVar(&o.json, "json", "", "append a JSON object a run to this file")
+	flag.StringVar(&o.report, "report", "", "write the table into the marked part of this page")
+	flag.StringVar(&o.from, "from", "", "run nothing: take the results of these files")
+	flag.DurationVar(&o.soak, "soak", 0, "one run of this length with a fault every 30 s")
+	flag.StringVar(&o.outTo, "dir", "", "keep the journals of a single run here")
+	flag.Parse()
+	switch err := o.run(ctx); {
+	case errors.Is(err, errBroken):
+		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+}
+
+func (o options) run(ctx context.Context) error {
+	var results []*chaos.Result
+	var err error
+	command := "go run ./internal/chaos/cmd/chaos " + strings.Join(os.Args[1:], " ")
+	if o.from != "" {
+		results, err = o.read()
+	} else {
+		results, err = o.strike(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%s%s\n%s\n", chaos.Table(chaos.Summarize(results)), chaos.SoakText(results), chaos.Totals(results))
+	if o.report != "" {
+		if err := chaos.Report(o.report, command, results); err != nil {
+			return err
+		}
+	}
+	for _, r := range results {
+		if !r.OK() {
+			return errBroken
+		}
+	}
+	return nil
+}
+
+func (o options) read() (all []*chaos.Result, err error) {
+	for name := range strings.SplitSeq(o.from, ",") {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		results, err := chaos.Read(file)
+		file.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, results...)
+	}
+	return all, nil
+}
+
+// configs gives the runs that were asked for.
+func (o options) configs() (all []chaos.Config) {
+	if o.soak > 0 {
+		return []chaos.Config{{Fault: chaos.Soak, Seed: o.seed, Duration: o.soak, Rate: o.rate, Dir: o.outTo}}
+	}
+	faults := chaos.Faults()
+	if o.faults != "all" {
+		faults = strings.Split(o.faults, ",")
+	}
+	for i := range o.runs {
+		name := faults[i%len(faults)]
+		duration := o.duration
+		if duration == 0 {
+			duration = chaos.QuickDuration(name)
+		}
+		all = append(all, chaos.Config{Fault: name, Seed: o.seed + uint64(i), Duration: duration, Rate: o.rate, Dir: o.outTo})
+	}
+	return all
+}
+
+// strike makes the runs, and stops at an interrupt with what it has.
+func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
+	configs := o.configs()
+	if o.outTo != "" && len(configs) > 1 {
+		return nil, errors.New("-dir keeps the journals of a single run: give -runs 1")
+	}
+	out := io.Discard
+	if o.json != "" {
+		file, err := os.OpenFile(o.json, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		out = file
+	}
+	var mu sync.Mutex
+	var results []*chaos.Result
+	var errs []error
+	next := make(chan chaos.Config)
+	var running sync.WaitGroup
+	for range max(1, o.parallel) {
+		running.Go(func() {
+			for cfg := range next {
+				result, err := chaos.Run(ctx, cfg)
+				mu.Lock()
+				switch {
+				case ctx.Err() != nil: // a run that was cut short proves nothing
+				case err != nil:
+					fmt.Println(err)
+					errs = append(errs, err)
+				default:
+					fmt.Printf("%s\n%s", result.Line(), result.Failure())
+					results = append(results, result)
+					errs = append(errs, json.NewEncoder(out).Encode(result))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, cfg := range configs {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- cfg
+	}
+	close(next)
+	running.Wait()
+	return results, errors.Join(errs...)
+}

@@ -1,0 +1,160 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// consumer is the role of a process that handles messages: with a Worker, or with Receive.
+type consumer struct {
+	role
+	store   store.Store
+	journal *journal
+	log     *slog.Logger
+}
+
+// drainLimit is how long handlers may go on when a consumer ends.
+const drainLimit = 5 * time.Second
+
+func (c consumer) work(ctx context.Context) error {
+	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	w := later.NewWorker(client, later.WorkerConfig{
+		Concurrency:     c.Concurrency,
+		Lease:           c.Lease,
+		Backoff:         later.ConstantBackoff(backoff),
+		ShutdownTimeout: drainLimit,
+	})
+	for _, queue := range c.Queues {
+		w.Handle(queue, c.handle)
+	}
+	err := w.Run(ctx)
+	if errors.Is(err, later.ErrUnavailable) {
+		c.log.Warn("chaos: the drain ended while the store was away", "error", err)
+		err = nil // what was held comes again
+	}
+	return errors.Join(err, client.Close())
+}
+
+// observe writes down what tells a handler that its message is not its own any more.
+func (c consumer) observe(e later.Event) {
+	if e.Kind == later.EventLeaseLost || e.Kind == later.EventUnsettled {
+		c.journal.one(told, now(), e.ID, e.Attempt, string(e.Kind))
+	}
+}
+
+// open writes down a delivery and gives what to do with it. A poisonous one is the process's end.
+func (c consumer) open(m *later.Message) what {
+	key, kind, whole := readPayload(m.Payload)
+	is := 0
+	if whole {
+		is = 1
+	}
+	c.journal.one(handled, now(), m.ID, m.Attempt, key, is)
+	if kind == poison {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	do := decide()
+	if do == doBury && c.NoRest {
+		return doAck
+	}
+	return do
+}
+
+func (c consumer) handle(ctx context.Context, m *later.Message) error {
+	switch c.open(m) {
+	case doFail:
+		return errAsked
+	case doRetryIn:
+		return errors.Join(errAsked, later.RetryIn(retryIn))
+	case doSnooze:
+		return later.Snooze(snoozeFor)
+	case doBury:
+		return later.Bury(errAsked)
+	case doPanic:
+		panic(errAsked)
+	case doWork:
+		return c.workFor(ctx, rand.N(20*time.Millisecond))
+	case doWorkOn:
+		return c.workFor(ctx, c.Lease*3/2)
+	}
+	return nil
+}
+
+func (c consumer) workFor(ctx context.Context, d time.Duration) error {
+	if !sleep(ctx, d) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// receive takes messages one batch after the other on each queue, and settles each by a call of its own.
+func (c consumer) receive(ctx context.Context) error {
+	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	var receiving sync.WaitGroup
+	for _, name := range c.Queues {
+		receiving.Go(func() {
+			q := client.Queue(name)
+			for ctx.Err() == nil {
+				got, err := q.Receive(ctx, 20, later.LeaseFor(c.Lease))
+				if err != nil {
+					sleep(ctx, 50*time.Millisecond)
+				}
+				var settling sync.WaitGroup
+				for _, d := range got {
+					settling.Go(func() { c.settle(d) })
+				}
+				settling.Wait()
+			}
+		})
+	}
+	receiving.Wait()
+	return client.Close()
+}
+
+// settle settles a delivery, again while the outcome is unknown and the lease may last.
+func (c consumer) settle(d *later.Delivery) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.Lease)
+	defer cancel()
+	do := c.open(d.Message)
+	for {
+		var err error
+		switch do {
+		case doFail, doPanic:
+			err = d.Nack(ctx, backoff, errAsked)
+		case doRetryIn:
+			err = d.Nack(ctx, retryIn, errAsked)
+		case doSnooze:
+			err = d.Snooze(ctx, snoozeFor)
+		case doBury:
+			err = d.Bury(ctx, errAsked)
+		case doRelease:
+			err = d.Release(ctx)
+		case doAbandon:
+			return
+		case doWorkOn:
+			if err = d.Extend(ctx, c.Lease); err == nil {
+				err = d.Ack(ctx)
+			}
+		default:
+			err = d.Ack(ctx)
+		}
+		if err == nil || errors.Is(err, later.ErrLeaseLost) {
+			return
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			c.log.Warn(fmt.Sprintf("chaos: message %s was not settled: %v", d.ID, err))
+			return
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package chaos
+
+import (
+	"math"
+	"testing"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// phase is where the model's message is.
+type phase int
+
+const (
+	absent phase = iota
+	waiting
+	held
+	dead
+)
+
+// model is one message as the contract describes it. Its leases end by themselves once their deadline has passed,
+// and may have been taken by a claim whose answer nobody heard.
+type model struct {
+	phase      phase
+	failed     int64 // attempts
+	lease      string
+	deadline   int64 // ms
+	remembered bool
+}
+
+// An input is one call for the message.
+type input struct {
+	kind     byte // of records, or atEnd
+	outcome  string
+	unknown  bool // whether the call had its effect
+	repeated bool // the store may have made the call again after a lost reply
+	action   string
+	lease    string
+	deadline int64 // ms
+	now, ret int64 // µs
+	attempt  int64
+	remember bool
+	there    bool
+}
+
+// atEnd is what was seen of the message when all was over.
+const atEnd = 'E'
+
+// step gives the states in which the call may leave the message; none when it cannot have been answered so.
+func (m model) step(in input) []model {
+	switch in.kind {
+	case beginSend:
+		return m.send(in)
+	case claimed:
+		return m.claim(in)
+	case beginSettle:
+		return m.settle(in)
+	case beginCancel:
+		gone := model{remembered: m.remembered}
+		switch {
+		case in.unknown, in.outcome == outcomeNotFound && in.repeated:
+			return []model{m, gone}
+		case in.outcome == outcomeNotFound:
+			return when(m.phase == absent, m)
+		}
+		return when(m.phase != absent, gone)
+	case extended:
+		if m.phase == held && m.lease == in.lease {
+			m.deadline = max(m.deadline, in.deadline)
+		}
+		return []model{m}
+	}
+	return when(in.there == (m.phase != absent), m)
+}
+
+func when(ok bool, m model) []model {
+	if ok {
+		return []model{m}
+	}
+	return nil
+}
+
+func (m model) send(in input) []model {
+	there := model{phase: waiting}
+	fresh := m.phase == absent && !m.remembered
+	switch {
+	case in.unknown && fresh:
+		return []model{m, there}
+	case in.unknown:
+		return []model{m}
+	case in.outcome == outcomeDuplicate:
+		return when(!fresh, m)
+	}
+	return when(fresh, there)
+}
+
+func (m model) claim(in input) []model {
+	failed := m.failed
+	switch {
+	case m.phase == held && in.now >= m.deadline*1000:
+		failed++
+	case m.phase != waiting:
+		return nil
+	}
+	// More attempts than we know of: claims of processes that did not live to see them.
+	return when(in.attempt > failed, model{phase: held, failed: in.attempt - 1, lease: in.lease, deadline: in.deadline})
+}
+
+func (m model) settle(in input) []model {
+	holds := m.phase == held && m.lease == in.lease
+	after := m
+	if holds {
+		switch after = (model{phase: waiting, failed: m.failed}); in.action {
+		case "ack":
+			after = model{remembered: in.remember}
+		case "nack":
+			after.failed++
+		case "bury":
+			after.phase = dead
+		}
+	}
+	switch {
+	case in.unknown && holds && in.action == "nack":
+		return []model{m, after, {phase: dead}} // its last attempt, perhaps
+	case in.unknown:
+		return []model{m, after}
+	case in.outcome == outcomeLost && in.repeated:
+		return []model{m, after}
+	case in.outcome == outcomeLost:
+		return when(!holds || in.ret >= m.deadline*1000, m)
+	case holds && in.action == "nack":
+		return []model{after, {phase: dead}}
+	case holds:
+		return []model{after}
+	}
+	// The message was gone when the ack was made again.
+	return when(in.action == "ack" && in.repeated && m.phase == absent, m)
+}
+
+var contract = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{model{}} },
+	Step: func(state, in, _ any) (states []any) {
+		for _, m := range state.(model).step(in.(input)) {
+			states = append(states, m)
+		}
+		return states
+	},
+}).ToModel()
+
+// operations are a message's calls as the checker wants them.
+func (f *facts) operations(m *message) (ops []porcupine.Operation) {
+	last := int64(0)
+	add := func(c *call, in input) {
+		in.outcome, in.unknown = c.outcome, c.unknown()
+		in.repeated = c.repeated()
+		ret := c.ret
+		if in.unknown {
+			ret = math.MaxInt64 / 2 // it may still be under way
+		}
+		in.ret = ret
+		last = max(last, c.at, c.ret)
+		ops = append(ops, porcupine.Operation{Input: in, Call: c.at, Return: ret})
+	}
+	remember := false
+	for _, s := range m.sends {
+		remember = remember || s.has(flagRemember)
+		add(&s.call, input{kind: beginSend})
+	}
+	for _, c := range m.cancels {
+		add(c, input{kind: beginCancel})
+	}
+	for _, d := range m.deliveries {
+		add(&call{at: d.call, ret: d.ret, outcome: outcomeOK}, input{
+			kind: claimed, lease: d.lease, deadline: d.deadline, now: d.now, attempt: d.attempt,
+		})
+		for _, e := range f.extends[d.lease] {
+			add(&call{at: e.call, ret: e.ret, outcome: outcomeOK}, input{kind: extended, lease: d.lease, deadline: e.deadline})
+		}
+		for _, s := range d.settles {
+			add(&s.call, input{kind: beginSettle, lease: d.lease, action: s.action, remember: remember})
+		}
+	}
+	end := input{kind: atEnd, there: f.left[m.id] != nil}
+	return append(ops, porcupine.Operation{Input: end, Call: last + 1, Return: math.MaxInt64/2 + 1})
+}
+
+// linearizable tells whether one order of the message's calls explains all their answers. A message that was sent
+// again while it was done, or of which replication lost something, has no such order.
+func (f *facts) linearizable(m *message) (ok, checked bool) {
+	if len(m.sends) == 0 || m.resent() || f.slack > 0 || f.touched(m) {
+		return true, false
+	}
+	return porcupine.CheckOperations(contract, f.operations(m)), true
+}
+
+// TestTheModelRefusesWhatTheContractForbids proves the checker itself.
+func TestTheModelRefusesWhatTheContractForbids(t *testing.T) {
+	sent := &send{call: call{actor: "p", at: 10, ret: 20, outcome: outcomeOK}, key: "k", due: "+0", flags: flagNone}
+	claim := func(actor, lease string, at, attempt int64, settles ...*settle) *delivery {
+		return &delivery{
+			actor: actor, call: at, now: at + 5, ret: at + 10, deadline: (at + 10_000) / 1000, lease: lease, attempt: attempt, settles: settles,
+		}
+	}
+	settled := func(action, outcome string, at int64) *settle {
+		return &settle{call: call{at: at, ret: at + 10, outcome: outcome}, action: action}
+	}
+	for _, c := range []struct {
+		name       string
+		deliveries []*delivery
+		there      bool
+		want       bool
+	}{
+		{"acked", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 200))}, false, true},
+		{"never delivered", nil, true, true},
+		{"vanished", nil, false, false},
+		{"acked and still there", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 200))}, true, false},
+		{"nacked, then acked", []*delivery{claim("a", "A", 100, 1, settled("nack", outcomeOK, 200)), claim("b", "B", 300, 2, settled("ack", outcomeOK, 400))}, false, true},
+		{"lease ended, late ack refused", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeLost, 20_000)), claim("b", "B", 15_000, 2, settled("ack", outcomeOK, 16_000))}, false, true},
+		{"late ack taken", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 20_000)), claim("b", "B", 15_000, 2, settled("nack", outcomeOK, 21_000))}, true, false},
+		{"claimed while held", []*delivery{claim("a", "A", 100, 1), claim("b", "B", 300, 2, settled("ack", outcomeOK, 400))}, false, false},
+		{"attempts shrink", []*delivery{claim("a", "A", 100, 2, settled("nack", outcomeOK, 200)), claim("b", "B", 300, 1, settled("ack", outcomeOK, 400))}, false, false},
+		{"delivered after its ack", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 200)), claim("b", "B", 20_000, 2, settled("ack", outcomeOK, 20_100))}, false, false},
+		{"ack refused while held", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeLost, 200))}, true, false},
+	} {
+		f := &facts{left: map[string]*later.Info{}}
+		if c.there {
+			f.left["k"] = &later.Info{Info: store.Info{State: store.StateScheduled}}
+		}
+		m := &message{id: "k", sends: []*send{sent}, deliveries: c.deliveries}
+		if ok := porcupine.CheckOperations(contract, f.operations(m)); ok != c.want {
+			t.Errorf("%s: linearizable is %t", c.name, ok)
+		}
+	}
+}

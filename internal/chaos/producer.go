@@ -1,0 +1,223 @@
+package chaos
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// producer is the role of a process that sends in all ways at a given rate. What it does not know to be sent it
+// sends again, with the same id, until it knows.
+type producer struct {
+	role
+	client  *later.Client
+	queues  []*later.Queue
+	journal *journal
+	tidying sync.WaitGroup
+}
+
+// senders is how many goroutines of a producer send at a time, so that sends travel together.
+const senders = 4
+
+// insist is how long a producer that is to end tries to learn what became of its last messages.
+const insist = 20 * time.Second
+
+func newProducer(r role, s store.Store, j *journal, log *slog.Logger) *producer {
+	p := &producer{role: r, client: later.New(s, append(r.clientOptions(), later.WithLogger(log))...), journal: j}
+	for _, name := range r.Queues {
+		p.queues = append(p.queues, p.client.Queue(name))
+	}
+	return p
+}
+
+func (p *producer) run(ctx context.Context) error {
+	trying, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(insist, cancel) })()
+	var sending sync.WaitGroup
+	for i := range senders {
+		sending.Go(func() { p.send(ctx, trying, i) })
+	}
+	sending.Wait()
+	p.tidying.Wait()
+	return p.client.Close()
+}
+
+// send is one of the goroutines. It ends when ctx does; trying is for calls.
+func (p *producer) send(ctx, trying context.Context, sender int) {
+	random := rand.New(rand.NewPCG(p.Seed, uint64(sender)))
+	next := time.Now()
+	for n := 0; ctx.Err() == nil; {
+		key := func() string { n++; return fmt.Sprintf("%s-%d-%d", p.Actor, sender, n) }
+		q := p.queues[random.IntN(len(p.queues))]
+		before := n
+		switch random.IntN(10) {
+		case 0:
+			p.sendMade(trying, q, random, key())
+		case 1, 2:
+			keys := make([]string, 2+random.IntN(30))
+			for i := range keys {
+				keys[i] = key()
+			}
+			p.sendBatch(trying, q, random, keys)
+		default:
+			p.sendChosen(trying, q, random, key())
+		}
+		next = next.Add(time.Duration(n-before) * senders * time.Second / time.Duration(p.Rate))
+		if behind := time.Since(next); behind > 100*time.Millisecond {
+			next = next.Add(behind) // what was missed in an outage is not made up for
+		}
+		sleep(ctx, time.Until(next))
+	}
+}
+
+// patience is how long one try may take: mostly long, so that the store's own tries count, and now and then so
+// short that it ends in the middle.
+func patience(random *rand.Rand) time.Duration {
+	if random.IntN(50) == 0 {
+		return time.Duration(random.IntN(20)) * time.Millisecond
+	}
+	return 15 * time.Second
+}
+
+// sendMade sends a message whose id the client makes. If that fails, it goes on with the id that it was given.
+func (p *producer) sendMade(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
+	o, due, flags := p.outgoing(random, key)
+	o.ID = ""
+	ctx, cancel := context.WithTimeout(trying, patience(random))
+	call := now()
+	id, err := q.Send(ctx, o.Payload, o.When)
+	cancel()
+	p.journal.put(func(add func(byte, int64, string, ...any)) {
+		add(beginSend, call, id, key, due, onlyFar(flags))
+		add(endSend, now(), id, outcomeOf(err))
+	})
+	if err != nil {
+		p.untilSent(trying, q, []later.Outgoing{{ID: id, Payload: o.Payload, When: o.When}}, []string{key}, []string{due}, []string{onlyFar(flags)})
+	}
+}
+
+// onlyFar leaves of the flags what a send without other options has.
+func onlyFar(flags string) string {
+	kept := strings.Map(func(flag rune) rune {
+		if flag == flagFar || flag == flagDurable {
+			return flag
+		}
+		return -1
+	}, flags)
+	return cmp.Or(kept, flagNone)
+}
+
+// sendChosen sends one message with an id of ours, and cancels it now and then.
+func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
+	o, due, flags := p.outgoing(random, key)
+	options := []later.SendOption{later.WithID(key)}
+	if due != "+0" {
+		options = append(options, o.When)
+	}
+	if o.Remember > 0 {
+		options = append(options, later.RememberID(o.Remember))
+	}
+	if o.MaxAttempts > 0 {
+		options = append(options, later.MaxAttempts(o.MaxAttempts))
+	}
+	if o.Headers != nil {
+		options = append(options, later.Headers(o.Headers))
+	}
+	for trying.Err() == nil {
+		ctx, cancel := context.WithTimeout(trying, patience(random))
+		p.journal.one(beginSend, now(), key, key, due, flags)
+		_, err := q.Send(ctx, o.Payload, options...)
+		cancel()
+		p.journal.one(endSend, now(), key, outcomeOf(err))
+		if err == nil || errors.Is(err, later.ErrDuplicate) {
+			break
+		}
+		sleep(trying, 20*time.Millisecond)
+	}
+	if random.IntN(100) == 0 {
+		wait := time.Duration(random.Int64N(int64(p.Spread)))
+		p.tidying.Go(func() { p.cancelAfter(trying, q, key, wait) })
+	}
+}
+
+func (p *producer) cancelAfter(trying context.Context, q *later.Queue, id string, wait time.Duration) {
+	sleep(trying, wait)
+	for trying.Err() == nil {
+		p.journal.one(beginCancel, now(), id)
+		ctx, cancel := context.WithTimeout(trying, 15*time.Second)
+		state, err := q.Cancel(ctx, id)
+		cancel()
+		outcome := string(state)
+		if err != nil {
+			outcome = outcomeOf(err)
+		}
+		p.journal.one(endCancel, now(), id, outcome)
+		if err == nil || errors.Is(err, later.ErrNotFound) {
+			return
+		}
+		sleep(trying, 20*time.Millisecond)
+	}
+}
+
+func (p *producer) sendBatch(trying context.Context, q *later.Queue, random *rand.Rand, keys []string) {
+	msgs := make([]later.Outgoing, len(keys))
+	dues, flags := make([]string, len(keys)), make([]string, len(keys))
+	for i, key := range keys {
+		msgs[i], dues[i], flags[i] = p.outgoing(random, key)
+	}
+	p.untilSent(trying, q, msgs, keys, dues, flags)
+}
+
+// untilSent sends messages with ids of their own until each is known to be sent.
+func (p *producer) untilSent(trying context.Context, q *later.Queue, msgs []later.Outgoing, keys, dues, flags []string) {
+	for len(msgs) > 0 && trying.Err() == nil {
+		p.journal.put(func(add func(byte, int64, string, ...any)) {
+			at := now()
+			for i := range msgs {
+				add(beginSend, at, msgs[i].ID, keys[i], dues[i], flags[i])
+			}
+		})
+		ctx, cancel := context.WithTimeout(trying, 15*time.Second)
+		results, err := q.SendBatch(ctx, msgs)
+		cancel()
+		left := 0
+		p.journal.put(func(add func(byte, int64, string, ...any)) {
+			at := now()
+			for i := range msgs {
+				outcome := outcomeOf(err)
+				if results != nil {
+					outcome = outcomeOf(results[i].Err)
+					if outcome == outcomeOK && results[i].Duplicate { // which may not be durable, all the same
+						outcome = outcomeDuplicate
+					}
+				}
+				add(endSend, at, msgs[i].ID, outcome)
+				if outcome != outcomeOK && outcome != outcomeDuplicate {
+					msgs[left], keys[left], dues[left], flags[left] = msgs[i], keys[i], dues[i], flags[i]
+					left++
+				}
+			}
+		})
+		if msgs = msgs[:left]; left > 0 {
+			sleep(trying, 20*time.Millisecond)
+		}
+	}
+}
+
+// clientOptions are those of a producer's client.
+func (r role) clientOptions() []later.Option {
+	if r.Durable == 0 {
+		return nil
+	}
+	return []later.Option{later.Durable(r.Durable, time.Second)}
+}

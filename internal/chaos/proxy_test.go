@@ -1,0 +1,158 @@
+package chaos
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// echo is a proxy before a server that gives back each line.
+func echo(t *testing.T) *proxy {
+	t.Helper()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				io.Copy(conn, conn)
+			}()
+		}
+	}()
+	p, err := newProxy(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	p.to(server.Addr().String())
+	return p
+}
+
+type caller struct {
+	net.Conn
+	lines *bufio.Reader
+}
+
+func dial(t *testing.T, p *proxy) caller {
+	t.Helper()
+	conn, err := net.Dial("tcp", p.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return caller{conn, bufio.NewReader(conn)}
+}
+
+// call gives what came back within the limit.
+func (c caller) call(limit time.Duration) error {
+	if _, err := c.Write([]byte("line\n")); err != nil {
+		return err
+	}
+	return c.read(limit)
+}
+
+func (c caller) read(limit time.Duration) error {
+	c.SetReadDeadline(time.Now().Add(limit))
+	_, err := c.lines.ReadString('\n')
+	return err
+}
+
+const soon, long = 50 * time.Millisecond, 10 * time.Second
+
+func wantGood(t *testing.T, c caller) {
+	t.Helper()
+	if err := c.call(long); err != nil {
+		t.Fatalf("a call in good weather: %v", err)
+	}
+}
+
+func wantSilence(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("got %v; want silence", err)
+	}
+}
+
+func wantCut(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("got %v; want the connection cut", err)
+	}
+}
+
+func TestWhatWasOnItsWayArrivesAfterASilence(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	wantGood(t, c)
+	p.turn(weather{silent: true})
+	wantSilence(t, c.call(soon))
+	p.turn(weather{})
+	if err := c.read(long); err != nil {
+		t.Fatalf("what was written in the silence did not come back: %v", err)
+	}
+	wantGood(t, c)
+}
+
+func TestAHalfOpenConnectionStaysSilentAndNewOnesWork(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	wantGood(t, c)
+	p.halfOpen(1)
+	wantSilence(t, c.call(soon))
+	wantGood(t, dial(t, p))
+	wantSilence(t, c.call(soon))
+}
+
+func TestALostReplyCutsTheConnection(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	wantGood(t, c)
+	p.turn(weather{loseReplies: 1})
+	wantCut(t, c.call(long))
+	p.turn(weather{})
+	wantGood(t, dial(t, p))
+}
+
+func TestCutConnectionsEnd(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	wantGood(t, c)
+	p.cut(1)
+	wantCut(t, c.call(long))
+	wantGood(t, dial(t, p))
+}
+
+func TestDelayedBytesComeInOrderAndNotBefore(t *testing.T) {
+	p := echo(t)
+	c := dial(t, p)
+	wantGood(t, c)
+	p.turn(weather{delay: soon})
+	began := time.Now()
+	wantGood(t, c)
+	if took := time.Since(began); took < 2*soon {
+		t.Errorf("a round trip took %v; want %v at least", took, 2*soon)
+	}
+}
+
+func TestADeadServerRefusesConnections(t *testing.T) {
+	p := echo(t)
+	wantGood(t, dial(t, p))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	p.to(l.Addr().String())
+	wantCut(t, dial(t, p).call(long))
+}

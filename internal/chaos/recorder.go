@@ -1,0 +1,82 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+
+	"github.com/laterq/later/store"
+)
+
+// recorder is a consumer's store. It writes down each claim, settle and extension where they leave the process,
+// with the engine's own clock and deadlines, which the public API rounds away.
+type recorder struct {
+	store.Store
+	journal *journal
+}
+
+// Claim implements store.Store.
+func (r recorder) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	call := now()
+	c, err := r.Store.Claim(ctx, queue, req)
+	if len(c.Messages) > 0 {
+		ret := now()
+		r.journal.put(func(add func(byte, int64, string, ...any)) {
+			for i := range c.Messages {
+				m := &c.Messages[i]
+				add(claimed, ret, m.ID, call, c.Now.UnixMicro(), c.Deadline.UnixMilli(), m.Receipt.Lease, queue,
+					m.Due.UnixMilli(), m.Attempt, len(m.Payload))
+			}
+		})
+	}
+	return c, err
+}
+
+// Settle implements store.Store.
+func (r recorder) Settle(ctx context.Context, queue string, s []store.Settlement) ([]store.SettleResult, error) {
+	call := now()
+	r.journal.put(func(add func(byte, int64, string, ...any)) {
+		for i := range s {
+			add(beginSettle, call, s[i].Receipt.ID, s[i].Receipt.Lease, s[i].Action.String(), s[i].Delay.Microseconds())
+		}
+	})
+	results, err := r.Store.Settle(ctx, queue, s)
+	ret := now()
+	r.journal.put(func(add func(byte, int64, string, ...any)) {
+		for i := range s {
+			outcome := err
+			if err == nil {
+				outcome = results[i].Err
+			}
+			add(endSettle, ret, s[i].Receipt.ID, s[i].Receipt.Lease, outcomeOf(outcome))
+		}
+	})
+	return results, err
+}
+
+// Extend implements store.Store.
+func (r recorder) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
+	call := now()
+	results, err := r.Store.Extend(ctx, queue, e)
+	ret := now()
+	r.journal.put(func(add func(byte, int64, string, ...any)) {
+		for i := range results {
+			if results[i].Err != nil {
+				add(extended, ret, "-", call, e[i].Lease, outcomeOf(results[i].Err))
+			} else {
+				add(extended, ret, "-", call, e[i].Lease, results[i].Deadline.UnixMilli())
+			}
+		}
+	})
+	return results, err
+}
+
+// outcomeOf is what the journal says of an error.
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return outcomeOK
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return "context"
+	}
+	return store.CodeOf(err).Name
+}

@@ -1,0 +1,256 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	_ "embed"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+)
+
+// A form is how Redis is set up.
+type form string
+
+// The forms. Every server of the first two has a proxy before it, by which clients, Sentinels and replicas know
+// it; nodes of a Cluster are reached directly.
+const (
+	alone    form = "alone"
+	sentinel form = "sentinel" // a primary, two replicas, three Sentinels
+	cluster  form = "cluster"  // three primaries, each with a replica
+)
+
+const primaryName = "mymaster"
+
+// servers are those of one run.
+type servers struct {
+	form      form
+	nodes     []*redistest.Server // the first is the primary at the start
+	sentinels []*redistest.Server
+	proxies   []*proxy // by node
+	url       string   // for clients
+	clock     *clock   // of a server alone whose clock can be stepped, else nil
+	admin     []*redis.Client
+}
+
+// setting is what a run asks of its servers.
+type setting struct {
+	form  form
+	args  []string
+	clock bool // that can be stepped
+}
+
+func startServers(s setting, dir string, seed uint64) (_ *servers, err error) {
+	v := &servers{form: s.form}
+	defer func() {
+		if err != nil {
+			v.remove()
+		}
+	}()
+	args := append([]string{"--loglevel", "notice"}, s.args...)
+	switch s.form {
+	case cluster:
+		c, err := redistest.RunCluster(1, append(args, "--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0")...)
+		if err != nil {
+			return nil, err
+		}
+		v.nodes, v.url = c.Nodes, c.URL()
+	case sentinel:
+		if err := v.startPrimaryAndReplicas(args, seed); err != nil {
+			return nil, err
+		}
+		if err := v.startSentinels(); err != nil {
+			return nil, err
+		}
+	default:
+		opts := []redistest.Option{redistest.Args(args...)}
+		if s.clock {
+			if v.clock, err = newClock(dir); err != nil {
+				return nil, err
+			}
+			opts = append(opts, redistest.Env(v.clock.env()...))
+		}
+		if err := v.startBehindProxy(seed, opts...); err != nil {
+			return nil, err
+		}
+		v.url = "redis://" + v.proxies[0].addr() + "/0"
+	}
+	for _, n := range v.nodes {
+		v.admin = append(v.admin, redis.NewClient(n.Options()))
+	}
+	return v, nil
+}
+
+// startBehindProxy starts one server that is known by its proxy's port.
+func (v *servers) startBehindProxy(seed uint64, opts ...redistest.Option) error {
+	p, err := newProxy(seed + uint64(len(v.proxies)))
+	if err != nil {
+		return err
+	}
+	v.proxies = append(v.proxies, p)
+	opts = append(opts, redistest.Args("--replica-announce-ip", "127.0.0.1", "--replica-announce-port", strconv.Itoa(p.port())))
+	n, err := redistest.Run(opts...)
+	if err != nil {
+		return err
+	}
+	p.to(n.Addr())
+	v.nodes = append(v.nodes, n)
+	return nil
+}
+
+const replicas = 2
+
+func (v *servers) startPrimaryAndReplicas(args []string, seed uint64) error {
+	if err := v.startBehindProxy(seed, redistest.Args(args...)); err != nil {
+		return err
+	}
+	for range replicas {
+		primary := []string{"--replicaof", "127.0.0.1 " + strconv.Itoa(v.proxies[0].port())}
+		if err := v.startBehindProxy(seed, redistest.Args(append(primary, args...)...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// downAfter is when Sentinels take a primary that does not answer for dead.
+const downAfter = 3 * time.Second
+
+func (v *servers) startSentinels() error {
+	conf := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s %[3]d\n"+
+		"sentinel failover-timeout %[1]s %[4]d\nsentinel parallel-syncs %[1]s 2\n",
+		primaryName, v.proxies[0].port(), downAfter.Milliseconds(), 3*downAfter.Milliseconds())
+	var addrs []string
+	for range 3 {
+		s, err := redistest.Run(redistest.AsSentinel(conf))
+		if err != nil {
+			return err
+		}
+		v.sentinels = append(v.sentinels, s)
+		addrs = append(addrs, s.Addr())
+	}
+	v.url = "redis+sentinel://" + strings.Join(addrs, ",") + "/" + primaryName + "/0"
+	return within(time.Minute, "the Sentinels' agreement", func(ctx context.Context) error {
+		for _, s := range v.sentinels {
+			rdb := redis.NewSentinelClient(s.Options())
+			defer rdb.Close()
+			seen, err := rdb.Master(ctx, primaryName).Result()
+			if err != nil {
+				return err
+			}
+			if seen["num-other-sentinels"] != "2" || seen["num-slaves"] != strconv.Itoa(replicas) || seen["flags"] != "master" {
+				return fmt.Errorf("one sees %s other Sentinels and %s replicas", seen["num-other-sentinels"], seen["num-slaves"])
+			}
+			list, err := rdb.Replicas(ctx, primaryName).Result()
+			if err != nil {
+				return err
+			}
+			for _, r := range list {
+				if r["master-link-status"] != "ok" {
+					return fmt.Errorf("replica %s is not in sync", r["name"])
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// primary gives the index of the node that says it is a primary and is not the one left out (-1 for none).
+func (v *servers) primary(ctx context.Context, without int) (int, error) {
+	for i, rdb := range v.admin {
+		if i == without {
+			continue
+		}
+		if role, err := rdb.Do(ctx, "ROLE").Slice(); err == nil && role[0] == "master" {
+			return i, nil
+		}
+	}
+	return 0, errors.New("no node says that it is a primary")
+}
+
+func (v *servers) remove() {
+	for _, rdb := range v.admin {
+		rdb.Close()
+	}
+	for _, s := range append(v.sentinels, v.nodes...) {
+		s.Remove()
+	}
+	for _, p := range v.proxies {
+		p.close()
+	}
+}
+
+// within asks again and again until check gives nil, or says what did not come about.
+func within(limit time.Duration, what string, check func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if !sleep(ctx, 20*time.Millisecond) {
+			return fmt.Errorf("%s did not come about within %v: %w", what, limit, err)
+		}
+	}
+}
+
+// clock is a server's clock that can be stepped while it runs: a library that is preloaded into the server adds
+// what stands in a file.
+type clock struct {
+	library, file string
+}
+
+//go:embed testdata/clock.c
+var clockSource []byte
+
+// errNoClock: clocks can be stepped on Linux with a C compiler only.
+var errNoClock = errors.New("a server's clock can be stepped on Linux with a C compiler only (make setup installs one)")
+
+func newClock(dir string) (*clock, error) {
+	cc, err := exec.LookPath("cc")
+	if err != nil {
+		return nil, errNoClock
+	}
+	c := &clock{library: filepath.Join(dir, "clock.so"), file: filepath.Join(dir, "clock")}
+	source := filepath.Join(dir, "clock.c")
+	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(c.file, make([]byte, 8), 0o600); err != nil {
+		return nil, err
+	}
+	if text, err := exec.Command(cc, "-shared", "-fPIC", "-O2", "-o", c.library, source).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %v: %s", errNoClock, err, text)
+	}
+	return c, nil
+}
+
+func (c *clock) env() []string {
+	return []string{"LD_PRELOAD=" + c.library, "CLOCK_OFFSET_FILE=" + c.file}
+}
+
+// step sets by how much the clock is off, whole seconds.
+func (c *clock) step(offset time.Duration) error {
+	file, err := os.OpenFile(c.file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	var b [8]byte
+	n := uint64(int64(offset / time.Second))
+	for i := range b {
+		b[i] = byte(n >> (8 * i))
+	}
+	_, err = file.WriteAt(b[:], 0)
+	return err
+}

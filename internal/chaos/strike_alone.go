@@ -1,0 +1,236 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+// killServer is a crash and a restart a little later.
+func killServer(ctx context.Context, r *run) error {
+	r.note("server-kill")
+	r.servers.nodes[0].Kill()
+	sleep(ctx, r.upTo(time.Second))
+	return r.relaunch(0)
+}
+
+// relaunch starts a server that was ended and writes down when it served.
+func (r *run) relaunch(node int) error {
+	err := r.servers.nodes[node].Relaunch()
+	r.note("serves")
+	return err
+}
+
+// serverTrouble is what a server does that is restarted, reloaded or made a replica by mistake.
+func serverTrouble(ctx context.Context, r *run) error {
+	rdb := r.servers.admin[0]
+	switch r.strikes % 4 {
+	case 1:
+		for range 5 {
+			r.note("script-flush")
+			if err := rdb.ScriptFlush(ctx).Err(); err != nil {
+				return err
+			}
+			sleep(ctx, r.upTo(200*time.Millisecond))
+		}
+	case 2:
+		r.note("readonly")
+		if err := rdb.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+			return err
+		}
+		sleep(ctx, 200*time.Millisecond+r.upTo(time.Second))
+		err := rdb.Do(ctx, "REPLICAOF", "NO", "ONE").Err()
+		r.note("serves")
+		return err
+	case 3:
+		r.note("restart")
+		return r.relaunch(0)
+	default:
+		return r.reload(ctx)
+	}
+	return nil
+}
+
+// reload has the server load its file anew, for about a second, and answer LOADING meanwhile.
+func (r *run) reload(ctx context.Context) error {
+	options := r.servers.nodes[0].Options()
+	options.ReadTimeout = time.Minute
+	rdb := newRedis(options)
+	defer rdb.Close()
+	info, err := rdb.InfoMap(ctx, "persistence").Result()
+	if err != nil {
+		return err
+	}
+	var size int
+	fmt.Sscan(info["Persistence"]["aof_current_size"], &size)
+	const bytesOfACommand = 100
+	if err := rdb.ConfigSet(ctx, "key-load-delay", fmt.Sprint(1_000_000/(size/bytesOfACommand+1))).Err(); err != nil {
+		return err
+	}
+	r.note("loading")
+	err = rdb.Do(ctx, "DEBUG", "LOADAOF").Err()
+	r.note("serves")
+	return errors.Join(err, rdb.ConfigSet(ctx, "key-load-delay", "0").Err())
+}
+
+// loseReplies loses some replies for a while, and the connections with them.
+func loseReplies(ctx context.Context, r *run) error {
+	r.note("lose-replies")
+	r.servers.proxies[0].turn(weather{loseReplies: 0.01 + 0.1*r.random.Float64()})
+	sleep(ctx, time.Second+r.upTo(time.Second))
+	r.servers.proxies[0].turn(weather{})
+	r.note("network-good")
+	return nil
+}
+
+// badNetwork is one of the ways in which a network is bad.
+func badNetwork(ctx context.Context, r *run) error {
+	p := r.servers.proxies[0]
+	switch r.strikes % 4 {
+	case 1:
+		r.note("half-open")
+		p.halfOpen(0.5)
+		return nil
+	case 2:
+		r.note("latency")
+		p.turn(weather{delay: 200 * time.Millisecond})
+		sleep(ctx, 2*time.Second)
+	case 3:
+		r.note("cuts")
+		for range 20 {
+			p.cut(0.05)
+			sleep(ctx, 100*time.Millisecond)
+		}
+	default:
+		r.note("throttle")
+		p.turn(weather{bytes: 100 << 10})
+		sleep(ctx, 2*time.Second)
+	}
+	p.turn(weather{})
+	r.note("network-good")
+	return nil
+}
+
+// fillMemory fills the server with messages that fall due two seconds later, checks that it refuses sends and
+// nothing else, and that it takes sends again when consumers have made room.
+func fillMemory(ctx context.Context, r *run) error {
+	rdb := r.servers.admin[0]
+	info, err := rdb.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return err
+	}
+	var used int64
+	fmt.Sscan(info["Memory"]["used_memory"], &used)
+	r.note("full")
+	if err := rdb.ConfigSet(ctx, "maxmemory", fmt.Sprint(used+20<<20)).Err(); err != nil {
+		return err
+	}
+	q := r.client.Queue(r.queues[0])
+	full := false
+	for i := 0; i < 1000 && !full; i++ {
+		id := fmt.Sprintf("ballast-%d-%d", r.strikes, i)
+		r.journal.one(beginSend, now(), id, id, "+2000", flagNone)
+		_, err := q.Send(ctx, makePayload(id, normal, 100<<10), later.WithID(id), later.In(2*time.Second))
+		r.journal.one(endSend, now(), id, outcomeOf(err))
+		full = errors.Is(err, later.ErrFull)
+		if err != nil && !full {
+			return err
+		}
+	}
+	if !full {
+		return errors.New("the server did not get full")
+	}
+	if err := r.worksWhileFull(ctx, q); err != nil {
+		r.result.violate("full", "-", "%v", err)
+	}
+	id := fmt.Sprint("after-full-", r.strikes)
+	err = within(30*time.Second, "room after the drain", func(ctx context.Context) error {
+		r.journal.one(beginSend, now(), id, id, "+0", flagNone)
+		_, err := q.Send(ctx, makePayload(id, normal, 200<<10), later.WithID(id))
+		r.journal.one(endSend, now(), id, outcomeOf(err))
+		return err
+	})
+	if err != nil {
+		r.result.violate("full", "-", "%v", err)
+	}
+	r.note("serves")
+	return rdb.ConfigSet(ctx, "maxmemory", "0").Err()
+}
+
+// worksWhileFull cancels a message and looks for claims and acks.
+func (r *run) worksWhileFull(ctx context.Context, q *later.Queue) error {
+	id := fmt.Sprintf("ballast-%d-0", r.strikes)
+	r.journal.one(beginCancel, now(), id)
+	state, err := q.Cancel(ctx, id)
+	outcome := string(state)
+	if err != nil {
+		outcome = outcomeOf(err)
+	}
+	r.journal.one(endCancel, now(), id, outcome)
+	if err != nil && !errors.Is(err, later.ErrNotFound) {
+		return fmt.Errorf("cancel on a full server: %w", err)
+	}
+	return nil
+}
+
+// The steps of the server's clock, one after the other; their sum is such that it is right in the end.
+var clockSteps = []time.Duration{time.Hour, 0, -time.Hour, 0}
+
+// stepClock steps the server's clock.
+func stepClock(ctx context.Context, r *run) error {
+	return r.step(ctx, clockSteps[(r.strikes-1)%len(clockSteps)])
+}
+
+// step sets by how much the server's clock is off, and makes sure of it.
+func (r *run) step(ctx context.Context, off time.Duration) error {
+	r.slack = 2 * time.Hour
+	r.note("clock", int64(off/time.Second))
+	if err := r.servers.clock.step(off); err != nil {
+		return err
+	}
+	at, err := r.servers.admin[0].Time(ctx).Result()
+	if err == nil && (time.Until(at)-off).Abs() > time.Minute {
+		err = fmt.Errorf("the server's clock is %v; it was not stepped to be off by %v", at, off)
+	}
+	return err
+}
+
+// stepBeyondAll steps the clock so far ahead that all is due which was sent while it was ahead.
+func stepBeyondAll(ctx context.Context, r *run) error { return r.step(ctx, time.Hour+time.Minute) }
+
+// damageMessage makes the stored bytes of a message unreadable while it waits for its due time.
+func damageMessage(ctx context.Context, r *run) error {
+	q := r.client.Queue(r.queues[r.random.IntN(len(r.queues))])
+	id := fmt.Sprint("damaged-", r.strikes)
+	flags := string(flagUnreadable)
+	r.journal.one(beginSend, now(), id, id, "+500", flags)
+	_, err := q.Send(ctx, makePayload(id, normal, r.fault.load.payloadMin), later.WithID(id), later.In(500*time.Millisecond))
+	r.journal.one(endSend, now(), id, outcomeOf(err))
+	if err != nil {
+		return err
+	}
+	bytes := "\xff" + strings.Repeat("damage", 1+r.random.IntN(50_000))
+	const ifThere = `if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2]) end return -1`
+	n, err := r.servers.admin[0].Eval(ctx, ifThere, []string{"later:{" + q.Name() + "}:msg"}, id, bytes).Int()
+	if err != nil || n < 0 {
+		return fmt.Errorf("message %s could not be damaged before it was due: %d, %w", id, n, err)
+	}
+	r.wants = append(r.wants, want{id, func(info *later.Info) error {
+		if info == nil || info.State != later.StateDead || info.DeadReason != later.DeadUnreadable || string(info.Raw) != bytes {
+			return fmt.Errorf("want dead as unreadable with its %d bytes, got %s", len(bytes), describe(info))
+		}
+		return nil
+	}})
+	return nil
+}
+
+func describe(info *later.Info) string {
+	if info == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s %s after %d attempts, %d bytes", info.State, info.DeadReason, info.Attempts, len(info.Raw)+len(info.Payload))
+}

@@ -1,0 +1,77 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later"
+)
+
+func newRedis(options *redis.Options) *redis.Client { return redis.NewClient(options) }
+
+// anyBlow strikes one of many blows. It spares the first worker, of which it is to be seen what it uses over time.
+func anyBlow(ctx context.Context, r *run) error {
+	blows := []func(context.Context, *run) error{
+		killServer, serverTrouble, loseReplies, badNetwork, killConsumer, stopConsumer, killProducer,
+	}
+	return blows[r.random.IntN(len(blows))](ctx, r)
+}
+
+// killConsumer is a crash of a consumer, which another replaces a little later.
+func killConsumer(ctx context.Context, r *run) error {
+	c := r.pick("worker", "receiver")
+	r.kill(c)
+	sleep(ctx, r.upTo(time.Second))
+	return c.start()
+}
+
+// stopConsumer suspends a consumer for longer than its lease, as a suspended machine is.
+func stopConsumer(ctx context.Context, r *run) error {
+	r.stop(ctx, r.pick("worker", "receiver"), r.fault.load.lease+200*time.Millisecond+r.upTo(time.Second))
+	return nil
+}
+
+func killProducer(ctx context.Context, r *run) error {
+	c := r.pick("producer")
+	r.kill(c)
+	sleep(ctx, r.upTo(100*time.Millisecond))
+	return c.start()
+}
+
+// sendPoison sends a message that kills each process that handles it, and starts those again.
+func sendPoison(ctx context.Context, r *run) error {
+	const attempts = 3
+	q := r.client.Queue(r.queues[r.random.IntN(len(r.queues))])
+	id := fmt.Sprint("poison-", r.strikes)
+	r.note("poison", id)
+	r.journal.one(beginSend, now(), id, id, "+0", flagNone)
+	_, err := q.Send(ctx, makePayload(id, poison, 100), later.WithID(id), later.MaxAttempts(attempts))
+	r.journal.one(endSend, now(), id, outcomeOf(err))
+	if err != nil {
+		return err
+	}
+	r.wants = append(r.wants, want{id, func(info *later.Info) error {
+		if info == nil || info.State != later.StateDead || info.DeadReason != later.DeadLeaseExpired || info.Attempts != attempts {
+			return fmt.Errorf("want dead as lease_expired after %d attempts, got %s", attempts, describe(info))
+		}
+		return nil
+	}})
+	return within(30*time.Second, "the poison's death", func(ctx context.Context) error {
+		for _, c := range r.children {
+			if !c.alive() {
+				r.note("kill", c.actor())
+				if err := c.start(); err != nil {
+					return err
+				}
+			}
+		}
+		info, err := q.Get(ctx, id)
+		if err == nil && info.State != later.StateDead {
+			err = fmt.Errorf("it is %s", info.State)
+		}
+		return err
+	})
+}

@@ -1,0 +1,315 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+)
+
+// undoable is how long before the death of a primary its writes may not have reached a replica. Replication is
+// asynchronous; on one machine it takes less than a millisecond.
+const undoable = time.Second
+
+// promotionLimit is how long a promotion may take; how long it took does not matter here.
+const promotionLimit = time.Minute
+
+// failover kills the primary, waits until another was promoted and is followed, and starts the old one again, which
+// then learns that it is a replica.
+func failover(ctx context.Context, r *run) error {
+	old, _, err := r.killPrimary(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.awaitReplicas(old); err != nil {
+		return err
+	}
+	sleep(ctx, r.upTo(time.Second))
+	if err := r.servers.nodes[old].Relaunch(); err != nil {
+		return err
+	}
+	return r.awaitReplicas(-1)
+}
+
+// failoverInHaste starts the old primary again as soon as another was promoted. Until the Sentinels tell it, it
+// knows nothing of that, takes writes, and a replica that was not told yet may follow it.
+func failoverInHaste(ctx context.Context, r *run) error {
+	old, at, err := r.killPrimary(ctx)
+	if err != nil {
+		return err
+	}
+	sleep(ctx, r.upTo(time.Second))
+	if err := r.servers.nodes[old].Relaunch(); err != nil {
+		return err
+	}
+	err = r.awaitReplicas(-1)
+	r.windows = append(r.windows, window{from: at, to: now()})
+	return err
+}
+
+// killPrimary kills the primary and waits for the promotion of another.
+func (r *run) killPrimary(ctx context.Context) (old int, at int64, err error) {
+	if old, err = r.servers.primary(ctx, -1); err != nil {
+		return 0, 0, err
+	}
+	at = r.note("primary-kill", old)
+	r.servers.nodes[old].Kill()
+	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
+	return old, at, r.awaitPromotion(old)
+}
+
+func (r *run) awaitPromotion(old int) error {
+	return within(promotionLimit, "a promotion", func(ctx context.Context) error {
+		p, err := r.servers.primary(ctx, old)
+		if err == nil {
+			r.note("promoted", p)
+		}
+		return err
+	})
+}
+
+// awaitReplicas waits until there is one primary, of which all others are replicas in sync, save for the one that is
+// left out (-1 for none).
+func (r *run) awaitReplicas(without int) error {
+	return within(promotionLimit, "replicas in sync", func(ctx context.Context) error {
+		p, err := r.servers.primary(ctx, without)
+		if err != nil {
+			return err
+		}
+		port := int64(r.servers.proxies[p].port())
+		for i, rdb := range r.servers.admin {
+			if i == p || i == without {
+				continue
+			}
+			role, err := rdb.Do(ctx, "ROLE").Slice()
+			if err != nil {
+				return err
+			}
+			if role[0] != "slave" || role[2] != port || role[3] != "connected" {
+				return fmt.Errorf("node %d is %v; want a replica of %d", i, role, port)
+			}
+		}
+		return nil
+	})
+}
+
+// partition cuts the primary off from replicas, Sentinels and most clients, but not from one producer and one
+// consumer that know no other server. It is healed after another was promoted.
+func partition(ctx context.Context, r *run) error {
+	old, err := r.servers.primary(ctx, -1)
+	if err != nil {
+		return err
+	}
+	direct := "redis://" + r.servers.nodes[old].Addr() + "/0"
+	for _, role := range []role{r.producer("staleproducer", direct, 100), r.consumer("worker", "staleworker", direct)} {
+		role.Actor = fmt.Sprint(role.Actor, r.strikes)
+		c := &child{role: role}
+		if err := c.start(); err != nil {
+			return err
+		}
+		r.stale = append(r.stale, c)
+	}
+	sleep(ctx, 500*time.Millisecond+r.upTo(500*time.Millisecond))
+
+	at := r.note("cut-off", old)
+	r.servers.proxies[old].turn(weather{silent: true})
+	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
+	err = r.awaitPromotion(old)
+	if err == nil {
+		sleep(ctx, r.upTo(2*time.Second))
+	}
+	for _, c := range r.stale {
+		if c.alive() {
+			r.kill(c)
+		}
+	}
+	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now(), actors: "stale"})
+	r.note("network-good")
+	r.servers.proxies[old].turn(weather{})
+	return errors.Join(err, r.awaitReplicas(-1))
+}
+
+// clusterBlow moves slots and kills nodes in turn.
+func clusterBlow(ctx context.Context, r *run) error {
+	if r.strikes%2 == 0 {
+		return migrate(ctx, r)
+	}
+	return killNode(ctx, r)
+}
+
+// killNode kills the primary of a queue, waits until its replica serves, and starts it again.
+func killNode(ctx context.Context, r *run) error {
+	old, _, err := r.servers.owner(ctx, r.slot(ctx))
+	if err != nil {
+		return err
+	}
+	at := r.note("node-kill", old)
+	r.servers.nodes[old].Kill()
+	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
+	err = within(promotionLimit, "the promotion of a node's replica", func(ctx context.Context) error {
+		primaries := 0
+		for i, rdb := range r.servers.admin {
+			if i == old {
+				continue
+			}
+			role, err := rdb.Do(ctx, "ROLE").Slice()
+			if err != nil {
+				return err
+			}
+			if role[0] == "master" {
+				primaries++
+			}
+		}
+		if primaries < 3 {
+			return fmt.Errorf("%d primaries", primaries)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.note("promoted")
+	// Long enough for clients to find the new primary without a word from the old one.
+	sleep(ctx, r.upTo(5*time.Second))
+	if err := r.servers.nodes[old].Relaunch(); err != nil {
+		return err
+	}
+	return r.awaitCluster()
+}
+
+// awaitCluster waits until all nodes are well and each primary has its replica in sync.
+func (r *run) awaitCluster() error {
+	return within(promotionLimit, "the Cluster's health", func(ctx context.Context) error {
+		inSync := 0
+		for i, rdb := range r.servers.admin {
+			info, err := rdb.ClusterInfo(ctx).Result()
+			if err != nil {
+				return err
+			}
+			nodes, err := rdb.ClusterNodes(ctx).Result()
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(info, "cluster_state:ok") || strings.Contains(nodes, "fail") {
+				return fmt.Errorf("node %d sees a failure", i)
+			}
+			if role, err := rdb.Do(ctx, "ROLE").Slice(); err == nil && role[0] == "slave" && role[3] == "connected" {
+				inSync++
+			}
+		}
+		if inSync < len(r.servers.nodes)/2 {
+			return fmt.Errorf("%d replicas are in sync", inSync)
+		}
+		return nil
+	})
+}
+
+// slot gives the slot of a random queue.
+func (r *run) slot(ctx context.Context) int {
+	queue := r.queues[r.random.IntN(len(r.queues))]
+	for _, rdb := range r.servers.admin {
+		if n, err := rdb.ClusterKeySlot(ctx, queue).Result(); err == nil {
+			return int(n)
+		}
+	}
+	return 0
+}
+
+// owner gives the node that serves a slot, and another primary.
+func (v *servers) owner(ctx context.Context, slot int) (owner, other int, err error) {
+	err = within(promotionLimit, "an owner of the slot", func(ctx context.Context) error {
+		var shards []redis.ClusterShard
+		for _, rdb := range v.admin {
+			if shards, err = rdb.ClusterShards(ctx).Result(); err == nil {
+				break
+			}
+		}
+		owner, other = -1, -1
+		for _, s := range shards {
+			primary := v.primaryOf(s)
+			if primary < 0 {
+				continue
+			}
+			serves := slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End })
+			if serves {
+				owner = primary
+			} else {
+				other = primary
+			}
+		}
+		if owner < 0 || other < 0 {
+			return fmt.Errorf("slot %d has no owner", slot)
+		}
+		return nil
+	})
+	return owner, other, err
+}
+
+// primaryOf gives the node that is the primary of a shard and well; -1 when none is.
+func (v *servers) primaryOf(s redis.ClusterShard) int {
+	for _, n := range s.Nodes {
+		if n.Role == "master" && n.Health == "online" && len(s.Slots) > 0 {
+			return slices.IndexFunc(v.nodes, func(of *redistest.Server) bool { return int64(of.Port()) == n.Port })
+		}
+	}
+	return -1
+}
+
+// migrate moves a queue's slot to another node, key by key, as redis-cli does.
+func migrate(ctx context.Context, r *run) error {
+	slot := r.slot(ctx)
+	from, to, err := r.servers.owner(ctx, slot)
+	if err != nil {
+		return err
+	}
+	source, target := r.servers.admin[from], r.servers.admin[to]
+	fromID, err := source.ClusterMyID(ctx).Result()
+	if err != nil {
+		return err
+	}
+	toID, err := target.ClusterMyID(ctx).Result()
+	if err != nil {
+		return err
+	}
+	r.note("migrate", slot, from, to)
+	if err := target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err(); err != nil {
+		return err
+	}
+	if err := source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err(); err != nil {
+		return err
+	}
+	server := r.servers.nodes[to]
+	for {
+		keys, err := source.ClusterGetKeysInSlot(ctx, slot, 1).Result()
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			break
+		}
+		if err := source.Migrate(ctx, "127.0.0.1", fmt.Sprint(server.Port()), keys[0], 0, 10*time.Second).Err(); err != nil {
+			return err
+		}
+		sleep(ctx, r.upTo(50*time.Millisecond))
+	}
+	for _, rdb := range []*redis.Client{target, source} {
+		if err := rdb.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err(); err != nil {
+			return err
+		}
+	}
+	r.note("serves")
+	// The others learn of it by the bus.
+	return within(promotionLimit, "the slot's new owner", func(ctx context.Context) error {
+		owner, _, err := r.servers.owner(ctx, slot)
+		if err == nil && owner != to {
+			err = fmt.Errorf("slot %d is said to be of node %d; want %d", slot, owner, to)
+		}
+		return err
+	})
+}
