@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 MODULES = $(filter-out ./internal/tools,$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
 .DEFAULT_GOAL = help
-.PHONY: help setup fmt check test unit modules long chaos fuzz bench cover
+.PHONY: help setup fmt check test unit once modules long chaos fuzz bench cover
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -25,10 +25,13 @@ check: ## formatting, go vet, staticcheck
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 
-test: setup check unit modules ## everything that a change must pass
+test: setup check unit once modules ## everything that a change must pass
 
 unit: ## the tests, with the race detector
 	$(GO) test -race -timeout $(TIMEOUT) ./...
+
+once: ## each benchmark once, so that none of them rots
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./...
 
 modules: ## build, vet and test the other modules of this repository
 	@set -e; for dir in $(MODULES); do \

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,10 +11,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/benchmark"
 )
 
 // The ceiling: the least that scripts of this layout have to do, in batches of 500 from two connections, with
-// none of a queue's duties. No delay queue on Redis with a sorted set and a hash can be faster.
+// none of a queue's duties. No delay queue on Redis with a sorted set and a hash can be much faster.
 var (
 	bareSend = redis.NewScript(`
 local z, h, k = {}, {}, 0
@@ -23,7 +26,8 @@ for i = 1, #ARGV, 3 do
   h[k-1], h[k] = ARGV[i+1], ARGV[i+2]
 end
 redis.call('HSET', KEYS[2], unpack(h))
-redis.call('ZADD', KEYS[1], unpack(z))`)
+redis.call('ZADD', KEYS[1], unpack(z))
+return k`)
 	bareClaim = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -40,107 +44,181 @@ return redis.call('HDEL', KEYS[2], unpack(ARGV, 2))`)
 	bareKeys = []string{"{ceiling}due", "{ceiling}msg", "{ceiling}lease", "{ceiling}expiry"}
 )
 
-const bareBatch = 500
+const (
+	bareBatch       = 500
+	bareConnections = 2
+)
 
-// ceilingSend has goroutines send one message at a time through two connections that gather what waits.
-func ceilingSend(ctx context.Context, rdb *redis.Client, n, goroutines int, payload []byte) float64 {
-	type request struct {
-		id   string
-		done chan struct{}
+func ceilingSubject() *subject {
+	return &subject{
+		name: "ceiling", title: "ceiling (bare scripts)",
+		settings: "the bare Lua scripts of Later's layout on a Redis without persistence, batches of 500 over 2 connections: no fencing, " +
+			"attempts, retries, wake-ups or heartbeats",
+		versions: redisVersions(), missing: redisInstalled, settled: true,
+		start: overRedis(persistNone, connectCeiling),
+		cannot: map[string]string{
+			"lateness": "the bare scripts wait for nothing", "herd": "the bare scripts wait for nothing", "growth": "", "idle": "", "scripts": "",
+		},
 	}
-	waiting := make(chan request, 8192)
-	var flushers sync.WaitGroup
-	for range 2 {
-		flushers.Go(func() {
-			for first := range waiting {
-				batch := []request{first}
-			gather:
-				for len(batch) < bareBatch {
-					select {
-					case r, ok := <-waiting:
-						if !ok {
-							break gather
-						}
-						batch = append(batch, r)
-					default:
-						break gather
-					}
+}
+
+// ceiling is the bare scripts as a queue. Senders' messages are gathered by one goroutine a connection.
+type ceiling struct {
+	rdb      *redis.Client
+	waiting  chan bareRequest
+	flushers sync.WaitGroup
+	made     atomic.Uint64
+	leases   atomic.Uint64
+	done     sync.Pool
+}
+
+type bareRequest struct {
+	id, due string
+	payload []byte
+	done    chan error
+}
+
+func connectCeiling(ctx context.Context, addr string) (benchmark.Queue, func() error, error) {
+	c := &ceiling{
+		rdb:     redis.NewClient(&redis.Options{Addr: addr}),
+		waiting: make(chan bareRequest, 8192),
+		done:    sync.Pool{New: func() any { return make(chan error, 1) }},
+	}
+	for range bareConnections {
+		c.flushers.Go(c.flush)
+	}
+	return c, func() error {
+		close(c.waiting)
+		c.flushers.Wait()
+		return c.rdb.Close()
+	}, nil
+}
+
+func (c *ceiling) newID() string {
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[8:], c.made.Add(1))
+	return string(id[:])
+}
+
+func bareDue(due time.Time) string {
+	if due.IsZero() {
+		return "0"
+	}
+	return strconv.FormatInt(due.UnixMilli(), 10)
+}
+
+func (c *ceiling) Send(_ context.Context, payload []byte, due time.Time) (string, error) {
+	r := bareRequest{c.newID(), bareDue(due), payload, c.done.Get().(chan error)}
+	c.waiting <- r
+	err := <-r.done
+	c.done.Put(r.done)
+	return r.id, err
+}
+
+// flush sends what waits, all that is there at a time.
+func (c *ceiling) flush() {
+	for first := range c.waiting {
+		batch := []bareRequest{first}
+	gather:
+		for len(batch) < bareBatch {
+			select {
+			case r, ok := <-c.waiting:
+				if !ok {
+					break gather
 				}
-				due := strconv.FormatInt(time.Now().UnixMilli()-1000, 10)
-				args := make([]any, 0, 3*len(batch))
-				for i := range batch {
-					args = append(args, due, &batch[i].id, payload)
-				}
-				if err := bareSend.Run(ctx, rdb, bareKeys, args...).Err(); err != redis.Nil {
-					check(err)
-				}
-				for _, r := range batch {
-					r.done <- struct{}{}
-				}
+				batch = append(batch, r)
+			default:
+				break gather
+			}
+		}
+		args := make([]any, 0, 3*len(batch))
+		for i := range batch {
+			args = append(args, &batch[i].due, &batch[i].id, batch[i].payload)
+		}
+		err := bareSend.Run(context.Background(), c.rdb, bareKeys, args...).Err()
+		for _, r := range batch {
+			r.done <- err
+		}
+	}
+}
+
+func (c *ceiling) SendBatch(ctx context.Context, msgs []benchmark.Outgoing) error {
+	for len(msgs) > 0 {
+		part := msgs[:min(len(msgs), bareBatch)]
+		msgs = msgs[len(part):]
+		args := make([]any, 0, 3*len(part))
+		for i := range part {
+			args = append(args, bareDue(part[i].Due), c.newID(), part[i].Payload)
+		}
+		if err := bareSend.Run(ctx, c.rdb, bareKeys, args...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *ceiling) Left(ctx context.Context) (int, error) {
+	n, err := c.rdb.HLen(ctx, bareKeys[1]).Result()
+	return int(n), err
+}
+
+// Work claims on its connections, hands each message to a handler, and acks each claim whole. It asks again at
+// once when there was nothing, so it is only for draining.
+func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
+	jobs := make(chan func(), 4096)
+	var handling, fetchers sync.WaitGroup
+	for range handlers {
+		handling.Go(func() {
+			for job := range jobs {
+				job()
 			}
 		})
 	}
-	var made atomic.Uint64
-	done := sync.Pool{New: func() any { return make(chan struct{}, 1) }}
-	rate := share(n, goroutines, func() {
-		var id [16]byte
-		binary.BigEndian.PutUint64(id[8:], made.Add(1))
-		r := request{string(id[:]), done.Get().(chan struct{})}
-		waiting <- r
-		<-r.done
-		done.Put(r.done)
-	})
-	close(waiting)
-	flushers.Wait()
-	return rate
-}
-
-// ceilingDrain claims on two connections, hands each message to one of 32 goroutines, and acks each claim whole.
-func ceilingDrain(ctx context.Context, rdb *redis.Client, n int) float64 {
-	work := make(chan func(), 4096)
-	for range 32 {
-		go func() {
-			for job := range work {
-				job()
-			}
-		}()
+	var mu sync.Mutex
+	var failures error
+	fail := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failures = errors.Join(failures, err)
 	}
-	defer close(work)
-	var acked, leases atomic.Int64
-	var fetchers, acks sync.WaitGroup
-	start := time.Now()
-	for range 2 {
+	for range bareConnections {
 		fetchers.Go(func() {
-			for {
-				lease := fmt.Sprint("lease", leases.Add(1))
-				reply, err := bareClaim.Run(ctx, rdb, bareKeys, bareBatch, lease).Slice()
-				check(err)
-				if len(reply) == 0 {
+			var acks sync.WaitGroup
+			defer acks.Wait()
+			for ctx.Err() == nil {
+				lease := fmt.Sprint("lease", c.leases.Add(1))
+				reply, err := bareClaim.Run(context.WithoutCancel(ctx), c.rdb, bareKeys, bareBatch, lease).Slice()
+				if err != nil {
+					fail(err)
 					return
+				}
+				if len(reply) == 0 {
+					continue
 				}
 				ids, payloads := reply[0].([]any), reply[1].([]any)
 				var left sync.WaitGroup
+				left.Add(len(payloads))
 				for _, p := range payloads {
-					left.Add(1)
-					work <- func() {
-						_ = len(p.(string))
+					jobs <- func() {
+						handle([]byte(p.(string)))
 						left.Done()
 					}
 				}
 				acks.Go(func() {
 					left.Wait()
-					removed, err := bareAck.Run(ctx, rdb, bareKeys, append([]any{lease}, ids...)...).Int64()
-					check(err)
-					acked.Add(removed)
+					acked, err := bareAck.Run(context.WithoutCancel(ctx), c.rdb, bareKeys, append([]any{lease}, ids...)...).Int()
+					if err == nil && acked != len(ids) {
+						err = fmt.Errorf("acked %d of %d", acked, len(ids))
+					}
+					if err != nil {
+						fail(err)
+					}
 				})
 			}
 		})
 	}
 	fetchers.Wait()
-	acks.Wait()
-	rate := float64(n) / time.Since(start).Seconds()
-	if acked.Load() != int64(n) {
-		check(fmt.Errorf("the ceiling acked %d of %d", acked.Load(), n))
-	}
-	return rate
+	close(jobs)
+	handling.Wait()
+	return failures
 }

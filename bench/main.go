@@ -1,133 +1,165 @@
-// Command bench measures Later on Redis beside the bare scripts of its layout (the ceiling), in one run, so that
-// the figures are ratios and not claims about a machine. It starts a redis-server of its own on a free port,
-// with persistence as -persist says.
+// Command bench measures Later beside its peers in one run, so that the figures can be compared: the bare scripts
+// of Later's layout (the ceiling), Later on Redis with three settings of its persistence, Later embedded, asynq,
+// beanstalkd and BullMQ, each with a server of its own on a free port and in a temporary directory, started for one
+// measurement and removed after it. The subjects take turns, in several rounds.
 //
-//	cd bench && go run . -rounds 3              # all
-//	cd bench && go run . -run send,drain        # some of: send drain memory lateness idle herd scripts
+//	cd bench && go run . -json results.json       # all, in three quarters of an hour
+//	go run . -quick                               # two minutes, rough figures: to see that all works
+//	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
+//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots of such a file
 //
-// It prints Markdown, and with -json FILE writes the figures too.
+// It prints Markdown on standard output and its progress on standard error. What is not installed is skipped with
+// a word. Ctrl-C ends it in good order, and what was measured by then is printed.
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
-	"log"
+	"io"
 	"os"
-	"runtime"
+	"os/signal"
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
 )
 
-// figure is one measured number.
-type figure struct {
-	Workload string  `json:"workload"`
-	Subject  string  `json:"subject"`
-	Unit     string  `json:"unit"`
-	Median   float64 `json:"median"`
-	Low      float64 `json:"low"`
-	High     float64 `json:"high"`
-	Rounds   int     `json:"rounds"`
-}
-
-// report gathers what the rounds measured.
-type report struct {
-	keys   []figure
-	values map[figure][]float64
-}
-
-func (r *report) add(workload, subject, unit string, value float64) {
-	key := figure{Workload: workload, Subject: subject, Unit: unit}
-	if _, known := r.values[key]; !known {
-		r.keys = append(r.keys, key)
-	}
-	r.values[key] = append(r.values[key], value)
-	fmt.Fprintf(os.Stderr, "%-28s %-10s %14.2f %s\n", workload, subject, value, unit)
-}
-
-func (r *report) figures() []figure {
-	var all []figure
-	for _, key := range r.keys {
-		v := slices.Sorted(slices.Values(r.values[key]))
-		key.Median, key.Low, key.High, key.Rounds = v[len(v)/2], v[0], v[len(v)-1], len(v)
-		all = append(all, key)
-	}
-	return all
-}
-
-// workloads in the order they run.
-var workloads = []struct {
-	name string
-	run  func(ctx context.Context, b *bench)
-}{
-	{"send", sendRound}, {"drain", drainRound}, {"memory", memoryRound}, {"lateness", latenessRound},
-	{"idle", idleRound}, {"herd", herdRound}, {"scripts", scriptsRound},
-}
-
-// bench is what a workload needs.
-type bench struct {
-	*server
-	report *report
-	n      int
-	herd   int
-	size   int
-}
-
 func main() {
-	run := flag.String("run", "send,drain,memory,lateness,idle,herd", "workloads, separated by commas")
-	rounds := flag.Int("rounds", 3, "rounds; medians are reported")
-	n := flag.Int("n", 300_000, "messages in send, drain and memory")
-	herd := flag.Int("herd", 1_000_000, "messages due in one millisecond")
-	size := flag.Int("size", 100, "payload bytes")
-	persist := flag.String("persist", "none", "persistence of the redis-server: none, everysec or always")
-	jsonFile := flag.String("json", "", "write the figures to this file too")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of the client to this file")
-	pingerOf := flag.String("pinger", "", "used by the herd workload itself: ping this server until standard input ends")
-	flag.Parse()
-	if *pingerOf != "" {
-		pinger(*pingerOf)
-		return
+	logging.Disable()
+	var err error
+	if os.Getenv(asChild) != "" {
+		err = childMain(os.Args[1:])
+	} else {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second Ctrl-C kills
+		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		check(err)
-		check(pprof.StartCPUProfile(f))
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case errors.Is(err, context.Canceled):
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	plan     plan
+	subjects []*subject
+	json     string
+	plots    string
+	report   string
+	docs     string
+	profile  string
+}
+
+func parseFlags(args []string, stderr io.Writer) (options, error) {
+	o := options{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	quick := flags.Bool("quick", false, "small numbers: two minutes, rough figures")
+	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle", "workloads: some of "+strings.Join(workloadNames(), ","))
+	names := flags.String("subjects", strings.Join(subjectNames(), ","), "whom to measure")
+	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness and herd (default 3, with -quick 1)")
+	n := flags.Int("n", 0, "messages of send and drain (default 200,000 and 100,000)")
+	herd := flags.Int("herd", 0, "messages due in one millisecond (default 1,000,000)")
+	growth := flags.Int("growth", 0, "the most messages pending in growth (default 10,000,000)")
+	size := flags.Int("size", 0, "payload bytes (default 100; memory has sizes of its own)")
+	flags.StringVar(&o.json, "json", "", "write all that was measured to this file")
+	flags.StringVar(&o.plots, "plots", "", "write the plots, SVG files, to this directory")
+	flags.StringVar(&o.report, "report", "", "measure nothing: write the documentation of this file of -json")
+	flags.StringVar(&o.docs, "docs", "../docs", "with -report: the directory of benchmarks.md and plots")
+	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process to this file")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	o.plan = fullPlan()
+	if *quick {
+		o.plan = quickPlan()
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+		set   func(int)
+	}{
+		{"rounds", *rounds, func(v int) { o.plan.Rounds = v }},
+		{"n", *n, func(v int) { o.plan.Send, o.plan.Drain = v, v }},
+		{"herd", *herd, func(v int) { o.plan.Herd = v }},
+		{"size", *size, func(v int) { o.plan.Size = v }},
+		{"growth", *growth, func(v int) { o.plan.Growth = slices.DeleteFunc(o.plan.Growth, func(n int) bool { return n > v }) }},
+	} {
+		if f.value < 0 || f.name == "size" && f.value > 0 && f.value < minSize {
+			return o, fmt.Errorf("-%s is %d: give more (a payload has %d bytes or more)", f.name, f.value, minSize)
+		}
+		if f.value > 0 {
+			f.set(f.value)
+		}
+	}
+	for name := range strings.SplitSeq(*runs, ",") {
+		if !slices.Contains(workloadNames(), name) {
+			return o, fmt.Errorf("-run has %q: known are %s", name, strings.Join(workloadNames(), ", "))
+		}
+		o.plan.Workloads = append(o.plan.Workloads, name)
+	}
+	for name := range strings.SplitSeq(*names, ",") {
+		s := findSubject(name)
+		if s == nil {
+			return o, fmt.Errorf("-subjects has %q: known are %s", name, strings.Join(subjectNames(), ", "))
+		}
+		o.subjects = append(o.subjects, s)
+	}
+	return o, nil
+}
+
+// run is the program. It returns context.Canceled when it was stopped.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parseFlags(args, stderr)
+	if err != nil {
+		return err
+	}
+	if o.report != "" {
+		r, err := readResults(o.report)
+		if err != nil {
+			return err
+		}
+		return writeDocs(r, o.docs)
+	}
+	if o.profile != "" {
+		f, err := os.Create(o.profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
 		defer pprof.StopCPUProfile()
 	}
-	wanted := strings.Split(*run, ",")
-
-	ctx := context.Background()
-	srv, err := startServer(*persist)
+	defer func() { err = errors.Join(err, cleanBullMQ()) }()
+	r, err := newRunner(ctx, o.plan, o.subjects, strings.Join(append([]string{"go run ."}, args...), " "), stderr)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
-	defer srv.stop()
-	b := &bench{server: srv, report: &report{values: map[figure][]float64{}}, n: *n, herd: *herd, size: *size}
-	for round := range *rounds {
-		for _, w := range workloads {
-			if slices.Contains(wanted, w.name) {
-				fmt.Fprintf(os.Stderr, "round %d: %s\n", round+1, w.name)
-				w.run(ctx, b)
-			}
-		}
+	err = r.run(ctx)
+	if o.json != "" {
+		err = errors.Join(err, r.results.write(o.json))
 	}
-	figures := b.report.figures()
-	fmt.Printf("%s, %d CPUs, Redis %s, persistence %s, payload %d bytes, %d rounds\n\n", runtime.Version(), runtime.NumCPU(), srv.version(ctx), *persist, *size, *rounds)
-	fmt.Println("| workload | subject | median | low | high | unit | of ceiling |\n|---|---|---|---|---|---|---|")
-	for _, f := range figures {
-		ratio := ""
-		if i := slices.IndexFunc(figures, func(c figure) bool { return c.Workload == f.Workload && c.Unit == f.Unit && c.Subject == "ceiling" }); i >= 0 && f.Subject != "ceiling" {
-			ratio = fmt.Sprintf("%.2f", f.Median/figures[i].Median)
-		}
-		fmt.Printf("| %s | %s | %.4g | %.4g | %.4g | %s | %s |\n", f.Workload, f.Subject, f.Median, f.Low, f.High, f.Unit, cmp.Or(ratio, "–"))
+	if o.plots != "" {
+		err = errors.Join(err, writePlots(r.results, o.plots))
 	}
-	if *jsonFile != "" {
-		text, _ := json.MarshalIndent(figures, "", "  ")
-		if err := os.WriteFile(*jsonFile, text, 0o644); err != nil {
-			log.Fatal(err)
-		}
+	_, printErr := io.WriteString(stdout, markdown(r.results, ""))
+	if err = errors.Join(err, printErr); err == nil && r.failed {
+		err = errors.New("a measurement of Later failed, see above")
 	}
+	return err
 }

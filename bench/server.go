@@ -2,120 +2,144 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log"
-	"net"
 	"os"
 	"os/exec"
-	"strconv"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/laterq/later"
-	"github.com/laterq/later/redisstore"
+	"github.com/laterq/later/internal/benchmark"
 )
 
-// server is a redis-server of the benchmark's own.
+// server is a server of one measurement's own, in a directory of its own.
 type server struct {
-	cmd  *exec.Cmd
-	dir  string
-	addr string
-	rdb  *redis.Client
+	*child
+	addr  string
+	dir   string
+	redis *benchmark.Redis // nil of another one
+	rdb   *redis.Client
 }
 
-func startServer(persist string) (*server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// persistence of a Redis.
+type persistence string
+
+const (
+	persistNone     persistence = "off"
+	persistEverysec persistence = "AOF everysec"
+	persistAlways   persistence = "AOF always"
+)
+
+func startRedis(ctx context.Context, persist persistence) (*server, error) {
+	args := []string{"--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"}
+	switch persist {
+	case persistNone:
+		args = append(args, "--appendonly", "no")
+	case persistEverysec:
+		args = append(args, "--appendonly", "yes", "--appendfsync", "everysec")
+	case persistAlways:
+		args = append(args, "--appendonly", "yes", "--appendfsync", "always")
+	}
+	s, err := startServer(ctx, func(dir, port string) *exec.Cmd {
+		return exec.Command("redis-server", append(args, "--port", port, "--dir", dir)...)
+	})
 	if err != nil {
 		return nil, err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
+	s.rdb = redis.NewClient(&redis.Options{Addr: s.addr, MaxRetries: -1})
+	s.redis = benchmark.WatchRedis(s.rdb)
+	if err := s.rdb.Ping(ctx).Err(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("redis-server at %s: %w", s.addr, err)
+	}
+	return s, nil
+}
+
+// startBeanstalkd starts one that keeps its jobs in memory, or besides in a log.
+func startBeanstalkd(ctx context.Context, binlog bool) (*server, error) {
+	return startServer(ctx, func(dir, port string) *exec.Cmd {
+		args := []string{"-l", "127.0.0.1", "-p", port}
+		if binlog {
+			args = append(args, "-b", dir)
+		}
+		return exec.Command("beanstalkd", args...)
+	})
+}
+
+func startServer(ctx context.Context, command func(dir, port string) *exec.Cmd) (*server, error) {
 	dir, err := os.MkdirTemp("", "later-bench-")
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--loglevel", "warning"}
-	switch persist {
-	case "none":
-		args = append(args, "--appendonly", "no")
-	case "everysec", "always":
-		args = append(args, "--appendonly", "yes", "--appendfsync", persist)
-	default:
-		return nil, fmt.Errorf("-persist is %q: use none, everysec or always", persist)
+	s := &server{dir: dir}
+	s.child, s.addr, err = listening(ctx, func(port string) *exec.Cmd { return command(dir, port) })
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
 	}
-	s := &server{dir: dir, addr: fmt.Sprintf("127.0.0.1:%d", port), cmd: exec.Command("redis-server", args...)}
-	s.cmd.Stderr = os.Stderr
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start redis-server (apt-get install redis-server, or brew install redis): %w", err)
-	}
-	s.rdb = redis.NewClient(&redis.Options{Addr: s.addr})
-	for range 100 {
-		if err = s.rdb.Ping(context.Background()).Err(); err == nil {
-			return s, nil
-		}
-		time.Sleep(50 * time.Millisecond)
+	return s, nil
+}
+
+func (s *server) close() error {
+	var err error
+	if s.redis != nil {
+		err = s.redis.Close()
 	}
 	s.stop()
-	return nil, fmt.Errorf("redis-server does not answer: %w", err)
+	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-func (s *server) stop() {
-	s.rdb.Close()
-	s.cmd.Process.Kill()
-	s.cmd.Wait()
-	os.RemoveAll(s.dir)
+// cpuTime is what the server has used: by its own account of a Redis, else by the system's, in steps of 10 ms.
+func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
+	if s.redis == nil {
+		return s.cpu()
+	}
+	u, err := s.redis.Usage(ctx)
+	return u.CPU, err
 }
 
-// empty removes all data.
-func (s *server) empty(ctx context.Context) {
-	check(s.rdb.FlushAll(ctx).Err())
+// memory is what the server holds: a Redis' used_memory, else all that is resident.
+func (s *server) memory(ctx context.Context) (int64, error) {
+	if s.redis == nil {
+		return s.resident()
+	}
+	u, err := s.redis.Usage(ctx)
+	return u.Memory, err
 }
 
-func (s *server) info(ctx context.Context, section, field string) string {
-	for line := range strings.SplitSeq(s.rdb.Info(ctx, section).Val(), "\r\n") {
-		if v, ok := strings.CutPrefix(line, field+":"); ok {
-			return v
+// directorySize adds up the files of a directory.
+func directorySize(dir string) (size int64, err error) {
+	err = filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && info.Mode().IsRegular() {
+			size += info.Size()
 		}
-	}
-	return ""
+		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
+			return nil
+		}
+		return err
+	})
+	return size, err
 }
 
-func (s *server) version(ctx context.Context) string { return s.info(ctx, "server", "redis_version") }
-
-// used is the server's memory in bytes.
-func (s *server) used(ctx context.Context) float64 {
-	v, err := strconv.ParseFloat(s.info(ctx, "memory", "used_memory"), 64)
-	check(err)
-	return v
-}
-
-// cpu is the server's CPU time so far.
-func (s *server) cpu(ctx context.Context) time.Duration {
-	total := 0.0
-	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
-		v, err := strconv.ParseFloat(s.info(ctx, "cpu", field), 64)
-		check(err)
-		total += v
-	}
-	return time.Duration(total * float64(time.Second))
-}
-
-// client opens Later on the server.
-func (s *server) client() (*later.Client, func()) {
-	rdb := redis.NewClient(&redis.Options{Addr: s.addr})
-	st := redisstore.New(rdb)
-	c := later.New(st)
-	return c, func() {
-		check(c.Close())
-		check(st.Close())
-		check(rdb.Close())
+// installed says that a program is missing.
+func installed(program, how string) func() error {
+	return func() error {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is not installed (%s)", program, how)
+		}
+		return nil
 	}
 }
 
-func check(err error) {
+// versionOf gives the first line that a program prints about its version.
+func versionOf(program string, args ...string) string {
+	out, err := exec.Command(program, args...).CombinedOutput()
 	if err != nil {
-		log.Fatal(err)
+		return ""
 	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
 }

@@ -37,7 +37,7 @@ func left(t *testing.T, q Queue, want int) {
 func TestAPayloadTellsItsNumberAndItsDueTime(t *testing.T) {
 	due := time.UnixMilli(1_900_000_000_123)
 	for _, size := range []int{MinSize, 100, 2 << 20} {
-		p := newPayload(size, 12345, due)
+		p := NewPayload(size, 12345, due)
 		if number, at, ok := readPayload(p); number != 12345 || !at.Equal(due) || !ok || len(p) != size {
 			t.Errorf("of %d bytes came number %d, due %v, %v", len(p), number, at, ok)
 		}
@@ -45,7 +45,7 @@ func TestAPayloadTellsItsNumberAndItsDueTime(t *testing.T) {
 			t.Errorf("%d bytes of %d are filled", len(rest), size-MinSize)
 		}
 	}
-	if _, at, ok := readPayload(newPayload(100, 0, time.Time{})); !at.IsZero() || !ok {
+	if _, at, ok := readPayload(NewPayload(100, 0, time.Time{})); !at.IsZero() || !ok {
 		t.Errorf("at once: due %v, %v", at, ok)
 	}
 	for _, foreign := range []string{"", "short", "a payload that somebody else sent to this queue"} {
@@ -58,16 +58,16 @@ func TestAPayloadTellsItsNumberAndItsDueTime(t *testing.T) {
 func TestATallyCountsEachMessageOnce(t *testing.T) {
 	tally := newTally(2)
 	for range 3 {
-		tally.mark(newPayload(MinSize, 0, time.Now().Add(time.Hour)))
+		tally.mark(NewPayload(MinSize, 0, time.Now().Add(time.Hour)))
 	}
 	tally.mark([]byte("foreign"))
-	tally.mark(newPayload(MinSize, 7, time.Time{})) // of another workload
+	tally.mark(NewPayload(MinSize, 7, time.Time{})) // of another workload
 	select {
 	case <-tally.all:
 		t.Error("all are there, with one missing")
 	default:
 	}
-	tally.mark(newPayload(MinSize, 1, time.Now().Add(-time.Hour)))
+	tally.mark(NewPayload(MinSize, 1, time.Now().Add(-time.Hour)))
 	<-tally.all
 	if h, d, e := tally.handled.Load(), tally.doubles.Load(), tally.early.Load(); h != 2 || d != 2 || e != 1 {
 		t.Errorf("handled %d, doubles %d, early %d; want 2, 2, 1", h, d, e)

@@ -35,7 +35,8 @@ func putPayload(p []byte, number int, due time.Time) {
 	}
 }
 
-func newPayload(size, number int, due time.Time) []byte {
+// NewPayload makes a payload of so many bytes, MinSize or more.
+func NewPayload(size, number int, due time.Time) []byte {
 	p := make([]byte, size)
 	putPayload(p, number, due)
 	return p

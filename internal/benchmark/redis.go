@@ -21,7 +21,7 @@ import (
 // it adds up all primaries.
 type Redis struct {
 	url      string
-	store    *redisstore.Store
+	store    *redisstore.Store // nil of WatchRedis
 	rdb      redis.UniversalClient
 	requests atomic.Int64 // by the connections of Counted
 }
@@ -40,13 +40,21 @@ func OpenRedis(ctx context.Context, url string) (*Redis, error) {
 	return &Redis{url: url, store: s, rdb: s.Client()}, nil
 }
 
+// WatchRedis looks at a Redis over a client, which Close closes. Counted is not for it.
+func WatchRedis(rdb redis.UniversalClient) *Redis { return &Redis{rdb: rdb} }
+
 // Close ends the connections.
-func (r *Redis) Close() error { return r.store.Close() }
+func (r *Redis) Close() error {
+	if r.store == nil {
+		return r.rdb.Close()
+	}
+	return r.store.Close()
+}
 
 // Usage is what a Redis has used so far, as its INFO tells.
 type Usage struct {
 	CPU    time.Duration // of all its threads
-	Memory int64         // bytes, with what the allocator needs besides
+	Memory int64         // bytes, without the buffers of its clients
 }
 
 // Usage reads it.
@@ -66,13 +74,14 @@ func (r *Redis) Usage(ctx context.Context) (Usage, error) {
 		user, err1 := strconv.ParseFloat(infoField(cpu, "used_cpu_user"), 64)
 		system, err2 := strconv.ParseFloat(infoField(cpu, "used_cpu_sys"), 64)
 		used, err3 := strconv.ParseInt(infoField(memory, "used_memory"), 10, 64)
+		buffers, _ := strconv.ParseInt(infoField(memory, "mem_clients_normal"), 10, 64)
 		if err1 != nil || err2 != nil || err3 != nil {
 			return fmt.Errorf("%w: INFO has no used_cpu_user, used_cpu_sys or used_memory", store.ErrUnsupported)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		sum.CPU += time.Duration((user + system) * float64(time.Second))
-		sum.Memory += used
+		sum.Memory += used - buffers
 		return nil
 	})
 	return sum, err
@@ -143,7 +152,7 @@ func (r *Redis) WorstPing(ctx context.Context) (time.Duration, error) {
 // theirs. It is ErrUnsupported on a Cluster.
 func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
 	single, ok := r.rdb.(*redis.Client)
-	if !ok {
+	if !ok || r.store == nil {
 		return nil, nil, fmt.Errorf("%w: requests to a Cluster are not counted", store.ErrUnsupported)
 	}
 	options := *single.Options()

@@ -72,7 +72,7 @@ func outgoing(n, first, size int, due func(number int) time.Time) []Outgoing {
 	msgs := make([]Outgoing, n)
 	for i := range msgs {
 		at := due(first + i)
-		msgs[i] = Outgoing{Payload: newPayload(size, first+i, at), Due: at}
+		msgs[i] = Outgoing{Payload: NewPayload(size, first+i, at), Due: at}
 	}
 	return msgs
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/laterq/later/internal/benchmark"
+)
+
+// asynqSubjects are two: its defaults look for due tasks every 5 s, so there is one that looks as often as is of use.
+func asynqSubjects() []*subject {
+	variant := func(name, title, settings string, cfg asynq.Config) *subject {
+		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
+			return connectAsynq(addr, cfg)
+		}
+		return &subject{
+			name: name, title: title, settings: settings, versions: redisVersions("github.com/hibiken/asynq"), missing: redisInstalled,
+			start: overRedis(persistNone, connect), connect: connect,
+			cannot: map[string]string{"scripts": ""},
+			atMost: map[string]int{"herd": 100_000, "growth": 1_000_000},
+		}
+	}
+	tuned := variant("asynq-tuned", "asynq, intervals 10 ms",
+		"as asynq, with DelayedTaskCheckInterval and TaskCheckInterval 10 ms (defaults: 5 s and 1 s)",
+		asynq.Config{DelayedTaskCheckInterval: 10 * time.Millisecond, TaskCheckInterval: 10 * time.Millisecond})
+	for _, same := range []string{"send", "drain", "memory", "growth"} {
+		tuned.cannot[same] = ""
+	}
+	return []*subject{
+		variant("asynq", "asynq", "on a Redis without persistence; a server with Concurrency 32, all else at its defaults", asynq.Config{}),
+		tuned,
+	}
+}
+
+// asynqQueue has tasks in asynq's default queue.
+type asynqQueue struct {
+	redis     asynq.RedisClientOpt
+	cfg       asynq.Config
+	client    *asynq.Client
+	inspector *asynq.Inspector
+}
+
+func connectAsynq(addr string, cfg asynq.Config) (benchmark.Queue, func() error, error) {
+	q := &asynqQueue{redis: asynq.RedisClientOpt{Addr: addr}, cfg: cfg}
+	q.client, q.inspector = asynq.NewClient(q.redis), asynq.NewInspector(q.redis)
+	return q, func() error { return errors.Join(q.client.Close(), q.inspector.Close()) }, nil
+}
+
+const asynqName = "default" // of the queue
+
+func (q *asynqQueue) Send(ctx context.Context, payload []byte, due time.Time) (string, error) {
+	var opts []asynq.Option
+	if !due.IsZero() {
+		opts = []asynq.Option{asynq.ProcessAt(due)} // it keeps whole seconds of it, rounded down
+	}
+	info, err := q.client.EnqueueContext(ctx, asynq.NewTask(queueName, payload), opts...)
+	if err != nil {
+		return "", err
+	}
+	return info.ID, nil
+}
+
+func (q *asynqQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
+	cfg := q.cfg
+	cfg.Concurrency = handlers
+	cfg.LogLevel = asynq.FatalLevel
+	s := asynq.NewServer(q.redis, cfg)
+	err := s.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
+		handle(t.Payload())
+		return nil
+	}))
+	if err != nil {
+		return err
+	}
+	<-ctx.Done()
+	s.Shutdown()
+	return nil
+}
+
+func (q *asynqQueue) Left(context.Context) (int, error) {
+	info, err := q.inspector.GetQueueInfo(asynqName)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size, nil
+}
+
+func (q *asynqQueue) Cancel(_ context.Context, id string) error {
+	return q.inspector.DeleteTask(asynqName, id)
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/beanstalkd/go-beanstalk"
+
+	"github.com/laterq/later/internal/benchmark"
+)
+
+func beanstalkdSubjects() []*subject {
+	variant := func(name, title, settings string, binlog bool) *subject {
+		return &subject{
+			name: name, title: title, settings: settings,
+			versions: func() map[string]string {
+				return map[string]string{
+					"beanstalkd":                         versionOf("beanstalkd", "-v"),
+					"github.com/beanstalkd/go-beanstalk": moduleVersion("github.com/beanstalkd/go-beanstalk"),
+				}
+			},
+			missing: installed("beanstalkd", "apt-get install beanstalkd"),
+			start: func(ctx context.Context) (*target, error) {
+				s, err := startBeanstalkd(ctx, binlog)
+				if err != nil {
+					return nil, err
+				}
+				return onServer(ctx, s, connectBeanstalkd)
+			},
+			connect:      connectBeanstalkd,
+			wholeSeconds: true,
+			cannot: map[string]string{
+				"herd": "a delay counts whole seconds from each put, so no two jobs can be made due at one time", "growth": "", "scripts": "",
+			},
+		}
+	}
+	inMemory := variant("beanstalkd", "beanstalkd, in memory", "jobs in memory only; each handler reserves on a connection of its own, senders share 32", false)
+	logged := variant("beanstalkd-binlog", "beanstalkd, binlog", "as beanstalkd, with -b, which syncs every 50 ms", true)
+	logged.cannot["idle"], logged.cannot["memory"] = "", ""
+	return []*subject{inMemory, logged}
+}
+
+// beanstalkdSenders is how many connections send: each is used by one goroutine at a time, or by several in turn.
+const beanstalkdSenders = 32
+
+// jobTime is how long a job may take.
+const jobTime = time.Minute
+
+type beanstalkdQueue struct {
+	addr    string
+	senders []*beanstalk.Conn
+	next    atomic.Uint32
+}
+
+func connectBeanstalkd(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
+	q := &beanstalkdQueue{addr: addr}
+	closeAll := func() (err error) {
+		for _, c := range q.senders {
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	}
+	for range beanstalkdSenders {
+		c, err := beanstalk.Dial("tcp", addr)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll())
+		}
+		q.senders = append(q.senders, c)
+	}
+	return q, closeAll, nil
+}
+
+// Send rounds a delay to the nearest second: it knows no others, and is given none but in the workload of lateness.
+func (q *beanstalkdQueue) Send(_ context.Context, payload []byte, due time.Time) (string, error) {
+	delay := time.Duration(0)
+	if !due.IsZero() {
+		delay = time.Until(due).Round(time.Second)
+	}
+	c := q.senders[q.next.Add(1)%beanstalkdSenders]
+	id, err := c.Put(payload, 1, max(0, delay), jobTime)
+	return strconv.FormatUint(id, 10), err
+}
+
+// reservation is how long a handler waits for a job before it asks again; it is ended earlier by closing the connection.
+const reservation = time.Hour
+
+// beanstalkdWorker is one handler's connection.
+type beanstalkdWorker struct {
+	*beanstalk.Conn
+	mu       sync.Mutex
+	handling bool
+	ended    bool
+}
+
+// begin and end are around the handling of a job; false means stop.
+func (w *beanstalkdWorker) set(handling bool) (goOn bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.handling = handling
+	return !w.ended
+}
+
+// stop closes the connection when it waits; a handler ends its job first.
+func (w *beanstalkdWorker) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if !w.handling {
+		w.Close()
+	}
+}
+
+func (w *beanstalkdWorker) run(handle func(payload []byte)) error {
+	defer w.Close()
+	for {
+		id, payload, err := w.Reserve(reservation)
+		if !w.set(true) {
+			return nil // a job that came in this moment goes back with the connection
+		}
+		if err == nil {
+			handle(payload)
+			err = w.Delete(id)
+		}
+		if !w.set(false) || err != nil {
+			return err
+		}
+	}
+}
+
+func (q *beanstalkdQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
+	var running sync.WaitGroup
+	failures := make(chan error, handlers)
+	var workers []*beanstalkdWorker
+	for range handlers {
+		c, err := beanstalk.Dial("tcp", q.addr)
+		if err != nil {
+			failures <- err
+			break
+		}
+		w := &beanstalkdWorker{Conn: c}
+		workers = append(workers, w)
+		running.Go(func() { failures <- w.run(handle) })
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failures:
+	}
+	for _, w := range workers {
+		w.stop()
+	}
+	running.Wait()
+	close(failures)
+	for e := range failures {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+func (q *beanstalkdQueue) stat(names ...string) (sum int, err error) {
+	stats, err := q.senders[0].Stats()
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range names {
+		n, err := strconv.Atoi(stats[name])
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func (q *beanstalkdQueue) Left(context.Context) (int, error) {
+	return q.stat("current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed", "current-jobs-buried")
+}

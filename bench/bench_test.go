@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// tinyPlan goes through everything in seconds.
+func tinyPlan() plan {
+	p := fullPlan()
+	p.Workloads = workloadNames()
+	p.Rounds, p.Senders, p.Send, p.SendLimit, p.Drain = 1, []int{1, 32, 0}, 200, time.Minute, 500
+	p.Rates, p.Lateness, p.Longest = []int{200}, 500*time.Millisecond, time.Second
+	p.Herd = 300
+	p.Growth, p.GrowthOps, p.Memory, p.MemoryFor = []int{500, 1000}, 20, []int{100}, 200
+	p.Idle, p.IdleFor, p.Settle = []int{1}, 100*time.Millisecond, 100*time.Millisecond
+	return p
+}
+
+// ownTemp has temporary files in a directory of the test's, of which nothing may be left.
+func ownTemp(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Cleanup(func() {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range entries {
+			if dir+"/"+e.Name() != bullmqDir { // removed when all tests have run
+				t.Errorf("%s is left", e.Name())
+			}
+		}
+	})
+}
+
+// TestEverySubjectHandlesAllThatWasSent runs every workload over every subject that is installed, all subjects at
+// the same time, and checks what was counted.
+func TestEverySubjectHandlesAllThatWasSent(t *testing.T) {
+	ownTemp(t)
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, s := range subjects {
+		all.Go(func() {
+			t.Run(s.name, func(t *testing.T) {
+				if s.missing != nil {
+					if err := s.missing(); err != nil {
+						t.Skip(err)
+					}
+				}
+				r, err := newRunner(t.Context(), tinyPlan(), []*subject{s}, "test", io.Discard)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := r.run(t.Context()); err != nil || r.failed && s.settled {
+					t.Errorf("run: %v", err)
+				}
+				checkCounts(t, s, r.results)
+			})
+		})
+	}
+}
+
+func checkCounts(t *testing.T, s *subject, r *results) {
+	t.Helper()
+	for _, m := range r.Measurements {
+		if m.Error != "" {
+			t.Errorf("%s %d: %s", m.Workload, m.Case, m.Error)
+			continue
+		}
+		v := m.Values
+		switch m.Workload {
+		case "send":
+			if v[sentCount] != float64(r.Plan.Send) || v[perSecond] <= 0 {
+				t.Errorf("send %d: %v", m.Case, v)
+			}
+		case "drain", "herd", "lateness":
+			want := map[string]int{"drain": r.Plan.Drain, "herd": r.Plan.Herd, "lateness": 100}[m.Workload]
+			if v[sentCount] != float64(want) || v[handled] != float64(want) || v[lost] != 0 || v[unfinished] != 0 || v[doubles] != 0 {
+				t.Errorf("%s: %v, want %d sent and handled", m.Workload, v, want)
+			}
+			if s.settled && v[early] != 0 {
+				t.Errorf("%s: %v of Later's came early", m.Workload, v[early])
+			}
+		}
+		if m.Workload == "lateness" && len(m.Curve) != curvePoints+1 {
+			t.Errorf("the curve has %d points", len(m.Curve))
+		}
+		if _, has := v[worstPing]; has != (m.Workload == "herd" && s.name != "later-disk" && s.name != "later-disk-100ms") {
+			t.Errorf("%s: worst PING %v", m.Workload, v[worstPing])
+		}
+	}
+	for _, w := range workloads {
+		_, cannot := s.cannot[w.name]
+		measured := slices.ContainsFunc(r.Measurements, func(m *measurement) bool { return m.Workload == w.name && m.Values != nil })
+		if measured == cannot {
+			t.Errorf("%s: measured %v, although it can: %v", w.name, measured, !cannot)
+		}
+	}
+}
+
+// stopper cancels at the first measurement.
+type stopper struct{ cancel func() }
+
+func (s stopper) Write(p []byte) (int, error) {
+	s.cancel()
+	return len(p), nil
+}
+
+func TestCtrlCLeavesNothingBehind(t *testing.T) {
+	ownTemp(t)
+	for _, name := range []string{"later-redis", "later-disk"} {
+		if s := findSubject(name); s.missing != nil && s.missing() != nil {
+			t.Skip(s.missing())
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	file := t.TempDir() + "/results.json"
+	err := run(ctx, []string{"-quick", "-run", "send,growth,idle", "-subjects", "later-redis,later-disk", "-json", file}, io.Discard, stopper{cancel})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want Canceled", err)
+	}
+	r, err := readResults(file)
+	if err != nil || !r.Unfinished || len(r.Measurements) > 1 {
+		t.Errorf("results %+v, %v", r, err)
+	}
+}
+
+func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"-size", "31"}, {"-n", "x"}, {"extra"}, {"-report", "missing.json"},
+	} {
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
+			t.Errorf("%q was taken", args)
+		}
+	}
+	o, err := parseFlags([]string{"-quick", "-n", "7", "-herd", "8", "-size", "64", "-growth", "10000", "-rounds", "2", "-subjects", "asynq,ceiling"}, io.Discard)
+	if err != nil || o.plan.Send != 7 || o.plan.Drain != 7 || o.plan.Herd != 8 || o.plan.Size != 64 || len(o.plan.Growth) != 1 || o.plan.Rounds != 2 {
+		t.Errorf("plan %+v, %v", o.plan, err)
+	}
+	if len(o.subjects) != 2 || o.subjects[0].name != "asynq" {
+		t.Errorf("subjects %v", o.subjects)
+	}
+}

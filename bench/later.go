@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later"
+	_ "github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/redisstore"
+)
+
+func laterSubjects() []*subject {
+	versions := func() map[string]string {
+		all := redisVersions()()
+		all["later"] = laterVersion()
+		return all
+	}
+	onRedis := func(name, title, settings string, persist persistence) *subject {
+		return &subject{
+			name: name, title: title, settings: settings, versions: versions, missing: redisInstalled, settled: true,
+			start: overRedis(persist, connectLater), connect: connectLater,
+		}
+	}
+	everysec := onRedis("later-aof", "Later, Redis AOF everysec", "as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec)
+	always := onRedis("later-aof-always", "Later, Redis AOF always", "as Later, on a Redis with appendonly yes, appendfsync always", persistAlways)
+	for _, s := range []*subject{everysec, always} { // the same as without a log
+		s.cannot = map[string]string{"memory": "", "idle": "", "growth": "", "scripts": ""}
+	}
+	always.cannot["herd"] = ""
+	embedded := func(name, title, settings, query string) *subject {
+		return &subject{
+			name: name, title: title, settings: settings, settled: true,
+			versions: func() map[string]string {
+				return map[string]string{"later": laterVersion(), "pebble": moduleVersion("github.com/cockroachdb/pebble/v2")}
+			},
+			start:  func(ctx context.Context) (*target, error) { return startEmbedded(ctx, query) },
+			cannot: map[string]string{"scripts": ""},
+		}
+	}
+	relaxed := embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms", "?sync=100ms")
+	for _, same := range []string{"herd", "growth", "memory", "idle"} {
+		relaxed.cannot[same] = ""
+	}
+	return []*subject{
+		onRedis("later-redis", "Later", "on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone),
+		everysec, always,
+		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", ""),
+		relaxed,
+	}
+}
+
+func connectLater(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	s := redisstore.New(rdb)
+	c := later.New(s)
+	return benchmark.Later(c, queueName), func() error { return errors.Join(c.Close(), s.Close(), rdb.Close()) }, nil
+}
+
+func startEmbedded(ctx context.Context, query string) (*target, error) {
+	dir, remove, err := tempDir()
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "store")
+	c, err := later.Open(ctx, "file://"+data+query)
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	return &target{
+		load: local{benchmark.Later(c, queueName)}, dir: data,
+		close: func() error { return errors.Join(c.Close(), remove()) },
+	}, nil
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9/logging"
+	"go.uber.org/goleak"
+)
+
+// The test binary is its own child too, as the program is.
+func TestMain(m *testing.M) {
+	logging.Disable()
+	if os.Getenv(asChild) != "" {
+		if err := childMain(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := cleanBullMQ(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(code)
+	}))
+}

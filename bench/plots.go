@@ -1,0 +1,239 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// writePlots writes those plots for which there are results.
+func writePlots(r *results, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	plots := map[string]string{
+		"throughput": barPlot(r, "Messages a second: more is better", []bars{
+			{"Send, 1,000 senders", "send", 1000, perSecond}, {fmt.Sprintf("Drain, %d handlers", handlers), "drain", 0, perSecond},
+		}),
+		"send":   barPlot(r, "Messages sent a second: more is better", barsOf(r, "send", perSecond)),
+		"drain":  barPlot(r, "Messages drained a second: more is better", barsOf(r, "drain", perSecond)),
+		"memory": barPlot(r, "Bytes a waiting message takes above its payload: less is better", barsOf(r, "memory", bytesAbove)),
+		"growth": growthPlot(r),
+	}
+	for _, n := range r.cases("lateness") {
+		plots[fmt.Sprintf("lateness-%d", n)] = latenessPlot(r, n)
+	}
+	for name, text := range plots {
+		if text == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, name+".svg"), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bars is one panel: a value of a case for each subject.
+type bars struct {
+	title    string
+	workload string
+	n        int
+	value    string
+}
+
+func barsOf(r *results, workload, value string) (all []bars) {
+	for _, c := range r.columns(workload, value) {
+		title := caseName(workload, c.n)
+		if workload == "drain" {
+			title = ""
+		}
+		all = append(all, bars{title, workload, c.n, value})
+	}
+	return all
+}
+
+const (
+	labelWidth = 225.0
+	panelWidth = 250.0
+	barHeight  = 24.0
+	maxPanels  = 3 // beside one another
+)
+
+// barPlot draws panels of bars beside one another, a row for each subject, with the range of the rounds as a line.
+func barPlot(r *results, title string, panels []bars) string {
+	var names []string
+	panels = slices.DeleteFunc(slices.Clone(panels), func(p bars) bool {
+		return !slices.ContainsFunc(r.Subjects, func(s subjectInfo) bool { _, ok := r.of(p.workload, p.n, s.Name, p.value); return ok })
+	})
+	for _, s := range r.Subjects {
+		if slices.ContainsFunc(panels, func(p bars) bool { _, ok := r.of(p.workload, p.n, s.Name, p.value); return ok }) {
+			names = append(names, s.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	rows := (len(panels) + maxPanels - 1) / maxPanels
+	perRow := (len(panels) + rows - 1) / rows
+	rowHeight := 34 + float64(len(names))*barHeight
+	s := newSVG(labelWidth+float64(perRow)*panelWidth, 34+float64(rows)*rowHeight+14, title)
+	s.text(0, 18, "title", "start", "%s", title)
+	for i, p := range panels {
+		left := labelWidth + float64(i%perRow)*panelWidth
+		top := 34 + float64(i/perRow)*rowHeight
+		s.text(left, top+18, "muted", "start", "%s", p.title)
+		highest := 0.0
+		for _, name := range names {
+			v, _ := r.of(p.workload, p.n, name, p.value)
+			highest = math.Max(highest, v.High)
+		}
+		across := scale{0, math.Max(highest, 1), left, left + panelWidth - 78, false}
+		s.line(left, top+28, left, top+28+float64(len(names))*barHeight, "axis")
+		for j, name := range names {
+			y := top + 30 + float64(j)*barHeight
+			if i%perRow == 0 {
+				s.text(labelWidth-10, y+15, "", "end", "%s", r.title(name))
+			}
+			v, ok := r.of(p.workload, p.n, name, p.value)
+			if !ok {
+				s.text(left+6, y+15, "muted", "start", "–")
+				continue
+			}
+			l := lookOf(name)
+			s.rect(left, y+2, math.Max(0, across.at(v.Median)-left), barHeight-7, fmt.Sprintf("fill=\"%s\" rx=\"2\"%s", l.colour, faded(l)))
+			if v.Rounds > 1 {
+				s.line(across.at(v.Low), y+10.5, across.at(v.High), y+10.5, "axis")
+			}
+			s.text(math.Max(across.at(v.High), left)+6, y+15, "", "start", "%s", number(v.Median))
+		}
+	}
+	return s.String()
+}
+
+// faded tells variants of a subject from it in bars, as dashes do in lines.
+func faded(l look) string {
+	switch l.dash {
+	case "7 4":
+		return ` fill-opacity=".7"`
+	case "2 3":
+		return ` fill-opacity=".45"`
+	}
+	return ""
+}
+
+// latenessPlot draws which part of the messages came at most so late, with an axis that has room for the last ones.
+func latenessPlot(r *results, n int) string {
+	names := r.measured("lateness")
+	names = slices.DeleteFunc(names, func(name string) bool { return len(r.curves(n, name)) == 0 })
+	if len(names) == 0 {
+		return ""
+	}
+	const left, top, width, height, earlyWidth = 64.0, 44.0, 520.0, 320.0, 56.0
+	title := fmt.Sprintf("Lateness at %s: the further left, the better", caseName("lateness", n))
+	s := newSVG(left+earlyWidth+width+260, top+height+54, title)
+	s.text(0, 18, "title", "start", "%s", title)
+	low, high := 0.1, 10_000.0
+	across := scale{low, high, left + earlyWidth, left + earlyWidth + width, true}
+	nines := scale{0, 4, top + height, top, false} // -log10 of the part that came later still
+	up := func(p float64) float64 { return nines.at(-math.Log10(math.Max(1-p, 1e-4))) }
+
+	s.rect(left, top, earlyWidth, height, `class="early"`)
+	s.text(left+earlyWidth/2, top+16, "muted", "middle", "early")
+	for _, v := range decades(low, high) {
+		s.line(across.at(v), top, across.at(v), top+height, "grid")
+		unit, shown := "ms", v
+		if v >= 1000 {
+			unit, shown = "s", v/1000
+		}
+		s.text(across.at(v), top+height+20, "muted", "middle", "%g %s", math.Round(shown*10)/10, unit)
+	}
+	for _, p := range []float64{0, 0.5, 0.9, 0.99, 0.999, 0.9999} {
+		s.line(left, up(p), left+earlyWidth+width, up(p), "grid")
+		s.text(left-8, up(p)+4, "muted", "end", "%g %%", math.Round(p*1e4)/100)
+	}
+	s.text(left+earlyWidth, top+height+42, "muted", "start", "from the due time to the handler; up: the part of the messages that came by then")
+	for _, name := range names {
+		for _, curve := range r.curves(n, name) {
+			points := [][2]float64{}
+			for _, c := range curve {
+				x := across.at(c[0])
+				if c[0] < 0 { // early: up to 1 s
+					x = left + earlyWidth*math.Max(0, 1+c[0]/1000)
+				}
+				points = append(points, [2]float64{x, up(c[1])})
+			}
+			s.polyline(points, lookOf(name), false)
+		}
+	}
+	s.legend(left+earlyWidth+width+16, top+14, r, names)
+	return s.String()
+}
+
+// curves gives the distribution of the round whose p99 is the median.
+func (r *results) curves(n int, subject string) [][][2]float64 {
+	var rounds []*measurement
+	for _, m := range r.Measurements {
+		if m.Workload == "lateness" && m.Case == n && m.Subject == subject && len(m.Curve) > 0 {
+			rounds = append(rounds, m)
+		}
+	}
+	if len(rounds) == 0 {
+		return nil
+	}
+	slices.SortFunc(rounds, func(a, b *measurement) int { return int(math.Copysign(1, a.Values[p99]-b.Values[p99])) })
+	return [][][2]float64{rounds[len(rounds)/2].Curve}
+}
+
+// growthPlot draws a panel for each operation: µs a message over the number that waits.
+func growthPlot(r *results) string {
+	names, cases := r.measured("growth"), slices.DeleteFunc(r.cases("growth"), func(n int) bool { return n == 0 })
+	if len(names) == 0 || len(cases) < 2 {
+		return ""
+	}
+	const left, top, width, height, gap = 74.0, 66.0, 200.0, 220.0, 40.0
+	title := "What a message costs while so many others wait: flat is good"
+	s := newSVG(left+3*(width+gap)+220, top+height+54, title)
+	s.text(0, 18, "title", "start", "%s", title)
+	operations := []struct{ name, value string }{{"send", sendUS}, {"claim and ack", claimUS}, {"cancel", cancelUS}}
+	low, high := math.Inf(1), 0.0
+	for _, name := range names {
+		for _, n := range cases {
+			for _, op := range operations {
+				if v, ok := r.of("growth", n, name, op.value); ok {
+					low, high = math.Min(low, v.Low), math.Max(high, v.High)
+				}
+			}
+		}
+	}
+	up := scale{math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high))), top + height, top, true}
+	for i, op := range operations {
+		x := left + float64(i)*(width+gap)
+		across := scale{float64(cases[0]), float64(cases[len(cases)-1]), x, x + width, true}
+		s.text(x, top-14, "muted", "start", "%s", op.name)
+		for _, v := range decades(up.low, up.high) {
+			s.line(x, up.at(v), x+width, up.at(v), "grid")
+			if i == 0 {
+				s.text(x-8, up.at(v)+4, "muted", "end", "%s µs", number(v))
+			}
+		}
+		for _, n := range cases {
+			s.line(across.at(float64(n)), top, across.at(float64(n)), top+height, "grid")
+			s.text(across.at(float64(n)), top+height+20, "muted", "middle", "%s", short(n))
+		}
+		for _, name := range names {
+			var points [][2]float64
+			for _, n := range cases {
+				if v, ok := r.of("growth", n, name, op.value); ok {
+					points = append(points, [2]float64{across.at(float64(n)), up.at(v.Median)})
+				}
+			}
+			s.polyline(points, lookOf(name), true)
+		}
+	}
+	s.text(left, top+height+42, "muted", "start", "messages that wait")
+	s.legend(left+3*(width+gap)-gap+16, top+14, r, names)
+	return s.String()
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// someResults are made up, to be written.
+func someResults() *results {
+	r := &results{Command: "go run .", Plan: fullPlan(), Versions: map[string]string{"redis-server": "7.0.15"}}
+	for _, name := range []string{"ceiling", "later-redis", "asynq", "bullmq"} {
+		s := findSubject(name)
+		r.Subjects = append(r.Subjects, subjectInfo{Name: s.name, Title: s.title, Settings: s.settings})
+	}
+	r.Subjects[0].Cannot = map[string]string{"lateness": "it waits for nothing"}
+	r.Subjects[3].Missing = "node is not installed <here>"
+	add := func(workload string, n int, subject string, values map[string]float64) *measurement {
+		m := &measurement{Workload: workload, Case: n, Subject: subject, Round: 1, Values: values}
+		r.Measurements = append(r.Measurements, m)
+		return m
+	}
+	for i, name := range []string{"ceiling", "later-redis", "asynq"} {
+		for round := range 3 {
+			rate := 400_000 / float64(1+i*i*10) * (1 + float64(round)/10)
+			for _, n := range []int{0, 1, 32, 1000} {
+				add("send", n, name, map[string]float64{perSecond: rate, serverCPU: 2.5})
+			}
+			add("drain", 0, name, map[string]float64{perSecond: rate * 1.5})
+			if i > 0 {
+				m := add("lateness", 500, name, map[string]float64{p50: 0.8, p99: 1.5 + float64(round), maxMS: 12, early: float64(i-1) * 40, sentCount: 2500})
+				m.Curve = [][2]float64{{-500 * float64(i-1), 0}, {0.8, 0.5}, {1.5, 0.99}, {12, 1}}
+			}
+		}
+		for _, n := range []int{10_000, 1_000_000} {
+			if i > 0 {
+				add("growth", n, name, map[string]float64{sendUS: 40, claimUS: 3, cancelUS: 35, sendCPU: 20})
+			}
+		}
+		add("memory", 100, name, map[string]float64{bytesAbove: 200})
+		add("herd", 0, name, map[string]float64{perSecond: 300_000, worstPing: 4, sentCount: 1e6, handled: 1e6, tookMS: 3333})
+		add("idle", 100, name, map[string]float64{commandRate: 33, serverLoad: 2, clientLoad: 20})
+	}
+	add("scripts", 5001, "later-redis", map[string]float64{claimCPU: 1.3, ackCPU: 0.6})
+	r.Measurements = append(r.Measurements, &measurement{Workload: "drain", Subject: "bullmq", Round: 1, Error: "it fell over"})
+	return r
+}
+
+func TestTheReportReplacesOnlyItsOwnPart(t *testing.T) {
+	docs := t.TempDir()
+	page := filepath.Join(docs, "benchmarks.md")
+	if err := writeDocs(someResults(), docs); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no page: %v", err)
+	}
+	if err := os.WriteFile(page, []byte("before\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeDocs(someResults(), docs); err == nil || !strings.Contains(err.Error(), "lacks the lines") {
+		t.Errorf("no marks: %v", err)
+	}
+	if err := os.WriteFile(page, []byte("before\n"+beginMark+"\nold\n"+endMark+"\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(docs, "results.json")
+	if err := someResults().write(file); err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for range 2 { // the second time gives the same
+		if err := run(t.Context(), []string{"-report", file, "-docs", docs}, io.Discard, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(text))
+	}
+	text := texts[0]
+	if text != texts[1] || !strings.HasPrefix(text, "before\n"+beginMark) || !strings.HasSuffix(text, endMark+"\nafter\n") || strings.Contains(text, "old") {
+		t.Errorf("page:\n%s", text)
+	}
+	for _, part := range []string{
+		"| Later | 40,000 (36,400–43,600) |", "| BullMQ | **not measured:** node is not installed <here> |", "0.09", "BullMQ failed (drain): it fell over.",
+		"ceiling (bare scripts) is not in it: it waits for nothing.", "![Lateness at 500 msg/s](plots/lateness-500.svg)", "40 / 20", "| 500 | 1 | 1.3 | 0.6 |",
+		"commands/s, 100 processes",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not in:\n%s", part, text)
+		}
+	}
+}
+
+func TestPlotsAreWellFormedAndNameTheirSubjects(t *testing.T) {
+	dir := t.TempDir()
+	if err := writePlots(someResults(), dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"throughput", "send", "drain", "lateness-500", "growth", "memory"} {
+		text, err := os.ReadFile(filepath.Join(dir, name+".svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := xml.Unmarshal(text, new(struct{})); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, part := range []string{">Later</text>", ">asynq</text>", "prefers-color-scheme: dark"} {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("%s has no %s", name, part)
+			}
+		}
+		for _, bad := range []string{"NaN", "Inf"} {
+			if strings.Contains(string(text), bad) {
+				t.Errorf("%s has %s", name, bad)
+			}
+		}
+	}
+	empty := t.TempDir()
+	if err := writePlots(&results{}, empty); err != nil {
+		t.Fatal(err)
+	}
+	if entries, _ := os.ReadDir(empty); len(entries) != 0 {
+		t.Errorf("%d plots of nothing", len(entries))
+	}
+}
+
+func TestNumbersHaveThreeDigits(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 0.12345: "0.123", 1: "1", 2.5: "2.5", 9.999: "10", 12.34: "12.3", 999.6: "1,000", 1234: "1,230", 467_123: "467,000",
+		1e7: "10,000,000", -894.4: "-894", -1234: "-1,230", 0.000123: "0.000123",
+	} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) is %q, want %q", v, got, want)
+		}
+	}
+	if short(10_000) != "10k" || short(10_000_000) != "10M" || short(500) != "500" {
+		t.Error("short")
+	}
+}
+
+func TestTheMedianOfRounds(t *testing.T) {
+	r := &results{}
+	for _, v := range []float64{5, 1, 9, 3} {
+		r.Measurements = append(r.Measurements, &measurement{Workload: "send", Case: 1, Subject: "asynq", Values: map[string]float64{perSecond: v}})
+	}
+	if s, ok := r.of("send", 1, "asynq", perSecond); !ok || s != (spread{Median: 4, Low: 1, High: 9, Rounds: 4}) {
+		t.Errorf("%+v", s)
+	}
+	if _, ok := r.of("send", 1, "asynq", serverCPU); ok {
+		t.Error("a value that was not measured")
+	}
+}

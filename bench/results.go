@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/host"
+	sysload "github.com/shirou/gopsutil/v4/load"
+	"github.com/shirou/gopsutil/v4/mem"
+)
+
+// results is all that a run measured, as its JSON file holds it.
+type results struct {
+	Command      string            `json:"command"`
+	Started      time.Time         `json:"started"`
+	TookSeconds  float64           `json:"took_seconds"`
+	Unfinished   bool              `json:"unfinished,omitempty"` // it was stopped
+	Machine      machine           `json:"machine"`
+	Versions     map[string]string `json:"versions"`
+	Plan         plan              `json:"plan"`
+	Subjects     []subjectInfo     `json:"subjects"`
+	Measurements []*measurement    `json:"measurements"`
+}
+
+type subjectInfo struct {
+	Name     string `json:"name"`
+	Title    string `json:"title"`
+	Settings string `json:"settings"`
+	Missing  string `json:"missing,omitempty"` // why it was not measured at all
+	// Cannot has the workloads that it cannot do, and why.
+	Cannot map[string]string `json:"cannot,omitempty"`
+}
+
+// measurement is what one round of one workload over one subject gave.
+type measurement struct {
+	Workload string `json:"workload"`
+	// Case is the size that was varied: senders (0: batches), messages a second, messages pending, payload bytes,
+	// processes; 0 where nothing was.
+	Case    int                `json:"case"`
+	Subject string             `json:"subject"`
+	Round   int                `json:"round"` // from 1 on
+	Values  map[string]float64 `json:"values,omitempty"`
+	// Curve is the distribution of the lateness: pairs of milliseconds and the part of all messages that were not later.
+	Curve [][2]float64 `json:"curve,omitempty"`
+	Error string       `json:"error,omitempty"`
+}
+
+// The names of values. Those of CPU are for each message.
+const (
+	perSecond   = "messages_per_second"
+	serverCPU   = "server_cpu_us"
+	clientCPU   = "client_cpu_us"
+	sentCount   = "sent"
+	handled     = "handled"
+	doubles     = "doubles"
+	early       = "early"
+	lost        = "lost"       // sent, not handled, and not in the queue any more
+	unfinished  = "unfinished" // still in the queue when time was up
+	tookMS      = "took_ms"
+	worstPing   = "worst_ping_ms"
+	p50, p99    = "p50_ms", "p99_ms"
+	p999        = "p999_ms"
+	minMS       = "min_ms"
+	maxMS       = "max_ms"
+	bytesAbove  = "bytes_above_payload"
+	commandRate = "commands_per_second"
+	serverLoad  = "server_cpu_ms_per_second"
+	clientLoad  = "client_cpu_ms_per_second"
+	sendUS      = "send_us"
+	claimUS     = "claim_us"
+	cancelUS    = "cancel_us"
+	sendCPU     = "send_server_cpu_us"
+	claimCPU    = "claim_server_cpu_us"
+	cancelCPU   = "cancel_server_cpu_us"
+	ackUS       = "ack_us"
+	ackCPU      = "ack_server_cpu_us"
+)
+
+// spread is what the rounds of one value come to.
+type spread struct {
+	Median, Low, High float64
+	Rounds            int
+}
+
+// of gathers the rounds of a value; ok is false when there is none.
+func (r *results) of(workload string, n int, subject, value string) (s spread, ok bool) {
+	var all []float64
+	for _, m := range r.Measurements {
+		if v, has := m.Values[value]; has && m.Workload == workload && m.Case == n && m.Subject == subject {
+			all = append(all, v)
+		}
+	}
+	if len(all) == 0 {
+		return s, false
+	}
+	slices.Sort(all)
+	median := all[len(all)/2]
+	if len(all)%2 == 0 {
+		median = (median + all[len(all)/2-1]) / 2
+	}
+	return spread{median, all[0], all[len(all)-1], len(all)}, true
+}
+
+// errorOf gives the first error of a workload over a subject.
+func (r *results) errorOf(workload string, n int, subject string) string {
+	for _, m := range r.Measurements {
+		if m.Error != "" && m.Workload == workload && m.Case == n && m.Subject == subject {
+			return m.Error
+		}
+	}
+	return ""
+}
+
+// cases gives those of a workload that were measured, in order.
+func (r *results) cases(workload string) []int {
+	found := map[int]bool{}
+	for _, m := range r.Measurements {
+		if m.Workload == workload {
+			found[m.Case] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+func (r *results) title(subject string) string {
+	for _, s := range r.Subjects {
+		if s.Name == subject {
+			return s.Title
+		}
+	}
+	return subject
+}
+
+// measured gives the subjects of a workload, in the order of their list.
+func (r *results) measured(workload string) (names []string) {
+	for _, s := range r.Subjects {
+		if slices.ContainsFunc(r.Measurements, func(m *measurement) bool { return m.Workload == workload && m.Subject == s.Name }) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+func (r *results) write(file string) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o644)
+}
+
+func readResults(file string) (*results, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &results{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s is no file of -json: %w", file, err)
+	}
+	return r, nil
+}
+
+// machine is where it was measured.
+type machine struct {
+	CPU      string  `json:"cpu"`
+	CPUs     int     `json:"cpus"`
+	MemoryGB float64 `json:"memory_gb"`
+	System   string  `json:"system"`
+	Go       string  `json:"go"`
+	// Load is how many processes wanted a CPU in the minute before the run.
+	Load float64 `json:"load_before"`
+	// FsyncUS is how long an fsync of 4 KB took in the temporary directory, the median of 200.
+	FsyncUS float64 `json:"fsync_us"`
+
+	free int64 // bytes of memory
+}
+
+func thisMachine(ctx context.Context) (machine, error) {
+	m := machine{CPUs: runtime.NumCPU(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	if infos, err := cpu.InfoWithContext(ctx); err == nil && len(infos) > 0 {
+		m.CPU = strings.TrimSpace(infos[0].ModelName)
+	}
+	if v, err := mem.VirtualMemoryWithContext(ctx); err == nil {
+		m.MemoryGB = float64(v.Total>>20) / 1024
+		m.free = int64(v.Available)
+	}
+	if h, err := host.InfoWithContext(ctx); err == nil {
+		m.System = fmt.Sprintf("%s %s, kernel %s, %s", h.Platform, h.PlatformVersion, h.KernelVersion, m.System)
+	}
+	if l, err := sysload.AvgWithContext(ctx); err == nil {
+		m.Load = l.Load1
+	}
+	var err error
+	m.FsyncUS, err = fsyncMicros()
+	return m, err
+}
+
+func fsyncMicros() (float64, error) {
+	f, err := os.CreateTemp("", "later-bench-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	page := make([]byte, 4096)
+	times := make([]time.Duration, 200)
+	for i := range times {
+		begin := time.Now()
+		if _, err := f.Write(page); err != nil {
+			return 0, err
+		}
+		if err := f.Sync(); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(begin)
+	}
+	slices.Sort(times)
+	return float64(times[len(times)/2].Nanoseconds()) / 1000, nil
+}

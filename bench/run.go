@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/internal/benchmark"
+)
+
+// plan is how much of what is measured.
+type plan struct {
+	Workloads []string      `json:"workloads"`
+	Rounds    int           `json:"rounds"` // of the workloads that have rounds
+	Size      int           `json:"payload_bytes"`
+	Senders   []int         `json:"senders"` // 0: batches of 1,000 by 4 senders
+	Send      int           `json:"send_messages"`
+	SendLimit time.Duration `json:"send_limit_ns"` // a send ends then at the latest
+	Drain     int           `json:"drain_messages"`
+	Rates     []int         `json:"lateness_rates"`
+	Lateness  time.Duration `json:"lateness_ns"`
+	Longest   time.Duration `json:"longest_delay_ns"`
+	Herd      int           `json:"herd_messages"`
+	Patience  time.Duration `json:"patience_ns"` // for messages that do not come
+	Growth    []int         `json:"growth_pending"`
+	GrowthOps int           `json:"growth_operations"`
+	Memory    []int         `json:"memory_payload_bytes"`
+	MemoryFor int           `json:"memory_messages"`
+	Idle      []int         `json:"idle_processes"`
+	IdleFor   time.Duration `json:"idle_ns"`
+	Settle    time.Duration `json:"idle_settle_ns"`
+}
+
+func fullPlan() plan {
+	return plan{
+		Rounds: 3, Size: 100, Senders: []int{1, 32, 1000, 0}, Send: 200_000, SendLimit: 4 * time.Second, Drain: 100_000,
+		Rates: []int{500, 5000, 20_000}, Lateness: 5 * time.Second, Longest: 5 * time.Second,
+		Herd: 1_000_000, Patience: 60 * time.Second,
+		Growth: []int{10_000, 100_000, 1_000_000, 10_000_000}, GrowthOps: 2000,
+		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
+		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
+	}
+}
+
+// quickPlan shows in a minute or two that all works; its figures are rough.
+func quickPlan() plan {
+	p := fullPlan()
+	p.Rounds, p.Send, p.SendLimit, p.Drain = 1, 20_000, time.Second, 10_000
+	p.Rates, p.Lateness, p.Longest = []int{500, 2000}, time.Second, 2*time.Second
+	p.Herd, p.Patience = 20_000, 15*time.Second
+	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
+	p.Idle, p.IdleFor, p.Settle = []int{1, 5}, 2*time.Second, time.Second
+	return p
+}
+
+// workload is one way to load a subject.
+type workload struct {
+	name  string
+	about string
+	once  bool // it needs no rounds
+	cases func(p *plan) []int
+	run   func(ctx context.Context, c *cell) error
+}
+
+// noCase is the one case of a workload that varies nothing.
+func noCase(*plan) []int { return []int{0} }
+
+var workloads = []*workload{
+	{name: "send", about: "so many senders, each one message at a time", cases: func(p *plan) []int { return p.Senders }, run: runSend},
+	{name: "drain", about: "messages due at once, handled and acked", cases: noCase, run: runDrain},
+	{name: "lateness", about: "from the due time to the handler", cases: func(p *plan) []int { return p.Rates }, run: runLateness},
+	{name: "herd", about: "messages due in one millisecond", cases: noCase, run: runHerd},
+	{name: "growth", about: "the cost of calls with many messages pending", once: true, cases: noCase, run: runGrowth},
+	{name: "memory", about: "bytes a message", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
+	{name: "idle", about: "workers with nothing to do", once: true, cases: func(p *plan) []int { return p.Idle }, run: runIdle},
+	{name: "scripts", about: "Redis' CPU for claims and acks by their size", once: true, cases: noCase, run: runScripts},
+}
+
+func workloadNames() (names []string) {
+	for _, w := range workloads {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+// cellLimit bounds one measurement, so that a peer that hangs does not stop the run.
+const cellLimit = 15 * time.Minute
+
+// cell is one measurement: a workload of a size over a subject that has just been started.
+type cell struct {
+	*plan
+	*target
+	subject *subject
+	n       int // the case
+	emit    func(n int, m measurement)
+}
+
+// runner runs a plan.
+type runner struct {
+	results  *results
+	subjects []*subject
+	progress io.Writer
+	failed   bool // something of Later's own did
+}
+
+// newRunner finds out what is there to be measured.
+func newRunner(ctx context.Context, p plan, wanted []*subject, command string, progress io.Writer) (*runner, error) {
+	r := &runner{progress: progress, results: &results{Command: command, Started: time.Now().UTC(), Plan: p, Versions: map[string]string{}}}
+	var err error
+	if r.results.Machine, err = thisMachine(ctx); err != nil {
+		return nil, err
+	}
+	if l := r.results.Machine.Load; l > 0.5 {
+		fmt.Fprintf(progress, "this machine is not idle (load %.1f): the figures will be worse than they are\n", l)
+	}
+	r.fitGrowth()
+	for _, s := range wanted {
+		info := subjectInfo{Name: s.name, Title: s.title, Settings: s.settings, Cannot: map[string]string{}}
+		for workload, why := range s.cannot {
+			if why != "" {
+				info.Cannot[workload] = why
+			}
+		}
+		if s.missing != nil {
+			if err := s.missing(); err != nil {
+				info.Missing = err.Error()
+				fmt.Fprintf(progress, "%s is skipped: %v\n", s.name, err)
+			}
+		}
+		r.results.Subjects = append(r.results.Subjects, info)
+		if info.Missing == "" {
+			r.subjects = append(r.subjects, s)
+			maps.Copy(r.results.Versions, s.versions())
+		}
+	}
+	return r, nil
+}
+
+// growthBytes is what a pending message needs besides its payload, at the most, and what a Redis that saves needs too.
+const growthBytes = 600
+
+// fitGrowth leaves out what this machine has no memory for.
+func (r *runner) fitGrowth() {
+	p := &r.results.Plan
+	for i, n := range p.Growth {
+		if need := int64(n) * int64(p.Size+growthBytes); need > r.results.Machine.free && slices.Contains(p.Workloads, "growth") {
+			fmt.Fprintf(r.progress, "growth ends before %s pending, which need %.0f GB of memory; %.0f are free\n", short(n), float64(need)/1e9, float64(r.results.Machine.free)/1e9)
+			p.Growth = p.Growth[:i]
+			return
+		}
+	}
+}
+
+// run runs the rounds. In every second one the order of the subjects is turned round.
+func (r *runner) run(ctx context.Context) error {
+	begin := time.Now()
+	defer func() { r.results.TookSeconds = time.Since(begin).Seconds() }()
+	p := &r.results.Plan
+	order := slices.Clone(r.subjects)
+	for round := 1; round <= p.Rounds; round++ {
+		for _, w := range workloads {
+			if !slices.Contains(p.Workloads, w.name) || w.once && round > 1 {
+				continue
+			}
+			for _, n := range w.cases(p) {
+				for _, s := range order {
+					if _, cannot := s.cannot[w.name]; cannot {
+						continue
+					}
+					r.measure(ctx, w, s, n, round)
+					if ctx.Err() != nil {
+						r.results.Unfinished = true
+						return ctx.Err()
+					}
+				}
+			}
+		}
+		slices.Reverse(order)
+	}
+	return nil
+}
+
+// measure fills one cell. What fails is written down, and the run goes on.
+func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round int) {
+	if limit := s.atMost[w.name]; w.name == "idle" && limit > 0 && n > limit {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, cellLimit)
+	defer cancel()
+	emit := func(n int, m measurement) {
+		m.Workload, m.Case, m.Subject, m.Round = w.name, n, s.name, round
+		r.results.Measurements = append(r.results.Measurements, &m)
+		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, strings.TrimSuffix(fmt.Sprintf("%s %d", w.name, n), " 0"), s.name, m.line())
+	}
+	t, err := s.start(limited)
+	if err == nil {
+		err = w.run(limited, &cell{plan: &r.results.Plan, target: t, subject: s, n: n, emit: emit})
+		err = errors.Join(err, t.close())
+	}
+	if err != nil && ctx.Err() == nil { // else it was stopped
+		emit(n, measurement{Error: err.Error()})
+		r.failed = r.failed || strings.HasPrefix(s.name, "later")
+	}
+}
+
+// line shows a measurement in one line.
+func (m *measurement) line() string {
+	if m.Error != "" {
+		return "FAILED: " + m.Error
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(m.Values)) {
+		if v := m.Values[name]; v != 0 || name == perSecond {
+			parts = append(parts, name+" "+number(v))
+		}
+	}
+	return strings.Join(parts, "  ")
+}
+
+// cost measures what the client and the server use from now on; end gives it for each of so many messages.
+func (c *cell) cost(ctx context.Context) (end func(messages int, values map[string]float64) error, err error) {
+	look := func() (client, server time.Duration, err error) {
+		if c.clientCPU != nil {
+			client, err = c.clientCPU()
+		} else {
+			client, _ = benchmark.ProcessCPU()
+		}
+		if err == nil && c.server != nil {
+			server, err = c.server.cpuTime(ctx)
+		}
+		return client, server, err
+	}
+	client, server, err := look()
+	return func(messages int, values map[string]float64) error {
+		clientNow, serverNow, err := look()
+		if err != nil || messages == 0 {
+			return err
+		}
+		values[clientCPU] = micros(clientNow-client) / float64(messages)
+		if c.server != nil {
+			values[serverCPU] = micros(serverNow-server) / float64(messages)
+		}
+		return nil
+	}, err
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
