@@ -27,6 +27,7 @@ type sendOptions struct {
 	expireAfter time.Duration
 	expireAt    time.Time
 	remember    time.Duration
+	durable     later.Durability
 }
 
 func (m *Main) sendCommand() *cobra.Command {
@@ -44,12 +45,17 @@ With --id the message has an id that you choose. While a message of that id is s
 dead (or remembered, see --remember) sending it again changes nothing and exits with %d. Sending again after an
 error is therefore safe.
 
+With --durable it waits until the message is safer than the store makes it always: on the disk of the server, and on so
+many replicas of a Redis. When that is not confirmed in time it exits with %d; the message is there, and sending it again
+with the same --id waits on.
+
 With --batch each line of standard input is a message, an empty line too. Lines are sent as they come, many in
 one call when they come fast, and a summary ends it. When it fails, the lines before the one it names are sent.`,
-			store.MaxPayload, store.ErrDuplicate.Code.Exit),
+			store.MaxPayload, store.ErrDuplicate.Code.Exit, store.ErrNotDurable.Code.Exit),
 		Example: `  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json
   later send orders '{"order":17}' --id order-17 --in 2d12h --max-attempts 5
+  later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,
 		Args: arguments(1, 2),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
@@ -67,6 +73,7 @@ one call when they come fast, and a summary ends it. When it fails, the lines be
 	durationFlag(o.set, &o.expireAfter, "expire-after", "dead when not delivered so long after it is due")
 	timeFlag(o.set, &o.expireAt, "expire-at", "dead when not delivered by then")
 	durationFlag(o.set, &o.remember, "remember", "refuse the id for so long after the message is done")
+	durableFlag(o.set, &o.durable)
 	return cmd
 }
 
@@ -109,6 +116,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		ExpireAfter: o.expireAfter,
 		ExpireAt:    o.expireAt,
 		Remember:    o.remember,
+		Durability:  o.durable,
 	}, nil
 }
 
@@ -129,6 +137,9 @@ func options(o later.Outgoing) []later.SendOption {
 	}
 	if o.Remember != 0 {
 		set = append(set, later.RememberID(o.Remember))
+	}
+	if o.Durability != (later.Durability{}) {
+		set = append(set, o.Durability)
 	}
 	return set
 }
@@ -157,6 +168,9 @@ func (m *Main) send(ctx context.Context, q *later.Queue, payload []string, o *se
 	if errors.Is(err, later.ErrDuplicate) {
 		return fmt.Errorf("id %q is already in queue %q, and nothing was changed (see later get %s %s): %w",
 			id, q.Name(), q.Name(), id, later.ErrDuplicate)
+	}
+	if errors.Is(err, later.ErrNotDurable) {
+		return fmt.Errorf("sent, with the id %s; %w", id, err)
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+// durableTimeout is how long a confirmation may take when --durable does not say.
+const durableTimeout = 5 * time.Second
+
+// durableFlag adds --durable.
+func durableFlag(set *pflag.FlagSet, d *later.Durability) {
+	set.Var(&durableValue{d: d}, "durable", fmt.Sprintf("exit 0 only when the server's disk and so many replicas have it (default timeout: %s)",
+		formatDuration(durableTimeout)))
+}
+
+// durableValue is a flag.
+type durableValue struct {
+	d    *later.Durability
+	text string
+}
+
+func (v *durableValue) Set(text string) error {
+	number, rest, hasTimeout := strings.Cut(text, ",")
+	replicas, err := strconv.Atoi(number)
+	if err != nil || replicas < 0 || replicas > store.MaxReplicas {
+		return fmt.Errorf("give 0 (the disk alone) to %d replicas, and if need be a timeout, such as 1 or 1,500ms", store.MaxReplicas)
+	}
+	timeout := durableTimeout
+	if hasTimeout {
+		if timeout, err = parseDuration(rest); err != nil {
+			return err
+		}
+		if timeout < store.MinConfirm || timeout > store.MaxConfirm {
+			return fmt.Errorf("give a timeout of %s to %s", formatDuration(store.MinConfirm), formatDuration(store.MaxConfirm))
+		}
+	}
+	*v.d, v.text = later.Durable(replicas, timeout), text
+	return nil
+}
+
+func (v *durableValue) String() string { return v.text }
+func (v *durableValue) Type() string   { return "REPLICAS[,TIMEOUT]" }
