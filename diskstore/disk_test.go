@@ -129,6 +129,30 @@ func TestSyncEveryMakesDurableInTime(t *testing.T) {
 	}
 }
 
+func TestSyncInTheMidstOfAWriteLeavesItToTheNextSync(t *testing.T) {
+	var s *Store
+	var watching, synced atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if watching.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".log") {
+			s.unsynced.Store(false) // as the loop does that syncs; the write waits for its new log
+			synced.Store(true)
+		}
+		return nil
+	}))
+	s = openOn(t, fs, newManualClock(), WithSyncEvery(time.Hour), withMemTable(256<<10))
+	defer s.Close()
+	watching.Store(true)
+	for i := 0; !synced.Load(); i++ { // until a write fills the log
+		m := store.Outgoing{Message: store.Message{ID: strconv.Itoa(i), Payload: noise[:50<<10]}}
+		if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.unsynced.Load() {
+		t.Error("nothing will sync the last write")
+	}
+}
+
 func TestClockThatGoesBackStandsStillOrIsFollowed(t *testing.T) {
 	fs, clock := vfs.NewMem(), newManualClock()
 	s := openOn(t, fs, clock)

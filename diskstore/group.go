@@ -111,10 +111,10 @@ func (t *tx) run(g *group) error {
 	case t.batch.Empty() && !t.written && !late:
 		return t.batch.Close()
 	case t.s.syncEvery > 0 && !late:
-		t.s.unsynced.Store(true)
 		if err := t.apply(pebble.NoSync); err != nil {
 			return err
 		}
+		t.s.unsynced.Store(true) // only now: a sync in the midst of the write may be ahead of it
 		return t.batch.Close()
 	case t.batch.Empty():
 		// Something was written without waiting: the log's next sync takes it along.
@@ -219,8 +219,11 @@ func (s *Store) fail(cause error) error {
 		kind = store.ErrCorrupt
 	}
 	s.failing.Do(func() {
-		s.failure = fmt.Errorf("%w: %s stopped: %w; what was acknowledged before is on the disk: mend the disk and start the program again",
-			kind, s.dir, cause)
+		kept := "what was acknowledged before is on the disk"
+		if s.syncEvery > 0 {
+			kept = fmt.Sprintf("what was acknowledged before is on the disk, but for the last %v", s.syncEvery)
+		}
+		s.failure = fmt.Errorf("%w: %s stopped: %w; %s: mend the disk and start the program again", kind, s.dir, cause, kept)
 		s.logger.Error("later: the store stopped", "dir", s.dir, "cause", cause)
 		close(s.failed)
 	})
