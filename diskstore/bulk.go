@@ -1,7 +1,6 @@
 package diskstore
 
 import (
-	"context"
 	"encoding/binary"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -161,32 +160,4 @@ func (t *tx) removeQueue(q *queue) error {
 		return t.s.fail(err)
 	}
 	return nil
-}
-
-// histogram counts the due times in each part between two bounds, in a snapshot: it reads one key for each
-// message in the range, 2 to 5 million a second, while other calls go on.
-func (s *Store) histogram(ctx context.Context, snapshot *pebble.Snapshot, number uint32, bounds []int64) ([]int64, error) {
-	counts := make([]int64, len(bounds)-1)
-	it, err := snapshot.NewIter(&pebble.IterOptions{
-		LowerBound: appendTimeKey(nil, number, kindDue, entry{at: bounds[0]}),
-		UpperBound: appendTimeKey(nil, number, kindDue, entry{at: bounds[len(counts)]}),
-	})
-	if err != nil {
-		return nil, s.unreadable(err)
-	}
-	part, n := 0, 0
-	err = walk(it, func(e entry, _ []byte) (bool, error) {
-		for e.at >= bounds[part+1] {
-			part++
-		}
-		counts[part]++
-		if n++; n%10_000 == 0 && ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		}
-		return true, nil
-	})
-	if closed := it.Close(); err == nil && closed != nil {
-		err = s.unreadable(closed)
-	}
-	return counts, err
 }

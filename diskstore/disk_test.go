@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -201,28 +202,40 @@ func TestOpenOnABrokenDiskIsAnError(t *testing.T) {
 	}
 }
 
-// kept is what the child of the next test says when all is well.
+// kept is what the child of a test says when all is well.
 const kept = "nothing is lost"
 
-// TestFailedManifestStopsTheStoreAndLosesNothing runs in a child process, since Pebble's goroutines do not end.
-func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
-	const inChild = "LATER_DISKSTORE_MANIFEST"
-	if os.Getenv(inChild) == "" {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-		child.Env = append(os.Environ(), inChild+"=1")
-		if out, _ := child.CombinedOutput(); !strings.Contains(string(out), kept) {
-			t.Errorf("the child says:\n%s", out)
-		}
-		return
+// inChild runs the test in a child process, and is true there; Pebble's goroutines do not end in it.
+func inChild(t *testing.T) bool {
+	const name = "LATER_DISKSTORE_CHILD"
+	if os.Getenv(name) != "" {
+		return true
 	}
-	var broken atomic.Bool
-	disk, clock := vfs.NewCrashableMem(), newManualClock()
-	s := openOn(t, errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=60s")
+	child.Env = append(os.Environ(), name+"=1")
+	if out, _ := child.CombinedOutput(); !strings.Contains(string(out), kept) {
+		t.Errorf("the child says:\n%s", out)
+	}
+	return false
+}
+
+// withoutManifest is a file system whose manifest cannot be written once broken is set, which Pebble gives up for.
+func withoutManifest(fs vfs.FS, broken *atomic.Bool) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && strings.Contains(op.Path, "MANIFEST") && op.Kind == errorfs.OpFileWrite {
 			return syscall.EIO
 		}
 		return nil
-	})), clock)
+	}))
+}
+
+func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	var broken atomic.Bool
+	disk, clock := vfs.NewCrashableMem(), newManualClock()
+	s := openOn(t, withoutManifest(disk, &broken), clock)
 	send(t, s, "m")
 	broken.Store(true)
 	if _, err := s.db.AsyncFlush(); err != nil {
@@ -241,6 +254,49 @@ func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
 	if infos, err := s.Get(t.Context(), "q", []string{"m"}); err != nil || infos[0] == nil {
 		t.Errorf("the message is lost: %v", err)
 	}
+	if !t.Failed() {
+		fmt.Println(kept)
+		os.Exit(3) // before the leak check
+	}
+}
+
+// looking is a context that calls look once, the second time that somebody asks whether it has ended.
+type looking struct {
+	context.Context
+	asked atomic.Int64
+	look  func()
+}
+
+func (c *looking) Err() error {
+	if c.asked.Add(1) == 2 {
+		c.look()
+	}
+	return c.Context.Err()
+}
+
+func TestPebbleThatGivesUpEndsAHistogramAndTheClose(t *testing.T) {
+	if !inChild(t) {
+		return
+	}
+	var broken atomic.Bool
+	s := openOn(t, withoutManifest(vfs.NewMem(), &broken), newManualClock())
+	for i := 0; i < 10_000; i += store.MaxBatch { // after so many a histogram looks at its context
+		if _, err := s.Send(t.Context(), "q", outgoing(store.MaxBatch, store.Due{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx := &looking{Context: t.Context(), look: func() {
+		broken.Store(true)
+		if _, err := s.db.AsyncFlush(); err != nil {
+			t.Error(err)
+		}
+		<-s.stuck
+	}}
+	from := s.clock.Now()
+	if _, err := s.Histogram(ctx, "q", from.Add(-time.Hour), from.Add(time.Hour), 1); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("histogram gives %v, want ErrUnavailable", err)
+	}
+	s.Close()
 	if !t.Failed() {
 		fmt.Println(kept)
 		os.Exit(3) // before the leak check

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
@@ -175,4 +177,21 @@ func (t *tx) stats(q *queue) (store.Stats, error) {
 		s.NextDue = store.Time(first.at)
 	}
 	return s, nil
+}
+
+// names gives the names of queues behind one, in order: one more than a page has room for.
+func (t *tx) names(after string) (names []string, err error) {
+	it, err := t.s.db.NewIter(&pebble.IterOptions{
+		LowerBound: append(appendIDKey(nil, 0, kindName, after), 0), UpperBound: appendKey(nil, 0, kindName+1),
+	})
+	if err != nil {
+		return nil, t.s.unreadable(err)
+	}
+	for valid := it.First(); valid && len(names) <= store.MaxBatch; valid = it.Next() {
+		names = append(names, string(it.Key()[prefixLength:]))
+	}
+	if err := it.Close(); err != nil {
+		return nil, t.s.unreadable(err)
+	}
+	return names, nil
 }

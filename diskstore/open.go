@@ -34,8 +34,9 @@ type Store struct {
 	writing   chan *group    // from the writer to the acknowledger
 	calls     sync.WaitGroup // calls under way
 	loops     sync.WaitGroup
-	closed    chan struct{}
-	unsynced  atomic.Bool // something was written since the last sync, with syncEvery
+	closed    chan struct{} // closed when Close begins
+	ended     chan struct{} // closed when it is over
+	unsynced  atomic.Bool   // something was written since the last sync, with syncEvery
 
 	run     uint64        // of the marks in the log
 	applied atomic.Uint64 // the sequence number behind the last batch
@@ -99,6 +100,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		gathered:  make(chan struct{}, 1),
 		writing:   make(chan *group, maxUnsynced),
 		closed:    make(chan struct{}),
+		ended:     make(chan struct{}),
 		failed:    make(chan struct{}),
 		stuck:     make(chan struct{}),
 		queues:    map[string]*queue{},
@@ -197,19 +199,29 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls under way, ends every Wait with ErrClosed, and closes the directory. Of a store that
-// Pebble gave up, the directory stays locked until the process ends.
+// Close waits for the calls under way, ends every Wait with ErrClosed, and closes the directory. Called again it waits
+// for the first. Of a store that Pebble gave up, the directory stays locked until the process ends.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
+		<-s.ended
 		return nil
 	}
 	s.closing = true
 	s.mu.Unlock()
+	defer close(s.ended)
 	close(s.closed)
-	s.calls.Wait()
-	close(s.gathered)
+	idle := make(chan struct{})
+	go func() {
+		s.calls.Wait()
+		close(s.gathered)
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-s.stuck: // one of them may be in Pebble for good
+	}
 	err := s.guarded(func() error {
 		s.loops.Wait()
 		return s.db.Close()

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/laterq/later/store"
 )
@@ -22,7 +19,7 @@ func call[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 			s.ring(s.queue(name))
 		}
 	})
-	if err == nil { // else the writer may still be at it
+	if err == nil { // else the writer may never come back from it
 		err = failed
 	}
 	if err != nil {
@@ -169,28 +166,6 @@ func (s *Store) Stats(ctx context.Context, name string) (store.Stats, error) {
 	return call(ctx, s, name, func(t *tx, q *queue) (store.Stats, error) { return t.stats(q) })
 }
 
-// Histogram implements store.Store. It reads one key for each message it counts, while other calls go on; ctx
-// ends it.
-func (s *Store) Histogram(ctx context.Context, name string, from, to time.Time, buckets int) ([]int64, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Done()
-	var number uint32
-	snapshot, err := look(ctx, s, name, func(t *tx, q *queue) (*pebble.Snapshot, error) {
-		number = q.number
-		return s.db.NewSnapshot(), nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	counts, err := s.histogram(ctx, snapshot, number, store.HistogramBounds(from, to, buckets))
-	if closed := snapshot.Close(); err == nil && closed != nil {
-		err = s.unreadable(closed)
-	}
-	return counts, err
-}
-
 // SetPaused implements store.Store.
 func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
 	_, err := call(ctx, s, name, func(t *tx, _ *queue) (struct{}, error) {
@@ -206,22 +181,24 @@ func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
 
 // Queues implements store.Store.
 func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
-	err = s.do(ctx, func(*tx) {
-		for name := range s.queues {
-			if name > cursor {
-				names = append(names, name)
-			}
+	var found []string
+	var failed error
+	err = s.do(ctx, func(t *tx) {
+		if failed = t.flush(); failed == nil {
+			found, failed = t.names(cursor)
 		}
 	})
+	if err == nil {
+		err = failed
+	}
 	if err != nil {
 		return nil, "", err
 	}
-	slices.Sort(names)
-	if len(names) > store.MaxBatch {
-		names = names[:store.MaxBatch]
-		next = names[store.MaxBatch-1]
+	if len(found) > store.MaxBatch {
+		found = found[:store.MaxBatch]
+		next = found[store.MaxBatch-1]
 	}
-	return names, next, nil
+	return found, next, nil
 }
 
 // Delete implements store.Store.
