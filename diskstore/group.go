@@ -3,6 +3,7 @@ package diskstore
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -17,9 +18,71 @@ const maxUnsynced = 1
 
 // group is the calls that are done together, and share one fsync.
 type group struct {
-	calls []func(*tx)
+	calls []*request
 	done  chan struct{} // closed when all of them are durable
 	batch *pebble.Batch // to be waited for; nil when nothing is
+}
+
+// request is one call in a group. Its caller may give it up: before the writer has come to it that leaves no trace;
+// in the midst of it the caller stays, since what it passed is still read; and after it nobody knows whether its
+// effect will last, which it does if the fsync comes.
+type request struct {
+	run func(*tx)
+
+	mu    sync.Mutex
+	at    stage
+	ended chan struct{} // made by the caller that stays
+}
+
+type stage uint8
+
+const (
+	waiting stage = iota
+	running
+	ran
+	givenUp
+)
+
+// do is the writer's part.
+func (r *request) do(t *tx) {
+	r.mu.Lock()
+	begin := r.at == waiting
+	if begin {
+		r.at = running
+	}
+	r.mu.Unlock()
+	if !begin {
+		return
+	}
+	r.run(t)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = ran
+	if r.ended != nil {
+		close(r.ended)
+	}
+}
+
+// giveUp is for a caller that will not wait for the fsync. It tells whether the call never ran.
+func (r *request) giveUp(stuck <-chan struct{}) (unseen bool) {
+	r.mu.Lock()
+	if r.at == waiting {
+		r.at = givenUp
+	}
+	unseen = r.at == givenUp
+	var ended chan struct{}
+	if r.at == running {
+		ended = make(chan struct{})
+		r.ended = ended
+	}
+	r.mu.Unlock()
+	if ended != nil {
+		select {
+		case <-ended:
+		case <-stuck: // the writer may never come back; it applies nothing from here on
+		}
+	}
+	return unseen
 }
 
 func newGroup() *group { return &group{done: make(chan struct{})} }
@@ -46,7 +109,8 @@ type touchedLease struct {
 	lease *lease
 }
 
-// do has the writer do one call, and returns when all that the call did and saw is durable.
+// do has the writer do one call, and returns when all that the call did and saw is durable. When ctx ends first it
+// returns its cause, and says so if the call may have had its effect.
 func (s *Store) do(ctx context.Context, run func(*tx)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -54,7 +118,8 @@ func (s *Store) do(ctx context.Context, run func(*tx)) error {
 	defer s.calls.Done()
 	s.mu.Lock()
 	g := s.gathering
-	g.calls = append(g.calls, run)
+	r := &request{run: run}
+	g.calls = append(g.calls, r)
 	first := len(g.calls) == 1
 	s.mu.Unlock()
 	if first {
@@ -64,7 +129,18 @@ func (s *Store) do(ctx context.Context, run func(*tx)) error {
 	case <-g.done:
 		return nil
 	case <-s.failed:
+		r.giveUp(s.stuck)
 		return s.failure
+	case <-ctx.Done():
+	}
+	if r.giveUp(s.stuck) {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-g.done: // just in time
+		return nil
+	default:
+		return fmt.Errorf("outcome unknown, the store is at it: %w", context.Cause(ctx))
 	}
 }
 
@@ -92,7 +168,7 @@ func (t *tx) run(g *group) error {
 	t.batch, t.written, t.durable, t.checked = t.s.db.NewBatch(), false, false, false
 	for _, call := range g.calls {
 		t.now, t.soonest = t.s.now()
-		call(t)
+		call.do(t)
 		if t.batch.Len() > maxBatchSize {
 			if err := t.flush(); err != nil {
 				return err
@@ -172,6 +248,9 @@ func (t *tx) gather() error {
 
 // apply writes the batch to the log and makes it readable. Pebble panics when its log is broken.
 func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
+	if t.s.hasFailed() {
+		return t.s.failure // callers were told, and may have taken back what they passed
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			t.s.giveUp()
@@ -186,7 +265,7 @@ func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
 	} else {
 		err = t.s.db.Apply(t.batch, mode)
 	}
-	t.s.applied.Store(behind(t.batch))
+	t.s.applied.Store(max(t.s.applied.Load(), behind(t.batch))) // of a very large batch Pebble forgets the number
 	return err
 }
 
