@@ -23,7 +23,7 @@ func (r *run) fetch(ctx context.Context, l *lane) {
 		if !ok {
 			return
 		}
-		short, err := r.fetchOnce(ctx, l, n, room)
+		short, err := r.fetchOnce(ctx, l, n, room, &l.claimed)
 		if err == nil && short {
 			err = r.wait(ctx, l)
 		}
@@ -41,18 +41,36 @@ func (r *run) fetch(ctx context.Context, l *lane) {
 	}
 }
 
+// fetchAhead makes a second claim for a lane while one is under way and more is there, so that the store need not wait
+// for this process to take in what it gave. It fails in silence: the other claim is under way, and tells.
+func (r *run) fetchAhead(ctx context.Context, l *lane) {
+	var claimed []store.Claimed
+	for failures := 0; ; {
+		room := r.slots.reserveAhead(ctx, l)
+		if room == 0 {
+			return
+		}
+		if _, err := r.fetchOnce(ctx, l, 0, room, &claimed); err != nil {
+			pause(ctx, failures)
+			failures++
+		} else {
+			failures = 0
+		}
+	}
+}
+
 // fetchOnce claims once, for n slots and room places in the buffer, and tells whether it got less.
-func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int) (short bool, err error) {
+func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int, claimed *[]store.Claimed) (short bool, err error) {
 	// The claim does not end with ctx: it may have taken messages, which are then given back.
 	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, l.cfg.Lease))
 	defer cancel()
 	asked := time.Now()
-	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease, Buffer: l.claimed})
+	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease, Buffer: *claimed})
 	if err != nil {
-		r.slots.cancel(l, n)
+		r.slots.cancel(l, n, room)
 		return false, err
 	}
-	l.claimed = claim.Messages[:0]
+	*claimed = claim.Messages[:0]
 	defer clear(claim.Messages) // nothing of it is to be kept from the garbage collector
 	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
 	// a wake-up that another process could use while it may have no slot left.
@@ -61,9 +79,9 @@ func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int) (short bool, 
 	r.dead.add(l, claim.Died...)
 	tasks := r.receive(l, claim, asked)
 	if ctx.Err() != nil {
-		r.slots.cancel(l, n)
+		r.slots.cancel(l, n, room)
 	} else {
-		tasks = r.slots.deliver(l, n, tasks, short)
+		tasks = r.slots.deliver(l, n, room, tasks, short)
 	}
 	for _, t := range tasks {
 		t.giveBack(nil)

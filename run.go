@@ -78,6 +78,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	r.background.Go(r.heart.run)
 	for _, l := range r.lanes {
 		r.fetching.Go(func() { r.fetch(ctx, l) })
+		if l.limit > 1 { // one handler alone gets messages in their order
+			r.fetching.Go(func() { r.fetchAhead(ctx, l) })
+		}
 	}
 	<-ctx.Done()
 	return r.drain()

@@ -11,11 +11,13 @@ import (
 const (
 	// prefetchWindow is how much work a lane fetches ahead.
 	prefetchWindow = 20 * time.Millisecond
-	// maxPrefetch is the most messages of a lane that wait for a free slot: with two claims' worth, one is being
-	// handled while the other is fetched.
-	maxPrefetch = 2 * store.MaxBatch
+	// maxPrefetch is the most messages of a lane that wait for a free slot, or are on their way to: with four claims'
+	// worth, one is being handled while two are fetched, before fewer than half of them are left.
+	maxPrefetch = 4 * store.MaxBatch
 	// maxSettling is the number of settles under way beyond which a lane stops claiming.
 	maxSettling = 4 * store.MaxBatch
+	// minAhead is the least room for which a second claim is made while one is under way.
+	minAhead = store.MaxBatch / 2
 )
 
 // slots hands the worker's concurrency to its lanes, a slot for each handler that runs or is about to. A lane
@@ -38,22 +40,41 @@ type slots struct {
 
 // share is a lane's part in slots, guarded by slots.mu.
 type share struct {
-	weight, limit int
-	maxPrefetch   int
-	held          int  // slots of running handlers and of the fetcher
-	given         int  // those of the fetcher, not yet picked up
-	want          int  // more slots that the fetcher can use
-	backlog       bool // the last claim left messages behind, as far as it knows
-	credit        int  // of the round robin
-	buffer        fifo
-	handlerTime   time.Duration // moving average; 0 before the first
-	asleep        bool          // the fetcher waits for wake
-	wake          chan struct{}
-	endWait       context.CancelFunc // ends the fetcher's Wait; nil when it does not wait
+	weight, limit  int
+	maxPrefetch    int
+	held           int  // slots of running handlers and of the fetcher
+	given          int  // those of the fetcher, not yet picked up
+	want           int  // more slots that the fetcher can use
+	backlog        bool // the last claim left messages behind, as far as it knows
+	coming         int  // messages that claims under way may bring for the buffer
+	credit         int  // of the round robin
+	buffer         fifo
+	handlerTime    time.Duration // moving average; 0 before the first
+	fetcher, ahead seat
+	endWait        context.CancelFunc // ends the fetcher's Wait; nil when it does not wait
+}
+
+// seat is where a fetcher waits until it may claim.
+type seat struct {
+	asleep bool
+	wake   chan struct{}
+}
+
+func newSeat() seat { return seat{wake: make(chan struct{}, 1)} }
+
+// rouse wakes who waits there. slots.mu is held.
+func (s *seat) rouse() {
+	if s.asleep {
+		s.asleep = false
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func newShare(cfg QueueConfig, maxPrefetch int) share {
-	return share{weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch, wake: make(chan struct{}, 1)}
+	return share{weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch, fetcher: newSeat(), ahead: newSeat()}
 }
 
 func newSlots(n int, lanes []*lane, work func(*task)) *slots {
@@ -79,20 +100,49 @@ func (s *slots) reserve(ctx context.Context, l *lane) (n, room int, ok bool) {
 			room = l.room()
 		}
 		if n = l.given; n+room > 0 {
-			l.given, l.asleep = 0, false
+			l.given, l.fetcher.asleep = 0, false
 			if !l.backlog {
 				l.want = 0
 			} // else it takes its turns while it claims, too
+			room = min(room, store.MaxBatch-n)
+			l.coming += room
+			l.rouseIfLow() // there may be room for a second claim
 			s.mu.Unlock()
-			return n, min(room, store.MaxBatch-n), true
+			return n, room, true
 		}
-		l.asleep = true
+		l.fetcher.asleep = true
 		s.mu.Unlock()
 		select {
-		case <-l.wake:
+		case <-l.fetcher.wake:
 		case <-ctx.Done():
 		}
 	}
+}
+
+// reserveAhead blocks until the lane may make a second claim while one is under way: there is room for many messages,
+// and the last claim left some behind. It gives 0 when ctx has ended.
+func (s *slots) reserveAhead(ctx context.Context, l *lane) (room int) {
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		if l.mayFetchAhead() {
+			room = min(l.room(), store.MaxBatch)
+			l.coming += room
+			s.mu.Unlock()
+			return room
+		}
+		l.ahead.asleep = true
+		s.mu.Unlock()
+		select {
+		case <-l.ahead.wake:
+		case <-ctx.Done():
+		}
+	}
+	return 0
+}
+
+// mayFetchAhead tells whether a second claim is worth while.
+func (l *lane) mayFetchAhead() bool {
+	return l.backlog && l.coming > 0 && l.settling.Load() < maxSettling && l.room() >= minAhead
 }
 
 // giveUp takes back what the fetcher was given and wants. The lock is held.
@@ -109,19 +159,21 @@ func (s *slots) putBack(l *lane, n int) {
 	s.free += n
 }
 
-// cancel frees n slots that reserve gave for a claim that failed or came too late.
-func (s *slots) cancel(l *lane, n int) {
+// cancel frees n slots, and room places, that were reserved for a claim that failed or came too late.
+func (s *slots) cancel(l *lane, n, room int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	l.coming -= room
 	s.putBack(l, n)
 	s.giveUp(l)
 }
 
-// deliver uses n slots that reserve gave for a claim: it starts n of its tasks and buffers the rest. short says
-// that the claim found less than it asked for. When the drain has begun it gives the tasks back instead.
-func (s *slots) deliver(l *lane, n int, tasks []*task, short bool) (unwanted []*task) {
+// deliver uses n slots and room places that were reserved for a claim: it starts n of its tasks and buffers the rest.
+// short says that the claim found less than it asked for. When the drain has begun it gives the tasks back instead.
+func (s *slots) deliver(l *lane, n, room int, tasks []*task, short bool) (unwanted []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	l.coming -= room
 	if s.stopped {
 		unwanted, tasks = tasks, nil
 	}
@@ -187,7 +239,7 @@ func (s *slots) distribute(asks **task) {
 		case t == nil:
 			l.want--
 			l.given++
-			l.rouse()
+			l.fetcher.rouse()
 		case asks != nil && *asks == nil:
 			*asks = t
 		default:
@@ -232,24 +284,28 @@ func (l *lane) take() *task {
 	return nil
 }
 
-// rouseIfLow wakes the fetcher when the buffer has become low enough to claim again.
+// rouseIfLow wakes a fetcher when the buffer has become low enough to claim again.
 func (l *lane) rouseIfLow() {
-	if l.asleep && (l.buffer.len() == 0 || l.room() > 0) {
-		l.rouse()
+	if l.fetcher.asleep && (l.buffer.len() == 0 || l.room() > 0) {
+		l.fetcher.rouse()
+	}
+	if l.ahead.asleep && l.mayFetchAhead() {
+		l.ahead.rouse()
 	}
 }
 
-// room is the number of messages to fetch ahead now: none while the buffer is more than half full, so that
-// claims stay large.
+// room is the number of messages to fetch ahead now: none while the buffer is more than half full, with what is on
+// its way, so that claims stay large.
 func (l *lane) room() int {
 	if l.handlerTime == 0 {
 		return 0
 	}
 	target := max(0, min(int(prefetchWindow*time.Duration(l.held)/l.handlerTime), l.maxPrefetch))
-	if l.buffer.len() > target/2 {
+	filled := l.buffer.len() + l.coming
+	if filled > target/2 {
 		return 0
 	}
-	return target - l.buffer.len()
+	return target - filled
 }
 
 // note adds the running time of a handler to the moving average. The average rises faster than it falls, so
@@ -263,22 +319,12 @@ func (l *lane) note(ran time.Duration) {
 	l.handlerTime += (ran - l.handlerTime) / 8
 }
 
-// rouse wakes the fetcher if it waits in reserve. slots.mu is held.
-func (l *lane) rouse() {
-	if l.asleep {
-		l.asleep = false
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // settled lets a fetcher that waits for settles look again.
 func (s *slots) settled(l *lane) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.rouse()
+	l.fetcher.rouse()
+	l.ahead.rouse()
 }
 
 // stale takes from the buffer what came by the given time, and ends fetching ahead until handlers are
@@ -327,7 +373,7 @@ func (s *slots) setPaused(paused bool) {
 				l.endWait()
 			}
 		}
-		l.rouse()
+		l.fetcher.rouse()
 	}
 }
 

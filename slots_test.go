@@ -233,7 +233,7 @@ func TestBufferedMessageThatWasLostIsNotRun(t *testing.T) {
 	if n != 1 || room != 0 || !ok {
 		t.Fatalf("reserved %d, room %d, %v", n, room, ok)
 	}
-	s.deliver(l, n, tasks, true)
+	s.deliver(l, n, room, tasks, true)
 	if first := <-started; first != tasks[0] {
 		t.Error("the first task was not started")
 	}

@@ -38,9 +38,9 @@ type WorkerConfig struct {
 	// ShutdownTimeout is how long handlers may go on after Run's context has ended. Then their contexts end
 	// with ErrShutdown and their messages are given back. Default: 30 s; below zero: no time at all.
 	ShutdownTimeout time.Duration
-	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to 1000. Up
+	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to 2000. Up
 	// to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing when they are slow.
-	// Default: 1000; below zero: none.
+	// Default: 2000; below zero: none.
 	MaxPrefetch int
 	// Middleware wraps every handler, when Run begins; the first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc

@@ -45,7 +45,7 @@ func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
 	queue := func(q QueueConfig) WorkerConfig { return WorkerConfig{Queues: map[string]QueueConfig{"q": q}} }
 	for want, cfg := range map[string]WorkerConfig{
 		"worker's Concurrency is -1":     {Concurrency: -1},
-		"MaxPrefetch is 1001":            {MaxPrefetch: 1001},
+		"MaxPrefetch is 2001":            {MaxPrefetch: 2001},
 		"Middleware 0 is nil":            {Middleware: []func(HandlerFunc) HandlerFunc{nil}},
 		"worker's Lease is 1ms: give 10": {Lease: time.Millisecond},
 		"worker's Timeout is -1s":        {Timeout: -time.Second},
