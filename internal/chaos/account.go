@@ -95,6 +95,7 @@ type facts struct {
 	claims  []int64                // when claims came back with messages, sorted
 	usage   map[string][]record
 	left    map[string]*later.Info // what is left in the end
+	heavy   []string               // claims whose payloads were more than a claim may give
 }
 
 type extension struct{ call, ret, deadline int64 }
@@ -128,6 +129,9 @@ func (r *run) account(left map[string]*later.Info) error {
 		}
 	}
 	r.checkWants(left)
+	for _, text := range f.heavy {
+		r.result.violate("heavy", "-", "%s; want about %d", text, store.MaxBatchBytes)
+	}
 	f.measure(r.result)
 	return nil
 }
@@ -146,7 +150,8 @@ func readFacts(dir string, actors []string) (*facts, error) {
 		killed: map[string]int64{}, stopped: map[string]int64{}, ended: map[string]bool{}, kinds: map[string]string{},
 		extends: map[string][]extension{}, usage: map[string][]record{},
 	}
-	var lastClaim int64
+	var lastClaim, bytes int64
+	lastLease := ""
 	for _, actor := range actors {
 		err := readJournal(filepath.Join(dir, actor+journalSuffix), func([]byte) bool { return true }, func(x record) {
 			switch x.kind {
@@ -170,6 +175,13 @@ func readFacts(dir string, actors []string) (*facts, error) {
 			case usage:
 				f.usage[actor] = append(f.usage[actor], x)
 			case claimed:
+				if lease := x.field(3); lease != lastLease {
+					lastLease, bytes = lease, 0
+				}
+				// One message is given however large it is.
+				if bytes += x.number(7); bytes > store.MaxBatchBytes+store.MaxPayload {
+					f.heavy = append(f.heavy, fmt.Sprintf("lease %s holds %d payload bytes", lastLease, bytes))
+				}
 				if x.at != lastClaim {
 					lastClaim = x.at
 					f.claims = append(f.claims, x.at)

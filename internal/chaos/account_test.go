@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -105,6 +106,17 @@ func TestWhatReplicationMayUndoIsPermittedAndCounted(t *testing.T) {
 	}
 	if r.result.LostPermitted != 1 || r.result.Lost != 2 {
 		t.Errorf("%d are lost as permitted and %d against the promise; want 1 and 2", r.result.LostPermitted, r.result.Lost)
+	}
+}
+
+func TestAClaimThatIsTooLargeIsFound(t *testing.T) {
+	var text strings.Builder
+	for i := range 11 {
+		fmt.Fprintf(&text, "c 1001000 m%d 1000900 1000950 1002 A q 1000 1 500000\n", i)
+	}
+	result := accountOf(t, text.String(), nil)
+	if len(result.Violations) != 1 || result.Violations[0].Kind != "heavy" {
+		t.Errorf("found %+v; want one heavy claim", result.Violations)
 	}
 }
 

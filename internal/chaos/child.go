@@ -227,10 +227,16 @@ func (c *child) drain(limit time.Duration) error {
 		}
 		return fmt.Errorf("%s did not end within %v of SIGTERM", c.actor(), limit)
 	}
-	if !c.cmd.ProcessState.Success() {
+	if !c.cmd.ProcessState.Success() && c.begun() {
 		return fmt.Errorf("%s ended with %v: %s", c.actor(), c.cmd.ProcessState, lastLine(c.role.Dir, c.actor()))
 	}
 	return nil
+}
+
+// begun tells whether the present life has come so far as to do something; before that it need not end in good order.
+func (c *child) begun() bool {
+	info, err := os.Stat(filepath.Join(c.role.Dir, c.actor()+journalSuffix))
+	return err == nil && info.Size() > 0
 }
 
 func lastLine(dir, actor string) string {

@@ -100,7 +100,7 @@ func (r *run) awaitReplicas(without int) error {
 }
 
 // partition cuts the primary off from replicas, Sentinels and most clients, but not from one producer and one
-// consumer that know no other server. It is healed after another was promoted.
+// consumer that know no other server. It is healed after another was promoted and is followed.
 func partition(ctx context.Context, r *run) error {
 	old, err := r.servers.primary(ctx, -1)
 	if err != nil {
@@ -122,6 +122,8 @@ func partition(ctx context.Context, r *run) error {
 	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
 	err = r.awaitPromotion(old)
 	if err == nil {
+		// A replica that was not told yet would follow the old primary again: see failoverInHaste.
+		err = r.awaitReplicas(old)
 		sleep(ctx, r.upTo(2*time.Second))
 	}
 	for _, c := range r.stale {
