@@ -150,11 +150,14 @@ func (t *tx) removeQueue(q *queue) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	if q.number == 0 {
+	if q.number == 0 && q.damage == nil {
 		return nil
 	}
 	t.remove(appendIDKey(t.key[:0], 0, kindName, q.name))
 	delete(t.s.queues, q.name)
+	if q.number == 0 { // nobody knows where the rest is
+		return nil
+	}
 	err := t.batch.DeleteRange(binary.BigEndian.AppendUint32(nil, q.number), binary.BigEndian.AppendUint32(nil, q.number+1), pebble.NoSync)
 	if err != nil {
 		return t.s.fail(err)

@@ -339,11 +339,11 @@ func (t *tx) get(key []byte) (value []byte, ok bool, err error) {
 	return t.value, true, nil
 }
 
-// unreadable names the store in an error of reading.
+// unreadable names the store in an error of reading. Of a damaged file it says what to do; nothing else in the
+// store is the worse for it.
 func (s *Store) unreadable(err error) error {
-	kind := store.ErrUnavailable
 	if pebble.IsCorruptionError(err) {
-		kind = store.ErrCorrupt
+		return fmt.Errorf("%w: reading %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
 	}
-	return fmt.Errorf("%w: reading %s: %w", kind, s.dir, err)
+	return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, s.dir, err)
 }

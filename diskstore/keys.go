@@ -73,6 +73,14 @@ func readTime[T ~[]byte | ~string](b T) int64 {
 	return ms
 }
 
+// splitKey reads what all keys begin with.
+func splitKey(key []byte) (queue uint32, kind byte, ok bool) {
+	if len(key) < prefixLength {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint32(key), key[4], true
+}
+
 // entry is an id with the millisecond that orders it; ties are ordered by id.
 type entry struct {
 	at int64

@@ -14,6 +14,7 @@ type queue struct {
 	meta
 	name   string
 	number uint32 // 0 for one that does not exist
+	damage error  // why it is refused; nil when it is not
 
 	// first is the earliest entry of kindDue when exact is set, else a lower bound of it. Scans begin there:
 	// before it are only the tombstones of what was claimed.

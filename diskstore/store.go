@@ -15,7 +15,11 @@ func call[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 	var result T
 	var failed error
 	err := s.do(ctx, func(t *tx) {
-		if result, failed = step(t, s.queue(name)); len(s.bells) > 0 {
+		q := s.queue(name)
+		if failed = q.damage; failed != nil {
+			return
+		}
+		if result, failed = step(t, q); len(s.bells) > 0 {
 			s.ring(s.queue(name))
 		}
 	})
@@ -201,8 +205,12 @@ func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next
 	return found, next, nil
 }
 
-// Delete implements store.Store.
+// Delete implements store.Store. It deletes a damaged queue too.
 func (s *Store) Delete(ctx context.Context, name string) error {
-	_, err := call(ctx, s, name, func(t *tx, q *queue) (struct{}, error) { return struct{}{}, t.removeQueue(q) })
+	var failed error
+	err := s.do(ctx, func(t *tx) { failed = t.removeQueue(s.queue(name)) })
+	if err == nil {
+		err = failed
+	}
 	return err
 }

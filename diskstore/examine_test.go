@@ -1,0 +1,419 @@
+package diskstore
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// examined gives what an Examine tells.
+func examined(t *testing.T, s *Store, repair bool) (all []store.Finding) {
+	t.Helper()
+	if err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) { all = append(all, f) }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// bad gives the findings that are worse than a note.
+func bad(all []store.Finding) []store.Finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f store.Finding) bool {
+		return f.Severity == store.SeverityOK || f.Severity == store.SeverityNote
+	})
+}
+
+// places puts messages of queue q in all states, and gives the leased ones: s1, s2 scheduled; r1, r2 ready; l1, l2
+// leased; d1, d2 dead; n1 tried before and scheduled; "gone" was acked and is remembered.
+func places(t *testing.T, s *Store) store.Claim {
+	t.Helper()
+	ctx := t.Context()
+	add := func(id string, due store.Due, m store.Message) {
+		m.ID, m.Payload = id, []byte("payload of "+id)
+		if _, err := s.Send(ctx, "q", []store.Outgoing{{Message: m, Due: due}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(n int) store.Claim {
+		c, err := s.Claim(ctx, "q", store.ClaimRequest{Max: n, Lease: time.Hour})
+		if err != nil || len(c.Messages) != n {
+			t.Fatalf("claimed %d, %v", len(c.Messages), err)
+		}
+		return c
+	}
+	settle := func(c store.Claim, action store.Action, delay, remember time.Duration) {
+		for _, m := range c.Messages {
+			r, err := s.Settle(ctx, "q", []store.Settlement{{Receipt: m.Receipt, Action: action, Delay: delay, Reason: "no", Remember: remember}})
+			if err != nil || r[0].Err != nil {
+				t.Fatal(err, r)
+			}
+		}
+	}
+	add("d1", store.Due{}, store.Message{})
+	add("d2", store.Due{}, store.Message{})
+	settle(take(2), store.Bury, 0, 0)
+	add("n1", store.Due{}, store.Message{})
+	settle(take(1), store.Nack, time.Hour, 0)
+	add("gone", store.Due{}, store.Message{})
+	settle(take(1), store.Ack, 0, time.Hour)
+	add("l1", store.Due{}, store.Message{})
+	add("l2", store.Due{}, store.Message{})
+	leased := take(2)
+	add("s1", store.Due{Delay: time.Hour}, store.Message{})
+	add("s2", store.Due{Delay: 2 * time.Hour}, store.Message{})
+	add("r1", store.Due{}, store.Message{})
+	add("r2", store.Due{}, store.Message{})
+	if _, err := s.Send(ctx, "other", []store.Outgoing{{Message: store.Message{ID: "m"}}}); err != nil {
+		t.Fatal(err)
+	}
+	return leased
+}
+
+// placed is where places puts them.
+func placed() map[string]store.State {
+	return map[string]store.State{"s1": store.StateScheduled, "s2": store.StateScheduled, "n1": store.StateScheduled,
+		"r1": store.StateReady, "r2": store.StateReady, "l1": store.StateLeased, "l2": store.StateLeased,
+		"d1": store.StateDead, "d2": store.StateDead}
+}
+
+// living gives the state of every message of a queue, as the listings and Get have it, and sees that the counters
+// say the same.
+func living(t *testing.T, s *Store, queue string) map[string]store.State {
+	t.Helper()
+	states := map[string]store.State{}
+	counts := map[store.State]int64{}
+	for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+		for _, id := range listed(t, s, queue, state) {
+			if other, twice := states[id]; twice {
+				t.Errorf("%s is %s and %s", id, other, state)
+			}
+			states[id] = state
+			counts[state]++
+		}
+	}
+	stats, err := s.Stats(t.Context(), queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := []int64{stats.Scheduled, stats.Ready, stats.Leased, stats.Dead}; !slices.Equal(got,
+		[]int64{counts[store.StateScheduled], counts[store.StateReady], counts[store.StateLeased], counts[store.StateDead]}) {
+		t.Errorf("the counters say %v, and the listings have %v", got, counts)
+	}
+	return states
+}
+
+// raw changes keys of queue q behind the store's back.
+type raw struct {
+	t      *testing.T
+	s      *Store
+	number uint32
+}
+
+func (r raw) set(key, value []byte) {
+	r.t.Helper()
+	if err := r.s.db.Set(key, value, pebble.NoSync); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r raw) remove(key []byte) {
+	r.t.Helper()
+	if err := r.s.db.Delete(key, pebble.NoSync); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r raw) get(key []byte) []byte {
+	r.t.Helper()
+	value, closer, err := r.s.db.Get(key)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer closer.Close()
+	return slices.Clone(value)
+}
+
+func (r raw) id(kind byte, id string) []byte { return appendIDKey(nil, r.number, kind, id) }
+
+func (r raw) time(kind byte, at int64, id string) []byte {
+	return appendTimeKey(nil, r.number, kind, entry{at, id})
+}
+
+// due is when a message was sent to be due.
+func (r raw) due(id string) int64 { return readTime(r.get(r.id(kindMessage, id))) }
+
+func (r raw) record(id string) record {
+	r.t.Helper()
+	record, err := parseRecord(r.get(r.id(kindRecord, id)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return record
+}
+
+func (r raw) meta(change func(m *meta)) {
+	r.t.Helper()
+	m, err := parseMeta(r.get(appendKey(nil, r.number, kindMeta)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	change(&m)
+	r.set(appendKey(nil, r.number, kindMeta), appendMeta(nil, &m))
+}
+
+// lease gives the id and value of the only lease.
+func (r raw) lease() (id string, value []byte) {
+	r.t.Helper()
+	it, err := r.s.db.NewIter(&pebble.IterOptions{LowerBound: r.id(kindLease, ""), UpperBound: r.id(kindLease+1, "")})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer it.Close()
+	if !it.First() {
+		r.t.Fatal("there is no lease")
+	}
+	return string(it.Key()[prefixLength:]), slices.Clone(it.Value())
+}
+
+// damages are all kinds of damage within a store, each alone.
+var damages = []struct {
+	name   string
+	damage func(r raw)
+	checks string            // of the findings, in order
+	states map[string]string // messages that are elsewhere after the repair: a state, or "" for none
+	queue  string            // "q" is called this after the repair
+}{
+	{name: "counter of due", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.due += 5; m.ready -= 2 }) }},
+	{name: "counter of due is zero", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.due, m.ready = 0, 0 }) }},
+	{name: "counter of dead", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.dead = 0 }) }},
+	{name: "counter of remembered", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.forgetting = 0 }) }},
+	{name: "earliest is too late", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.head += 1e9 }) }},
+	{name: "longest is too short", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.longest = 3 }) }},
+	{name: "no counters", checks: "counters", damage: func(r raw) { r.remove(appendKey(nil, r.number, kindMeta)) }},
+	{name: "counters of another format", checks: "counters", damage: func(r raw) { r.set(appendKey(nil, r.number, kindMeta), []byte("x")) }},
+	{name: "due entry without message", checks: "counters orphans", damage: func(r raw) { r.set(r.time(kindDue, 5, "nobody"), nil) }},
+	{name: "dead entry without message", checks: "counters orphans", damage: func(r raw) { r.set(r.time(kindDead, 5, "nobody"), nil) }},
+	{name: "record without message", checks: "orphans", damage: func(r raw) {
+		r.set(r.id(kindRecord, "nobody"), appendRecord(nil, &record{due: 7}))
+	}},
+	{name: "message without its bytes", checks: "orphans", states: map[string]string{"r1": ""}, damage: func(r raw) { r.remove(r.id(kindMessage, "r1")) }},
+	{name: "dead message without its bytes", checks: "orphans orphans", states: map[string]string{"d1": ""}, damage: func(r raw) { r.remove(r.id(kindMessage, "d1")) }},
+	{name: "leased message without its bytes", checks: "orphans", states: map[string]string{"l1": ""}, damage: func(r raw) { r.remove(r.id(kindMessage, "l1")) }},
+	{name: "scheduled in no state", checks: "counters states", damage: func(r raw) { r.remove(r.time(kindDue, r.due("s1"), "s1")) }},
+	{name: "ready in no state", checks: "counters states", damage: func(r raw) { r.remove(r.time(kindDue, r.due("r1"), "r1")) }},
+	{name: "tried and in no state", checks: "counters states", damage: func(r raw) { r.remove(r.time(kindDue, r.record("n1").due, "n1")) }},
+	{name: "dead in no state", checks: "counters states", damage: func(r raw) { r.remove(r.time(kindDead, r.record("d1").diedAt, "d1")) }},
+	{name: "due twice", checks: "counters states", damage: func(r raw) { r.set(r.time(kindDue, 5, "s1"), nil) }},
+	{name: "due and dead", checks: "counters states", damage: func(r raw) { r.set(r.time(kindDead, 5, "r1"), nil) }},
+	{name: "dead and due", checks: "counters states", damage: func(r raw) { r.set(r.time(kindDue, 5, "d1"), withRecord) }},
+	{name: "leased and due", checks: "counters states", damage: func(r raw) { r.set(r.time(kindDue, r.due("l1"), "l1"), nil) }},
+	{name: "leased and dead", checks: "states", states: map[string]string{"l1": "dead"}, damage: func(r raw) {
+		died := record{due: r.due("l1"), deadReason: store.DeadFailed, diedAt: 77}
+		r.set(r.id(kindRecord, "l1"), appendRecord(nil, &died))
+	}},
+	{name: "listed at another time", checks: "states", damage: func(r raw) {
+		r.remove(r.time(kindDue, r.due("s1"), "s1"))
+		r.set(r.time(kindDue, r.due("s1")+1, "s1"), nil)
+	}},
+	{name: "entry that says nothing of the record", checks: "states", damage: func(r raw) { r.set(r.time(kindDue, r.record("n1").due, "n1"), nil) }},
+	{name: "no lease", checks: "states", states: map[string]string{"l1": "ready", "l2": "ready"}, damage: func(r raw) {
+		id, _ := r.lease()
+		r.remove(r.id(kindLease, id))
+	}},
+	{name: "lease of another format", checks: "leases states", states: map[string]string{"l1": "ready", "l2": "ready"}, damage: func(r raw) {
+		id, _ := r.lease()
+		r.set(r.id(kindLease, id), []byte("lease"))
+	}},
+	{name: "two leases", checks: "leases", damage: func(r raw) {
+		id, value := r.lease()
+		r.set(r.id(kindLease, id+"too"), value)
+	}},
+	{name: "lease with another due time", checks: "leases", states: map[string]string{"l1": "ready"}, damage: func(r raw) {
+		id, value := r.lease()
+		value[timeLength+2+3+timeLength-1] ^= 1
+		r.set(r.id(kindLease, id), value)
+	}},
+	{name: "unreadable message", checks: "unreadable", states: map[string]string{"r1": "dead"}, damage: func(r raw) {
+		r.set(r.id(kindMessage, "r1"), append(appendTime(nil, r.due("r1")), "\xffbytes"...))
+	}},
+	{name: "unreadable leased message", checks: "unreadable", states: map[string]string{"l1": "dead"}, damage: func(r raw) {
+		r.set(r.id(kindMessage, "l1"), append(appendTime(nil, r.due("l1")), "\xffbytes"...))
+	}},
+	{name: "message without due time", checks: "unreadable states", states: map[string]string{"r1": "dead"}, damage: func(r raw) {
+		r.set(r.id(kindMessage, "r1"), []byte("\x00abc"))
+	}},
+	{name: "record of another format", checks: "records", damage: func(r raw) { r.set(r.id(kindRecord, "n1"), []byte("x")) }},
+	{name: "dead record of another format", checks: "records", damage: func(r raw) { r.set(r.id(kindRecord, "d1"), []byte("x")) }},
+	{name: "leased record of another format", checks: "records leases", states: map[string]string{"l1": "ready"}, damage: func(r raw) {
+		r.set(r.id(kindRecord, "l1"), []byte("x"))
+	}},
+	{name: "remembered for ever", checks: "counters remembered", damage: func(r raw) {
+		r.remove(r.time(kindForget, readTime(r.get(r.id(kindRemembered, "gone"))), "gone"))
+	}},
+	{name: "remembered until nobody knows", checks: "remembered", damage: func(r raw) { r.set(r.id(kindRemembered, "gone"), []byte("x")) }},
+	{name: "short keys", checks: "counters keys", damage: func(r raw) {
+		r.set(r.id(kindDue, "a"), nil)
+		r.set(r.id(kindDead, "b"), nil)
+		r.set(r.id(kindForget, ""), nil)
+	}},
+	{name: "unknown kinds", checks: "keys keys", damage: func(r raw) {
+		r.set(r.id('a', "x"), nil)
+		r.set(r.id('a', "y"), nil)
+		r.set(r.id('z', "x"), nil)
+		r.set(r.id(kindMeta, "x"), nil)
+		r.set(r.id(0xff, "x"), nil)
+		r.set([]byte{0, 0, 0, 0, 'a'}, nil)
+		r.set([]byte{0, 0}, nil)
+	}},
+	{name: "no name", checks: "names", queue: "recovered-1", damage: func(r raw) { r.remove(appendIDKey(nil, 0, kindName, "q")) }},
+	{name: "name of no number", checks: "names names", queue: "recovered-1", damage: func(r raw) {
+		r.set(appendIDKey(nil, 0, kindName, "q"), []byte("one"))
+	}},
+	{name: "two names", checks: "names", damage: func(r raw) { r.set(appendIDKey(nil, 0, kindName, "qq"), numberKey(r.number)) }},
+	{name: "number of nobody", checks: "names", damage: func(r raw) { r.set(appendIDKey(nil, 77, kindDue, "123456x"), nil) }},
+}
+
+func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
+	for _, d := range damages {
+		for _, live := range []bool{false, true} { // damaged while it is open, or before
+			t.Run(fmt.Sprintf("%s/live=%v", d.name, live), func(t *testing.T) {
+				fs, clock := vfs.NewMem(), newManualClock()
+				s := openOn(t, fs, clock)
+				places(t, s)
+				if all := bad(examined(t, s, false)); len(all) > 0 {
+					t.Fatalf("of a sound store it tells %+v", all)
+				}
+				d.damage(raw{t, s, s.queues["q"].number})
+				if !live {
+					s.Close()
+					s = openOn(t, fs, clock)
+				}
+				defer func() { s.Close() }()
+				for range 2 { // looking changes nothing
+					wantFindings(t, bad(examined(t, s, false)), d.checks, false)
+				}
+				if _, err := s.Stats(t.Context(), "other"); err != nil {
+					t.Errorf("the other queue suffers: %v", err)
+				}
+				wantFindings(t, bad(examined(t, s, true)), d.checks, true)
+				for range 2 { // at once, and when it is loaded anew
+					if all := bad(examined(t, s, false)); len(all) > 0 {
+						t.Errorf("after the repair it tells %+v", all)
+					}
+					wantPlaces(t, s, d.queue, d.states)
+					s.Close()
+					s = openOn(t, fs, clock)
+				}
+				wantDeliveries(t, s, clock, d.queue, d.states)
+			})
+		}
+	}
+}
+
+func wantFindings(t *testing.T, all []store.Finding, checks string, repaired bool) {
+	t.Helper()
+	var got []string
+	for _, f := range all {
+		got = append(got, f.Check)
+		if f.Severity != store.SeverityError || f.Repaired != repaired || (f.Advice == "") != repaired || f.Count == 0 || f.Text == "" {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if got := strings.Join(got, " "); got != checks {
+		t.Errorf("found %q in %+v, want %q", got, all, checks)
+	}
+}
+
+func wantPlaces(t *testing.T, s *Store, queue string, changed map[string]string) {
+	t.Helper()
+	if queue == "" {
+		queue = "q"
+	}
+	want := placed()
+	for id, state := range changed {
+		if want[id] = store.State(state); state == "" {
+			delete(want, id)
+		}
+	}
+	if got := living(t, s, queue); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the messages are %v, want %v", got, want)
+	}
+}
+
+// wantDeliveries sees that every message that is not dead is delivered once, in the course of time.
+func wantDeliveries(t *testing.T, s *Store, clock *manualClock, queue string, changed map[string]string) {
+	t.Helper()
+	if queue == "" {
+		queue = "q"
+	}
+	if err := s.SetPaused(t.Context(), queue, false); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(24 * time.Hour)
+	var got []string
+	for {
+		c, err := s.Claim(t.Context(), queue, store.ClaimRequest{Max: 3, Lease: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range c.Messages {
+			if string(m.Payload) != "payload of "+m.ID {
+				t.Errorf("%s has the payload %q", m.ID, m.Payload)
+			}
+			got = append(got, m.ID)
+			if r, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}); err != nil || r[0].Err != nil {
+				t.Fatal(err, r)
+			}
+		}
+		if len(c.Messages) == 0 {
+			break
+		}
+	}
+	var want []string
+	for id, state := range placed() {
+		if other, ok := changed[id]; ok {
+			state = store.State(other)
+		}
+		if state != store.StateDead && state != store.StateNone {
+			want = append(want, id)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("delivered %v, want %v", got, want)
+	}
+	if stats, err := s.Stats(t.Context(), queue); err != nil || stats.Ready+stats.Scheduled+stats.Leased != 0 {
+		t.Errorf("at the end there are %+v, %v", stats, err)
+	}
+}
+
+func TestDamagedQueueIsRefusedAndOthersAreServed(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	places(t, s)
+	raw{t, s, s.queues["q"].number}.remove(appendKey(nil, s.queues["q"].number, kindMeta))
+	s.Close()
+	s = openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	_, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "--repair") || !strings.Contains(err.Error(), `"q"`) {
+		t.Errorf("claim gives %v, want ErrCorrupt with the queue and what to do", err)
+	}
+	if c, err := s.Claim(t.Context(), "other", store.ClaimRequest{Max: 1, Lease: time.Minute}); err != nil || len(c.Messages) != 1 {
+		t.Errorf("the other queue gives %v, %v", c, err)
+	}
+	if err := s.Delete(t.Context(), "q"); err != nil {
+		t.Errorf("a damaged queue cannot be deleted: %v", err)
+	}
+	if all := bad(examined(t, s, false)); len(all) > 0 {
+		t.Errorf("after the deletion it tells %+v", all)
+	}
+}

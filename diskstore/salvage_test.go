@@ -1,0 +1,542 @@
+package diskstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// harmed is a store with much in its tables and something in its log only, and what it held.
+type harmed struct {
+	fs     *vfs.MemFS
+	clock  *manualClock
+	all    map[string]map[string]store.State // by queue
+	tables []string
+	log    string
+}
+
+// newHarmed makes a store of some tables, each with some blocks, whose machine died.
+func newHarmed(t *testing.T) *harmed {
+	t.Helper()
+	h := &harmed{fs: vfs.NewCrashableMem(), clock: newManualClock(), all: map[string]map[string]store.State{}}
+	s := openOn(t, h.fs, h.clock)
+	rng := rand.New(rand.NewPCG(1, 2))
+	payload := func() []byte {
+		b := make([]byte, 200)
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		return b
+	}
+	send := func(queue string, n int, due time.Duration, prefix string) {
+		var msgs []store.Outgoing
+		for i := range n {
+			msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("%s%04d", prefix, i), Payload: payload()},
+				Due: store.Due{Delay: due}})
+		}
+		for some := range slices.Chunk(msgs, 10) {
+			if _, err := s.Send(t.Context(), queue, some); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	flush := func() {
+		if err := s.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle := func(queue string, n int, action store.Action) {
+		c, err := s.Claim(t.Context(), queue, store.ClaimRequest{Max: n, Lease: time.Hour})
+		if err != nil || len(c.Messages) != n {
+			t.Fatal(err, len(c.Messages))
+		}
+		for _, m := range c.Messages {
+			if action == 0 {
+				break
+			}
+			if _, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: m.Receipt, Action: action, Delay: time.Hour, Reason: "no"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	send("deleted", 50, 0, "x")
+	send("a", 800, 0, "a")
+	send("b", 400, time.Hour, "b")
+	flush()
+	settle("a", 100, store.Ack)
+	settle("a", 50, store.Bury)
+	settle("a", 30, store.Nack)
+	settle("a", 40, 0)
+	if err := s.Delete(t.Context(), "deleted"); err != nil {
+		t.Fatal(err)
+	}
+	send("c", 200, 0, "c")
+	flush()
+	send("d", 300, 0, "d") // in the log only
+	settle("d", 20, store.Ack)
+	settle("d", 20, 0)
+	for _, queue := range []string{"a", "b", "c", "d"} {
+		h.all[queue] = living(t, s, queue)
+	}
+	crashed := same(h.fs)
+	s.Close()
+	h.fs = crashed
+	h.log = lastFile(t, h.fs, ".log")
+	d := directory{"later", h.fs}
+	v, err := d.survey()
+	if err != nil || len(v.faults) > 0 || len(v.tables) == 0 {
+		t.Fatalf("the store is no good: %+v, %v", v, err)
+	}
+	for _, number := range slices.Sorted(maps.Keys(v.tables)) {
+		h.tables = append(h.tables, h.fs.PathJoin("later", tableName(number)))
+	}
+	return h
+}
+
+// copied is the same store on a disk of its own.
+func (h *harmed) copied() *harmed {
+	c := *h
+	c.fs = same(h.fs)
+	return &c
+}
+
+// change changes a file.
+func (h *harmed) change(t *testing.T, path string, f func(b []byte) []byte) {
+	t.Helper()
+	writeAll(t, h.fs, path, f(readAll(t, h.fs, path)))
+}
+
+func flip(at int) func(b []byte) []byte {
+	return func(b []byte) []byte { b[at] ^= 0x20; return b }
+}
+
+// files gives all that a directory holds, to see that it is left alone.
+func (h *harmed) files(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, path := range filesOf(t, h.fs, "") {
+		all[path] = string(readAll(t, h.fs, path))
+	}
+	return all
+}
+
+// salvaged salvages, and gives the messages of each queue with what was told. Nothing in the damaged directory
+// may change, and the new store must be sound.
+func (h *harmed) salvaged(t *testing.T) (all map[string]map[string]store.State, told []store.Finding) {
+	t.Helper()
+	before := h.files(t)
+	err := salvage(t.Context(), directory{"later", h.fs}, directory{"new", h.fs}, func(f store.Finding) { told = append(told, f) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after := h.files(t); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Error("the damaged directory was changed")
+	}
+	s, err := Open("new", withFS(h.fs), WithClock(h.clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
+		t.Errorf("the new store has %+v", wrong)
+	}
+	names, _, err := s.Queues(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = map[string]map[string]store.State{}
+	for _, name := range names {
+		all[name] = living(t, s, name)
+	}
+	return all, told
+}
+
+// inspected gives what Inspect finds wrong.
+func (h *harmed) inspected(t *testing.T) (told []store.Finding) {
+	t.Helper()
+	if err := inspect(t.Context(), directory{"later", h.fs}, func(f store.Finding) { told = append(told, f) }); err != nil {
+		t.Fatal(err)
+	}
+	return bad(told)
+}
+
+func mentions(all []store.Finding, text string) bool {
+	return slices.ContainsFunc(all, func(f store.Finding) bool { return strings.Contains(f.Text, text) })
+}
+
+// wantSaved sees that nothing but the given messages is lost.
+func (h *harmed) wantSaved(t *testing.T, got map[string]map[string]store.State, lost map[string]bool) {
+	t.Helper()
+	for queue, want := range h.all {
+		for id, state := range want {
+			switch now, ok := got[queue][id]; {
+			case !ok && !lost[queue+" "+id]:
+				t.Errorf("%s of queue %s was %s, was not damaged, and is lost", id, queue, state)
+			case ok && len(lost) == 0 && now != state:
+				t.Errorf("%s of queue %s was %s and is %s", id, queue, state, now)
+			}
+		}
+	}
+}
+
+// of gives the messages whose bytes changes hold.
+func (h *harmed) of(changes []change) map[string]bool {
+	names := map[uint32]string{2: "a", 3: "b", 4: "c", 5: "d"} // in the order in which they were made
+	lost := map[string]bool{}
+	for _, c := range changes {
+		if number, kind, _ := splitKey(c.key); kind == kindMessage {
+			lost[names[number]+" "+string(c.key[prefixLength:])] = true
+		}
+	}
+	return lost
+}
+
+func TestSalvageOfASoundStoreIsACopy(t *testing.T) {
+	h := newHarmed(t)
+	got, told := h.salvaged(t)
+	h.wantSaved(t, got, nil)
+	if _, there := got["deleted"]; there || len(got) != len(h.all) {
+		t.Errorf("the queues are %v", got)
+	}
+	for queue, want := range h.all {
+		if len(got[queue]) != len(want) {
+			t.Errorf("queue %s has %d messages, want %d", queue, len(got[queue]), len(want))
+		}
+	}
+	if wrong := bad(told); len(wrong) > 0 {
+		t.Errorf("it tells %+v", wrong)
+	}
+}
+
+func TestSalvageSavesAllButADamagedBlock(t *testing.T) {
+	base := newHarmed(t)
+	for _, path := range base.tables {
+		name := base.fs.PathBase(path)
+		table, err := openTable(base.fs, "later", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(table.data) < 3 || len(table.lost) > 0 {
+			t.Fatalf("%s has %d blocks, %v lost", name, len(table.data), table.lost)
+		}
+		for i, e := range table.data {
+			if i%7 != 0 && i != len(table.data)-1 {
+				continue
+			}
+			changes, _, err := table.read(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := base.copied()
+			h.change(t, path, flip(int(e.at+(e.end-e.at)/2)))
+			if !mentions(h.inspected(t), name) {
+				t.Errorf("inspect says nothing of block %d of %s", i, name)
+			}
+			got, told := h.salvaged(t)
+			h.wantSaved(t, nameless(got, changes), h.of(changes))
+			if !mentions(told, name) {
+				t.Errorf("salvage says nothing of block %d of %s", i, name)
+			}
+		}
+		table.close()
+	}
+}
+
+func TestSalvageFindsTheBlocksOfATableWithoutIndex(t *testing.T) {
+	base := newHarmed(t)
+	for _, path := range base.tables {
+		name := base.fs.PathBase(path)
+		table, err := openTable(base.fs, "later", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.close()
+		size := int(table.size)
+		for what, damage := range map[string]func(b []byte) []byte{
+			"footer": flip(size - 20),
+			"index":  flip(int(table.others[0].at) + 10),
+			"cut":    func(b []byte) []byte { return b[:table.data[len(table.data)-1].end+10] },
+		} {
+			h := base.copied()
+			h.change(t, path, damage)
+			if !mentions(h.inspected(t), name) {
+				t.Errorf("%s of %s: inspect says nothing", what, name)
+			}
+			got, told := h.salvaged(t)
+			h.wantSaved(t, got, nil)
+			if !mentions(told, name) {
+				t.Errorf("%s of %s: salvage says nothing: %+v", what, name, told)
+			}
+		}
+		// Both the index and a block: what is behind the block is found all the same.
+		e := table.data[len(table.data)/2]
+		changes, _, err := openedRead(t, base, name, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := base.copied()
+		h.change(t, path, flip(size-20))
+		h.change(t, path, flip(int(e.at)+30))
+		got, _ := h.salvaged(t)
+		h.wantSaved(t, nameless(got, changes), h.of(changes))
+	}
+}
+
+func openedRead(t *testing.T, h *harmed, name string, e extent) ([]change, []span, error) {
+	t.Helper()
+	table, err := openTable(h.fs, "later", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.close()
+	return table.read(e)
+}
+
+func TestSalvageWithoutManifestReadsAllFiles(t *testing.T) {
+	base := newHarmed(t)
+	manifest := lastFile(t, base.fs, "MANIFEST-")
+	for what, damage := range map[string]func(h *harmed){
+		"a flipped bit": func(h *harmed) { h.change(t, manifest, flip(30)) },
+		"no manifest":   func(h *harmed) { h.fs.Remove(manifest) },
+		"no marker":     func(h *harmed) { h.fs.Remove(lastFile(t, h.fs, "marker.manifest.")) },
+		"empty":         func(h *harmed) { h.change(t, manifest, func([]byte) []byte { return nil }) },
+	} {
+		h := base.copied()
+		damage(h)
+		if len(h.inspected(t)) == 0 {
+			t.Errorf("%s: inspect says nothing", what)
+		}
+		got, _ := h.salvaged(t)
+		h.wantSaved(t, got, nil)
+	}
+}
+
+func TestSalvageWithoutATableSavesTheOthers(t *testing.T) {
+	base := newHarmed(t)
+	for _, path := range base.tables {
+		name := base.fs.PathBase(path)
+		table, err := openTable(base.fs, "later", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var changes []change
+		for _, e := range table.data {
+			more, _, err := table.read(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes = append(changes, more...)
+		}
+		table.close()
+		h := base.copied()
+		h.fs.Remove(path)
+		wantCorrupt(t, h.fs, name)
+		h = base.copied()
+		h.fs.Remove(path)
+		if !mentions(h.inspected(t), name) {
+			t.Errorf("inspect does not miss %s", name)
+		}
+		got, told := h.salvaged(t)
+		h.wantSaved(t, nameless(got, changes), h.of(changes))
+		if !mentions(told, name) {
+			t.Errorf("salvage does not miss %s", name)
+		}
+	}
+}
+
+// nameless gives queues whose names were lost their old ones.
+func nameless(got map[string]map[string]store.State, lost []change) map[string]map[string]store.State {
+	for _, c := range lost {
+		if number, kind, _ := splitKey(c.key); number == 0 && kind == kindName && len(c.value) == 4 {
+			name := fmt.Sprintf("recovered-%d", c.value[3])
+			if messages, ok := got[name]; ok {
+				got[string(c.key[prefixLength:])] = messages
+			}
+		}
+	}
+	return got
+}
+
+func TestSalvageReadsTheLogBehindDamage(t *testing.T) {
+	base := newHarmed(t)
+	whole := readAll(t, base.fs, base.log)
+	number, _ := logNumber(base.fs.PathBase(base.log))
+	for _, damage := range []extent{{100, 101}, {5000, 5400}, {30_000, 34_000}, {20_000, 60_000}} {
+		var lost []change
+		r := recordReader{chunkReader: newChunkReader(vfs.NewMemFile(whole), number, true)}
+		for {
+			record, err := r.record()
+			if err != nil {
+				break
+			}
+			if record.at < damage.end && damage.at < record.end {
+				changes, _, err := batchChanges(slices.Clone(record.data))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lost = append(lost, changes...)
+			}
+		}
+		h := base.copied()
+		h.change(t, base.log, func(b []byte) []byte {
+			copy(b[damage.at:damage.end], bytes.Repeat([]byte{0x77}, int(damage.end-damage.at)))
+			return b
+		})
+		wantCorrupt(t, h.copied().fs, base.fs.PathBase(base.log))
+		got, told := h.salvaged(t)
+		h.wantSaved(t, nameless(got, lost), h.of(lost))
+		if !mentions(told, base.fs.PathBase(base.log)) {
+			t.Errorf("damage at %v: salvage says nothing of the log: %+v", damage, told)
+		}
+	}
+}
+
+// TestNoDamageGoesUnnoticed flips bits anywhere. Then the open fails, or a look at all messages does, or they are
+// all there; and Inspect or Salvage lose no message silently.
+func TestNoDamageGoesUnnoticed(t *testing.T) {
+	rounds := 60
+	if os.Getenv("LATER_LONG") != "" {
+		rounds = 5000
+	}
+	base := newHarmed(t)
+	paths := append(slices.Clone(base.tables), lastFile(t, base.fs, "MANIFEST-"), base.log)
+	for round := range rounds {
+		rng := rand.New(rand.NewPCG(uint64(round), 3))
+		h := base.copied()
+		path := paths[rng.IntN(len(paths))]
+		at := 0
+		h.change(t, path, func(b []byte) []byte {
+			at = rng.IntN(len(b))
+			if rng.IntN(10) == 0 {
+				return b[:at]
+			}
+			n := min(len(b)-at, 1+rng.IntN(100))
+			for i := range n {
+				b[at+i] ^= byte(1 + rng.IntN(255))
+			}
+			return b
+		})
+		unnoticed := h.copied()
+		s, err := Open("later", withFS(unnoticed.fs), WithClock(h.clock))
+		if err != nil {
+			if !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("%s at %d: open gives %v", path, at, err)
+			}
+			continue
+		}
+		missing := 0
+		for queue, want := range h.all {
+			for id := range want {
+				infos, err := s.Get(t.Context(), queue, []string{id})
+				if errors.Is(err, store.ErrCorrupt) {
+					missing = -1
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if infos[0] == nil {
+					missing++
+				}
+			}
+			if missing < 0 {
+				break
+			}
+		}
+		s.Close()
+		// The last groups of the log may be taken for torn: nothing behind them says that they were synced.
+		if missing > 0 && path != base.log {
+			t.Errorf("%s at %d: %d messages are missing and nothing says so", path, at, missing)
+		}
+	}
+}
+
+func TestDamagedBlockIsAnErrorWithFileAndAdviceAndOthersGoOn(t *testing.T) {
+	h := newHarmed(t)
+	path := h.tables[0]
+	table, err := openTable(h.fs, "later", h.fs.PathBase(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.close()
+	for _, e := range table.data { // all that hold messages of queue a and nothing else
+		changes, _, err := openedRead(t, h, table.name, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(changes, func(c change) bool {
+			number, kind, _ := splitKey(c.key)
+			return number != 2 || kind != kindMessage
+		}) {
+			h.change(t, path, flip(int(e.at)+20))
+		}
+	}
+	s := openOn(t, h.fs, h.clock)
+	defer s.Close()
+	_, err = s.Claim(t.Context(), "a", store.ClaimRequest{Max: 100, Lease: time.Minute})
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), strings.TrimSuffix(table.name, ".sst")) || !strings.Contains(err.Error(), "--salvage") {
+		t.Errorf("claim gives %v, want ErrCorrupt with %s and what to do", err, table.name)
+	}
+	for _, queue := range []string{"b", "c", "d"} {
+		if _, err := s.Stats(t.Context(), queue); err != nil {
+			t.Errorf("queue %s suffers: %v", queue, err)
+		}
+		if _, err := s.Send(t.Context(), queue, []store.Outgoing{{Message: store.Message{ID: "new"}}}); err != nil {
+			t.Errorf("queue %s suffers: %v", queue, err)
+		}
+	}
+	if c, err := s.Claim(t.Context(), "c", store.ClaimRequest{Max: 10, Lease: time.Minute}); err != nil || len(c.Messages) != 10 {
+		t.Errorf("queue c gives %d messages, %v", len(c.Messages), err)
+	}
+	told := bad(examined(t, s, true))
+	if !mentions(told, table.name) || slices.ContainsFunc(told, func(f store.Finding) bool { return f.Repaired }) {
+		t.Errorf("examine tells %+v, want the file and no repair", told)
+	}
+}
+
+func TestSalvageRefusesTargetsThatHoldSomething(t *testing.T) {
+	dir, full := t.TempDir(), t.TempDir()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, s, "m")
+	if err := Salvage(t.Context(), dir, filepath.Join(t.TempDir(), "new"), nil); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "process") {
+		t.Errorf("of a store that is open: %v, want ErrUnavailable with who has it", err)
+	}
+	s.Close()
+	if err := os.WriteFile(filepath.Join(full, "letter.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{full, dir, filepath.Join(dir, "new"), filepath.Dir(dir)} {
+		if err := Salvage(t.Context(), dir, target, nil); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("into %s: %v, want ErrInvalid", target, err)
+		}
+	}
+	if err := Salvage(t.Context(), full, filepath.Join(t.TempDir(), "new"), nil); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("of no store: %v, want ErrUnsupported", err)
+	}
+	target := filepath.Join(t.TempDir(), "new")
+	if err := Salvage(t.Context(), dir, target, func(store.Finding) {}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(target); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := listed(t, s, "q", store.StateReady); len(got) != 1 {
+		t.Errorf("the new store has %v", got)
+	}
+}
