@@ -22,6 +22,7 @@ var luaFiles embed.FS
 const (
 	replyUnregistered = -1 // the queue does not exist and its name may not be registered
 	replyNewer        = -2 // the queue has another format
+	replyBusy         = -3 // so much is leased that it cannot be looked through in one call
 )
 
 // layoutFormat is the layout's version, kept in each queue's meta.
@@ -39,6 +40,9 @@ var luaConstants = map[string]string{
 	"LEASE_EXPIRED_TEXT": strconv.Quote(store.LeaseExpiredText),
 	"EXPIRED_TEXT":       strconv.Quote(store.ExpiredText),
 	"UNREADABLE_TEXT":    strconv.Quote(store.UnreadableText),
+	"REASON_LOST_TEXT":   strconv.Quote("its reason was lost; an examination put this in its place"),
+	"BUSY":               strconv.Itoa(replyBusy),
+	"MAX_HELD":           strconv.Itoa(maxHeld),
 }
 
 // A script is one transition: lua/<name>.lua with its includes.
@@ -54,6 +58,7 @@ type scripts struct {
 	cancel, reschedule, get, list, leases, replay, purge script
 	restore, remove                                      script
 	stats, histogram, pause, delete, mark                script
+	examine, lost                                        script
 }
 
 var production = loadScripts("")
@@ -82,6 +87,7 @@ func (s *scripts) all() []namedScript {
 		{"leases", &s.leases}, {"replay", &s.replay}, {"purge", &s.purge},
 		{"restore", &s.restore}, {"remove", &s.remove}, {"stats", &s.stats},
 		{"histogram", &s.histogram}, {"pause", &s.pause}, {"delete", &s.delete}, {"mark", &s.mark},
+		{"examine", &s.examine}, {"lost", &s.lost},
 	}
 }
 

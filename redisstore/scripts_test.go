@@ -67,6 +67,22 @@ var calls = []struct {
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}}, {Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
 		return err
 	}},
+	{"examine", func(ctx context.Context, x *situation) error {
+		for _, key := range examined {
+			c := x.s.newCall(&x.s.scripts.examine, x.queue, 3)
+			c.add(key, "0", "1")
+			if _, err := x.s.run(ctx, x.queue, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"mend what is lost", func(ctx context.Context, x *situation) error {
+		c := x.s.newCall(&x.s.scripts.lost, x.queue, 2)
+		c.add("1", "lost")
+		_, err := x.s.run(ctx, x.queue, c)
+		return err
+	}},
 	{"claim", func(ctx context.Context, x *situation) error {
 		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 10, Lease: time.Minute})
 		return err
@@ -199,6 +215,7 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 	send(store.Outgoing{Message: store.Message{ID: "ready"}})
 	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
 	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})
+	must(rdb.HSet(ctx, x.s.keys.of(queue).args[1].(string), "lost", "\x00").Err()) // in no state
 	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 1e15, Member: "m"}).Err())
 	infos, err := x.s.Get(ctx, queue, []string{"ready", "scheduled", "dead", "held1"})
 	must(err)

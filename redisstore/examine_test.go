@@ -1,0 +1,389 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// examine gives what an examination finds, without what is right and what is of the server.
+func examine(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
+	t.Helper()
+	err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) {
+		if f.Severity != store.SeverityOK && !serverChecks[f.Check] {
+			wrong = append(wrong, f)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wrong
+}
+
+var serverChecks = map[string]bool{"server": true, "persistence": true, "memory": true, "replicas": true, "clock": true, "latency": true, "slowlog": true}
+
+// damaged is a queue of one message in each state: scheduled, ready, leased, dead.
+type damaged struct {
+	*testing.T
+	rdb redis.UniversalClient
+	s   *Store
+}
+
+func (d *damaged) key(name string) string { return DefaultPrefix + "{q}:" + name }
+
+func (d *damaged) do(args ...any) {
+	d.Helper()
+	if err := d.rdb.Do(d.Context(), args...).Err(); err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *damaged) get(args ...any) string {
+	d.Helper()
+	text, err := d.rdb.Do(d.Context(), args...).Text()
+	if err != nil {
+		d.Fatal(err)
+	}
+	return text
+}
+
+func (d *damaged) lease() string {
+	d.Helper()
+	ids, err := d.rdb.HKeys(d.Context(), d.key("lease")).Result()
+	if err != nil || len(ids) != 1 {
+		d.Fatal(ids, err)
+	}
+	return ids[0]
+}
+
+func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
+	d := &damaged{t, rdb, newStore(t, rdb)}
+	if err := d.s.Delete(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	send(t, d.s, "q", "dead", store.Due{})
+	c := claim(t, d.s, "q", 1, time.Minute)
+	if _, err := d.s.Settle(t.Context(), "q", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Bury, Reason: "boom"}}); err != nil {
+		t.Fatal(err)
+	}
+	send(t, d.s, "q", "leased", store.Due{})
+	claim(t, d.s, "q", 1, time.Hour)
+	send(t, d.s, "q", "ready", store.Due{})
+	send(t, d.s, "q", "scheduled", store.Due{Delay: time.Hour})
+	return d
+}
+
+// damages are made by hand; what is said of each is what an examination finds, and where the messages are after
+// the repair (scheduled, ready, leased, dead).
+var damages = []struct {
+	name   string
+	do     func(d *damaged)
+	checks []string
+	after  string
+}{
+	{"nothing", func(*damaged) {}, nil, "1 1 1 1"},
+	{"an entry of the due index without a message", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1"},
+	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1"},
+	{"messages that left their index", func(d *damaged) {
+		d.do("ZREM", d.key("due"), "ready", "scheduled")
+		d.do("ZREM", d.key("dead"), "dead")
+	}, []string{"lost"}, "0 3 1 0"},
+	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"}, "1 2 1 0"},
+	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"}, "1 2 0 1"},
+	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("tries"), "dead") }, []string{"records"}, "1 1 1 1"},
+	{"a dead message with the record of a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "dead", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1"},
+	{"records that nobody can read", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "x", "dead", "y", "leased", "\t\t") },
+		[]string{"records", "records"}, "1 1 1 1"},
+	{"a record of a cancelled message for a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "0\tx\t0\t0\t") }, []string{"records"}, "1 1 1 1"},
+	{"a record of no message", func(d *damaged) { d.do("HSET", d.key("tries"), "ghost", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1"},
+	{"a lease without its deadline", func(d *damaged) { d.do("DEL", d.key("expiry")) }, []string{"leases"}, "1 2 0 1"},
+	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("expiry"), 1e15, "ghost") }, []string{"leases"}, "1 1 1 1"},
+	{"a lease that is gone", func(d *damaged) { d.do("DEL", d.key("lease"), d.key("expiry")) }, []string{"lost"}, "1 2 0 1"},
+	{"a lease of nothing", func(d *damaged) {
+		d.do("HSET", d.key("lease"), "ghost", "\n")
+		d.do("ZADD", d.key("expiry"), 1e15, "ghost")
+	}, []string{"leases"}, "1 1 1 1"},
+	{"a lease of a message that is gone", func(d *damaged) {
+		lease := d.lease()
+		d.do("HSET", d.key("lease"), lease, d.get("HGET", d.key("lease"), lease)+"ghost\n")
+	}, []string{"leases"}, "1 1 1 1"},
+	{"a lease that nobody can read", func(d *damaged) { d.do("HSET", d.key("lease"), d.lease(), "\nleased\tx\ty\n") }, []string{"leases", "lost"}, "1 2 0 1"},
+	{"no note of the format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1"},
+	{"no notes at all", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1"},
+	{"a note of the longest that is too short", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) }, []string{"meta"}, "1 1 1 1"},
+	{"a name that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"}, "1 1 1 1"},
+	{"a name of no queue", func(d *damaged) { d.do("SADD", DefaultPrefix+"queues", "ghost") }, []string{"registry"}, "1 1 1 1"},
+}
+
+func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
+	for _, e := range []struct {
+		name   string
+		client func(t testing.TB) redis.UniversalClient
+	}{
+		{"alone", func(t testing.TB) redis.UniversalClient { return redistest.Start(t).Client(t) }},
+		{"cluster", func(t testing.TB) redis.UniversalClient { return redistest.StartCluster(t).Client(t) }},
+		{"valkey", func(t testing.TB) redis.UniversalClient { return redistest.Start(t, redistest.Valkey(t)).Client(t) }},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			rdb := e.client(t)
+			for _, c := range damages {
+				t.Run(c.name, func(t *testing.T) {
+					d := newDamaged(t, rdb)
+					c.do(d)
+					before := dump(t, rdb, "q")
+					found := examine(t, d.s, false)
+					wantChecks(t, found, c.checks, false)
+					for key, value := range dump(t, rdb, "q") {
+						if before[key] != value {
+							t.Errorf("an examination without repair changed %s", key)
+						}
+					}
+					wantChecks(t, examine(t, d.s, true), c.checks, true)
+					if left := examine(t, d.s, false); len(left) > 0 {
+						t.Fatalf("after the repair there is still %+v", left)
+					}
+					d.wantStates(c.after)
+					d.wantAllDelivered()
+				})
+			}
+		})
+	}
+}
+
+func wantChecks(t *testing.T, found []store.Finding, want []string, repaired bool) {
+	t.Helper()
+	var got []string
+	for _, f := range found {
+		got = append(got, f.Check)
+		if f.Text == "" || f.Advice == "" || f.Count == 0 && f.Check != "format" || f.Repaired != repaired || strings.Contains(f.Text, "\n") {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+		t.Fatalf("found %v: %+v; want %v", got, found, want)
+	}
+}
+
+func (d *damaged) wantStates(want string) {
+	d.Helper()
+	claim(d.T, d.s, "none", 1, time.Second)
+	st, err := d.s.Stats(d.Context(), "q")
+	if err != nil {
+		d.Fatal(err)
+	}
+	// A lease that was given a deadline that has passed ends with the next claim, which the stats do not wait for.
+	if strings.HasPrefix(want, "1 2 0") && st.Leased == 1 {
+		st.Leased, st.Ready = 0, st.Ready+1
+	}
+	if got := fmt.Sprint(st.Scheduled, " ", st.Ready, " ", st.Leased, " ", st.Dead); got != want {
+		d.Errorf("scheduled, ready, leased, dead: %s, want %s", got, want)
+	}
+}
+
+// wantAllDelivered brings every message back, and claims and acks it.
+func (d *damaged) wantAllDelivered() {
+	d.Helper()
+	ctx := d.Context()
+	names, _, err := d.s.Queues(ctx, "")
+	if err != nil || !slices.Contains(names, "q") {
+		d.Errorf("queues are %v, %v", names, err)
+	}
+	if _, err := d.s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{}); err != nil {
+		d.Fatal(err)
+	}
+	if _, err := d.s.Reschedule(ctx, "q", []string{"scheduled"}, store.Due{}); err != nil {
+		d.Fatal(err)
+	}
+	want := []string{"dead", "ready", "scheduled"}
+	if leases, err := d.rdb.HLen(ctx, d.key("lease")).Result(); err != nil {
+		d.Fatal(err)
+	} else if leases == 1 {
+		d.do("ZADD", d.key("expiry"), 1, d.lease()) // its holder dies
+	}
+	want = append(want, "leased")
+	var got []string
+	for range want {
+		c := claim(d.T, d.s, "q", 10, time.Minute)
+		for _, m := range c.Messages {
+			r, err := d.s.Settle(ctx, "q", []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}})
+			if err != nil || r[0].Err != nil {
+				d.Error(err, r)
+			}
+			got = append(got, m.ID)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		d.Errorf("delivered %v, want %v", got, want)
+	}
+}
+
+func TestAKeyOfAWrongTypeIsNamed(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	d := newDamaged(t, rdb)
+	d.do("SET", d.key("tries"), "text")
+	d.do("SET", "later:{other}:due", "text")
+	found := examine(t, d.s, true)
+	if len(found) < 2 {
+		t.Fatalf("%+v", found)
+	}
+	for _, f := range found {
+		if f.Check == "types" && (f.Repaired || !strings.Contains(f.Text, "is a string and should be")) {
+			t.Errorf("%+v", f)
+		}
+	}
+	if got := d.get("GET", d.key("tries")); got != "text" {
+		t.Errorf("the key was changed to %q", got)
+	}
+}
+
+func TestAQueueOfAnotherFormatIsLeftAlone(t *testing.T) {
+	d := newDamaged(t, redistest.Start(t).Client(t))
+	d.do("HSET", d.key("meta"), "format", "99")
+	d.do("ZADD", d.key("due"), 1, "ghost")
+	before := dump(t, d.rdb, "q")
+	found := examine(t, d.s, true)
+	if len(found) != 1 || found[0].Check != "format" || found[0].Repaired || !strings.Contains(found[0].Text, "99") {
+		t.Errorf("%+v", found)
+	}
+	if after := dump(t, d.rdb, "q"); fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Error("it was changed")
+	}
+}
+
+// TestAnExaminationOfALiveQueueFindsNothing: what moves meanwhile is not taken for lost or torn, and a repair does
+// not touch it.
+func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	for w := range 4 {
+		work.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				msgs := make([]store.Outgoing, 50)
+				for k := range msgs {
+					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k), MaxAttempts: 1 + k%3, Payload: bytes.Repeat([]byte("x"), k)}}
+				}
+				if _, err := s.Send(context.WithoutCancel(ctx), "live", msgs); err != nil {
+					t.Error(err)
+				}
+				c, err := s.Claim(context.WithoutCancel(ctx), "live", store.ClaimRequest{Max: 60, Lease: 20 * time.Millisecond})
+				if err != nil {
+					t.Error(err)
+				}
+				for k, m := range c.Messages {
+					action := []store.Action{store.Ack, store.Nack, store.Release, store.Snooze, store.Bury, 0}[k%6]
+					if k%7 == 0 {
+						if _, err := s.Cancel(context.WithoutCancel(ctx), "live", []string{m.ID}); err != nil {
+							t.Error(err)
+						}
+					}
+					if action != 0 { // else its lease expires
+						if _, err := s.Settle(context.WithoutCancel(ctx), "live", []store.Settlement{{Receipt: m.Receipt, Action: action}}); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+		})
+	}
+	for range 30 {
+		for _, f := range examine(t, s, true) {
+			t.Errorf("of a sound queue: %+v", f)
+		}
+	}
+	stop()
+	work.Wait()
+}
+
+func TestTheServerIsExamined(t *testing.T) {
+	findings := func(s *Store) map[string]store.Finding {
+		t.Helper()
+		all := map[string]store.Finding{}
+		err := s.Examine(t.Context(), store.Examination{}, func(f store.Finding) {
+			if old, ok := all[f.Check]; !ok || old.Severity == store.SeverityOK {
+				all[f.Check] = f
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	primary := redistest.Start(t)
+	rdb := primary.Client(t)
+	s := newStore(t, rdb)
+	want := func(all map[string]store.Finding, check string, severity store.Severity, words ...string) {
+		t.Helper()
+		f := all[check]
+		for _, w := range words {
+			if f.Severity != severity || !strings.Contains(f.Text+" "+f.Advice, w) {
+				t.Errorf("%s: %+v; want %s with %q", check, f, severity, w)
+			}
+		}
+		if severity == store.SeverityWarning && f.Advice == "" {
+			t.Errorf("%s: no advice in %+v", check, f)
+		}
+	}
+	all := findings(s)
+	want(all, "server", store.SeverityOK, "standalone")
+	want(all, "persistence", store.SeverityOK, "everysec")
+	want(all, "memory", store.SeverityOK, "no maxmemory", "noeviction")
+	want(all, "replicas", store.SeverityNote, "no replica")
+	want(all, "clock", store.SeverityOK, "off this machine's")
+	want(all, "latency", store.SeverityOK, "PING takes")
+
+	for _, kv := range [][2]string{{"appendonly", "no"}, {"maxmemory", "1"}, {"slowlog-log-slower-than", "0"}} {
+		if err := rdb.ConfigSet(t.Context(), kv[0], kv[1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Stats(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, s, "q", 1, time.Second)
+	all = findings(s)
+	want(all, "persistence", store.SeverityWarning, "nothing is written to disk", "appendonly yes")
+	want(all, "memory", store.SeverityWarning, "nearly full")
+	want(all, "slowlog", store.SeverityNote, "slow log")
+	for _, kv := range [][2]string{{"maxmemory", "0"}, {"save", "3600 1"}, {"maxmemory-policy", "allkeys-lru"}} {
+		if err := rdb.ConfigSet(t.Context(), kv[0], kv[1]).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replica := redistest.StartReplica(t, primary)
+	all = findings(s)
+	want(all, "persistence", store.SeverityWarning, "snapshots only", "3600 1")
+	want(all, "memory", store.SeverityError, "may evict")
+	want(all, "replicas", store.SeverityNote, "min-replicas-to-write is 0")
+	want(findings(newStore(t, replica.Client(t))), "replicas", store.SeverityError, "the server is a slave")
+}
+
+func TestAnExaminationThatCannotBeFinishedIsAnError(t *testing.T) {
+	srv := redistest.Start(t)
+	s := newStore(t, srv.Client(t), WithRetry(0))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	err := s.Examine(ctx, store.Examination{}, func(store.Finding) { cancel(enough) })
+	if !errors.Is(err, enough) {
+		t.Errorf("of a context that ended: %v", err)
+	}
+	srv.Kill()
+	if err := s.Examine(t.Context(), store.Examination{}, func(store.Finding) {}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("of a dead server: %v", err)
+	}
+}

@@ -1,0 +1,50 @@
+#!lua flags=allow-oom
+--- Tells which messages are in no state: living, not due, not dead, and in no lease. Makes them ready when asked to.
+-- ARGV   1 "1" to mend, then ids
+-- Reply  {ids}; BUSY when the leases list more than MAX_HELD messages, which is too much for one call; NEWER
+-- Safe   every key that is written was read; WAKE is written first. A message that is leased is in a lease in the
+--        moment of the script, so nothing that is held is taken for lost.
+--@include keys
+local meta = redis.call('HMGET', META, 'format')
+--@include format
+--@include now
+--@include lease
+--@include wake
+redis.call('ZCARD', WAKE)
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+local missing, left = {}, 0
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  if not missing[id] and redis.call('HEXISTS', MSG, id) == 1 and not redis.call('ZSCORE', DUE, id)
+    and not redis.call('ZSCORE', DEAD, id) then
+    missing[id] = true
+    left = left + 1
+  end
+end
+local cursor, seen = '0', 0
+while left > 0 do
+  local step = redis.call('HSCAN', LEASE, cursor, 'COUNT', 10)
+  cursor = step[1]
+  for i = 2, #step[2], 2 do
+    for id in each_held(step[2][i]) do
+      seen = seen + 1
+      if missing[id] then
+        missing[id] = nil
+        left = left - 1
+      end
+    end
+    if seen > MAX_HELD then return BUSY end
+  end
+  if cursor == '0' then break end
+end
+local lost, due = {}, {}
+for id in pairs(missing) do
+  lost[#lost + 1] = id
+  due[#due + 1] = now
+  due[#due + 1] = id
+end
+if ARGV[1] == '1' and #lost > 0 then
+  wake(head, now)
+  redis.call('ZADD', DUE, unpack(due))
+end
+return { lost }
