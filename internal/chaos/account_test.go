@@ -125,7 +125,7 @@ func TestResultsReadBackAsTheyWereWritten(t *testing.T) {
 	if err := os.WriteFile(page, []byte("before\n"+beginMark+"\nwritten before\n"+endMark+"\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &Result{Fault: "kill-always", Seed: 7, Sent: 100, Lost: 1, Stall: Longest{1_500_000, 3}}
+	r := &Result{Command: "the command", Fault: "kill-always", Seed: 7, Sent: 100, Lost: 1, Stall: Longest{1_500_000, 3}}
 	r.violate("lost", "m", "is nowhere")
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestResultsReadBackAsTheyWereWritten(t *testing.T) {
 	if err != nil || len(results) != 2 {
 		t.Fatalf("read %d results of 2: %v", len(results), err)
 	}
-	if err := Report(page, "the command", results[:1]); err != nil {
+	if err := Report(page, results[:1]); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(page)

@@ -15,6 +15,7 @@ type Result struct {
 	Seconds  float64 `json:"seconds"`
 	Strikes  int     `json:"strikes"`
 	Journals string  `json:"journals,omitempty"` // where they are, when they were kept
+	Command  string  `json:"command,omitempty"`  // that made the run, with others perhaps
 
 	Sent           int `json:"sent"` // acknowledged
 	Delivered      int `json:"delivered"`

@@ -155,7 +155,7 @@ const (
 )
 
 // Report writes the results into the marked part of a page.
-func Report(page, command string, results []*Result) error {
+func Report(page string, results []*Result) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
@@ -165,7 +165,13 @@ func Report(page, command string, results []*Result) error {
 	if !ok || !closed {
 		return fmt.Errorf("%s has no part between %q and %q", page, beginMark, endMark)
 	}
-	written := fmt.Sprintf("%s%s\n\n%s\n\nOn %s. Command: `%s`.\n\n%s%s\n%s%s", before, beginMark, Totals(results), Machine(), command,
+	var commands []string
+	for _, r := range results {
+		if c := "`" + r.Command + "`"; r.Command != "" && !slices.Contains(commands, c) {
+			commands = append(commands, c)
+		}
+	}
+	written := fmt.Sprintf("%s%s\n\n%s\n\nOn %s. Made by %s.\n\n%s%s\n%s%s", before, beginMark, Totals(results), Machine(), strings.Join(commands, ", "),
 		Table(Summarize(results)), SoakText(results), endMark, after)
 	return os.WriteFile(page, []byte(written), 0o644)
 }

@@ -65,7 +65,6 @@ func main() {
 func (o options) run(ctx context.Context) error {
 	var results []*chaos.Result
 	var err error
-	command := "go run ./internal/chaos/cmd/chaos " + strings.Join(os.Args[1:], " ")
 	if o.from != "" {
 		results, err = o.read()
 	} else {
@@ -76,7 +75,7 @@ func (o options) run(ctx context.Context) error {
 	}
 	fmt.Printf("\n%s%s\n%s\n", chaos.Table(chaos.Summarize(results)), chaos.SoakText(results), chaos.Totals(results))
 	if o.report != "" {
-		if err := chaos.Report(o.report, command, results); err != nil {
+		if err := chaos.Report(o.report, results); err != nil {
 			return err
 		}
 	}
@@ -124,6 +123,17 @@ func (o options) configs() (all []chaos.Config) {
 	return all
 }
 
+// command is what makes these runs again, without where it puts what.
+func command() string {
+	text := "go run ./internal/chaos/cmd/chaos"
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name != "json" && f.Name != "report" && f.Name != "dir" {
+			text += fmt.Sprintf(" -%s %s", f.Name, f.Value)
+		}
+	})
+	return text
+}
+
 // strike makes the runs, and stops at an interrupt with what it has.
 func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
 	configs := o.configs()
@@ -149,6 +159,9 @@ func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
 			for cfg := range next {
 				result, err := chaos.Run(ctx, cfg)
 				mu.Lock()
+				if result != nil {
+					result.Command = command()
+				}
 				switch {
 				case ctx.Err() != nil: // a run that was cut short proves nothing
 				case err != nil:
