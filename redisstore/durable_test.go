@@ -315,6 +315,26 @@ func TestALaneIsNeverAnotherConnection(t *testing.T) {
 	}
 }
 
+func TestAReplicaInAClusterConfirms(t *testing.T) {
+	cluster, err := redistest.RunCluster(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Remove)
+	s := newStore(t, cluster.Client(t))
+	for i := range 10 { // queues on every node
+		r, err := s.Send(t.Context(), fmt.Sprint("q", i), []store.Outgoing{{Message: store.Message{ID: "m"}, Durable: oneReplica}})
+		if err != nil || r[0].Err != nil {
+			t.Error(r, err)
+		}
+	}
+	r, err := s.Send(t.Context(), "q0", []store.Outgoing{{Message: store.Message{ID: "n"}, Durable: soon(2)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNotDurable(t, r[0].Err, "acknowledged by 1 of 2 replicas")
+}
+
 func TestADurableSendFollowsItsSlotInACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	s := newStore(t, cluster.Client(t))
