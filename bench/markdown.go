@@ -23,6 +23,9 @@ func markdown(r *results, plots string) string {
 		"Servers, workers and senders share it, and talk by loopback.\n", m.CPUs, m.CPU, m.MemoryGB, m.System, m.Go, m.Load, number(m.FsyncUS))
 	var versions []string
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+		if r.Versions[name] == "" {
+			continue
+		}
 		versions = append(versions, fmt.Sprintf("%s %s", strings.TrimPrefix(name, "github.com/"), strings.TrimPrefix(r.Versions[name], name+" ")))
 	}
 	fmt.Fprintf(&b, "Versions: %s.\n\n| subject | settings |\n|---|---|\n", strings.Join(versions, ", "))
