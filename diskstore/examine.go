@@ -148,7 +148,7 @@ func (d *directory) checkTables(ctx context.Context, numbers []uint64, missing f
 	}
 	if damaged == 0 {
 		report(store.Finding{Severity: store.SeverityOK, Check: "tables", Count: int64(len(numbers)),
-			Text: fmt.Sprintf("%d tables of %s: all %d blocks match their checksums", len(numbers), formatBytes(size), blocks)})
+			Text: fmt.Sprintf("tables: %d of %s; all blocks, %d, match their checksums", len(numbers), formatBytes(size), blocks)})
 	}
 	return nil
 }
@@ -310,7 +310,7 @@ func (w *whole) name(name string, value []byte) {
 // store tells of, and repairs, what is wrong beside the queues.
 func (e *examiner) store(w whole) error {
 	f := store.Finding{Severity: store.SeverityError, Check: "names", Count: int64(len(w.badNames)),
-		Text:   fmt.Sprintf("%d names have no queue of their own: %s", len(w.badNames), examples(w.badNames)),
+		Text:   countText("names without a queue of their own", int64(len(w.badNames)), w.badNames),
 		Advice: "the messages, if any, are under another name: recovered-N after a repair"}
 	err := e.mend(f, func(t *tx) error {
 		for _, name := range w.badNames {
@@ -325,7 +325,7 @@ func (e *examiner) store(w whole) error {
 	}
 	if err == nil && len(w.badNames) == 0 && w.unknown.n == 0 {
 		e.report(store.Finding{Severity: store.SeverityOK, Check: "names", Count: int64(len(w.queues)),
-			Text: fmt.Sprintf("%d queues, each with a number of its own", len(w.queues))})
+			Text: fmt.Sprintf("queues: %d, each with a number of its own", len(w.queues))})
 	}
 	return err
 }
@@ -351,7 +351,7 @@ func (t *tx) removeBadName(name string) error {
 // removeUnknown tells of keys that nobody knows.
 func (e *examiner) removeUnknown(queue string, u unknownKeys) error {
 	f := store.Finding{Severity: store.SeverityError, Check: "keys", Queue: queue, Count: u.n,
-		Text: fmt.Sprintf("%d keys are of no kind that is known: %s", u.n, examples(u.examples))}
+		Text: countText("keys of no kind that is known", u.n, u.examples)}
 	return e.mend(f, func(t *tx) error {
 		for _, r := range u.ranges {
 			if err := t.batch.DeleteRange(r.from, r.to, nil); err != nil {
@@ -391,6 +391,11 @@ const repairAdvice = "repair it: later doctor --repair"
 
 // maxExamples is how many ids a finding names.
 const maxExamples = 3
+
+// countText says how many there are of something wrong, and names some.
+func countText(what string, n int64, ids []string) string {
+	return fmt.Sprintf("%s: %d (%s)", what, n, examples(ids))
+}
 
 // examples names some of what a finding is about.
 func examples(all []string) string {

@@ -60,7 +60,7 @@ func (c *queueCheck) run() error {
 	if c.found += c.l.unknown.n; c.found == 0 {
 		l := c.l
 		c.report(store.Finding{Severity: store.SeverityOK, Check: "queue", Queue: c.name, Count: l.messages,
-			Text: fmt.Sprintf("%d messages, %d of them waiting, %d leased, %d dead: all are in their place, and the counters are right",
+			Text: fmt.Sprintf("messages: %d (%d scheduled or ready, %d leased, %d dead); each is in its place, and the counters are right",
 				l.messages, l.counted.due, len(l.held), l.counted.dead)})
 	}
 	return nil
@@ -105,7 +105,7 @@ func (c *queueCheck) checkName() (done bool, err error) {
 	}
 	c.name = fmt.Sprintf("recovered-%d", c.l.number)
 	f.Queue = c.name
-	f.Text = fmt.Sprintf("%d messages belong to number %d, which is no queue's: a repair calls it %s", c.l.messages, c.l.number, c.name)
+	f.Text = fmt.Sprintf("number %d has %d messages and is no queue's: a repair calls it %s", c.l.number, c.l.messages, c.name)
 	c.found++
 	return false, c.mend(f, func(t *tx) error {
 		maps.DeleteFunc(c.s.queues, func(_ string, q *queue) bool { return q.number == c.l.number })
@@ -150,7 +150,7 @@ func (c *queueCheck) checkLoading() (done bool, err error) {
 		})
 	}
 	if err == nil {
-		err = c.finding("leases", int64(len(l.badLeases)), fmt.Sprintf("%d leases cannot be read: %s", len(l.badLeases), examples(l.badLeases)),
+		err = c.finding("leases", int64(len(l.badLeases)), countText("leases that cannot be read", int64(len(l.badLeases)), l.badLeases),
 			func(t *tx, _ *queue) error { return t.removeLeases(l.number, l.badLeases) })
 	}
 	if err == nil {
@@ -158,7 +158,7 @@ func (c *queueCheck) checkLoading() (done bool, err error) {
 		for _, h := range l.twice {
 			ids = append(ids, h.id)
 		}
-		err = c.finding("leases", int64(len(ids)), fmt.Sprintf("%d messages are held by two leases: %s", len(ids), examples(ids)),
+		err = c.finding("leases", int64(len(ids)), countText("messages held by two leases", int64(len(ids)), ids),
 			func(t *tx, _ *queue) error {
 				for _, h := range l.twice {
 					if err := t.leave(l.number, h.lease, h.id); err != nil {
@@ -284,7 +284,7 @@ func (c *queueCheck) checkRemembered() (done bool, err error) {
 		for _, e := range u.lost {
 			ids = append(ids, e.id)
 		}
-		err := c.finding("remembered", int64(len(ids)), fmt.Sprintf("%d remembered ids would never be forgotten: %s", len(ids), examples(ids)),
+		err := c.finding("remembered", int64(len(ids)), countText("remembered ids that would never be forgotten", int64(len(ids)), ids),
 			func(t *tx, q *queue) error {
 				for _, e := range u.lost {
 					if until, err := t.remembered(q, e.id); err != nil || until != e.at {
@@ -300,7 +300,7 @@ func (c *queueCheck) checkRemembered() (done bool, err error) {
 		if err != nil {
 			return err
 		}
-		return c.finding("remembered", int64(len(u.broken)), fmt.Sprintf("%d remembered ids have no time that can be read: %s", len(u.broken), examples(u.broken)),
+		return c.finding("remembered", int64(len(u.broken)), countText("remembered ids without a time that can be read", int64(len(u.broken)), u.broken),
 			func(t *tx, q *queue) error {
 				for _, id := range u.broken {
 					t.remove(appendIDKey(t.key[:0], q.number, kindRemembered, id))

@@ -215,7 +215,7 @@ func (r *rescue) tell(keys int64) {
 		}
 	}
 	r.report(store.Finding{Severity: store.SeverityOK, Check: "salvage", Count: keys,
-		Text: fmt.Sprintf("%d keys were read from %d tables and %d logs", keys, len(r.tables), len(r.logs))})
+		Text: fmt.Sprintf("keys saved: %d, from tables: %d, and logs: %d", keys, len(r.tables), len(r.logs))})
 }
 
 func (r *rescue) lostFinding(file string, lost lostPart) store.Finding {
@@ -288,7 +288,7 @@ func (r *rescue) tellQueues(ctx context.Context, s *Store, names []string) error
 		}
 		n := stats.Scheduled + stats.Ready + stats.Leased + stats.Dead
 		r.report(store.Finding{Severity: store.SeverityOK, Check: "salvage", Queue: name, Count: n,
-			Text: fmt.Sprintf("%d messages were saved: %d scheduled, %d ready, %d leased, %d dead",
+			Text: fmt.Sprintf("messages saved: %d (%d scheduled, %d ready, %d leased, %d dead)",
 				n, stats.Scheduled, stats.Ready, stats.Leased, stats.Dead)})
 	}
 	return nil

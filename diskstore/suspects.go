@@ -1,7 +1,6 @@
 package diskstore
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -24,17 +23,17 @@ type facts struct {
 type wrong struct{ check, text string }
 
 var (
-	wrongOrphanDue    = wrong{"orphans", "entries by due time have no message"}
-	wrongOrphanDead   = wrong{"orphans", "entries by time of death have no message"}
-	wrongOrphanRecord = wrong{"orphans", "records have no message"}
-	wrongOrphanHeld   = wrong{"orphans", "places in leases have no message"}
-	wrongBroken       = wrong{"keys", "keys of an index are too short"}
-	wrongNowhere      = wrong{"states", "messages are in no state, so that nobody would ever get them"}
-	wrongSeveral      = wrong{"states", "messages are in several states"}
-	wrongElsewhere    = wrong{"states", "messages are listed at another time or state than their own"}
-	wrongUnreadable   = wrong{"unreadable", "messages cannot be read and are not set aside"}
-	wrongRecord       = wrong{"records", "records cannot be read"}
-	wrongLease        = wrong{"leases", "messages have something else in their lease than in their record"}
+	wrongOrphanDue    = wrong{"orphans", "entries by due time without a message"}
+	wrongOrphanDead   = wrong{"orphans", "entries by time of death without a message"}
+	wrongOrphanRecord = wrong{"orphans", "records without a message"}
+	wrongOrphanHeld   = wrong{"orphans", "places in leases without a message"}
+	wrongBroken       = wrong{"keys", "keys of an index that are too short"}
+	wrongNowhere      = wrong{"states", "messages in no state, so that nobody would ever get them"}
+	wrongSeveral      = wrong{"states", "messages in several states"}
+	wrongElsewhere    = wrong{"states", "messages listed at another time or state than their own"}
+	wrongUnreadable   = wrong{"unreadable", "messages that cannot be read and are not set aside"}
+	wrongRecord       = wrong{"records", "records that cannot be read"}
+	wrongLease        = wrong{"leases", "messages with something else in their lease than in their record"}
 )
 
 // wrongs tells what is wrong with a message.
@@ -220,7 +219,7 @@ func (c *tally) add(w wrong, id string, n int64) {
 func (c *tally) findings(queue string, repaired bool) (all []store.Finding) {
 	for _, w := range c.order {
 		f := store.Finding{Severity: store.SeverityError, Check: w.check, Queue: queue, Count: c.count[w], Repaired: repaired,
-			Text: fmt.Sprintf("%d %s: %s", c.count[w], w.text, examples(c.ids[w]))}
+			Text: countText(w.text, c.count[w], c.ids[w])}
 		if !repaired {
 			f.Advice = repairAdvice
 		}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later"
+)
+
+// newEmbedded gives a cli on an embedded store with three messages in queue q and one in other.
+func newEmbedded(t *testing.T) (c *cli, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	c = &cli{t, fileURL(dir)}
+	for _, id := range []string{"a", "b", "c"} {
+		c.ok("send", "q", "payload of "+id, "--id", id)
+	}
+	c.ok("send", "other", "x", "--id", "o")
+	return c, dir
+}
+
+// change writes to the database of a store that is not open.
+func change(t *testing.T, dir string, f func(db *pebble.DB)) {
+	t.Helper()
+	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(db)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "STATE")); err != nil { // which says how the files were left
+		t.Fatal(err)
+	}
+}
+
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(string, ...any) {}
+
+func TestDoctorFindsNothingWrongWithASoundStore(t *testing.T) {
+	c, dir := newEmbedded(t)
+	out := c.ok("doctor")
+	contains(t, out, "ok        ", "queue q: messages: 3 (3 scheduled or ready", "queue other: messages: 1 (", "match their checksums")
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "ok  ") {
+			t.Errorf("line %q", line)
+		}
+	}
+	for _, f := range objects(t, c.ok("doctor", "--json")) {
+		if f["severity"] != "ok" || f["check"] == "" || f["text"] == "" || f["repaired"] != false {
+			t.Errorf("finding %v", f)
+		}
+	}
+	if got := c.ok("stats"); !strings.Contains(got, "q") {
+		t.Errorf("afterwards stats says %q", got)
+	}
+	contains(t, c.fails(11, "doctor", "--store", filepath.Join(dir, "none")), "there is no store in "+filepath.Join(dir, "none"))
+	contains(t, c.fails(2, "doctor", "extra"), "usage: later doctor")
+}
+
+func TestDoctorTellsAndRepairsWhatContradictsItself(t *testing.T) {
+	c, dir := newEmbedded(t)
+	change(t, dir, func(db *pebble.DB) {
+		// Nobody is due 5 ms after 1970, and the counters do not know of it: see diskstore/keys.go.
+		if err := db.Set([]byte("\x00\x00\x00\x01d\x00\x00\x00\x00\x00\x05nobody"), nil, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	})
+	r := c.run("doctor")
+	if r.exit != 20 || r.stderr != "later: store corrupt: 2 errors are left\n" {
+		t.Errorf("exit %d: %s", r.exit, r.stderr)
+	}
+	contains(t, r.stdout, "error     queue q: counters are wrong: due is 3 instead of 4", "entries by due time without a message: 1 (\"nobody\")\n            repair it: later doctor --repair\n")
+	r = c.run("doctor", "--repair", "--json")
+	repaired := 0
+	for _, f := range objects(t, r.stdout) {
+		if f["repaired"] == true {
+			repaired++
+			if f["severity"] != "error" || f["queue"] != "q" || f["count"] == 0.0 {
+				t.Errorf("finding %v", f)
+			}
+		}
+	}
+	if r.exit != 0 || repaired != 2 {
+		t.Errorf("exit %d, %d repaired: %s%s", r.exit, repaired, r.stdout, r.stderr)
+	}
+	c.ok("doctor")
+	if got := c.ok("work", "q", "--max", "3"); len(strings.Split(strings.TrimSpace(got), "\n")) != 3 {
+		t.Errorf("work gives %q", got)
+	}
+}
+
+func TestDoctorSalvagesADamagedStore(t *testing.T) {
+	c, dir := newEmbedded(t)
+	manifests, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+	if err != nil || len(manifests) == 0 {
+		t.Fatal(manifests, err)
+	}
+	for _, path := range manifests {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[20] ^= 1
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contains(t, c.fails(20, "stats"), "MANIFEST-", "later doctor --store "+c.store, "--salvage")
+	r := c.run("doctor", "--json")
+	if r.exit != 20 || !strings.Contains(r.stdout, `"check":"files"`) || !strings.Contains(r.stdout, "--salvage") {
+		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+	}
+	target := filepath.Join(t.TempDir(), "new")
+	r = c.run("doctor", "--salvage", target)
+	if r.exit != 20 || !strings.Contains(r.stderr, "what could be read is in "+target) || !strings.Contains(r.stdout, "queue q: messages saved: 3 (") {
+		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+	}
+	saved := &cli{t, fileURL(target)}
+	saved.ok("doctor")
+	if got := object(t, saved.ok("stats", "q", "--json")); got["ready"] != 3.0 {
+		t.Errorf("the new store has %v", got)
+	}
+	contains(t, c.fails(2, "doctor", "--salvage", target), "holds", "give an empty one")
+	contains(t, c.fails(2, "doctor", "--salvage", target, "--repair"), "both given")
+}
+
+func TestDoctorOfAStoreWithNothingToExamine(t *testing.T) {
+	c := &cli{t, "mem://"}
+	r := c.run("doctor")
+	if r.exit != 0 || r.stdout != "" || !strings.Contains(r.stderr, "nothing to examine in mem://") {
+		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
+	}
+	contains(t, c.fails(2, "doctor", "--salvage", t.TempDir()), "--salvage is for an embedded store", "mem://")
+}
+
+func TestDoctorNamesWhoHasTheStore(t *testing.T) {
+	c, dir := newEmbedded(t)
+	client, err := later.Open(t.Context(), c.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	contains(t, c.fails(18, "doctor"), dir, "is in use by process")
+	contains(t, c.fails(18, "doctor", "--salvage", filepath.Join(t.TempDir(), "new")), dir, "is in use by process")
+}
