@@ -50,7 +50,7 @@ func fullPlan() plan {
 // quickPlan shows in a minute or two that all works; its figures are rough.
 func quickPlan() plan {
 	p := fullPlan()
-	p.Rounds, p.Send, p.SendLimit, p.Drain = 1, 20_000, time.Second / 2, 10_000
+	p.Rounds, p.Send, p.SendLimit, p.Drain = 1, 20_000, time.Second/2, 10_000
 	p.Rates, p.Lateness, p.Longest = []int{500, 2000}, time.Second, time.Second
 	p.Herd, p.Patience = 20_000, 15*time.Second
 	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
