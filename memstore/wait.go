@@ -21,6 +21,10 @@ func (d *data) ring(name string) {
 	}
 }
 
+// lookEvery bounds how long a timer runs: timers go by the monotonic clock, which does not see that the clock was set
+// or that the machine slept.
+const lookEvery = 5 * time.Second
+
 // Wait implements store.Store. It returns when the queue is not paused and holds a ready message or a lease
 // whose deadline has passed.
 func (s *Store) Wait(ctx context.Context, queueName string) error {
@@ -35,7 +39,11 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 		var alarm <-chan time.Time
 		stop := func() {}
 		if next != never {
-			alarm, stop = s.data.clock.Alarm(time.UnixMilli(next))
+			at := time.UnixMilli(next)
+			if soon := s.data.clock.Now().Add(lookEvery); at.After(soon) {
+				at = soon
+			}
+			alarm, stop = s.data.clock.Alarm(at)
 		}
 		select {
 		case <-b.rung:

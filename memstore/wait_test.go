@@ -1,0 +1,43 @@
+package memstore
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// setClock is the machine's clock, set forward while its timers run by the time that passed.
+type setClock struct {
+	systemClock
+	ahead atomic.Int64
+}
+
+func (c *setClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *setClock) Alarm(t time.Time) (<-chan time.Time, func()) {
+	return c.systemClock.Alarm(t.Add(-time.Duration(c.ahead.Load())))
+}
+
+func TestWaitSeesWithinSecondsThatTheClockWasSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &setClock{}
+		s := New(WithClock(clock))
+		defer s.Close()
+		m := store.Outgoing{Message: store.Message{ID: "m"}, Due: store.Due{Delay: time.Hour}}
+		if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- s.Wait(t.Context(), "q") }()
+		time.Sleep(time.Minute)
+		clock.ahead.Store(int64(2 * time.Hour)) // by NTP, or the machine slept
+		set := time.Now()
+		err := <-waited
+		if after := time.Since(set); err != nil || after > lookEvery {
+			t.Errorf("%v after the message fell due wait gives %v, want it within %v", after, err, lookEvery)
+		}
+	})
+}
