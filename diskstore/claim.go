@@ -29,6 +29,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 	}
 	next, err := t.next(q)
 	c.More = next <= t.now
+	q.roused = q.roused || c.More
 	return c, err
 }
 

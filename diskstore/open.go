@@ -49,9 +49,12 @@ type Store struct {
 	stuck   chan struct{} // closed when Pebble is not to be called any more
 	sticks  sync.Once
 
+	waitMu  sync.Mutex
+	bells   map[string]*bell // by queue
+	waiters atomic.Int64     // in line; grows in the writer only
+
 	// What follows belongs to the writer.
 	queues     map[string]*queue
-	bells      map[string]*bell
 	lastNumber uint32
 	lastNow    int64
 }

@@ -27,6 +27,7 @@ type queue struct {
 
 	// unread tells of ids whose message was written (true) or removed since the last flush.
 	unread   map[string]bool
+	roused   bool   // something became ready, or a claim left something, since the waiters were told
 	highest  string // no living message has a higher id
 	forgetAt int64  // lower bound of the first kindForget
 }
@@ -110,6 +111,9 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	q.due++
 	if e.at <= q.mark {
 		q.ready++
+	}
+	if e.at <= t.now {
+		q.roused = true
 	}
 	if e.less(q.first) {
 		q.first, q.exact = e, true

@@ -82,9 +82,7 @@ func (c *queueCheck) step(t *tx, repair func(t *tx, q *queue) error) error {
 	if err := repair(t, q); err != nil {
 		return err
 	}
-	if len(c.s.bells) > 0 {
-		c.s.ring(c.s.queue(c.name))
-	}
+	t.ring(c.name)
 	return nil
 }
 

@@ -19,9 +19,8 @@ func call[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 		if failed = q.damage; failed != nil {
 			return
 		}
-		if result, failed = step(t, q); len(s.bells) > 0 {
-			s.ring(s.queue(name))
-		}
+		result, failed = step(t, q)
+		t.ring(name)
 	})
 	if err == nil { // else the writer may never come back from it
 		err = failed
