@@ -2,6 +2,7 @@ package later
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -33,6 +34,10 @@ func (r *run) fetch(ctx context.Context, l *lane) {
 			continue
 		}
 		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, ErrClosed) { // nothing will come from there any more
+			r.end(err)
 			return
 		}
 		l.failed("claim messages", err)

@@ -34,8 +34,9 @@ type run struct {
 	heart *heart
 	dead  *obituary
 
-	handling context.Context // parent of the handlers' contexts; it does not end
-	calling  context.Context // for calls to the store and OnDead; ends when the drain gives up
+	end      context.CancelCauseFunc // begins the drain
+	handling context.Context         // parent of the handlers' contexts; it does not end
+	calling  context.Context         // for calls to the store and OnDead; ends when the drain gives up
 	endCalls context.CancelCauseFunc
 
 	fetching   sync.WaitGroup
@@ -59,8 +60,8 @@ type lane struct {
 // Run takes messages and handles them until ctx ends, then drains: it stops claiming, gives back what has not
 // begun, lets handlers finish within ShutdownTimeout, then ends their contexts with ErrShutdown and gives
 // their messages back at once, uncounted. It returns when all is settled: nil, or an error when handlers
-// ignored the end of their context (they are left running) or when the client was closed meanwhile
-// (ErrClosed). A configuration that is not allowed is ErrInvalid. Run may be called once.
+// ignored the end of their context (they are left running), or when the client was closed or the store stopped for good
+// meanwhile (ErrClosed). A configuration that is not allowed is ErrInvalid. Run may be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.client.beginLoop(); err != nil {
 		return err
@@ -73,6 +74,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.end = cancel
 	defer r.endCalls(nil)
 
 	r.background.Go(r.heart.run)
@@ -83,7 +85,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	<-ctx.Done()
-	return r.drain()
+	err = r.drain()
+	if cause := context.Cause(ctx); cause != errClientClosed && errors.Is(cause, ErrClosed) {
+		return fmt.Errorf("worker ended with its store: %w", cause)
+	}
+	return err
 }
 
 func (w *Worker) newRun(ctx context.Context) (*run, error) {

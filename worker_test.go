@@ -3,6 +3,7 @@ package later
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -396,6 +397,25 @@ func TestWorkerSurvivesAnOutageAndLogsItOnce(t *testing.T) {
 		}
 		if s := text.String(); strings.Count(s, "store is failing") != 1 || strings.Count(s, "store is back") != 1 {
 			t.Errorf("log is %q", s)
+		}
+	})
+}
+
+func TestRunEndsWithAStoreThatStoppedForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		stopped := fmt.Errorf("%w: the disk is gone: %w", ErrUnavailable, ErrClosed)
+		f.set(func(_ context.Context, call string) error {
+			if call == "claim" {
+				return stopped
+			}
+			return nil
+		}, nil)
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		if err := w.Run(t.Context()); !errors.Is(err, stopped) || CodeOf(err) != store.ErrUnavailable.Code {
+			t.Errorf("Run returned %v", err)
 		}
 	})
 }

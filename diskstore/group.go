@@ -302,12 +302,18 @@ func (s *Store) fail(cause error) error {
 		if s.syncEvery > 0 {
 			kept = fmt.Sprintf("what was acknowledged before is on the disk, but for the last %v", s.syncEvery)
 		}
-		s.failure = fmt.Errorf("%w: %s stopped: %w; %s: mend the disk and start the program again", kind, s.dir, cause, kept)
+		s.failure = &stopped{fmt.Errorf("%w: %s stopped: %w; %s: mend the disk and start the program again", kind, s.dir, cause, kept)}
 		s.logger.Error("later: the store stopped", "dir", s.dir, "cause", cause)
 		close(s.failed)
 	})
 	return s.failure
 }
+
+// stopped is the error of a store that stopped for good. To who would try again it is as good as closed.
+type stopped struct{ error }
+
+func (s *stopped) Unwrap() error        { return s.error }
+func (s *stopped) Is(target error) bool { return target == store.ErrClosed }
 
 func (s *Store) hasFailed() bool {
 	select {
