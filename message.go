@@ -79,7 +79,7 @@ type Outgoing struct {
 // SendResult tells what became of one message of a SendBatch.
 type SendResult struct {
 	ID string
-	// Duplicate: the id is living or remembered; nothing was changed. Err is nil then.
+	// Duplicate: the id is living or remembered; nothing was changed. Err is nil then, or ErrNotDurable.
 	Duplicate bool
 	// Err is why the message was not sent, or is not known to have been. With ErrNotDurable it is there.
 	Err error

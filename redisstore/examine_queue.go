@@ -104,7 +104,7 @@ func (x *examination) queue(ctx context.Context, name string) error {
 // types checks the keys' types; a wrong one leaves nothing to examine.
 func (q *queueExamination) types(ctx context.Context) (sound bool, err error) {
 	want := map[string]string{"due": "zset", "msg": "hash", "lease": "hash", "expiry": "zset", "tries": "hash",
-		"dead": "zset", "done": "zset", "meta": "hash", "wake": "zset"}
+		"dead": "zset", "done": "zset", "meta": "hash", "calls": "zset", "wake": "zset"}
 	sound = true
 	for i, key := range q.s.keys.of(q.name).args {
 		kind, err := q.s.rdb.Type(ctx, key.(string)).Result()

@@ -33,10 +33,13 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
 	places := make([]int, 0, len(msgs))     // place of each sent message in msgs
 	seen := duplicateFinder(len(msgs))
-	c := s.newCall(&s.scripts.send, queue, 6+3*len(msgs))
+	c := s.newCall(&s.scripts.send, queue, 8+3*len(msgs))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
 	create := len(c.args)
 	c.add("0")
 	c.addRepeat()
+	c.add(&who.name, number)
 	most, unusual := 0, false
 	for i := range msgs {
 		m := &msgs[i]
@@ -201,8 +204,11 @@ func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.R
 }
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
-	c := s.newCall(&s.scripts.settle, queue, 1+6*len(bad))
+	c := s.newCall(&s.scripts.settle, queue, 3+6*len(bad))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
 	c.addRepeat()
+	c.add(&who.name, number)
 	for i := range bad {
 		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText)
 		died = append(died, bad[i].ID)
@@ -397,8 +403,11 @@ func runsOf(settlements []store.Settlement, places []int) (runs [][]int, singles
 
 // putBack nacks, snoozes, releases and buries.
 func (s *Store) putBack(ctx context.Context, queue string, settlements []store.Settlement, places []int, results []store.SettleResult) error {
-	c := s.newCall(&s.scripts.settle, queue, 1+6*len(places))
+	c := s.newCall(&s.scripts.settle, queue, 3+6*len(places))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
 	c.addRepeat()
+	c.add(&who.name, number)
 	for _, p := range places {
 		st := &settlements[p]
 		c.add(&st.Receipt.Lease, token(&st.Receipt), st.Action.String(), store.Millis(st.Delay), string(store.DeadBuried), &st.Reason)

@@ -3,7 +3,7 @@ package redisstore
 import "sync"
 
 // A queue's keys all carry its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// gets all nine in this order; lua/_keys.lua names them.
+// gets all ten in this order; lua/_keys.lua names them.
 //
 //	due     zset  id → due ms                      scheduled and ready messages
 //	msg     hash  id → envelope                    every living message
@@ -14,10 +14,11 @@ import "sync"
 //	done    zset  id → when it is forgotten ms     acked ids that are remembered
 //	meta    hash  format, paused, longest          longest: bytes of the longest envelope that was here
 //	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
+//	calls   zset  caller → number of its last call  so that a repeated call is done once, see callers.go
 //
 // One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own, so it cannot change in
 // one step with a queue; see runRegistered and Delete.
-var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "wake"}
+var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls", "wake"}
 
 // keyTable makes each queue's keys once.
 type keyTable struct {

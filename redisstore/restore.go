@@ -15,10 +15,13 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	if len(msgs) == 0 {
 		return results, nil
 	}
-	c := s.newCall(&s.scripts.restore, queue, 4+7*len(msgs))
+	c := s.newCall(&s.scripts.restore, queue, 6+7*len(msgs))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
 	create := len(c.args)
 	c.add("0")
 	c.addRepeat()
+	c.add(&who.name, number)
 	longest := len(c.args)
 	c.add(nil, nil)
 	most, unusual := 0, false

@@ -43,6 +43,7 @@ type Store struct {
 	closeWith context.CancelFunc
 	waker     waker
 	lanes     lanes // connections of durable sends
+	callers   callers
 }
 
 var _ store.Store = (*Store)(nil)

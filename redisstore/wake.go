@@ -184,7 +184,9 @@ type claimStart struct {
 func (w *waker) claimed(queue string, start claimStart, now time.Time, next int64, given int, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.clock.read(start.at, time.Now(), now)
+	if step := w.clock.read(start.at, time.Now(), now); step.Abs() >= stepTold {
+		w.s.log.Warn("later: the server's clock was stepped; messages come that much early or late", "by", step.Round(time.Millisecond))
+	}
 	q := w.queue(queue)
 	q.safety = time.Now().Add(safetyInterval*4/5 + rand.N(safetyInterval*2/5))
 	first := !q.claimed
@@ -413,19 +415,29 @@ type serverClock struct {
 	known  bool
 	offset time.Duration // server minus local
 	trip   time.Duration // of the reading, which bounds its error
-	at     time.Time
+	at     time.Time     // of the reading
+	server time.Time     // what it was
 }
 
-// read takes a reading: the server's clock was server at some moment between sent and received.
-func (c *serverClock) read(sent, received, server time.Time) {
+// stepTold is by how much the server's clock must have been stepped for that to be logged.
+const stepTold = time.Second
+
+// read takes a reading: the server's clock was server at some moment between sent and received. It gives by how much
+// that differs from what the readings before promised.
+func (c *serverClock) read(sent, received, server time.Time) (step time.Duration) {
 	trip := received.Sub(sent)
+	if c.known {
+		elapsed := received.Sub(c.at) // by the monotonic clock, which nobody steps
+		step = server.Sub(c.server) - elapsed
+	}
 	if c.known && trip > c.trip && received.Sub(c.at) < clockMemory {
 		if d := server.Sub(received.Add(-trip/2)) - c.offset; d.Abs() <= (trip+c.trip)/2+time.Millisecond {
-			return // the older reading is the better one, and agrees
+			return 0 // the older reading is the better one, and agrees
 		}
 	}
-	c.known, c.trip, c.at = true, trip, received
+	c.known, c.trip, c.at, c.server = true, trip, received, server
 	c.offset = server.Sub(received.Add(-trip / 2))
+	return step
 }
 
 func (c *serverClock) now() (time.Time, bool) {

@@ -2,8 +2,9 @@
 --- Adds messages as another store had them; all of them or none, save for ids that are living or remembered.
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
---        3 length of the longest envelope
---        4 "1" when claims have to look into one of the envelopes (attempts, expiry)
+--        3 caller, 4 number of its call
+--        5 length of the longest envelope
+--        6 "1" when claims have to look into one of the envelopes (attempts, expiry)
 --        then for each message: id, envelope, due in ms, time of death in ms or "", failed attempts, "1" when it was
 --        delivered or else "0", rest of its record (see _record.lua)
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
@@ -16,19 +17,20 @@ if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include record
 --@include write
 --@include wake
-local count = (#ARGV - 4) / 7
+--@include once
+local count = (#ARGV - 6) / 7
 local ids = {}
-for i = 1, count do ids[i] = ARGV[7 * i - 2] end
+for i = 1, count do ids[i] = ARGV[7 * i] end
 
 --@include taken
 redis.call('ZCARD', DEAD)
 
 local living, due, dead, duplicates, first = {}, {}, {}, {}, nil
 for i = 1, count do
-  local a = 7 * i - 2
+  local a = 7 * i
   local id, was = ids[i], stored[i]
-  if was or (done and done[i] and tonumber(done[i]) > now) then
-    if not (again and was == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
+  if was or before or (done and done[i] and tonumber(done[i]) > now) then
+    if not (before and not was) and not (again and was == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
   else
     local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
     living[#living + 1] = id
@@ -52,6 +54,7 @@ end
 if #living == 0 then return duplicates end
 
 wake(head, first)
+note_call(ARGV[3], ARGV[4])
 write('HSET', MSG, living)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

@@ -2,10 +2,11 @@
 --- Adds messages; all of them or none, save for ids that are living or remembered.
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
---        3 length of the longest envelope
---        4 "1" when claims have to look into one of the envelopes (attempts, expiry)
---        5 "1" when the caller waits until the messages are durable
---        6 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
+--        3 caller, 4 number of its call
+--        5 length of the longest envelope
+--        6 "1" when claims have to look into one of the envelopes (attempts, expiry)
+--        7 "1" when the caller waits until the messages are durable
+--        8 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read. A
 --        durable send of duplicates writes what is there.
@@ -16,8 +17,9 @@ if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include now
 --@include record
 --@include wake
-local count = tonumber(ARGV[6])
-local first_pair = 7 + count
+--@include once
+local count = tonumber(ARGV[8])
+local first_pair = 9 + count
 local ids = {}
 for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 
@@ -27,12 +29,12 @@ local z, kept, duplicates, n, first, texts = {}, {}, {}, 0, nil, {}
 local text, score -- due time of the message before, as given and as ZADD takes it
 for i = 1, count do
   local was = stored[i]
-  if was or (done and done[i] and tonumber(done[i]) > now) then
+  if was or before or (done and done[i] and tonumber(done[i]) > now) then
     stored[i] = true
-    if not (again and was == ARGV[first_pair + 2 * i - 1]) then duplicates[#duplicates + 1] = i end
+    if not (before and not was) and not (again and was == ARGV[first_pair + 2 * i - 1]) then duplicates[#duplicates + 1] = i end
   else
-    if ARGV[6 + i] ~= text then
-      text = ARGV[6 + i]
+    if ARGV[8 + i] ~= text then
+      text = ARGV[8 + i]
       score = texts[text]
       if not score then
         local due = due_at(text)
@@ -52,11 +54,12 @@ for i = 1, count do
 end
 if n == 0 then
   -- WAIT and WAITAOF cover what the server wrote up to the connection's own last write, so there must be one.
-  if ARGV[5] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
+  if ARGV[7] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
   return duplicates
 end
 
 wake(head, first)
+note_call(ARGV[3], ARGV[4])
 if n == 2 * count then
   redis.call('HSET', MSG, unpack(ARGV, first_pair))
 else

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 --- Puts leased messages back or sets them aside: nack, snooze, release, bury.
 -- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
+--        2 caller, 3 number of its call
 --        then for each message: lease id, token, action, delay in ms, reason code (bury), error text
 -- Reply  for each message its state now ("scheduled", "ready", "dead"), or "" when it was not held
 -- Safe   WAKE is written first; every other key that is written was read.
@@ -10,12 +11,14 @@
 --@include write
 --@include lease
 --@include wake
+--@include once
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 redis.call('HLEN', TRIES)
+local before = done_before(ARGV[1], ARGV[2], ARGV[3])
 local states, due, dead, first = {}, {}, {}, nil
 
-for a = 2, #ARGV, 6 do
+for a = 4, #ARGV, 6 do
   local token, action, text = ARGV[a + 1], ARGV[a + 2], ARGV[a + 5]
   local l = load(ARGV[a], now)
   local h = l.held[token]
@@ -57,12 +60,14 @@ for a = 2, #ARGV, 6 do
     local id = string.match(token, '^[^\t]+')
     local score = redis.call('ZSCORE', DUE, id)
     if score and action ~= 'bury' then state = tonumber(score) > now and 'scheduled' or 'ready'
-    elseif (action == 'bury' or action == 'nack') and redis.call('ZSCORE', DEAD, id) then state = 'dead' end
+    elseif (action == 'bury' or action == 'nack') and redis.call('ZSCORE', DEAD, id) then state = 'dead'
+    elseif before and action ~= 'bury' then state = 'ready' end -- it was put back, and somebody has it or had it
   end
   states[#states + 1] = state
 end
 
 wake(head, first)
+note_call(ARGV[2], ARGV[3])
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
 write_tries()

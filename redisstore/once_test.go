@@ -1,0 +1,92 @@
+package redisstore
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// afterLostReply gives a store whose first answered call loses its reply; do is done before the call is repeated.
+func afterLostReply(t *testing.T, rdb redis.UniversalClient, do func()) *Store {
+	t.Helper()
+	s := newStore(t, &between{UniversalClient: rdb, do: do})
+	s.checked.Store(true)
+	return s
+}
+
+func TestASendIsDoneOnceThoughItsMessageWasAckedBeforeItsRepetition(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "sent-once"
+	send(t, s, queue, "first", store.Due{Delay: time.Hour})
+	other := afterLostReply(t, rdb, func() {
+		c := claim(t, s, queue, 1, time.Minute)
+		if _, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}); err != nil {
+			t.Error(err)
+		}
+	})
+	other.registered.Store(queue, true)
+	results, err := other.Send(ctx, queue, []store.Outgoing{{Message: store.Message{ID: "m"}}, {Message: store.Message{ID: "first", Payload: []byte("other")}}})
+	if err != nil || results[0].Duplicate || !results[1].Duplicate {
+		t.Errorf("the send gave %+v, %v", results, err)
+	}
+	if c := claim(t, s, queue, 1, time.Minute); len(c.Messages) > 0 {
+		t.Errorf("the acked message came again: %+v", c.Messages)
+	}
+}
+
+func TestANackIsDoneOnceThoughItsMessageWasClaimedBeforeItsRepetition(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "nacked-once"
+	send(t, s, queue, "m", store.Due{})
+	c := claim(t, s, queue, 1, time.Minute)
+	var second store.Claim
+	other := afterLostReply(t, rdb, func() { second = claim(t, s, queue, 1, time.Minute) })
+	results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Nack}})
+	if err != nil || results[0].Err != nil {
+		t.Errorf("the nack gave %+v, %v", results, err)
+	}
+	if len(second.Messages) != 1 || second.Messages[0].Attempt != 2 {
+		t.Fatalf("the second claim gave %+v", second.Messages)
+	}
+	results, err = s.Settle(ctx, queue, []store.Settlement{{Receipt: second.Messages[0].Receipt, Action: store.Ack}})
+	if err != nil || results[0].Err != nil {
+		t.Errorf("the second holder's ack gave %+v, %v", results, err)
+	}
+}
+
+func TestCallersThatMadeNoCallForADayAreForgotten(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	ctx, queue := t.Context(), "callers"
+	key := "later:{" + queue + "}:calls"
+	send(t, newStore(t, rdb), queue, "a", store.Due{})
+	rdb.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(-25 * time.Hour).UnixMicro()), Member: "gone:1"},
+		redis.Z{Score: float64(time.Now().Add(-23 * time.Hour).UnixMicro()), Member: "quiet:1"})
+	send(t, newStore(t, rdb), queue, "b", store.Due{})
+	if n := rdb.ZCard(ctx, key).Val(); n != 3 || rdb.ZScore(ctx, key, "gone:1").Err() != redis.Nil {
+		t.Errorf("%d callers are known", n)
+	}
+}
+
+func TestAStepOfTheServersClockIsLogged(t *testing.T) {
+	srv := redistest.Start(t)
+	var log strings.Builder
+	s := newStore(t, srv.Client(t), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	send(t, s, "steps", "m", store.Due{Delay: time.Hour})
+	claim(t, s, "steps", 1, time.Minute)
+	s.waker.mu.Lock()
+	s.waker.clock.server = s.waker.clock.server.Add(-time.Hour) // as if it had been an hour earlier then
+	s.waker.mu.Unlock()
+	claim(t, s, "steps", 1, time.Minute)
+	claim(t, s, "steps", 1, time.Minute)
+	if told := strings.Count(log.String(), "clock was stepped"); told != 1 || !strings.Contains(log.String(), "by=1h0m0") {
+		t.Errorf("logged: %s", log.String())
+	}
+}
