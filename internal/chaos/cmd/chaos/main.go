@@ -140,6 +140,11 @@ func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
 	if o.outTo != "" && len(configs) > 1 {
 		return nil, errors.New("-dir keeps the journals of a single run: give -runs 1")
 	}
+	if o.outTo != "" {
+		if err := os.MkdirAll(o.outTo, 0o755); err != nil {
+			return nil, err
+		}
+	}
 	out := io.Discard
 	if o.json != "" {
 		file, err := os.OpenFile(o.json, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
