@@ -13,14 +13,19 @@ type found struct {
 	entry
 	record  record
 	message store.Message
-	length  int              // bytes of its envelope
+	length  int              // bytes that were read of it
 	death   store.DeadReason // set for one that is not given but dies
+	gone    bool             // there is no such message
 }
 
 func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {
 	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q)}
 	if !q.paused && q.first.at <= t.now {
 		ready, rest, err := t.ready(q, req.Max)
+		if err != nil && len(c.Died) > 0 {
+			c.More = true // it is the next claim's to tell the error; this one tells what died
+			return c, nil
+		}
 		if err != nil {
 			return store.Claim{}, err
 		}
@@ -46,10 +51,12 @@ func (t *tx) ready(q *queue, limit int) (all []found, rest entry, err error) {
 		return nil, entry{}, err
 	}
 	var reader *messageReader
-	from, size, given, dying := q.first, 0, 0, 0
+	from := q.first
+	given, size := 0, 0      // messages to be given, and their bytes
+	dying, dyingSize := 0, 0 // the others
 	for {
-		// Expired messages make room for others, so more are looked for until all that the claim may handle is
-		// found. Long messages are read few at a time, since not many of them are taken.
+		// Expired messages make room for others, so more are looked for until all that the claim may handle, or read,
+		// is found. Long messages are read few at a time, since not many of them are taken.
 		few := max(1, 2*store.MaxBatchBytes/int(max(q.longest, 1)))
 		window, next, err := t.window(q, from, min(limit-given, store.MaxBatch-dying, few))
 		if err == nil && reader == nil && len(window) > 0 {
@@ -63,8 +70,9 @@ func (t *tx) ready(q *queue, limit int) (all []found, rest entry, err error) {
 		}
 		for i := range window {
 			f := &window[i]
-			if f.death != "" {
+			if f.gone || f.death != "" {
 				dying++
+				dyingSize += f.length
 			} else if size += f.length; size > store.MaxBatchBytes && given > 0 {
 				return append(all, window[:i]...), f.entry, reader.close()
 			} else {
@@ -72,7 +80,7 @@ func (t *tx) ready(q *queue, limit int) (all []found, rest entry, err error) {
 			}
 		}
 		all = append(all, window...)
-		if next.at > t.now || given == limit || dying >= store.MaxBatch {
+		if next.at > t.now || given == limit || dying >= store.MaxBatch || dyingSize >= 2*store.MaxBatchBytes {
 			return all, next, reader.close()
 		}
 		from = next
@@ -99,6 +107,11 @@ func (t *tx) take(q *queue, c *store.Claim, ready []found, length int64) {
 	for i := range ready {
 		f := &ready[i]
 		t.removeDue(q, f.entry)
+		if f.gone {
+			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue", q.name, "id", f.id)
+			t.erase(q, f.id, &f.record)
+			continue
+		}
 		if f.death != "" {
 			f.record.lastError = store.UnreadableText
 			if f.death == store.DeadExpired {

@@ -302,25 +302,3 @@ func TestPebbleThatGivesUpEndsAHistogramAndTheClose(t *testing.T) {
 		os.Exit(3) // before the leak check
 	}
 }
-
-func TestUnreadableMessageDiesWithItsBytes(t *testing.T) {
-	s := openOn(t, vfs.NewMem(), newManualClock())
-	defer s.Close()
-	send(t, s, "bad", "good")
-	err := s.do(t.Context(), func(tx *tx) {
-		q := s.queue("q")
-		tx.set(appendIDKey(nil, q.number, kindMessage, "bad"), append(appendTime(nil, tx.now), 0xff, 'x'))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Minute})
-	if err != nil || len(c.Messages) != 1 || len(c.Died) != 1 || len(c.Expired) != 0 {
-		t.Fatalf("claim gives %+v, %v, want one message and one that died", c, err)
-	}
-	infos, err := s.Get(t.Context(), "q", []string{"bad"})
-	if err != nil || infos[0].DeadReason != store.DeadUnreadable || string(infos[0].Raw) != "\xffx" ||
-		infos[0].LastError != store.UnreadableText {
-		t.Errorf("the unreadable message is %+v, %v", infos[0], err)
-	}
-}

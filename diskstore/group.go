@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -324,23 +325,46 @@ func (s *Store) hasFailed() bool {
 	}
 }
 
-// corrupt makes an ErrCorrupt.
-func corrupt(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", store.ErrCorrupt, fmt.Sprintf(format, args...))
+// formatError is an ErrCorrupt of one thing that was read whole, by its checksum, and makes no sense. What is beside it
+// is none the worse for it.
+type formatError string
+
+func (e formatError) Error() string { return fmt.Sprintf("%v: %s", store.ErrCorrupt, string(e)) }
+func (e formatError) Unwrap() error { return store.ErrCorrupt }
+
+// corrupt makes a formatError.
+func corrupt(format string, args ...any) error { return formatError(fmt.Sprintf(format, args...)) }
+
+func isFormatError(err error) bool {
+	_, ok := errors.AsType[formatError](err)
+	return ok
+}
+
+// view shows f a value, which is there only meanwhile; ok is false when there is none.
+func (t *tx) view(key []byte, f func(value []byte) error) (ok bool, err error) {
+	t.key = key
+	value, closer, err := t.s.db.Get(key)
+	if err == pebble.ErrNotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, t.s.unreadable(err)
+	}
+	err = f(value)
+	if closed := closer.Close(); err == nil && closed != nil {
+		err = t.s.unreadable(closed)
+	}
+	return err == nil, err
 }
 
 // get reads a value into the scratch memory; ok is false when there is none.
 func (t *tx) get(key []byte) (value []byte, ok bool, err error) {
-	v, closer, err := t.s.db.Get(key)
-	if err == pebble.ErrNotFound {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, t.s.unreadable(err)
-	}
-	t.value = append(t.value[:0], v...)
-	if err := closer.Close(); err != nil {
-		return nil, false, t.s.unreadable(err)
+	ok, err = t.view(key, func(value []byte) error {
+		t.value = append(t.value[:0], value...)
+		return nil
+	})
+	if !ok {
+		return nil, false, err
 	}
 	return t.value, true, nil
 }

@@ -20,9 +20,33 @@ func (t *tx) info(q *queue, id string) (*store.Info, error) {
 	if !ok || err != nil {
 		return nil, err
 	}
+	return t.tell(q, id, &p)
+}
+
+// listed is info for a message in an index, which says what its record no longer does.
+func (t *tx) listed(q *queue, e entry, kind byte) (*store.Info, error) {
+	p, ok, err := t.place(q, e.id)
+	if isFormatError(err) {
+		p, ok, err = place{record: record{due: e.at, lastError: store.UnreadableText}}, true, nil
+		if kind == kindDead {
+			p.record.deadReason, p.record.diedAt = store.DeadUnreadable, e.at
+		}
+	}
+	if !ok || err != nil {
+		return nil, err
+	}
+	return t.tell(q, e.id, &p)
+}
+
+// tell gives what is known of a message; nil when there is none.
+func (t *tx) tell(q *queue, id string, p *place) (*store.Info, error) {
+	text, whole, ok, err := t.envelope(q, id)
+	if !ok || err != nil {
+		return nil, err
+	}
 	info := &store.Info{
 		Message:    store.Message{ID: id},
-		State:      t.state(&p),
+		State:      t.state(p),
 		Due:        store.Time(p.record.due),
 		Attempts:   p.record.attempts,
 		Delivered:  p.record.delivered,
@@ -30,13 +54,31 @@ func (t *tx) info(q *queue, id string) (*store.Info, error) {
 		DeadReason: p.record.deadReason,
 		DiedAt:     store.Time(p.record.diedAt),
 	}
-	if envelope.Decode(p.message.envelope, &info.Message) != nil {
-		info.Message, info.Raw = store.Message{ID: id}, []byte(p.message.envelope)
+	if !whole || envelope.Decode(text, &info.Message) != nil {
+		info.Message, info.Raw = store.Message{ID: id}, []byte(text)
 	}
 	if p.held != nil {
 		info.LeaseDeadline = store.Time(p.held.lease.deadline)
 	}
 	return info, nil
+}
+
+// infos is info of ids from the first on, until they have store.MaxBatchBytes.
+func (t *tx) infos(q *queue, ids []string) (infos []*store.Info, err error) {
+	size := 0
+	for _, id := range ids {
+		info, err := t.info(q, id)
+		if err != nil {
+			return nil, err
+		}
+		if infos = append(infos, info); info != nil {
+			size += info.Size()
+		}
+		if size >= store.MaxBatchBytes {
+			break
+		}
+	}
+	return infos, nil
 }
 
 // page gathers one page of a listing.
@@ -49,10 +91,7 @@ type page struct {
 
 // add puts a message on the page; false when it has no room and belongs to the next one.
 func (p *page) add(info *store.Info, cursor string) bool {
-	p.size += len(info.Payload) + len(info.Raw)
-	for name, value := range info.Headers {
-		p.size += len(name) + len(value)
-	}
+	p.size += info.Size()
 	if n := len(p.Messages); n == p.limit || n > 0 && p.size > store.MaxBatchBytes {
 		p.Next = p.end
 		return false
@@ -84,12 +123,9 @@ func (t *tx) list(q *queue, req store.ListRequest, from entry) (store.Page, erro
 	}
 	p := page{limit: req.Limit}
 	err := t.each(q, kind, from, last, func(e entry, _ []byte) (bool, error) {
-		info, err := t.info(q, e.id)
-		if err != nil {
-			return false, err
-		}
-		if info == nil {
-			return false, corrupt("message %q of queue %q is listed and does not exist", e.id, q.name)
+		info, err := t.listed(q, e, kind)
+		if info == nil || err != nil { // an entry without message is the next claim's or repair's to remove
+			return err == nil, err
 		}
 		return p.add(info, e.cursor()), nil
 	})
@@ -130,10 +166,7 @@ func (t *tx) listLeased(q *queue, req store.ListRequest) (store.Page, error) {
 			if err != nil {
 				return store.Page{}, err
 			}
-			if info == nil {
-				return store.Page{}, corrupt("message %q of queue %q is leased and does not exist", m.id, q.name)
-			}
-			if !p.add(info, leaseCursor(id, m.id)) {
+			if info != nil && !p.add(info, leaseCursor(id, m.id)) {
 				return p.Page, nil
 			}
 		}

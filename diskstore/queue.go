@@ -174,15 +174,26 @@ func (t *tx) erase(q *queue, id string, r *record) {
 	t.touch(q)
 }
 
-// message reads a living message; ok is false when there is none.
-func (t *tx) message(q *queue, id string) (m message, ok bool, err error) {
-	t.key = appendIDKey(t.key[:0], q.number, kindMessage, id)
-	value, ok, err := t.get(t.key)
-	if !ok || err != nil {
-		return message{}, false, err
-	}
-	m, err = parseMessage(value)
-	return m, true, err
+// sentDue reads the due time that a message was sent with, and not the message.
+func (t *tx) sentDue(q *queue, id string) (due int64, ok bool, err error) {
+	ok, err = t.view(appendIDKey(t.key[:0], q.number, kindMessage, id), func(value []byte) error {
+		m, err := parseMessage(value[:min(len(value), timeLength)])
+		due = m.due
+		return err
+	})
+	return due, ok, err
+}
+
+// envelope reads the bytes of a message; whole is false when they are cut so short that there is no due time.
+func (t *tx) envelope(q *queue, id string) (text string, whole, ok bool, err error) {
+	ok, err = t.view(appendIDKey(t.key[:0], q.number, kindMessage, id), func(value []byte) error {
+		m, bad := parseMessage(value)
+		if text, whole = m.envelope, bad == nil; !whole {
+			text = string(value)
+		}
+		return nil
+	})
+	return text, whole, ok, err
 }
 
 // record reads what became of a message that was sent to be due at a time.
@@ -230,7 +241,7 @@ func walk(it *pebble.Iterator, f func(e entry, value []byte) (bool, error)) erro
 	for valid := it.First(); valid; valid = it.Next() {
 		e, err := parseEntry(it.Key())
 		if err != nil {
-			return err
+			continue // no entry, and in nobody's way; a repair removes it
 		}
 		more, err := f(e, it.Value())
 		if err != nil || !more {

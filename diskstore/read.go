@@ -60,23 +60,35 @@ func (r *messageReader) one(f *found) error {
 		if err := r.it.Error(); err != nil {
 			return t.s.unreadable(err)
 		}
-		return corrupt("message %q of queue %q is due and does not exist", f.id, r.q.name)
+		f.gone = true
+		return nil
 	}
-	m, err := parseMessage(r.it.Value())
+	value, err := r.it.ValueAndErr()
 	if err != nil {
-		return err
+		return t.s.unreadable(err)
+	}
+	f.length = len(value)
+	m, bad := parseMessage(value)
+	if bad != nil {
+		m.due = f.at
 	}
 	if f.record.stored {
-		if f.record, err = t.record(r.q, f.id, m.due); err != nil {
+		f.record, err = t.record(r.q, f.id, m.due)
+		if isFormatError(err) {
+			f.record, bad = record{due: f.at}, err
+		} else if err != nil {
 			return err
 		}
 	}
-	f.message.ID, f.length = f.id, len(m.envelope)
+	f.message.ID = f.id
 	switch {
-	case envelope.Decode(m.envelope, &f.message) != nil:
+	case bad != nil, envelope.Decode(m.envelope, &f.message) != nil:
 		f.death = store.DeadUnreadable
 	case expired(t.now, &f.record, &f.message):
 		f.death = store.DeadExpired
+	}
+	if f.death != "" {
+		f.message = store.Message{} // it stays where it is, and nobody asks for it
 	}
 	return nil
 }

@@ -15,11 +15,15 @@ func (s *Store) Restore(ctx context.Context, name string, msgs []store.Info) ([]
 // Remove implements store.Store.
 func (s *Store) Remove(ctx context.Context, name string, msgs []store.Info) ([]bool, error) {
 	return look(ctx, s, name, func(t *tx, q *queue) (removed []bool, err error) {
-		removed = make([]bool, len(msgs))
-		for i := range msgs {
-			if removed[i], err = t.removeAs(q, &msgs[i]); err != nil {
+		places := make([]*place, len(msgs))
+		for i := range msgs { // all that is read comes before the first change
+			if places[i], err = t.unchanged(q, &msgs[i]); err != nil {
 				return nil, err
 			}
+		}
+		removed = make([]bool, len(msgs))
+		for i, p := range places {
+			removed[i] = p != nil && t.cancel(q, msgs[i].ID, p).Err == nil
 		}
 		return removed, nil
 	})
@@ -95,12 +99,18 @@ func (t *tx) restoreOne(q *queue, m *store.Info) {
 	t.touch(q)
 }
 
-// removeAs removes a message that is still as it was told, and not leased. The caller has flushed.
-func (t *tx) removeAs(q *queue, as *store.Info) (bool, error) {
-	info, err := t.info(q, as.ID)
-	if err != nil || info == nil || info.State == store.StateLeased || !info.Same(as) {
-		return false, err
+// unchanged gives the place of a message that is still as it was told, and not leased, else nil.
+func (t *tx) unchanged(q *queue, as *store.Info) (*place, error) {
+	p, ok, err := t.place(q, as.ID)
+	if isFormatError(err) {
+		return nil, nil // it was never told
 	}
-	_, err = t.cancel(q, as.ID)
-	return err == nil, err
+	if !ok || err != nil || p.held != nil {
+		return nil, err
+	}
+	info, err := t.tell(q, as.ID, &p)
+	if err != nil || info == nil || !info.Same(as) {
+		return nil, err
+	}
+	return &p, nil
 }

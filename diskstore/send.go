@@ -106,15 +106,12 @@ func (t *tx) taken(q *queue, id string) (bool, error) {
 	return until > t.now, err
 }
 
-// remembered gives until when an id is refused, 0 for never.
+// remembered gives until when an id is refused, 0 for never or if that cannot be read.
 func (t *tx) remembered(q *queue, id string) (int64, error) {
 	t.key = appendIDKey(t.key[:0], q.number, kindRemembered, id)
 	value, ok, err := t.get(t.key)
-	if !ok || err != nil {
+	if !ok || err != nil || len(value) != timeLength {
 		return 0, err
-	}
-	if len(value) != timeLength {
-		return 0, corrupt("remembered id %q has %d bytes", id, len(value))
 	}
 	return readTime(value), nil
 }

@@ -1,6 +1,11 @@
 package diskstore
 
-import "github.com/laterq/later/store"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/laterq/later/store"
+)
 
 // current gives a lease that has neither ended nor expired, else nil.
 func (t *tx) current(q *queue, id string) *lease {
@@ -84,25 +89,34 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 
 // place is where a living message is, and what became of it.
 type place struct {
-	message message
-	record  record
-	held    *member // nil for a message that is not leased
+	record record
+	held   *member // nil for a message that is not leased
 }
 
-// place finds a living message by what was flushed; what this call has removed since is not found.
+// place finds a living message by what was flushed; what this call has removed since is not found. It does not read
+// the message, which may be long. Of one whose place cannot be read it gives a formatError.
 func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 	if _, ok := q.unread[id]; ok {
 		return p, false, nil
-	}
-	if p.message, ok, err = t.message(q, id); !ok || err != nil {
-		return p, ok, err
 	}
 	if p.held = q.held[id]; p.held != nil {
 		p.record = p.held.record
 		return p, true, nil
 	}
-	p.record, err = t.record(q, id, p.message.due)
-	return p, true, err
+	if p.record, err = t.record(q, id, 0); p.record.stored || err != nil {
+		return p, err == nil, t.repairable(q, id, err)
+	}
+	p.record.due, ok, err = t.sentDue(q, id)
+	return p, ok, t.repairable(q, id, err)
+}
+
+// repairable names the message in a formatError.
+func (t *tx) repairable(q *queue, id string, err error) error {
+	if !isFormatError(err) {
+		return err
+	}
+	return fmt.Errorf("message %q of queue %q: %w; a claim sets it aside when it is due, or later doctor --store %s --repair now",
+		id, q.name, err, t.s.url())
 }
 
 func (t *tx) state(p *place) store.State {
@@ -115,16 +129,36 @@ func (t *tx) state(p *place) store.State {
 	return t.waiting(&p.record)
 }
 
-// cancel removes a message. A lease that held it is told by its next Extend. The caller has flushed.
-func (t *tx) cancel(q *queue, id string) (store.CancelResult, error) {
-	p, ok, err := t.place(q, id)
-	if err != nil {
-		return store.CancelResult{}, err
+// cancelAll removes messages. All that is read comes before the first change; the caller has flushed.
+func (t *tx) cancelAll(q *queue, ids []string) ([]store.CancelResult, error) {
+	results := make([]store.CancelResult, len(ids))
+	places := make([]place, len(ids))
+	for i, id := range ids {
+		var ok bool
+		var err error
+		switch places[i], ok, err = t.place(q, id); {
+		case isFormatError(err):
+			results[i].Err = err
+		case err != nil:
+			return nil, err
+		case !ok:
+			results[i].Err = store.ErrNotFound
+		}
 	}
-	if !ok {
-		return store.CancelResult{Err: store.ErrNotFound}, nil
+	for i, id := range ids {
+		if results[i].Err == nil {
+			results[i] = t.cancel(q, id, &places[i])
+		}
 	}
-	state := t.state(&p)
+	return results, nil
+}
+
+// cancel removes a message. A lease that held it is told by its next Extend.
+func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
+	if _, ok := q.unread[id]; ok {
+		return store.CancelResult{Err: store.ErrNotFound} // named twice
+	}
+	state := t.state(p)
 	switch state {
 	case store.StateLeased:
 		l := p.held.lease
@@ -137,25 +171,38 @@ func (t *tx) cancel(q *queue, id string) (store.CancelResult, error) {
 		t.removeDue(q, entry{p.record.due, id})
 	}
 	t.erase(q, id, &p.record)
-	return store.CancelResult{State: state}, nil
+	return store.CancelResult{State: state}
 }
 
-// reschedule gives a message a new due time. The caller has flushed, and does each id once in between.
-func (t *tx) reschedule(q *queue, id string, due store.Due) (refused, err error) {
-	p, ok, err := t.place(q, id)
-	switch {
-	case err != nil:
-		return nil, err
-	case !ok:
-		return store.ErrNotFound, nil
-	case p.held != nil:
-		return store.ErrLeased, nil
-	case p.record.deadReason != "":
-		return store.ErrDead, nil
+// rescheduleAll gives messages a new due time. All that is read comes before the first change; the caller has flushed.
+func (t *tx) rescheduleAll(q *queue, ids []string, due store.Due) ([]error, error) {
+	refused := make([]error, len(ids))
+	places := make([]place, len(ids))
+	for i, id := range ids {
+		var ok bool
+		var err error
+		switch places[i], ok, err = t.place(q, id); {
+		case isFormatError(err):
+			refused[i] = err
+		case err != nil:
+			return nil, err
+		case !ok:
+			refused[i] = store.ErrNotFound
+		case places[i].held != nil:
+			refused[i] = store.ErrLeased
+		case places[i].record.deadReason != "":
+			refused[i] = store.ErrDead
+		}
 	}
-	t.removeDue(q, entry{p.record.due, id})
-	p.record.due = t.dueAt(due)
-	t.keep(q, id, &p.record)
-	t.addDue(q, id, &p.record)
-	return nil, nil
+	for i, id := range ids {
+		if refused[i] != nil || slices.Contains(ids[:i], id) {
+			continue // named twice, it is where it is to be
+		}
+		r := &places[i].record
+		t.removeDue(q, entry{r.due, id})
+		r.due = t.dueAt(due)
+		t.keep(q, id, r)
+		t.addDue(q, id, r)
+	}
+	return refused, nil
 }

@@ -3,7 +3,6 @@ package diskstore
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/laterq/later/store"
 )
@@ -89,46 +88,27 @@ func (s *Store) Extend(ctx context.Context, name string, extensions []store.Exte
 
 // Cancel implements store.Store.
 func (s *Store) Cancel(ctx context.Context, name string, ids []string) ([]store.CancelResult, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) (results []store.CancelResult, err error) {
-		results = make([]store.CancelResult, len(ids))
-		for i, id := range ids {
-			if results[i], err = t.cancel(q, id); err != nil {
-				return nil, err
-			}
-		}
-		return results, nil
-	})
+	return look(ctx, s, name, func(t *tx, q *queue) ([]store.CancelResult, error) { return t.cancelAll(q, ids) })
 }
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, name string, ids []string, due store.Due) ([]error, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) (results []error, err error) {
-		results = make([]error, len(ids))
-		for i, id := range ids {
-			if slices.Contains(ids[:i], id) {
-				if err := t.flush(); err != nil {
-					return nil, err
-				}
-			}
-			if results[i], err = t.reschedule(q, id, due); err != nil {
-				return nil, err
-			}
-		}
-		return results, nil
-	})
+	return look(ctx, s, name, func(t *tx, q *queue) ([]error, error) { return t.rescheduleAll(q, ids, due) })
 }
 
-// Get implements store.Store.
+// Get implements store.Store. What is longer than store.MaxBatchBytes is read in parts, between which other calls come.
 func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.Info, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) (infos []*store.Info, err error) {
-		infos = make([]*store.Info, len(ids))
-		for i, id := range ids {
-			if infos[i], err = t.info(q, id); err != nil {
-				return nil, err
-			}
+	infos := make([]*store.Info, 0, len(ids))
+	for {
+		rest := ids[len(infos):]
+		part, err := look(ctx, s, name, func(t *tx, q *queue) ([]*store.Info, error) { return t.infos(q, rest) })
+		if err != nil {
+			return nil, err
 		}
-		return infos, nil
-	})
+		if infos = append(infos, part...); len(infos) == len(ids) {
+			return infos, nil
+		}
+	}
 }
 
 // List implements store.Store.
