@@ -105,12 +105,17 @@ func (s *Store) read(ctx context.Context, queue string, ids []string) (infos []*
 	if err != nil {
 		return nil, nil, err
 	}
+	infos, epochs = readInfos(ids, all)
+	return infos, epochs, nil
+}
+
+func readInfos(ids []string, all []storedMessage) (infos []*store.Info, epochs []int64) {
 	for i, stored := range all {
 		recorded, _ := stored.fields[3].(string)
 		infos = append(infos, readInfo(ids[i], stored.fields, stored.now))
 		epochs = append(epochs, parseRecord(recorded).epoch)
 	}
-	return infos, epochs, nil
+	return infos, epochs
 }
 
 // storedMessage is what is stored of a message: envelope, due time, time of death and record, each nil for none.
@@ -122,21 +127,33 @@ type storedMessage struct {
 // readFields reads messages as they are stored, in as many calls as it takes.
 func (s *Store) readFields(ctx context.Context, queue string, ids []string) (all []storedMessage, err error) {
 	for len(all) < len(ids) {
-		rest := ids[len(all):]
-		c := s.newCall(&s.scripts.get, queue, len(rest))
-		for i := range rest {
-			c.add(&rest[i])
-		}
-		reply, err := s.run(ctx, queue, c)
+		some, err := s.readSome(ctx, queue, ids[len(all):])
 		if err != nil {
 			return nil, err
 		}
-		now := time.UnixMilli(reply.([]any)[0].(int64))
-		for _, one := range reply.([]any)[1:] {
-			all = append(all, storedMessage{one.([]any), now})
-		}
+		all = append(all, some...)
 	}
 	return all, nil
+}
+
+// readSome reads as many of the messages as one reply may hold, at least one.
+func (s *Store) readSome(ctx context.Context, queue string, ids []string) (some []storedMessage, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	c := s.newCall(&s.scripts.get, queue, len(ids))
+	for i := range ids {
+		c.add(&ids[i])
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	now := time.UnixMilli(reply.([]any)[0].(int64))
+	for _, one := range reply.([]any)[1:] {
+		some = append(some, storedMessage{one.([]any), now})
+	}
+	return some, nil
 }
 
 func readInfo(id string, fields []any, now time.Time) *store.Info {
@@ -289,10 +306,14 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 	for i := range held {
 		ids[i] = held[i].id
 	}
-	infos, epochs, err := s.read(ctx, queue, ids)
+	some, err := s.readSome(ctx, queue, ids)
 	if err != nil {
 		return store.Page{}, err
 	}
+	if len(some) < len(ids) {
+		page.Next = formatCursor(cursor, ids[len(some)-1])
+	}
+	infos, epochs := readInfos(ids, some)
 	for i, in := range infos {
 		if in != nil && in.State == store.StateLeased && epochs[i] == held[i].epoch {
 			in.Due, in.LeaseDeadline = held[i].due, held[i].deadline

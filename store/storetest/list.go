@@ -54,6 +54,19 @@ var listRules = []rule{
 			}
 		}
 	}},
+	{"a page of long messages is bounded in bytes, in every state", func(e *env) {
+		const n, length = 12, store.MaxPayload / 2
+		for i := range n {
+			m := message(fmt.Sprint("m", i))
+			m.Payload = make([]byte, length)
+			e.send(m)
+		}
+		e.pages(store.StateReady, n, length)
+		for range n { // a claim gives only as many as its own bound lets it
+			e.claim(n)
+		}
+		e.pages(store.StateLeased, n, length)
+	}},
 	{"cancelled messages are not listed as leased", func(e *env) {
 		e.send(many(3)...)
 		c := e.claim(3)
@@ -169,4 +182,23 @@ var listRules = []rule{
 		after := e.stats()
 		e.equal("ready, leased", []int64{after.Ready, after.Leased}, []int64{before.Ready, before.Leased})
 	}},
+}
+
+// pages lists n messages whose payloads have a length, and checks the bytes of each page.
+func (e *env) pages(state store.State, n, length int) {
+	seen := map[string]bool{}
+	for cursor := ""; ; {
+		page, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: store.MaxBatch, Cursor: cursor})
+		e.ok(err)
+		if size := len(page.Messages) * length; size > store.MaxBatchBytes+length {
+			e.Errorf("a page of %s messages has %d bytes", state, size)
+		}
+		for _, info := range page.Messages {
+			seen[info.ID] = true
+		}
+		if cursor = page.Next; cursor == "" {
+			break
+		}
+	}
+	e.equal("number listed", len(seen), n)
 }
