@@ -19,6 +19,8 @@ type chosen struct {
 type choice struct {
 	all  []chosen
 	more bool
+	due  []gap // what will be empty of due messages
+	dead entry // and what is before will be empty of dead ones
 }
 
 func (c *choice) add(x chosen) bool {
@@ -32,13 +34,33 @@ func (c *choice) add(x chosen) bool {
 
 // entries chooses the entries of an index from a millisecond to another.
 func (t *tx) entries(q *queue, c *choice, kind byte, first, last int64) error {
-	from := entry{at: first}
-	if kind == kindDue && from.less(q.first) {
-		from = q.first
+	if c.more {
+		return nil
 	}
-	return t.each(q, kind, from, last, func(e entry, value []byte) (bool, error) {
-		return c.add(chosen{e, kind == kindDead || len(value) > 0, kind}), nil
+	part := gap{entry{at: first}, entry{at: last + 1}}
+	err := t.each(q, kind, part.from, last, func(e entry, value []byte) (bool, error) {
+		if !c.add(chosen{e, kind == kindDead || len(value) > 0, kind}) {
+			part.to = e
+			return false, nil
+		}
+		return true, nil
 	})
+	if kind == kindDue {
+		c.due = append(c.due, part)
+	} else {
+		c.dead = part.to
+	}
+	return err
+}
+
+// removed notes what is empty now that all that was chosen is removed.
+func (c *choice) removed(q *queue) {
+	for _, g := range c.due {
+		q.emptied(g)
+	}
+	if q.firstDead.less(c.dead) {
+		q.firstDead = c.dead
+	}
 }
 
 // deadOnes chooses the dead messages among ids, each once.
@@ -82,6 +104,9 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 	}
 	for _, x := range c.all {
 		t.removeDead(q, x.entry)
+	}
+	c.removed(q)
+	for _, x := range c.all {
 		r := record{due: t.dueAt(due), delivered: true} // its expiry no longer counts
 		t.keep(q, x.id, &r)
 		t.addDue(q, x.id, &r)
@@ -107,6 +132,7 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 		}
 		t.erase(q, x.id, &r)
 	}
+	c.removed(q)
 	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
 		for _, l := range q.leases {
 			t.end(q, l)

@@ -91,6 +91,9 @@ func (e entry) less(f entry) bool {
 	return cmp.Or(cmp.Compare(e.at, f.at), cmp.Compare(e.id, f.id)) < 0
 }
 
+// behind is the first place behind e.
+func (e entry) behind() entry { return entry{e.at, e.id + "\x00"} }
+
 // parseEntry reads the entry in a key that appendTimeKey made.
 func parseEntry(key []byte) (entry, error) {
 	if len(key) < prefixLength+timeLength {
@@ -113,5 +116,5 @@ func parseCursor(text string) (entry, error) {
 	if !ok || err != nil {
 		return entry{}, store.Invalid("cursor %q is none of this store's: give the one of the page before, or none", text)
 	}
-	return entry{at, id + "\x00"}, nil
+	return entry{at, id}.behind(), nil
 }

@@ -118,9 +118,6 @@ func (t *tx) list(q *queue, req store.ListRequest, from entry) (store.Page, erro
 	case store.StateDead:
 		kind = kindDead
 	}
-	if kind == kindDue && from.less(q.first) {
-		from = q.first
-	}
 	p := page{limit: req.Limit}
 	err := t.each(q, kind, from, last, func(e entry, _ []byte) (bool, error) {
 		info, err := t.listed(q, e, kind)

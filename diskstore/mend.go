@@ -89,14 +89,12 @@ func (t *tx) settleAt(q *queue, id string, j *judgement, entries []placing, plac
 			t.addDue(q, id, &j.record)
 		}
 	case kindDead:
-		key := appendTimeKey(nil, q.number, kindDead, e)
-		_, ok, err := t.get(key)
+		_, ok, err := t.get(appendTimeKey(nil, q.number, kindDead, e))
 		if err != nil {
 			return err
 		}
 		if !ok {
-			t.set(key, nil)
-			q.dead++
+			t.addDead(q, e)
 		}
 	}
 	t.touch(q)

@@ -57,6 +57,7 @@ type Store struct {
 	queues     map[string]*queue
 	lastNumber uint32
 	lastNow    int64
+	steps      int // that scans of indexes took, for tests
 }
 
 // Option changes a Store that Open makes.

@@ -3,7 +3,6 @@ package diskstore
 import (
 	"encoding/binary"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/tidwall/btree"
 
 	"github.com/laterq/later/store"
@@ -20,6 +19,9 @@ type queue struct {
 	// before it are only the tombstones of what was claimed.
 	first entry
 	exact bool
+	gaps  []gap // in which there is nothing else either; some of them, in order
+
+	firstDead entry // lower bound of kindDead
 
 	held      map[string]*member
 	leases    map[string]*lease
@@ -98,56 +100,6 @@ func (t *tx) remove(key []byte) {
 	}
 }
 
-var withRecord = []byte{1}
-
-// addDue puts a message among the scheduled and ready ones.
-func (t *tx) addDue(q *queue, id string, r *record) {
-	e := entry{r.due, id}
-	var value []byte
-	if r.stored {
-		value = withRecord
-	}
-	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
-	q.due++
-	if e.at <= q.mark {
-		q.ready++
-	}
-	if e.at <= t.now {
-		q.roused = true
-	}
-	if e.less(q.first) {
-		q.first, q.exact = e, true
-		q.head = e.at
-	}
-	t.touch(q)
-}
-
-func (t *tx) removeDue(q *queue, e entry) {
-	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
-	q.due--
-	if e.at <= q.mark {
-		q.ready--
-	}
-	switch {
-	case q.due == 0:
-		q.startAt(entry{at: never}, true)
-	case e == q.first:
-		q.exact = false
-	}
-	t.touch(q)
-}
-
-// startAt notes where the due messages begin.
-func (q *queue) startAt(first entry, exact bool) {
-	q.first, q.exact, q.head = first, exact, first.at
-}
-
-func (t *tx) removeDead(q *queue, e entry) {
-	t.remove(appendTimeKey(t.key[:0], q.number, kindDead, e))
-	q.dead--
-	t.touch(q)
-}
-
 // keep stores the record of a message.
 func (t *tx) keep(q *queue, id string, r *record) {
 	r.stored = true
@@ -159,9 +111,7 @@ func (t *tx) keep(q *queue, id string, r *record) {
 func (t *tx) die(q *queue, id string, r *record, reason store.DeadReason) {
 	r.deadReason, r.diedAt = reason, t.now
 	t.keep(q, id, r)
-	t.set(appendTimeKey(t.key[:0], q.number, kindDead, entry{t.now, id}), nil)
-	q.dead++
-	t.touch(q)
+	t.addDead(q, entry{t.now, id})
 }
 
 // erase removes a message that is in no index any more.
@@ -171,6 +121,9 @@ func (t *tx) erase(q *queue, id string, r *record) {
 		t.remove(appendIDKey(t.key[:0], q.number, kindRecord, id))
 	}
 	q.unread[id] = false
+	if q.due == 0 && q.dead == 0 && len(q.held) == 0 {
+		q.longest = 0
+	}
 	t.touch(q)
 }
 
@@ -207,48 +160,6 @@ func (t *tx) record(q *queue, id string, due int64) (record, error) {
 		return record{due: due}, nil
 	}
 	return parseRecord(value)
-}
-
-// scan gives an iterator over the entries of a kind from one on to the end of the millisecond last.
-func (t *tx) scan(q *queue, kind byte, from entry, last int64) (*pebble.Iterator, error) {
-	it, err := t.s.db.NewIter(&pebble.IterOptions{
-		LowerBound: appendTimeKey(nil, q.number, kind, from),
-		UpperBound: appendTimeKey(nil, q.number, kind, entry{at: min(last, lastTime-1) + 1}),
-	})
-	if err != nil {
-		return nil, t.s.unreadable(err)
-	}
-	return it, nil
-}
-
-// each calls f for the entries that scan gives, until it returns false. The value is 1 where a record is stored.
-func (t *tx) each(q *queue, kind byte, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
-	if from.at > last || from.at == never {
-		return nil
-	}
-	it, err := t.scan(q, kind, from, last)
-	if err != nil {
-		return err
-	}
-	err = walk(it, f)
-	if closed := it.Close(); err == nil && closed != nil {
-		err = t.s.unreadable(closed)
-	}
-	return err
-}
-
-func walk(it *pebble.Iterator, f func(e entry, value []byte) (bool, error)) error {
-	for valid := it.First(); valid; valid = it.Next() {
-		e, err := parseEntry(it.Key())
-		if err != nil {
-			continue // no entry, and in nobody's way; a repair removes it
-		}
-		more, err := f(e, it.Value())
-		if err != nil || !more {
-			return err
-		}
-	}
-	return nil
 }
 
 // earliest gives the first due entry, or one that never comes.

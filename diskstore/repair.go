@@ -213,6 +213,7 @@ func (c *queueCheck) checkCounters() (done bool, err error) {
 		q.forgetting += l.counted.forgetting - l.meta.forgetting
 		q.longest = max(q.longest, l.counted.longest)
 		q.forgetAt = 0
+		q.firstDead, q.gaps = entry{}, nil
 		q.startAt(entry{at: never}, true)
 		if q.due > 0 {
 			q.startAt(entry{}, false)

@@ -94,9 +94,7 @@ func (t *tx) restoreOne(q *queue, m *store.Info) {
 		t.addDue(q, m.ID, &r)
 		return
 	}
-	t.set(appendTimeKey(t.key[:0], q.number, kindDead, entry{r.diedAt, m.ID}), nil)
-	q.dead++
-	t.touch(q)
+	t.addDead(q, entry{r.diedAt, m.ID})
 }
 
 // unchanged gives the place of a message that is still as it was told, and not leased, else nil.

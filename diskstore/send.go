@@ -137,7 +137,7 @@ func (t *tx) forget(q *queue) error {
 	}
 	var past []entry
 	next := int64(never)
-	err := t.each(q, kindForget, entry{}, lastTime, func(e entry, _ []byte) (bool, error) {
+	err := t.each(q, kindForget, entry{at: q.forgetAt}, lastTime, func(e entry, _ []byte) (bool, error) {
 		if e.at > t.now || len(past) == store.MaxBatch {
 			next = e.at
 			return false, nil
