@@ -54,10 +54,11 @@ type Store struct {
 	waiters atomic.Int64     // in line; grows in the writer only
 
 	// What follows belongs to the writer.
-	queues     map[string]*queue
-	lastNumber uint32
-	lastNow    int64
-	steps      int // that scans of indexes took, for tests
+	queues        map[string]*queue
+	lastNumber    uint32
+	numbersReused bool // the numbers of queues came to their end once
+	lastNow       int64
+	steps         int // that scans of indexes took, for tests
 }
 
 // Option changes a Store that Open makes.
@@ -78,7 +79,7 @@ func WithLogger(l *slog.Logger) Option {
 // WithSyncEvery lets calls return before what they did is fsynced, and fsyncs every d instead. The death of the
 // process loses nothing all the same; that of the machine may undo up to the last d of acknowledged calls,
 // always the latest ones: sends are lost, acked messages come again. 0 is the default, an fsync before every
-// reply.
+// reply; else d is a millisecond or more.
 func WithSyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
 
 // withFS puts the files elsewhere, for tests.
@@ -86,6 +87,9 @@ func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
 
 // withMemTable changes how much is gathered in memory and in one log before it goes to a table, for tests.
 func withMemTable(size uint64) Option { return func(s *Store) { s.memTable = size } }
+
+// minSyncEvery keeps the loop that syncs from taking a whole core.
+const minSyncEvery = time.Millisecond
 
 const (
 	cacheSize    = 64 << 20
@@ -113,8 +117,8 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	for _, opt := range opts {
 		opt(s)
 	}
-	if s.syncEvery < 0 {
-		return nil, store.Invalid("sync every %v: give 0 (before every reply) or more", s.syncEvery)
+	if s.syncEvery < 0 || s.syncEvery > 0 && s.syncEvery < minSyncEvery {
+		return nil, store.Invalid("sync every %v: give 0 (before every reply) or at least %v", s.syncEvery, minSyncEvery)
 	}
 	if err := s.claimDirectory(); err != nil {
 		return nil, err

@@ -150,6 +150,7 @@ func TestURL(t *testing.T) {
 		"file:///d?size=1":              `"size"`,
 		"file:///d?sync=soon":           "sync=soon",
 		"file:///d?sync=-1s":            "sync=-1s",
+		"file:///d?sync=10us":           "1ms at least",
 		"file:///d?sync=1s&sync=always": "twice",
 		"file:///d#part":                "three slashes",
 	} {

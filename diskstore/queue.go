@@ -2,6 +2,8 @@ package diskstore
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math"
 
 	"github.com/tidwall/btree"
 
@@ -61,8 +63,11 @@ func (t *tx) create(name string) (*queue, error) {
 	if q := t.s.queues[name]; q != nil {
 		return q, nil
 	}
-	t.s.lastNumber++
-	q := newQueue(name, t.s.lastNumber)
+	number, err := t.freeNumber()
+	if err != nil {
+		return nil, err
+	}
+	q := newQueue(name, number)
 	t.key = appendIDKey(t.key[:0], 0, kindName, name)
 	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
 	if err := t.batch.Set(t.key, t.value, nil); err != nil {
@@ -71,6 +76,39 @@ func (t *tx) create(name string) (*queue, error) {
 	t.touch(q)
 	t.s.queues[name] = q
 	return q, nil
+}
+
+// freeNumber gives the number of a new queue. They go up until the last is used, and from then on those are sought that
+// have no key, of a queue or of what lost its name.
+func (t *tx) freeNumber() (uint32, error) {
+	const last = math.MaxUint32 - 1 // so that each queue's range of keys has an end
+	if t.s.lastNumber < last && !t.s.numbersReused {
+		t.s.lastNumber++
+		return t.s.lastNumber, nil
+	}
+	t.s.numbersReused = true
+	if err := t.flush(); err != nil {
+		return 0, err
+	}
+	it, err := t.s.db.NewIter(nil)
+	if err != nil {
+		return 0, t.s.unreadable(err)
+	}
+	number, taken := t.s.lastNumber, true
+	for n := 0; taken && n < last && it.Error() == nil; n++ {
+		if number++; number > last {
+			number = 1
+		}
+		taken = it.SeekGE(binary.BigEndian.AppendUint32(t.key[:0], number)) && binary.BigEndian.Uint32(it.Key()) == number
+	}
+	if err := it.Close(); err != nil {
+		return 0, t.s.unreadable(err)
+	}
+	if taken {
+		return 0, fmt.Errorf("%w: %s has %d queues: delete some", store.ErrFull, t.s.dir, last)
+	}
+	t.s.lastNumber = number
+	return number, nil
 }
 
 // touch has the queue's counters stored.

@@ -45,8 +45,8 @@ func parseURL(text string) (dir string, every time.Duration, err error) {
 		case values[0] == "always":
 			continue
 		}
-		if every, err = time.ParseDuration(values[0]); err != nil || every <= 0 {
-			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms", values[0])
+		if every, err = time.ParseDuration(values[0]); err != nil || every < minSyncEvery {
+			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least", values[0], minSyncEvery)
 		}
 	}
 	return filepath.Clean(u.Path), every, nil
