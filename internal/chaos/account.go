@@ -284,13 +284,16 @@ func (m *message) delivery(lease string) *delivery {
 }
 
 // sort puts the deliveries in the order in which the engine made them. With a clock that was stepped, it is the
-// order in which they arrived.
+// order in which they arrived, and of two whose claims were under way at the same time that of their attempts.
 func (m *message) sort(stepped bool) {
 	slices.SortFunc(m.deliveries, func(a, b *delivery) int {
-		if stepped {
-			return cmp.Compare(a.ret, b.ret)
+		switch {
+		case !stepped:
+			return cmp.Compare(a.now, b.now)
+		case a.call < b.ret && b.call < a.ret:
+			return cmp.Or(cmp.Compare(a.attempt, b.attempt), cmp.Compare(a.ret, b.ret))
 		}
-		return cmp.Compare(a.now, b.now)
+		return cmp.Compare(a.ret, b.ret)
 	})
 }
 

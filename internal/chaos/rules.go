@@ -331,7 +331,7 @@ func (f *facts) checkHolders(m *message, result *Result, violate violator) {
 			continue
 		}
 		result.Redelivered++
-		if until := f.deadline(d, next); next.now < until*1000 &&
+		if until := f.deadline(d, next); next.now+f.slack < until*1000 &&
 			violate("two-holders", "%s claimed it %d µs before the lease of %s ended", next.actor, until*1000-next.now, d.actor) {
 			result.TwoHolders++
 		}

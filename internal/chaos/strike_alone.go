@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,9 +14,35 @@ import (
 // killServer is a crash and a restart a little later.
 func killServer(ctx context.Context, r *run) error {
 	r.note("server-kill")
+	if slices.Equal(r.fault.setting.args, everysec) {
+		if err := r.unwritten(ctx); err != nil {
+			return err
+		}
+	}
 	r.servers.nodes[0].Kill()
+	if n := len(r.windows); n > 0 && r.windows[n-1].to == 0 {
+		r.windows[n-1].to = now()
+	}
 	sleep(ctx, r.upTo(time.Second))
 	return r.relaunch(0)
+}
+
+// unwritten opens a window for what the death of a server with appendfsync everysec may undo: while an fsync is under way,
+// Redis answers and puts off its writes to the file, for up to 2 seconds (flushAppendOnlyFile in its aof.c). When there
+// is none, only what is answered from here on can be undone.
+func (r *run) unwritten(ctx context.Context) error {
+	asked := now()
+	info, err := r.servers.admin[0].InfoMap(ctx, "persistence").Result()
+	if err != nil {
+		return err
+	}
+	w := window{from: asked}
+	if p := info["Persistence"]; p["aof_pending_bio_fsync"] != "0" || p["aof_buffer_length"] != "0" {
+		r.note("fsync-under-way")
+		w.from -= (2 * time.Second).Microseconds()
+	}
+	r.windows = append(r.windows, w)
+	return nil
 }
 
 // relaunch starts a server that was ended and writes down when it served.
