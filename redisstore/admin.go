@@ -12,13 +12,25 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Cancel implements store.Store.
+// Cancel implements store.Store. When the reply of a call with several ids was lost, its repetition tells scheduled of all
+// that it had cancelled, and of those that it had not found; of one id it tells exactly.
 func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store.CancelResult, error) {
-	states, err := s.byID(ctx, &s.scripts.cancel, queue, ids)
+	results := make([]store.CancelResult, len(ids))
+	if len(ids) == 0 {
+		return results, nil
+	}
+	c := s.newCall(&s.scripts.cancel, queue, 3+len(ids))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
+	c.addRepeat()
+	c.add(&who.name, number)
+	for i := range ids {
+		c.add(&ids[i])
+	}
+	states, err := s.states(ctx, queue, c)
 	if err != nil {
 		return nil, err
 	}
-	results := make([]store.CancelResult, len(ids))
 	for i, state := range states {
 		if results[i].State = state; state == store.StateNone {
 			results[i].Err = store.ErrNotFound
@@ -29,11 +41,19 @@ func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	states, err := s.byID(ctx, &s.scripts.reschedule, queue, ids, string(appendDue(nil, due)))
+	errs := make([]error, len(ids))
+	if len(ids) == 0 {
+		return errs, nil
+	}
+	c := s.newCall(&s.scripts.reschedule, queue, 1+len(ids))
+	c.add(string(appendDue(nil, due)))
+	for i := range ids {
+		c.add(&ids[i])
+	}
+	states, err := s.states(ctx, queue, c)
 	if err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(ids))
 	for i, state := range states {
 		switch state {
 		case store.StateNone:
@@ -47,21 +67,13 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 	return errs, nil
 }
 
-// byID runs a script that gives a state for each id.
-func (s *Store) byID(ctx context.Context, sc *script, queue string, ids []string, first ...any) ([]store.State, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	c := s.newCall(sc, queue, len(first)+len(ids))
-	c.add(first...)
-	for i := range ids {
-		c.add(&ids[i])
-	}
+// states runs a call that answers with the state of each of its messages.
+func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.State, error) {
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return nil, err
 	}
-	states := make([]store.State, len(ids))
+	states := make([]store.State, len(reply.([]any)))
 	for i, state := range reply.([]any) {
 		states[i] = store.State(state.(string))
 	}

@@ -9,9 +9,9 @@ import (
 )
 
 // callers hands out the names under which calls are made that must not be done twice: a send, since the message may be
-// acked before the call is repeated, and a nack, since another worker may hold the message by then. A name is used by
-// one call at a time, and its calls are numbered upwards, so the server needs to keep one number for each
-// (lua/_once.lua): as many as calls of a process were ever under way at once.
+// acked before the call is repeated; a nack, since another worker may hold the message by then; a cancel, since what it
+// cancelled is not found any more. A name is used by one call at a time, and its calls are numbered upwards, so the
+// server needs to keep one number for each (lua/_once.lua): as many as calls of a process were ever under way at once.
 type callers struct {
 	mu   sync.Mutex
 	name string
@@ -24,7 +24,10 @@ type caller struct {
 	last int64
 }
 
-// take gives a caller that nobody uses, and the number of its next call.
+// callStep is the least difference of two numbers of a caller: a script adds what it answered, below that.
+const callStep = 8
+
+// take gives a caller that nobody uses, and the number of its next call: microseconds, a multiple of callStep.
 func (c *callers) take() (who *caller, number int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +42,7 @@ func (c *callers) take() (who *caller, number int64) {
 		c.made++
 		who = &caller{name: c.name + ":" + strconv.Itoa(c.made)}
 	}
-	who.last = max(who.last+1, time.Now().UnixMicro())
+	who.last = max(who.last+callStep, time.Now().UnixMicro()/callStep*callStep)
 	return who, who.last
 }
 

@@ -62,6 +62,35 @@ func TestANackIsDoneOnceThoughItsMessageWasClaimedBeforeItsRepetition(t *testing
 	}
 }
 
+func TestACancelIsDoneOnceAndTellsTheStateThoughItsReplyWasLost(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "cancelled-once"
+	send(t, s, queue, "leased", store.Due{})
+	claim(t, s, queue, 1, time.Minute)
+	send(t, s, queue, "ready", store.Due{})
+	send(t, s, queue, "scheduled", store.Due{Delay: time.Hour})
+	for _, state := range []store.State{store.StateLeased, store.StateReady, store.StateScheduled} {
+		id := string(state)
+		other := afterLostReply(t, rdb, func() { send(t, s, queue, id, store.Due{Delay: time.Hour}) })
+		results, err := other.Cancel(ctx, queue, []string{id})
+		if err != nil || results[0] != (store.CancelResult{State: state}) {
+			t.Errorf("the cancel of a %s message gave %+v, %v", state, results, err)
+		}
+		if infos, err := s.Get(ctx, queue, []string{id}); err != nil || infos[0] == nil {
+			t.Errorf("the message sent since is gone: %v", err)
+		}
+	}
+	results, err := afterLostReply(t, rdb, nil).Cancel(ctx, queue, []string{"unknown"})
+	if err != nil || results[0].Err != store.ErrNotFound {
+		t.Errorf("the cancel of an unknown message gave %+v, %v", results, err)
+	}
+	results, err = afterLostReply(t, rdb, func() {}).Cancel(ctx, queue, []string{"leased", "ready"})
+	if err != nil || results[0].Err != nil || results[1].Err != nil {
+		t.Errorf("the cancel of two messages gave %+v, %v", results, err)
+	}
+}
+
 func TestCallersThatMadeNoCallForADayAreForgotten(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	ctx, queue := t.Context(), "callers"

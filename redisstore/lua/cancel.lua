@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 --- Removes living messages, whatever their state. A leased one leaves a tombstone, by which its lease learns.
--- ARGV   ids
+-- ARGV   1 "1" when an earlier call with these ids may have been done and its reply lost
+--        2 caller, 3 number of its call, then ids
 -- Reply  for each id the state it was in, or ""; NEWER
 -- Safe   every key that is written was read.
 --@include keys
@@ -9,13 +10,20 @@ local meta = redis.call('HMGET', META, 'format')
 --@include now
 --@include record
 --@include write
-local due = redis.call('ZMSCORE', DUE, unpack(ARGV))
-local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV))
-local records = redis.call('HMGET', TRIES, unpack(ARGV))
+--@include once
+local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 4))
+local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 4))
+local records = redis.call('HMGET', TRIES, unpack(ARGV, 4))
+local before = done_before(ARGV[1], ARGV[2], ARGV[3])
+local names = { 'scheduled', 'ready', 'leased', 'dead' }
+local codes = { scheduled = 1, ready = 2, leased = 3, dead = 4 }
 local states, gone, undue, undead, seen = {}, {}, {}, {}, {}
-for i, id in ipairs(ARGV) do
+for i = 1, #ARGV - 3 do
+  local id = ARGV[i + 3]
   local state = ''
-  if not seen[id] and redis.call('HEXISTS', MSG, id) == 1 then
+  if before then
+    state = names[before] or before == 7 and 'scheduled' or ''
+  elseif not seen[id] and redis.call('HEXISTS', MSG, id) == 1 then
     seen[id] = true
     local epoch, _, _, pins = parse(records[i])
     gone[#gone + 1] = id
@@ -33,6 +41,7 @@ for i, id in ipairs(ARGV) do
   end
   states[i] = state
 end
+if #gone > 0 then note_call(ARGV[2], ARGV[3], #states == 1 and codes[states[1]] or 7) end
 write('HDEL', MSG, gone)
 write('ZREM', DUE, undue)
 write('ZREM', DEAD, undead)

@@ -54,7 +54,7 @@ end
 if #living == 0 then return duplicates end
 
 wake(head, first)
-note_call(ARGV[3], ARGV[4])
+note_call(ARGV[3], ARGV[4], 0)
 write('HSET', MSG, living)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

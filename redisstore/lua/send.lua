@@ -59,7 +59,7 @@ if n == 0 then
 end
 
 wake(head, first)
-note_call(ARGV[3], ARGV[4])
+note_call(ARGV[3], ARGV[4], 0)
 if n == 2 * count then
   redis.call('HSET', MSG, unpack(ARGV, first_pair))
 else

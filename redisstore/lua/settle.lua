@@ -67,7 +67,7 @@ for a = 4, #ARGV, 6 do
 end
 
 wake(head, first)
-note_call(ARGV[2], ARGV[3])
+note_call(ARGV[2], ARGV[3], 0)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
 write_tries()
