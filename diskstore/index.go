@@ -84,6 +84,7 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	if e.at <= t.now {
 		q.roused = true
 	}
+	q.counting.add(e.at, 1)
 	q.fill(e)
 	if e.less(q.first) {
 		q.first, q.exact = e, true
@@ -98,6 +99,7 @@ func (t *tx) removeDue(q *queue, e entry) {
 	if e.at <= q.mark {
 		q.ready--
 	}
+	q.counting.add(e.at, -1)
 	switch {
 	case q.due == 0:
 		q.startAt(entry{at: never}, true)

@@ -186,29 +186,6 @@ func parseLeaseCursor(text string) (lease, id string, err error) {
 	return lease, id, nil
 }
 
-func (t *tx) stats(q *queue) (store.Stats, error) {
-	if err := t.countReady(q); err != nil {
-		return store.Stats{}, err
-	}
-	first, err := t.earliest(q)
-	if err != nil {
-		return store.Stats{}, err
-	}
-	s := store.Stats{
-		Scheduled: q.due - q.ready,
-		Ready:     q.ready,
-		Leased:    int64(len(q.held)),
-		Dead:      q.dead,
-		Paused:    q.paused,
-		Exists:    q.number != 0,
-		Now:       store.Time(t.now),
-	}
-	if first.at != never {
-		s.NextDue = store.Time(first.at)
-	}
-	return s, nil
-}
-
 // names gives the names of queues behind one, in order: one more than a page has room for.
 func (t *tx) names(after string) (names []string, err error) {
 	it, err := t.s.db.NewIter(&pebble.IterOptions{

@@ -25,6 +25,8 @@ type queue struct {
 
 	firstDead entry // lower bound of kindDead
 
+	counting *recount // of what fell due since the mark; nil when nobody counts
+
 	held      map[string]*member
 	leases    map[string]*lease
 	deadlines *btree.BTreeG[entry] // leases by deadline
@@ -242,36 +244,4 @@ func (q *queue) soonest() int64 {
 		return q.firstDeadline()
 	}
 	return min(q.first.at, q.firstDeadline())
-}
-
-// countReady brings ready up to now. It walks over what fell due since it was last asked, and no message twice.
-func (t *tx) countReady(q *queue) error {
-	if q.mark == t.now {
-		return nil
-	}
-	if q.mark < t.now && q.first.at > t.now {
-		q.mark = t.now
-		return nil
-	}
-	if err := t.flush(); err != nil {
-		return err
-	}
-	n := int64(0)
-	from := entry{at: min(q.mark, t.now) + 1}
-	if from.less(q.first) {
-		from = q.first
-	}
-	err := t.each(q, kindDue, from, max(q.mark, t.now), func(entry, []byte) (bool, error) {
-		n++
-		return true, nil
-	})
-	if err != nil {
-		return err
-	}
-	if t.now < q.mark {
-		n = -n
-	}
-	q.ready += n
-	q.mark = t.now
-	return nil
 }

@@ -143,12 +143,6 @@ func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (st
 	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
 }
 
-// Stats implements store.Store. Its cost is that of reading one key for each message that fell due since it was
-// last called, and no message twice.
-func (s *Store) Stats(ctx context.Context, name string) (store.Stats, error) {
-	return call(ctx, s, name, func(t *tx, q *queue) (store.Stats, error) { return t.stats(q) })
-}
-
 // SetPaused implements store.Store.
 func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
 	_, err := call(ctx, s, name, func(t *tx, _ *queue) (struct{}, error) {
