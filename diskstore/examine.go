@@ -20,7 +20,7 @@ import (
 var _ store.Examiner = (*Store)(nil)
 
 // Examine implements store.Examiner. Each queue is examined as it was at one moment, in a snapshot, while other
-// calls go on; 10 million messages take about a minute. Repairs are short calls like others, each on up to
+// calls go on; 10 million messages of 100 bytes took 6 seconds. Repairs are short calls like others, each on up to
 // store.MaxBatch messages.
 //
 // What a message's state is comes from the message itself: one whose record tells a reason of death is dead; else
@@ -61,6 +61,7 @@ type examiner struct {
 func (e *examiner) files() error {
 	e.report(store.Finding{Severity: store.SeverityOK, Check: "format", Text: fmt.Sprintf("%s is a %s", e.s.dir, strings.TrimSpace(format))})
 	e.report(e.s.roomFinding())
+	e.report(e.s.reserve.finding())
 	disk := e.s.db.Metrics().DiskSpaceUsage()
 	e.report(store.Finding{Severity: store.SeverityOK, Check: "size", Count: int64(disk), Text: fmt.Sprintf("the files take %s", formatBytes(disk))})
 	reportTears(e.s.found, e.report)

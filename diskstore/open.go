@@ -24,6 +24,9 @@ type Store struct {
 	syncEvery time.Duration
 	memTable  uint64
 
+	ballastSize int64
+	reserve     *reserve
+
 	db   *pebble.DB
 	lock *directoryLock
 
@@ -85,6 +88,9 @@ func WithSyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
 
+// withBallast changes how much room is kept for a full disk, for tests.
+func withBallast(size int64) Option { return func(s *Store) { s.ballastSize = size } }
+
 // withMemTable changes how much is gathered in memory and in one log before it goes to a table, for tests.
 func withMemTable(size uint64) Option { return func(s *Store) { s.memTable = size } }
 
@@ -103,7 +109,7 @@ const (
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
 		directory: directory{dir, vfs.Default}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
-		memTable:  memTableSize,
+		memTable: memTableSize, ballastSize: -1,
 		gathering: newGroup(),
 		gathered:  make(chan struct{}, 1),
 		writing:   make(chan *group, maxUnsynced),
@@ -117,15 +123,26 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	for _, opt := range opts {
 		opt(s)
 	}
+	if s.ballastSize < 0 {
+		if s.ballastSize = 0; s.fs == vfs.Default {
+			s.ballastSize = ballastSize
+		}
+	}
 	if s.syncEvery < 0 || s.syncEvery > 0 && s.syncEvery < minSyncEvery {
 		return nil, store.Invalid("sync every %v: give 0 (before every reply) or at least %v", s.syncEvery, minSyncEvery)
 	}
-	if err := s.claimDirectory(); err != nil {
+	s.reserve = newReserve(s)
+	if err := s.reserve.try(s.claimDirectory); err != nil {
+		s.reserve.end()
+		s.loops.Wait()
 		return nil, err
 	}
 	if err := s.openDatabase(); err != nil {
+		s.reserve.end()
+		s.loops.Wait()
 		return nil, errors.Join(err, s.releaseDirectory())
 	}
+	s.reserve.begin()
 	s.loops.Go(s.write)
 	s.loops.Go(s.acknowledge)
 	if s.syncEvery > 0 {
@@ -139,7 +156,7 @@ func (s *Store) openDatabase() error {
 		return err
 	}
 	options := &pebble.Options{
-		FS:                 s.fs,
+		FS:                 s.reserve,
 		Lock:               s.lock.Lock,
 		FormatMajorVersion: pebble.FormatNewest,
 		CacheSize:          cacheSize,
@@ -147,6 +164,8 @@ func (s *Store) openDatabase() error {
 		Logger:             pebbleLogger{s},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.logger.Error("later: store in trouble", "dir", s.dir, "cause", err) },
+			WriteStallBegin: func(pebble.WriteStallBeginInfo) { s.reserve.setStalled(true) },
+			WriteStallEnd:   func() { s.reserve.setStalled(false) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				s.logger.Error("later: damaged file", "dir", s.dir, "file", info.Path, "cause", info.Details)
 			},
@@ -188,7 +207,7 @@ func (s *Store) examineFiles() (err error) {
 		s.logger.Warn("later: a crash left the end of a file unfinished, and it is cut off; nothing acknowledged was in it",
 			"dir", s.dir, "file", t.file, "at", t.at, "bytes", t.size)
 	}
-	return s.writeState(state{phase: opening, run: s.found.state.run})
+	return s.reserve.try(func() error { return s.writeState(state{phase: opening, run: s.found.state.run}) })
 }
 
 // enter begins a call.
@@ -220,6 +239,7 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	defer close(s.ended)
 	close(s.closed)
+	s.reserve.end()
 	idle := make(chan struct{})
 	go func() {
 		s.calls.Wait()

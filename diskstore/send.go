@@ -21,6 +21,9 @@ func (t *tx) checkRoom() error {
 	t.checked, t.room = true, nil
 	usage, err := t.s.fs.GetDiskUsage(t.s.dir)
 	switch {
+	case t.s.reserve.isFullNow():
+		t.room = fmt.Errorf("%w: the disk of %s was full a moment ago, and what room it has is kept for claims and acks: free some space",
+			store.ErrFull, t.s.dir)
 	case errors.Is(err, vfs.ErrUnsupported): // a platform or file system that does not tell
 	case err != nil:
 		t.room = fmt.Errorf("%w: free space of %s is unknown: %w", store.ErrUnavailable, t.s.dir, err)

@@ -42,9 +42,9 @@ func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 	})
 }
 
-// Send implements store.Store. It is refused with ErrFull while the disk has less than 256 MiB left. A durable
-// one is fsynced before it returns, with WithSyncEvery too; there are no replicas, so asking for one is
-// ErrUnsupported.
+// Send implements store.Store. It is refused with ErrFull while the disk has less than 256 MiB left, or was found
+// full. A durable one is fsynced before it returns, with WithSyncEvery too; there are no replicas, so asking for one
+// is ErrUnsupported.
 func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	durable := len(msgs) > 0 && msgs[0].Durable.Asked()
 	if durable && msgs[0].Durable.Replicas > 0 {

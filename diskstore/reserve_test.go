@@ -1,0 +1,321 @@
+package diskstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// quotaFS is a disk of a size, in memory: who writes more gets ENOSPC, after a part of it was written.
+type quotaFS struct {
+	vfs.FS
+	mu    sync.Mutex
+	total int64
+	other int64 // what others have written
+}
+
+// used is what the files take, which the caller holds the lock for.
+func (q *quotaFS) used() int64 {
+	used := q.other
+	names, err := q.FS.List("later")
+	if err != nil {
+		return used // it is not made yet
+	}
+	for _, name := range names {
+		if info, err := q.FS.Stat(q.FS.PathJoin("later", name)); err == nil {
+			used += info.Size()
+		}
+	}
+	return used
+}
+
+// fill lets others write until so much is left.
+func (q *quotaFS) fill(left int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.other += q.total - q.used() - left
+}
+
+func (q *quotaFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	used := q.used()
+	return vfs.DiskUsage{AvailBytes: uint64(max(0, q.total-used)), TotalBytes: uint64(q.total), UsedBytes: uint64(used)}, nil
+}
+
+func (q *quotaFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := q.FS.Create(name, category)
+	return &quotaFile{File: f, q: q}, err
+}
+
+func (q *quotaFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if _, err := q.FS.Stat(name); err != nil {
+		return nil, err
+	}
+	f, err := q.FS.OpenReadWrite(name, category, opts...)
+	return &quotaFile{File: f, q: q}, err
+}
+
+func (q *quotaFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := q.FS.ReuseForWrite(oldname, newname, category)
+	return &quotaFile{File: f, q: q}, err
+}
+
+type quotaFile struct {
+	vfs.File
+	q  *quotaFS
+	at int64
+}
+
+// room gives how much of n bytes can be written at a place, which the caller holds the lock for.
+func (f *quotaFile) room(at int64, n int) (int, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	grows := max(0, at+int64(n)-info.Size())
+	if short := grows - (f.q.total - f.q.used()); short > 0 {
+		return max(0, n-int(short)), syscall.ENOSPC
+	}
+	return n, nil
+}
+
+func (f *quotaFile) Write(p []byte) (int, error) {
+	f.q.mu.Lock()
+	defer f.q.mu.Unlock()
+	n, full := f.room(f.at, len(p))
+	n, err := f.File.Write(p[:n])
+	f.at += int64(n)
+	return n, errors.Join(err, full)
+}
+
+func (f *quotaFile) WriteAt(p []byte, at int64) (int, error) {
+	f.q.mu.Lock()
+	defer f.q.mu.Unlock()
+	n, full := f.room(at, len(p))
+	n, err := f.File.WriteAt(p[:n], at)
+	return n, errors.Join(err, full)
+}
+
+const testBallast = 4 << 20
+
+// newQuota gives a disk that has room, and a store on it.
+func newQuota(t *testing.T) (q *quotaFS, mem *vfs.MemFS, clock *manualClock, s *Store) {
+	mem, clock = vfs.NewCrashableMem(), newManualClock()
+	q = &quotaFS{FS: mem, total: 1 << 30}
+	s = openOn(t, q, clock, withBallast(testBallast), withMemTable(256<<10))
+	if !s.reserve.hasBallast() {
+		t.Fatal("there is no reserve")
+	}
+	return q, mem, clock, s
+}
+
+// fillQueue sends messages of a kilobyte.
+func fillQueue(t testing.TB, s *Store, queue string, n int) {
+	t.Helper()
+	for i := 0; i < n; i += 100 {
+		var msgs []store.Outgoing
+		for k := range 100 {
+			msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%06d", i+k), Payload: noise[(i+k)%1000*1000:][:1000]}})
+		}
+		if _, err := s.Send(t.Context(), queue, msgs); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ackSome claims and acks n messages one by one, each of which must work, and gives their ids.
+func ackSome(t testing.TB, s *Store, queue string, n int) (acked []string, err error) {
+	t.Helper()
+	for range n {
+		c, err := s.Claim(t.Context(), queue, store.ClaimRequest{Max: 1, Lease: time.Hour})
+		if err != nil || len(c.Messages) == 0 {
+			return acked, err
+		}
+		r, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
+		if err != nil {
+			return acked, err
+		}
+		if r[0].Err != nil {
+			t.Fatal(r[0].Err)
+		}
+		acked = append(acked, c.Messages[0].ID)
+	}
+	return acked, nil
+}
+
+func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
+	q, _, clock, s := newQuota(t)
+	defer s.Close()
+	fillQueue(t, s, "q", 5000)
+	q.fill(0)
+	acked, err := ackSome(t, s, "q", 2000)
+	if err != nil || len(acked) != 2000 {
+		t.Fatalf("%d claims and acks went on, then %v", len(acked), err)
+	}
+	if s.reserve.hasBallast() {
+		t.Error("the reserve was not needed: the disk was not full")
+	}
+	_, err = s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}})
+	if !errors.Is(err, store.ErrFull) {
+		t.Errorf("send gives %v, want ErrFull", err)
+	}
+	q.fill(minFree + 2*testBallast)
+	clock.Advance(fullLook)
+	for !s.reserve.hasBallast() { // the loop that looks for room is on its way
+		if _, err := s.Stats(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fillQueue(t, s, "new", 100)
+	if got := len(listed(t, s, "q", store.StateReady)); got != 3000 {
+		t.Errorf("%d messages are left, want 3000", got)
+	}
+	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
+		t.Errorf("the store has %+v", wrong)
+	}
+}
+
+func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
+	q, _, clock, s := newQuota(t)
+	defer s.Close()
+	fillQueue(t, s, "q", 3000)
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	q.fill(20_000) // less than a compaction needs
+	compacted := make(chan error, 1)
+	go func() { compacted <- s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false) }()
+	full := make(chan struct{})
+	go func() { // a compaction that finds no room says so
+		defer close(full)
+		for !s.reserve.isFullNow() {
+			if _, err := s.Stats(t.Context(), "q"); err != nil {
+				return
+			}
+		}
+	}()
+	<-full
+	if !s.reserve.hasBallast() {
+		t.Error("a compaction used the reserve up")
+	}
+	if acked, err := ackSome(t, s, "q", 200); err != nil || len(acked) != 200 {
+		t.Errorf("%d claims and acks went on, then %v", len(acked), err)
+	}
+	q.fill(minFree + 10*testBallast)
+	clock.Advance(fullLook)
+	if err := <-compacted; err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	for s.reserve.isFullNow() {
+		clock.Advance(fullLook)
+		if _, err := s.Stats(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(listed(t, s, "q", store.StateReady)); got != 2800 {
+		t.Errorf("%d messages are left, want 2800", got)
+	}
+}
+
+// TestUsedUpReserveStopsTheStoreAndLosesNothing runs in a child process, since goroutines of Pebble's do not end.
+func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
+	const inChild = "LATER_DISKSTORE_RESERVE"
+	if os.Getenv(inChild) == "" {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		child.Env = append(os.Environ(), inChild+"=1")
+		if out, _ := child.CombinedOutput(); !strings.Contains(string(out), kept) {
+			t.Errorf("the child says:\n%s", out)
+		}
+		return
+	}
+	q, mem, clock, s := newQuota(t)
+	const n = 6000
+	fillQueue(t, s, "q", n)
+	q.fill(0)
+	acked, err := ackSome(t, s, "q", 1000)
+	if err != nil || s.reserve.hasBallast() {
+		t.Errorf("after %d claims and acks: %v, want the reserve in use", len(acked), err)
+	}
+	q.fill(0) // others take what the reserve gave
+	more, err := ackSome(t, s, "q", n)
+	acked = append(acked, more...)
+	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("after %d claims and acks: %v, want ErrUnavailable for a full disk", len(acked), err)
+	}
+	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("stats gives %v, want ErrUnavailable", err)
+	}
+	after := mem.CrashClone(vfs.CrashCloneCfg{})
+	s.Close()
+	s = openOn(t, after, clock)
+	gone := map[string]bool{}
+	for _, id := range acked {
+		gone[id] = true
+	}
+	left := living(t, s, "q")
+	for i := range n {
+		id := fmt.Sprintf("m%06d", i)
+		if _, there := left[id]; there == gone[id] && id != fmt.Sprintf("m%06d", len(acked)) {
+			t.Errorf("%s: there is %v, and acked is %v", id, there, gone[id])
+			break
+		}
+	}
+	if !t.Failed() {
+		fmt.Println(kept)
+		os.Exit(3) // before the leak check
+	}
+}
+
+func TestStoreOpensOnAFullDisk(t *testing.T) {
+	q, _, clock, s := newQuota(t)
+	fillQueue(t, s, "q", 2000)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q.fill(0)
+	s = openOn(t, q, clock, withBallast(testBallast), withMemTable(256<<10))
+	defer s.Close()
+	if acked, err := ackSome(t, s, "q", 100); err != nil || len(acked) != 100 {
+		t.Errorf("%d claims and acks went on, then %v", len(acked), err)
+	}
+}
+
+func TestBallastTakesUpRoom(t *testing.T) {
+	dir := t.TempDir()
+	before, err := vfs.Default.GetDiskUsage(dir)
+	if err != nil || before.AvailBytes < 2*ballastSize+minFree {
+		t.Skipf("%v, or too little room (%d bytes)", err, before.AvailBytes)
+	}
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	f, err := os.Open(s.reserve.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() != ballastSize {
+		t.Fatalf("the reserve has %d bytes, %v, want %d", info.Size(), err, ballastSize)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < ballastSize {
+		t.Errorf("the reserve takes up %d bytes, want %d", stat.Blocks*512, ballastSize)
+	}
+	if _, err := io.Copy(io.Discard, f); err != nil {
+		t.Error(err)
+	}
+}
