@@ -119,7 +119,7 @@ type whenFlags struct {
 func (w *whenFlags) add(flags *pflag.FlagSet) {
 	w.set = flags
 	durationFlag(flags, &w.in, "in", "due so long after now, on the store's clock: 500ms, 30m, 2d12h")
-	timeFlag(flags, &w.at, "at", `due at a time: 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+	timeFlag(flags, &w.at, "at", `due at: 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
 }
 
 // when gives what the flags say; ok is false when none was given.

@@ -379,9 +379,10 @@ func (r *run) audit(ctx context.Context, rdb redis.UniversalClient, queue string
 		if !slices.Contains(expiry.Val(), lease) {
 			r.result.violate("places", "-", "lease %s has no deadline", lease)
 		}
-		lines := strings.Split(strings.Trim(text, "\n"), "\n") // an id and what is known of it, in turn
-		for i := 0; i < len(lines); i += 2 {
-			put(lines[i], "lease")
+		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
+			if id, _, _ := strings.Cut(line, "\t"); id != "" { // else it is a due time
+				put(id, "lease")
+			}
 		}
 	}
 	if len(expiry.Val()) != len(leases.Val()) {

@@ -46,9 +46,10 @@ func audit(t *testing.T, rdb redis.UniversalClient, queue string) map[string]str
 		if !slices.Contains(expiry.Val(), lease) {
 			t.Errorf("lease %s has no deadline", lease)
 		}
-		lines := strings.Split(strings.Trim(text, "\n"), "\n") // an id and what is known of it, in turn
-		for i := 0; i < len(lines); i += 2 {
-			put(lines[i], "lease")
+		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
+			if id, _, _ := strings.Cut(line, "\t"); id != "" { // else it is a due time
+				put(id, "lease")
+			}
 		}
 	}
 	if len(expiry.Val()) != len(leases.Val()) {
