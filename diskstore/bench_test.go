@@ -85,9 +85,13 @@ func fill(b *testing.B, s *Store, n int) {
 // BenchmarkDrain claims in batches and acks: a whole batch at once, or each message by itself from 32 goroutines
 // as workers do.
 func BenchmarkDrain(b *testing.B) {
-	for _, c := range []struct{ workers, batch, ack, pending int }{
+	cases := []struct{ workers, batch, ack, pending int }{
 		{1, 500, 500, 0}, {4, 500, 500, 0}, {32, 32, 32, 0}, {32, 32, 1, 0}, {4, 500, 500, 1_000_000},
-	} {
+	}
+	if os.Getenv("LATER_LONG") != "" {
+		cases = append(cases, struct{ workers, batch, ack, pending int }{32, 32, 1, 5_000_000})
+	}
+	for _, c := range cases {
 		b.Run(fmt.Sprintf("workers=%d/claim=%d/ack=%d/pending=%d", c.workers, c.batch, c.ack, c.pending), func(b *testing.B) {
 			s := benchStore(b)
 			fill(b, s, b.N+c.pending)
