@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -42,11 +43,25 @@ func (s *Store) Examine(ctx context.Context, opts store.Examination, report func
 		return err
 	}
 	defer s.calls.Done()
-	e := &examiner{s, ctx, opts.Repair, report}
-	if err := e.files(); err != nil {
-		return err
-	}
-	return e.queues()
+	var mu sync.Mutex
+	left := false // nobody listens any more
+	e := &examiner{s, ctx, opts.Repair, func(f store.Finding) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !left {
+			report(f)
+		}
+	}}
+	err := s.guarded(func() error {
+		if err := e.files(); err != nil {
+			return err
+		}
+		return e.queues()
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	left = true
+	return err
 }
 
 // examiner examines a store that is open.
@@ -115,24 +130,22 @@ func (e *examiner) tables() error {
 			numbers[uint64(t.BackingSSTNum)] = true
 		}
 	}
-	return e.s.checkTables(e.ctx, slices.Sorted(maps.Keys(numbers)), func(number uint64) bool {
-		// A table that is gone by now was made into another, which nobody has read yet; it is read when it matters.
-		return false
-	}, e.report)
+	return e.s.checkTables(func() error { return e.s.interrupted(e.ctx) }, slices.Sorted(maps.Keys(numbers)), e.report)
 }
 
-// checkTables checks tables, and tells of each damaged block. A missing one is damage if missing says so.
-func (d *directory) checkTables(ctx context.Context, numbers []uint64, missing func(uint64) bool, report func(store.Finding)) error {
+// checkTables checks tables, and tells of each damaged block. One that is gone by now is passed over: it was merged
+// into another, or its absence is told elsewhere.
+func (d *directory) checkTables(interrupted func() error, numbers []uint64, report func(store.Finding)) error {
 	blocks, size, damaged := 0, uint64(0), 0
 	for _, number := range numbers {
 		t, err := openTable(d.fs, d.dir, tableName(number))
-		if errors.Is(err, fs.ErrNotExist) && !missing(number) {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return d.reading(err)
 		}
-		n, err := t.check(ctx)
+		n, err := t.check(interrupted)
 		err = errors.Join(err, t.close())
 		if err != nil {
 			return err
@@ -199,7 +212,7 @@ func inspect(ctx context.Context, d directory, report func(store.Finding)) error
 		}
 		slices.Sort(numbers)
 	}
-	return d.checkTables(ctx, numbers, func(uint64) bool { return false }, report)
+	return d.checkTables(func() error { return context.Cause(ctx) }, numbers, report)
 }
 
 // queues examines all that the store has numbers for.
@@ -209,10 +222,7 @@ func (e *examiner) queues() error {
 		return err
 	}
 	w, err := e.whole(snapshot)
-	if closed := snapshot.Close(); err == nil && closed != nil {
-		err = e.s.unreadable(closed)
-	}
-	if err != nil {
+	if err := e.s.drop(snapshot, err); err != nil {
 		return err
 	}
 	if err := e.store(w); err != nil {
@@ -234,10 +244,13 @@ func (e *examiner) snapshot() (snapshot *pebble.Snapshot, err error) {
 			snapshot = e.s.db.NewSnapshot()
 		}
 	})
-	if err != nil && snapshot != nil { // the writer made it, and then the store stopped
-		err = errors.Join(err, snapshot.Close())
+	switch {
+	case err != nil && e.s.isStuck(): // the writer may be making it for ever
+		return nil, err
+	case err != nil:
+		return nil, e.s.drop(snapshot, err)
 	}
-	return snapshot, errors.Join(err, failed)
+	return snapshot, failed
 }
 
 // whole is what the store has besides the queues.

@@ -88,9 +88,10 @@ func (l *queueLook) over(from, to []byte, f func(key, value []byte) error) error
 		return l.s.unreadable(err)
 	}
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
-		if l.read++; l.read%10_000 == 0 && l.ctx.Err() != nil {
-			err = context.Cause(l.ctx)
-			break
+		if l.read++; l.read%10_000 == 0 {
+			if err = l.s.interrupted(l.ctx); err != nil {
+				break
+			}
 		}
 		err = f(it.Key(), it.Value())
 	}

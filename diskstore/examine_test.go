@@ -1,10 +1,12 @@
 package diskstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -415,5 +417,90 @@ func TestDamagedQueueIsRefusedAndOthersAreServed(t *testing.T) {
 	}
 	if all := bad(examined(t, s, false)); len(all) > 0 {
 		t.Errorf("after the deletion it tells %+v", all)
+	}
+}
+
+// TestExamineAndRepairBesideOtherCalls damages messages that nobody works on, while others are worked on.
+func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	const n = 500
+	var far []store.Outgoing
+	for i := range n {
+		far = append(far, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("far%03d", i)}, Due: store.Due{Delay: time.Hour}})
+	}
+	for _, queue := range []string{"q0", "q1"} {
+		if _, err := s.Send(t.Context(), queue, far[:store.MaxBatch]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	var ledgers []*ledger
+	var group sync.WaitGroup
+	for _, queue := range []string{"q0", "q1"} {
+		l := newLedger()
+		ledgers = append(ledgers, l)
+		group.Go(func() { l.work(t, s, queue, stop) })
+	}
+	for round := range 5 {
+		if wrong := bad(examined(t, s, round%2 == 0)); len(wrong) > 0 {
+			t.Errorf("of a store at work it tells %+v", wrong)
+		}
+		r := raw{t, s, 1}
+		for i := round * 10; i < round*10+10; i++ {
+			id := far[i].ID
+			r.remove(r.time(kindDue, r.due(id), id))
+			r.set(r.time(kindDue, int64(i), "nobody"+id), nil)
+		}
+		counted := map[string]int64{}
+		for _, f := range bad(examined(t, s, true)) {
+			counted[f.Check] += f.Count
+		}
+		if counted["orphans"] != 10 || counted["states"] != 10 {
+			t.Errorf("round %d: found %v", round, counted)
+		}
+	}
+	close(stop)
+	group.Wait()
+	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
+		t.Errorf("at the end it tells %+v", wrong)
+	}
+	for i, queue := range []string{"q0", "q1"} {
+		ledgers[i].check(t, s, queue, ledgers[i])
+		scheduled := listed(t, s, queue, store.StateScheduled)
+		if got := len(slices.DeleteFunc(scheduled, func(id string) bool { return !strings.HasPrefix(id, "far") })); got != store.MaxBatch {
+			t.Errorf("%d of the messages that nobody worked on are there, want %d", got, store.MaxBatch)
+		}
+	}
+}
+
+func TestExamineEndsWithItsContextAndWithTheStore(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	places(t, s)
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := s.Examine(ctx, store.Examination{}, func(store.Finding) { cancel(enough) })
+	if !errors.Is(err, enough) {
+		t.Errorf("examine gives %v, want the cause", err)
+	}
+	closing := make(chan error, 1)
+	err = s.Examine(t.Context(), store.Examination{}, func(f store.Finding) {
+		if f.Check == "format" {
+			go func() { closing <- s.Close() }()
+			<-s.closed
+		}
+	})
+	if !errors.Is(err, store.ErrClosed) {
+		t.Errorf("examine gives %v, want ErrClosed", err)
+	}
+	if err := <-closing; err != nil {
+		t.Error(err)
+	}
+	if err := s.Examine(t.Context(), store.Examination{}, nil); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("examine of a closed store gives %v, want ErrClosed", err)
 	}
 }

@@ -25,10 +25,7 @@ func (e *examiner) queue(number uint32, name string) error {
 	if err = l.pass(); err == nil {
 		err = c.run()
 	}
-	if closed := snapshot.Close(); err == nil && closed != nil {
-		err = e.s.unreadable(closed)
-	}
-	switch {
+	switch err = e.s.drop(snapshot, err); {
 	case errors.Is(err, errGone):
 		return nil
 	case errors.Is(err, store.ErrCorrupt): // a damaged file, which stops nothing but this queue

@@ -143,12 +143,14 @@ func (t *tableFile) read(e extent) ([]change, []span, error) {
 }
 
 // check compares all blocks with their checksums, and gives how many there are.
-func (t *tableFile) check(ctx context.Context) (blocks int, err error) {
+func (t *tableFile) check(interrupted func() error) (blocks int, err error) {
 	all := slices.Concat(t.data, t.others)
 	slices.SortFunc(all, func(a, b extent) int { return int(a.at - b.at) })
 	for i, e := range all {
-		if i%256 == 0 && ctx.Err() != nil {
-			return 0, context.Cause(ctx)
+		if i%256 == 0 {
+			if err := interrupted(); err != nil {
+				return 0, err
+			}
 		}
 		if _, err := t.raw(e); err != nil {
 			t.lost = append(t.lost, lostPart{extent: e, what: "a block"})
