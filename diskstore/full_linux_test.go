@@ -34,10 +34,10 @@ func TestFullTmpfs(t *testing.T) {
 	if !s.reserve.hasBallast() {
 		t.Fatal("there is no reserve")
 	}
-	fillQueue(t, s, "q", 20_000)
+	fillQueue(t, s, "q", 8_000)
 	filler := filepath.Join(mount, "filler")
 	acked := 0
-	for s.reserve.hasBallast() && acked < 10_000 { // acks make room, which others take
+	for s.reserve.hasBallast() && acked < 5_000 { // acks make room, which others take
 		f, err := os.OpenFile(filler, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		for err == nil {
 			_, err = f.Write(noise)
@@ -53,8 +53,8 @@ func TestFullTmpfs(t *testing.T) {
 	if s.reserve.hasBallast() {
 		t.Fatal("the reserve was not needed")
 	}
-	some, err := ackSome(t, s, "q", 2000)
-	if acked += len(some); err != nil || len(some) != 2000 {
+	some, err := ackSome(t, s, "q", 500)
+	if acked += len(some); err != nil || len(some) != 500 {
 		t.Errorf("with the reserve in use, %d claims and acks went on, then %v", len(some), err)
 	}
 	if _, err = s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}}); !errors.Is(err, store.ErrFull) {
@@ -64,8 +64,8 @@ func TestFullTmpfs(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open()
-	some, err = ackSome(t, s, "q", 2000)
-	if acked += len(some); err != nil || len(some) != 2000 {
+	some, err = ackSome(t, s, "q", 500)
+	if acked += len(some); err != nil || len(some) != 500 {
 		t.Errorf("opened anew, %d claims and acks went on, then %v", len(some), err)
 	}
 	if err := os.Remove(filler); err != nil {
@@ -78,8 +78,8 @@ func TestFullTmpfs(t *testing.T) {
 		}
 	}
 	fillQueue(t, s, "new", 100)
-	if got := len(listed(t, s, "q", store.StateReady)); got != 20_000-acked {
-		t.Errorf("%d messages are left, want %d", got, 20_000-acked)
+	if got := len(listed(t, s, "q", store.StateReady)); got != 8_000-acked {
+		t.Errorf("%d messages are left, want %d", got, 8_000-acked)
 	}
 	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
 		t.Errorf("the store has %+v", wrong)

@@ -158,10 +158,10 @@ func ackSome(t testing.TB, s *Store, queue string, n int) (acked []string, err e
 func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 	q, _, clock, s := newQuota(t)
 	defer s.Close()
-	fillQueue(t, s, "q", 5000)
+	fillQueue(t, s, "q", 2000)
 	q.fill(0)
-	acked, err := ackSome(t, s, "q", 2000)
-	if err != nil || len(acked) != 2000 {
+	acked, err := ackSome(t, s, "q", 1000)
+	if err != nil || len(acked) != 1000 {
 		t.Fatalf("%d claims and acks went on, then %v", len(acked), err)
 	}
 	if s.reserve.hasBallast() {
@@ -179,8 +179,8 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 		}
 	}
 	fillQueue(t, s, "new", 100)
-	if got := len(listed(t, s, "q", store.StateReady)); got != 3000 {
-		t.Errorf("%d messages are left, want 3000", got)
+	if got := len(listed(t, s, "q", store.StateReady)); got != 1000 {
+		t.Errorf("%d messages are left, want 1000", got)
 	}
 	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
 		t.Errorf("the store has %+v", wrong)
@@ -241,7 +241,7 @@ func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
 		return
 	}
 	q, mem, clock, s := newQuota(t)
-	const n = 6000
+	const n = 4000
 	fillQueue(t, s, "q", n)
 	q.fill(0)
 	acked, err := ackSome(t, s, "q", 1000)
