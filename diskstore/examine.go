@@ -45,7 +45,7 @@ func (s *Store) Examine(ctx context.Context, opts store.Examination, report func
 	defer s.calls.Done()
 	var mu sync.Mutex
 	left := false // nobody listens any more
-	e := &examiner{s, ctx, opts.Repair, func(f store.Finding) {
+	e := &examiner{s, ctx, opts.Repair, maxSuspects, func(f store.Finding) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !left {
@@ -69,8 +69,12 @@ type examiner struct {
 	s      *Store
 	ctx    context.Context
 	repair bool
+	limit  int64 // of each queueLook
 	report func(store.Finding)
 }
+
+// maxSuspects is about how many messages that may be wrong are looked at in one pass; they take some 200 MB.
+const maxSuspects = 500_000
 
 // files checks what is not a queue's.
 func (e *examiner) files() error {

@@ -24,7 +24,8 @@ type queueLook struct {
 	snapshot *pebble.Snapshot
 	number   uint32
 	seed     maphash.Seed
-	read     int // keys so far
+	limit    int64 // about how many messages or ids a pass may take down
+	read     int   // keys so far
 
 	meta    meta
 	metaErr error

@@ -2,9 +2,6 @@ package diskstore
 
 import "errors"
 
-// maxRemembered is how many remembered ids are compared with their times in one pass.
-const maxRemembered = 1_000_000
-
 var errEnough = errors.New("enough for one pass")
 
 // unforgotten is remembered ids of a queue that have something wrong.
@@ -23,7 +20,7 @@ func (l *queueLook) remembered(f func(u unforgotten) error) error {
 		begin := from
 		from = nil
 		err := l.over(begin, appendKey(nil, l.number, kindRemembered+1), func(key, value []byte) error {
-			if len(wanted)+len(u.broken) == maxRemembered {
+			if int64(len(wanted)+len(u.broken)) == l.limit {
 				from = append([]byte{}, key...)
 				return errEnough
 			}

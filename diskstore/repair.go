@@ -20,7 +20,7 @@ func (e *examiner) queue(number uint32, name string) error {
 	if err != nil {
 		return err
 	}
-	l := &queueLook{s: e.s, ctx: e.ctx, snapshot: snapshot, number: number, seed: maphash.MakeSeed()}
+	l := &queueLook{s: e.s, ctx: e.ctx, snapshot: snapshot, number: number, seed: maphash.MakeSeed(), limit: e.limit}
 	c := &queueCheck{e, l, name, 0}
 	if err = l.pass(); err == nil {
 		err = c.run()

@@ -76,9 +76,6 @@ func (f *facts) wrongs() (all []wrong) {
 	return all
 }
 
-// maxSuspects is about how many messages are looked at in one pass.
-const maxSuspects = 500_000
-
 // suspects calls f with what there is of the messages whose sums differ and that have something wrong, as many at
 // a time as memory is meant for.
 func (l *queueLook) suspects(f func(all []*facts) error) error {
@@ -93,7 +90,7 @@ func (l *queueLook) suspects(f func(all []*facts) error) error {
 		return nil
 	}
 	entries := l.messages + l.records + l.counted.due + l.counted.dead
-	n := int(max(1, maxSuspects*sums/max(entries, maxSuspects)))
+	n := int(max(1, l.limit*sums/max(entries, l.limit)))
 	for {
 		some := map[int]bool{}
 		for _, i := range left[:min(n, len(left))] {

@@ -83,7 +83,7 @@ func (d *doctor) examine(ctx context.Context, opts later.Examination) error {
 	defer client.Close()
 	err = client.Examine(ctx, opts, d.report)
 	if errors.Is(err, later.ErrUnsupported) {
-		m.note("there is nothing to examine in %s: only an embedded store keeps files and indexes of its own", m.shownURL())
+		m.note("there is nothing to examine in %s", m.shownURL())
 		return nil
 	}
 	return d.done(err)
