@@ -16,11 +16,11 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 		t.Errorf("send printed %q, want the id", got)
 	}
 	contains(t, c.ok("get", "q", "a"), "id              a\n", "state           scheduled\n",
-		"attempts        0 of 5 failed\n", "timeout         10s\n", "expires         1h after it is due\n",
+		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n", "expires         1h after it is due\n",
 		"remember        1d\n", "header          k=v=w\n", "payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
-		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
+		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0, "delivered": false,
 		"timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "remember_ms": 86400000.0,
 	} {
 		if got[name] != want {
@@ -30,6 +30,38 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	due, err := time.Parse(time.RFC3339, got["due"].(string))
 	if in := time.Until(due); err != nil || in < 47*time.Hour || in > 48*time.Hour {
 		t.Errorf("due %v", got["due"])
+	}
+}
+
+// TestGetTellsWhetherAMessageWasDelivered: what a worker gave back untouched was not.
+func TestGetTellsWhetherAMessageWasDelivered(t *testing.T) {
+	c := newCLI(t)
+	q := c.client().Queue("q")
+	c.ok("send", "q", "x", "--id", "a")
+	for _, step := range []struct {
+		settle func(d *later.Delivery) error
+		text   string // while it is held
+		after  bool   // once it is settled
+	}{
+		{func(d *later.Delivery) error { return d.Release(t.Context()) }, "now, for the first time", false},
+		{func(d *later.Delivery) error { return d.Snooze(t.Context(), 0) }, "now, for the first time", true},
+		{func(d *later.Delivery) error { return d.Release(t.Context()) }, "yes", true},
+	} {
+		held, err := q.Receive(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		contains(t, c.ok("get", "q", "a"), "delivered       "+step.text+"\n")
+		if err := step.settle(held[0]); err != nil {
+			t.Fatal(err)
+		}
+		text := map[bool]string{false: "no", true: "yes"}[step.after]
+		contains(t, c.ok("get", "q", "a"), "delivered       "+text+"\n")
+		for _, command := range [][]string{{"get", "q", "a", "--json"}, {"list", "q", "--json"}} {
+			if got := object(t, c.ok(command...))["delivered"]; got != step.after {
+				t.Errorf("%v tells delivered %v, want %v", command, got, step.after)
+			}
+		}
 	}
 }
 

@@ -19,7 +19,10 @@ func (m *Main) getCommand() *cobra.Command {
 		Use:   "get QUEUE ID",
 		Short: "Show all that is known of a message",
 		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts, and why it failed last.
-It does not take the message from anyone. A message that is done or was cancelled is gone: exit code %d.`,
+It does not take the message from anyone. A message that is done or was cancelled is gone: exit code %d.
+
+Delivered tells whether a worker had the message and gave it back in another way than untouched, or it was replayed:
+its expiry then no longer counts.`,
 			store.ErrNotFound.Code.Exit),
 		Example: `  later get orders order-17
   later get orders order-17 --json | jq -r .payload`,
@@ -47,6 +50,7 @@ type infoJSON struct {
 	Due           string            `json:"due,omitempty"`
 	Attempts      int               `json:"attempts"`
 	MaxAttempts   int               `json:"max_attempts"`
+	Delivered     bool              `json:"delivered"`
 	TimeoutMS     float64           `json:"timeout_ms,omitempty"`
 	ExpireAfterMS float64           `json:"expire_after_ms,omitempty"`
 	ExpireAt      string            `json:"expire_at,omitempty"`
@@ -69,6 +73,7 @@ func newInfoJSON(queue string, info *later.Info) infoJSON {
 		Due:           timeJSON(info.Due),
 		Attempts:      info.Attempts,
 		MaxAttempts:   maxAttempts(info),
+		Delivered:     info.Delivered,
 		TimeoutMS:     millisJSON(info.Timeout),
 		ExpireAfterMS: millisJSON(info.ExpireAfter),
 		ExpireAt:      timeJSON(info.ExpireAt),
@@ -98,6 +103,16 @@ func sentAt(info *later.Info) time.Time {
 	return info.SentAt
 }
 
+func delivered(info *later.Info) string {
+	switch {
+	case info.Delivered:
+		return "yes"
+	case info.State == later.StateLeased:
+		return "now, for the first time"
+	}
+	return "no"
+}
+
 // describe writes a line for each thing that is known, then the payload.
 func describe(queue string, info *later.Info) string {
 	var b strings.Builder
@@ -122,6 +137,7 @@ func describe(queue string, info *later.Info) string {
 	text("state", string(info.State))
 	at("due", info.Due)
 	text("attempts", fmt.Sprintf("%d of %d failed", info.Attempts, maxAttempts(info)))
+	text("delivered", delivered(info))
 	text("last error", info.LastError)
 	text("dead because", string(info.DeadReason))
 	at("died", info.DiedAt)
