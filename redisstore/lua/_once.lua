@@ -2,14 +2,17 @@
 -- caller makes one call at a time and its numbers rise, so a repeated call finds here whether it was done before.
 -- done_before gives what was answered then (see note_call), nil when the call was not done before.
 local function done_before(again, caller, number)
-  local last = tonumber(redis.call('ZSCORE', CALLS, caller) or '') -- in any case, since CALLS is written
-  return again == '1' and last and last >= tonumber(number) and last - tonumber(number) or nil
+  if again ~= '1' then return nil end
+  local last = tonumber(redis.call('ZSCORE', CALLS, caller) or '')
+  return last and last >= tonumber(number) and last - tonumber(number) or nil
 end
 
--- note_call is for the moment when nothing can fail any more. answer is 0 to 7, see callStep. Numbers are microseconds: a
--- new caller is the occasion to forget those that made no call for a day.
+-- note_call is the first write of its script: it has not read CALLS, and nothing but that can fail any more. answer is 1 to 7
+-- or nil for none, see callStep. Numbers are microseconds: a new caller is the occasion to forget those that made no call
+-- for a day.
 local function note_call(caller, number, answer)
-  if redis.call('ZADD', CALLS, 'GT', tonumber(number) + answer, caller) == 1 then
+  if answer then number = tonumber(number) + answer end
+  if redis.call('ZADD', CALLS, 'GT', number, caller) == 1 then
     local old = redis.call('ZRANGE', CALLS, '-inf', (now - 86400000) * 1000, 'BYSCORE', 'LIMIT', 0, 100)
     if #old > 0 then redis.call('ZREM', CALLS, unpack(old)) end
   end

@@ -3,7 +3,7 @@
 -- ARGV   1 "1" when an earlier call with these ids may have been done and its reply lost
 --        2 caller, 3 number of its call, then ids
 -- Reply  for each id the state it was in, or ""; NEWER
--- Safe   every key that is written was read.
+-- Safe   CALLS is written first; every other key was read.
 --@include keys
 local meta = redis.call('HMGET', META, 'format')
 --@include format

@@ -8,7 +8,7 @@
 --        then for each message: id, envelope, due in ms, time of death in ms or "", failed attempts, "1" when it was
 --        delivered or else "0", rest of its record (see _record.lua)
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
--- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read.
+-- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was read.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
 --@include format
@@ -53,8 +53,9 @@ for i = 1, count do
 end
 if #living == 0 then return duplicates end
 
+if comes_first(head, first) then redis.call('ZCARD', WAKE) end
+note_call(ARGV[3], ARGV[4])
 wake(head, first)
-note_call(ARGV[3], ARGV[4], 0)
 write('HSET', MSG, living)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

@@ -8,7 +8,7 @@
 --        7 "1" when the caller waits until the messages are durable
 --        8 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
--- Safe   no allow-oom: a full server refuses the script whole. WAKE is written first; every other key was read. A
+-- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was read. A
 --        durable send of duplicates writes what is there.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
@@ -58,8 +58,9 @@ if n == 0 then
   return duplicates
 end
 
+if comes_first(head, first) then redis.call('ZCARD', WAKE) end
+note_call(ARGV[3], ARGV[4])
 wake(head, first)
-note_call(ARGV[3], ARGV[4], 0)
 if n == 2 * count then
   redis.call('HSET', MSG, unpack(ARGV, first_pair))
 else

@@ -4,7 +4,7 @@
 --        2 caller, 3 number of its call
 --        then for each message: lease id, token, action, delay in ms, reason code (bury), error text
 -- Reply  for each message its state now ("scheduled", "ready", "dead"), or "" when it was not held
--- Safe   WAKE is written first; every other key that is written was read.
+-- Safe   CALLS is written first; every other key that is written was read.
 --@include keys
 --@include now
 --@include record
@@ -66,8 +66,9 @@ for a = 4, #ARGV, 6 do
   states[#states + 1] = state
 end
 
+if comes_first(head, first) then redis.call('ZCARD', WAKE) end
+note_call(ARGV[2], ARGV[3])
 wake(head, first)
-note_call(ARGV[2], ARGV[3], 0)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
 write_tries()
