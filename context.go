@@ -25,7 +25,7 @@ type liveContext struct {
 // real makes the context that stands behind this one. The lock is held.
 func (c *messageContext) real() *liveContext {
 	if c.live == nil {
-		ctx, end := context.WithCancelCause(c.task.lane.run.handling)
+		ctx, end := context.WithCancelCause(c.task.lease.lane.run.handling)
 		c.live = &liveContext{ctx, end}
 		if c.ended {
 			end(c.cause)
@@ -91,7 +91,7 @@ func (c *messageContext) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == nil && !c.ended {
-		return c.task.lane.run.handling.Value(key)
+		return c.task.lease.lane.run.handling.Value(key)
 	}
 	return c.real().Value(key)
 }

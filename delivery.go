@@ -19,8 +19,9 @@ const defaultLease = 30 * time.Second
 // calling it again is safe. All methods may be called from many goroutines.
 type Delivery struct {
 	*Message
-	queue *Queue
-	lease *receivedLease
+	queue   *Queue
+	lease   *receivedLease
+	receipt store.Receipt
 
 	mu      sync.Mutex
 	settled store.Action // the one that took effect; 0 before
@@ -136,7 +137,7 @@ func (q *Queue) deliveries(claim store.Claim, deadline time.Time) []*Delivery {
 	for i := range claim.Messages {
 		m := new(Message)
 		m.fill(q.name, &claim.Messages[i], claim.Now)
-		got[i] = &Delivery{Message: m, queue: q, lease: lease}
+		got[i] = &Delivery{Message: m, queue: q, lease: lease, receipt: claim.Messages[i].Receipt}
 		got[i].event(EventClaimed, nil)
 	}
 	return got

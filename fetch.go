@@ -101,6 +101,7 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 	}
 	held := &lease{
 		id:      claim.Messages[0].Receipt.Lease,
+		claim:   claim.Messages[0].Receipt.Claim,
 		lane:    l,
 		arrived: time.Now(),
 		tasks:   make([]*task, len(claim.Messages)),
@@ -109,7 +110,7 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 	tasks := make([]task, len(claim.Messages)) // one allocation: this goroutine is what limits a busy lane
 	for i := range tasks {
 		t := &tasks[i]
-		t.init(l, held, &claim.Messages[i], claim.Now)
+		t.init(held, &claim.Messages[i], claim.Now)
 		held.tasks[i] = t
 		t.event(EventClaimed, nil)
 	}

@@ -17,6 +17,7 @@ const maxBuffered = time.Second
 // lease holds the messages of one claim, from the claim until all are settled.
 type lease struct {
 	id      string
+	claim   any // the store's note, see store.Receipt
 	lane    *lane
 	arrived time.Time // when the claim came back
 	tasks   []*task

@@ -27,7 +27,6 @@ type Message struct {
 	// Timeout is the sender's limit for one run of the handler; 0 means the worker's (see WorkerConfig).
 	Timeout time.Duration
 
-	receipt  store.Receipt
 	remember time.Duration
 }
 
@@ -42,7 +41,6 @@ func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 		Attempt:  c.Attempt,
 		Lateness: max(0, now.Sub(c.Due)),
 		Timeout:  c.Timeout,
-		receipt:  c.Receipt,
 		remember: c.Remember,
 	}
 	m.MaxAttempts, m.SentAt = resolve(&c.Message)

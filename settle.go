@@ -9,19 +9,19 @@ import (
 
 // settle sends the task's settlement on its way; complete hears of it.
 func (t *task) settle() {
-	t.lane.settling.Add(1)
-	s := store.Settlement{Receipt: t.receipt, Action: t.result.action, Delay: t.result.delay, Reason: t.result.reason}
+	t.lease.lane.settling.Add(1)
+	s := store.Settlement{Receipt: t.receipt(), Action: t.result.action, Delay: t.result.delay, Reason: t.result.reason}
 	if s.Action == store.Ack {
 		s.Remember = t.remember
 	}
-	if err := t.lane.queue.settles.put(s, t); err != nil {
+	if err := t.lease.lane.queue.settles.put(s, t); err != nil {
 		t.complete(store.SettleResult{}, err)
 	}
 }
 
 // complete notes the outcome of a settle. It does not block.
 func (t *task) complete(result store.SettleResult, err error) {
-	l := t.lane
+	l := t.lease.lane
 	if l.settling.Add(-1) == maxSettling/2 {
 		l.run.slots.settled(l)
 	}
@@ -47,7 +47,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 }
 
 func (t *task) settled(state State) {
-	l := t.lane
+	l := t.lease.lane
 	l.worked()
 	t.event(eventOf[t.result.action], t.err)
 	if state == StateDead {
@@ -63,8 +63,8 @@ func (t *task) tryAgain(err error) bool {
 	if isPermanent(err) {
 		return false
 	}
-	t.lane.failed("settle messages", err)
-	heart := t.lane.run.heart
+	t.lease.lane.failed("settle messages", err)
+	heart := t.lease.lane.run.heart
 	if t.retry == nil {
 		t.retry = &settleRetry{giveUpAt: heart.end(t.lease)}
 	}
@@ -76,6 +76,6 @@ func (t *task) tryAgain(err error) bool {
 // close takes the task out of its lease; it needs no more heartbeats.
 func (t *task) close() {
 	if t.lease.open.Add(-1) == 0 {
-		t.lane.run.heart.forget(t.lease)
+		t.lease.lane.run.heart.forget(t.lease)
 	}
 }

@@ -204,7 +204,7 @@ func (s *slots) deliver(l *lane, n, room int, tasks []*task, short bool) (unwant
 func (s *slots) next(done *task) *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := done.lane
+	l := done.lease.lane
 	l.note(time.Duration(done.ran.Load()))
 	l.held--
 	s.free++

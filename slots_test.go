@@ -228,7 +228,8 @@ func TestBufferedMessageThatWasLostIsNotRun(t *testing.T) {
 		started <- t
 		s.goroutines.Done()
 	})
-	tasks := []*task{{lane: l}, {lane: l}, {lane: l}}
+	held := &lease{lane: l}
+	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
 	n, room, ok := s.reserve(t.Context(), l)
 	if n != 1 || room != 0 || !ok {
 		t.Fatalf("reserved %d, room %d, %v", n, room, ok)

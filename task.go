@@ -16,8 +16,9 @@ import (
 // settles it or knows that it is lost.
 type task struct {
 	Message
-	lane  *lane
 	lease *lease
+	epoch int64 // of its receipt
+	index int32 // of its receipt
 	stage atomic.Uint32
 
 	ctx messageContext
@@ -53,11 +54,16 @@ const (
 	stageOver
 )
 
-func (t *task) init(l *lane, held *lease, c *store.Claimed, now time.Time) {
-	t.lane, t.lease = l, held
-	t.fill(l.queue.name, c, now)
+func (t *task) init(held *lease, c *store.Claimed, now time.Time) {
+	t.lease, t.epoch, t.index = held, c.Receipt.Epoch, int32(c.Receipt.Index)
+	t.fill(held.lane.queue.name, c, now)
 	t.late.Store(int64(t.Lateness))
 	t.ctx.task = t
+}
+
+// receipt is what the claim gave for the message, by which it is settled.
+func (t *task) receipt() store.Receipt {
+	return store.Receipt{Lease: t.lease.id, ID: t.ID, Epoch: t.epoch, Claim: t.lease.claim, Index: int(t.index)}
 }
 
 // begin moves the task from the buffer to its handler; false when it was lost or given back before.
@@ -96,7 +102,7 @@ func (t *task) run() {
 	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
 	if limit == 0 {
-		limit = t.lane.cfg.Timeout
+		limit = t.lease.lane.cfg.Timeout
 	}
 	if limit > 0 {
 		defer t.ctx.limit(limit)()
@@ -110,7 +116,7 @@ func (t *task) run() {
 // call calls the handler, and turns its result or panic into what is to be settled and the error behind it.
 func (t *task) call(limit time.Duration) (r result, err error) {
 	returned, decided := false, false
-	backoff := t.lane.cfg.Backoff
+	backoff := t.lease.lane.cfg.Backoff
 	defer func() {
 		if decided {
 			return
@@ -120,14 +126,14 @@ func (t *task) call(limit time.Duration) (r result, err error) {
 			return // runtime.Goexit; work sees to it
 		}
 		err = &panicError{p, panicStack()}
-		t.lane.run.log.Error("later: handler panicked",
+		t.lease.lane.run.log.Error("later: handler panicked",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
 		if returned {
 			backoff = defaultBackoff // it was the queue's that panicked
 		}
 		r = resultOf(&t.Message, err, backoff)
 	}()
-	err = t.lane.handler(&t.ctx, &t.Message)
+	err = t.lease.lane.handler(&t.ctx, &t.Message)
 	returned = true
 	if limit > 0 && context.Cause(&t.ctx) == ErrTimeout {
 		err = overtime(limit, err)
@@ -178,10 +184,10 @@ func (t *task) lose(cause error) {
 
 // event tells the observer about the task.
 func (t *task) event(kind EventKind, err error) {
-	if t.lane.run.client.observe == nil {
+	if t.lease.lane.run.client.observe == nil {
 		return
 	}
-	t.lane.run.client.observe(Event{
+	t.lease.lane.run.client.observe(Event{
 		Kind:     kind,
 		Queue:    t.Queue,
 		ID:       t.ID,

@@ -321,16 +321,15 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 	c := s.newCall(&s.scripts.ack, queue, 10+2*remembered+2*len(places))
 	c.addRepeat()
 	c.add(remembered)
-	order := make([]int, 0, len(places))
-	for len(places) > 0 {
+	for left := places; len(left) > 0; {
 		n := 1
-		for n < len(places) && settlements[places[n]].Receipt.Lease == settlements[places[0]].Receipt.Lease {
+		for n < len(left) && settlements[left[n]].Receipt.Lease == settlements[left[0]].Receipt.Lease {
 			n++
 		}
-		order = c.addLease(settlements, places[:n], order)
-		places = places[n:]
+		c.addLease(settlements, left[:n])
+		left = left[n:]
 	}
-	for i, p := range order {
+	for i, p := range places {
 		if st := &settlements[p]; st.Remember > 0 {
 			c.add(i+1, store.Millis(st.Remember))
 		}
@@ -340,15 +339,13 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 		return err
 	}
 	for _, position := range reply.([]any) {
-		p := order[position.(int64)-1]
-		results[p].Err = store.ErrLeaseLost
+		results[places[position.(int64)-1]].Err = store.ErrLeaseLost
 	}
 	return nil
 }
 
-// addLease adds the acks of one lease: runs of neighbors where that is possible, else single messages. It
-// appends to order which settlement is at which position of the reply.
-func (c *call) addLease(settlements []store.Settlement, places []int, order []int) []int {
+// addLease adds the acks of one lease, in their order: runs of neighbors where that is possible, else single messages.
+func (c *call) addLease(settlements []store.Settlement, places []int) {
 	first := &settlements[places[0]].Receipt
 	runs, singles := runsOf(settlements, places)
 	c.add(&first.Lease, len(runs), len(singles))
@@ -364,12 +361,10 @@ func (c *call) addLease(settlements []store.Settlement, places []int, order []in
 		for _, p := range run {
 			c.add(&settlements[p].Receipt.ID)
 		}
-		order = append(order, run...)
 	}
 	for _, p := range singles {
 		c.add(token(&settlements[p].Receipt))
 	}
-	return append(order, singles...)
 }
 
 // runsOf parts the settlements at places, which are of one lease and sorted, into runs of neighbors. Where one

@@ -239,8 +239,8 @@ type Receipt struct {
 	Lease string
 	ID    string
 	Epoch int64
-	// Claim is the engine's own note on the claim, and Index the message's place in it. They make settling
-	// cheaper; both may be zero.
+	// Claim is the engine's own note on the claim, the same for all its messages, and Index the message's place in
+	// it, below MaxBatch. They make settling cheaper; both may be zero.
 	Claim any
 	Index int
 }

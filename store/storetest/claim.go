@@ -61,6 +61,7 @@ var claimRules = []rule{
 		first, second := e.claim(2), e.claim(2)
 		e.equal("lease", first[1].Receipt.Lease, first[0].Receipt.Lease)
 		e.equal("lease", second[1].Receipt.Lease, second[0].Receipt.Lease)
+		e.equal("the engine's note", second[1].Receipt.Claim, second[0].Receipt.Claim)
 		if first[0].Receipt.Lease == second[0].Receipt.Lease || first[0].Receipt.Lease == "" {
 			e.Fatalf("two claims have the lease %q", first[0].Receipt.Lease)
 		}
