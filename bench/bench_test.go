@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -20,6 +21,7 @@ func tinyPlan() plan {
 	p.Herd = 300
 	p.Growth, p.GrowthOps, p.Memory, p.MemoryFor = []int{500, 1000}, 20, []int{100}, 200
 	p.Idle, p.IdleFor, p.Settle = []int{1}, 100*time.Millisecond, 100*time.Millisecond
+	p.ClientBatches, p.ClientUnderWay, p.ClientCalls, p.ClientMessages = []int{1, 40}, []int{1, 8}, 30, 800
 	return p
 }
 
@@ -89,6 +91,23 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 				t.Errorf("%s: %v of Later's came early", m.Workload, v[early])
 			}
 		}
+		if m.Workload == "clients" {
+			batch := m.Case / clientUnit
+			if want := min(r.Plan.ClientCalls, r.Plan.ClientMessages/batch) * batch; v[sentCount] != float64(want) {
+				t.Errorf("clients %d: %v sent, want %d", m.Case, v[sentCount], want)
+			}
+			for _, op := range []string{opSend, opClaimAck} {
+				rate, messages := v[callValue(op, callRate)], v[callValue(op, callMessages)]
+				least := map[string]int{opSend: 1, opClaimAck: 100 * batch / 2}[op] // bytes of a call: half of them claim
+				if rate <= 0 || v[callValue(op, callMallocs)] < 1 || v[callValue(op, callBytes)] < float64(least) {
+					t.Errorf("clients %d, %s: %v", m.Case, op, v)
+				}
+				calls := map[string]float64{opSend: 1, opClaimAck: 2}[op] // of each message
+				if got := messages * calls / rate; math.Abs(got-float64(batch)) > 1e-6*got {
+					t.Errorf("clients %d, %s: %v messages a call", m.Case, op, got)
+				}
+			}
+		}
 		if m.Workload == "lateness" && len(m.Curve) != curvePoints+1 {
 			t.Errorf("the curve has %d points", len(m.Curve))
 		}
@@ -97,7 +116,7 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 		}
 	}
 	for _, w := range workloads {
-		_, cannot := s.cannot[w.name]
+		cannot := !s.can(w.name)
 		measured := slices.ContainsFunc(r.Measurements, func(m *measurement) bool { return m.Workload == w.name && m.Values != nil })
 		if measured == cannot {
 			t.Errorf("%s: measured %v, although it can: %v", w.name, measured, !cannot)
@@ -136,6 +155,7 @@ func TestCtrlCLeavesNothingBehind(t *testing.T) {
 func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, args := range [][]string{
 		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"-size", "31"}, {"-n", "x"}, {"extra"}, {"-report", "missing.json"},
+		{"-run", "clients", "-subjects", "asynq"},
 	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%q was taken", args)

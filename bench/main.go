@@ -6,6 +6,7 @@
 //	cd bench && go run . -json results.json       # all, in three quarters of an hour
 //	go run . -quick                               # two minutes, rough figures: to see that all works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
+//	go run . -run clients                         # only go-redis beside rueidis, calling Later's scripts
 //	go run . -report results.json                 # write docs/benchmarks.md and docs/plots of such a file
 //
 // It prints Markdown on standard output and its progress on standard error. What is not installed is skipped with
@@ -65,9 +66,9 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quick := flags.Bool("quick", false, "small numbers: two minutes, rough figures")
-	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle", "workloads: some of "+strings.Join(workloadNames(), ","))
+	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle,clients", "workloads: some of "+strings.Join(workloadNames(), ","))
 	names := flags.String("subjects", strings.Join(subjectNames(), ","), "whom to measure")
-	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness and herd (default 3, with -quick 1)")
+	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness, herd and clients (default 3, with -quick 1)")
 	n := flags.Int("n", 0, "messages of send and drain (default 200,000 and 100,000)")
 	herd := flags.Int("herd", 0, "messages due in one millisecond (default 1,000,000)")
 	growth := flags.Int("growth", 0, "the most messages pending in growth (default 10,000,000)")

@@ -36,7 +36,7 @@ func markdown(r *results, plots string) string {
 		fmt.Fprintf(&b, "| %s | %s |\n", s.Title, s.Settings)
 	}
 	for _, section := range []func(r *results, plots string) string{
-		sendSection, drainSection, latenessSection, herdSection, growthSection, memorySection, idleSection, scriptsSection,
+		sendSection, drainSection, latenessSection, herdSection, growthSection, memorySection, idleSection, scriptsSection, clientsSection,
 	} {
 		if text := section(r, plots); text != "" {
 			b.WriteString("\n" + text)
@@ -142,6 +142,8 @@ func caseName(workload string, n int) string {
 			return "1 process"
 		}
 		return number(float64(n)) + " processes"
+	case "clients":
+		return fmt.Sprintf("%s a call, %s under way", plural(n/clientUnit, "message"), plural(n%clientUnit, "call"))
 	}
 	return workload
 }
@@ -280,6 +282,38 @@ func scriptsSection(r *results, _ string) string {
 	}
 	return "### Scripts\n\nRedis' CPU in µs a message for claims of a size, acked in so many pieces, without a worker.\n\n" +
 		"| messages a claim | pieces | claim | ack |\n|---:|---:|---:|---:|\n" + b.String()
+}
+
+// clientsSection has a table for sends and one for claims with acks, of which a row is a client in one case.
+func clientsSection(r *results, _ string) string {
+	names := r.measured("clients")
+	if len(names) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("### Clients\n\nLater's own scripts called by the Redis client that Later uses and by another one, without the rest of Later: so many callers, each waiting for the " +
+		"reply to its call. A call has a batch of messages; Later has two calls of a kind under way for a queue. CPU in µs a call, of this process and by Redis' own account; " +
+		"allocations of this process.\n")
+	for _, half := range []struct{ title, op string }{{"send", opSend}, {"claim and ack, either is a call", opClaimAck}} {
+		fmt.Fprintf(&b, "\n| %s | | calls/s | msg/s | client CPU | mallocs a call | bytes a call | Redis CPU |\n|---|---|---:|---:|---:|---:|---:|---:|\n", half.title)
+		for _, n := range r.cases("clients") {
+			for _, name := range names {
+				cells := []string{caseName("clients", n), r.title(name)}
+				for _, value := range []string{callRate, callMessages, callClientCPU, callMallocs, callBytes, callServerCPU} {
+					cells = append(cells, r.cell("clients", name, column{n: n, value: callValue(half.op, value)}))
+				}
+				fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
+			}
+		}
+	}
+	for _, n := range r.cases("clients") {
+		for _, name := range names {
+			if problem := r.errorOf("clients", n, name); problem != "" {
+				fmt.Fprintf(&b, "\n%s failed (%s): %s.\n", r.title(name), caseName("clients", n), problem)
+			}
+		}
+	}
+	return b.String()
 }
 
 // number writes three significant digits, with commas between thousands.

@@ -13,7 +13,7 @@ import (
 // someResults are made up, to be written.
 func someResults() *results {
 	r := &results{Command: "go run .", Plan: fullPlan(), Versions: map[string]string{"redis-server": "7.0.15"}}
-	for _, name := range []string{"ceiling", "later-redis", "asynq", "bullmq"} {
+	for _, name := range []string{"ceiling", "later-redis", "asynq", "bullmq", "client-go-redis", "client-rueidis"} {
 		s := findSubject(name)
 		r.Subjects = append(r.Subjects, subjectInfo{Name: s.name, Title: s.title, Settings: s.settings})
 	}
@@ -46,6 +46,13 @@ func someResults() *results {
 		add("idle", 100, name, map[string]float64{commandRate: 33, serverLoad: 2, clientLoad: 20})
 	}
 	add("scripts", 5001, "later-redis", map[string]float64{claimCPU: 1.3, ackCPU: 0.6})
+	for i, name := range []string{"client-go-redis", "client-rueidis"} {
+		m := add("clients", 500*clientUnit+8, name, map[string]float64{})
+		for j, value := range []string{callRate, callMessages, callClientCPU, callMallocs, callBytes, callServerCPU} {
+			m.Values[callValue(opSend, value)], m.Values[callValue(opClaimAck, value)] = float64(100*i+j+1), float64(200*i+j+1)
+		}
+	}
+	r.Measurements = append(r.Measurements, &measurement{Workload: "clients", Case: 1001, Subject: "client-rueidis", Round: 1, Error: "it was shut"})
 	r.Measurements = append(r.Measurements, &measurement{Workload: "drain", Subject: "bullmq", Round: 1, Error: "it fell over"})
 	return r
 }
@@ -87,7 +94,9 @@ func TestTheReportReplacesOnlyItsOwnPart(t *testing.T) {
 	for _, part := range []string{
 		"| Later | 40,000 (36,400–43,600) |", "| BullMQ | **not measured:** node is not installed <here> |", "0.09", "BullMQ failed (drain): it fell over.",
 		"ceiling (bare scripts) is not in it: it waits for nothing.", "![Lateness at 500 msg/s](plots/lateness-500.svg)", "40 / 20", "| 500 | 1 | 1.3 | 0.6 |",
-		"commands/s, 100 processes",
+		"commands/s, 100 processes", "| 500 messages a call, 8 calls under way | go-redis | 1 | 2 | 3 | 4 | 5 | 6 |",
+		"| 500 messages a call, 8 calls under way | rueidis | 201 | 202 | 203 | 204 | 205 | 206 |",
+		"rueidis failed (1 message a call, 1 call under way): it was shut.",
 	} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is not in:\n%s", part, text)

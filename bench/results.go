@@ -43,7 +43,7 @@ type subjectInfo struct {
 type measurement struct {
 	Workload string `json:"workload"`
 	// Case is the size that was varied: senders (0: batches), messages a second, messages pending, payload bytes,
-	// processes; 0 where nothing was.
+	// processes; of clients the messages of a batch times 1,000 plus the calls under way; 0 where nothing was.
 	Case    int                `json:"case"`
 	Subject string             `json:"subject"`
 	Round   int                `json:"round"` // from 1 on
@@ -53,7 +53,7 @@ type measurement struct {
 	Error string       `json:"error,omitempty"`
 }
 
-// The names of values. Those of CPU are for each message.
+// The names of values. Those of CPU are for each message. Those of clients are in clients.go.
 const (
 	perSecond   = "messages_per_second"
 	serverCPU   = "server_cpu_us"

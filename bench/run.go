@@ -34,6 +34,12 @@ type plan struct {
 	Idle      []int         `json:"idle_processes"`
 	IdleFor   time.Duration `json:"idle_ns"`
 	Settle    time.Duration `json:"idle_settle_ns"`
+
+	// Of clients: messages a call, calls at a time, and how many of either at the most.
+	ClientBatches  []int `json:"client_batches"`
+	ClientUnderWay []int `json:"client_calls_under_way"`
+	ClientCalls    int   `json:"client_calls"`
+	ClientMessages int   `json:"client_messages"`
 }
 
 func fullPlan() plan {
@@ -44,6 +50,7 @@ func fullPlan() plan {
 		Growth: []int{10_000, 100_000, 1_000_000, 10_000_000}, GrowthOps: 2000,
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
+		ClientBatches: []int{1, 32, 500}, ClientUnderWay: []int{1, 8, 64}, ClientCalls: 20_000, ClientMessages: 200_000,
 	}
 }
 
@@ -55,6 +62,7 @@ func quickPlan() plan {
 	p.Herd, p.Patience = 20_000, 15*time.Second
 	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
 	p.Idle, p.IdleFor, p.Settle = []int{1, 3}, time.Second, time.Second
+	p.ClientCalls, p.ClientMessages = 1000, 10_000
 	return p
 }
 
@@ -79,6 +87,7 @@ var workloads = []*workload{
 	{name: "memory", about: "bytes a message", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
 	{name: "idle", about: "workers with nothing to do", once: true, cases: func(p *plan) []int { return p.Idle }, run: runIdle},
 	{name: "scripts", about: "Redis' CPU for claims and acks by their size", once: true, cases: noCase, run: runScripts},
+	{name: "clients", about: "Later's scripts called by go-redis and by rueidis", cases: clientCases, run: runClients},
 }
 
 func workloadNames() (names []string) {
@@ -120,6 +129,9 @@ func newRunner(ctx context.Context, p plan, wanted []*subject, command string, p
 	}
 	r.fitGrowth()
 	for _, s := range wanted {
+		if !slices.ContainsFunc(p.Workloads, func(name string) bool { return s.takesPart(name) }) {
+			continue
+		}
 		info := subjectInfo{Name: s.name, Title: s.title, Settings: s.settings, Cannot: map[string]string{}}
 		for workload, why := range s.cannot {
 			if why != "" {
@@ -137,6 +149,9 @@ func newRunner(ctx context.Context, p plan, wanted []*subject, command string, p
 			r.subjects = append(r.subjects, s)
 			maps.Copy(r.results.Versions, s.versions())
 		}
+	}
+	if len(r.results.Subjects) == 0 {
+		return nil, fmt.Errorf("none of -subjects takes part in -run %s: give others", strings.Join(p.Workloads, ","))
 	}
 	return r, nil
 }
@@ -169,7 +184,7 @@ func (r *runner) run(ctx context.Context) error {
 			}
 			for _, n := range w.cases(p) {
 				for _, s := range order {
-					if _, cannot := s.cannot[w.name]; cannot {
+					if !s.can(w.name) {
 						continue
 					}
 					r.measure(ctx, w, s, n, round)

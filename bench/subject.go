@@ -29,11 +29,22 @@ type subject struct {
 	settled bool
 	// cannot names the workloads that it cannot do, and why; "" is no reason to be told: it has been measured as another subject.
 	cannot map[string]string
+	// client connects to call the scripts of the workload clients, which alone such a subject does; nil of all others.
+	client func(ctx context.Context, addr string, calls *scriptCalls) (scriptClient, error)
 	// wholeSeconds: it knows no shorter delays.
 	wholeSeconds bool
 	// atMost bounds the sizes of workloads that would take it too long.
 	atMost map[string]int
 }
+
+// can tells whether it does a workload.
+func (s *subject) can(workload string) bool {
+	_, cannot := s.cannot[workload]
+	return !cannot && (workload == "clients") == (s.client != nil)
+}
+
+// takesPart: it does a workload, or there is a word about why not.
+func (s *subject) takesPart(workload string) bool { return s.can(workload) || s.cannot[workload] != "" }
 
 // target is a subject at work.
 type target struct {
@@ -94,7 +105,7 @@ const (
 )
 
 // subjects are measured in this order, and in every second round in the reverse.
-var subjects = slices.Concat([]*subject{ceilingSubject()}, laterSubjects(), asynqSubjects(), beanstalkdSubjects(), []*subject{bullmqSubject()})
+var subjects = slices.Concat([]*subject{ceilingSubject()}, laterSubjects(), asynqSubjects(), beanstalkdSubjects(), []*subject{bullmqSubject()}, clientSubjects())
 
 func subjectNames() (names []string) {
 	for _, s := range subjects {
