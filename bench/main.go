@@ -7,7 +7,7 @@
 //	go run . -quick                               # two minutes, rough figures: to see that all works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
 //	go run . -run clients                         # only go-redis beside rueidis, calling Later's scripts
-//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots of such a file
+//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots of such a file, or of several
 //
 // It prints Markdown on standard output and its progress on standard error. What is not installed is skipped with
 // a word. Ctrl-C ends it in good order, and what was measured by then is printed.
@@ -75,7 +75,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	size := flags.Int("size", 0, "payload bytes (default 100; memory has sizes of its own)")
 	flags.StringVar(&o.json, "json", "", "write all that was measured to this file")
 	flags.StringVar(&o.plots, "plots", "", "write the plots, SVG files, to this directory")
-	flags.StringVar(&o.report, "report", "", "measure nothing: write the documentation of this file of -json")
+	flags.StringVar(&o.report, "report", "", "measure nothing: write the documentation of this file of -json, or of several, separated by commas,\nof which the last counts that has a workload")
 	flags.StringVar(&o.docs, "docs", "../docs", "with -report: the directory of benchmarks.md and plots")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process to this file")
 	if err := flags.Parse(args); err != nil {
@@ -129,7 +129,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	if o.report != "" {
-		r, err := readResults(o.report)
+		r, err := readAllResults(strings.Split(o.report, ","))
 		if err != nil {
 			return err
 		}

@@ -163,3 +163,35 @@ func TestTheMedianOfRounds(t *testing.T) {
 		t.Error("a value that was not measured")
 	}
 }
+
+func TestResultsOfSeveralRunsAreJoined(t *testing.T) {
+	run := func(command, workload, subject string, rate float64) *results {
+		return &results{
+			Command: command, TookSeconds: 10, Machine: machine{CPU: "a", CPUs: 2}, Plan: plan{Workloads: []string{workload}, Rounds: 3},
+			Versions: map[string]string{subject: "1"}, Subjects: []subjectInfo{{Name: subject}},
+			Measurements: []*measurement{{Workload: workload, Subject: subject, Round: 1, Values: map[string]float64{perSecond: rate}}},
+		}
+	}
+	all := run("first", "send", "later-redis", 1)
+	for _, later := range []*results{run("second", "drain", "asynq", 2), run("third", "send", "later-redis", 3)} {
+		if err := all.add(later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(all.Measurements) != 2 || all.Measurements[0].Workload != "drain" || all.Measurements[1].Values[perSecond] != 3 {
+		t.Errorf("%d measurements, or an old one", len(all.Measurements))
+	}
+	if len(all.Subjects) != 2 || all.TookSeconds != 30 || all.Command != "first\n    cd bench && second\n    cd bench && third" {
+		t.Errorf("%v subjects, %v s, %q", all.Subjects, all.TookSeconds, all.Command)
+	}
+	other := run("fourth", "send", "asynq", 1)
+	other.Plan.Rounds = 1
+	if err := all.add(other); err == nil || !strings.Contains(err.Error(), "-rounds 3") {
+		t.Errorf("another number of rounds: %v", err)
+	}
+	other = run("fifth", "send", "asynq", 1)
+	other.Machine.CPUs = 4
+	if err := all.add(other); err == nil || !strings.Contains(err.Error(), "4 CPUs") {
+		t.Errorf("another machine: %v", err)
+	}
+}

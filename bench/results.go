@@ -169,6 +169,52 @@ func readResults(file string) (*results, error) {
 	return r, nil
 }
 
+// readAllResults joins what several runs measured on one machine.
+func readAllResults(files []string) (*results, error) {
+	all, err := readResults(files[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files[1:] {
+		r, err := readResults(file)
+		if err != nil {
+			return nil, err
+		}
+		if err := all.add(r); err != nil {
+			return nil, fmt.Errorf("%s does not go with %s: %w", file, files[0], err)
+		}
+	}
+	return all, nil
+}
+
+// add takes the workloads of a later run in, instead of those that were here.
+func (r *results) add(later *results) error {
+	if later.Machine.CPU != r.Machine.CPU || later.Machine.CPUs != r.Machine.CPUs {
+		return fmt.Errorf("measured on %d CPUs (%s), not %d (%s)", later.Machine.CPUs, later.Machine.CPU, r.Machine.CPUs, r.Machine.CPU)
+	}
+	if later.Plan.Rounds != r.Plan.Rounds {
+		return fmt.Errorf("%d rounds, not %d: measure it with -rounds %d", later.Plan.Rounds, r.Plan.Rounds, r.Plan.Rounds)
+	}
+	r.Command += "\n    cd bench && " + later.Command
+	r.TookSeconds += later.TookSeconds
+	r.Unfinished = r.Unfinished || later.Unfinished
+	r.Machine.Load = max(r.Machine.Load, later.Machine.Load)
+	maps.Copy(r.Versions, later.Versions)
+	for _, s := range later.Subjects {
+		if !slices.ContainsFunc(r.Subjects, func(known subjectInfo) bool { return known.Name == s.Name }) {
+			r.Subjects = append(r.Subjects, s)
+		}
+	}
+	r.Measurements = slices.DeleteFunc(r.Measurements, func(m *measurement) bool { return slices.Contains(later.Plan.Workloads, m.Workload) })
+	r.Measurements = append(r.Measurements, later.Measurements...)
+	for _, name := range later.Plan.Workloads {
+		if !slices.Contains(r.Plan.Workloads, name) {
+			r.Plan.Workloads = append(r.Plan.Workloads, name)
+		}
+	}
+	return nil
+}
+
 // machine is where it was measured.
 type machine struct {
 	CPU      string  `json:"cpu"`
