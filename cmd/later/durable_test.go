@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
 )
 
 func TestADurableSendThatIsNotConfirmedIsExit17AndTellsTheID(t *testing.T) {
@@ -18,6 +21,39 @@ func TestADurableSendThatIsNotConfirmedIsExit17AndTellsTheID(t *testing.T) {
 	contains(t, c.fails(12, append(send, "1,20s")...), "already in queue")
 	if got := c.ok("--store", primary.URL(), "send", "q", "x", "--id", "b", "--durable", "1"); got != "b\n" {
 		t.Errorf("printed %q", got)
+	}
+}
+
+// TestABatchTellsWhichLinesAreSentButNotConfirmed: they count as sent, and what comes after them is not sent. The
+// lines are so large that what is sent together takes several calls.
+func TestABatchTellsWhichLinesAreSentButNotConfirmed(t *testing.T) {
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	c := newCLI(t)
+	c.store = primary.URL()
+	replica.Freeze(t)
+	large := strings.Repeat("x", store.MaxPayload)
+	lines := strings.Repeat(large+"\n", 2*store.MaxBatchBytes/store.MaxPayload)
+	sent := func(stats map[string]any) int { return int(stats["ready"].(float64)) }
+	r := c.runWith(t.Context(), lines, "send", "q", "--batch", "--durable", "1,100ms")
+	n := sent(object(t, c.ok("stats", "q", "--json")))
+	if r.exit != 17 || n == 0 || n == strings.Count(lines, "\n") {
+		t.Errorf("exit %d, want 17, after %d lines, want some: %s", r.exit, n, r.stderr)
+	}
+	contains(t, r.stderr, fmt.Sprintf("sent %d messages to q", n), fmt.Sprintf("; %d of them are not confirmed as durable\n", n),
+		fmt.Sprintf("lines 1 to %d are sent, but not confirmed as durable", n), "0 of 1 replicas within 100ms")
+
+	r = c.runWith(t.Context(), "a\nb\n", "send", "few", "--batch", "--durable", "1,100ms", "--json")
+	n = sent(object(t, c.ok("stats", "few", "--json")))
+	if got := object(t, r.stdout); r.exit != 17 || got["sent"] != float64(n) || got["unconfirmed"] != float64(n) {
+		t.Errorf("exit %d: %v, want %d sent and unconfirmed", r.exit, got, n)
+	}
+	contains(t, r.stderr, `"code":"not_durable"`)
+
+	replica.Thaw(t)
+	r = c.runWith(t.Context(), "a\nb\n", "send", "all", "--batch", "--durable", "1,20s", "--json")
+	if got := object(t, r.stdout); r.exit != 0 || got["sent"] != 2.0 || got["unconfirmed"] != nil {
+		t.Errorf("exit %d: %v %s", r.exit, got, r.stderr)
 	}
 }
 

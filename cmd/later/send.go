@@ -50,7 +50,8 @@ many replicas of a Redis. When that is not confirmed in time it exits with %d; t
 with the same --id waits on.
 
 With --batch each line of standard input is a message, an empty line too. Lines are sent as they come, many in
-one call when they come fast, and a summary ends it. When it fails, the lines before the one it names are sent.`,
+one call when they come fast, and a summary ends it. When it fails, the lines before the one it names are sent. With
+--durable it ends, too, when some are not confirmed in time: they are sent and counted, and it names them.`,
 			store.MaxPayload, store.ErrDuplicate.Code.Exit, store.ErrNotDurable.Code.Exit),
 		Example: `  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json

@@ -41,7 +41,12 @@ func (m *Main) sendBatch(ctx context.Context, q *later.Queue, like later.Outgoin
 	case err == nil:
 		err = <-readError
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case b.unconfirmed > 0:
+		err = fmt.Errorf("lines %d to %d are sent, but not confirmed as durable, and those after them are not sent: %w",
+			b.sent-b.unconfirmed+1, b.sent, err)
+	default:
 		err = fmt.Errorf("line %d: %w", b.sent+1, err)
 	}
 	return errors.Join(m.printSummary(b), err)
@@ -50,10 +55,11 @@ func (m *Main) sendBatch(ctx context.Context, q *later.Queue, like later.Outgoin
 func (m *Main) printSummary(b *batchSend) error {
 	if m.json {
 		return m.printJSON(struct {
-			Queue  string  `json:"queue"`
-			Sent   int     `json:"sent"`
-			TookMS float64 `json:"took_ms"`
-		}{b.queue.Name(), b.sent, millisJSON(time.Since(b.started))})
+			Queue       string  `json:"queue"`
+			Sent        int     `json:"sent"`
+			Unconfirmed int     `json:"unconfirmed,omitempty"`
+			TookMS      float64 `json:"took_ms"`
+		}{b.queue.Name(), b.sent, b.unconfirmed, millisJSON(time.Since(b.started))})
 	}
 	m.note("%s", b)
 	return nil
@@ -61,16 +67,21 @@ func (m *Main) printSummary(b *batchSend) error {
 
 // batchSend is a batch on its way.
 type batchSend struct {
-	queue   *later.Queue
-	like    later.Outgoing
-	started time.Time
-	sent    int
+	queue       *later.Queue
+	like        later.Outgoing
+	started     time.Time
+	sent        int
+	unconfirmed int // the last so many of sent, as durable as was asked; then no more are sent
 }
 
 func (b *batchSend) String() string {
 	took := time.Since(b.started)
-	return fmt.Sprintf("sent %d messages to %s in %s, %.0f a second",
+	text := fmt.Sprintf("sent %d messages to %s in %s, %.0f a second",
 		b.sent, b.queue.Name(), formatDuration(took), float64(b.sent)/took.Seconds())
+	if b.unconfirmed > 0 {
+		text += fmt.Sprintf("; %d of them are not confirmed as durable", b.unconfirmed)
+	}
+	return text
 }
 
 // next sends the lines that have come, about as many as go into one call; more is false when there are none left.
@@ -106,8 +117,12 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 	// A send that began is finished even when we are stopped, so that the count is right.
 	results, err := b.queue.SendBatch(context.WithoutCancel(ctx), batch)
 	for _, r := range results {
-		if r.Err == nil {
+		switch {
+		case r.Err == nil:
 			b.sent++
+		case r.Err == err && errors.Is(err, later.ErrNotDurable): // that of later parts says that they are not sent
+			b.sent++
+			b.unconfirmed++
 		}
 	}
 	return true, err
