@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -159,13 +160,13 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Unwrap() error { return store.ErrUnavailable }
 
 // isHeld tells a lock that somebody has from one that cannot be had: that of a file that cannot be opened, or on a
-// file system without locks. POSIX lets fcntl say EAGAIN or EACCES; of this process Pebble knows it by itself.
+// file system without locks. Of this process Pebble knows it by itself.
 func isHeld(err error) bool {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return false
 	}
 	errno, ok := errors.AsType[syscall.Errno](err)
-	return !ok || errno == syscall.EAGAIN || errno == syscall.EACCES
+	return !ok || slices.Contains(heldErrors, errno)
 }
 
 // holder tells who has the directory open.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -72,9 +73,9 @@ func newReserve(s *Store) *reserve {
 // Unwrap gives Pebble the file system below.
 func (r *reserve) Unwrap() vfs.FS { return r.FS }
 
-// isFull: the disk has no room, or its user may have no more of it.
+// isFull tells whether it is for want of room that something failed.
 func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	return slices.ContainsFunc(fullErrors, func(full syscall.Errno) bool { return errors.Is(err, full) })
 }
 
 // isFullNow tells whether the disk was full and has not been seen with room since.

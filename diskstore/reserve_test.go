@@ -3,7 +3,6 @@ package diskstore
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -289,33 +288,5 @@ func TestStoreOpensOnAFullDisk(t *testing.T) {
 	defer s.Close()
 	if acked, err := ackSome(t, s, "q", 100); err != nil || len(acked) != 100 {
 		t.Errorf("%d claims and acks went on, then %v", len(acked), err)
-	}
-}
-
-func TestBallastTakesUpRoom(t *testing.T) {
-	dir := t.TempDir()
-	before, err := vfs.Default.GetDiskUsage(dir)
-	if err != nil || before.AvailBytes < 2*ballastSize+minFree {
-		t.Skipf("%v, or too little room (%d bytes)", err, before.AvailBytes)
-	}
-	s, err := Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	f, err := os.Open(s.reserve.path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || info.Size() != ballastSize {
-		t.Fatalf("the reserve has %d bytes, %v, want %d", info.Size(), err, ballastSize)
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < ballastSize {
-		t.Errorf("the reserve takes up %d bytes, want %d", stat.Blocks*512, ballastSize)
-	}
-	if _, err := io.Copy(io.Discard, f); err != nil {
-		t.Error(err)
 	}
 }

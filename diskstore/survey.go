@@ -237,7 +237,11 @@ func (d *directory) url() string {
 	if err != nil {
 		dir = d.dir
 	}
-	return (&url.URL{Scheme: "file", Path: dir}).String()
+	path := filepath.ToSlash(dir)
+	if !strings.HasPrefix(path, "/") { // C:/later of Windows
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
 // reading makes an error of one of reading the disk.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -28,7 +29,11 @@ func parseURL(text string) (dir string, every time.Duration, err error) {
 	if err != nil {
 		return "", 0, store.Invalid("store URL cannot be read: an example that can is file:///var/lib/later")
 	}
-	if u.Host != "" || u.User != nil || u.Fragment != "" || !filepath.IsAbs(u.Path) {
+	dir = filepath.FromSlash(u.Path)
+	if drive := strings.TrimPrefix(dir, `\`); filepath.VolumeName(drive) != "" { // Windows: file:///C:/later
+		dir = drive
+	}
+	if u.Host != "" || u.User != nil || u.Fragment != "" || !filepath.IsAbs(dir) {
 		return "", 0, store.Invalid("store URL %s names no absolute directory: give file:///DIRECTORY, with three slashes",
 			store.RedactURL(text))
 	}
@@ -49,5 +54,5 @@ func parseURL(text string) (dir string, every time.Duration, err error) {
 			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least", values[0], minSyncEvery)
 		}
 	}
-	return filepath.Clean(u.Path), every, nil
+	return filepath.Clean(dir), every, nil
 }

@@ -8,13 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/laterq/later"
@@ -63,7 +61,10 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 	}
 	defer client.Close()
 	b := &bench{main: m, o: o, client: client}
-	b.url, _ = m.storeName()
+	name, _ := m.storeName()
+	if b.url, err = m.storeURLOf(name); err != nil {
+		return err
+	}
 	if isRedis(b.url) {
 		if b.redis, err = benchmark.OpenRedis(ctx, b.url); err != nil {
 			return err
@@ -220,7 +221,7 @@ func (b *bench) startPinger(ctx context.Context) (worst func() (time.Duration, e
 	}
 	cmd := exec.CommandContext(ctx, self, "bench", "--pinger")
 	cmd.Env = append(slices.Clone(b.main.Env), "LATER_STORE="+b.url) // not among the arguments, which everybody can read
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}            // Ctrl-C is ours
+	ownGroup(cmd)                                                    // Ctrl-C is ours
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -243,9 +244,6 @@ func (b *bench) startPinger(ctx context.Context) (worst func() (time.Duration, e
 
 // directory gives the directory of an embedded store; "" for another.
 func (b *bench) directory() string {
-	u, err := url.Parse(b.url)
-	if err != nil || u.Scheme != "file" {
-		return ""
-	}
-	return u.Path
+	dir, _ := directoryOf(b.url)
+	return dir
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -84,7 +86,7 @@ func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
 }
 
 func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
-	for _, url := range []string{"file://" + filepath.Join(t.TempDir(), "store"), "mem://"} {
+	for _, url := range []string{"file://" + filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "store"), "mem://"} {
 		c := &cli{t, url}
 		got := c.measured(small...)
 		checkMeasured(t, got)

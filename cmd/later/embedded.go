@@ -72,7 +72,11 @@ func dataDirectory(goos string, getenv func(string) string) (string, error) {
 }
 
 func fileURL(dir string) string {
-	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(dir)}).String()
+	path := filepath.ToSlash(dir)
+	if !strings.HasPrefix(path, "/") { // C:/later of Windows
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
 // directoryOf gives the directory of an embedded store's URL.
@@ -84,7 +88,11 @@ func directoryOf(text string) (dir string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	return filepath.FromSlash(u.Path), true
+	path := filepath.FromSlash(u.Path)
+	if drive := strings.TrimPrefix(path, `\`); filepath.VolumeName(drive) != "" { // Windows
+		path = drive
+	}
+	return path, true
 }
 
 // isNew tells whether an embedded store is yet to be made: its directory is missing or empty.
@@ -98,11 +106,11 @@ func isNew(url string) bool {
 }
 
 // storeURLOf gives the URL of a store that a person named: a URL, or a directory by a path that begins with a slash,
-// a dot or a tilde.
+// a dot, a tilde or, on Windows, a drive.
 func (m *Main) storeURLOf(text string) (string, error) {
 	first, _, _ := strings.Cut(text, "/")
 	switch {
-	case first == "" && text != "", first == ".", first == "..", first == "~":
+	case first == "" && text != "", first == ".", first == "..", first == "~", filepath.IsAbs(text):
 		return m.directoryURL(text)
 	case strings.HasPrefix(text, "file:") && !strings.HasPrefix(text, "file:///"):
 		path := strings.TrimPrefix(strings.TrimPrefix(text, "file:"), "//")

@@ -3,8 +3,8 @@
 //
 // Each command has a file of its own. The others: main.go and root.go are the program, store.go names and opens
 // the store, embedded.go is about the one in a directory, output.go and table.go print, value.go reads times and
-// durations, signals.go is about being stopped, log.go is what a worker says. It imports the public API, the contract,
-// and the one engine whose URLs the API does not know by itself.
+// durations, signals.go is about being stopped, with files for the systems that differ, log.go is what a worker says.
+// It imports the public API, the contract, and the one engine whose URLs the API does not know by itself.
 package main
 
 import (

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -32,10 +32,14 @@ func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n, err := o.to.Write(p)
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+	if isPipeClosed(err) {
 		err = errOutputClosed
 	}
 	return n, err
+}
+
+func isPipeClosed(err error) bool {
+	return errors.Is(err, io.ErrClosedPipe) || slices.ContainsFunc(errPipeClosed, func(closed error) bool { return errors.Is(err, closed) })
 }
 
 // fileOf gives the file behind one of Main's streams, if it is one.

@@ -62,6 +62,10 @@ func restart(env []string) error {
 		return err
 	}
 	// Until the new program looks after the signal itself, one more of it would end the process.
-	signal.Ignore(syscall.SIGUSR2)
+	for s, w := range wishes {
+		if w == wishRestart {
+			signal.Ignore(s)
+		}
+	}
 	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, os.Args, env))
 }

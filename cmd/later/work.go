@@ -62,6 +62,7 @@ Redis any number of workers and commands go together.
 
 The command is one process group. When its time limit has passed, when the message is cancelled, or when its
 lease is lost because the store could not be reached, the group gets SIGTERM, and SIGKILL %s later.
+On Windows, where --exec needs an sh as that of Git, it is killed with all that it began.
 
 While a command runs its lease is extended; if later work dies, the message comes again after --lease. So a
 message can be handled twice: commands should bear it. A store that fails is tried again, forever.
@@ -72,7 +73,9 @@ Signals:
   SIGHUP                      give their messages back, uncounted; a second one kills at once
   SIGTSTP (Ctrl-Z)            claim no more until SIGCONT
   SIGUSR2                     drain, then execute the program again with the same arguments: a deploy. When the
-                              program is not there, or cannot be executed, the work goes on`,
+                              program is not there, or cannot be executed, the work goes on
+
+Windows has the first of them only: Ctrl-C, Ctrl-Break, and the end of the console or of the session.`,
 			exitTempFail, killGrace),
 		Example: `  later work mail
   later work orders refunds --json

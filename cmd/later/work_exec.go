@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/laterq/later"
@@ -85,7 +84,7 @@ type commands struct {
 // run runs a command until it ends. When ctx ends before, its process group is ended and there is an error
 // whatever the command's exit.
 func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	ownGroup(cmd)
 	if err := c.start(cmd); err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
 		return err
 	case <-ctx.Done():
 	}
-	syscall.Kill(-group, syscall.SIGTERM)
+	endGroup(group)
 	grace := time.NewTimer(killGrace)
 	if context.Cause(ctx) == later.ErrShutdown {
 		grace.Reset(shutdownGrace)
@@ -109,10 +108,10 @@ func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
 	defer grace.Stop()
 	select {
 	case err := <-done:
-		syscall.Kill(-group, syscall.SIGKILL) // those of the group that do not hold its output
+		killGroup(group) // those of the group that do not hold its output
 		return stopped(err)
 	case <-grace.C:
-		syscall.Kill(-group, syscall.SIGKILL)
+		killGroup(group)
 		return stopped(<-done)
 	}
 }
@@ -147,7 +146,7 @@ func (c *commands) ended(group int) {
 func (c *commands) killAll() {
 	c.mu.Lock()
 	for group := range c.groups {
-		syscall.Kill(-group, syscall.SIGKILL)
+		killGroup(group)
 	}
 }
 

@@ -2,10 +2,21 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
 	"syscall"
+)
+
+// wish is what a signal asks of later work.
+type wish uint8
+
+const (
+	wishEnd wish = iota // also again, which kills
+	wishPause
+	wishResume
+	wishRestart
 )
 
 // workSignals are what later work listens to.
@@ -21,7 +32,7 @@ type workSignals struct {
 // listen begins to listen; stop ends it.
 func (w *worker) listen() *workSignals {
 	s := &workSignals{worker: w, received: make(chan os.Signal, 8), ended: make(chan struct{})}
-	signal.Notify(s.received, append(slices.Clone(stopSignals), syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGUSR2)...)
+	signal.Notify(s.received, slices.AppendSeq(slices.Clone(stopSignals), maps.Keys(wishes))...)
 	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
 		signal.Notify(s.received, syscall.SIGHUP)
 	}
@@ -44,20 +55,20 @@ func (s *workSignals) stop() (restart bool) {
 
 func (s *workSignals) handle(received syscall.Signal) {
 	w := s.worker
-	switch received {
-	case syscall.SIGTSTP:
+	switch wishes[received] {
+	case wishPause:
 		if !s.draining && !s.paused {
 			s.paused = true
 			w.later.Pause()
 			w.log.Info(fmt.Sprintf("paused: no more messages are claimed; kill -CONT %d goes on", os.Getpid()))
 		}
-	case syscall.SIGCONT:
+	case wishResume:
 		if s.paused {
 			s.paused = false
 			w.later.Resume()
 			w.log.Info("goes on")
 		}
-	case syscall.SIGUSR2:
+	case wishRestart:
 		if s.draining {
 			return
 		}

@@ -34,10 +34,10 @@ func StartReplica(t testing.TB, primary *Server, opts ...Option) *Server {
 
 // Freeze stops the server without ending it, as SIGSTOP does: its connections stay and nothing answers. It must
 // be followed by Thaw or the end of the test.
-func (s *Server) Freeze(t testing.TB) { s.signal(t, syscall.SIGSTOP) }
+func (s *Server) Freeze(t testing.TB) { s.signal(t, sigFreeze) }
 
 // Thaw lets a frozen server go on.
-func (s *Server) Thaw(t testing.TB) { s.signal(t, syscall.SIGCONT) }
+func (s *Server) Thaw(t testing.TB) { s.signal(t, sigThaw) }
 
 func (s *Server) signal(t testing.TB, signal syscall.Signal) {
 	t.Helper()
