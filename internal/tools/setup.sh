@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and,
-# where apt-get has it, valkey-server. Does nothing when all is there.
+# where they can be had, valkey-server and the beanstalkd that bench measures. Does nothing when all is there.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -16,10 +16,16 @@ apt_install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" </dev/null >/dev/null
 }
 
-# Valkey is welcome, not needed: no password is asked for it and a failure is no error.
+# Valkey and beanstalkd are welcome, not needed: no password is asked for them and a failure is no error.
+may_try() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
+
+try_beanstalkd() {
+  if have beanstalkd || ! may_try; then return; fi
+  apt_install beanstalkd || say "beanstalkd could not be installed; its tests in bench are skipped"
+}
+
 try_valkey() {
-  have valkey-server && return
-  if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then return; fi
+  if have valkey-server || ! may_try; then return; fi
   if apt-cache show valkey-server >/dev/null 2>&1; then
     apt_install valkey-server || say "valkey-server could not be installed; its tests are skipped"
   elif grep -qs '^VERSION_CODENAME=bookworm$' /etc/os-release && grep -qs '^ID=debian$' /etc/os-release; then
@@ -58,10 +64,15 @@ if have apt-get; then
     apt_install "${missing[@]}"
   fi
   try_valkey
+  try_beanstalkd
 elif have brew; then
   if ! have redis-server; then
     say "brew install redis"
     brew install redis
+  fi
+  if ! have beanstalkd; then
+    say "brew install beanstalkd"
+    brew install beanstalkd || say "beanstalkd could not be installed; its tests in bench are skipped"
   fi
 elif [ "${#missing[@]}" -gt 0 ]; then
   say "please install ${missing[*]} (Redis 7.0 or later): neither apt-get nor brew is here to do it" >&2
@@ -73,4 +84,4 @@ if [ "${version%%.*}" -lt 7 ]; then
   say "this machine's redis-server is $version: Later needs 7.0 or later, see https://redis.io/docs/latest/operate/oss_and_stack/install/" >&2
   exit 1
 fi
-say "redis-server $version, $(valkey-server --version 2>/dev/null | sed -E 's/.* v=([0-9.]+).*/valkey-server \1/' | grep . || echo 'no valkey-server')"
+say "redis-server $version, $(valkey-server --version 2>/dev/null | sed -E 's/.* v=([0-9.]+).*/valkey-server \1/' | grep . || echo 'no valkey-server'), $(have beanstalkd && beanstalkd -v || echo 'no beanstalkd')"
