@@ -27,7 +27,7 @@ type Cluster struct {
 // about two seconds, which Redis waits before a new node writes. It is killed when the test ends.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
-	c, err := startCluster()
+	c, err := startCluster(config{cluster: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,10 +37,10 @@ func StartCluster(t testing.TB) *Cluster {
 	return c
 }
 
-func startCluster(args ...string) (*Cluster, error) {
+func startCluster(nodes config) (*Cluster, error) {
 	c := &Cluster{}
 	for range clusterNodes {
-		n, err := start(config{cluster: true, args: args})
+		n, err := start(nodes)
 		if err != nil {
 			c.remove()
 			return nil, err

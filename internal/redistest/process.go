@@ -25,13 +25,14 @@ type process struct {
 
 // startProcess runs a server and returns when it serves: when it has printed one of the lines that say so.
 // They are printed after the port was bound, so no other server can be mistaken for this one.
-func startProcess(binary, dir string, args, env []string) (*process, error) {
+func startProcess(binary, dir string, args, env []string, apart bool) (*process, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
 	if len(env) > 0 {
 		cmd.Env = append(os.Environ(), env...)
 	}
 	cmd.WaitDelay = time.Second // a forked child of the server may hold the output open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: apart}
 	dieWithParent(cmd)
 	p := &process{cmd: cmd, output: newOutput(), exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.output, p.output

@@ -7,5 +7,5 @@ import (
 
 // dieWithParent has the server killed when the test binary dies, however it dies.
 func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }

@@ -81,7 +81,7 @@ func SharedValkey(t testing.TB) *Server {
 // SharedCluster gives the one Cluster that the tests of a package share, under the same rules as Shared.
 func SharedCluster(t testing.TB) *Cluster {
 	t.Helper()
-	return sharedCluster.get(t, func() (*Cluster, error) { return startCluster() })
+	return sharedCluster.get(t, func() (*Cluster, error) { return startCluster(config{cluster: true}) })
 }
 
 // shared is something that is started at most once and stopped by Main.

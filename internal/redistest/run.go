@@ -11,9 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Run starts a server for a program that is no test, which must Remove it. Else it is as Start.
+// Run starts a server for a program that is no test, which must Remove it. An interrupt at the terminal does not reach
+// the server. Else it is as Start.
 func Run(opts ...Option) (*Server, error) {
-	var c config
+	c := config{apart: true}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -50,6 +51,9 @@ func (s *Server) Relaunch() error {
 func (s *Server) PID() int       { return s.process.cmd.Process.Pid }
 func (s *Server) Output() string { return s.process.output.lastLines(20) }
 
+// Log is all that is kept of what the server printed since it was started last, its end if that is much.
+func (s *Server) Log() string { return s.process.output.String() }
+
 // Remove kills the server and removes its directory.
 func (s *Server) Remove() { s.remove() }
 
@@ -59,12 +63,13 @@ func (c *Cluster) Remove() { c.remove() }
 // RunCluster starts a Cluster for a program that is no test, which must Remove it: three primaries, and so many
 // replicas of each after them in Nodes, all with these arguments.
 func RunCluster(replicas int, args ...string) (*Cluster, error) {
-	c, err := startCluster(args...)
+	nodes := config{cluster: true, args: args, apart: true}
+	c, err := startCluster(nodes)
 	if err != nil {
 		return nil, err
 	}
 	for i := range replicas * clusterNodes {
-		if err := c.addReplica(c.Nodes[i%clusterNodes], args); err != nil {
+		if err := c.addReplica(c.Nodes[i%clusterNodes], nodes); err != nil {
 			c.remove()
 			return nil, err
 		}
@@ -73,8 +78,8 @@ func RunCluster(replicas int, args ...string) (*Cluster, error) {
 }
 
 // addReplica starts one more node and returns when it is in sync and the others know it.
-func (c *Cluster) addReplica(primary *Server, args []string) error {
-	n, err := start(config{cluster: true, args: args})
+func (c *Cluster) addReplica(primary *Server, node config) error {
+	n, err := start(node)
 	if err != nil {
 		return err
 	}

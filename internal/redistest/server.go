@@ -33,6 +33,7 @@ type config struct {
 	env      []string // added to this process's own
 	cluster  bool
 	sentinel string // the configuration file of a Sentinel, which must have one
+	apart    bool   // in a process group of its own
 	tls      *tlsFiles
 }
 
@@ -139,7 +140,7 @@ func (s *Server) launch() error {
 			}
 		}
 	}
-	p, err := startProcess(s.config.binary, s.dir, args, s.config.env)
+	p, err := startProcess(s.config.binary, s.dir, args, s.config.env, s.config.apart)
 	if err != nil {
 		return err
 	}
