@@ -86,19 +86,25 @@ type handling struct {
 type facts struct {
 	windows []window
 	slack   int64 // µs by which the engine's clock may be off
+	lease   int64 // ms that every claim asks for
 	killed  map[string]int64
-	stopped map[string]int64 // the last time
-	ended   map[string]bool  // in good order
+	stopped map[string][]int64
+	ended   map[string]bool // in good order
 	kinds   map[string]string
 	marks   []record
 	extends map[string][]extension // by lease
-	claims  []int64                // when claims came back with messages, sorted
+	claims  map[string][]int64     // when claims came back with messages, by queue, sorted
 	usage   map[string][]record
 	left    map[string]*later.Info // what is left in the end
 	heavy   []string               // claims whose payloads were more than a claim may give
 }
 
-type extension struct{ call, ret, deadline int64 }
+// extension is a call that extended a lease, or may have: deadline is 0 when it was refused, or nobody knows.
+type extension struct {
+	call, ret int64 // µs
+	deadline  int64 // ms
+	refused   bool
+}
 
 // shardBytes is how much of the journals is looked at in one pass. A pass takes about eight times as much memory.
 const shardBytes = 256 << 20
@@ -113,7 +119,7 @@ func (r *run) account(left map[string]*later.Info) error {
 	if err != nil {
 		return err
 	}
-	f.windows, f.slack, f.left = r.windows, r.slack.Microseconds(), left
+	f.windows, f.slack, f.left, f.lease = r.windows, r.slack.Microseconds(), left, r.lease.Milliseconds()
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
 		messages, err := readMessages(r.dir, actors, shard, shards)
@@ -144,16 +150,21 @@ func (r *run) checkWants(left map[string]*later.Info) {
 	}
 }
 
+// aFact tells the kinds of records that readFacts looks at.
+func aFact(kind byte, _ []byte) bool { return strings.IndexByte(factKinds, kind) >= 0 }
+
+var factKinds = string([]byte{mark, begun, ended, extended, usage, claimed})
+
 // readFacts reads what is not about one message.
 func readFacts(dir string, actors []string) (*facts, error) {
 	f := &facts{
-		killed: map[string]int64{}, stopped: map[string]int64{}, ended: map[string]bool{}, kinds: map[string]string{},
-		extends: map[string][]extension{}, usage: map[string][]record{},
+		killed: map[string]int64{}, stopped: map[string][]int64{}, ended: map[string]bool{}, kinds: map[string]string{},
+		extends: map[string][]extension{}, usage: map[string][]record{}, claims: map[string][]int64{},
 	}
 	var lastClaim, bytes int64
 	lastLease := ""
 	for _, actor := range actors {
-		err := readJournal(filepath.Join(dir, actor+journalSuffix), func([]byte) bool { return true }, func(x record) {
+		err := readJournal(filepath.Join(dir, actor+journalSuffix), aFact, func(x record) {
 			switch x.kind {
 			case mark:
 				f.marks = append(f.marks, x)
@@ -161,17 +172,15 @@ func readFacts(dir string, actors []string) (*facts, error) {
 				case "kill":
 					f.killed[x.field(1)] = x.at
 				case "stop":
-					f.stopped[x.field(1)] = x.at
+					f.stopped[x.field(1)] = append(f.stopped[x.field(1)], x.at)
 				}
 			case begun:
 				f.kinds[actor] = x.field(0)
 			case ended:
 				f.ended[actor] = true
 			case extended:
-				if deadline := x.number(2); deadline > 0 {
-					lease := x.field(1)
-					f.extends[lease] = append(f.extends[lease], extension{x.number(0), x.at, deadline})
-				}
+				lease := x.field(1)
+				f.extends[lease] = append(f.extends[lease], extension{x.number(0), x.at, x.number(2), x.field(2) == outcomeLost})
 			case usage:
 				f.usage[actor] = append(f.usage[actor], x)
 			case claimed:
@@ -182,9 +191,10 @@ func readFacts(dir string, actors []string) (*facts, error) {
 				if bytes += x.number(7); bytes > store.MaxBatchBytes+store.MaxPayload {
 					f.heavy = append(f.heavy, fmt.Sprintf("lease %s holds %d payload bytes", lastLease, bytes))
 				}
-				if x.at != lastClaim {
+				// One that knows only a primary that was cut off does not tell how the others fare.
+				if queue := x.field(4); x.at != lastClaim && !strings.HasPrefix(actor, stale) {
 					lastClaim = x.at
-					f.claims = append(f.claims, x.at)
+					f.claims[queue] = append(f.claims[queue], x.at)
 				}
 			}
 		})
@@ -192,14 +202,16 @@ func readFacts(dir string, actors []string) (*facts, error) {
 			return nil, err
 		}
 	}
-	slices.Sort(f.claims)
+	for _, of := range f.claims {
+		slices.Sort(of)
+	}
 	return f, nil
 }
 
 // readMessages reads what is said of the messages of one shard.
 func readMessages(dir string, actors []string, shard, shards uint32) (map[string]*message, error) {
 	messages := map[string]*message{}
-	wanted := func(id []byte) bool {
+	wanted := func(_ byte, id []byte) bool {
 		if len(id) == 1 && id[0] == '-' {
 			return false
 		}
@@ -326,7 +338,20 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 			return nil, err
 		}
 	}
-	return left, nil
+	return left, r.examine(ctx)
+}
+
+// serverChecks are of Examine and tell of the servers as the fault wants them, not of messages.
+var serverChecks = []string{"server", "persistence", "memory", "replicas", "clock"}
+
+// examine has the store examine itself, which must find nothing wrong with its messages.
+func (r *run) examine(ctx context.Context) error {
+	return r.client.Examine(ctx, later.Examination{}, func(f later.Finding) {
+		wrong := f.Severity == later.SeverityWarning || f.Severity == later.SeverityError
+		if wrong && !slices.Contains(serverChecks, f.Check) {
+			r.result.violate("examine", "-", "%s of %s: %s", f.Check, f.Queue, f.Text)
+		}
+	})
 }
 
 // client is a client for reading past Later.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/store"
@@ -21,8 +22,10 @@ func TestTheAccountantFindsWhatIsWrong(t *testing.T) {
 	const (
 		first  = "c 1001000 m 1000900 1000950 1002 A q 1000 1 10\n" // held until 1.002 s
 		acked  = "x 1001100 m A ack 0\nX 1001200 m A ok\n"
+		again  = "s 1000000 m k-0-1 +0 -\nS 1000100 m unavailable\ns 1000200 m k-0-1 +0 "
 		nacked = "x 1001100 m A nack 0\nX 1001200 m A ok\n"
 	)
+	const ending = "z 2000000 -\n"
 	dead := &later.Info{Info: store.Info{State: later.StateDead, DeadReason: later.DeadFailed, Attempts: 1}}
 	dead.MaxAttempts = 20
 	waits := &later.Info{Info: store.Info{State: later.StateScheduled}}
@@ -41,22 +44,36 @@ func TestTheAccountantFindsWhatIsWrong(t *testing.T) {
 		"not acknowledged":             {"s 1000000 m k-0-1 +0 -\nS 1000100 m unavailable\n", nil, ""},
 		"before its due time":          {sentOK + "c 1001000 m 1000900 1000950 1002 A q 1001 1 10\n" + acked, nil, "early"},
 		"before its sender's time":     {"s 1000000 m k-0-1 +5 -\nS 1000100 m ok\n" + first + acked, nil, "early"},
-		"before the delay of a nack":   {sentOK + first + "x 1001100 m A nack 100000\nX 1001200 m A ok\nc 1003000 m 1002900 1002950 1009 B q 1001 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "early"},
-		"while it was held":            {sentOK + first + "c 1001900 m 1001800 1001850 1009 B q 1000 2 10\nx 1001950 m B ack 0\nX 1001960 m B ok\n", nil, "two-holders"},
-		"a late ack that was taken":    {sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m A ack 0\nX 1003200 m A ok\n", nil, "two-holders"},
-		"while it was held longer":     {sentOK + first + "e 1001500 - 1001400 A 1008\nc 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "two-holders"},
-		"after its lease":              {sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
-		"attempts shrink":              {sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "attempts"},
-		"after its ack":                {sentOK + first + acked + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "doubled"},
-		"after its ack, but resent":    {"s 1000000 m k-0-1 +0 -\n" + first + acked + "c 1003000 m 1002900 1002950 1009 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, ""},
-		"resent, and to be remembered": {"s 1000000 m k-0-1 +0 r\n" + first + acked + "c 1003000 m 1002900 1002950 1009 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, "doubled"},
+		"before the delay of a nack":   {sentOK + first + "x 1001100 m A nack 100000\nX 1001200 m A ok\nc 1003000 m 1002900 1002950 1004 B q 1001 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "early"},
+		"while it was held":            {sentOK + first + "c 1001900 m 1001800 1001850 1003 B q 1000 2 10\nx 1001950 m B ack 0\nX 1001960 m B ok\n", nil, "two-holders"},
+		"a late ack that was taken":    {sentOK + first + "c 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m A ack 0\nX 1003200 m A ok\n", nil, "two-holders"},
+		"while it was held longer":     {sentOK + first + "e 1001500 - 1001400 A 1008\nc 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "two-holders"},
+		"after its lease":              {sentOK + first + "c 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
+		"attempts shrink":              {sentOK + first + "c 1003000 m 1002900 1002950 1004 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "attempts"},
+		"after its ack":                {sentOK + first + acked + "c 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "doubled"},
+		"after its ack, sent once":     {"s 1000000 m k-0-1 +0 -\n" + first + acked + "c 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, "doubled"},
+		"after its ack, but resent":    {again + "-\n" + first + acked + "c 1003000 m 1002900 1002950 1004 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, ""},
+		"resent, and to be remembered": {strings.ReplaceAll(again, "+0 -", "+0 r") + "r\n" + first + acked + "c 1003000 m 1002900 1002950 1004 B q 1000 1 10\nx 1003100 m B ack 0\nX 1003200 m B ok\nS 1004000 m ok\n", nil, "doubled"},
+		"still there after its ack":    {sentOK + first + acked, waits, "doubled"},
+		"still there after its cancel": {sentOK + "k 1000200 m\nK 1000300 m scheduled\n", waits, "cancelled"},
+		"resent while it was held":     {again + "-\nS 1001010 m ok\n" + first + "c 1001900 m 1001800 1001850 1003 B q 1000 2 10\nx 1001950 m B ack 0\nX 1001960 m B ok\n", nil, "two-holders"},
+		"more attempts than leases":    {sentOK + first + "c 1003000 m 1002900 1002950 1004 B q 1000 4 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "attempts"},
+		"a second attempt comes first": {sentOK + strings.Replace(first, "1000 1 10", "1000 2 10", 1) + acked, nil, "attempts"},
+		"before it was answered":       {sentOK + strings.Replace(first, "1000950 1002", "1001950 1003", 1) + acked, nil, "clock"},
+		"for less than was asked":      {sentOK + strings.Replace(first, "1002 A", "1001 A", 1) + acked, nil, "lease"},
+		"refused while it was held":    {sentOK + first + "x 1001100 m A ack 0\nX 1001200 m A lease_lost\nc 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "refused"},
+		"taken after its lease":        {ending + sentOK + first + "x 1002100 m A ack 0\nX 1002200 m A ok\n", nil, "late"},
+		"extended after its lease":     {ending + sentOK + first + "e 1002300 - 1002200 A 1004\nx 1002400 m A ack 0\nX 1002500 m A ok\n", nil, "late"},
+		"perhaps extended":             {ending + sentOK + first + "e 1002300 - 1001200 A unavailable\nx 1002400 m A ack 0\nX 1002500 m A ok\n", nil, ""},
 		"after its cancel":             {sentOK + "k 1000200 m\nK 1000300 m scheduled\n" + first + acked, nil, "cancelled"},
 		"damaged":                      {sentOK + first + "h 1001050 m 1 - 0\n" + acked, nil, "damaged"},
 		"sent by nobody":               {"z 2000000 -\n" + first + "h 1001050 m 1 actor-0-1 1\n" + acked, nil, "unknown"},
 		"a first send is a duplicate":  {"s 1000000 m k-0-1 +0 -\nS 1000100 m duplicate\n" + first + acked, nil, "duplicate"},
+		"taken twice":                  {sentOK + "s 1000200 m k-0-1 +0 -\nS 1000300 m ok\n" + first + acked, nil, "duplicate"},
+		"refused the second time":      {sentOK + "s 1000200 m k-0-1 +0 -\nS 1000300 m duplicate\n" + first + acked, nil, ""},
 		"dead too soon":                {sentOK + first + nacked, dead, "dead"},
-		"not told":                     {"b 1 - worker\nz 2000000 -\n" + sentOK + first + "c 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "untold"},
-		"told":                         {"b 1 - worker\nz 2000000 -\n" + sentOK + first + "L 1002000 m 1 lease_lost\nc 1003000 m 1002900 1002950 1009 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
+		"not told":                     {"b 1 - worker\nz 2000000 -\n" + sentOK + first + "c 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "untold"},
+		"told":                         {"b 1 - worker\nz 2000000 -\n" + sentOK + first + "L 1002000 m 1 lease_lost\nc 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result := accountOf(t, c.journal, c.left)
@@ -81,7 +98,7 @@ func accountOf(t *testing.T, text string, left *later.Info) *Result {
 	if err := os.WriteFile(filepath.Join(dir, "actor"+journalSuffix), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{dir: dir, result: &Result{}}
+	r := &run{dir: dir, result: &Result{}, lease: 2 * time.Millisecond}
 	infos := map[string]*later.Info{}
 	if left != nil {
 		infos["m"] = left

@@ -29,13 +29,14 @@ const roleEnv = "LATER_CHAOS_ROLE"
 
 // A role is what a child does.
 type role struct {
-	Kind   string // worker, receiver or producer
-	Actor  string // names its journal
-	Dir    string // of the journals
-	URL    string
-	Queues []string
-	Seed   uint64
-	NoRest bool // nothing is left when all is handled: no message is due far away or buried
+	Kind    string // worker, receiver or producer
+	Actor   string // names its journal
+	Dir     string // of the journals
+	URL     string
+	Queues  []string
+	Seed    uint64
+	Profile bool
+	NoRest  bool // nothing is left when all is handled: no message is due far away or buried
 
 	// Of consumers.
 	Lease       time.Duration
@@ -74,10 +75,15 @@ func (r role) play() error {
 		return err
 	}
 	defer j.close()
+	if r.Profile {
+		end, err := profile(r.Dir, r.Actor)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// An interrupt at the terminal is the parent's business.
-	signal.Ignore(os.Interrupt)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s, err := openStore(ctx, r.URL, log)
 	if err != nil {
@@ -153,6 +159,7 @@ type child struct {
 	life   int
 	cmd    *exec.Cmd
 	exited chan struct{}
+	died   int64 // when it ended, µs; known once exited is closed
 }
 
 // start starts the next life of a child.
@@ -172,6 +179,9 @@ func (c *child) start() error {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A group of its own: an interrupt at the terminal goes to a whole group, and is this process's business.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd)
 	exited, started := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -183,6 +193,7 @@ func (c *child) start() error {
 		started <- err
 		if err == nil {
 			cmd.Wait() // how it ended is in ProcessState
+			c.died = now()
 		}
 	}()
 	c.cmd, c.exited = cmd, exited
@@ -210,14 +221,17 @@ func (c *child) alive() bool {
 	}
 }
 
-// drain ends the child as a deploy does. It is an error if that takes longer than limit, or goes wrong.
-func (c *child) drain(limit time.Duration) error {
+// drain ends the child as a deploy does. It is an error if that takes longer than limit, or goes wrong. It does not
+// wait longer than ctx.
+func (c *child) drain(ctx context.Context, limit time.Duration) error {
 	c.signal(syscall.SIGCONT)
 	c.signal(syscall.SIGTERM)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-c.exited:
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	case <-timer.C:
 		c.signal(syscall.SIGQUIT) // its goroutines go to its log
 		select {

@@ -7,5 +7,5 @@ import (
 
 // dieWithParent has the child killed when this process dies, however it dies, even while it is stopped.
 func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }

@@ -55,6 +55,7 @@ func (c consumer) observe(e later.Event) {
 // open writes down a delivery and gives what to do with it. A poisonous one is the process's end.
 func (c consumer) open(m *later.Message) what {
 	key, kind, whole := readPayload(m.Payload)
+	whole = whole && (m.Headers[headerKey] == key) == (kind == headed)
 	is := 0
 	if whole {
 		is = 1

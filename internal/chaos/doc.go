@@ -8,9 +8,10 @@
 //	servers.go      Redis alone, under Sentinel, as a Cluster; proxy.go the network
 //	child.go        the processes; producer.go and consumer.go what they do; load.go what they send
 //	journal.go      what they write down; recorder.go at the store's own boundary
-//	account.go      reads the journals; rules.go is what must hold for each message; recovery.go how long it took
-//	soak.go         hours of load with a fault every half minute
-//	report.go       lines, tables, JSON, docs/reliability.md
+//	account.go      reads the journals; rules.go and rules_lease.go are what must hold for each message
+//	recovery.go     how long it took until deliveries went on; targets.go how long it may
+//	report.go       a run's result, as a line and as JSON; table.go of many, and docs/reliability.md
+//	profile.go      what the attack itself costs
 //
 // The tests are the quick set; go run ./internal/chaos/cmd/chaos is the long one. Everything runs on one machine,
 // so all processes have one clock. Nothing outside this package imports it.

@@ -126,9 +126,9 @@ func (r *record) number(i int) int64 {
 	return n
 }
 
-// readJournal calls each for the records whose id is wanted, in the order they were written. A last line that was
-// torn by a kill is left out.
-func readJournal(path string, wanted func(id []byte) bool, each func(record)) error {
+// readJournal calls each for the records whose kind and id are wanted, in the order they were written. A last line that
+// was torn by a kill is left out.
+func readJournal(path string, wanted func(kind byte, id []byte) bool, each func(record)) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func readJournal(path string, wanted func(id []byte) bool, each func(record)) er
 		}
 		line = bytes.TrimSuffix(line, []byte("\n"))
 		parts := bytes.SplitN(line, []byte(" "), 4)
-		if len(parts) < 3 || len(parts[0]) != 1 || !wanted(parts[2]) {
+		if len(parts) < 3 || len(parts[0]) != 1 || !wanted(parts[0][0], parts[2]) {
 			continue
 		}
 		r := record{kind: parts[0][0], id: string(parts[2])}

@@ -176,6 +176,9 @@ func (f *facts) operations(m *message) (ops []porcupine.Operation) {
 			kind: claimed, lease: d.lease, deadline: d.deadline, now: d.now, attempt: d.attempt,
 		})
 		for _, e := range f.extends[d.lease] {
+			if e.deadline == 0 {
+				continue
+			}
 			add(&call{at: e.call, ret: e.ret, outcome: outcomeOK}, input{kind: extended, lease: d.lease, deadline: e.deadline})
 		}
 		for _, s := range d.settles {

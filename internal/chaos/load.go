@@ -14,6 +14,7 @@ import (
 // Kinds of payloads: what they do to their handler.
 const (
 	normal = 'n' // see decide
+	headed = 'h' // likewise; the key is in a header too
 	poison = 'X' // kills the process
 )
 
@@ -26,6 +27,9 @@ func makePayload(key string, kind byte, size int) []byte {
 	b = append(b, ' ')
 	return fmt.Appendf(b, "%08x", crc32.ChecksumIEEE(b))
 }
+
+// headerKey is the header that repeats the key of a headed message.
+const headerKey = "key"
 
 // readPayload gives what makePayload was given; whole is false when the bytes are not what was made.
 func readPayload(b []byte) (key string, kind byte, whole bool) {
@@ -105,7 +109,11 @@ const (
 
 // outgoing makes the n-th message of a producer, and its due time and flags for the journal.
 func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, due, flags string) {
-	o = later.Outgoing{ID: key, Payload: makePayload(key, normal, p.PayloadMin+random.IntN(p.PayloadMax-p.PayloadMin+1))}
+	kind := byte(normal)
+	if random.IntN(10) == 0 {
+		kind, o.Headers = headed, map[string]string{headerKey: key}
+	}
+	o.ID, o.Payload = key, makePayload(key, kind, p.PayloadMin+random.IntN(p.PayloadMax-p.PayloadMin+1))
 	spread := time.Duration(random.Int64N(int64(p.Spread)))
 	switch n := random.IntN(100); {
 	case n < 40:
@@ -124,9 +132,6 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 	if random.IntN(10) == 0 {
 		o.Remember = remember
 		flags += string(flagRemember)
-	}
-	if random.IntN(10) == 0 {
-		o.Headers = map[string]string{"key": key}
 	}
 	if random.IntN(10) == 0 {
 		o.MaxAttempts = 5 + random.IntN(20)

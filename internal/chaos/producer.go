@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,8 +26,9 @@ type producer struct {
 	tidying sync.WaitGroup
 }
 
-// senders is how many goroutines of a producer send at a time, so that sends travel together.
-const senders = 4
+// senders is how many goroutines of a producer send at a time: some, so that sends travel together, and at high rates so
+// many that each need not send faster than a server with appendfsync always answers.
+func (r role) senders() int { return max(4, r.Rate/150) }
 
 // insist is how long a producer that is to end tries to learn what became of its last messages.
 const insist = 20 * time.Second
@@ -44,7 +46,7 @@ func (p *producer) run(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(insist, cancel) })()
 	var sending sync.WaitGroup
-	for i := range senders {
+	for i := range p.senders() {
 		sending.Go(func() { p.send(ctx, trying, i) })
 	}
 	sending.Wait()
@@ -54,7 +56,7 @@ func (p *producer) run(ctx context.Context) error {
 
 // send is one of the goroutines. It ends when ctx does; trying is for calls.
 func (p *producer) send(ctx, trying context.Context, sender int) {
-	random := rand.New(rand.NewPCG(p.Seed, uint64(sender)))
+	random, senders := rand.New(rand.NewPCG(p.Seed, uint64(sender))), time.Duration(p.senders())
 	next := time.Now()
 	for n := 0; ctx.Err() == nil; {
 		key := func() string { n++; return fmt.Sprintf("%s-%d-%d", p.Actor, sender, n) }
@@ -95,14 +97,14 @@ func (p *producer) sendMade(trying context.Context, q *later.Queue, random *rand
 	o.ID = ""
 	ctx, cancel := context.WithTimeout(trying, patience(random))
 	call := now()
-	id, err := q.Send(ctx, o.Payload, o.When)
+	id, err := q.Send(ctx, o.Payload, o.When, later.Headers(o.Headers))
 	cancel()
 	p.journal.put(func(add func(byte, int64, string, ...any)) {
 		add(beginSend, call, id, key, due, onlyFar(flags))
 		add(endSend, now(), id, outcomeOf(err))
 	})
 	if err != nil {
-		p.untilSent(trying, q, []later.Outgoing{{ID: id, Payload: o.Payload, When: o.When}}, []string{key}, []string{due}, []string{onlyFar(flags)})
+		p.untilSent(trying, q, []later.Outgoing{{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers}}, []string{key}, []string{due}, []string{onlyFar(flags)})
 	}
 }
 
@@ -117,7 +119,10 @@ func onlyFar(flags string) string {
 	return cmp.Or(kept, flagNone)
 }
 
-// sendChosen sends one message with an id of ours, and cancels it now and then.
+// surelyLater is the delay in ms of messages that are still living, mostly, when they are sent again at once.
+const surelyLater = 100
+
+// sendChosen sends one message with an id of ours, now and then once more though it is sent, and cancels it now and then.
 func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
 	o, due, flags := p.outgoing(random, key)
 	options := []later.SendOption{later.WithID(key)}
@@ -133,16 +138,26 @@ func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *ra
 	if o.Headers != nil {
 		options = append(options, later.Headers(o.Headers))
 	}
+	more := 0
+	delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+"))
+	if random.IntN(20) == 0 && (strings.ContainsRune(flags, flagRemember) || delay >= surelyLater) {
+		more = 1
+	}
 	for trying.Err() == nil {
 		ctx, cancel := context.WithTimeout(trying, patience(random))
 		p.journal.one(beginSend, now(), key, key, due, flags)
 		_, err := q.Send(ctx, o.Payload, options...)
 		cancel()
 		p.journal.one(endSend, now(), key, outcomeOf(err))
-		if err == nil || errors.Is(err, later.ErrDuplicate) {
-			break
+		switch {
+		case err != nil && !errors.Is(err, later.ErrDuplicate):
+			sleep(trying, 20*time.Millisecond)
+			continue
+		case more > 0:
+			more--
+			continue
 		}
-		sleep(trying, 20*time.Millisecond)
+		break
 	}
 	if random.IntN(100) == 0 {
 		wait := time.Duration(random.Int64N(int64(p.Spread)))

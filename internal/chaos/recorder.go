@@ -59,10 +59,13 @@ func (r recorder) Extend(ctx context.Context, queue string, e []store.Extension)
 	results, err := r.Store.Extend(ctx, queue, e)
 	ret := now()
 	r.journal.put(func(add func(byte, int64, string, ...any)) {
-		for i := range results {
-			if results[i].Err != nil {
+		for i := range e {
+			switch {
+			case err != nil:
+				add(extended, ret, "-", call, e[i].Lease, outcomeOf(err))
+			case results[i].Err != nil:
 				add(extended, ret, "-", call, e[i].Lease, outcomeOf(results[i].Err))
-			} else {
+			default:
 				add(extended, ret, "-", call, e[i].Lease, results[i].Deadline.UnixMilli())
 			}
 		}

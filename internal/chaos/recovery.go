@@ -1,16 +1,25 @@
 package chaos
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"sort"
 	"strings"
 )
 
+// allQueues is what a mark says that is about all queues; else it is a list with commas.
+const allQueues = "-"
+
 // measureRedelivery notes how long a message of a consumer that died or was stopped waited for another.
 func (f *facts) measureRedelivery(d, next *delivery, result *Result) {
 	at, ok := f.killed[d.actor]
 	if !ok {
-		at, ok = f.stopped[d.actor]
+		stops := f.stopped[d.actor]
+		i := sort.Search(len(stops), func(i int) bool { return stops[i] >= d.ret })
+		if ok = i < len(stops); ok {
+			at = stops[i]
+		}
 	}
 	if ok && d.ret <= at && next.now > at && f.slack == 0 {
 		result.AfterDeath.add(next.now - at)
@@ -19,43 +28,55 @@ func (f *facts) measureRedelivery(d, next *delivery, result *Result) {
 
 // measure finds stalls, and how soon deliveries went on after servers came back.
 func (f *facts) measure(result *Result) {
-	slices.SortFunc(f.marks, func(a, b record) int { return int(a.at - b.at) })
-	from, to := int64(0), int64(0)
-	if len(f.claims) > 0 {
-		from, to = f.claims[0], f.claims[len(f.claims)-1]
-	}
+	slices.SortFunc(f.marks, func(a, b record) int { return cmp.Compare(a.at, b.at) })
+	calm := int64(math.MaxInt64)
 	for i, m := range f.marks {
 		switch m.field(0) {
 		case "calm":
-			to = m.at
+			calm = m.at
 		case "serves":
-			result.AfterRestart.addIf(f.nextClaim(m.at))
+			result.AfterRestart.addIf(f.goneOn(m))
 		case "promoted":
-			result.AfterPromotion.addIf(f.nextClaim(m.at))
+			took := f.goneOn(m)
+			result.AfterPromotion.addIf(took)
 			// from the death on, so the promotion itself is a part of it
 			if i > 0 {
-				result.AfterPrimaryDeath.addIf(f.nextClaim(m.at) + m.at - f.marks[i-1].at)
+				result.AfterPrimaryDeath.addIf(took + m.at - f.marks[i-1].at)
 			}
 		}
 	}
-	last := from
-	for _, at := range f.claims {
-		if at > to {
-			break
-		}
-		result.Stall.add(at - last)
-		last = at
-	}
+	f.measureStall(calm, result)
 	f.measureUsage(result)
+	result.Slow = result.TooSlow()
 }
 
-// nextClaim tells how long after a time the next claim gave messages; below zero when there was none.
-func (f *facts) nextClaim(at int64) int64 {
-	i := sort.Search(len(f.claims), func(i int) bool { return f.claims[i] >= at })
-	if i == len(f.claims) {
-		return -1 << 40
+// measureStall finds the longest time between claims of all queues, until the load ended.
+func (f *facts) measureStall(calm int64, result *Result) {
+	var all []int64
+	for _, of := range f.claims {
+		all = append(all, of...)
 	}
-	return f.claims[i] - at
+	slices.Sort(all)
+	for i, at := range all {
+		if i > 0 && at <= calm {
+			result.Stall.add(at - all[i-1])
+		}
+	}
+}
+
+// goneOn tells how long after a mark each of its queues had given messages again; below zero when one never did.
+func (f *facts) goneOn(m record) (longest int64) {
+	for queue, claims := range f.claims {
+		if of := m.field(2); of != allQueues && !slices.Contains(strings.Split(of, ","), queue) {
+			continue
+		}
+		i := sort.Search(len(claims), func(i int) bool { return claims[i] >= m.at })
+		if i == len(claims) {
+			return -1 << 40
+		}
+		longest = max(longest, claims[i]-m.at)
+	}
+	return longest
 }
 
 // measureUsage notes the memory and goroutines of the consumer that lived longest.

@@ -16,6 +16,8 @@ type Result struct {
 	Strikes  int     `json:"strikes"`
 	Journals string  `json:"journals,omitempty"` // where they are, when they were kept
 	Command  string  `json:"command,omitempty"`  // that made the run, with others perhaps
+	CutShort bool    `json:"cut_short,omitempty"`
+	Planned  float64 `json:"planned_seconds,omitempty"` // of a run that was cut short; Seconds is how long its load was
 
 	Sent           int `json:"sent"` // acknowledged
 	Delivered      int `json:"delivered"`
@@ -44,6 +46,7 @@ type Result struct {
 	LatestMicros      int64   `json:"latest_micros"`
 	EarlyMost         Longest `json:"early_most"` // by a stepped clock
 
+	Slow       string      `json:"slow,omitempty"` // which targets were missed; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`
 	Violations []Violation `json:"violations,omitempty"`
 	violated   int
@@ -158,6 +161,12 @@ func (r *Result) Line() string {
 	}
 	if r.Resent > 0 {
 		line += fmt.Sprintf(" resent %d", r.Resent)
+	}
+	if slow := r.TooSlow(); slow != "" {
+		line += " SLOW: " + slow
+	}
+	if r.CutShort {
+		line += fmt.Sprintf(" CUT SHORT after %.1f of %.0f s", r.Seconds, r.Planned)
 	}
 	return line + " " + state
 }

@@ -26,6 +26,7 @@ func (f *facts) check(m *message, result *Result) {
 	f.checkTimes(m, result, violate)
 	f.checkOrder(m, result, violate)
 	f.checkHolders(m, result, violate)
+	f.checkLeases(m, violate)
 	f.checkLeft(m, violate)
 }
 
@@ -156,19 +157,30 @@ func (m *message) gone() (at int64) {
 	return at
 }
 
-// resent tells whether a send was still under way, or made again, after the message was gone. It may then have
-// come into being once more, unless its id was to be remembered.
+// resent tells whether a send may have been done, or made again by its caller, after the message was gone. It may then
+// have come into being once more, unless its id was to be remembered. What the store makes again by itself is one call,
+// and done once.
 func (m *message) resent() bool {
 	gone := m.gone()
 	if gone == 0 {
 		return false
 	}
-	for _, s := range m.sends {
-		if s.ret > gone || s.unknown() { // one that is unknown may be under way for long after its caller gave up
+	for i, s := range m.sends {
+		if s.ret > gone && i > 0 || s.unknown() { // one that is unknown may be under way for long after its caller gave up
 			return true
 		}
 	}
 	return false
+}
+
+// reborn tells whether the message may have come into being once more by the time of a delivery. Until it was gone for
+// the first time, no send of it changes anything.
+func (f *facts) reborn(m *message, d *delivery) bool {
+	by := d.now
+	if f.slack > 0 {
+		by = d.ret
+	}
+	return m.resent() && m.gone() <= by
 }
 
 // checkSends: what is delivered was sent, whole, and once.
@@ -181,6 +193,9 @@ func (f *facts) checkSends(m *message, result *Result, violate violator) {
 	if len(m.sends) > 0 {
 		for i, s := range m.sends {
 			// An id is used once. It is known to the queue at the first try only if that try made it known.
+			if gone := m.gone(); i > 0 && m.sends[i-1].acknowledged() && s.known(outcomeOK) && (gone == 0 || s.ret < gone) {
+				violate("duplicate", "was sent again while it was living, and taken for a new one")
+			}
 			if s.known(outcomeDuplicate) && i == 0 && !(s.has(flagRemember) && m.resent()) {
 				violate("duplicate", "the first send of the id was refused as a duplicate")
 			}
@@ -215,10 +230,13 @@ func (f *facts) checkTimes(m *message, result *Result, violate violator) {
 		if by := asked - d.now; asked > 0 && by > 0 {
 			early(d, by, "the time that its sender gave")
 		}
+		if f.slack == 0 && d.now > d.ret {
+			violate("clock", "attempt %d was claimed %d µs after the claim's answer, by the engine's clock", d.attempt, d.now-d.ret)
+		}
 		if late := d.now - d.due*1000; late > result.LatestMicros && f.slack == 0 {
 			result.LatestMicros = late
 		}
-		if i+1 < len(m.deliveries) && !m.resent() {
+		if i+1 < len(m.deliveries) && !f.reborn(m, m.deliveries[i+1]) {
 			for _, s := range d.settles {
 				next := m.deliveries[i+1]
 				if by := s.at + s.delay - next.now; s.known(outcomeOK) && s.delay > 0 && by > 0 && s.at < next.now {
@@ -259,20 +277,24 @@ func (f *facts) checkOrder(m *message, result *Result, violate violator) {
 	if resent && len(m.deliveries) > 0 && m.deliveries[len(m.deliveries)-1].call > m.gone() {
 		result.Resent++
 	}
+	if len(m.deliveries) > 0 && len(m.sends) > 0 && !f.reborn(m, m.deliveries[0]) {
+		if d, sent := m.deliveries[0], m.sends[0].at/1000; f.uncounted(d, sent, d.attempt-1) {
+			violate("attempts", "attempt %d came first, %d ms after it was sent", d.attempt, d.now/1000-sent)
+		}
+	}
 	for i, d := range m.deliveries {
 		for _, s := range d.settles {
 			if s.action != "ack" || !s.known(outcomeOK) {
 				continue
 			}
 			for _, after := range m.deliveries[i+1:] {
-				// The claim began when the ack was answered: it saw the ack.
-				if after.call > s.ret && (!resent || remembered && !m.cancelled()) &&
-					violate("doubled", "was acked under lease %s and claimed again %d µs later", d.lease, after.call-s.ret) {
+				if f.after(after, s.ret) && (!resent || remembered && !m.cancelled()) &&
+					violate("doubled", "was acked under lease %s and claimed again %d µs later", d.lease, after.ret-s.ret) {
 					result.Doubled++
 				}
 			}
 		}
-		if i+1 == len(m.deliveries) || resent {
+		if i+1 == len(m.deliveries) || f.reborn(m, m.deliveries[i+1]) {
 			continue
 		}
 		next := m.deliveries[i+1]
@@ -283,17 +305,31 @@ func (f *facts) checkOrder(m *message, result *Result, violate violator) {
 		if next.attempt < least {
 			violate("attempts", "attempt %d was followed by attempt %d; want %d or more", d.attempt, next.attempt, least)
 		}
+		if f.uncounted(next, d.deadline-f.lease, next.attempt-least) {
+			violate("attempts", "attempt %d was followed by attempt %d after %d ms", d.attempt, next.attempt, next.now/1000-d.deadline+f.lease)
+		}
 	}
 	for _, c := range m.cancels {
 		if c.ret == 0 || c.known(outcomeNotFound) || c.unknown() || resent {
 			continue
 		}
 		for _, d := range m.deliveries {
-			if d.call > c.ret {
-				violate("cancelled", "was cancelled and claimed %d µs later", d.call-c.ret)
+			if f.after(d, c.ret) {
+				violate("cancelled", "was cancelled and claimed %d µs later", d.ret-c.ret)
 			}
 		}
 	}
+}
+
+// after tells whether a claim was made when a call had been answered, so that it saw what the call did.
+func (f *facts) after(d *delivery, answered int64) bool {
+	return d.call > answered || f.slack == 0 && d.now > answered
+}
+
+// uncounted tells whether a delivery counts more attempts than there can have been. Those that nobody lived to write
+// down held the message to the end of a lease each, since a time in ms.
+func (f *facts) uncounted(d *delivery, since, attempts int64) bool {
+	return f.slack == 0 && attempts > 0 && d.now/1000 < since+attempts*f.lease
 }
 
 // did tells whether the delivery was ended by one of the actions, or may have been.
@@ -310,7 +346,6 @@ func (d *delivery) did(actions ...string) bool {
 
 // checkHolders: at any time one holder at most can settle, and one that can not any more is told so.
 func (f *facts) checkHolders(m *message, result *Result, violate violator) {
-	resent := m.resent()
 	for i, d := range m.deliveries[:max(0, len(m.deliveries)-1)] {
 		next := m.deliveries[i+1]
 		taken := next.now
@@ -327,11 +362,11 @@ func (f *facts) checkHolders(m *message, result *Result, violate violator) {
 			own := s.known(outcomeLost) && s.at < taken && s.repeated()
 			settled = settled || s.known(outcomeOK) || s.unknown() || own
 		}
-		if settled || resent || len(m.cancels) > 0 {
+		if settled || f.reborn(m, next) || len(m.cancels) > 0 {
 			continue
 		}
 		result.Redelivered++
-		if until := f.deadline(d, next); next.now+f.slack < until*1000 &&
+		if until := f.heldUntil(d, next.call); next.now+f.slack < until*1000 &&
 			violate("two-holders", "%s claimed it %d µs before the lease of %s ended", next.actor, until*1000-next.now, d.actor) {
 			result.TwoHolders++
 		}
@@ -340,21 +375,6 @@ func (f *facts) checkHolders(m *message, result *Result, violate violator) {
 			violate("untold", "%s lost attempt %d and was not told", d.actor, d.attempt)
 		}
 	}
-}
-
-// deadline gives, in ms of the engine's clock, until when a delivery was held for certain when the next was made.
-func (f *facts) deadline(d, next *delivery) int64 {
-	until := d.deadline
-	for _, e := range f.extends[d.lease] {
-		undone := false
-		for _, w := range f.windows {
-			undone = undone || e.call <= w.to && e.ret >= w.from
-		}
-		if e.ret < next.call && !undone {
-			until = max(until, e.deadline)
-		}
-	}
-	return until
 }
 
 // wasTold tells whether the holder of a delivery heard that it is not the holder any more.
@@ -372,6 +392,14 @@ func (f *facts) checkLeft(m *message, violate violator) {
 	info := f.left[m.id]
 	if info == nil {
 		return
+	}
+	if did, _ := m.settled("ack"); did && !m.resent() {
+		violate("doubled", "was acked and is %s in the end", info.State)
+	}
+	for _, c := range m.cancels {
+		if !c.unknown() && !c.known(outcomeNotFound) && !m.resent() {
+			violate("cancelled", "was cancelled and is %s in the end", info.State)
+		}
 	}
 	switch {
 	case info.State == later.StateLeased || info.State == later.StateReady:

@@ -25,6 +25,14 @@ type Config struct {
 	// Dir keeps the journals and logs; "" means a temporary directory, which is removed unless the run failed.
 	Dir string
 
+	// Cut ends the load early, in order, when it is closed: no other blow is struck, and what there is is accounted
+	// for. It may be nil.
+	Cut <-chan struct{}
+	// Tell is told what the run does, as it goes. It may be nil.
+	Tell func(text string)
+	// Profile writes a CPU profile of each process that ends in good order, and of this one, beside the journals.
+	Profile bool
+
 	each func(*facts, *message) // is shown every message, for tests
 }
 
@@ -45,6 +53,7 @@ type run struct {
 	windows  []window
 	wants    []want // what particular messages must have come to
 	slack    time.Duration
+	lease    time.Duration // of all consumers
 	healed   int64
 	result   *Result
 	sampling sync.WaitGroup
@@ -64,7 +73,8 @@ type want struct {
 }
 
 // Run runs one fault and checks what came of it. The error is about the run itself; what was found wrong is in
-// the result.
+// the result. When ctx ends, Run ends its processes and servers and returns at once, and has checked nothing; see
+// Config.Cut for an end in order.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	f, err := faultNamed(cfg.Fault)
 	if err != nil {
@@ -75,6 +85,13 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		if r.dir, err = os.MkdirTemp("", "later-chaos-"); err != nil {
 			return nil, err
 		}
+	}
+	if cfg.Profile {
+		end, err := profile(r.dir, "run")
+		if err != nil {
+			return nil, err
+		}
+		defer end()
 	}
 	err = r.play(ctx)
 	r.end()
@@ -113,7 +130,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 		return err
 	}
 	set := r.fault.setting
-	if r.servers, err = startServers(set, r.dir, r.cfg.Seed); err != nil {
+	if r.servers, err = startServers(ctx, set, r.dir, r.cfg.Seed); err != nil {
 		return err
 	}
 	if r.client, err = openClient(ctx, r.servers.url); err != nil {
@@ -127,6 +144,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 		r.queues = append(r.queues, fmt.Sprintf("q%d-%d", i, r.cfg.Seed))
 	}
 	l := r.fault.load
+	r.lease = l.lease
 	rate := r.cfg.Rate
 	if rate == 0 {
 		rate = l.rate
@@ -146,7 +164,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	sampling, stop := context.WithCancel(ctx)
 	r.sample = stop
 	r.sampling.Go(func() { r.sampleMemory(sampling) })
-	return within(30*time.Second, "the first delivery", func(context.Context) error {
+	return within(ctx, 30*time.Second, "the first delivery", func(context.Context) error {
 		for _, c := range r.children {
 			if info, err := os.Stat(filepath.Join(r.dir, c.actor()+journalSuffix)); err != nil || info.Size() < 200 {
 				return fmt.Errorf("%s has not begun: %s", c.actor(), lastLine(r.dir, c.actor()))
@@ -178,27 +196,35 @@ func (r *run) producer(actor, url string, rate int) role {
 	return role{
 		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed*10 + uint64(len(r.children)),
 		Rate: max(1, rate), PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread, NoRest: l.noRest, Durable: l.durable,
+		Profile: r.cfg.Profile,
 	}
 }
 
 func (r *run) consumer(kind, actor, url string) role {
 	return role{
 		Kind: kind, Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed,
-		Lease: r.fault.load.lease, Concurrency: 64, NoRest: r.fault.load.noRest,
+		Lease: r.lease, Concurrency: 64, NoRest: r.fault.load.noRest,
+		Profile: r.cfg.Profile,
 	}
 }
 
 // strike strikes again and again, at times that the seed gives, until the run's duration is over.
 func (r *run) strike(ctx context.Context) error {
-	end := time.Now().Add(r.cfg.Duration)
+	began := time.Now()
+	end := began.Add(r.cfg.Duration)
 	for r.strikes == 0 || time.Now().Before(end) {
 		pause := r.fault.pause/2 + time.Duration(r.random.Int64N(int64(r.fault.pause)))
-		if left := time.Until(end); r.strikes > 0 && left < pause {
-			sleep(ctx, left)
-			break
+		left := time.Until(end)
+		over := r.strikes > 0 && left < pause
+		if over {
+			pause = left
 		}
-		if !sleep(ctx, pause) {
+		r.result.CutShort = !r.rest(ctx, pause)
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if over || r.result.CutShort {
+			break
 		}
 		r.strikes++
 		if err := r.fault.strike(ctx, r); err != nil {
@@ -206,15 +232,42 @@ func (r *run) strike(ctx context.Context) error {
 		}
 		r.healed = now()
 	}
-	r.result.Strikes = r.strikes
+	if r.result.Strikes = r.strikes; r.result.CutShort {
+		r.result.Seconds, r.result.Planned = time.Since(began).Seconds(), r.cfg.Duration.Seconds()
+	}
 	return nil
+}
+
+// rest lets the load flow for so long; false when ctx ended before, or the run was cut short.
+func (r *run) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-r.cfg.Cut:
+	case <-ctx.Done():
+	case <-timer.C:
+		select {
+		case <-r.cfg.Cut: // during the last blow
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 // note writes down what the run does.
 func (r *run) note(kind string, what ...any) int64 {
 	at := now()
-	r.journal.one(mark, at, "-", append([]any{kind}, what...)...)
+	r.noteAt(at, kind, what...)
 	return at
+}
+
+// noteAt writes down what happened at a time.
+func (r *run) noteAt(at int64, kind string, what ...any) {
+	r.journal.one(mark, at, "-", append([]any{kind}, what...)...)
+	if r.cfg.Tell != nil {
+		r.cfg.Tell(strings.TrimSpace(fmt.Sprintln(append([]any{r.fault.name, "seed", r.cfg.Seed, kind}, what...)...)))
+	}
 }
 
 // drainPatience is how long all that is due may take to be handled after the last blow. It is far beyond what it
@@ -229,36 +282,44 @@ func (r *run) settleDown(ctx context.Context) error {
 		}
 	}
 	r.note("calm")
-	if err := r.drainChildren("producer", insist+10*time.Second); err != nil {
+	if err := r.drainChildren(ctx, "producer", insist+10*time.Second); err != nil {
 		return err
 	}
 	r.note("sent")
 	began := time.Now()
-	if err := r.awaitHandled(); err != nil {
+	err := r.awaitHandled(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		r.result.violate("stuck", "-", "%v", err)
 	}
 	r.result.DrainSeconds = time.Since(began).Seconds()
-	if err := r.drainChildren("", drainLimit+15*time.Second); err != nil {
+	err = r.drainChildren(ctx, "", drainLimit+15*time.Second)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		r.result.violate("drain", "-", "%v", err)
 	}
 	return nil
 }
 
 // drainChildren ends the children of a kind ("" for all that are left), at the same time.
-func (r *run) drainChildren(kind string, limit time.Duration) error {
+func (r *run) drainChildren(ctx context.Context, kind string, limit time.Duration) error {
 	var draining sync.WaitGroup
 	errs := make([]error, len(r.children))
 	for i, c := range r.children {
 		if (kind == "" || c.role.Kind == kind) && c.cmd != nil && c.alive() {
-			draining.Go(func() { errs[i] = c.drain(limit) })
+			draining.Go(func() { errs[i] = c.drain(ctx, limit) })
 		}
 	}
 	draining.Wait()
 	return errors.Join(errs...)
 }
 
-func (r *run) awaitHandled() error {
-	return within(drainPatience, "the end of all that is due", func(ctx context.Context) error {
+func (r *run) awaitHandled(ctx context.Context) error {
+	return within(ctx, drainPatience, "the end of all that is due", func(ctx context.Context) error {
 		var left []string
 		for _, name := range r.queues {
 			s, err := r.client.Queue(name).Stats(ctx)
@@ -294,6 +355,7 @@ func (r *run) end() {
 		r.client = nil
 	}
 	if r.servers != nil {
+		r.servers.keepLogs(r.dir) // of no use without them, and no worse either
 		r.servers.remove()
 		r.servers = nil
 	}

@@ -49,7 +49,7 @@ type setting struct {
 	clock bool // that can be stepped
 }
 
-func startServers(s setting, dir string, seed uint64) (_ *servers, err error) {
+func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *servers, err error) {
 	v := &servers{form: s.form}
 	defer func() {
 		if err != nil {
@@ -68,7 +68,7 @@ func startServers(s setting, dir string, seed uint64) (_ *servers, err error) {
 		if err := v.startPrimaryAndReplicas(args, seed); err != nil {
 			return nil, err
 		}
-		if err := v.startSentinels(); err != nil {
+		if err := v.startSentinels(ctx); err != nil {
 			return nil, err
 		}
 	default:
@@ -125,10 +125,14 @@ func (v *servers) startPrimaryAndReplicas(args []string, seed uint64) error {
 // downAfter is when Sentinels take a primary that does not answer for dead.
 const downAfter = 3 * time.Second
 
-func (v *servers) startSentinels() error {
+// failoverTimeout is how long a promotion may take. After an election that none of them won, Sentinels wait twice as long
+// before the next, and up to a second more (sentinelStartFailoverIfNeeded in Redis' sentinel.c).
+const failoverTimeout = 5 * time.Second
+
+func (v *servers) startSentinels(ctx context.Context) error {
 	conf := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]d 2\nsentinel down-after-milliseconds %[1]s %[3]d\n"+
 		"sentinel failover-timeout %[1]s %[4]d\nsentinel parallel-syncs %[1]s 2\n",
-		primaryName, v.proxies[0].port(), downAfter.Milliseconds(), 3*downAfter.Milliseconds())
+		primaryName, v.proxies[0].port(), downAfter.Milliseconds(), failoverTimeout.Milliseconds())
 	var addrs []string
 	for range 3 {
 		s, err := redistest.Run(redistest.AsSentinel(conf))
@@ -139,7 +143,7 @@ func (v *servers) startSentinels() error {
 		addrs = append(addrs, s.Addr())
 	}
 	v.url = "redis+sentinel://" + strings.Join(addrs, ",") + "/" + primaryName + "/0"
-	return within(time.Minute, "the Sentinels' agreement", func(ctx context.Context) error {
+	return within(ctx, time.Minute, "the Sentinels' agreement", func(ctx context.Context) error {
 		for _, s := range v.sentinels {
 			rdb := redis.NewSentinelClient(s.Options())
 			defer rdb.Close()
@@ -177,6 +181,19 @@ func (v *servers) primary(ctx context.Context, without int) (int, error) {
 	return 0, errors.New("no node says that it is a primary")
 }
 
+// keepLogs writes what the servers printed since each was started last into files of a directory.
+func (v *servers) keepLogs(dir string) error {
+	var errs []error
+	keep := func(of []*redistest.Server, what string) {
+		for i, s := range of {
+			errs = append(errs, os.WriteFile(filepath.Join(dir, fmt.Sprint(what, i, ".log")), []byte(s.Log()), 0o600))
+		}
+	}
+	keep(v.nodes, "node")
+	keep(v.sentinels, "sentinel")
+	return errors.Join(errs...)
+}
+
 func (v *servers) remove() {
 	for _, rdb := range v.admin {
 		rdb.Close()
@@ -190,15 +207,18 @@ func (v *servers) remove() {
 }
 
 // within asks again and again until check gives nil, or says what did not come about.
-func within(limit time.Duration, what string, check func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+func within(ctx context.Context, limit time.Duration, what string, check func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		err := check(ctx)
+		err := check(limited)
 		if err == nil {
 			return nil
 		}
-		if !sleep(ctx, 20*time.Millisecond) {
+		if !sleep(limited, 20*time.Millisecond) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return fmt.Errorf("%s did not come about within %v: %w", what, limit, err)
 		}
 	}

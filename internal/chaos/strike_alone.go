@@ -48,7 +48,7 @@ func (r *run) unwritten(ctx context.Context) error {
 // relaunch starts a server that was ended and writes down when it served.
 func (r *run) relaunch(node int) error {
 	err := r.servers.nodes[node].Relaunch()
-	r.note("serves")
+	r.note("serves", node, allQueues)
 	return err
 }
 
@@ -71,7 +71,7 @@ func serverTrouble(ctx context.Context, r *run) error {
 		}
 		sleep(ctx, 200*time.Millisecond+r.upTo(time.Second))
 		err := rdb.Do(ctx, "REPLICAOF", "NO", "ONE").Err()
-		r.note("serves")
+		r.note("serves", 0, allQueues)
 		return err
 	case 3:
 		r.note("restart")
@@ -94,14 +94,24 @@ func (r *run) reload(ctx context.Context) error {
 	}
 	var size int
 	fmt.Sscan(info["Persistence"]["aof_current_size"], &size)
-	const bytesOfACommand = 100
-	if err := rdb.ConfigSet(ctx, "key-load-delay", fmt.Sprint(1_000_000/(size/bytesOfACommand+1))).Err(); err != nil {
+	if err := rdb.ConfigSet(ctx, "key-load-delay", fmt.Sprint(loadDelay(size))).Err(); err != nil {
 		return err
 	}
 	r.note("loading")
 	err = rdb.Do(ctx, "DEBUG", "LOADAOF").Err()
-	r.note("serves")
+	r.note("serves", 0, allQueues)
 	return errors.Join(err, rdb.ConfigSet(ctx, "key-load-delay", "0").Err())
+}
+
+// loadDelay gives the key-load-delay with which a file of that size is loaded in about a second: µs for each command, or
+// below zero, one µs for one of so many. The shortest sleep takes about a tenth of a millisecond, whatever is asked for.
+func loadDelay(size int) int {
+	const bytesOfACommand, sleeps = 100, 5000
+	if commands := size/bytesOfACommand + 1; commands > sleeps {
+		return -(commands / sleeps)
+	} else {
+		return 1_000_000 / commands
+	}
 }
 
 // loseReplies loses some replies for a while, and the connections with them.
@@ -180,7 +190,7 @@ func fillMemory(ctx context.Context, r *run) error {
 		}
 	}
 	id := fmt.Sprint("after-full-", r.strikes)
-	err = within(30*time.Second, "room after the drain", func(ctx context.Context) error {
+	err = within(ctx, 30*time.Second, "room after the drain", func(ctx context.Context) error {
 		r.journal.one(beginSend, now(), id, id, "+0", flagNone)
 		_, err := q.Send(ctx, makePayload(id, normal, 200<<10), later.WithID(id))
 		r.journal.one(endSend, now(), id, outcomeOf(err))

@@ -59,10 +59,10 @@ func sendPoison(ctx context.Context, r *run) error {
 		}
 		return nil
 	}})
-	return within(30*time.Second, "the poison's death", func(ctx context.Context) error {
+	return within(ctx, 30*time.Second, "the poison's death", func(ctx context.Context) error {
 		for _, c := range r.children {
 			if !c.alive() {
-				r.note("kill", c.actor())
+				r.noteAt(c.died, "kill", c.actor())
 				if err := c.start(); err != nil {
 					return err
 				}

@@ -27,14 +27,14 @@ func failover(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := r.awaitReplicas(old); err != nil {
+	if err := r.awaitReplicas(ctx, old); err != nil {
 		return err
 	}
 	sleep(ctx, r.upTo(time.Second))
 	if err := r.servers.nodes[old].Relaunch(); err != nil {
 		return err
 	}
-	return r.awaitReplicas(-1)
+	return r.awaitReplicas(ctx, -1)
 }
 
 // failoverInHaste starts the old primary again as soon as another was promoted. Until the Sentinels tell it, it
@@ -48,7 +48,7 @@ func failoverInHaste(ctx context.Context, r *run) error {
 	if err := r.servers.nodes[old].Relaunch(); err != nil {
 		return err
 	}
-	err = r.awaitReplicas(-1)
+	err = r.awaitReplicas(ctx, -1)
 	r.windows = append(r.windows, window{from: at, to: now()})
 	return err
 }
@@ -61,14 +61,14 @@ func (r *run) killPrimary(ctx context.Context) (old int, at int64, err error) {
 	at = r.note("primary-kill", old)
 	r.servers.nodes[old].Kill()
 	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
-	return old, at, r.awaitPromotion(old)
+	return old, at, r.awaitPromotion(ctx, old)
 }
 
-func (r *run) awaitPromotion(old int) error {
-	return within(promotionLimit, "a promotion", func(ctx context.Context) error {
+func (r *run) awaitPromotion(ctx context.Context, old int) error {
+	return within(ctx, promotionLimit, "a promotion", func(ctx context.Context) error {
 		p, err := r.servers.primary(ctx, old)
 		if err == nil {
-			r.note("promoted", p)
+			r.note("promoted", p, allQueues)
 		}
 		return err
 	})
@@ -76,8 +76,8 @@ func (r *run) awaitPromotion(old int) error {
 
 // awaitReplicas waits until there is one primary, of which all others are replicas in sync, save for the one that is
 // left out (-1 for none).
-func (r *run) awaitReplicas(without int) error {
-	return within(promotionLimit, "replicas in sync", func(ctx context.Context) error {
+func (r *run) awaitReplicas(ctx context.Context, without int) error {
+	return within(ctx, promotionLimit, "replicas in sync", func(ctx context.Context) error {
 		p, err := r.servers.primary(ctx, without)
 		if err != nil {
 			return err
@@ -99,6 +99,9 @@ func (r *run) awaitReplicas(without int) error {
 	})
 }
 
+// stale begins the names of processes that know no server but one that is cut off.
+const stale = "stale"
+
 // partition cuts the primary off from replicas, Sentinels and most clients, but not from one producer and one
 // consumer that know no other server. It is healed after another was promoted and is followed.
 func partition(ctx context.Context, r *run) error {
@@ -107,7 +110,7 @@ func partition(ctx context.Context, r *run) error {
 		return err
 	}
 	direct := "redis://" + r.servers.nodes[old].Addr() + "/0"
-	for _, role := range []role{r.producer("staleproducer", direct, 100), r.consumer("worker", "staleworker", direct)} {
+	for _, role := range []role{r.producer(stale+"producer", direct, 100), r.consumer("worker", stale+"worker", direct)} {
 		role.Actor = fmt.Sprint(role.Actor, r.strikes)
 		c := &child{role: role}
 		if err := c.start(); err != nil {
@@ -120,10 +123,10 @@ func partition(ctx context.Context, r *run) error {
 	at := r.note("cut-off", old)
 	r.servers.proxies[old].turn(weather{silent: true})
 	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
-	err = r.awaitPromotion(old)
+	err = r.awaitPromotion(ctx, old)
 	if err == nil {
 		// A replica that was not told yet would follow the old primary again: see failoverInHaste.
-		err = r.awaitReplicas(old)
+		err = r.awaitReplicas(ctx, old)
 		sleep(ctx, r.upTo(2*time.Second))
 	}
 	for _, c := range r.stale {
@@ -131,10 +134,10 @@ func partition(ctx context.Context, r *run) error {
 			r.kill(c)
 		}
 	}
-	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now(), actors: "stale"})
+	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now(), actors: stale})
 	r.note("network-good")
 	r.servers.proxies[old].turn(weather{})
-	return errors.Join(err, r.awaitReplicas(-1))
+	return errors.Join(err, r.awaitReplicas(ctx, -1))
 }
 
 // clusterBlow moves slots and kills nodes in turn.
@@ -147,14 +150,20 @@ func clusterBlow(ctx context.Context, r *run) error {
 
 // killNode kills the primary of a queue, waits until its replica serves, and starts it again.
 func killNode(ctx context.Context, r *run) error {
-	old, _, err := r.servers.owner(ctx, r.slot(ctx))
+	old, _, err := r.servers.owner(ctx, r.slot(ctx, r.queues[r.random.IntN(len(r.queues))]))
 	if err != nil {
 		return err
+	}
+	var its []string // queues
+	for _, queue := range r.queues {
+		if owner, _, err := r.servers.owner(ctx, r.slot(ctx, queue)); err == nil && owner == old {
+			its = append(its, queue)
+		}
 	}
 	at := r.note("node-kill", old)
 	r.servers.nodes[old].Kill()
 	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
-	err = within(promotionLimit, "the promotion of a node's replica", func(ctx context.Context) error {
+	err = within(ctx, promotionLimit, "the promotion of a node's replica", func(ctx context.Context) error {
 		primaries := 0
 		for i, rdb := range r.servers.admin {
 			if i == old {
@@ -176,18 +185,18 @@ func killNode(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.note("promoted")
+	r.note("promoted", "-", strings.Join(its, ","))
 	// Long enough for clients to find the new primary without a word from the old one.
 	sleep(ctx, r.upTo(5*time.Second))
 	if err := r.servers.nodes[old].Relaunch(); err != nil {
 		return err
 	}
-	return r.awaitCluster()
+	return r.awaitCluster(ctx)
 }
 
 // awaitCluster waits until all nodes are well and each primary has its replica in sync.
-func (r *run) awaitCluster() error {
-	return within(promotionLimit, "the Cluster's health", func(ctx context.Context) error {
+func (r *run) awaitCluster(ctx context.Context) error {
+	return within(ctx, promotionLimit, "the Cluster's health", func(ctx context.Context) error {
 		inSync := 0
 		for i, rdb := range r.servers.admin {
 			info, err := rdb.ClusterInfo(ctx).Result()
@@ -212,9 +221,8 @@ func (r *run) awaitCluster() error {
 	})
 }
 
-// slot gives the slot of a random queue.
-func (r *run) slot(ctx context.Context) int {
-	queue := r.queues[r.random.IntN(len(r.queues))]
+// slot gives the slot of a queue.
+func (r *run) slot(ctx context.Context, queue string) int {
 	for _, rdb := range r.servers.admin {
 		if n, err := rdb.ClusterKeySlot(ctx, queue).Result(); err == nil {
 			return int(n)
@@ -225,7 +233,7 @@ func (r *run) slot(ctx context.Context) int {
 
 // owner gives the node that serves a slot, and another primary.
 func (v *servers) owner(ctx context.Context, slot int) (owner, other int, err error) {
-	err = within(promotionLimit, "an owner of the slot", func(ctx context.Context) error {
+	err = within(ctx, promotionLimit, "an owner of the slot", func(ctx context.Context) error {
 		var shards []redis.ClusterShard
 		for _, rdb := range v.admin {
 			if shards, err = rdb.ClusterShards(ctx).Result(); err == nil {
@@ -265,7 +273,8 @@ func (v *servers) primaryOf(s redis.ClusterShard) int {
 
 // migrate moves a queue's slot to another node, key by key, as redis-cli does.
 func migrate(ctx context.Context, r *run) error {
-	slot := r.slot(ctx)
+	queue := r.queues[r.random.IntN(len(r.queues))]
+	slot := r.slot(ctx, queue)
 	from, to, err := r.servers.owner(ctx, slot)
 	if err != nil {
 		return err
@@ -305,9 +314,9 @@ func migrate(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	r.note("serves")
+	r.note("serves", to, queue)
 	// The others learn of it by the bus.
-	return within(promotionLimit, "the slot's new owner", func(ctx context.Context) error {
+	return within(ctx, promotionLimit, "the slot's new owner", func(ctx context.Context) error {
 		owner, _, err := r.servers.owner(ctx, slot)
 		if err == nil && owner != to {
 			err = fmt.Errorf("slot %d is said to be of node %d; want %d", slot, owner, to)

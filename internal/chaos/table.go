@@ -17,6 +17,8 @@ import (
 type Summary struct {
 	Fault, Title, Right, Form string
 	Runs, Failed              int
+	CutShort                  int // of Runs
+	Slow                      int // of Runs: missed a target
 	Messages                  int // acknowledged
 	Lost, Doubled, Early      int
 	TwoHolders                int
@@ -48,6 +50,12 @@ func (s *Summary) add(r *Result) {
 	if !r.OK() {
 		s.Failed++
 	}
+	if r.CutShort {
+		s.CutShort++
+	}
+	if r.TooSlow() != "" {
+		s.Slow++
+	}
 	s.Messages += r.Sent
 	s.Lost += r.Lost
 	s.Doubled += r.Doubled
@@ -66,18 +74,23 @@ func (s *Summary) add(r *Result) {
 func Table(all []*Summary) string {
 	var b strings.Builder
 	b.WriteString("| fault | what is right | runs | messages | lost | doubled | early | two holders | sent twice | lost, undone as permitted | " +
-		"longest stall s | after death / restart / promotion s |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+		"longest stall s | after death / restart / promotion s (target " + targetsText + ") | runs beyond a target |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
-		fmt.Fprintf(&b, "| %s (`%s`) | %s | %d | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s |\n",
-			s.Title, s.Fault, s.Right, s.Runs, s.Messages, s.Lost, s.Doubled, s.Early, s.TwoHolders, s.Resent, s.LostPermitted, s.Undone,
-			s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion)
+		runs := fmt.Sprint(s.Runs)
+		if s.CutShort > 0 {
+			runs += fmt.Sprintf(" (%d cut short)", s.CutShort)
+		}
+		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s | %d |\n",
+			s.Title, s.Fault, s.Right, runs, s.Messages, s.Lost, s.Doubled, s.Early, s.TwoHolders, s.Resent, s.LostPermitted, s.Undone,
+			s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion, s.Slow)
 	}
 	return b.String()
 }
 
 // Totals tells of all runs in a sentence.
 func Totals(results []*Result) string {
-	messages, failed, lost, early, holders := 0, 0, 0, 0, 0
+	messages, failed, lost, early, holders, slow, cut := 0, 0, 0, 0, 0, 0, 0
 	var seeds []uint64
 	for _, r := range results {
 		messages += r.Sent
@@ -88,12 +101,23 @@ func Totals(results []*Result) string {
 		if !r.OK() {
 			failed++
 		}
+		if r.TooSlow() != "" {
+			slow++
+		}
+		if r.CutShort {
+			cut++
+		}
 	}
 	if len(seeds) == 0 {
 		return "No runs."
 	}
-	return fmt.Sprintf("%d runs, seeds %d to %d, %d acknowledged messages: %d lost against the promise, %d early, %d double holders; "+
-		"%d runs broke a promise.", len(results), slices.Min(seeds), slices.Max(seeds), messages, lost, early, holders, failed)
+	text := fmt.Sprintf("%d runs, seeds %d to %d, %d acknowledged messages: %d lost against the promise, %d early, %d double holders; "+
+		"%d runs broke a promise, %d went on later than a target.", len(results), slices.Min(seeds), slices.Max(seeds), messages, lost, early,
+		holders, failed, slow)
+	if cut > 0 {
+		text += fmt.Sprintf(" %d runs were cut short by an interrupt.", cut)
+	}
+	return text
 }
 
 // Machine tells on what the runs were made.
@@ -114,8 +138,12 @@ func SoakText(results []*Result) string {
 		if r.Fault != Soak || len(r.Usage) < 4 {
 			continue
 		}
-		fmt.Fprintf(&b, "\nA soak of %.0f s with %d faults, %d messages; the means of each quarter:\n\n| quarter | worker MiB resident | "+
-			"worker MiB heap | goroutines | Redis MiB |\n|---|---|---|---|---|\n", r.Seconds, r.Strikes, r.Sent)
+		cut := ""
+		if r.CutShort {
+			cut = fmt.Sprintf(" (cut short; %.0f s were planned)", r.Planned)
+		}
+		fmt.Fprintf(&b, "\nA soak of %.0f s%s with %d faults, %d messages; the means of each quarter:\n\n| quarter | worker MiB resident | "+
+			"worker MiB heap | goroutines | Redis MiB |\n|---|---|---|---|---|\n", r.Seconds, cut, r.Strikes, r.Sent)
 		for q := range 4 {
 			part := r.Usage[q*len(r.Usage)/4 : (q+1)*len(r.Usage)/4]
 			var sum Usage

@@ -4,19 +4,20 @@
 //	go run ./internal/chaos/cmd/chaos -soak 1h -rate 5000 -json soak.json
 //	go run ./internal/chaos/cmd/chaos -from results.json,soak.json -report docs/reliability.md
 //
-// It prints a line a run, what went wrong with the message's history, and a table; it ends with 1 when a promise
-// was broken, and with 2 when it could not run.
+// It prints a line a run, what went wrong with the message's history, and a table. An interrupt (Ctrl-C, SIGTERM) ends
+// the runs under way in order, accounts for them, and says that they were cut short; a second one stops at once.
+//
+// It ends with 1 when a promise was broken, with 2 when it could not run, and with 128 and the signal's number (130, 143)
+// when it was interrupted and nothing was broken until then. go run makes 1 of all of these.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"time"
@@ -31,15 +32,20 @@ type options struct {
 	seed                              uint64
 	duration, soak                    time.Duration
 	faults, json, report, from, outTo string
+	verbose, profile                  bool
 }
 
 var errBroken = errors.New("a promise was broken")
 
+// Exit codes besides those of signals.
+const (
+	exitBroken = 1
+	exitFailed = 2
+)
+
 func main() {
 	chaos.Play()
 	logging.Disable() // go-redis would tell of each connection that a fault cost
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	var o options
 	flag.IntVar(&o.runs, "runs", len(chaos.Faults()), "number of runs; each takes the next of the faults and the next seed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first run")
@@ -52,29 +58,38 @@ func main() {
 	flag.StringVar(&o.from, "from", "", "run nothing: take the results of these files")
 	flag.DurationVar(&o.soak, "soak", 0, "one run of this length with a fault every 30 s")
 	flag.StringVar(&o.outTo, "dir", "", "keep the journals of a single run here")
+	flag.BoolVar(&o.verbose, "v", false, "tell of each blow on standard error")
+	flag.BoolVar(&o.profile, "profile", false, "write CPU profiles beside the journals, see -dir")
 	flag.Parse()
-	switch err := o.run(ctx); {
+	in := listen()
+	err := o.run(in)
+	switch {
+	case in.stopped():
+		// Standard error has said so.
 	case errors.Is(err, errBroken):
-		os.Exit(1)
+		os.Exit(exitBroken)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+		os.Exit(exitFailed)
 	}
+	os.Exit(in.code())
 }
 
-func (o options) run(ctx context.Context) error {
+func (o options) run(in *interrupts) error {
 	var results []*chaos.Result
 	var err error
 	if o.from != "" {
 		results, err = o.read()
 	} else {
-		results, err = o.strike(ctx)
+		results, err = o.strike(in)
 	}
-	if err != nil {
+	if err != nil || in.stopped() {
 		return err
 	}
 	fmt.Printf("\n%s%s\n%s\n", chaos.Table(chaos.Summarize(results)), chaos.SoakText(results), chaos.Totals(results))
-	if o.report != "" {
+	if o.report != "" && in.code() != 0 {
+		fmt.Fprintf(os.Stderr, "chaos: %s is left as it was, since not all runs were made\n", o.report)
+	} else if o.report != "" {
 		if err := chaos.Report(o.report, results); err != nil {
 			return err
 		}
@@ -127,7 +142,7 @@ func (o options) configs() (all []chaos.Config) {
 func command() string {
 	text := "go run ./internal/chaos/cmd/chaos"
 	flag.Visit(func(f *flag.Flag) {
-		if f.Name != "json" && f.Name != "report" && f.Name != "dir" {
+		if f.Name != "json" && f.Name != "report" && f.Name != "dir" && f.Name != "v" {
 			text += fmt.Sprintf(" -%s %s", f.Name, f.Value)
 		}
 	})
@@ -135,10 +150,13 @@ func command() string {
 }
 
 // strike makes the runs, and stops at an interrupt with what it has.
-func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
+func (o options) strike(in *interrupts) ([]*chaos.Result, error) {
 	configs := o.configs()
 	if o.outTo != "" && len(configs) > 1 {
 		return nil, errors.New("-dir keeps the journals of a single run: give -runs 1")
+	}
+	if o.profile && o.outTo == "" {
+		return nil, errors.New("-profile writes beside the journals: say where with -dir")
 	}
 	if o.outTo != "" {
 		if err := os.MkdirAll(o.outTo, 0o755); err != nil {
@@ -162,13 +180,15 @@ func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
 	for range max(1, o.parallel) {
 		running.Go(func() {
 			for cfg := range next {
-				result, err := chaos.Run(ctx, cfg)
+				cfg.Cut, cfg.Tell, cfg.Profile = in.first, o.tell(), o.profile
+				result, err := chaos.Run(in.ctx, cfg)
 				mu.Lock()
 				if result != nil {
 					result.Command = command()
 				}
 				switch {
-				case ctx.Err() != nil: // a run that was cut short proves nothing
+				case in.stopped(): // nothing was checked
+					fmt.Fprintln(os.Stderr, err)
 				case err != nil:
 					fmt.Println(err)
 					errs = append(errs, err)
@@ -181,13 +201,29 @@ func (o options) strike(ctx context.Context) ([]*chaos.Result, error) {
 			}
 		})
 	}
+	made := 0
 	for _, cfg := range configs {
-		if ctx.Err() != nil {
+		select {
+		case <-in.first:
+		case next <- cfg:
+			made++
+		}
+		if in.code() != 0 {
 			break
 		}
-		next <- cfg
 	}
 	close(next)
 	running.Wait()
+	if made < len(configs) {
+		fmt.Printf("interrupted: %d of %d runs were begun\n", made, len(configs))
+	}
 	return results, errors.Join(errs...)
+}
+
+// tell gives where runs tell what they do; nil for nowhere.
+func (o options) tell() func(string) {
+	if !o.verbose {
+		return nil
+	}
+	return func(text string) { fmt.Fprintln(os.Stderr, text) }
 }
