@@ -255,8 +255,11 @@ func (m *message) add(actor string, x record) {
 	case beginCancel:
 		m.cancels = append(m.cancels, &call{actor: actor, at: x.at})
 	case endCancel:
-		if n := len(m.cancels); n > 0 {
-			m.cancels[n-1].ret, m.cancels[n-1].outcome = x.at, x.field(0)
+		for _, c := range slices.Backward(m.cancels) {
+			if c.actor == actor && c.ret == 0 {
+				c.ret, c.outcome = x.at, x.field(0)
+				break
+			}
 		}
 	case claimed:
 		m.deliveries = append(m.deliveries, &delivery{

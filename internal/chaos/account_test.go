@@ -62,6 +62,8 @@ func TestTheAccountantFindsWhatIsWrong(t *testing.T) {
 		"before it was answered":       {sentOK + strings.Replace(first, "1000950 1002", "1001950 1003", 1) + acked, nil, "clock"},
 		"for less than was asked":      {sentOK + strings.Replace(first, "1002 A", "1001 A", 1) + acked, nil, "lease"},
 		"refused while it was held":    {sentOK + first + "x 1001100 m A ack 0\nX 1001200 m A lease_lost\nc 1003000 m 1002900 1002950 1004 B q 1000 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, "refused"},
+		"acked after its cancel":       {sentOK + first + "k 1001010 m\nK 1001050 m leased\nx 1001100 m A ack 0\nX 1001200 m A ok\n", nil, "late"},
+		"refused after its cancel":     {sentOK + first + "k 1001010 m\nK 1001050 m leased\nx 1001100 m A ack 0\nX 1001200 m A lease_lost\n", nil, ""},
 		"taken after its lease":        {ending + sentOK + first + "x 1002100 m A ack 0\nX 1002200 m A ok\n", nil, "late"},
 		"extended after its lease":     {ending + sentOK + first + "e 1002300 - 1002200 A 1004\nx 1002400 m A ack 0\nX 1002500 m A ok\n", nil, "late"},
 		"perhaps extended":             {ending + sentOK + first + "e 1002300 - 1001200 A unavailable\nx 1002400 m A ack 0\nX 1002500 m A ok\n", nil, ""},

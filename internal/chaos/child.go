@@ -96,9 +96,9 @@ func (r role) play() error {
 	case "producer":
 		err = newProducer(r, s, j, log).run(ctx)
 	case "worker":
-		err = consumer{r, recorder{s, j}, j, log}.work(ctx)
+		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.work(ctx)
 	case "receiver":
-		err = consumer{r, recorder{s, j}, j, log}.receive(ctx)
+		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.receive(ctx)
 	default:
 		err = fmt.Errorf("no role is called %q", r.Kind)
 	}

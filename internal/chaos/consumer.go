@@ -19,6 +19,7 @@ import (
 type consumer struct {
 	role
 	store   store.Store
+	client  *later.Client // nil until it works
 	journal *journal
 	log     *slog.Logger
 }
@@ -28,6 +29,7 @@ const drainLimit = 5 * time.Second
 
 func (c consumer) work(ctx context.Context) error {
 	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	c.client = client
 	w := later.NewWorker(client, later.WorkerConfig{
 		Concurrency:     c.Concurrency,
 		Lease:           c.Lease,
@@ -88,8 +90,23 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 		return c.workFor(ctx, rand.N(20*time.Millisecond))
 	case doWorkOn:
 		return c.workFor(ctx, c.Lease*3/2)
+	case doCancel:
+		c.cancel(m)
 	}
 	return nil
+}
+
+// cancel cancels a message that is held, whose settle is then to be refused.
+func (c consumer) cancel(m *later.Message) {
+	ctx, stop := context.WithTimeout(context.Background(), c.Lease)
+	defer stop()
+	c.journal.one(beginCancel, now(), m.ID)
+	state, err := c.client.Queue(m.Queue).Cancel(ctx, m.ID)
+	outcome := string(state)
+	if err != nil {
+		outcome = outcomeOf(err)
+	}
+	c.journal.one(endCancel, now(), m.ID, outcome)
 }
 
 func (c consumer) workFor(ctx context.Context, d time.Duration) error {
@@ -102,6 +119,7 @@ func (c consumer) workFor(ctx context.Context, d time.Duration) error {
 // receive takes messages one batch after the other on each queue, and settles each by a call of its own.
 func (c consumer) receive(ctx context.Context) error {
 	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	c.client = client
 	var receiving sync.WaitGroup
 	for _, name := range c.Queues {
 		receiving.Go(func() {
@@ -128,6 +146,9 @@ func (c consumer) settle(d *later.Delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Lease)
 	defer cancel()
 	do := c.open(d.Message)
+	if do == doCancel {
+		c.cancel(d.Message)
+	}
 	for {
 		var err error
 		switch do {

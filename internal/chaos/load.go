@@ -57,6 +57,7 @@ const (
 	doWorkOn  // beyond a lease, then ack
 	doAbandon // a receiver forgets the message; a worker's handler acks
 	doRelease // a receiver gives it back; a worker's handler acks
+	doCancel  // it is cancelled while it is held, then ack
 )
 
 // Delays that handlers ask for.
@@ -87,6 +88,8 @@ func decide() what {
 		return doAbandon
 	case n < 98:
 		return doRelease
+	case n < 101:
+		return doCancel
 	}
 	return doAck
 }

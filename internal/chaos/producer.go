@@ -139,8 +139,7 @@ func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *ra
 		options = append(options, later.Headers(o.Headers))
 	}
 	more := 0
-	delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+"))
-	if random.IntN(20) == 0 && (strings.ContainsRune(flags, flagRemember) || delay >= surelyLater) {
+	if delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+")); delay >= surelyLater && random.IntN(20) == 0 {
 		more = 1
 	}
 	for trying.Err() == nil {
@@ -158,6 +157,13 @@ func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *ra
 			continue
 		}
 		break
+	}
+	if o.Remember > 0 && random.IntN(5) == 0 {
+		wait := time.Duration(random.Int64N(int64(2 * p.Spread)))
+		p.tidying.Go(func() {
+			sleep(trying, wait) // until it is acked, mostly
+			p.untilSent(trying, q, []later.Outgoing{o}, []string{key}, []string{due}, []string{flags})
+		})
 	}
 	if random.IntN(100) == 0 {
 		wait := time.Duration(random.Int64N(int64(p.Spread)))

@@ -31,6 +31,10 @@ func (f *facts) checkFence(m *message, d *delivery, s *settle, violate violator)
 		violate("late", "%s settled (%s) attempt %d %d µs after its lease had ended", d.actor, s.action, d.attempt, s.at-end*1000)
 	}
 	for _, c := range m.cancels {
+		// An ack that is made again finds the message gone, and is done.
+		if !c.known(outcomeNotFound) && !c.unknown() && d.ret < c.at && c.ret < s.at && s.known(outcomeOK) && !s.repeated() {
+			violate("late", "%s settled (%s) attempt %d %d µs after it was cancelled", d.actor, s.action, d.attempt, s.at-c.ret)
+		}
 		if !c.known(outcomeNotFound) && c.at < s.ret {
 			return
 		}

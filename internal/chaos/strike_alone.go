@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/laterq/later"
 )
 
@@ -156,14 +158,8 @@ func badNetwork(ctx context.Context, r *run) error {
 // messages handled, and checks that there is room again.
 func fillMemory(ctx context.Context, r *run) error {
 	rdb := r.servers.admin[0]
-	info, err := rdb.InfoMap(ctx, "memory").Result()
-	if err != nil {
-		return err
-	}
-	var used int64
-	fmt.Sscan(info["Memory"]["used_memory"], &used)
 	r.note("full")
-	if err := rdb.ConfigSet(ctx, "maxmemory", fmt.Sprint(used+20<<20)).Err(); err != nil {
+	if err := limitMemory(ctx, rdb, 20<<20); err != nil {
 		return err
 	}
 	q := r.client.Queue(r.queues[0])
@@ -181,6 +177,10 @@ func fillMemory(ctx context.Context, r *run) error {
 			return errors.New("the server did not get full")
 		}
 	}
+	// That send was too large for what was left. Now not even the smallest has room, until the drain.
+	if err := limitMemory(ctx, rdb, -4<<20); err != nil {
+		return err
+	}
 	if err := r.worksWhileFull(ctx, q); err != nil {
 		r.result.violate("full", "-", "%v", err)
 	}
@@ -190,7 +190,7 @@ func fillMemory(ctx context.Context, r *run) error {
 		}
 	}
 	id := fmt.Sprint("after-full-", r.strikes)
-	err = within(ctx, 30*time.Second, "room after the drain", func(ctx context.Context) error {
+	err := within(ctx, 30*time.Second, "room after the drain", func(ctx context.Context) error {
 		r.journal.one(beginSend, now(), id, id, "+0", flagNone)
 		_, err := q.Send(ctx, makePayload(id, normal, 200<<10), later.WithID(id))
 		r.journal.one(endSend, now(), id, outcomeOf(err))
@@ -203,9 +203,27 @@ func fillMemory(ctx context.Context, r *run) error {
 	return rdb.ConfigSet(ctx, "maxmemory", "0").Err()
 }
 
-// worksWhileFull cancels a message.
+// limitMemory sets maxmemory to what is used and so much more.
+func limitMemory(ctx context.Context, rdb *redis.Client, more int64) error {
+	info, err := rdb.InfoMap(ctx, "memory").Result()
+	if err != nil {
+		return err
+	}
+	var used int64
+	fmt.Sscan(info["Memory"]["used_memory"], &used)
+	return rdb.ConfigSet(ctx, "maxmemory", fmt.Sprint(used+more)).Err()
+}
+
+// worksWhileFull has a small send refused and cancels a message.
 func (r *run) worksWhileFull(ctx context.Context, q *later.Queue) error {
-	id := fmt.Sprintf("ballast-%d-0", r.strikes)
+	id := fmt.Sprint("small-", r.strikes)
+	r.journal.one(beginSend, now(), id, id, "+0", flagNone)
+	_, err := q.Send(ctx, makePayload(id, normal, 20), later.WithID(id))
+	r.journal.one(endSend, now(), id, outcomeOf(err))
+	if !errors.Is(err, later.ErrFull) {
+		return fmt.Errorf("a send to a full server gave %v; want it refused as full", err)
+	}
+	id = fmt.Sprintf("ballast-%d-0", r.strikes)
 	r.journal.one(beginCancel, now(), id)
 	state, err := q.Cancel(ctx, id)
 	outcome := string(state)
