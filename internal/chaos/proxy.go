@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -154,7 +153,7 @@ func (p *proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// piece is what was read at once, and when it is to arrive; zero for at once.
+// piece is what was read at once, and when it is to arrive.
 type piece struct {
 	bytes []byte
 	at    time.Time
@@ -164,58 +163,38 @@ type piece struct {
 const maxUnderWay = 256
 
 // pump passes one direction on until either end is gone. Reading goes on while what was read is delayed, so that
-// a delay does not make the connection slow as well; what is not delayed, and has nothing before it that is, is passed on
-// at once.
+// a delay does not make the connection slow as well.
 func (p *proxy) pump(l *link, from, to net.Conn, request bool) {
-	var pieces chan piece // nil until something is delayed
+	pieces := make(chan piece, maxUnderWay)
 	var writing sync.WaitGroup
-	var underWay atomic.Int32
+	writing.Go(func() {
+		for x := range pieces {
+			if !p.pass(l, to, x, request) {
+				l.end()
+			}
+		}
+	})
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		delay := p.delay()
-		switch {
-		case n == 0:
-		case delay == 0 && underWay.Load() == 0:
-			if !p.pass(l, to, piece{bytes: buffer[:n]}, request) {
-				l.end()
-			}
-		default:
-			if pieces == nil {
-				pieces = make(chan piece, maxUnderWay)
-				writing.Go(func() {
-					for x := range pieces {
-						if !p.pass(l, to, x, request) {
-							l.end()
-						}
-						underWay.Add(-1)
-					}
-				})
-			}
-			underWay.Add(1)
-			pieces <- piece{append([]byte(nil), buffer[:n]...), time.Now().Add(delay)}
+		if n > 0 {
+			p.mu.Lock()
+			at := time.Now().Add(p.now.delay)
+			p.mu.Unlock()
+			pieces <- piece{append([]byte(nil), buffer[:n]...), at}
 		}
 		if err != nil {
 			break
 		}
 	}
-	if pieces != nil {
-		close(pieces)
-		writing.Wait()
-	}
+	close(pieces)
+	writing.Wait()
 	p.mu.Lock()
 	half := l.half && !p.closed
 	p.mu.Unlock()
 	if !half {
 		l.end() // the other direction ends with this one
 	}
-}
-
-// delay is that of bytes which are read now.
-func (p *proxy) delay() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.now.delay
 }
 
 // pass writes one piece when its time has come and the weather lets it; false when the link is to end.
@@ -240,9 +219,7 @@ func (p *proxy) pass(l *link, to net.Conn, x piece, request bool) bool {
 			if lose {
 				return false
 			}
-			if !x.at.IsZero() {
-				time.Sleep(time.Until(x.at))
-			}
+			time.Sleep(time.Until(x.at))
 			if w.bytes > 0 {
 				time.Sleep(time.Duration(len(x.bytes)) * time.Second / time.Duration(w.bytes))
 			}
