@@ -19,6 +19,10 @@ func (s *Store) load() error {
 	if err != nil {
 		return s.unreadable(err)
 	}
+	queues, err := s.db.NewIter(nil)
+	if err != nil {
+		return errors.Join(s.unreadable(err), it.Close())
+	}
 	named := map[uint32]string{}
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		name, number := string(it.Key()[prefixLength:]), uint32(0)
@@ -35,11 +39,12 @@ func (s *Store) load() error {
 			err = corrupt("its number %d is that of queue %q too", number, other)
 		default:
 			named[number] = name
-			q, err = s.loadQueue(name, number)
+			q, err = s.loadQueue(queues, name, number)
 		}
 		s.queues[name] = q
 		err = s.setAside(q, err)
 	}
+	queues.Close() // what it could not read belongs to a queue that is set aside
 	if closed := it.Close(); err == nil && closed != nil {
 		err = s.unreadable(closed)
 	}
@@ -74,26 +79,27 @@ func (s *Store) loadLastNumber() error {
 	return nil
 }
 
-// loadQueue reads a queue; with an error it gives what there is to refuse.
-func (s *Store) loadQueue(name string, number uint32) (*queue, error) {
+// loadQueue reads a queue, by an iterator that may be used for others before and after it: making one takes longer than
+// what it reads here. With an error it gives what there is to refuse.
+func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*queue, error) {
 	q := newQueue(name, number)
-	if err := s.fillQueue(q); err != nil {
+	if err := s.fillQueue(it, q); err != nil {
 		return newQueue(name, number), err
 	}
 	return q, nil
 }
 
-func (s *Store) fillQueue(q *queue) error {
-	t := &tx{s: s}
-	value, ok, err := t.get(appendKey(nil, q.number, kindMeta))
-	if err != nil {
-		return err
-	}
-	if !ok {
+func (s *Store) fillQueue(it *pebble.Iterator, q *queue) (err error) {
+	boundTo(it, q.number, kindMeta)
+	switch {
+	case it.First() && len(it.Key()) == prefixLength:
+		if q.meta, err = parseMeta(it.Value()); err != nil {
+			return err
+		}
+	case it.Error() != nil:
+		return s.unreadable(it.Error())
+	default:
 		return corrupt("it has no counters")
-	}
-	if q.meta, err = parseMeta(value); err != nil {
-		return err
 	}
 	s.lastNow = max(s.lastNow, q.meta.now)
 	if q.due > 0 {
@@ -102,37 +108,23 @@ func (s *Store) fillQueue(q *queue) error {
 	if q.forgetting > 0 {
 		q.forgetAt = 0
 	}
-	if q.highest, err = s.highest(q); err != nil {
-		return err
-	}
-	return t.loadLeases(q)
-}
-
-// highest gives the highest id of the living messages.
-func (s *Store) highest(q *queue) (string, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: appendKey(nil, q.number, kindMessage), UpperBound: appendKey(nil, q.number, kindMessage+1),
-	})
-	if err != nil {
-		return "", s.unreadable(err)
-	}
-	id := ""
+	boundTo(it, q.number, kindMessage)
 	if it.Last() {
-		id = string(it.Key()[prefixLength:])
+		q.highest = string(it.Key()[prefixLength:])
+	} else if err := it.Error(); err != nil {
+		return s.unreadable(err)
 	}
-	if err := it.Close(); err != nil {
-		return "", s.unreadable(err)
-	}
-	return id, nil
+	boundTo(it, q.number, kindLease)
+	return (&tx{s: s}).loadLeases(it, q)
 }
 
-func (t *tx) loadLeases(q *queue) error {
-	it, err := t.s.db.NewIter(&pebble.IterOptions{
-		LowerBound: appendKey(nil, q.number, kindLease), UpperBound: appendKey(nil, q.number, kindLease+1),
-	})
-	if err != nil {
-		return t.s.unreadable(err)
-	}
+// boundTo has an iterator go over the keys of a kind only.
+func boundTo(it *pebble.Iterator, number uint32, kind byte) {
+	it.SetBounds(appendKey(nil, number, kind), appendKey(nil, number, kind+1))
+}
+
+// loadLeases reads a queue's leases, which the iterator is bound to.
+func (t *tx) loadLeases(it *pebble.Iterator, q *queue) (err error) {
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		var l *lease
 		if l, err = parseLease(string(it.Key()[prefixLength:]), it.Value()); err != nil {
@@ -156,8 +148,8 @@ func (t *tx) loadLeases(q *queue) error {
 			}
 		}
 	}
-	if closed := it.Close(); err == nil && closed != nil {
-		err = t.s.unreadable(closed)
+	if failed := it.Error(); err == nil && failed != nil {
+		err = t.s.unreadable(failed)
 	}
 	return err
 }

@@ -185,7 +185,12 @@ func (c *queueCheck) reload() error {
 			if err := t.flush(); err != nil {
 				return err
 			}
-			q, err := c.s.loadQueue(c.name, c.l.number)
+			it, err := c.s.db.NewIter(nil)
+			if err != nil {
+				return c.s.unreadable(err)
+			}
+			defer it.Close()
+			q, err := c.s.loadQueue(it, c.name, c.l.number)
 			if err := c.s.setAside(q, err); err != nil {
 				return err
 			}
