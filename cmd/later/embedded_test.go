@@ -33,6 +33,11 @@ func TestWithoutANameTheStoreIsTheEmbeddedOneOfTheUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, _ := directoryOf(dir)
+	for _, refused := range [][]string{{"send", "mail"}, {"send", "mail", "x", "--header", "k"}, {"send", "mail", "--batch", "--id", "a"}} {
+		if r := runMain(t.Context(), env, "", refused...); r.exit != 2 || !isNew(dir) {
+			t.Errorf("later %q: exit %d, want 2 and no store: %s", refused, r.exit, r.stderr)
+		}
+	}
 	r := runMain(t.Context(), env, "", "send", "mail", "hello", "--id", "a")
 	if r.exit != 0 || r.stderr != "later: made a new store in "+path+"; --store, LATER_STORE or REDIS_URL name another\n" {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)

@@ -59,8 +59,20 @@ one call when they come fast, and a summary ends it. When it fails, the lines be
   later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,
 		Args: arguments(1, 2),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			return m.send(ctx, c.Queue(args[0]), args[1:], &o)
+		RunE: run(func(ctx context.Context, args []string) error {
+			message, err := m.readMessage(args[1:], &o) // before a store is made for what is refused
+			if err != nil {
+				return err
+			}
+			client, err := m.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			if o.batch {
+				return m.sendBatch(ctx, client.Queue(args[0]), message)
+			}
+			return m.send(ctx, client.Queue(args[0]), message)
 		}),
 		ValidArgsFunction: m.queueNames(false),
 	}
@@ -145,26 +157,25 @@ func options(o later.Outgoing) []later.SendOption {
 	return set
 }
 
-func (m *Main) send(ctx context.Context, q *later.Queue, payload []string, o *sendOptions) error {
-	message, err := o.message()
-	if err != nil {
-		return err
+// readMessage gives the message as flags and arguments say; with --batch without a payload.
+func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outgoing, err error) {
+	switch {
+	case o.batch && len(payload) > 0 && payload[0] != "-":
+		err = store.Invalid("--batch reads the payloads from standard input: leave out PAYLOAD")
+	case o.batch && o.id != "":
+		err = store.Invalid("--id cannot be that of all messages of a --batch: leave it out")
+	case !o.batch && len(payload) == 0:
+		err = store.Invalid("no payload: give one ('' for an empty one), - to read it from standard input, or --batch")
+	default:
+		message, err = o.message()
 	}
-	if o.batch {
-		switch {
-		case len(payload) > 0 && payload[0] != "-":
-			return store.Invalid("--batch reads the payloads from standard input: leave out PAYLOAD")
-		case o.id != "":
-			return store.Invalid("--id cannot be that of all messages of a --batch: leave it out")
-		}
-		return m.sendBatch(ctx, q, message)
+	if err == nil && !o.batch {
+		message.Payload, err = m.payload(payload[0])
 	}
-	if len(payload) == 0 {
-		return store.Invalid("no payload: give one ('' for an empty one), - to read it from standard input, or --batch")
-	}
-	if message.Payload, err = m.payload(payload[0]); err != nil {
-		return err
-	}
+	return message, err
+}
+
+func (m *Main) send(ctx context.Context, q *later.Queue, message later.Outgoing) error {
 	id, err := q.Send(ctx, message.Payload, options(message)...)
 	if errors.Is(err, later.ErrDuplicate) {
 		return fmt.Errorf("id %q is already in queue %q, and nothing was changed (see later get %s %s): %w",
