@@ -262,6 +262,7 @@ func TestOlderLogMustBeWhole(t *testing.T) {
 
 // TestRecycledLogsAndCrashesAreNoDamage has logs that were written over older ones, and crashes at any moment.
 func TestRecycledLogsAndCrashesAreNoDamage(t *testing.T) {
+	t.Parallel()
 	rounds := 10
 	if os.Getenv("LATER_LONG") != "" {
 		rounds = 1000

@@ -112,6 +112,7 @@ func living(t *testing.T, s *Store, queue string) map[string]store.State {
 }
 
 func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
+	t.Parallel()
 	for _, d := range damages {
 		for _, live := range []bool{false, true} { // damaged while it is open, or before
 			t.Run(fmt.Sprintf("%s/live=%v", d.name, live), func(t *testing.T) {
@@ -336,6 +337,7 @@ func TestExamineEndsWithItsContextAndWithTheStore(t *testing.T) {
 
 // TestManyFaultsAreRepairedInSeveralPasses has more of them than one pass takes down.
 func TestManyFaultsAreRepairedInSeveralPasses(t *testing.T) {
+	t.Parallel()
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	const n = 1500

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,8 +24,24 @@ type harmed struct {
 	log    string
 }
 
-// newHarmed makes a store of some tables, each with some blocks, whose machine died.
+// theHarmed is made once: it is the same each time.
+var theHarmed struct {
+	sync.Mutex
+	*harmed
+}
+
+// newHarmed gives a store of some tables, each with some blocks, whose machine died.
 func newHarmed(t *testing.T) *harmed {
+	t.Helper()
+	theHarmed.Lock()
+	defer theHarmed.Unlock()
+	if theHarmed.harmed == nil {
+		theHarmed.harmed = makeHarmed(t)
+	}
+	return theHarmed.copied()
+}
+
+func makeHarmed(t *testing.T) *harmed {
 	t.Helper()
 	h := &harmed{fs: vfs.NewCrashableMem(), clock: newManualClock(), all: map[string]map[string]store.State{}}
 	s := openOn(t, h.fs, h.clock)

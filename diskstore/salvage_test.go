@@ -18,6 +18,7 @@ import (
 )
 
 func TestSalvageOfASoundStoreIsACopy(t *testing.T) {
+	t.Parallel()
 	h := newHarmed(t)
 	got, told := h.salvaged(t)
 	h.wantSaved(t, got, nil)
@@ -35,6 +36,7 @@ func TestSalvageOfASoundStoreIsACopy(t *testing.T) {
 }
 
 func TestSalvageSavesAllButADamagedBlock(t *testing.T) {
+	t.Parallel()
 	base := newHarmed(t)
 	for _, path := range base.tables {
 		name := base.fs.PathBase(path)
@@ -69,6 +71,7 @@ func TestSalvageSavesAllButADamagedBlock(t *testing.T) {
 }
 
 func TestSalvageFindsTheBlocksOfATableWithoutIndex(t *testing.T) {
+	t.Parallel()
 	base := newHarmed(t)
 	for _, path := range base.tables {
 		name := base.fs.PathBase(path)
@@ -119,6 +122,7 @@ func openedRead(t *testing.T, h *harmed, name string, e extent) ([]change, []spa
 }
 
 func TestSalvageWithoutManifestReadsAllFiles(t *testing.T) {
+	t.Parallel()
 	base := newHarmed(t)
 	manifest := lastFile(t, base.fs, "MANIFEST-")
 	for what, damage := range map[string]func(h *harmed){
@@ -138,6 +142,7 @@ func TestSalvageWithoutManifestReadsAllFiles(t *testing.T) {
 }
 
 func TestSalvageWithoutATableSavesTheOthers(t *testing.T) {
+	t.Parallel()
 	base := newHarmed(t)
 	for _, path := range base.tables {
 		name := base.fs.PathBase(path)
@@ -184,6 +189,7 @@ func nameless(got map[string]map[string]store.State, lost []change) map[string]m
 }
 
 func TestSalvageReadsTheLogBehindDamage(t *testing.T) {
+	t.Parallel()
 	base := newHarmed(t)
 	whole := readAll(t, base.fs, base.log)
 	number, _ := logNumber(base.fs.PathBase(base.log))
@@ -220,6 +226,7 @@ func TestSalvageReadsTheLogBehindDamage(t *testing.T) {
 // TestNoDamageGoesUnnoticed flips bits anywhere. Then the open fails, or a look at all messages does, or they are
 // all there; and Inspect or Salvage lose no message silently.
 func TestNoDamageGoesUnnoticed(t *testing.T) {
+	t.Parallel()
 	rounds := 25
 	if os.Getenv("LATER_LONG") != "" {
 		rounds = 5000
@@ -278,6 +285,7 @@ func TestNoDamageGoesUnnoticed(t *testing.T) {
 }
 
 func TestDamagedBlockIsAnErrorWithFileAndAdviceAndOthersGoOn(t *testing.T) {
+	t.Parallel()
 	h := newHarmed(t)
 	path := h.tables[0]
 	table, err := openTable(h.fs, "later", h.fs.PathBase(path))

@@ -86,15 +86,21 @@ func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
 }
 
 func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
-	for _, url := range []string{"file://" + filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "store"), "mem://"} {
-		c := &cli{t, url}
-		got := c.measured(small...)
-		checkMeasured(t, got)
-		for workload, name := range map[string]string{"": "server", "drain": "server_cpu_us_per_message", "herd": "worst_ping_ms", "idle": "requests_per_second"} {
-			if got[workload][name] != nil {
-				t.Errorf("%s: %s of %s is %v", url, name, workload, got[workload][name])
+	for name, url := range map[string]string{"URL": "file://" + filepath.Join(t.TempDir(), "store"), "directory": filepath.Join(t.TempDir(), "store"), "memory": "mem://"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &cli{t, url}
+			got := c.measured(small...)
+			checkMeasured(t, got)
+			if where := got["memory"]["where"]; (where == "on disk") != (url != "mem://") {
+				t.Errorf("memory is measured %v", where)
 			}
-		}
+			for workload, name := range map[string]string{"": "server", "drain": "server_cpu_us_per_message", "herd": "worst_ping_ms", "idle": "requests_per_second"} {
+				if got[workload][name] != nil {
+					t.Errorf("%s of %s is %v", name, workload, got[workload][name])
+				}
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 )
 
 func TestDemoRunsInTheEmbeddedStoreAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	c := &cli{t, fileURL(t.TempDir())}
 	r := c.run("demo", "--speed", "5", "--orders", "6")
 	checkDemo(t, r)
@@ -23,6 +24,7 @@ func TestDemoRunsInTheEmbeddedStoreAndLeavesNothing(t *testing.T) {
 }
 
 func TestDemoRunsInMemoryWhereTheDefaultStoreCannotBeUsed(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	env := []string{"HOME=" + home}
 	url, err := (&Main{Env: env}).defaultStore()
@@ -72,6 +74,7 @@ func stopDemo(t *testing.T, c *cli) {
 }
 
 func TestAStoppedDemoGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
 	c := newDiskCLI(t)
 	stopDemo(t, c)
 	contains(t, c.ok("queues"), "demo-book\ndemo-mail\ndemo-orders\n")
@@ -104,6 +107,7 @@ func TestAFreshDemoForgetsAStoppedOne(t *testing.T) {
 }
 
 func TestADemoNoticesALostMessage(t *testing.T) {
+	t.Parallel()
 	c := newDiskCLI(t)
 	stopDemo(t, c)
 	c.ok("cancel", "demo-orders", "order-7") // nobody paid for it

@@ -45,10 +45,12 @@ func checkDemo(t *testing.T, r result) {
 }
 
 func TestDemoRunsInMemory(t *testing.T) {
+	t.Parallel()
 	checkDemo(t, runMain(t.Context(), nil, "", "demo", "--speed", "5", "--orders", "6", "--store", "mem://"))
 }
 
 func TestDemoRunsOnRedisAndDeletesItsQueues(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	checkDemo(t, c.run("demo", "--speed", "5", "--orders", "6"))
 	if got := c.ok("queues"); got != "" {
@@ -66,6 +68,7 @@ func TestDemoIsJSONToo(t *testing.T) {
 }
 
 func TestDemoStoppedHalfwayStillCountsAndCleans(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	p := c.start("demo")
 	p.await(p.stdout, "delivered  mail-1")

@@ -124,6 +124,7 @@ func TestExecKillsTheWholeGroupAtTheDeadline(t *testing.T) {
 }
 
 func TestExecOutlivedByAChildIsDone(t *testing.T) {
+	t.Parallel()
 	c := newCLI(t)
 	hold, awaitEnd := watchGroup(t)
 	c.ok("send", "q", "x")
