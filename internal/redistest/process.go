@@ -32,7 +32,7 @@ func startProcess(binary, dir string, args, env []string, apart bool) (*process,
 		cmd.Env = append(os.Environ(), env...)
 	}
 	cmd.WaitDelay = time.Second // a forked child of the server may hold the output open
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: apart}
+	inGroup(cmd, apart)
 	dieWithParent(cmd)
 	p := &process{cmd: cmd, output: newOutput(), exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.output, p.output

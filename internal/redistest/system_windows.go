@@ -1,0 +1,20 @@
+package redistest
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// Windows cannot stop a process: a test that asks for it fails.
+const (
+	sigFreeze = syscall.Signal(19)
+	sigThaw   = syscall.Signal(18)
+)
+
+// inGroup has a server begin a process group of its own, if apart is set.
+func inGroup(cmd *exec.Cmd, apart bool) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if apart {
+		cmd.SysProcAttr.CreationFlags = syscall.CREATE_NEW_PROCESS_GROUP
+	}
+}
