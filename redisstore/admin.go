@@ -130,7 +130,7 @@ func readInfos(ids []string, all []storedMessage) (infos []*store.Info, epochs [
 	return infos, epochs
 }
 
-// storedMessage is what is stored of a message: envelope, due time, time of death and record, each nil for none.
+// storedMessage is what is stored of a message: value in msg, due time, time of death and record, each nil for none.
 type storedMessage struct {
 	fields []any
 	now    time.Time // when it was read
@@ -252,8 +252,8 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 		}
 		page.Messages = append(page.Messages, in)
 	}
-	if n := len(listed); n > 0 && r[1].(int64) == 0 {
-		page.Next = formatCursor(listed[n-1].(string), listed[n-2].(string))
+	if r[1].(int64) == 0 {
+		page.Next = formatCursor(r[5].(string), r[6].(string))
 	}
 	return page, nil
 }
@@ -372,24 +372,45 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	if n(7) >= 0 {
 		st.NextDue = time.UnixMilli(n(7))
 	}
+	if n(8) == 0 {
+		return st, nil
+	}
+	// So much is overdue and still in buckets that one call does not count it.
+	past, err := s.histogram(ctx, queue, "0", []int64{0, st.Now.UnixMilli() + 1})
+	if err != nil {
+		return store.Stats{}, err
+	}
+	moved := min(past[0], st.Scheduled)
+	st.Ready, st.Scheduled = st.Ready+moved, st.Scheduled-moved
 	return st, nil
 }
 
-// Histogram implements store.Store.
+// Histogram implements store.Store. It makes a call for every thousand buckets of messages due far ahead, so it is exact
+// where nothing moves meanwhile.
 func (s *Store) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
-	c := s.newCall(&s.scripts.histogram, queue, buckets+1)
-	for _, b := range store.HistogramBounds(from, to, buckets) {
-		c.add(b)
+	return s.histogram(ctx, queue, "", store.HistogramBounds(from, to, buckets))
+}
+
+// histogram counts from a place on, "" for all.
+func (s *Store) histogram(ctx context.Context, queue, place string, bounds []int64) ([]int64, error) {
+	counts := make([]int64, len(bounds)-1)
+	for {
+		c := s.newCall(&s.scripts.histogram, queue, 1+len(bounds))
+		c.add(place)
+		for _, b := range bounds {
+			c.add(b)
+		}
+		reply, err := s.run(ctx, queue, c)
+		if err != nil {
+			return nil, err
+		}
+		for i, n := range reply.([]any)[1:] {
+			counts[i] += n.(int64)
+		}
+		if place = reply.([]any)[0].(string); place == "" {
+			return counts, nil
+		}
 	}
-	reply, err := s.run(ctx, queue, c)
-	if err != nil {
-		return nil, err
-	}
-	counts := make([]int64, buckets)
-	for i, n := range reply.([]any) {
-		counts[i] = n.(int64)
-	}
-	return counts, nil
 }
 
 // SetPaused implements store.Store.

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,14 +15,29 @@ import (
 
 // movable are the scripts with a clock that stands still once a test has set it. It is in a key of the queue's
 // hash tag that no script declares, which a server allows where the slot is the same.
-var movable = loadScripts(`local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
+var movable = loadScripts(movableClock, luaConstants)
+
+// folding are such scripts to which everything that is scheduled is due far ahead, in buckets of a few messages, so that
+// these are made, split, emptied in parts and removed all the time. Long messages are not far.
+var folding = func() *scripts {
+	constants := maps.Clone(luaConstants)
+	constants["FAR_AFTER"], constants["FAR_LEAD"], constants["FAR_BYTES"] = "0", "5", "100"
+	constants["FAR_LONGEST"], constants["FAR_PAGE"] = "60", "3"
+	return loadScripts(movableClock, constants)
+}()
+
+var movableClock = `local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
 local clock = frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
-` + strings.SplitAfterN(render("_now.lua", ""), "\n", 2)[1])
+` + strings.SplitAfterN(render("_now.lua", "", nil), "\n", 2)[1]
 
 // newMovable makes a store whose clock tests can move.
 func newMovable(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
+	return newWith(t, movable, rdb, opts...)
+}
+
+func newWith(t testing.TB, scripts *scripts, rdb redis.UniversalClient, opts ...Option) *Store {
 	s := New(rdb, opts...)
-	s.scripts = movable
+	s.scripts = scripts
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -60,10 +76,14 @@ var engines = []struct {
 }
 
 func harness(client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
+	return harnessOf(movable, client)
+}
+
+func harnessOf(scripts *scripts, client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
 	return func(t *testing.T) storetest.Harness {
 		rdb := client(t)
 		return storetest.Harness{
-			Store: newMovable(t, rdb), Peer: newMovable(t, client(t)), Advance: advance(rdb), Exact: true,
+			Store: newWith(t, scripts, rdb), Peer: newWith(t, scripts, client(t)), Advance: advance(rdb), Exact: true,
 		}
 	}
 }

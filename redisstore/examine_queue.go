@@ -23,7 +23,7 @@ const (
 
 // examined are the keys that examine.lua takes, in the order in which they are mended: records first, since all
 // else reads them, and messages last, when the index entries that are left are right.
-var examined = []string{"meta", "tries", "due", "dead", "lease", "expiry", "msg"}
+var examined = []string{"meta", "tries", "due", "dead", "fars", "far", "total", "lease", "expiry", "msg"}
 
 // flaw is one thing that the scripts find.
 type flaw struct {
@@ -66,6 +66,28 @@ var flaws = map[string]flaw{
 		"messages are longer than the queue's note of its longest, so calls may be larger than they should", "the note is corrected"},
 	"more unusual than noted": {"meta", store.SeverityError,
 		"messages have attempts or an expiry of their own that claims do not look for", "the note that makes them look is written"},
+	"far without message": {"orphans", store.SeverityError,
+		"messages due far ahead are in a bucket and nowhere else", "they leave it"},
+	"far and elsewhere": {"states", store.SeverityError,
+		"messages are in a bucket, and due, dead or in it once more as well", "they leave the bucket"},
+	"far and not known to be": {"far", store.SeverityError,
+		"messages are in a bucket that is not found by their id, so they cannot be cancelled", "they leave it and stay scheduled"},
+	"far in another bucket": {"far", store.SeverityError,
+		"messages are in a bucket of other due times, so they may come late", "they leave it and stay scheduled"},
+	"bucket unreadable": {"far", store.SeverityError,
+		"buckets have lines that cannot be read", "the lines are removed, and their messages are ready"},
+	"bucket without bound": {"far", store.SeverityError,
+		"buckets have no bound, or a wrong one, so what is in them is never delivered", "their messages leave them and stay scheduled"},
+	"bucket without messages": {"far", store.SeverityWarning,
+		"buckets are empty", "they are removed"},
+	"bucket of another number": {"far", store.SeverityWarning,
+		"buckets have another number of messages than is noted", "the note is corrected"},
+	"number of no bucket": {"far", store.SeverityNote,
+		"notes are of no bucket", "they are removed"},
+	"bound without bucket": {"far", store.SeverityError,
+		"bounds are of no bucket", "they are removed"},
+	"another number is far": {"far", store.SeverityError,
+		"number of messages due far ahead is noted wrongly, so counts are wrong or the messages are not looked for", "it is counted anew"},
 	"lost": {"lost", store.SeverityError,
 		"messages are in no state, so they are never delivered", "they are ready"},
 }
@@ -76,7 +98,9 @@ type queueExamination struct {
 	name  string
 	found map[string]*tally
 	order []string
-	looks int // leased messages that could not be looked through
+	looks int   // leased messages that could not be looked through
+	lines int64 // that buckets have above what is noted of them
+	total bool  // there are too many buckets to be counted
 }
 
 type tally struct {
@@ -104,7 +128,8 @@ func (x *examination) queue(ctx context.Context, name string) error {
 // types checks the keys' types; a wrong one leaves nothing to examine.
 func (q *queueExamination) types(ctx context.Context) (sound bool, err error) {
 	want := map[string]string{"due": "zset", "msg": "hash", "lease": "hash", "expiry": "zset", "tries": "hash",
-		"dead": "zset", "done": "zset", "meta": "hash", "calls": "zset", "wake": "zset"}
+		"dead": "zset", "done": "zset", "meta": "hash", "calls": "zset",
+		"far": "hash", "fars": "zset", "wake": "zset"}
 	sound = true
 	for i, key := range q.s.keys.of(q.name).args {
 		kind, err := q.s.rdb.Type(ctx, key.(string)).Result()
@@ -145,13 +170,20 @@ func (q *queueExamination) pages(ctx context.Context, key string) error {
 	}
 	var stateless []string
 	for cursor := "0"; ; {
-		c := q.s.newCall(&q.s.scripts.examine, q.name, 3)
-		c.add(key, cursor, mend)
+		c := q.s.newCall(&q.s.scripts.examine, q.name, 4)
+		c.add(key, cursor, mend, q.lines)
 		reply, err := q.s.run(ctx, q.name, c)
 		if err != nil {
 			return err
 		}
+		if reply == any(int64(replyBusy)) {
+			q.total = true
+			return nil
+		}
 		r := reply.([]any)
+		if !q.mend {
+			q.lines += r[3].(int64)
+		}
 		found := r[1].([]any)
 		for i := 0; i+1 < len(found); i += 2 {
 			q.add(found[i].(string), found[i+1].(string))
@@ -171,7 +203,7 @@ func (q *queueExamination) pages(ctx context.Context, key string) error {
 	}
 }
 
-// lost runs lost.lua over messages that are neither due nor dead, which most of the time means leased.
+// lost runs lost.lua over messages that are neither due nor far nor dead, which most of the time means leased.
 func (q *queueExamination) lost(ctx context.Context, ids []string) error {
 	mend := "0"
 	if q.mend {
@@ -230,6 +262,11 @@ func (q *queueExamination) summary(ctx context.Context) error {
 		q.report(store.Finding{Severity: store.SeverityNote, Check: "lost", Queue: q.name, Count: int64(q.looks),
 			Text:   fmt.Sprintf("more than %d messages are leased, so messages in no state were not looked for", maxHeld),
 			Advice: "examine again when fewer are leased"})
+	}
+	if q.total {
+		q.report(store.Finding{Severity: store.SeverityNote, Check: "far", Queue: q.name,
+			Text:   fmt.Sprintf("more than %d buckets are of messages due far ahead, so the number of these was not compared", maxHeld),
+			Advice: "examine again when fewer are scheduled"})
 	}
 	st, err := q.s.Stats(ctx, q.name)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +34,7 @@ func examine(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
 
 var serverChecks = map[string]bool{"server": true, "persistence": true, "memory": true, "replicas": true, "clock": true, "latency": true, "slowlog": true}
 
-// damaged is a queue of one message in each state: scheduled, ready, leased, dead.
+// damaged is a queue of one message in each state: scheduled, ready, leased, dead. What else is scheduled is far.
 type damaged struct {
 	*testing.T
 	rdb redis.UniversalClient
@@ -80,50 +81,141 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 	send(t, d.s, "q", "leased", store.Due{})
 	claim(t, d.s, "q", 1, time.Hour)
 	send(t, d.s, "q", "ready", store.Due{})
-	send(t, d.s, "q", "scheduled", store.Due{Delay: time.Hour})
+	send(t, d.s, "q", "scheduled", store.Due{Delay: 5 * time.Minute})
 	return d
 }
 
-// damages are made by hand; what is said of each is what an examination finds, and where the messages are after
-// the repair (scheduled, ready, leased, dead).
+// far sends more messages, far ahead of time, and gives the name of the one bucket that they are in.
+func (d *damaged) far(ids ...string) string {
+	d.Helper()
+	for i, id := range ids {
+		send(d.T, d.s, "q", id, store.Due{Delay: time.Hour + time.Duration(i)*time.Minute})
+	}
+	names, err := d.rdb.ZRange(d.Context(), d.key("fars"), 0, -1).Result()
+	if err != nil || len(names) != 1 {
+		d.Fatal(names, err)
+	}
+	return names[0]
+}
+
+// damages are made by hand; what is said of each is what an examination finds, where the messages are after the repair
+// (scheduled, ready, leased, dead), and what the repair finds where that is something else: what it has mended is no
+// longer found in the next key, or only then.
 var damages = []struct {
 	name   string
 	do     func(d *damaged)
 	checks []string
 	after  string
+	mended []string
 }{
-	{"nothing", func(*damaged) {}, nil, "1 1 1 1"},
-	{"an entry of the due index without a message", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1"},
-	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1"},
+	{"nothing", func(*damaged) {}, nil, "1 1 1 1", nil},
+	{"an entry of the due index without a message", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1", nil},
+	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1", nil},
 	{"messages that left their index", func(d *damaged) {
 		d.do("ZREM", d.key("due"), "ready", "scheduled")
 		d.do("ZREM", d.key("dead"), "dead")
-	}, []string{"lost"}, "0 3 1 0"},
-	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"}, "1 2 1 0"},
-	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"}, "1 2 0 1"},
-	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("tries"), "dead") }, []string{"records"}, "1 1 1 1"},
-	{"a dead message with the record of a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "dead", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1"},
+	}, []string{"lost"}, "0 3 1 0", nil},
+	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"}, "1 2 1 0", nil},
+	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"}, "1 2 0 1", nil},
+	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("tries"), "dead") }, []string{"records"}, "1 1 1 1", nil},
+	{"a dead message with the record of a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "dead", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1", nil},
 	{"records that nobody can read", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "x", "dead", "y", "leased", "\t\t") },
-		[]string{"records", "records"}, "1 1 1 1"},
-	{"a record of a cancelled message for a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "0\tx\t0\t0\t") }, []string{"records"}, "1 1 1 1"},
-	{"a record of no message", func(d *damaged) { d.do("HSET", d.key("tries"), "ghost", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1"},
-	{"a lease without its deadline", func(d *damaged) { d.do("DEL", d.key("expiry")) }, []string{"leases"}, "1 2 0 1"},
-	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("expiry"), 1e15, "ghost") }, []string{"leases"}, "1 1 1 1"},
-	{"a lease that is gone", func(d *damaged) { d.do("DEL", d.key("lease"), d.key("expiry")) }, []string{"lost"}, "1 2 0 1"},
+		[]string{"records", "records"}, "1 1 1 1", nil},
+	{"a record of a cancelled message for a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "0\tx\t0\t0\t") }, []string{"records"}, "1 1 1 1", nil},
+	{"a record of no message", func(d *damaged) { d.do("HSET", d.key("tries"), "ghost", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1", nil},
+	{"a lease without its deadline", func(d *damaged) { d.do("DEL", d.key("expiry")) }, []string{"leases"}, "1 2 0 1", nil},
+	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("expiry"), 1e15, "ghost") }, []string{"leases"}, "1 1 1 1", nil},
+	{"a lease that is gone", func(d *damaged) { d.do("DEL", d.key("lease"), d.key("expiry")) }, []string{"lost"}, "1 2 0 1", nil},
 	{"a lease of nothing", func(d *damaged) {
 		d.do("HSET", d.key("lease"), "ghost", "\n")
 		d.do("ZADD", d.key("expiry"), 1e15, "ghost")
-	}, []string{"leases"}, "1 1 1 1"},
+	}, []string{"leases"}, "1 1 1 1", nil},
 	{"a lease of a message that is gone", func(d *damaged) {
 		lease := d.lease()
 		d.do("HSET", d.key("lease"), lease, d.get("HGET", d.key("lease"), lease)+"ghost\n")
-	}, []string{"leases"}, "1 1 1 1"},
-	{"a lease that nobody can read", func(d *damaged) { d.do("HSET", d.key("lease"), d.lease(), "\nleased\tx\ty\n") }, []string{"leases", "lost"}, "1 2 0 1"},
-	{"no note of the format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1"},
-	{"no notes at all", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1"},
-	{"a note of the longest that is too short", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) }, []string{"meta"}, "1 1 1 1"},
-	{"a name that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"}, "1 1 1 1"},
-	{"a name of no queue", func(d *damaged) { d.do("SADD", DefaultPrefix+"queues", "ghost") }, []string{"registry"}, "1 1 1 1"},
+	}, []string{"leases"}, "1 1 1 1", nil},
+	{"a lease that nobody can read", func(d *damaged) { d.do("HSET", d.key("lease"), d.lease(), "\nleased\tx\ty\n") }, []string{"leases", "lost"}, "1 2 0 1", nil},
+	{"no note of the format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1", nil},
+	{"no notes at all", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1", nil},
+	{"a note of the longest that is too short", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) }, []string{"meta"}, "1 1 1 1", nil},
+	{"far messages and nothing wrong", func(d *damaged) { d.far("f1", "f2") }, nil, "3 1 1 1", nil},
+	{"far messages and no notes at all", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("DEL", d.key("meta"))
+	}, []string{"far", "format", "meta"}, "3 1 1 1", nil},
+	{"a far message that is gone", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("HDEL", d.key("msg"), "f1")
+	}, []string{"orphans"}, "2 1 1 1", nil},
+	{"a message far and due", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("ZADD", d.key("due"), 1, "f2")
+	}, []string{"states"}, "2 2 1 1", nil},
+	{"a message far and dead", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("ZADD", d.key("dead"), 1, "f2")
+		d.do("HSET", d.key("tries"), "f2", "0\t1\t1\t0\t1\tburied\tboom")
+	}, []string{"states"}, "2 1 1 2", nil},
+	{"a message far and leased", func(d *damaged) {
+		name := d.far("f1", "f2")
+		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+"5\tleased\n", "#"+name, 3)
+		d.do("HINCRBY", d.key("meta"), "far", 1)
+	}, []string{"far"}, "4 1 0 1", []string{"far", "states"}},
+	{"a far message twice in its bucket", func(d *damaged) {
+		name := d.far("f1", "f2")
+		text := d.get("HGET", d.key("far"), name)
+		d.do("HSET", d.key("far"), name, text+text[1:], "#"+name, 4)
+		d.do("HINCRBY", d.key("meta"), "far", 2)
+	}, []string{"states"}, "3 1 1 1", nil},
+	{"a far message that does not know of it", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("HSET", d.key("msg"), "f1", "\x00")
+	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
+	{"a far message in another bucket", func(d *damaged) {
+		name := d.far("f1", "f2")
+		lines := strings.Split(d.get("HGET", d.key("far"), name), "\n")
+		after, _, _ := strings.Cut(lines[2], "\t") // that of f2
+		n, err := strconv.ParseInt(name, 10, 64)
+		more, err2 := strconv.ParseInt(after, 10, 64)
+		if err != nil || err2 != nil {
+			d.Fatal(err, err2)
+		}
+		upper := strconv.FormatInt(n+more, 10)
+		d.do("ZADD", d.key("fars"), upper, upper)
+		d.do("HSET", d.key("far"), upper, "\n0\tf3\n", "#"+upper, 1)
+		d.do("HSET", d.key("msg"), "f3", "\x00")
+		d.do("HINCRBY", d.key("meta"), "far", 1)
+	}, []string{"far", "far", "lost"}, "4 1 1 1", []string{"far", "far"}},
+	{"a bucket without its bound", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("DEL", d.key("fars"))
+	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
+	{"a bound without its bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"}, "1 1 1 1", nil},
+	{"all buckets gone", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("DEL", d.key("far"))
+	}, []string{"far", "far", "lost"}, "1 3 1 1", nil},
+	{"a bucket of another number", func(d *damaged) {
+		d.do("HSET", d.key("far"), "#"+d.far("f1", "f2"), 7)
+	}, []string{"far"}, "3 1 1 1", nil},
+	{"a bucket without a number", func(d *damaged) { d.do("HDEL", d.key("far"), "#"+d.far("f1", "f2")) }, []string{"far"}, "3 1 1 1", nil},
+	{"the number of no bucket", func(d *damaged) { d.do("HSET", d.key("far"), "#5", 1) }, []string{"far"}, "1 1 1 1", nil},
+	{"an empty bucket", func(d *damaged) {
+		d.do("HSET", d.key("far"), "5", "\n", "#5", 0)
+		d.do("ZADD", d.key("fars"), 5, 5)
+	}, []string{"far"}, "1 1 1 1", nil},
+	{"a bucket that nobody can read", func(d *damaged) { d.do("HSET", d.key("far"), d.far("f1", "f2"), "\nf1 and f2\n") },
+		[]string{"far", "far", "lost"}, "1 3 1 1", nil},
+	{"another number of far messages", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("HSET", d.key("meta"), "far", 7)
+	}, []string{"far"}, "3 1 1 1", nil},
+	{"no number of far messages", func(d *damaged) {
+		d.far("f1", "f2")
+		d.do("HDEL", d.key("meta"), "far")
+	}, []string{"far"}, "3 1 1 1", nil},
+	{"a name that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"}, "1 1 1 1", nil},
+	{"a name of no queue", func(d *damaged) { d.do("SADD", DefaultPrefix+"queues", "ghost") }, []string{"registry"}, "1 1 1 1", nil},
 }
 
 func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
@@ -149,7 +241,11 @@ func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
 							t.Errorf("an examination without repair changed %s", key)
 						}
 					}
-					wantChecks(t, examine(t, d.s, true), c.checks, true)
+					mended := c.checks
+					if c.mended != nil {
+						mended = c.mended
+					}
+					wantChecks(t, examine(t, d.s, true), mended, true)
 					if left := examine(t, d.s, false); len(left) > 0 {
 						t.Fatalf("after the repair there is still %+v", left)
 					}
@@ -203,10 +299,21 @@ func (d *damaged) wantAllDelivered() {
 	if _, err := d.s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{}); err != nil {
 		d.Fatal(err)
 	}
-	if _, err := d.s.Reschedule(ctx, "q", []string{"scheduled"}, store.Due{}); err != nil {
+	want := []string{"dead", "ready", "scheduled"}
+	infos, err := d.s.Get(ctx, "q", []string{"f1", "f2", "f3"})
+	if err != nil {
 		d.Fatal(err)
 	}
-	want := []string{"dead", "ready", "scheduled"}
+	for _, in := range infos {
+		if in != nil {
+			want = append(want, in.ID)
+		}
+	}
+	for _, id := range append(want[2:], "leased") { // where it is scheduled
+		if _, err := d.s.Reschedule(ctx, "q", []string{id}, store.Due{}); err != nil {
+			d.Fatal(err)
+		}
+	}
 	if leases, err := d.rdb.HLen(ctx, d.key("lease")).Result(); err != nil {
 		d.Fatal(err)
 	} else if leases == 1 {

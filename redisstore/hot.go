@@ -52,7 +52,7 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 		texts = append(texts, text(from))
 		from = len(buf)
 		buf = envelope.Append(buf, &m.Message)
-		most = max(most, len(buf)-from)
+		most = max(most, len(buf)-from+prefixSize)
 		unusual = unusual || envelope.Unusual(buf[from])
 		texts = append(texts, text(from))
 		places = append(places, i)
@@ -171,7 +171,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 			missing = append(missing, m.Receipt)
 			continue
 		}
-		if err := envelope.Decode(text, &m.Message); err != nil {
+		if err := envelope.Decode(bare(text), &m.Message); err != nil {
 			bad = append(bad, m.Receipt)
 			continue
 		}

@@ -3,22 +3,25 @@ package redisstore
 import "sync"
 
 // A queue's keys all carry its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// gets all ten in this order; lua/_keys.lua names them.
+// gets all twelve in this order; lua/_keys.lua names them.
 //
 //	due     zset  id → due ms                      scheduled and ready messages
-//	msg     hash  id → envelope                    every living message
+//	msg     hash  id → envelope                    every living message; see bare for what may be before it
 //	lease   hash  lease id → what it holds         see lua/_lease.lua
 //	expiry  zset  lease id → deadline ms
 //	tries   hash  id → record                      only what is unusual, see lua/_record.lua
 //	dead    zset  id → time of death ms
 //	done    zset  id → when it is forgotten ms     acked ids that are remembered
-//	meta    hash  format, paused, longest          longest: bytes of the longest envelope that was here
-//	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
+//	meta    hash  format, paused, longest, far     longest: bytes of the longest envelope that was here; far: messages
+//	                                               that are in buckets
 //	calls   zset  caller → number of its last call  so that a repeated call is done once, see callers.go
+//	far     hash  bucket → messages due far ahead  and "#" and bucket → their number, see lua/_far.lua
+//	fars    zset  bucket → lower bound of their due times ms
+//	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
 //
 // One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own, so it cannot change in
 // one step with a queue; see runRegistered and Delete.
-var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls", "wake"}
+var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls", "far", "fars", "wake"}
 
 // keyTable makes each queue's keys once.
 type keyTable struct {

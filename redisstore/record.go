@@ -38,8 +38,21 @@ func parseRecord(s string) record {
 	return r
 }
 
-// info puts together what is known of a message from its envelope and its record (nil: none).
-func info(id, text string, recorded any, state store.State) store.Info {
+// prefixSize is the length of what a message that was ever far has before its envelope, in msg: byte 128, which begins no
+// envelope, and its due time then. So the bucket of a message is found by its id; once it has left it, nobody looks.
+const prefixSize = 1 + 6
+
+// bare is the envelope in a value of msg.
+func bare(value string) string {
+	if len(value) >= prefixSize && value[0] == 128 {
+		return value[prefixSize:]
+	}
+	return value
+}
+
+// info puts together what is known of a message from its value in msg and its record (nil: none).
+func info(id, value string, recorded any, state store.State) store.Info {
+	text := bare(value)
 	in := store.Info{Message: store.Message{ID: id}, State: state}
 	if err := envelope.Decode(text, &in.Message); err != nil {
 		in.Message, in.Raw = store.Message{ID: id}, []byte(text)

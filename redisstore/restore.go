@@ -35,7 +35,7 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 		}
 		places = append(places, i)
 		body := envelope.AppendInfo(make([]byte, 0, envelope.InfoSize(m)), m)
-		most = max(most, len(body))
+		most = max(most, len(body)+prefixSize)
 		unusual = unusual || len(body) == 0 || envelope.Unusual(body[0])
 		c.add(&m.ID, body, millis(m.Due), millis(m.DiedAt), m.Attempts, m.Delivered, restOf(m))
 	}

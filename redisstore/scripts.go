@@ -26,7 +26,7 @@ const (
 )
 
 // layoutFormat is the layout's version, kept in each queue's meta.
-const layoutFormat = "2"
+const layoutFormat = "3"
 
 // luaConstants are what the scripts call by name.
 var luaConstants = map[string]string{
@@ -43,6 +43,11 @@ var luaConstants = map[string]string{
 	"REASON_LOST_TEXT":   strconv.Quote("its reason was lost; an examination put this in its place"),
 	"BUSY":               strconv.Itoa(replyBusy),
 	"MAX_HELD":           strconv.Itoa(maxHeld),
+	"FAR_AFTER":          "600000", // ms ahead from which on a message that is sent is far
+	"FAR_LEAD":           "60000",  // ms before it is due at which a far message leaves its bucket
+	"FAR_BYTES":          "512",    // of a bucket's text
+	"FAR_LONGEST":        "16384",  // bytes of an envelope that may be far: a cancel has to read it
+	"FAR_PAGE":           "1000",   // buckets that a call counts
 }
 
 // A script is one transition: lua/<name>.lua with its includes.
@@ -61,14 +66,14 @@ type scripts struct {
 	examine, lost                                        script
 }
 
-var production = loadScripts("")
+var production = loadScripts("", luaConstants)
 
 // loadScripts reads every script. A clock that is not empty is the Lua text that replaces lua/_now.lua: tests
 // move time with it.
-func loadScripts(clock string) *scripts {
+func loadScripts(clock string, constants map[string]string) *scripts {
 	s := &scripts{}
 	for _, x := range s.all() {
-		body := render(x.name+".lua", clock)
+		body := render(x.name+".lua", clock, constants)
 		sum := sha1.Sum([]byte(body))
 		x.script.name, x.script.body, x.script.sha = x.name, body, hex.EncodeToString(sum[:])
 	}
@@ -98,7 +103,7 @@ var (
 
 // render puts the includes and the constants into a script. The files are part of the program, so what is
 // wrong with them is found by any test.
-func render(file, clock string) string {
+func render(file, clock string, constants map[string]string) string {
 	text, err := luaFiles.ReadFile("lua/" + file)
 	if err != nil {
 		panic(err)
@@ -108,13 +113,13 @@ func render(file, clock string) string {
 		if name == "now" && clock != "" {
 			return clock
 		}
-		return strings.TrimSuffix(render("_"+name+".lua", clock), "\n")
+		return strings.TrimSuffix(render("_"+name+".lua", clock, constants), "\n")
 	})
 	if strings.HasPrefix(file, "_") {
 		return body
 	}
 	return constant.ReplaceAllStringFunc(body, func(word string) string {
-		if value, ok := luaConstants[word]; ok {
+		if value, ok := constants[word]; ok {
 			return value
 		}
 		return word

@@ -40,7 +40,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 func TestScriptsUseNoKeyThatIsNotDeclared(t *testing.T) {
-	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', (DUE|MSG|LEASE|EXPIRY|TRIES|DEAD|DONE|META|CALLS|WAKE|key)[,)]|command, key,)`)
+	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', (DUE|MSG|LEASE|EXPIRY|TRIES|DEAD|DONE|META|CALLS|FAR|FARS|WAKE|key)[,)]|command, key,)`)
 	for _, x := range production.all() {
 		all, known := strings.Count(x.script.body, "redis.call("), len(key.FindAllString(x.script.body, -1))
 		if all == 0 || all != known {
@@ -67,10 +67,16 @@ var calls = []struct {
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}}, {Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
 		return err
 	}},
+	{"send far", func(ctx context.Context, x *situation) error {
+		in := store.Due{Delay: time.Hour}
+		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "far"}, Due: in},
+			{Message: store.Message{ID: "gone"}, Due: in}, {Message: store.Message{ID: "farther"}, Due: store.Due{Delay: 2 * time.Hour}}})
+		return err
+	}},
 	{"examine", func(ctx context.Context, x *situation) error {
 		for _, key := range examined {
-			c := x.s.newCall(&x.s.scripts.examine, x.queue, 3)
-			c.add(key, "0", "1")
+			c := x.s.newCall(&x.s.scripts.examine, x.queue, 4)
+			c.add(key, "0", "1", 0)
 			if _, err := x.s.run(ctx, x.queue, c); err != nil {
 				return err
 			}
@@ -118,11 +124,11 @@ var calls = []struct {
 		return err
 	}},
 	{"cancel", func(ctx context.Context, x *situation) error {
-		_, err := x.s.Cancel(ctx, x.queue, []string{"ready", "scheduled", "held1", "dead", "none"})
+		_, err := x.s.Cancel(ctx, x.queue, []string{"ready", "scheduled", "late", "held1", "dead", "none"})
 		return err
 	}},
 	{"reschedule", func(ctx context.Context, x *situation) error {
-		_, err := x.s.Reschedule(ctx, x.queue, []string{"scheduled", "held1", "dead", "none"}, store.Due{At: time.UnixMilli(1)})
+		_, err := x.s.Reschedule(ctx, x.queue, []string{"scheduled", "late", "held1", "dead", "none"}, store.Due{At: time.UnixMilli(1)})
 		return err
 	}},
 	{"replay", func(ctx context.Context, x *situation) error {
@@ -131,6 +137,10 @@ var calls = []struct {
 	}},
 	{"purge ready", func(ctx context.Context, x *situation) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateReady})
+		return err
+	}},
+	{"purge scheduled", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateScheduled})
 		return err
 	}},
 	{"purge dead", func(ctx context.Context, x *situation) error {
@@ -168,7 +178,8 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 }
 
 // newSituation makes a queue in which every script finds something to do: two held messages, one of a cancelled
-// message's lease, an expired lease, a dead, a ready, a scheduled and a remembered one.
+// message's lease, an expired lease, a dead, a ready, a remembered one, and two that
+// are far, of which one is overdue.
 func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situation {
 	t.Helper()
 	ctx := t.Context()
@@ -194,6 +205,7 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 	}
 	move := advance(rdb)
 
+	send(store.Outgoing{Message: store.Message{ID: "late"}, Due: store.Due{Delay: 11 * time.Minute}})
 	send(store.Outgoing{Message: store.Message{ID: "done"}})
 	settle(claim(time.Minute).Messages[0], store.Ack, time.Hour)
 	send(store.Outgoing{Message: store.Message{ID: "dead"}})
@@ -211,7 +223,7 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 		x.held = append(x.held, m.Receipt)
 	}
 	x.lease = held.Messages[0].Receipt.Lease
-	move(t, queue, time.Minute) // ends the lease of stale and last
+	move(t, queue, 12*time.Minute) // ends the lease of stale and last
 	send(store.Outgoing{Message: store.Message{ID: "ready"}})
 	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
 	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})

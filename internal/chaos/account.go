@@ -373,18 +373,20 @@ func (v *servers) client(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewClient(v.nodes[primary].Options()), nil
 }
 
-// audit checks that the keys of a queue agree: every message is in exactly one of due, dead and the leases, and
-// each lease has a deadline. See redisstore/keys.go.
+// audit checks that the keys of a queue agree: every message is in exactly one of due, the buckets of what is due far
+// ahead, dead and the leases, each lease has a deadline, and each bucket a bound. See redisstore/keys.go.
 func (r *run) audit(ctx context.Context, rdb redis.UniversalClient, queue string) error {
 	key := func(name string) string { return "later:{" + queue + "}:" + name }
-	var msg, due, dead, expiry *redis.StringSliceCmd
-	var leases *redis.MapStringStringCmd
+	var msg, due, dead, expiry, bounds *redis.StringSliceCmd
+	var leases, far *redis.MapStringStringCmd
 	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		msg = p.HKeys(ctx, key("msg"))
 		due = p.ZRange(ctx, key("due"), 0, -1)
 		dead = p.ZRange(ctx, key("dead"), 0, -1)
 		expiry = p.ZRange(ctx, key("expiry"), 0, -1)
 		leases = p.HGetAll(ctx, key("lease"))
+		far = p.HGetAll(ctx, key("far"))
+		bounds = p.ZRange(ctx, key("fars"), 0, -1)
 		return nil
 	})
 	if err != nil {
@@ -402,6 +404,21 @@ func (r *run) audit(ctx context.Context, rdb redis.UniversalClient, queue string
 	}
 	for _, id := range dead.Val() {
 		put(id, "dead")
+	}
+	for bucket, text := range far.Val() {
+		if strings.HasPrefix(bucket, "#") {
+			continue // the number of messages in one
+		}
+		if !slices.Contains(bounds.Val(), bucket) {
+			r.result.violate("places", "-", "bucket %s has no bound", bucket)
+		}
+		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
+			_, id, _ := strings.Cut(line, "\t")
+			put(id, "far")
+		}
+	}
+	if 2*len(bounds.Val()) != len(far.Val()) {
+		r.result.violate("places", "-", "%s has %d bounds, and %d buckets and numbers", queue, len(bounds.Val()), len(far.Val()))
 	}
 	for lease, text := range leases.Val() {
 		if !slices.Contains(expiry.Val(), lease) {

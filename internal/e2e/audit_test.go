@@ -9,20 +9,23 @@ import (
 )
 
 // audit reads a queue's keys past Later, in one transaction, and checks that they agree: every message is in
-// exactly one of due, dead and the leases, what is there is a message, and each lease has a deadline. It gives
-// where each message is, by id. See redisstore/keys.go and lua/_lease.lua.
+// exactly one of due, the buckets of what is due far ahead, dead and the leases, what is there is a message, each lease
+// has a deadline and each bucket a bound. It gives where each message is, by id. See redisstore/keys.go, lua/_lease.lua
+// and lua/_far.lua.
 func audit(t *testing.T, rdb redis.UniversalClient, queue string) map[string]string {
 	t.Helper()
 	ctx := bounded(t)
 	key := func(name string) string { return "later:{" + queue + "}:" + name }
-	var msg, due, dead, expiry *redis.StringSliceCmd
-	var leases *redis.MapStringStringCmd
+	var msg, due, dead, expiry, bounds *redis.StringSliceCmd
+	var leases, far *redis.MapStringStringCmd
 	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		msg = p.HKeys(ctx, key("msg"))
 		due = p.ZRange(ctx, key("due"), 0, -1)
 		dead = p.ZRange(ctx, key("dead"), 0, -1)
 		expiry = p.ZRange(ctx, key("expiry"), 0, -1)
 		leases = p.HGetAll(ctx, key("lease"))
+		far = p.HGetAll(ctx, key("far"))
+		bounds = p.ZRange(ctx, key("fars"), 0, -1)
 		return nil
 	})
 	if err != nil {
@@ -41,6 +44,21 @@ func audit(t *testing.T, rdb redis.UniversalClient, queue string) map[string]str
 	}
 	for _, id := range dead.Val() {
 		put(id, "dead")
+	}
+	for bucket, text := range far.Val() {
+		if strings.HasPrefix(bucket, "#") {
+			continue // the number of messages in one
+		}
+		if !slices.Contains(bounds.Val(), bucket) {
+			t.Errorf("bucket %s has no bound", bucket)
+		}
+		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
+			_, id, _ := strings.Cut(line, "\t")
+			put(id, "far")
+		}
+	}
+	if 2*len(bounds.Val()) != len(far.Val()) {
+		t.Errorf("%d bounds, and %d buckets and numbers", len(bounds.Val()), len(far.Val()))
 	}
 	for lease, text := range leases.Val() {
 		if !slices.Contains(expiry.Val(), lease) {

@@ -5,12 +5,14 @@
 -- Reply  for each id the state it was in, or ""; NEWER
 -- Safe   CALLS is written first; every other key was read.
 --@include keys
-local meta = redis.call('HMGET', META, 'format')
+local meta = redis.call('HMGET', META, 'format', 'far')
+local far = tonumber(meta[2] or '') or 0
 --@include format
 --@include now
 --@include record
 --@include write
 --@include once
+--@include far
 local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 4))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 4))
 local records = redis.call('HMGET', TRIES, unpack(ARGV, 4))
@@ -34,8 +36,15 @@ for i = 1, #ARGV - 3 do
       state = 'dead'
       undead[#undead + 1] = id
     else
-      state = 'leased'
-      epoch, pins = epoch + 1, pins + 1
+      local at, b
+      if far > 0 then at, b = far_due(id) end
+      if at then
+        state = at > now and 'scheduled' or 'ready'
+        unfold(b, at, id)
+      else
+        state = 'leased'
+        epoch, pins = epoch + 1, pins + 1
+      end
     end
     if state == 'leased' or records[i] then keep(id, tombstone(epoch, pins)) end
   end
@@ -44,6 +53,7 @@ end
 if #gone > 0 then note_call(ARGV[2], ARGV[3], #states == 1 and codes[states[1]] or 7) end
 write('HDEL', MSG, gone)
 write('ZREM', DUE, undue)
+write_far()
 write('ZREM', DEAD, undead)
 write_tries()
 return states

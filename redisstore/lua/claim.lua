@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
---- Ends expired leases, then gives ready messages, earliest first, under one new lease.
+--- Ends expired leases, takes what falls due soon out of its bucket, then gives ready messages, earliest first, under one new lease.
 -- ARGV   1 most messages wanted, 2 lease length in ms, 3 lease id
 --        4 "1" when an earlier call with this lease id may have been done and its reply lost
--- Reply  {now in us, earliest thing to come in ms or -1, more, deadline or 0, lease text, envelopes,
+-- Reply  {now in us, earliest thing to come in ms or -1, more, deadline or 0, lease text, values of MSG,
 --         records or 0, ids that died, of those the ids that had expired}; NEWER
--- Safe   LEASE is written first; every other key was read. A repeated call finds its lease and gives the same.
+-- Safe   LEASE is written first, or else every key was read. A repeated call finds its lease and gives the same.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'paused', 'longest', 'unusual')
+local meta = redis.call('HMGET', META, 'format', 'paused', 'longest', 'unusual', 'far')
 --@include format
 --@include now
 local now_us = clock[1] * 1000000 + clock[2]
@@ -56,14 +56,36 @@ if ARGV[4] == '1' then
   end
 end
 
--- Leases whose deadline has passed end here, at most REAP_LEASES of them and about MAX_BATCH messages.
 redis.call('ZCARD', DUE)
 local next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
+
+-- What is far and due soon becomes ready or scheduled as all else.
+local far = not meta[2] and tonumber(meta[5] or '') or 0
+local next_far -- no far message is due before
+if far > 0 then
+  local first = redis.call('ZRANGE', FARS, 0, 0, 'WITHSCORES')
+  next_far = tonumber(first[2] or '')
+  if next_far and next_far <= now + FAR_LEAD then
+    redis.call('HLEN', LEASE)
+    redis.call('HLEN', MSG)
+    redis.call('HLEN', TRIES)
+    redis.call('ZCARD', DEAD)
+    redis.call('ZCARD', DONE)
+    redis.call('ZCARD', WAKE)
+    --@include write
+    --@include far
+    --@include unfold
+    next_far = unfold_soon(next_far, first[1], tonumber(ARGV[1]))
+  end
+end
+
+-- Leases whose deadline has passed end here, at most REAP_LEASES of them and about MAX_BATCH messages.
 if next_expiry and next_expiry <= now then
   --@include write
   local past = redis.call('ZRANGE', EXPIRY, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
   redis.call('ZCARD', DEAD)
   redis.call('HLEN', MSG)
+  redis.call('ZCARD', DONE)
   redis.call('ZCARD', WAKE)
   local ended, again, dead, reaped = {}, {}, {}, 0
   for i = 1, #past, 2 do
@@ -125,7 +147,7 @@ if n == 0 then
   -- An idle moment: forget some of the ids whose time is over.
   local forgotten = redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #forgotten > 0 then redis.call('ZREM', DONE, unpack(forgotten)) end
-  local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
+  local coming = math.min(next_due_ms or math.huge, next_far or math.huge, next_expiry or math.huge)
   return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died, expired }
 end
 
@@ -143,18 +165,19 @@ else
   local range = redis.call('ZRANGE', DUE, 0, n - 1, 'WITHSCORES')
   for i = 1, n do
     local envelope = envelopes[i]
-    local flags = envelope and (string.byte(envelope) or 128)
+    local begin = envelope and string.byte(envelope) == 128 and #envelope >= 7 and 8 or 1 -- after what bare takes away
+    local flags = envelope and (string.byte(envelope, begin) or 128)
     if flags then
       local epoch, attempts, delivered, pins = parse(records and records[i])
       local due, reason, limit = range[2 * i], nil, ''
       if flags >= 128 then
         reason = 'unreadable\t' .. UNREADABLE_TEXT
       else
-        local from = 2
+        local from = begin + 1
         if flags % 2 == 1 then
-          local hi, lo = string.byte(envelope, 2, 3)
+          local hi, lo = string.byte(envelope, from, from + 1)
           limit = (hi or 0) * 256 + (lo or 0)
-          from = 4
+          from = from + 2
         end
         if flags % 8 >= 2 and delivered == '0' then
           local a, b, c, e, f, l = string.byte(envelope, from, from + 5)
@@ -186,7 +209,7 @@ else
 end
 
 -- All that follows can no longer fail: what it writes was read above, LEASE is written first.
-local more = n == max or unreaped or next_due_ms and next_due_ms <= now
+local more = n == max or unreaped or next_due_ms and next_due_ms <= now or next_far and next_far <= now
 if more then redis.call('ZCARD', WAKE) end
 if d > 0 then redis.call('ZCARD', DEAD) end
 local deadline = 0
@@ -202,7 +225,7 @@ if d > 0 then
   redis.call('ZADD', DEAD, unpack(dead))
   redis.call('HSET', TRIES, unpack(dead_records))
 end
-local coming = math.min(next_due_ms or math.huge, next_expiry or math.huge)
+local coming = math.min(next_due_ms or math.huge, next_far or math.huge, next_expiry or math.huge)
 if coming == math.huge then coming = -1
 elseif more then redis.call('ZADD', WAKE, 'LT', coming, 'm') end
 return { now_us, coming, more and 1 or 0, deadline, text, given, given_records, died, expired }

@@ -2,4 +2,4 @@
 --- Removes a queue. The keys are freed in the background.
 -- Reply  number of keys removed
 --@include keys
-return redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, DONE, META, CALLS, WAKE)
+return redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, DONE, META, CALLS, FAR, FARS, WAKE)

@@ -1,18 +1,25 @@
 #!lua flags=allow-oom
 --- Checks one page of one of a queue's keys against the others, and mends what it finds when asked to.
--- ARGV   1 key: "meta", "tries", "due", "dead", "expiry", "lease" or "msg"; 2 cursor; 3 "1" to mend
--- Reply  {next cursor, what was found: name and id, by turns, ids that are neither due nor dead}; NEWER
+-- ARGV   1 key: "meta", "tries", "due", "dead", "far", "fars", "total", "expiry", "lease" or "msg"; 2 cursor; 3 "1" to mend;
+--        4 for "total": how many more lines buckets were found to have than FARS and their numbers say
+-- Reply  {next cursor, what was found: name and id, by turns, ids that are neither due nor far nor dead, for "far" what
+--        ARGV 4 is made of}; BUSY when there are more than MAX_HELD buckets, too many to count in one call; NEWER
 -- Safe   every key was read before the first write. What is found is true in the moment of the script, and mended in
 --        the same one. A page is what one step of HSCAN or ZSCAN gives, of messages about MAX_BYTES.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
+local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual', 'far')
+local far = tonumber(meta[4] or '') or 0
 --@include format
 --@include now
 --@include record
+--@include bare
 --@include write
 --@include lease
 --@include wake
+--@include far
 local living = redis.call('HLEN', MSG)
+redis.call('HLEN', FAR)
+redis.call('ZCARD', FARS)
 local held_leases = redis.call('HLEN', LEASE)
 redis.call('ZCARD', EXPIRY)
 redis.call('ZCARD', DEAD)
@@ -20,7 +27,7 @@ redis.call('HLEN', TRIES)
 redis.call('ZCARD', WAKE)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local mend = ARGV[3] == '1'
-local next_cursor, found, stateless = '0', {}, {}
+local next_cursor, found, stateless, uncounted = '0', {}, {}, 0
 
 local function note(what, id)
   found[#found + 1] = what
@@ -97,6 +104,8 @@ local function dead_page(step)
   write_tries()
 end
 
+--@include examine_far
+
 local function expiry_page(step)
   local gone = {}
   for i = 1, #step, 2 do
@@ -123,7 +132,7 @@ local function lease_page(step)
       if not past and not here then
         note('lease of no message', id)
         dropped = dropped + 1
-      elseif not past and (redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id)) then
+      elseif not past and (redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) or far_due(id)) then
         note('leased and elsewhere', id)
         dropped = dropped + 1
       else
@@ -160,7 +169,7 @@ local function msg_page(step)
   local longest, unusual = tonumber(meta[2] or 0), meta[3]
   for i = 1, #step, 2 do
     local id, envelope = step[i], step[i + 1]
-    local flags = string.byte(envelope) or 128
+    local flags = string.byte(bare(envelope)) or 128
     if #envelope > longest then
       note('longer than noted', id)
       longest = #envelope
@@ -169,7 +178,7 @@ local function msg_page(step)
       note('more unusual than noted', id)
       unusual = 1
     end
-    if not redis.call('ZSCORE', DUE, id) and not redis.call('ZSCORE', DEAD, id) then stateless[#stateless + 1] = id end
+    if not redis.call('ZSCORE', DUE, id) and not redis.call('ZSCORE', DEAD, id) and not far_due(id, envelope) then stateless[#stateless + 1] = id end
   end
   if not mend or not meta[1] then return end
   if longest > tonumber(meta[2] or 0) then redis.call('HSET', META, 'longest', longest) end
@@ -187,11 +196,14 @@ local pages = {
   tries = function() tries_page(scan('HSCAN', TRIES, 200)) end,
   due = function() due_page(scan('ZSCAN', DUE, 200)) end,
   dead = function() dead_page(scan('ZSCAN', DEAD, 200)) end,
+  far = function() far_page(scan('HSCAN', FAR, 20)) end,
+  fars = function() fars_page(scan('ZSCAN', FARS, 200)) end,
+  total = total_page,
   expiry = function() expiry_page(scan('ZSCAN', EXPIRY, 200)) end,
   lease = function() lease_page(scan('HSCAN', LEASE, 2)) end,
   msg = function()
     msg_page(scan('HSCAN', MSG, math.max(1, math.min(200, math.floor(MAX_BYTES / math.max(1, tonumber(meta[2] or 1)))))))
   end,
 }
-pages[ARGV[1]]()
-return { next_cursor, found, stateless }
+if pages[ARGV[1]]() == BUSY then return BUSY end
+return { next_cursor, found, stateless, uncounted }

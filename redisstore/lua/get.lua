@@ -1,16 +1,23 @@
 #!lua flags=no-writes
 --- Reads messages by id, as many as a reply may hold.
 -- ARGV   ids
--- Reply  {now, for each id read: {envelope or false, due or false, time of death or false, record or false}}
+-- Reply  {now, for each id read: {value or false, due or false, time of death or false, record or false}}
 --@include keys
 --@include now
+local far = tonumber(redis.call('HGET', META, 'far') or '') or 0
+--@include far
 local reply, bytes = { now }, 0
 for i, id in ipairs(ARGV) do
   local envelope = redis.call('HGET', MSG, id)
   if envelope then
     bytes = bytes + #envelope
     if bytes > MAX_BYTES and i > 1 then break end
-    reply[i + 1] = { envelope, redis.call('ZSCORE', DUE, id), redis.call('ZSCORE', DEAD, id), redis.call('HGET', TRIES, id) }
+    local due, died = redis.call('ZSCORE', DUE, id), redis.call('ZSCORE', DEAD, id)
+    if not due and not died then
+      due = far > 0 and far_due(id, envelope)
+      due = due and string.format('%.0f', due)
+    end
+    reply[i + 1] = { envelope, due or false, died, redis.call('HGET', TRIES, id) }
   else
     reply[i + 1] = { false, false, false, false }
   end

@@ -2,9 +2,10 @@
 --- One page of the messages that are scheduled, ready or dead, by due time or time of death, ties by id.
 -- ARGV   1 state, 2 from in ms or "", 3 to (exclusive) in ms or "", 4 limit, 5 score and 6 id of the last
 --        message of the page before, or ""
--- Reply  {now, 1 when the listing ends here, ids and scores, envelopes, records}
+-- Reply  {now, 1 when the listing ends here, ids and scores, values of MSG, records, score and id behind which to go on}
 --@include keys
 --@include now
+local limit = tonumber(ARGV[4])
 local key = ARGV[1] == 'dead' and DEAD or DUE
 local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
 if ARGV[1] == 'scheduled' then from = math.max(from, now + 1) end
@@ -36,20 +37,57 @@ if ARGV[5] ~= '' then
   start = math.max(start, low)
 end
 local stop = below(to)
-local last = math.min(start + tonumber(ARGV[4]), stop) - 1
-if last < start then return { now, 1, {}, {}, {} } end
-
-local range = redis.call('ZRANGE', key, start, last, 'WITHSCORES')
-local listed, envelopes, records, bytes = {}, {}, {}, 0
-for i = 1, #range, 2 do
-  local id = range[i]
-  bytes = bytes + redis.call('HSTRLEN', MSG, id)
-  if bytes > MAX_BYTES and i > 1 then
-    last = -1
-    break
-  end
-  listed[i], listed[i + 1] = id, range[i + 1]
-  envelopes[#envelopes + 1] = redis.call('HGET', MSG, id)
-  records[#records + 1] = redis.call('HGET', TRIES, id)
+local last = math.min(start + limit, stop) - 1
+local found = {} -- messages of the page, and perhaps more: score, id, score as it is told
+if last >= start then
+  local range = redis.call('ZRANGE', key, start, last, 'WITHSCORES')
+  for i = 1, #range, 2 do found[#found + 1] = { tonumber(range[i + 1]), range[i], range[i + 1] } end
 end
-return { now, last == stop - 1 and 1 or 0, listed, envelopes, records }
+local ended = last >= stop - 1
+local horizon = math.huge -- from here on far messages were not looked at
+
+local far = key == DUE and tonumber(redis.call('HGET', META, 'far') or '') or 0
+if far > 0 then
+  --@include far
+  local after = tonumber(ARGV[5]) or -math.huge
+  local rank = math.max(0, redis.call('ZCOUNT', FARS, '-inf', math.max(from, after)) - 1)
+  local names = redis.call('ZRANGE', FARS, rank, rank + 100)
+  local seen = 0
+  for k, name in ipairs(names) do
+    if k > 1 and tonumber(name) >= to then break end
+    if k > 100 or seen >= limit then
+      horizon = tonumber(name)
+      break
+    end
+    for due, id in each_far(bucket(name)) do
+      if due >= from and due < to and (due > after or due == after and not not_after(id, ARGV[6])) then
+        seen = seen + 1
+        found[#found + 1] = { due, id, string.format('%.0f', due) }
+      end
+    end
+  end
+  if seen > 0 then
+    table.sort(found, function(a, b)
+      if a[1] ~= b[1] then return a[1] < b[1] end
+      return a[2] ~= b[2] and not_after(a[2], b[2])
+    end)
+  end
+end
+
+local listed, envelopes, records, bytes = {}, {}, {}, 0
+local score, id = ARGV[5], ARGV[6]
+for i, m in ipairs(found) do
+  bytes = bytes + redis.call('HSTRLEN', MSG, m[2])
+  if i > limit or m[1] >= horizon or bytes > MAX_BYTES and i > 1 then
+    return { now, 0, listed, envelopes, records, score, id }
+  end
+  score, id = m[3], m[2]
+  listed[2 * i - 1], listed[2 * i] = id, score
+  envelopes[i] = redis.call('HGET', MSG, id)
+  records[i] = redis.call('HGET', TRIES, id)
+end
+if horizon < math.huge then
+  ended = false
+  if #listed == 0 then score, id = string.format('%.0f', horizon), '' end
+end
+return { now, ended and 1 or 0, listed, envelopes, records, score, id }

@@ -1,22 +1,24 @@
 #!lua flags=allow-oom
---- Tells which messages are in no state: living, not due, not dead, and in no lease. Makes them ready when asked to.
+--- Tells which messages are in no state: living, not due, not far, not dead, and in no lease. Makes them ready when asked to.
 -- ARGV   1 "1" to mend, then ids
 -- Reply  {ids}; BUSY when the leases list more than MAX_HELD messages, which is too much for one call; NEWER
 -- Safe   every key that is written was read; WAKE is written first. A message that is leased is in a lease in the
 --        moment of the script, so nothing that is held is taken for lost.
 --@include keys
-local meta = redis.call('HMGET', META, 'format')
+local meta = redis.call('HMGET', META, 'format', 'far')
+local far = tonumber(meta[2] or '') or 0
 --@include format
 --@include now
 --@include lease
 --@include wake
+--@include far
 redis.call('ZCARD', WAKE)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local missing, left = {}, 0
 for i = 2, #ARGV do
   local id = ARGV[i]
   if not missing[id] and redis.call('HEXISTS', MSG, id) == 1 and not redis.call('ZSCORE', DUE, id)
-    and not redis.call('ZSCORE', DEAD, id) then
+    and not redis.call('ZSCORE', DEAD, id) and not far_due(id) then
     missing[id] = true
     left = left + 1
   end

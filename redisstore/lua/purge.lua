@@ -6,19 +6,21 @@
 -- Safe   every key that is written was read; removing all deletes whole keys, which cannot fail and is freed
 --        in the background.
 --@include keys
-local meta = redis.call('HMGET', META, 'format')
+local meta = redis.call('HMGET', META, 'format', 'far')
 --@include format
 --@include now
 --@include record
 --@include write
 if ARGV[1] == '' then
   local count = redis.call('HLEN', MSG)
-  redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, WAKE)
-  redis.call('HDEL', META, 'longest')
+  redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, FAR, FARS, WAKE)
+  redis.call('HDEL', META, 'longest', 'far')
   return { count, 0, now }
 end
 
 local key = ARGV[1] == 'dead' and DEAD or DUE
+local far = key == DUE and tonumber(meta[2] or '') or 0
+--@include far
 local before = tonumber(ARGV[2]) or (ARGV[1] == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
 if #ARGV > 2 then
@@ -27,18 +29,44 @@ if #ARGV > 2 then
     if score then ids[#ids + 1] = ARGV[i + 2] end
   end
 else
-  local low, high = '-inf', before
+  local low = '-inf'
   if ARGV[1] == 'scheduled' then
     low = string.format('(%.0f', now)
     if before == math.huge then
-      high = redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now
-      before = tonumber(high)
+      before = tonumber(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now)
+      if far > 0 then
+        for due in each_far(bucket(redis.call('ZRANGE', FARS, -1, -1)[1] or '')) do before = math.max(before, due) end
+      end
     end
   end
-  ids = redis.call('ZRANGE', key, low, high, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+  ids = redis.call('ZRANGE', key, low, before, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #ids == MAX_BATCH then more = 1 end
 end
-if #ids == 0 then return { 0, 0, before } end
+local undue = #ids -- the first ones are in DUE, or DEAD; the others are far
+if far > 0 and more == 0 and #ARGV == 2 then
+  local after = ARGV[1] == 'scheduled' and now or -math.huge
+  local rank = math.max(0, redis.call('ZCOUNT', FARS, '-inf', after) - 1)
+  for k, name in ipairs(redis.call('ZRANGE', FARS, rank, rank + 100)) do
+    if rank + k > 1 and tonumber(name) > before then break end
+    if k > 100 or #ids >= MAX_BATCH then
+      more = 1
+      break
+    end
+    local b = bucket(name)
+    local left = { '\n' }
+    for due, id in each_far(b) do
+      if due > after and due <= before then
+        ids[#ids + 1] = id
+      else
+        left[#left + 1] = far_line(b, due, id)
+      end
+    end
+    if #left - 1 < b.count or #left == 1 then
+      b.text, b.count, b.full, b.changed = table.concat(left), #left - 1, false, true
+    end
+  end
+end
+if #ids == 0 then return { 0, more, before } end
 
 redis.call('HLEN', MSG)
 for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do
@@ -46,6 +74,7 @@ for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do
   if recorded then keep(ids[i], tombstone(epoch, pins)) end
 end
 local removed = redis.call('HDEL', MSG, unpack(ids))
-redis.call('ZREM', key, unpack(ids))
+if undue > 0 then redis.call('ZREM', key, unpack(ids, 1, undue)) end
+write_far()
 write_tries()
 return { removed, more, before }

@@ -2,23 +2,32 @@
 --- Gives scheduled and ready messages a new due time.
 -- ARGV   1 due ("+ms" from now, or ms since 1970), then ids
 -- Reply  for each id the state it is in now; only "scheduled" and "ready" ones were changed, "" is unknown; NEWER
--- Safe   WAKE is written first; DUE was read.
+-- Safe   WAKE is written first; every other key that is written was read. A far message leaves its bucket.
 --@include keys
-local meta = redis.call('HMGET', META, 'format')
+local meta = redis.call('HMGET', META, 'format', 'far')
+local far = tonumber(meta[2] or '') or 0
 --@include format
 --@include now
 --@include wake
+--@include write
+--@include far
 local at = due_at(ARGV[1])
 local ids = { unpack(ARGV, 2) }
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
-local states, moved = {}, {}
+local states, moved, unfolded = {}, {}, {}
 for i, id in ipairs(ids) do
-  if due[i] then
+  local at_far, b
+  if far > 0 and not due[i] and not dead[i] then at_far, b = far_due(id) end
+  if due[i] or at_far or unfolded[id] then
     states[i] = at > now and 'scheduled' or 'ready'
     moved[#moved + 1] = at
     moved[#moved + 1] = id
+    if at_far then
+      unfold(b, at_far, id)
+      unfolded[id] = true
+    end
   elseif dead[i] then
     states[i] = 'dead'
   else
@@ -28,5 +37,6 @@ end
 if #moved > 0 then
   wake(head, at)
   redis.call('ZADD', DUE, unpack(moved))
+  write_far()
 end
 return states

@@ -3,14 +3,15 @@
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
 --        3 caller, 4 number of its call
---        5 length of the longest envelope
+--        5 length of the longest envelope, with what a far one has before it
 --        6 "1" when claims have to look into one of the envelopes (attempts, expiry)
 --        then for each message: id, envelope, due in ms, time of death in ms or "", failed attempts, "1" when it was
 --        delivered or else "0", rest of its record (see _record.lua)
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
--- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was read.
+-- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was
+--        read, FAR and FARS where a message is far.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
+local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual', 'far')
 --@include format
 if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include now
@@ -18,6 +19,7 @@ if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include write
 --@include wake
 --@include once
+--@include bare
 local count = (#ARGV - 6) / 7
 local ids = {}
 for i = 1, count do ids[i] = ARGV[7 * i] end
@@ -26,17 +28,24 @@ for i = 1, count do ids[i] = ARGV[7 * i] end
 redis.call('ZCARD', DEAD)
 
 local living, due, dead, duplicates, first = {}, {}, {}, {}, nil
+local far_dues, far_ids = {}, {}
 for i = 1, count do
   local a = 7 * i
   local id, was = ids[i], stored[i]
   if was or before or (done and done[i] and tonumber(done[i]) > now) then
-    if not (before and not was) and not (again and was == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
+    if not (before and not was) and not (again and bare(was) == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
   else
     local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
+    local at, value = tonumber(ARGV[a + 2]), ARGV[a + 1]
+    local is_far = died == '' and at - now > FAR_AFTER and #value <= FAR_LONGEST
+    -- The bytes of an unreadable message may be as those that a far one has before its envelope.
+    if is_far or string.byte(value) == 128 then value = struct.pack('>BI6', 128, at or 0) .. value end
     living[#living + 1] = id
-    living[#living + 1] = ARGV[a + 1]
-    if died == '' then
-      local at = tonumber(ARGV[a + 2])
+    living[#living + 1] = value
+    if is_far then
+      far_dues[#far_dues + 1] = at
+      far_ids[#far_ids + 1] = id
+    elseif died == '' then
       if not first or at < first then first = at end
       due[#due + 1] = ARGV[a + 2]
       due[#due + 1] = id
@@ -53,9 +62,24 @@ for i = 1, count do
 end
 if #living == 0 then return duplicates end
 
+local write_buckets
+if #far_ids > 0 then
+  local far = tonumber(meta[4] or '') or 0
+  --@include far
+  --@include fold
+  local spilled = {}
+  local earliest = fold(far_dues, far_ids, spilled)
+  for i, x in ipairs(spilled) do
+    due[#due + 1] = x
+    if i % 2 == 1 and (not first or x < first) then first = x end
+  end
+  if earliest and (not first or earliest < first) then first = earliest end
+  write_buckets = write_far
+end
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
 note_call(ARGV[3], ARGV[4])
 wake(head, first)
+if write_buckets then write_buckets() end
 write('HSET', MSG, living)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

@@ -3,21 +3,22 @@
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
 --        2 "1" when an earlier call with these messages may have been done and its reply lost
 --        3 caller, 4 number of its call
---        5 length of the longest envelope
+--        5 length of the longest envelope, with what a far one has before it
 --        6 "1" when claims have to look into one of the envelopes (attempts, expiry)
 --        7 "1" when the caller waits until the messages are durable
 --        8 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
--- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was read. A
---        durable send of duplicates writes what is there.
+-- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was read, FAR and
+--        FARS where a message is far. A durable send of duplicates writes what is there.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual')
+local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual', 'far')
 --@include format
 if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include now
 --@include record
 --@include wake
 --@include once
+--@include bare
 local count = tonumber(ARGV[8])
 local first_pair = 9 + count
 local ids = {}
@@ -26,25 +27,35 @@ for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 --@include taken
 
 local z, kept, duplicates, n, first, texts = {}, {}, {}, 0, nil, {}
-local text, score -- due time of the message before, as given and as ZADD takes it
+local far_dues, far_ids, valued = {}, {}, nil -- valued: what MSG holds of each, where it is not the envelope
+local text, score, due, is_far -- due time of the message before, as given, as ZADD takes it, and as a number
 for i = 1, count do
   local was = stored[i]
   if was or before or (done and done[i] and tonumber(done[i]) > now) then
     stored[i] = true
-    if not (before and not was) and not (again and was == ARGV[first_pair + 2 * i - 1]) then duplicates[#duplicates + 1] = i end
+    if not (before and not was) and not (again and bare(was) == ARGV[first_pair + 2 * i - 1]) then duplicates[#duplicates + 1] = i end
   else
     if ARGV[8 + i] ~= text then
       text = ARGV[8 + i]
       score = texts[text]
+      due = due_at(text)
+      is_far = due - now > FAR_AFTER
       if not score then
-        local due = due_at(text)
-        if not first or due < first then first = due end
         score = string.format('%.0f', due)
         texts[text] = score
       end
     end
-    n = n + 2
-    z[n - 1] = score z[n] = ids[i]
+    local envelope = is_far and ARGV[first_pair + 2 * i - 1]
+    if envelope and #envelope <= FAR_LONGEST then
+      valued = valued or {}
+      valued[i] = struct.pack('>BI6', 128, due) .. envelope
+      far_dues[#far_dues + 1] = due
+      far_ids[#far_ids + 1] = ids[i]
+    else
+      n = n + 2
+      z[n - 1] = score z[n] = ids[i]
+      if not first or due < first then first = due end
+    end
     if tries and tries[i] then
       local epoch, _, _, pins = parse(tries[i])
       kept[#kept + 1] = ids[i]
@@ -52,15 +63,31 @@ for i = 1, count do
     end
   end
 end
-if n == 0 then
+if n == 0 and not valued then
   -- WAIT and WAITAOF cover what the server wrote up to the connection's own last write, so there must be one.
   if ARGV[7] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
   return duplicates
 end
 
+local write_buckets
+if valued then
+  local far = tonumber(meta[4] or '') or 0
+  --@include write
+  --@include far
+  --@include fold
+  local spilled = {}
+  local earliest = fold(far_dues, far_ids, spilled)
+  for i = 1, #spilled, 2 do
+    z[n + i], z[n + i + 1] = spilled[i], spilled[i + 1]
+    if not first or spilled[i] < first then first = spilled[i] end
+  end
+  if earliest and (not first or earliest < first) then first = earliest end
+  write_buckets = write_far
+end
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
 note_call(ARGV[3], ARGV[4])
 wake(head, first)
+if write_buckets then write_buckets() end
 if n == 2 * count then
   redis.call('HSET', MSG, unpack(ARGV, first_pair))
 else
@@ -68,12 +95,12 @@ else
   for i = 1, count do
     if not stored[i] then
       pairs_sent[#pairs_sent + 1] = ids[i]
-      pairs_sent[#pairs_sent + 1] = ARGV[first_pair + 2 * i - 1]
+      pairs_sent[#pairs_sent + 1] = valued and valued[i] or ARGV[first_pair + 2 * i - 1]
     end
   end
   redis.call('HSET', MSG, unpack(pairs_sent))
 end
-redis.call('ZADD', DUE, unpack(z))
+if #z > 0 then redis.call('ZADD', DUE, unpack(z)) end
 if #kept > 0 then redis.call('HSET', TRIES, unpack(kept)) end
 --@include note
 return duplicates

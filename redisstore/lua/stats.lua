@@ -1,9 +1,30 @@
 #!lua flags=no-writes
 --- Counts a queue's messages.
--- Reply  {now in us, exists, paused, due and ready, scheduled, living, dead, earliest due or -1}
+-- Reply  {now in us, exists, paused, due and ready, scheduled, living, dead, earliest due or -1, 1 when the ready messages
+--        that are still in buckets are not counted as ready but as scheduled, since the buckets are more than FAR_PAGE}
 --@include keys
 --@include now
-local meta = redis.call('HMGET', META, 'format', 'paused')
+local meta = redis.call('HMGET', META, 'format', 'paused', 'far')
+local far = tonumber(meta[3] or '') or 0
 local ready = redis.call('ZCOUNT', DUE, '-inf', now)
-return { clock[1] * 1000000 + clock[2], meta[1] and 1 or 0, meta[2] and 1 or 0, ready, redis.call('ZCARD', DUE) - ready,
-  redis.call('HLEN', MSG), redis.call('ZCARD', DEAD), tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or -1) }
+local scheduled = redis.call('ZCARD', DUE) - ready + far
+local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '') or math.huge
+local uncounted = 0
+if far > 0 then
+  --@include far
+  for due in each_far(bucket(redis.call('ZRANGE', FARS, 0, 0)[1] or '')) do earliest = math.min(earliest, due) end
+  local late = redis.call('ZCOUNT', FARS, '-inf', now)
+  if late > FAR_PAGE then
+    uncounted = 1
+  elseif late > 0 then
+    local names = redis.call('ZRANGE', FARS, 0, late - 1)
+    local past = 0
+    for due in each_far(bucket(table.remove(names))) do
+      if due <= now then past = past + 1 end
+    end
+    for _, count in ipairs(counts_of(names)) do past = past + count end
+    ready, scheduled = ready + past, scheduled - past
+  end
+end
+return { clock[1] * 1000000 + clock[2], meta[1] and 1 or 0, meta[2] and 1 or 0, ready, math.max(scheduled, 0),
+  redis.call('HLEN', MSG), redis.call('ZCARD', DEAD), earliest == math.huge and -1 or earliest, uncounted }

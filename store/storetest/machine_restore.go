@@ -31,7 +31,7 @@ func (m *machine) drawInfo(r *rapid.T) store.Info {
 	}
 	if rapid.IntRange(0, 3).Draw(r, "unreadable when 0") == 0 {
 		info.Message = store.Message{ID: info.ID}
-		info.Raw = []byte(rapid.SampledFrom([]string{"", "\xff", "\xfflater"}).Draw(r, "raw"))
+		info.Raw = []byte(rapid.SampledFrom([]string{"", "\xff", "\xfflater", "\x80", "\x80later format"}).Draw(r, "raw"))
 	}
 	return info
 }

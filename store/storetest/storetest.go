@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"restore", restoreRules},
 		{"remove", removeRules},
 		{"queue", queueRules},
+		{"far ahead", farRules},
 		{"wait", waitRules},
 		{"concurrency", concurrencyRules},
 	}

@@ -1,0 +1,160 @@
+package redisstore
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// BenchmarkFar tells what messages cost that are due within a day, more than ten minutes ahead, and beside them some that
+// are due soon: Redis' own CPU in µs, of the fifth of the calls
+// in which it was least disturbed, and what it writes to its append-only file, each a message.
+//
+//	go test ./redisstore -run '^$' -bench Far -benchtime 200x
+//
+// LATER_FAR_BYTES is another length of buckets, LATER_FAR_PENDING other numbers of messages that are pending.
+func BenchmarkFar(b *testing.B) {
+	constants := maps.Clone(luaConstants)
+	if bytes := os.Getenv("LATER_FAR_BYTES"); bytes != "" {
+		constants["FAR_BYTES"] = bytes
+	}
+	pending := []string{"10000", "1000000"}
+	if text := os.Getenv("LATER_FAR_PENDING"); text != "" {
+		pending = strings.Split(text, ",")
+	}
+	for _, text := range pending {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run("pending="+text, func(b *testing.B) {
+			rdb := redistest.Start(b).Client(b)
+			if err := rdb.ConfigSet(b.Context(), "auto-aof-rewrite-percentage", "0").Err(); err != nil {
+				b.Fatal(err)
+			}
+			x := &farBench{newWith(b, loadScripts("", constants), rdb), rdb}
+			before := x.number(b, "memory", "used_memory")
+			for sent := 0; sent < n; sent += store.MaxBatch {
+				x.send(b, "far", store.MaxBatch, withinADay)
+			}
+			filled := x.number(b, "memory", "used_memory")
+			for _, size := range []int{store.MaxBatch, 1} {
+				for what, due := range map[string]func() time.Duration{"far": withinADay, "rising": inAnHour(), "near": withinAMinute} {
+					x.run(b, fmt.Sprintf("send %s by %d", what, size), size, func(*testing.B) func() {
+						return func() { x.send(b, what, size, due) }
+					})
+				}
+				x.run(b, fmt.Sprintf("cancel by %d", size), size, func(b *testing.B) func() {
+					var ids []string
+					for range b.N {
+						ids = append(ids, x.send(b, "far", size, withinADay)...)
+					}
+					rand.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
+					return func() {
+						if _, err := x.s.Cancel(b.Context(), "far", ids[:size]); err != nil {
+							b.Fatal(err)
+						}
+						ids = ids[size:]
+					}
+				})
+			}
+			for _, what := range []string{"near", "far"} {
+				x.run(b, "claim what was "+what, store.MaxBatch, func(b *testing.B) func() {
+					queue := fmt.Sprintf("%s-%d", what, b.N)
+					s := newWith(b, loadScripts(movableClock, constants), rdb)
+					advance(rdb)(b, queue, 0)
+					due := map[string]func() time.Duration{"near": withinAMinute, "far": withinADay}[what]
+					for range b.N {
+						(&farBench{s, rdb}).send(b, queue, store.MaxBatch, due)
+					}
+					advance(rdb)(b, queue, 48*time.Hour)
+					return func() {
+						c, err := s.Claim(b.Context(), queue, store.ClaimRequest{Max: store.MaxBatch, Lease: 24 * time.Hour})
+						if err != nil || len(c.Messages) != store.MaxBatch {
+							b.Fatal(err, len(c.Messages))
+						}
+					}
+				})
+			}
+			b.Run("fill", func(b *testing.B) { b.ReportMetric((filled-before)/float64(n)-100, "bytes-above/msg") })
+		})
+	}
+}
+
+type farBench struct {
+	s   *Store
+	rdb *redis.Client
+}
+
+func withinADay() time.Duration { return 11*time.Minute + rand.N(24*time.Hour) }
+
+func withinAMinute() time.Duration { return rand.N(time.Minute) }
+
+// inAnHour is always the same delay, as most have it.
+func inAnHour() func() time.Duration { return func() time.Duration { return time.Hour } }
+
+func (x *farBench) send(b *testing.B, queue string, n int, due func() time.Duration) (ids []string) {
+	b.Helper()
+	msgs := make([]store.Outgoing, n)
+	for i := range msgs {
+		msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID(), Payload: make([]byte, 100)}, Due: store.Due{Delay: due()}}
+		ids = append(ids, msgs[i].ID)
+	}
+	if _, err := x.s.Send(b.Context(), queue, msgs); err != nil {
+		b.Fatal(err)
+	}
+	return ids
+}
+
+// run measures calls of so many messages each; begin makes what they need and gives the call.
+func (x *farBench) run(b *testing.B, name string, size int, begin func(b *testing.B) func()) {
+	b.Run(name, func(b *testing.B) {
+		call := begin(b)
+		b.ResetTimer()
+		least, written := math.Inf(1), x.number(b, "persistence", "aof_current_size")
+		const parts = 5
+		for part := range parts {
+			cpu, calls := x.cpu(b), (part+1)*b.N/parts-part*b.N/parts
+			for range calls {
+				call()
+			}
+			least = min(least, (x.cpu(b)-cpu)*1e6/float64(calls*size))
+		}
+		b.ReportMetric(least, "redis-µs/msg")
+		b.ReportMetric((x.number(b, "persistence", "aof_current_size")-written)/float64(b.N*size), "aof-bytes/msg")
+	})
+}
+
+func (x *farBench) cpu(b *testing.B) float64 {
+	return x.number(b, "cpu", "used_cpu_user") + x.number(b, "cpu", "used_cpu_sys")
+}
+
+// number reads a field of INFO.
+func (x *farBench) number(b *testing.B, section, field string) float64 {
+	b.Helper()
+	info, err := x.rdb.Info(b.Context(), section).Result()
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, known := strings.Cut(info, "\n"+field+":")
+	if !known {
+		return 0 // there is no append-only file
+	}
+	text, _, _ := strings.Cut(rest, "\r")
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		b.Fatal(field, err)
+	}
+	return v
+}
