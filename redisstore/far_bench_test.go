@@ -23,7 +23,8 @@ import (
 //
 //	go test ./redisstore -run '^$' -bench Far -benchtime 200x
 //
-// LATER_FAR_BYTES is another length of buckets, LATER_FAR_PENDING other numbers of messages that are pending.
+// LATER_FAR_BYTES is another length of buckets, LATER_FAR_PENDING other numbers of messages that are pending, and
+// LATER_FAR_AOF=no leaves the append-only file out.
 func BenchmarkFar(b *testing.B) {
 	constants := maps.Clone(luaConstants)
 	if bytes := os.Getenv("LATER_FAR_BYTES"); bytes != "" {
@@ -42,6 +43,11 @@ func BenchmarkFar(b *testing.B) {
 			rdb := redistest.Start(b).Client(b)
 			if err := rdb.ConfigSet(b.Context(), "auto-aof-rewrite-percentage", "0").Err(); err != nil {
 				b.Fatal(err)
+			}
+			if file := os.Getenv("LATER_FAR_AOF"); file != "" {
+				if err := rdb.ConfigSet(b.Context(), "appendonly", file).Err(); err != nil {
+					b.Fatal(err)
+				}
 			}
 			x := &farBench{newWith(b, loadScripts("", constants), rdb), rdb}
 			before := x.number(b, "memory", "used_memory")

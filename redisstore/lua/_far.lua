@@ -24,7 +24,7 @@ local function load_buckets(names)
     local full = not count
     if full then count = tonumber(string.match(number, '^%d+') or '') or 0 end
     buckets[fields[i]] = { base = tonumber(fields[i]) or 0, text = values[i] or '\n', count = count, noted = count,
-      full = full, number = fields[i + 1], bound = false, only = false, changed = false }
+      full = full, number = fields[i + 1], bound = false, changed = false }
   end
 end
 

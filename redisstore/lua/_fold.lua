@@ -3,7 +3,7 @@ local function new_bucket(bound)
   local name = string.format('%.0f', bound)
   local old = buckets[name]
   local b = { base = bound, bound = bound, text = '\n', count = 0, noted = old and old.noted or 0,
-    full = false, number = '#' .. name, only = false, changed = true }
+    full = false, number = '#' .. name, changed = true }
   buckets[name] = b
   return b
 end
@@ -118,26 +118,28 @@ local function fold(dues, ids, spilled)
   end
   local names = names_of(dues, low, high, first)
   load_buckets(names)
-  local added, order = {}, {}
+  local added, newest, order, only = {}, {}, {}, {} -- by bucket: its new line, or all of them; the first one's due time
   for i, name in ipairs(names) do
     local b, due, lines = buckets[name], dues[i], added[name]
-    if b.full and not b.only then b.only = b.base + (tonumber(string.match(b.text, '^\n([^\t]+)') or '') or 0) end
-    if due == b.only then
+    if b.full and not only[name] then only[name] = b.base + (tonumber(string.match(b.text, '^\n([^\t]+)') or '') or 0) end
+    if b.full and due == only[name] then
       spilled[#spilled + 1] = due
       spilled[#spilled + 1] = ids[i]
+    elseif not lines then
+      order[#order + 1] = name
+      newest[#order] = due
+      added[name] = far_line(b, due, ids[i])
+    elseif type(lines) == 'string' then -- most often there is one, which needs no table
+      added[name] = { lines, far_line(b, due, ids[i]) }
     else
-      if not lines then
-        lines = { b.text, newest = due }
-        added[name] = lines
-        order[#order + 1] = name
-      end
       lines[#lines + 1] = far_line(b, due, ids[i])
     end
   end
-  for _, name in ipairs(order) do
-    local b, lines = buckets[name], added[name]
-    b.text, b.count, b.full, b.changed = table.concat(lines), b.count + #lines - 1, false, true
-    if #b.text > FAR_BYTES then split(name, lines.newest, spilled) end
+  for i, name in ipairs(order) do
+    local b, lines, count = buckets[name], added[name], 1
+    if type(lines) == 'table' then lines, count = table.concat(lines), #lines end
+    b.text, b.count, b.full, b.changed = b.text .. lines, b.count + count, false, true
+    if #b.text > FAR_BYTES then split(name, newest[i], spilled) end
   end
   return earliest
 end
