@@ -165,7 +165,7 @@ func sendSection(r *results, plots string) string {
 		columns = append(columns, column{heading: "of the ceiling, " + caseName("send", n), n: n, value: perSecond, ceiling: true})
 	}
 	columns = append(columns, column{heading: "server CPU, 1,000 senders", n: 1000, value: serverCPU})
-	return section(r, "send", "Send", fmt.Sprintf("Messages a second, %d-byte payloads, each due at a random time in an hour to two. A sender sends one message, waits "+
+	return section(r, "send", "Send", fmt.Sprintf("Messages a second, %d-byte payloads, each due at a random time in 10 to 50 minutes. A sender sends one message, waits "+
 		"until the queue has it, and sends the next; the batches are sent by 4 senders. Server CPU in µs a message, by Redis' own account.", r.Plan.Size),
 		plots, "send", columns)
 }

@@ -43,7 +43,7 @@ var luaConstants = map[string]string{
 	"REASON_LOST_TEXT":   strconv.Quote("its reason was lost; an examination put this in its place"),
 	"BUSY":               strconv.Itoa(replyBusy),
 	"MAX_HELD":           strconv.Itoa(maxHeld),
-	"FAR_AFTER":          "600000", // ms ahead from which on a message that is sent is far
+	"FAR_AFTER":          "3540000", // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
 	"FAR_LEAD":           "60000",  // ms before it is due at which a far message leaves its bucket
 	"FAR_BYTES":          "512",    // of a bucket's text
 	"FAR_LONGEST":        "16384",  // bytes of an envelope that may be far: a cancel has to read it

@@ -28,7 +28,7 @@ type Sent struct {
 // PerSecond is the rate.
 func (s Sent) PerSecond() float64 { return float64(s.Messages) / s.Took.Seconds() }
 
-// Send sends messages that fall due at random within an hour, in an hour.
+// Send sends messages that fall due at random within the hour.
 func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	batches, ok := q.(BatchQueue)
 	if cfg.Batch > 1 && !ok {
@@ -47,9 +47,9 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 			}
 			var err error
 			if cfg.Batch > 1 {
-				err = batches.SendBatch(sending, outgoing(n, first, cfg.Size, inAnHour))
+				err = batches.SendBatch(sending, outgoing(n, first, cfg.Size, withinTheHour))
 			} else {
-				due := inAnHour(first)
+				due := withinTheHour(first)
 				putPayload(payload, first, due)
 				_, err = q.Send(sending, payload, due)
 			}
@@ -63,7 +63,12 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	return Sent{Messages: int(sent.Load()), Took: time.Since(begin)}, err
 }
 
-// inAnHour is far enough ahead that nothing falls due while it is measured.
+// withinTheHour is far enough ahead that nothing falls due while it is measured.
+func withinTheHour(int) time.Time {
+	return time.Now().Add(10*time.Minute + rand.N(40*time.Minute)).Truncate(time.Millisecond)
+}
+
+// inAnHour is what Later calls the far future.
 func inAnHour(int) time.Time {
 	return time.Now().Add(time.Hour + rand.N(time.Hour)).Truncate(time.Millisecond)
 }
