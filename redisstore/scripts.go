@@ -44,10 +44,10 @@ var luaConstants = map[string]string{
 	"BUSY":               strconv.Itoa(replyBusy),
 	"MAX_HELD":           strconv.Itoa(maxHeld),
 	"FAR_AFTER":          "3540000", // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
-	"FAR_LEAD":           "60000",  // ms before it is due at which a far message leaves its bucket
-	"FAR_BYTES":          "512",    // of a bucket's text
-	"FAR_LONGEST":        "16384",  // bytes of an envelope that may be far: a cancel has to read it
-	"FAR_PAGE":           "1000",   // buckets that a call counts
+	"FAR_LEAD":           "60000",   // ms before it is due at which a far message leaves its bucket
+	"FAR_BYTES":          "512",     // of a bucket's text
+	"FAR_LONGEST":        "16384",   // bytes of an envelope that may be far: a cancel has to read it
+	"FAR_PAGE":           "1000",    // buckets that a call counts
 }
 
 // A script is one transition: lua/<name>.lua with its includes.
