@@ -205,9 +205,9 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 	}
 	move := advance(rdb)
 
-	send(store.Outgoing{Message: store.Message{ID: "late"}, Due: store.Due{Delay: 11 * time.Minute}})
+	send(store.Outgoing{Message: store.Message{ID: "late"}, Due: store.Due{Delay: time.Hour}})
 	send(store.Outgoing{Message: store.Message{ID: "done"}})
-	settle(claim(time.Minute).Messages[0], store.Ack, time.Hour)
+	settle(claim(time.Minute).Messages[0], store.Ack, 3*time.Hour)
 	send(store.Outgoing{Message: store.Message{ID: "dead"}})
 	settle(claim(time.Minute).Messages[0], store.Bury, 0)
 	send(store.Outgoing{Message: store.Message{ID: "stale"}})
@@ -216,19 +216,22 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 	send(store.Outgoing{Message: store.Message{ID: "held1"}})
 	send(store.Outgoing{Message: store.Message{ID: "held2"}})
 	send(store.Outgoing{Message: store.Message{ID: "gone"}})
-	held := claim(time.Hour)
+	held := claim(3 * time.Hour)
 	_, err := x.s.Cancel(ctx, queue, []string{"gone"})
 	must(err)
 	for _, m := range held.Messages {
 		x.held = append(x.held, m.Receipt)
 	}
 	x.lease = held.Messages[0].Receipt.Lease
-	move(t, queue, 12*time.Minute) // ends the lease of stale and last
+	move(t, queue, 2*time.Hour) // ends the lease of stale and last
 	send(store.Outgoing{Message: store.Message{ID: "ready"}})
 	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
 	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})
 	must(rdb.HSet(ctx, x.s.keys.of(queue).args[1].(string), "lost", "\x00").Err()) // in no state
-	must(x.s.Close())                                                              // else it puts the marker back at some time
+	if n, err := rdb.HGet(ctx, DefaultPrefix+"{"+queue+"}:meta", "far").Int(); err != nil || n != 2 {
+		t.Fatalf("%d messages are far, %v; want late and scheduled", n, err)
+	}
+	must(x.s.Close()) // else it puts the marker back at some time
 	x.s = newMovable(t, rdb)
 	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 1e15, Member: "m"}).Err())
 	infos, err := x.s.Get(ctx, queue, []string{"ready", "scheduled", "dead", "held1"})
