@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command chaos attacks Later with faults and checks its promises: see internal/chaos and docs/reliability.md.
 //
 //	go run ./internal/chaos/cmd/chaos -runs 200 -seed 1 -fault all -duration 10s -rate 2000 -json results.json
