@@ -114,6 +114,9 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 		if _, has := v[worstPing]; has != (m.Workload == "herd" && s.name != "later-disk" && s.name != "later-disk-100ms") {
 			t.Errorf("%s: worst PING %v", m.Workload, v[worstPing])
 		}
+		if v[longestCall] > v[worstPing]+v[tookMS] {
+			t.Errorf("%s: a call of %v ms in %v ms", m.Workload, v[longestCall], v[tookMS])
+		}
 	}
 	for _, w := range workloads {
 		cannot := !s.can(w.name)

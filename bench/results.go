@@ -66,6 +66,7 @@ const (
 	unfinished  = "unfinished" // still in the queue when time was up
 	tookMS      = "took_ms"
 	worstPing   = "worst_ping_ms"
+	longestCall = "longest_call_ms"
 	p50, p99    = "p50_ms", "p99_ms"
 	p999        = "p999_ms"
 	minMS       = "min_ms"

@@ -143,3 +143,20 @@ func versionOf(program string, args ...string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return line
 }
+
+// logSlowCalls has Redis note what takes it long from now on.
+func (s *server) logSlowCalls(ctx context.Context) error {
+	return errors.Join(
+		s.rdb.ConfigSet(ctx, "slowlog-log-slower-than", "100").Err(), // microseconds
+		s.rdb.ConfigSet(ctx, "slowlog-max-len", "100000").Err(),
+		s.rdb.Do(ctx, "slowlog", "reset").Err())
+}
+
+// slowestCall tells how long the longest call took since logSlowCalls.
+func (s *server) slowestCall(ctx context.Context) (slowest time.Duration, err error) {
+	calls, err := s.rdb.SlowLogGet(ctx, -1).Result()
+	for _, c := range calls {
+		slowest = max(slowest, c.Duration)
+	}
+	return slowest, err
+}

@@ -86,7 +86,7 @@ func runDrain(ctx context.Context, c *cell) error {
 	return err
 }
 
-// runHerd asks a Redis for PING meanwhile, as another client.
+// runHerd asks a Redis for PING meanwhile, as another client, and afterwards for its slowest call.
 func runHerd(ctx context.Context, c *cell) error {
 	n := c.plan.Herd
 	if limit := c.subject.atMost["herd"]; limit > 0 {
@@ -94,6 +94,9 @@ func runHerd(ctx context.Context, c *cell) error {
 	}
 	var worst func() (time.Duration, error)
 	ping := func() (err error) {
+		if err := c.server.logSlowCalls(ctx); err != nil {
+			return err
+		}
 		worst, err = startPinger(ctx, c.server.addr)
 		return err
 	}
@@ -103,8 +106,9 @@ func runHerd(ctx context.Context, c *cell) error {
 	values, err := c.handle(ctx, c.target.Herd, n, ping)
 	if worst != nil {
 		longest, pingErr := worst()
-		if err = errors.Join(err, pingErr); err == nil {
-			values[worstPing] = millis(longest)
+		slowest, slowErr := c.server.slowestCall(ctx)
+		if err = errors.Join(err, pingErr, slowErr); err == nil {
+			values[worstPing], values[longestCall] = millis(longest), millis(slowest)
 		}
 	}
 	if err == nil {
