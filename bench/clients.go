@@ -245,7 +245,7 @@ func (l *clientRun) claimAndAck(ctx context.Context, w *caller, i int) error {
 	if len(w.held) != l.batch {
 		return fmt.Errorf("a lease of %d messages lists %d", l.batch, len(w.held))
 	}
-	w.args = ackArgs(w.args[:0], lease, text, w.held)
+	w.args = ackArgs(w.args[:0], w.name, l.numbers[i], lease, text, w.held)
 	ctx, cancel := callContext(ctx)
 	defer cancel()
 	refused, err := l.client.ack(ctx, w.args)

@@ -32,13 +32,15 @@ type recordedCall struct {
 	reply     any
 }
 
-// Places in the arguments of a send, see redisstore/lua/send.lua, and of a claim, see claim.lua.
+// Places in the arguments of a send, see redisstore/lua/send.lua, of a claim, see claim.lua, and of an ack, see ack.lua.
 const (
 	sendCaller = 2
 	sendNumber = 3
 	sendCount  = 7
 	sendDues   = 8 // of each message; then its id and envelope
 	claimLease = 2
+	ackCaller  = 1
+	ackNumber  = 2
 )
 
 // recordCalls has a Store send, claim and ack batches on the Redis at addr, and listens. It leaves the queue empty.
@@ -114,7 +116,10 @@ func (s *scriptCalls) check(msgs []store.Outgoing) error {
 		return fmt.Errorf("a claim's reply is %.300v", s.claim.reply)
 	}
 	text, _ := reply[4].(string)
-	if again := ackArgs(nil, s.claim.args[claimLease], text, heldIDs(nil, text)); !slices.Equal(again, s.ack.args) {
+	if len(s.ack.args) <= ackNumber {
+		return fmt.Errorf("an ack has %d arguments: %q", len(s.ack.args), s.ack.args)
+	}
+	if again := ackArgs(nil, s.ack.args[ackCaller], s.ack.args[ackNumber], s.claim.args[claimLease], text, heldIDs(nil, text)); !slices.Equal(again, s.ack.args) {
 		return fmt.Errorf("an ack's arguments are %.300q, not %.300q", s.ack.args, again)
 	}
 	return nil
@@ -138,8 +143,8 @@ func (s *scriptCalls) claimArgs(args []string, lease string) []string {
 
 // ackArgs appends the arguments of an ack of a whole claim, see redisstore/lua/ack.lua: not repeated, nothing to
 // remember, one lease, one run, which is all of the lease's text, no single messages.
-func ackArgs(args []string, lease, text string, ids []string) []string {
-	args = append(args, "0", "0", lease, "1", "0", "="+strconv.Itoa(len(text)), strconv.Itoa(len(ids)))
+func ackArgs(args []string, caller, number, lease, text string, ids []string) []string {
+	args = append(args, "0", caller, number, "0", lease, "1", "0", "="+strconv.Itoa(len(text)), strconv.Itoa(len(ids)))
 	return append(args, ids...)
 }
 

@@ -57,7 +57,7 @@ func TestEveryClientReadsTheSameReplies(t *testing.T) {
 			t.Errorf("%s: claimed %d messages, %d bytes, lease %q, %v; want %q", subject.name, n, size, text, err, ids)
 		}
 		for _, want := range []int{0, batch} { // the second time nothing is held
-			n, err := c.ack(t.Context(), ackArgs(nil, lease, text, ids))
+			n, err := c.ack(t.Context(), ackArgs(nil, "acker", "2000", lease, text, ids))
 			if n != want || err != nil {
 				t.Errorf("%s: %d refused, %v, want %d", subject.name, n, err, want)
 			}

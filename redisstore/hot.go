@@ -318,9 +318,11 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 			remembered++
 		}
 	}
-	c := s.newCall(&s.scripts.ack, queue, 10+2*remembered+2*len(places))
+	c := s.newCall(&s.scripts.ack, queue, 12+2*remembered+2*len(places))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
 	c.addRepeat()
-	c.add(remembered)
+	c.add(&who.name, number, remembered)
 	for left := places; len(left) > 0; {
 		n := 1
 		for n < len(left) && settlements[left[n]].Receipt.Lease == settlements[left[0]].Receipt.Lease {

@@ -62,6 +62,30 @@ func TestANackIsDoneOnceThoughItsMessageWasClaimedBeforeItsRepetition(t *testing
 	}
 }
 
+func TestAnAckIsDoneOnceThoughItsIDWasSentAgainBeforeItsRepetition(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "acked-once"
+	send(t, s, queue, "m", store.Due{})
+	send(t, s, queue, "other", store.Due{})
+	c := claim(t, s, queue, 2, time.Minute)
+	again := func() { send(t, s, queue, "m", store.Due{Delay: time.Hour}) }
+	results, err := afterLostReply(t, rdb, again).Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
+	if err != nil || results[0].Err != nil {
+		t.Errorf("the ack gave %+v, %v", results, err)
+	}
+	if infos, err := s.Get(ctx, queue, []string{"m"}); err != nil || infos[0] == nil || infos[0].State != store.StateScheduled {
+		t.Errorf("the message sent since is gone: %+v, %v", infos, err)
+	}
+	// Where the call refused something it cannot be told any more what: those whose id is living are refused.
+	results, err = afterLostReply(t, rdb, func() {}).Settle(ctx, queue, []store.Settlement{
+		{Receipt: c.Messages[0].Receipt, Action: store.Ack}, {Receipt: c.Messages[1].Receipt, Action: store.Ack},
+	})
+	if err != nil || results[0].Err != store.ErrLeaseLost || results[1].Err != nil {
+		t.Errorf("the ack of a lost and a held message gave %+v, %v", results, err)
+	}
+}
+
 func TestACancelIsDoneOnceAndTellsTheStateThoughItsReplyWasLost(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)

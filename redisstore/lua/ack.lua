@@ -1,22 +1,26 @@
 #!lua flags=allow-oom
 --- Acks messages of any number of leases: they are gone.
 -- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
---        2 number of messages to remember
+--        2 caller, 3 number of its call
+--        4 number of messages to remember
 --        then for each lease: lease id, number of runs, number of single messages,
 --        for each run: a piece of the lease's text with all its lines, or "=" and the length of the text for all of it;
 --        number of messages in it, their ids
 --        for each single message: its token
 --        then for each message to remember: its position (as in the reply), ms
 -- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
--- Safe   MSG is written first; every other key that is written was read.
+-- Safe   CALLS is written first; every other key that is written was read.
 --@include keys
 --@include now
 --@include record
 --@include write
 --@include lease
+--@include once
 local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
 local runs_gone = {} -- first and last argument of each run of ids
 local acked = {} -- position to id, where some are to be remembered
+-- 0 when the earlier call was done and refused nothing. What is not held then is acked, though its id was sent again.
+local before = done_before(ARGV[1], ARGV[2], ARGV[3])
 local plain = redis.call('HLEN', TRIES) == 0
 
 -- ack_held acks the messages that tokens name, one by one.
@@ -29,7 +33,7 @@ local function ack_held(l, tokens)
       h.token, h.position = token, position
       candidates[#candidates + 1] = h
       ids[#ids + 1] = h.id
-    elseif not (ARGV[1] == '1' and redis.call('HEXISTS', MSG, string.match(token, '^[^\t]+')) == 0) then
+    elseif before ~= 0 and not (ARGV[1] == '1' and redis.call('HEXISTS', MSG, string.match(token, '^[^\t]+')) == 0) then
       refused[#refused + 1] = position
     end
   end
@@ -64,9 +68,10 @@ local function without(text, a, runs)
   return text
 end
 
-local remembered = tonumber(ARGV[2])
+redis.call('HLEN', MSG)
+local remembered = tonumber(ARGV[4])
 if remembered > 0 then redis.call('ZCARD', DONE) end
-local a, last = 3, #ARGV - 2 * remembered
+local a, last = 5, #ARGV - 2 * remembered
 while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
@@ -101,6 +106,7 @@ while a <= last do
   end
 end
 
+if #gone + #runs_gone > 0 then note_call(ARGV[2], ARGV[3], #refused > 0 and 1 or nil) end
 write('HDEL', MSG, gone)
 for i = 1, #runs_gone, 2 do redis.call('HDEL', MSG, unpack(ARGV, runs_gone[i], runs_gone[i + 1])) end
 write_tries()
