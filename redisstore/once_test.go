@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -67,8 +68,7 @@ func TestAnAckIsDoneOnceThoughItsIDWasSentAgainBeforeItsRepetition(t *testing.T)
 	s := newStore(t, rdb)
 	ctx, queue := t.Context(), "acked-once"
 	send(t, s, queue, "m", store.Due{})
-	send(t, s, queue, "other", store.Due{})
-	c := claim(t, s, queue, 2, time.Minute)
+	c := claim(t, s, queue, 1, time.Minute)
 	again := func() { send(t, s, queue, "m", store.Due{Delay: time.Hour}) }
 	results, err := afterLostReply(t, rdb, again).Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
 	if err != nil || results[0].Err != nil {
@@ -77,12 +77,67 @@ func TestAnAckIsDoneOnceThoughItsIDWasSentAgainBeforeItsRepetition(t *testing.T)
 	if infos, err := s.Get(ctx, queue, []string{"m"}); err != nil || infos[0] == nil || infos[0].State != store.StateScheduled {
 		t.Errorf("the message sent since is gone: %+v, %v", infos, err)
 	}
-	// Where the call refused something it cannot be told any more what: those whose id is living are refused.
-	results, err = afterLostReply(t, rdb, func() {}).Settle(ctx, queue, []store.Settlement{
-		{Receipt: c.Messages[0].Receipt, Action: store.Ack}, {Receipt: c.Messages[1].Receipt, Action: store.Ack},
-	})
-	if err != nil || results[0].Err != store.ErrLeaseLost || results[1].Err != nil {
-		t.Errorf("the ack of a lost and a held message gave %+v, %v", results, err)
+}
+
+// A call that acked some of its messages and refused others gives the same answers again, whatever was sent since.
+func TestARepeatedAckRefusesWhatItRefusedBefore(t *testing.T) {
+	for _, taken := range []bool{false, true} { // by runs of neighbors, and where the lease is taken apart
+		rdb := redistest.Shared(t).Client(t)
+		s := newStore(t, rdb)
+		ctx, queue := t.Context(), fmt.Sprintf("refused-once-%t", taken)
+		ids := []string{"a", "b", "c", "d"}
+		for _, id := range ids {
+			send(t, s, queue, id, store.Due{})
+		}
+		claims := []store.Claim{claim(t, s, queue, 2, time.Minute), claim(t, s, queue, 2, time.Minute)}
+		var acks []store.Settlement
+		for _, c := range claims {
+			for _, m := range c.Messages {
+				if taken {
+					m.Receipt.Claim = nil
+				}
+				acks = append(acks, store.Settlement{Receipt: m.Receipt, Action: store.Ack})
+			}
+		}
+		if _, err := s.Cancel(ctx, queue, []string{"b"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Settle(ctx, queue, acks[3:]); err != nil {
+			t.Fatal(err)
+		}
+		results, err := afterLostReply(t, rdb, func() {
+			send(t, s, queue, "a", store.Due{Delay: time.Hour})
+			send(t, s, queue, "d", store.Due{Delay: time.Hour})
+		}).Settle(ctx, queue, acks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []error{nil, store.ErrLeaseLost, nil, store.ErrLeaseLost} {
+			if results[i].Err != want {
+				t.Errorf("taken apart %t: the repeated ack of %s gave %v, want %v", taken, ids[i], results[i].Err, want)
+			}
+		}
+		infos, err := s.Get(ctx, queue, ids)
+		if err != nil || infos[0] == nil || infos[1] != nil || infos[2] != nil || infos[3] == nil {
+			t.Errorf("taken apart %t: left are %+v, %v", taken, infos, err)
+		}
+	}
+}
+
+// What was cancelled before was refused, and is by a repetition.
+func TestARepeatedAckThatWasNotDoneRefusesWhatIsNotHeld(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "refused-all"
+	send(t, s, queue, "m", store.Due{})
+	c := claim(t, s, queue, 1, time.Minute)
+	ack := []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}
+	if _, err := s.Cancel(ctx, queue, []string{"m"}); err != nil {
+		t.Fatal(err)
+	}
+	results, err := afterLostReply(t, rdb, func() {}).Settle(ctx, queue, ack)
+	if err != nil || results[0].Err != store.ErrLeaseLost {
+		t.Errorf("the ack of a cancelled message gave %+v, %v", results, err)
 	}
 }
 
@@ -120,11 +175,16 @@ func TestCallersThatMadeNoCallForADayAreForgotten(t *testing.T) {
 	ctx, queue := t.Context(), "callers"
 	key := "later:{" + queue + "}:calls"
 	send(t, newStore(t, rdb), queue, "a", store.Due{})
+	meta := "later:{" + queue + "}:meta"
+	rdb.HSet(ctx, meta, "refused:gone:1", "8:1", "refused:quiet:1", "8:1")
 	rdb.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(-25 * time.Hour).UnixMicro()), Member: "gone:1"},
 		redis.Z{Score: float64(time.Now().Add(-23 * time.Hour).UnixMicro()), Member: "quiet:1"})
 	send(t, newStore(t, rdb), queue, "b", store.Due{})
 	if n := rdb.ZCard(ctx, key).Val(); n != 3 || rdb.ZScore(ctx, key, "gone:1").Err() != redis.Nil {
 		t.Errorf("%d callers are known", n)
+	}
+	if rdb.HExists(ctx, meta, "refused:gone:1").Val() || !rdb.HExists(ctx, meta, "refused:quiet:1").Val() {
+		t.Errorf("of refusals is kept: %v", rdb.HKeys(ctx, meta).Val())
 	}
 }
 

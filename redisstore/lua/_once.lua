@@ -14,6 +14,10 @@ local function note_call(caller, number, answer)
   if answer then number = tonumber(number) + answer end
   if redis.call('ZADD', CALLS, 'GT', number, caller) == 1 then
     local old = redis.call('ZRANGE', CALLS, '-inf', (now - 86400000) * 1000, 'BYSCORE', 'LIMIT', 0, 100)
-    if #old > 0 then redis.call('ZREM', CALLS, unpack(old)) end
+    if #old > 0 then
+      redis.call('ZREM', CALLS, unpack(old))
+      for i, name in ipairs(old) do old[i] = 'refused:' .. name end
+      redis.pcall('HDEL', META, unpack(old)) -- META may not have been read
+    end
   end
 end

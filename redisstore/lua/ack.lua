@@ -16,11 +16,14 @@
 --@include write
 --@include lease
 --@include once
+--@include refusals
 local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
 local runs_gone = {} -- first and last argument of each run of ids
 local acked = {} -- position to id, where some are to be remembered
--- 0 when the earlier call was done and refused nothing. What is not held then is acked, though its id was sent again.
+-- Where the earlier call was done, what it refused is refused again, and what is not held else was acked by it, though its
+-- id was sent again since.
 local before = done_before(ARGV[1], ARGV[2], ARGV[3])
+local refused_before = before and before > 0 and refusals(ARGV[2], ARGV[3]) or {}
 local plain = redis.call('HLEN', TRIES) == 0
 
 -- ack_held acks the messages that tokens name, one by one.
@@ -33,7 +36,7 @@ local function ack_held(l, tokens)
       h.token, h.position = token, position
       candidates[#candidates + 1] = h
       ids[#ids + 1] = h.id
-    elseif before ~= 0 and not (ARGV[1] == '1' and redis.call('HEXISTS', MSG, string.match(token, '^[^\t]+')) == 0) then
+    elseif not before or refused_before[position] then
       refused[#refused + 1] = position
     end
   end
@@ -106,7 +109,11 @@ while a <= last do
   end
 end
 
-if #gone + #runs_gone > 0 then note_call(ARGV[2], ARGV[3], #refused > 0 and 1 or nil) end
+if #gone + #runs_gone > 0 then -- a call that refused all will again
+  if #refused > 0 then redis.call('HLEN', META) end
+  note_call(ARGV[2], ARGV[3], #refused > 0 and 1 or nil)
+  if #refused > 0 then note_refusals(ARGV[2], ARGV[3], refused) end
+end
 write('HDEL', MSG, gone)
 for i = 1, #runs_gone, 2 do redis.call('HDEL', MSG, unpack(ARGV, runs_gone[i], runs_gone[i + 1])) end
 write_tries()
