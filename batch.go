@@ -17,11 +17,16 @@ const (
 	maxFlights = 2
 	// callTimeout ends a call to a store that does not answer.
 	callTimeout = 30 * time.Second
+	// maxSpare is how many batches are kept, while they are empty, for the next items.
+	maxSpare = 2 * maxFlights
+	// holdGroup is how long items of a group wait for the rest of it. Two milliseconds are what handlers that do little take
+	// for the messages of a large claim, and so little that nobody who waits for an ack minds.
+	holdGroup = 2 * time.Millisecond
 )
 
 // batcher turns single items from many goroutines into calls of many items: an item goes at once while fewer
 // than maxFlights calls are on their way, else it gathers with others until one is back. So a lone item is
-// never delayed, and under load the calls grow by themselves.
+// never delayed, and under load the calls grow by themselves. Items of a group gather for themselves, for holdGroup at most.
 //
 // What waits is bounded by those who wait: a caller of do has one item in here, and a worker stops claiming
 // while too many of its settles are under way.
@@ -32,18 +37,28 @@ type batcher[T, R any] struct {
 	waiters sync.Pool        // *waiter[R]; of its own, since a channel must not cross synctest bubbles
 
 	mu          sync.Mutex
-	gathered    []*batch[T, R] // not yet on their way; each within the limits of one call
+	gathered    []*batch[T, R] // not yet on their way, the oldest first; each within the limits of one call
 	spare       []*batch[T, R] // empty ones; a sync.Pool loses them at each garbage collection, of which load makes many
 	flights     int
 	mostFlights int
 	running     sync.WaitGroup // goroutines of flights
 	closed      bool
+	hold        *time.Timer // runs release; nil before the first group
+	holding     bool        // it is set
 }
 
 type batch[T, R any] struct {
 	items []T
 	done  []completer[R] // of items, by index
 	bytes int
+	group *group // nil for items of none
+	ready bool   // nothing is missing, or it has waited long enough
+}
+
+// A group is items that cost less when they go in one call than in several, as the acks of one large lease: what
+// belongs to it gathers until it is whole.
+type group struct {
+	coming int // items that are still to come; guarded by the batcher's mu
 }
 
 // completer learns what became of an item. It is called on the goroutine of the flight and must not block.
@@ -57,70 +72,144 @@ func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size fun
 	return b
 }
 
-// put adds an item and returns at once; done is completed later. After close it returns ErrClosed and does
-// not complete.
-func (b *batcher[T, R]) put(item T, done completer[R]) error {
+// put adds an item, of a group or of none, and returns at once; done is completed later. After close it returns
+// ErrClosed and does not complete.
+func (b *batcher[T, R]) put(item T, done completer[R], g *group) error {
 	size := b.size(item)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return errClientClosed
 	}
-	last := b.last(size)
+	last := b.last(size, g)
 	last.items = append(last.items, item)
 	last.done = append(last.done, done)
 	last.bytes += size
+	if g != nil {
+		g.coming--
+		last.ready = last.ready || g.coming <= 0
+	}
+	if last.ready {
+		b.depart()
+	} else if !b.holding {
+		b.holdOn()
+	}
+	return nil
+}
+
+// depart starts a flight if there may be one more. The lock is held.
+func (b *batcher[T, R]) depart() {
 	if b.flights < b.mostFlights {
 		b.flights++
 		b.running.Add(1)
 		go b.fly()
 	}
-	return nil
 }
 
-// last gives the batch in which the next item of this size gathers. The lock is held.
-func (b *batcher[T, R]) last(size int) *batch[T, R] {
-	if n := len(b.gathered); n > 0 {
-		last := b.gathered[n-1]
+// holdOn has the groups that are not whole go after holdGroup. The lock is held.
+func (b *batcher[T, R]) holdOn() {
+	b.holding = true
+	if b.hold == nil {
+		b.hold = time.AfterFunc(holdGroup, b.release)
+	} else {
+		b.hold.Reset(holdGroup)
+	}
+}
+
+// release lets all go that has gathered.
+func (b *batcher[T, R]) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holding = false
+	for _, g := range b.gathered {
+		g.ready = true
+	}
+	if len(b.gathered) > 0 {
+		b.depart()
+	}
+}
+
+// last gives the batch in which the next item of this size and group gathers. The lock is held.
+func (b *batcher[T, R]) last(size int, g *group) *batch[T, R] {
+	for _, last := range slices.Backward(b.gathered) {
+		if last.group != g {
+			continue
+		}
 		if len(last.items) < store.MaxBatch && last.bytes+size <= store.MaxBatchBytes {
 			return last
 		}
+		break
 	}
 	fresh := &batch[T, R]{}
 	if n := len(b.spare); n > 0 {
 		fresh, b.spare = b.spare[n-1], b.spare[:n-1]
 	}
+	fresh.group, fresh.ready = g, g == nil
 	b.gathered = append(b.gathered, fresh)
 	return fresh
 }
 
-// fly sends batches until none is left.
+// fly sends batches until none is left that is ready.
 func (b *batcher[T, R]) fly() {
 	defer b.running.Done()
-	var done *batch[T, R]
 	for {
 		b.mu.Lock()
-		if done != nil && len(b.spare) <= maxFlights {
-			b.spare = append(b.spare, done)
-		}
-		if len(b.gathered) == 0 {
+		next := b.next()
+		if next == nil {
 			b.flights--
 			b.mu.Unlock()
 			return
 		}
-		next := b.gathered[0]
-		b.gathered = slices.Delete(b.gathered, 0, 1)
 		b.mu.Unlock()
 
 		b.send(next)
 
-		clear(next.items)
-		clear(next.done)
-		next.items, next.done, next.bytes = next.items[:0], next.done[:0], 0
-		done = next
+		next.empty()
+		b.mu.Lock()
+		b.recycle(next)
+		b.mu.Unlock()
 		// Those who were just answered come back with their next items: let them, so that they go together.
 		runtime.Gosched()
 	}
+}
+
+// next takes the oldest batch that is ready, and with it as many of the others that are as go into one call; nil when
+// there is none. The lock is held.
+func (b *batcher[T, R]) next() *batch[T, R] {
+	var next *batch[T, R]
+	kept := b.gathered[:0]
+	for _, g := range b.gathered {
+		switch {
+		case !g.ready:
+			kept = append(kept, g)
+		case next == nil:
+			next = g
+		case len(next.items)+len(g.items) <= store.MaxBatch && next.bytes+g.bytes <= store.MaxBatchBytes:
+			next.items = append(next.items, g.items...)
+			next.done = append(next.done, g.done...)
+			next.bytes += g.bytes
+			g.empty()
+			b.recycle(g)
+		default:
+			kept = append(kept, g)
+		}
+	}
+	clear(b.gathered[len(kept):])
+	b.gathered = kept
+	return next
+}
+
+// recycle keeps the memory of an empty batch for the next items. The lock is held.
+func (b *batcher[T, R]) recycle(g *batch[T, R]) {
+	if len(b.spare) < maxSpare {
+		b.spare = append(b.spare, g)
+	}
+}
+
+func (g *batch[T, R]) empty() {
+	clear(g.items)
+	clear(g.done)
+	*g = batch[T, R]{items: g.items[:0], done: g.done[:0]}
 }
 
 func (b *batcher[T, R]) send(next *batch[T, R]) {
@@ -151,7 +240,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 		return none, context.Cause(ctx)
 	}
 	w := b.waiters.Get().(*waiter[R])
-	if err := b.put(item, w); err != nil {
+	if err := b.put(item, w, nil); err != nil {
 		b.waiters.Put(w)
 		return none, err
 	}
@@ -194,6 +283,7 @@ func (b *batcher[T, R]) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
+	b.release()
 	b.running.Wait()
 }
 

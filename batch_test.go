@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -249,4 +251,95 @@ func TestBatcherUnderManyCallersLosesNothing(t *testing.T) {
 			t.Errorf("item %d was sent %d times", n, seen[n])
 		}
 	}
+}
+
+// heard is a completer that notes what it is told.
+type heard struct {
+	item string
+	log  *log[outcome]
+}
+
+func (h heard) complete(result string, err error) { h.log.add(outcome{h.item, result, err}) }
+
+func TestAGroupGoesWhenItIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, done := newGate(), &log[outcome]{}
+		close(g.open)
+		b := newBatcher(g.call, stringSize)
+		lease := &group{coming: 3}
+		begin := time.Now()
+		for _, item := range []string{"a", "b", "c"} {
+			if got := g.seen(); len(got) > 0 {
+				t.Fatalf("before %s went %v", item, got)
+			}
+			b.put(item, heard{item, done}, lease)
+			synctest.Wait()
+		}
+		if got := g.seen(); len(got) != 1 || !slices.Equal(got[0], []string{"a", "b", "c"}) || time.Since(begin) > 0 {
+			t.Errorf("calls %v after %v", got, time.Since(begin))
+		}
+		b.close()
+		if got := done.list(); len(got) != 3 || got[2] != (outcome{"c", "c", nil}) {
+			t.Errorf("outcomes: %v", got)
+		}
+	})
+}
+
+func TestAGroupWaitsForItsRestOnlySoLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, done := newGate(), &log[outcome]{}
+		close(g.open)
+		b := newBatcher(g.call, stringSize)
+		lease, other := &group{coming: 500}, &group{coming: 500}
+		for _, round := range []string{"first", "second"} { // the timer is set again
+			b.put(round, heard{round, done}, lease)
+			b.put("other "+round, heard{round, done}, other)
+			b.put("lone "+round, heard{round, done}, nil)
+			synctest.Wait()
+			if got := g.seen(); len(got) == 0 || !slices.Equal(got[len(got)-1], []string{"lone " + round}) {
+				t.Errorf("at once went %v", got)
+			}
+			time.Sleep(holdGroup - time.Nanosecond)
+			synctest.Wait()
+			calls := len(g.seen())
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			if got := g.seen(); len(got) != calls+1 || !slices.Equal(got[calls], []string{round, "other " + round}) {
+				t.Errorf("after the time went %v", got)
+			}
+		}
+		b.put("last", heard{"last", done}, lease)
+		b.close()
+		if got := g.seen(); !slices.Equal(got[len(got)-1], []string{"last"}) || len(done.list()) != 7 {
+			t.Errorf("at the end went %v", got)
+		}
+	})
+}
+
+func TestWholeGroupsTravelTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, _, done := blockedBatcher(t)
+		for i := range 5 { // of 120, of which four fit into a call
+			lease := &group{coming: store.MaxBatch/4 - 5}
+			for range lease.coming {
+				b.put(strconv.Itoa(i), heard{"", done}, lease)
+			}
+			b.put("rest", heard{"", done}, &group{coming: 2})
+		}
+		g.open <- struct{}{}
+		synctest.Wait()
+		var want []string
+		for i := range 4 {
+			want = append(want, slices.Repeat([]string{strconv.Itoa(i)}, store.MaxBatch/4-5)...)
+		}
+		if got := g.seen(); len(got) != maxFlights+1 || !slices.Equal(got[maxFlights], want) {
+			t.Errorf("calls: %v; want the last to be four groups, in order", got)
+		}
+		close(g.open)
+		b.close()
+		synctest.Wait()
+		if got, want := len(done.list()), 5*(store.MaxBatch/4-5)+5+maxFlights; got != want {
+			t.Errorf("%d outcomes, want %d", got, want)
+		}
+	})
 }

@@ -7,14 +7,13 @@ import (
 )
 
 // messageContext is a handler's context. It becomes a real one, which is three allocations, when somebody first asks
-// for what only that can give: a handler that just works never does.
-type messageContext struct {
-	task *task
+// for what only that can give: a handler that just works never does. It is the task itself, so that it costs little memory.
+type messageContext task
 
-	mu    sync.Mutex
-	live  *liveContext // nil until it is needed
-	cause error        // why it ended
-	ended bool
+// contextState is a messageContext's part of its task.
+type contextState struct {
+	mu   sync.Mutex
+	live *liveContext // nil until it is needed
 }
 
 type liveContext struct {
@@ -25,10 +24,10 @@ type liveContext struct {
 // real makes the context that stands behind this one. The lock is held.
 func (c *messageContext) real() *liveContext {
 	if c.live == nil {
-		ctx, end := context.WithCancelCause(c.task.lease.lane.run.handling)
+		ctx, end := context.WithCancelCause(c.lease.lane.run.handling)
 		c.live = &liveContext{ctx, end}
 		if c.ended {
-			end(c.cause)
+			end(nil)
 		}
 	}
 	return c.live
@@ -48,10 +47,8 @@ func (c *messageContext) limit(d time.Duration) (stop context.CancelFunc) {
 func (c *messageContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.live != nil {
-		c.live.end(cause)
-	} else if !c.ended {
-		c.cause = cause
+	if c.live != nil || cause != nil {
+		c.real().end(cause)
 	}
 	c.ended = true
 }
@@ -86,12 +83,12 @@ func (c *messageContext) Err() error {
 // Value implements context.Context. By a key of its own, package context asks a context behind this one for its cause.
 func (c *messageContext) Value(key any) any {
 	if key == (messageKey{}) {
-		return &c.task.Message
+		return &c.Message
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == nil && !c.ended {
-		return c.task.lease.lane.run.handling.Value(key)
+		return c.lease.lane.run.handling.Value(key)
 	}
 	return c.real().Value(key)
 }

@@ -9,6 +9,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// minGroup is from how many messages on the acks of a claim wait for each other: half a lease costs almost as much to
+// ack as a whole one, see docs/redis-layout.md.
+const minGroup = 64
+
+// taskSlab is how many tasks are allocated at a time: this goroutine is what limits a busy lane. A handler that keeps one
+// message keeps all of its slab.
+const taskSlab = 32
+
 // Pauses between calls to a store that is failing.
 const (
 	minOutagePause = 50 * time.Millisecond
@@ -106,10 +114,17 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 		arrived: time.Now(),
 		tasks:   make([]*task, len(claim.Messages)),
 	}
+	if len(held.tasks) >= minGroup {
+		held.acks = &group{coming: len(held.tasks)}
+	}
 	held.open.Store(int64(len(held.tasks)))
-	tasks := make([]task, len(claim.Messages)) // one allocation: this goroutine is what limits a busy lane
-	for i := range tasks {
-		t := &tasks[i]
+	var tasks []task
+	for i := range claim.Messages {
+		if len(tasks) == 0 {
+			tasks = make([]task, min(taskSlab, len(claim.Messages)-i))
+		}
+		t := &tasks[0]
+		tasks = tasks[1:]
 		t.init(held, &claim.Messages[i], claim.Now)
 		held.tasks[i] = t
 		t.event(EventClaimed, nil)

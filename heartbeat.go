@@ -21,6 +21,7 @@ type lease struct {
 	lane    *lane
 	arrived time.Time // when the claim came back
 	tasks   []*task
+	acks    *group       // in which its acks go; nil for a lease that is so small that acking it in parts costs little
 	open    atomic.Int64 // tasks that are neither settled nor lost
 
 	// Guarded by heart.mu.
@@ -114,7 +115,7 @@ func (h *heart) retry(t *task) bool {
 		return false
 	}
 	h.retries = append(h.retries, t)
-	h.wakeBy(t.retry.at)
+	h.wakeBy(t.unusual.retry.at)
 	return true
 }
 
@@ -162,7 +163,7 @@ func (h *heart) beat(now time.Time) time.Time {
 	ended, due, next := h.sortLeases(now)
 	again := h.takeRetries(now)
 	for _, t := range h.retries {
-		next = earlier(next, t.retry.at)
+		next = earlier(next, t.unusual.retry.at)
 	}
 	h.mu.Unlock()
 
@@ -231,7 +232,7 @@ func (h *heart) sortLeases(now time.Time) (ended []*lease, due map[*lane][]*leas
 // takeRetries gives the tasks whose settle is to be repeated now. The lock is held.
 func (h *heart) takeRetries(now time.Time) (due []*task) {
 	h.retries = slices.DeleteFunc(h.retries, func(t *task) bool {
-		if now.Before(t.retry.at) {
+		if now.Before(t.unusual.retry.at) {
 			return false
 		}
 		due = append(due, t)

@@ -10,11 +10,16 @@ import (
 // settle sends the task's settlement on its way; complete hears of it.
 func (t *task) settle() {
 	t.lease.lane.settling.Add(1)
-	s := store.Settlement{Receipt: t.receipt(), Action: t.result.action, Delay: t.result.delay, Reason: t.result.reason}
+	o := t.ending()
+	s := store.Settlement{Receipt: t.receipt(), Action: o.action, Delay: o.delay, Reason: o.reason}
 	if s.Action == store.Ack {
 		s.Remember = t.remember
 	}
-	if err := t.lease.lane.queue.settles.put(s, t); err != nil {
+	var g *group
+	if o == &plainAck {
+		g = t.lease.acks
+	}
+	if err := t.lease.lane.queue.settles.put(s, t, g); err != nil {
 		t.complete(store.SettleResult{}, err)
 	}
 }
@@ -31,7 +36,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 	switch {
 	case err == nil || errors.Is(err, ErrNotDurable):
 		t.settled(result.State)
-	case errors.Is(err, ErrLeaseLost) && t.retry != nil && time.Now().Before(l.run.heart.end(t.lease)):
+	case errors.Is(err, ErrLeaseLost) && t.ending().retry != nil && time.Now().Before(l.run.heart.end(t.lease)):
 		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
 		t.settled(result.State)
 	case errors.Is(err, ErrLeaseLost):
@@ -40,7 +45,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 	case t.tryAgain(err):
 	default:
 		l.run.log.Error("later: a message could not be settled and comes again when its lease ends",
-			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.result.action, "error", err)
+			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.ending().action, "error", err)
 		t.event(EventUnsettled, err)
 		t.close()
 	}
@@ -49,9 +54,10 @@ func (t *task) complete(result store.SettleResult, err error) {
 func (t *task) settled(state State) {
 	l := t.lease.lane
 	l.worked()
-	t.event(eventOf[t.result.action], t.err)
+	o := t.ending()
+	t.event(eventOf[o.action], o.err)
 	if state == StateDead {
-		t.event(EventDied, t.err)
+		t.event(EventDied, o.err)
 		l.run.dead.add(l, t.ID)
 	}
 	t.close()
@@ -65,12 +71,14 @@ func (t *task) tryAgain(err error) bool {
 	}
 	t.lease.lane.failed("settle messages", err)
 	heart := t.lease.lane.run.heart
-	if t.retry == nil {
-		t.retry = &settleRetry{giveUpAt: heart.end(t.lease)}
+	o := *t.ending()
+	if o.retry == nil {
+		o.retry = &settleRetry{giveUpAt: heart.end(t.lease)}
+		t.unusual = &o
 	}
-	t.retry.at = time.Now().Add(outagePause(t.retry.failures))
-	t.retry.failures++
-	return t.retry.at.Before(t.retry.giveUpAt) && heart.retry(t)
+	o.retry.at = time.Now().Add(outagePause(o.retry.failures))
+	o.retry.failures++
+	return o.retry.at.Before(o.retry.giveUpAt) && heart.retry(t)
 }
 
 // close takes the task out of its lease; it needs no more heartbeats.

@@ -52,6 +52,34 @@ func TestQueueAloneGetsTheWholeConcurrency(t *testing.T) {
 	})
 }
 
+func TestTheAcksOfALargeClaimGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		var settles atomic.Int32
+		f.set(func(_ context.Context, call string) error {
+			if call == "settle" {
+				settles.Add(1)
+			}
+			return nil
+		}, nil)
+		c := newClientOn(t, f)
+		w := NewWorker(c, WorkerConfig{Concurrency: minGroup})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			time.Sleep(time.Duration(m.Payload[0]) * time.Microsecond)
+			return nil
+		})
+		for i := range minGroup { // they end one after the other, within holdGroup
+			mustSend(t, c.Queue("q"), string(rune(i)))
+		}
+		start(t, w)
+		time.Sleep(time.Second)
+		if n := settles.Load(); n != 1 {
+			t.Errorf("%d acks were made in %d calls, want 1", minGroup, n)
+		}
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+	})
+}
+
 func TestQueueKeepsToItsOwnConcurrency(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		var all, narrow gauge

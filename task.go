@@ -18,19 +18,40 @@ type task struct {
 	Message
 	lease *lease
 	epoch int64 // of its receipt
-	index int32 // of its receipt
 	stage atomic.Uint32
-
-	ctx messageContext
+	index int16 // of its receipt, below store.MaxBatch
+	ended bool  // its context; guarded by contextState.mu
+	contextState
 
 	// For events, which others than the handler's goroutine tell of: the final Lateness, and how long it ran.
 	late atomic.Int64
 	ran  atomic.Int64
 
-	// How it ends; set by the one that moved it to over.
-	result result
-	err    error
-	retry  *settleRetry // nil until a settle failed
+	unusual *ending // nil while it ends, or may still end, with an ack that has not failed; see ending
+}
+
+// ending is how a task ends; set by the one that moved it to over.
+type ending struct {
+	result
+	err   error        // behind the result
+	retry *settleRetry // nil until a settle failed
+}
+
+var plainAck = ending{result: result{action: store.Ack}}
+
+// ending must not be changed.
+func (t *task) ending() *ending {
+	if t.unusual == nil {
+		return &plainAck
+	}
+	return t.unusual
+}
+
+// endWith sets the ending.
+func (t *task) endWith(r result, err error) {
+	if r != plainAck.result || err != nil {
+		t.unusual = &ending{result: r, err: err}
+	}
 }
 
 // result is a settlement without what the task has anyway.
@@ -55,11 +76,13 @@ const (
 )
 
 func (t *task) init(held *lease, c *store.Claimed, now time.Time) {
-	t.lease, t.epoch, t.index = held, c.Receipt.Epoch, int32(c.Receipt.Index)
+	t.lease, t.epoch, t.index = held, c.Receipt.Epoch, int16(c.Receipt.Index)
 	t.fill(held.lane.queue.name, c, now)
 	t.late.Store(int64(t.Lateness))
-	t.ctx.task = t
 }
+
+// ctx is the handler's context.
+func (t *task) ctx() *messageContext { return (*messageContext)(t) }
 
 // receipt is what the claim gave for the message, by which it is settled.
 func (t *task) receipt() store.Receipt {
@@ -87,17 +110,15 @@ func (r *run) work(t *task) {
 			go r.work(next)
 		}
 	}()
-	for t != nil {
-		t.run()
-		t = r.slots.next(t)
+	for now := time.Now(); t != nil; t = r.slots.next(t) {
+		now = t.run(now)
 	}
 }
 
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// run runs the handler and has its result settled.
-func (t *task) run() {
-	started := time.Now()
+// run runs the handler, from now on, and has its result settled. It gives the time then.
+func (t *task) run(started time.Time) time.Time {
 	t.Lateness += max(0, started.Sub(t.lease.arrived))
 	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
@@ -105,12 +126,14 @@ func (t *task) run() {
 		limit = t.lease.lane.cfg.Timeout
 	}
 	if limit > 0 {
-		defer t.ctx.limit(limit)()
+		defer t.ctx().limit(limit)()
 	}
 	t.event(EventStarted, nil)
 	result, err := t.call(limit)
-	t.ran.Store(int64(time.Since(started)))
+	ran := time.Since(started)
+	t.ran.Store(int64(ran))
 	t.finish(result, err)
+	return started.Add(ran)
 }
 
 // call calls the handler, and turns its result or panic into what is to be settled and the error behind it.
@@ -133,9 +156,9 @@ func (t *task) call(limit time.Duration) (r result, err error) {
 		}
 		r = resultOf(&t.Message, err, backoff)
 	}()
-	err = t.lease.lane.handler(&t.ctx, &t.Message)
+	err = t.lease.lane.handler(t.ctx(), &t.Message)
 	returned = true
-	if limit > 0 && context.Cause(&t.ctx) == ErrTimeout {
+	if limit > 0 && context.Cause(t.ctx()) == ErrTimeout {
 		err = overtime(limit, err)
 	}
 	r = resultOf(&t.Message, err, backoff)
@@ -157,9 +180,9 @@ func overtime(limit time.Duration, err error) error {
 
 // finish ends the handler's context and has the message settled, unless it was lost or given back meanwhile.
 func (t *task) finish(r result, err error) {
-	t.ctx.end(nil)
+	t.ctx().end(nil)
 	if t.end() {
-		t.result, t.err = r, err
+		t.endWith(r, err)
 		t.settle()
 	}
 }
@@ -167,8 +190,8 @@ func (t *task) finish(r result, err error) {
 // giveBack releases the message, if it is still ours to settle, and ends its handler's context with the cause.
 func (t *task) giveBack(cause error) {
 	if t.end() {
-		t.ctx.end(cause)
-		t.result, t.err = result{action: store.Release}, cause
+		t.ctx().end(cause)
+		t.endWith(result{action: store.Release}, cause)
 		t.settle()
 	}
 }
@@ -176,7 +199,7 @@ func (t *task) giveBack(cause error) {
 // lose forgets the message, which is no longer ours, and ends its handler's context with the cause.
 func (t *task) lose(cause error) {
 	if t.end() {
-		t.ctx.end(cause)
+		t.ctx().end(cause)
 		t.event(EventLeaseLost, cause)
 		t.close()
 	}
