@@ -108,6 +108,9 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 				}
 			}
 		}
+		if m.Workload == "herd" && v[plainRate] <= 0 {
+			t.Errorf("herd: %v drained a second afterwards", v[plainRate])
+		}
 		if m.Workload == "lateness" && len(m.Curve) != curvePoints+1 {
 			t.Errorf("the curve has %d points", len(m.Curve))
 		}

@@ -4,7 +4,7 @@
 // measurement and removed after it. The subjects take turns, in several rounds.
 //
 //	cd bench && go run . -json results.json       # all, in three quarters of an hour
-//	go run . -quick                               # two minutes, rough figures: to see that all works
+//	go run . -quick                               # three minutes, rough figures: to see that all works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
 //	go run . -run clients                         # only go-redis beside rueidis, calling Later's scripts
 //	go run . -report results.json                 # write docs/benchmarks.md and docs/plots of such a file, or of several
@@ -65,7 +65,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	quick := flags.Bool("quick", false, "small numbers: two minutes, rough figures")
+	quick := flags.Bool("quick", false, "small numbers: three minutes, rough figures")
 	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle,clients", "workloads: some of "+strings.Join(workloadNames(), ","))
 	names := flags.String("subjects", strings.Join(subjectNames(), ","), "whom to measure")
 	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness, herd and clients (default 3, with -quick 1)")

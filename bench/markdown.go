@@ -201,9 +201,10 @@ func latenessSection(r *results, plots string) string {
 
 func herdSection(r *results, plots string) string {
 	return section(r, "herd", "Herd", fmt.Sprintf("Messages that all fall due in one millisecond, with a worker of %d handlers waiting, while another process asks the same Redis for "+
-		"PING all the time. The longest call is what Redis' slow log knows. Those that would take too long get fewer messages. It ends after %v at the latest.", handlers, r.Plan.Patience), plots, "", []column{
+		"PING all the time. The longest call is what Redis' slow log knows. Those that would take too long get fewer messages. It ends after %v at the latest. "+
+		"The plain drain is one of as many messages that are due at once, afterwards.", handlers, r.Plan.Patience), plots, "", []column{
 		{heading: "messages", value: sentCount}, {heading: "handled", value: handled}, {heading: "in, s", value: tookMS, scale: 0.001}, {heading: "msg/s", value: perSecond},
-		{heading: "worst PING, ms", value: worstPing}, {heading: "longest call, ms", value: longestCall}, {heading: "early", value: early}, {heading: "came twice", value: doubles}, {heading: "lost", value: lost},
+		{heading: "plain drain, msg/s", value: plainRate}, {heading: "worst PING, ms", value: worstPing}, {heading: "longest call, ms", value: longestCall}, {heading: "early", value: early}, {heading: "came twice", value: doubles}, {heading: "lost", value: lost},
 	})
 }
 

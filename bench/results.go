@@ -67,6 +67,7 @@ const (
 	tookMS      = "took_ms"
 	worstPing   = "worst_ping_ms"
 	longestCall = "longest_call_ms"
+	plainRate   = "plain_messages_per_second" // of a drain of as many, when the herd was handled
 	p50, p99    = "p50_ms", "p99_ms"
 	p999        = "p999_ms"
 	minMS       = "min_ms"

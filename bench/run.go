@@ -47,14 +47,14 @@ func fullPlan() plan {
 		Rounds: 3, Size: 100, Senders: []int{1, 32, 1000, 0}, Send: 200_000, SendLimit: 4 * time.Second, Drain: 100_000,
 		Rates: []int{500, 5000, 20_000}, Lateness: 5 * time.Second, Longest: 5 * time.Second,
 		Herd: 1_000_000, Patience: 60 * time.Second,
-		Growth: []int{10_000, 100_000, 1_000_000, 10_000_000}, GrowthOps: 2000,
+		Growth: []int{10_000, 100_000, 1_000_000, 8_000_000, 10_000_000}, GrowthOps: 2000,
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
 		ClientBatches: []int{1, 32, 500}, ClientUnderWay: []int{1, 8, 64}, ClientCalls: 20_000, ClientMessages: 200_000,
 	}
 }
 
-// quickPlan shows in a minute or two that all works; its figures are rough.
+// quickPlan shows in a few minutes that all works; its figures are rough.
 func quickPlan() plan {
 	p := fullPlan()
 	p.Rounds, p.Send, p.SendLimit, p.Drain = 1, 20_000, time.Second/2, 10_000

@@ -86,7 +86,8 @@ func runDrain(ctx context.Context, c *cell) error {
 	return err
 }
 
-// runHerd asks a Redis for PING meanwhile, as another client, and afterwards for its slowest call.
+// runHerd asks a Redis for PING meanwhile, as another client, and afterwards for its slowest call. Then it drains as many
+// again that are due at once, for comparison.
 func runHerd(ctx context.Context, c *cell) error {
 	n := c.plan.Herd
 	if limit := c.subject.atMost["herd"]; limit > 0 {
@@ -110,6 +111,10 @@ func runHerd(ctx context.Context, c *cell) error {
 		if err = errors.Join(err, pingErr, slowErr); err == nil {
 			values[worstPing], values[longestCall] = millis(longest), millis(slowest)
 		}
+	}
+	if err == nil && values[handled] == float64(n) {
+		plain, plainErr := c.handle(ctx, c.target.Drain, n, nil)
+		values[plainRate], err = plain[perSecond], plainErr
 	}
 	if err == nil {
 		c.emit(0, measurement{Values: values})
