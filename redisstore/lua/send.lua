@@ -26,9 +26,10 @@ for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 
 --@include taken
 
-local z, kept, duplicates, n, first, texts = {}, {}, {}, 0, nil, {}
+local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
 local far_dues, far_ids, valued = {}, {}, nil -- valued: what MSG holds of each, where it is not the envelope
 local text, score, due, is_far -- due time of the message before, as given, as ZADD takes it, and as a number
+local byte = string.byte
 for i = 1, count do
   local was = stored[i]
   if was or before or (done and done[i] and tonumber(done[i]) > now) then
@@ -37,13 +38,13 @@ for i = 1, count do
   else
     if ARGV[8 + i] ~= text then
       text = ARGV[8 + i]
-      score = texts[text]
-      due = due_at(text)
-      is_far = due - now > FAR_AFTER
-      if not score then
+      if byte(text) == 43 then -- "+": from now
+        due = after(tonumber(text))
         score = string.format('%.0f', due)
-        texts[text] = score
+      else
+        due, score = tonumber(text), text
       end
+      is_far = due - now > FAR_AFTER
     end
     local envelope = is_far and ARGV[first_pair + 2 * i - 1]
     if envelope and #envelope <= FAR_LONGEST then
