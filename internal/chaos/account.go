@@ -21,6 +21,7 @@ import (
 type message struct {
 	id         string
 	sends      []*send
+	moves      []*send // reschedules
 	cancels    []*call
 	deliveries []*delivery // by the engine's clock, once sorted
 	tolds      []toldLost
@@ -71,6 +72,10 @@ type settle struct {
 	action string
 	delay  int64 // µs
 }
+
+// guessed tells whether the store may have taken what another did for what this settle had done before its repetition. It
+// knows a repeated ack by the number of the call, and tells the others by where they find the message.
+func (s *settle) guessed() bool { return s.repeated() && s.action != "ack" }
 
 type toldLost struct {
 	actor   string
@@ -249,6 +254,15 @@ func (m *message) add(actor string, x record) {
 		})
 	case endSend:
 		for _, s := range slices.Backward(m.sends) {
+			if s.actor == actor && s.ret == 0 {
+				s.ret, s.outcome = x.at, x.field(0)
+				break
+			}
+		}
+	case beginMove:
+		m.moves = append(m.moves, &send{call: call{actor: actor, at: x.at}, due: x.field(0)})
+	case endMove:
+		for _, s := range slices.Backward(m.moves) {
 			if s.actor == actor && s.ret == 0 {
 				s.ret, s.outcome = x.at, x.field(0)
 				break

@@ -48,7 +48,8 @@ type role struct {
 	Rate                   int // messages a second
 	PayloadMin, PayloadMax int // bytes
 	Spread                 time.Duration
-	Durable                int // replicas that must have a send; 0 asks for nothing
+	Far                    time.Duration // the delay of messages that are far; farAway, or about the step of a clock
+	Durable                int           // replicas that must have a send; 0 asks for nothing
 }
 
 // Play plays the role that the environment asks for and ends the process; without one it returns. A program that

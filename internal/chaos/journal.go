@@ -21,6 +21,8 @@ const (
 	endSend     = 'S' // id outcome
 	beginCancel = 'k' // id
 	endCancel   = 'K' // id outcome: the state it was in, or the error's code
+	beginMove   = 'm' // id due(@ms or +ms): a reschedule
+	endMove     = 'M' // id outcome
 	claimed     = 'c' // id call now deadline(ms) lease queue due(ms) attempt bytes; now is the engine's clock in µs
 	handled     = 'h' // id attempt key whole(1 or 0)
 	beginSettle = 'x' // id lease action delay(µs)

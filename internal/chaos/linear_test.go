@@ -128,7 +128,7 @@ func (m model) settle(in input) []model {
 		return []model{m, after, {phase: dead}} // its last attempt, perhaps
 	case in.unknown:
 		return []model{m, after}
-	case in.outcome == outcomeLost && in.repeated:
+	case in.outcome == outcomeLost && in.repeated && in.action != "ack": // an ack is known by the number of its call
 		return []model{m, after}
 	case in.outcome == outcomeLost:
 		return when(!holds || in.ret >= m.deadline*1000, m)
@@ -137,8 +137,7 @@ func (m model) settle(in input) []model {
 	case holds:
 		return []model{after}
 	}
-	// The message was gone when the ack was made again.
-	return when(in.action == "ack" && in.repeated && m.phase == absent, m)
+	return nil
 }
 
 var contract = (&porcupine.NondeterministicModel{

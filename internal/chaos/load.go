@@ -108,7 +108,7 @@ const (
 )
 
 const (
-	farAway  = 4 * time.Hour // the due time of a message that stays; more than the steps of a clock
+	farAway  = 4 * time.Hour // the delay of a message that stays; more than the steps of a clock
 	remember = time.Minute   // longer than any send is tried again
 )
 
@@ -132,7 +132,11 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 		at := time.Now().Add(-spread)
 		o.When, due = later.At(at), fmt.Sprint("@", at.UnixMilli())
 	default:
-		o.When, due, flags = later.In(farAway), fmt.Sprint("+", farAway.Milliseconds()), string(flagFar)
+		delay := p.Far
+		if delay < farAway { // about so long: a step of the clock makes it due at once, or soon
+			delay += time.Duration(random.Int64N(int64(time.Minute))) - time.Minute/2
+		}
+		o.When, due, flags = later.In(delay), fmt.Sprint("+", delay.Milliseconds()), string(flagFar)
 	}
 	if random.IntN(10) == 0 {
 		o.Remember = remember

@@ -167,9 +167,29 @@ func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *ra
 			p.untilSent(trying, q, []later.Outgoing{o}, []string{key}, []string{due}, []string{flags})
 		})
 	}
-	if random.IntN(100) == 0 {
-		wait := time.Duration(random.Int64N(int64(p.Spread)))
+	wait := time.Duration(random.Int64N(int64(p.Spread)))
+	switch far := strings.ContainsRune(flags, flagFar); {
+	case random.IntN(100) == 0, far && random.IntN(4) == 0:
 		p.tidying.Go(func() { p.cancelAfter(trying, q, key, wait) })
+	case far && random.IntN(2) == 0:
+		delay := time.Duration(random.Int64N(int64(p.Spread)))
+		p.tidying.Go(func() { p.moveAfter(trying, q, key, wait, delay) })
+	}
+}
+
+// moveAfter reschedules a message that is far, until it is known to be done.
+func (p *producer) moveAfter(trying context.Context, q *later.Queue, id string, wait, delay time.Duration) {
+	sleep(trying, wait)
+	for trying.Err() == nil {
+		p.journal.one(beginMove, now(), id, fmt.Sprint("+", delay.Milliseconds()))
+		ctx, cancel := context.WithTimeout(trying, 15*time.Second)
+		err := q.Reschedule(ctx, id, later.In(delay))
+		cancel()
+		p.journal.one(endMove, now(), id, outcomeOf(err))
+		if err == nil || errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) {
+			return
+		}
+		sleep(trying, 20*time.Millisecond)
 	}
 }
 

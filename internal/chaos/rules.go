@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func (f *facts) touched(m *message) bool {
 		}
 		return false
 	}
-	for _, s := range m.sends {
+	for _, s := range slices.Concat(m.sends, m.moves) {
 		if in(s.actor, s.at, s.ret) {
 			return true
 		}
@@ -146,7 +147,7 @@ func (m *message) gone() (at int64) {
 	}
 	for _, d := range m.deliveries {
 		for _, s := range d.settles {
-			if s.action == "ack" && (s.known(outcomeOK) || s.unknown() || s.repeated()) {
+			if s.action == "ack" && (s.known(outcomeOK) || s.unknown()) {
 				earlier(s.at)
 			}
 		}
@@ -249,9 +250,9 @@ func (f *facts) checkTimes(m *message, result *Result, violate violator) {
 	}
 }
 
-// asked gives the earliest time, in µs, that a send of the message gave it; 0 when none is known.
+// asked gives the earliest time, in µs, that a send or a reschedule of the message gave it; 0 when none is known.
 func (m *message) asked() (earliest int64) {
-	for _, s := range m.sends {
+	for _, s := range slices.Concat(m.sends, m.moves) {
 		if len(s.due) < 2 {
 			return 0
 		}
@@ -361,7 +362,7 @@ func (f *facts) checkHolders(m *message, result *Result, violate violator) {
 				result.TwoHolders++
 			}
 			// Perhaps it was itself what freed the message for the next holder.
-			own := s.known(outcomeLost) && s.at < taken && s.repeated()
+			own := s.known(outcomeLost) && s.at < taken && s.guessed()
 			settled = settled || s.known(outcomeOK) || s.unknown() || own
 		}
 		if settled || f.reborn(m, next) || len(m.cancels) > 0 {
@@ -434,6 +435,9 @@ func (m *message) history() string {
 	}
 	for _, s := range m.sends {
 		add(s.at, "%s sends it, due %s, flags %s: %s", s.actor, s.due, s.flags, answer(&s.call))
+	}
+	for _, s := range m.moves {
+		add(s.at, "%s reschedules it, due %s: %s", s.actor, s.due, answer(&s.call))
 	}
 	for _, c := range m.cancels {
 		add(c.at, "%s cancels it: %s", c.actor, answer(c))

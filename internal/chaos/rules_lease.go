@@ -29,12 +29,11 @@ func (f *facts) checkLeases(m *message, violate violator) {
 
 // checkFence checks the first settle of a delivery.
 func (f *facts) checkFence(m *message, d *delivery, s *settle, violate violator) {
-	if end, known := f.heldAtMost(d, s.at); known && s.known(outcomeOK) && !s.repeated() && s.at > end*1000 {
+	if end, known := f.heldAtMost(d, s.at); known && s.known(outcomeOK) && !s.guessed() && s.at > end*1000 {
 		violate("late", "%s settled (%s) attempt %d %d µs after its lease had ended", d.actor, s.action, d.attempt, s.at-end*1000)
 	}
 	for _, c := range m.cancels {
-		// An ack that is made again finds the message gone, and is done.
-		if !c.known(outcomeNotFound) && !c.unknown() && d.ret < c.at && c.ret < s.at && s.known(outcomeOK) && !s.repeated() {
+		if !c.known(outcomeNotFound) && !c.unknown() && d.ret < c.at && c.ret < s.at && s.known(outcomeOK) && !s.guessed() {
 			violate("late", "%s settled (%s) attempt %d %d µs after it was cancelled", d.actor, s.action, d.attempt, s.at-c.ret)
 		}
 		if !c.known(outcomeNotFound) && c.at < s.ret {

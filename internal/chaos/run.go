@@ -194,10 +194,13 @@ func (r *run) sampleMemory(ctx context.Context) {
 func (r *run) add(role role) { r.children = append(r.children, &child{role: role}) }
 
 func (r *run) producer(actor, url string, rate int) role {
-	l := r.fault.load
+	l, far := r.fault.load, farAway
+	if r.fault.setting.clock {
+		far = clockStep
+	}
 	return role{
 		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed*10 + uint64(len(r.children)),
-		Rate: max(1, rate), PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread, NoRest: l.noRest, Durable: l.durable,
+		Rate: max(1, rate), PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread, NoRest: l.noRest, Durable: l.durable, Far: far,
 		Profile: r.cfg.Profile,
 	}
 }

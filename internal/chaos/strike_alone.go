@@ -250,7 +250,9 @@ func (r *run) cancelsWhileFull(ctx context.Context, q *later.Queue) error {
 }
 
 // The steps of the server's clock, one after the other; their sum is such that it is right in the end.
-var clockSteps = []time.Duration{time.Hour, 0, -time.Hour, 0}
+var clockSteps = []time.Duration{clockStep, 0, -clockStep, 0}
+
+const clockStep = time.Hour
 
 // stepClock steps the server's clock.
 func stepClock(ctx context.Context, r *run) error {
