@@ -175,3 +175,10 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		t.Errorf("subjects %v", o.subjects)
 	}
 }
+
+func TestTheCommandToRepeatNamesNoFiles(t *testing.T) {
+	got := repeatable([]string{"-run", "send", "-json", "/tmp/x.json", "--plots=/tmp", "-rounds", "2"})
+	if got != "go run . -run send -rounds 2" {
+		t.Errorf("%q", got)
+	}
+}

@@ -57,7 +57,7 @@ func ceilingSubject() *subject {
 		versions: redisVersions(), missing: redisInstalled, settled: true,
 		start: overRedis(persistNone, connectCeiling),
 		cannot: map[string]string{
-			"lateness": "the bare scripts wait for nothing", "herd": "the bare scripts wait for nothing", "growth": "", "idle": "", "scripts": "",
+			"lateness": "the bare scripts wait for nothing", "herd": "the bare scripts wait for nothing", "growth": "", "idle": "",
 		},
 	}
 }

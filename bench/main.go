@@ -147,7 +147,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer pprof.StopCPUProfile()
 	}
 	defer func() { err = errors.Join(err, cleanBullMQ()) }()
-	r, err := newRunner(ctx, o.plan, o.subjects, strings.Join(append([]string{"go run ."}, args...), " "), stderr)
+	r, err := newRunner(ctx, o.plan, o.subjects, repeatable(args), stderr)
 	if err != nil {
 		return err
 	}
@@ -163,4 +163,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		err = errors.New("a measurement of Later failed, see above")
 	}
 	return err
+}
+
+// repeatable is the command that measures the same: without where it is written to.
+func repeatable(args []string) string {
+	words := []string{"go run ."}
+	for i := 0; i < len(args); i++ {
+		switch name, _, whole := strings.Cut(strings.TrimLeft(args[i], "-"), "="); name {
+		case "json", "plots", "cpuprofile":
+			if !whole {
+				i++
+			}
+		default:
+			words = append(words, args[i])
+		}
+	}
+	return strings.Join(words, " ")
 }

@@ -272,17 +272,21 @@ func idleSection(r *results, plots string) string {
 func scriptsSection(r *results, _ string) string {
 	var b strings.Builder
 	for _, n := range r.cases("scripts") {
-		claim, ok := r.of("scripts", n, "later-redis", claimCPU)
-		ack, _ := r.of("scripts", n, "later-redis", ackCPU)
-		if ok {
-			fmt.Fprintf(&b, "| %d | %d | %s | %s |\n", n/10, n%10, number(claim.Median), number(ack.Median))
+		for _, s := range r.Subjects {
+			claim, ok := r.of("scripts", n, s.Name, claimCPU)
+			ack, _ := r.of("scripts", n, s.Name, ackCPU)
+			send, _ := r.of("scripts", n, s.Name, sendCPU)
+			if ok {
+				fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", s.Title, n/10, n%10, number(send.Median), number(claim.Median), number(ack.Median))
+			}
 		}
 	}
 	if b.Len() == 0 {
 		return ""
 	}
-	return "### Scripts\n\nRedis' CPU in µs a message for claims of a size, acked in so many pieces, without a worker.\n\n" +
-		"| messages a claim | pieces | claim | ack |\n|---:|---:|---:|---:|\n" + b.String()
+	return "### Scripts\n\nRedis' CPU in µs a message, by its own account, for calls of a size, one after the other and without a worker; the acks of a claim in so many " +
+		"pieces. The messages that are sent are due at random in 10 to 50 minutes, those that are claimed at once.\n\n" +
+		"| | messages a call | pieces | send | claim | ack |\n|---|---:|---:|---:|---:|---:|\n" + b.String()
 }
 
 // clientsSection has a table for sends and one for claims with acks, of which a row is a client in one case.
