@@ -117,6 +117,16 @@ func accountOf(t *testing.T, text string, left *later.Info) *Result {
 	return r.result
 }
 
+func TestAfterADeathTheLeasesOfThoseWhoDiedUnheardDoNotCount(t *testing.T) {
+	for attempt, want := range map[int]int64{2: 3500, 3: 1500} { // a lease is 2 ms
+		result := accountOf(t, sentOK+"c 1001000 m 1000900 1000950 1002 A q 1000 1 10\n! 1001500 - kill actor\n"+
+			fmt.Sprintf("c 1005100 m 1005000 1005000 1007 B q 1000 %d 10\nx 1005200 m B ack 0\nX 1005300 m B ok\n", attempt), nil)
+		if got := result.AfterDeath.micros; got != want || len(result.Violations) > 0 {
+			t.Errorf("attempt %d came %d µs after the death, want %d; %v", attempt, got, want, result.Violations)
+		}
+	}
+}
+
 func TestWhatReplicationMayUndoIsPermittedAndCounted(t *testing.T) {
 	dir := t.TempDir()
 	text := sentOK + strings.ReplaceAll(sentOK, " m ", " after ") + strings.ReplaceAll(strings.ReplaceAll(sentOK, " m ", " durable "), "+0 -", "+0 d")

@@ -13,7 +13,8 @@ import (
 // allQueues is what a mark says that is about all queues; else it is a list with commas.
 const allQueues = "-"
 
-// measureRedelivery notes how long a message of a consumer that died or was stopped waited for another.
+// measureRedelivery notes how long a message of a consumer that died or was stopped waited for another. Attempts in between are
+// those of consumers that died before they heard of their claim, with a lease each.
 func (f *facts) measureRedelivery(d, next *delivery, result *Result) {
 	at, ok := f.killed[d.actor]
 	if !ok {
@@ -24,7 +25,8 @@ func (f *facts) measureRedelivery(d, next *delivery, result *Result) {
 		}
 	}
 	if ok && d.ret <= at && next.now > at && f.slack == 0 {
-		result.AfterDeath.add(next.now - at)
+		unheard := max(0, next.attempt-d.attempt-1) * f.lease * 1000
+		result.AfterDeath.add(next.now - at - unheard)
 	}
 }
 
