@@ -10,9 +10,9 @@ import (
 
 // callers hands out the names under which calls are made that must not be done twice: a send, since the message may be
 // acked before the call is repeated; a settle, since by then another worker may hold the message, or its id may have been
-// sent again; a cancel, since what it cancelled is not found any more. A name is used by one call at a time, and its calls
-// are numbered upwards, so the server needs to keep one number for each (lua/_once.lua): as many as calls of a process were
-// ever under way at once.
+// sent again; a cancel, since what it cancelled is not found any more; an extension, since it tells of a cancel once. A
+// name is used by one call at a time, and its calls are numbered upwards, so the server needs to keep one number for each
+// (lua/_once.lua): as many as calls of a process were ever under way at once.
 type callers struct {
 	mu   sync.Mutex
 	name string

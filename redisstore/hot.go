@@ -453,37 +453,3 @@ func (s *Store) putBack(ctx context.Context, queue string, settlements []store.S
 	}
 	return nil
 }
-
-// Extend implements store.Store.
-func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
-	results := make([]store.ExtendResult, 0, len(extensions))
-	for part := range slices.Chunk(extensions, maxExtensions) {
-		c := s.newCall(&s.scripts.extend, queue, 2*len(part))
-		for i := range part {
-			c.add(&part[i].Lease, store.Millis(part[i].For))
-		}
-		reply, err := s.run(ctx, queue, c)
-		if err != nil {
-			return nil, err
-		}
-		for i, answer := range reply.([]any) {
-			results = append(results, extended(part[i].Lease, answer.([]any)))
-		}
-	}
-	return results, nil
-}
-
-func extended(lease string, answer []any) (r store.ExtendResult) {
-	for _, t := range answer[1].([]any) {
-		id, epoch, _ := strings.Cut(t.(string), "\t")
-		lost := store.Receipt{Lease: lease, ID: id}
-		lost.Epoch, _ = strconv.ParseInt(epoch, 10, 64)
-		r.Lost = append(r.Lost, lost)
-	}
-	if deadline := answer[0].(int64); deadline > 0 {
-		r.Deadline = store.Time(deadline)
-	} else {
-		r.Err = store.ErrLeaseLost
-	}
-	return r
-}

@@ -170,21 +170,53 @@ func TestACancelIsDoneOnceAndTellsTheStateThoughItsReplyWasLost(t *testing.T) {
 	}
 }
 
+// A holder hears of a cancel by one extension only, which may be the one whose reply was lost.
+func TestARepeatedExtensionTellsWhatWasCancelledAgain(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "told-twice"
+	for _, id := range []string{"a", "b", "c"} {
+		send(t, s, queue, id, store.Due{})
+	}
+	first, second := claim(t, s, queue, 2, time.Minute), claim(t, s, queue, 1, time.Minute)
+	if _, err := s.Cancel(ctx, queue, []string{"b", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	send(t, s, queue, "b", store.Due{Delay: time.Hour})
+	other := afterLostReply(t, rdb, func() {})
+	extensions := []store.Extension{
+		{Lease: first.Messages[0].Receipt.Lease, For: time.Minute}, {Lease: second.Messages[0].Receipt.Lease, For: time.Minute},
+	}
+	results, err := other.Extend(ctx, queue, extensions)
+	if err != nil || len(results) != 2 {
+		t.Fatalf("the extension gave %+v, %v", results, err)
+	}
+	if r := results[0]; r.Err != nil || len(r.Lost) != 1 || r.Lost[0].ID != "b" || r.Lost[0].Epoch != 0 {
+		t.Errorf("of the lease of a and b it tells %+v", r)
+	}
+	if r := results[1]; r.Err != store.ErrLeaseLost || len(r.Lost) != 1 || r.Lost[0].ID != "c" {
+		t.Errorf("of the lease of c it tells %+v", r)
+	}
+	if results, err := other.Extend(ctx, queue, extensions[:1]); err != nil || results[0].Err != nil || len(results[0].Lost) > 0 {
+		t.Errorf("the next extension gave %+v, %v", results, err)
+	}
+}
+
 func TestCallersThatMadeNoCallForADayAreForgotten(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	ctx, queue := t.Context(), "callers"
 	key := "later:{" + queue + "}:calls"
 	send(t, newStore(t, rdb), queue, "a", store.Due{})
 	meta := "later:{" + queue + "}:meta"
-	rdb.HSet(ctx, meta, "refused:gone:1", "8:1", "refused:quiet:1", "8:1")
+	rdb.HSet(ctx, meta, "answer:gone:1", "8:1", "answer:quiet:1", "8:1")
 	rdb.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(-25 * time.Hour).UnixMicro()), Member: "gone:1"},
 		redis.Z{Score: float64(time.Now().Add(-23 * time.Hour).UnixMicro()), Member: "quiet:1"})
 	send(t, newStore(t, rdb), queue, "b", store.Due{})
 	if n := rdb.ZCard(ctx, key).Val(); n != 3 || rdb.ZScore(ctx, key, "gone:1").Err() != redis.Nil {
 		t.Errorf("%d callers are known", n)
 	}
-	if rdb.HExists(ctx, meta, "refused:gone:1").Val() || !rdb.HExists(ctx, meta, "refused:quiet:1").Val() {
-		t.Errorf("of refusals is kept: %v", rdb.HKeys(ctx, meta).Val())
+	if rdb.HExists(ctx, meta, "answer:gone:1").Val() || !rdb.HExists(ctx, meta, "answer:quiet:1").Val() {
+		t.Errorf("of their answers is kept: %v", rdb.HKeys(ctx, meta).Val())
 	}
 }
 

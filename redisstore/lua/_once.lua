@@ -16,7 +16,7 @@ local function note_call(caller, number, answer)
     local old = redis.call('ZRANGE', CALLS, '-inf', (now - 86400000) * 1000, 'BYSCORE', 'LIMIT', 0, 100)
     if #old > 0 then
       redis.call('ZREM', CALLS, unpack(old))
-      for i, name in ipairs(old) do old[i] = 'refused:' .. name end
+      for i, name in ipairs(old) do old[i] = 'answer:' .. name end
       redis.pcall('HDEL', META, unpack(old)) -- META may not have been read
     end
   end

@@ -16,14 +16,17 @@
 --@include write
 --@include lease
 --@include once
---@include refusals
+--@include answer
 local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
 local runs_gone = {} -- first and last argument of each run of ids
 local acked = {} -- position to id, where some are to be remembered
 -- Where the earlier call was done, what it refused is refused again, and what is not held else was acked by it, though its
 -- id was sent again since.
 local before = done_before(ARGV[1], ARGV[2], ARGV[3])
-local refused_before = before and before > 0 and refusals(ARGV[2], ARGV[3]) or {}
+local refused_before = {}
+if before and before > 0 then
+  for at in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '%d+') do refused_before[tonumber(at)] = true end
+end
 local plain = redis.call('HLEN', TRIES) == 0
 
 -- ack_held acks the messages that tokens name, one by one.
@@ -114,7 +117,7 @@ end
 if #gone + #runs_gone > 0 then -- a call that refused all will again
   if #refused > 0 then redis.call('HLEN', META) end
   note_call(ARGV[2], ARGV[3], #refused > 0 and 1 or nil)
-  if #refused > 0 then note_refusals(ARGV[2], ARGV[3], refused) end
+  if #refused > 0 then note_answer(ARGV[2], ARGV[3], table.concat(refused, ',')) end
 end
 write('HDEL', MSG, gone)
 for i = 1, #runs_gone, 2 do redis.call('HDEL', MSG, unpack(ARGV, runs_gone[i], runs_gone[i + 1])) end

@@ -1,20 +1,30 @@
 #!lua flags=allow-oom
 --- Gives leases more time.
--- ARGV   for each lease: lease id, ms from now
+-- ARGV   1 "1" when an earlier call with these leases may have been done and its reply lost
+--        2 caller, 3 number of its call, then for each lease: lease id, ms from now
 -- Reply  for each lease: {deadline or 0 when it has expired or ended, tokens of cancelled messages}
--- Safe   EXPIRY, LEASE and TRIES are read before they are written.
+-- Safe   CALLS is written first; every other key that is written was read.
 --@include keys
 --@include now
 --@include record
 --@include write
 --@include lease
+--@include once
+--@include answer
+local told = {} -- what the earlier call told of each lease, by its place in ARGV
+if done_before(ARGV[1], ARGV[2], ARGV[3]) then
+  for a, token in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '(%d+)\t([^\n]+)\n') do
+    told[tonumber(a)] = told[tonumber(a)] or {}
+    table.insert(told[tonumber(a)], token)
+  end
+end
 local plain = redis.call('HLEN', TRIES) == 0
 redis.call('HLEN', LEASE)
-local reply, extended = {}, {}
-for a = 1, #ARGV, 2 do
+local reply, extended, let_known = {}, {}, {}
+for a = 4, #ARGV, 2 do
   local lease = ARGV[a]
   local deadline = redis.call('ZSCORE', EXPIRY, lease)
-  local lost = {}
+  local lost = told[a] or {}
   if not deadline or tonumber(deadline) <= now then
     deadline = 0
   else
@@ -32,6 +42,7 @@ for a = 1, #ARGV, 2 do
         local recorded = latest(h.id, records[i])
         if parse(recorded) ~= h.epoch then
           lost[#lost + 1] = token
+          let_known[#let_known + 1] = a .. '\t' .. token .. '\n'
           let_go(l, token, h, recorded)
         end
       end
@@ -43,6 +54,11 @@ for a = 1, #ARGV, 2 do
     extended[#extended + 1] = lease
   end
   reply[#reply + 1] = { deadline, lost }
+end
+if #let_known > 0 then
+  redis.call('HLEN', META)
+  note_call(ARGV[2], ARGV[3], 1)
+  note_answer(ARGV[2], ARGV[3], table.concat(let_known))
 end
 write('ZADD', EXPIRY, extended)
 write_tries()

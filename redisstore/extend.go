@@ -1,0 +1,59 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/laterq/later/store"
+)
+
+// Extend implements store.Store.
+func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
+	results := make([]store.ExtendResult, 0, len(extensions))
+	for part := range slices.Chunk(extensions, maxExtensions) {
+		part, err := s.extend(ctx, queue, part)
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, part...)
+	}
+	return results, nil
+}
+
+// extend makes one call.
+func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
+	c := s.newCall(&s.scripts.extend, queue, 3+2*len(extensions))
+	who, number := s.callers.take()
+	defer s.callers.giveBack(who)
+	c.addRepeat()
+	c.add(&who.name, number)
+	for i := range extensions {
+		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]store.ExtendResult, len(extensions))
+	for i, answer := range reply.([]any) {
+		results[i] = extended(extensions[i].Lease, answer.([]any))
+	}
+	return results, nil
+}
+
+func extended(lease string, answer []any) (r store.ExtendResult) {
+	for _, t := range answer[1].([]any) {
+		id, epoch, _ := strings.Cut(t.(string), "\t")
+		lost := store.Receipt{Lease: lease, ID: id}
+		lost.Epoch, _ = strconv.ParseInt(epoch, 10, 64)
+		r.Lost = append(r.Lost, lost)
+	}
+	if deadline := answer[0].(int64); deadline > 0 {
+		r.Deadline = store.Time(deadline)
+	} else {
+		r.Err = store.ErrLeaseLost
+	}
+	return r
+}
