@@ -32,7 +32,7 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	text := func(from int) string { return unsafe.String(unsafe.SliceData(buf[from:]), len(buf)-from) }
 	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
 	places := make([]int, 0, len(msgs))     // place of each sent message in msgs
-	seen := duplicateFinder(len(msgs))
+	seen := duplicateFinder(len(msgs), func(i int) string { return msgs[i].ID })
 	c := s.newCall(&s.scripts.send, queue, 8+3*len(msgs))
 	who, number := s.callers.take()
 	defer s.callers.giveBack(who)
@@ -83,14 +83,17 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	return results, nil
 }
 
-// seenIDs finds an id that comes twice. For a single id it does nothing.
+// seenIDs finds an id that comes twice; nil when none can.
 type seenIDs map[string]struct{}
 
-func duplicateFinder(n int) seenIDs {
-	if n < 2 {
-		return nil
+// duplicateFinder makes nothing where ids rise, as those that Later makes for a batch do.
+func duplicateFinder(n int, id func(i int) string) seenIDs {
+	for i := 1; i < n; i++ {
+		if id(i) <= id(i-1) {
+			return make(seenIDs, n)
+		}
 	}
-	return make(seenIDs, n)
+	return nil
 }
 
 func (s seenIDs) again(id string) bool {

@@ -25,7 +25,7 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	longest := len(c.args)
 	c.add(nil, nil)
 	most, unusual := 0, false
-	seen := duplicateFinder(len(msgs))
+	seen := duplicateFinder(len(msgs), func(i int) string { return msgs[i].ID })
 	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
 	for i := range msgs {
 		m := &msgs[i]
@@ -84,7 +84,7 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 	c := s.newCall(&s.scripts.remove, queue, 1+5*len(msgs))
 	c.addRepeat()
 	var places []int // place of each compared message in msgs
-	seen := duplicateFinder(len(msgs))
+	seen := duplicateFinder(len(ids), func(i int) string { return ids[i] })
 	for i, f := range stored {
 		in := readInfo(ids[i], f.fields, f.now)
 		if in == nil || in.State == store.StateLeased || !in.Same(&msgs[i]) || seen.again(ids[i]) {
