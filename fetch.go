@@ -13,8 +13,8 @@ import (
 // ack as a whole one, see docs/redis-layout.md.
 const minGroup = 64
 
-// taskSlab is how many tasks are allocated at a time: this goroutine is what limits a busy lane. A handler that keeps one
-// message keeps all of its slab.
+// taskSlab is how many tasks are allocated at a time: this goroutine is what limits a busy lane. A handler that keeps a
+// message keeps its claim.
 const taskSlab = 32
 
 // Pauses between calls to a store that is failing.

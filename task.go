@@ -110,15 +110,17 @@ func (r *run) work(t *task) {
 			go r.work(next)
 		}
 	}()
-	for now := time.Now(); t != nil; t = r.slots.next(t) {
-		now = t.run(now)
+	for t != nil {
+		t.run()
+		t = r.slots.next(t)
 	}
 }
 
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// run runs the handler, from now on, and has its result settled. It gives the time then.
-func (t *task) run(started time.Time) time.Time {
+// run runs the handler and has its result settled.
+func (t *task) run() {
+	started := time.Now()
 	t.Lateness += max(0, started.Sub(t.lease.arrived))
 	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
@@ -130,10 +132,8 @@ func (t *task) run(started time.Time) time.Time {
 	}
 	t.event(EventStarted, nil)
 	result, err := t.call(limit)
-	ran := time.Since(started)
-	t.ran.Store(int64(ran))
+	t.ran.Store(int64(time.Since(started)))
 	t.finish(result, err)
-	return started.Add(ran)
 }
 
 // call calls the handler, and turns its result or panic into what is to be settled and the error behind it.

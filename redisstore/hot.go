@@ -121,12 +121,20 @@ type claimNote struct {
 
 type textRange struct{ start, end int32 }
 
+// names tells whether the receipt is of a message of this claim, and not tampered with.
+func (n *claimNote) names(r *store.Receipt) bool {
+	if r.Index < 0 || r.Index >= len(n.lines) {
+		return false
+	}
+	line := n.text[n.lines[r.Index].start:n.lines[r.Index].end]
+	return len(line) > len(r.ID) && line[:len(r.ID)] == r.ID && (line[len(r.ID)] == '\n' || line[len(r.ID)] == '\t')
+}
+
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
 	lease := newLease()
-	c := s.newCall(&s.scripts.claim, queue, 4)
+	c := s.newCall(&s.scripts.claim, queue, 3)
 	c.add(req.Max, store.Millis(req.Lease), lease)
-	c.addRepeat()
 	asked := s.waker.claiming(queue)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -412,7 +420,7 @@ func runsOf(settlements []store.Settlement, places []int) (runs [][]int, singles
 	for i, p := range places {
 		r := &settlements[p].Receipt
 		note, _ := r.Claim.(*claimNote)
-		if note == nil || r.Epoch != 0 {
+		if note == nil || r.Epoch != 0 || !note.names(r) {
 			return nil, places
 		}
 		if i == start {

@@ -202,18 +202,24 @@ func TestARepeatedExtensionTellsWhatWasCancelledAgain(t *testing.T) {
 	}
 }
 
-func TestCallersThatMadeNoCallForADayAreForgotten(t *testing.T) {
+func TestOfManyCallersThoseThatMadeNoCallForADayAreForgotten(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	ctx, queue := t.Context(), "callers"
-	key := "later:{" + queue + "}:calls"
+	key, meta := "later:{"+queue+"}:calls", "later:{"+queue+"}:meta"
+	day := float64(time.Now().Add(-25 * time.Hour).UnixMicro())
 	send(t, newStore(t, rdb), queue, "a", store.Due{})
-	meta := "later:{" + queue + "}:meta"
 	rdb.HSet(ctx, meta, "answer:gone:1", "8:1", "answer:quiet:1", "8:1")
-	rdb.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(-25 * time.Hour).UnixMicro()), Member: "gone:1"},
-		redis.Z{Score: float64(time.Now().Add(-23 * time.Hour).UnixMicro()), Member: "quiet:1"})
+	rdb.ZAdd(ctx, key, redis.Z{Score: day, Member: "gone:1"}, redis.Z{Score: float64(time.Now().UnixMicro()), Member: "quiet:1"})
 	send(t, newStore(t, rdb), queue, "b", store.Due{})
-	if n := rdb.ZCard(ctx, key).Val(); n != 3 || rdb.ZScore(ctx, key, "gone:1").Err() != redis.Nil {
-		t.Errorf("%d callers are known", n)
+	if n := rdb.ZCard(ctx, key).Val(); n != 4 {
+		t.Errorf("of 4 callers %d are known", n)
+	}
+	for i := range 1000 {
+		rdb.ZAdd(ctx, key, redis.Z{Score: day + 7200e6, Member: i})
+	}
+	send(t, newStore(t, rdb), queue, "c", store.Due{})
+	if n := rdb.ZCard(ctx, key).Val(); n != 1004 || rdb.ZScore(ctx, key, "gone:1").Err() != redis.Nil {
+		t.Errorf("of 1005 callers, one of which made no call for a day, %d are known", n)
 	}
 	if rdb.HExists(ctx, meta, "answer:gone:1").Val() || !rdb.HExists(ctx, meta, "answer:quiet:1").Val() {
 		t.Errorf("of their answers is kept: %v", rdb.HKeys(ctx, meta).Val())

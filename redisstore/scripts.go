@@ -41,6 +41,7 @@ var luaConstants = map[string]string{
 	"EXPIRED_TEXT":       strconv.Quote(store.ExpiredText),
 	"UNREADABLE_TEXT":    strconv.Quote(store.UnreadableText),
 	"REASON_LOST_TEXT":   strconv.Quote("its reason was lost; an examination put this in its place"),
+	"KEEP_CALLERS":       "1000", // at least, of each queue
 	"BUSY":               strconv.Itoa(replyBusy),
 	"MAX_HELD":           strconv.Itoa(maxHeld),
 	"FAR_AFTER":          "3540000", // ms ahead from which on a message that is sent is far: 59 min, so that an hour is

@@ -70,6 +70,7 @@ func TestTheAccountantFindsWhatIsWrong(t *testing.T) {
 		"nacked twice, and cancelled":   {sentOK + first + "k 1001010 m\nK 1001050 m leased\nx 1001100 m A nack 0\nX 1009100 m A ok\n", nil, ""},
 		"rescheduled":                   {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +0\nM 1000300 m ok\n" + first + acked, nil, ""},
 		"before its new time":           {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +50\nM 1000300 m ok\n" + first + acked, nil, "early"},
+		"moved again after its nack":    {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +0\n" + first + "x 1001100 m A nack 100000\nX 1001200 m A ok\nM 1001300 m ok\nc 1003000 m 1002900 1002950 1004 B q 1001 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
 		"taken after its lease":         {ending + sentOK + first + "x 1002100 m A ack 0\nX 1002200 m A ok\n", nil, "late"},
 		"extended after its lease":      {ending + sentOK + first + "e 1002300 - 1002200 A 1004\nx 1002400 m A ack 0\nX 1002500 m A ok\n", nil, "late"},
 		"perhaps extended":              {ending + sentOK + first + "e 1002300 - 1001200 A unavailable\nx 1002400 m A ack 0\nX 1002500 m A ok\n", nil, ""},
@@ -115,6 +116,18 @@ func accountOf(t *testing.T, text string, left *later.Info) *Result {
 		t.Fatal(err)
 	}
 	return r.result
+}
+
+func TestASteppedClockExcusesNoDeliveryBeforeItsOwnDueTime(t *testing.T) {
+	dir := t.TempDir()
+	text := "s 1000000 m k-0-1 +3600000 f\nS 1000100 m ok\nc 1001000 m 1000900 1000950 1002 A q 3601000 1 10\nx 1001100 m A ack 0\nX 1001200 m A ok\n"
+	if err := os.WriteFile(filepath.Join(dir, "actor"+journalSuffix), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{dir: dir, result: &Result{}, slack: 2 * time.Hour}
+	if err := r.account(nil); err != nil || r.result.Early != 1 {
+		t.Errorf("%d are early, %v", r.result.Early, err)
+	}
 }
 
 func TestAfterADeathTheLeasesOfThoseWhoDiedUnheardDoNotCount(t *testing.T) {

@@ -41,6 +41,7 @@ const (
 	outcomeDuplicate = "duplicate"
 	outcomeLost      = "lease_lost"
 	outcomeNotFound  = "not_found"
+	outcomeLeased    = "leased"
 )
 
 // now is the time of records.

@@ -219,19 +219,23 @@ func (f *facts) checkSends(m *message, result *Result, violate violator) {
 
 // checkTimes: nothing is early, by the engine's clock, which is that of all processes but for the slack.
 func (f *facts) checkTimes(m *message, result *Result, violate violator) {
-	early := func(d *delivery, by int64, what string) {
+	early := func(d *delivery, by, slack int64, what string) {
 		result.EarlyMost.add(by)
-		if by > f.slack && violate("early", "attempt %d came %d µs before %s", d.attempt, by, what) {
+		if by > slack && violate("early", "attempt %d came %d µs before %s", d.attempt, by, what) {
 			result.Early++
 		}
 	}
 	asked := m.asked()
 	for i, d := range m.deliveries {
 		if by := d.due*1000 - d.now; by > 0 {
-			early(d, by, "its due time")
+			slack := f.slack
+			if claim := (call{at: d.call, ret: d.ret}); !claim.repeated() {
+				slack = 0 // both are of one step of the script, else of the first try and the last
+			}
+			early(d, by, slack, "its due time")
 		}
 		if by := asked - d.now; asked > 0 && by > 0 {
-			early(d, by, "the time that its sender gave")
+			early(d, by, f.slack, "the time that its sender gave")
 		}
 		if f.slack == 0 && d.now > d.ret {
 			violate("clock", "attempt %d was claimed %d µs after the claim's answer, by the engine's clock", d.attempt, d.now-d.ret)
@@ -239,11 +243,11 @@ func (f *facts) checkTimes(m *message, result *Result, violate violator) {
 		if late := d.now - d.due*1000; late > result.LatestMicros && f.slack == 0 {
 			result.LatestMicros = late
 		}
-		if i+1 < len(m.deliveries) && !f.reborn(m, m.deliveries[i+1]) {
+		if i+1 < len(m.deliveries) && !f.reborn(m, m.deliveries[i+1]) && len(m.moves) == 0 { // which may have been made again
 			for _, s := range d.settles {
 				next := m.deliveries[i+1]
 				if by := s.at + s.delay - next.now; s.known(outcomeOK) && s.delay > 0 && by > 0 && s.at < next.now {
-					early(next, by, "the delay of its "+s.action)
+					early(next, by, f.slack, "the delay of its "+s.action)
 				}
 			}
 		}
@@ -253,6 +257,9 @@ func (f *facts) checkTimes(m *message, result *Result, violate violator) {
 // asked gives the earliest time, in µs, that a send or a reschedule of the message gave it; 0 when none is known.
 func (m *message) asked() (earliest int64) {
 	for _, s := range slices.Concat(m.sends, m.moves) {
+		if s.known(outcomeNotFound, outcomeLeased) {
+			continue // a reschedule that was refused
+		}
 		if len(s.due) < 2 {
 			return 0
 		}

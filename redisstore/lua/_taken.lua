@@ -1,5 +1,5 @@
 local again = ARGV[2] == '1'
-local before = done_before(ARGV[2], ARGV[3], ARGV[4])
+local before = done_before(ARGV[3], ARGV[4])
 local stored
 if count * tonumber(meta[2] or 0) <= MAX_BYTES then
   stored = redis.call('HMGET', MSG, unpack(ids))

@@ -22,10 +22,10 @@ local runs_gone = {} -- first and last argument of each run of ids
 local acked = {} -- position to id, where some are to be remembered
 -- Where the earlier call was done, what it refused is refused again, and what is not held else was acked by it, though its
 -- id was sent again since.
-local before = done_before(ARGV[1], ARGV[2], ARGV[3])
-local refused_before = {}
+local before = done_before(ARGV[2], ARGV[3])
+local known, refused_before = before == 0, {}
 if before and before > 0 then
-  for at in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '%d+') do refused_before[tonumber(at)] = true end
+  for at in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '%d+') do known, refused_before[tonumber(at)] = true, true end
 end
 local plain = redis.call('HLEN', TRIES) == 0
 
@@ -39,7 +39,7 @@ local function ack_held(l, tokens)
       h.token, h.position = token, position
       candidates[#candidates + 1] = h
       ids[#ids + 1] = h.id
-    elseif not before or refused_before[position] then
+    elseif not known or refused_before[position] then
       refused[#refused + 1] = position
     end
   end
@@ -114,7 +114,7 @@ while a <= last do
   end
 end
 
-if #gone + #runs_gone > 0 then -- a call that refused all will again
+if #gone + #runs_gone > 0 and not before then -- a call that refused all will again
   if #refused > 0 then redis.call('HLEN', META) end
   note_call(ARGV[2], ARGV[3], #refused > 0 and 1 or nil)
   if #refused > 0 then note_answer(ARGV[2], ARGV[3], table.concat(refused, ',')) end

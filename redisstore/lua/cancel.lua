@@ -16,7 +16,7 @@ local far = tonumber(meta[2] or '') or 0
 local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 4))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 4))
 local records = redis.call('HMGET', TRIES, unpack(ARGV, 4))
-local before = done_before(ARGV[1], ARGV[2], ARGV[3])
+local before = done_before(ARGV[2], ARGV[3])
 local names = { 'scheduled', 'ready', 'leased', 'dead' }
 local codes = { scheduled = 1, ready = 2, leased = 3, dead = 4 }
 local states, gone, undue, undead, seen = {}, {}, {}, {}, {}

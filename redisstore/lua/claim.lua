@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 --- Ends expired leases, takes what falls due soon out of its bucket, then gives ready messages, earliest first, under one new lease.
 -- ARGV   1 most messages wanted, 2 lease length in ms, 3 lease id
---        4 "1" when an earlier call with this lease id may have been done and its reply lost
 -- Reply  {now in us, earliest thing to come in ms or -1, more, deadline or 0, lease text, values of MSG,
 --         records or 0, ids that died, of those the ids that had expired}; NEWER
 -- Safe   LEASE is written first, or else every key was read. A repeated call finds its lease and gives the same.
@@ -40,7 +39,7 @@ local function usual_text(ids, n)
   return table.concat(parts, '\n')
 end
 
-if ARGV[4] == '1' then
+do -- A lease of this id is that of the repetition, or of the first try: either may arrive before the other.
   local text = redis.call('HGET', LEASE, ARGV[3])
   if text then
     local ids, epochs = {}, {}

@@ -12,7 +12,8 @@
 --@include once
 --@include answer
 local told = {} -- what the earlier call told of each lease, by its place in ARGV
-if done_before(ARGV[1], ARGV[2], ARGV[3]) then
+local before = done_before(ARGV[2], ARGV[3])
+if before then
   for a, token in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '(%d+)\t([^\n]+)\n') do
     told[tonumber(a)] = told[tonumber(a)] or {}
     table.insert(told[tonumber(a)], token)
@@ -55,7 +56,7 @@ for a = 4, #ARGV, 2 do
   end
   reply[#reply + 1] = { deadline, lost }
 end
-if #let_known > 0 then
+if #let_known > 0 and not before then
   redis.call('HLEN', META)
   note_call(ARGV[2], ARGV[3], 1)
   note_answer(ARGV[2], ARGV[3], table.concat(let_known))

@@ -15,7 +15,7 @@
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 redis.call('HLEN', TRIES)
-local before = done_before(ARGV[1], ARGV[2], ARGV[3])
+local before = done_before(ARGV[2], ARGV[3])
 local states, due, dead, first = {}, {}, {}, nil
 
 for a = 4, #ARGV, 6 do
@@ -67,7 +67,7 @@ for a = 4, #ARGV, 6 do
 end
 
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
-note_call(ARGV[2], ARGV[3])
+if not before then note_call(ARGV[2], ARGV[3]) end
 wake(head, first)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

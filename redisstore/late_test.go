@@ -1,0 +1,195 @@
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// late holds the first call back, as a network does that lost a packet: it is taken for lost and made again, and arrives after
+// its repetition, and what was done in between.
+type late struct {
+	redis.UniversalClient
+	calls int
+	held  []any
+}
+
+func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
+	l.calls++
+	if l.calls == 1 {
+		l.held = append(l.held, cmd.Args()...)
+		return errLostReply
+	}
+	return l.UniversalClient.Process(ctx, cmd)
+}
+
+// arrive lets the first call arrive.
+func (l *late) arrive(t *testing.T) {
+	t.Helper()
+	if err := l.Do(t.Context(), l.held...).Err(); err != nil {
+		t.Errorf("the late call: %v", err)
+	}
+}
+
+// lateStore gives a store whose first call is held back.
+func lateStore(t *testing.T, s *Store, queue string) (*Store, *late) {
+	t.Helper()
+	if err := s.ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, script := range s.scripts.all() { // a late call does not bring its script
+		if err := s.rdb.ScriptLoad(t.Context(), script.script.body).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &late{UniversalClient: s.rdb}
+	other := newWith(t, s.scripts, l)
+	other.checked.Store(true)
+	other.registered.Store(queue, true)
+	return other, l
+}
+
+func TestAClaimThatArrivesAfterItsRepetitionTakesNothingElse(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		rdb := redistest.Shared(t).Client(t)
+		s := newMovable(t, rdb)
+		ctx, queue := t.Context(), "late-claim"
+		if err := s.Delete(ctx, queue); err != nil {
+			t.Fatal(err)
+		}
+		send(t, s, queue, "a", store.Due{})
+		send(t, s, queue, "b", store.Due{})
+		advance(rdb)(t, queue, time.Second)
+		other, l := lateStore(t, s, queue)
+		c, err := other.Claim(ctx, queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if err != nil || len(c.Messages) != 1 {
+			t.Fatalf("the claim gave %+v, %v", c, err)
+		}
+		l.arrive(t)
+		want := 2
+		if acked {
+			want = 1
+			results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
+			if err != nil || results[0].Err != nil {
+				t.Errorf("the ack gave %+v, %v", results, err)
+			}
+		}
+		advance(rdb)(t, queue, time.Hour)
+		if again := claim(t, s, queue, 10, time.Minute); len(again.Messages) != want {
+			t.Errorf("acked %t: after the lease %d messages came, want %d", acked, len(again.Messages), want)
+		}
+	}
+}
+
+func TestASendThatArrivesAfterItsMessageWasAckedSendsNothing(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "late-send"
+	send(t, s, queue, "first", store.Due{Delay: time.Hour})
+	other, l := lateStore(t, s, queue)
+	if _, err := other.Send(ctx, queue, []store.Outgoing{{Message: store.Message{ID: "m"}}}); err != nil {
+		t.Fatal(err)
+	}
+	c := claim(t, s, queue, 1, time.Minute)
+	if _, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}); err != nil {
+		t.Fatal(err)
+	}
+	l.arrive(t)
+	if c := claim(t, s, queue, 1, time.Minute); len(c.Messages) > 0 {
+		t.Errorf("the acked message came again: %+v", c.Messages)
+	}
+}
+
+func TestACancelThatArrivesAfterItsRepetitionLeavesWhatWasSentSince(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "late-cancel"
+	send(t, s, queue, "m", store.Due{Delay: time.Hour})
+	other, l := lateStore(t, s, queue)
+	if results, err := other.Cancel(ctx, queue, []string{"m"}); err != nil || results[0].State != store.StateScheduled {
+		t.Fatalf("the cancel gave %+v, %v", results, err)
+	}
+	send(t, s, queue, "m", store.Due{Delay: time.Hour})
+	l.arrive(t)
+	if infos, err := s.Get(ctx, queue, []string{"m"}); err != nil || infos[0] == nil {
+		t.Errorf("what was sent since is gone: %v", err)
+	}
+}
+
+func TestAnOldCallThatArrivesLateDoesNotChangeWhatIsKnownOfANewerOne(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "late-ack"
+	for _, id := range []string{"a", "b", "c", "d"} {
+		send(t, s, queue, id, store.Due{})
+	}
+	held, old := claim(t, s, queue, 2, time.Minute), claim(t, s, queue, 2, time.Minute)
+	if _, err := s.Cancel(ctx, queue, []string{"b", "d"}); err != nil { // one of each
+		t.Fatal(err)
+	}
+	var other *Store
+	other = afterLostReply(t, rdb, func() {
+		who := other.callers.name + ":1"
+		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", who).Val())/callStep*callStep - callStep
+		call := s.newCall(&s.scripts.ack, queue, 8)
+		call.addRepeat()
+		call.add(who, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
+		if reply, err := s.run(ctx, queue, call); err != nil {
+			t.Errorf("the old call gave %v, %v", reply, err)
+		}
+	})
+	results, err := other.Settle(ctx, queue, []store.Settlement{
+		{Receipt: held.Messages[0].Receipt, Action: store.Ack}, {Receipt: held.Messages[1].Receipt, Action: store.Ack},
+	})
+	if err != nil || results[0].Err != nil || results[1].Err != store.ErrLeaseLost {
+		t.Errorf("the repeated ack gave %+v, %v", results, err)
+	}
+}
+
+func TestAClientWhoseClockIsDaysBehindIsKnownAgain(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newMovable(t, rdb)
+	ctx, queue := t.Context(), "behind"
+	advance(rdb)(t, queue, 50*time.Hour)
+	send(t, s, queue, "m", store.Due{})
+	c := claim(t, s, queue, 1, time.Minute)
+	other := newMovable(t, &between{UniversalClient: rdb, do: func() {}})
+	other.checked.Store(true)
+	results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
+	if err != nil || results[0].Err != nil {
+		t.Errorf("the repeated ack gave %+v, %v", results, err)
+	}
+}
+
+func TestAReceiptWithAnotherIDSettlesNothing(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "tampered"
+	send(t, s, queue, "held", store.Due{})
+	c := claim(t, s, queue, 1, time.Minute)
+	send(t, s, queue, "other", store.Due{Delay: time.Hour})
+	for _, change := range []func(*store.Receipt){
+		func(r *store.Receipt) { r.ID = "other" },
+		func(r *store.Receipt) { r.ID = "hel" },
+		func(r *store.Receipt) { r.ID, r.Index = "other", 7 },
+		func(r *store.Receipt) { r.ID, r.Index = "other", -1 },
+	} {
+		ack := store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Ack}
+		change(&ack.Receipt)
+		if results, err := s.Settle(ctx, queue, []store.Settlement{ack}); err != nil || results[0].Err != store.ErrLeaseLost {
+			t.Errorf("%+v: the ack gave %+v, %v", ack.Receipt, results, err)
+		}
+	}
+	if st, err := s.Stats(ctx, queue); err != nil || st.Scheduled != 1 || st.Leased != 1 {
+		t.Errorf("left are %+v, %v", st, err)
+	}
+	results, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
+	if err != nil || results[0].Err != nil {
+		t.Errorf("the ack of the receipt as it was gave %+v, %v", results, err)
+	}
+}
