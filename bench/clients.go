@@ -164,18 +164,20 @@ type clientRun struct {
 	underWay int
 	batch    int
 	ids      []string // batch of each send
-	numbers  []string // of each send, upwards
+	numbers  []string // of each send, and then of each ack, upwards
 	leases   []string // of each claim
 }
 
 func (l *clientRun) prepare(steps int) {
-	l.ids, l.numbers, l.leases = make([]string, steps*l.batch), make([]string, steps), make([]string, steps)
+	l.ids, l.numbers, l.leases = make([]string, steps*l.batch), make([]string, 2*steps), make([]string, steps)
 	for i := range l.ids {
 		l.ids[i] = store.NewID()
 	}
 	base := time.Now().UnixMicro()
-	for i := range steps {
+	for i := range l.numbers {
 		l.numbers[i] = strconv.FormatInt(base+8*int64(i), 10)
+	}
+	for i := range steps {
 		l.leases[i] = fmt.Sprintf("%012d", i)
 	}
 }
@@ -245,7 +247,7 @@ func (l *clientRun) claimAndAck(ctx context.Context, w *caller, i int) error {
 	if len(w.held) != l.batch {
 		return fmt.Errorf("a lease of %d messages lists %d", l.batch, len(w.held))
 	}
-	w.args = ackArgs(w.args[:0], w.name, l.numbers[i], lease, text, w.held)
+	w.args = ackArgs(w.args[:0], w.name, l.numbers[len(l.leases)+i], lease, text, w.held)
 	ctx, cancel := callContext(ctx)
 	defer cancel()
 	refused, err := l.client.ack(ctx, w.args)

@@ -108,8 +108,8 @@ func (s *scriptCalls) check(msgs []store.Outgoing) error {
 	if again := s.sendArgs(nil, send[sendCaller], send[sendNumber], ids); !slices.Equal(again, send) {
 		return fmt.Errorf("a send's arguments are %.300q, not %.300q", send, again)
 	}
-	if len(s.claim.args) != 4 {
-		return fmt.Errorf("a claim has %d arguments, want 4: %q", len(s.claim.args), s.claim.args)
+	if len(s.claim.args) != 3 {
+		return fmt.Errorf("a claim has %d arguments, want 3: %q", len(s.claim.args), s.claim.args)
 	}
 	reply, _ := s.claim.reply.([]any)
 	if len(reply) < 6 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +57,8 @@ func TestEveryClientReadsTheSameReplies(t *testing.T) {
 		if n != batch || size < batch*100 || err != nil || !slices.Equal(heldIDs(nil, text), ids) {
 			t.Errorf("%s: claimed %d messages, %d bytes, lease %q, %v; want %q", subject.name, n, size, text, err, ids)
 		}
-		for _, want := range []int{0, batch} { // the second time nothing is held
-			n, err := c.ack(t.Context(), ackArgs(nil, "acker", "2000", lease, text, ids))
+		for again, want := range []int{0, batch} { // the second time nothing is held
+			n, err := c.ack(t.Context(), ackArgs(nil, "acker", strconv.Itoa(2000+16*i+8*again), lease, text, ids))
 			if n != want || err != nil {
 				t.Errorf("%s: %d refused, %v, want %d", subject.name, n, err, want)
 			}
