@@ -93,6 +93,7 @@ type handling struct {
 type facts struct {
 	windows []window
 	slack   int64 // µs by which the engine's clock may be off
+	late    int64 // ms by which a request may arrive late
 	lease   int64 // ms that every claim asks for
 	killed  map[string]int64
 	stopped map[string][]int64
@@ -126,7 +127,7 @@ func (r *run) account(left map[string]*later.Info) error {
 	if err != nil {
 		return err
 	}
-	f.windows, f.slack, f.left, f.lease = r.windows, r.slack.Microseconds(), left, r.lease.Milliseconds()
+	f.windows, f.slack, f.left, f.lease, f.late = r.windows, r.slack.Microseconds(), left, r.lease.Milliseconds(), r.late.Milliseconds()
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
 		messages, err := readMessages(r.dir, actors, shard, shards)

@@ -118,6 +118,12 @@ var faults = []*fault{
 		strike: loseReplies,
 	},
 	{
+		name: "late-requests", title: "request that arrives after its client made the call again (all kinds)",
+		right:   "what is done twice is done once: no duplicate, no claim of a lease that another try has, no cancel of what was sent since",
+		setting: setting{form: alone}, load: usual, pause: 500 * time.Millisecond, quick: 4 * time.Second,
+		strike: delayRequests,
+	},
+	{
 		name: "consumer-kill", title: "consumer killed with SIGKILL", right: "redelivered at the end of the lease, one attempt more",
 		setting: setting{form: alone}, load: usual, pause: 1500 * time.Millisecond, quick: 4 * time.Second,
 		strike: killConsumer,

@@ -30,6 +30,7 @@ type weather struct {
 	bytes       int           // a second, for each connection and direction; 0 does not limit
 	silent      bool          // nothing passes, until the weather changes; then what was on its way arrives
 	loseReplies float64       // the part of requests whose reply is lost, with the connection
+	late        float64       // the part of requests that arrive late: when their client has lost its connection, up to mostLate ago
 }
 
 // link is one connection through the proxy.
@@ -39,7 +40,13 @@ type link struct {
 	// Guarded by proxy.mu.
 	half   bool // half open: nothing passes ever again, and no end is seen
 	losing bool // the next reply is lost
+
+	once     sync.Once
+	answered chan struct{} // closed when a reply was lost
 }
+
+// mostLate is by how much a request may arrive after its client lost its connection.
+const mostLate = 200 * time.Millisecond
 
 func newProxy(seed uint64) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -107,14 +114,33 @@ func (p *proxy) close() {
 	p.pumps.Wait()
 }
 
+// arriveLate resets the client's end and lets what it sent arrive after a while. Only what was read at once arrives, which is
+// the most of one call.
+func (l *link) arriveLate(server net.Conn, x piece, late time.Duration) bool {
+	reset(l.client)
+	time.Sleep(late)
+	if _, err := server.Write(x.bytes); err != nil {
+		return false
+	}
+	select {
+	case <-l.answered:
+	case <-time.After(time.Second): // it was a part of a call
+	}
+	return false
+}
+
+// reset ends a connection as a reset does.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	conn.Close()
+}
+
 // end ends a link as a reset does.
 func (l *link) end() {
-	for _, conn := range []net.Conn{l.client, l.server} {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			tcp.SetLinger(0)
-		}
-		conn.Close()
-	}
+	reset(l.client)
+	reset(l.server)
 }
 
 func (p *proxy) accept() {
@@ -136,7 +162,7 @@ func (p *proxy) connect(client net.Conn) {
 		(&link{client: client, server: client}).end()
 		return
 	}
-	l := &link{client: client, server: server}
+	l := &link{client: client, server: server, answered: make(chan struct{})}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -216,10 +242,19 @@ func (p *proxy) pass(l *link, to net.Conn, x piece, request bool) bool {
 			if request && w.loseReplies > 0 && p.random.Float64() < w.loseReplies {
 				l.losing = true
 			}
+			late := time.Duration(0)
+			if request && w.late > 0 && p.random.Float64() < w.late {
+				l.losing = true
+				late = 1 + time.Duration(p.random.Int64N(int64(mostLate)))
+			}
 			lose := !request && l.losing
 			p.mu.Unlock()
 			if lose {
+				l.once.Do(func() { close(l.answered) })
 				return false
+			}
+			if late > 0 {
+				return l.arriveLate(to, x, late)
 			}
 			time.Sleep(time.Until(x.at))
 			if w.bytes > 0 {

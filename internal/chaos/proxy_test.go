@@ -126,6 +126,37 @@ func TestALostReplyCutsTheConnection(t *testing.T) {
 	wantGood(t, dial(t, p))
 }
 
+func TestALateRequestArrivesAfterItsConnectionWasCut(t *testing.T) {
+	p := echo(t)
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	p.to(server.Addr().String())
+	p.turn(weather{late: 1})
+	client, err := net.Dial("tcp", p.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err == nil {
+		t.Error("the client was answered")
+	}
+	conn, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "late" {
+		t.Errorf("the server got %q, %v", got, err)
+	}
+}
+
 func TestCutConnectionsEnd(t *testing.T) {
 	p := echo(t)
 	c := dial(t, p)

@@ -75,7 +75,7 @@ func (f *facts) heldAtMost(d *delivery, before int64) (until int64, known bool) 
 		if e.deadline == 0 && !e.refused {
 			return 0, false
 		}
-		until = max(until, e.deadline)
+		until = max(until, e.deadline+f.late) // the extension that came late may have been the last
 	}
 	return until, true
 }

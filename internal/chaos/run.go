@@ -55,6 +55,7 @@ type run struct {
 	windows  []window
 	wants    []want // what particular messages must have come to
 	slack    time.Duration
+	late     time.Duration // by how much a request may arrive late
 	lease    time.Duration // of all consumers
 	healed   int64
 	result   *Result

@@ -128,6 +128,17 @@ func loseReplies(ctx context.Context, r *run) error {
 	return nil
 }
 
+// delayRequests lets some requests arrive after their clients gave up the connections, and mostly made the calls again.
+func delayRequests(ctx context.Context, r *run) error {
+	r.late = mostLate
+	r.note("late-requests")
+	r.servers.proxies[0].turn(weather{late: 0.01 + 0.1*r.random.Float64()})
+	sleep(ctx, time.Second+r.upTo(time.Second))
+	r.servers.proxies[0].turn(weather{})
+	r.note("network-good")
+	return nil
+}
+
 // badNetwork is one of the ways in which a network is bad.
 func badNetwork(ctx context.Context, r *run) error {
 	p := r.servers.proxies[0]

@@ -17,7 +17,7 @@ func newRedis(options *redis.Options) *redis.Client { return redis.NewClient(opt
 // anyBlow strikes one of many blows. It spares the first worker, of which it is to be seen what it uses over time.
 func anyBlow(ctx context.Context, r *run) error {
 	blows := []func(context.Context, *run) error{
-		killServer, serverTrouble, loseReplies, badNetwork, killConsumer, stopConsumer, killProducer,
+		killServer, serverTrouble, loseReplies, delayRequests, badNetwork, killConsumer, stopConsumer, killProducer,
 	}
 	return blows[r.random.IntN(len(blows))](ctx, r)
 }
