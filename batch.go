@@ -283,7 +283,7 @@ func (b *batcher[T, R]) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	b.release()
+	b.release() // those who wait for the rest of their group
 	b.running.Wait()
 }
 

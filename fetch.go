@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// minGroup is from how many messages on the acks of a claim wait for each other: half a lease costs almost as much to
-// ack as a whole one, see docs/redis-layout.md.
+// minGroup is from how many messages on the acks of a claim wait for each other: half a lease of 500 costs three quarters
+// of a whole one to ack, of 32 nine tenths (docs/benchmarks.md, Scripts).
 const minGroup = 64
 
 // taskSlab is how many tasks are allocated at a time: this goroutine is what limits a busy lane. A handler that keeps a

@@ -39,8 +39,8 @@ const (
 	sendCount  = 7
 	sendDues   = 8 // of each message; then its id and envelope
 	claimLease = 2
-	ackCaller  = 1
-	ackNumber  = 2
+	ackCaller  = 0
+	ackNumber  = 1
 )
 
 // recordCalls has a Store send, claim and ack batches on the Redis at addr, and listens. It leaves the queue empty.
@@ -141,10 +141,10 @@ func (s *scriptCalls) claimArgs(args []string, lease string) []string {
 	return args
 }
 
-// ackArgs appends the arguments of an ack of a whole claim, see redisstore/lua/ack.lua: not repeated, nothing to
+// ackArgs appends the arguments of an ack of a whole claim, see redisstore/lua/ack.lua: nothing to
 // remember, one lease, one run, which is all of the lease's text, no single messages.
 func ackArgs(args []string, caller, number, lease, text string, ids []string) []string {
-	args = append(args, "0", caller, number, "0", lease, "1", "0", "="+strconv.Itoa(len(text)), strconv.Itoa(len(ids)))
+	args = append(args, caller, number, "0", lease, "1", "0", "="+strconv.Itoa(len(text)), strconv.Itoa(len(ids)))
 	return append(args, ids...)
 }
 

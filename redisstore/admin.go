@@ -19,10 +19,9 @@ func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store
 	if len(ids) == 0 {
 		return results, nil
 	}
-	c := s.newCall(&s.scripts.cancel, queue, 3+len(ids))
+	c := s.newCall(&s.scripts.cancel, queue, 2+len(ids))
 	who, number := s.callers.take()
 	defer s.callers.giveBack(who)
-	c.addRepeat()
 	c.add(&who.name, number)
 	for i := range ids {
 		c.add(&ids[i])

@@ -24,10 +24,9 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 
 // extend makes one call.
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
-	c := s.newCall(&s.scripts.extend, queue, 3+2*len(extensions))
+	c := s.newCall(&s.scripts.extend, queue, 2+2*len(extensions))
 	who, number := s.callers.take()
 	defer s.callers.giveBack(who)
-	c.addRepeat()
 	c.add(&who.name, number)
 	for i := range extensions {
 		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))

@@ -361,10 +361,9 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 			remembered++
 		}
 	}
-	c := s.newCall(&s.scripts.ack, queue, 12+2*remembered+2*len(places))
+	c := s.newCall(&s.scripts.ack, queue, 11+2*remembered+2*len(places))
 	who, number := s.callers.take()
 	defer s.callers.giveBack(who)
-	c.addRepeat()
 	c.add(&who.name, number, remembered)
 	for left := places; len(left) > 0; {
 		n := 1

@@ -137,7 +137,6 @@ func TestAnOldCallThatArrivesLateDoesNotChangeWhatIsKnownOfANewerOne(t *testing.
 		who := other.callers.name + ":1"
 		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", who).Val())/callStep*callStep - callStep
 		call := s.newCall(&s.scripts.ack, queue, 8)
-		call.addRepeat()
 		call.add(who, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
 		if reply, err := s.run(ctx, queue, call); err != nil {
 			t.Errorf("the old call gave %v, %v", reply, err)

@@ -120,23 +120,24 @@ func loadDelay(size int) int {
 
 // loseReplies loses some replies for a while, and the connections with them.
 func loseReplies(ctx context.Context, r *run) error {
-	r.note("lose-replies")
-	r.servers.proxies[0].turn(weather{loseReplies: 0.01 + 0.1*r.random.Float64()})
-	sleep(ctx, time.Second+r.upTo(time.Second))
-	r.servers.proxies[0].turn(weather{})
-	r.note("network-good")
+	r.weatherFor(ctx, "lose-replies", weather{loseReplies: 0.01 + 0.1*r.random.Float64()})
 	return nil
 }
 
 // delayRequests lets some requests arrive after their clients gave up the connections, and mostly made the calls again.
 func delayRequests(ctx context.Context, r *run) error {
 	r.late = mostLate
-	r.note("late-requests")
-	r.servers.proxies[0].turn(weather{late: 0.01 + 0.1*r.random.Float64()})
+	r.weatherFor(ctx, "late-requests", weather{late: 0.01 + 0.1*r.random.Float64()})
+	return nil
+}
+
+// weatherFor has the network so for a second or two.
+func (r *run) weatherFor(ctx context.Context, kind string, w weather) {
+	r.note(kind)
+	r.servers.proxies[0].turn(w)
 	sleep(ctx, time.Second+r.upTo(time.Second))
 	r.servers.proxies[0].turn(weather{})
 	r.note("network-good")
-	return nil
 }
 
 // badNetwork is one of the ways in which a network is bad.

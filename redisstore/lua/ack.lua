@@ -1,8 +1,7 @@
 #!lua flags=allow-oom
 --- Acks messages of any number of leases: they are gone.
--- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
---        2 caller, 3 number of its call
---        4 number of messages to remember
+-- ARGV   1 caller, 2 number of its call
+--        3 number of messages to remember
 --        then for each lease: lease id, number of runs, number of single messages,
 --        for each run: a piece of the lease's text with all its lines, or "=" and the length of the text for all of it;
 --        number of messages in it, their ids
@@ -22,10 +21,10 @@ local runs_gone = {} -- first and last argument of each run of ids
 local acked = {} -- position to id, where some are to be remembered
 -- Where the earlier call was done, what it refused is refused again, and what is not held else was acked by it, though its
 -- id was sent again since.
-local before = done_before(ARGV[2], ARGV[3])
+local before = done_before(ARGV[1], ARGV[2])
 local known, refused_before = before == 0, {}
 if before and before > 0 then
-  for at in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '%d+') do known, refused_before[tonumber(at)] = true, true end
+  for at in string.gmatch(noted_answer(ARGV[1], ARGV[2]), '%d+') do known, refused_before[tonumber(at)] = true, true end
 end
 local plain = redis.call('HLEN', TRIES) == 0
 
@@ -78,9 +77,9 @@ local function without(lease, a, runs)
 end
 
 redis.call('HLEN', MSG)
-local remembered = tonumber(ARGV[4])
+local remembered = tonumber(ARGV[3])
 if remembered > 0 then redis.call('ZCARD', DONE) end
-local a, last = 5, #ARGV - 2 * remembered
+local a, last = 4, #ARGV - 2 * remembered
 while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
@@ -116,8 +115,8 @@ end
 
 if #gone + #runs_gone > 0 and not before then -- a call that refused all will again
   if #refused > 0 then redis.call('HLEN', META) end
-  note_call(ARGV[2], ARGV[3], #refused > 0 and 1 or nil)
-  if #refused > 0 then note_answer(ARGV[2], ARGV[3], table.concat(refused, ',')) end
+  note_call(ARGV[1], ARGV[2], #refused > 0 and 1 or nil)
+  if #refused > 0 then note_answer(ARGV[1], ARGV[2], table.concat(refused, ',')) end
 end
 write('HDEL', MSG, gone)
 for i = 1, #runs_gone, 2 do redis.call('HDEL', MSG, unpack(ARGV, runs_gone[i], runs_gone[i + 1])) end

@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 --- Removes living messages, whatever their state. A leased one leaves a tombstone, by which its lease learns.
--- ARGV   1 "1" when an earlier call with these ids may have been done and its reply lost
---        2 caller, 3 number of its call, then ids
+-- ARGV   1 caller, 2 number of its call, then ids
 -- Reply  for each id the state it was in, or ""; NEWER
 -- Safe   CALLS is written first; every other key was read.
 --@include keys
@@ -13,15 +12,15 @@ local far = tonumber(meta[2] or '') or 0
 --@include write
 --@include once
 --@include far
-local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 4))
-local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 4))
-local records = redis.call('HMGET', TRIES, unpack(ARGV, 4))
-local before = done_before(ARGV[2], ARGV[3])
+local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 3))
+local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
+local records = redis.call('HMGET', TRIES, unpack(ARGV, 3))
+local before = done_before(ARGV[1], ARGV[2])
 local names = { 'scheduled', 'ready', 'leased', 'dead' }
 local codes = { scheduled = 1, ready = 2, leased = 3, dead = 4 }
 local states, gone, undue, undead, seen = {}, {}, {}, {}, {}
-for i = 1, #ARGV - 3 do
-  local id = ARGV[i + 3]
+for i = 1, #ARGV - 2 do
+  local id = ARGV[i + 2]
   local state = ''
   if before then
     state = names[before] or before == 7 and 'scheduled' or ''
@@ -50,7 +49,7 @@ for i = 1, #ARGV - 3 do
   end
   states[i] = state
 end
-if #gone > 0 then note_call(ARGV[2], ARGV[3], #states == 1 and codes[states[1]] or 7) end
+if #gone > 0 then note_call(ARGV[1], ARGV[2], #states == 1 and codes[states[1]] or 7) end
 write('HDEL', MSG, gone)
 write('ZREM', DUE, undue)
 write_far()

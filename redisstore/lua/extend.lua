@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 --- Gives leases more time.
--- ARGV   1 "1" when an earlier call with these leases may have been done and its reply lost
---        2 caller, 3 number of its call, then for each lease: lease id, ms from now
+-- ARGV   1 caller, 2 number of its call, then for each lease: lease id, ms from now
 -- Reply  for each lease: {deadline or 0 when it has expired or ended, tokens of cancelled messages}
 -- Safe   CALLS is written first; every other key that is written was read.
 --@include keys
@@ -12,9 +11,9 @@
 --@include once
 --@include answer
 local told = {} -- what the earlier call told of each lease, by its place in ARGV
-local before = done_before(ARGV[2], ARGV[3])
+local before = done_before(ARGV[1], ARGV[2])
 if before then
-  for a, token in string.gmatch(noted_answer(ARGV[2], ARGV[3]), '(%d+)\t([^\n]+)\n') do
+  for a, token in string.gmatch(noted_answer(ARGV[1], ARGV[2]), '(%d+)\t([^\n]+)\n') do
     told[tonumber(a)] = told[tonumber(a)] or {}
     table.insert(told[tonumber(a)], token)
   end
@@ -22,7 +21,7 @@ end
 local plain = redis.call('HLEN', TRIES) == 0
 redis.call('HLEN', LEASE)
 local reply, extended, let_known = {}, {}, {}
-for a = 4, #ARGV, 2 do
+for a = 3, #ARGV, 2 do
   local lease = ARGV[a]
   local deadline = redis.call('ZSCORE', EXPIRY, lease)
   local lost = told[a] or {}
@@ -58,8 +57,8 @@ for a = 4, #ARGV, 2 do
 end
 if #let_known > 0 and not before then
   redis.call('HLEN', META)
-  note_call(ARGV[2], ARGV[3], 1)
-  note_answer(ARGV[2], ARGV[3], table.concat(let_known))
+  note_call(ARGV[1], ARGV[2], 1)
+  note_answer(ARGV[1], ARGV[2], table.concat(let_known))
 end
 write('ZADD', EXPIRY, extended)
 write_tries()
