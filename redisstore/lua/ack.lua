@@ -62,7 +62,7 @@ end
 -- which no message is unusual, and never looks at single messages. A text only becomes shorter, so one of the
 -- length that it had at first is what it was. The last due time in a run may be that of messages below it, so it stays.
 local function without(lease, a, runs)
-  if string.byte(ARGV[a]) == 61 then -- "=": the text itself is not needed, and costs as much as acking 80 messages
+  if string.byte(ARGV[a]) == 61 then -- "=": the text itself is not needed, and dear to read
     return ARGV[a] == '=' .. redis.call('HSTRLEN', LEASE, lease) and '' or nil
   end
   local text = redis.call('HGET', LEASE, lease)
