@@ -69,6 +69,8 @@ func TestTheAccountantFindsWhatIsWrong(t *testing.T) {
 		"acked twice, cancelled before": {sentOK + first + "k 1001010 m\nK 1001050 m leased\nx 1001100 m A ack 0\nX 1009100 m A ok\n", nil, "late"},
 		"nacked twice, and cancelled":   {sentOK + first + "k 1001010 m\nK 1001050 m leased\nx 1001100 m A nack 0\nX 1009100 m A ok\n", nil, ""},
 		"rescheduled":                   {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +0\nM 1000300 m ok\n" + first + acked, nil, ""},
+		"rescheduled, and made again":   {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +0\nM 1009300 m leased\n" + first + acked, nil, ""},
+		"its new time was refused":      {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +0\nM 1000300 m leased\n" + first + acked, nil, "early"},
 		"before its new time":           {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +50\nM 1000300 m ok\n" + first + acked, nil, "early"},
 		"moved again after its nack":    {"s 1000000 m k-0-1 +100000 f\nS 1000100 m ok\nm 1000200 m +0\n" + first + "x 1001100 m A nack 100000\nX 1001200 m A ok\nM 1001300 m ok\nc 1003000 m 1002900 1002950 1004 B q 1001 2 10\nx 1003100 m B ack 0\nX 1003200 m B ok\n", nil, ""},
 		"taken after its lease":         {ending + sentOK + first + "x 1002100 m A ack 0\nX 1002200 m A ok\n", nil, "late"},

@@ -257,8 +257,8 @@ func (f *facts) checkTimes(m *message, result *Result, violate violator) {
 // asked gives the earliest time, in µs, that a send or a reschedule of the message gave it; 0 when none is known.
 func (m *message) asked() (earliest int64) {
 	for _, s := range slices.Concat(m.sends, m.moves) {
-		if s.known(outcomeNotFound, outcomeLeased) {
-			continue // a reschedule that was refused
+		if s.known(outcomeNotFound, outcomeLeased) && !s.repeated() {
+			continue // a reschedule that was refused; one that was made again may have been done at first
 		}
 		if len(s.due) < 2 {
 			return 0
