@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -188,37 +187,6 @@ func readInfo(id string, fields []any, now time.Time) *store.Info {
 	return &in
 }
 
-// heldMessage is a message of an open lease.
-type heldMessage struct {
-	messageEpoch
-	due, deadline time.Time
-}
-
-// messageEpoch tells a message from another that had its id: a lease may still list one that was cancelled.
-type messageEpoch struct {
-	id    string
-	epoch int64
-}
-
-// leaseStep goes one step over the open leases.
-func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []heldMessage, next string, err error) {
-	c := s.newCall(&s.scripts.leases, queue, 1)
-	c.add(cursor)
-	reply, err := s.run(ctx, queue, c)
-	if err != nil {
-		return nil, "", err
-	}
-	r := reply.([]any)
-	for _, lease := range r[1:] {
-		text := lease.([]any)[0].(string)
-		deadline, _ := lease.([]any)[1].(string)
-		for l := range leaseLines(text) {
-			held = append(held, heldMessage{messageEpoch{l.id, l.epoch}, l.due, parseMillis(deadline)})
-		}
-	}
-	return held, r[0].(string), nil
-}
-
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
 	if req.State == store.StateLeased {
@@ -283,55 +251,6 @@ func parseCursor(cursor string) (score, id string, err error) {
 
 func badCursor(cursor string) error {
 	return store.Invalid("cursor %q is none: give Page.Next of the page before, or \"\" for the first", cursor)
-}
-
-// listLeased gives the messages of a few leases a page. Its cursor is Redis's and the last message given of that
-// step; when that message has left meanwhile, the step is given again from its start.
-func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
-	cursor, last := "0", ""
-	if req.Cursor != "" {
-		var err error
-		if cursor, last, err = parseCursor(req.Cursor); err != nil {
-			return store.Page{}, err
-		}
-	}
-	held, next, err := s.leaseStep(ctx, queue, cursor)
-	if err != nil {
-		return store.Page{}, err
-	}
-	page := store.Page{}
-	if at := slices.IndexFunc(held, func(h heldMessage) bool { return h.id == last }); last != "" && at >= 0 {
-		held = held[at+1:]
-	}
-	switch {
-	case len(held) > req.Limit:
-		held = held[:req.Limit]
-		page.Next = formatCursor(cursor, held[len(held)-1].id)
-	case next != "0":
-		page.Next = formatCursor(next, "")
-	}
-	held = slices.DeleteFunc(held, func(h heldMessage) bool {
-		return !req.From.IsZero() && h.due.Before(req.From) || !req.To.IsZero() && !h.due.Before(req.To)
-	})
-	ids := make([]string, len(held))
-	for i := range held {
-		ids[i] = held[i].id
-	}
-	some, err := s.readSome(ctx, queue, ids)
-	if err != nil {
-		return store.Page{}, err
-	}
-	if len(some) < len(ids) {
-		page.Next = formatCursor(cursor, ids[len(some)-1])
-	}
-	infos, epochs := readInfos(ids, some)
-	for i, in := range infos {
-		if in != nil && in.State == store.StateLeased && epochs[i] == held[i].epoch {
-			in.Due, in.LeaseDeadline = held[i].due, held[i].deadline
-			page.Messages = append(page.Messages, *in)
-		}
-	}
-	return page, nil
 }
 
 // Replay implements store.Store.

@@ -79,6 +79,25 @@ var listRules = []rule{
 		slices.Sort(listed)
 		e.equal("leased", listed, []string{c[0].ID, c[2].ID})
 	}},
+	{"ids that were cancelled, sent and claimed again are listed once, however small the pages", func(e *env) {
+		for range 3 { // the leases of before keep the ids too
+			e.send(many(3)...)
+			for _, c := range e.claimWith(3, held).Messages {
+				e.cancel(c.ID, store.StateLeased)
+			}
+		}
+		e.send(many(3)...)
+		var want []string
+		for _, c := range e.claimWith(3, held).Messages {
+			want = append(want, c.ID)
+		}
+		slices.Sort(want)
+		for _, limit := range []int{1, 2, 3, 100} {
+			listed := infoIDs(e.list(store.ListRequest{State: store.StateLeased, Limit: limit}))
+			slices.Sort(listed)
+			e.equal("leased", listed, want)
+		}
+	}},
 	{"a state without messages and an unknown queue have an empty page", func(e *env) {
 		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
 			e.equal("listed", len(e.list(store.ListRequest{State: state, Limit: 10})), 0)

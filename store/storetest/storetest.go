@@ -382,7 +382,7 @@ func (e *env) die(id string, changes ...func(*store.Outgoing)) {
 func (e *env) list(req store.ListRequest) []store.Info {
 	e.Helper()
 	var all []store.Info
-	for {
+	for seen := map[string]bool{}; ; {
 		page, err := e.Store.List(e.Context(), e.queue, req)
 		e.ok(err)
 		if len(page.Messages) > req.Limit {
@@ -392,10 +392,10 @@ func (e *env) list(req store.ListRequest) []store.Info {
 		if page.Next == "" {
 			return all
 		}
-		if page.Next == req.Cursor {
-			e.Fatalf("cursor %q leads to itself", page.Next)
+		if seen[page.Next] {
+			e.Fatalf("cursor %q comes again", page.Next)
 		}
-		req.Cursor = page.Next
+		seen[page.Next], req.Cursor = true, page.Next
 	}
 }
 

@@ -1,0 +1,113 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// heldMessage is a message of an open lease.
+type heldMessage struct {
+	messageEpoch
+	due, deadline time.Time
+}
+
+// messageEpoch tells a message from another that had its id: a lease may still list one that was cancelled.
+type messageEpoch struct {
+	id    string
+	epoch int64
+}
+
+func (m messageEpoch) compare(other messageEpoch) int {
+	return cmp.Or(cmp.Compare(m.id, other.id), cmp.Compare(m.epoch, other.epoch))
+}
+
+// leaseStep goes one step over the open leases. Their messages come by id and epoch, whichever leases hold them.
+func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []heldMessage, next string, err error) {
+	c := s.newCall(&s.scripts.leases, queue, 1)
+	c.add(cursor)
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return nil, "", err
+	}
+	r := reply.([]any)
+	for _, lease := range r[1:] {
+		text := lease.([]any)[0].(string)
+		deadline, _ := lease.([]any)[1].(string)
+		for l := range leaseLines(text) {
+			held = append(held, heldMessage{messageEpoch{l.id, l.epoch}, l.due, parseMillis(deadline)})
+		}
+	}
+	slices.SortFunc(held, func(a, b heldMessage) int { return a.compare(b.messageEpoch) })
+	return held, r[0].(string), nil
+}
+
+// listLeased gives the messages of a few leases a page. Its cursor is Redis's and the last message given of that step, with
+// its epoch: an id may be held twice, by the lease that a cancel took it from and by the next one.
+func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	cursor, last, err := parseLeasedCursor(req.Cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	held, next, err := s.leaseStep(ctx, queue, cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	page := store.Page{}
+	held = slices.DeleteFunc(held, func(h heldMessage) bool { return h.compare(last) <= 0 })
+	switch {
+	case len(held) > req.Limit:
+		held = held[:req.Limit]
+		page.Next = formatLeasedCursor(cursor, held[len(held)-1])
+	case next != "0":
+		page.Next = formatLeasedCursor(next, heldMessage{})
+	}
+	held = slices.DeleteFunc(held, func(h heldMessage) bool {
+		return !req.From.IsZero() && h.due.Before(req.From) || !req.To.IsZero() && !h.due.Before(req.To)
+	})
+	ids := make([]string, len(held))
+	for i := range held {
+		ids[i] = held[i].id
+	}
+	some, err := s.readSome(ctx, queue, ids)
+	if err != nil {
+		return store.Page{}, err
+	}
+	if len(some) < len(ids) {
+		page.Next = formatLeasedCursor(cursor, held[len(some)-1])
+	}
+	infos, epochs := readInfos(ids, some)
+	for i, in := range infos {
+		if in != nil && in.State == store.StateLeased && epochs[i] == held[i].epoch {
+			in.Due, in.LeaseDeadline = held[i].due, held[i].deadline
+			page.Messages = append(page.Messages, *in)
+		}
+	}
+	return page, nil
+}
+
+func formatLeasedCursor(step string, last heldMessage) string {
+	return formatCursor(step, strconv.FormatInt(last.epoch, 10)+"\t"+last.id)
+}
+
+// parseLeasedCursor reads what formatLeasedCursor wrote.
+func parseLeasedCursor(cursor string) (step string, last messageEpoch, err error) {
+	if cursor == "" {
+		return "0", messageEpoch{}, nil
+	}
+	step, place, err := parseCursor(cursor)
+	if err != nil {
+		return "", messageEpoch{}, err
+	}
+	epoch, id, ok := strings.Cut(place, "\t")
+	if last.epoch, err = strconv.ParseInt(epoch, 10, 64); !ok || err != nil {
+		return "", messageEpoch{}, badCursor(cursor)
+	}
+	last.id = id
+	return step, last, nil
+}
