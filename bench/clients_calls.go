@@ -34,10 +34,10 @@ type recordedCall struct {
 
 // Places in the arguments of a send, see redisstore/lua/send.lua, of a claim, see claim.lua, and of an ack, see ack.lua.
 const (
-	sendCaller = 2
-	sendNumber = 3
-	sendCount  = 7
-	sendDues   = 8 // of each message; then its id and envelope
+	sendCaller = 1
+	sendNumber = 2
+	sendCount  = 6
+	sendDues   = 7 // of each message; then its id and envelope
 	claimLease = 2
 	ackCaller  = 0
 	ackNumber  = 1

@@ -11,17 +11,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Cancel implements store.Store. When the reply of a call with several ids was lost, its repetition tells scheduled of all
-// that it had cancelled, and of those that it had not found; of one id it tells exactly.
+// Cancel implements store.Store.
 func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store.CancelResult, error) {
 	results := make([]store.CancelResult, len(ids))
 	if len(ids) == 0 {
 		return results, nil
 	}
 	c := s.newCall(&s.scripts.cancel, queue, 2+len(ids))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
-	c.add(&who.name, number)
+	defer s.callers.giveBack(s.sign(c))
 	for i := range ids {
 		c.add(&ids[i])
 	}
@@ -43,7 +40,8 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 	if len(ids) == 0 {
 		return errs, nil
 	}
-	c := s.newCall(&s.scripts.reschedule, queue, 1+len(ids))
+	c := s.newCall(&s.scripts.reschedule, queue, 3+len(ids))
+	defer s.callers.giveBack(s.sign(c))
 	c.add(string(appendDue(nil, due)))
 	for i := range ids {
 		c.add(&ids[i])
@@ -264,7 +262,8 @@ func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (s
 }
 
 func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel store.Selection) (store.Bulk, error) {
-	c := s.newCall(sc, queue, 2+len(sel.IDs))
+	c := s.newCall(sc, queue, 4+len(sel.IDs))
+	defer s.callers.giveBack(s.sign(c))
 	c.add(first, bound(sel.Before))
 	for i := range sel.IDs {
 		c.add(&sel.IDs[i])
@@ -333,12 +332,11 @@ func (s *Store) histogram(ctx context.Context, queue, place string, bounds []int
 
 // SetPaused implements store.Store.
 func (s *Store) SetPaused(ctx context.Context, queue string, paused bool) error {
-	c := s.newCall(&s.scripts.pause, queue, 2)
+	c := s.newCall(&s.scripts.pause, queue, 4)
 	create := len(c.args)
-	c.add("0", "0")
-	if paused {
-		c.args[create+1] = "1"
-	}
+	c.add("0")
+	defer s.callers.giveBack(s.sign(c))
+	c.add(paused)
 	_, err := s.runRegistered(ctx, queue, c, create)
 	return err
 }
@@ -356,7 +354,7 @@ func (s *Store) Queues(ctx context.Context, cursor string) ([]string, string, er
 		return nil, "", err
 	}
 	var next uint64
-	names, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+	names, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		var names []string
 		var err error
 		names, next, err = s.rdb.SScan(ctx, s.keys.registry(), at, "", 100).Result()
@@ -378,7 +376,7 @@ func (s *Store) Delete(ctx context.Context, queue string) error {
 		return err
 	}
 	s.registered.Delete(queue)
-	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		return s.rdb.SRem(ctx, s.keys.registry(), queue).Result()
 	})
 	if err != nil {

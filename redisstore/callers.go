@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// callers hands out the names under which calls are made that must not be done twice: a send, since the message may be
-// acked before the call is repeated; a settle, since by then another worker may hold the message, or its id may have been
-// sent again; a cancel, since what it cancelled is not found any more; an extension, since it tells of a cancel once. A
-// name is used by one call at a time, and its calls are numbered upwards, so the server needs to keep one number for each
-// (lua/_once.lua): as many as calls of a process were ever under way at once.
+// callers hands out the names under which calls that change something are made, so that each is done once, however often it
+// is made and whenever its tries arrive. What a script finds does not tell: a message that was sent may be acked before the
+// call is repeated, one that was put back held by another worker, one that was cancelled sent again, a queue that was paused
+// resumed. A name is used by one call at a time, and its calls are numbered upwards, so the server needs to keep one number for
+// each (lua/_once.lua): as many as calls of a process were ever under way at once.
 type callers struct {
 	mu   sync.Mutex
 	name string
@@ -25,10 +25,7 @@ type caller struct {
 	last int64
 }
 
-// callStep is the least difference of two numbers of a caller: a script adds what it answered, below that.
-const callStep = 8
-
-// take gives a caller that nobody uses, and the number of its next call: microseconds, a multiple of callStep.
+// take gives a caller that nobody uses, and the number of its next call: microseconds, or more.
 func (c *callers) take() (who *caller, number int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +40,7 @@ func (c *callers) take() (who *caller, number int64) {
 		c.made++
 		who = &caller{name: c.name + ":" + strconv.Itoa(c.made)}
 	}
-	who.last = max(who.last+callStep, time.Now().UnixMicro()/callStep*callStep)
+	who.last = max(who.last+1, time.Now().UnixMicro())
 	return who, who.last
 }
 

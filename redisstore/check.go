@@ -31,7 +31,7 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) { return nil, s.tryCheck(ctx) })
+	_, err := s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryCheck(ctx) })
 	return err
 }
 

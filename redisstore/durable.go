@@ -70,9 +70,6 @@ func (s *Store) doDurably(ctx context.Context, c *call) (any, error) {
 	if err == nil {
 		err = l.wait(ctx, s.closing, w, reached)
 	}
-	if w.reply != nil && c.repeat > 0 {
-		c.args[c.repeat] = "1" // from now on the call may find what it wrote
-	}
 	if err != nil {
 		s.lookAround(ctx, err)
 		return nil, err

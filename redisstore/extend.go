@@ -25,9 +25,7 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 // extend makes one call.
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	c := s.newCall(&s.scripts.extend, queue, 2+2*len(extensions))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
-	c.add(&who.name, number)
+	defer s.callers.giveBack(s.sign(c))
 	for i := range extensions {
 		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))
 	}

@@ -33,13 +33,10 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
 	places := make([]int, 0, len(msgs))     // place of each sent message in msgs
 	seen := duplicateFinder(len(msgs), func(i int) string { return msgs[i].ID })
-	c := s.newCall(&s.scripts.send, queue, 8+3*len(msgs))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
+	c := s.newCall(&s.scripts.send, queue, 7+3*len(msgs))
 	create := len(c.args)
 	c.add("0")
-	c.addRepeat()
-	c.add(&who.name, number)
+	defer s.callers.giveBack(s.sign(c))
 	most, unusual := 0, false
 	for i := range msgs {
 		m := &msgs[i]
@@ -215,11 +212,8 @@ func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.R
 }
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
-	c := s.newCall(&s.scripts.settle, queue, 3+6*len(bad))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
-	c.addRepeat()
-	c.add(&who.name, number)
+	c := s.newCall(&s.scripts.settle, queue, 2+6*len(bad))
+	defer s.callers.giveBack(s.sign(c))
 	for i := range bad {
 		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText)
 		died = append(died, bad[i].ID)
@@ -362,9 +356,8 @@ func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settl
 		}
 	}
 	c := s.newCall(&s.scripts.ack, queue, 11+2*remembered+2*len(places))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
-	c.add(&who.name, number, remembered)
+	defer s.callers.giveBack(s.sign(c))
+	c.add(remembered)
 	for left := places; len(left) > 0; {
 		n := 1
 		for n < len(left) && settlements[left[n]].Receipt.Lease == settlements[left[0]].Receipt.Lease {
@@ -442,11 +435,8 @@ func runsOf(settlements []store.Settlement, places []int) (runs [][]int, singles
 
 // putBack nacks, snoozes, releases and buries.
 func (s *Store) putBack(ctx context.Context, queue string, settlements []store.Settlement, places []int, results []store.SettleResult) error {
-	c := s.newCall(&s.scripts.settle, queue, 3+6*len(places))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
-	c.addRepeat()
-	c.add(&who.name, number)
+	c := s.newCall(&s.scripts.settle, queue, 2+6*len(places))
+	defer s.callers.giveBack(s.sign(c))
 	for _, p := range places {
 		st := &settlements[p]
 		c.add(&st.Receipt.Lease, token(&st.Receipt), st.Action.String(), store.Millis(st.Delay), string(store.DeadBuried), &st.Reason)

@@ -21,64 +21,6 @@ func afterLostReply(t *testing.T, rdb redis.UniversalClient, do func()) *Store {
 	return s
 }
 
-func TestASendIsDoneOnceThoughItsMessageWasAckedBeforeItsRepetition(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	s := newStore(t, rdb)
-	ctx, queue := t.Context(), "sent-once"
-	send(t, s, queue, "first", store.Due{Delay: time.Hour})
-	other := afterLostReply(t, rdb, func() {
-		c := claim(t, s, queue, 1, time.Minute)
-		if _, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}); err != nil {
-			t.Error(err)
-		}
-	})
-	other.registered.Store(queue, true)
-	results, err := other.Send(ctx, queue, []store.Outgoing{{Message: store.Message{ID: "m"}}, {Message: store.Message{ID: "first", Payload: []byte("other")}}})
-	if err != nil || results[0].Duplicate || !results[1].Duplicate {
-		t.Errorf("the send gave %+v, %v", results, err)
-	}
-	if c := claim(t, s, queue, 1, time.Minute); len(c.Messages) > 0 {
-		t.Errorf("the acked message came again: %+v", c.Messages)
-	}
-}
-
-func TestANackIsDoneOnceThoughItsMessageWasClaimedBeforeItsRepetition(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	s := newStore(t, rdb)
-	ctx, queue := t.Context(), "nacked-once"
-	send(t, s, queue, "m", store.Due{})
-	c := claim(t, s, queue, 1, time.Minute)
-	var second store.Claim
-	other := afterLostReply(t, rdb, func() { second = claim(t, s, queue, 1, time.Minute) })
-	results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Nack}})
-	if err != nil || results[0].Err != nil {
-		t.Errorf("the nack gave %+v, %v", results, err)
-	}
-	if len(second.Messages) != 1 || second.Messages[0].Attempt != 2 {
-		t.Fatalf("the second claim gave %+v", second.Messages)
-	}
-	results, err = s.Settle(ctx, queue, []store.Settlement{{Receipt: second.Messages[0].Receipt, Action: store.Ack}})
-	if err != nil || results[0].Err != nil {
-		t.Errorf("the second holder's ack gave %+v, %v", results, err)
-	}
-}
-
-func TestAnAckIsDoneOnceThoughItsIDWasSentAgainBeforeItsRepetition(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	s := newStore(t, rdb)
-	ctx, queue := t.Context(), "acked-once"
-	send(t, s, queue, "m", store.Due{})
-	c := claim(t, s, queue, 1, time.Minute)
-	again := func() { send(t, s, queue, "m", store.Due{Delay: time.Hour}) }
-	results, err := afterLostReply(t, rdb, again).Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
-	if err != nil || results[0].Err != nil {
-		t.Errorf("the ack gave %+v, %v", results, err)
-	}
-	if infos, err := s.Get(ctx, queue, []string{"m"}); err != nil || infos[0] == nil || infos[0].State != store.StateScheduled {
-		t.Errorf("the message sent since is gone: %+v, %v", infos, err)
-	}
-}
-
 // A call that acked some of its messages and refused others gives the same answers again, whatever was sent since.
 func TestARepeatedAckRefusesWhatItRefusedBefore(t *testing.T) {
 	for _, taken := range []bool{false, true} { // by runs of neighbors, and where the lease is taken apart
@@ -138,35 +80,6 @@ func TestARepeatedAckThatWasNotDoneRefusesWhatIsNotHeld(t *testing.T) {
 	results, err := afterLostReply(t, rdb, func() {}).Settle(ctx, queue, ack)
 	if err != nil || results[0].Err != store.ErrLeaseLost {
 		t.Errorf("the ack of a cancelled message gave %+v, %v", results, err)
-	}
-}
-
-func TestACancelIsDoneOnceAndTellsTheStateThoughItsReplyWasLost(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	s := newStore(t, rdb)
-	ctx, queue := t.Context(), "cancelled-once"
-	send(t, s, queue, "leased", store.Due{})
-	claim(t, s, queue, 1, time.Minute)
-	send(t, s, queue, "ready", store.Due{})
-	send(t, s, queue, "scheduled", store.Due{Delay: time.Hour})
-	for _, state := range []store.State{store.StateLeased, store.StateReady, store.StateScheduled} {
-		id := string(state)
-		other := afterLostReply(t, rdb, func() { send(t, s, queue, id, store.Due{Delay: time.Hour}) })
-		results, err := other.Cancel(ctx, queue, []string{id})
-		if err != nil || results[0] != (store.CancelResult{State: state}) {
-			t.Errorf("the cancel of a %s message gave %+v, %v", state, results, err)
-		}
-		if infos, err := s.Get(ctx, queue, []string{id}); err != nil || infos[0] == nil {
-			t.Errorf("the message sent since is gone: %v", err)
-		}
-	}
-	results, err := afterLostReply(t, rdb, nil).Cancel(ctx, queue, []string{"unknown"})
-	if err != nil || results[0].Err != store.ErrNotFound {
-		t.Errorf("the cancel of an unknown message gave %+v, %v", results, err)
-	}
-	results, err = afterLostReply(t, rdb, func() {}).Cancel(ctx, queue, []string{"leased", "ready"})
-	if err != nil || results[0].Err != nil || results[1].Err != nil {
-		t.Errorf("the cancel of two messages gave %+v, %v", results, err)
 	}
 }
 

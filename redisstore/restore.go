@@ -15,13 +15,10 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	if len(msgs) == 0 {
 		return results, nil
 	}
-	c := s.newCall(&s.scripts.restore, queue, 6+7*len(msgs))
-	who, number := s.callers.take()
-	defer s.callers.giveBack(who)
+	c := s.newCall(&s.scripts.restore, queue, 5+7*len(msgs))
 	create := len(c.args)
 	c.add("0")
-	c.addRepeat()
-	c.add(&who.name, number)
+	defer s.callers.giveBack(s.sign(c))
 	longest := len(c.args)
 	c.add(nil, nil)
 	most, unusual := 0, false
@@ -81,8 +78,8 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCall(&s.scripts.remove, queue, 1+5*len(msgs))
-	c.addRepeat()
+	c := s.newCall(&s.scripts.remove, queue, 2+5*len(msgs))
+	defer s.callers.giveBack(s.sign(c))
 	var places []int // place of each compared message in msgs
 	seen := duplicateFinder(len(ids), func(i int) string { return ids[i] })
 	for i, f := range stored {

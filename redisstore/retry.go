@@ -53,17 +53,6 @@ func classify(err error) (kind *store.Error, again bool) {
 	return store.ErrUnavailable, false
 }
 
-// unsure tells that a call which failed so may have been done: it was on its way, and the server did not refuse it.
-func unsure(err error) bool {
-	if _, refused := errors.AsType[redis.Error](err); refused {
-		return false
-	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return false
-	}
-	return !errors.Is(err, redis.ErrPoolTimeout)
-}
-
 // wrap gives an error its kind.
 func wrap(kind *store.Error, err error) error {
 	if errors.Is(err, kind) {
@@ -72,14 +61,12 @@ func wrap(kind *store.Error, err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
-// retry repeats f until it is answered, the context ends or the store's limit is over. It tells f whether an
-// earlier try may have been done.
-func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again bool) (any, error)) (any, error) {
+// retry repeats f until it is answered, the context ends or the store's limit is over.
+func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, error)) (any, error) {
 	var began, until time.Time
 	pause := firstPause
-	again := false
 	for {
-		v, err := f(ctx, again)
+		v, err := f(ctx)
 		if err == nil {
 			if !began.IsZero() && s.away.Swap(false) {
 				s.log.Info("later: Redis serves again")
@@ -93,7 +80,6 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context, again boo
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), wrap(kind, err))
 		}
-		again = again || unsure(err)
 		now := time.Now()
 		if began.IsZero() {
 			began, until = now, now.Add(s.retryFor)

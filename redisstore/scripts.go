@@ -127,8 +127,7 @@ func render(file, clock string, constants map[string]string) string {
 	})
 }
 
-// scriptCmd is a script call that go-redis does not repeat by itself: the store repeats it, and tells the
-// script that it does.
+// scriptCmd is a script call that go-redis does not repeat by itself, since the store does.
 type scriptCmd struct{ *redis.Cmd }
 
 func (scriptCmd) NoRetry() bool { return true }
@@ -137,7 +136,6 @@ func (scriptCmd) NoRetry() bool { return true }
 type call struct {
 	script *script
 	args   []any
-	repeat int // index in args of the flag that says "an earlier call may have been done"; 0 when there is none
 
 	confirmed *confirmation // of a durable send
 }
@@ -154,10 +152,12 @@ func (s *Store) newCall(sc *script, queue string, n int) *call {
 
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
-// addRepeat adds the flag of a repeated call.
-func (c *call) addRepeat() {
-	c.repeat = len(c.args)
-	c.args = append(c.args, "0")
+// sign adds the name and number by which the script knows a call that was done before. The caller is given back when the call
+// is over.
+func (s *Store) sign(c *call) *caller {
+	who, number := s.callers.take()
+	c.add(&who.name, number)
+	return who
 }
 
 // do runs a call once. A server that does not know the script gets its text.
@@ -186,12 +186,7 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	reply, err := s.retry(ctx, func(ctx context.Context, again bool) (any, error) {
-		if again && c.repeat > 0 {
-			c.args[c.repeat] = "1"
-		}
-		return s.do(ctx, c)
-	})
+	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) { return s.do(ctx, c) })
 	if err != nil {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
@@ -234,7 +229,7 @@ func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag i
 
 // register adds a queue's name to the registry.
 func (s *Store) register(ctx context.Context, queue string) error {
-	_, err := s.retry(ctx, func(ctx context.Context, _ bool) (any, error) {
+	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		return s.rdb.SAdd(ctx, s.keys.registry(), queue).Result()
 	})
 	if err != nil {

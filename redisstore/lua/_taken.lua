@@ -1,13 +1,9 @@
-local again = ARGV[2] == '1'
-local before = done_before(ARGV[3], ARGV[4])
 local stored
 if count * tonumber(meta[2] or 0) <= MAX_BYTES then
   stored = redis.call('HMGET', MSG, unpack(ids))
 else
   stored = {}
-  for i = 1, count do
-    stored[i] = again and redis.call('HGET', MSG, ids[i]) or redis.call('HEXISTS', MSG, ids[i]) == 1
-  end
+  for i = 1, count do stored[i] = redis.call('HEXISTS', MSG, ids[i]) == 1 end
 end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local tries = redis.call('HLEN', TRIES) > 0 and redis.call('HMGET', TRIES, unpack(ids))

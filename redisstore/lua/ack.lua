@@ -15,17 +15,11 @@
 --@include write
 --@include lease
 --@include once
---@include answer
+local before = done_before(ARGV[1], ARGV[2])
+if before then return positions(before) end
 local refused, gone, ended, texts, position = {}, {}, {}, {}, 0
 local runs_gone = {} -- first and last argument of each run of ids
 local acked = {} -- position to id, where some are to be remembered
--- Where the earlier call was done, what it refused is refused again, and what is not held else was acked by it, though its
--- id was sent again since.
-local before = done_before(ARGV[1], ARGV[2])
-local known, refused_before = before == 0, {}
-if before and before > 0 then
-  for at in string.gmatch(noted_answer(ARGV[1], ARGV[2]), '%d+') do known, refused_before[tonumber(at)] = true, true end
-end
 local plain = redis.call('HLEN', TRIES) == 0
 
 -- ack_held acks the messages that tokens name, one by one.
@@ -38,7 +32,7 @@ local function ack_held(l, tokens)
       h.token, h.position = token, position
       candidates[#candidates + 1] = h
       ids[#ids + 1] = h.id
-    elseif not known or refused_before[position] then
+    else
       refused[#refused + 1] = position
     end
   end
@@ -113,11 +107,7 @@ while a <= last do
   end
 end
 
-if #gone + #runs_gone > 0 and not before then -- a call that refused all will again
-  if #refused > 0 then redis.call('HLEN', META) end
-  note_call(ARGV[1], ARGV[2], #refused > 0 and 1 or nil)
-  if #refused > 0 then note_answer(ARGV[1], ARGV[2], table.concat(refused, ',')) end
-end
+if #gone + #runs_gone > 0 then note_call(ARGV[1], ARGV[2], listed(refused)) end
 write('HDEL', MSG, gone)
 for i = 1, #runs_gone, 2 do redis.call('HDEL', MSG, unpack(ARGV, runs_gone[i], runs_gone[i + 1])) end
 write_tries()

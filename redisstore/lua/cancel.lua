@@ -12,19 +12,16 @@ local far = tonumber(meta[2] or '') or 0
 --@include write
 --@include once
 --@include far
+local before = done_before(ARGV[1], ARGV[2])
+if before then return words(before) end
 local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 3))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
 local records = redis.call('HMGET', TRIES, unpack(ARGV, 3))
-local before = done_before(ARGV[1], ARGV[2])
-local names = { 'scheduled', 'ready', 'leased', 'dead' }
-local codes = { scheduled = 1, ready = 2, leased = 3, dead = 4 }
 local states, gone, undue, undead, seen = {}, {}, {}, {}, {}
 for i = 1, #ARGV - 2 do
   local id = ARGV[i + 2]
   local state = ''
-  if before then
-    state = names[before] or before == 7 and 'scheduled' or ''
-  elseif not seen[id] and redis.call('HEXISTS', MSG, id) == 1 then
+  if not seen[id] and redis.call('HEXISTS', MSG, id) == 1 then
     seen[id] = true
     local epoch, _, _, pins = parse(records[i])
     gone[#gone + 1] = id
@@ -49,7 +46,7 @@ for i = 1, #ARGV - 2 do
   end
   states[i] = state
 end
-if #gone > 0 then note_call(ARGV[1], ARGV[2], #states == 1 and codes[states[1]] or 7) end
+if #gone > 0 then note_call(ARGV[1], ARGV[2], listed(states)) end
 write('HDEL', MSG, gone)
 write('ZREM', DUE, undue)
 write_far()

@@ -12,11 +12,18 @@ local far = tonumber(meta[4] or '') or 0
 --@include format
 --@include now
 --@include record
---@include bare
 --@include write
 --@include lease
 --@include wake
 --@include far
+
+-- bare is the envelope in a value of MSG. A message that was ever far has byte 128 and its due time then, in six bytes,
+-- before it; see _far.lua.
+local function bare(value)
+  if value and #value >= 7 and string.byte(value) == 128 then return string.sub(value, 8) end
+  return value
+end
+
 local living = redis.call('HLEN', MSG)
 redis.call('HLEN', FAR)
 redis.call('ZCARD', FARS)

@@ -9,11 +9,10 @@
 --@include write
 --@include lease
 --@include once
---@include answer
 local told = {} -- what the earlier call told of each lease, by its place in ARGV
 local before = done_before(ARGV[1], ARGV[2])
 if before then
-  for a, token in string.gmatch(noted_answer(ARGV[1], ARGV[2]), '(%d+)\t([^\n]+)\n') do
+  for a, token in string.gmatch(before, '(%d+)\t([^\n]+)\n') do
     told[tonumber(a)] = told[tonumber(a)] or {}
     table.insert(told[tonumber(a)], token)
   end
@@ -55,11 +54,7 @@ for a = 3, #ARGV, 2 do
   end
   reply[#reply + 1] = { deadline, lost }
 end
-if #let_known > 0 and not before then
-  redis.call('HLEN', META)
-  note_call(ARGV[1], ARGV[2], 1)
-  note_answer(ARGV[1], ARGV[2], table.concat(let_known))
-end
+if #let_known > 0 and not before then note_call(ARGV[1], ARGV[2], table.concat(let_known)) end
 write('ZADD', EXPIRY, extended)
 write_tries()
 write_leases()

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 --- Removes messages of a state, or all of them.
--- ARGV   1 "scheduled", "ready", "dead" or "" (all, leased ones and leases too), 2 latest due time or time of
+-- ARGV   1 caller, 2 number of its call
+--        3 "scheduled", "ready", "dead" or "" (all, leased ones and leases too), 4 latest due time or time of
 --        death in ms or "", then ids (dead ones)
 -- Reply  {number, 1 when there may be more, latest time used}; NEWER
--- Safe   every key that is written was read; removing all deletes whole keys, which cannot fail and is freed
+-- Safe   CALLS is written first; every other key that is written was read; removing all deletes whole keys, which cannot fail and is freed
 --        in the background.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'far')
@@ -11,26 +12,38 @@ local meta = redis.call('HMGET', META, 'format', 'far')
 --@include now
 --@include record
 --@include write
-if ARGV[1] == '' then
-  local count = redis.call('HLEN', MSG)
-  redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, FAR, FARS, WAKE)
-  redis.call('HDEL', META, 'longest', 'far')
-  return { count, 0, now }
+--@include once
+local answered = done_before(ARGV[1], ARGV[2])
+if answered then return positions(answered) end
+local state = ARGV[3]
+
+-- note keeps the reply, and gives it.
+local function note(reply)
+  note_call(ARGV[1], ARGV[2], listed({ reply[1], reply[2], string.format('%.0f', reply[3]) }))
+  return reply
 end
 
-local key = ARGV[1] == 'dead' and DEAD or DUE
+if state == '' then
+  local reply = { redis.call('HLEN', MSG), 0, now }
+  if meta[1] then note(reply) end
+  redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, FAR, FARS, WAKE)
+  redis.call('HDEL', META, 'longest', 'far')
+  return reply
+end
+
+local key = state == 'dead' and DEAD or DUE
 local far = key == DUE and tonumber(meta[2] or '') or 0
 --@include far
-local before = tonumber(ARGV[2]) or (ARGV[1] == 'scheduled' and math.huge or now)
+local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
-if #ARGV > 2 then
-  local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
+if #ARGV > 4 then
+  local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 5))
   for i, score in ipairs(scores) do
-    if score then ids[#ids + 1] = ARGV[i + 2] end
+    if score then ids[#ids + 1] = ARGV[i + 4] end
   end
 else
   local low = '-inf'
-  if ARGV[1] == 'scheduled' then
+  if state == 'scheduled' then
     low = string.format('(%.0f', now)
     if before == math.huge then
       before = tonumber(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now)
@@ -43,8 +56,8 @@ else
   if #ids == MAX_BATCH then more = 1 end
 end
 local undue = #ids -- the first ones are in DUE, or DEAD; the others are far
-if far > 0 and more == 0 and #ARGV == 2 then
-  local after = ARGV[1] == 'scheduled' and now or -math.huge
+if far > 0 and more == 0 and #ARGV == 4 then
+  local after = state == 'scheduled' and now or -math.huge
   local rank = math.max(0, redis.call('ZCOUNT', FARS, '-inf', after) - 1)
   for k, name in ipairs(redis.call('ZRANGE', FARS, rank, rank + 100)) do
     if rank + k > 1 and tonumber(name) > before then break end
@@ -73,8 +86,9 @@ for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do
   local epoch, _, _, pins = parse(recorded)
   if recorded then keep(ids[i], tombstone(epoch, pins)) end
 end
+note_call(ARGV[1], ARGV[2])
 local removed = redis.call('HDEL', MSG, unpack(ids))
 if undue > 0 then redis.call('ZREM', key, unpack(ids, 1, undue)) end
 write_far()
 write_tries()
-return { removed, more, before }
+return note({ removed, more, before })

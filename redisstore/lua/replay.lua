@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
 --- Makes dead messages live again, with their attempts back at zero.
 -- Their expiry no longer counts.
--- ARGV   1 due ("+ms" from now, or ms since 1970), 2 latest time of death in ms or "" for now, then ids;
+-- ARGV   1 caller, 2 number of its call
+--        3 due ("+ms" from now, or ms since 1970), 4 latest time of death in ms or "" for now, then ids;
 --        without ids: the MAX_BATCH that died first
 -- Reply  {number, 1 when there may be more, latest time of death used}; NEWER
--- Safe   WAKE is written first; every other key that is written was read.
+-- Safe   CALLS is written first; every other key that is written was read.
 --@include keys
 local meta = redis.call('HMGET', META, 'format')
 --@include format
@@ -12,14 +13,17 @@ local meta = redis.call('HMGET', META, 'format')
 --@include record
 --@include write
 --@include wake
-local at = due_at(ARGV[1])
-local before = tonumber(ARGV[2]) or now
+--@include once
+local answered = done_before(ARGV[1], ARGV[2])
+if answered then return positions(answered) end
+local at = due_at(ARGV[3])
+local before = tonumber(ARGV[4]) or now
 local ids, more = {}, 0
-if #ARGV > 2 then
-  local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
+if #ARGV > 4 then
+  local scores = redis.call('ZMSCORE', DEAD, unpack(ARGV, 5))
   local seen = {}
   for i, score in ipairs(scores) do
-    local id = ARGV[i + 2]
+    local id = ARGV[i + 4]
     if score and not seen[id] then
       seen[id] = true
       ids[#ids + 1] = id
@@ -40,6 +44,8 @@ for i, id in ipairs(ids) do
   local epoch, _, _, pins = parse(records[i])
   keep(id, record(epoch, 0, '1', pins, ''))
 end
+if comes_first(head, at) then redis.call('ZCARD', WAKE) end
+note_call(ARGV[1], ARGV[2], listed({ #ids, more, string.format('%.0f', before) }))
 wake(head, at)
 write('ZADD', DUE, due)
 write('ZREM', DEAD, ids)

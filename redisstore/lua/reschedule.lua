@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 --- Gives scheduled and ready messages a new due time.
--- ARGV   1 due ("+ms" from now, or ms since 1970), then ids
+-- ARGV   1 caller, 2 number of its call, 3 due ("+ms" from now, or ms since 1970), then ids
 -- Reply  for each id the state it is in now; only "scheduled" and "ready" ones were changed, "" is unknown; NEWER
--- Safe   WAKE is written first; every other key that is written was read. A far message leaves its bucket.
+-- Safe   CALLS is written first; every other key that is written was read. A far message leaves its bucket.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'far')
 local far = tonumber(meta[2] or '') or 0
@@ -11,8 +11,11 @@ local far = tonumber(meta[2] or '') or 0
 --@include wake
 --@include write
 --@include far
-local at = due_at(ARGV[1])
-local ids = { unpack(ARGV, 2) }
+--@include once
+local before = done_before(ARGV[1], ARGV[2])
+if before then return words(before) end
+local at = due_at(ARGV[3])
+local ids = { unpack(ARGV, 4) }
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
@@ -35,6 +38,8 @@ for i, id in ipairs(ids) do
   end
 end
 if #moved > 0 then
+  if comes_first(head, at) then redis.call('ZCARD', WAKE) end
+  note_call(ARGV[1], ARGV[2], listed(states))
   wake(head, at)
   redis.call('ZADD', DUE, unpack(moved))
   write_far()

@@ -1,10 +1,9 @@
 #!lua
 --- Adds messages as another store had them; all of them or none, save for ids that are living or remembered.
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
---        2 "1" when an earlier call with these messages may have been done and its reply lost
---        3 caller, 4 number of its call
---        5 length of the longest envelope, with what a far one has before it
---        6 "1" when claims have to look into one of the envelopes (attempts, expiry)
+--        2 caller, 3 number of its call
+--        4 length of the longest envelope, with what a far one has before it
+--        5 "1" when claims have to look into one of the envelopes (attempts, expiry)
 --        then for each message: id, envelope, due in ms, time of death in ms or "", failed attempts, "1" when it was
 --        delivered or else "0", rest of its record (see _record.lua)
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
@@ -19,10 +18,11 @@ if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include write
 --@include wake
 --@include once
---@include bare
-local count = (#ARGV - 6) / 7
+local before = done_before(ARGV[2], ARGV[3])
+if before then return positions(before) end
+local count = (#ARGV - 5) / 7
 local ids = {}
-for i = 1, count do ids[i] = ARGV[7 * i] end
+for i = 1, count do ids[i] = ARGV[7 * i - 1] end
 
 --@include taken
 redis.call('ZCARD', DEAD)
@@ -30,10 +30,10 @@ redis.call('ZCARD', DEAD)
 local living, due, dead, duplicates, first = {}, {}, {}, {}, nil
 local far_dues, far_ids = {}, {}
 for i = 1, count do
-  local a = 7 * i
-  local id, was = ids[i], stored[i]
-  if was or before or (done and done[i] and tonumber(done[i]) > now) then
-    if not (before and not was) and not (again and bare(was) == ARGV[a + 1]) then duplicates[#duplicates + 1] = i end
+  local a = 7 * i - 1
+  local id = ids[i]
+  if stored[i] or (done and done[i] and tonumber(done[i]) > now) then
+    duplicates[#duplicates + 1] = i
   else
     local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
     local at, value = tonumber(ARGV[a + 2]), ARGV[a + 1]
@@ -77,7 +77,7 @@ if #far_ids > 0 then
   write_buckets = write_far
 end
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
-note_call(ARGV[3], ARGV[4])
+note_call(ARGV[2], ARGV[3], listed(duplicates))
 wake(head, first)
 if write_buckets then write_buckets() end
 write('HSET', MSG, living)

@@ -1,15 +1,14 @@
 #!lua
 --- Adds messages; all of them or none, save for ids that are living or remembered.
 -- ARGV   1 "1" when the queue's name is registered and the queue may be created
---        2 "1" when an earlier call with these messages may have been done and its reply lost
---        3 caller, 4 number of its call
---        5 length of the longest envelope, with what a far one has before it
---        6 "1" when claims have to look into one of the envelopes (attempts, expiry)
---        7 "1" when the caller waits until the messages are durable
---        8 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
+--        2 caller, 3 number of its call
+--        4 length of the longest envelope, with what a far one has before it
+--        5 "1" when claims have to look into one of the envelopes (attempts, expiry)
+--        6 "1" when the caller waits until the messages are durable
+--        7 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the script whole. CALLS is written first; every other key was read, FAR and
---        FARS where a message is far. A durable send of duplicates writes what is there.
+--        FARS where a message is far.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual', 'far')
 --@include format
@@ -18,9 +17,18 @@ if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
 --@include record
 --@include wake
 --@include once
---@include bare
-local count = tonumber(ARGV[8])
-local first_pair = 9 + count
+
+-- adds_nothing is the reply when nothing is left to be done. WAIT and WAITAOF cover what the server wrote up to the
+-- connection's own last write, so there must be one: what is there already.
+local function adds_nothing(duplicates)
+  if ARGV[6] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
+  return duplicates
+end
+
+local before = done_before(ARGV[2], ARGV[3])
+if before then return adds_nothing(positions(before)) end
+local count = tonumber(ARGV[7])
+local first_pair = 8 + count
 local ids = {}
 for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 
@@ -31,13 +39,12 @@ local far_dues, far_ids, valued = {}, {}, nil -- valued: what MSG holds of each,
 local text, score, due, is_far -- due time of the message before, as given, as ZADD takes it, and as a number
 local byte = string.byte
 for i = 1, count do
-  local was = stored[i]
-  if was or before or (done and done[i] and tonumber(done[i]) > now) then
+  if stored[i] or (done and done[i] and tonumber(done[i]) > now) then
     stored[i] = true
-    if not (before and not was) and not (again and bare(was) == ARGV[first_pair + 2 * i - 1]) then duplicates[#duplicates + 1] = i end
+    duplicates[#duplicates + 1] = i
   else
-    if ARGV[8 + i] ~= text then
-      text = ARGV[8 + i]
+    if ARGV[7 + i] ~= text then
+      text = ARGV[7 + i]
       if byte(text) == 43 then -- "+": from now
         due = after(tonumber(text))
         score = string.format('%.0f', due)
@@ -64,11 +71,7 @@ for i = 1, count do
     end
   end
 end
-if n == 0 and not valued then
-  -- WAIT and WAITAOF cover what the server wrote up to the connection's own last write, so there must be one.
-  if ARGV[7] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
-  return duplicates
-end
+if n == 0 and not valued then return adds_nothing(duplicates) end
 
 local write_buckets
 if valued then
@@ -86,7 +89,7 @@ if valued then
   write_buckets = write_far
 end
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
-note_call(ARGV[3], ARGV[4])
+note_call(ARGV[2], ARGV[3], listed(duplicates))
 wake(head, first)
 if write_buckets then write_buckets() end
 if n == 2 * count then

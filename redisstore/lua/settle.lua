@@ -1,7 +1,6 @@
 #!lua flags=allow-oom
 --- Puts leased messages back or sets them aside: nack, snooze, release, bury.
--- ARGV   1 "1" when an earlier call with these messages may have been done and its reply lost
---        2 caller, 3 number of its call
+-- ARGV   1 caller, 2 number of its call
 --        then for each message: lease id, token, action, delay in ms, reason code (bury), error text
 -- Reply  for each message its state now ("scheduled", "ready", "dead"), or "" when it was not held
 -- Safe   CALLS is written first; every other key that is written was read.
@@ -12,13 +11,14 @@
 --@include lease
 --@include wake
 --@include once
+local before = done_before(ARGV[1], ARGV[2])
+if before then return words(before) end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 redis.call('HLEN', TRIES)
-local before = done_before(ARGV[2], ARGV[3])
 local states, due, dead, first = {}, {}, {}, nil
 
-for a = 4, #ARGV, 6 do
+for a = 3, #ARGV, 6 do
   local token, action, text = ARGV[a + 1], ARGV[a + 2], ARGV[a + 5]
   local l = load(ARGV[a], now)
   local h = l.held[token]
@@ -56,18 +56,12 @@ for a = 4, #ARGV, 6 do
       end
       if recorded or action ~= 'release' then keep(h.id, record(epoch, attempts, delivered, pins, rest)) end
     end
-  elseif ARGV[1] == '1' then
-    local id = string.match(token, '^[^\t]+')
-    local score = redis.call('ZSCORE', DUE, id)
-    if score and action ~= 'bury' then state = tonumber(score) > now and 'scheduled' or 'ready'
-    elseif (action == 'bury' or action == 'nack') and redis.call('ZSCORE', DEAD, id) then state = 'dead'
-    elseif before and action ~= 'bury' then state = 'ready' end -- it was put back, and somebody has it or had it
   end
   states[#states + 1] = state
 end
 
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
-if not before then note_call(ARGV[2], ARGV[3]) end
+if #due + #dead > 0 then note_call(ARGV[1], ARGV[2], listed(states)) end
 wake(head, first)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

@@ -1,0 +1,268 @@
+package redisstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// others changes a queue as other processes do.
+type others struct {
+	*testing.T
+	s     *Store
+	queue string
+}
+
+func (o others) send(id string, due time.Duration) {
+	send(o.T, o.s, o.queue, id, store.Due{Delay: due})
+}
+
+func (o others) cancel(id string) {
+	o.Helper()
+	if r, err := o.s.Cancel(o.Context(), o.queue, []string{id}); err != nil || r[0].Err != nil {
+		o.Errorf("cancelling %s gave %+v, %v", id, r, err)
+	}
+}
+
+func (o others) hold(id string) store.Receipt {
+	o.Helper()
+	o.send(id, 0)
+	c := claim(o.T, o.s, o.queue, 1, time.Minute)
+	if len(c.Messages) != 1 || c.Messages[0].ID != id {
+		o.Fatalf("instead of %s came %+v", id, c.Messages)
+	}
+	return c.Messages[0].Receipt
+}
+
+func (o others) bury(id string) {
+	o.Helper()
+	o.settle(store.Settlement{Receipt: o.hold(id), Action: store.Bury})
+}
+
+func (o others) settle(st store.Settlement) {
+	o.Helper()
+	if r, err := o.s.Settle(o.Context(), o.queue, []store.Settlement{st}); err != nil || r[0].Err != nil {
+		o.Errorf("settling %s gave %+v, %v", st.Receipt.ID, r, err)
+	}
+}
+
+func (o others) pause(paused bool) {
+	o.Helper()
+	if err := o.s.SetPaused(o.Context(), o.queue, paused); err != nil {
+		o.Error(err)
+	}
+}
+
+func (o others) info(id string) *store.Info {
+	o.Helper()
+	infos, err := o.s.Get(o.Context(), o.queue, []string{id})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return infos[0]
+}
+
+// state is what the queue holds, but for receipts.
+func (o others) state() string {
+	o.Helper()
+	st, err := o.s.Stats(o.Context(), o.queue)
+	if err != nil {
+		o.Fatal(err)
+	}
+	text := fmt.Sprintf("paused %t\n", st.Paused)
+	for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+		page, err := o.s.List(o.Context(), o.queue, store.ListRequest{State: state, Limit: 100})
+		if err != nil {
+			o.Fatal(err)
+		}
+		for _, in := range page.Messages {
+			in.LeaseDeadline = time.Time{}
+			text += fmt.Sprintf("%+v\n", in)
+		}
+	}
+	return text
+}
+
+// change is a call that changes a queue: what is there before, the call with its answer as text, and what others do between
+// the first try and the second.
+type change struct {
+	name    string
+	before  func(o others)
+	call    func(o others, s *Store) (string, error)
+	reads   int // calls that it makes before the one that changes something
+	between func(o others)
+	answer  string
+}
+
+func changes() []change {
+	held := map[string]store.Receipt{} // by test and id
+	hold := func(o others, id string) { held[o.Name()+id] = o.hold(id) }
+	put := func(action store.Action) func(o others, s *Store) (string, error) {
+		return func(o others, s *Store) (string, error) {
+			settlements := []store.Settlement{{Receipt: store.Receipt{Lease: "none", ID: "x"}, Action: action}, {Receipt: held[o.Name()+"a"], Action: action}}
+			results, err := s.Settle(o.Context(), o.queue, settlements)
+			return fmt.Sprint(results), err
+		}
+	}
+	hour := store.Due{Delay: time.Hour}
+	return []change{
+		{
+			name:   "send",
+			before: func(o others) { o.send("here", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "here"}}, {Message: store.Message{ID: "new"}}})
+				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
+			},
+			between: func(o others) { o.cancel("here"); o.cancel("new"); o.send("new", time.Hour) },
+			answer:  "true false",
+		},
+		{
+			name:   "restore",
+			before: func(o others) { o.send("here", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				dead := store.Info{Message: store.Message{ID: "dead"}, State: store.StateDead, Due: time.UnixMilli(1), DiedAt: time.UnixMilli(2), DeadReason: store.DeadFailed}
+				here := store.Info{Message: store.Message{ID: "here"}, State: store.StateReady, Due: time.UnixMilli(1)}
+				results, err := s.Restore(o.Context(), o.queue, []store.Info{here, dead})
+				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
+			},
+			between: func(o others) { o.cancel("here"); o.cancel("dead") },
+			answer:  "true false",
+		},
+		{
+			name:   "cancel",
+			before: func(o others) { hold(o, "held"); o.send("a", 0); o.send("b", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				results, err := s.Cancel(o.Context(), o.queue, []string{"a", "unknown", "b", "held", "a"})
+				return fmt.Sprint(results), err
+			},
+			between: func(o others) { o.send("a", time.Hour); o.send("unknown", time.Hour) },
+			answer:  "[{ready <nil>} { not found} {scheduled <nil>} {leased <nil>} { not found}]",
+		},
+		{
+			name:   "reschedule",
+			before: func(o others) { o.bury("dead"); o.send("a", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a", "dead", "unknown"}, store.Due{})
+				return fmt.Sprint(errs), err
+			},
+			between: func(o others) { o.cancel("a"); o.send("a", 2*time.Hour) },
+			answer:  "[<nil> message is dead not found]",
+		},
+		{
+			name:   "pause",
+			call:   func(o others, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, true) },
+			before: func(o others) { o.send("a", 0) }, between: func(o others) { o.pause(false) },
+		},
+		{
+			name:   "resume",
+			call:   func(o others, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, false) },
+			before: func(o others) { o.pause(true) }, between: func(o others) { o.pause(true) },
+		},
+		{
+			name:   "replay",
+			before: func(o others) { o.bury("a"); o.bury("b") },
+			call: func(o others, s *Store) (string, error) {
+				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead, IDs: []string{"a", "b"}}, hour)
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o others) { o.cancel("a"); o.bury("a") },
+			answer:  "2 false",
+		},
+		{
+			name:   "purge of the dead",
+			before: func(o others) { o.bury("a"); o.bury("b") },
+			call: func(o others, s *Store) (string, error) {
+				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o others) { o.bury("a") },
+			answer:  "2 false",
+		},
+		{
+			name:   "purge of all",
+			before: func(o others) { o.bury("a"); o.send("b", time.Hour); hold(o, "c") },
+			call: func(o others, s *Store) (string, error) {
+				done, err := s.Purge(o.Context(), o.queue, store.Selection{})
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o others) { o.bury("a"); o.send("b", 2*time.Hour) },
+			answer:  "3 false",
+		},
+		{
+			name:   "remove",
+			before: func(o others) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			reads:  1,
+			call: func(o others, s *Store) (string, error) {
+				removed, err := s.Remove(o.Context(), o.queue, []store.Info{*o.info("a"), {Message: store.Message{ID: "b"}}})
+				return fmt.Sprint(removed), err
+			},
+			between: func(o others) { o.send("a", time.Hour) },
+			answer:  "[true false]",
+		},
+		{
+			name: "nack", call: put(store.Nack), before: func(o others) { hold(o, "a") },
+			between: func(o others) { claim(o.T, o.s, o.queue, 1, time.Minute) },
+			answer: "[{ lease lost} {ready <nil>}]",
+		},
+		{
+			name: "bury", call: put(store.Bury), before: func(o others) { hold(o, "a") },
+			between: func(o others) { o.cancel("a"); o.send("a", time.Hour) },
+			answer:  "[{ lease lost} {dead <nil>}]",
+		},
+		{
+			name: "ack", call: put(store.Ack), before: func(o others) { hold(o, "a") },
+			between: func(o others) { o.send("a", time.Hour) },
+			answer:  "[{ lease lost} { <nil>}]",
+		},
+	}
+}
+
+// A repeated call tells what the first one did and changes nothing, though others have sent, moved or taken the same messages
+// since.
+func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	for i, c := range changes() {
+		t.Run(c.name, func(t *testing.T) {
+			o := others{t, newStore(t, rdb), fmt.Sprintf("repeated-%d", i)}
+			c.before(o)
+			var left string
+			s := newStore(t, &between{UniversalClient: rdb, skip: c.reads, do: func() {
+				c.between(o)
+				left = o.state()
+			}})
+			s.checked.Store(true)
+			s.registered.Store(o.queue, true)
+			if answer, err := c.call(o, s); err != nil || answer != c.answer {
+				t.Errorf("the answer is %s, %v, want %s", answer, err, c.answer)
+			}
+			if after := o.state(); after != left || left == "" {
+				t.Errorf("the repetition left\n%s\nof\n%s", after, left)
+			}
+		})
+	}
+}
+
+// A first try that arrives late changes nothing.
+func TestACallThatArrivesAfterItsRepetitionChangesNothing(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	for i, c := range changes() {
+		t.Run(c.name, func(t *testing.T) {
+			o := others{t, newStore(t, rdb), fmt.Sprintf("late-%d", i)}
+			c.before(o)
+			s, l := lateStore(t, o.s, o.queue)
+			l.skip = c.reads
+			if answer, err := c.call(o, s); err != nil || answer != c.answer {
+				t.Errorf("the answer is %s, %v, want %s", answer, err, c.answer)
+			}
+			c.between(o)
+			left := o.state()
+			l.arrive(t)
+			if after := o.state(); after != left {
+				t.Errorf("the late call left\n%s\nof\n%s", after, left)
+			}
+		})
+	}
+}
