@@ -19,12 +19,24 @@ func laterSubjects() []*subject {
 		all["later"] = laterVersion()
 		return all
 	}
-	onRedis := func(name, title, settings string, persist persistence) *subject {
+	with := func(name, title, settings string, persist persistence, worker later.WorkerConfig) *subject {
+		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
+			rdb := redis.NewClient(&redis.Options{Addr: addr})
+			s := redisstore.New(rdb)
+			c := later.New(s)
+			return benchmark.LaterWorker(c, queueName, worker), func() error { return errors.Join(c.Close(), s.Close(), rdb.Close()) }, nil
+		}
 		return &subject{
 			name: name, title: title, settings: settings, versions: versions, missing: redisInstalled, settled: true,
-			start: overRedis(persist, connectLater), connect: connectLater,
+			start: overRedis(persist, connect), connect: connect,
 		}
 	}
+	onRedis := func(name, title, settings string, persist persistence) *subject {
+		return with(name, title, settings, persist, later.WorkerConfig{})
+	}
+	small := with("later-prefetch", "Later, MaxPrefetch 250", "as Later, with a worker that fetches 250 messages ahead at the most instead of 2,000, "+
+		"so that its calls are short", persistNone, later.WorkerConfig{MaxPrefetch: 250})
+	small.cannot = map[string]string{"send": "", "lateness": "", "memory": "", "idle": "", "growth": "", "scripts": ""}
 	everysec := onRedis("later-aof", "Later, Redis AOF everysec", "as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec)
 	always := onRedis("later-aof-always", "Later, Redis AOF always", "as Later, on a Redis with appendonly yes, appendfsync always", persistAlways)
 	for _, s := range []*subject{everysec, always} { // the same as without a log
@@ -47,17 +59,10 @@ func laterSubjects() []*subject {
 	}
 	return []*subject{
 		onRedis("later-redis", "Later", "on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone),
-		everysec, always,
+		small, everysec, always,
 		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", ""),
 		relaxed,
 	}
-}
-
-func connectLater(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	s := redisstore.New(rdb)
-	c := later.New(s)
-	return benchmark.Later(c, queueName), func() error { return errors.Join(c.Close(), s.Close(), rdb.Close()) }, nil
 }
 
 func startEmbedded(ctx context.Context, query string) (*target, error) {

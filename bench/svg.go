@@ -80,6 +80,7 @@ type look struct{ colour, dash string }
 var looks = map[string]look{
 	"ceiling":           {"#8b949e", "none"},
 	"later-redis":       {"#3b82f6", "none"},
+	"later-prefetch":    {"#3b82f6", "7 2 2 2"},
 	"later-aof":         {"#3b82f6", "7 4"},
 	"later-aof-always":  {"#3b82f6", "2 3"},
 	"later-disk":        {"#a855f7", "none"},

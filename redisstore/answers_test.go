@@ -205,7 +205,7 @@ func changes() []change {
 		{
 			name: "nack", call: put(store.Nack), before: func(o others) { hold(o, "a") },
 			between: func(o others) { claim(o.T, o.s, o.queue, 1, time.Minute) },
-			answer: "[{ lease lost} {ready <nil>}]",
+			answer:  "[{ lease lost} {ready <nil>}]",
 		},
 		{
 			name: "bury", call: put(store.Bury), before: func(o others) { hold(o, "a") },

@@ -44,6 +44,7 @@ var luaConstants = map[string]string{
 	"KEEP_CALLERS":       "1000", // at least, of each queue
 	"BUSY":               strconv.Itoa(replyBusy),
 	"MAX_HELD":           strconv.Itoa(maxHeld),
+	"LARGE_HASH":         "1048576", // messages; the tables of fewer are doubled soon
 	"FAR_AFTER":          "3540000", // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
 	"FAR_LEAD":           "60000",   // ms before it is due at which a far message leaves its bucket
 	"FAR_BYTES":          "512",     // of a bucket's text

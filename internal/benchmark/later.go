@@ -9,12 +9,18 @@ import (
 
 // Later makes a Queue of one of Later's, with a worker at its defaults.
 func Later(c *later.Client, name string) BatchQueue {
-	return &laterQueue{client: c, queue: c.Queue(name)}
+	return LaterWorker(c, name, later.WorkerConfig{})
+}
+
+// LaterWorker makes a Queue of one of Later's, with a worker of this configuration but for its Concurrency.
+func LaterWorker(c *later.Client, name string, worker later.WorkerConfig) BatchQueue {
+	return &laterQueue{client: c, queue: c.Queue(name), worker: worker}
 }
 
 type laterQueue struct {
 	client *later.Client
 	queue  *later.Queue
+	worker later.WorkerConfig
 }
 
 func (q *laterQueue) Send(ctx context.Context, payload []byte, due time.Time) (string, error) {
@@ -42,7 +48,9 @@ func (q *laterQueue) Cancel(ctx context.Context, id string) error {
 }
 
 func (q *laterQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
-	w := later.NewWorker(q.client, later.WorkerConfig{Concurrency: handlers})
+	config := q.worker
+	config.Concurrency = handlers
+	w := later.NewWorker(q.client, config)
 	w.Handle(q.queue.Name(), func(_ context.Context, m *later.Message) error {
 		handle(m.Payload)
 		return nil

@@ -33,6 +33,7 @@ local ids = {}
 for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 
 --@include taken
+--@include double
 
 local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
 local far_dues, far_ids, valued = {}, {}, nil -- valued: what MSG holds of each, where it is not the envelope
