@@ -157,3 +157,30 @@ func TestAReceiptWithAnotherIDSettlesNothing(t *testing.T) {
 		t.Errorf("the ack of the receipt as it was gave %+v, %v", results, err)
 	}
 }
+
+// A cancel is told once. A late extension, whose answer nobody hears, must not tell it.
+func TestAnExtensionThatArrivesAfterItsRepetitionTellsNothing(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, queue := t.Context(), "late-extension"
+	send(t, s, queue, "a", store.Due{})
+	send(t, s, queue, "b", store.Due{})
+	c := claim(t, s, queue, 2, time.Minute)
+	extensions := []store.Extension{{Lease: c.Messages[0].Receipt.Lease, For: time.Hour}}
+	other, l := lateStore(t, s, queue)
+	first, err := other.Extend(ctx, queue, extensions)
+	if err != nil || first[0].Err != nil {
+		t.Fatalf("the extension gave %+v, %v", first, err)
+	}
+	if _, err := s.Cancel(ctx, queue, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	l.arrive(t)
+	results, err := other.Extend(ctx, queue, extensions)
+	if err != nil || results[0].Err != nil || len(results[0].Lost) != 1 || results[0].Lost[0].ID != "a" {
+		t.Errorf("the next extension gave %+v, %v", results, err)
+	}
+	if results[0].Deadline.Before(first[0].Deadline) {
+		t.Errorf("the deadline went back from %v to %v", first[0].Deadline, results[0].Deadline)
+	}
+}

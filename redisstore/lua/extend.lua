@@ -9,13 +9,11 @@
 --@include write
 --@include lease
 --@include once
-local told = {} -- what the earlier call told of each lease, by its place in ARGV
 local before = done_before(ARGV[1], ARGV[2])
-if before then
-  for a, token in string.gmatch(before, '(%d+)\t([^\n]+)\n') do
-    told[tonumber(a)] = told[tonumber(a)] or {}
-    table.insert(told[tonumber(a)], token)
-  end
+local told = {} -- what the earlier call told of each lease, by its place in ARGV
+for a, token in string.gmatch(before or '', '(%d+)\t([^\n]+)\n') do
+  told[tonumber(a)] = told[tonumber(a)] or {}
+  table.insert(told[tonumber(a)], token)
 end
 local plain = redis.call('HLEN', TRIES) == 0
 redis.call('HLEN', LEASE)
@@ -26,6 +24,8 @@ for a = 3, #ARGV, 2 do
   local lost = told[a] or {}
   if not deadline or tonumber(deadline) <= now then
     deadline = 0
+  elseif before then -- nothing is looked for, since a cancel is told once, and nobody may hear it
+    deadline = tonumber(deadline)
   else
     deadline = now + tonumber(ARGV[a + 1])
     if not plain then
@@ -54,7 +54,7 @@ for a = 3, #ARGV, 2 do
   end
   reply[#reply + 1] = { deadline, lost }
 end
-if #let_known > 0 and not before then note_call(ARGV[1], ARGV[2], table.concat(let_known)) end
+if #extended + #let_known > 0 then note_call(ARGV[1], ARGV[2], let_known[1] and table.concat(let_known)) end
 write('ZADD', EXPIRY, extended)
 write_tries()
 write_leases()
