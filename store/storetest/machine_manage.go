@@ -116,7 +116,7 @@ func (m *machine) List(r *rapid.T) {
 }
 
 func (m *machine) listAll(r *rapid.T, s store.Store, req store.ListRequest) (lines []string) {
-	for range 10 * len(someIDs) {
+	for range 100 * len(someIDs) { // leases of before may list ids too
 		page, err := s.List(m.ctx, m.queue, req)
 		m.ok(r, err)
 		if len(page.Messages) > req.Limit {
