@@ -40,7 +40,8 @@ type WorkerConfig struct {
 	ShutdownTimeout time.Duration
 	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to 2000. Up
 	// to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing when they are slow.
-	// Default: 2000; below zero: none.
+	// Default: 2000; below zero: none. With less, the calls to Redis are shorter, and a worker that has much to do is
+	// slower: with 250, by a third, where a million messages fall due at once (docs/benchmarks.md).
 	MaxPrefetch int
 	// Middleware wraps every handler, when Run begins; the first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
