@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -110,6 +111,25 @@ func TestLostRaceForAPortIsSeen(t *testing.T) {
 	b := &Server{config: config{binary: "redis-server"}, host: a.host, port: a.port, dir: t.TempDir()}
 	if err := b.launch(); !errors.Is(err, errPortTaken) {
 		t.Fatalf("two servers on one port: %v", err)
+	}
+}
+
+func TestAServerThatIsDownKeepsItsPort(t *testing.T) {
+	t.Parallel()
+	a := Start(t)
+	a.Stop()
+	path := a.ports[0].lock.Name()
+	if f, err := lockNew(path); !errors.Is(err, errLocked) {
+		t.Fatalf("the port's lock is %v, %v", f, err)
+	}
+	a.remove()
+	f, err := lockNew(path)
+	if err != nil {
+		t.Fatalf("the lock of a port that was given up: %v", err)
+	}
+	unlock(f)
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock's file is left: %v", err)
 	}
 }
 

@@ -2,8 +2,6 @@ package redistest
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -22,7 +20,8 @@ type Server struct {
 	config  config
 	host    string
 	port    int
-	busPort int    // used by a node of a Cluster
+	busPort int // used by a node of a Cluster
+	ports   []*claimedPort
 	dir     string // holds the append-only file
 	process *process
 }
@@ -77,9 +76,6 @@ func Start(t testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// portTries is how often a start is repeated when another process was faster to bind a free port.
-const portTries = 20
-
 func start(c config) (*Server, error) {
 	if c.binary == "" {
 		c.binary = "redis-server"
@@ -98,37 +94,32 @@ func start(c config) (*Server, error) {
 		}
 	}
 	if err != nil {
+		s.giveUpPorts()
 		os.RemoveAll(dir)
 		return nil, err
 	}
 	return s, nil
 }
 
-// Ports lie below the range from which systems pick ports for outgoing connections, so that none takes the
-// port of a server that is down until its Restart.
-const firstPort, lastPort = 15000, 31999
-
-// pickPorts takes ports that are free now.
+// pickPorts claims a port, and in a Cluster one for its bus.
 func (s *Server) pickPorts() error {
+	s.giveUpPorts()
 	for _, port := range []*int{&s.port, &s.busPort} {
-		l, err := listen(s.host)
+		p, err := claimPort(s.host)
 		if err != nil {
 			return err
 		}
-		defer l.Close() // held until both are picked, so that they differ
-		*port = l.Addr().(*net.TCPAddr).Port
+		s.ports = append(s.ports, p)
+		*port = p.number
 	}
 	return nil
 }
 
-func listen(host string) (l net.Listener, err error) {
-	for range portTries {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
-			return l, nil
-		}
+func (s *Server) giveUpPorts() {
+	for _, p := range s.ports {
+		p.giveUp()
 	}
-	return nil, fmt.Errorf("no free port after %d tries: %w", portTries, err)
+	s.ports = nil
 }
 
 func (s *Server) launch() error {
@@ -238,5 +229,6 @@ func (s *Server) removeAfter(t testing.TB) {
 
 func (s *Server) remove() {
 	s.Kill()
+	s.giveUpPorts()
 	os.RemoveAll(s.dir)
 }

@@ -1,0 +1,76 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Ports lie below the range from which systems pick ports for outgoing connections, so that none takes the
+// port of a server that is down until its Restart.
+const firstPort, lastPort = 15000, 31999
+
+// portTries is how often a start is repeated when another process was faster to bind a free port.
+const portTries = 20
+
+// claimedPort is a port that no other Server takes, of whatever process, until it is given up or this process ends. While a
+// server is down its port is free, and its clients and replicas would follow whoever listens there: a replica even throws away
+// what it has.
+type claimedPort struct {
+	number int
+	lock   *os.File
+}
+
+// claimPort takes a port that is free now.
+func claimPort(host string) (*claimedPort, error) {
+	dir := filepath.Join(lockDir, fmt.Sprint("later-ports-", os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var tried error
+	for range portTries {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		lock, err := lockNew(filepath.Join(dir, strconv.Itoa(port)))
+		if err == nil {
+			var l net.Listener
+			if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
+				return &claimedPort{port, lock}, l.Close()
+			}
+			unlock(lock)
+		}
+		tried = err
+	}
+	return nil, fmt.Errorf("no free port after %d tries: %w", portTries, tried)
+}
+
+func (p *claimedPort) giveUp() { unlock(p.lock) }
+
+var errLocked = errors.New("another process has the lock")
+
+// lockNew makes a file and locks it.
+func lockNew(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = lockFile(f)
+	if err == nil {
+		// Its last holder may have removed it between our two steps: then another process may lock a new one.
+		opened, _ := f.Stat()
+		now, statErr := os.Stat(path)
+		if statErr == nil && os.SameFile(opened, now) {
+			return f, nil
+		}
+		err = errLocked
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+func unlock(f *os.File) {
+	os.Remove(f.Name())
+	f.Close()
+}
