@@ -175,7 +175,7 @@ func (l *clientRun) prepare(steps int) {
 	}
 	base := time.Now().UnixMicro()
 	for i := range l.numbers {
-		l.numbers[i] = strconv.FormatInt(base+8*int64(i), 10)
+		l.numbers[i] = strconv.FormatInt(base+int64(i), 10)
 	}
 	for i := range steps {
 		l.leases[i] = fmt.Sprintf("%012d", i)

@@ -58,7 +58,7 @@ func TestEveryClientReadsTheSameReplies(t *testing.T) {
 			t.Errorf("%s: claimed %d messages, %d bytes, lease %q, %v; want %q", subject.name, n, size, text, err, ids)
 		}
 		for again, want := range []int{0, batch} { // the second time nothing is held
-			n, err := c.ack(t.Context(), ackArgs(nil, "acker", strconv.Itoa(2000+16*i+8*again), lease, text, ids))
+			n, err := c.ack(t.Context(), ackArgs(nil, "acker", strconv.Itoa(2000+2*i+again), lease, text, ids))
 			if n != want || err != nil {
 				t.Errorf("%s: %d refused, %v, want %d", subject.name, n, err, want)
 			}

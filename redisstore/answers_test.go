@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,7 +66,7 @@ func (o others) info(id string) *store.Info {
 	return infos[0]
 }
 
-// state is what the queue holds, but for receipts.
+// state is what the queue holds, but for the ends of leases.
 func (o others) state() string {
 	o.Helper()
 	st, err := o.s.Stats(o.Context(), o.queue)
@@ -220,49 +221,50 @@ func changes() []change {
 	}
 }
 
-// A repeated call tells what the first one did and changes nothing, though others have sent, moved or taken the same messages
-// since.
-func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
+// eachChange makes each change by a store that loses a reply or a request; left tells what is left before the last of its tries.
+func eachChange(t *testing.T, bad func(o others, c change) (s *Store, left func() string)) {
 	rdb := redistest.Shared(t).Client(t)
 	for i, c := range changes() {
 		t.Run(c.name, func(t *testing.T) {
-			o := others{t, newStore(t, rdb), fmt.Sprintf("repeated-%d", i)}
+			o := others{t, newStore(t, rdb), fmt.Sprintf("%s-%d", strings.SplitN(t.Name(), "/", 2)[0], i)}
 			c.before(o)
-			var left string
-			s := newStore(t, &between{UniversalClient: rdb, skip: c.reads, do: func() {
-				c.between(o)
-				left = o.state()
-			}})
-			s.checked.Store(true)
-			s.registered.Store(o.queue, true)
+			s, left := bad(o, c)
 			if answer, err := c.call(o, s); err != nil || answer != c.answer {
 				t.Errorf("the answer is %s, %v, want %s", answer, err, c.answer)
 			}
-			if after := o.state(); after != left || left == "" {
-				t.Errorf("the repetition left\n%s\nof\n%s", after, left)
+			was := left()
+			if is := o.state(); is != was || was == "" {
+				t.Errorf("the last try left\n%s\nof\n%s", is, was)
 			}
 		})
 	}
 }
 
+// A repeated call tells what the first one did and changes nothing, though others have sent, moved or taken the same messages
+// since.
+func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
+	eachChange(t, func(o others, c change) (*Store, func() string) {
+		var left string
+		s := newStore(o.T, &between{UniversalClient: o.s.rdb, skip: c.reads, do: func() {
+			c.between(o)
+			left = o.state()
+		}})
+		s.checked.Store(true)
+		s.registered.Store(o.queue, true)
+		return s, func() string { return left }
+	})
+}
+
 // A first try that arrives late changes nothing.
 func TestACallThatArrivesAfterItsRepetitionChangesNothing(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	for i, c := range changes() {
-		t.Run(c.name, func(t *testing.T) {
-			o := others{t, newStore(t, rdb), fmt.Sprintf("late-%d", i)}
-			c.before(o)
-			s, l := lateStore(t, o.s, o.queue)
-			l.skip = c.reads
-			if answer, err := c.call(o, s); err != nil || answer != c.answer {
-				t.Errorf("the answer is %s, %v, want %s", answer, err, c.answer)
-			}
+	eachChange(t, func(o others, c change) (*Store, func() string) {
+		s, l := lateStore(o.T, o.s, o.queue)
+		l.skip = c.reads
+		return s, func() string {
 			c.between(o)
 			left := o.state()
-			l.arrive(t)
-			if after := o.state(); after != left {
-				t.Errorf("the late call left\n%s\nof\n%s", after, left)
-			}
-		})
-	}
+			l.arrive(o.T)
+			return left
+		}
+	})
 }

@@ -24,7 +24,8 @@
 // # Retries
 //
 // A call whose reply was lost may be repeated by the engine itself with the same identifiers, and must then
-// have the effect of one call. An error from a call means: nothing is known about its effect unless the error
+// have the effect of one call, whichever of its tries arrives when: a call that was done before does nothing and answers
+// as it did, whatever others have changed since. An error from a call means: nothing is known about its effect unless the error
 // says otherwise; repeating it with the same ids is safe.
 //
 // Input was checked by the functions of this package (CheckQueue, CheckID, Outgoing.Check and so on) before

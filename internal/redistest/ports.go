@@ -38,7 +38,8 @@ func claimPort(host string) (*claimedPort, error) {
 		if err == nil {
 			var l net.Listener
 			if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
-				return &claimedPort{port, lock}, l.Close()
+				l.Close()
+				return &claimedPort{port, lock}, nil
 			}
 			unlock(lock)
 		}
@@ -49,9 +50,9 @@ func claimPort(host string) (*claimedPort, error) {
 
 func (p *claimedPort) giveUp() { unlock(p.lock) }
 
-var errLocked = errors.New("another process has the lock")
+var errLocked = errors.New("another server has the lock")
 
-// lockNew makes a file and locks it.
+// lockNew makes a file, or takes one that a process left when it died, and locks it.
 func lockNew(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -15,7 +15,7 @@ end
 -- than KEEP_CALLERS, a new one is the occasion to forget those that made no call for a day, by the server's clock and by the
 -- new one's.
 local function note_call(caller, number, answer)
-  if answer then redis.call('HLEN', META) end
+  if answer then redis.call('HLEN', META) end -- a META of a wrong type fails the script here
   if redis.call('ZADD', CALLS, 'GT', number, caller) == 1 and redis.call('ZCARD', CALLS) > KEEP_CALLERS then
     local by = math.min(now * 1000, tonumber(number))
     local old = redis.call('ZRANGE', CALLS, '-inf', by - 86400000000, 'BYSCORE', 'LIMIT', 0, 100)

@@ -4,8 +4,8 @@
 --        3 "scheduled", "ready", "dead" or "" (all, leased ones and leases too), 4 latest due time or time of
 --        death in ms or "", then ids (dead ones)
 -- Reply  {number, 1 when there may be more, latest time used}; NEWER
--- Safe   CALLS is written first; every other key that is written was read; removing all deletes whole keys, which cannot fail and is freed
---        in the background.
+-- Safe   CALLS is written first; every other key that is written was read; removing all deletes whole keys, which
+--        cannot fail and is freed in the background.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'far')
 --@include format
@@ -86,7 +86,7 @@ for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do
   local epoch, _, _, pins = parse(recorded)
   if recorded then keep(ids[i], tombstone(epoch, pins)) end
 end
-note_call(ARGV[1], ARGV[2])
+note_call(ARGV[1], ARGV[2]) -- its answer is known after the next
 local removed = redis.call('HDEL', MSG, unpack(ids))
 if undue > 0 then redis.call('ZREM', key, unpack(ids, 1, undue)) end
 write_far()

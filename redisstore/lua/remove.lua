@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 --- Removes messages that are still exactly as they were read; what has changed since, or is leased, is left alone.
--- ARGV   1 caller, 2 number of its call, then for each message: id, value in MSG, due in ms or "", time of death in ms or "", record or ""
+-- ARGV   1 caller, 2 number of its call
+--        then for each message: id, value in MSG, due in ms or "", time of death in ms or "", record or ""
 -- Reply  positions (from 1) of the messages that were not removed; NEWER
 -- Safe   CALLS is written first; every other key that is written was read. As much is read as the caller sent.
 --@include keys
