@@ -133,6 +133,7 @@ func TestADurableSendThatWaitsHoldsUpNoOther(t *testing.T) {
 			}
 		})
 	}
+	awaitBlocked(t, primary.Client(t), 2)
 	for i := range 20 {
 		sendDurably(t, s, fmt.Sprint("plain ", i), store.Durability{})
 		if r := sendDurably(t, s, fmt.Sprint("durable ", i), oneReplica); r.Err != nil {
@@ -143,6 +144,18 @@ func TestADurableSendThatWaitsHoldsUpNoOther(t *testing.T) {
 	waiting.Wait()
 }
 
+// awaitBlocked returns when so many clients of a server wait, for replicas say.
+func awaitBlocked(t *testing.T, rdb *redis.Client, n int) {
+	t.Helper()
+	for waits := false; !waits; {
+		info, err := rdb.Info(t.Context(), "clients").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = strings.Contains(info, fmt.Sprintf("blocked_clients:%d\r", n))
+	}
+}
+
 func TestClosingEndsAWaitForReplicas(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
@@ -151,13 +164,7 @@ func TestClosingEndsAWaitForReplicas(t *testing.T) {
 		r, err := trySendDurably(t, s, "m", store.Durability{Replicas: 1, Timeout: time.Hour})
 		sent <- errors.Join(err, r.Err)
 	}()
-	for waits := false; !waits; {
-		info, err := rdb.Info(t.Context(), "clients").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		waits = strings.Contains(info, "blocked_clients:1")
-	}
+	awaitBlocked(t, rdb, 1)
 	s.Close()
 	if err := <-sent; !errors.Is(err, store.ErrClosed) {
 		t.Errorf("the send ended with %v", err)

@@ -417,6 +417,22 @@ func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
 	work.Wait()
 }
 
+// TestAnUnreadableMessageThatWasSetAsideIsNothingWrong: whoever claims it finds out, whether or not claims look into envelopes.
+func TestAnUnreadableMessageThatWasSetAsideIsNothingWrong(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	send(t, s, "q", "m", store.Due{})
+	if err := rdb.HSet(t.Context(), DefaultPrefix+"{q}:msg", "m", "\xff").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 0 || !slices.Equal(c.Died, []string{"m"}) {
+		t.Fatalf("the claim gave %+v", c)
+	}
+	if wrong := examine(t, s, false); len(wrong) > 0 {
+		t.Errorf("found %+v", wrong)
+	}
+}
+
 func TestTheServerIsExamined(t *testing.T) {
 	findings := func(s *Store) map[string]store.Finding {
 		t.Helper()

@@ -181,7 +181,7 @@ local function msg_page(step)
       note('longer than noted', id)
       longest = #envelope
     end
-    if not unusual and (flags >= 128 or flags % 8 ~= 0) then
+    if not unusual and flags < 128 and flags % 8 ~= 0 then -- what is unreadable is set aside by who claims it
       note('more unusual than noted', id)
       unusual = 1
     end
