@@ -65,6 +65,7 @@ func stopDemo(t *testing.T, c *cli) {
 	t.Helper()
 	p := c.start("demo", "--orders", "7", "--speed", "4")
 	p.await(p.stdout, "delivered  mail-7")
+	p.await(p.stdout, "  demo-webhooks ") // of the first table, which the demo prints when the replies to all sends have come
 	p.signal(syscall.SIGINT)
 	p.await(p.stderr, " messages wait; later demo goes on with them, later demo --fresh begins anew")
 	contains(t, p.await(p.stdout, "Of 16 messages"), " waiting, none lost; ")
