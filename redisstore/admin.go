@@ -302,7 +302,7 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	return st, nil
 }
 
-// Histogram implements store.Store. It makes a call for every thousand buckets of messages due far ahead, so it is exact
+// Histogram implements store.Store. It makes a call for every five hundred buckets of messages due far ahead, so it is exact
 // where nothing moves meanwhile.
 func (s *Store) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
 	return s.histogram(ctx, queue, "", store.HistogramBounds(from, to, buckets))

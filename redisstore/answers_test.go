@@ -121,6 +121,16 @@ func changes() []change {
 			answer:  "true false",
 		},
 		{
+			name:   "send of what is there",
+			before: func(o others) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "a"}}})
+				return fmt.Sprint(results[0].Duplicate), err
+			},
+			between: func(o others) { o.cancel("a") },
+			answer:  "true",
+		},
+		{
 			name:   "restore",
 			before: func(o others) { o.send("here", time.Hour) },
 			call: func(o others, s *Store) (string, error) {
@@ -131,6 +141,58 @@ func changes() []change {
 			},
 			between: func(o others) { o.cancel("here"); o.cancel("dead") },
 			answer:  "true false",
+		},
+		{
+			name:   "restore of what is there",
+			before: func(o others) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				results, err := s.Restore(o.Context(), o.queue, []store.Info{{Message: store.Message{ID: "a"}, State: store.StateReady, Due: time.UnixMilli(1)}})
+				return fmt.Sprint(results[0].Duplicate), err
+			},
+			between: func(o others) { o.cancel("a") },
+			answer:  "true",
+		},
+		{
+			name:   "cancel of what is unknown",
+			before: func(o others) { o.send("b", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				results, err := s.Cancel(o.Context(), o.queue, []string{"a"})
+				return fmt.Sprint(results), err
+			},
+			between: func(o others) { o.send("a", time.Hour) },
+			answer:  "[{ not found}]",
+		},
+		{
+			name:   "reschedule of what is leased",
+			before: func(o others) { hold(o, "a") },
+			call: func(o others, s *Store) (string, error) {
+				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a"}, hour)
+				return fmt.Sprint(errs), err
+			},
+			between: func(o others) {
+				o.settle(store.Settlement{Receipt: held[o.Name()+"a"], Action: store.Nack, Delay: time.Minute})
+			},
+			answer: "[message is leased]",
+		},
+		{
+			name:   "replay of nothing",
+			before: func(o others) { o.send("b", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead}, hour)
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o others) { o.bury("a") },
+			answer:  "0 false",
+		},
+		{
+			name:   "purge of nothing",
+			before: func(o others) { o.send("b", time.Hour) },
+			call: func(o others, s *Store) (string, error) {
+				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o others) { o.bury("a") },
+			answer:  "0 false",
 		},
 		{
 			name:   "cancel",

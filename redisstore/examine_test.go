@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -88,8 +87,10 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 // far sends more messages, far ahead of time, and gives the name of the one bucket that they are in.
 func (d *damaged) far(ids ...string) string {
 	d.Helper()
+	const widest = 1 << 20 // ms: a bucket of the first class
+	begins := (time.Now().Add(time.Hour).UnixMilli()/widest + 1) * widest
 	for i, id := range ids {
-		send(d.T, d.s, "q", id, store.Due{Delay: time.Hour + time.Duration(i)*time.Minute})
+		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
 	}
 	names, err := d.rdb.ZRange(d.Context(), d.key("fars"), 0, -1).Result()
 	if err != nil || len(names) != 1 {
@@ -158,13 +159,13 @@ var damages = []struct {
 	}, []string{"states"}, "2 1 1 2", nil},
 	{"a message far and leased", func(d *damaged) {
 		name := d.far("f1", "f2")
-		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+"5\tleased\n", "#"+name, 3)
+		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+"5\tleased\n")
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far"}, "4 1 0 1", []string{"far", "states"}},
 	{"a far message twice in its bucket", func(d *damaged) {
 		name := d.far("f1", "f2")
 		text := d.get("HGET", d.key("far"), name)
-		d.do("HSET", d.key("far"), name, text+text[1:], "#"+name, 4)
+		d.do("HSET", d.key("far"), name, text+text[1:])
 		d.do("HINCRBY", d.key("meta"), "far", 2)
 	}, []string{"states"}, "3 1 1 1", nil},
 	{"a far message that does not know of it", func(d *damaged) {
@@ -173,36 +174,38 @@ var damages = []struct {
 	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
 	{"a far message in another bucket", func(d *damaged) {
 		name := d.far("f1", "f2")
-		lines := strings.Split(d.get("HGET", d.key("far"), name), "\n")
-		after, _, _ := strings.Cut(lines[2], "\t") // that of f2
-		n, err := strconv.ParseInt(name, 10, 64)
-		more, err2 := strconv.ParseInt(after, 10, 64)
-		if err != nil || err2 != nil {
-			d.Fatal(err, err2)
-		}
-		upper := strconv.FormatInt(n+more, 10)
-		d.do("ZADD", d.key("fars"), upper, upper)
-		d.do("HSET", d.key("far"), upper, "\n0\tf3\n", "#"+upper, 1)
-		d.do("HSET", d.key("msg"), "f3", "\x00")
+		const late = "99999999" // ms after any bucket's begin
+		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+late+"\tf3\n")
+		d.do("HSET", d.key("msg"), "f3", d.get("HGET", d.key("msg"), "f1"))
 		d.do("HINCRBY", d.key("meta"), "far", 1)
-	}, []string{"far", "far", "lost"}, "4 1 1 1", []string{"far", "far"}},
+	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
+	{"a far message in a bucket of its time that it does not know of", func(d *damaged) {
+		name := d.far("f1", "f2")
+		text := d.get("HGET", d.key("far"), name)
+		d.do("HSET", d.key("far"), name, text+strings.Split(text, "\n")[1]+"3\n") // as f1, its id with a 3 behind
+		d.do("HSET", d.key("msg"), "f13", "\x00")
+		d.do("HINCRBY", d.key("meta"), "far", 1)
+	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
 	{"a bucket without its bound", func(d *damaged) {
 		d.far("f1", "f2")
 		d.do("DEL", d.key("fars"))
-	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
+	}, []string{"far"}, "3 1 1 1", nil},
 	{"a bound without its bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"}, "1 1 1 1", nil},
 	{"all buckets gone", func(d *damaged) {
 		d.far("f1", "f2")
 		d.do("DEL", d.key("far"))
 	}, []string{"far", "far", "lost"}, "1 3 1 1", nil},
-	{"a bucket of another number", func(d *damaged) {
-		d.do("HSET", d.key("far"), "#"+d.far("f1", "f2"), 7)
-	}, []string{"far"}, "3 1 1 1", nil},
-	{"a bucket without a number", func(d *damaged) { d.do("HDEL", d.key("far"), "#"+d.far("f1", "f2")) }, []string{"far"}, "3 1 1 1", nil},
-	{"the number of no bucket", func(d *damaged) { d.do("HSET", d.key("far"), "#5", 1) }, []string{"far"}, "1 1 1 1", nil},
+	{"a bucket of another bound", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.far("f1", "f2")) }, []string{"far"}, "3 1 1 1", nil},
+	{"a bucket whose name is none", func(d *damaged) {
+		name := d.far("f1", "f2")
+		d.do("HSET", d.key("far"), "z"+name[1:], d.get("HGET", d.key("far"), name))
+		d.do("ZADD", d.key("fars"), 5, "z"+name[1:])
+		d.do("HDEL", d.key("far"), name)
+		d.do("ZREM", d.key("fars"), name)
+	}, []string{"far", "far", "lost"}, "1 3 1 1", []string{"far", "far"}},
 	{"an empty bucket", func(d *damaged) {
-		d.do("HSET", d.key("far"), "5", "\n", "#5", 0)
-		d.do("ZADD", d.key("fars"), 5, 5)
+		d.do("HSET", d.key("far"), "k5", "\n")
+		d.do("ZADD", d.key("fars"), 5, "k5")
 	}, []string{"far"}, "1 1 1 1", nil},
 	{"a bucket that nobody can read", func(d *damaged) { d.do("HSET", d.key("far"), d.far("f1", "f2"), "\nf1 and f2\n") },
 		[]string{"far", "far", "lost"}, "1 3 1 1", nil},

@@ -13,10 +13,10 @@ import "sync"
 //	dead    zset  id → time of death ms
 //	done    zset  id → when it is forgotten ms     acked ids that are remembered
 //	meta    hash  format, paused, longest, far     longest: bytes of the longest envelope that was here; far: messages
-//	                                               that are in buckets
+//	                                               that are in buckets; and more, see docs/redis-layout.md
 //	calls   zset  caller → number of its last call  so that a repeated call is done once, see callers.go
-//	far     hash  bucket → messages due far ahead  and "#" and bucket → their number, see lua/_far.lua
-//	fars    zset  bucket → lower bound of their due times ms
+//	far     hash  bucket → messages due far ahead  see lua/_far.lua
+//	fars    zset  bucket → when it begins ms
 //	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
 //
 // One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own, so it cannot change in

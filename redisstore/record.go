@@ -39,7 +39,8 @@ func parseRecord(s string) record {
 }
 
 // prefixSize is the length of what a message that was ever far has before its envelope, in msg: byte 128, which begins no
-// envelope, and its due time then. So the bucket of a message is found by its id; once it has left it, nobody looks.
+// envelope, and its due time and the class of its bucket then. So the bucket of a message is found by its id; once it has left
+// it, nobody looks.
 const prefixSize = 1 + 6
 
 // bare is the envelope in a value of msg.

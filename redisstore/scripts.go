@@ -26,7 +26,7 @@ const (
 )
 
 // layoutFormat is the layout's version, kept in each queue's meta.
-const layoutFormat = "3"
+const layoutFormat = "4"
 
 // luaConstants are what the scripts call by name.
 var luaConstants = map[string]string{
@@ -46,10 +46,13 @@ var luaConstants = map[string]string{
 	"MAX_HELD":           strconv.Itoa(maxHeld),
 	"LARGE_HASH":         "1048576", // messages; the tables of fewer are doubled soon
 	"FAR_AFTER":          "3540000", // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
-	"FAR_LEAD":           "60000",   // ms before it is due at which a far message leaves its bucket
+	"FAR_LEAD":           "60000",   // ms before a bucket begins at which it is emptied
 	"FAR_BYTES":          "512",     // of a bucket's text
+	"FAR_WIDEST":         "1048576", // ms that a bucket of class 0 is wide; less than FAR_AFTER, so none has begun when it is sent to
+	"FAR_CLASSES":        "11",      // of buckets, each a quarter as wide as the one before; 16 at most, see far_value
 	"FAR_LONGEST":        "16384",   // bytes of an envelope that may be far: a cancel has to read it
-	"FAR_PAGE":           "1000",    // buckets that a call counts
+	"FAR_PAGE":           "500",     // buckets that a call counts
+	"FAR_COUNTED":        strconv.Itoa(maxCounted),
 }
 
 // A script is one transition: lua/<name>.lua with its includes.

@@ -76,7 +76,7 @@ var calls = []struct {
 	{"examine", func(ctx context.Context, x *situation) error {
 		for _, key := range examined {
 			c := x.s.newCall(&x.s.scripts.examine, x.queue, 4)
-			c.add(key, "0", "1", 0)
+			c.add(key, "0", "1")
 			if _, err := x.s.run(ctx, x.queue, c); err != nil {
 				return err
 			}

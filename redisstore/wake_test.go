@@ -171,8 +171,8 @@ func TestALostMarkerCostsSecondsOnly(t *testing.T) {
 	waiting(t, s, "q", 1)
 	// As if a process that is gone had taken the marker: the message is put in without one.
 	rdb := srv.Client(t)
-	if err := rdb.Eval(t.Context(), `redis.call('HSET', KEYS[1], 'm', '\0') redis.call('ZADD', KEYS[2], 1, 'm') redis.call('HSET', KEYS[3], 'format', '3')`,
-		[]string{"later:{q}:msg", "later:{q}:due", "later:{q}:meta"}).Err(); err != nil && err != redis.Nil {
+	if err := rdb.Eval(t.Context(), `redis.call('HSET', KEYS[1], 'm', '\0') redis.call('ZADD', KEYS[2], 1, 'm') redis.call('HSET', KEYS[3], 'format', ARGV[1])`,
+		[]string{"later:{q}:msg", "later:{q}:due", "later:{q}:meta"}, layoutFormat).Err(); err != nil && err != redis.Nil {
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {

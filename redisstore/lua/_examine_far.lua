@@ -1,73 +1,50 @@
 -- bad_line tells what is wrong with a line of a bucket, and whether its message is to be found elsewhere.
-local function bad_line(due, id, seen)
+local function bad_line(due, id, class, seen)
   local value = redis.call('HGET', MSG, id)
   if not value then return 'far without message', true end
   if seen[id] or redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) then return 'far and elsewhere', true end
   seen[id] = true
-  if #value < 7 or string.byte(value) ~= 128 or struct.unpack('>I6', value, 2) ~= due then return 'far and not known to be', false end
+  local at, in_class = far_place(value)
+  if at ~= due or in_class ~= class then return 'far and not known to be', false end
   return nil
-end
-
--- bound_of is the lower bound of a bucket and the next one's; nil where it has none, or another than its name says.
-local function bound_of(name)
-  local bound = tonumber(redis.call('ZSCORE', FARS, name) or '')
-  local rank = bound and redis.call('ZRANK', FARS, name)
-  if not bound or not tonumber(name) or rank > 0 and bound ~= tonumber(name) then return nil end
-  local above = redis.call('ZRANGE', FARS, rank + 1, rank + 1, 'WITHSCORES')[2]
-  return bound, above and tonumber(above) or math.huge
 end
 
 -- far_bucket looks at one bucket. Lines that are in the wrong place become entries of DUE.
 local function far_bucket(name, due)
   local b = bucket(name)
-  local bound, above = bound_of(name)
-  local left, seen, lines, sound = { '\n' }, {}, 0, bound ~= nil
+  local class = (string.byte(name) or 0) - 97
+  local bound = b.width > 0 and tonumber(redis.call('ZSCORE', FARS, name) or '') == b.from
+  local left, seen, sound = { '\n' }, {}, bound
   local _, all = string.gsub(b.text, '[^\n]+', '')
   for at, id in each_far(b) do
-    lines = lines + 1
-    local wrong, elsewhere = bad_line(at, id, seen)
-    if not wrong and bound and (at < bound or at >= above) then wrong = 'far in another bucket' end
+    local wrong, elsewhere = bad_line(at, id, class, seen)
+    if not wrong and (at < b.from or at >= b.from + b.width) then wrong = 'far in another bucket' end
     if wrong then note(wrong, id) end
-    if wrong or not bound then
-      sound = false
-      if not elsewhere then
-        due[#due + 1] = at
-        due[#due + 1] = id
-      end
-    else
+    if not wrong and bound then
       left[#left + 1] = far_line(b, at, id)
+    elseif not elsewhere then
+      due[#due + 1] = at
+      due[#due + 1] = id
     end
+    all = all - 1
+    sound = sound and not wrong
   end
-  if lines < all then
+  if all > 0 then
     note('bucket unreadable', name)
     sound = false
   end
   if not bound then
     note('bucket without bound', name)
-  elseif lines == 0 then
-    if all == 0 then note('bucket without messages', name) end
-    sound = false
-  elseif b.count ~= lines then
-    note('bucket of another number', name)
+  elseif b.text == '\n' then
+    note('bucket without messages', name)
     sound = false
   end
-  uncounted = uncounted + lines - (bound and b.count or 0)
-  if sound then return end
-  b.text, b.count, b.full, b.changed = table.concat(left), #left - 1, false, true
-  b.noted = lines -- whatever is noted of each bucket, the number of all is taken to be right until it is compared
+  if not sound then replace_lines(b, left) end
 end
 
 local function far_page(step)
   local due = {}
-  for i = 1, #step, 2 do
-    local name = step[i]
-    if string.sub(name, 1, 1) ~= '#' then
-      far_bucket(name, due)
-    elseif redis.call('HEXISTS', FAR, string.sub(name, 2)) == 0 and not redis.call('ZSCORE', FARS, string.sub(name, 2)) then
-      note('number of no bucket', name)
-      if mend then redis.call('HDEL', FAR, name) end
-    end
-  end
+  for i = 1, #step, 2 do far_bucket(step[i], due) end
   if not mend then return end
   write('ZADD', DUE, due)
   write_far()
@@ -79,21 +56,17 @@ local function fars_page(step)
     if redis.call('HEXISTS', FAR, step[i]) == 0 then
       note('bound without bucket', step[i])
       gone[#gone + 1] = step[i]
-      gone[#gone + 1] = '#' .. step[i]
-      uncounted = uncounted - counts_of({ step[i] })[1]
     end
   end
-  if not mend then return end
-  write('ZREM', FARS, gone)
-  write('HDEL', FAR, gone)
+  if mend then write('ZREM', FARS, gone) end
 end
 
--- total_page compares the number of all far messages with those of the buckets.
+-- total_page compares the number of all far messages with the lines of all buckets.
 local function total_page()
-  if redis.call('ZCARD', FARS) > MAX_HELD then return BUSY end
-  local names, total = redis.call('ZRANGE', FARS, 0, -1), tonumber(ARGV[4])
+  if redis.call('HLEN', FAR) > FAR_COUNTED then return BUSY end
+  local names, total = redis.call('HKEYS', FAR), 0
   for i = 1, #names, 1000 do
-    for _, count in ipairs(counts_of({ unpack(names, i, math.min(i + 999, #names)) })) do total = total + count end
+    for _, text in ipairs(redis.call('HMGET', FAR, unpack(names, i, math.min(i + 999, #names)))) do total = total + lines_of(text) end
   end
   if total == far then return end
   note('another number is far', '')

@@ -10,8 +10,8 @@ local function done_before(caller, number)
   return of == number and answer or ''
 end
 
--- note_call is the first write of its script, which notes only what changed something. answer is what a repetition has to
--- answer and cannot find out, or nil. Numbers are microseconds of the callers' clocks, which may be wrong: where there are more
+-- note_call is the first write of its script. A call that found nothing to change is noted, too, where its queue exists: its first
+-- try may still arrive, when there is. answer is what a repetition has to answer and cannot find out, or nil. Numbers are microseconds of the callers' clocks, which may be wrong: where there are more
 -- than KEEP_CALLERS, a new one is the occasion to forget those that made no call for a day, by the server's clock and by the
 -- new one's.
 local function note_call(caller, number, answer)

@@ -1,30 +1,22 @@
--- What falls due soon leaves its bucket and becomes an entry of DUE, FAR_LEAD before it is due at the latest, up to
--- twice that. Where buckets are late, as many are emptied as it takes to have `want` messages that are earlier than all
--- that stay, so that a claim is in order; else two at most.
+-- Buckets that begin soon are emptied: what is in them becomes entries of DUE, FAR_LEAD before it is due at the latest. Where
+-- buckets are late, as many are as it takes to have `want` messages that are earlier than all that stay, so that a claim is in
+-- order; else two at most. It gives the time at which the next one begins.
 local function unfold_soon(bound, name, want)
-  local due, taken, n = {}, 0, 0
-  while bound and n < MAX_BATCH and (bound <= now and taken < want or bound <= now + FAR_LEAD and n < 2) do
+  local entries, dues, n = {}, {}, 0
+  local taken = below(dues)
+  while bound and n < MAX_BATCH and (bound <= now and taken(bound) < want or bound <= now + FAR_LEAD and n < 2) do
     local b = bucket(name)
-    local left, least = { '\n' }, nil
-    for at, id in each_far(b) do
-      if at <= now + 2 * FAR_LEAD then
-        due[#due + 1] = at
-        due[#due + 1] = id
-        taken = taken + 1
-      else
-        left[#left + 1] = far_line(b, at, id)
-        if not least or at < least then least = at end
-      end
+    for due, id in each_far(b) do
+      dues[#dues + 1] = due
+      entries[#entries + 1] = due
+      entries[#entries + 1] = id
     end
-    b.text, b.count, b.full, b.bound, b.changed = table.concat(left), #left - 1, false, least, true
+    replace_lines(b, { '\n' })
     n = n + 1
-    bound = least
-    if not least then
-      local next_one = redis.call('ZRANGE', FARS, n, n, 'WITHSCORES')
-      name, bound = next_one[1], tonumber(next_one[2] or '')
-    end
+    local next_one = redis.call('ZRANGE', FARS, n, n, 'WITHSCORES')
+    name, bound = next_one[1], tonumber(next_one[2] or '')
   end
-  write('ZADD', DUE, due)
+  write('ZADD', DUE, entries)
   write_far()
   return bound
 end

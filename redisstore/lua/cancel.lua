@@ -46,7 +46,7 @@ for i = 1, #ARGV - 2 do
   end
   states[i] = state
 end
-if #gone > 0 then note_call(ARGV[1], ARGV[2], listed(states)) end
+if meta[1] then note_call(ARGV[1], ARGV[2], listed(states)) end
 write('HDEL', MSG, gone)
 write('ZREM', DUE, undue)
 write_far()

@@ -1,9 +1,8 @@
 #!lua flags=allow-oom
 --- Checks one page of one of a queue's keys against the others, and mends what it finds when asked to.
--- ARGV   1 key: "meta", "tries", "due", "dead", "far", "fars", "total", "expiry", "lease" or "msg"; 2 cursor; 3 "1" to mend;
---        4 for "total": how many more lines buckets were found to have than FARS and their numbers say
--- Reply  {next cursor, what was found: name and id, by turns, ids that are neither due nor far nor dead, for "far" what
---        ARGV 4 is made of}; BUSY when there are more than MAX_HELD buckets, too many to count in one call; NEWER
+-- ARGV   1 key: "meta", "tries", "due", "dead", "far", "fars", "total", "expiry", "lease" or "msg"; 2 cursor; 3 "1" to mend
+-- Reply  {next cursor, what was found: name and id, by turns, ids that are neither due nor far nor dead}; BUSY when there are
+--        more than FAR_COUNTED buckets, too many to count what is in them in one call; NEWER
 -- Safe   every key was read before the first write. What is found is true in the moment of the script, and mended in
 --        the same one. A page is what one step of HSCAN or ZSCAN gives, of messages about MAX_BYTES.
 --@include keys
@@ -34,7 +33,7 @@ redis.call('HLEN', TRIES)
 redis.call('ZCARD', WAKE)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local mend = ARGV[3] == '1'
-local next_cursor, found, stateless, uncounted = '0', {}, {}, 0
+local next_cursor, found, stateless = '0', {}, {}
 
 local function note(what, id)
   found[#found + 1] = what
@@ -213,4 +212,4 @@ local pages = {
   end,
 }
 if pages[ARGV[1]]() == BUSY then return BUSY end
-return { next_cursor, found, stateless, uncounted }
+return { next_cursor, found, stateless }

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
---- Counts what falls due in each part of a time: entries of DUE in the first call, and then a page of buckets a call.
--- ARGV   1 due time from which to look at buckets, or "" in the first call
+--- Counts what falls due in each part of a time: entries of DUE in the first call, and a page of buckets a call.
+-- ARGV   1 time from which buckets begin that are to be looked at, or "" in the first call
 --        2 the bounds of the parts in ms, rising
--- Reply  {due time for the next call or "", for each part, from its bound (inclusive) to the next (exclusive), the number}
+-- Reply  {time for the next call or "", for each part, from its bound (inclusive) to the next (exclusive), the number}
 --@include keys
 local far = tonumber(redis.call('HGET', META, 'far') or '') or 0
 local parts = #ARGV - 2
@@ -26,32 +26,36 @@ local function part_of(due)
   return from
 end
 
-local start = math.max(tonumber(ARGV[1]) or 0, bounds[1])
-local rank = math.max(0, redis.call('ZCOUNT', FARS, '-inf', start) - 1)
-local names = redis.call('ZRANGE', FARS, rank, rank + FAR_PAGE)
-local whole, whole_parts, work = {}, {}, 0
+local function count(b)
+  local part = part_of(b.from)
+  if part > 0 and part <= parts and b.from + b.width <= bounds[part + 1] then
+    counts[part + 1] = counts[part + 1] + lines_of(b.text)
+    return 1
+  end
+  for due in each_far(b) do
+    local at = part_of(due)
+    if at > 0 and at <= parts then counts[at + 1] = counts[at + 1] + 1 end
+  end
+  return 10
+end
+
+local rising = ARGV[1]
+if rising == '' then -- buckets that begin before may reach into the first part
+  local names = names_at(bounds[1])
+  load_buckets(names)
+  for _, name in ipairs(names) do count(bucket(name)) end
+  rising = '(' .. ARGV[2]
+end
+local names = redis.call('ZRANGE', FARS, rising, '(' .. ARGV[#ARGV], 'BYSCORE', 'LIMIT', 0, FAR_PAGE + FAR_CLASSES)
+load_buckets(names)
+local work, last = 0, nil
 for k, name in ipairs(names) do
-  local low, above = tonumber(name), tonumber(names[k + 1] or '')
-  if rank + k == 1 then low = tonumber(redis.call('ZSCORE', FARS, name)) end
-  if low >= bounds[parts + 1] then break end
-  if k > FAR_PAGE or work >= FAR_PAGE then
-    counts[1] = string.format('%.0f', low)
+  local b = bucket(name)
+  if k + work > FAR_PAGE and b.from > last then -- a call counts all that begin at one time
+    counts[1] = string.format('%.0f', b.from)
     break
   end
-  local part = part_of(low)
-  if part > 0 and above and above <= bounds[part + 1] then
-    whole[#whole + 1] = name
-    whole_parts[#whole_parts + 1] = part
-    work = work + 1
-  else
-    for due in each_far(bucket(name)) do
-      local at = part_of(due)
-      if at > 0 and at <= parts then counts[at + 1] = counts[at + 1] + 1 end
-    end
-    work = work + 20
-  end
-end
-for k, count in ipairs(counts_of(whole)) do
-  counts[whole_parts[k] + 1] = counts[whole_parts[k] + 1] + count
+  work = work + count(b) - 1
+  last = b.from
 end
 return counts

@@ -50,23 +50,35 @@ local far = key == DUE and tonumber(redis.call('HGET', META, 'far') or '') or 0
 if far > 0 then
   --@include far
   local after = tonumber(ARGV[5]) or -math.huge
-  local rank = math.max(0, redis.call('ZCOUNT', FARS, '-inf', math.max(from, after)) - 1)
-  local names = redis.call('ZRANGE', FARS, rank, rank + 100)
-  local seen = 0
-  for k, name in ipairs(names) do
-    if k > 1 and tonumber(name) >= to then break end
-    if k > 100 or seen >= limit then
-      horizon = tonumber(name)
-      break
-    end
-    for due, id in each_far(bucket(name)) do
+  local start, dues = math.max(from, after), {}
+
+  local function look_into(b)
+    for due, id in each_far(b) do
       if due >= from and due < to and (due > after or due == after and not not_after(id, ARGV[6])) then
-        seen = seen + 1
+        dues[#dues + 1] = due
         found[#found + 1] = { due, id, string.format('%.0f', due) }
       end
     end
   end
-  if seen > 0 then
+
+  local rising = '-inf'
+  if start > -math.huge then -- buckets that begin before may hold what is due then
+    rising = string.format('(%.0f', start)
+    local names = names_at(start)
+    load_buckets(names)
+    for _, name in ipairs(names) do look_into(bucket(name)) end
+  end
+  local seen = below(dues)
+  for k, name in ipairs(redis.call('ZRANGE', FARS, rising, '+inf', 'BYSCORE', 'LIMIT', 0, 101)) do
+    local begins = place_of(name) or 0
+    if begins >= to then break end
+    if k > 100 or seen(begins) >= limit then
+      horizon = begins
+      break
+    end
+    look_into(bucket(name))
+  end
+  if #dues > 0 then
     table.sort(found, function(a, b)
       if a[1] ~= b[1] then return a[1] < b[1] end
       return a[2] ~= b[2] and not_after(a[2], b[2])

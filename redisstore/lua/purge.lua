@@ -19,15 +19,15 @@ local state = ARGV[3]
 
 -- note keeps the reply, and gives it.
 local function note(reply)
-  note_call(ARGV[1], ARGV[2], listed({ reply[1], reply[2], string.format('%.0f', reply[3]) }))
+  if meta[1] then note_call(ARGV[1], ARGV[2], listed({ reply[1], reply[2], string.format('%.0f', reply[3]) })) end
   return reply
 end
 
 if state == '' then
   local reply = { redis.call('HLEN', MSG), 0, now }
-  if meta[1] then note(reply) end
+  note(reply)
   redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, FAR, FARS, WAKE)
-  redis.call('HDEL', META, 'longest', 'far')
+  redis.call('HDEL', META, 'longest', 'far', 'class')
   return reply
 end
 
@@ -48,7 +48,8 @@ else
     if before == math.huge then
       before = tonumber(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now)
       if far > 0 then
-        for due in each_far(bucket(redis.call('ZRANGE', FARS, -1, -1)[1] or '')) do before = math.max(before, due) end
+        local begins = place_of(redis.call('ZRANGE', FARS, -1, -1)[1] or '') or 0
+        before = math.max(before, begins + FAR_WIDEST) -- nothing is later
       end
     end
   end
@@ -58,10 +59,14 @@ end
 local undue = #ids -- the first ones are in DUE, or DEAD; the others are far
 if far > 0 and more == 0 and #ARGV == 4 then
   local after = state == 'scheduled' and now or -math.huge
-  local rank = math.max(0, redis.call('ZCOUNT', FARS, '-inf', after) - 1)
-  for k, name in ipairs(redis.call('ZRANGE', FARS, rank, rank + 100)) do
-    if rank + k > 1 and tonumber(name) > before then break end
-    if k > 100 or #ids >= MAX_BATCH then
+  local names = state == 'scheduled' and names_at(now) or {} -- buckets that begin before may hold what is due later
+  load_buckets(names)
+  local begun = #names
+  for _, name in ipairs(redis.call('ZRANGE', FARS, begun > 0 and '(' .. now or '-inf', before, 'BYSCORE', 'LIMIT', 0, 101)) do
+    names[#names + 1] = name
+  end
+  for k, name in ipairs(names) do
+    if k > begun + 100 or #ids >= MAX_BATCH then
       more = 1
       break
     end
@@ -74,12 +79,10 @@ if far > 0 and more == 0 and #ARGV == 4 then
         left[#left + 1] = far_line(b, due, id)
       end
     end
-    if #left - 1 < b.count or #left == 1 then
-      b.text, b.count, b.full, b.changed = table.concat(left), #left - 1, false, true
-    end
+    if #left - 1 < lines_of(b.text) then replace_lines(b, left) end
   end
 end
-if #ids == 0 then return { 0, more, before } end
+if #ids == 0 then return note({ 0, more, before }) end
 
 redis.call('HLEN', MSG)
 for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do

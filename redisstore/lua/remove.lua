@@ -44,7 +44,7 @@ for i, id in ipairs(ids) do
     left[#left + 1] = i
   end
 end
-if #gone > 0 then note_call(ARGV[1], ARGV[2], listed(left)) end
+if meta[1] then note_call(ARGV[1], ARGV[2], listed(left)) end
 write('HDEL', MSG, gone)
 write('ZREM', DUE, undue)
 write('ZREM', DEAD, undead)

@@ -33,7 +33,10 @@ else
   ids = redis.call('ZRANGE', DEAD, '-inf', before, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #ids == MAX_BATCH then more = 1 end
 end
-if #ids == 0 then return { 0, 0, before } end
+if #ids == 0 then
+  if meta[1] then note_call(ARGV[1], ARGV[2], listed({ 0, 0, string.format('%.0f', before) })) end
+  return { 0, 0, before }
+end
 
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local records = redis.call('HMGET', TRIES, unpack(ids))

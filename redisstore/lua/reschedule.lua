@@ -37,9 +37,9 @@ for i, id in ipairs(ids) do
     states[i] = redis.call('HEXISTS', MSG, id) == 1 and 'leased' or ''
   end
 end
+if #moved > 0 and comes_first(head, at) then redis.call('ZCARD', WAKE) end
+if meta[1] then note_call(ARGV[1], ARGV[2], listed(states)) end
 if #moved > 0 then
-  if comes_first(head, at) then redis.call('ZCARD', WAKE) end
-  note_call(ARGV[1], ARGV[2], listed(states))
   wake(head, at)
   redis.call('ZADD', DUE, unpack(moved))
   write_far()

@@ -27,8 +27,11 @@ for i = 1, count do ids[i] = ARGV[7 * i - 1] end
 --@include taken
 redis.call('ZCARD', DEAD)
 
+local far = tonumber(meta[4] or '') or 0
+--@include far
+--@include fold
 local living, due, dead, duplicates, first = {}, {}, {}, {}, nil
-local far_dues, far_ids = {}, {}
+local far_dues, far_ids, far_at = {}, {}, {} -- far_at: where their values are in living
 for i = 1, count do
   local a = 7 * i - 1
   local id = ids[i]
@@ -38,13 +41,14 @@ for i = 1, count do
     local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
     local at, value = tonumber(ARGV[a + 2]), ARGV[a + 1]
     local is_far = died == '' and at - now > FAR_AFTER and #value <= FAR_LONGEST
-    -- The bytes of an unreadable message may be as those that a far one has before its envelope.
-    if is_far or string.byte(value) == 128 then value = struct.pack('>BI6', 128, at or 0) .. value end
+    -- The bytes of an unreadable message may be as those that a far one has before its envelope: it gets them, too.
+    if string.byte(value) == 128 and not is_far then value = far_value(0, 0, value) end
     living[#living + 1] = id
     living[#living + 1] = value
     if is_far then
-      far_dues[#far_dues + 1] = at
-      far_ids[#far_ids + 1] = id
+      far_at[#far_at + 1] = #living
+      far_dues[#far_at] = at
+      far_ids[#far_at] = id
     elseif died == '' then
       if not first or at < first then first = at end
       due[#due + 1] = ARGV[a + 2]
@@ -60,26 +64,31 @@ for i = 1, count do
     end
   end
 end
-if #living == 0 then return duplicates end
+if #living == 0 then
+  note_call(ARGV[2], ARGV[3], listed(duplicates))
+  return duplicates
+end
 
-local write_buckets
-if #far_ids > 0 then
-  local far = tonumber(meta[4] or '') or 0
-  --@include far
-  --@include fold
-  local spilled = {}
-  local earliest = fold(far_dues, far_ids, spilled)
-  for i, x in ipairs(spilled) do
-    due[#due + 1] = x
-    if i % 2 == 1 and (not first or x < first) then first = x end
+local first_class
+if #far_at > 0 then
+  local classes, earliest
+  classes, earliest, first_class = fold(far_dues, far_ids)
+  for k, at in ipairs(far_at) do
+    if classes[k] or string.byte(living[at]) == 128 then
+      living[at] = far_value(far_dues[k], classes[k] or 0, living[at])
+    end
+    if not classes[k] then
+      if not first or far_dues[k] < first then first = far_dues[k] end
+      due[#due + 1] = far_dues[k]
+      due[#due + 1] = far_ids[k]
+    end
   end
   if earliest and (not first or earliest < first) then first = earliest end
-  write_buckets = write_far
 end
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
 note_call(ARGV[2], ARGV[3], listed(duplicates))
 wake(head, first)
-if write_buckets then write_buckets() end
+if first_class then write_far(first_class) end
 write('HSET', MSG, living)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)

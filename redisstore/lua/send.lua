@@ -36,7 +36,7 @@ for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 --@include double
 
 local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
-local far_dues, far_ids, valued = {}, {}, nil -- valued: what MSG holds of each, where it is not the envelope
+local far_dues, far_ids, far_at = {}, {}, {} -- far_at: their places among all
 local text, score, due, is_far -- due time of the message before, as given, as ZADD takes it, and as a number
 local byte = string.byte
 for i = 1, count do
@@ -56,10 +56,9 @@ for i = 1, count do
     end
     local envelope = is_far and ARGV[first_pair + 2 * i - 1]
     if envelope and #envelope <= FAR_LONGEST then
-      valued = valued or {}
-      valued[i] = struct.pack('>BI6', 128, due) .. envelope
-      far_dues[#far_dues + 1] = due
-      far_ids[#far_ids + 1] = ids[i]
+      far_at[#far_at + 1] = i
+      far_dues[#far_at] = due
+      far_ids[#far_at] = ids[i]
     else
       n = n + 2
       z[n - 1] = score z[n] = ids[i]
@@ -72,27 +71,35 @@ for i = 1, count do
     end
   end
 end
-if n == 0 and not valued then return adds_nothing(duplicates) end
+if n == 0 and #far_at == 0 then
+  note_call(ARGV[2], ARGV[3], listed(duplicates))
+  return adds_nothing(duplicates)
+end
 
-local write_buckets
-if valued then
+local write_folded
+local valued = {} -- what MSG is to hold of each, where it is not the envelope
+if #far_at > 0 then
   local far = tonumber(meta[4] or '') or 0
   --@include write
   --@include far
   --@include fold
-  local spilled = {}
-  local earliest = fold(far_dues, far_ids, spilled)
-  for i = 1, #spilled, 2 do
-    z[n + i], z[n + i + 1] = spilled[i], spilled[i + 1]
-    if not first or spilled[i] < first then first = spilled[i] end
+  local classes, earliest, first_class = fold(far_dues, far_ids)
+  for k, i in ipairs(far_at) do
+    if classes[k] then
+      valued[i] = far_value(far_dues[k], classes[k], ARGV[first_pair + 2 * i - 1])
+    else
+      n = n + 2
+      z[n - 1], z[n] = far_dues[k], ids[i]
+      if not first or far_dues[k] < first then first = far_dues[k] end
+    end
   end
   if earliest and (not first or earliest < first) then first = earliest end
-  write_buckets = write_far
+  write_folded = function() write_far(first_class) end
 end
 if comes_first(head, first) then redis.call('ZCARD', WAKE) end
 note_call(ARGV[2], ARGV[3], listed(duplicates))
 wake(head, first)
-if write_buckets then write_buckets() end
+if write_folded then write_folded() end
 if n == 2 * count then
   redis.call('HSET', MSG, unpack(ARGV, first_pair))
 else
@@ -100,12 +107,12 @@ else
   for i = 1, count do
     if not stored[i] then
       pairs_sent[#pairs_sent + 1] = ids[i]
-      pairs_sent[#pairs_sent + 1] = valued and valued[i] or ARGV[first_pair + 2 * i - 1]
+      pairs_sent[#pairs_sent + 1] = valued[i] or ARGV[first_pair + 2 * i - 1]
     end
   end
   redis.call('HSET', MSG, unpack(pairs_sent))
 end
-if #z > 0 then redis.call('ZADD', DUE, unpack(z)) end
+if n > 0 then redis.call('ZADD', DUE, unpack(z)) end
 if #kept > 0 then redis.call('HSET', TRIES, unpack(kept)) end
 --@include note
 return duplicates

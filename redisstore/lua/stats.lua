@@ -12,17 +12,17 @@ local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or ''
 local uncounted = 0
 if far > 0 then
   --@include far
-  for due in each_far(bucket(redis.call('ZRANGE', FARS, 0, 0)[1] or '')) do earliest = math.min(earliest, due) end
+  for _, name in ipairs(redis.call('ZRANGE', FARS, 0, FAR_CLASSES)) do
+    if (place_of(name) or 0) >= earliest then break end
+    for due in each_far(bucket(name)) do earliest = math.min(earliest, due) end
+  end
   local late = redis.call('ZCOUNT', FARS, '-inf', now)
   if late > FAR_PAGE then
     uncounted = 1
   elseif late > 0 then
-    local names = redis.call('ZRANGE', FARS, 0, late - 1)
-    local past = 0
-    for due in each_far(bucket(table.remove(names))) do
-      if due <= now then past = past + 1 end
-    end
-    for _, count in ipairs(counts_of(names)) do past = past + count end
+    local past, names = 0, redis.call('ZRANGE', FARS, 0, late - 1)
+    load_buckets(names)
+    for _, name in ipairs(names) do past = past + count_far(bucket(name), -math.huge, now + 1) end
     ready, scheduled = ready + past, scheduled - past
   end
 end
