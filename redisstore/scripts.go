@@ -51,6 +51,7 @@ var luaConstants = map[string]string{
 	"FAR_WIDEST":         "1048576", // ms that a bucket of class 0 is wide; less than FAR_AFTER, so none has begun when it is sent to
 	"FAR_CLASSES":        "11",      // of buckets, each a quarter as wide as the one before; 16 at most, see far_value
 	"FAR_LONGEST":        "16384",   // bytes of an envelope that may be far: a cancel has to read it
+	"FAR_MOST":           "100",     // messages by which most find their bucket full, or not
 	"FAR_PAGE":           "500",     // buckets that a call counts
 	"FAR_COUNTED":        strconv.Itoa(maxCounted),
 }
