@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
 )
 
@@ -390,71 +391,8 @@ func (v *servers) client(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewClient(v.nodes[primary].Options()), nil
 }
 
-// audit checks that the keys of a queue agree: every message is in exactly one of due, the buckets of what is due far
-// ahead, dead and the leases, each lease has a deadline, and each bucket a bound. See redisstore/keys.go.
+// audit checks that the keys of a queue agree.
 func (r *run) audit(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	key := func(name string) string { return "later:{" + queue + "}:" + name }
-	var msg, due, dead, expiry, bounds *redis.StringSliceCmd
-	var leases, far *redis.MapStringStringCmd
-	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		msg = p.HKeys(ctx, key("msg"))
-		due = p.ZRange(ctx, key("due"), 0, -1)
-		dead = p.ZRange(ctx, key("dead"), 0, -1)
-		expiry = p.ZRange(ctx, key("expiry"), 0, -1)
-		leases = p.HGetAll(ctx, key("lease"))
-		far = p.HGetAll(ctx, key("far"))
-		bounds = p.ZRange(ctx, key("fars"), 0, -1)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read the keys of %s: %w", queue, err)
-	}
-	places := map[string]string{}
-	put := func(id, place string) {
-		if before := places[id]; before != "" {
-			r.result.violate("places", id, "is in %s and in %s", before, place)
-		}
-		places[id] = place
-	}
-	for _, id := range due.Val() {
-		put(id, "due")
-	}
-	for _, id := range dead.Val() {
-		put(id, "dead")
-	}
-	for bucket, text := range far.Val() {
-		if !slices.Contains(bounds.Val(), bucket) {
-			r.result.violate("places", "-", "bucket %s has no bound", bucket)
-		}
-		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
-			_, id, _ := strings.Cut(line, "\t")
-			put(id, "far")
-		}
-	}
-	if len(bounds.Val()) != len(far.Val()) {
-		r.result.violate("places", "-", "%s has %d bounds and %d buckets", queue, len(bounds.Val()), len(far.Val()))
-	}
-	for lease, text := range leases.Val() {
-		if !slices.Contains(expiry.Val(), lease) {
-			r.result.violate("places", "-", "lease %s has no deadline", lease)
-		}
-		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
-			if id, _, _ := strings.Cut(line, "\t"); id != "" { // else it is a due time
-				put(id, "lease")
-			}
-		}
-	}
-	if len(expiry.Val()) != len(leases.Val()) {
-		r.result.violate("places", "-", "%s has %d leases and %d deadlines", queue, len(leases.Val()), len(expiry.Val()))
-	}
-	for _, id := range msg.Val() {
-		if places[id] == "" {
-			r.result.violate("places", id, "is in no state")
-		}
-		delete(places, id)
-	}
-	for id, place := range places {
-		r.result.violate("places", id, "is in %s and has no message", place)
-	}
-	return nil
+	_, err := redistest.Places(ctx, rdb, queue, func(id, text string) { r.result.violate("places", id, "%s of %s", text, queue) })
+	return err
 }
