@@ -44,7 +44,7 @@ func (s *Store) claimDirectory() error {
 	if err != nil {
 		if isHeld(err) {
 			holder, _ := s.readFile(holderFile)
-			return &HeldError{Dir: s.dir, Holder: strings.TrimSpace(holder)}
+			return heldBy(s.dir, strings.TrimSpace(holder))
 		}
 		return fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, s.dir, err)
 	}
@@ -147,6 +147,16 @@ type HeldError struct {
 	// Holder tells who has the directory open, for people: "process 123 on host, later work, since 2030-12-31T15:04:05Z".
 	// It may be "", or name the last holder, in the moment after another has locked the directory.
 	Holder string
+	// Since is when the holder opened the directory, by its clock and to the second; zero where that is unknown.
+	Since time.Time
+}
+
+func heldBy(dir, holder string) *HeldError {
+	e := &HeldError{Dir: dir, Holder: holder}
+	if i := strings.LastIndex(holder, sinceWord); i >= 0 {
+		e.Since, _ = time.Parse(time.RFC3339, holder[i+len(sinceWord):])
+	}
+	return e
 }
 
 func (e *HeldError) Error() string {
@@ -172,9 +182,11 @@ func isHeld(err error) bool {
 // holder tells who has the directory open.
 func holder() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("process %d on %s, %s, since %s\n", os.Getpid(), host, command(os.Args),
-		time.Now().Format(time.RFC3339))
+	return fmt.Sprintf("process %d on %s, %s%s%s\n", os.Getpid(), host, command(os.Args),
+		sinceWord, time.Now().Format(time.RFC3339))
 }
+
+const sinceWord = ", since "
 
 // command names a program, and its first argument if that looks like a subcommand; others may hold secrets.
 func command(args []string) string {

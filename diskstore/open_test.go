@@ -14,7 +14,7 @@ import (
 )
 
 func TestSecondOpenIsRefusedNamingDirectoryAndHolder(t *testing.T) {
-	dir := t.TempDir()
+	dir, began := t.TempDir(), time.Now().Truncate(time.Second)
 	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -24,6 +24,9 @@ func TestSecondOpenIsRefusedNamingDirectoryAndHolder(t *testing.T) {
 	if !ok || !errors.Is(err, store.ErrUnavailable) || held.Dir != dir || !strings.HasPrefix(held.Holder, "process ") ||
 		!strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), held.Holder) {
 		t.Errorf("the second open gives %v, want a HeldError with the directory and its holder", err)
+	}
+	if held.Since.Before(began) || held.Since.After(time.Now()) {
+		t.Errorf("it says %v, want the time of the first, not before %v", held.Since, began)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

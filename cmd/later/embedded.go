@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// heldPatience is how long a directory is waited for that one and the same process has open, and heldLimit
-	// how long when they come and go: commands that are short do not fail because of each other.
+	// Commands that are short do not fail because of each other: heldPatience is how long a directory is waited for that one
+	// and the same process has open, or until it had it for heldYoung, since on a busy machine a short command takes longer;
+	// and heldLimit how long when they come and go.
 	heldPatience = time.Second
+	heldYoung    = 3 * time.Second
 	heldLimit    = 15 * time.Second
 	// Pauses between two tries to open it; they are jittered, so that of many processes each has its turn.
 	minHeldPause = 4 * time.Millisecond
@@ -158,7 +160,7 @@ func openPatiently(ctx context.Context, url string, opts ...later.Option) (*late
 		}
 		now := time.Now()
 		if until.IsZero() || held.Holder != holder {
-			holder, until = held.Holder, now.Add(heldPatience)
+			holder, until = held.Holder, patienceEnds(held.Since, now)
 		}
 		if now.After(until) || now.After(limit) {
 			return nil, err
@@ -171,6 +173,15 @@ func openPatiently(ctx context.Context, url string, opts ...later.Option) (*late
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// patienceEnds is until when a directory is waited for that has a new holder.
+func patienceEnds(since, now time.Time) time.Time {
+	until := now.Add(heldPatience)
+	if old := since.Add(heldYoung); since.Before(now) && old.After(until) {
+		return old
+	}
+	return until
 }
 
 // inUseError tells who has a store open, and what to do about it.

@@ -224,6 +224,21 @@ func TestAStoreInUseIsWaitedForASecond(t *testing.T) {
 	})
 }
 
+func TestAYoungHolderIsWaitedForLonger(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ age, want time.Duration }{
+		{time.Second, 2 * time.Second}, {2500 * time.Millisecond, time.Second}, {time.Hour, time.Second},
+		{-time.Hour, time.Second}, // by another clock
+	} {
+		if got := patienceEnds(now.Add(-c.age), now).Sub(now); got != c.want {
+			t.Errorf("one that is there for %v is waited for %v, want %v", c.age, got, c.want)
+		}
+	}
+	if got := patienceEnds(time.Time{}, now).Sub(now); got != time.Second {
+		t.Errorf("one of unknown age is waited for %v", got)
+	}
+}
+
 func TestTheWaitForAStoreEndsWithItsContext(t *testing.T) {
 	url := heldStore(t)
 	synctest.Test(t, func(t *testing.T) {
