@@ -273,6 +273,9 @@ func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel s
 		return store.Bulk{}, err
 	}
 	r := reply.([]any)
+	if len(r) == 0 { // it was done before, and what it answered is forgotten
+		return store.Bulk{}, nil
+	}
 	return store.Bulk{Done: int(r[0].(int64)), More: r[1].(int64) == 1, Before: store.Time(r[2].(int64))}, nil
 }
 
@@ -302,8 +305,8 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	return st, nil
 }
 
-// Histogram implements store.Store. It makes a call for every five hundred buckets of messages due far ahead, so it is exact
-// where nothing moves meanwhile.
+// Histogram implements store.Store. It makes a call for every five hundred buckets of messages due far ahead, or fewer, so it is
+// exact where nothing moves meanwhile.
 func (s *Store) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
 	return s.histogram(ctx, queue, "", store.HistogramBounds(from, to, buckets))
 }

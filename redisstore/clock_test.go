@@ -23,7 +23,7 @@ var folding = func() *scripts {
 	constants := maps.Clone(luaConstants)
 	constants["FAR_AFTER"], constants["FAR_LEAD"], constants["FAR_BYTES"] = "0", "5", "100"
 	constants["FAR_LONGEST"], constants["FAR_PAGE"] = "60", "3"
-	constants["FAR_WIDEST"], constants["FAR_CLASSES"] = "65536", "7"
+	constants["FAR_WIDEST"], constants["FAR_CLASSES"], constants["FAR_MOST"], constants["FAR_READ"] = "65536", "7", "2", "8"
 	return loadScripts(movableClock, constants)
 }()
 

@@ -87,7 +87,6 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 // far sends more messages, far ahead of time, and gives the name of the one bucket that they are in.
 func (d *damaged) far(ids ...string) string {
 	d.Helper()
-	const widest = 1 << 20 // ms: a bucket of the first class
 	begins := (time.Now().Add(time.Hour).UnixMilli()/widest + 1) * widest
 	for i, id := range ids {
 		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
@@ -202,7 +201,7 @@ var damages = []struct {
 		d.do("ZADD", d.key("fars"), 5, "z"+name[1:])
 		d.do("HDEL", d.key("far"), name)
 		d.do("ZREM", d.key("fars"), name)
-	}, []string{"far", "far", "lost"}, "1 3 1 1", []string{"far", "far"}},
+	}, []string{"far", "far", "lost"}, "3 1 1 1", []string{"far", "far"}},
 	{"an empty bucket", func(d *damaged) {
 		d.do("HSET", d.key("far"), "k5", "\n")
 		d.do("ZADD", d.key("fars"), 5, "k5")

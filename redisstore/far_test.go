@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -63,5 +65,109 @@ func TestBucketsAreAsWideAsMessagesAreDense(t *testing.T) {
 	}
 	if class() != "0" {
 		t.Errorf("sends of messages that are years apart begin with class %s", class())
+	}
+}
+
+const widest = 1 << 20 // ms: a bucket of the first class
+
+// sendAt sends messages one by one, as others do, for given milliseconds since 1970.
+func sendAt(t *testing.T, s *Store, ids map[string]int64) {
+	t.Helper()
+	for id, at := range ids {
+		send(t, s, "q", id, store.Due{At: time.UnixMilli(at)})
+	}
+}
+
+// TestOverdueBucketsThatReachFarAreClaimedInOrder: 499 buckets have a message each, and the 500th many of later than what is
+// in the next.
+func TestOverdueBucketsThatReachFarAreClaimedInOrder(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newMovable(t, rdb)
+	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	ids := map[string]int64{}
+	for i := range int64(store.MaxBatch - 1) {
+		ids[fmt.Sprint("one", i)] = begins + i*widest + 5
+	}
+	last := begins + (store.MaxBatch-1)*widest
+	for i := range int64(40) {
+		ids[fmt.Sprintf("late-%059d", i)] = last + 900_000 + i
+	}
+	sendAt(t, s, ids)
+	sendAt(t, s, map[string]int64{"early": last + 300_000})
+	advance(rdb)(t, "q", 520*widest*time.Millisecond)
+	var before time.Time
+	for range 2 {
+		c := claim(t, s, "q", store.MaxBatch, time.Minute)
+		for _, m := range c.Messages {
+			if m.Due.Before(before) {
+				t.Errorf("%s, due %v, comes after what is due %v", m.ID, m.Due, before)
+			}
+			before = m.Due
+		}
+	}
+}
+
+// TestAFarMessageThatBecomesTheEarliestIsTold, though it is in the bucket of the one that was the earliest.
+func TestAFarMessageThatBecomesTheEarliestIsTold(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	sendAt(t, s, map[string]int64{"a": begins + 1000_000})
+	if err := rdb.ZPopMin(t.Context(), "later:{q}:wake").Err(); err != nil { // by another process
+		t.Fatal(err)
+	}
+	sendAt(t, s, map[string]int64{"b": begins + 500_000})
+	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil || int64(marker) != begins+500_000 {
+		t.Errorf("the marker is %.0f, %v; want b's due time, %d", marker, err, begins+500_000)
+	}
+}
+
+// TestACrowdLeavesTheOthersTheirBuckets: what falls due at one moment makes no buckets narrower for what does not.
+func TestACrowdLeavesTheOthersTheirBuckets(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	crowd := time.Now().Add(5 * time.Hour)
+	send := func(due func() store.Due) {
+		msgs := make([]store.Outgoing, store.MaxBatch)
+		for i := range msgs {
+			msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID()}, Due: due()}
+		}
+		if _, err := s.Send(t.Context(), "q", msgs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		send(func() store.Due { return store.Due{Delay: 2*time.Hour + rand.N(24*time.Hour)} })
+		send(func() store.Due { return store.Due{At: crowd} })
+	}
+	buckets, err := rdb.HLen(t.Context(), "later:{q}:far").Result()
+	if err != nil || buckets > 10_000/6 {
+		t.Errorf("10,000 messages of a day are in %d buckets, %v", buckets, err)
+	}
+}
+
+// TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre: where they are too many to be counted, so far that they are delivered.
+func TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	constants := maps.Clone(luaConstants)
+	constants["FAR_COUNTED"] = "1"
+	s := newWith(t, loadScripts(movableClock, constants), rdb)
+	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	ids := map[string]int64{}
+	for i := range int64(30) {
+		ids[fmt.Sprint("m", i)] = begins + i/2*widest + i // two in each bucket
+	}
+	sendAt(t, s, ids)
+	if err := rdb.HDel(t.Context(), "later:{q}:meta", "far").Err(); err != nil {
+		t.Fatal(err)
+	}
+	wantChecks(t, examine(t, s, true), []string{"far"}, true)
+	advance(rdb)(t, "q", 100*widest*time.Millisecond)
+	got := 0
+	for range ids {
+		got += len(claim(t, s, "q", 1, time.Hour).Messages)
+	}
+	if got != len(ids) {
+		t.Errorf("%d of %d messages came", got, len(ids))
 	}
 }

@@ -44,15 +44,16 @@ var luaConstants = map[string]string{
 	"KEEP_CALLERS":       "1000", // at least, of each queue
 	"BUSY":               strconv.Itoa(replyBusy),
 	"MAX_HELD":           strconv.Itoa(maxHeld),
-	"LARGE_HASH":         "1048576", // messages; the tables of fewer are doubled soon
-	"FAR_AFTER":          "3540000", // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
-	"FAR_LEAD":           "60000",   // ms before a bucket begins at which it is emptied
-	"FAR_BYTES":          "512",     // of a bucket's text
-	"FAR_WIDEST":         "1048576", // ms that a bucket of class 0 is wide; less than FAR_AFTER, so none has begun when it is sent to
-	"FAR_CLASSES":        "11",      // of buckets, each a quarter as wide as the one before; 16 at most, see far_value
-	"FAR_LONGEST":        "16384",   // bytes of an envelope that may be far: a cancel has to read it
-	"FAR_MOST":           "100",     // messages by which most find their bucket full, or not
-	"FAR_PAGE":           "500",     // buckets that a call counts
+	"LARGE_HASH":         "1048576",                        // messages; the tables of fewer are doubled soon
+	"FAR_AFTER":          "3540000",                        // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
+	"FAR_LEAD":           "60000",                          // ms before a bucket begins at which it is emptied
+	"FAR_BYTES":          "512",                            // of a bucket's text
+	"FAR_WIDEST":         "1048576",                        // ms that a bucket of class 0 is wide; less than FAR_AFTER, so none has begun when it is sent to
+	"FAR_CLASSES":        "11",                             // of buckets, each a quarter as wide as the one before; 16 at most, see far_value
+	"FAR_LONGEST":        "16384",                          // bytes of an envelope that may be far: a cancel has to read it
+	"FAR_MOST":           "100",                            // full buckets above empty ones, or below, by which the class of sends changes
+	"FAR_READ":           strconv.Itoa(3 * store.MaxBatch), // buckets that a send looks into before it gives up
+	"FAR_PAGE":           "500",                            // buckets that a call counts
 	"FAR_COUNTED":        strconv.Itoa(maxCounted),
 }
 

@@ -73,6 +73,41 @@ var calls = []struct {
 			{Message: store.Message{ID: "gone"}, Due: in}, {Message: store.Message{ID: "farther"}, Due: store.Due{Delay: 2 * time.Hour}}})
 		return err
 	}},
+	{"send what is there", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "ready"}}})
+		return err
+	}},
+	{"restore far", func(ctx context.Context, x *situation) error {
+		in := func(id string, d time.Duration) store.Info {
+			return store.Info{Message: store.Message{ID: id}, State: store.StateScheduled, Due: time.Now().Add(d)}
+		}
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{in("new", 5*time.Hour), in("soon", time.Minute), in("gone", 6*time.Hour), in("ready", time.Hour)})
+		return err
+	}},
+	{"restore what is there", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "ready"}, State: store.StateReady, Due: time.UnixMilli(1)}})
+		return err
+	}},
+	{"cancel far", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Cancel(ctx, x.queue, []string{"scheduled"})
+		return err
+	}},
+	{"cancel what is unknown", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Cancel(ctx, x.queue, []string{"unknown"})
+		return err
+	}},
+	{"replay nothing", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}}, store.Due{})
+		return err
+	}},
+	{"purge nothing", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}})
+		return err
+	}},
+	{"purge all", func(ctx context.Context, x *situation) error {
+		_, err := x.s.Purge(ctx, x.queue, store.Selection{})
+		return err
+	}},
 	{"examine", func(ctx context.Context, x *situation) error {
 		for _, key := range examined {
 			c := x.s.newCall(&x.s.scripts.examine, x.queue, 4)

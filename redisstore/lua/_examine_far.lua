@@ -18,6 +18,7 @@ local function far_bucket(name, due)
   local _, all = string.gsub(b.text, '[^\n]+', '')
   for at, id in each_far(b) do
     local wrong, elsewhere = bad_line(at, id, class, seen)
+    if b.width == 0 and not elsewhere then at = far_place(redis.call('HGET', MSG, id)) or now end -- the name tells no time
     if not wrong and (at < b.from or at >= b.from + b.width) then wrong = 'far in another bucket' end
     if wrong then note(wrong, id) end
     if not wrong and bound then
@@ -61,12 +62,18 @@ local function fars_page(step)
   if mend then write('ZREM', FARS, gone) end
 end
 
--- total_page compares the number of all far messages with the lines of all buckets.
+-- total_page compares the number of all far messages with the lines of all buckets. Where these are too many to be counted in one
+-- call, there is one message in each at least.
 local function total_page()
-  if redis.call('HLEN', FAR) > FAR_COUNTED then return BUSY end
-  local names, total = redis.call('HKEYS', FAR), 0
-  for i = 1, #names, 1000 do
-    for _, text in ipairs(redis.call('HMGET', FAR, unpack(names, i, math.min(i + 999, #names)))) do total = total + lines_of(text) end
+  local names, total = redis.call('HLEN', FAR), 0
+  if names > FAR_COUNTED then
+    if far >= names then return BUSY end
+    total = names
+  else
+    names = redis.call('HKEYS', FAR)
+    for i = 1, #names, 1000 do
+      for _, text in ipairs(redis.call('HMGET', FAR, unpack(names, i, math.min(i + 999, #names)))) do total = total + lines_of(text) end
+    end
   end
   if total == far then return end
   note('another number is far', '')

@@ -160,7 +160,8 @@ local function write_far(class)
   write('HDEL', FAR, gone)
   write('ZADD', FARS, begins)
   write('ZREM', FARS, gone)
-  local noted = { 'far', math.max(far, 0) }
+  if far <= 0 then far = redis.call('ZCARD', FARS) end -- however wrong the number was, what is far is looked for
+  local noted = { 'far', far }
   if class then noted[3], noted[4] = 'class', class end
   redis.call('HSET', META, unpack(noted))
 end

@@ -11,9 +11,10 @@ local function done_before(caller, number)
 end
 
 -- note_call is the first write of its script. A call that found nothing to change is noted, too, where its queue exists: its first
--- try may still arrive, when there is. answer is what a repetition has to answer and cannot find out, or nil. Numbers are microseconds of the callers' clocks, which may be wrong: where there are more
--- than KEEP_CALLERS, a new one is the occasion to forget those that made no call for a day, by the server's clock and by the
--- new one's.
+-- try may still arrive, when there is. (Not so what a lease that is lost was refused: no lease comes again.) answer is what a
+-- repetition has to answer and cannot find out, or nil. Numbers are microseconds of the callers' clocks, which may be wrong: where
+-- there are more than KEEP_CALLERS, a new one is the occasion to forget those that made no call for a day, by the server's clock
+-- and by the new one's.
 local function note_call(caller, number, answer)
   if answer then redis.call('HLEN', META) end -- a META of a wrong type fails the script here
   if redis.call('ZADD', CALLS, 'GT', number, caller) == 1 and redis.call('ZCARD', CALLS) > KEEP_CALLERS then

@@ -46,16 +46,18 @@ if rising == '' then -- buckets that begin before may reach into the first part
   for _, name in ipairs(names) do count(bucket(name)) end
   rising = '(' .. ARGV[2]
 end
-local names = redis.call('ZRANGE', FARS, rising, '(' .. ARGV[#ARGV], 'BYSCORE', 'LIMIT', 0, FAR_PAGE + FAR_CLASSES)
+local found = redis.call('ZRANGE', FARS, rising, '(' .. ARGV[#ARGV], 'BYSCORE', 'LIMIT', 0, FAR_PAGE + FAR_CLASSES, 'WITHSCORES')
+local names = {}
+for i = 1, #found, 2 do names[#names + 1] = found[i] end
 load_buckets(names)
 local work, last = 0, nil
 for k, name in ipairs(names) do
-  local b = bucket(name)
-  if k + work > FAR_PAGE and b.from > last then -- a call counts all that begin at one time
-    counts[1] = string.format('%.0f', b.from)
+  local begins = found[2 * k]
+  if k + work > FAR_PAGE and begins ~= last then -- a call counts all that begin at one time
+    counts[1] = begins
     break
   end
-  work = work + count(b) - 1
-  last = b.from
+  work = work + count(bucket(name)) - 1
+  last = begins
 end
 return counts

@@ -69,14 +69,15 @@ if far > 0 then
     for _, name in ipairs(names) do look_into(bucket(name)) end
   end
   local seen = below(dues)
-  for k, name in ipairs(redis.call('ZRANGE', FARS, rising, '+inf', 'BYSCORE', 'LIMIT', 0, 101)) do
-    local begins = place_of(name) or 0
+  local names = redis.call('ZRANGE', FARS, rising, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
+  for k = 1, #names, 2 do
+    local begins = tonumber(names[k + 1])
     if begins >= to then break end
-    if k > 100 or seen(begins) >= limit then
+    if k > 200 or seen(begins) >= limit then
       horizon = begins
       break
     end
-    look_into(bucket(name))
+    look_into(bucket(names[k]))
   end
   if #dues > 0 then
     table.sort(found, function(a, b)
@@ -91,7 +92,8 @@ local score, id = ARGV[5], ARGV[6]
 for i, m in ipairs(found) do
   bytes = bytes + redis.call('HSTRLEN', MSG, m[2])
   if i > limit or m[1] >= horizon or bytes > MAX_BYTES and i > 1 then
-    return { now, 0, listed, envelopes, records, score, id }
+    ended = false
+    break
   end
   score, id = m[3], m[2]
   listed[2 * i - 1], listed[2 * i] = id, score
@@ -100,6 +102,6 @@ for i, m in ipairs(found) do
 end
 if horizon < math.huge then
   ended = false
-  if #listed == 0 then score, id = string.format('%.0f', horizon), '' end
+  if not listed[1] then score, id = string.format('%.0f', horizon), '' end
 end
 return { now, ended and 1 or 0, listed, envelopes, records, score, id }
