@@ -19,7 +19,7 @@ local function place_of(name)
   return number * width, width
 end
 
--- load_buckets reads buckets, each once.
+-- load_buckets reads buckets, each once, and gives how many.
 local function load_buckets(names)
   local fields = {}
   for _, name in ipairs(names) do
@@ -28,12 +28,13 @@ local function load_buckets(names)
       fields[#fields + 1] = name
     end
   end
-  if #fields == 0 then return end
+  if #fields == 0 then return 0 end
   known = known or redis.call('ZCARD', FARS)
   for i, text in ipairs(redis.call('HMGET', FAR, unpack(fields))) do
     local from, width = place_of(fields[i])
     buckets[fields[i]] = { from = from or 0, width = width or 0, text = text or '\n', new = not text, changed = false }
   end
+  return #fields
 end
 
 local function bucket(name)

@@ -48,8 +48,7 @@ local function fold(dues, ids)
       for further = class + 1, loaded - 1 do
         for _, name in ipairs(names_in(further, dues, left)) do wanted[#wanted + 1] = name end
       end
-      load_buckets(wanted)
-      read = read + #wanted
+      read = read + load_buckets(wanted)
       if class > first_class then ahead = 2 * ahead end
     end
     local over, full = {}, nil -- full: the due time of the one before, when its bucket was
