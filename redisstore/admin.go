@@ -372,18 +372,25 @@ func (s *Store) Queues(ctx context.Context, cursor string) ([]string, string, er
 	return names.([]string), strconv.FormatUint(next, 10), nil
 }
 
-// Delete implements store.Store. The name goes after the queue, and comes back if somebody has made the queue
-// anew meanwhile.
+// Delete implements store.Store. The name goes after the queue.
 func (s *Store) Delete(ctx context.Context, queue string) error {
 	if _, err := s.run(ctx, queue, s.newCall(&s.scripts.delete, queue, 0)); err != nil {
 		return err
 	}
+	if err := s.unregister(ctx, queue); err != nil {
+		return fmt.Errorf("delete queue %q: %w", queue, err)
+	}
+	return nil
+}
+
+// unregister takes the name of a queue out that does not exist. It comes back if somebody has made the queue meanwhile.
+func (s *Store) unregister(ctx context.Context, queue string) error {
 	s.registered.Delete(queue)
 	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {
 		return s.rdb.SRem(ctx, s.keys.registry(), queue).Result()
 	})
 	if err != nil {
-		return fmt.Errorf("delete queue %q: %w", queue, err)
+		return err
 	}
 	st, err := s.Stats(ctx, queue)
 	if err != nil || !st.Exists {

@@ -163,6 +163,11 @@ func (x *examination) scanQueues(ctx context.Context, n *redis.Client, found map
 // unregistered reports a queue that has keys and is not listed. A queue of the marker alone, or of remembered ids
 // alone, is none.
 func (x *examination) unregistered(ctx context.Context, name string, broken bool) error {
+	if !broken {
+		if here, err := x.s.rdb.SIsMember(ctx, x.s.keys.registry(), name).Result(); err != nil || here {
+			return err // made since the names were read
+		}
+	}
 	st, err := x.s.Stats(ctx, name)
 	if kind, _ := classify(err); err != nil && kind != store.ErrCorrupt && kind != store.ErrUnsupported {
 		return err
@@ -183,7 +188,7 @@ func (x *examination) unregistered(ctx context.Context, name string, broken bool
 	return nil
 }
 
-// nameOnly reports a name that has no queue. It is taken out as Delete does, and comes back if the queue does.
+// nameOnly reports a name that has no queue.
 func (x *examination) nameOnly(ctx context.Context, name string) error {
 	st, err := x.s.Stats(ctx, name)
 	if err != nil {
@@ -196,7 +201,7 @@ func (x *examination) nameOnly(ctx context.Context, name string) error {
 		Text:   "the set of queue names has it, and there is no such queue",
 		Advice: "nothing depends on it; examine with repair to take its name out"}
 	if x.mend {
-		if err := x.s.Delete(ctx, name); err != nil {
+		if err := x.s.unregister(ctx, name); err != nil {
 			return err
 		}
 		f.Repaired = true

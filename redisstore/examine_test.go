@@ -1,13 +1,11 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -370,68 +368,6 @@ func TestAQueueOfAnotherFormatIsLeftAlone(t *testing.T) {
 	}
 	if after := dump(t, d.rdb, "q"); fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Error("it was changed")
-	}
-}
-
-// TestAnExaminationOfALiveQueueFindsNothing: what moves meanwhile is not taken for lost or torn, and a repair does
-// not touch it.
-func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
-	rdb := redistest.Start(t).Client(t)
-	s := newStore(t, rdb)
-	ctx, stop := context.WithCancel(t.Context())
-	var work sync.WaitGroup
-	for w := range 4 {
-		work.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				msgs := make([]store.Outgoing, 50)
-				for k := range msgs {
-					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k), MaxAttempts: 1 + k%3, Payload: bytes.Repeat([]byte("x"), k)}}
-				}
-				if _, err := s.Send(context.WithoutCancel(ctx), "live", msgs); err != nil {
-					t.Error(err)
-				}
-				c, err := s.Claim(context.WithoutCancel(ctx), "live", store.ClaimRequest{Max: 60, Lease: 20 * time.Millisecond})
-				if err != nil {
-					t.Error(err)
-				}
-				for k, m := range c.Messages {
-					action := []store.Action{store.Ack, store.Nack, store.Release, store.Snooze, store.Bury, 0}[k%6]
-					if k%7 == 0 {
-						if _, err := s.Cancel(context.WithoutCancel(ctx), "live", []string{m.ID}); err != nil {
-							t.Error(err)
-						}
-					}
-					if action != 0 { // else its lease expires
-						if _, err := s.Settle(context.WithoutCancel(ctx), "live", []store.Settlement{{Receipt: m.Receipt, Action: action}}); err != nil {
-							t.Error(err)
-						}
-					}
-				}
-			}
-		})
-	}
-	for range 30 {
-		for _, f := range examine(t, s, true) {
-			t.Errorf("of a sound queue: %+v", f)
-		}
-	}
-	stop()
-	work.Wait()
-}
-
-// TestAnUnreadableMessageThatWasSetAsideIsNothingWrong: whoever claims it finds out, whether or not claims look into envelopes.
-func TestAnUnreadableMessageThatWasSetAsideIsNothingWrong(t *testing.T) {
-	rdb := redistest.Start(t).Client(t)
-	s := newStore(t, rdb)
-	send(t, s, "q", "m", store.Due{})
-	if err := rdb.HSet(t.Context(), DefaultPrefix+"{q}:msg", "m", "\xff").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 0 || !slices.Equal(c.Died, []string{"m"}) {
-		t.Fatalf("the claim gave %+v", c)
-	}
-	if wrong := examine(t, s, false); len(wrong) > 0 {
-		t.Errorf("found %+v", wrong)
 	}
 }
 

@@ -1,0 +1,132 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// TestAnExaminationOfALiveQueueFindsNothing: what moves meanwhile is not taken for lost or torn, and a repair does
+// not touch it.
+func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	send(t, s, "live", "first", store.Due{}) // so that its name is not there alone
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	for w := range 4 {
+		work.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				msgs := make([]store.Outgoing, 50)
+				for k := range msgs {
+					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k), MaxAttempts: 1 + k%3, Payload: bytes.Repeat([]byte("x"), k)}}
+				}
+				if _, err := s.Send(context.WithoutCancel(ctx), "live", msgs); err != nil {
+					t.Error(err)
+				}
+				c, err := s.Claim(context.WithoutCancel(ctx), "live", store.ClaimRequest{Max: 60, Lease: 20 * time.Millisecond})
+				if err != nil {
+					t.Error(err)
+				}
+				for k, m := range c.Messages {
+					action := []store.Action{store.Ack, store.Nack, store.Release, store.Snooze, store.Bury, 0}[k%6]
+					if k%7 == 0 {
+						if _, err := s.Cancel(context.WithoutCancel(ctx), "live", []string{m.ID}); err != nil {
+							t.Error(err)
+						}
+					}
+					if action != 0 { // else its lease expires
+						if _, err := s.Settle(context.WithoutCancel(ctx), "live", []store.Settlement{{Receipt: m.Receipt, Action: action}}); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+		})
+	}
+	for range 30 {
+		for _, f := range examine(t, s, true) {
+			t.Errorf("of a sound queue: %+v", f)
+		}
+	}
+	stop()
+	work.Wait()
+}
+
+// TestAnUnreadableMessageThatWasSetAsideIsNothingWrong: whoever claims it finds out, whether or not claims look into envelopes.
+func TestAnUnreadableMessageThatWasSetAsideIsNothingWrong(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newStore(t, rdb)
+	send(t, s, "q", "m", store.Due{})
+	if err := rdb.HSet(t.Context(), DefaultPrefix+"{q}:msg", "m", "\xff").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 0 || !slices.Equal(c.Died, []string{"m"}) {
+		t.Fatalf("the claim gave %+v", c)
+	}
+	if wrong := examine(t, s, false); len(wrong) > 0 {
+		t.Errorf("found %+v", wrong)
+	}
+}
+
+// madeMeanwhile makes a queue when it was asked for and was not there yet.
+type madeMeanwhile struct {
+	redis.UniversalClient
+	asked func(cmd redis.Cmder) bool
+	make  func()
+}
+
+func (m *madeMeanwhile) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := m.UniversalClient.Process(ctx, cmd)
+	if m.make != nil && m.asked(cmd) {
+		made := m.make
+		m.make = nil
+		made()
+	}
+	return err
+}
+
+// TestAQueueThatIsMadeDuringARepairIsLeftAlone: between the look for it and the removal of its name, which others left.
+func TestAQueueThatIsMadeDuringARepairIsLeftAlone(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	others := newStore(t, rdb)
+	if err := rdb.SAdd(t.Context(), DefaultPrefix+"queues", "q").Err(); err != nil {
+		t.Fatal(err)
+	}
+	m := &madeMeanwhile{UniversalClient: rdb, make: func() { send(t, others, "q", "m", store.Due{}) }}
+	s := newStore(t, m)
+	m.asked = func(cmd redis.Cmder) bool {
+		return fmt.Sprint(cmd.Args()[1]) == s.scripts.stats.sha && cmd.Err() == nil
+	}
+	s.checked.Store(true)
+	var found []store.Finding
+	x := &examination{s: s, mend: true, report: func(f store.Finding) { found = append(found, f) }}
+	if err := others.ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ScriptLoad(t.Context(), s.scripts.stats.body).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.nameOnly(t.Context(), "q"); err != nil || m.make != nil {
+		t.Fatal(err, "was the queue asked for?", m.make == nil)
+	}
+	if c := claim(t, others, "q", 1, time.Minute); len(c.Messages) != 1 {
+		t.Error("the message is gone")
+	}
+	if names, _, err := others.Queues(t.Context(), ""); err != nil || len(names) != 1 {
+		t.Errorf("queues are %v, %v", names, err)
+	}
+	found = nil
+	if err := x.unregistered(t.Context(), "q", false); err != nil || len(found) > 0 { // it was found after the names were read
+		t.Errorf("of a queue whose name is there: %+v, %v", found, err)
+	}
+}
