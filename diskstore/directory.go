@@ -151,6 +151,7 @@ type HeldError struct {
 	Since time.Time
 }
 
+// heldBy makes the error of what the holder wrote about itself.
 func heldBy(dir, holder string) *HeldError {
 	e := &HeldError{Dir: dir, Holder: holder}
 	if i := strings.LastIndex(holder, sinceWord); i >= 0 {

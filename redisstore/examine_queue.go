@@ -15,7 +15,7 @@ import (
 const (
 	// maxHeld is how many leased messages lost.lua looks through in one call: about 20 ms of the server's time.
 	maxHeld = 100_000
-	// maxCounted is how many buckets examine.lua counts in one call: about 60 ms of the server's time.
+	// maxCounted is how many buckets examine.lua counts in one call: 40 to 60 ms of the server's time.
 	maxCounted = 25_000
 	// samples is how many ids a finding names.
 	samples = 3
@@ -78,12 +78,12 @@ var flaws = map[string]flaw{
 		"messages are in a bucket of other due times, so they may come late", "they leave it and stay scheduled"},
 	"bucket unreadable": {"far", store.SeverityError,
 		"buckets have lines that cannot be read", "the lines are removed, and their messages are ready"},
-	"bucket without bound": {"far", store.SeverityError,
-		"buckets have no bound, or a wrong one, so what is in them is never delivered", "their messages leave them and stay scheduled"},
+	"bucket without begin": {"far", store.SeverityError,
+		"buckets are not in the index of when buckets begin, or at a wrong time, so what is in them comes late or never", "their messages leave them and stay scheduled"},
 	"bucket without messages": {"far", store.SeverityWarning,
 		"buckets are empty", "they are removed"},
-	"bound without bucket": {"far", store.SeverityError,
-		"bounds are of no bucket", "they are removed"},
+	"begin without bucket": {"far", store.SeverityError,
+		"entries of the index of when buckets begin are of no bucket", "they are removed"},
 	"another number is far": {"far", store.SeverityError,
 		"number of messages due far ahead is noted wrongly, so counts are wrong or the messages are not looked for", "it is counted anew"},
 	"lost": {"lost", store.SeverityError,

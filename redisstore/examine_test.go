@@ -183,16 +183,16 @@ var damages = []struct {
 		d.do("HSET", d.key("msg"), "f13", "\x00")
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
-	{"a bucket without its bound", func(d *damaged) {
+	{"a bucket without its begin", func(d *damaged) {
 		d.far("f1", "f2")
 		d.do("DEL", d.key("fars"))
 	}, []string{"far"}, "3 1 1 1", nil},
-	{"a bound without its bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"}, "1 1 1 1", nil},
+	{"a begin without its bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"}, "1 1 1 1", nil},
 	{"all buckets gone", func(d *damaged) {
 		d.far("f1", "f2")
 		d.do("DEL", d.key("far"))
 	}, []string{"far", "far", "lost"}, "1 3 1 1", nil},
-	{"a bucket of another bound", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.far("f1", "f2")) }, []string{"far"}, "3 1 1 1", nil},
+	{"a bucket at another begin", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.far("f1", "f2")) }, []string{"far"}, "3 1 1 1", nil},
 	{"a bucket whose name is none", func(d *damaged) {
 		name := d.far("f1", "f2")
 		d.do("HSET", d.key("far"), "z"+name[1:], d.get("HGET", d.key("far"), name))

@@ -19,7 +19,7 @@ import (
 
 // BenchmarkFar tells what messages cost that are due within a day, more than an hour ahead, and beside them some that are
 // due soon: Redis' own CPU in µs, of the fifth of the calls in which it was least disturbed, and what it writes to its
-// append-only file, each a message.
+// append-only file, each a message; and what it costs to count them, each bucket.
 //
 //	go test ./redisstore -run '^$' -bench Far -benchtime 200x
 //
@@ -75,6 +75,30 @@ func BenchmarkFar(b *testing.B) {
 					}
 				})
 			}
+			buckets, err := rdb.HLen(b.Context(), DefaultPrefix+"{far}:far").Result()
+			if err != nil {
+				b.Fatal(err)
+			}
+			x.run(b, "histogram by buckets", int(buckets), func(b *testing.B) func() {
+				return func() {
+					now := time.Now()
+					if _, err := x.s.Histogram(b.Context(), "far", now, now.Add(26*time.Hour), 100); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			x.run(b, "number of all by buckets", int(buckets), func(b *testing.B) func() {
+				if buckets > maxCounted {
+					b.Skip("so many are not counted")
+				}
+				return func() {
+					c := x.s.newCall(&x.s.scripts.examine, "far", 3)
+					c.add("total", "0", "0")
+					if _, err := x.s.run(b.Context(), "far", c); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 			for _, what := range []string{"near", "far"} {
 				x.run(b, "claim what was "+what, store.MaxBatch, func(b *testing.B) func() {
 					queue := fmt.Sprintf("%s-%d", what, b.N)

@@ -10,11 +10,11 @@ import (
 
 // Places reads a queue's keys past Later, in one transaction, and gives where each message is, by id: due, far, dead or lease.
 // They agree when every message is in exactly one of due, the buckets of what is due far ahead, dead and the leases, what is
-// there is a message, each lease has a deadline and each bucket a bound, and the other way round. What does not is told to
+// there is a message, each lease has a deadline and each bucket a begin, and the other way round. What does not is told to
 // wrong, with the message's id, or "-" where it is of none. See redisstore/keys.go, lua/_lease.lua and lua/_far.lua.
 func Places(ctx context.Context, rdb redis.UniversalClient, queue string, wrong func(id, text string)) (map[string]string, error) {
 	key := func(name string) string { return "later:{" + queue + "}:" + name }
-	var msg, due, dead, expiry, bounds *redis.StringSliceCmd
+	var msg, due, dead, expiry, begins *redis.StringSliceCmd
 	var leases, far *redis.MapStringStringCmd
 	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		msg = p.HKeys(ctx, key("msg"))
@@ -23,7 +23,7 @@ func Places(ctx context.Context, rdb redis.UniversalClient, queue string, wrong 
 		expiry = p.ZRange(ctx, key("expiry"), 0, -1)
 		leases = p.HGetAll(ctx, key("lease"))
 		far = p.HGetAll(ctx, key("far"))
-		bounds = p.ZRange(ctx, key("fars"), 0, -1)
+		begins = p.ZRange(ctx, key("fars"), 0, -1)
 		return nil
 	})
 	if err != nil {
@@ -56,7 +56,7 @@ func Places(ctx context.Context, rdb redis.UniversalClient, queue string, wrong 
 			}
 		}
 	}
-	pair(far.Val(), "bucket", bounds.Val(), "bound", wrong)
+	pair(far.Val(), "bucket", begins.Val(), "begin", wrong)
 	pair(leases.Val(), "lease", expiry.Val(), "deadline", wrong)
 
 	living := map[string]bool{}

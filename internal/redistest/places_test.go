@@ -20,8 +20,8 @@ func TestPlacesTellsWhatDoesNotAgree(t *testing.T) {
 		{"due and leased", [][]any{{"ZADD", "due", 1, "l"}}, []string{"l is in due and in lease"}},
 		{"no deadline", [][]any{{"ZREM", "expiry", "lease1"}}, []string{"- lease lease1 has no deadline"}},
 		{"no lease", [][]any{{"ZADD", "expiry", 1, "lease2"}}, []string{"- deadline lease2 is of no lease"}},
-		{"no bound", [][]any{{"DEL", "fars"}}, []string{"- bucket a1 has no bound"}},
-		{"no bucket", [][]any{{"ZADD", "fars", 1, "a2"}}, []string{"- bound a2 is of no bucket"}},
+		{"no begin", [][]any{{"DEL", "fars"}}, []string{"- bucket a1 has no begin"}},
+		{"no bucket", [][]any{{"ZADD", "fars", 1, "a2"}}, []string{"- begin a2 is of no bucket"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sound := [][]any{

@@ -13,15 +13,15 @@ end
 local function far_bucket(name, due)
   local b = bucket(name)
   local class = (string.byte(name) or 0) - 97
-  local bound = b.width > 0 and tonumber(redis.call('ZSCORE', FARS, name) or '') == b.from
-  local left, seen, sound = { '\n' }, {}, bound
+  local listed = b.width > 0 and tonumber(redis.call('ZSCORE', FARS, name) or '') == b.from
+  local left, seen, sound = { '\n' }, {}, listed
   local _, all = string.gsub(b.text, '[^\n]+', '')
   for at, id in each_far(b) do
     local wrong, elsewhere = bad_line(at, id, class, seen)
     if b.width == 0 and not elsewhere then at = far_place(redis.call('HGET', MSG, id)) or now end -- the name tells no time
     if not wrong and (at < b.from or at >= b.from + b.width) then wrong = 'far in another bucket' end
     if wrong then note(wrong, id) end
-    if not wrong and bound then
+    if not wrong and listed then
       left[#left + 1] = far_line(b, at, id)
     elseif not elsewhere then
       due[#due + 1] = at
@@ -34,8 +34,8 @@ local function far_bucket(name, due)
     note('bucket unreadable', name)
     sound = false
   end
-  if not bound then
-    note('bucket without bound', name)
+  if not listed then
+    note('bucket without begin', name)
   elseif b.text == '\n' then
     note('bucket without messages', name)
     sound = false
@@ -55,7 +55,7 @@ local function fars_page(step)
   local gone = {}
   for i = 1, #step, 2 do
     if redis.call('HEXISTS', FAR, step[i]) == 0 then
-      note('bound without bucket', step[i])
+      note('begin without bucket', step[i])
       gone[#gone + 1] = step[i]
     end
   end

@@ -122,9 +122,9 @@ local function replace_lines(b, lines)
   b.text, b.changed = table.concat(lines), true
 end
 
--- below gives a function that counts due times: those of a list, to which more may be added between two calls, that are
+-- counter_below gives a function that counts due times: those of a list, to which more may be added between two calls, that are
 -- earlier than a bound, which rises.
-local function below(dues)
+local function counter_below(dues)
   local earlier, open, read = 0, {}, 0
   return function(bound)
     local still = {}

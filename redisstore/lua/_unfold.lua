@@ -4,7 +4,7 @@
 -- is earlier, so MAX_BATCH + FAR_CLASSES are always enough. It gives the time at which the next one begins.
 local function unfold_soon(bound, name, want)
   local entries, dues, n = {}, {}, 0
-  local taken = below(dues)
+  local taken = counter_below(dues)
   while bound and n < MAX_BATCH + FAR_CLASSES and (bound <= now and taken(bound) < want or bound <= now + FAR_LEAD and n < 2) do
     local b = bucket(name)
     for due, id in each_far(b) do

@@ -68,7 +68,7 @@ if far > 0 then
     load_buckets(names)
     for _, name in ipairs(names) do look_into(bucket(name)) end
   end
-  local seen = below(dues)
+  local seen = counter_below(dues)
   local names = redis.call('ZRANGE', FARS, rising, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
   for k = 1, #names, 2 do
     local begins = tonumber(names[k + 1])

@@ -12,6 +12,7 @@ local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or ''
 local uncounted = 0
 if far > 0 then
   --@include far
+  -- A bucket that begins before the earliest so far lies in that one's, so it is of a further class.
   for _, name in ipairs(redis.call('ZRANGE', FARS, 0, FAR_CLASSES)) do
     if (place_of(name) or 0) >= earliest then break end
     for due in each_far(bucket(name)) do earliest = math.min(earliest, due) end
