@@ -1,10 +1,6 @@
 package diskstore
 
 import (
-	"encoding/binary"
-
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/laterq/later/store"
 )
 
@@ -15,12 +11,17 @@ type chosen struct {
 	kind   byte // kindDue, kindDead or kindLease
 }
 
-// choice gathers at most store.MaxBatch messages.
+// choice collects at most store.MaxBatch messages.
 type choice struct {
 	all  []chosen
 	more bool
-	due  []gap // what will be empty of due messages
-	dead entry // and what is before will be empty of dead ones
+	gaps []emptyPart
+}
+
+// emptyPart is a part of an index that will be empty when all chosen messages are removed.
+type emptyPart struct {
+	index *index
+	gap   gap
 }
 
 func (c *choice) add(x chosen) bool {
@@ -33,33 +34,27 @@ func (c *choice) add(x chosen) bool {
 }
 
 // entries chooses the entries of an index from a millisecond to another.
-func (t *tx) entries(q *queue, c *choice, kind byte, first, last int64) error {
+func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) error {
 	if c.more {
 		return nil
 	}
-	part := gap{entry{at: first}, entry{at: last + 1}}
-	err := t.each(q, kind, part.from, last, func(e entry, value []byte) (bool, error) {
-		if !c.add(chosen{e, kind == kindDead || len(value) > 0, kind}) {
+	part := gap{from: entry{at: first}, to: entry{at: last + 1}}
+	err := t.each(q, x, part.from, last, func(e entry, value []byte) (bool, error) {
+		if !c.add(chosen{e, x.kind == kindDead || len(value) > 0, x.kind}) {
 			part.to = e
 			return false, nil
 		}
+		part.steps++
 		return true, nil
 	})
-	if kind == kindDue {
-		c.due = append(c.due, part)
-	} else {
-		c.dead = part.to
-	}
+	c.gaps = append(c.gaps, emptyPart{x, part})
 	return err
 }
 
-// removed notes what is empty now that all that was chosen is removed.
-func (c *choice) removed(q *queue) {
-	for _, g := range c.due {
-		q.emptied(g)
-	}
-	if q.firstDead.less(c.dead) {
-		q.firstDead = c.dead
+// removed notes what is empty now that everything chosen is removed.
+func (c *choice) removed() {
+	for _, part := range c.gaps {
+		part.index.emptied(part.gap)
 	}
 }
 
@@ -75,14 +70,14 @@ func (t *tx) deadOnes(q *queue, c *choice, ids []string) error {
 		if err != nil {
 			return err
 		}
-		if ok && t.state(&p) == store.StateDead {
+		if ok && p.state(t.now) == store.StateDead {
 			c.add(chosen{entry{p.record.diedAt, id}, true, kindDead})
 		}
 	}
 	return nil
 }
 
-// before is the time that limits a Replay or Purge: that of its first call.
+// before returns the time that limits a Replay or Purge: that of its first call.
 func (t *tx) before(sel store.Selection) int64 {
 	if sel.Before.IsZero() {
 		return t.now
@@ -97,7 +92,7 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 	if len(sel.IDs) > 0 {
 		err = t.deadOnes(q, &c, sel.IDs)
 	} else {
-		err = t.entries(q, &c, kindDead, 0, limit)
+		err = t.entries(q, &c, &q.dead, 0, limit)
 	}
 	if err != nil {
 		return store.Bulk{}, err
@@ -105,7 +100,7 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 	for _, x := range c.all {
 		t.removeDead(q, x.entry)
 	}
-	c.removed(q)
+	c.removed()
 	for _, x := range c.all {
 		r := record{due: t.dueAt(due), delivered: true} // its expiry no longer counts
 		t.keep(q, x.id, &r)
@@ -132,10 +127,10 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 		}
 		t.erase(q, x.id, &r)
 	}
-	c.removed(q)
+	c.removed()
 	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
 		for _, l := range q.leases {
-			t.end(q, l)
+			t.endLease(q, l)
 		}
 	}
 	return store.Bulk{Done: len(c.all), More: c.more, Before: store.Time(limit)}, nil
@@ -147,17 +142,17 @@ func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64)
 	}
 	all := sel.State == store.StateNone
 	if all || sel.State == store.StateReady {
-		if err := t.entries(q, c, kindDue, 0, min(limit, t.now)); err != nil {
+		if err := t.entries(q, c, &q.due, 0, min(limit, t.now)); err != nil {
 			return err
 		}
 	}
 	if all || sel.State == store.StateScheduled {
-		if err := t.entries(q, c, kindDue, t.now+1, lastTime); err != nil {
+		if err := t.entries(q, c, &q.due, t.now+1, lastTime); err != nil {
 			return err
 		}
 	}
 	if all || sel.State == store.StateDead {
-		if err := t.entries(q, c, kindDead, 0, limit); err != nil {
+		if err := t.entries(q, c, &q.dead, 0, limit); err != nil {
 			return err
 		}
 	}
@@ -171,7 +166,7 @@ func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64)
 	return nil
 }
 
-// remove deletes a queue with all it has: one range of keys.
+// removeQueue deletes a queue with all it has: one range of keys.
 func (t *tx) removeQueue(q *queue) error {
 	if err := t.flush(); err != nil {
 		return err
@@ -181,12 +176,8 @@ func (t *tx) removeQueue(q *queue) error {
 	}
 	t.remove(appendIDKey(t.key[:0], 0, kindName, q.name))
 	delete(t.s.queues, q.name)
-	if q.number == 0 { // nobody knows where the rest is
-		return nil
-	}
-	err := t.batch.DeleteRange(binary.BigEndian.AppendUint32(nil, q.number), binary.BigEndian.AppendUint32(nil, q.number+1), pebble.NoSync)
-	if err != nil {
-		return t.s.fail(err)
+	if q.number != 0 { // else nobody knows where the rest is
+		t.removeRange(numberKey(q.number), numberKey(q.number+1))
 	}
 	return nil
 }

@@ -1,10 +1,15 @@
 package diskstore
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
 
@@ -14,27 +19,27 @@ type found struct {
 	record  record
 	message store.Message
 	length  int              // bytes that were read of it
-	death   store.DeadReason // set for one that is not given but dies
+	death   store.DeadReason // set for one that is not delivered but dies
 	gone    bool             // there is no such message
 }
 
 func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {
 	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q)}
-	if !q.paused && q.first.at <= t.now {
-		ready, rest, err := t.ready(q, req.Max)
+	if !q.paused && q.due.first.at <= t.now {
+		ready, rest, err := t.readReady(q, req.Max)
 		if err != nil && len(c.Died) > 0 {
-			c.More = true // it is the next claim's to tell the error; this one tells what died
+			c.More = true // the next claim returns the error; this one returns what died
 			return c, nil
 		}
 		if err != nil {
 			return store.Claim{}, err
 		}
 		t.take(q, &c, ready, store.Millis(req.Lease))
-		q.startAt(rest, true)
+		q.due.startAt(rest, true)
 	}
 	next, err := t.next(q)
 	c.More = next <= t.now
-	q.roused = q.roused || c.More
+	q.wake = q.wake || c.More
 	return c, err
 }
 
@@ -45,52 +50,64 @@ func later(t, u time.Time) time.Time {
 	return t
 }
 
-// ready reads the messages that a claim takes or sets aside, and gives the first entry behind them.
-func (t *tx) ready(q *queue, limit int) (all []found, rest entry, err error) {
+// readReady reads the messages that a claim takes or sets aside, and returns the first entry behind them.
+func (t *tx) readReady(q *queue, limit int) (all []found, rest entry, err error) {
 	if err := t.flush(); err != nil {
 		return nil, entry{}, err
 	}
 	var reader *messageReader
-	from := q.first
-	given, size := 0, 0      // messages to be given, and their bytes
+	defer func() {
+		if reader != nil {
+			err = t.end(reader.it, err)
+		}
+	}()
+	from := q.due.first
+	given, size := 0, 0      // messages to be delivered, and their bytes
 	dying, dyingSize := 0, 0 // the others
 	for {
-		// Expired messages make room for others, so more are looked for until all that the claim may handle, or read,
-		// is found. Long messages are read few at a time, since not many of them are taken.
-		few := max(1, 2*store.MaxBatchBytes/int(max(q.longest, 1)))
-		window, next, err := t.window(q, from, min(limit-given, store.MaxBatch-dying, few))
+		// Expired messages make room for others, so more are read until the claim has all that it may handle or read.
+		window, next, err := t.readWindow(q, from, min(limit-given, store.MaxBatch-dying, q.window))
 		if err == nil && reader == nil && len(window) > 0 {
 			reader, err = t.readMessages(q)
 		}
-		if err == nil && len(window) > 0 {
+		if err == nil {
 			err = reader.read(window)
 		}
-		if err != nil {
-			return nil, entry{}, errors.Join(err, reader.close())
+		if errors.Is(err, errTooLong) {
+			q.window = max(1, q.window/8)
+			continue
 		}
+		if err != nil {
+			return nil, entry{}, err
+		}
+		read := 0
 		for i := range window {
 			f := &window[i]
+			read += f.length
 			if f.gone || f.death != "" {
 				dying++
 				dyingSize += f.length
 			} else if size += f.length; size > store.MaxBatchBytes && given > 0 {
-				return append(all, window[:i]...), f.entry, reader.close()
+				return append(all, window[:i]...), f.entry, nil
 			} else {
 				given++
 			}
 		}
+		if read < store.MaxBatchBytes/2 && len(window) == q.window {
+			q.window = min(store.MaxBatch, 2*q.window)
+		}
 		all = append(all, window...)
 		if next.at > t.now || given == limit || dying >= store.MaxBatch || dyingSize >= 2*store.MaxBatchBytes {
-			return all, next, reader.close()
+			return all, next, nil
 		}
 		from = next
 	}
 }
 
-// window gives up to limit entries that are due, and the entry behind them.
-func (t *tx) window(q *queue, from entry, limit int) (window []found, next entry, err error) {
+// readWindow returns up to limit entries that are due, and the entry behind them.
+func (t *tx) readWindow(q *queue, from entry, limit int) (window []found, next entry, err error) {
 	next = entry{at: never}
-	err = t.each(q, kindDue, from, lastTime, func(e entry, value []byte) (bool, error) {
+	err = t.each(q, &q.due, from, lastTime, func(e entry, value []byte) (bool, error) {
 		if e.at > t.now || len(window) == limit {
 			next = e
 			return false, nil
@@ -99,6 +116,84 @@ func (t *tx) window(q *queue, from entry, limit int) (window []found, next entry
 		return true, nil
 	})
 	return window, next, err
+}
+
+// messageReader reads many messages of a queue in order of id with one iterator: neighbours are in one block of the
+// file, and a lookup for each would find and check that block anew each time.
+type messageReader struct {
+	t  *tx
+	q  *queue
+	it *pebble.Iterator
+}
+
+func (t *tx) readMessages(q *queue) (*messageReader, error) {
+	it, err := t.iterate(appendKey(nil, q.number, kindMessage), appendKey(nil, q.number, kindMessage+1))
+	if err != nil {
+		return nil, err
+	}
+	return &messageReader{t, q, it}, nil
+}
+
+// errTooLong stops the reading of a window that is much longer than what a claim may return.
+var errTooLong = errors.New("the window is too long")
+
+// read reads ready messages and finds out which of them die instead of being delivered.
+func (r *messageReader) read(window []found) error {
+	byID := make([]*found, len(window))
+	for i := range window {
+		byID[i] = &window[i]
+	}
+	slices.SortFunc(byID, func(a, b *found) int { return cmp.Compare(a.id, b.id) })
+	size := 0
+	for i, f := range byID {
+		if err := r.readOne(f); err != nil {
+			return err
+		}
+		if size += f.length; size > 2*store.MaxBatchBytes && i+1 < len(byID) {
+			return errTooLong
+		}
+	}
+	return nil
+}
+
+func (r *messageReader) readOne(f *found) error {
+	t := r.t
+	t.key = appendIDKey(t.key[:0], r.q.number, kindMessage, f.id)
+	if !r.it.SeekGE(t.key) || string(r.it.Key()) != string(t.key) {
+		if err := r.it.Error(); err != nil {
+			return t.s.unreadable(err)
+		}
+		f.gone = true
+		return nil
+	}
+	value, err := r.it.ValueAndErr()
+	if err != nil {
+		return t.s.unreadable(err)
+	}
+	f.length = len(value)
+	m, bad := parseMessage(value)
+	if bad != nil {
+		m.due = f.at
+	}
+	if f.record.stored {
+		f.record, err = t.record(r.q.number, f.id, m.due)
+		if isFormatError(err) {
+			f.record, bad = record{due: f.at}, err
+		} else if err != nil {
+			return err
+		}
+	}
+	f.message.ID = f.id
+	switch {
+	case bad != nil, envelope.Decode(m.envelope, &f.message) != nil:
+		f.death = store.DeadUnreadable
+	case expired(t.now, &f.record, &f.message):
+		f.death = store.DeadExpired
+	}
+	if f.death != "" {
+		f.message = store.Message{} // it stays where it is, and nobody asks for it
+	}
+	return nil
 }
 
 // take moves messages into a new lease, or to dead.
@@ -140,8 +235,8 @@ func (t *tx) take(q *queue, c *store.Claim, ready []found, length int64) {
 	}
 }
 
-// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It gives the
-// ids that died.
+// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It returns the ids
+// that died.
 func (t *tx) reap(q *queue) (died []string) {
 	for handled := 0; handled < store.MaxBatch && q.firstDeadline() <= t.now; {
 		e, _ := q.deadlines.Min()
@@ -165,25 +260,7 @@ func (t *tx) reap(q *queue) (died []string) {
 			t.die(q, m.id, r, store.DeadLeaseExpired)
 			died = append(died, m.id)
 		}
-		t.end(q, l)
+		t.endLease(q, l)
 	}
 	return died
-}
-
-// unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is done.
-func (t *tx) unhold(q *queue, m *member) {
-	l := m.lease
-	delete(q.held, m.id)
-	l.members[m.position] = nil
-	l.left--
-	l.leaving = append(l.leaving, uint16(m.position))
-	t.touchLease(q, l)
-}
-
-// end removes a lease that holds nothing.
-func (t *tx) end(q *queue, l *lease) {
-	l.cancelled = nil
-	delete(q.leases, l.id)
-	q.deadlines.Delete(entry{l.deadline, l.id})
-	t.touchLease(q, l)
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Clock is what a Store lives by.
+// Clock is the time that a Store lives by.
 type Clock interface {
 	Now() time.Time
-	// Alarm gives a channel that receives once when Now has reached t, and a function that frees it.
+	// Alarm returns a channel that receives once when Now has reached t, and a function that frees it.
 	Alarm(t time.Time) (ring <-chan time.Time, stop func())
 }
 
@@ -22,24 +22,53 @@ func (systemClock) Alarm(t time.Time) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// maxStandstill is how many milliseconds the engine's clock stands still for when the machine's goes back, also
-// from one run to the next. A greater step back is followed: dues then come later than they would have, never
-// early.
+// maxStandstill is how many milliseconds the engine's clock stands still for when the machine's goes back, also from
+// one run to the next. The engine follows a larger step back: due times then come later than they would have, never
+// early, and leases keep the time that they have left; see rewind.
 const maxStandstill = 60_000
 
-// now is the engine's clock in whole milliseconds, and the next whole millisecond, from which delays count so
-// that they are never short.
-func (s *Store) now() (now, soonest int64) {
-	wall := s.clock.Now()
-	now = wall.UnixMilli()
-	if now < s.lastNow && s.lastNow-now <= maxStandstill {
-		return s.lastNow, s.lastNow
+// maxLease is the longest time, in milliseconds, that a lease may have left.
+var maxLease = store.Millis(store.MaxLease)
+
+// readClock sets the engine's time of a call.
+func (t *tx) readClock() {
+	wall := t.s.clock.Now()
+	now, last := wall.UnixMilli(), t.s.lastNow
+	switch {
+	case now >= last:
+		t.now, t.soonest = now, store.UnixMillis(wall)
+	case last-now <= maxStandstill:
+		t.now, t.soonest = last, last
+		return
+	default:
+		t.now, t.soonest = now, store.UnixMillis(wall)
+		for _, q := range t.s.queues {
+			if len(q.leases) > 0 {
+				t.rewind(q, last-now)
+				t.notify(q.name)
+			}
+		}
 	}
-	s.lastNow = now
-	return now, store.UnixMillis(wall)
+	t.s.lastNow = t.now
 }
 
-// after is the time a delay from now; no delay is at once.
+// rewind gives each lease of a queue the time that it had left before the clock went back by some milliseconds, so that
+// a correction of the clock neither ends it nor prolongs it. No deadline is later than a new lease's can be.
+func (t *tx) rewind(q *queue, by int64) {
+	for _, l := range q.leases {
+		deadline := min(l.deadline-by, t.now+maxLease)
+		if deadline == l.deadline {
+			continue
+		}
+		q.deadlines.Delete(entry{l.deadline, l.id})
+		l.deadline = deadline
+		q.deadlines.Set(entry{l.deadline, l.id})
+		l.rewrite = true
+		t.touchLease(q, l)
+	}
+}
+
+// after returns the time a delay from now; no delay is at once.
 func (t *tx) after(delay time.Duration) int64 {
 	if delay <= 0 {
 		return t.now
@@ -47,7 +76,7 @@ func (t *tx) after(delay time.Duration) int64 {
 	return t.soonest + store.Millis(delay)
 }
 
-// dueAt is when a message falls due, in milliseconds since 1970.
+// dueAt returns when a message falls due, in milliseconds since 1970.
 func (t *tx) dueAt(due store.Due) int64 {
 	if !due.At.IsZero() {
 		return store.UnixMillis(due.At)

@@ -5,26 +5,24 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/laterq/later/store"
 )
 
-// The directory's own files beside Pebble's.
-const (
-	formatFile = "LATER"  // what this is
-	holderFile = "HOLDER" // who has it open, for people
-	lockFile   = "LOCK"
-	format     = "later diskstore 1\n"
-)
+// lockFile is locked while a process has the directory open.
+const lockFile = "LOCK"
+
+// newSuffix is of a file that is being written, until it takes the name without it.
+const newSuffix = ".new"
 
 // directory is where a store's files are.
 type directory struct {
@@ -32,40 +30,50 @@ type directory struct {
 	fs  vfs.FS
 }
 
-// claimDirectory makes, checks and locks the directory.
-func (s *Store) claimDirectory() error {
+// claimDirectory creates, locks and checks the directory. It reports what the directory holds: nothing (isNew), or a
+// store that was closed in good order, or one that was not.
+func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if err := s.makeDirectory(); err != nil {
-		return fmt.Errorf("%w: making the directory: %w", store.ErrUnavailable, err)
+		return false, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, err)
 	}
-	if err := s.checkFormat(); err != nil {
-		return err
+	if _, err := s.readFormat(); err != nil {
+		return false, false, err // before a foreign directory gets a lock file
 	}
-	lock, err := s.directory.lock()
-	if err != nil {
-		if isHeld(err) {
-			holder, _ := s.readFile(holderFile)
-			return heldBy(s.dir, strings.TrimSpace(holder))
+	if s.lock, err = s.directory.lock(); err != nil {
+		return false, false, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.lock.Close())
 		}
-		return fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, s.dir, err)
+	}()
+	if isNew, err = s.readFormat(); err != nil {
+		return false, false, err
 	}
-	s.lock = lock
-	err = s.writeFile(holderFile, holder())
-	if _, missing := s.readFile(formatFile); missing != nil && err == nil {
-		err = s.writeFile(formatFile, format)
+	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
+		wasClosed = !isNew
+	} else if err != nil {
+		return false, false, s.readError(err)
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, s.dir, err), s.releaseDirectory())
-	}
-	return nil
+	err = s.reserve.try(func() error {
+		if err := s.writeFile(holderFile, holder()); err != nil {
+			return s.writeError(err)
+		}
+		if isNew {
+			return s.beginCreation()
+		}
+		return nil
+	})
+	return isNew, wasClosed, err
 }
 
-// makeDirectory makes the directory and those above it that are missing, durably, and finds its one true name: a link
-// that is changed later leads nobody elsewhere.
+// makeDirectory creates the directory and its missing parents durably, and resolves its name, so that a symbolic link
+// that changes later does not lead the open store elsewhere.
 func (d *directory) makeDirectory() error {
 	var parents []string // of what is missing
 	for at := d.dir; ; {
 		if _, err := d.fs.Stat(at); !errors.Is(err, fs.ErrNotExist) {
-			break // what is wrong with it, if something is, is told below
+			break // MkdirAll reports any other error
 		}
 		parent := d.fs.PathDir(at)
 		if parent == at {
@@ -82,7 +90,7 @@ func (d *directory) makeDirectory() error {
 			return err
 		}
 	}
-	if d.fs != vfs.Default {
+	if d.fs != defaultFS {
 		return nil
 	}
 	dir, err := filepath.Abs(d.dir)
@@ -100,78 +108,21 @@ func (d *directory) syncDirectory(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// checkFormat refuses a directory that is not Later's, or of another format.
-func (d *directory) checkFormat() error {
-	found, err := d.readFile(formatFile)
+// lock locks the directory, or returns a HeldError when it is locked.
+func (d *directory) lock() (*pebble.Lock, error) {
+	lock, err := pebble.LockDirectory(d.dir, d.fs)
 	switch {
-	case err == nil && found == format:
-		return nil
 	case err == nil:
-		return fmt.Errorf("%w: %s has the format %q and this version of Later knows %q: use the version that wrote it",
-			store.ErrUnsupported, d.dir, strings.TrimSpace(found), strings.TrimSpace(format))
-	case !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, err)
+		return lock, nil
+	case isHeld(err):
+		text, _ := d.readFile(holderFile)
+		return nil, heldBy(d.dir, strings.TrimSpace(text))
 	}
-	names, err := d.fs.List(d.dir)
-	if err != nil {
-		return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, err)
-	}
-	for _, name := range names {
-		if name != lockFile && name != holderFile && name != formatFile+".new" && name != holderFile+".new" {
-			if _, err := d.readFile(formatFile); err == nil {
-				return d.checkFormat() // another process made the store meanwhile
-			}
-			return fmt.Errorf("%w: %s holds %s and is no store of Later: give an empty or a new directory",
-				store.ErrUnsupported, d.dir, name)
-		}
-	}
-	return nil
+	return nil, fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, d.dir, err)
 }
 
-// releaseDirectory gives the directory free. When Pebble gave up, it has it until the process ends.
-func (s *Store) releaseDirectory() error {
-	if s.isStuck() {
-		return nil
-	}
-	s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)) // it would only be out of date
-	if s.lock == nil {
-		return nil
-	}
-	return s.lock.Close()
-}
-
-// HeldError is the error of opening a directory that is open already, in another process or in this one. It is an
-// ErrUnavailable.
-type HeldError struct {
-	Dir string
-	// Holder tells who has the directory open, for people: "process 123 on host, later work, since 2030-12-31T15:04:05Z".
-	// It may be "", or name the last holder, in the moment after another has locked the directory.
-	Holder string
-	// Since is when the holder opened the directory, by its clock and to the second; zero where that is unknown.
-	Since time.Time
-}
-
-// heldBy makes the error of what the holder wrote about itself.
-func heldBy(dir, holder string) *HeldError {
-	e := &HeldError{Dir: dir, Holder: holder}
-	if i := strings.LastIndex(holder, sinceWord); i >= 0 {
-		e.Since, _ = time.Parse(time.RFC3339, holder[i+len(sinceWord):])
-	}
-	return e
-}
-
-func (e *HeldError) Error() string {
-	holder := "another process"
-	if e.Holder != "" {
-		holder = e.Holder
-	}
-	return fmt.Sprintf("%v: %s is open in %s: one process at a time", store.ErrUnavailable, e.Dir, holder)
-}
-
-func (e *HeldError) Unwrap() error { return store.ErrUnavailable }
-
-// isHeld tells a lock that somebody has from one that cannot be had: that of a file that cannot be opened, or on a
-// file system without locks. Of this process Pebble knows it by itself.
+// isHeld reports whether a lock is held by someone else. It is false when the lock file cannot be opened or the file
+// system has no locks.
 func isHeld(err error) bool {
 	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return false
@@ -180,25 +131,18 @@ func isHeld(err error) bool {
 	return !ok || slices.Contains(heldErrors, errno)
 }
 
-// holder tells who has the directory open.
-func holder() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("process %d on %s, %s%s%s\n", os.Getpid(), host, command(os.Args),
-		sinceWord, time.Now().Format(time.RFC3339))
-}
-
-const sinceWord = ", since "
-
-// command names a program, and its first argument if that looks like a subcommand; others may hold secrets.
-func command(args []string) string {
-	name := filepath.Base(args[0])
-	if len(args) > 1 && subcommand.MatchString(args[1]) {
-		name += " " + args[1]
+// releaseDirectory unlocks the directory. inOrder says that all its files are complete; then holderFile goes, and its
+// absence tells the next open. A store that Pebble gave up stays locked until the process ends.
+func (s *Store) releaseDirectory(inOrder bool) error {
+	if s.isStuck() {
+		return nil
 	}
-	return name
+	var err error
+	if inOrder {
+		err = s.fs.Remove(s.fs.PathJoin(s.dir, holderFile))
+	}
+	return errors.Join(err, s.lock.Close())
 }
-
-var subcommand = regexp.MustCompile(`^[a-z][a-z-]{0,15}$`)
 
 func (d *directory) readFile(name string) (string, error) {
 	f, err := d.fs.Open(d.fs.PathJoin(d.dir, name))
@@ -212,7 +156,7 @@ func (d *directory) readFile(name string) (string, error) {
 // writeFile writes a file whole or not at all, durably.
 func (d *directory) writeFile(name, text string) error {
 	path := d.fs.PathJoin(d.dir, name)
-	f, err := d.fs.Create(path+".new", vfs.WriteCategoryUnspecified)
+	f, err := d.fs.Create(path+newSuffix, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
@@ -220,8 +164,47 @@ func (d *directory) writeFile(name, text string) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := d.fs.Rename(path+".new", path); err != nil {
+	if err := d.fs.Rename(path+newSuffix, path); err != nil {
 		return err
 	}
 	return d.syncDirectory(d.dir)
+}
+
+// readError returns an ErrUnavailable for an error of reading the disk.
+func (d *directory) readError(err error) error {
+	return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, err)
+}
+
+// writeError returns an ErrUnavailable for an error of writing to the disk.
+func (d *directory) writeError(err error) error {
+	return fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, d.dir, err)
+}
+
+// damaged returns an ErrCorrupt that names a file and says what to do.
+func (d *directory) damaged(file, format string, args ...any) error {
+	return corrupt("%s in %s is damaged: %s; %s", file, d.dir, fmt.Sprintf(format, args...), d.advice())
+}
+
+// advice says what to do about a damaged file.
+func (d *directory) advice() string {
+	return fmt.Sprintf("restore a backup, or see what is damaged with later doctor --store %s and copy what can be read "+
+		"to a new directory with --recover NEWDIR", d.url())
+}
+
+// url returns the directory's store URL.
+func (d *directory) url() string {
+	dir, err := filepath.Abs(d.dir)
+	if err != nil {
+		dir = d.dir
+	}
+	path := filepath.ToSlash(dir)
+	if !strings.HasPrefix(path, "/") { // C:/later on Windows
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
+}
+
+// isPermission reports whether a directory cannot be written to, as on read-only media.
+func isPermission(err error) bool {
+	return errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)
 }

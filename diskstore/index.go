@@ -3,38 +3,52 @@ package diskstore
 import (
 	"slices"
 	"sort"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// The indexes by time: messages that are due, and dead ones. What is removed from them leaves tombstones, which a scan
-// walks over one by one until Pebble has compacted them away, and the writer does nothing else meanwhile. So where there
-// is known to be nothing, scans do not go.
+// index is the entries of one kind of a queue in order of time. Removed entries leave tombstones, which a scan steps
+// over one by one until Pebble has compacted them away. So an index knows where nothing is: before its first entry, and
+// in some gaps. Scans skip ranges known to be empty.
+type index struct {
+	kind byte
+	n    int64 // entries
+	// first is the first entry when exact is set, else a lower bound of it.
+	first entry
+	exact bool
+	gaps  []gap // in order; they do not touch
+	views []*indexView
+}
 
 // gap is a part of an index without entries: from one place on and before another.
-type gap struct{ from, to entry }
+type gap struct {
+	from, to entry
+	steps    int // that knowing it saves
+}
 
 const (
-	// worthAGap is how many steps of an iterator make a gap worth knowing, about 100 µs.
-	worthAGap = 1000
-	maxGaps   = 8
+	// worthAGap is how many steps of an iterator make a gap worth knowing, about 20 µs.
+	worthAGap = 200
+	maxGaps   = 256
 )
+
+func newIndex(kind byte) index { return index{kind: kind, first: entry{at: never}, exact: true} }
 
 func (g gap) holds(e entry) bool { return !e.less(g.from) && e.less(g.to) }
 
 func (g gap) empty() bool { return !g.from.less(g.to) }
 
-// learn adds a gap to those that are known.
-func (q *queue) learn(g gap) {
+// learn adds a gap to those that are known. When there are too many, the one that saves least is forgotten.
+func (x *index) learn(g gap) {
 	if g.empty() {
 		return
 	}
-	gaps := make([]gap, 0, maxGaps+1)
-	for _, h := range q.gaps {
-		if h.to.less(g.from) || g.to.less(h.from) {
-			gaps = append(gaps, h)
-			continue
-		}
+	at := sort.Search(len(x.gaps), func(i int) bool { return !x.gaps[i].to.less(g.from) })
+	end := at
+	for ; end < len(x.gaps) && !g.to.less(x.gaps[end].from); end++ {
+		h := x.gaps[end]
+		g.steps += h.steps
 		if h.from.less(g.from) {
 			g.from = h.from
 		}
@@ -42,169 +56,189 @@ func (q *queue) learn(g gap) {
 			g.to = h.to
 		}
 	}
-	at := sort.Search(len(gaps), func(i int) bool { return g.from.less(gaps[i].from) })
-	gaps = slices.Insert(gaps, at, g)
-	if len(gaps) > maxGaps {
-		gaps = gaps[1:]
+	x.gaps = slices.Replace(x.gaps, at, end, g)
+	if len(x.gaps) > maxGaps {
+		least := 0
+		for i, h := range x.gaps {
+			if h.steps < x.gaps[least].steps {
+				least = i
+			}
+		}
+		x.gaps = slices.Delete(x.gaps, least, least+1)
 	}
-	q.gaps = gaps
 }
 
-// fill cuts the gap in which there is something now. Of its two parts the longer one stays known.
-func (q *queue) fill(e entry) {
-	for i, g := range q.gaps {
-		if !g.holds(e) {
-			continue
-		}
-		before, behind := gap{g.from, e}, gap{e.behind(), g.to}
-		if e.at-g.from.at > g.to.at-e.at {
-			behind = before
-		}
-		if q.gaps[i] = behind; behind.empty() {
-			q.gaps = slices.Delete(q.gaps, i, i+1)
-		}
+// split returns the two parts of a gap around an entry.
+func (g gap) split(e entry) (before, behind gap) {
+	return gap{g.from, e, g.steps / 2}, gap{e.behind(), g.to, g.steps / 2}
+}
+
+// add adds an entry, which may be in a gap.
+func (x *index) add(e entry) {
+	x.n++
+	at := sort.Search(len(x.gaps), func(i int) bool { return e.less(x.gaps[i].to) })
+	if at < len(x.gaps) && x.gaps[at].holds(e) {
+		before, behind := x.gaps[at].split(e)
+		x.gaps = slices.Delete(x.gaps, at, at+1)
+		x.learn(before)
+		x.learn(behind)
+	}
+	if e.less(x.first) {
+		x.first, x.exact = e, true
+	}
+	if len(x.views) > 0 {
+		x.views = slices.DeleteFunc(x.views, func(v *indexView) bool { return !v.note(e) })
+	}
+}
+
+// remove removes an entry.
+func (x *index) remove(e entry) {
+	switch x.n--; {
+	case x.n == 0:
+		x.startAt(entry{at: never}, true)
+	case e == x.first:
+		x.exact = false
+	}
+}
+
+// startAt notes where the entries begin.
+func (x *index) startAt(first entry, exact bool) { x.first, x.exact = first, exact }
+
+// emptied notes that all entries in a gap were removed.
+func (x *index) emptied(g gap) {
+	if g.holds(x.first) && x.n > 0 {
+		x.startAt(g.to, false)
+	}
+	x.learn(g)
+}
+
+// forgetGaps is for an index whose entries were changed behind its back.
+func (x *index) forgetGaps() {
+	x.gaps = nil
+	x.startAt(entry{at: never}, true)
+	if x.n > 0 {
+		x.startAt(entry{}, false)
+	}
+}
+
+// indexView is an index as it was when a snapshot was taken. Whoever scans the snapshot may find gaps, which hold for
+// the index too, except where entries were added since.
+type indexView struct {
+	kind  byte
+	first entry
+	gaps  []gap // shared by nobody
+
+	ended atomic.Bool // nobody scans any more
+	added []entry     // since the snapshot; belongs to the writer
+	found []gap       // by the scans
+}
+
+// maxAdded bounds what a view notes; with more additions its gaps are not learned.
+const maxAdded = 10_000
+
+// view returns the index as it is. The caller is the writer, and takes a snapshot.
+func (x *index) view() *indexView {
+	v := &indexView{kind: x.kind, first: x.first, gaps: slices.Clone(x.gaps)}
+	x.views = append(x.views, v)
+	return v
+}
+
+// note notes an entry that is added, and reports whether the view wants more.
+func (v *indexView) note(e entry) bool {
+	if v.ended.Load() || len(v.added) == maxAdded {
+		v.added = nil
+		v.ended.Store(true)
+		return false
+	}
+	v.added = append(v.added, e)
+	return true
+}
+
+// learnFrom learns what a view found. The caller is the writer.
+func (x *index) learnFrom(v *indexView) {
+	if v.ended.Swap(true) {
 		return
 	}
+	for _, g := range v.found {
+		parts := []gap{g}
+		for _, e := range v.added {
+			if i := slices.IndexFunc(parts, func(p gap) bool { return p.holds(e) }); i >= 0 {
+				before, behind := parts[i].split(e)
+				parts = slices.Replace(parts, i, i+1, before, behind)
+			}
+		}
+		for _, p := range parts {
+			x.learn(p)
+		}
+	}
+	x.views = slices.DeleteFunc(x.views, func(other *indexView) bool { return other == v })
 }
 
-var withRecord = []byte{1}
-
-// addDue puts a message among the scheduled and ready ones.
-func (t *tx) addDue(q *queue, id string, r *record) {
-	e := entry{r.due, id}
-	var value []byte
-	if r.stored {
-		value = withRecord
-	}
-	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
-	q.due++
-	if e.at <= q.mark {
-		q.ready++
-	}
-	if e.at <= t.now {
-		q.roused = true
-	}
-	q.counting.add(e.at, 1)
-	q.fill(e)
-	if e.less(q.first) {
-		q.first, q.exact = e, true
-		q.head = e.at
-	}
-	t.touch(q)
-}
-
-func (t *tx) removeDue(q *queue, e entry) {
-	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
-	q.due--
-	if e.at <= q.mark {
-		q.ready--
-	}
-	q.counting.add(e.at, -1)
-	switch {
-	case q.due == 0:
-		q.startAt(entry{at: never}, true)
-	case e == q.first:
-		q.exact = false
-	}
-	t.touch(q)
-}
-
-// startAt notes where the due messages begin.
-func (q *queue) startAt(first entry, exact bool) {
-	q.first, q.exact, q.head = first, exact, first.at
-}
-
-// emptied notes that all due messages in a gap were removed.
-func (q *queue) emptied(g gap) {
-	if g.holds(q.first) && q.due > 0 {
-		q.startAt(g.to, false)
-	}
-	q.learn(g)
-}
-
-// addDead puts a message among the dead ones.
-func (t *tx) addDead(q *queue, e entry) {
-	t.set(appendTimeKey(t.key[:0], q.number, kindDead, e), nil)
-	q.dead++
-	if e.less(q.firstDead) {
-		q.firstDead = e
-	}
-	t.touch(q)
-}
-
-func (t *tx) removeDead(q *queue, e entry) {
-	t.remove(appendTimeKey(t.key[:0], q.number, kindDead, e))
-	q.dead--
-	t.touch(q)
-}
-
-// each calls f for the entries of a kind from one on to the end of the millisecond last, until it returns false. The
-// value is 1 where a record is stored.
-func (t *tx) each(q *queue, kind byte, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
+// scan calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. It
+// skips what is known to be empty, and calls learn with the gaps that it finds. A value of kindDue is 1 where a record
+// is stored.
+func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn func(gap),
+	f func(e entry, value []byte) (bool, error)) error {
 	to := entry{at: min(last, lastTime-1) + 1}
-	switch kind {
-	case kindDead:
-		if from.less(q.firstDead) {
-			from = q.firstDead
-		}
-	case kindDue:
-		if from.less(q.first) {
-			from = q.first
-		}
-		for _, g := range q.gaps {
-			if !from.less(g.to) || !g.from.less(to) {
-				continue
-			}
-			more, err := t.eachIn(q, kind, gap{from, g.from}, f)
-			if !more || err != nil {
-				return err
-			}
-			from = g.to
-		}
+	if from.less(x.first) {
+		from = x.first
 	}
-	_, err := t.eachIn(q, kind, gap{from, to}, f)
+	s := scanner{r, queue, x.kind, learn, f}
+	for _, g := range x.gaps {
+		if !from.less(g.to) || !g.from.less(to) {
+			continue
+		}
+		more, err := s.part(from, g.from)
+		if !more || err != nil {
+			return err
+		}
+		from = g.to
+	}
+	_, err := s.part(from, to)
 	return err
 }
 
-// eachIn is each for one part of an index. It tells whether f wants more.
-func (t *tx) eachIn(q *queue, kind byte, part gap, f func(e entry, value []byte) (bool, error)) (more bool, err error) {
-	if part.empty() {
+type scanner struct {
+	r     *reader
+	queue uint32
+	kind  byte
+	learn func(gap)
+	f     func(e entry, value []byte) (bool, error)
+}
+
+// part scans one part of an index, and reports whether f wants more.
+func (s *scanner) part(from, to entry) (more bool, err error) {
+	if !from.less(to) {
 		return true, nil
 	}
-	it, err := t.s.db.NewIter(&pebble.IterOptions{
-		LowerBound: appendTimeKey(nil, q.number, kind, part.from),
-		UpperBound: appendTimeKey(nil, q.number, kind, part.to),
-	})
+	it, err := s.r.iterate(appendTimeKey(nil, s.queue, s.kind, from), appendTimeKey(nil, s.queue, s.kind, to))
 	if err != nil {
-		return false, t.s.unreadable(err)
+		return false, err
 	}
-	more = true
-	var crossed []gap
-	at, before := part.from, 0
+	var gaps []gap
+	at, before := from, 0
 	cross := func(to entry) {
 		stats := it.Stats()
-		if n := stats.ForwardStepCount[pebble.InternalIterCall]; n-before > worthAGap {
-			crossed, before = append(crossed, gap{at, to}), n
-		} else {
-			before = n
+		n := stats.ForwardStepCount[pebble.InternalIterCall]
+		if n-before > worthAGap {
+			gaps = append(gaps, gap{at, to, n - before})
 		}
+		before = n
 	}
+	more = true
 	err = walk(it, func(e entry, value []byte) (_ bool, err error) {
 		cross(e)
 		at = e.behind()
-		more, err = f(e, value)
+		more, err = s.f(e, value)
 		return more, err
 	})
 	if more && err == nil && it.Error() == nil {
-		cross(part.to)
+		cross(to)
 	}
-	t.s.steps += before
-	if closed := it.Close(); err == nil && closed != nil {
-		err = t.s.unreadable(closed)
-	}
-	if kind == kindDue && err == nil {
-		for _, g := range crossed {
-			q.learn(g)
+	s.r.s.steps.Add(int64(before))
+	if err = s.r.end(it, err); err == nil {
+		for _, g := range gaps {
+			s.learn(g)
 		}
 	}
 	return more, err
@@ -214,7 +248,7 @@ func walk(it *pebble.Iterator, f func(e entry, value []byte) (bool, error)) erro
 	for valid := it.First(); valid; valid = it.Next() {
 		e, err := parseEntry(it.Key())
 		if err != nil {
-			continue // no entry, and in nobody's way; a repair removes it
+			continue // not an entry, and in nobody's way; a repair removes it
 		}
 		more, err := f(e, it.Value())
 		if err != nil || !more {

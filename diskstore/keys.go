@@ -114,7 +114,14 @@ func parseCursor(text string) (entry, error) {
 	ms, id, ok := strings.Cut(text, ":")
 	at, err := strconv.ParseInt(ms, 10, 64)
 	if !ok || err != nil {
-		return entry{}, store.Invalid("cursor %q is none of this store's: give the one of the page before, or none", text)
+		return entry{}, badCursor(text)
 	}
 	return entry{at, id}.behind(), nil
 }
+
+func badCursor(text string) error {
+	return store.Invalid("cursor %q is not from this store: give the one of the page before, or none", text)
+}
+
+// numberKey returns the first key of a queue.
+func numberKey(number uint32) []byte { return binary.BigEndian.AppendUint32(nil, number) }

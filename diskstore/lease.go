@@ -6,9 +6,9 @@ import (
 
 // lease is the right to settle the messages of one claim. It lists exactly what it holds.
 //
-// It is stored as its deadline, the number of members, and the members. What leaves it is appended as the
-// member's two-byte position (a Pebble merge), with wasCancelled set or not, so that a lease settled one by one is
-// not written again each time.
+// It is stored as its deadline, the number of members, and the members. When a member leaves, its two-byte position is
+// appended (a Pebble merge), with wasCancelled set or not, so that a lease whose messages are settled one by one is not
+// written again each time.
 type lease struct {
 	id        string
 	deadline  int64
@@ -17,8 +17,8 @@ type lease struct {
 	cancelled []string // ids cancelled since the last Extend
 
 	stored  bool
-	rewrite bool     // to be stored anew
-	leaving []uint16 // what is to be appended
+	rewrite bool     // is to be stored whole
+	leaving []uint16 // positions to be appended
 	touched bool     // it is in tx.leases
 }
 
@@ -46,9 +46,9 @@ func appendLease(b []byte, l *lease) []byte {
 	return b
 }
 
-// parseLease reads a lease with the members that have not left it. Of records it gives due and stored.
+// parseLease returns a lease with the members that have not left it. Their records have due and stored set.
 func parseLease(id string, b []byte) (*lease, error) {
-	bad := corrupt("lease %q has %d bytes that are none of this format", id, len(b))
+	bad := corrupt("lease %q has %d bytes that are not of this format", id, len(b))
 	if len(b) < timeLength+2 {
 		return nil, bad
 	}
@@ -90,7 +90,7 @@ func parseLease(id string, b []byte) (*lease, error) {
 	return l, nil
 }
 
-// compact numbers the members anew, for a lease that is stored anew.
+// compact renumbers the members of a lease that is stored whole.
 func (l *lease) compact() {
 	kept := l.members[:0]
 	for _, m := range l.members {
@@ -129,4 +129,22 @@ func (t *tx) storeLease(q *queue, l *lease) error {
 	}
 	l.rewrite, l.leaving = false, l.leaving[:0]
 	return err
+}
+
+// unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is empty.
+func (t *tx) unhold(q *queue, m *member) {
+	l := m.lease
+	delete(q.held, m.id)
+	l.members[m.position] = nil
+	l.left--
+	l.leaving = append(l.leaving, uint16(m.position))
+	t.touchLease(q, l)
+}
+
+// endLease removes a lease that holds nothing.
+func (t *tx) endLease(q *queue, l *lease) {
+	l.cancelled = nil
+	delete(q.leases, l.id)
+	q.deadlines.Delete(entry{l.deadline, l.id})
+	t.touchLease(q, l)
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// load reads what is kept in memory: the queues' counters and their leases. A queue that contradicts itself is
-// refused from then on, until it is repaired; the others are served.
+// load reads what is kept in memory: the queues' counters and their leases. A queue that contradicts itself is refused
+// until it is repaired; the others are served.
 func (s *Store) load() error {
-	it, err := s.db.NewIter(&pebble.IterOptions{
-		LowerBound: appendKey(nil, 0, kindName), UpperBound: appendKey(nil, 0, kindName+1),
-	})
+	r := &reader{s: s, src: s.db}
+	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
 	if err != nil {
-		return s.unreadable(err)
+		return err
 	}
-	queues, err := s.db.NewIter(nil)
+	queues, err := r.iterate(nil, nil)
 	if err != nil {
-		return errors.Join(s.unreadable(err), it.Close())
+		return errors.Join(err, it.Close())
 	}
 	named := map[uint32]string{}
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
@@ -29,13 +28,11 @@ func (s *Store) load() error {
 		if len(it.Value()) == 4 {
 			number = binary.BigEndian.Uint32(it.Value())
 		}
-		q := newQueue(name, number)
+		q := newQueue(name, 0)
 		switch other, taken := named[number]; {
 		case number == 0:
-			q.number = 0
 			err = corrupt("its number is %x", it.Value())
 		case taken:
-			q.number = 0
 			err = corrupt("its number %d is that of queue %q too", number, other)
 		default:
 			named[number] = name
@@ -45,16 +42,13 @@ func (s *Store) load() error {
 		err = s.setAside(q, err)
 	}
 	queues.Close() // what it could not read belongs to a queue that is set aside
-	if closed := it.Close(); err == nil && closed != nil {
-		err = s.unreadable(closed)
-	}
-	if err == nil {
-		err = s.loadLastNumber()
+	if err = r.end(it, err); err == nil {
+		err = s.loadLastNumber(r)
 	}
 	return err
 }
 
-// setAside refuses a queue that is damaged; it gives back other errors.
+// setAside refuses a queue that is damaged; it returns other errors.
 func (s *Store) setAside(q *queue, err error) error {
 	if !errors.Is(err, store.ErrCorrupt) {
 		return err
@@ -65,22 +59,19 @@ func (s *Store) setAside(q *queue, err error) error {
 }
 
 // loadLastNumber finds the highest number in use, also by what has lost its name.
-func (s *Store) loadLastNumber() error {
-	it, err := s.db.NewIter(nil)
+func (s *Store) loadLastNumber(r *reader) error {
+	it, err := r.iterate(nil, nil)
 	if err != nil {
-		return s.unreadable(err)
+		return err
 	}
 	if it.Last() && len(it.Key()) >= 4 {
 		s.lastNumber = binary.BigEndian.Uint32(it.Key())
 	}
-	if err := it.Close(); err != nil {
-		return s.unreadable(err)
-	}
-	return nil
+	return r.end(it, nil)
 }
 
-// loadQueue reads a queue, by an iterator that may be used for others before and after it: making one takes longer than
-// what it reads here. With an error it gives what there is to refuse.
+// loadQueue reads a queue with an iterator that may be used for others before and after, since creating one takes
+// longer than what it reads here. With an error it returns the queue to refuse.
 func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*queue, error) {
 	q := newQueue(name, number)
 	if err := s.fillQueue(it, q); err != nil {
@@ -89,11 +80,13 @@ func (s *Store) loadQueue(it *pebble.Iterator, name string, number uint32) (*que
 	return q, nil
 }
 
-func (s *Store) fillQueue(it *pebble.Iterator, q *queue) (err error) {
+func (s *Store) fillQueue(it *pebble.Iterator, q *queue) error {
 	boundTo(it, q.number, kindMeta)
+	var m meta
+	var err error
 	switch {
 	case it.First() && len(it.Key()) == prefixLength:
-		if q.meta, err = parseMeta(it.Value()); err != nil {
+		if m, err = parseMeta(it.Value()); err != nil {
 			return err
 		}
 	case it.Error() != nil:
@@ -101,13 +94,7 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) (err error) {
 	default:
 		return corrupt("it has no counters")
 	}
-	s.lastNow = max(s.lastNow, q.meta.now)
-	if q.due > 0 {
-		q.startAt(entry{at: q.head}, false)
-	}
-	if q.forgetting > 0 {
-		q.forgetAt = 0
-	}
+	q.restore(m)
 	boundTo(it, q.number, kindMessage)
 	if it.Last() {
 		q.highest = string(it.Key()[prefixLength:])
@@ -115,23 +102,27 @@ func (s *Store) fillQueue(it *pebble.Iterator, q *queue) (err error) {
 		return s.unreadable(err)
 	}
 	boundTo(it, q.number, kindLease)
-	return (&tx{s: s}).loadLeases(it, q)
+	if err := s.loadLeases(it, q); err != nil {
+		return err
+	}
+	s.correctLeases(q, m.now)
+	return nil
 }
 
-// boundTo has an iterator go over the keys of a kind only.
+// boundTo makes an iterator see the keys of a kind only.
 func boundTo(it *pebble.Iterator, number uint32, kind byte) {
 	it.SetBounds(appendKey(nil, number, kind), appendKey(nil, number, kind+1))
 }
 
 // loadLeases reads a queue's leases, which the iterator is bound to.
-func (t *tx) loadLeases(it *pebble.Iterator, q *queue) (err error) {
+func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
+	r := &reader{s: s, src: s.db}
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		var l *lease
 		if l, err = parseLease(string(it.Key()[prefixLength:]), it.Value()); err != nil {
 			break
 		}
 		q.leases[l.id] = l
-		q.deadlines.Set(entry{l.deadline, l.id})
 		for _, m := range l.members {
 			if m == nil {
 				continue
@@ -142,14 +133,33 @@ func (t *tx) loadLeases(it *pebble.Iterator, q *queue) (err error) {
 			}
 			q.held[m.id] = m
 			if m.record.stored {
-				if m.record, err = t.record(q, m.id, m.record.due); err != nil {
+				if m.record, err = r.record(q.number, m.id, m.record.due); err != nil {
 					break
 				}
 			}
 		}
 	}
 	if failed := it.Error(); err == nil && failed != nil {
-		err = t.s.unreadable(failed)
+		err = s.unreadable(failed)
 	}
 	return err
+}
+
+// correctLeases gives leases the time that they had left when the queue was last changed, if the clock went back since
+// then; see rewind. The deadlines are stored with the next change of the leases: until then each load computes the
+// same.
+func (s *Store) correctLeases(q *queue, changed int64) {
+	now := s.clock.Now().UnixMilli()
+	back := max(0, changed-now)
+	if back <= maxStandstill {
+		back = 0
+		s.lastNow = max(s.lastNow, changed)
+	}
+	for _, l := range q.leases {
+		if deadline := min(l.deadline-back, max(now, s.lastNow)+maxLease); deadline != l.deadline {
+			l.deadline, l.rewrite = deadline, true
+			s.corrected = append(s.corrected, touchedLease{q, l})
+		}
+		q.deadlines.Set(entry{l.deadline, l.id})
+	}
 }

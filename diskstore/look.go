@@ -2,51 +2,59 @@ package diskstore
 
 import (
 	"cmp"
-	"maps"
+	"context"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
 
-// What looks at messages without changing them: get, list, stats. The caller has flushed.
-
-func (t *tx) info(q *queue, id string) (*store.Info, error) {
-	p, ok, err := t.place(q, id)
-	if !ok || err != nil {
-		return nil, err
-	}
-	return t.tell(q, id, &p)
-}
-
-// listed is info for a message in an index, which says what its record no longer does.
-func (t *tx) listed(q *queue, e entry, kind byte) (*store.Info, error) {
-	p, ok, err := t.place(q, e.id)
-	if isFormatError(err) {
-		p, ok, err = place{record: record{due: e.at, lastError: store.UnreadableText}}, true, nil
-		if kind == kindDead {
-			p.record.deadReason, p.record.diedAt = store.DeadUnreadable, e.at
+// Get implements store.Store.
+func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.Info, error) {
+	held := map[string]place{}
+	prepare := func(_ *tx, q *queue) {
+		for _, id := range ids {
+			if m := q.held[id]; m != nil {
+				// A copy, since the writer goes on.
+				held[id] = place{m.record, &member{id: id, lease: &lease{id: m.lease.id, deadline: m.lease.deadline}}}
+			}
 		}
 	}
-	if !ok || err != nil {
-		return nil, err
-	}
-	return t.tell(q, e.id, &p)
+	return read(ctx, s, name, prepare, func(v *view) ([]*store.Info, error) {
+		infos := make([]*store.Info, len(ids))
+		for i, id := range ids {
+			p, ok := held[id]
+			if !ok {
+				var err error
+				if p.record, ok, err = v.find(v.number, id); err != nil {
+					return nil, s.repairable(name, id, err)
+				}
+			}
+			if ok {
+				var err error
+				if infos[i], err = v.info(v.number, id, &p, v.now); err != nil {
+					return nil, err
+				}
+			}
+			if err := s.interrupted(ctx); err != nil {
+				return nil, err
+			}
+		}
+		return infos, nil
+	})
 }
 
-// tell gives what is known of a message; nil when there is none.
-func (t *tx) tell(q *queue, id string, p *place) (*store.Info, error) {
-	text, whole, ok, err := t.envelope(q, id)
+// info returns what is known of a message at a place; nil when there is no message.
+func (r *reader) info(queue uint32, id string, p *place, now int64) (*store.Info, error) {
+	text, whole, ok, err := r.envelope(queue, id)
 	if !ok || err != nil {
 		return nil, err
 	}
 	info := &store.Info{
 		Message:    store.Message{ID: id},
-		State:      t.state(p),
+		State:      p.state(now),
 		Due:        store.Time(p.record.due),
 		Attempts:   p.record.attempts,
 		Delivered:  p.record.delivered,
@@ -63,25 +71,26 @@ func (t *tx) tell(q *queue, id string, p *place) (*store.Info, error) {
 	return info, nil
 }
 
-// infos is info of ids from the first on, until they have store.MaxBatchBytes.
-func (t *tx) infos(q *queue, ids []string) (infos []*store.Info, err error) {
-	size := 0
-	for _, id := range ids {
-		info, err := t.info(q, id)
+// List implements store.Store.
+func (s *Store) List(ctx context.Context, name string, req store.ListRequest) (store.Page, error) {
+	switch req.State {
+	case store.StateLeased:
+		lease, id, err := parseLeaseCursor(req.Cursor)
 		if err != nil {
-			return nil, err
+			return store.Page{}, err
 		}
-		if infos = append(infos, info); info != nil {
-			size += info.Size()
+		return read(ctx, s, name, nil, func(v *view) (store.Page, error) { return v.listLeased(req, lease, id) })
+	case store.StateScheduled, store.StateReady, store.StateDead:
+		from, err := parseCursor(req.Cursor)
+		if err != nil {
+			return store.Page{}, err
 		}
-		if size >= store.MaxBatchBytes {
-			break
-		}
+		return read(ctx, s, name, nil, func(v *view) (store.Page, error) { return v.list(req, from) })
 	}
-	return infos, nil
+	return store.Page{}, store.Invalid("state is %q: list scheduled, ready, leased or dead", req.State)
 }
 
-// page gathers one page of a listing.
+// page collects one page of a listing.
 type page struct {
 	store.Page
 	limit int
@@ -89,7 +98,7 @@ type page struct {
 	end   string // cursor behind the last message
 }
 
-// add puts a message on the page; false when it has no room and belongs to the next one.
+// add puts a message on the page. It reports false when the message has no room and belongs to the next page.
 func (p *page) add(info *store.Info, cursor string) bool {
 	p.size += info.Size()
 	if n := len(p.Messages); n == p.limit || n > 0 && p.size > store.MaxBatchBytes {
@@ -101,27 +110,25 @@ func (p *page) add(info *store.Info, cursor string) bool {
 	return true
 }
 
-// list gives a page of the due or the dead messages: the entries from both the cursor and req.From on.
-func (t *tx) list(q *queue, req store.ListRequest, from entry) (store.Page, error) {
+// list returns a page of the due or the dead messages: the entries from both the cursor and req.From on.
+func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
 	first, last := bounds(req)
+	x := v.due
+	switch req.State {
+	case store.StateScheduled:
+		first = max(first, v.now+1)
+	case store.StateReady:
+		last = min(last, v.now)
+	case store.StateDead:
+		x = v.dead
+	}
 	if begin := (entry{at: first}); from.less(begin) {
 		from = begin
 	}
-	kind := byte(kindDue)
-	switch req.State {
-	case store.StateScheduled:
-		if begin := (entry{at: t.now + 1}); from.less(begin) {
-			from = begin
-		}
-	case store.StateReady:
-		last = min(last, t.now)
-	case store.StateDead:
-		kind = kindDead
-	}
 	p := page{limit: req.Limit}
-	err := t.each(q, kind, from, last, func(e entry, _ []byte) (bool, error) {
-		info, err := t.listed(q, e, kind)
-		if info == nil || err != nil { // an entry without message is the next claim's or repair's to remove
+	err := v.each(x, from, last, func(e entry, _ []byte) (bool, error) {
+		info, err := v.listed(e, x.kind)
+		if info == nil || err != nil { // the next claim or repair removes an entry without message
 			return err == nil, err
 		}
 		return p.add(info, e.cursor()), nil
@@ -129,7 +136,25 @@ func (t *tx) list(q *queue, req store.ListRequest, from entry) (store.Page, erro
 	return p.Page, err
 }
 
-// bounds are the milliseconds of the first and last message that a listing gives.
+// listed returns the message of an entry, which says what its record no longer does if that cannot be read.
+func (v *view) listed(e entry, kind byte) (*store.Info, error) {
+	var p place
+	var ok bool
+	var err error
+	p.record, ok, err = v.find(v.number, e.id)
+	if isFormatError(err) {
+		p.record, ok, err = record{due: e.at, lastError: store.UnreadableText}, true, nil
+		if kind == kindDead {
+			p.record.deadReason, p.record.diedAt = store.DeadUnreadable, e.at
+		}
+	}
+	if !ok || err != nil {
+		return nil, err
+	}
+	return v.info(v.number, e.id, &p, v.now)
+}
+
+// bounds returns the milliseconds of the first and last message that a listing returns.
 func bounds(req store.ListRequest) (first, last int64) {
 	last = lastTime
 	if !req.From.IsZero() {
@@ -141,37 +166,56 @@ func bounds(req store.ListRequest) (first, last int64) {
 	return first, last
 }
 
-// listLeased gives a page of the leased messages, by lease id and then by id: an order that lasts while leases
-// are extended.
-func (t *tx) listLeased(q *queue, req store.ListRequest) (store.Page, error) {
-	lease, after, err := parseLeaseCursor(req.Cursor)
+// listLeased returns a page of the leased messages, by lease id and then by id: an order that lasts while leases are
+// extended. The page begins behind an id of a lease.
+func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.Page, error) {
+	first, last := bounds(req)
+	p := page{limit: req.Limit}
+	it, err := v.iterate(appendIDKey(nil, v.number, kindLease, after), appendKey(nil, v.number, kindLease+1))
 	if err != nil {
 		return store.Page{}, err
 	}
-	first, last := bounds(req)
-	p := page{limit: req.Limit}
-	for _, id := range slices.Sorted(maps.Keys(q.leases)) {
-		if id < lease {
-			continue
+	for valid := it.First(); valid && p.Next == ""; valid = it.Next() {
+		id := string(it.Key()[prefixLength:])
+		l, bad := parseLease(id, it.Value())
+		if bad != nil {
+			err = bad
+			break
 		}
-		members := slices.DeleteFunc(slices.Clone(q.leases[id].members), func(m *member) bool {
-			return m == nil || m.record.due < first || m.record.due > last || id == lease && m.id <= after
+		members := slices.DeleteFunc(l.members, func(m *member) bool {
+			return m == nil || m.record.due < first || m.record.due > last || id == after && m.id <= afterID
 		})
 		slices.SortFunc(members, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
-		for _, m := range members {
-			info, err := t.info(q, m.id)
-			if err != nil {
-				return store.Page{}, err
-			}
-			if info != nil && !p.add(info, leaseCursor(id, m.id)) {
-				return p.Page, nil
-			}
+		if err = v.addMembers(&p, members); err != nil {
+			break
 		}
 	}
-	return p.Page, nil
+	return p.Page, v.end(it, err)
 }
 
-// leaseCursor is the text of a place in a listing of leased messages: behind an id of a lease.
+// addMembers puts leased messages on a page, until it is full.
+func (v *view) addMembers(p *page, members []*member) error {
+	for _, m := range members {
+		held := place{m.record, m}
+		if m.record.stored {
+			rec, err := v.record(v.number, m.id, m.record.due)
+			if err != nil {
+				return v.s.repairable(v.queue, m.id, err)
+			}
+			held.record = rec
+		}
+		info, err := v.info(v.number, m.id, &held, v.now)
+		if err != nil {
+			return err
+		}
+		if info != nil && !p.add(info, leaseCursor(m.lease.id, m.id)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// leaseCursor returns the text of a place in a listing of leased messages: behind an id of a lease.
 func leaseCursor(lease, id string) string { return lease + ":" + strconv.Quote(id) }
 
 func parseLeaseCursor(text string) (lease, id string, err error) {
@@ -181,24 +225,26 @@ func parseLeaseCursor(text string) (lease, id string, err error) {
 	lease, quoted, ok := strings.Cut(text, ":")
 	id, err = strconv.Unquote(quoted)
 	if !ok || err != nil {
-		return "", "", store.Invalid("cursor %q is none of this store's: give the one of the page before, or none", text)
+		return "", "", badCursor(text)
 	}
 	return lease, id, nil
 }
 
-// names gives the names of queues behind one, in order: one more than a page has room for.
-func (t *tx) names(after string) (names []string, err error) {
-	it, err := t.s.db.NewIter(&pebble.IterOptions{
-		LowerBound: append(appendIDKey(nil, 0, kindName, after), 0), UpperBound: appendKey(nil, 0, kindName+1),
+// Queues implements store.Store.
+func (s *Store) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
+	names, err = read(ctx, s, "", nil, func(v *view) (names []string, err error) {
+		it, err := v.iterate(append(appendIDKey(nil, 0, kindName, cursor), 0), appendKey(nil, 0, kindName+1))
+		if err != nil {
+			return nil, err
+		}
+		for valid := it.First(); valid && len(names) <= store.MaxBatch; valid = it.Next() {
+			names = append(names, string(it.Key()[prefixLength:]))
+		}
+		return names, v.end(it, nil)
 	})
-	if err != nil {
-		return nil, t.s.unreadable(err)
+	if len(names) > store.MaxBatch {
+		names = names[:store.MaxBatch]
+		next = names[store.MaxBatch-1]
 	}
-	for valid := it.First(); valid && len(names) <= store.MaxBatch; valid = it.Next() {
-		names = append(names, string(it.Key()[prefixLength:]))
-	}
-	if err := it.Close(); err != nil {
-		return nil, t.s.unreadable(err)
-	}
-	return names, nil
+	return names, next, err
 }

@@ -1,215 +1,130 @@
 package diskstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
+	"hash/crc32"
 	"io"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2"
+	logrecord "github.com/cockroachdb/pebble/v2/record"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// manifest is Pebble's list of its files: edits, one after the other, each synced before the next is written.
-// The format is that of internal/manifest/version_edit.go there. Pebble takes the first edit that cannot be read
-// for the end, and then removes the files that it does not know of; so this looks first.
-type manifest struct {
-	name   string
-	size   int64
-	edits  int
-	tables map[table]uint64  // sizes
-	backs  map[uint64]uint64 // sizes of files that are tables in part only
-	// minLog is the first log that is not in tables yet, lastSeq the last sequence number that was given then.
-	minLog, lastSeq uint64
-	torn            int64  // bytes of the last edit, which was never whole
-	damage          string // "" when it is not damaged
-}
+// Pebble reads a log or a manifest up to the first record that it cannot read, because a crash may tear the last one.
+// That hides damage in two places where these checks find it: before the last record of the manifest, where an older
+// list of files would take over silently; and at the end of any file of a store that was closed in good order.
 
-// table is a table's place and number.
-type table struct{ level, number uint64 }
-
-// readManifest reads a manifest. An error is one of reading the disk.
-func readManifest(fs vfs.FS, dir, name string) (*manifest, error) {
-	f, err := fs.Open(fs.PathJoin(dir, name), vfs.SequentialReadsOption)
+// checkRecords returns an ErrCorrupt that names the damaged file. wasClosed says that the store was closed in good
+// order, so that no record may be torn.
+func (d *directory) checkRecords(wasClosed bool) error {
+	desc, err := pebble.Peek(d.dir, d.fs)
 	if err != nil {
-		return nil, err
+		return d.damaged("marker.manifest", "%v", err)
 	}
-	defer f.Close()
-	m := &manifest{name: name, tables: map[table]uint64{}, backs: map[uint64]uint64{}}
-	r := recordReader{chunkReader: newChunkReader(f, 0, false)}
-	r.see = func(c chunk) {
-		if r.gap >= 0 && c.at > r.gap && (c.part == wholeChunk || c.part == firstChunk) {
-			m.found("it cannot be read at byte %d, and a later edit stands at byte %d", r.gap, c.at)
+	if !desc.Exists {
+		return d.damaged("marker.manifest", "it is missing")
+	}
+	if err := d.checkManifest(desc.ManifestFilename, wasClosed); err != nil || !wasClosed {
+		return err
+	}
+	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
+	if err != nil {
+		return d.readError(err)
+	}
+	for _, log := range logs {
+		_, path := log.SegmentLocation(0)
+		switch at, err := readLog(log, nil); {
+		case isInvalidRecord(err):
+			return d.damaged(d.fs.PathBase(path), "it cannot be read from byte %d on", at)
+		case err != nil:
+			return d.readError(err)
 		}
 	}
-	for m.damage == "" {
-		record, err := r.record()
+	return nil
+}
+
+// readLog calls f, which may be nil, for each batch of a log. It returns nil at the log's clean end, or the offset at
+// which the log cannot be read, with an error for isInvalidRecord.
+func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err error) {
+	r := log.OpenForRead()
+	defer r.Close()
+	for {
+		batch, offset, err := r.NextRecord()
 		if errors.Is(err, io.EOF) {
-			break
+			return offset.Physical, nil
 		}
 		if err != nil {
-			return nil, err
+			return offset.Physical, err
 		}
-		if r.gap < 0 || record.end <= r.gap {
-			m.edits++
-			m.apply(record)
+		if f == nil {
+			continue
 		}
-	}
-	m.size = r.size
-	if r.gap >= 0 {
-		m.torn = max(0, r.lastUsed-r.whole)
-	}
-	if m.edits == 0 {
-		m.found("it holds nothing that can be read")
-	}
-	return m, nil
-}
-
-func (m *manifest) found(format string, args ...any) {
-	if m.damage == "" {
-		m.damage = fmt.Sprintf(format, args...)
-	}
-}
-
-// live gives the numbers and sizes of the files that hold tables.
-func (m *manifest) live() map[uint64]uint64 {
-	files := map[uint64]uint64{}
-	for t, size := range m.tables {
-		if size > 0 {
-			files[t.number] = size
+		b, err := io.ReadAll(batch)
+		if err == nil {
+			err = f(b)
+		}
+		if err != nil {
+			return offset.Physical, err
 		}
 	}
-	for number, size := range m.backs {
-		files[number] = size
-	}
-	return files
 }
 
-// highest gives the highest number of a table.
-func (m *manifest) highest() (number uint64) {
-	for t := range m.tables {
-		number = max(number, t.number)
-	}
-	return number
+// isInvalidRecord reports whether a record cannot be read because of its bytes, not because of the disk.
+func isInvalidRecord(err error) bool {
+	return errors.Is(err, logrecord.ErrInvalidChunk) || errors.Is(err, logrecord.ErrZeroedChunk) ||
+		errors.Is(err, logrecord.ErrUnexpectedEOF)
 }
 
-// apply takes in one edit.
-func (m *manifest) apply(r logRecord) {
-	e := edit{rest: r.data}
-	for len(e.rest) > 0 && !e.bad {
-		switch tag := e.number(); tag {
-		case 1: // comparer
-			e.text()
-		case 2:
-			m.minLog = e.number()
-		case 3, 9: // next file number, previous log
-			e.number()
-		case 4:
-			m.lastSeq = e.number()
-		case 5: // compaction pointer
-			e.number()
-			e.text()
-		case 6: // table removed
-			delete(m.tables, table{e.number(), e.number()})
-		case 7, 100, 102, 103, 104: // table added
-			m.add(&e, tag)
-		case 105:
-			number, size := e.number(), e.number()
-			m.backs[number] = size
-		case 106:
-			delete(m.backs, e.number())
-		case 107: // blob file added
-			for range 5 {
-				e.number()
-			}
-		case 108: // blob file removed
-			e.number()
-			e.number()
-		default:
-			e.bad = true
+func (d *directory) checkManifest(path string, wasClosed bool) error {
+	name := d.fs.PathBase(path)
+	text, err := d.readFile(name)
+	if err != nil {
+		return d.damaged(name, "%v", err)
+	}
+	end, torn := intactPart([]byte(text))
+	switch {
+	case end == 0:
+		return d.damaged(name, "it cannot be read")
+	case torn && (wasClosed || hasRecord([]byte(text), end+1)):
+		return d.damaged(name, "it cannot be read from byte %d on", end)
+	}
+	return nil
+}
+
+// intactPart returns where the intact records of a manifest end, and reports whether something follows that is not one.
+func intactPart(b []byte) (end int, torn bool) {
+	r := logrecord.NewReader(bytes.NewReader(b), 0)
+	for {
+		rec, err := r.Next()
+		if err == nil {
+			_, err = io.Copy(io.Discard, rec)
+		}
+		if err != nil {
+			return end, !errors.Is(err, io.EOF)
+		}
+		end = int(r.Offset())
+	}
+}
+
+// hasRecord reports whether an intact record begins at or after an offset. The format is that of LevelDB's log, which
+// Pebble's manifests share: in blocks of 32 KiB, a masked CRC-32C, a length, a type of 1 to 4, and the data.
+// Source: https://github.com/google/leveldb/blob/main/doc/log_format.md.
+func hasRecord(b []byte, from int) bool {
+	const block, header = 32 << 10, 4 + 2 + 1
+	for at := from; at+header <= len(b); at++ {
+		length, kind := int(binary.LittleEndian.Uint16(b[at+4:])), b[at+6]
+		end := at + header + length
+		if length == 0 || kind < 1 || kind > 4 || end > len(b) || (end-1)/block != at/block {
+			continue
+		}
+		crc := crc32.Checksum(b[at+6:end], castagnoli)
+		if (crc>>15|crc<<17)+0xa282ead8 == binary.LittleEndian.Uint32(b[at:]) {
+			return true
 		}
 	}
-	if e.bad {
-		m.found("its edit at byte %d is none of Pebble's", r.at)
-	}
+	return false
 }
 
-// add reads the rest of an edit's tag that adds a table.
-func (m *manifest) add(e *edit, tag uint64) {
-	t := table{e.number(), e.number()}
-	if tag == 102 { // path
-		e.number()
-	}
-	size := e.number()
-	points := true
-	if tag == 104 {
-		points = e.byte()&1 != 0
-	}
-	if points {
-		e.text()
-		e.text()
-	}
-	if tag == 104 { // range keys
-		e.text()
-		e.text()
-	}
-	if tag != 7 { // sequence numbers
-		e.number()
-		e.number()
-	}
-	if tag == 103 || tag == 104 {
-		for {
-			field := e.number()
-			if field == 1 || e.bad {
-				break
-			}
-			switch field {
-			case 66: // a part of a file, see backs
-				e.number()
-				size = 0
-			case 69: // blobs
-				e.number()
-				for n := e.number(); n > 0 && !e.bad; n-- {
-					e.number()
-					e.number()
-				}
-			default:
-				e.text()
-			}
-		}
-	}
-	m.tables[t] = size
-}
-
-// edit reads the parts of an edit.
-type edit struct {
-	rest []byte
-	bad  bool
-}
-
-func (e *edit) number() uint64 {
-	v, n := binary.Uvarint(e.rest)
-	if n <= 0 {
-		e.rest, e.bad = nil, true
-		return 0
-	}
-	e.rest = e.rest[n:]
-	return v
-}
-
-func (e *edit) byte() byte {
-	if len(e.rest) == 0 {
-		e.bad = true
-		return 0
-	}
-	b := e.rest[0]
-	e.rest = e.rest[1:]
-	return b
-}
-
-func (e *edit) text() {
-	if n := e.number(); n <= uint64(len(e.rest)) {
-		e.rest = e.rest[n:]
-		return
-	}
-	e.rest, e.bad = nil, true
-}
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -22,55 +22,52 @@ type Store struct {
 	clock     Clock
 	logger    *slog.Logger
 	syncEvery time.Duration
-	memTable  uint64
+	memTable  uint64 // 0 to choose one that fits the disk
 
-	ballastSize int64
+	reserveSize int64
 	reserve     *reserve
 
 	db   *pebble.DB
-	lock *directoryLock
+	lock *pebble.Lock
 
-	mu        sync.Mutex
-	closing   bool
-	gathering *group
-	gathered  chan struct{}  // has a token when the gathering group has calls
-	writing   chan *group    // from the writer to the acknowledger
-	calls     sync.WaitGroup // calls under way
-	loops     sync.WaitGroup
-	closed    chan struct{} // closed when Close begins
-	ended     chan struct{} // closed when it is over
-	unsynced  atomic.Bool   // something was written since the last sync, with syncEvery
-
-	run     uint64        // of the marks in the log
-	applied atomic.Uint64 // the sequence number behind the last batch
-	synced  atomic.Uint64 // the same of the last batch that is known to be fsynced
-	found   *survey       // in the directory when it was opened
+	mu       sync.Mutex
+	closing  bool
+	backlog  *backlog
+	writing  chan *group    // from the writer to the acknowledger
+	calls    sync.WaitGroup // calls under way
+	loops    sync.WaitGroup
+	closed   chan struct{} // closed when Close begins
+	ended    chan struct{} // closed when it is over
+	unsynced atomic.Bool   // something was written since the last sync, with syncEvery
 
 	failing sync.Once
 	failed  chan struct{} // closed when the store stopped for good
 	failure error         // set before
-	stuck   chan struct{} // closed when Pebble is not to be called any more
+	stuck   chan struct{} // closed when Pebble must not be called any more
 	sticks  sync.Once
 
-	waitMu  sync.Mutex
-	bells   map[string]*bell // by queue
-	waiters atomic.Int64     // in line; grows in the writer only
+	waitMu    sync.Mutex
+	notifiers map[string]*notifier // by queue
+	waiters   atomic.Int64         // in line; grows in the writer only
+
+	steps atomic.Int64 // that scans of indexes took, for tests
 
 	// What follows belongs to the writer.
 	queues        map[string]*queue
 	lastNumber    uint32
 	numbersReused bool // the numbers of queues came to their end once
 	lastNow       int64
-	steps         int // that scans of indexes took, for tests
+	corrected     []touchedLease // by load
+	room          room
 }
 
-// Option changes a Store that Open makes.
+// Option changes a Store that Open returns.
 type Option func(*Store)
 
 // WithClock makes the store live by c instead of the machine's clock.
 func WithClock(c Clock) Option { return func(s *Store) { s.clock = c } }
 
-// WithLogger has the store log to l; nil is silence, the default.
+// WithLogger makes the store log to l. The default, also for nil, is to be silent.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *Store) {
 		if l != nil {
@@ -79,68 +76,58 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithSyncEvery lets calls return before what they did is fsynced, and fsyncs every d instead. The death of the
-// process loses nothing all the same; that of the machine may undo up to the last d of acknowledged calls,
-// always the latest ones: sends are lost, acked messages come again. 0 is the default, an fsync before every
-// reply; else d is a millisecond or more.
+// WithSyncEvery lets calls return before their changes are fsynced, and fsyncs every d instead. A killed process still
+// loses nothing; a power failure may undo up to the last d of acknowledged calls, always the latest ones: sends are
+// lost, acked messages come again. 0 is the default, an fsync before every reply; else d is a millisecond or more.
 func WithSyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
 
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
 
-// withBallast changes how much room is kept for a full disk, for tests.
-func withBallast(size int64) Option { return func(s *Store) { s.ballastSize = size } }
+// withReserve changes how much room is kept for a full disk, for tests.
+func withReserve(size int64) Option { return func(s *Store) { s.reserveSize = size } }
 
-// withMemTable changes how much is gathered in memory and in one log before it goes to a table, for tests.
+// withMemTable changes how much is kept in memory and in one log before it goes to a table, for tests.
 func withMemTable(size uint64) Option { return func(s *Store) { s.memTable = size } }
 
 // minSyncEvery keeps the loop that syncs from taking a whole core.
 const minSyncEvery = time.Millisecond
 
-const (
-	cacheSize    = 64 << 20
-	memTableSize = 64 << 20
-)
+const cacheSize = 64 << 20
 
-// Open opens the store in a directory, and makes it if it is missing or empty. One process has it open at a
-// time. Errors: ErrUnavailable when another has it, naming that; ErrUnsupported when the directory holds
-// something else or a later format; ErrCorrupt when a file is damaged. After a crash, the torn tail of the log
-// is cut; nothing that was acknowledged is in it.
+// Open opens the store in a directory, and creates it if the directory is missing or empty. One process has it open at
+// a time. Errors: ErrUnavailable when another has it, as a HeldError; ErrUnsupported when the directory holds something
+// else or a later format; ErrCorrupt when a file is damaged. After a crash, the torn end of the log is cut; nothing
+// that was acknowledged is in it.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
-		directory: directory{dir, vfs.Default}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
-		memTable: memTableSize, ballastSize: -1,
-		gathering: newGroup(),
-		gathered:  make(chan struct{}, 1),
-		writing:   make(chan *group, maxUnsynced),
-		closed:    make(chan struct{}),
-		ended:     make(chan struct{}),
-		failed:    make(chan struct{}),
-		stuck:     make(chan struct{}),
-		queues:    map[string]*queue{},
-		bells:     map[string]*bell{},
+		directory: directory{dir, defaultFS}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
+		reserveSize: -1,
+		backlog:     newBacklog(),
+		writing:     make(chan *group, maxUnsynced),
+		closed:      make(chan struct{}),
+		ended:       make(chan struct{}),
+		failed:      make(chan struct{}),
+		stuck:       make(chan struct{}),
+		queues:      map[string]*queue{},
+		notifiers:   map[string]*notifier{},
 	}
 	for _, opt := range opts {
 		opt(s)
 	}
-	if s.ballastSize < 0 {
-		if s.ballastSize = 0; s.fs == vfs.Default {
-			s.ballastSize = ballastSize
+	if s.reserveSize < 0 {
+		if s.reserveSize = 0; s.fs == defaultFS {
+			s.reserveSize = maxReserve
 		}
 	}
 	if s.syncEvery < 0 || s.syncEvery > 0 && s.syncEvery < minSyncEvery {
 		return nil, store.Invalid("sync every %v: give 0 (before every reply) or at least %v", s.syncEvery, minSyncEvery)
 	}
 	s.reserve = newReserve(s)
-	if err := s.reserve.try(s.claimDirectory); err != nil {
+	if err := s.open(); err != nil {
 		s.reserve.end()
 		s.loops.Wait()
 		return nil, err
-	}
-	if err := s.openDatabase(); err != nil {
-		s.reserve.end()
-		s.loops.Wait()
-		return nil, errors.Join(err, s.releaseDirectory())
 	}
 	s.reserve.begin()
 	s.loops.Go(s.write)
@@ -151,14 +138,53 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) openDatabase() error {
-	if err := s.examineFiles(); err != nil {
+func (s *Store) open() error {
+	isNew, wasClosed, err := s.claimDirectory()
+	if err != nil {
 		return err
 	}
-	options := &pebble.Options{
+	if !isNew {
+		if err := s.checkRecords(wasClosed); err != nil {
+			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
+		}
+	}
+	if err := s.openDatabase(isNew); err != nil {
+		return errors.Join(err, s.releaseDirectory(false))
+	}
+	return nil
+}
+
+func (s *Store) openDatabase(isNew bool) error {
+	err := s.guarded(func() (err error) {
+		s.db, err = pebble.Open(s.dir, s.options(isNew))
+		return err
+	})
+	switch {
+	case err != nil && pebble.IsCorruptionError(err):
+		return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
+	case err != nil:
+		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
+	}
+	if isNew {
+		err = s.endCreation()
+	} else {
+		err = s.load()
+	}
+	if err != nil {
+		return errors.Join(err, s.guarded(s.db.Close))
+	}
+	return nil
+}
+
+func (s *Store) options(isNew bool) *pebble.Options {
+	if s.memTable == 0 {
+		s.memTable = s.fittingMemTable()
+	}
+	o := &pebble.Options{
 		FS:                 s.reserve,
-		Lock:               s.lock.Lock,
-		FormatMajorVersion: pebble.FormatNewest,
+		Lock:               s.lock,
+		ErrorIfNotExists:   !isNew,
+		FormatMajorVersion: pebbleFormat,
 		CacheSize:          cacheSize,
 		MemTableSize:       s.memTable,
 		Logger:             pebbleLogger{s},
@@ -171,43 +197,10 @@ func (s *Store) openDatabase() error {
 			},
 		},
 	}
-	for i := range options.Levels {
-		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key: 1 in 100 ids is looked for in vain
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key: 1 in 100 ids is looked for in vain
 	}
-	err := s.guarded(func() (err error) {
-		s.db, err = pebble.Open(s.dir, options)
-		return err
-	})
-	if err != nil {
-		if pebble.IsCorruptionError(err) {
-			return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
-		}
-		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
-	}
-	s.run = newRun()
-	err = s.writeState(state{phase: opened, run: s.run})
-	if err == nil {
-		err = s.load()
-	}
-	if err != nil {
-		return errors.Join(err, s.guarded(s.db.Close))
-	}
-	return nil
-}
-
-// examineFiles looks at the directory before Pebble changes anything in it, and refuses what is damaged.
-func (s *Store) examineFiles() (err error) {
-	if s.found, err = s.survey(); err != nil {
-		return err
-	}
-	if err := s.damaged(s.found); err != nil {
-		return err
-	}
-	for _, t := range s.found.tears {
-		s.logger.Warn("later: a crash left the end of a file unfinished, and it is cut off; nothing acknowledged was in it",
-			"dir", s.dir, "file", t.file, "at", t.at, "bytes", t.size)
-	}
-	return s.reserve.try(func() error { return s.writeState(state{phase: opening, run: s.found.state.run}) })
+	return o
 }
 
 // enter begins a call.
@@ -226,8 +219,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls under way, ends every Wait with ErrClosed, and closes the directory. Called again it waits
-// for the first. Of a store that Pebble gave up, the directory stays locked until the process ends.
+// Close waits for the calls under way, ends every Wait with ErrClosed, and closes the directory. A second call waits
+// for the first. If Pebble gave up, the directory stays locked until the process ends.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -243,7 +236,7 @@ func (s *Store) Close() error {
 	idle := make(chan struct{})
 	go func() {
 		s.calls.Wait()
-		close(s.gathered)
+		close(s.backlog.wake)
 		close(idle)
 	}()
 	select {
@@ -254,35 +247,9 @@ func (s *Store) Close() error {
 		s.loops.Wait()
 		return s.db.Close()
 	})
-	switch {
-	case s.hasFailed():
+	inOrder := err == nil && !s.hasFailed()
+	if s.hasFailed() {
 		err = nil // every call was told
-	case err == nil:
-		err = s.noteClosed()
 	}
-	return errors.Join(err, s.releaseDirectory())
-}
-
-// sync is the third loop, with syncEvery.
-func (s *Store) sync() {
-	ticker := time.NewTicker(s.syncEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-s.closed: // closing the database syncs it
-			return
-		case <-s.failed:
-			return
-		}
-		if !s.unsynced.Swap(false) {
-			continue
-		}
-		applied := s.applied.Load()
-		if err := s.db.LogData(nil, pebble.Sync); err != nil {
-			s.fail(err)
-			return
-		}
-		s.noteSynced(applied)
-	}
+	return errors.Join(err, s.releaseDirectory(inOrder))
 }

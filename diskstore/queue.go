@@ -12,47 +12,64 @@ import (
 
 // queue is what the writer keeps in memory of one queue.
 type queue struct {
-	meta
 	name   string
 	number uint32 // 0 for one that does not exist
 	damage error  // why it is refused; nil when it is not
+	paused bool
 
-	// first is the earliest entry of kindDue when exact is set, else a lower bound of it. Scans begin there:
-	// before it are only the tombstones of what was claimed.
-	first entry
-	exact bool
-	gaps  []gap // in which there is nothing else either; some of them, in order
+	due    index // scheduled and ready messages
+	dead   index
+	forget index // remembered ids
 
-	firstDead entry // lower bound of kindDead
-
+	mark     int64    // ready counts the due messages up to this millisecond
+	ready    int64    //
 	counting *recount // of what fell due since the mark; nil when nobody counts
 
 	held      map[string]*member
 	leases    map[string]*lease
 	deadlines *btree.BTreeG[entry] // leases by deadline
 
-	// unread tells of ids whose message was written (true) or removed since the last flush.
-	unread   map[string]bool
-	roused   bool   // something became ready, or a claim left something, since the waiters were told
-	highest  string // no living message has a higher id
-	forgetAt int64  // lower bound of the first kindForget
+	// unread holds ids whose message was written (true) or removed since the last flush.
+	unread  map[string]bool
+	wake    bool   // something became ready, or a claim left something, since the waiters were notified
+	highest string // no living message has a higher id
+	window  int    // messages that a claim reads at a time
 }
 
 func newQueue(name string, number uint32) *queue {
 	return &queue{
 		name:      name,
 		number:    number,
-		first:     entry{at: never},
-		exact:     true,
+		due:       newIndex(kindDue),
+		dead:      newIndex(kindDead),
+		forget:    newIndex(kindForget),
 		held:      map[string]*member{},
 		leases:    map[string]*lease{},
 		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
 		unread:    map[string]bool{},
-		forgetAt:  never,
+		window:    store.MaxBatch,
 	}
 }
 
-// queue gives the queue of a name, or an empty one that nobody has yet.
+// meta returns what is stored of the queue at a time.
+func (q *queue) meta(now int64) meta {
+	return meta{paused: q.paused, due: q.due.n, dead: q.dead.n, remembered: q.forget.n,
+		mark: q.mark, ready: q.ready, head: q.due.first.at, now: now}
+}
+
+// restore sets what meta returned.
+func (q *queue) restore(m meta) {
+	q.paused, q.mark, q.ready = m.paused, m.mark, m.ready
+	q.due.n, q.dead.n, q.forget.n = m.due, m.dead, m.remembered
+	for _, x := range []*index{&q.due, &q.dead, &q.forget} {
+		x.forgetGaps()
+	}
+	if q.due.n > 0 {
+		q.due.startAt(entry{at: m.head}, false)
+	}
+}
+
+// queue returns the queue of a name, or an empty one that is stored nowhere.
 func (s *Store) queue(name string) *queue {
 	if q := s.queues[name]; q != nil {
 		return q
@@ -60,7 +77,7 @@ func (s *Store) queue(name string) *queue {
 	return newQueue(name, 0)
 }
 
-// create gives the queue of a name and makes it if need be.
+// create returns the queue of a name, and creates it if need be.
 func (t *tx) create(name string) (*queue, error) {
 	if q := t.s.queues[name]; q != nil {
 		return q, nil
@@ -70,20 +87,17 @@ func (t *tx) create(name string) (*queue, error) {
 		return nil, err
 	}
 	q := newQueue(name, number)
-	t.key = appendIDKey(t.key[:0], 0, kindName, name)
 	t.value = binary.BigEndian.AppendUint32(t.value[:0], q.number)
-	if err := t.batch.Set(t.key, t.value, nil); err != nil {
-		return nil, t.s.fail(err)
-	}
+	t.set(appendIDKey(t.key[:0], 0, kindName, name), t.value)
 	t.touch(q)
 	t.s.queues[name] = q
 	return q, nil
 }
 
-// freeNumber gives the number of a new queue. They go up until the last is used, and from then on those are sought that
-// have no key, of a queue or of what lost its name.
+// freeNumber returns the number of a new queue. Numbers go up until the last is used; from then on it looks for one
+// without any key, of a queue or of what lost its name.
 func (t *tx) freeNumber() (uint32, error) {
-	const last = math.MaxUint32 - 1 // so that each queue's range of keys has an end
+	const last uint32 = math.MaxUint32 - 1 // so that each queue's range of keys has an end
 	if t.s.lastNumber < last && !t.s.numbersReused {
 		t.s.lastNumber++
 		return t.s.lastNumber, nil
@@ -92,19 +106,19 @@ func (t *tx) freeNumber() (uint32, error) {
 	if err := t.flush(); err != nil {
 		return 0, err
 	}
-	it, err := t.s.db.NewIter(nil)
+	it, err := t.iterate(nil, nil)
 	if err != nil {
-		return 0, t.s.unreadable(err)
+		return 0, err
 	}
 	number, taken := t.s.lastNumber, true
-	for n := 0; taken && n < last && it.Error() == nil; n++ {
+	for n := uint32(0); taken && n < last && it.Error() == nil; n++ {
 		if number++; number > last {
 			number = 1
 		}
-		taken = it.SeekGE(binary.BigEndian.AppendUint32(t.key[:0], number)) && binary.BigEndian.Uint32(it.Key()) == number
+		taken = it.SeekGE(numberKey(number)) && binary.BigEndian.Uint32(it.Key()) == number
 	}
-	if err := it.Close(); err != nil {
-		return 0, t.s.unreadable(err)
+	if err := t.end(it, nil); err != nil {
+		return 0, err
 	}
 	if taken {
 		return 0, fmt.Errorf("%w: %s has %d queues: delete some", store.ErrFull, t.s.dir, last)
@@ -124,7 +138,7 @@ func (t *tx) touchLease(q *queue, l *lease) {
 	}
 }
 
-// A write to a batch fails only when its memory does, so errors of it stop the store.
+// A write to a batch fails only for want of memory, so its error stops the store.
 
 func (t *tx) set(key, value []byte) {
 	t.key = key
@@ -140,6 +154,12 @@ func (t *tx) remove(key []byte) {
 	}
 }
 
+func (t *tx) removeRange(from, to []byte) {
+	if err := t.batch.DeleteRange(from, to, nil); err != nil {
+		t.s.fail(err)
+	}
+}
+
 // keep stores the record of a message.
 func (t *tx) keep(q *queue, id string, r *record) {
 	r.stored = true
@@ -147,81 +167,98 @@ func (t *tx) keep(q *queue, id string, r *record) {
 	t.set(appendIDKey(t.key[:0], q.number, kindRecord, id), t.value)
 }
 
-// die sets a message aside.
+var withRecord = []byte{1}
+
+// addDue puts a message among the scheduled and ready ones.
+func (t *tx) addDue(q *queue, id string, r *record) {
+	e := entry{r.due, id}
+	var value []byte
+	if r.stored {
+		value = withRecord
+	}
+	t.set(appendTimeKey(t.key[:0], q.number, kindDue, e), value)
+	q.due.add(e)
+	if e.at <= q.mark {
+		q.ready++
+	}
+	if e.at <= t.now {
+		q.wake = true
+	}
+	q.counting.add(e.at, 1)
+	t.touch(q)
+}
+
+func (t *tx) removeDue(q *queue, e entry) {
+	t.remove(appendTimeKey(t.key[:0], q.number, kindDue, e))
+	q.due.remove(e)
+	if e.at <= q.mark {
+		q.ready--
+	}
+	q.counting.add(e.at, -1)
+	t.touch(q)
+}
+
+func (t *tx) addDead(q *queue, e entry) {
+	t.set(appendTimeKey(t.key[:0], q.number, kindDead, e), nil)
+	q.dead.add(e)
+	t.touch(q)
+}
+
+func (t *tx) removeDead(q *queue, e entry) {
+	t.remove(appendTimeKey(t.key[:0], q.number, kindDead, e))
+	q.dead.remove(e)
+	t.touch(q)
+}
+
+// die moves a message that is in no index to the dead ones.
 func (t *tx) die(q *queue, id string, r *record, reason store.DeadReason) {
 	r.deadReason, r.diedAt = reason, t.now
 	t.keep(q, id, r)
 	t.addDead(q, entry{t.now, id})
 }
 
-// erase removes a message that is in no index any more.
+// erase removes a message that is in no index.
 func (t *tx) erase(q *queue, id string, r *record) {
 	t.remove(appendIDKey(t.key[:0], q.number, kindMessage, id))
 	if r.stored {
 		t.remove(appendIDKey(t.key[:0], q.number, kindRecord, id))
 	}
 	q.unread[id] = false
-	if q.due == 0 && q.dead == 0 && len(q.held) == 0 {
-		q.longest = 0
-	}
 	t.touch(q)
 }
 
-// sentDue reads the due time that a message was sent with, and not the message.
-func (t *tx) sentDue(q *queue, id string) (due int64, ok bool, err error) {
-	ok, err = t.view(appendIDKey(t.key[:0], q.number, kindMessage, id), func(value []byte) error {
-		m, err := parseMessage(value[:min(len(value), timeLength)])
-		due = m.due
-		return err
-	})
-	return due, ok, err
-}
-
-// envelope reads the bytes of a message; whole is false when they are cut so short that there is no due time.
-func (t *tx) envelope(q *queue, id string) (text string, whole, ok bool, err error) {
-	ok, err = t.view(appendIDKey(t.key[:0], q.number, kindMessage, id), func(value []byte) error {
-		m, bad := parseMessage(value)
-		if text, whole = m.envelope, bad == nil; !whole {
-			text = string(value)
-		}
-		return nil
-	})
-	return text, whole, ok, err
-}
-
-// record reads what became of a message that was sent to be due at a time.
-func (t *tx) record(q *queue, id string, due int64) (record, error) {
-	t.key = appendIDKey(t.key[:0], q.number, kindRecord, id)
-	value, ok, err := t.get(t.key)
-	if err != nil {
-		return record{}, err
+// each calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. The
+// caller has flushed. A value of kindDue is 1 where a record is stored.
+func (t *tx) each(q *queue, x *index, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
+	var found []gap
+	at := indexView{kind: x.kind, first: x.first, gaps: x.gaps}
+	err := t.scan(q.number, &at, from, last, func(g gap) { found = append(found, g) }, f)
+	for _, g := range found {
+		x.learn(g)
 	}
-	if !ok {
-		return record{due: due}, nil
-	}
-	return parseRecord(value)
+	return err
 }
 
-// earliest gives the first due entry, or one that never comes.
+// earliest returns the first due entry, or one that never comes.
 func (t *tx) earliest(q *queue) (entry, error) {
-	if q.exact {
-		return q.first, nil
+	if q.due.exact {
+		return q.due.first, nil
 	}
 	if err := t.flush(); err != nil {
 		return entry{}, err
 	}
 	first := entry{at: never}
-	err := t.each(q, kindDue, q.first, lastTime, func(e entry, _ []byte) (bool, error) {
+	err := t.each(q, &q.due, q.due.first, lastTime, func(e entry, _ []byte) (bool, error) {
 		first = e
 		return false, nil
 	})
 	if err == nil {
-		q.startAt(first, true)
+		q.due.startAt(first, true)
 	}
 	return first, err
 }
 
-// firstDeadline is when the first lease ends.
+// firstDeadline returns when the first lease ends.
 func (q *queue) firstDeadline() int64 {
 	if e, ok := q.deadlines.Min(); ok {
 		return e.at
@@ -229,7 +266,7 @@ func (q *queue) firstDeadline() int64 {
 	return never
 }
 
-// next is the time from which a claim gives something or has leases to end, which it does on a paused queue too.
+// next returns the time from which a claim returns something or has leases to end, which it does on a paused queue too.
 func (t *tx) next(q *queue) (int64, error) {
 	if q.paused {
 		return q.firstDeadline(), nil
@@ -238,10 +275,10 @@ func (t *tx) next(q *queue) (int64, error) {
 	return min(e.at, q.firstDeadline()), err
 }
 
-// soonest is a lower bound of next that costs nothing.
+// soonest returns a lower bound of next without reading anything.
 func (q *queue) soonest() int64 {
 	if q.paused {
 		return q.firstDeadline()
 	}
-	return min(q.first.at, q.firstDeadline())
+	return min(q.due.first.at, q.firstDeadline())
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// record is what becomes of a message after it was sent. It is stored when it holds more than the due time that
+// record is what became of a message since it was sent. It is stored only when it holds more than the due time that
 // the message was sent with.
 type record struct {
 	stored     bool // there is a kindRecord key
@@ -20,7 +20,7 @@ type record struct {
 	diedAt     int64
 }
 
-// deadReasons are stored by their place here.
+// deadReasons are stored as their index here.
 var deadReasons = []store.DeadReason{"", store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried,
 	store.DeadExpired, store.DeadUnreadable}
 
@@ -36,7 +36,7 @@ func appendRecord(b []byte, r *record) []byte {
 
 func parseRecord(b []byte) (record, error) {
 	if len(b) < recordLength || int(b[2*timeLength+1]) >= len(deadReasons) {
-		return record{}, corrupt("record %x is none of this format", b)
+		return record{}, corrupt("record %x is not of this format", b)
 	}
 	return record{
 		stored:     true,
@@ -56,7 +56,7 @@ func boolByte(b bool) byte {
 	return 0
 }
 
-// message is a stored message: its due time as sent, and its envelope.
+// message is a stored message: the due time it was sent with, and its envelope.
 type message struct {
 	due      int64
 	envelope string
@@ -73,7 +73,7 @@ func parseMessage(b []byte) (message, error) {
 	return message{readTime(b), string(b[timeLength:])}, nil
 }
 
-// attemptsLeft tells whether a message may fail once more.
+// attemptsLeft reports whether a message may fail once more.
 func attemptsLeft(attempts, maxAttempts int) bool {
 	if maxAttempts == 0 {
 		maxAttempts = store.DefaultMaxAttempts
@@ -93,33 +93,36 @@ func expired(now int64, r *record, m *store.Message) bool {
 	return false
 }
 
-// meta is what is stored of a queue's counters. It is written with every change of the queue.
+// meta is what is stored of a queue beside its messages. It is written with every change of the queue.
 type meta struct {
 	paused     bool
 	due        int64 // number of scheduled and ready messages
 	dead       int64
-	forgetting int64 // number of kindForget keys
+	remembered int64 // number of kindForget keys
 	mark       int64 // ready counts the due messages up to this millisecond
 	ready      int64
 	head       int64 // no message is due before this millisecond
-	longest    int64 // bytes of the longest envelope that was ever here
 	now        int64 // the engine's clock at the last change
 }
 
-func appendMeta(b []byte, m *meta) []byte {
+func (m *meta) numbers() []*int64 {
+	return []*int64{&m.due, &m.dead, &m.remembered, &m.mark, &m.ready, &m.head, &m.now}
+}
+
+func appendMeta(b []byte, m meta) []byte {
 	b = append(b, boolByte(m.paused))
-	for _, n := range []int64{m.due, m.dead, m.forgetting, m.mark, m.ready, m.head, m.longest, m.now} {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	for _, n := range m.numbers() {
+		b = binary.BigEndian.AppendUint64(b, uint64(*n))
 	}
 	return b
 }
 
 func parseMeta(b []byte) (meta, error) {
-	if len(b) != 1+8*8 {
-		return meta{}, corrupt("counters %x are none of this format", b)
+	if len(b) != 1+7*8 {
+		return meta{}, corrupt("counters %x are not of this format", b)
 	}
 	m := meta{paused: b[0] == 1}
-	for i, n := range []*int64{&m.due, &m.dead, &m.forgetting, &m.mark, &m.ready, &m.head, &m.longest, &m.now} {
+	for i, n := range m.numbers() {
 		*n = int64(binary.BigEndian.Uint64(b[1+8*i:]))
 	}
 	return m, nil

@@ -16,108 +16,113 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// ballastFile takes up room that is given free when the disk is full, in spite of what Send leaves: others write to
-// the disk too. Then the log goes on being written, and with it claims and acks.
-const ballastFile = "BALLAST"
+// reserveName is a file that takes up space, which is freed when the disk is full although Send leaves some: others
+// write to the disk too. Then the log goes on being written, and with it claims and acks.
+const reserveName = "RESERVE"
 
-// ballastSize is how much that is, at most a 16th of the disk. A message's claim and ack take 75 bytes of the log in
-// claims of 100, 104 in those of 10 and 391 one by one, as measured, so it is good for 170,000 to 890,000 messages,
-// less what the tables take that are made of the log meanwhile; and it is as much as one log and one table have.
-const ballastSize = 64 << 20
+// maxReserve is how much that is. A message's claim and ack take 75 bytes of the log in claims of 100, 104 in claims of
+// 10 and 391 one by one, as measured, so it is good for 170,000 to 890,000 messages, less what the tables take that are
+// made of the log meanwhile; and it is as much as one log and one table take.
+const maxReserve = 64 << 20
 
-// maxBallastPart is which part of a small disk the ballast may be.
-const maxBallastPart = 16
-
+// The reserve is at most these parts of the disk, and of what is free when it is made.
 const (
-	// enoughRoom beside the ballast ends the state of being full.
-	enoughRoom = 32 << 20
-	// fullLook is how often room is looked for while the disk is full, ballastLook while only the ballast is missing.
-	fullLook    = time.Second
-	ballastLook = time.Minute
+	reserveOfVolume = 16
+	reserveOfFree   = 8
 )
 
-// What Pebble says it writes files for.
+// minReserve is the smallest reserve that is worth having.
+const minReserve = 1 << 20
+
+const (
+	// The disk is no longer full when it has room for the reserve and half as much.
+	//
+	// checkFull is how often the disk is checked while it is full, checkReserve while only the reserve is missing.
+	checkFull    = time.Second
+	checkReserve = time.Minute
+)
+
+// Pebble's names of what it writes files for.
 const (
 	forCompaction = "pebble-compaction"
 	forFlush      = "pebble-memtable-flush"
 )
 
-// reserve is the file system that Pebble uses: it gives the ballast free when the disk is full, and leaves what that
-// gives to the log, to the tables that are made of it and to the manifest. Compactions, which can do without for a
-// while, wait until there is room again.
+// reserve is the file system that Pebble uses. It frees the reserve when the disk is full, for the log, the tables that
+// are made of it, and the manifest. Compactions, which can wait for a while, do so until there is room again.
 type reserve struct {
 	vfs.FS
 	s    *Store
-	size int64 // of the ballast; 0 for none
+	size int64 // of the reserve; 0 for none
 
 	mu      sync.Mutex
 	changed sync.Cond // of what follows
-	ballast bool      // it is there
-	freed   int       // how often it was given free
-	full    bool      // the disk was full when it was last written to, and nobody has seen room since
+	made    bool      // the reserve exists
+	freed   int       // how often it was freed
+	full    bool      // the disk was full when it was last written to, and no check has seen room since
 	stalled bool      // the writer, or the opening of the store, waits for tables to be merged
-	watched bool      // there is a loop that looks for room
+	watched bool      // there is a loop that checks for room
 	ended   bool
 	over    chan struct{} // closed when ended is set
 }
 
-// newReserve makes the file system of a store that is being opened; a ballast that is there can be given free at once.
+// newReserve returns the file system of a store that is being opened. A reserve that exists can be freed at once.
 func newReserve(s *Store) *reserve {
-	r := &reserve{FS: s.fs, s: s, size: s.ballastSize, over: make(chan struct{}), stalled: true}
+	r := &reserve{FS: s.fs, s: s, size: s.reserveSize, over: make(chan struct{}), stalled: true}
 	r.changed.L = &r.mu
 	info, err := r.FS.Stat(r.path())
-	r.ballast = err == nil && info.Size() > 0
+	r.made = err == nil && info.Size() > 0
 	return r
 }
 
-// Unwrap gives Pebble the file system below.
+// Unwrap implements vfs.FS.
 func (r *reserve) Unwrap() vfs.FS { return r.FS }
 
-// isFull tells whether it is for want of room that something failed.
-func isFull(err error) bool {
+// isFullError reports whether something failed for want of space.
+func isFullError(err error) bool {
 	return slices.ContainsFunc(fullErrors, func(full syscall.Errno) bool { return errors.Is(err, full) })
 }
 
-// isFullNow tells whether the disk was full and has not been seen with room since.
-func (r *reserve) isFullNow() bool {
+// isFull reports whether the disk was full and has not been seen with room since.
+func (r *reserve) isFull() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.full
 }
 
-// hasBallast tells whether the ballast is there.
-func (r *reserve) hasBallast() bool {
+// exists reports whether the reserve exists.
+func (r *reserve) exists() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ballast
+	return r.made
 }
 
-// frees is how often the ballast was given free so far.
+// frees returns how often the reserve was freed so far.
 func (r *reserve) frees() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.freed
 }
 
-// found is called when something found the disk full that began after so many frees. It tells whether to try again:
-// the ballast was given free, now or since.
-func (r *reserve) found(cause error, frees int) (again bool) {
+// free is called when something found the disk full that began after so many frees. It reports whether to try again:
+// the reserve was freed, now or since.
+func (r *reserve) free(cause error, frees int) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ballast {
+	if r.made {
 		if err := r.FS.Remove(r.path()); err != nil {
 			r.s.logger.Error("later: the disk is full and the reserve cannot be freed", "dir", r.s.dir, "cause", err)
 		} else {
 			r.freed++
 		}
-		r.ballast = false
+		r.made = false
 	}
 	r.setFull("sends are refused, claims and acks go on while the reserve lasts", cause)
 	return r.freed > frees
 }
 
-// crowded is called when a compaction finds the disk full. The ballast is not for that.
-func (r *reserve) crowded(cause error) {
+// postpone is called when a compaction finds the disk full. The reserve is not for that.
+func (r *reserve) postpone(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.setFull("sends are refused, and tables are merged when there is room again", cause)
@@ -135,7 +140,7 @@ func (r *reserve) setFull(text string, cause error) {
 	r.watch()
 }
 
-// end is called when the store is closed: nobody waits for room any more.
+// end is called when the store is closed. Nobody waits for room any more.
 func (r *reserve) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,18 +152,18 @@ func (r *reserve) end() {
 	r.changed.Broadcast()
 }
 
-func (r *reserve) path() string { return r.FS.PathJoin(r.s.dir, ballastFile) }
+func (r *reserve) path() string { return r.FS.PathJoin(r.s.dir, reserveName) }
 
-// watch starts the loop that looks for room. The caller holds the lock, and has not ended.
+// watch starts the loop that checks for room. The caller holds the lock, and has not ended.
 func (r *reserve) watch() {
 	if r.watched {
 		return
 	}
 	r.watched = true
 	r.s.loops.Go(func() {
-		for pause := fullLook; ; pause = ballastLook {
-			if r.isFullNow() {
-				pause = fullLook
+		for pause := checkFull; ; pause = checkReserve {
+			if r.isFull() {
+				pause = checkFull
 			}
 			ring, stop := r.s.clock.Alarm(r.s.clock.Now().Add(pause))
 			select {
@@ -166,70 +171,82 @@ func (r *reserve) watch() {
 			case <-r.over:
 			}
 			stop()
-			if r.look() {
+			if r.check() {
 				return
 			}
 		}
 	})
 }
 
-// look ends the state of being full when there is room, and makes the ballast when there is room for that too. It
-// tells whether there is nothing more to look for.
-func (r *reserve) look() (done bool) {
+// check ends the state of being full when there is room, and makes the reserve when there is room for that too. It
+// reports whether nothing is left to do.
+func (r *reserve) check() (done bool) {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
-	enough := errors.Is(err, vfs.ErrUnsupported) || err == nil && int64(usage.AvailBytes) >= r.size+enoughRoom
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
 		return true
 	}
+	enough := errors.Is(err, vfs.ErrUnsupported) || err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
 	if r.full && enough {
 		r.full = false
 		r.changed.Broadcast()
 		r.s.logger.Info("later: the disk has room again", "dir", r.s.dir)
 	}
-	if !r.ballast && r.size > 0 && err == nil {
+	if !r.made && r.size > 0 && err == nil {
 		r.build(usage)
 	}
-	r.watched = r.full || !r.ballast && r.size > 0
+	r.watched = r.full || !r.made && r.size > 0
 	return !r.watched
 }
 
-// begin makes the ballast when the store is open, or has it made when there is room.
+// begin makes the reserve when the store is open, or has it made when there is room.
 func (r *reserve) begin() {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stalled = false
-	if err != nil { // nobody could tell when to give it back
+	if err != nil { // no check could find out when to make it again
 		r.size = 0
 	}
-	r.size = min(r.size, int64(usage.TotalBytes/maxBallastPart))
+	r.size = min(r.size, int64(usage.TotalBytes/reserveOfVolume))
 	switch {
 	case r.size == 0:
-	case r.ballast:
-		r.complete() // a copy of the directory may have it without the room that it stands for
+	case r.made:
+		r.fit(usage)
+		r.complete() // in a copy of the directory it may take up less space than its length
 	default:
-		if r.build(usage); !r.ballast {
+		if r.build(usage); !r.made {
 			r.watch()
 		}
 	}
 }
 
-// build makes the ballast if then there is still the room that sends need. The caller holds the lock.
+// fit makes the reserve no larger than what exists of it or what suits the free space.
+func (r *reserve) fit(usage vfs.DiskUsage) {
+	size := int64(usage.AvailBytes / reserveOfFree)
+	if info, err := r.FS.Stat(r.path()); err == nil {
+		size = max(size, info.Size())
+	}
+	r.size = min(r.size, size)
+}
+
+// build makes the reserve if that leaves the room that sends need. The caller holds the lock.
 func (r *reserve) build(usage vfs.DiskUsage) {
-	if int64(usage.AvailBytes) < r.size+minFree {
+	size := min(r.size, int64(usage.AvailBytes/reserveOfFree))
+	if size < minReserve || usage.AvailBytes < uint64(size)+minRoom {
 		return
 	}
+	r.size = size
 	if err := r.complete(); err != nil {
 		r.s.logger.Warn("later: no reserve for a full disk could be made", "dir", r.s.dir, "cause", err)
 		r.FS.Remove(r.path())
 		return
 	}
-	r.ballast = true
+	r.made = true
 }
 
-// complete sees that the ballast takes up its room.
+// complete makes the reserve take up its space.
 func (r *reserve) complete() error {
 	f, err := r.FS.OpenReadWrite(r.path(), vfs.WriteCategoryUnspecified)
 	if errors.Is(err, os.ErrNotExist) {
@@ -241,7 +258,7 @@ func (r *reserve) complete() error {
 	return errors.Join(r.allocate(f), f.Close())
 }
 
-// allocate makes a file take up its room. Where the system cannot do that alone, it is written.
+// allocate makes a file take up its space. Where the system cannot do that alone, the file is written.
 func (r *reserve) allocate(f vfs.File) error {
 	if runtime.GOOS == "linux" && f.Preallocate(0, r.size) == nil {
 		_, err := f.WriteAt([]byte{1}, r.size-1)
@@ -253,7 +270,7 @@ func (r *reserve) allocate(f vfs.File) error {
 	noise := make([]byte, 1<<20)
 	state := uint64(0x9e3779b97f4a7c15)
 	for at := int64(0); at < r.size; at += int64(len(noise)) {
-		for i := range noise { // what a file system cannot compress; xorshift64, Marsaglia 2003
+		for i := range noise { // that a file system cannot compress; xorshift64, Marsaglia 2003
 			state ^= state << 13
 			state ^= state >> 7
 			state ^= state << 17
@@ -266,11 +283,11 @@ func (r *reserve) allocate(f vfs.File) error {
 	return nil
 }
 
-// try does something that needs room, once more if that can help.
+// try does something that needs space, once more if that can help.
 func (r *reserve) try(f func() error) error {
 	frees := r.frees()
 	err := f()
-	if err != nil && isFull(err) && r.found(err, frees) {
+	if err != nil && isFullError(err) && r.free(err, frees) {
 		err = f()
 	}
 	return err
@@ -294,7 +311,7 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	return &reserveFile{f, r, category}, nil
 }
 
-// wait waits until there is room, or the writer cannot do without.
+// wait waits until there is room, or the writer waits for it.
 func (r *reserve) wait() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,8 +320,8 @@ func (r *reserve) wait() {
 	}
 }
 
-// setStalled is told by Pebble that the writer has to wait until tables are merged, and when that ends. From then on
-// compactions are as needful as the log.
+// setStalled is called by Pebble when the writer has to wait until tables are merged, and when that ends. Meanwhile
+// compactions are as urgent as the log.
 func (r *reserve) setStalled(stalled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,8 +329,8 @@ func (r *reserve) setStalled(stalled bool) {
 	r.changed.Broadcast()
 }
 
-// spared tells whether writing for a purpose is to leave the ballast alone, and to be left off while the disk is full.
-func (r *reserve) spared(category vfs.DiskWriteCategory) (spared, full bool) {
+// canWait reports whether writing for a purpose leaves the reserve alone, and whether the disk is full.
+func (r *reserve) canWait(category vfs.DiskWriteCategory) (canWait, full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return category == forCompaction && !r.stalled, r.full
@@ -341,35 +358,35 @@ func (r *reserve) Rename(oldname, newname string) error {
 	return r.try(func() error { return r.FS.Rename(oldname, newname) })
 }
 
-// reserveFile is a file that is written.
+// reserveFile is a file that Pebble writes.
 type reserveFile struct {
 	vfs.File
 	r        *reserve
 	category vfs.DiskWriteCategory
 }
 
-// Write writes all of p, once more if the disk was full and the ballast is free now. A failed sync is another
-// matter: nobody knows what the disk has then, so it is never tried again.
+// Write writes all of p, trying once more if the disk was full and the reserve is free now. A failed sync is never
+// tried again, because nobody knows what the disk has then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
-	spared, full := f.r.spared(f.category)
-	if spared && full {
+	canWait, full := f.r.canWait(f.category)
+	if canWait && full {
 		return 0, syscall.ENOSPC // Pebble removes what the compaction has written so far
 	}
 	frees := f.r.frees()
 	n, err = f.File.Write(p)
-	if err == nil || !isFull(err) {
+	if err == nil || !isFullError(err) {
 		return n, err
 	}
-	if spared {
-		f.r.crowded(err)
+	if canWait {
+		f.r.postpone(err)
 		return n, err
 	}
-	if f.r.found(err, frees) {
+	if f.r.free(err, frees) {
 		var more int
 		more, err = f.File.Write(p[n:])
 		n += more
 	}
-	if (f.category == forFlush || f.category == forCompaction) && err != nil && isFull(err) {
+	if (f.category == forFlush || f.category == forCompaction) && err != nil && isFullError(err) {
 		f.r.exhausted(err)
 	}
 	if err == nil && n < len(p) {
@@ -378,7 +395,7 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// finding tells whether a full disk would find the store prepared.
+// finding reports whether the store is prepared for a full disk.
 func (r *reserve) finding() store.Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -388,19 +405,19 @@ func (r *reserve) finding() store.Finding {
 		f.Severity = store.SeverityWarning
 		f.Text = "the disk was full a moment ago: sends are refused, and claims and acks use the reserve"
 		f.Advice = "free some space"
-	case r.ballast:
+	case r.made:
 		f.Severity, f.Count = store.SeverityOK, r.size
-		f.Text = fmt.Sprintf("%s are set aside for claims and acks on a full disk", formatBytes(uint64(r.size)))
+		f.Text = fmt.Sprintf("%s are reserved for claims and acks on a full disk", formatBytes(uint64(r.size)))
 	case r.size == 0:
-		f.Text = "nothing can be set aside for a full disk here"
+		f.Text = "nothing can be reserved for a full disk here"
 	default:
-		f.Text = fmt.Sprintf("nothing is set aside for a full disk, as there is too little room: %s are needed", formatBytes(uint64(r.size)+minFree))
+		f.Text = "nothing is reserved for claims and acks on a full disk, because there is too little room"
 	}
 	return f
 }
 
-// exhausted is called when not even the tables can be written that the writer waits for. Pebble would try again at once, for
-// ever, and have the writer wait for it; so the store stops, and this goroutine of Pebble's too, as in Fatalf.
+// exhausted is called when not even the tables can be written that the writer waits for. Pebble would try again at once,
+// for ever, while the writer waits; so the store stops, and this goroutine of Pebble's too, as in Fatalf.
 func (r *reserve) exhausted(cause error) {
 	r.s.fail(cause)
 	r.s.giveUp()

@@ -107,14 +107,14 @@ func (f *quotaFile) WriteAt(p []byte, at int64) (int, error) {
 	return n, errors.Join(err, full)
 }
 
-const testBallast = 4 << 20
+const testReserve = 4 << 20
 
 // newQuota gives a disk that has room, and a store on it.
 func newQuota(t *testing.T) (q *quotaFS, mem *vfs.MemFS, clock *manualClock, s *Store) {
 	mem, clock = vfs.NewCrashableMem(), newManualClock()
 	q = &quotaFS{FS: mem, total: 1 << 30}
-	s = openOn(t, q, clock, withBallast(testBallast), withMemTable(256<<10))
-	if !s.reserve.hasBallast() {
+	s = openOn(t, q, clock, withReserve(testReserve), withMemTable(256<<10))
+	if !s.reserve.exists() {
 		t.Fatal("there is no reserve")
 	}
 	return q, mem, clock, s
@@ -163,16 +163,16 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 	if err != nil || len(acked) != 1000 {
 		t.Fatalf("%d claims and acks went on, then %v", len(acked), err)
 	}
-	if s.reserve.hasBallast() {
+	if s.reserve.exists() {
 		t.Error("the reserve was not needed: the disk was not full")
 	}
 	_, err = s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}})
 	if !errors.Is(err, store.ErrFull) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
-	q.fill(minFree + 2*testBallast)
-	clock.Advance(fullLook)
-	for !s.reserve.hasBallast() { // the loop that looks for room is on its way
+	q.fill(minFree + 2*testReserve)
+	clock.Advance(checkFull)
+	for !s.reserve.exists() { // the loop that looks for room is on its way
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
 		}
@@ -199,26 +199,26 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 	full := make(chan struct{})
 	go func() { // a compaction that finds no room says so
 		defer close(full)
-		for !s.reserve.isFullNow() {
+		for !s.reserve.isFull() {
 			if _, err := s.Stats(t.Context(), "q"); err != nil {
 				return
 			}
 		}
 	}()
 	<-full
-	if !s.reserve.hasBallast() {
+	if !s.reserve.exists() {
 		t.Error("a compaction used the reserve up")
 	}
 	if acked, err := ackSome(t, s, "q", 200); err != nil || len(acked) != 200 {
 		t.Errorf("%d claims and acks went on, then %v", len(acked), err)
 	}
-	q.fill(minFree + 10*testBallast)
-	clock.Advance(fullLook)
+	q.fill(minFree + 10*testReserve)
+	clock.Advance(checkFull)
 	if err := <-compacted; err != nil && !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
 	}
-	for s.reserve.isFullNow() {
-		clock.Advance(fullLook)
+	for s.reserve.isFull() {
+		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
 	fillQueue(t, s, "q", n)
 	q.fill(0)
 	acked, err := ackSome(t, s, "q", 1000)
-	if err != nil || s.reserve.hasBallast() {
+	if err != nil || s.reserve.exists() {
 		t.Errorf("after %d claims and acks: %v, want the reserve in use", len(acked), err)
 	}
 	q.fill(0) // others take what the reserve gave
@@ -284,7 +284,7 @@ func TestStoreOpensOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.fill(0)
-	s = openOn(t, q, clock, withBallast(testBallast), withMemTable(256<<10))
+	s = openOn(t, q, clock, withReserve(testReserve), withMemTable(256<<10))
 	defer s.Close()
 	if acked, err := ackSome(t, s, "q", 100); err != nil || len(acked) != 100 {
 		t.Errorf("%d claims and acks went on, then %v", len(acked), err)

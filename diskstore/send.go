@@ -1,76 +1,13 @@
 package diskstore
 
 import (
-	"errors"
-	"fmt"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/laterq/later/store"
 )
 
-// minFree is how many bytes of the disk are left for claims and acks, and for Pebble to tidy up: a Send that
-// finds less is refused.
-const minFree = 256 << 20
-
-// checkRoom refuses when the disk is nearly full. It looks once in a group.
-func (t *tx) checkRoom() error {
-	if t.checked {
-		return t.room
-	}
-	t.checked, t.room = true, nil
-	usage, err := t.s.fs.GetDiskUsage(t.s.dir)
-	switch {
-	case t.s.reserve.isFullNow():
-		t.room = fmt.Errorf("%w: the disk of %s was full a moment ago, and what room it has is kept for claims and acks: free some space",
-			store.ErrFull, t.s.dir)
-	case errors.Is(err, vfs.ErrUnsupported): // a platform or file system that does not tell
-	case err != nil:
-		t.room = fmt.Errorf("%w: free space of %s is unknown: %w", store.ErrUnavailable, t.s.dir, err)
-	case usage.AvailBytes < minFree:
-		t.room = fmt.Errorf("%w: the disk of %s has %d MiB left and %d MiB are kept for claims and acks: free some space",
-			store.ErrFull, t.s.dir, usage.AvailBytes>>20, minFree>>20)
-	}
-	return t.room
-}
-
 func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	if err := t.checkRoom(); err != nil {
-		return nil, err
-	}
-	q := t.s.queue(name)
-	if err := t.forget(q); err != nil {
-		return nil, err
-	}
-	results := make([]store.SendResult, len(msgs))
-	var earlier map[string]bool // ids of this call that will be living
-	if len(msgs) > 1 {
-		earlier = make(map[string]bool, len(msgs))
-	}
-	fresh := 0
-	for i := range msgs {
-		id := msgs[i].ID
-		taken := earlier[id]
-		if !taken {
-			var err error
-			if taken, err = t.taken(q, id); err != nil {
-				return nil, err
-			}
-		}
-		results[i].Duplicate = taken
-		if !taken {
-			fresh++
-			if earlier != nil {
-				earlier[id] = true
-			}
-		}
-	}
-	if fresh == 0 {
-		return results, nil
-	}
-	q, err := t.create(name)
-	if err != nil {
-		return nil, err
+	q, results, err := t.accept(name, len(msgs), func(i int) string { return msgs[i].ID })
+	if err != nil || q == nil {
+		return results, err
 	}
 	for i := range msgs {
 		if results[i].Duplicate {
@@ -79,70 +16,102 @@ func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error
 		m := &msgs[i].Message
 		r := record{due: t.dueAt(msgs[i].Due)}
 		t.value = appendMessage(t.value[:0], r.due, m)
-		q.longest = max(q.longest, int64(len(t.value)))
-		t.set(appendIDKey(t.key[:0], q.number, kindMessage, m.ID), t.value)
-		q.unread[m.ID] = true
-		q.highest = max(q.highest, m.ID)
+		t.addMessage(q, m.ID, t.value)
 		t.addDue(q, m.ID, &r)
 	}
 	return results, nil
 }
 
-// taken tells whether an id is living or remembered.
+// accept finds out which of n messages are duplicates, before anything is written. It returns the queue, created if
+// need be, or nil when there is nothing to add.
+func (t *tx) accept(name string, n int, id func(i int) string) (*queue, []store.SendResult, error) {
+	if err := t.checkRoom(); err != nil {
+		return nil, nil, err
+	}
+	q := t.s.queue(name)
+	if err := t.forget(q); err != nil {
+		return nil, nil, err
+	}
+	results := make([]store.SendResult, n)
+	var earlier map[string]bool // ids of this call that will be live
+	if n > 1 {
+		earlier = make(map[string]bool, n)
+	}
+	fresh := false
+	for i := range n {
+		taken := earlier[id(i)]
+		if !taken {
+			var err error
+			if taken, err = t.taken(q, id(i)); err != nil {
+				return nil, nil, err
+			}
+		}
+		results[i].Duplicate = taken
+		if !taken {
+			fresh = true
+			if earlier != nil {
+				earlier[id(i)] = true
+			}
+		}
+	}
+	if !fresh {
+		return nil, results, nil
+	}
+	q, err := t.create(name)
+	return q, results, err
+}
+
+// addMessage stores a message that is put into an index next.
+func (t *tx) addMessage(q *queue, id string, value []byte) {
+	t.set(appendIDKey(t.key[:0], q.number, kindMessage, id), value)
+	q.unread[id] = true
+	q.highest = max(q.highest, id)
+}
+
+// taken reports whether an id is live or remembered.
 func (t *tx) taken(q *queue, id string) (bool, error) {
-	if living, ok := q.unread[id]; living || ok && q.forgetting == 0 {
-		return living, nil
+	if live, ok := q.unread[id]; live || ok && q.forget.n == 0 {
+		return live, nil
 	}
 	if _, ok := q.unread[id]; !ok && id <= q.highest {
-		t.key = appendIDKey(t.key[:0], q.number, kindMessage, id)
-		if _, ok, err := t.get(t.key); ok || err != nil {
+		if ok, err := t.has(appendIDKey(t.key[:0], q.number, kindMessage, id)); ok || err != nil {
 			return ok, err
 		}
 	}
-	if q.forgetting == 0 {
+	if q.forget.n == 0 {
 		return false, nil
 	}
 	if err := t.flush(); err != nil {
 		return false, err
 	}
-	until, err := t.remembered(q, id)
+	until, err := t.remembered(q.number, id)
 	return until > t.now, err
-}
-
-// remembered gives until when an id is refused, 0 for never or if that cannot be read.
-func (t *tx) remembered(q *queue, id string) (int64, error) {
-	t.key = appendIDKey(t.key[:0], q.number, kindRemembered, id)
-	value, ok, err := t.get(t.key)
-	if !ok || err != nil || len(value) != timeLength {
-		return 0, err
-	}
-	return readTime(value), nil
 }
 
 // remember refuses an id until a time.
 func (t *tx) remember(q *queue, id string, until int64) {
 	t.value = appendTime(t.value[:0], until)
 	t.set(appendIDKey(t.key[:0], q.number, kindRemembered, id), t.value)
-	t.set(appendTimeKey(t.key[:0], q.number, kindForget, entry{until, id}), nil)
-	q.forgetting++
-	q.forgetAt = min(q.forgetAt, until)
+	e := entry{until, id}
+	t.set(appendTimeKey(t.key[:0], q.number, kindForget, e), nil)
+	q.forget.add(e)
 	t.touch(q)
 }
 
-// forget drops a bounded number of remembered ids whose time has passed. An id that was remembered again
-// meanwhile stays.
+// forget drops a bounded number of remembered ids whose time has passed. An id that was remembered again meanwhile
+// stays.
 func (t *tx) forget(q *queue) error {
-	if q.forgetting == 0 || q.forgetAt > t.now {
+	if q.forget.first.at > t.now {
 		return nil
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
 	var past []entry
-	next := int64(never)
-	err := t.each(q, kindForget, entry{at: q.forgetAt}, lastTime, func(e entry, _ []byte) (bool, error) {
+	next := entry{at: never}
+	err := t.each(q, &q.forget, q.forget.first, lastTime, func(e entry, _ []byte) (bool, error) {
 		if e.at > t.now || len(past) == store.MaxBatch {
-			next = e.at
+			next = e
 			return false, nil
 		}
 		past = append(past, e)
@@ -153,7 +122,7 @@ func (t *tx) forget(q *queue) error {
 	}
 	var over []string
 	for _, e := range past {
-		until, err := t.remembered(q, e.id)
+		until, err := t.remembered(q.number, e.id)
 		if err != nil {
 			return err
 		}
@@ -166,9 +135,9 @@ func (t *tx) forget(q *queue) error {
 	}
 	for _, e := range past {
 		t.remove(appendTimeKey(t.key[:0], q.number, kindForget, e))
+		q.forget.remove(e)
 	}
-	q.forgetting -= int64(len(past))
-	q.forgetAt = next
+	q.forget.startAt(next, true)
 	t.touch(q)
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// current gives a lease that has neither ended nor expired, else nil.
+// current returns a lease that has neither ended nor expired, else nil.
 func (t *tx) current(q *queue, id string) *lease {
 	if l := q.leases[id]; l != nil && l.deadline > t.now {
 		return l
@@ -17,7 +17,7 @@ func (t *tx) current(q *queue, id string) *lease {
 
 func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	if s.Action < store.Ack || s.Action > store.Bury {
-		return store.SettleResult{Err: store.Invalid("%v is no way to settle a message", s.Action)}
+		return store.SettleResult{Err: store.Invalid("%v is not a way to settle a message", s.Action)}
 	}
 	l, m := t.current(q, s.Receipt.Lease), q.held[s.Receipt.ID]
 	if l == nil || m == nil || m.lease != l || s.Receipt.Epoch != 0 {
@@ -25,7 +25,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	}
 	t.unhold(q, m)
 	if l.left == 0 && len(l.cancelled) == 0 {
-		t.end(q, l)
+		t.endLease(q, l)
 	}
 	r := &m.record
 	switch s.Action {
@@ -37,7 +37,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		return store.SettleResult{}
 	case store.Release:
 		t.addDue(q, m.id, r)
-		return store.SettleResult{State: t.waiting(r)}
+		return store.SettleResult{State: waitingState(r, t.now)}
 	case store.Nack, store.Bury:
 		r.attempts++
 		r.lastError = store.CutReason(s.Reason)
@@ -54,12 +54,12 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	r.due = t.after(s.Delay)
 	t.keep(q, m.id, r)
 	t.addDue(q, m.id, r)
-	return store.SettleResult{State: t.waiting(r)}
+	return store.SettleResult{State: waitingState(r, t.now)}
 }
 
-// waiting is the state of a message that is neither leased nor dead.
-func (t *tx) waiting(r *record) store.State {
-	if r.due > t.now {
+// waiting returns the state of a message that is neither leased nor dead.
+func waitingState(r *record, now int64) store.State {
+	if r.due > now {
 		return store.StateScheduled
 	}
 	return store.StateReady
@@ -76,7 +76,7 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 	}
 	l.cancelled = nil
 	if l.left == 0 {
-		t.end(q, l)
+		t.endLease(q, l)
 		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}
 	}
 	q.deadlines.Delete(entry{l.deadline, l.id})
@@ -87,14 +87,14 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
 }
 
-// place is where a living message is, and what became of it.
+// place is where a live message is, and what became of it.
 type place struct {
 	record record
 	held   *member // nil for a message that is not leased
 }
 
-// place finds a living message by what was flushed; what this call has removed since is not found. It does not read
-// the message, which may be long. Of one whose place cannot be read it gives a formatError.
+// place finds a live message by what was flushed; it does not find what this call has removed since. It does not read
+// the message, which may be long. If the place cannot be read it returns a formatError.
 func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 	if _, ok := q.unread[id]; ok {
 		return p, false, nil
@@ -103,33 +103,39 @@ func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 		p.record = p.held.record
 		return p, true, nil
 	}
-	if p.record, err = t.record(q, id, 0); p.record.stored || err != nil {
-		return p, err == nil, t.repairable(q, id, err)
-	}
-	p.record.due, ok, err = t.sentDue(q, id)
-	return p, ok, t.repairable(q, id, err)
+	p.record, ok, err = t.find(q.number, id)
+	return p, ok, t.s.repairable(q.name, id, err)
 }
 
-// repairable names the message in a formatError.
-func (t *tx) repairable(q *queue, id string, err error) error {
+// find returns what became of a message that is not leased.
+func (r *reader) find(queue uint32, id string) (rec record, ok bool, err error) {
+	if rec, err = r.record(queue, id, 0); rec.stored || err != nil {
+		return rec, err == nil, err
+	}
+	rec.due, ok, err = r.sentDue(queue, id)
+	return rec, ok, err
+}
+
+// repairable adds the message to a formatError, and what to do.
+func (s *Store) repairable(queue, id string, err error) error {
 	if !isFormatError(err) {
 		return err
 	}
-	return fmt.Errorf("message %q of queue %q: %w; a claim sets it aside when it is due, or later doctor --store %s --repair now",
-		id, q.name, err, t.s.url())
+	return fmt.Errorf("message %q of queue %q: %w; a claim moves it to dead when it is due, or later doctor --store %s --repair does now",
+		id, queue, err, s.url())
 }
 
-func (t *tx) state(p *place) store.State {
+func (p *place) state(now int64) store.State {
 	switch {
 	case p.held != nil:
 		return store.StateLeased
 	case p.record.deadReason != "":
 		return store.StateDead
 	}
-	return t.waiting(&p.record)
+	return waitingState(&p.record, now)
 }
 
-// cancelAll removes messages. All that is read comes before the first change; the caller has flushed.
+// cancelAll removes messages. Everything is read before the first change; the caller has flushed.
 func (t *tx) cancelAll(q *queue, ids []string) ([]store.CancelResult, error) {
 	results := make([]store.CancelResult, len(ids))
 	places := make([]place, len(ids))
@@ -153,12 +159,12 @@ func (t *tx) cancelAll(q *queue, ids []string) ([]store.CancelResult, error) {
 	return results, nil
 }
 
-// cancel removes a message. A lease that held it is told by its next Extend.
+// cancel removes a message. The holder of a lease learns of it by its next Extend.
 func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	if _, ok := q.unread[id]; ok {
 		return store.CancelResult{Err: store.ErrNotFound} // named twice
 	}
-	state := t.state(p)
+	state := p.state(t.now)
 	switch state {
 	case store.StateLeased:
 		l := p.held.lease
@@ -174,7 +180,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	return store.CancelResult{State: state}
 }
 
-// rescheduleAll gives messages a new due time. All that is read comes before the first change; the caller has flushed.
+// rescheduleAll gives messages a new due time. Everything is read before the first change; the caller has flushed.
 func (t *tx) rescheduleAll(q *queue, ids []string, due store.Due) ([]error, error) {
 	refused := make([]error, len(ids))
 	places := make([]place, len(ids))
@@ -196,7 +202,7 @@ func (t *tx) rescheduleAll(q *queue, ids []string, due store.Due) ([]error, erro
 	}
 	for i, id := range ids {
 		if refused[i] != nil || slices.Contains(ids[:i], id) {
-			continue // named twice, it is where it is to be
+			continue // named twice: it is there already
 		}
 		r := &places[i].record
 		t.removeDue(q, entry{r.due, id})

@@ -9,33 +9,33 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Who waits on a queue stands in line. What becomes ready wakes the one in front, and no other: its claim wakes the
-// next one if it leaves something. The one in front also minds the time for all of them, by an alarm for when the
-// next message falls due or the first lease ends.
+// Waiters of a queue stand in line. A message that becomes ready wakes the one in front only; its claim wakes the next
+// one if it leaves something. The one in front also keeps the time for all of them, with an alarm for when the next
+// message falls due or the first lease ends.
 //
-// A hint can be lost only with a waiter that was woken and never claims. Therefore, and since alarms run by the
-// monotonic clock, which does not see that the clock was set or that the machine slept, the one in front looks at the
-// clock every few seconds while there is anything to wait for. It asks nobody for that.
+// A notification is lost only if a woken waiter never claims. Therefore, and because alarms run on the monotonic clock,
+// which does not see that the clock was set or that the machine slept, the one in front checks the clock every few
+// seconds while there is anything to wait for. That costs no call to the writer.
 
 const (
-	lookEvery = 5 * time.Second // at most; two thirds of it at least
-	// claimsWithin is how long one who was woken has to claim before the next one does it.
+	checkEvery = 5 * time.Second // at most; two thirds of it at least
+	// claimsWithin is how long a woken waiter has to claim before the next one is woken.
 	claimsWithin = time.Second
 )
 
-// bell is a queue's line of waiters. It belongs to Store.waitMu, and exists only while somebody is in line.
-type bell struct {
+// notifier is a queue's line of waiters. Store.waitMu guards it. It exists only while somebody is in line.
+type notifier struct {
 	line list.List // of *waiter
-	next int64     // when a claim may give something, by what the writer said last: never too late
-	// called is when somebody was woken for what is ready, who is to claim; 0 when nothing is ready or nobody was.
-	called int64
+	next int64     // when a claim may return something, as of the last call: never too late
+	// woken is when somebody was woken to claim what is ready; 0 when nothing is ready or nobody was.
+	woken int64
 }
 
 // waiter is one call of Wait.
 type waiter struct {
 	place *list.Element // nil when it is not in line
-	look  chan struct{} // has a token when something changed for it
-	alarm int64         // when it looks by itself at the latest; 0 when it is about to look
+	check chan struct{} // has a token when something changed for it
+	alarm int64         // when it checks by itself at the latest; 0 when it is about to check
 	woken bool
 	left  bool // Wait has returned
 }
@@ -43,7 +43,7 @@ type waiter struct {
 // Wait implements store.Store. It sleeps until the queue's earliest message falls due, its first lease ends, or a call
 // changes that; of many waiters one wakes.
 func (s *Store) Wait(ctx context.Context, queue string) error {
-	w := &waiter{look: make(chan struct{}, 1)}
+	w := &waiter{check: make(chan struct{}, 1)}
 	ready, err := s.listen(ctx, queue, w)
 	if err == nil && !ready {
 		err = s.sleep(ctx, queue, w)
@@ -55,9 +55,9 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	return err
 }
 
-// listen puts a waiter in line, unless a claim may give something now.
+// listen puts a waiter in line, unless a claim may return something now.
 func (s *Store) listen(ctx context.Context, name string, w *waiter) (ready bool, err error) {
-	return call(ctx, s, name, func(t *tx, q *queue) (bool, error) {
+	return call(ctx, s, name, urgent, func(t *tx, q *queue) (bool, error) {
 		next, err := t.next(q)
 		if err != nil || next <= t.now {
 			return true, err
@@ -67,21 +67,21 @@ func (s *Store) listen(ctx context.Context, name string, w *waiter) (ready bool,
 		if w.left {
 			return true, nil
 		}
-		b := s.bells[name]
+		b := s.notifiers[name]
 		if b == nil {
-			b = &bell{}
-			s.bells[name] = b
+			b = &notifier{}
+			s.notifiers[name] = b
 		}
 		w.place = b.line.PushBack(w)
 		s.waiters.Add(1)
-		return false, nil // and then the bell learns of next, as after every call
+		return false, nil // and then the notifier learns of next, as after every call
 	})
 }
 
-// sleep returns when the waiter was woken, or it is in front and sees that it is time.
+// sleep returns when the waiter was woken, or when it is in front and it is time.
 func (s *Store) sleep(ctx context.Context, name string, w *waiter) error {
 	for {
-		at, sleeping := s.lookAround(name, w)
+		at, sleeping := s.checkTime(name, w)
 		if !sleeping {
 			return nil
 		}
@@ -92,7 +92,7 @@ func (s *Store) sleep(ctx context.Context, name string, w *waiter) error {
 		}
 		var err error
 		select {
-		case <-w.look:
+		case <-w.check:
 		case <-alarm:
 		case <-ctx.Done():
 			err = context.Cause(ctx)
@@ -108,22 +108,22 @@ func (s *Store) sleep(ctx context.Context, name string, w *waiter) error {
 	}
 }
 
-// lookAround tells a waiter until when it is to sleep, if it is.
-func (s *Store) lookAround(name string, w *waiter) (until int64, sleep bool) {
+// checkTime returns until when a waiter sleeps, and reports whether it does.
+func (s *Store) checkTime(name string, w *waiter) (until int64, sleep bool) {
 	now := s.clock.Now().UnixMilli()
 	s.waitMu.Lock()
 	defer s.waitMu.Unlock()
 	if w.place == nil {
 		return 0, false
 	}
-	b := s.bells[name]
+	b := s.notifiers[name]
 	w.alarm = never
 	if b.line.Front() == w.place && b.next != never {
-		if b.next <= now && (b.called == 0 || max(now-b.called, b.called-now) >= claimsWithin.Milliseconds()) {
+		if b.next <= now && (b.woken == 0 || max(now-b.woken, b.woken-now) >= claimsWithin.Milliseconds()) {
 			s.wake(b, now)
 			return 0, false
 		}
-		w.alarm = now + (lookEvery*2/3 + rand.N(lookEvery/3)).Milliseconds()
+		w.alarm = now + (checkEvery*2/3 + rand.N(checkEvery/3)).Milliseconds()
 		if b.next > now {
 			w.alarm = min(w.alarm, b.next)
 		}
@@ -131,35 +131,35 @@ func (s *Store) lookAround(name string, w *waiter) (until int64, sleep bool) {
 	return w.alarm, true
 }
 
-// ring tells the waiters of a queue how it is after a call.
-func (t *tx) ring(name string) {
+// notify tells the waiters of a queue what changed in a call.
+func (t *tx) notify(name string) {
 	s := t.s
 	if s.waiters.Load() == 0 {
-		return // who is about to wait learns of everything from the writer, and so from here
+		return // whoever is about to wait asks the writer first
 	}
-	next, roused := int64(never), false
+	next, wake := int64(never), false
 	if q := s.queues[name]; q != nil {
-		next, roused = q.soonest(), q.roused
-		q.roused = false
+		next, wake = q.soonest(), q.wake
+		q.wake = false
 	}
 	s.waitMu.Lock()
 	defer s.waitMu.Unlock()
-	b := s.bells[name]
+	b := s.notifiers[name]
 	if b == nil {
 		return
 	}
 	b.next = next
 	switch {
 	case next > t.now:
-		b.called = 0
-	case roused || b.called == 0:
+		b.woken = 0
+	case wake || b.woken == 0:
 		s.wake(b, t.now)
 	}
-	b.mind(t.now)
+	b.setAlarm(t.now)
 }
 
 // wake wakes the waiter in front, if there is one. The lock is held.
-func (s *Store) wake(b *bell, now int64) {
+func (s *Store) wake(b *notifier, now int64) {
 	front := b.line.Front()
 	if front == nil {
 		return
@@ -168,24 +168,24 @@ func (s *Store) wake(b *bell, now int64) {
 	w.woken = true
 	s.stepOut(b, w)
 	w.nudge()
-	b.called = now
-	b.mind(now)
+	b.woken = now
+	b.setAlarm(now)
 }
 
 // stepOut takes a waiter out of the line. The lock is held.
-func (s *Store) stepOut(b *bell, w *waiter) {
+func (s *Store) stepOut(b *notifier, w *waiter) {
 	b.line.Remove(w.place)
 	w.place = nil
 	s.waiters.Add(-1)
 }
 
-// mind sees to it that the one in front looks in time. The lock is held.
-func (b *bell) mind(now int64) {
+// setAlarm makes the one in front check in time. The lock is held.
+func (b *notifier) setAlarm(now int64) {
 	front := b.line.Front()
 	if front == nil || b.next == never {
 		return
 	}
-	latest := now + lookEvery.Milliseconds()
+	latest := now + checkEvery.Milliseconds()
 	if b.next > now {
 		latest = min(latest, b.next)
 	}
@@ -197,29 +197,29 @@ func (b *bell) mind(now int64) {
 
 func (w *waiter) nudge() {
 	select {
-	case w.look <- struct{}{}:
-	default: // it is told already
+	case w.check <- struct{}{}:
+	default: // it has a token
 	}
 }
 
-// leave is the end of a Wait. One that was woken and has no use for it wakes the next.
+// leave ends a Wait. A waiter that was woken and does not claim wakes the next.
 func (s *Store) leave(name string, w *waiter, unused bool) {
 	now := s.clock.Now().UnixMilli()
 	s.waitMu.Lock()
 	defer s.waitMu.Unlock()
 	w.left = true
-	b := s.bells[name]
+	b := s.notifiers[name]
 	if b == nil {
 		return
 	}
 	switch {
 	case w.place != nil:
 		s.stepOut(b, w)
-		b.mind(now)
+		b.setAlarm(now)
 	case w.woken && unused:
 		s.wake(b, now)
 	}
 	if b.line.Len() == 0 {
-		delete(s.bells, name)
+		delete(s.notifiers, name)
 	}
 }

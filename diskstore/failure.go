@@ -1,0 +1,108 @@
+package diskstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
+)
+
+// fail stops the store for good: memory and disk may differ from now on, and after a failed fsync nobody knows what the
+// disk holds. Every call from now on, and every one under way, returns the cause. fail returns that error.
+func (s *Store) fail(cause error) error {
+	kind := store.ErrUnavailable
+	if pebble.IsCorruptionError(cause) {
+		kind = store.ErrCorrupt
+	}
+	s.failing.Do(func() {
+		kept := "what was acknowledged before is on the disk"
+		if s.syncEvery > 0 {
+			kept = fmt.Sprintf("what was acknowledged before is on the disk, except for the last %v", s.syncEvery)
+		}
+		s.failure = &stopped{fmt.Errorf("%w: %s stopped: %w; %s: repair the disk and start the program again", kind, s.dir, cause, kept)}
+		s.logger.Error("later: the store stopped", "dir", s.dir, "cause", cause)
+		close(s.failed)
+	})
+	return s.failure
+}
+
+// stopped is the error of a store that stopped for good. To a caller that would retry it is as good as closed.
+type stopped struct{ error }
+
+func (s *stopped) Unwrap() error        { return s.error }
+func (s *stopped) Is(target error) bool { return target == store.ErrClosed }
+
+func (s *Store) hasFailed() bool {
+	select {
+	case <-s.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// giveUp notes that Pebble must not be called any more.
+func (s *Store) giveUp() { s.sticks.Do(func() { close(s.stuck) }) }
+
+func (s *Store) isStuck() bool {
+	select {
+	case <-s.stuck:
+		return true
+	default:
+		return false
+	}
+}
+
+// guarded calls Pebble, and returns when Pebble gives up during the call, or has before.
+func (s *Store) guarded(f func() error) error {
+	if s.isStuck() {
+		return s.failure
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.stuck:
+		return s.failure
+	}
+}
+
+// formatError is an ErrCorrupt of one value that was read whole, by its checksum, and makes no sense. Other values are
+// unaffected.
+type formatError string
+
+func (e formatError) Error() string { return fmt.Sprintf("%v: %s", store.ErrCorrupt, string(e)) }
+func (e formatError) Unwrap() error { return store.ErrCorrupt }
+
+// corrupt returns a formatError.
+func corrupt(format string, args ...any) error { return formatError(fmt.Sprintf(format, args...)) }
+
+func isFormatError(err error) bool {
+	_, ok := errors.AsType[formatError](err)
+	return ok
+}
+
+// unreadable adds the store to an error of reading. If a file is damaged it says what to do; other files are
+// unaffected.
+func (s *Store) unreadable(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return fmt.Errorf("%w: reading %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
+	}
+	return s.readError(err)
+}
+
+// interrupted returns why a long operation should stop, nil if it should not.
+func (s *Store) interrupted(ctx context.Context) error {
+	select {
+	case <-s.closed:
+		return store.ErrClosed
+	case <-s.failed:
+		return s.failure
+	default:
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,68 @@
+package diskstore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// holderFile names the process that has the directory open, for people. It exists from open to close, so a directory
+// that has it and is not locked was left by a crash.
+const holderFile = "HOLDER"
+
+// HeldError is the error of opening a directory that is open already, in another process or in this one. It is an
+// ErrUnavailable.
+type HeldError struct {
+	Dir string
+	// Holder names the process that has the directory open, for people:
+	// "process 123 on host, later work, since 2030-12-31T15:04:05Z". It may be "", or name the last holder, in the
+	// moment after another process has locked the directory.
+	Holder string
+	// Since is when the holder opened the directory, by its clock and to the second; zero where that is unknown.
+	Since time.Time
+}
+
+// heldBy returns the HeldError for what the holder wrote about itself.
+func heldBy(dir, holder string) *HeldError {
+	e := &HeldError{Dir: dir, Holder: holder}
+	if i := strings.LastIndex(holder, sinceWord); i >= 0 {
+		e.Since, _ = time.Parse(time.RFC3339, holder[i+len(sinceWord):])
+	}
+	return e
+}
+
+func (e *HeldError) Error() string {
+	holder := "another process"
+	if e.Holder != "" {
+		holder = e.Holder
+	}
+	return fmt.Sprintf("%v: %s is open in %s: one process at a time", store.ErrUnavailable, e.Dir, holder)
+}
+
+func (e *HeldError) Unwrap() error { return store.ErrUnavailable }
+
+const sinceWord = ", since "
+
+// holder describes this process.
+func holder() string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("process %d on %s, %s%s%s\n", os.Getpid(), host, command(os.Args),
+		sinceWord, time.Now().Format(time.RFC3339))
+}
+
+// command returns the name of a program, with its first argument if that looks like a subcommand; other arguments may
+// be secret.
+func command(args []string) string {
+	name := filepath.Base(args[0])
+	if len(args) > 1 && subcommand.MatchString(args[1]) {
+		name += " " + args[1]
+	}
+	return name
+}
+
+var subcommand = regexp.MustCompile(`^[a-z][a-z-]{0,15}$`)

@@ -1,0 +1,120 @@
+package diskstore
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// view is a queue as it was at one moment, in a snapshot. What only looks at messages reads a view, while the writer
+// goes on.
+type view struct {
+	reader
+	snapshot *pebble.Snapshot
+	queue    string
+	number   uint32 // 0 when there is no such queue
+	now      int64
+	due      *indexView
+	dead     *indexView
+}
+
+// view returns a view of everything that was acknowledged; what it shows is durable. prepare, which may be nil, is
+// called by the writer at that moment. The caller is within a call, and closes the view.
+func (s *Store) view(ctx context.Context, name string, prepare func(t *tx, q *queue)) (*view, error) {
+	v := &view{reader: reader{s: s}, queue: name}
+	var failed error
+	err := s.do(ctx, name, urgent, func(t *tx) {
+		q := s.queue(name)
+		if failed = q.damage; failed != nil {
+			return
+		}
+		if failed = t.flush(); failed != nil {
+			return
+		}
+		v.snapshot = s.db.NewSnapshot()
+		v.src, v.number, v.now = v.snapshot, q.number, t.now
+		v.due, v.dead = q.due.view(), q.dead.view()
+		if prepare != nil {
+			prepare(t, q)
+		}
+	})
+	if err == nil { // else the writer may never leave it
+		err = failed
+	}
+	if err != nil {
+		if !s.isStuck() {
+			err = v.close(err)
+		}
+		return nil, err
+	}
+	return v, nil
+}
+
+// close ends the view, and has the queue learn what it found. It returns err, else what closing fails with.
+func (v *view) close(err error) error {
+	if v.snapshot == nil {
+		return err
+	}
+	var found []*indexView
+	for _, x := range []*indexView{v.due, v.dead} {
+		if len(x.found) == 0 {
+			x.ended.Store(true)
+		} else {
+			found = append(found, x)
+		}
+	}
+	if len(found) > 0 {
+		v.s.post(v.queue, func(*tx) {
+			q := v.s.queues[v.queue]
+			if q == nil || q.number != v.number {
+				return
+			}
+			for _, x := range found {
+				if x.kind == kindDue {
+					q.due.learnFrom(x)
+				} else {
+					q.dead.learnFrom(x)
+				}
+			}
+		})
+	}
+	return v.s.closeSnapshot(v.snapshot, err)
+}
+
+// closeSnapshot returns err, else what closing the snapshot fails with.
+func (s *Store) closeSnapshot(snapshot *pebble.Snapshot, err error) error {
+	closed := s.guarded(snapshot.Close)
+	if err == nil && closed != nil {
+		return s.unreadable(closed)
+	}
+	return err
+}
+
+// each calls f for the entries of an index from one on to the end of the millisecond last, until it returns false.
+func (v *view) each(x *indexView, from entry, last int64, f func(e entry, value []byte) (bool, error)) error {
+	return v.scan(v.number, x, from, last, func(g gap) { x.found = append(x.found, g) }, f)
+}
+
+// read runs a read of a view, and returns when Pebble gives up during it.
+func read[T any](ctx context.Context, s *Store, name string, prepare func(t *tx, q *queue),
+	f func(v *view) (T, error)) (T, error) {
+	var none T
+	if err := s.enter(ctx); err != nil {
+		return none, err
+	}
+	defer s.calls.Done()
+	v, err := s.view(ctx, name, prepare)
+	if err != nil {
+		return none, err
+	}
+	var result T
+	err = s.guarded(func() error {
+		var err error
+		result, err = f(v)
+		return v.close(err)
+	})
+	if err != nil {
+		return none, err
+	}
+	return result, nil
+}

@@ -1,0 +1,222 @@
+package diskstore
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// The writer executes requests in groups, each of which is one write to the log and shares one fsync. A group ends when
+// nothing more waits, or at one of these limits, so that an urgent request never waits for more than about two groups.
+const (
+	maxGroupRequests = 1000
+	maxGroupBytes    = 4 << 20 // of changes
+	maxGroupTime     = 5 * time.Millisecond
+)
+
+// maxUnsynced is how many groups may wait for their fsync while the next one is executed.
+const maxUnsynced = 1
+
+// group is requests that were executed together.
+type group struct {
+	requests []*request
+	batch    *pebble.Batch // to wait for; nil when nothing is
+}
+
+// tx is what the writer executes a group with. Changes go to the batch; reads come from the database, so flush comes
+// before reading what the batch may have changed.
+type tx struct {
+	reader
+	batch   *pebble.Batch
+	value   []byte // scratch
+	now     int64  // the engine's clock in this call, in milliseconds
+	soonest int64  // its next whole millisecond
+	size    int    // bytes of changes of the group that were written before its end
+	durable bool   // a call of the group asks for an fsync, whatever syncEvery says
+	full    error  // why sends are refused
+	checked bool   // full was found out in this group
+	touched map[*queue]struct{}
+	leases  []touchedLease
+}
+
+type touchedLease struct {
+	queue *queue
+	lease *lease
+}
+
+// write is the writer's loop. It ends when the backlog's channel is closed and the backlog is empty.
+func (s *Store) write() {
+	defer close(s.writing)
+	t := &tx{reader: reader{s: s, src: s.db}, touched: map[*queue]struct{}{}}
+	for _, c := range s.corrected {
+		t.touchLease(c.queue, c.lease)
+	}
+	for open := true; open; {
+		_, open = <-s.backlog.wake
+		for !s.hasFailed() { // afterwards s.failed tells the callers
+			g := &group{requests: s.backlog.take(nil, maxGroupRequests)}
+			if len(g.requests) == 0 {
+				break
+			}
+			n, err := t.run(g)
+			if err != nil {
+				s.fail(err)
+			}
+			if n < len(g.requests) {
+				s.backlog.putBack(g.requests[n:])
+				g.requests = g.requests[:n]
+			}
+			s.writing <- g
+		}
+	}
+}
+
+// run executes the requests of a group until one of its limits, and applies what they changed. It returns how many
+// were executed.
+func (t *tx) run(g *group) (n int, err error) {
+	t.batch, t.size, t.durable, t.checked = t.s.db.NewBatch(), 0, false, false
+	begin := time.Now()
+	for _, r := range g.requests {
+		if n > 0 && (t.size+t.batch.Len() > maxGroupBytes || time.Since(begin) > maxGroupTime) {
+			break
+		}
+		t.readClock()
+		r.execute(t)
+		n++
+		if t.s.hasFailed() {
+			return n, nil
+		}
+	}
+	return n, t.finish(g)
+}
+
+// finish applies what is left of a group's changes, and asks for the fsync.
+func (t *tx) finish(g *group) error {
+	if err := t.gather(); err != nil {
+		return err
+	}
+	// What was written before without an fsync, by this group or an earlier one, goes with the fsync of this one.
+	late := t.durable && t.s.syncEvery > 0
+	switch {
+	case t.batch.Empty() && t.size == 0 && !late:
+		return t.batch.Close()
+	case t.s.syncEvery > 0 && !late:
+		if err := t.apply(pebble.NoSync); err != nil {
+			return err
+		}
+		t.s.unsynced.Store(true) // only now: a sync during the write may precede it
+		return t.batch.Close()
+	case t.batch.Empty():
+		// Something was written without waiting: the log's next sync includes it.
+		if err := t.batch.LogData(nil, nil); err != nil {
+			return err
+		}
+	}
+	if err := t.apply(pebble.Sync); err != nil {
+		return err
+	}
+	g.batch = t.batch
+	return nil
+}
+
+// flush makes all changes so far readable. They become durable with the group.
+func (t *tx) flush() error {
+	if err := t.gather(); err != nil {
+		return t.s.fail(err)
+	}
+	if t.batch.Empty() {
+		return nil
+	}
+	t.size += t.batch.Len()
+	if err := t.apply(pebble.NoSync); err != nil {
+		return t.s.fail(err)
+	}
+	if err := t.batch.Close(); err != nil {
+		return t.s.fail(err)
+	}
+	t.batch = t.s.db.NewBatch()
+	return nil
+}
+
+// gather puts changed leases and counters into the batch.
+func (t *tx) gather() error {
+	for _, c := range t.leases {
+		if err := t.storeLease(c.queue, c.lease); err != nil {
+			return err
+		}
+	}
+	clear(t.leases)
+	t.leases = t.leases[:0]
+	for q := range t.touched {
+		t.key = appendKey(t.key[:0], q.number, kindMeta)
+		t.value = appendMeta(t.value[:0], q.meta(t.now))
+		if err := t.batch.Set(t.key, t.value, nil); err != nil {
+			return err
+		}
+		clear(q.unread)
+	}
+	clear(t.touched)
+	return nil
+}
+
+// apply writes the batch to the log and makes it readable. Pebble panics when its log is broken.
+func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
+	if t.s.hasFailed() {
+		return t.s.failure // callers were told, and may have reused what they passed
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			t.s.giveUp()
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	if mode.Sync {
+		return t.s.db.ApplyNoSyncWait(t.batch, mode)
+	}
+	return t.s.db.Apply(t.batch, mode)
+}
+
+// acknowledge is the second loop: it waits for the fsync of each group and lets its callers go. A group that only read
+// comes after those that wrote what it read, so that is durable too.
+func (s *Store) acknowledge() {
+	for g := range s.writing {
+		if g.batch != nil {
+			if err := g.batch.SyncWait(); err != nil {
+				s.fail(err)
+				continue
+			}
+		}
+		if s.hasFailed() {
+			continue
+		}
+		if g.batch != nil {
+			g.batch.Close()
+		}
+		for _, r := range g.requests {
+			r.done <- struct{}{} // has room
+		}
+	}
+}
+
+// sync is the third loop, with syncEvery.
+func (s *Store) sync() {
+	ticker := time.NewTicker(s.syncEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.closed: // closing the database syncs it
+			return
+		case <-s.failed:
+			return
+		}
+		if !s.unsynced.Swap(false) {
+			continue
+		}
+		if err := s.db.LogData(nil, pebble.Sync); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
