@@ -31,13 +31,13 @@ func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 
 func TestFullDiskRefusesSendsAndLetsWorkGoOn(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}
-	disk.left.Store(minFree)
+	disk.left.Store(minRoom)
 	s := openOn(t, disk, newManualClock())
 	defer s.Close()
 	send(t, s, "a", "b")
-	disk.left.Store(minFree - 1)
+	disk.left.Store(minRoom - 1)
 	_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "c"}}})
-	if !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "255 MiB") {
+	if !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "16.0 MiB") {
 		t.Errorf("send gives %v, want ErrFull and how much is left", err)
 	}
 	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Minute})
@@ -50,7 +50,7 @@ func TestFullDiskRefusesSendsAndLetsWorkGoOn(t *testing.T) {
 	if err != nil || r[0].Err != nil || r[1].Err != nil {
 		t.Fatal(err, r)
 	}
-	disk.left.Store(minFree)
+	disk.left.Store(minRoom)
 	send(t, s, "c")
 }
 

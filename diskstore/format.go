@@ -39,7 +39,8 @@ func (d *directory) readFormat() (isNew bool, err error) {
 		return false, d.readError(err)
 	}
 	var keys, files int
-	if n, _ := fmt.Sscanf(text, "later diskstore %d\npebble format %d\n", &keys, &files); n == 0 {
+	n, _ := fmt.Sscanf(text, "later diskstore %d\npebble format %d\n", &keys, &files)
+	if n == 0 || n == 1 && keys == formatVersion {
 		return false, corrupt("%s of %s is %q, which names no format: restore the directory from a backup", formatFile, d.dir, text)
 	}
 	if keys != formatVersion || files > int(pebbleFormat) {

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -69,15 +70,9 @@ func settleAll(t *testing.T, s *Store, as store.Settlement) {
 // steps checks how many steps f takes.
 func steps(t *testing.T, s *Store, most int, what string, f func()) {
 	t.Helper()
-	count := func() (n int) {
-		if err := s.do(t.Context(), func(*tx) { n = s.steps }); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	before := count()
+	before := s.steps.Load()
 	f()
-	if n := count() - before; n > most {
+	if n := s.steps.Load() - before; n > int64(most) {
 		t.Errorf("%s takes %d steps, want %d at most", what, n, most)
 	}
 }
@@ -180,6 +175,117 @@ func TestClaimOfAnOldMessageDoesNotWalkOverWhatWasClaimedSince(t *testing.T) {
 	})
 }
 
+func TestListDoesNotWalkAgainOverWhatWasPurged(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	sendMany(t, s, manyMessages, func(*store.Outgoing) {})
+	settleAll(t, s, store.Settlement{Action: store.Bury})
+	for more, sel := true, (store.Selection{State: store.StateDead}); more; {
+		b, err := s.Purge(t.Context(), "q", sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, sel.Before = b.More, b.Before
+	}
+	send(t, s, "dead")
+	settleAll(t, s, store.Settlement{Action: store.Bury})
+	steps(t, s, manyMessages/10, "listing the dead message 20 times", func() {
+		for range 20 {
+			if got := listed(t, s, "q", store.StateDead); !slices.Equal(got, []string{"dead"}) {
+				t.Fatalf("listed %v", got)
+			}
+		}
+	})
+}
+
+func TestListLearnsWhereNothingIs(t *testing.T) {
+	for name, c := range map[string]struct {
+		state  store.State
+		change func(*store.Outgoing)
+		bury   bool
+	}{
+		"scheduled": {store.StateScheduled, func(m *store.Outgoing) { m.Due.Delay = time.Hour }, false},
+		"dead":      {store.StateDead, func(*store.Outgoing) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openOn(t, vfs.NewMem(), newManualClock())
+			defer s.Close()
+			ids := sendMany(t, s, manyMessages, c.change)
+			if c.bury {
+				settleAll(t, s, store.Settlement{Action: store.Bury})
+			}
+			var kept, gone []string
+			for i, id := range ids {
+				if i%1000 == 500 {
+					kept = append(kept, id)
+				} else {
+					gone = append(gone, id)
+				}
+			}
+			rand.Shuffle(len(gone), func(i, j int) { gone[i], gone[j] = gone[j], gone[i] })
+			for some := range slices.Chunk(gone, store.MaxBatch) {
+				if _, err := s.Cancel(t.Context(), "q", some); err != nil {
+					t.Fatal(err)
+				}
+			}
+			steps(t, s, 3*manyMessages, "listing what is left 20 times, while more comes", func() {
+				for i := range 20 {
+					if got := listed(t, s, "q", c.state); !slices.Equal(got, kept) {
+						t.Fatalf("listed %v, want %v", got, kept)
+					}
+					id := fmt.Sprintf("%08d-%d", 9000, i) // in what is empty, found in the next round
+					if c.bury {
+						continue
+					}
+					m := store.Outgoing{Message: store.Message{ID: id}, Due: store.Due{Delay: time.Hour}}
+					if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
+						t.Fatal(err)
+					}
+					kept = append(kept, id)
+					slices.Sort(kept)
+				}
+			})
+		})
+	}
+}
+
+// What is added between a view and the moment at which the index learns what the view found is no gap.
+func TestIndexDoesNotLearnAGapThatWasFilledMeanwhile(t *testing.T) {
+	x := newIndex(kindDue)
+	for i := range 10 {
+		x.add(entry{int64(i * 100), "m"})
+	}
+	for i := 1; i < 9; i++ {
+		x.remove(entry{int64(i * 100), "m"})
+	}
+	v := x.view()
+	x.add(entry{450, "new"})
+	x.add(entry{451, "new"})
+	v.found = []gap{{entry{0, "m"}.behind(), entry{900, "m"}, 1000}}
+	x.learnFrom(v)
+	for at, empty := range map[int64]bool{100: true, 449: true, 450: false, 451: false, 452: true, 899: true, 900: false} {
+		e := entry{at, "new"}
+		if at == 900 {
+			e.id = "m"
+		}
+		if got := slices.ContainsFunc(x.gaps, func(g gap) bool { return g.holds(e) }); got != empty {
+			t.Errorf("%d is in a gap: %v, want %v", at, got, empty)
+		}
+	}
+	if len(x.views) != 0 {
+		t.Error("the view is kept")
+	}
+	late := x.view()
+	for i := range maxAdded + 1 {
+		x.add(entry{int64(10_000 + i), "m"})
+	}
+	late.found = []gap{{entry{0, "m"}.behind(), entry{900, "m"}, 1000}}
+	x.gaps = nil
+	if x.learnFrom(late); len(x.gaps) != 0 || len(x.views) != 0 {
+		t.Error("gaps of a view that noted too little are learned")
+	}
+}
+
 func TestForgettingWalksOverAnIDOnce(t *testing.T) {
 	const rounds = 20
 	clock := newManualClock()
@@ -217,8 +323,8 @@ func TestWhatIsAddedInAGapIsFound(t *testing.T) {
 	if _, err := s.Purge(t.Context(), "q", store.Selection{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.do(t.Context(), func(*tx) {
-		if len(s.queue("q").gaps) == 0 {
+	if err := s.do(t.Context(), "q", urgent, func(*tx) {
+		if len(s.queue("q").due.gaps) == 0 {
 			t.Error("there are no gaps")
 		}
 	}); err != nil {

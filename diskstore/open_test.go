@@ -95,19 +95,35 @@ func TestForeignDirectoryIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestLaterFormatIsRefused(t *testing.T) {
+func TestOpenRefusesOtherFormats(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
-	if err := os.WriteFile(filepath.Join(dir, formatFile), []byte("later diskstore 2\n"), 0o600); err != nil {
+	for text, want := range map[string]error{
+		"later diskstore 1\n":                     store.ErrUnsupported,
+		"later diskstore 3\npebble format 1\n":    store.ErrUnsupported,
+		"later diskstore 2\npebble format 9999\n": store.ErrUnsupported,
+		"later diskstore 2\n":                     store.ErrCorrupt,
+		"":                                        store.ErrCorrupt,
+		"something else":                          store.ErrCorrupt,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, formatFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir); !errors.Is(err, want) {
+			t.Errorf("%q: open returns %v, want %v", text, err, want)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, formatFile), []byte(formatText), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "diskstore 2") {
-		t.Errorf("open gives %v, want ErrUnsupported with the format", err)
+	if s, err = Open(dir); err != nil {
+		t.Fatal(err)
 	}
+	s.Close()
 }
 
 func TestDamagedFileStopsTheOpen(t *testing.T) {

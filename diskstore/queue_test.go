@@ -24,7 +24,7 @@ func TestNumbersOfQueuesThatComeToTheirEndAreReused(t *testing.T) {
 	if err := s.Delete(t.Context(), "gone"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.do(t.Context(), func(*tx) { s.lastNumber = math.MaxUint32 - 3 }); err != nil {
+	if err := s.do(t.Context(), "q", urgent, func(*tx) { s.lastNumber = math.MaxUint32 - 3 }); err != nil {
 		t.Fatal(err)
 	}
 	names := []string{"first", "third", "near the end", "the end", "second", "fourth", "fifth"}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -293,9 +294,18 @@ func (r *reserve) try(f func() error) error {
 	return err
 }
 
-// Create is called for every new file. One of a compaction waits while the disk is full: Pebble would try again at
-// once, for ever.
+// markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
+const markerPrefix = "marker."
+
+// Create implements vfs.FS. A compaction's file waits while the disk is full: Pebble would try again at once, for ever.
+// A marker comes after what it names: Pebble syncs the directory only behind it, and a power failure might leave the
+// marker without its manifest.
 func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
+	if strings.HasPrefix(r.FS.PathBase(name), markerPrefix) {
+		if err := r.s.syncDirectory(r.s.dir); err != nil {
+			return nil, err
+		}
+	}
 	if category == forCompaction {
 		r.wait()
 		f, err = r.FS.Create(name, category)

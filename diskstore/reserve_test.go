@@ -158,19 +158,22 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 	q, _, clock, s := newQuota(t)
 	defer s.Close()
 	fillQueue(t, s, "q", 2000)
-	q.fill(0)
-	acked, err := ackSome(t, s, "q", 1000)
-	if err != nil || len(acked) != 1000 {
-		t.Fatalf("%d claims and acks went on, then %v", len(acked), err)
+	for n := 0; n < 1000; n += 10 {
+		if s.reserve.exists() {
+			q.fill(0) // again, since background work of Pebble frees some space now and then
+		}
+		if acked, err := ackSome(t, s, "q", 10); err != nil || len(acked) != 10 {
+			t.Fatalf("%d claims and acks went on, then %v", n+len(acked), err)
+		}
 	}
 	if s.reserve.exists() {
 		t.Error("the reserve was not needed: the disk was not full")
 	}
-	_, err = s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}})
+	_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}})
 	if !errors.Is(err, store.ErrFull) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
-	q.fill(minFree + 2*testReserve)
+	q.fill(minRoom + 2*testReserve)
 	clock.Advance(checkFull)
 	for !s.reserve.exists() { // the loop that looks for room is on its way
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
@@ -181,9 +184,7 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 	if got := len(listed(t, s, "q", store.StateReady)); got != 1000 {
 		t.Errorf("%d messages are left, want 1000", got)
 	}
-	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
-		t.Errorf("the store has %+v", wrong)
-	}
+	wantSound(t, s)
 }
 
 func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
@@ -212,7 +213,7 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 	if acked, err := ackSome(t, s, "q", 200); err != nil || len(acked) != 200 {
 		t.Errorf("%d claims and acks went on, then %v", len(acked), err)
 	}
-	q.fill(minFree + 10*testReserve)
+	q.fill(minRoom + 10*testReserve)
 	clock.Advance(checkFull)
 	if err := <-compacted; err != nil && !errors.Is(err, syscall.ENOSPC) {
 		t.Error(err)
@@ -242,14 +243,21 @@ func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
 	q, mem, clock, s := newQuota(t)
 	const n = 4000
 	fillQueue(t, s, "q", n)
-	q.fill(0)
-	acked, err := ackSome(t, s, "q", 1000)
+	var acked []string
+	var err error
+	ackOnFullDisk := func(until func() bool) { // background work of Pebble frees some space now and then
+		for err == nil && len(acked) < n && !until() {
+			q.fill(0)
+			var more []string
+			more, err = ackSome(t, s, "q", 10)
+			acked = append(acked, more...)
+		}
+	}
+	ackOnFullDisk(func() bool { return !s.reserve.exists() })
 	if err != nil || s.reserve.exists() {
 		t.Errorf("after %d claims and acks: %v, want the reserve in use", len(acked), err)
 	}
-	q.fill(0) // others take what the reserve gave
-	more, err := ackSome(t, s, "q", n)
-	acked = append(acked, more...)
+	ackOnFullDisk(func() bool { return false }) // others take what the reserve gave
 	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("after %d claims and acks: %v, want ErrUnavailable for a full disk", len(acked), err)
 	}
@@ -263,7 +271,7 @@ func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
 	for _, id := range acked {
 		gone[id] = true
 	}
-	left := living(t, s, "q")
+	left := live(t, s, "q")
 	for i := range n {
 		id := fmt.Sprintf("m%06d", i)
 		if _, there := left[id]; there == gone[id] && id != fmt.Sprintf("m%06d", len(acked)) {

@@ -11,10 +11,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-func TestBallastTakesUpRoom(t *testing.T) {
+func TestReserveTakesUpItsSpace(t *testing.T) {
 	dir := t.TempDir()
 	before, err := vfs.Default.GetDiskUsage(dir)
-	if err != nil || before.AvailBytes < 2*ballastSize+minFree {
+	if err != nil || before.AvailBytes < reserveOfFree*maxReserve {
 		t.Skipf("%v, or too little room (%d bytes)", err, before.AvailBytes)
 	}
 	s, err := Open(dir)
@@ -28,11 +28,11 @@ func TestBallastTakesUpRoom(t *testing.T) {
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || info.Size() != ballastSize {
-		t.Fatalf("the reserve has %d bytes, %v, want %d", info.Size(), err, ballastSize)
+	if err != nil || info.Size() != maxReserve {
+		t.Fatalf("the reserve has %d bytes, %v, want %d", info.Size(), err, maxReserve)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < ballastSize {
-		t.Errorf("the reserve takes up %d bytes, want %d", stat.Blocks*512, ballastSize)
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Blocks*512 < maxReserve {
+		t.Errorf("the reserve takes up %d bytes, want %d", stat.Blocks*512, maxReserve)
 	}
 	if _, err := io.Copy(io.Discard, f); err != nil {
 		t.Error(err)

@@ -20,14 +20,14 @@ func restored(id string, state store.State) store.Info {
 
 func TestFullDiskRefusesARestoreAndNotARemoval(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}
-	disk.left.Store(minFree)
+	disk.left.Store(minRoom)
 	s := openOn(t, disk, newManualClock())
 	defer s.Close()
 	a, b := restored("a", store.StateReady), restored("b", store.StateReady)
 	if _, err := s.Restore(t.Context(), "q", []store.Info{a}); err != nil {
 		t.Fatal(err)
 	}
-	disk.left.Store(minFree - 1)
+	disk.left.Store(minRoom - 1)
 	if _, err := s.Restore(t.Context(), "q", []store.Info{b}); !errors.Is(err, store.ErrFull) {
 		t.Errorf("restore gives %v, want ErrFull", err)
 	}

@@ -16,7 +16,7 @@ func TestUnreadableMessageDiesWithItsBytes(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	send(t, s, "bad", "good")
-	err := s.do(t.Context(), func(tx *tx) {
+	err := s.do(t.Context(), "q", urgent, func(tx *tx) {
 		q := s.queue("q")
 		tx.set(appendIDKey(nil, q.number, kindMessage, "bad"), append(appendTime(nil, tx.now), 0xff, 'x'))
 	})
@@ -70,7 +70,7 @@ func TestOneUnreadableMessageDoesNotStopItsQueue(t *testing.T) {
 			s := openOn(t, vfs.NewMem(), newManualClock())
 			defer s.Close()
 			send(t, s, idKey, "good")
-			if err := s.do(t.Context(), func(tx *tx) { c.damage(tx, s.queue("q")) }); err != nil {
+			if err := s.do(t.Context(), "q", urgent, func(tx *tx) { c.damage(tx, s.queue("q")) }); err != nil {
 				t.Fatal(err)
 			}
 			p, err := s.List(t.Context(), "q", store.ListRequest{State: store.StateReady, Limit: 10})
@@ -115,7 +115,7 @@ func TestCancelTellsWhichOfItsMessagesCannotBeRead(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	send(t, s, "good", "bad")
-	if err := s.do(t.Context(), func(tx *tx) {
+	if err := s.do(t.Context(), "q", urgent, func(tx *tx) {
 		tx.set(appendIDKey(nil, s.queue("q").number, kindRecord, "bad"), []byte("abc"))
 	}); err != nil {
 		t.Fatal(err)
@@ -199,5 +199,26 @@ func TestGetOfLongMessagesComesInPartsAndInOrder(t *testing.T) {
 		if (info == nil) != (ids[i] == "none") || info != nil && (info.ID != ids[i] || len(info.Payload) != store.MaxPayload) {
 			t.Errorf("in the place of %s there is %v", ids[i], info)
 		}
+	}
+}
+
+// One long message makes claims shorter only while it is read.
+func TestClaimsAreLongAgainAfterALongMessage(t *testing.T) {
+	clock := newManualClock()
+	s := openOn(t, vfs.NewMem(), clock)
+	defer s.Close()
+	large(t, s, 20, func(*store.Outgoing) {})
+	clock.Advance(time.Millisecond)
+	sendMany(t, s, 6*store.MaxBatch, func(m *store.Outgoing) { m.Payload = []byte("small") })
+	for n := 0; n < 20; {
+		got := len(claimed(t, s, store.MaxBatch, time.Hour))
+		if got == 0 || n+got < 20 && got > 2*store.MaxBatchBytes/store.MaxPayload {
+			t.Fatalf("a claim returns %d messages of 1 MiB", got)
+		}
+		n += got
+	}
+	claimed(t, s, store.MaxBatch, time.Hour)
+	if got := len(claimed(t, s, store.MaxBatch, time.Hour)); got != store.MaxBatch {
+		t.Errorf("a claim of small messages returns %d, want %d", got, store.MaxBatch)
 	}
 }

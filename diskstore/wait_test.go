@@ -55,13 +55,13 @@ func TestWaitSeesWithinSecondsThatTheClockWasSet(t *testing.T) {
 	go func() { waited <- s.Wait(ctx, "q") }()
 	<-clock.set
 	for range 3 { // nothing happens, and no call is made
-		clock.pass(lookEvery)
+		clock.pass(checkEvery)
 		<-clock.set
 	}
 	clock.Advance(2 * time.Hour) // by NTP, or the machine slept: no alarm rings
-	clock.pass(lookEvery)
+	clock.pass(checkEvery)
 	if err := <-waited; err != nil {
-		t.Errorf("%v after the message fell due wait gives %v", lookEvery, err)
+		t.Errorf("%v after the message fell due wait gives %v", checkEvery, err)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestWaitersThatHaveLeftLeaveNothing(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	if n := len(s.bells); n > 0 || s.waiters.Load() != 0 {
+	if n := len(s.notifiers); n > 0 || s.waiters.Load() != 0 {
 		t.Errorf("%d bells and %d waiters are kept with nobody waiting", n, s.waiters.Load())
 	}
 }

@@ -47,7 +47,7 @@ func TestContextEndsEveryCallWhileTheDiskHangs(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	begin := func(run func(*tx)) chan error {
 		ended := make(chan error, 1)
-		go func() { ended <- s.do(ctx, run) }()
+		go func() { ended <- s.do(ctx, "q", urgent, run) }()
 		return ended
 	}
 	var ran [2]chan struct{} // two groups are with the writer and the acknowledger, and wait for the disk
@@ -64,10 +64,10 @@ func TestContextEndsEveryCallWhileTheDiskHangs(t *testing.T) {
 	go func() { calls <- s.Wait(ctx, "other") }()
 	go func() { _, err := s.Stats(ctx, "q"); calls <- err }()
 	go func() { _, err := s.Extend(ctx, "q", []store.Extension{{Lease: "l"}}); calls <- err }()
-	for gathered := 0; gathered < 1+cap(calls); runtime.Gosched() {
-		s.mu.Lock()
-		gathered = len(s.gathering.calls)
-		s.mu.Unlock()
+	for waiting := 0; waiting < 1+cap(calls); runtime.Gosched() {
+		s.backlog.mu.Lock()
+		waiting = len(s.backlog.urgent)
+		s.backlog.mu.Unlock()
 	}
 	cancel(cause)
 	for range cap(calls) {
@@ -99,7 +99,7 @@ func TestCallIsNotLeftWhileTheWriterIsInIt(t *testing.T) {
 	defer s.Close()
 	var passed int
 	ctx, cancel := context.WithCancel(t.Context())
-	err := s.do(ctx, func(*tx) {
+	err := s.do(ctx, "q", urgent, func(*tx) {
 		cancel()
 		runtime.Gosched()
 		passed++
@@ -108,7 +108,7 @@ func TestCallIsNotLeftWhileTheWriterIsInIt(t *testing.T) {
 		t.Errorf("canceled: the call is left with %d, %v", passed, err)
 	}
 	cause := errors.New("the disk is on fire")
-	err = s.do(t.Context(), func(*tx) {
+	err = s.do(t.Context(), "q", urgent, func(*tx) {
 		s.fail(cause)
 		runtime.Gosched()
 		passed++
@@ -121,7 +121,7 @@ func TestCallIsNotLeftWhileTheWriterIsInIt(t *testing.T) {
 func TestEveryCloseWaitsForTheFirst(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	begun, end := make(chan struct{}), make(chan struct{})
-	go s.do(context.Background(), func(*tx) { close(begun); <-end })
+	go s.do(context.Background(), "q", urgent, func(*tx) { close(begun); <-end })
 	<-begun
 	first, second := make(chan struct{}), make(chan struct{})
 	go func() { defer close(first); s.Close() }()

@@ -1,0 +1,110 @@
+package diskstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// A lease that was taken while the clock was wrong lasts as long as was asked, however the clock is corrected.
+func TestLeaseSurvivesACorrectionOfTheClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for name, correct := range map[string]func(s *Store, fs vfs.FS, clock *manualClock) *Store{
+		"while the store is open": func(s *Store, _ vfs.FS, clock *manualClock) *Store {
+			clock.Advance(-year)
+			return s
+		},
+		"while it is closed": func(s *Store, fs vfs.FS, clock *manualClock) *Store {
+			s.Close()
+			clock.Advance(-year)
+			return openOn(t, fs, clock)
+		},
+		"and the store is opened twice since": func(s *Store, fs vfs.FS, clock *manualClock) *Store {
+			s.Close()
+			clock.Advance(-year)
+			s = openOn(t, fs, clock)
+			send(t, s, "other") // stores the queue's clock
+			s.Close()
+			return openOn(t, fs, clock)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fs, clock := vfs.NewMem(), newManualClock()
+			s := openOn(t, fs, clock)
+			clock.Advance(year)
+			send(t, s, "m")
+			held := claimed(t, s, 1, 30*time.Second)
+			clock.Advance(10 * time.Second)
+			s = correct(s, fs, clock)
+			defer func() { s.Close() }()
+			if r, err := s.Extend(t.Context(), "q", []store.Extension{{Lease: held[0].Receipt.Lease, For: 30 * time.Second}}); err != nil || r[0].Err != nil {
+				t.Fatalf("the lease has ended: %v, %v", r, err)
+			}
+			clock.Advance(29 * time.Second)
+			if got := leasedAgain(t, s, "m"); got {
+				t.Error("the lease ended early")
+			}
+			clock.Advance(time.Second)
+			if got := leasedAgain(t, s, "m"); !got {
+				t.Error("the lease did not end")
+			}
+		})
+	}
+}
+
+// leasedAgain claims everything and reports whether a message is among it.
+func leasedAgain(t *testing.T, s *Store, id string) bool {
+	t.Helper()
+	for _, m := range claimed(t, s, store.MaxBatch, time.Hour) {
+		if m.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// A lease as short as 30 seconds that nobody extends ends in time after the correction, without any Extend.
+func TestLeaseOfADeadHolderEndsAfterACorrectionOfTheClock(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	clock.Advance(year)
+	send(t, s, "m")
+	claimed(t, s, 1, 30*time.Second)
+	s.Close()
+	clock.Advance(-year)
+	s = openOn(t, fs, clock)
+	defer s.Close()
+	clock.Advance(29 * time.Second)
+	if leasedAgain(t, s, "m") {
+		t.Error("the lease ended early")
+	}
+	clock.Advance(time.Second)
+	if !leasedAgain(t, s, "m") {
+		t.Error("the lease did not end")
+	}
+}
+
+// A deadline that no lease can have, from whatever source, is brought back to one that it can.
+func TestLeaseDeadlineIsBoundedOnLoad(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	send(t, s, "m")
+	claimed(t, s, 1, time.Minute)
+	execute(t, s, func(t *tx) {
+		for _, l := range t.s.queues["q"].leases {
+			l.deadline, l.rewrite = t.now+100*maxLease, true
+			t.touchLease(t.s.queues["q"], l)
+		}
+	})
+	s.Close()
+	s = openOn(t, fs, clock)
+	defer s.Close()
+	clock.Advance(store.MaxLease)
+	if !leasedAgain(t, s, "m") {
+		t.Error("the message stays leased for longer than a lease can last")
+	}
+}

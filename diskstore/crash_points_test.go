@@ -1,0 +1,181 @@
+package diskstore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/laterq/later/store"
+)
+
+// crashPoints is a file system that keeps a copy of the disk before each of its changes: as a power failure leaves it
+// that loses all that was not synced, and as one leaves it that loses some of it.
+type crashPoints struct {
+	vfs.FS
+	mem *vfs.MemFS
+
+	mu     sync.Mutex
+	taking bool
+	ops    []string
+	left   []*vfs.MemFS
+}
+
+func newCrashPoints(mem *vfs.MemFS) *crashPoints {
+	c := &crashPoints{mem: mem}
+	c.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			c.point(fmt.Sprint(op.Kind, " ", op.Path))
+		}
+		return nil
+	}))
+	return c
+}
+
+func (c *crashPoints) point(op string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.taking {
+		return
+	}
+	seed := uint64(len(c.left))
+	c.ops = append(c.ops, op, op)
+	c.left = append(c.left, synced(c.mem),
+		c.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(seed, 1))}))
+}
+
+func (c *crashPoints) take(f func()) {
+	c.mu.Lock()
+	c.taking = true
+	c.mu.Unlock()
+	f()
+	c.point("the end")
+	c.mu.Lock()
+	c.taking = false
+	c.mu.Unlock()
+}
+
+func TestOpenAfterACrashAtAnyPointOfTheFirstOpen(t *testing.T) {
+	for _, every := range []time.Duration{0, time.Hour} {
+		c := newCrashPoints(vfs.NewCrashableMem())
+		var s *Store
+		c.take(func() { s = openOn(t, c, newManualClock(), WithSyncEvery(every)) })
+		s.Close()
+		if len(c.left) < 50 {
+			t.Errorf("%d points of a crash, want more", len(c.left))
+		}
+		for i, fs := range c.left {
+			for range 2 { // and again, after the store was used
+				s, err := Open("later", withFS(fs), WithClock(newManualClock()), WithSyncEvery(every))
+				if err != nil {
+					t.Errorf("sync every %v, crash before %s: open returns %v", every, c.ops[i], err)
+					break
+				}
+				send(t, s, "m")
+				if got := live(t, s, "q"); len(got) != 1 {
+					t.Errorf("sync every %v, crash before %s: %v", every, c.ops[i], got)
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
+// TestOpenAfterACrashAtAnyPointOfACloseAndOpen has messages in tables, in the log and, with a sync an hour away, not
+// synced. What was synced is there; of the others the latest may be missing.
+func TestOpenAfterACrashAtAnyPointOfACloseAndOpen(t *testing.T) {
+	for _, every := range []time.Duration{0, time.Hour} {
+		for _, unsynced := range []bool{false, true} {
+			clock := newManualClock()
+			c := newCrashPoints(vfs.NewCrashableMem())
+			s := openOn(t, c, clock, WithSyncEvery(every), withMemTable(64<<10))
+			var ids []string
+			sendSome := func(n int) {
+				for range n {
+					id := fmt.Sprintf("m%05d", len(ids))
+					m := store.Outgoing{Message: store.Message{ID: id, Payload: noise[:1000]}}
+					if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
+						t.Fatal(err)
+					}
+					ids = append(ids, id)
+				}
+			}
+			sendSome(200) // some tables
+			durable := func() {
+				if err := s.do(t.Context(), "q", inOrder, func(t *tx) { t.durable = true }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			durable()
+			kept := len(ids)
+			if unsynced {
+				sendSome(20)
+			}
+			if every == 0 {
+				kept = len(ids)
+			}
+			c.take(func() {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
+			closing := len(c.left)
+			c.take(func() { s = openOn(t, c, clock, WithSyncEvery(every), withMemTable(64<<10)) })
+			s.Close()
+			for i, fs := range c.left {
+				if i >= closing {
+					kept = len(ids)
+				}
+				s, err := Open("later", withFS(fs), WithClock(clock), WithSyncEvery(every))
+				if err != nil {
+					t.Errorf("sync every %v, unsynced data %v, crash before %s: open returns %v", every, unsynced, c.ops[i], err)
+					continue
+				}
+				got := listed(t, s, "q", store.StateReady)
+				if len(got) < kept || !slices.Equal(got, ids[:len(got)]) {
+					t.Errorf("sync every %v, unsynced data %v, crash before %s: %d messages are there, want the first %d to %d",
+						every, unsynced, c.ops[i], len(got), kept, len(ids))
+				}
+				s.Close()
+			}
+		}
+	}
+}
+
+// TestPowerFailureOfARelaxedStoreLeavesAStoreThatOpens cuts the power at any write while the log is not synced before
+// replies. What is missing are the latest calls only.
+func TestPowerFailureOfARelaxedStoreLeavesAStoreThatOpens(t *testing.T) {
+	clock := newManualClock()
+	c := newCrashPoints(vfs.NewCrashableMem())
+	s := openOn(t, c, clock, WithSyncEvery(time.Hour), withMemTable(64<<10))
+	var ids []string
+	c.take(func() {
+		for i := range 400 {
+			id := fmt.Sprintf("m%05d", i)
+			m := store.Outgoing{Message: store.Message{ID: id, Payload: noise[:500]}}
+			if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, id)
+		}
+	})
+	s.Close()
+	for i := 0; i < len(c.left); i += 1 + len(c.left)/400 {
+		s, err := Open("later", withFS(c.left[i]), WithClock(clock))
+		if err != nil {
+			t.Errorf("crash before %s: open returns %v", c.ops[i], err)
+			continue
+		}
+		if got := listed(t, s, "q", store.StateReady); !slices.Equal(got, ids[:len(got)]) {
+			t.Errorf("crash before %s: %d messages are there, and not the first ones", c.ops[i], len(got))
+		}
+		s.Close()
+	}
+}
