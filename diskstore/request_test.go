@@ -144,3 +144,45 @@ func TestEveryCloseWaitsForTheFirst(t *testing.T) {
 	<-second
 	<-first
 }
+
+// A call that reads splits its group: what came before it is written without waiting, and must be synced all the same.
+func TestSendThatSharesAGroupWithAReadIsDurable(t *testing.T) {
+	fs, clock := vfs.NewCrashableMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	defer s.Close()
+	send(t, s, "first")
+	begun, end := make(chan struct{}), make(chan struct{})
+	go s.do(context.Background(), "q", urgent, func(*tx) { close(begun); <-end })
+	<-begun
+	results := make(chan error, 2)
+	waiting := func(n int) {
+		for got := 0; got < n; runtime.Gosched() {
+			s.backlog.mu.Lock()
+			if l := s.backlog.lanes["q"]; l != nil {
+				got = len(l.requests)
+			}
+			s.backlog.mu.Unlock()
+		}
+	}
+	go func() {
+		_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "second"}}})
+		results <- err
+	}()
+	waiting(1)
+	go func() {
+		_, err := s.Reschedule(t.Context(), "q", []string{"none"}, store.Due{})
+		results <- err
+	}()
+	waiting(2)
+	close(end)
+	for range cap(results) {
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := openOn(t, synced(fs), clock)
+	defer after.Close()
+	if got := live(t, after, "q"); len(got) != 2 {
+		t.Errorf("after a power failure there is %v, want both messages", got)
+	}
+}

@@ -221,4 +221,25 @@ func TestClaimsAreLongAgainAfterALongMessage(t *testing.T) {
 	if got := len(claimed(t, s, store.MaxBatch, time.Hour)); got != store.MaxBatch {
 		t.Errorf("a claim of small messages returns %d, want %d", got, store.MaxBatch)
 	}
+	execute(t, s, func(*tx) {
+		if got := s.queues["q"].window; got != store.MaxBatch {
+			t.Errorf("claims still read %d messages at a time", got)
+		}
+	})
+}
+
+func TestClaimReadsABoundedPartOfLongMessages(t *testing.T) {
+	const messages = 100
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	large(t, s, messages, func(*store.Outgoing) {})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if got := len(claimed(t, s, store.MaxBatch, time.Hour)); got != store.MaxBatchBytes/store.MaxPayload-1 {
+		t.Errorf("a claim returns %d messages of 1 MiB", got)
+	}
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 10*store.MaxBatchBytes {
+		t.Errorf("a claim of messages of 1 MiB takes %d MiB of memory", n>>20)
+	}
 }

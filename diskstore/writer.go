@@ -15,6 +15,9 @@ const (
 	maxGroupTime     = 5 * time.Millisecond
 )
 
+// maxTaken is how many requests the writer takes from the backlog at a time.
+const maxTaken = 32
+
 // maxUnsynced is how many groups may wait for their fsync while the next one is executed.
 const maxUnsynced = 1
 
@@ -28,16 +31,17 @@ type group struct {
 // before reading what the batch may have changed.
 type tx struct {
 	reader
-	batch   *pebble.Batch
-	value   []byte // scratch
-	now     int64  // the engine's clock in this call, in milliseconds
-	soonest int64  // its next whole millisecond
-	size    int    // bytes of changes of the group that were written before its end
-	durable bool   // a call of the group asks for an fsync, whatever syncEvery says
-	full    error  // why sends are refused
-	checked bool   // full was found out in this group
-	touched map[*queue]struct{}
-	leases  []touchedLease
+	batch    *pebble.Batch
+	value    []byte // scratch
+	now      int64  // the engine's clock in this call, in milliseconds
+	soonest  int64  // its next whole millisecond
+	size     int    // bytes of changes of the group that were written before its end
+	durable  bool   // a call of the group asks for an fsync, whatever syncEvery says
+	full     error  // why sends are refused
+	checked  bool   // full was found out in this group
+	touched  map[*queue]struct{}
+	leases   []touchedLease
+	requests []*request // scratch
 }
 
 type touchedLease struct {
@@ -55,40 +59,42 @@ func (s *Store) write() {
 	for open := true; open; {
 		_, open = <-s.backlog.wake
 		for !s.hasFailed() { // afterwards s.failed tells the callers
-			g := &group{requests: s.backlog.take(nil, maxGroupRequests)}
-			if len(g.requests) == 0 {
-				break
-			}
-			n, err := t.run(g)
+			g, err := t.run()
 			if err != nil {
 				s.fail(err)
 			}
-			if n < len(g.requests) {
-				s.backlog.putBack(g.requests[n:])
-				g.requests = g.requests[:n]
+			if len(g.requests) == 0 {
+				break
 			}
 			s.writing <- g
 		}
 	}
 }
 
-// run executes the requests of a group until one of its limits, and applies what they changed. It returns how many
-// were executed.
-func (t *tx) run(g *group) (n int, err error) {
+// run executes waiting requests until one of the limits of a group, and applies what they changed.
+func (t *tx) run() (*group, error) {
 	t.batch, t.size, t.durable, t.checked = t.s.db.NewBatch(), 0, false, false
+	g := &group{}
 	begin := time.Now()
-	for _, r := range g.requests {
-		if n > 0 && (t.size+t.batch.Len() > maxGroupBytes || time.Since(begin) > maxGroupTime) {
-			break
+	for {
+		t.requests = t.s.backlog.take(t.requests[:0], maxTaken)
+		if len(t.requests) == 0 {
+			return g, t.finish(g)
 		}
-		t.readClock()
-		r.execute(t)
-		n++
-		if t.s.hasFailed() {
-			return n, nil
+		for i, r := range t.requests {
+			n := len(g.requests)
+			if n == maxGroupRequests || n > 0 && (t.size+t.batch.Len() > maxGroupBytes || time.Since(begin) > maxGroupTime) {
+				t.s.backlog.putBack(t.requests[i:])
+				return g, t.finish(g)
+			}
+			t.readClock()
+			r.execute(t)
+			g.requests = append(g.requests, r)
+			if t.s.hasFailed() {
+				return g, nil
+			}
 		}
 	}
-	return n, t.finish(g)
 }
 
 // finish applies what is left of a group's changes, and asks for the fsync.
