@@ -38,6 +38,7 @@ func TestLeaseSurvivesACorrectionOfTheClock(t *testing.T) {
 			send(t, s, "m")
 			claimed(t, s, 1, 30*time.Second)
 			clock.Advance(10 * time.Second)
+			send(t, s, "tick") // the engine reads the clock
 			s = correct(s, fs, clock)
 			defer func() { s.Close() }()
 			clock.Advance(19 * time.Second)
