@@ -41,6 +41,7 @@ func TestLeaseSurvivesACorrectionOfTheClock(t *testing.T) {
 			send(t, s, "tick") // the engine reads the clock
 			s = correct(s, fs, clock)
 			defer func() { s.Close() }()
+			send(t, s, "tock") // likewise
 			clock.Advance(19 * time.Second)
 			if got := leasedAgain(t, s, "m"); got {
 				t.Error("the lease ended early")
