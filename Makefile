@@ -5,7 +5,7 @@ TOOL    = $(GO) tool -modfile=internal/tools/go.mod
 TIMEOUT ?= 10m
 FUZZTIME ?= 30s
 # Systems that nothing is run on here: what users build is vetted for them.
-SYSTEMS = darwin windows
+SYSTEMS = darwin/arm64 windows/amd64 linux/386 linux/arm
 # Other modules in this repository, such as bench. The tools module holds no code.
 MODULES = $(filter-out ./internal/tools,$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
@@ -26,8 +26,8 @@ check: ## formatting, go vet, staticcheck
 		printf 'gofmt would change these files; run make fmt:\n%s\n' "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	@set -e; for system in $(SYSTEMS); do \
-		echo "GOOS=$$system $(GO) vet"; \
-		GOOS=$$system $(GO) vet . ./cmd/... ./diskstore ./memstore ./redisstore ./store/...; done
+		echo "$$system: $(GO) vet"; \
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... ./diskstore ./memstore ./redisstore ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup check unit once modules ## everything that a change must pass

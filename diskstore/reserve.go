@@ -62,6 +62,7 @@ type reserve struct {
 	freed   int       // how often it was freed
 	full    bool      // the disk was full when it was last written to, and no check has seen room since
 	stalled bool      // the writer, or the opening of the store, waits for tables to be merged
+	behind  bool      // compactions do not keep up with what is sent
 	watched bool      // there is a loop that checks for room
 	ended   bool
 	over    chan struct{} // closed when ended is set
@@ -318,7 +319,7 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	if err != nil {
 		return nil, err
 	}
-	return &reserveFile{f, r, category}, nil
+	return &reserveFile{File: f, r: r, category: category}, nil
 }
 
 // wait waits until there is room, or the writer waits for it.
@@ -339,6 +340,36 @@ func (r *reserve) setStalled(stalled bool) {
 	r.changed.Broadcast()
 }
 
+// setBehind says whether compactions keep up.
+func (r *reserve) setBehind(behind bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind = behind
+}
+
+// maxPause bounds the pause of a compaction after a write.
+const maxPause = 20 * time.Millisecond
+
+// pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
+// disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
+func (r *reserve) pace(resumed time.Time) {
+	if resumed.IsZero() {
+		return
+	}
+	r.mu.Lock()
+	hurry := r.stalled || r.behind || r.ended
+	r.mu.Unlock()
+	if hurry {
+		return
+	}
+	timer := time.NewTimer(min(time.Since(resumed), maxPause))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.over:
+	}
+}
+
 // canWait reports whether writing for a purpose leaves the reserve alone, and whether the disk is full.
 func (r *reserve) canWait(category vfs.DiskWriteCategory) (canWait, full bool) {
 	r.mu.Lock()
@@ -355,7 +386,7 @@ func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 	if err != nil {
 		return nil, err
 	}
-	return &reserveFile{f, r, category}, nil
+	return &reserveFile{File: f, r: r, category: category}, nil
 }
 
 // Link is called for tables and markers.
@@ -373,11 +404,16 @@ type reserveFile struct {
 	vfs.File
 	r        *reserve
 	category vfs.DiskWriteCategory
+	resumed  time.Time // when the last write of a compaction returned
 }
 
 // Write writes all of p, trying once more if the disk was full and the reserve is free now. A failed sync is never
 // tried again, because nobody knows what the disk has then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
+	if f.category == forCompaction {
+		f.r.pace(f.resumed)
+		defer func() { f.resumed = time.Now() }()
+	}
 	canWait, full := f.r.canWait(f.category)
 	if canWait && full {
 		return 0, syscall.ENOSPC // Pebble removes what the compaction has written so far
