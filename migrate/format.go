@@ -143,14 +143,34 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
+var (
+	errEmpty    = store.Invalid("input is empty: give what later export wrote")
+	errNoHeader = store.Invalid(`line 1 is not the header of an export, {"later_export":%d,…}: give what later export wrote`, version)
+)
+
+// CheckHeader returns an error, an ErrInvalid, if r does not begin as an export does. It reads nothing from r: programs
+// call it to refuse other input before they open, and so perhaps make, a store.
+func CheckHeader(r *bufio.Reader) error {
+	begin, err := r.Peek(len(`{"later_export"`))
+	switch {
+	case len(begin) == 0 && errors.Is(err, io.EOF):
+		return errEmpty
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case kindOf(begin) != headerLine:
+		return errNoHeader
+	}
+	return nil
+}
+
 // readHeader returns the header of the export that the input must begin with.
 func (l *lineReader) readHeader() (h header, err error) {
 	line, err := l.next()
 	switch {
 	case errors.Is(err, io.EOF):
-		return h, store.Invalid("input is empty: give what later export wrote")
+		return h, errEmpty
 	case errors.Is(err, store.ErrTooLarge) || err == nil && kindOf(line) != headerLine:
-		return h, store.Invalid(`line 1 is not the header of an export, {"later_export":%d,…}: give what later export wrote`, version)
+		return h, errNoHeader
 	case err != nil:
 		return h, err
 	}

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -113,6 +114,9 @@ func TestInputOfSomethingElseWritesNothing(t *testing.T) {
 		_, err := Import(t.Context(), newClient(t, h), strings.NewReader(text), ImportConfig{})
 		if !errors.Is(err, store.ErrInvalid) && !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
+		}
+		if early := CheckHeader(bufio.NewReader(strings.NewReader(text))); (early == nil) != (kindOf([]byte(text)) == headerLine) {
+			t.Errorf("%.40q: the header alone is %v", text, early)
 		}
 	}
 }
