@@ -27,7 +27,7 @@ check: ## formatting, go vet, staticcheck
 	$(GO) vet ./...
 	@set -e; for system in $(SYSTEMS); do \
 		echo "GOOS=$$system $(GO) vet"; \
-		GOOS=$$system $(GO) vet . ./cmd/... ./diskstore ./memstore ./redisstore ./store/...; done
+		GOOS=$$system $(GO) vet . ./cmd/... ./diskstore ./memstore ./redisstore ./migrate ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup check unit once modules ## everything that a change must pass

@@ -77,8 +77,9 @@ const (
 //
 // With Move each message leaves the source when the target has it, as safely as it keeps what is sent to it (one that
 // implements store.Syncer is synced first), and only if it is still as it was copied: one that was rescheduled, or
-// cancelled and sent again, meanwhile is copied anew. A message can be in both stores, and so come twice, only where Copy was stopped within a page, or where it was cancelled in the source while its page was under way.
-// Leased messages are left, with ErrLeased at the end: they can be moved when their workers have settled them, or their
+// cancelled and sent again, meanwhile is copied anew. A message can be in both stores, and so come twice, only where
+// Copy was stopped within a page, or where it was cancelled in the source while its page was under way. Leased
+// messages are left, with ErrLeased at the end: they can be moved when their workers have settled them, or their
 // leases have run out. Stop sending to the source first; what is sent meanwhile is moved as far as it is seen.
 //
 // The result tells what was done, with an error too. A queue that is named and does not exist is ErrNotFound, and two

@@ -72,19 +72,21 @@ func (s *Store) checkBackup(target *directory) error {
 		target.dir = dir
 	}
 	if isInside(s.dir, target.dir) || isInside(target.dir, s.dir) {
-		return store.Invalid("the backup's directory %s and the store's %s are in each other: give one elsewhere", target.dir, s.dir)
+		return store.Invalid("the backup's directory %s and the store's %s are in each other: give one elsewhere",
+			target.dir, s.dir)
 	}
 	names, err := s.fs.List(target.dir)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return backupFailed(target.dir, err)
 	case len(names) > 0:
-		return store.Invalid("the backup's directory %s holds %s: give an empty one, or one that does not exist", target.dir, names[0])
+		return store.Invalid("the backup's directory %s holds %s: give an empty one, or one that does not exist",
+			target.dir, names[0])
 	}
 	partial := target.dir + partialSuffix
 	if _, err := s.fs.Stat(partial); err == nil {
-		return store.Invalid("%s is left of a backup that was interrupted, or of one that is under way: remove it, or give another directory",
-			partial)
+		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
+			"directory", partial)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return backupFailed(target.dir, err)
 	}

@@ -66,13 +66,13 @@ type QueueExport struct {
 // and imported as if they had been released. The ids of messages that are done and remembered, and pauses, are not
 // exported. The store is only read, page by page, and memory is bounded.
 //
-// An export made while workers are busy is not a snapshot: what changes its state meanwhile is written once or twice (an
-// import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.
+// An export made while workers are busy is not a snapshot: what changes its state meanwhile is written once or twice
+// (an import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.
 //
 // Export returns the cause of ctx, or an error of the store or of w, at once, and what was written ends with a complete
-// line: it can be resumed. A queue that is named and does not exist is ErrNotFound, before anything is written. A damaged
-// queue, ErrCorrupt, does not keep the others from being exported, nor do messages that no store would accept, which are
-// ErrInvalid or ErrTooLarge.
+// line: it can be resumed. A queue that is named and does not exist is ErrNotFound, before anything is written. A
+// damaged queue, ErrCorrupt, does not keep the others from being exported, nor do messages that no store would accept,
+// which are ErrInvalid or ErrTooLarge.
 func Export(ctx context.Context, client *later.Client, w io.Writer, cfg ExportConfig) (ExportResult, error) {
 	e := &exporter{client: client, store: client.Store(), cfg: cfg, at: cfg.Resume}
 	if e.at == nil {

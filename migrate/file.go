@@ -14,9 +14,11 @@ import (
 
 // ExportFile exports to a file, which only its owner can read, and returns when it is on disk. A file that exists is
 // refused with ErrInvalid, unless resume is set: then an incomplete last line is cut off and the export goes on after
-// the last complete one, and one that is complete is left alone. A file that is not an export of Later is ErrInvalid and
-// left alone. Otherwise it is Export; cfg.Resume is not used.
-func ExportFile(ctx context.Context, client *later.Client, path string, resume bool, cfg ExportConfig) (result ExportResult, err error) {
+// the last complete one, and one that is complete is left alone. A file that is not an export of Later is ErrInvalid
+// and left alone. Otherwise it is Export; cfg.Resume is not used.
+func ExportFile(
+	ctx context.Context, client *later.Client, path string, resume bool, cfg ExportConfig,
+) (result ExportResult, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	made := err == nil
 	if errors.Is(err, fs.ErrExist) {

@@ -1,5 +1,5 @@
-// Package migrate writes the messages of a store to a file, and reads them into another: an export is JSON, one object a
-// line, the same for every engine. It may import package later, package store and internal packages, and no engine.
+// Package migrate writes the messages of a store to a file, and reads them into another: an export is JSON, one object
+// a line, the same for every engine. It may import package later, package store and internal packages, and no engine.
 // Start with Export and Import.
 //
 // # Format
@@ -10,9 +10,9 @@
 //	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload":"remind"}
 //	{"later_export_end":1,"messages":1}
 //
-// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, durations whole milliseconds;
-// a payload that is not UTF-8 is payload_base64; what is zero is left out. Several exports in one input, one after the
-// other, are one import.
+// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, durations whole
+// milliseconds; a payload that is not UTF-8 is payload_base64; what is zero is left out. Several exports in one input,
+// one after the other, are one import.
 package migrate
 
 import (

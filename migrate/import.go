@@ -41,12 +41,13 @@ type QueueImport struct {
 
 // Import adds the messages of an export to a store, batch by batch, in bounded memory. A message whose id is live or
 // remembered there changes nothing and is counted as a duplicate, so an import that failed or was stopped can be made
-// again with the same input, or go on from ImportResult.NextLine. But what the store's workers have done in between comes
-// again: start them when the import is done. Due times are kept.
+// again with the same input, or go on from ImportResult.NextLine. But what the store's workers have done in between
+// comes again: start them when the import is done. Due times are kept.
 //
 // Input that is empty or does not begin with the header of an export is ErrInvalid before anything is written. A line
-// that cannot be imported is ErrInvalid or ErrTooLarge and names the line and the field; the lines before it are imported
-// then, as with any other error. An export that is incomplete is imported as far as it goes, and ErrIncomplete.
+// that cannot be imported is ErrInvalid or ErrTooLarge and names the line and the field; the lines before it are
+// imported then, as with any other error. An export that is incomplete is imported as far as it goes, and
+// ErrIncomplete.
 func Import(ctx context.Context, client *later.Client, r io.Reader, cfg ImportConfig) (ImportResult, error) {
 	i := &importer{store: client.Store(), lines: newLineReader(r), cfg: cfg, queues: map[string]int{}}
 	i.result.NextLine = 1

@@ -40,7 +40,9 @@ func twoQueues(t *testing.T) *later.Client {
 }
 
 func TestAnExportThatIsCutAtAnyByteIsResumed(t *testing.T) {
-	source := twoQueues(t)
+	source := newMem(t)
+	fill(t, source, "a", 2)
+	fill(t, source, "b", 1)
 	whole := exported(t, source)
 	for cut := range len(whole) + 1 {
 		w := &shortWriter{left: cut}

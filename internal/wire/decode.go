@@ -15,9 +15,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// DecodeMessage returns the message whose JSON is line, and its queue. It accepts only what a store accepts: the message
-// passes Info.Check. A field that is unknown, missing, given twice or of a wrong type is an ErrInvalid, as is text that
-// JSON would change silently; a value over its limit is ErrInvalid or ErrTooLarge. The error names the field.
+// DecodeMessage returns the message whose JSON is line, and its queue. It accepts only what a store accepts: the
+// message passes Info.Check. A field that is unknown, missing, given twice or of a wrong type is an ErrInvalid, as is
+// text that JSON would change silently; a value over its limit is ErrInvalid or ErrTooLarge. The error names the field.
 func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 	if len(line) > MaxMessage {
 		return "", store.Info{}, store.TooLarge("message is %d bytes of JSON: the limit is %d", len(line), MaxMessage)
@@ -38,7 +38,8 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 	if d.info.Raw != nil {
 		for name := range seen {
 			if ofReadable[name] {
-				return "", store.Info{}, store.Invalid(`field %q is given beside "raw_base64": an unreadable message does not have it; leave it out`, name)
+				return "", store.Info{}, store.Invalid(`field %q is given beside "raw_base64": an unreadable message does not `+
+					`have it; leave it out`, name)
 			}
 		}
 	}
@@ -124,7 +125,8 @@ func DecodeObject(line []byte, field func(name string, v *Value)) (seen map[stri
 		return nil, store.Invalid("line is not one JSON object: %v", err)
 	}
 	if hasLoneSurrogate(line) {
-		return nil, store.Invalid(`text has half of a surrogate pair, such as \ud800, which is no character: give bytes that are not text in base64`)
+		return nil, store.Invalid(`text has half of a surrogate pair, such as \ud800, which is not a character: give bytes ` +
+			`that are not text in base64`)
 	}
 	v := &Value{json: json.NewDecoder(bytes.NewReader(line))}
 	v.json.UseNumber()

@@ -1,5 +1,5 @@
-// Package wire is the JSON of a message, as files and programs exchange it. Package migrate writes it one object a line.
-// It may import package store only. Start with AppendMessage and DecodeMessage.
+// Package wire is the JSON of a message, as files and programs exchange it. Package migrate writes it one object a
+// line. It may import package store only. Start with AppendMessage and DecodeMessage.
 package wire
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// MaxMessage is the number of bytes that the JSON of a message within the limits of package store may have: a payload of
-// control characters, each of them written as \u0000, or the longest raw bytes in base64.
+// MaxMessage is the number of bytes that the JSON of a message within the limits of package store may have: a payload
+// of control characters, each of them written as \u0000, or the longest raw bytes in base64.
 const MaxMessage = 8 << 20
 
 // timeFormat is RFC 3339 in UTC with milliseconds.
@@ -41,8 +41,8 @@ type message struct {
 	RawBase64     []byte            `json:"raw_base64,omitzero"`
 }
 
-// AppendMessage appends the JSON of a message to dst, in one line without its end. The info passes Info.Check. Times and
-// durations are rounded up to whole milliseconds, as engines do. A leased message is written as such, without the
+// AppendMessage appends the JSON of a message to dst, in one line without its end. The info passes Info.Check. Times
+// and durations are rounded up to whole milliseconds, as engines do. A leased message is written as such, without the
 // deadline of its lease: no other store knows the lease.
 func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 	m := message{
