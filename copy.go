@@ -75,10 +75,11 @@ const (
 // Move. A copy of a queue in which workers are busy is no snapshot; what changes its state meanwhile may be missing.
 // Pause the queue for a complete one.
 //
-// With Move each message leaves the source when the target has it, as safely as it keeps what is sent to it, and only
-// if it is still as it was copied: one that was rescheduled, or cancelled and sent again, meanwhile is copied anew. A message can be in both stores, and so come
-// twice, only where Copy was stopped within a page, or where it was cancelled in the source while its page was under way.
-// Leased messages are left, with ErrLeased at the end: they can be moved when their workers have settled them, or their
+// With Move each message leaves the source when the target has it, as safely as it keeps what is sent to it (one that
+// implements store.Syncer is synced first), and only if it is still as it was copied: one that was rescheduled, or
+// cancelled and sent again, meanwhile is copied anew. A message can be in both stores, and so come twice, only where
+// Copy was stopped within a page, or where it was cancelled in the source while its page was under way. Leased
+// messages are left, with ErrLeased at the end: they can be moved when their workers have settled them, or their
 // leases have run out. Stop sending to the source first; what is sent meanwhile is moved as far as it is seen.
 //
 // The result tells what was done, with an error too. A queue that is named and does not exist is ErrNotFound, and two
@@ -146,6 +147,17 @@ func (s side) restore(ctx context.Context, queue string, infos []store.Info) ([]
 
 func (s side) remove(ctx context.Context, queue string, infos []store.Info) ([]bool, error) {
 	return on(s, func(st store.Store) ([]bool, error) { return st.Remove(ctx, queue, infos) })
+}
+
+// sync makes durable what the store has acknowledged, if it does not always do that before it answers.
+func (s side) sync(ctx context.Context) error {
+	_, err := on(s, func(st store.Store) (any, error) {
+		if syncer, ok := st.(store.Syncer); ok {
+			return nil, syncer.Sync(ctx)
+		}
+		return nil, nil
+	})
+	return err
 }
 
 // checkSides refuses two clients of one store, by whatever URLs they reach it: a queue that is made at the target must

@@ -65,7 +65,8 @@ func (q *queueCopy) endLeases(ctx context.Context) error {
 }
 
 // settle removes from the source what the target has: what it was just given, and what it had before if that is known
-// to be the same.
+// to be the same. A target that acknowledges before its disk has the messages is synced first: the removal may be
+// durable at once, and a power cut between the two would lose the messages from both stores.
 func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []store.SendResult) error {
 	var added, present, doubtful []store.Info
 	for i, r := range results {
@@ -83,6 +84,11 @@ func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []st
 		added, present = append(added, more...), same
 	}
 	q.Copied += int64(len(added))
+	if len(added)+len(present) > 0 {
+		if err := q.to.sync(ctx); err != nil {
+			return err
+		}
+	}
 	stale, err := q.takeAway(ctx, added)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -214,4 +215,35 @@ func TestTwoMovesAtOnceLoseNothing(t *testing.T) {
 		}
 	}
 	wantCounts(t, c.Queue("q"), 0, 0, 2, 0)
+}
+
+// syncing is a target that acknowledges before its disk has the messages.
+type syncing struct {
+	hooked
+	syncs int
+	err   error
+}
+
+func (s *syncing) Sync(context.Context) error {
+	s.syncs++
+	return s.err
+}
+
+func TestMoveRemovesNothingBeforeTheTargetIsSynced(t *testing.T) {
+	target := &syncing{hooked: hooked{Store: memstore.New()}, err: ErrUnavailable}
+	from, to := newClientOn(t, memstore.New()), newClientOn(t, target)
+	mustSend(t, from.Queue("q"), "x")
+	mustCopy(t, to, from, CopyConfig{})
+	if target.syncs > 0 {
+		t.Error("a plain copy synced the target")
+	}
+	_, err := Copy(t.Context(), to, from, CopyConfig{Move: true}) // the target has the message already
+	wantError(t, err, ErrUnavailable)
+	if target.syncs != 1 || !strings.Contains(err.Error(), "target") {
+		t.Errorf("%d syncs; %v", target.syncs, err)
+	}
+	wantCounts(t, from.Queue("q"), 0, 1, 0, 0)
+	target.err = nil
+	mustCopy(t, to, from, CopyConfig{Move: true})
+	wantCounts(t, from.Queue("q"), 0, 0, 0, 0)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -14,7 +15,7 @@ import (
 // disk holds. Every call from now on, and every one under way, returns the cause. fail returns that error.
 func (s *Store) fail(cause error) error {
 	kind := store.ErrUnavailable
-	if pebble.IsCorruptionError(cause) {
+	if isCorruption(cause) {
 		kind = store.ErrCorrupt
 	}
 	s.failing.Do(func() {
@@ -71,6 +72,13 @@ func (s *Store) guarded(f func() error) error {
 	}
 }
 
+// isCorruption reports whether Pebble failed because of damage. Reading some damaged records, it fails with an error of
+// the run-time system.
+func isCorruption(err error) bool {
+	_, ok := errors.AsType[runtime.Error](err)
+	return ok || pebble.IsCorruptionError(err)
+}
+
 // formatError is an ErrCorrupt of one value that was read whole, by its checksum, and makes no sense. Other values are
 // unaffected.
 type formatError string
@@ -89,7 +97,7 @@ func isFormatError(err error) bool {
 // unreadable adds the store to an error of reading. If a file is damaged it says what to do; other files are
 // unaffected.
 func (s *Store) unreadable(err error) error {
-	if pebble.IsCorruptionError(err) {
+	if isCorruption(err) {
 		return fmt.Errorf("%w: reading %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
 	}
 	return s.readError(err)

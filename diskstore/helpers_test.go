@@ -53,3 +53,7 @@ func synced(fs *vfs.MemFS) *vfs.MemFS { return fs.CrashClone(vfs.CrashCloneCfg{}
 
 // wantSound checks a store by Examine.
 func wantSound(t testing.TB, s *Store) {}
+
+func bad(all []store.Finding) []store.Finding { return nil }
+
+func examined(t *testing.T, s *Store, repair bool) (all []store.Finding) { return nil }

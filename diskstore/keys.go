@@ -14,7 +14,7 @@ import (
 // Times are six bytes of milliseconds since 1970; all numbers are big endian.
 //
 //	kindMeta        -           → counters, pause, clock   see meta in record.go
-//	kindMessage     id          → due as sent, envelope    every living message, written once
+//	kindMessage     id          → due as sent, envelope    every live message, written once
 //	kindRecord      id          → record                   only of what is not as it was sent, see record.go
 //	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
 //	kindDead        death, id   → nothing                  dead messages, which all have a record
@@ -23,7 +23,7 @@ import (
 //	kindForget      until, id   → nothing                  the same by time
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key
-// for each queue's name with its number.
+// for each queue's name with its number, and kindStamp is what the last backup had to contain.
 const (
 	kindDue        = 'd'
 	kindForget     = 'f'
@@ -32,6 +32,7 @@ const (
 	kindName       = 'n'
 	kindMeta       = 'q'
 	kindRemembered = 'r'
+	kindStamp      = 's'
 	kindRecord     = 't'
 	kindDead       = 'x'
 )

@@ -160,7 +160,7 @@ func (s *Store) openDatabase(isNew bool) error {
 		return err
 	})
 	switch {
-	case err != nil && pebble.IsCorruptionError(err):
+	case err != nil && isCorruption(err):
 		return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
 	case err != nil:
 		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)

@@ -106,7 +106,8 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand())
 	add(groupLook, m.statsCommand(), m.listCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
-	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(), m.copyCommand(), m.doctorCommand())
+	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(), m.copyCommand(),
+		m.exportCommand(), m.importCommand(), m.backupCommand(), m.doctorCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (m *Main) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup DIR",
+		Short: "Copy the embedded store to a new directory",
+		Long: `Backup writes a consistent copy of the embedded store to a directory, which must be missing or empty, and verifies it.
+DIR appears when the copy is complete; a backup that is interrupted leaves DIR.partial, to be removed. The copy is a
+store: name it with --store to look into it, or put it in the place of the one that was lost.
+
+One process at a time has an embedded store open. While a program of yours has it, that program can make the backup by
+Client.Backup, and go on working. For stores on Redis use later export, or the backups of the server.
+
+On the disk of the store a backup takes little time and space, because it shares the files that never change. For the
+same reason it does not help when that disk fails: copy it to another machine, or give a directory on another disk.`,
+		Example: `  later backup ./later-backup
+  later backup --store /var/lib/later /mnt/other/later-backup
+  later doctor --store ./later-backup`,
+		Args: arguments(1, 1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: run(func(ctx context.Context, args []string) error {
+			ctx, stop := interruptible(ctx)
+			defer stop()
+			return m.backup(ctx, args[0])
+		}),
+	}
+}
+
+func (m *Main) backup(ctx context.Context, target string) error {
+	dir, err := m.backupDirectory(target)
+	if err != nil {
+		return err
+	}
+	client, err := m.openExisting(ctx)
+	if held, ok := errors.AsType[*inUseError](err); ok {
+		return fmt.Errorf("%w.\n  Or have that program make the backup, by Client.Backup", held)
+	}
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	began := time.Now()
+	if err := client.Backup(ctx, dir); err != nil {
+		return err
+	}
+	return m.printResult(struct {
+		Dir    string  `json:"dir"`
+		Store  string  `json:"store"`
+		TookMS float64 `json:"took_ms"`
+	}{dir, m.shownURL(), millisJSON(time.Since(began))}, "backed up %s to %s", m.shownURL(), dir)
+}
+
+// backupDirectory returns the directory that a person named, by a path or a file URL.
+func (m *Main) backupDirectory(text string) (string, error) {
+	if strings.HasPrefix(text, "file:") || strings.HasPrefix(text, "~/") {
+		url, err := m.storeURLOf(text)
+		if err != nil {
+			return "", err
+		}
+		dir, _ := directoryOf(url)
+		return dir, nil
+	}
+	return filepath.Abs(text)
+}

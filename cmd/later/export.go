@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/migrate"
+	"github.com/laterq/later/store"
+)
+
+func (m *Main) exportCommand() *cobra.Command {
+	var file string
+	var resume bool
+	cmd := &cobra.Command{
+		Use:   "export [QUEUE...]",
+		Short: "Write messages as JSON, for later import",
+		Long: `Export writes the messages of a store, of all queues or of those named, to standard output or to a file: one JSON
+object a line, with everything that later import needs to restore them in any store: due times, attempts, headers and
+limits, dead messages with their reasons, unreadable ones with their bytes. Leased messages are imported as if their
+workers had given them back. Pauses, and the ids of messages that are done and remembered, are not exported.
+
+The store is only read. An export made while workers are busy is not a snapshot: a message that changes its state
+meanwhile may be missing. For a complete one use later pause first, and wait until nothing is leased.
+
+With --file the export goes to a new file that only you can read. With --resume it continues in the file that an earlier
+export left, after the last complete line; where there is no file yet it makes one, so the same command can be given
+until it succeeds. A complete export is left alone.
+
+A damaged queue does not keep the others from being exported: exit code ` + strconv.Itoa(store.ErrCorrupt.Code.Exit) + `.`,
+		Example: `  later export > messages.ndjson
+  later export orders mail --file messages.ndjson --resume
+  later export orders | jq -r 'select(.state == "dead") | .last_error'`,
+		Args:              arguments(0, unlimited),
+		ValidArgsFunction: m.queueNames(true),
+		RunE: run(func(ctx context.Context, args []string) error {
+			if resume && file == "" {
+				return store.Invalid("--resume is given without --file: name the file to continue")
+			}
+			return m.export(ctx, args, file, resume)
+		}),
+	}
+	cmd.Flags().StringVar(&file, "file", "", "write to this new `FILE` (default: standard output)")
+	cmd.Flags().BoolVar(&resume, "resume", false, "continue the export that the file holds")
+	return cmd
+}
+
+// openExisting opens the store that the user named, and does not make one.
+func (m *Main) openExisting(ctx context.Context) (*later.Client, error) {
+	name, _ := m.storeName()
+	if url, err := m.storeURLOf(name); err == nil && isNew(url) {
+		dir, _ := directoryOf(url)
+		return nil, notFound("there is no store in %s", dir)
+	}
+	return m.open(ctx)
+}
+
+func (m *Main) export(ctx context.Context, queues []string, file string, resume bool) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	client, err := m.openExisting(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	progress := copyProgress{to: m.Stderr, shown: isTerminal(m.Stderr) && !isTerminal(m.Stdout) && !m.json, last: time.Now()}
+	cfg := migrate.ExportConfig{Queues: queues, Progress: func(q migrate.QueueExport) {
+		progress.report(later.QueueCopy{Queue: q.Queue, Total: q.Total, Copied: q.Exported, Refused: q.Refused})
+	}}
+	var result migrate.ExportResult
+	if file == "" {
+		result, err = migrate.Export(ctx, client, m.Stdout, cfg)
+	} else {
+		result, err = migrate.ExportFile(ctx, client, file, resume, cfg)
+	}
+	progress.clear()
+	for _, q := range result.Queues {
+		if q.Leased > 0 {
+			m.note("queue %q: %d exported that workers hold", q.Queue, q.Leased)
+		}
+		if q.Paused {
+			m.note("queue %q is paused; that is not exported", q.Queue)
+		}
+	}
+	switch {
+	case errors.Is(err, errOutputClosed):
+	case result.Complete && len(result.Queues) == 0 && resume && result.Messages > 0:
+		m.note("%s is complete: it has %s", file, messages(result.Messages))
+	case result.Complete:
+		m.note("exported %s", messages(result.Messages))
+	case result.Messages > 0 && file != "":
+		m.note("%s has %s so far: to go on, give the same command with --resume", file, messages(result.Messages))
+	case result.Messages > 0:
+		m.note("exported %s so far; an export with --file FILE can be resumed", messages(result.Messages))
+	}
+	return m.several(apart(err))
+}
+
+func messages(n int64) string {
+	if n == 1 {
+		return "1 message"
+	}
+	return fmt.Sprintf("%d messages", n)
+}
+
+// apart returns the errors that were joined into one.
+func apart(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}

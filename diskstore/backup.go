@@ -1,0 +1,281 @@
+package diskstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+var _ store.Backuper = (*Store)(nil)
+
+const (
+	// partialSuffix is appended to a backup's directory while the backup is being made.
+	partialSuffix = ".partial"
+	// backupTries is how often a copy is made without holding up calls. Pebble copies its log while the log is
+	// written over an older one, so the end of the copy can be a mix of both, which does not verify.
+	backupTries = 2
+	// backupMargin is the room that a backup leaves on its disk. A backup must not fill the store's own disk.
+	backupMargin = 64 << 20
+)
+
+// Backup implements store.Backuper. The copy is made in dir+".partial" and renamed when it is complete and verified: a
+// process that is killed meanwhile leaves that directory behind, to be removed. Tables are hard links to those of the
+// store where both are on one file system. Calls go on while the copy is made; in the rare case that the log could not
+// be copied while it was written to, they wait for one more copy of it. ctx is looked at between the steps.
+func (s *Store) Backup(ctx context.Context, dir string) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	target := directory{dir, s.fs}
+	if err := s.checkBackup(&target); err != nil {
+		return err
+	}
+	partial := directory{target.dir + partialSuffix, s.fs}
+	if err := partial.makeDirectory(); err != nil {
+		return backupFailed(target.dir, err)
+	}
+	// Pebble makes its directory readable by everybody, so the copy is made inside one that is not.
+	copied := directory{s.fs.PathJoin(partial.dir, "store"), s.fs}
+	err := s.checkRoom(&partial)
+	if err == nil {
+		err = s.copyTo(ctx, &copied)
+	}
+	if err == nil {
+		err = s.interrupted(ctx)
+	}
+	if err == nil {
+		err = target.replace(&copied)
+	}
+	return errors.Join(err, s.removeAll(&partial))
+}
+
+// checkBackup refuses a directory in which no backup can be made, and finds its true name.
+func (s *Store) checkBackup(target *directory) error {
+	if target.dir == "" {
+		return store.Invalid("the backup's directory is empty: name one that does not exist yet")
+	}
+	if s.fs == defaultFS {
+		dir, err := trueName(target.dir)
+		if err != nil {
+			return backupFailed(target.dir, err)
+		}
+		target.dir = dir
+	}
+	if isInside(s.dir, target.dir) || isInside(target.dir, s.dir) {
+		return store.Invalid("the backup's directory %s and the store's %s are in each other: give one elsewhere",
+			target.dir, s.dir)
+	}
+	names, err := s.fs.List(target.dir)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return backupFailed(target.dir, err)
+	case len(names) > 0:
+		return store.Invalid("the backup's directory %s holds %s: give an empty one, or one that does not exist",
+			target.dir, names[0])
+	}
+	partial := target.dir + partialSuffix
+	if _, err := s.fs.Stat(partial); err == nil {
+		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
+			"directory", partial)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return backupFailed(target.dir, err)
+	}
+	return nil
+}
+
+// trueName returns the absolute name of a path without links. Its last parts need not exist.
+func trueName(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	missing := ""
+	for at := path; ; at = filepath.Dir(at) {
+		found, err := filepath.EvalSymlinks(at)
+		if err == nil {
+			return filepath.Join(found, missing), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			return "", err
+		}
+		missing = filepath.Join(filepath.Base(at), missing)
+	}
+}
+
+// isInside reports whether the directory b is a or below it.
+func isInside(a, b string) bool {
+	rel, err := filepath.Rel(a, b)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// checkRoom refuses a backup for which the disk has too little room. A disk that fills up meanwhile would cost the
+// store the reserve that it keeps for its own log.
+func (s *Store) checkRoom(partial *directory) error {
+	usage, err := s.fs.GetDiskUsage(partial.dir)
+	if errors.Is(err, vfs.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return backupFailed(partial.dir, err)
+	}
+	probe := s.fs.PathJoin(partial.dir, "link")
+	linked := s.fs.Link(s.fs.PathJoin(s.dir, formatFile), probe) == nil
+	if linked {
+		if err := s.fs.Remove(probe); err != nil {
+			return backupFailed(partial.dir, err)
+		}
+	}
+	names, err := s.fs.List(s.dir)
+	if err != nil {
+		return s.readError(err)
+	}
+	need := int64(backupMargin)
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sst") && linked || name == reserveName {
+			continue
+		}
+		if info, err := s.fs.Stat(s.fs.PathJoin(s.dir, name)); err == nil { // else it was removed meanwhile
+			need += info.Size()
+		}
+	}
+	if usage.AvailBytes < uint64(need) {
+		return fmt.Errorf("%w: a backup in %s needs %s free and there are %s: make room, or give a directory on another disk",
+			store.ErrFull, filepath.Dir(partial.dir), formatBytes(uint64(need)), formatBytes(usage.AvailBytes))
+	}
+	return nil
+}
+
+// copyTo makes a verified copy in a directory that does not exist.
+func (s *Store) copyTo(ctx context.Context, copied *directory) error {
+	for range backupTries {
+		stamp := []byte(rand.Text())
+		var failed error
+		err := s.do(ctx, "", inOrder, func(t *tx) { failed = t.writeStamp(stamp) })
+		if err == nil {
+			err = failed
+		}
+		if err == nil {
+			err = s.pebbleCheckpoint(copied)
+		}
+		if err == nil {
+			err = s.verify(ctx, copied, stamp)
+		}
+		if !errors.Is(err, store.ErrCorrupt) {
+			return err
+		}
+		if err := s.removeAll(copied); err != nil {
+			return err
+		}
+	}
+	stamp := []byte(rand.Text())
+	var failed error
+	err := s.do(ctx, "", inOrder, func(t *tx) { // nothing is written to the log meanwhile
+		if failed = t.writeStamp(stamp); failed == nil {
+			failed = s.pebbleCheckpoint(copied)
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	if err == nil {
+		err = s.verify(ctx, copied, stamp)
+	}
+	return err
+}
+
+// writeStamp writes what a backup must contain. Everything that was acknowledged before precedes it in the log.
+func (t *tx) writeStamp(stamp []byte) error {
+	t.durable = true
+	t.set(appendKey(nil, 0, kindStamp), stamp)
+	return t.flush()
+}
+
+func (s *Store) pebbleCheckpoint(copied *directory) error {
+	err := s.guarded(func() (err error) {
+		defer func() {
+			if r := recover(); r != nil { // Pebble panics when a directory cannot be synced, here that of the copy
+				err = fmt.Errorf("%v", r)
+			}
+		}()
+		return s.db.Checkpoint(copied.dir, pebble.WithFlushedWAL())
+	})
+	if err != nil {
+		return backupFailed(copied.dir, err)
+	}
+	return nil
+}
+
+// verify makes a store of the copy, and opens it: that reads the logs and the list of files, and checks that each file
+// is there with its size. The copy is complete if it has the stamp. Once it was closed, a later open requires that its
+// log ends cleanly.
+func (s *Store) verify(ctx context.Context, copied *directory, stamp []byte) error {
+	if err := s.interrupted(ctx); err != nil {
+		return err
+	}
+	if s.fs == defaultFS {
+		if err := os.Chmod(copied.dir, 0o700); err != nil {
+			return backupFailed(copied.dir, err)
+		}
+	}
+	// The copied log ends where it was, as after a crash, which is what holderFile says.
+	err := copied.writeFile(holderFile, holder())
+	if err == nil {
+		err = copied.writeFile(formatFile, formatText)
+	}
+	if err != nil {
+		return backupFailed(copied.dir, err)
+	}
+	c, err := Open(copied.dir, withFS(s.fs), withReserve(0), withMemTable(s.memTable), WithClock(s.clock))
+	if err == nil {
+		var found []byte
+		if err = c.do(ctx, "", inOrder, func(t *tx) { found, _, err = t.get(appendKey(nil, 0, kindStamp)) }); err == nil && !bytes.Equal(found, stamp) {
+			err = corrupt("its log is damaged")
+		}
+		err = errors.Join(err, c.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("the backup is not complete and was removed; check the store with later doctor: %w", err)
+	}
+	return nil
+}
+
+// replace renames another directory to this one, which is missing or empty, durably.
+func (d *directory) replace(other *directory) error {
+	if err := d.fs.Remove(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // not empty any more, for one
+		return backupFailed(d.dir, err)
+	}
+	if err := d.fs.Rename(other.dir, d.dir); err != nil {
+		return backupFailed(d.dir, err)
+	}
+	if err := d.syncDirectory(d.fs.PathDir(d.dir)); err != nil {
+		return backupFailed(d.dir, errors.Join(err, d.fs.RemoveAll(d.dir)))
+	}
+	return nil
+}
+
+// removeAll removes what an unfinished backup left.
+func (s *Store) removeAll(d *directory) error {
+	if err := s.fs.RemoveAll(d.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: removing what is left of the backup: %w: remove %s", store.ErrUnavailable, err, d.dir)
+	}
+	return nil
+}
+
+func backupFailed(dir string, err error) error {
+	if isFullError(err) {
+		return fmt.Errorf("%w: making a backup in %s: %w: give a directory on another disk", store.ErrFull, dir, err)
+	}
+	return fmt.Errorf("%w: making a backup in %s: %w", store.ErrUnavailable, dir, err)
+}

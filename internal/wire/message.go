@@ -1,0 +1,82 @@
+// Package wire is the JSON of a message, as files and programs exchange it. Package migrate writes it one object a
+// line. It may import package store only. Start with AppendMessage and DecodeMessage.
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+	"unicode/utf8"
+
+	"github.com/laterq/later/store"
+)
+
+// MaxMessage is the number of bytes that the JSON of a message within the limits of package store may have: a payload
+// of control characters, each of them written as \u0000, or the longest raw bytes in base64.
+const MaxMessage = 8 << 20
+
+// timeFormat is RFC 3339 in UTC with milliseconds.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// message is the JSON of a store.Info. What is zero is left out. A raw message that is empty is not zero.
+type message struct {
+	Queue         string            `json:"queue"`
+	ID            string            `json:"id"`
+	State         store.State       `json:"state"`
+	Due           string            `json:"due"`
+	Payload       string            `json:"payload,omitempty"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
+	Headers       map[string]string `json:"headers,omitempty"`
+	MaxAttempts   int               `json:"max_attempts,omitempty"`
+	TimeoutMS     int64             `json:"timeout_ms,omitempty"`
+	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
+	ExpireAt      string            `json:"expire_at,omitempty"`
+	RememberMS    int64             `json:"remember_ms,omitempty"`
+	SentAt        string            `json:"sent_at,omitempty"`
+	Attempts      int               `json:"attempts,omitempty"`
+	Delivered     bool              `json:"delivered,omitempty"`
+	LastError     string            `json:"last_error,omitempty"`
+	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
+	DiedAt        string            `json:"died_at,omitempty"`
+	RawBase64     []byte            `json:"raw_base64,omitzero"`
+}
+
+// AppendMessage appends the JSON of a message to dst, in one line without its end. The info passes Info.Check. Times
+// and durations are rounded up to whole milliseconds, as engines do. A leased message is written as such, without the
+// deadline of its lease: no other store knows the lease.
+func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
+	m := message{
+		Queue: queue, ID: info.ID, State: info.State, Due: FormatTime(info.Due),
+		Attempts: info.Attempts, Delivered: info.Delivered, LastError: info.LastError,
+		DeadReason: info.DeadReason, DiedAt: FormatTime(info.DiedAt), RawBase64: info.Raw,
+	}
+	if info.Raw == nil { // else the other parts of the message are not known
+		m.Headers, m.MaxAttempts = info.Headers, info.MaxAttempts
+		m.TimeoutMS, m.RememberMS = store.Millis(info.Timeout), store.Millis(info.Remember)
+		m.ExpireAfterMS, m.ExpireAt = store.Millis(info.ExpireAfter), FormatTime(info.ExpireAt)
+		m.SentAt = FormatTime(info.SentAt)
+		if utf8.Valid(info.Payload) {
+			m.Payload = string(info.Payload)
+		} else {
+			m.PayloadBase64 = info.Payload
+		}
+	}
+	return Append(dst, m)
+}
+
+// Append appends the JSON of a value that always has one, in one line without its end.
+func Append(dst []byte, value any) []byte {
+	b := bytes.NewBuffer(dst)
+	encoder := json.NewEncoder(b)
+	encoder.SetEscapeHTML(false)
+	encoder.Encode(value)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// FormatTime formats a time, rounded up to a whole millisecond, in RFC 3339; the zero time is "".
+func FormatTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return store.Time(store.UnixMillis(t)).UTC().Format(timeFormat)
+}

@@ -1,0 +1,285 @@
+package migrate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// leasedPage is the number of leased messages that are read at once: engines bound their bytes less well.
+	leasedPage = 50
+	// maxRefusals is how many refused messages the error names.
+	maxRefusals = 5
+)
+
+// exportOrder is the order in which the states of a queue are listed. A message goes from scheduled to ready by itself,
+// and to leased or dead by workers, so each state comes after those that lead to it. A lease may end in any of them, so
+// leased messages come first too.
+var exportOrder = []store.State{
+	store.StateLeased, store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead,
+}
+
+// ExportConfig configures Export. The zero value exports all queues.
+type ExportConfig struct {
+	// Queues are the queues to export. Default: all that the store has, or those of the export that is resumed.
+	Queues []string
+	// Resume continues an export that ended early: ReadPosition returns it. The writer appends to what was read, after
+	// its first Position.Size bytes. Default: a new export.
+	Resume *Position
+	// Progress is called after each page of messages and at the end of each queue. It holds up the export.
+	Progress func(QueueExport)
+}
+
+// ExportResult is what Export did.
+type ExportResult struct {
+	// Queues are those that were begun, in order.
+	Queues []QueueExport
+	// Messages is the number of messages that the export has, with those from before it was resumed.
+	Messages int64
+	// Complete reports whether the export has its end.
+	Complete bool
+}
+
+// QueueExport is how far the export of a queue came.
+type QueueExport struct {
+	Queue string
+	// Total is the number of messages that the queue had when its turn came.
+	Total int64
+	// Exported is the number of messages that were written. Leased ones are among them.
+	Exported, Leased int64
+	// Refused messages were left out, because they are over a limit or are damaged. The error names some of them.
+	Refused int64
+	// Paused reports whether the queue was paused. A pause is not exported.
+	Paused bool
+}
+
+// Export writes the messages of a store to w: their ids, payloads, headers and limits, due times, failed attempts, last
+// errors, and of dead ones reason and time of death; of unreadable ones the bytes. Leased messages are written as such,
+// and imported as if they had been released. The ids of messages that are done and remembered, and pauses, are not
+// exported. The store is only read, page by page, and memory is bounded.
+//
+// An export made while workers are busy is not a snapshot: what changes its state meanwhile is written once or twice
+// (an import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.
+//
+// Export returns the cause of ctx, or an error of the store or of w, at once, and what was written ends with a complete
+// line: it can be resumed. A queue that is named and does not exist is ErrNotFound, before anything is written. A
+// damaged queue, ErrCorrupt, does not keep the others from being exported, nor do messages that no store would accept,
+// which are ErrInvalid or ErrTooLarge.
+func Export(ctx context.Context, client *later.Client, w io.Writer, cfg ExportConfig) (ExportResult, error) {
+	e := &exporter{client: client, store: client.Store(), cfg: cfg, at: cfg.Resume}
+	if e.at == nil {
+		e.at = &Position{}
+	}
+	e.result.Messages = e.at.Messages
+	if e.at.Complete {
+		e.result.Complete = true
+		return e.result, nil
+	}
+	names, err := e.names(ctx)
+	if err != nil {
+		return e.result, err
+	}
+	e.w = bufio.NewWriterSize(w, 64<<10)
+	err = e.all(ctx, names)
+	if flushed := e.w.Flush(); err == nil && flushed != nil {
+		e.result.Complete = false
+		err = writing(flushed)
+	}
+	if err == nil {
+		err = errors.Join(e.left...)
+	}
+	return e.result, err
+}
+
+// exporter is one Export.
+type exporter struct {
+	client  *later.Client
+	store   store.Store
+	cfg     ExportConfig
+	at      *Position
+	w       *bufio.Writer
+	line    []byte
+	result  ExportResult
+	left    []error // damaged queues and refused messages
+	refused int64
+}
+
+// names returns the queues to export.
+func (e *exporter) names(ctx context.Context) ([]string, error) {
+	asked := e.cfg.Queues
+	if e.at.Size > 0 {
+		if len(asked) > 0 && !slices.Equal(asked, e.at.queues) {
+			what := "all queues"
+			if len(e.at.queues) > 0 {
+				what = fmt.Sprintf("the queues %q", e.at.queues)
+			}
+			return nil, store.Invalid("the export to resume is one of %s: name the same, or none", what)
+		}
+		asked = e.at.queues
+	}
+	e.at.queues = asked
+	if len(asked) == 0 {
+		return e.client.Queues(ctx)
+	}
+	var names []string
+	for _, name := range asked {
+		if err := store.CheckQueue(name); err != nil {
+			return nil, err
+		}
+		if slices.Contains(names, name) {
+			continue
+		}
+		stats, err := e.store.Stats(ctx, name)
+		if err != nil && !errors.Is(err, store.ErrCorrupt) {
+			return nil, err
+		}
+		if err == nil && !stats.Exists && e.at.Size == 0 {
+			return nil, fmt.Errorf("queue %q: %w", name, store.ErrNotFound)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// all writes the whole export.
+func (e *exporter) all(ctx context.Context, names []string) error {
+	if e.at.Size == 0 {
+		if _, err := e.w.Write(newHeader(e.at.queues)); err != nil {
+			return writing(err)
+		}
+	}
+	for _, name := range names {
+		if e.at.done[name] {
+			continue
+		}
+		err := e.queue(ctx, name)
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, store.ErrCorrupt):
+			e.left = append(e.left, fmt.Errorf("queue %q: %w", name, err))
+		default:
+			return errors.Join(append(e.left, fmt.Errorf("queue %q: %w", name, err))...)
+		}
+	}
+	if more := e.refused - maxRefusals; more > 0 {
+		e.left = append(e.left, store.Invalid("and %d more messages were left out", more))
+	}
+	if _, err := e.w.Write(newEnd(e.result.Messages)); err != nil {
+		return writing(err)
+	}
+	e.result.Complete = true
+	return nil
+}
+
+// queue writes the messages of a queue, from where an export that is resumed ended.
+func (e *exporter) queue(ctx context.Context, name string) error {
+	stats, err := e.store.Stats(ctx, name)
+	if err != nil || !stats.Exists {
+		return err
+	}
+	q := &queueExport{exporter: e, QueueExport: QueueExport{
+		Queue: name, Total: stats.Scheduled + stats.Ready + stats.Leased + stats.Dead, Paused: stats.Paused,
+	}, place: newPlace(name)}
+	order, from := exportOrder, int64(0)
+	if last := e.at.last; last != nil && last.queue == name {
+		q.place = last
+		order, from = last.rest()
+	}
+	for _, state := range order {
+		if err = q.list(ctx, state, from); err != nil {
+			break
+		}
+		from = 0
+	}
+	e.result.Queues = append(e.result.Queues, q.QueueExport)
+	if e.cfg.Progress != nil {
+		e.cfg.Progress(q.QueueExport)
+	}
+	return err
+}
+
+// rest returns the states that are left to be listed, and the time from which the first of them is.
+func (p *place) rest() (order []store.State, from int64) {
+	i := slices.Index(exportOrder, p.state)
+	if p.state == store.StateLeased {
+		if p.again {
+			i = 3
+		}
+		return exportOrder[i:], 0 // not listed by time
+	}
+	return exportOrder[i:], p.at
+}
+
+// queueExport writes one queue.
+type queueExport struct {
+	*exporter
+	QueueExport
+	place *place
+}
+
+// list writes the messages of a state that were not written before.
+func (q *queueExport) list(ctx context.Context, state store.State, from int64) error {
+	req := store.ListRequest{State: state, From: store.Time(from), Limit: store.MaxBatch}
+	if state == store.StateLeased {
+		req.Limit = leasedPage
+	}
+	for {
+		page, err := q.store.List(ctx, q.Queue, req)
+		if err != nil {
+			return err
+		}
+		for i := range page.Messages {
+			if err := q.write(&page.Messages[i]); err != nil {
+				return err
+			}
+		}
+		if q.cfg.Progress != nil {
+			q.cfg.Progress(q.QueueExport)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if req.Cursor = page.Next; req.Cursor == "" {
+			return nil
+		}
+	}
+}
+
+// write writes a message, unless it was written before or no store would accept it.
+func (q *queueExport) write(info *store.Info) error {
+	if q.place.has(info.ID) {
+		return nil
+	}
+	if err := info.Check(); err != nil {
+		if q.Refused++; q.Refused <= maxSeen {
+			q.place.seen[info.ID] = struct{}{} // met again, it is not counted again
+		}
+		if q.refused++; q.refused <= maxRefusals {
+			q.left = append(q.left, fmt.Errorf("message %q of queue %q was left out: %w", info.ID, q.Queue, err))
+		}
+		return nil
+	}
+	q.line = append(wire.AppendMessage(q.line[:0], q.Queue, info), '\n')
+	if _, err := q.w.Write(q.line); err != nil {
+		return writing(err)
+	}
+	q.place.note(info)
+	q.Exported++
+	if info.State == store.StateLeased {
+		q.Leased++
+	}
+	q.result.Messages++
+	return nil
+}
+
+func writing(err error) error { return fmt.Errorf("writing the export: %w", err) }
