@@ -19,14 +19,7 @@ import (
 // checkRecords returns an ErrCorrupt that names the damaged file. wasClosed says that the store was closed in good
 // order, so that no record may be torn.
 func (d *directory) checkRecords(wasClosed bool) error {
-	desc, err := pebble.Peek(d.dir, d.fs)
-	if err != nil {
-		return d.damaged("marker.manifest", "%v", err)
-	}
-	if !desc.Exists {
-		return d.damaged("marker.manifest", "it is missing")
-	}
-	if err := d.checkManifest(desc.ManifestFilename, wasClosed); err != nil || !wasClosed {
+	if err := d.checkFileList(wasClosed); err != nil || !wasClosed {
 		return err
 	}
 	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
@@ -43,6 +36,18 @@ func (d *directory) checkRecords(wasClosed bool) error {
 		}
 	}
 	return nil
+}
+
+// checkFileList checks the manifest, which lists Pebble's files, and the marker that names it.
+func (d *directory) checkFileList(wasClosed bool) error {
+	desc, err := pebble.Peek(d.dir, d.fs)
+	if err != nil {
+		return d.damaged("marker.manifest", "%v", err)
+	}
+	if !desc.Exists {
+		return d.damaged("marker.manifest", "it is missing")
+	}
+	return d.checkManifest(desc.ManifestFilename, wasClosed)
 }
 
 // readLog calls f, which may be nil, for each batch of a log. It returns nil at the log's clean end, or the offset at

@@ -50,6 +50,8 @@ type Store struct {
 	notifiers map[string]*notifier // by queue
 	waiters   atomic.Int64         // in line; grows in the writer only
 
+	repairing sync.Mutex // held by an Examine with Repair
+
 	steps atomic.Int64 // that scans of indexes took, for tests
 
 	// What follows belongs to the writer.
