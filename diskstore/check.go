@@ -88,8 +88,7 @@ func (e *examiner) checkFiles() error {
 	if err != nil {
 		return e.s.unreadable(err)
 	}
-	_, err = e.s.checkTables(func() error { return e.s.interrupted(e.ctx) }, tables, e.report)
-	return err
+	return e.s.checkTables(func() error { return e.s.interrupted(e.ctx) }, tables, e.report)
 }
 
 // checkQueues checks the names of the queues, and each queue by itself.
@@ -223,25 +222,26 @@ func (e *examiner) step(f func(t *tx) error) error {
 }
 
 // checkTables compares every block of tables with its checksum, and reports those that are damaged. It passes over a
-// table that was merged into others meanwhile. It returns the number of damaged tables.
-func (d *directory) checkTables(interrupted func() error, tables []string, report func(store.Finding)) (damaged int, err error) {
+// table that was merged into others meanwhile.
+func (d *directory) checkTables(interrupted func() error, tables []string, report func(store.Finding)) error {
+	damaged := false
 	for _, name := range tables {
 		if err := interrupted(); err != nil {
-			return damaged, err
+			return err
 		}
 		err := d.checkTable(name)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		damaged++
+		damaged = true
 		report(store.Finding{Severity: store.SeverityError, Check: "tables", Count: 1,
 			Text: fmt.Sprintf("%s is damaged: %v", name, err), Advice: d.recoverAdvice()})
 	}
-	if damaged == 0 {
+	if !damaged {
 		report(store.Finding{Severity: store.SeverityOK, Check: "tables", Count: int64(len(tables)),
 			Text: fmt.Sprintf("tables: %d; all blocks match their checksums", len(tables))})
 	}
-	return damaged, nil
+	return nil
 }
 
 func (d *directory) checkTable(name string) (err error) {

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	logrecord "github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -35,44 +35,39 @@ func inspect(ctx context.Context, d directory, report func(store.Finding)) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	fileReport := func(err error) {
-		report(store.Finding{Severity: store.SeverityError, Check: "files", Count: 1, Text: err.Error()})
-	}
-	if _, err := d.readFormat(); err != nil {
-		report(store.Finding{Severity: store.SeverityError, Check: "format", Text: err.Error()})
+	if err := d.checkFormat(report); err != nil {
+		return err
 	}
 	used, err := d.size()
 	if err != nil {
 		return err
 	}
 	report(d.roomFinding(used))
-	wasClosed, err := d.wasClosed()
+	files, err := d.files(report)
 	if err != nil {
 		return err
-	}
-	listErr := d.checkFileList(wasClosed)
-	if listErr != nil {
-		fileReport(listErr)
-	}
-	files, err := d.files()
-	if err != nil {
-		return err
-	}
-	if files.openErr != nil && listErr == nil {
-		fileReport(fmt.Errorf("%w: %w; %s", store.ErrCorrupt, files.openErr, d.advice()))
 	}
 	interrupted := func() error { return context.Cause(ctx) }
-	if _, err := d.checkTables(interrupted, files.tables, report); err != nil {
+	if err := d.checkTables(interrupted, files.tables, report); err != nil {
 		return err
 	}
 	for i, log := range files.logs {
 		if err := interrupted(); err != nil {
 			return err
 		}
-		mayBeTorn := !wasClosed && i == len(files.logs)-1
-		report(d.logFinding(log, mayBeTorn))
+		report(d.logFinding(log, files.mayBeTorn(i)))
 	}
 	return nil
+}
+
+// checkFormat reports a damaged formatFile. It returns ErrUnsupported for a format of another version.
+func (d *directory) checkFormat(report func(store.Finding)) error {
+	_, err := d.readFormat()
+	if err != nil && errors.Is(err, store.ErrCorrupt) {
+		report(store.Finding{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
+		return nil
+	}
+	return err
 }
 
 // hold keeps other processes from opening the directory, in which it changes nothing. A copy without lockFile and a
@@ -97,15 +92,6 @@ func (d *directory) hold() (release func() error, err error) {
 		return none, nil
 	}
 	return nil, err
-}
-
-// wasClosed reports whether the store was closed in good order.
-func (d *directory) wasClosed() (bool, error) {
-	_, err := d.readFile(holderFile)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return err != nil, nil
-	}
-	return false, d.readError(err)
 }
 
 // size returns about how many bytes the files take.
@@ -163,28 +149,43 @@ func (d *directory) logFinding(log wal.LogicalLog, mayBeTorn bool) store.Finding
 
 // files is the tables and logs that a store consists of.
 type files struct {
-	tables  []string
-	logs    []wal.LogicalLog
-	openErr error // why nobody knows which files belong to the store; then these are all that exist
+	tables    []string
+	logs      []wal.LogicalLog
+	wasClosed bool
 }
 
-// files finds out which files belong to the store. Others are left over, and would bring back what was removed.
-func (d *directory) files() (files, error) {
-	var f files
+// mayBeTorn reports whether a crash may have left a log without a clean end.
+func (f *files) mayBeTorn(i int) bool { return !f.wasClosed && i == len(f.logs)-1 }
+
+// files finds out which files belong to the store; others are left over, and hold what was removed since. It reports
+// why nobody knows, and returns all files then.
+func (d *directory) files(report func(store.Finding)) (f files, err error) {
+	if _, err = d.readFile(holderFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f, d.readError(err)
+	}
+	f.wasClosed = err != nil
 	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
 	if err != nil {
 		return f, d.readError(err)
 	}
 	live := &readOnlyFS{FS: d.fs, logs: map[string]bool{}}
-	f.tables, f.openErr = d.readTables(live)
-	for _, log := range logs {
-		if _, path := log.SegmentLocation(0); f.openErr != nil || live.logs[d.fs.PathBase(path)] {
-			f.logs = append(f.logs, log)
-		}
+	tables, openErr := d.readTables(live)
+	known := openErr == nil
+	if damage := d.checkFileList(f.wasClosed); damage != nil {
+		openErr, known = damage, false
+	} else if !known {
+		openErr = fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, openErr, d.advice())
 	}
-	if f.openErr == nil {
+	if known {
+		f.tables = tables
+		f.logs = slices.DeleteFunc(logs, func(log wal.LogicalLog) bool {
+			_, path := log.SegmentLocation(0)
+			return !live.logs[d.fs.PathBase(path)]
+		})
 		return f, nil
 	}
+	report(store.Finding{Severity: store.SeverityError, Check: "files", Count: 1, Text: openErr.Error()})
+	f.logs = logs
 	names, err := d.fs.List(d.dir)
 	if err != nil {
 		return f, d.readError(err)
@@ -196,6 +197,27 @@ func (d *directory) files() (files, error) {
 	}
 	slices.Sort(f.tables)
 	return f, nil
+}
+
+// openError returns the error of opening the store for what Pebble failed with: an ErrCorrupt if a file is damaged.
+func (d *directory) openError(cause error) error {
+	_, err := d.readTables(&readOnlyFS{FS: d.fs, logs: map[string]bool{}})
+	if err == nil && !pebble.IsCorruptionError(cause) || isDiskError(cause) {
+		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, d.dir, cause)
+	}
+	logs, scanErr := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
+	for i := 0; i < len(logs) && err == nil && scanErr == nil; i++ {
+		if f := d.logFinding(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
+			cause = fmt.Errorf("%s: %w", f.Text, cause)
+		}
+	}
+	return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, cause, d.advice())
+}
+
+// isDiskError reports whether the disk failed. A missing file is damage.
+func isDiskError(err error) bool {
+	_, ok := errors.AsType[syscall.Errno](err)
+	return ok && !errors.Is(err, fs.ErrNotExist)
 }
 
 // readTables returns the tables that the manifest lists.
@@ -272,9 +294,6 @@ func (d *directory) openTable(name string) (*sstable.Reader, error) {
 
 var tableOptions = func() sstable.ReaderOptions {
 	o := &pebble.Options{Logger: silentLogger{}}
-	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-	}
 	o.EnsureDefaults()
 	return o.MakeReaderOptions()
 }()

@@ -47,6 +47,9 @@ func (d *directory) checkFileList(wasClosed bool) error {
 	if !desc.Exists {
 		return d.damaged("marker.manifest", "it is missing")
 	}
+	if desc.FormatMajorVersion == pebble.FormatDefault {
+		return d.damaged("marker.format-version", "it is missing")
+	}
 	return d.checkManifest(desc.ManifestFilename, wasClosed)
 }
 
@@ -58,7 +61,7 @@ func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err erro
 	for {
 		batch, offset, err := r.NextRecord()
 		if errors.Is(err, io.EOF) {
-			return offset.Physical, nil
+			return offset.Physical, checkLogEnd(log, offset.Physical)
 		}
 		if err != nil {
 			return offset.Physical, err
@@ -74,6 +77,29 @@ func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err erro
 			return offset.Physical, err
 		}
 	}
+}
+
+// checkLogEnd returns an error for isInvalidRecord if a log does not really end where Pebble sees its end: a flipped bit
+// in the log number of a record makes it look like the mark of the end, which has no checksum.
+func checkLogEnd(log wal.LogicalLog, at int64) error {
+	fs, path := log.SegmentLocation(log.NumSegments() - 1)
+	f, err := fs.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !isLogEnd(f, at) {
+		return logrecord.ErrInvalidChunk
+	}
+	return nil
+}
+
+// isLogEnd reports whether the file ends at an offset, or has the mark of the end there, which has neither a checksum
+// nor a length.
+func isLogEnd(f io.ReaderAt, at int64) bool {
+	var mark [4 + 2]byte
+	n, _ := f.ReadAt(mark[:], at)
+	return n == 0 || mark == [4 + 2]byte{}
 }
 
 // isInvalidRecord reports whether a record cannot be read because of its bytes, not because of the disk.

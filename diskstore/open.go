@@ -3,7 +3,6 @@ package diskstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -161,11 +160,8 @@ func (s *Store) openDatabase(isNew bool) error {
 		s.db, err = pebble.Open(s.dir, s.options(isNew))
 		return err
 	})
-	switch {
-	case err != nil && pebble.IsCorruptionError(err):
-		return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
-	case err != nil:
-		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
+	if err != nil {
+		return s.openError(err)
 	}
 	if isNew {
 		err = s.endCreation()
