@@ -79,11 +79,14 @@ type examiner struct {
 }
 
 func (e *examiner) checkFiles() error {
-	e.report(store.Finding{Severity: store.SeverityOK, Check: "format", Text: e.s.dir + " is a store of format " + oneLine(formatText)})
+	ok := func(check string, n int64, text string) {
+		e.report(store.Finding{Severity: store.SeverityOK, Check: check, Count: n, Text: text})
+	}
+	ok("format", 0, e.s.dir+" is a store of format "+oneLine(formatText))
 	used := e.s.db.Metrics().DiskSpaceUsage()
 	e.report(e.s.roomFinding(used))
 	e.report(e.s.reserve.finding())
-	e.report(store.Finding{Severity: store.SeverityOK, Check: "size", Count: int64(used), Text: "the files take " + formatBytes(used)})
+	ok("size", int64(used), "the files take "+formatBytes(used))
 	tables, err := liveTables(e.s.db)
 	if err != nil {
 		return e.s.unreadable(err)
@@ -292,10 +295,16 @@ func (all *issues) add(what issue, example string) {
 	}
 }
 
+// note adds what a text of its own describes.
+func (all *issues) note(check string, n int64, text string) {
+	*all = append(*all, &issueCount{issue: issue{check, text}, n: n})
+}
+
 // report reports each kind of issue.
 func (all issues) report(queue string, repaired bool, report func(store.Finding)) {
 	for _, c := range all {
-		f := store.Finding{Severity: store.SeverityError, Check: c.check, Queue: queue, Count: c.n, Repaired: repaired, Text: c.text}
+		f := store.Finding{Severity: store.SeverityError, Check: c.check, Queue: queue, Count: c.n, Repaired: repaired}
+		f.Text = c.text
 		if len(c.examples) > 0 {
 			examples := strings.Join(c.examples, ", ")
 			if c.n > maxExamples {

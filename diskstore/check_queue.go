@@ -39,18 +39,18 @@ func (e *examiner) checkQueue(name string, number uint32) error {
 	case err != nil && (e.s.hasFailed() || !errors.Is(err, store.ErrCorrupt)):
 		return err
 	case err != nil: // a damaged file, which concerns this queue only
-		e.report(store.Finding{Severity: store.SeverityError, Check: "tables", Queue: name, Count: 1, Text: err.Error(),
-			Advice: e.s.recoverAdvice()})
+		e.report(store.Finding{Severity: store.SeverityError, Check: "tables", Queue: name, Count: 1,
+			Text: err.Error(), Advice: e.s.recoverAdvice()})
 		return nil
 	case name == "" && c.messages == 0:
-		c.issues = issues{{issue: issue{"names", fmt.Sprintf("number %d has keys, and neither a name nor a message", number)}, n: 1}}
+		c.issues = nil
+		c.note("names", 1, fmt.Sprintf("number %d has keys, and neither a name nor a message", number))
 		if e.repair {
 			err = e.step(func(t *tx) error { return t.removeNumber(number) })
 		}
 	case name == "":
 		name = fmt.Sprintf("recovered-%d", number)
-		c.issues = append(issues{{issue: issue{"names",
-			fmt.Sprintf("number %d has %d messages and no name: a repair names it %s", number, c.messages, name)}, n: 1}}, c.issues...)
+		c.note("names", 1, fmt.Sprintf("number %d has %d messages and no name: a repair names it %s", number, c.messages, name))
 		if e.repair {
 			err = e.step(func(t *tx) error { name = t.nameQueue(number); return nil })
 		}
@@ -61,8 +61,8 @@ func (e *examiner) checkQueue(name string, number uint32) error {
 		}
 	default:
 		e.report(store.Finding{Severity: store.SeverityOK, Check: "queue", Queue: name, Count: c.messages,
-			Text: fmt.Sprintf("messages: %d (%d scheduled or ready, %d leased, %d dead); each is in its place, and the counters are right",
-				c.messages, c.counted.due, len(c.held), c.counted.dead)})
+			Text: fmt.Sprintf("messages: %d (%d scheduled or ready, %d leased, %d dead); each is in its place, and the counters "+
+				"are right", c.messages, c.counted.due, len(c.held), c.counted.dead)})
 	}
 	if errors.Is(err, errGone) {
 		return nil
@@ -410,9 +410,8 @@ func unknownRanges(number uint32) (all []keyRange) {
 
 func (c *queueCheck) compareCounters(metaErr error) {
 	if metaErr != nil {
-		text := fmt.Sprintf("the counters cannot be read (%v); a repair counts anew, and pauses the queue if it cannot read "+
-			"whether it was paused", metaErr)
-		c.issues = append(c.issues, &issueCount{issue: issue{"counters", text}, n: 1})
+		c.note("counters", 1, fmt.Sprintf("the counters cannot be read (%v); a repair counts anew, and pauses the queue if it "+
+			"cannot read whether it was paused", metaErr))
 		return
 	}
 	n, text := int64(0), "counters are wrong: "
@@ -432,7 +431,7 @@ func (c *queueCheck) compareCounters(metaErr error) {
 	compare("remembered", has.remembered, want.remembered, has.remembered == want.remembered)
 	compare("earliest due time", has.head, want.head, want.due == 0 || has.head <= want.head)
 	if n > 0 {
-		c.issues = append(c.issues, &issueCount{issue: issue{"counters", text}, n: n})
+		c.note("counters", n, text)
 	}
 }
 
@@ -447,7 +446,8 @@ func (c *queueCheck) findMismatches(kind byte, orphan issue) error {
 			return nil
 		}
 		right := false
-		_, err := c.view(appendTimeKey(c.key[:0], c.number, kind, entry{l.at, string(id)}), func(value []byte) error {
+		key := appendTimeKey(c.key[:0], c.number, kind, entry{l.at, string(id)})
+		_, err := c.view(key, func(value []byte) error {
 			right = (len(value) > 0) == l.stored
 			return nil
 		})

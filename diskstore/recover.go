@@ -60,7 +60,8 @@ func (d *directory) checkTarget(from directory) error {
 		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 	}
 	if within(from.dir, d.dir) || within(d.dir, from.dir) {
-		return store.Invalid("of the new directory %s and the damaged one %s, one is in the other: give one elsewhere", d.dir, from.dir)
+		return store.Invalid("of the new directory %s and the damaged one %s, one is in the other: give one elsewhere",
+			d.dir, from.dir)
 	}
 	names, err := d.fs.List(d.dir)
 	switch {

@@ -56,7 +56,7 @@ func (r *recovery) readBlocks(name string, t *sstable.Reader) error {
 		after := append(slices.Clone(separators[i]), 0)
 		_, err := readBlock(t, h.Handle, blockkind.SSTableData)
 		if err != nil {
-			r.lost(fmt.Sprintf("%s: the block of %d bytes at %d, with keys up to %x,", name, h.Length, h.Offset, separators[i]), err)
+			r.lost(fmt.Sprintf("%s: the block at byte %d, with keys up to %x,", name, h.Offset, separators[i]), err)
 		}
 		if err == nil && i < len(layout.Data)-1 {
 			continue
@@ -173,7 +173,8 @@ func (r *recovery) readLog(log wal.LogicalLog, mayBeTorn bool) error {
 		if err != nil {
 			return err
 		}
-		if l.damaged && !(mayBeTorn && errors.Is(l.cause, logrecord.ErrUnexpectedEOF)) {
+		torn := mayBeTorn && !l.ended && errors.Is(l.cause, logrecord.ErrUnexpectedEOF)
+		if l.damaged && !torn {
 			r.lost(fmt.Sprintf("%s: from byte %d to its end", l.name, l.from), l.cause)
 		}
 	}
@@ -186,6 +187,7 @@ type logFile struct {
 	name   string
 	number uint64
 
+	ended   bool // it has the mark of its end
 	damaged bool // what was read last is damaged, from a byte on
 	from    int64
 	cause   error
@@ -211,6 +213,7 @@ func (l *logFile) read() (err error) {
 		}
 		if errors.Is(err, io.EOF) {
 			if isLogEnd(f, end) {
+				l.ended = end < info.Size()
 				return nil
 			}
 			err = logrecord.ErrInvalidChunk
@@ -240,7 +243,8 @@ func (l *logFile) readFrom(blocks io.Reader, begin int64) (at int64, err error) 
 			l.lost(fmt.Sprintf("%s: from byte %d to %d", l.name, l.from, at), l.cause)
 			l.damaged = false
 		}
-		if err := l.part(fmt.Sprintf("%s: the record at byte %d", l.name, at), func() error { return l.readBatch(b) }); err != nil {
+		what := fmt.Sprintf("%s: the record at byte %d", l.name, at)
+		if err := l.part(what, func() error { return l.readBatch(b) }); err != nil {
 			return at, abortError{err}
 		}
 	}

@@ -39,7 +39,8 @@ func (e *examiner) rebuild(name string, number uint32) error {
 	s := e.s
 	s.backlog.park(name)
 	defer s.backlog.unpark(name)
-	r := &rebuild{queueReader: queueReader{reader: reader{s: s}, ctx: e.ctx, number: number}, name: name, batch: s.db.NewBatch()}
+	r := &rebuild{name: name, batch: s.db.NewBatch(),
+		queueReader: queueReader{reader: reader{s: s}, ctx: e.ctx, number: number}}
 	err := r.step(r.begin)
 	if err == nil {
 		err = r.run()
