@@ -92,7 +92,10 @@ func (b *backlog) putBack(group []*request) {
 	b.mu.Lock()
 	var urgent []*request
 	for _, r := range slices.Backward(group) {
-		switch l := b.lanes[r.queue]; {
+		l := b.lanes[r.queue]
+		switch waiting, parked := b.parked[r.queue]; {
+		case parked && !r.unparked:
+			b.parked[r.queue] = slices.Insert(waiting, 0, r)
 		case r.urgent:
 			urgent = append(urgent, r)
 		case l == nil:

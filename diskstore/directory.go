@@ -139,7 +139,7 @@ func (s *Store) releaseDirectory(inOrder bool) error {
 	}
 	var err error
 	if inOrder {
-		err = s.fs.Remove(s.fs.PathJoin(s.dir, holderFile))
+		err = errors.Join(s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)), s.syncDirectory(s.dir))
 	}
 	return errors.Join(err, s.lock.Close())
 }

@@ -52,8 +52,9 @@ func same(fs *vfs.MemFS) *vfs.MemFS {
 func synced(fs *vfs.MemFS) *vfs.MemFS { return fs.CrashClone(vfs.CrashCloneCfg{}) }
 
 // wantSound checks a store by Examine.
-func wantSound(t testing.TB, s *Store) {}
-
-func bad(all []store.Finding) []store.Finding { return nil }
-
-func examined(t *testing.T, s *Store, repair bool) (all []store.Finding) { return nil }
+func wantSound(t testing.TB, s *Store) {
+	t.Helper()
+	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
+		t.Errorf("the store has issues: %+v", wrong)
+	}
+}

@@ -53,9 +53,14 @@ func (s *Store) setAside(q *queue, err error) error {
 	if !errors.Is(err, store.ErrCorrupt) {
 		return err
 	}
-	q.damage = fmt.Errorf("queue %q is damaged: %w; see later doctor --store %s, which can --repair it", q.name, err, s.url())
+	s.refuse(q, err)
 	s.logger.Error("later: a queue is damaged and refused until it is repaired", "dir", s.dir, "queue", q.name, "cause", err)
 	return nil
+}
+
+// refuse makes calls on a queue return why it is damaged.
+func (s *Store) refuse(q *queue, err error) {
+	q.damage = fmt.Errorf("queue %q is damaged: %w; see later doctor --store %s, which can --repair it", q.name, err, s.url())
 }
 
 // loadLastNumber finds the highest number in use, also by what has lost its name.

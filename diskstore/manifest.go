@@ -19,14 +19,7 @@ import (
 // checkRecords returns an ErrCorrupt that names the damaged file. wasClosed says that the store was closed in good
 // order, so that no record may be torn.
 func (d *directory) checkRecords(wasClosed bool) error {
-	desc, err := pebble.Peek(d.dir, d.fs)
-	if err != nil {
-		return d.damaged("marker.manifest", "%v", err)
-	}
-	if !desc.Exists {
-		return d.damaged("marker.manifest", "it is missing")
-	}
-	if err := d.checkManifest(desc.ManifestFilename, wasClosed); err != nil || !wasClosed {
+	if err := d.checkFileList(wasClosed); err != nil || !wasClosed {
 		return err
 	}
 	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
@@ -45,6 +38,21 @@ func (d *directory) checkRecords(wasClosed bool) error {
 	return nil
 }
 
+// checkFileList checks the manifest, which lists Pebble's files, and the marker that names it.
+func (d *directory) checkFileList(wasClosed bool) error {
+	desc, err := pebble.Peek(d.dir, d.fs)
+	if err != nil {
+		return d.damaged("marker.manifest", "%v", err)
+	}
+	if !desc.Exists {
+		return d.damaged("marker.manifest", "it is missing")
+	}
+	if desc.FormatMajorVersion == pebble.FormatDefault {
+		return d.damaged("marker.format-version", "it is missing")
+	}
+	return d.checkManifest(desc.ManifestFilename, wasClosed)
+}
+
 // readLog calls f, which may be nil, for each batch of a log. It returns nil at the log's clean end, or the offset at
 // which the log cannot be read, with an error for isInvalidRecord.
 func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err error) {
@@ -53,7 +61,7 @@ func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err erro
 	for {
 		batch, offset, err := r.NextRecord()
 		if errors.Is(err, io.EOF) {
-			return offset.Physical, nil
+			return offset.Physical, checkLogEnd(log, offset.Physical)
 		}
 		if err != nil {
 			return offset.Physical, err
@@ -69,6 +77,29 @@ func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err erro
 			return offset.Physical, err
 		}
 	}
+}
+
+// checkLogEnd returns an error for isInvalidRecord if a log does not really end where Pebble sees its end: a flipped bit
+// in the log number of a record makes it look like the mark of the end, which has no checksum.
+func checkLogEnd(log wal.LogicalLog, at int64) error {
+	fs, path := log.SegmentLocation(log.NumSegments() - 1)
+	f, err := fs.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !isLogEnd(f, at) {
+		return logrecord.ErrInvalidChunk
+	}
+	return nil
+}
+
+// isLogEnd reports whether the file ends at an offset, or has the mark of the end there, which has neither a checksum
+// nor a length.
+func isLogEnd(f io.ReaderAt, at int64) bool {
+	var mark [4 + 2]byte
+	n, _ := f.ReadAt(mark[:], at)
+	return n == 0 || mark == [4 + 2]byte{}
 }
 
 // isInvalidRecord reports whether a record cannot be read because of its bytes, not because of the disk.

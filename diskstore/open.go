@@ -3,7 +3,6 @@ package diskstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -49,6 +48,8 @@ type Store struct {
 	waitMu    sync.Mutex
 	notifiers map[string]*notifier // by queue
 	waiters   atomic.Int64         // in line; grows in the writer only
+
+	repairing sync.Mutex // held by an Examine with Repair
 
 	steps atomic.Int64 // that scans of indexes took, for tests
 
@@ -155,15 +156,19 @@ func (s *Store) open() error {
 }
 
 func (s *Store) openDatabase(isNew bool) error {
-	err := s.guarded(func() (err error) {
+	open := func() (err error) {
 		s.db, err = pebble.Open(s.dir, s.options(isNew))
 		return err
-	})
-	switch {
-	case err != nil && isCorruption(err):
-		return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, s.dir, err, s.advice())
-	case err != nil:
-		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, s.dir, err)
+	}
+	err := s.guarded(open)
+	if err == nil && isNew {
+		// Pebble creates the first log before it raises the format, so that log could not say what was synced in it.
+		if err = s.guarded(s.db.Close); err == nil {
+			err = s.guarded(open)
+		}
+	}
+	if err != nil {
+		return s.openError(err)
 	}
 	if isNew {
 		err = s.endCreation()

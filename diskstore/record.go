@@ -117,7 +117,16 @@ func appendMeta(b []byte, m meta) []byte {
 	return b
 }
 
+// interruptedLength is the length of what a repair puts in place of the counters until it is done: whether the queue
+// is paused.
+const interruptedLength = 1
+
+var errInterrupted = corrupt("its repair was interrupted: repair it again")
+
 func parseMeta(b []byte) (meta, error) {
+	if len(b) == interruptedLength {
+		return meta{paused: b[0] == 1}, errInterrupted
+	}
 	if len(b) != 1+7*8 {
 		return meta{}, corrupt("counters %x are not of this format", b)
 	}

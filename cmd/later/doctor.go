@@ -14,47 +14,46 @@ import (
 
 func (m *Main) doctorCommand() *cobra.Command {
 	var repair bool
-	var salvage string
+	var target string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Examine a store, and repair it",
-		Long: `Doctor checks all that a store keeps: of an embedded store the files, every block of them, and for each queue whether
-its messages, indexes and counters fit together. It prints a line for each thing it looked at and for each it found:
+		Short: "Check a store, and repair it",
+		Long: `Doctor checks everything that a store keeps: of an embedded store every block of its files, and of each queue
+whether its messages, indexes and counters agree. It prints a line for each thing that it checked or found:
 
   ok          it is right
   note        worth knowing, and nothing needs to be done
   warning     nothing is lost, and something should be done
   error       messages are lost or cannot be delivered, or counts are wrong
-  repaired    it was wrong and is mended
+  repaired    it was wrong and is repaired
 
-With --repair it mends what contradicts itself; no message that can be read is removed by that. What a damaged file
-held it cannot mend: --salvage makes a new store in a directory that is missing or empty, of all that can still be
-read, and changes nothing in the damaged one. A message may then come back that was done already, where the damage
-hit what said so.
+With --repair it repairs what contradicts itself; no message that can be read is removed by that. A damaged file it
+cannot repair: --recover creates a new store, in a directory that is missing or empty, from all that can still be read,
+and changes nothing in the damaged one. A message may then come back that was acked, where the damage hit the ack.
 
 An embedded store is open in one process at a time: stop the program that has it. The exit code is 0 when nothing is
 worse than a note, ` + fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` when errors are left or something was lost, and 1 when there are only warnings.`,
 		Example: `  later doctor
   later doctor --repair --json
-  later doctor --store file:///var/lib/later --salvage /var/lib/later-new`,
+  later doctor --store file:///var/lib/later --recover /var/lib/later-new`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: run(func(ctx context.Context, _ []string) error {
 			ctx, stop := interruptible(ctx)
 			defer stop()
 			d := &doctor{main: m}
-			if salvage != "" {
+			if target != "" {
 				if repair {
-					return store.Invalid("--repair and --salvage are both given: salvage first, the new store needs no repair")
+					return store.Invalid("--repair and --recover are both given: recover first, the new store needs no repair")
 				}
-				return d.salvage(ctx, salvage)
+				return d.recover(ctx, target)
 			}
 			return d.examine(ctx, later.Examination{Repair: repair})
 		}),
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "mend what contradicts itself")
-	cmd.Flags().StringVar(&salvage, "salvage", "", "make a new store in `DIR` of what can be read of a damaged one")
-	cmd.MarkFlagDirname("salvage")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair what contradicts itself")
+	cmd.Flags().StringVar(&target, "recover", "", "create a new store in `DIR` from what can be read of a damaged one")
+	cmd.MarkFlagDirname("recover")
 	return cmd
 }
 
@@ -89,7 +88,7 @@ func (d *doctor) examine(ctx context.Context, opts later.Examination) error {
 	return d.done(err)
 }
 
-// inspect tells what is damaged in a store that cannot be opened for the given reason.
+// inspect reports what is damaged in a store that cannot be opened for a reason.
 func (d *doctor) inspect(ctx context.Context, dir string, reason error) error {
 	err := diskstore.Inspect(ctx, dir, d.report)
 	if err == nil && d.errors == 0 {
@@ -98,7 +97,8 @@ func (d *doctor) inspect(ctx context.Context, dir string, reason error) error {
 	return d.done(err)
 }
 
-func (d *doctor) salvage(ctx context.Context, target string) error {
+// recover recovers what can be read of a damaged store into a new directory.
+func (d *doctor) recover(ctx context.Context, target string) error {
 	m := d.main
 	name, source := m.storeName()
 	url, err := m.storeURLOf(name)
@@ -107,10 +107,10 @@ func (d *doctor) salvage(ctx context.Context, target string) error {
 	}
 	dir, ok := directoryOf(url)
 	if !ok {
-		return store.Invalid("--salvage is for an embedded store, and the store is %s (%s): give its directory with --store",
+		return store.Invalid("--recover is for an embedded store, and the store is %s (%s): give its directory with --store",
 			store.RedactURL(url), from(source))
 	}
-	err = diskstore.Salvage(ctx, dir, target, d.report)
+	err = diskstore.Recover(ctx, dir, target, d.report)
 	if held, ok := errors.AsType[*diskstore.HeldError](err); ok {
 		return &inUseError{held}
 	}
@@ -161,7 +161,7 @@ func (d *doctor) report(f later.Finding) {
 	d.printing = d.main.print("%s", printable(text))
 }
 
-// done gives the error that the findings amount to, if there was none before.
+// done returns err, or else the error that the findings amount to.
 func (d *doctor) done(err error) error {
 	switch {
 	case err != nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// newEmbedded gives a cli on an embedded store with three messages in queue q and one in other.
+// newEmbedded returns a cli on an embedded store with three messages in queue q and one in other.
 func newEmbedded(t *testing.T) (c *cli, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -26,15 +26,12 @@ func newEmbedded(t *testing.T) (c *cli, dir string) {
 // change writes to the database of a store that is not open.
 func change(t *testing.T, dir string, f func(db *pebble.DB)) {
 	t.Helper()
-	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silent{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f(db)
 	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "STATE")); err != nil { // which says how the files were left
 		t.Fatal(err)
 	}
 }
@@ -66,7 +63,7 @@ func TestDoctorFindsNothingWrongWithASoundStore(t *testing.T) {
 	contains(t, c.fails(2, "doctor", "extra"), "usage: later doctor")
 }
 
-func TestDoctorTellsAndRepairsWhatContradictsItself(t *testing.T) {
+func TestDoctorReportsAndRepairsWhatContradictsItself(t *testing.T) {
 	c, dir := newEmbedded(t)
 	change(t, dir, func(db *pebble.DB) {
 		// Nobody is due 5 ms after 1970, and the counters do not know of it: see diskstore/keys.go.
@@ -94,11 +91,11 @@ func TestDoctorTellsAndRepairsWhatContradictsItself(t *testing.T) {
 	}
 	c.ok("doctor")
 	if got := c.ok("work", "q", "--max", "3"); len(strings.Split(strings.TrimSpace(got), "\n")) != 3 {
-		t.Errorf("work gives %q", got)
+		t.Errorf("work returns %q", got)
 	}
 }
 
-func TestDoctorSalvagesADamagedStore(t *testing.T) {
+func TestDoctorRecoversADamagedStore(t *testing.T) {
 	c, dir := newEmbedded(t)
 	manifests, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
 	if err != nil || len(manifests) == 0 {
@@ -114,23 +111,23 @@ func TestDoctorSalvagesADamagedStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	contains(t, c.fails(20, "stats"), "MANIFEST-", "later doctor --store "+c.store, "--salvage")
+	contains(t, c.fails(20, "stats"), "MANIFEST-", "later doctor --store "+c.store, "--recover")
 	r := c.run("doctor", "--json")
-	if r.exit != 20 || !strings.Contains(r.stdout, `"check":"files"`) || !strings.Contains(r.stdout, "--salvage") {
+	if r.exit != 20 || !strings.Contains(r.stdout, `"check":"files"`) || !strings.Contains(r.stdout, "--recover") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
 	target := filepath.Join(t.TempDir(), "new")
-	r = c.run("doctor", "--salvage", target)
-	if r.exit != 20 || !strings.Contains(r.stderr, "what could be read is in "+target) || !strings.Contains(r.stdout, "queue q: messages saved: 3 (") {
+	r = c.run("doctor", "--recover", target)
+	if r.exit != 20 || !strings.Contains(r.stderr, "what could be read is in "+target) || !strings.Contains(r.stdout, "queue q: messages recovered: 3 (") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
-	saved := &cli{t, fileURL(target)}
-	saved.ok("doctor")
-	if got := object(t, saved.ok("stats", "q", "--json")); got["ready"] != 3.0 {
+	recovered := &cli{t, fileURL(target)}
+	recovered.ok("doctor")
+	if got := object(t, recovered.ok("stats", "q", "--json")); got["ready"] != 3.0 {
 		t.Errorf("the new store has %v", got)
 	}
-	contains(t, c.fails(2, "doctor", "--salvage", target), "holds", "give an empty one")
-	contains(t, c.fails(2, "doctor", "--salvage", target, "--repair"), "both given")
+	contains(t, c.fails(2, "doctor", "--recover", target), "holds", "give an empty one")
+	contains(t, c.fails(2, "doctor", "--recover", target, "--repair"), "both given")
 }
 
 func TestDoctorOfAStoreWithNothingToExamine(t *testing.T) {
@@ -139,7 +136,7 @@ func TestDoctorOfAStoreWithNothingToExamine(t *testing.T) {
 	if r.exit != 0 || r.stdout != "" || !strings.Contains(r.stderr, "nothing to examine in mem://") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
-	contains(t, c.fails(2, "doctor", "--salvage", t.TempDir()), "--salvage is for an embedded store", "mem://")
+	contains(t, c.fails(2, "doctor", "--recover", t.TempDir()), "--recover is for an embedded store", "mem://")
 }
 
 func TestDoctorNamesWhoHasTheStore(t *testing.T) {
@@ -150,5 +147,5 @@ func TestDoctorNamesWhoHasTheStore(t *testing.T) {
 	}
 	defer client.Close()
 	contains(t, c.fails(18, "doctor"), dir, "is in use by process")
-	contains(t, c.fails(18, "doctor", "--salvage", filepath.Join(t.TempDir(), "new")), dir, "is in use by process")
+	contains(t, c.fails(18, "doctor", "--recover", filepath.Join(t.TempDir(), "new")), dir, "is in use by process")
 }

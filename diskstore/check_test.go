@@ -1,0 +1,309 @@
+package diskstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+// examined returns the findings of an Examine.
+func examined(t testing.TB, s *Store, repair bool) (all []store.Finding) {
+	t.Helper()
+	if err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) { all = append(all, f) }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// bad returns the findings that are worse than a note.
+func bad(all []store.Finding) []store.Finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f store.Finding) bool {
+		return f.Severity == store.SeverityOK || f.Severity == store.SeverityNote
+	})
+}
+
+// places puts messages of queue q in all states, and returns the leased ones: s1, s2 scheduled; r1, r2 ready; l1, l2
+// leased; d1, d2 dead; n1 tried before and scheduled; "gone" was acked and is remembered.
+func places(t *testing.T, s *Store) store.Claim {
+	t.Helper()
+	ctx := t.Context()
+	add := func(id string, due store.Due, m store.Message) {
+		m.ID, m.Payload = id, []byte("payload of "+id)
+		if _, err := s.Send(ctx, "q", []store.Outgoing{{Message: m, Due: due}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(n int) store.Claim {
+		c, err := s.Claim(ctx, "q", store.ClaimRequest{Max: n, Lease: time.Hour})
+		if err != nil || len(c.Messages) != n {
+			t.Fatalf("claimed %d, %v", len(c.Messages), err)
+		}
+		return c
+	}
+	settle := func(c store.Claim, action store.Action, delay, remember time.Duration) {
+		for _, m := range c.Messages {
+			r, err := s.Settle(ctx, "q", []store.Settlement{{Receipt: m.Receipt, Action: action, Delay: delay, Reason: "no", Remember: remember}})
+			if err != nil || r[0].Err != nil {
+				t.Fatal(err, r)
+			}
+		}
+	}
+	add("d1", store.Due{}, store.Message{})
+	add("d2", store.Due{}, store.Message{})
+	settle(take(2), store.Bury, 0, 0)
+	add("n1", store.Due{}, store.Message{})
+	settle(take(1), store.Nack, time.Hour, 0)
+	add("gone", store.Due{}, store.Message{})
+	settle(take(1), store.Ack, 0, time.Hour)
+	add("l1", store.Due{}, store.Message{})
+	add("l2", store.Due{}, store.Message{})
+	leased := take(2)
+	add("s1", store.Due{Delay: time.Hour}, store.Message{})
+	add("s2", store.Due{Delay: 2 * time.Hour}, store.Message{})
+	add("r1", store.Due{}, store.Message{})
+	add("r2", store.Due{}, store.Message{})
+	if _, err := s.Send(ctx, "other", []store.Outgoing{{Message: store.Message{ID: "m"}}}); err != nil {
+		t.Fatal(err)
+	}
+	return leased
+}
+
+// placed returns where places puts them.
+func placed() map[string]store.State {
+	return map[string]store.State{"s1": store.StateScheduled, "s2": store.StateScheduled, "n1": store.StateScheduled,
+		"r1": store.StateReady, "r2": store.StateReady, "l1": store.StateLeased, "l2": store.StateLeased,
+		"d1": store.StateDead, "d2": store.StateDead}
+}
+
+func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
+	t.Parallel()
+	for _, d := range damages {
+		for _, live := range []bool{false, true} { // damaged while it is open, or before
+			t.Run(fmt.Sprintf("%s/live=%v", d.name, live), func(t *testing.T) {
+				fs, clock := vfs.NewMem(), newManualClock()
+				s := openOn(t, fs, clock)
+				places(t, s)
+				if all := bad(examined(t, s, false)); len(all) > 0 {
+					t.Fatalf("findings of a sound store: %+v", all)
+				}
+				d.damage(raw{t, s, s.queues["q"].number})
+				if !live {
+					s.Close()
+					s = openOn(t, fs, clock)
+				}
+				defer func() { s.Close() }()
+				for range 2 { // a check changes nothing
+					wantFindings(t, bad(examined(t, s, false)), d.checks, false)
+				}
+				if _, err := s.Stats(t.Context(), "other"); err != nil {
+					t.Errorf("a call on the other queue returns %v", err)
+				}
+				wantFindings(t, bad(examined(t, s, true)), d.checks, true)
+				for range 2 { // at once, and when it is loaded anew
+					if all := bad(examined(t, s, false)); len(all) > 0 {
+						t.Errorf("findings after the repair: %+v", all)
+					}
+					wantPlaces(t, s, d.queue, d.states)
+					s.Close()
+					s = openOn(t, fs, clock)
+				}
+				wantDeliveries(t, s, clock, d.queue, d.states)
+			})
+		}
+	}
+}
+
+func wantFindings(t *testing.T, all []store.Finding, checks string, repaired bool) {
+	t.Helper()
+	var got []string
+	for _, f := range all {
+		got = append(got, f.Check)
+		if f.Severity != store.SeverityError || f.Repaired != repaired || (f.Advice == "") != repaired || f.Count == 0 || f.Text == "" {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if got := strings.Join(got, " "); got != checks {
+		t.Errorf("found %q in %+v, want %q", got, all, checks)
+	}
+}
+
+func wantPlaces(t *testing.T, s *Store, queue string, changed map[string]string) {
+	t.Helper()
+	if queue == "" {
+		queue = "q"
+	}
+	want := placed()
+	for id, state := range changed {
+		if want[id] = store.State(state); state == "" {
+			delete(want, id)
+		}
+	}
+	if got := live(t, s, queue); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the messages are %v, want %v", got, want)
+	}
+}
+
+// wantDeliveries checks that every message that is not dead is delivered once, in the course of time.
+func wantDeliveries(t *testing.T, s *Store, clock *manualClock, queue string, changed map[string]string) {
+	t.Helper()
+	if queue == "" {
+		queue = "q"
+	}
+	if err := s.SetPaused(t.Context(), queue, false); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(24 * time.Hour)
+	var got []string
+	for {
+		c, err := s.Claim(t.Context(), queue, store.ClaimRequest{Max: 3, Lease: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range c.Messages {
+			if string(m.Payload) != "payload of "+m.ID {
+				t.Errorf("%s has the payload %q", m.ID, m.Payload)
+			}
+			got = append(got, m.ID)
+			if r, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}); err != nil || r[0].Err != nil {
+				t.Fatal(err, r)
+			}
+		}
+		if len(c.Messages) == 0 {
+			break
+		}
+	}
+	var want []string
+	for id, state := range placed() {
+		if other, ok := changed[id]; ok {
+			state = store.State(other)
+		}
+		if state != store.StateDead && state != store.StateNone {
+			want = append(want, id)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("delivered %v, want %v", got, want)
+	}
+	if stats, err := s.Stats(t.Context(), queue); err != nil || stats.Ready+stats.Scheduled+stats.Leased != 0 {
+		t.Errorf("at the end there are %+v, %v", stats, err)
+	}
+}
+
+func TestOpenRefusesADamagedQueueAndServesOthers(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	places(t, s)
+	raw{t, s, s.queues["q"].number}.remove(appendKey(nil, s.queues["q"].number, kindMeta))
+	s.Close()
+	s = openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	_, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "--repair") || !strings.Contains(err.Error(), `"q"`) {
+		t.Errorf("claim returns %v, want ErrCorrupt with the queue and what to do", err)
+	}
+	if c, err := s.Claim(t.Context(), "other", store.ClaimRequest{Max: 1, Lease: time.Minute}); err != nil || len(c.Messages) != 1 {
+		t.Errorf("the other queue returns %v, %v", c, err)
+	}
+	if err := s.Delete(t.Context(), "q"); err != nil {
+		t.Errorf("a damaged queue cannot be deleted: %v", err)
+	}
+	if all := bad(examined(t, s, false)); len(all) > 0 {
+		t.Errorf("findings after the deletion: %+v", all)
+	}
+}
+
+// TestExamineAndRepairBesideOtherCalls damages messages that nobody works on, while others are worked on.
+func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	const n = 500
+	var far []store.Outgoing
+	for i := range n {
+		far = append(far, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("far%03d", i)}, Due: store.Due{Delay: time.Hour}})
+	}
+	for _, queue := range []string{"q0", "q1"} {
+		if _, err := s.Send(t.Context(), queue, far[:store.MaxBatch]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := make(chan struct{})
+	var ledgers []*ledger
+	var group sync.WaitGroup
+	for _, queue := range []string{"q0", "q1"} {
+		l := newLedger()
+		ledgers = append(ledgers, l)
+		group.Go(func() { l.work(t, s, queue, stop) })
+	}
+	for round := range 5 {
+		if wrong := bad(examined(t, s, round%2 == 0)); len(wrong) > 0 {
+			t.Errorf("findings of a sound store at work: %+v", wrong)
+		}
+		r := raw{t, s, 1}
+		for i := round * 10; i < round*10+10; i++ {
+			id := far[i].ID
+			r.remove(r.time(kindDue, r.due(id), id))
+			r.set(r.time(kindDue, int64(i), "nobody"+id), nil)
+		}
+		counted := map[string]int64{}
+		for _, f := range bad(examined(t, s, true)) {
+			counted[f.Check] += f.Count
+		}
+		if counted["orphans"] != 10 || counted["states"] != 10 {
+			t.Errorf("round %d: found %v", round, counted)
+		}
+	}
+	close(stop)
+	group.Wait()
+	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
+		t.Errorf("findings at the end: %+v", wrong)
+	}
+	for i, queue := range []string{"q0", "q1"} {
+		ledgers[i].check(t, s, queue, ledgers[i])
+		scheduled := listed(t, s, queue, store.StateScheduled)
+		if got := len(slices.DeleteFunc(scheduled, func(id string) bool { return !strings.HasPrefix(id, "far") })); got != store.MaxBatch {
+			t.Errorf("%d of the messages that nobody worked on are there, want %d", got, store.MaxBatch)
+		}
+	}
+}
+
+func TestExamineEndsWithItsContextAndWithTheStore(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	places(t, s)
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := s.Examine(ctx, store.Examination{}, func(store.Finding) { cancel(enough) })
+	if !errors.Is(err, enough) {
+		t.Errorf("examine returns %v, want the cause", err)
+	}
+	closing := make(chan error, 1)
+	err = s.Examine(t.Context(), store.Examination{}, func(f store.Finding) {
+		if f.Check == "format" {
+			go func() { closing <- s.Close() }()
+			<-s.closed
+		}
+	})
+	if !errors.Is(err, store.ErrClosed) {
+		t.Errorf("examine returns %v, want ErrClosed", err)
+	}
+	if err := <-closing; err != nil {
+		t.Error(err)
+	}
+	if err := s.Examine(t.Context(), store.Examination{}, nil); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("examine of a closed store returns %v, want ErrClosed", err)
+	}
+}
