@@ -18,6 +18,7 @@ type index struct {
 	first entry
 	exact bool
 	gaps  []gap // in order; they do not touch
+	lent  bool  // a view has the gaps, so that they are copied before they change
 	views []*indexView
 }
 
@@ -28,9 +29,9 @@ type gap struct {
 }
 
 const (
-	// worthAGap is how many steps of an iterator make a gap worth knowing, about 20 µs.
-	worthAGap = 200
-	maxGaps   = 256
+	// worthAGap is how many steps of an iterator make a gap worth knowing, about 5 µs. A seek takes as long.
+	worthAGap = 50
+	maxGaps   = 2048
 )
 
 func newIndex(kind byte) index { return index{kind: kind, first: entry{at: never}, exact: true} }
@@ -44,6 +45,7 @@ func (x *index) learn(g gap) {
 	if g.empty() {
 		return
 	}
+	x.ownGaps()
 	at := sort.Search(len(x.gaps), func(i int) bool { return !x.gaps[i].to.less(g.from) })
 	end := at
 	for ; end < len(x.gaps) && !g.to.less(x.gaps[end].from); end++ {
@@ -68,6 +70,13 @@ func (x *index) learn(g gap) {
 	}
 }
 
+// ownGaps copies the gaps if a view has them.
+func (x *index) ownGaps() {
+	if x.lent {
+		x.gaps, x.lent = slices.Clone(x.gaps), false
+	}
+}
+
 // split returns the two parts of a gap around an entry.
 func (g gap) split(e entry) (before, behind gap) {
 	return gap{g.from, e, g.steps / 2}, gap{e.behind(), g.to, g.steps / 2}
@@ -78,6 +87,7 @@ func (x *index) add(e entry) {
 	x.n++
 	at := sort.Search(len(x.gaps), func(i int) bool { return e.less(x.gaps[i].to) })
 	if at < len(x.gaps) && x.gaps[at].holds(e) {
+		x.ownGaps()
 		before, behind := x.gaps[at].split(e)
 		x.gaps = slices.Delete(x.gaps, at, at+1)
 		x.learn(before)
@@ -114,7 +124,7 @@ func (x *index) emptied(g gap) {
 
 // forgetGaps is for an index whose entries were changed behind its back.
 func (x *index) forgetGaps() {
-	x.gaps = nil
+	x.gaps, x.lent = nil, false
 	x.startAt(entry{at: never}, true)
 	if x.n > 0 {
 		x.startAt(entry{}, false)
@@ -126,7 +136,7 @@ func (x *index) forgetGaps() {
 type indexView struct {
 	kind  byte
 	first entry
-	gaps  []gap // shared by nobody
+	gaps  []gap
 
 	ended atomic.Bool // nobody scans any more
 	added []entry     // since the snapshot; belongs to the writer
@@ -138,7 +148,8 @@ const maxAdded = 10_000
 
 // view returns the index as it is. The caller is the writer, and takes a snapshot.
 func (x *index) view() *indexView {
-	v := &indexView{kind: x.kind, first: x.first, gaps: slices.Clone(x.gaps)}
+	v := &indexView{kind: x.kind, first: x.first, gaps: x.gaps}
+	x.lent = true
 	x.views = append(x.views, v)
 	return v
 }
@@ -183,72 +194,101 @@ func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn 
 	if from.less(x.first) {
 		from = x.first
 	}
-	s := scanner{r, queue, x.kind, learn, f}
-	for _, g := range x.gaps {
-		if !from.less(g.to) || !g.from.less(to) {
-			continue
-		}
-		more, err := s.part(from, g.from)
-		if !more || err != nil {
-			return err
-		}
-		from = g.to
+	if !from.less(to) {
+		return nil
 	}
-	_, err := s.part(from, to)
+	it, err := r.iterate(appendTimeKey(nil, queue, x.kind, from), appendTimeKey(nil, queue, x.kind, to))
+	if err != nil {
+		return err
+	}
+	s := scanner{it: it, queue: queue, view: x, at: from}
+	err = s.run(to, f)
+	r.s.steps.Add(int64(s.steps))
+	if err = r.end(it, err); err == nil {
+		for _, g := range s.found {
+			learn(g)
+		}
+	}
 	return err
 }
 
+// scanner scans a part of an index with one iterator.
 type scanner struct {
-	r     *reader
+	it    *pebble.Iterator
 	queue uint32
-	kind  byte
-	learn func(gap)
-	f     func(e entry, value []byte) (bool, error)
+	view  *indexView
+	at    entry // there is nothing else between the last entry and this place
+	steps int   // of the iterator so far
+	found []gap
+	key   []byte // scratch
+	limit []byte // scratch
 }
 
-// part scans one part of an index, and reports whether f wants more.
-func (s *scanner) part(from, to entry) (more bool, err error) {
-	if !from.less(to) {
-		return true, nil
-	}
-	it, err := s.r.iterate(appendTimeKey(nil, s.queue, s.kind, from), appendTimeKey(nil, s.queue, s.kind, to))
-	if err != nil {
-		return false, err
-	}
-	var gaps []gap
-	at, before := from, 0
-	cross := func(to entry) {
-		stats := it.Stats()
-		n := stats.ForwardStepCount[pebble.InternalIterCall]
-		if n-before > worthAGap {
-			gaps = append(gaps, gap{at, to, n - before})
+func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) error {
+	gaps := s.view.gaps
+	next := sort.Search(len(gaps), func(i int) bool { return s.at.less(gaps[i].to) })
+	for seek := true; ; {
+		var limit []byte
+		if next < len(gaps) {
+			if g := gaps[next]; !s.at.less(g.from) {
+				s.at, seek = g.to, true
+				next++
+				continue
+			}
+			s.limit = appendTimeKey(s.limit[:0], s.queue, s.view.kind, gaps[next].from)
+			limit = s.limit
 		}
-		before = n
-	}
-	more = true
-	err = walk(it, func(e entry, value []byte) (_ bool, err error) {
-		cross(e)
-		at = e.behind()
-		more, err = s.f(e, value)
-		return more, err
-	})
-	if more && err == nil && it.Error() == nil {
-		cross(to)
-	}
-	s.r.s.steps.Add(int64(before))
-	if err = s.r.end(it, err); err == nil {
-		for _, g := range gaps {
-			s.learn(g)
+		if !s.at.less(to) {
+			return nil
+		}
+		var state pebble.IterValidityState
+		if seek {
+			s.key = appendTimeKey(s.key[:0], s.queue, s.view.kind, s.at)
+			state = s.it.SeekGEWithLimit(s.key, limit)
+		} else {
+			state = s.it.NextWithLimit(limit)
+		}
+		seek = false
+		switch state {
+		case pebble.IterExhausted:
+			if s.it.Error() == nil {
+				s.cross(to)
+			}
+			return nil
+		case pebble.IterAtLimit:
+			s.cross(gaps[next].from)
+			s.at = gaps[next].from
+			continue
+		}
+		e, err := parseEntry(s.it.Key())
+		if err != nil {
+			continue // not an entry, and in nobody's way; a repair removes it
+		}
+		s.cross(e)
+		s.at = e.behind()
+		more, err := f(e, s.it.Value())
+		if err != nil || !more {
+			return err
 		}
 	}
-	return more, err
 }
 
+// cross notes that there is nothing between the last entry and a place.
+func (s *scanner) cross(to entry) {
+	stats := s.it.Stats()
+	n := stats.ForwardStepCount[pebble.InternalIterCall]
+	if n-s.steps > worthAGap {
+		s.found = append(s.found, gap{s.at, to, n - s.steps})
+	}
+	s.steps = n
+}
+
+// walk calls f for the entries that an iterator is bound to, until it returns false.
 func walk(it *pebble.Iterator, f func(e entry, value []byte) (bool, error)) error {
 	for valid := it.First(); valid; valid = it.Next() {
 		e, err := parseEntry(it.Key())
 		if err != nil {
-			continue // not an entry, and in nobody's way; a repair removes it
+			continue // as in scanner.run
 		}
 		more, err := f(e, it.Value())
 		if err != nil || !more {
