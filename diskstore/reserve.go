@@ -347,11 +347,15 @@ func (r *reserve) setBehind(behind bool) {
 	r.behind = behind
 }
 
-// maxPause bounds the pause of a compaction after a write.
-const maxPause = 20 * time.Millisecond
+const (
+	// paceFactor is how much longer a compaction pauses than it works.
+	paceFactor = 2
+	// maxPause bounds the pause of a compaction after a write.
+	maxPause = 20 * time.Millisecond
+)
 
-// pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
-// disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
+// pace pauses a compaction after it has worked since resumed, so that it leaves most of a core and of the disk's time to
+// claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
 func (r *reserve) pace(resumed time.Time) {
 	if resumed.IsZero() {
 		return
@@ -362,7 +366,7 @@ func (r *reserve) pace(resumed time.Time) {
 	if hurry {
 		return
 	}
-	timer := time.NewTimer(min(time.Since(resumed), maxPause))
+	timer := time.NewTimer(min(paceFactor*time.Since(resumed), maxPause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
