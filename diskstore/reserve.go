@@ -63,6 +63,7 @@ type reserve struct {
 	full    bool      // the disk was full when it was last written to, and no check has seen room since
 	stalled bool      // the writer, or the opening of the store, waits for tables to be merged
 	behind  bool      // compactions do not keep up with what is sent
+	counted time.Time // when that was found out
 	watched bool      // there is a loop that checks for room
 	ended   bool
 	over    chan struct{} // closed when ended is set
@@ -340,33 +341,38 @@ func (r *reserve) setStalled(stalled bool) {
 	r.changed.Broadcast()
 }
 
-// setBehind says whether compactions keep up.
-func (r *reserve) setBehind(behind bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.behind = behind
-}
-
 const (
-	// paceFactor is how much longer a compaction pauses than it works.
-	paceFactor = 2
 	// maxPause bounds the pause of a compaction after a write.
 	maxPause = 20 * time.Millisecond
+	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower;
+	// Pebble stops writes at 12.
+	manySublevels = 3
+	// checkSublevels is how often they are counted.
+	checkSublevels = 100 * time.Millisecond
 )
 
-// pace pauses a compaction after it has worked since resumed, so that it leaves most of a core and of the disk's time to
-// claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
+// pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
+// disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
 func (r *reserve) pace(resumed time.Time) {
-	if resumed.IsZero() {
-		return
-	}
+	now := time.Now()
 	r.mu.Lock()
-	hurry := r.stalled || r.behind || r.ended
+	hurry := r.stalled || r.ended || resumed.IsZero()
+	count := !hurry && now.Sub(r.counted) >= checkSublevels
+	if count {
+		r.counted = now
+	}
+	behind := r.behind
 	r.mu.Unlock()
-	if hurry {
+	if count {
+		behind = r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
+		r.mu.Lock()
+		r.behind = behind
+		r.mu.Unlock()
+	}
+	if hurry || behind {
 		return
 	}
-	timer := time.NewTimer(min(paceFactor*time.Since(resumed), maxPause))
+	timer := time.NewTimer(min(now.Sub(resumed), maxPause))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -42,15 +42,10 @@ func requiredRoom(used uint64, usage vfs.DiskUsage) uint64 {
 	return need
 }
 
-// manySublevels is how many sublevels of new tables say that compactions do not keep up. Pebble stops writes at 12.
-const manySublevels = 6
-
 // used returns about what the store's files take. Pebble's metrics are not free, so they are read once a second.
 func (s *Store) used() uint64 {
 	if now := time.Now(); now.Sub(s.room.looked) >= time.Second {
-		m := s.db.Metrics()
-		s.room = room{m.DiskSpaceUsage(), now}
-		s.reserve.setBehind(m.Levels[0].Sublevels >= manySublevels)
+		s.room = room{s.db.Metrics().DiskSpaceUsage(), now}
 	}
 	return s.room.used
 }
