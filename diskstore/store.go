@@ -98,16 +98,16 @@ func (s *Store) Reschedule(ctx context.Context, name string, ids []string, due s
 
 // Replay implements store.Store.
 func (s *Store) Replay(ctx context.Context, name string, sel store.Selection, due store.Due) (store.Bulk, error) {
-	if len(sel.IDs) == 0 && sel.State != store.StateDead {
-		return store.Bulk{}, store.Invalid("state is %q: only dead messages are replayed", sel.State)
+	if err := sel.CheckReplay(); err != nil {
+		return store.Bulk{}, err
 	}
 	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.replay(q, sel, due) })
 }
 
 // Purge implements store.Store.
 func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (store.Bulk, error) {
-	if sel.State == store.StateLeased {
-		return store.Bulk{}, store.Invalid("state is leased: purge scheduled, ready, dead or all messages")
+	if err := sel.CheckPurge(); err != nil {
+		return store.Bulk{}, err
 	}
 	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
 }

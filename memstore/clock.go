@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Clock is what a Store lives by.
+// Clock is a Store's source of time and alarms.
 type Clock interface {
 	Now() time.Time
-	// Alarm gives a channel that receives once when Now has reached t, and a function that frees it.
-	Alarm(t time.Time) (ring <-chan time.Time, stop func())
+	// Alarm returns a channel that receives once when Now has reached t, and a function that frees the alarm.
+	Alarm(t time.Time) (fired <-chan time.Time, stop func())
 }
 
-// systemClock is the time package's clock, which a testing/synctest bubble fakes.
+// systemClock is the time package's clock, which is fake in a testing/synctest bubble.
 type systemClock struct{}
 
 func (systemClock) Now() time.Time { return time.Now() }
@@ -22,34 +22,34 @@ func (systemClock) Alarm(t time.Time) (<-chan time.Time, func()) {
 	return timer.C, func() { timer.Stop() }
 }
 
-// ManualClock stands still between calls of Advance.
+// ManualClock is a Clock that moves only when Advance is called.
 type ManualClock struct {
 	mu     sync.Mutex
 	now    time.Time
 	alarms map[chan time.Time]time.Time
 }
 
-// NewManualClock makes a clock that shows start.
+// NewManualClock returns a clock whose time is start.
 func NewManualClock(start time.Time) *ManualClock {
 	return &ManualClock{now: start, alarms: map[chan time.Time]time.Time{}}
 }
 
-// Now gives the time that the clock shows.
+// Now returns the clock's time.
 func (c *ManualClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Advance moves the clock forward by d and rings the alarms it passes.
+// Advance moves the clock forward by d and fires the alarms that are then due.
 func (c *ManualClock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
-	for ring, t := range c.alarms {
+	for fired, t := range c.alarms {
 		if !t.After(c.now) {
-			ring <- c.now
-			delete(c.alarms, ring)
+			fired <- c.now
+			delete(c.alarms, fired)
 		}
 	}
 }
@@ -58,15 +58,15 @@ func (c *ManualClock) Advance(d time.Duration) {
 func (c *ManualClock) Alarm(t time.Time) (<-chan time.Time, func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ring := make(chan time.Time, 1)
+	fired := make(chan time.Time, 1)
 	if !t.After(c.now) {
-		ring <- c.now
-		return ring, func() {}
+		fired <- c.now
+		return fired, func() {}
 	}
-	c.alarms[ring] = t
-	return ring, func() {
+	c.alarms[fired] = t
+	return fired, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.alarms, ring)
+		delete(c.alarms, fired)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// never is a time that does not come.
+// never is later than every time.
 const never = math.MaxInt64
 
-// entry is an id with the millisecond that orders it; ties are ordered by id.
+// entry is an id and its time in milliseconds since 1970. Entries are in order of time, then of id.
 type entry struct {
 	at int64
 	id string
@@ -26,7 +26,7 @@ func (e entry) less(f entry) bool {
 	return cmp.Or(cmp.Compare(e.at, f.at), cmp.Compare(e.id, f.id)) < 0
 }
 
-// index is an ordered set of entries.
+// index is a set of entries in order.
 type index struct {
 	tree *btree.BTreeG[entry]
 }
@@ -39,7 +39,7 @@ func (x index) add(at int64, id string)    { x.tree.Set(entry{at, id}) }
 func (x index) remove(at int64, id string) { x.tree.Delete(entry{at, id}) }
 func (x index) len() int                   { return x.tree.Len() }
 
-// first gives the first entry, or one that never comes.
+// first returns the first entry, or one at never if the index is empty.
 func (x index) first() entry {
 	if e, ok := x.tree.Min(); ok {
 		return e
@@ -47,7 +47,7 @@ func (x index) first() entry {
 	return entry{at: never}
 }
 
-// before counts the entries ordered before the millisecond at.
+// before returns the number of entries with an earlier time than at.
 func (x index) before(at int64) int {
 	return sort.Search(x.tree.Len(), func(i int) bool {
 		e, _ := x.tree.GetAt(i)
@@ -55,18 +55,18 @@ func (x index) before(at int64) int {
 	})
 }
 
-// between gives the entries from the one at from on, in order, to the end of the millisecond last. The index
-// must not change meanwhile.
+// between returns the entries not before from whose time is at most last, in order. The index must not change during
+// the iteration.
 func (x index) between(from entry, last int64) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		x.tree.Ascend(from, func(e entry) bool { return e.at <= last && yield(e) })
 	}
 }
 
-// cursor is the text of a place in a listing: right behind e.
+// cursor returns the cursor of a listing that continues after e.
 func (e entry) cursor() string { return strconv.FormatInt(e.at, 10) + ":" + e.id }
 
-// parseCursor gives the first place behind the entry of a cursor; the first of all for no cursor.
+// parseCursor returns the first possible entry after that of a cursor, or of all if text is "".
 func parseCursor(text string) (entry, error) {
 	if text == "" {
 		return entry{at: math.MinInt64}, nil
@@ -74,7 +74,8 @@ func parseCursor(text string) (entry, error) {
 	ms, id, ok := strings.Cut(text, ":")
 	at, err := strconv.ParseInt(ms, 10, 64)
 	if !ok || err != nil {
-		return entry{}, store.Invalid("cursor %q is none of this store's: give the one of the page before, or none", text)
+		return entry{}, store.Invalid("cursor %q is not from this store: "+
+			"give Page.Next of the previous page, or \"\" for the first", text)
 	}
 	return entry{at, id + "\x00"}, nil
 }

@@ -1,6 +1,6 @@
-// Package memstore is Later's reference engine: a store in the process's own memory, plain and obviously
-// right, with a clock that tests can move. Nothing of it outlives the process. One lock guards everything, so
-// every call is one atomic step. It imports the store contract and an ordered tree, nothing else of Later.
+// Package memstore is Later's reference engine: a simple store in memory, with a clock that tests can move.
+// Messages do not outlive the process. One lock guards all data, so every call is one atomic step. Start reading at
+// Store for the calls and at queue for the transitions. Of Later, the package imports only the store contract.
 package memstore
 
 import (
@@ -18,41 +18,41 @@ func init() {
 	store.Register("mem", open)
 }
 
-// Store is an engine in memory. It implements store.Store.
+// Store is a store.Store in memory.
 type Store struct {
 	data    *data
 	closing sync.Once
 	closed  chan struct{}
-	release func() // gives a shared name back; nil for a private store
+	release func() // drops one use of a shared name; nil for a private store
 }
 
-// data is what several Stores opened by one name share.
+// data holds the queues of a store. Stores opened by the same name share it.
 type data struct {
 	clock Clock
 
-	mu     sync.Mutex
-	queues map[string]*queue
-	bells  map[string]*bell
+	mu        sync.Mutex
+	queues    map[string]*queue
+	notifiers map[string]*notifier
 }
 
-// Option changes a Store that New makes.
+// Option configures a Store made by New.
 type Option func(*data)
 
-// WithClock makes the store live by c instead of the time package's clock.
+// WithClock makes the store use c instead of the time package's clock.
 func WithClock(c Clock) Option {
 	return func(d *data) { d.clock = c }
 }
 
-// New makes an empty store that nobody else sees.
+// New returns an empty store that shares its data with no other.
 func New(opts ...Option) *Store {
-	d := &data{clock: systemClock{}, queues: map[string]*queue{}, bells: map[string]*bell{}}
+	d := &data{clock: systemClock{}, queues: map[string]*queue{}, notifiers: map[string]*notifier{}}
 	for _, opt := range opts {
 		opt(d)
 	}
 	return &Store{data: d, closed: make(chan struct{})}
 }
 
-// shared holds the stores opened by name, with the number of their users.
+// shared holds the data of the stores opened by name, with the number of their users.
 var shared = struct {
 	sync.Mutex
 	byName map[string]*sharedData
@@ -63,15 +63,15 @@ type sharedData struct {
 	users int
 }
 
-// open serves mem://, a store of its own, and mem://name, the one store of that name in this process, which is
-// freed when its last user closes it.
+// open opens mem://, a private store, or mem://name, the store that this process shares under that name. A shared
+// store is freed when its last user closes it.
 func open(_ context.Context, url string, _ store.OpenConfig) (store.Store, error) {
 	name := strings.TrimPrefix(url, "mem://")
 	if name, parameters, ok := strings.Cut(name, "?"); ok {
-		return nil, store.Invalid("store URL mem://%s has the parameters %q: mem:// takes none", name, parameters)
+		return nil, store.Invalid("store URL mem://%s has the parameters %q: mem:// has none", name, parameters)
 	}
 	if strings.ContainsAny(name, "/#@:") {
-		return nil, store.Invalid("store URL %s is more than a name: give mem:// or mem://NAME", store.RedactURL(url))
+		return nil, store.Invalid("store URL %s has more than a name: give mem:// or mem://NAME", store.RedactURL(url))
 	}
 	s := New()
 	if name == "" {
@@ -96,7 +96,7 @@ func open(_ context.Context, url string, _ store.OpenConfig) (store.Store, error
 	return s, nil
 }
 
-// Close ends every Wait with ErrClosed. The messages of a store that nobody else has open are gone.
+// Close ends every Wait with ErrClosed. If no other Store shares the data, its messages are lost.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
@@ -107,7 +107,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// check refuses a call on a closed store or under a context that has ended.
+// check returns an error if the store is closed or the context has ended.
 func (s *Store) check(ctx context.Context) error {
 	select {
 	case <-s.closed:
@@ -119,10 +119,10 @@ func (s *Store) check(ctx context.Context) error {
 	}
 }
 
-// now is the engine's clock in whole milliseconds.
+// now returns the engine's clock in whole milliseconds since 1970.
 func (d *data) now() int64 { return d.clock.Now().UnixMilli() }
 
-// queue gives the queue of a name, or an empty one that nobody has yet.
+// queue returns the queue of a name, or a new one that d does not hold yet.
 func (d *data) queue(name string) *queue {
 	if q := d.queues[name]; q != nil {
 		return q
@@ -130,7 +130,7 @@ func (d *data) queue(name string) *queue {
 	return newQueue()
 }
 
-// view runs one reading step on a queue.
+// view runs a read-only step on a queue, under the lock.
 func view[T any](ctx context.Context, s *Store, name string, step func(q *queue, now int64) T) (T, error) {
 	if err := s.check(ctx); err != nil {
 		var none T
@@ -140,28 +140,29 @@ func view[T any](ctx context.Context, s *Store, name string, step func(q *queue,
 	defer s.data.mu.Unlock()
 	now := s.data.clock.Now()
 	q := s.data.queue(name)
-	q.soonest = store.UnixMillis(now)
+	q.delayStart = store.UnixMillis(now)
 	return step(q, now.UnixMilli()), nil
 }
 
-// update runs one changing step on a queue, keeps the queue if the step made it, and lets its waiters look again.
+// update runs a step on a queue, under the lock. It then stores the queue if the step created it, and notifies its
+// waiters.
 func update[T any](ctx context.Context, s *Store, name string, step func(q *queue, now int64) T) (T, error) {
 	return view(ctx, s, name, func(q *queue, now int64) T {
 		result := step(q, now)
 		if q.exists {
 			s.data.queues[name] = q
 		}
-		s.data.ring(name)
+		s.data.notify(name)
 		return result
 	})
 }
 
-// Send implements store.Store. Payloads and headers are copied. Memory is not durable, so a Send that asks for it
-// is ErrUnsupported.
+// Send implements store.Store. It copies payloads and headers. Memory is not durable, so a Send that asks for
+// durability returns ErrUnsupported.
 func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	if len(msgs) > 0 && msgs[0].Durable.Asked() {
-		return nil, fmt.Errorf("messages in memory are not durable: send without durability, or use Redis or the embedded store: %w",
-			store.ErrUnsupported)
+		return nil, fmt.Errorf("messages in memory are not durable: send without durability, "+
+			"or use Redis or the embedded store: %w", store.ErrUnsupported)
 	}
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
 		return q.send(now, msgs)
@@ -172,20 +173,24 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 func (s *Store) Claim(ctx context.Context, queueName string, req store.ClaimRequest) (store.Claim, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) store.Claim {
 		c := q.claim(now, req)
-		c.Now = s.data.clock.Now() // finer than it counts, for who measures lateness
+		c.Now = s.data.clock.Now() // finer than a millisecond, to measure lateness
 		return c
 	})
 }
 
 // Settle implements store.Store.
-func (s *Store) Settle(ctx context.Context, queueName string, settlements []store.Settlement) ([]store.SettleResult, error) {
+func (s *Store) Settle(
+	ctx context.Context, queueName string, settlements []store.Settlement,
+) ([]store.SettleResult, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SettleResult {
 		return each(settlements, func(one store.Settlement) store.SettleResult { return q.settle(now, one) })
 	})
 }
 
 // Extend implements store.Store.
-func (s *Store) Extend(ctx context.Context, queueName string, extensions []store.Extension) ([]store.ExtendResult, error) {
+func (s *Store) Extend(
+	ctx context.Context, queueName string, extensions []store.Extension,
+) ([]store.ExtendResult, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.ExtendResult {
 		return each(extensions, func(one store.Extension) store.ExtendResult { return q.extend(now, one) })
 	})
@@ -228,7 +233,7 @@ func (s *Store) List(ctx context.Context, queueName string, req store.ListReques
 	})
 }
 
-// Restore implements store.Store. Payloads, headers and raw bytes are copied.
+// Restore implements store.Store. It copies payloads, headers and raw bytes.
 func (s *Store) Restore(ctx context.Context, queueName string, msgs []store.Info) ([]store.SendResult, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult { return q.restore(now, msgs) })
 }
@@ -236,14 +241,14 @@ func (s *Store) Restore(ctx context.Context, queueName string, msgs []store.Info
 // Remove implements store.Store.
 func (s *Store) Remove(ctx context.Context, queueName string, msgs []store.Info) ([]bool, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) []bool {
-		return each(msgs, func(as store.Info) bool { return q.removeAs(now, &as) })
+		return each(msgs, func(was store.Info) bool { return q.removeUnchanged(now, &was) })
 	})
 }
 
 // Replay implements store.Store.
 func (s *Store) Replay(ctx context.Context, queueName string, sel store.Selection, due store.Due) (store.Bulk, error) {
-	if len(sel.IDs) == 0 && sel.State != store.StateDead {
-		return store.Bulk{}, store.Invalid("state is %q: only dead messages are replayed", sel.State)
+	if err := sel.CheckReplay(); err != nil {
+		return store.Bulk{}, err
 	}
 	return update(ctx, s, queueName, func(q *queue, now int64) store.Bulk {
 		return q.replay(now, sel, due)
@@ -252,8 +257,8 @@ func (s *Store) Replay(ctx context.Context, queueName string, sel store.Selectio
 
 // Purge implements store.Store.
 func (s *Store) Purge(ctx context.Context, queueName string, sel store.Selection) (store.Bulk, error) {
-	if sel.State == store.StateLeased {
-		return store.Bulk{}, store.Invalid("state is leased: purge scheduled, ready, dead or all messages")
+	if err := sel.CheckPurge(); err != nil {
+		return store.Bulk{}, err
 	}
 	return update(ctx, s, queueName, func(q *queue, now int64) store.Bulk {
 		return q.purge(now, sel)
@@ -309,11 +314,11 @@ func (s *Store) Delete(ctx context.Context, queueName string) error {
 	s.data.mu.Lock()
 	defer s.data.mu.Unlock()
 	delete(s.data.queues, queueName)
-	s.data.ring(queueName)
+	s.data.notify(queueName)
 	return nil
 }
 
-// each gives what f makes of every item.
+// each returns the results of f for all items, in order.
 func each[In, Out any](items []In, f func(In) Out) []Out {
 	out := make([]Out, len(items))
 	for i, item := range items {

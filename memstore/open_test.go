@@ -40,7 +40,7 @@ func has(t *testing.T, s store.Store, id string) bool {
 	return infos[0] != nil
 }
 
-func TestOpenWithoutNameGivesAStoreOfItsOwn(t *testing.T) {
+func TestOpenWithoutNameReturnsAPrivateStore(t *testing.T) {
 	a, b := openURL(t, "mem://"), openURL(t, "mem://")
 	send(t, a, "m", 0)
 	if has(t, b, "m") {
@@ -48,11 +48,11 @@ func TestOpenWithoutNameGivesAStoreOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestOpenWithNameSharesTheStoreOfThatName(t *testing.T) {
+func TestOpenWithNameReturnsASharedStore(t *testing.T) {
 	a, b, other := openURL(t, "mem://shop"), openURL(t, "mem://shop"), openURL(t, "mem://other")
 	send(t, a, "m", 0)
 	if !has(t, b, "m") {
-		t.Error("a store of the same name has no message")
+		t.Error("a store of the same name lacks the message")
 	}
 	if has(t, other, "m") {
 		t.Error("a store of another name has the message")
@@ -62,16 +62,16 @@ func TestOpenWithNameSharesTheStoreOfThatName(t *testing.T) {
 func TestSharedStoreIsFreedWhenItsLastUserCloses(t *testing.T) {
 	a, b := openURL(t, "mem://freed"), openURL(t, "mem://freed")
 	send(t, a, "m", 0)
-	for range 2 { // closing twice must not count twice
+	for range 2 { // the second Close must not count
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := a.Stats(t.Context(), "q"); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("a closed user gets %v, want ErrClosed", err)
+		t.Errorf("Stats after Close: %v, want ErrClosed", err)
 	}
 	if !has(t, b, "m") {
-		t.Error("the message went with the first user")
+		t.Error("the message was lost when the first user closed")
 	}
 	b.Close()
 	if has(t, openURL(t, "mem://freed"), "m") {
@@ -79,7 +79,7 @@ func TestSharedStoreIsFreedWhenItsLastUserCloses(t *testing.T) {
 	}
 }
 
-func TestCloseEndsTheWaitsOfItsOwnUserOnly(t *testing.T) {
+func TestCloseEndsOnlyItsOwnWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := openURL(t, "mem://waits"), openURL(t, "mem://waits")
 		ended := make(chan error, 2)
@@ -101,7 +101,7 @@ func TestCloseEndsTheWaitsOfItsOwnUserOnly(t *testing.T) {
 	})
 }
 
-func TestOpenRefusesWhatIsNotAName(t *testing.T) {
+func TestOpenRefusesAnythingButAName(t *testing.T) {
 	for url, want := range map[string]string{
 		"mem://?size=1":     "size=1",
 		"mem://shop?size=1": "size=1",
@@ -111,12 +111,12 @@ func TestOpenRefusesWhatIsNotAName(t *testing.T) {
 	} {
 		_, err := store.Open(t.Context(), url, store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("open %s: %v, want ErrInvalid with %q", url, err, want)
+			t.Errorf("Open(%q): %v, want ErrInvalid with %q", url, err, want)
 		}
 	}
 }
 
-func TestWaitWakesAtTheMillisecond(t *testing.T) {
+func TestWaitReturnsInTheMillisecondOfTheDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		defer s.Close()
@@ -132,7 +132,7 @@ func TestWaitWakesAtTheMillisecond(t *testing.T) {
 	})
 }
 
-func TestWaitSleepsOnWhileNothingMayBeClaimed(t *testing.T) {
+func TestWaitBlocksWhileTheQueueIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		defer s.Close()
@@ -148,18 +148,18 @@ func TestWaitSleepsOnWhileNothingMayBeClaimed(t *testing.T) {
 			}
 			woke <- time.Now()
 		}()
-		time.Sleep(time.Hour) // the bubble's clock: no real time passes
+		time.Sleep(time.Hour) // of the bubble's fake clock
 		send(t, s, "n", 0)
 		if err := s.SetPaused(t.Context(), "q", false); err != nil {
 			t.Fatal(err)
 		}
 		if waited := (<-woke).Sub(begin); waited != time.Hour {
-			t.Errorf("woke after %v, want 1h, when the queue was resumed", waited)
+			t.Errorf("Wait returned after %v, want 1h, when the queue was resumed", waited)
 		}
 	})
 }
 
-func TestManualClockWakesAWait(t *testing.T) {
+func TestManualClockEndsAWait(t *testing.T) {
 	clock := memstore.NewManualClock(time.UnixMilli(1_000_000))
 	s := memstore.New(memstore.WithClock(clock))
 	defer s.Close()
@@ -173,7 +173,7 @@ func TestManualClockWakesAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := clock.Now(); !got.Equal(time.UnixMilli(1_000_000).Add(time.Hour)) {
-		t.Errorf("clock shows %v", got)
+		t.Errorf("clock is at %v, want an hour after its start", got)
 	}
 }
 
@@ -184,7 +184,7 @@ func TestEndedContextRefusesACall(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
 	if _, err := s.Send(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "m"}}}); !errors.Is(err, cause) {
-		t.Errorf("send gave %v, want the context's cause", err)
+		t.Errorf("Send: %v, want the context's cause", err)
 	}
 	if has(t, s, "m") {
 		t.Error("the refused message was sent")

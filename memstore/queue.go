@@ -9,45 +9,45 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// queue is one queue's messages: all by id, and each in exactly one of due, held and dead.
+// queue holds the messages of one queue: all by id, and each in exactly one of due, held and dead.
 type queue struct {
 	exists bool
 	paused bool
-	// soonest is the next whole millisecond at the step under way: delays count from it.
-	soonest int64
+	// delayStart is when delays start to count in the current step: the clock, rounded up to a millisecond.
+	delayStart int64
 
 	messages  map[string]*message
 	due       index // scheduled and ready, by due time
-	held      index // leased, by the due time they had
+	held      index // leased, by due time
 	dead      index // by time of death
 	leases    map[string]*lease
 	deadlines index // leases by deadline
 
-	remembered map[string]int64 // acked ids, until when they are refused
-	forgetting index            // the same by time
+	dedup     map[string]int64 // acked ids, with the ends of their dedup windows
+	dedupEnds index            // the same, by time
 }
 
 func newQueue() *queue {
 	return &queue{
-		messages:   map[string]*message{},
-		due:        newIndex(),
-		held:       newIndex(),
-		dead:       newIndex(),
-		leases:     map[string]*lease{},
-		deadlines:  newIndex(),
-		remembered: map[string]int64{},
-		forgetting: newIndex(),
+		messages:  map[string]*message{},
+		due:       newIndex(),
+		held:      newIndex(),
+		dead:      newIndex(),
+		leases:    map[string]*lease{},
+		deadlines: newIndex(),
+		dedup:     map[string]int64{},
+		dedupEnds: newIndex(),
 	}
 }
 
-// message is a living message.
+// message is a live message.
 type message struct {
 	store.Message
-	raw       []byte // of one that was restored as unreadable; nil for any other
+	raw       []byte // the bytes of one that was restored as unreadable, else nil
 	due       int64
 	attempts  int
-	epoch     int64 // how often it left a lease alive; part of the receipt
-	delivered bool  // it came back from a worker otherwise than by Release, or was replayed: it no longer expires
+	epoch     int64 // counts the leases it has left; part of the receipt
+	delivered bool  // came back other than by Release, or was replayed: it no longer expires
 	lease     *lease
 
 	lastError  string
@@ -95,7 +95,7 @@ func (m *message) expired(now int64) bool {
 	return false
 }
 
-// size is what the message counts against store.MaxBatchBytes.
+// size returns the number of bytes that the message counts against store.MaxBatchBytes.
 func (m *message) size() int {
 	n := len(m.Payload) + len(m.raw)
 	for name, value := range m.Headers {
@@ -104,9 +104,9 @@ func (m *message) size() int {
 	return n
 }
 
-// sent gives a message as the store keeps it: in whole milliseconds, with the time that its id tells, and copied.
-func sent(m store.Message) store.Message {
-	m = copied(m)
+// normalize returns a copy of m as the store keeps it: in whole milliseconds, and sent at the time in its id.
+func normalize(m store.Message) store.Message {
+	m = clone(m)
 	if t, ok := store.IDTime(m.ID); ok && m.SentAt.IsZero() {
 		m.SentAt = t
 	} else if !m.SentAt.IsZero() {
@@ -121,14 +121,14 @@ func sent(m store.Message) store.Message {
 	return m
 }
 
-// copied gives the message with a payload and headers of its own, so that no caller shares them with the store.
-func copied(m store.Message) store.Message {
+// clone copies the payload and headers too, so that no caller shares them with the store.
+func clone(m store.Message) store.Message {
 	m.Payload = bytes.Clone(m.Payload)
 	m.Headers = maps.Clone(m.Headers)
 	return m
 }
 
-// dueAt counts a delay from the end of the current millisecond, so that it is never short.
+// dueAt returns a due time in milliseconds. Delays count from q.delayStart, so that they are never too short.
 func (q *queue) dueAt(now int64, due store.Due) int64 {
 	if !due.At.IsZero() {
 		return store.UnixMillis(due.At)
@@ -136,16 +136,16 @@ func (q *queue) dueAt(now int64, due store.Due) int64 {
 	if due.Delay <= 0 {
 		return now
 	}
-	return q.soonest + store.Millis(due.Delay)
+	return q.delayStart + store.Millis(due.Delay)
 }
 
 func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
-	q.forget(now)
+	q.dropDedup(now)
 	return each(msgs, func(out store.Outgoing) store.SendResult {
 		if q.taken(now, out.ID) {
 			return store.SendResult{Duplicate: true}
 		}
-		m := &message{Message: sent(out.Message), due: q.dueAt(now, out.Due)}
+		m := &message{Message: normalize(out.Message), due: q.dueAt(now, out.Due)}
 		q.messages[m.ID] = m
 		q.due.add(m.due, m.ID)
 		q.exists = true
@@ -153,27 +153,27 @@ func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
 	})
 }
 
-// taken tells whether an id is living or remembered.
+// taken reports whether an id is live or within its dedup window.
 func (q *queue) taken(now int64, id string) bool {
-	return q.messages[id] != nil || q.remembered[id] > now
+	return q.messages[id] != nil || q.dedup[id] > now
 }
 
-// remember refuses an id until a time.
-func (q *queue) remember(id string, until int64) {
-	q.forgetting.remove(q.remembered[id], id)
-	q.remembered[id] = until
-	q.forgetting.add(until, id)
+// startDedup starts the dedup window of an id, which ends at until.
+func (q *queue) startDedup(id string, until int64) {
+	q.dedupEnds.remove(q.dedup[id], id)
+	q.dedup[id] = until
+	q.dedupEnds.add(until, id)
 }
 
-// forget drops a bounded number of ids whose time has passed.
-func (q *queue) forget(now int64) {
+// dropDedup drops a bounded number of dedup windows that have ended.
+func (q *queue) dropDedup(now int64) {
 	for range store.MaxBatch {
-		e := q.forgetting.first()
+		e := q.dedupEnds.first()
 		if e.at > now {
 			return
 		}
-		q.forgetting.remove(e.at, e.id)
-		delete(q.remembered, e.id)
+		q.dedupEnds.remove(e.at, e.id)
+		delete(q.dedup, e.id)
 	}
 }
 
@@ -218,8 +218,8 @@ func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 	return c
 }
 
-// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It gives the
-// ids that died.
+// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It returns the ids of
+// the messages that died.
 func (q *queue) reap(now int64) (died []string) {
 	for handled := 0; handled < store.MaxBatch; {
 		e := q.deadlines.first()
@@ -241,12 +241,13 @@ func (q *queue) reap(now int64) (died []string) {
 			q.die(now, m, store.DeadLeaseExpired)
 			died = append(died, m.ID)
 		}
-		q.end(l)
+		q.endLease(l)
 	}
 	return died
 }
 
-// next is the time from which a claim gives something or has leases to end, which it does on a paused queue too.
+// next returns the time at which a claim first has messages to return or leases to end. On a paused queue a claim still
+// ends leases.
 func (q *queue) next() int64 {
 	if q.paused {
 		return q.deadlines.first().at
@@ -261,14 +262,14 @@ func (q *queue) hold(m *message, l *lease) store.Claimed {
 	m.lease = l
 	l.members[m.ID] = m
 	return store.Claimed{
-		Message: copied(m.Message),
+		Message: clone(m.Message),
 		Receipt: store.Receipt{Lease: l.id, ID: m.ID, Epoch: m.epoch},
 		Due:     store.Time(m.due),
 		Attempt: m.attempts + 1,
 	}
 }
 
-// unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is done.
+// unhold takes a message out of its lease. The caller adds it to another index, and ends the lease if it is empty.
 func (q *queue) unhold(m *message) {
 	q.held.remove(m.due, m.ID)
 	delete(m.lease.members, m.ID)
@@ -282,12 +283,12 @@ func (q *queue) die(now int64, m *message, reason store.DeadReason) {
 	q.dead.add(now, m.ID)
 }
 
-func (q *queue) end(l *lease) {
+func (q *queue) endLease(l *lease) {
 	delete(q.leases, l.id)
 	q.deadlines.remove(l.deadline, l.id)
 }
 
-// current gives a lease that has neither ended nor expired, else nil.
+// current returns the lease, or nil if it has ended or expired.
 func (q *queue) current(now int64, id string) *lease {
 	if l := q.leases[id]; l != nil && l.deadline > now {
 		return l
@@ -297,7 +298,7 @@ func (q *queue) current(now int64, id string) *lease {
 
 func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 	if s.Action < store.Ack || s.Action > store.Bury {
-		return store.SettleResult{Err: store.Invalid("%v is no way to settle a message", s.Action)}
+		return store.SettleResult{Err: store.Invalid("%v is not a way to settle a message", s.Action)}
 	}
 	l := q.current(now, s.Receipt.Lease)
 	if l == nil {
@@ -309,14 +310,14 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 	}
 	q.unhold(m)
 	if len(l.members) == 0 && len(l.cancelled) == 0 {
-		q.end(l)
+		q.endLease(l)
 	}
 	m.delivered = m.delivered || s.Action != store.Release
 	switch s.Action {
 	case store.Ack:
 		delete(q.messages, m.ID)
 		if s.Remember > 0 {
-			q.remember(m.ID, now+store.Millis(s.Remember))
+			q.startDedup(m.ID, now+store.Millis(s.Remember))
 		}
 		return store.SettleResult{}
 	case store.Nack:
@@ -356,7 +357,7 @@ func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
 	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
 }
 
-// remove takes a message out of the queue, wherever it is.
+// remove removes a message in any state from the queue.
 func (q *queue) remove(m *message) {
 	delete(q.messages, m.ID)
 	switch {

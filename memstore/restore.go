@@ -6,15 +6,15 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// restore adds messages as another store had them.
+// restore adds messages with the state they had in another store.
 func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
-	q.forget(now)
+	q.dropDedup(now)
 	return each(msgs, func(info store.Info) store.SendResult {
 		if q.taken(now, info.ID) {
 			return store.SendResult{Duplicate: true}
 		}
 		m := &message{
-			Message:   sent(info.Message),
+			Message:   normalize(info.Message),
 			due:       store.UnixMillis(info.Due),
 			attempts:  info.Attempts,
 			delivered: info.Delivered,
@@ -34,10 +34,10 @@ func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
 	})
 }
 
-// removeAs removes a message that is still as it was told, and not leased.
-func (q *queue) removeAs(now int64, as *store.Info) bool {
-	m := q.messages[as.ID]
-	if m == nil || m.lease != nil || !q.get(now, as.ID).Same(as) {
+// removeUnchanged removes a message if it is still the same and not leased, and reports whether it did.
+func (q *queue) removeUnchanged(now int64, was *store.Info) bool {
+	m := q.messages[was.ID]
+	if m == nil || m.lease != nil || !q.get(now, was.ID).Same(was) {
 		return false
 	}
 	q.remove(m)

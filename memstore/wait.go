@@ -7,79 +7,79 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// bell is rung, by closing the channel, when a queue with waiters changed.
-type bell struct {
-	rung    chan struct{}
+// notifier notifies the waiters of a queue of its next change, by closing the channel.
+type notifier struct {
+	changed chan struct{}
 	waiting int
 }
 
-// ring lets the waiters of a queue look again. The lock is held.
-func (d *data) ring(name string) {
-	if b := d.bells[name]; b != nil {
-		close(b.rung)
-		delete(d.bells, name)
+// notify wakes the waiters of a queue. The caller holds the lock.
+func (d *data) notify(name string) {
+	if n := d.notifiers[name]; n != nil {
+		close(n.changed)
+		delete(d.notifiers, name)
 	}
 }
 
-// lookEvery bounds how long a timer runs: timers go by the monotonic clock, which does not see that the clock was set
-// or that the machine slept.
-const lookEvery = 5 * time.Second
+// maxSleep is the longest time between two looks at the clock. Timers use the monotonic clock, which does not notice
+// that the clock was set or that the machine was suspended.
+const maxSleep = 5 * time.Second
 
-// Wait implements store.Store. It returns when the queue is not paused and holds a ready message or a lease
-// whose deadline has passed.
+// Wait implements store.Store. It returns when a claim has something to do: when the queue holds a lease whose deadline
+// has passed, or a ready message and is not paused.
 func (s *Store) Wait(ctx context.Context, queueName string) error {
 	for {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		b, next := s.data.listen(queueName)
-		if b == nil {
+		n, next := s.data.subscribe(queueName)
+		if n == nil {
 			return nil
 		}
-		var alarm <-chan time.Time
+		var fired <-chan time.Time
 		stop := func() {}
 		if next != never {
 			at := time.UnixMilli(next)
-			if soon := s.data.clock.Now().Add(lookEvery); at.After(soon) {
+			if soon := s.data.clock.Now().Add(maxSleep); at.After(soon) {
 				at = soon
 			}
-			alarm, stop = s.data.clock.Alarm(at)
+			fired, stop = s.data.clock.Alarm(at)
 		}
 		select {
-		case <-b.rung:
-		case <-alarm:
+		case <-n.changed:
+		case <-fired:
 		case <-ctx.Done():
 		case <-s.closed:
 		}
 		stop()
-		s.data.unlisten(queueName, b)
+		s.data.unsubscribe(queueName, n)
 	}
 }
 
-// listen gives nil when a claim may give something now; else the queue's bell and the time at which a claim
-// will, if nothing changes before.
-func (d *data) listen(name string) (*bell, int64) {
+// subscribe returns the queue's notifier and the time at which a claim has something to do if nothing changes before.
+// It returns nil if a claim has something to do now.
+func (d *data) subscribe(name string) (*notifier, int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	next := d.queue(name).next()
 	if next <= d.now() {
 		return nil, 0
 	}
-	b := d.bells[name]
-	if b == nil {
-		b = &bell{rung: make(chan struct{})}
-		d.bells[name] = b
+	n := d.notifiers[name]
+	if n == nil {
+		n = &notifier{changed: make(chan struct{})}
+		d.notifiers[name] = n
 	}
-	b.waiting++
-	return b, next
+	n.waiting++
+	return n, next
 }
 
-// unlisten forgets a bell that nobody waits for any more.
-func (d *data) unlisten(name string, b *bell) {
+// unsubscribe ends one wait and drops the notifier if it was the last.
+func (d *data) unsubscribe(name string, n *notifier) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if b.waiting--; b.waiting == 0 && d.bells[name] == b {
-		delete(d.bells, name)
+	if n.waiting--; n.waiting == 0 && d.notifiers[name] == n {
+		delete(d.notifiers, name)
 	}
 }
 

@@ -253,11 +253,17 @@ func badCursor(cursor string) error {
 
 // Replay implements store.Store.
 func (s *Store) Replay(ctx context.Context, queue string, sel store.Selection, due store.Due) (store.Bulk, error) {
+	if err := sel.CheckReplay(); err != nil {
+		return store.Bulk{}, err
+	}
 	return s.bulk(ctx, &s.scripts.replay, queue, string(appendDue(nil, due)), sel)
 }
 
 // Purge implements store.Store.
 func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
+	if err := sel.CheckPurge(); err != nil {
+		return store.Bulk{}, err
+	}
 	return s.bulk(ctx, &s.scripts.purge, queue, string(sel.State), sel)
 }
 

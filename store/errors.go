@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Error is an error with a stable code, the same in Go and in the exit of the later command, and over HTTP once there is
-// a server.
+// Error is a kind of error with a stable code: the same in Go, JSON, HTTP and the exit status of the later command.
 type Error struct {
 	Code Code
 	text string
@@ -15,50 +14,51 @@ type Error struct {
 // Code names a kind of error. Codes never change.
 type Code struct {
 	Name string // in JSON
-	Exit int    // of the later command
-	HTTP int    // status
+	Exit int    // exit status of the later command
+	HTTP int    // status code
 }
 
 func (e *Error) Error() string { return e.text }
 
-// The kinds of error. Test for them with errors.Is; errors that are returned say more than these texts.
+// The kinds of error. Test for them with errors.Is; the texts of returned errors are more specific than these.
 var (
-	// ErrInvalid: an argument is outside what is allowed. Nothing was done.
+	// ErrInvalid means that an argument is not allowed. Nothing was done.
 	ErrInvalid = &Error{Code{"invalid", 2, 400}, "invalid argument"}
-	// ErrTooLarge: a payload, header, batch or reason is over its limit. Nothing was done.
+	// ErrTooLarge means that a payload, header, batch or reason exceeds its limit. Nothing was done.
 	ErrTooLarge = &Error{Code{"too_large", 10, 413}, "too large"}
-	// ErrNotFound: no living message has the id, or no queue the name.
+	// ErrNotFound means that no live message has the id, or no queue has the name.
 	ErrNotFound = &Error{Code{"not_found", 11, 404}, "not found"}
-	// ErrDuplicate: the id is living or remembered; nothing was changed.
+	// ErrDuplicate means that the id is live or within its dedup window. Nothing was changed.
 	ErrDuplicate = &Error{Code{"duplicate", 12, 409}, "duplicate id"}
-	// ErrLeased: the message is held by a worker, so it cannot be moved now.
+	// ErrLeased means that a worker holds the message, so that it cannot be moved now.
 	ErrLeased = &Error{Code{"leased", 13, 409}, "message is leased"}
-	// ErrDead: the message is dead; replay it instead.
+	// ErrDead means that the message is dead; replay it instead.
 	ErrDead = &Error{Code{"dead", 14, 409}, "message is dead"}
-	// ErrLeaseLost: the caller no longer holds the message. Nothing was changed.
+	// ErrLeaseLost means that the caller no longer holds the message. Nothing was changed.
 	ErrLeaseLost = &Error{Code{"lease_lost", 15, 409}, "lease lost"}
-	// ErrCancelled is the cause with which a handler's context ends when its message was cancelled. It is an
-	// ErrLeaseLost too.
+	// ErrCancelled is the cause of a handler's context when its message was cancelled. It is also an
+	// ErrLeaseLost.
 	ErrCancelled = fmt.Errorf("message was cancelled: %w", ErrLeaseLost)
-	// ErrFull: the store has no room for more. Nothing was done; claims and acks go on.
+	// ErrFull means that the store has no room. Nothing was done; claims and acks still succeed.
 	ErrFull = &Error{Code{"full", 16, 507}, "store is full"}
-	// ErrNotDurable: the write was done but not confirmed as durable as asked.
+	// ErrNotDurable means that the write was done but not confirmed to be as durable as asked.
 	ErrNotDurable = &Error{Code{"not_durable", 17, 503}, "not durable"}
-	// ErrUnavailable: the store cannot be reached or cannot serve now. Trying again with the same ids is safe.
+	// ErrUnavailable means that the store cannot be reached or cannot serve calls now. Retrying with the same
+	// ids is safe.
 	ErrUnavailable = &Error{Code{"unavailable", 18, 503}, "store unavailable"}
-	// ErrUnsupported: the server is too old, or is set up so that messages could be lost, or holds another
-	// format.
+	// ErrUnsupported means that the store cannot do what was asked: the server is too old, its configuration
+	// could lose messages, it holds another format, or it cannot be as durable as asked.
 	ErrUnsupported = &Error{Code{"unsupported", 19, 501}, "store unsupported"}
-	// ErrCorrupt: what is stored contradicts itself. Nothing was changed.
+	// ErrCorrupt means that the stored data is inconsistent. Nothing was changed.
 	ErrCorrupt = &Error{Code{"corrupt", 20, 500}, "store corrupt"}
-	// ErrClosed: the client, worker or store was closed.
+	// ErrClosed means that the client, worker or store is closed.
 	ErrClosed = &Error{Code{"closed", 21, 503}, "closed"}
 )
 
-// Internal is the code of every error that is none of the kinds.
+// Internal is the code of every other error.
 var Internal = Code{"internal", 1, 500}
 
-// CodeOf gives the code of an error.
+// CodeOf returns the code of the first *Error in err's tree, or Internal if there is none.
 func CodeOf(err error) Code {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -66,17 +66,17 @@ func CodeOf(err error) Code {
 	return Internal
 }
 
-// Invalid makes an ErrInvalid with a text of its own.
+// Invalid returns an ErrInvalid with the formatted text.
 func Invalid(format string, args ...any) error {
 	return &detail{ErrInvalid, fmt.Sprintf(format, args...)}
 }
 
-// TooLarge makes an ErrTooLarge with a text of its own.
+// TooLarge returns an ErrTooLarge with the formatted text.
 func TooLarge(format string, args ...any) error {
 	return &detail{ErrTooLarge, fmt.Sprintf(format, args...)}
 }
 
-// detail is an error of a kind that says more than the kind's text and does not repeat it.
+// detail is an error of a kind with its own text instead of the kind's.
 type detail struct {
 	kind *Error
 	text string

@@ -2,52 +2,56 @@ package store
 
 import "context"
 
-// Examiner is what a Store may implement besides: it can check what it keeps, and mend what contradicts itself.
+// Examiner is implemented by a Store that can check the data it holds and repair it.
 type Examiner interface {
-	// Examine checks the whole store and calls report for everything it finds, in the order of the checks and
-	// from one goroutine. It reads all that is stored, in bounded memory; other calls may go on unless the
-	// engine says otherwise. With Examination.Repair it also mends what it can, each repair in one atomic step,
-	// so that an Examine afterwards finds none of it; no message that can be read is removed by a repair.
+	// Examine checks the whole store and reports what it finds.
 	//
-	// An error means that the examination could not be finished: ErrUnavailable, ErrClosed, the cause of ctx.
-	// Damage is no error but a Finding.
+	// It calls report for each Finding, in the order of the checks and from one goroutine. It reads all stored
+	// data, in bounded memory; other calls may run at the same time unless the engine says otherwise.
+	//
+	// With Examination.Repair it also repairs what it can, each repair in one atomic step. A later Examine no
+	// longer finds what was repaired. No repair removes a message that can be read.
+	//
+	// An error means that the checks could not be completed: ErrUnavailable, ErrClosed or the cause of ctx.
+	// Damage is not an error but a Finding.
 	Examine(ctx context.Context, opts Examination, report func(Finding)) error
 }
 
-// Examination says what an Examine does.
+// Examination holds the options of an Examine.
 type Examination struct {
-	// Repair mends what can be mended.
+	// Repair makes Examine repair what it can.
 	Repair bool
 }
 
-// Finding is one thing that an Examine found, right or wrong.
+// Finding is one result of a check, good or bad.
 type Finding struct {
 	Severity Severity
-	// Check is the short name of the check, the same in every version: "counters", "orphans", "log".
+	// Check is the short name of the check, such as "counters", "orphans" or "log". It is the same in every
+	// version.
 	Check string
-	// Queue is the queue it is about; "" when it is about the store.
+	// Queue is the queue that was checked, or "" for the whole store.
 	Queue string
-	// Text says what was found, with numbers and names, in one line.
+	// Text describes in one line what was found, with numbers and names.
 	Text string
-	// Advice says what to do; "" when there is nothing to do.
+	// Advice says what to do; it is "" if nothing needs to be done.
 	Advice string
-	// Count is how many messages, keys, files or bytes the finding is about; 0 when it counts nothing.
+	// Count is the number of messages, keys, files or bytes concerned, or 0 if nothing was counted.
 	Count int64
-	// Repaired: it was wrong and is mended. Severity tells how bad it was.
+	// Repaired is set if the issue has been repaired. Severity is how bad it was.
 	Repaired bool
 }
 
 // Severity is how bad a Finding is.
 type Severity string
 
-// The severities, in rising order.
+// The severities, in increasing order.
 const (
-	// SeverityOK: it was looked at and is right.
+	// SeverityOK means that the check found nothing wrong.
 	SeverityOK Severity = "ok"
-	// SeverityNote: worth knowing, and nothing needs to be done.
+	// SeverityNote means that nothing needs to be done, but the finding is worth knowing.
 	SeverityNote Severity = "note"
-	// SeverityWarning: nothing is lost, and something should be done.
+	// SeverityWarning means that nothing is lost, but something should be done.
 	SeverityWarning Severity = "warning"
-	// SeverityError: messages are lost, or cannot be delivered as they should, or counts are wrong.
+	// SeverityError means that messages are lost or cannot be delivered correctly, or that counts are wrong.
 	SeverityError Severity = "error"
 )

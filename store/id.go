@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// An id made here is 14 characters of a 64-letter alphabet in ASCII order: 42 bits of the sender's clock in
-// milliseconds (enough until 2109) and 42 random bits that count upwards within a millisecond. Ids sort by
-// time, and those of one process in the order they were made. Fourteen bytes are what fits Redis's smallest
-// allocation but one: with 16 or more each message costs 32 bytes more (docs/redis-layout.md).
+// An id has 14 characters of a 64-letter alphabet in ASCII order. The first 42 bits are the sender's clock in
+// milliseconds (enough until 2109); the other 42 bits start at random and count up within a millisecond. Ids sort by
+// time, and those of one process sort in the order in which they were made. Fourteen bytes fit Redis's second-smallest
+// allocation; with 16 or more each message would take 32 bytes more (docs/redis-layout.md).
 const (
 	idLength   = 14
 	idAlphabet = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
@@ -30,14 +30,16 @@ var idValue = func() (v [256]int8) {
 
 var ids struct {
 	sync.Mutex
-	last   uint64 // milliseconds
+	last   uint64 // the time of the last id, in ms since 1970
 	tail   uint64
 	random [512]byte
 	used   int
 }
 
-// NewID makes an id that sorts by time. Two ids of one process never collide; two of different processes
-// collide with a chance of 2^-42 when made in the same millisecond, and Send then makes a new one.
+// NewID returns a new id that sorts by time.
+//
+// Two ids of one process never collide. Two ids made in the same millisecond by different processes collide with a
+// probability of 2^-42; Send then makes a new one.
 func NewID() string {
 	ids.Lock()
 	ms := uint64(time.Now().UnixMilli())
@@ -61,10 +63,11 @@ func NewID() string {
 	return string(b[:])
 }
 
-// randomTail leaves the top bit free, so that counting up within a millisecond does not overflow. The lock is held.
+// randomTail returns the random bits of an id. The top bit is 0, so that counting up within a millisecond does not
+// overflow. The caller holds the lock.
 func randomTail() uint64 {
 	if ids.used == 0 || ids.used+8 > len(ids.random) {
-		rand.Read(ids.random[:]) // never fails: crypto/rand ends the program instead
+		rand.Read(ids.random[:]) // never fails: crypto/rand crashes the program instead
 		ids.used = 0
 	}
 	tail := binary.LittleEndian.Uint64(ids.random[ids.used:])
@@ -72,7 +75,7 @@ func randomTail() uint64 {
 	return tail & (1<<(idBits-1) - 1)
 }
 
-// IDTime gives the time in an id that NewID made; false for any other id.
+// IDTime returns the time in an id made by NewID. It returns false for any other id.
 func IDTime(id string) (time.Time, bool) {
 	if len(id) != idLength {
 		return time.Time{}, false

@@ -37,16 +37,16 @@ func TestNewIDsAreSortedAndUniqueInAProcess(t *testing.T) {
 	}
 }
 
-func TestNewIDIsValidAndTellsItsTime(t *testing.T) {
+func TestNewIDIsValidAndHoldsItsTime(t *testing.T) {
 	before := time.Now().Truncate(time.Millisecond)
 	id := store.NewID()
 	if err := store.CheckID(id); err != nil {
 		t.Error(err)
 	}
 	at, ok := store.IDTime(id)
-	// The clock of ids never goes back, so an id may be ahead by what was borrowed; it is never behind.
+	// The time of ids never goes back, so an id may be ahead of the clock, but never behind.
 	if !ok || at.Before(before) || at.After(time.Now().Add(time.Second)) {
-		t.Errorf("id %s made at %v tells %v, %v", id, before, at, ok)
+		t.Errorf("the time of id %s made at %v is %v, %v", id, before, at, ok)
 	}
 }
 
@@ -54,24 +54,27 @@ func TestNewIDsOfLaterMillisecondsSortLater(t *testing.T) {
 	for range 20 {
 		first, now := store.NewID(), time.Now().UnixMilli()
 		for time.Now().UnixMilli() == now {
-			runtime.Gosched() // at most a millisecond
+			runtime.Gosched() // for at most a millisecond
 		}
 		second := store.NewID()
 		firstAt, _ := store.IDTime(first)
 		secondAt, _ := store.IDTime(second)
 		if second <= first || !secondAt.After(firstAt) {
-			t.Fatalf("%s of %v is not after %s of %v", second, secondAt, first, firstAt)
+			t.Fatalf("id %s of %v does not sort after id %s of %v", second, secondAt, first, firstAt)
 		}
 	}
 }
 
-func TestIDTimeKnowsOtherIDs(t *testing.T) {
-	for _, id := range []string{"", "order-1", strings.Repeat("-", 13), strings.Repeat("-", 15), "0000000000000!", "0000000000000é", "é000000000000"} {
+func TestIDTimeRejectsOtherIDs(t *testing.T) {
+	for _, id := range []string{
+		"", "order-1", strings.Repeat("-", 13), strings.Repeat("-", 15),
+		"0000000000000!", "0000000000000é", "é000000000000",
+	} {
 		if at, ok := store.IDTime(id); ok {
-			t.Errorf("id %q tells %v", id, at)
+			t.Errorf("the time of id %q is %v, want none", id, at)
 		}
 	}
 	if at, ok := store.IDTime(strings.Repeat("-", 14)); !ok || at.UnixMilli() != 0 {
-		t.Errorf("the lowest id tells %v, %v", at, ok)
+		t.Errorf("the time of the lowest id is %v, %v", at, ok)
 	}
 }

@@ -7,34 +7,36 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what a message and a call may hold. They are checked before anything is written.
+// Limits of messages and calls. They are checked before anything is written.
 const (
-	MaxQueueName   = 128                        // bytes of a queue's name
+	MaxQueueName   = 128                        // bytes of a queue name
 	MaxID          = 128                        // bytes of an id
 	MaxPayload     = 1 << 20                    // bytes of a payload
 	MaxHeaders     = 64                         // headers of a message
 	MaxHeaderBytes = 16 << 10                   // bytes of all names and values of a message's headers
-	MaxReason      = 2048                       // bytes kept of an error text
-	MaxAttempts    = 65535                      // highest Message.MaxAttempts
-	MaxDelay       = 100 * 365 * 24 * time.Hour // longest delay, expiry after due, or memory of an id
-	MinLease       = 10 * time.Millisecond
-	MaxLease       = 24 * time.Hour
-	MaxBatch       = 500     // messages in one call
-	MaxBatchBytes  = 4 << 20 // payload and header bytes in one call
-	MaxBuckets     = 500     // parts of a Histogram
-	MaxReplicas    = 16      // replicas of a Durability
-	MinConfirm     = time.Millisecond
-	MaxConfirm     = time.Hour
+	MaxReason      = 2048                       // bytes of an error text
+	MaxAttempts    = 65535                      // largest Message.MaxAttempts
+	MaxDelay       = 100 * 365 * 24 * time.Hour // longest delay, relative expiry or dedup window
+	MinLease       = 10 * time.Millisecond      // shortest lease
+	MaxLease       = 24 * time.Hour             // longest lease and longest Message.Timeout
+	MaxBatch       = 500                        // messages in one call
+	MaxBatchBytes  = 4 << 20                    // payload, header and raw bytes in one call
+	MaxBuckets     = 500                        // parts of a Histogram
+	MaxReplicas    = 16                         // replicas of a Durability
+	MinConfirm     = time.Millisecond           // shortest Durability.Timeout
+	MaxConfirm     = time.Hour                  // longest Durability.Timeout
 )
 
-// DefaultMaxAttempts is the number of failed attempts a message has when its sender did not say.
+// DefaultMaxAttempts is the number of failed attempts after which a message is dead, unless its sender sets another.
 const DefaultMaxAttempts = 20
 
-// maxTime bounds due and expiry times: whole milliseconds up to it are exact in every engine.
+// maxTime is the latest due or expiry time. All milliseconds up to it are exact in every engine.
 var maxTime = time.Date(2199, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// CheckQueue refuses a name that is empty, too long, not UTF-8, or holds braces (they are Redis Cluster's
-// hash tag) or control characters.
+// CheckQueue returns an ErrInvalid unless name is a valid queue name.
+//
+// A name has 1 to MaxQueueName bytes of UTF-8 without control characters or braces, which mark hash tags in Redis
+// Cluster.
 func CheckQueue(name string) error {
 	if name == "" {
 		return Invalid("queue name is empty: give a name of 1 to %d bytes", MaxQueueName)
@@ -48,7 +50,7 @@ func CheckQueue(name string) error {
 	return nil
 }
 
-// CheckID refuses an id that is empty, too long, not UTF-8, or holds control characters.
+// CheckID returns an ErrInvalid unless id is valid: 1 to MaxID bytes of UTF-8 without control characters.
 func CheckID(id string) error {
 	if id == "" {
 		return Invalid("id is empty: give 1 to %d bytes, or leave it out to have one made", MaxID)
@@ -73,7 +75,7 @@ func checkText(field, s string, limit int) error {
 	return nil
 }
 
-// Check refuses a message that is over a limit. It names the field, the limit and what to do.
+// Check returns an error if the message exceeds a limit. The error names the field, the limit and what to do.
 func (m *Outgoing) Check() error {
 	if err := CheckID(m.ID); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (m *Outgoing) Check() error {
 		return Invalid("expiry is %v after the due time: give 0 (never) to %v", m.ExpireAfter, MaxDelay)
 	}
 	if m.ExpireAfter > 0 && !m.ExpireAt.IsZero() {
-		return Invalid("expiry is given twice, relative and absolute: give one")
+		return Invalid("expiry is given twice, relative and absolute: give only one")
 	}
 	if err := checkTime("expiry", m.ExpireAt); err != nil {
 		return err
@@ -110,10 +112,10 @@ func (m *Outgoing) Check() error {
 	return m.Due.Check()
 }
 
-// Asked tells whether more is asked for than the engine gives always.
+// Asked reports whether d asks for more than what the engine always guarantees.
 func (d Durability) Asked() bool { return d != Durability{} }
 
-// Check refuses a number of replicas or a timeout that is out of range. The zero Durability is allowed.
+// Check returns an ErrInvalid if Replicas or Timeout is out of range. The zero Durability is valid.
 func (d Durability) Check() error {
 	if !d.Asked() {
 		return nil
@@ -127,7 +129,7 @@ func (d Durability) Check() error {
 	return nil
 }
 
-// Check refuses a due time that is too far away. A delay below zero means at once.
+// Check returns an ErrInvalid if the due time is too far away. A delay below zero is valid and means at once.
 func (d Due) Check() error {
 	if d.Delay > MaxDelay {
 		return Invalid("delay is %v: the limit is %v", d.Delay, MaxDelay)
@@ -165,7 +167,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// CheckLease refuses a lease that is too short or too long.
+// CheckLease returns an ErrInvalid unless d is MinLease to MaxLease.
 func CheckLease(d time.Duration) error {
 	if d < MinLease || d > MaxLease {
 		return Invalid("lease is %v: give %v to %v", d, MinLease, MaxLease)
@@ -173,7 +175,8 @@ func CheckLease(d time.Duration) error {
 	return nil
 }
 
-// CheckDelay refuses a delay of a nack or snooze that is too long. One below zero means at once.
+// CheckDelay returns an ErrInvalid if the delay of a nack or snooze exceeds MaxDelay. A delay below zero is valid and
+// means at once.
 func CheckDelay(d time.Duration) error {
 	if d > MaxDelay {
 		return Invalid("delay is %v: the limit is %v", d, MaxDelay)
@@ -181,14 +184,16 @@ func CheckDelay(d time.Duration) error {
 	return nil
 }
 
-// CheckHistogram refuses a range or a number of buckets that a histogram cannot have.
+// CheckHistogram returns an ErrInvalid unless Store.Histogram accepts the arguments.
+//
+// There must be 1 to MaxBuckets buckets, and the range must last at least a millisecond for each.
 func CheckHistogram(from, to time.Time, buckets int) error {
 	if buckets < 1 || buckets > MaxBuckets {
 		return Invalid("buckets is %d: give 1 to %d", buckets, MaxBuckets)
 	}
 	if to.Sub(from) < time.Duration(buckets)*time.Millisecond {
-		return Invalid("histogram from %s to %s is shorter than a millisecond a bucket: give a longer range or fewer buckets",
-			from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano))
+		return Invalid("histogram from %s to %s has less than a millisecond for each bucket: "+
+			"give a longer range or fewer buckets", from.Format(time.RFC3339Nano), to.Format(time.RFC3339Nano))
 	}
 	if err := checkTime("histogram start", from); err != nil {
 		return err
@@ -196,8 +201,9 @@ func CheckHistogram(from, to time.Time, buckets int) error {
 	return checkTime("histogram end", to)
 }
 
-// HistogramBounds gives the buckets+1 bounds of a histogram in milliseconds since 1970; each part is at least
-// a millisecond long.
+// HistogramBounds returns the buckets+1 bounds of a histogram in milliseconds since 1970.
+//
+// Each part is at least a millisecond long if CheckHistogram accepts the arguments.
 func HistogramBounds(from, to time.Time, buckets int) []int64 {
 	first, length := UnixMillis(from), UnixMillis(to)-UnixMillis(from)
 	bounds := make([]int64, buckets+1)
@@ -207,7 +213,7 @@ func HistogramBounds(from, to time.Time, buckets int) []int64 {
 	return bounds
 }
 
-// CutReason makes an error text UTF-8 and cuts it to MaxReason bytes, at a character.
+// CutReason returns s as valid UTF-8, cut between characters to at most MaxReason bytes.
 func CutReason(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= MaxReason {
@@ -220,7 +226,7 @@ func CutReason(s string) string {
 	return s[:end]
 }
 
-// Millis rounds a duration up to whole milliseconds; one below zero is zero.
+// Millis returns d in milliseconds, rounded up, or 0 if d is negative.
 func Millis(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -228,7 +234,7 @@ func Millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// UnixMillis rounds a time up to a whole millisecond since 1970.
+// UnixMillis returns t in milliseconds since 1970, rounded up.
 func UnixMillis(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.Nanosecond()%int(time.Millisecond) != 0 {
@@ -237,7 +243,7 @@ func UnixMillis(t time.Time) int64 {
 	return ms
 }
 
-// Time is the time of a number of milliseconds since 1970; 0 gives the zero time.
+// Time returns the time that is ms milliseconds after 1970, or the zero time if ms is 0.
 func Time(ms int64) time.Time {
 	if ms == 0 {
 		return time.Time{}
@@ -245,7 +251,7 @@ func Time(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// String names an action as the docs do.
+// String returns the action's name in lower case, such as "ack".
 func (a Action) String() string {
 	switch a {
 	case Ack:

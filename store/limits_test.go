@@ -12,8 +12,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// refuses checks that an error is of a kind and names each of the words; without a kind, that there is none.
-func refuses(t *testing.T, what string, err error, kind error, words ...string) {
+// checkError checks that err is of a kind and contains all words. If kind is nil, err must be nil.
+func checkError(t *testing.T, what string, err error, kind error, words ...string) {
 	t.Helper()
 	if kind == nil {
 		if err != nil {
@@ -27,7 +27,7 @@ func refuses(t *testing.T, what string, err error, kind error, words ...string) 
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: %q does not say %q", what, err, word)
+			t.Errorf("%s: error %q does not contain %q", what, err, word)
 		}
 	}
 }
@@ -41,18 +41,19 @@ func TestNamesHaveLimits(t *testing.T) {
 	for _, c := range checks {
 		limit := fmt.Sprint(c.limit)
 		for _, good := range []string{"a", " ", "a:b/c", "größe", "日本", strings.Repeat("x", c.limit)} {
-			refuses(t, c.field+" "+good, c.check(good), nil)
+			checkError(t, c.field+" "+good, c.check(good), nil)
 		}
-		refuses(t, "empty", c.check(""), store.ErrInvalid, c.field, limit)
-		refuses(t, "too long", c.check(strings.Repeat("x", c.limit+1)), store.ErrInvalid, c.field, limit, fmt.Sprint(c.limit+1))
+		checkError(t, "empty", c.check(""), store.ErrInvalid, c.field, limit)
+		long := strings.Repeat("x", c.limit+1)
+		checkError(t, "too long", c.check(long), store.ErrInvalid, c.field, limit, fmt.Sprint(len(long)))
 		for _, bad := range []string{"\x00", "a\nb", "tab\t", "\x1f", "del\x7f"} {
-			refuses(t, fmt.Sprintf("%q", bad), c.check(bad), store.ErrInvalid, c.field, "control character")
+			checkError(t, fmt.Sprintf("%q", bad), c.check(bad), store.ErrInvalid, c.field, "control character")
 		}
-		refuses(t, "not UTF-8", c.check("a\xff"), store.ErrInvalid, c.field, "UTF-8")
+		checkError(t, "not UTF-8", c.check("a\xff"), store.ErrInvalid, c.field, "UTF-8")
 	}
 	for _, bad := range []string{"{", "}", "a{b}c"} {
-		refuses(t, bad, store.CheckQueue(bad), store.ErrInvalid, "queue name", "brace")
-		refuses(t, bad, store.CheckID(bad), nil)
+		checkError(t, bad, store.CheckQueue(bad), store.ErrInvalid, "queue name", "brace")
+		checkError(t, bad, store.CheckID(bad), nil)
 	}
 }
 
@@ -71,84 +72,176 @@ func TestMessagesHaveLimits(t *testing.T) {
 		kind   error
 		words  []string
 	}{
-		{"zero but for the id", func(*store.Outgoing) {}, nil, nil},
+		{"only an id", func(*store.Outgoing) {}, nil, nil},
 		{"no id", func(m *store.Outgoing) { m.ID = "" }, store.ErrInvalid, []string{"id", "128"}},
 		{"payload at the limit", func(m *store.Outgoing) { m.Payload = make([]byte, store.MaxPayload) }, nil, nil},
-		{"payload over it", func(m *store.Outgoing) { m.Payload = make([]byte, store.MaxPayload+1) }, store.ErrTooLarge, []string{"payload", "1048577", "1048576", "elsewhere"}},
+		{"payload too large", func(m *store.Outgoing) {
+			m.Payload = make([]byte, store.MaxPayload+1)
+		}, store.ErrTooLarge, []string{"payload", "1048577", "1048576", "elsewhere"}},
 		{"headers at the limit", func(m *store.Outgoing) { m.Headers = headers(store.MaxHeaders, 1) }, nil, nil},
-		{"too many headers", func(m *store.Outgoing) { m.Headers = headers(store.MaxHeaders+1, 1) }, store.ErrTooLarge, []string{"headers", "65", "64"}},
-		{"header bytes at the limit", func(m *store.Outgoing) { m.Headers = headers(1, store.MaxHeaderBytes-3) }, nil, nil},
-		{"header bytes over it", func(m *store.Outgoing) { m.Headers = headers(1, store.MaxHeaderBytes-2) }, store.ErrTooLarge, []string{"headers", "16385", "16384"}},
-		{"empty header name", func(m *store.Outgoing) { m.Headers = map[string]string{"": "v"} }, store.ErrInvalid, []string{"header name", "empty"}},
-		{"control character in a header name", func(m *store.Outgoing) { m.Headers = map[string]string{"a\nb": "v"} }, store.ErrInvalid, []string{"header name", "control character"}},
-		{"header name not UTF-8", func(m *store.Outgoing) { m.Headers = map[string]string{"\xff": "v"} }, store.ErrInvalid, []string{"header name", "UTF-8"}},
-		{"header value of any characters", func(m *store.Outgoing) { m.Headers = map[string]string{"k": "a\nb\x00 é"} }, nil, nil},
-		{"header value not UTF-8", func(m *store.Outgoing) { m.Headers = map[string]string{"k": "\xff"} }, store.ErrInvalid, []string{"header", `"k"`, "UTF-8"}},
+		{"too many headers", func(m *store.Outgoing) {
+			m.Headers = headers(store.MaxHeaders+1, 1)
+		}, store.ErrTooLarge, []string{"headers", "65", "64"}},
+		{"header bytes at the limit", func(m *store.Outgoing) {
+			m.Headers = headers(1, store.MaxHeaderBytes-3)
+		}, nil, nil},
+		{"too many header bytes", func(m *store.Outgoing) {
+			m.Headers = headers(1, store.MaxHeaderBytes-2)
+		}, store.ErrTooLarge, []string{"headers", "16385", "16384"}},
+		{"empty header name", func(m *store.Outgoing) {
+			m.Headers = map[string]string{"": "v"}
+		}, store.ErrInvalid, []string{"header name", "empty"}},
+		{"control character in a header name", func(m *store.Outgoing) {
+			m.Headers = map[string]string{"a\nb": "v"}
+		}, store.ErrInvalid, []string{"header name", "control character"}},
+		{"header name not UTF-8", func(m *store.Outgoing) {
+			m.Headers = map[string]string{"\xff": "v"}
+		}, store.ErrInvalid, []string{"header name", "UTF-8"}},
+		{"header value of any characters", func(m *store.Outgoing) {
+			m.Headers = map[string]string{"k": "a\nb\x00 é"}
+		}, nil, nil},
+		{"header value not UTF-8", func(m *store.Outgoing) {
+			m.Headers = map[string]string{"k": "\xff"}
+		}, store.ErrInvalid, []string{"header", `"k"`, "UTF-8"}},
 		{"most attempts", func(m *store.Outgoing) { m.MaxAttempts = store.MaxAttempts }, nil, nil},
-		{"too many attempts", func(m *store.Outgoing) { m.MaxAttempts = store.MaxAttempts + 1 }, store.ErrInvalid, []string{"max attempts", "65536", "65535", "20"}},
-		{"attempts below zero", func(m *store.Outgoing) { m.MaxAttempts = -1 }, store.ErrInvalid, []string{"max attempts", "-1"}},
+		{"too many attempts", func(m *store.Outgoing) {
+			m.MaxAttempts = store.MaxAttempts + 1
+		}, store.ErrInvalid, []string{"max attempts", "65536", "65535", "20"}},
+		{"attempts below zero", func(m *store.Outgoing) {
+			m.MaxAttempts = -1
+		}, store.ErrInvalid, []string{"max attempts", "-1"}},
 		{"longest timeout", func(m *store.Outgoing) { m.Timeout = store.MaxLease }, nil, nil},
-		{"timeout too long", func(m *store.Outgoing) { m.Timeout = store.MaxLease + 1 }, store.ErrInvalid, []string{"timeout", "24h"}},
-		{"timeout below zero", func(m *store.Outgoing) { m.Timeout = -1 }, store.ErrInvalid, []string{"timeout", "-1ns"}},
+		{"timeout too long", func(m *store.Outgoing) {
+			m.Timeout = store.MaxLease + 1
+		}, store.ErrInvalid, []string{"timeout", "24h"}},
+		{"timeout below zero", func(m *store.Outgoing) {
+			m.Timeout = -1
+		}, store.ErrInvalid, []string{"timeout", "-1ns"}},
 		{"longest expiry", func(m *store.Outgoing) { m.ExpireAfter = store.MaxDelay }, nil, nil},
-		{"expiry too far", func(m *store.Outgoing) { m.ExpireAfter = store.MaxDelay + 1 }, store.ErrInvalid, []string{"expiry", "876000h"}},
-		{"expiry below zero", func(m *store.Outgoing) { m.ExpireAfter = -1 }, store.ErrInvalid, []string{"expiry", "-1ns"}},
-		{"expiry twice", func(m *store.Outgoing) { m.ExpireAfter, m.ExpireAt = day, time.Now() }, store.ErrInvalid, []string{"expiry", "twice"}},
-		{"expiry at a far time", func(m *store.Outgoing) { m.ExpireAt = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }, store.ErrInvalid, []string{"expiry", "2200", "2199"}},
-		{"expiry before 1970", func(m *store.Outgoing) { m.ExpireAt = time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC) }, store.ErrInvalid, []string{"expiry", "1970"}},
-		{"longest memory", func(m *store.Outgoing) { m.Remember = store.MaxDelay }, nil, nil},
-		{"memory too long", func(m *store.Outgoing) { m.Remember = store.MaxDelay + 1 }, store.ErrInvalid, []string{"remember", "876000h"}},
-		{"memory below zero", func(m *store.Outgoing) { m.Remember = -1 }, store.ErrInvalid, []string{"remember", "-1ns"}},
+		{"expiry too far", func(m *store.Outgoing) {
+			m.ExpireAfter = store.MaxDelay + 1
+		}, store.ErrInvalid, []string{"expiry", "876000h"}},
+		{"expiry below zero", func(m *store.Outgoing) {
+			m.ExpireAfter = -1
+		}, store.ErrInvalid, []string{"expiry", "-1ns"}},
+		{"expiry twice", func(m *store.Outgoing) {
+			m.ExpireAfter, m.ExpireAt = day, time.Now()
+		}, store.ErrInvalid, []string{"expiry", "twice"}},
+		{"expiry at a time too far", func(m *store.Outgoing) {
+			m.ExpireAt = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+		}, store.ErrInvalid, []string{"expiry", "2200", "2199"}},
+		{"expiry before 1970", func(m *store.Outgoing) {
+			m.ExpireAt = time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)
+		}, store.ErrInvalid, []string{"expiry", "1970"}},
+		{"longest dedup window", func(m *store.Outgoing) { m.Remember = store.MaxDelay }, nil, nil},
+		{"dedup window too long", func(m *store.Outgoing) {
+			m.Remember = store.MaxDelay + 1
+		}, store.ErrInvalid, []string{"remember", "876000h"}},
+		{"dedup window below zero", func(m *store.Outgoing) {
+			m.Remember = -1
+		}, store.ErrInvalid, []string{"remember", "-1ns"}},
 		{"longest delay", func(m *store.Outgoing) { m.Due.Delay = store.MaxDelay }, nil, nil},
-		{"delay too long", func(m *store.Outgoing) { m.Due.Delay = store.MaxDelay + 1 }, store.ErrInvalid, []string{"delay", "876000h"}},
+		{"delay too long", func(m *store.Outgoing) {
+			m.Due.Delay = store.MaxDelay + 1
+		}, store.ErrInvalid, []string{"delay", "876000h"}},
 		{"delay below zero", func(m *store.Outgoing) { m.Due.Delay = -day }, nil, nil},
-		{"latest due time", func(m *store.Outgoing) { m.Due.At = time.Date(2199, 12, 31, 23, 59, 59, 0, time.UTC) }, nil, nil},
-		{"due time too far", func(m *store.Outgoing) { m.Due.At = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }, store.ErrInvalid, []string{"due time", "2200", "2199"}},
-		{"durable on its disk, at once", func(m *store.Outgoing) { m.Durable.Timeout = store.MinConfirm }, nil, nil},
+		{"latest due time", func(m *store.Outgoing) {
+			m.Due.At = time.Date(2199, 12, 31, 23, 59, 59, 0, time.UTC)
+		}, nil, nil},
+		{"due time too far", func(m *store.Outgoing) {
+			m.Due.At = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+		}, store.ErrInvalid, []string{"due time", "2200", "2199"}},
+		{"durable on disk, shortest timeout", func(m *store.Outgoing) {
+			m.Durable.Timeout = store.MinConfirm
+		}, nil, nil},
 		{"most durable", func(m *store.Outgoing) {
 			m.Durable = store.Durability{Replicas: store.MaxReplicas, Timeout: store.MaxConfirm}
 		}, nil, nil},
-		{"durability without a timeout", func(m *store.Outgoing) { m.Durable.Replicas = 1 }, store.ErrInvalid, []string{"timeout", "0s", "1ms", "1h"}},
-		{"too many replicas", func(m *store.Outgoing) { m.Durable = store.Durability{Replicas: 17, Timeout: time.Second} }, store.ErrInvalid, []string{"17 replicas", "16"}},
-		{"replicas below zero", func(m *store.Outgoing) { m.Durable = store.Durability{Replicas: -1, Timeout: time.Second} }, store.ErrInvalid, []string{"-1 replicas", "0"}},
-		{"durability's timeout too short", func(m *store.Outgoing) { m.Durable.Timeout = store.MinConfirm - 1 }, store.ErrInvalid, []string{"timeout", "1ms"}},
-		{"durability's timeout too long", func(m *store.Outgoing) { m.Durable.Timeout = store.MaxConfirm + 1 }, store.ErrInvalid, []string{"timeout", "1h"}},
-		{"durability's timeout below zero", func(m *store.Outgoing) { m.Durable.Timeout = -1 }, store.ErrInvalid, []string{"timeout", "-1ns"}},
-		{"due time before 1970", func(m *store.Outgoing) { m.Due.At = time.Unix(-1, 0) }, store.ErrInvalid, []string{"due time", "1970"}},
+		{"durability without a timeout", func(m *store.Outgoing) {
+			m.Durable.Replicas = 1
+		}, store.ErrInvalid, []string{"timeout", "0s", "1ms", "1h"}},
+		{"too many replicas", func(m *store.Outgoing) {
+			m.Durable = store.Durability{Replicas: 17, Timeout: time.Second}
+		}, store.ErrInvalid, []string{"17 replicas", "16"}},
+		{"replicas below zero", func(m *store.Outgoing) {
+			m.Durable = store.Durability{Replicas: -1, Timeout: time.Second}
+		}, store.ErrInvalid, []string{"-1 replicas", "0"}},
+		{"durability's timeout too short", func(m *store.Outgoing) {
+			m.Durable.Timeout = store.MinConfirm - 1
+		}, store.ErrInvalid, []string{"timeout", "1ms"}},
+		{"durability's timeout too long", func(m *store.Outgoing) {
+			m.Durable.Timeout = store.MaxConfirm + 1
+		}, store.ErrInvalid, []string{"timeout", "1h"}},
+		{"durability's timeout below zero", func(m *store.Outgoing) {
+			m.Durable.Timeout = -1
+		}, store.ErrInvalid, []string{"timeout", "-1ns"}},
+		{"due time before 1970", func(m *store.Outgoing) {
+			m.Due.At = time.Unix(-1, 0)
+		}, store.ErrInvalid, []string{"due time", "1970"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			m := store.Outgoing{Message: store.Message{ID: "m"}}
 			c.change(&m)
-			refuses(t, c.name, m.Check(), c.kind, c.words...)
+			checkError(t, c.name, m.Check(), c.kind, c.words...)
 		})
 	}
 }
 
 func TestLeasesAndDelaysHaveLimits(t *testing.T) {
 	for d, kind := range map[time.Duration]error{
-		store.MinLease: nil, store.MaxLease: nil, store.MinLease - 1: store.ErrInvalid, store.MaxLease + 1: store.ErrInvalid, 0: store.ErrInvalid, -1: store.ErrInvalid,
+		store.MinLease: nil, store.MaxLease: nil, store.MinLease - 1: store.ErrInvalid,
+		store.MaxLease + 1: store.ErrInvalid, 0: store.ErrInvalid, -1: store.ErrInvalid,
 	} {
-		refuses(t, fmt.Sprint("lease ", d), store.CheckLease(d), kind, "lease", "10ms", "24h")
+		checkError(t, fmt.Sprint("lease ", d), store.CheckLease(d), kind, "lease", "10ms", "24h")
 	}
-	for d, kind := range map[time.Duration]error{-time.Hour: nil, 0: nil, store.MaxDelay: nil, store.MaxDelay + 1: store.ErrInvalid} {
-		refuses(t, fmt.Sprint("delay ", d), store.CheckDelay(d), kind, "delay", "876000h")
+	for d, kind := range map[time.Duration]error{
+		-time.Hour: nil, 0: nil, store.MaxDelay: nil, store.MaxDelay + 1: store.ErrInvalid,
+	} {
+		checkError(t, fmt.Sprint("delay ", d), store.CheckDelay(d), kind, "delay", "876000h")
+	}
+}
+
+func TestSelectionsHaveLimits(t *testing.T) {
+	none, ids, tooMany := []string(nil), []string{"a", "b"}, make([]string, store.MaxBatch+1)
+	for _, c := range []struct {
+		sel           store.Selection
+		replay, purge error
+	}{
+		{store.Selection{State: store.StateDead}, nil, nil},
+		{store.Selection{State: store.StateDead, IDs: ids}, nil, nil},
+		{store.Selection{State: store.StateDead, IDs: tooMany[1:]}, nil, nil},
+		{store.Selection{State: store.StateDead, IDs: tooMany}, store.ErrInvalid, store.ErrInvalid},
+		{store.Selection{IDs: none}, store.ErrInvalid, nil},
+		{store.Selection{IDs: ids}, store.ErrInvalid, store.ErrInvalid},
+		{store.Selection{State: store.StateScheduled}, store.ErrInvalid, nil},
+		{store.Selection{State: store.StateReady}, store.ErrInvalid, nil},
+		{store.Selection{State: store.StateReady, IDs: ids}, store.ErrInvalid, store.ErrInvalid},
+		{store.Selection{State: store.StateLeased}, store.ErrInvalid, store.ErrInvalid},
+		{store.Selection{State: "asleep"}, store.ErrInvalid, store.ErrInvalid},
+	} {
+		what := fmt.Sprintf("%q with %d ids", c.sel.State, len(c.sel.IDs))
+		checkError(t, "replay of "+what, c.sel.CheckReplay(), c.replay)
+		checkError(t, "purge of "+what, c.sel.CheckPurge(), c.purge)
 	}
 }
 
 func TestHistogramsHaveLimits(t *testing.T) {
-	from := time.UnixMilli(1_700_000_000_000)
-	refuses(t, "one", store.CheckHistogram(from, from.Add(time.Millisecond), 1), nil)
-	refuses(t, "most", store.CheckHistogram(from, from.Add(store.MaxBuckets*time.Millisecond), store.MaxBuckets), nil)
-	refuses(t, "none", store.CheckHistogram(from, from.Add(time.Hour), 0), store.ErrInvalid, "buckets", "500")
-	refuses(t, "too many", store.CheckHistogram(from, from.Add(time.Hour), store.MaxBuckets+1), store.ErrInvalid, "buckets", "501", "500")
-	refuses(t, "too short", store.CheckHistogram(from, from.Add(9*time.Millisecond), 10), store.ErrInvalid, "millisecond", "fewer")
-	refuses(t, "backwards", store.CheckHistogram(from, from.Add(-time.Hour), 1), store.ErrInvalid)
-	refuses(t, "start", store.CheckHistogram(time.Unix(-9, 0), from, 1), store.ErrInvalid, "histogram start")
-	refuses(t, "end", store.CheckHistogram(from, time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), 1), store.ErrInvalid, "histogram end")
+	from, hour := time.UnixMilli(1_700_000_000_000), time.Hour
+	checkError(t, "one", store.CheckHistogram(from, from.Add(time.Millisecond), 1), nil)
+	checkError(t, "most", store.CheckHistogram(from, from.Add(store.MaxBuckets*time.Millisecond), store.MaxBuckets), nil)
+	checkError(t, "none", store.CheckHistogram(from, from.Add(hour), 0), store.ErrInvalid, "buckets", "500")
+	tooMany := store.CheckHistogram(from, from.Add(hour), store.MaxBuckets+1)
+	checkError(t, "too many", tooMany, store.ErrInvalid, "buckets", "501", "500")
+	tooShort := store.CheckHistogram(from, from.Add(9*time.Millisecond), 10)
+	checkError(t, "too short", tooShort, store.ErrInvalid, "millisecond", "fewer")
+	checkError(t, "backwards", store.CheckHistogram(from, from.Add(-hour), 1), store.ErrInvalid)
+	checkError(t, "start", store.CheckHistogram(time.Unix(-9, 0), from, 1), store.ErrInvalid, "histogram start")
+	tooFar := store.CheckHistogram(from, time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), 1)
+	checkError(t, "end", tooFar, store.ErrInvalid, "histogram end")
 }
 
-func TestHistogramBoundsRiseFromStartToEnd(t *testing.T) {
+func TestHistogramBoundsIncreaseFromStartToEnd(t *testing.T) {
 	from := time.UnixMilli(1_700_000_000_000)
 	for _, parts := range []struct{ length, buckets int }{{1, 1}, {10, 3}, {500, 500}, {501, 500}, {999, 500}} {
 		to := from.Add(time.Duration(parts.length) * time.Millisecond)
@@ -158,7 +251,7 @@ func TestHistogramBoundsRiseFromStartToEnd(t *testing.T) {
 		}
 		for i := range parts.buckets {
 			if bounds[i] >= bounds[i+1] {
-				t.Errorf("bounds of %+v do not rise at %d", parts, i)
+				t.Errorf("bounds of %+v do not increase at %d", parts, i)
 			}
 		}
 	}
@@ -166,19 +259,20 @@ func TestHistogramBoundsRiseFromStartToEnd(t *testing.T) {
 
 func TestTimesAreRoundedUpToAMillisecond(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
-		-time.Hour: 0, -1: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, time.Hour: 3_600_000, store.MaxDelay: store.MaxDelay.Milliseconds(),
+		-time.Hour: 0, -1: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2,
+		time.Hour: 3_600_000, store.MaxDelay: store.MaxDelay.Milliseconds(),
 	} {
 		if got := store.Millis(d); got != want {
-			t.Errorf("%v are %d ms, want %d", d, got, want)
+			t.Errorf("Millis(%v) = %d, want %d", d, got, want)
 		}
 	}
 	for ns, want := range map[int64]int64{0: 0, 1: 1, 999_999: 1, 1_000_000: 1, 1_000_001: 2} {
 		if got := store.UnixMillis(time.Unix(0, ns)); got != want {
-			t.Errorf("%d ns after 1970 are %d ms, want %d", ns, got, want)
+			t.Errorf("UnixMillis of %d ns after 1970 = %d, want %d", ns, got, want)
 		}
 	}
 	if !store.Time(0).IsZero() || store.Time(5).UnixMilli() != 5 {
-		t.Error("Time does not undo UnixMillis")
+		t.Error("Time is not the inverse of UnixMillis")
 	}
 }
 
@@ -187,32 +281,36 @@ func FuzzUnixMillisIsNeverEarly(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sec, nsec int64) {
 		at := time.Unix(sec%math.MaxInt32, nsec)
 		if late := time.UnixMilli(store.UnixMillis(at)).Sub(at); late < 0 || late >= time.Millisecond {
-			t.Errorf("%v is rounded by %v", at, late)
+			t.Errorf("UnixMillis(%v) is off by %v", at, late)
 		}
 	})
 }
 
 func FuzzCutReason(f *testing.F) {
-	for _, s := range []string{"", "short", strings.Repeat("x", store.MaxReason+1), strings.Repeat("é", store.MaxReason), "a" + strings.Repeat("日", store.MaxReason), strings.Repeat("a\xff", store.MaxReason), strings.Repeat("\x80", store.MaxReason+1)} {
+	for _, s := range []string{
+		"", "short", strings.Repeat("x", store.MaxReason+1), strings.Repeat("é", store.MaxReason),
+		"a" + strings.Repeat("日", store.MaxReason), strings.Repeat("a\xff", store.MaxReason),
+		strings.Repeat("\x80", store.MaxReason+1),
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		got := store.CutReason(s)
 		if len(got) > store.MaxReason {
-			t.Errorf("%d bytes are left, the limit is %d", len(got), store.MaxReason)
+			t.Errorf("the reason has %d bytes, more than %d", len(got), store.MaxReason)
 		}
 		if !utf8.ValidString(got) {
-			t.Error("what is left is not UTF-8")
+			t.Error("the reason is not UTF-8")
 		}
 		if utf8.ValidString(s) {
 			if !strings.HasPrefix(s, got) {
-				t.Error("what is left is not the beginning")
+				t.Error("the reason is not a prefix of the text")
 			}
 			if len(s) <= store.MaxReason && got != s {
 				t.Error("a reason within the limit was changed")
 			}
 			if len(s) > store.MaxReason && len(got) <= store.MaxReason-utf8.UTFMax {
-				t.Errorf("%d bytes are left of %d: too much was cut", len(got), len(s))
+				t.Errorf("a text of %d bytes was cut to %d: too much", len(s), len(got))
 			}
 		}
 	})
@@ -222,17 +320,22 @@ func FuzzChecksAgreeWithUTF8(f *testing.F) {
 	f.Add("queue")
 	f.Add("\xc3")
 	f.Fuzz(func(t *testing.T, s string) {
-		if store.CheckQueue(s) == nil && (!utf8.ValidString(s) || strings.ContainsAny(s, "{}\x00\n\x7f") || s == "" || len(s) > store.MaxQueueName) {
-			t.Errorf("queue name %q is allowed", s)
+		bad := !utf8.ValidString(s) || strings.ContainsAny(s, "{}\x00\n\x7f") || s == "" || len(s) > store.MaxQueueName
+		if bad && store.CheckQueue(s) == nil {
+			t.Errorf("queue name %q is accepted", s)
 		}
-		if err := store.CheckID(s); (err == nil) != (store.CheckQueue(strings.NewReplacer("{", "(", "}", ")").Replace(s)) == nil) {
-			t.Errorf("id %q: %v, unlike the queue name without braces", s, err)
+		queueErr := store.CheckQueue(strings.NewReplacer("{", "(", "}", ")").Replace(s))
+		if err := store.CheckID(s); (err == nil) != (queueErr == nil) {
+			t.Errorf("id %q: %v, unlike the same queue name without braces", s, err)
 		}
 	})
 }
 
 func TestActionsHaveNames(t *testing.T) {
-	for action, want := range map[store.Action]string{store.Ack: "ack", store.Nack: "nack", store.Snooze: "snooze", store.Release: "release", store.Bury: "bury", 0: "action 0", 9: "action 9"} {
+	for action, want := range map[store.Action]string{
+		store.Ack: "ack", store.Nack: "nack", store.Snooze: "snooze", store.Release: "release", store.Bury: "bury",
+		0: "action 0", 9: "action 9",
+	} {
 		if got := action.String(); got != want {
 			t.Errorf("action %d is %q, want %q", uint8(action), got, want)
 		}

@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// OpenConfig is what a client tells an engine that is opened by URL.
+// OpenConfig holds the options that a client passes to an engine opened by URL.
 type OpenConfig struct {
 	// Logger is never nil.
 	Logger *slog.Logger
-	// AllowEviction opens a Redis whose maxmemory-policy may evict keys.
+	// AllowEviction allows a Redis server whose maxmemory-policy may evict keys.
 	AllowEviction bool
 }
 
-// Opener opens the engine that a URL names. Unknown parameters in the URL are errors. The URL comes as text,
-// since one with several hosts is none to net/url.
+// Opener opens the engine that a URL names. Unknown parameters in the URL are errors. The URL is passed as text,
+// because net/url cannot parse one with several hosts.
 type Opener func(ctx context.Context, url string, cfg OpenConfig) (Store, error)
 
 var (
@@ -27,21 +27,22 @@ var (
 	openers   = map[string]Opener{}
 )
 
-// Register makes an engine known for a URL scheme. Engines call it in their init; a scheme that is taken panics.
+// Register makes an engine available under a URL scheme. Engines call it in their init functions. It panics if the
+// scheme is already registered.
 func Register(scheme string, open Opener) {
 	openersMu.Lock()
 	defer openersMu.Unlock()
 	if _, taken := openers[scheme]; taken {
-		panic("later: two engines for the scheme " + scheme)
+		panic("later: Register called twice for scheme " + scheme)
 	}
 	openers[scheme] = open
 }
 
-// Open opens the engine that a URL names by its scheme.
+// Open opens the store that a URL names, with the engine registered for its scheme.
 func Open(ctx context.Context, url string, cfg OpenConfig) (Store, error) {
 	scheme, _, ok := strings.Cut(url, "://")
 	if !ok {
-		return nil, Invalid("store URL has no scheme; an example that does: redis://localhost:6379/0")
+		return nil, Invalid("store URL has no scheme: give one such as redis://localhost:6379/0")
 	}
 	openersMu.RLock()
 	open, ok := openers[scheme]
@@ -56,13 +57,13 @@ func Open(ctx context.Context, url string, cfg OpenConfig) (Store, error) {
 	return open(ctx, url, cfg)
 }
 
-// A user's password ends at the last @, since one that was not written in %-codes may hold anything.
+// A user's password ends at the last @, because one that was not percent-encoded may contain any character.
 var (
 	userPassword      = regexp.MustCompile(`^([^:]*://[^:/?@]*:).*@`)
 	parameterPassword = regexp.MustCompile(`([?&][^=&]*password=)[^&]*`)
 )
 
-// RedactURL hides the passwords in a store's URL, for logs and messages. Of a URL that is wrong it hides too
+// RedactURL returns a store's URL without its passwords, for logs and error texts. In a malformed URL it hides too
 // much rather than too little.
 func RedactURL(url string) string {
 	url = userPassword.ReplaceAllString(url, "${1}xxxxx@")

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Check refuses a message that Restore cannot add. It names the field, the limit and what to do. A message as List
-// or Get gave it passes, unless the store holds what it was never given.
+// Check returns an error if Restore cannot add the message. The error names the field, the limit and what to do.
+//
+// A message that List or Get returned passes, unless the store holds values that no caller gave it.
 func (i *Info) Check() error {
 	if err := i.checkContent(); err != nil {
 		return err
 	}
 	if i.Due.IsZero() {
-		return Invalid("due time is missing: give the one that List or Get told")
+		return Invalid("due time is missing: give the one that List or Get returned")
 	}
 	if err := checkTime("due time", i.Due); err != nil {
 		return err
@@ -22,12 +23,13 @@ func (i *Info) Check() error {
 		return Invalid("attempts is %d: give 0 to %d", i.Attempts, MaxAttempts)
 	}
 	if len(i.LastError) > MaxReason || i.LastError != CutReason(i.LastError) {
-		return Invalid("last error is %d bytes long or not UTF-8: the limit is %d; cut it by CutReason", len(i.LastError), MaxReason)
+		return Invalid("last error is %d bytes long or not UTF-8: the limit is %d; cut it with CutReason",
+			len(i.LastError), MaxReason)
 	}
 	switch i.State {
 	case StateScheduled, StateReady, StateLeased:
 		if i.DeadReason != "" || !i.DiedAt.IsZero() {
-			return Invalid("dead reason is %q and time of death %s of a message that is %s: leave them out",
+			return Invalid("dead reason %q and time of death %s are given for a message that is %s: leave them out",
 				i.DeadReason, i.DiedAt.Format(time.RFC3339), i.State)
 		}
 		return nil
@@ -49,7 +51,7 @@ func (i *Info) checkContent() error {
 		return err
 	}
 	if len(i.Payload) > 0 || len(i.Headers) > 0 {
-		return Invalid("raw bytes are given and a payload or headers too: an unreadable message has neither")
+		return Invalid("raw bytes are given with a payload or headers: an unreadable message has only raw bytes")
 	}
 	if len(i.Raw) > MaxBatchBytes {
 		return TooLarge("raw bytes are %d: the limit is %d", len(i.Raw), MaxBatchBytes)
@@ -65,12 +67,12 @@ func (i *Info) checkDeath() error {
 			DeadFailed, DeadLeaseExpired, DeadBuried, DeadExpired, DeadUnreadable)
 	}
 	if i.DiedAt.IsZero() {
-		return Invalid("time of death of a dead message is missing: give the one that List or Get told")
+		return Invalid("time of death of a dead message is missing: give the one that List or Get returned")
 	}
 	return checkTime("time of death", i.DiedAt)
 }
 
-// Size is what the message counts against MaxBatchBytes.
+// Size returns the number of bytes that the message counts against MaxBatchBytes.
 func (i *Info) Size() int {
 	n := len(i.Payload) + len(i.Raw)
 	for name, value := range i.Headers {
@@ -79,8 +81,8 @@ func (i *Info) Size() int {
 	return n
 }
 
-// SameMessage tells whether two messages are one as it was sent, whatever became of it since. Times are compared by
-// whole milliseconds.
+// SameMessage reports whether i and o are the same message as it was sent, whatever has happened to it since. Times
+// are compared in whole milliseconds.
 func (i *Info) SameMessage(o *Info) bool {
 	return i.ID == o.ID && (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) &&
 		bytes.Equal(i.Payload, o.Payload) && maps.Equal(i.Headers, o.Headers) && i.MaxAttempts == o.MaxAttempts &&
@@ -88,9 +90,10 @@ func (i *Info) SameMessage(o *Info) bool {
 		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.Remember) == Millis(o.Remember) && sameTime(i.SentAt, o.SentAt)
 }
 
-// Same tells whether two messages are one in the same condition: SameMessage, the same due time, attempts and last
-// error, and both living or dead of the same cause at the same time. That a message became ready, or was leased, is no
-// difference.
+// Same reports whether i and o are the same message in the same condition.
+//
+// Besides SameMessage it compares the due time, the failed attempts, whether the message was delivered, the last error,
+// and the reason and time of death. A message that has become ready or has been leased is still the same.
 func (i *Info) Same(o *Info) bool {
 	return i.SameMessage(o) && sameTime(i.Due, o.Due) && i.Attempts == o.Attempts && i.Delivered == o.Delivered &&
 		i.LastError == o.LastError && i.DeadReason == o.DeadReason && sameTime(i.DiedAt, o.DiedAt)

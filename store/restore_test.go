@@ -24,44 +24,78 @@ func TestRestoredMessagesHaveLimits(t *testing.T) {
 		{"dead", dead, nil, nil},
 		{"unreadable", raw(0), nil, nil},
 		{"raw at the limit", raw(store.MaxBatchBytes), nil, nil},
-		{"raw over it", raw(store.MaxBatchBytes + 1), store.ErrTooLarge, []string{"raw bytes", "4194305", "4194304"}},
-		{"raw with a payload", func(i *store.Info) { i.Raw, i.Payload = []byte("x"), []byte("x") }, store.ErrInvalid, []string{"raw bytes", "payload"}},
-		{"raw with headers", func(i *store.Info) { i.Raw, i.Headers = []byte("x"), map[string]string{"k": "v"} }, store.ErrInvalid, []string{"raw bytes", "headers"}},
+		{"raw too large", raw(store.MaxBatchBytes + 1), store.ErrTooLarge, []string{"raw bytes", "4194305", "4194304"}},
+		{"raw with a payload", func(i *store.Info) {
+			i.Raw, i.Payload = []byte("x"), []byte("x")
+		}, store.ErrInvalid, []string{"raw bytes", "payload"}},
+		{"raw with headers", func(i *store.Info) {
+			i.Raw, i.Headers = []byte("x"), map[string]string{"k": "v"}
+		}, store.ErrInvalid, []string{"raw bytes", "headers"}},
 		{"raw without id", func(i *store.Info) { i.ID, i.Raw = "", []byte("x") }, store.ErrInvalid, []string{"id is empty"}},
 		{"no id", func(i *store.Info) { i.ID = "" }, store.ErrInvalid, []string{"id is empty"}},
-		{"payload", func(i *store.Info) { i.Payload = make([]byte, store.MaxPayload+1) }, store.ErrTooLarge, []string{"payload", "1048577", "1048576"}},
+		{"payload", func(i *store.Info) {
+			i.Payload = make([]byte, store.MaxPayload+1)
+		}, store.ErrTooLarge, []string{"payload", "1048577", "1048576"}},
 		{"timeout", func(i *store.Info) { i.Timeout = -1 }, store.ErrInvalid, []string{"timeout", "-1ns"}},
 		{"sent at", func(i *store.Info) { i.SentAt = late }, store.ErrInvalid, []string{"sent at", "2200", "2199"}},
 		{"no due time", func(i *store.Info) { i.Due = time.Time{} }, store.ErrInvalid, []string{"due time", "missing"}},
 		{"due time", func(i *store.Info) { i.Due = late }, store.ErrInvalid, []string{"due time", "2200", "2199"}},
-		{"attempts below zero", func(i *store.Info) { i.Attempts = -1 }, store.ErrInvalid, []string{"attempts", "-1", "65535"}},
-		{"attempts over the limit", func(i *store.Info) { i.Attempts = store.MaxAttempts + 1 }, store.ErrInvalid, []string{"attempts", "65536", "65535"}},
+		{"attempts below zero", func(i *store.Info) {
+			i.Attempts = -1
+		}, store.ErrInvalid, []string{"attempts", "-1", "65535"}},
+		{"attempts over the limit", func(i *store.Info) {
+			i.Attempts = store.MaxAttempts + 1
+		}, store.ErrInvalid, []string{"attempts", "65536", "65535"}},
 		{"last error at the limit", func(i *store.Info) { i.LastError = strings.Repeat("x", store.MaxReason) }, nil, nil},
-		{"last error over it", func(i *store.Info) { i.LastError = strings.Repeat("x", store.MaxReason+1) }, store.ErrInvalid, []string{"last error", "2049", "2048", "CutReason"}},
-		{"last error not UTF-8", func(i *store.Info) { i.LastError = "\xff" }, store.ErrInvalid, []string{"last error", "UTF-8"}},
+		{"last error too long", func(i *store.Info) {
+			i.LastError = strings.Repeat("x", store.MaxReason+1)
+		}, store.ErrInvalid, []string{"last error", "2049", "2048", "CutReason"}},
+		{"last error not UTF-8", func(i *store.Info) {
+			i.LastError = "\xff"
+		}, store.ErrInvalid, []string{"last error", "UTF-8"}},
 		{"no state", func(i *store.Info) { i.State = "" }, store.ErrInvalid, []string{"state", `""`, "leased"}},
 		{"unknown state", func(i *store.Info) { i.State = "asleep" }, store.ErrInvalid, []string{"state", `"asleep"`}},
-		{"ready and dead", func(i *store.Info) { i.DeadReason = store.DeadFailed }, store.ErrInvalid, []string{"dead reason", "failed", "ready"}},
-		{"ready and died", func(i *store.Info) { i.DiedAt = at }, store.ErrInvalid, []string{"time of death", "ready"}},
-		{"dead for no reason", func(i *store.Info) { dead(i); i.DeadReason = "" }, store.ErrInvalid, []string{"dead reason", `""`, "lease_expired"}},
-		{"dead for an unknown reason", func(i *store.Info) { dead(i); i.DeadReason = "age" }, store.ErrInvalid, []string{"dead reason", `"age"`, "buried"}},
-		{"dead since never", func(i *store.Info) { dead(i); i.DiedAt = time.Time{} }, store.ErrInvalid, []string{"time of death", "missing"}},
-		{"dead at a far time", func(i *store.Info) { dead(i); i.DiedAt = late }, store.ErrInvalid, []string{"time of death", "2200", "2199"}},
+		{"ready with a dead reason", func(i *store.Info) {
+			i.DeadReason = store.DeadFailed
+		}, store.ErrInvalid, []string{"dead reason", "failed", "ready"}},
+		{"ready with a time of death", func(i *store.Info) {
+			i.DiedAt = at
+		}, store.ErrInvalid, []string{"time of death", "ready"}},
+		{"dead for no reason", func(i *store.Info) {
+			dead(i)
+			i.DeadReason = ""
+		}, store.ErrInvalid, []string{"dead reason", `""`, "lease_expired"}},
+		{"dead for an unknown reason", func(i *store.Info) {
+			dead(i)
+			i.DeadReason = "age"
+		}, store.ErrInvalid, []string{"dead reason", `"age"`, "buried"}},
+		{"dead without a time", func(i *store.Info) {
+			dead(i)
+			i.DiedAt = time.Time{}
+		}, store.ErrInvalid, []string{"time of death", "missing"}},
+		{"dead at a time too far", func(i *store.Info) {
+			dead(i)
+			i.DiedAt = late
+		}, store.ErrInvalid, []string{"time of death", "2200", "2199"}},
 	} {
 		i := store.Info{Message: store.Message{ID: "m"}, State: store.StateReady, Due: at}
 		c.change(&i)
-		refuses(t, c.name, i.Check(), c.kind, c.words...)
+		checkError(t, c.name, i.Check(), c.kind, c.words...)
 	}
 }
 
 func TestSizeCountsPayloadHeadersAndRawBytes(t *testing.T) {
-	i := store.Info{Message: store.Message{ID: "m", Payload: make([]byte, 10), Headers: map[string]string{"ab": "cde", "f": ""}}, Raw: make([]byte, 100)}
+	headers := map[string]string{"ab": "cde", "f": ""}
+	i := store.Info{
+		Message: store.Message{ID: "m", Payload: make([]byte, 10), Headers: headers},
+		Raw:     make([]byte, 100),
+	}
 	if got := i.Size(); got != 116 {
-		t.Errorf("size is %d", got)
+		t.Errorf("Size() = %d, want 116", got)
 	}
 }
 
-func TestSameNoticesEveryChange(t *testing.T) {
+func TestSameDetectsEveryChange(t *testing.T) {
 	at := time.UnixMilli(1_700_000_000_000)
 	fresh := func() store.Info {
 		return store.Info{
@@ -76,13 +110,13 @@ func TestSameNoticesEveryChange(t *testing.T) {
 	for n, change := range []func(i *store.Info){
 		func(i *store.Info) { i.State = store.StateReady },
 		func(i *store.Info) { i.State, i.LeaseDeadline = store.StateLeased, at },
-		func(i *store.Info) { i.Due = at.Add(-time.Nanosecond) }, // the same millisecond, rounded up
+		func(i *store.Info) { i.Due = at.Add(-time.Nanosecond) }, // rounds up to the same millisecond
 		func(i *store.Info) { i.Timeout -= time.Nanosecond },
 		func(i *store.Info) { i.Due = at.UTC() },
 	} {
 		b := fresh()
 		if change(&b); !a.Same(&b) || !a.SameMessage(&b) {
-			t.Errorf("change %d of what does not count is noticed", n)
+			t.Errorf("irrelevant change %d counts as a change", n)
 		}
 	}
 	for n, change := range []func(i *store.Info){
@@ -95,7 +129,7 @@ func TestSameNoticesEveryChange(t *testing.T) {
 	} {
 		b := fresh()
 		if change(&b); a.Same(&b) || !a.SameMessage(&b) {
-			t.Errorf("change %d of the message's condition is not noticed, or taken for one of the message", n)
+			t.Errorf("change %d of the condition is missed, or counts as a change of the message", n)
 		}
 	}
 	for n, change := range []func(i *store.Info){
@@ -113,7 +147,7 @@ func TestSameNoticesEveryChange(t *testing.T) {
 	} {
 		b := fresh()
 		if change(&b); a.Same(&b) || a.SameMessage(&b) {
-			t.Errorf("change %d of the message is not noticed", n)
+			t.Errorf("change %d of the message is missed", n)
 		}
 	}
 	empty, bytes := store.Info{Raw: []byte{}}, store.Info{Raw: []byte("x")}

@@ -15,24 +15,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// kinds are all kinds of error that carry a code of their own.
+// kinds lists all kinds of error.
 var kinds = []*store.Error{
-	store.ErrInvalid, store.ErrTooLarge, store.ErrNotFound, store.ErrDuplicate, store.ErrLeased, store.ErrDead, store.ErrLeaseLost,
-	store.ErrFull, store.ErrNotDurable, store.ErrUnavailable, store.ErrUnsupported, store.ErrCorrupt, store.ErrClosed,
+	store.ErrInvalid, store.ErrTooLarge, store.ErrNotFound, store.ErrDuplicate, store.ErrLeased, store.ErrDead,
+	store.ErrLeaseLost, store.ErrFull, store.ErrNotDurable, store.ErrUnavailable, store.ErrUnsupported,
+	store.ErrCorrupt, store.ErrClosed,
 }
 
 func TestCodesAreUnique(t *testing.T) {
 	names, exits := map[string]bool{store.Internal.Name: true}, map[int]bool{store.Internal.Exit: true, 0: true}
 	for _, kind := range kinds {
 		if names[kind.Code.Name] || exits[kind.Code.Exit] {
-			t.Errorf("code %+v is taken", kind.Code)
+			t.Errorf("code %+v is used twice", kind.Code)
 		}
 		names[kind.Code.Name], exits[kind.Code.Exit] = true, true
 		if kind.Code.HTTP < 400 || kind.Code.HTTP > 599 || kind.Error() == "" {
-			t.Errorf("code %+v of %q is no error's", kind.Code, kind)
+			t.Errorf("code %+v of %q has no HTTP error status or no text", kind.Code, kind)
 		}
 		if kind.Code.Exit == 75 {
-			t.Errorf("exit 75 of %q is how a command asks for a retry", kind)
+			t.Errorf("exit status 75 of %q is reserved for commands that ask for a retry", kind)
 		}
 	}
 }
@@ -41,7 +42,7 @@ func TestCodeOfFindsTheKindUnderWraps(t *testing.T) {
 	for _, kind := range kinds {
 		wrapped := fmt.Errorf("send to %q: %w", "q", errors.Join(errors.New("other"), kind))
 		if got := store.CodeOf(wrapped); got != kind.Code {
-			t.Errorf("code of %v is %+v, want %+v", wrapped, got, kind.Code)
+			t.Errorf("CodeOf(%v) = %+v, want %+v", wrapped, got, kind.Code)
 		}
 	}
 	for err, want := range map[error]store.Code{
@@ -53,22 +54,22 @@ func TestCodeOfFindsTheKindUnderWraps(t *testing.T) {
 		store.TooLarge("%d", 12): store.ErrTooLarge.Code,
 	} {
 		if got := store.CodeOf(err); got != want {
-			t.Errorf("code of %v is %+v, want %+v", err, got, want)
+			t.Errorf("CodeOf(%v) = %+v, want %+v", err, got, want)
 		}
 	}
 }
 
-func TestErrorTextsOfAKindSayOnlyWhatIsMeant(t *testing.T) {
+func TestErrorTextDoesNotRepeatItsKind(t *testing.T) {
 	err := store.Invalid("delay is %v", "far")
 	if err.Error() != "delay is far" || !errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	if !errors.Is(store.ErrCancelled, store.ErrLeaseLost) || errors.Is(store.ErrLeaseLost, store.ErrCancelled) {
-		t.Error("a cancelled message is a lost lease, but not the other way round")
+		t.Error("want ErrCancelled to be an ErrLeaseLost, and not the reverse")
 	}
 }
 
-func TestOpenNamesWhatIsWrongWithAURL(t *testing.T) {
+func TestOpenErrorSaysWhatIsWrongWithTheURL(t *testing.T) {
 	for url, want := range map[string]string{
 		"":                  "no scheme",
 		"localhost:6379":    "no scheme",
@@ -77,12 +78,12 @@ func TestOpenNamesWhatIsWrongWithAURL(t *testing.T) {
 	} {
 		_, err := store.Open(t.Context(), url, store.OpenConfig{})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("open %q: %v, want ErrInvalid with %q", url, err, want)
+			t.Errorf("Open(%q): %v, want ErrInvalid with %q", url, err, want)
 		}
 	}
 }
 
-// registered counts schemes: one that was registered cannot be freed, and tests may be run again.
+// registered makes scheme names unique: a scheme cannot be unregistered, and a test may run more than once.
 var registered atomic.Int64
 
 func TestOpenPassesTheURLToItsEngine(t *testing.T) {
@@ -95,38 +96,40 @@ func TestOpenPassesTheURLToItsEngine(t *testing.T) {
 	})
 	url := scheme + "://a:1,b:2/x?y=z"
 	if _, err := store.Open(t.Context(), url, store.OpenConfig{}); !errors.Is(err, refused) || got != url {
-		t.Errorf("engine was given %q and its error became %v", got, err)
+		t.Errorf("the opener was called with %q, and Open returned %v", got, err)
 	}
-	if _, err := store.Open(t.Context(), "unknown://", store.OpenConfig{}); err == nil || !strings.Contains(err.Error(), scheme) {
-		t.Errorf("%v does not name the known schemes", err)
+	_, err := store.Open(t.Context(), "unknown://", store.OpenConfig{})
+	if err == nil || !strings.Contains(err.Error(), scheme) {
+		t.Errorf("error %v does not list the known schemes", err)
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("a second engine for one scheme does not panic")
+			t.Error("a second Register for one scheme does not panic")
 		}
 	}()
 	store.Register(scheme, nil)
 }
 
 func TestRedactURLHidesPasswordsOnly(t *testing.T) {
+	const sentinel = "redis+sentinel://u:%s@h/m?db=1&sentinel_password=%s&sentinel_username=c"
 	for url, want := range map[string]string{
-		"redis://localhost:6379/0":                                              "redis://localhost:6379/0",
-		"redis://user@localhost":                                                "redis://user@localhost",
-		"redis://user:secret@localhost:6379/1":                                  "redis://user:xxxxx@localhost:6379/1",
-		"redis://:secret@localhost":                                             "redis://:xxxxx@localhost",
-		"redis://:se@cret@localhost":                                            "redis://:xxxxx@localhost",
-		"redis://:se:cret@localhost?db=1":                                       "redis://:xxxxx@localhost?db=1",
-		"redis+cluster://u:secret@a:1,b:2":                                      "redis+cluster://u:xxxxx@a:1,b:2",
-		"redis://u:se/cret?@localhost/0":                                        "redis://u:xxxxx@localhost/0",
-		"redis+sentinel://u:a@h/m?db=1&sentinel_password=b&sentinel_username=c": "redis+sentinel://u:xxxxx@h/m?db=1&sentinel_password=xxxxx&sentinel_username=c",
-		"unix://u:secret@/run/redis.sock?db=1":                                  "unix://u:xxxxx@/run/redis.sock?db=1",
-		"redis://[::1]:6379/0":                                                  "redis://[::1]:6379/0",
-		"mem://":                                                                "mem://",
-		"unix:///run/redis.sock":                                                "unix:///run/redis.sock",
-		"no url":                                                                "no url",
+		"redis://localhost:6379/0":             "redis://localhost:6379/0",
+		"redis://user@localhost":               "redis://user@localhost",
+		"redis://user:secret@localhost:6379/1": "redis://user:xxxxx@localhost:6379/1",
+		"redis://:secret@localhost":            "redis://:xxxxx@localhost",
+		"redis://:se@cret@localhost":           "redis://:xxxxx@localhost",
+		"redis://:se:cret@localhost?db=1":      "redis://:xxxxx@localhost?db=1",
+		"redis+cluster://u:secret@a:1,b:2":     "redis+cluster://u:xxxxx@a:1,b:2",
+		"redis://u:se/cret?@localhost/0":       "redis://u:xxxxx@localhost/0",
+		fmt.Sprintf(sentinel, "a", "b"):        fmt.Sprintf(sentinel, "xxxxx", "xxxxx"),
+		"unix://u:secret@/run/redis.sock?db=1": "unix://u:xxxxx@/run/redis.sock?db=1",
+		"redis://[::1]:6379/0":                 "redis://[::1]:6379/0",
+		"mem://":                               "mem://",
+		"unix:///run/redis.sock":               "unix:///run/redis.sock",
+		"no url":                               "no url",
 	} {
 		if got := store.RedactURL(url); got != want {
-			t.Errorf("redacted %s is %s, want %s", url, got, want)
+			t.Errorf("RedactURL(%q) = %q, want %q", url, got, want)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// workers is the number of goroutines of a concurrent rule; half of them work through the peer.
+// workers is the number of goroutines of a concurrent rule. Half of them use the peer.
 const workers = 8
 
-// together runs f in every worker at once, and ends the rule when one of them failed.
-func (e *env) together(f func(worker int, s store.Store) error) {
+// concurrently runs f in all workers at once and ends the rule if one of them fails.
+func (e *env) concurrently(f func(worker int, s store.Store) error) {
 	e.Helper()
 	var all sync.WaitGroup
 	start := make(chan struct{})
@@ -37,12 +37,12 @@ func (e *env) together(f func(worker int, s store.Store) error) {
 }
 
 var concurrencyRules = []rule{
-	{"concurrent claims never hand out a message twice", func(e *env) {
+	{"concurrent claims never return a message twice", func(e *env) {
 		const n = 3000
 		e.send(many(n)...)
-		var handedOut sync.Map
+		var claimed sync.Map
 		var total atomic.Int64
-		e.together(func(_ int, s store.Store) error {
+		e.concurrently(func(_ int, s store.Store) error {
 			for total.Load() < n {
 				c, err := s.Claim(e.Context(), e.queue, store.ClaimRequest{Max: 7, Lease: held})
 				if err != nil {
@@ -50,13 +50,13 @@ var concurrencyRules = []rule{
 				}
 				var acks []store.Settlement
 				for _, m := range c.Messages {
-					if _, twice := handedOut.LoadOrStore(m.ID, true); twice {
-						return fmt.Errorf("message %s was handed out twice", m.ID)
+					if _, twice := claimed.LoadOrStore(m.ID, true); twice {
+						return fmt.Errorf("message %s was claimed twice", m.ID)
 					}
 					acks = append(acks, store.Settlement{Receipt: m.Receipt, Action: store.Ack})
 				}
 				if len(acks) == 0 {
-					continue // others are about to count what they were given
+					continue // other workers have yet to count their messages
 				}
 				results, err := s.Settle(e.Context(), e.queue, acks)
 				if err != nil {
@@ -71,13 +71,13 @@ var concurrencyRules = []rule{
 			}
 			return nil
 		})
-		e.equal("handed out", total.Load(), int64(n))
+		e.equal("claimed", total.Load(), int64(n))
 		e.count(0, 0, 0, 0)
 	}},
-	{"of concurrent sends of one id exactly one is no duplicate", func(e *env) {
+	{"of concurrent sends of one id exactly one is not a duplicate", func(e *env) {
 		const n = 50
 		var sent [n]atomic.Int64
-		e.together(func(_ int, s store.Store) error {
+		e.concurrently(func(_ int, s store.Store) error {
 			for i := range n {
 				r, err := s.Send(e.Context(), e.queue, []store.Outgoing{message(fmt.Sprint("m", i))})
 				if err != nil {
@@ -94,18 +94,19 @@ var concurrencyRules = []rule{
 		}
 		e.count(0, n, 0, 0)
 	}},
-	{"of concurrent settles of one receipt exactly one counts", func(e *env) {
+	{"of concurrent settles of one receipt exactly one succeeds", func(e *env) {
 		const n = 50
 		e.send(many(n)...)
 		claimed := e.claim(n)
 		var settled [n]atomic.Int64
-		e.together(func(worker int, s store.Store) error {
+		e.concurrently(func(worker int, s store.Store) error {
 			action := store.Nack
 			if worker >= workers/2 {
 				action = store.Snooze
 			}
 			for i, c := range claimed {
-				r, err := s.Settle(e.Context(), e.queue, []store.Settlement{{Receipt: c.Receipt, Action: action, Reason: "no", Delay: time.Hour}})
+				settlement := store.Settlement{Receipt: c.Receipt, Action: action, Reason: "no", Delay: time.Hour}
+				r, err := s.Settle(e.Context(), e.queue, []store.Settlement{settlement})
 				if err != nil {
 					return err
 				}
@@ -125,7 +126,7 @@ var concurrencyRules = []rule{
 		e.send(many(n)...)
 		claimed := e.claim(n)
 		var cancelled, acked [n]atomic.Bool
-		e.together(func(worker int, s store.Store) error {
+		e.concurrently(func(worker int, s store.Store) error {
 			for i, c := range claimed {
 				if worker%2 == 0 {
 					r, err := s.Cancel(e.Context(), e.queue, []string{c.ID})
@@ -133,7 +134,7 @@ var concurrencyRules = []rule{
 						return err
 					}
 					if r[0].Err == nil && cancelled[i].Swap(true) {
-						return fmt.Errorf("%s was cancelled twice", c.ID)
+						return fmt.Errorf("message %s was cancelled twice", c.ID)
 					}
 					continue
 				}
@@ -142,7 +143,7 @@ var concurrencyRules = []rule{
 					return err
 				}
 				if r[0].Err == nil && acked[i].Swap(true) {
-					return fmt.Errorf("%s was acked twice", c.ID)
+					return fmt.Errorf("message %s was acked twice", c.ID)
 				}
 			}
 			return nil
@@ -154,13 +155,13 @@ var concurrencyRules = []rule{
 		}
 		e.count(0, 0, 0, 0)
 	}},
-	{"producers and consumers at once lose nothing", func(e *env) {
+	{"no message is lost between concurrent producers and consumers", func(e *env) {
 		const each = 200
 		const n = each * workers / 2
 		var received sync.Map
 		var total atomic.Int64
-		ctx := e.patient()
-		e.together(func(worker int, s store.Store) error {
+		ctx := e.timeoutContext()
+		e.concurrently(func(worker int, s store.Store) error {
 			if worker < workers/2 {
 				for i := range each {
 					if _, err := s.Send(ctx, e.queue, []store.Outgoing{message(fmt.Sprintf("%d-%d", worker, i))}); err != nil {

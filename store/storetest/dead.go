@@ -8,8 +8,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// all calls Replay or Purge until it is done and gives the number of messages.
-func (e *env) all(step func(store.Selection) (store.Bulk, error), sel store.Selection) int {
+// bulk calls step, a Replay or Purge, until no more is left. It returns the number of messages.
+func (e *env) bulk(step func(store.Selection) (store.Bulk, error), sel store.Selection) int {
 	e.Helper()
 	done := 0
 	for {
@@ -20,7 +20,7 @@ func (e *env) all(step func(store.Selection) (store.Bulk, error), sel store.Sele
 			return done
 		}
 		if b.Before.IsZero() {
-			e.Fatalf("there is more, and no time to go on with")
+			e.Fatalf("More is set, but Before is zero")
 		}
 		sel.Before = b.Before
 	}
@@ -28,22 +28,26 @@ func (e *env) all(step func(store.Selection) (store.Bulk, error), sel store.Sele
 
 func (e *env) replay(sel store.Selection, due store.Due) int {
 	e.Helper()
-	return e.all(func(sel store.Selection) (store.Bulk, error) {
+	return e.bulk(func(sel store.Selection) (store.Bulk, error) {
 		return e.Peer.Replay(e.Context(), e.queue, sel, due)
 	}, sel)
 }
 
 func (e *env) purge(sel store.Selection) int {
 	e.Helper()
-	return e.all(func(sel store.Selection) (store.Bulk, error) {
+	return e.bulk(func(sel store.Selection) (store.Bulk, error) {
 		return e.Peer.Purge(e.Context(), e.queue, sel)
 	}, sel)
 }
 
 var allDead = store.Selection{State: store.StateDead}
 
-// dieMany makes n messages die by lease expiry.
-func (e *env) dieMany(n int) {
+func deadByID(ids ...string) store.Selection {
+	return store.Selection{IDs: ids, State: store.StateDead}
+}
+
+// sendManyDead sends n messages and lets them die of lease expiry.
+func (e *env) sendManyDead(n int) {
 	e.Helper()
 	e.send(many(n, maxAttempts(1))...)
 	for left := n; left > 0; {
@@ -54,13 +58,33 @@ func (e *env) dieMany(n int) {
 	e.count(0, 0, 0, int64(n))
 }
 
+// inEveryState sends one message in each state, with the state as its id. It returns the leased one.
+func (e *env) inEveryState() store.Claimed {
+	e.Helper()
+	e.sendDead("dead")
+	e.send(message("leased"))
+	c := e.claimOne("leased", held)
+	e.send(message("ready"), message("scheduled", delay(time.Hour)))
+	e.count(1, 1, 1, 1)
+	return c
+}
+
+// refusesPurge checks that a Purge returns ErrInvalid and that the messages of inEveryState stay.
+func (e *env) refusesPurge(sel store.Selection) {
+	e.Helper()
+	b, err := e.Store.Purge(e.Context(), e.queue, sel)
+	e.is(err, store.ErrInvalid)
+	e.equal("result", b, store.Bulk{})
+	e.count(1, 1, 1, 1)
+}
+
 var deadRules = []rule{
-	{"a replayed message lives again with its attempts at zero", func(e *env) {
+	{"a replayed message is live again with no failed attempts", func(e *env) {
 		e.send(message("m", maxAttempts(1)))
 		c := e.claimOne("m", held)
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
-		e.equal("replayed", e.replay(store.Selection{IDs: []string{"m"}, State: store.StateDead}, store.Due{}), 1)
-		info := e.living("m", store.StateReady)
+		e.equal("replayed", e.replay(deadByID("m"), store.Due{}), 1)
+		info := e.live("m", store.StateReady)
 		e.equal("attempts", info.Attempts, 0)
 		e.equal("last error", info.LastError, "")
 		e.equal("reason", info.DeadReason, store.DeadReason(""))
@@ -71,50 +95,50 @@ var deadRules = []rule{
 		e.equal("payload", string(again.Payload), "payload of m")
 		e.settle(store.Settlement{Receipt: again.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
 	}},
-	{"a replay gives a new due time", func(e *env) {
-		e.die("a")
-		e.die("b")
+	{"replay sets a new due time", func(e *env) {
+		e.sendDead("a")
+		e.sendDead("b")
 		now := e.now()
-		e.equal("replayed", e.replay(store.Selection{IDs: []string{"a"}, State: store.StateDead}, store.Due{Delay: time.Minute}), 1)
+		e.equal("replayed", e.replay(deadByID("a"), store.Due{Delay: time.Minute}), 1)
 		e.equal("replayed", e.replay(allDead, store.Due{At: now.Add(time.Hour)}), 1)
-		e.at("due", e.living("a", store.StateScheduled).Due, now.Add(time.Minute))
-		e.equal("due", ms(e.living("b", store.StateScheduled).Due), ms(now.Add(time.Hour)))
+		e.at("due", e.live("a", store.StateScheduled).Due, now.Add(time.Minute))
+		e.equal("due", ms(e.live("b", store.StateScheduled).Due), ms(now.Add(time.Hour)))
 		e.advance(time.Minute - time.Millisecond)
 		e.equal("claimed early", len(e.claim(2)), 0)
 		e.advance(time.Millisecond)
 		e.claimOne("a", held)
 	}},
-	{"a replay of ids leaves alone what is unknown or not dead", func(e *env) {
-		e.die("dead")
-		e.die("other")
+	{"replay by id ignores ids that are unknown or not dead", func(e *env) {
+		e.sendDead("dead")
+		e.sendDead("other")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("ready"), message("scheduled", delay(time.Hour)))
-		sel := store.Selection{IDs: []string{"ready", "unknown", "dead", "leased", "scheduled"}, State: store.StateDead}
+		sel := deadByID("ready", "unknown", "dead", "leased", "scheduled")
 		e.equal("replayed", e.replay(sel, store.Due{Delay: time.Minute}), 1)
-		e.living("dead", store.StateScheduled)
+		e.live("dead", store.StateScheduled)
 		e.count(2, 1, 1, 1)
 	}},
-	{"all of more than MaxBatch dead messages are replayed in bounded steps", func(e *env) {
+	{"replay of more than MaxBatch dead messages takes bounded steps", func(e *env) {
 		const n = 2*store.MaxBatch + 200
-		e.dieMany(n)
+		e.sendManyDead(n)
 		b, err := e.Store.Replay(e.Context(), e.queue, allDead, store.Due{})
 		e.ok(err)
 		if b.Done > store.MaxBatch || b.Done == 0 || !b.More {
-			e.Fatalf("one replay of %d handled %d, more: %v", n, b.Done, b.More)
+			e.Fatalf("one Replay of %d messages replayed %d, More is %v", n, b.Done, b.More)
 		}
 		e.equal("replayed", b.Done+e.replay(store.Selection{State: store.StateDead, Before: b.Before}, store.Due{}), n)
 		e.equal("claimed", len(e.claimAll()), n)
 	}},
-	{"replay all ends although messages keep dying", func(e *env) {
+	{"replay of all ends although messages keep dying", func(e *env) {
 		const n = store.MaxBatch + 100
-		e.dieMany(n)
+		e.sendManyDead(n)
 		sel, done := allDead, 0
 		for {
 			b, err := e.Store.Replay(e.Context(), e.queue, sel, store.Due{})
 			e.ok(err)
 			if done += b.Done; done > n {
-				e.Fatalf("%d of %d messages were replayed", done, n)
+				e.Fatalf("%d messages were replayed, want %d", done, n)
 			}
 			e.advance(time.Millisecond)
 			for _, c := range e.claim(store.MaxBatch) {
@@ -127,14 +151,27 @@ var deadRules = []rule{
 		}
 		e.equal("replayed", done, n)
 	}},
-	{"a replay on an unknown queue does nothing", func(e *env) {
+	{"replay of a state other than dead is refused", func(e *env) {
+		e.inEveryState()
+		for _, state := range []store.State{
+			store.StateNone, store.StateScheduled, store.StateReady, store.StateLeased, "unknown",
+		} {
+			for _, ids := range [][]string{nil, {"ready", "dead"}} {
+				b, err := e.Store.Replay(e.Context(), e.queue, store.Selection{IDs: ids, State: state}, store.Due{})
+				e.is(err, store.ErrInvalid)
+				e.equal("result", b, store.Bulk{})
+			}
+		}
+		e.count(1, 1, 1, 1)
+	}},
+	{"replay on an unknown queue does nothing", func(e *env) {
 		e.equal("replayed", e.replay(allDead, store.Due{}), 0)
-		e.equal("replayed", e.replay(store.Selection{IDs: []string{"m"}, State: store.StateDead}, store.Due{}), 0)
+		e.equal("replayed", e.replay(deadByID("m"), store.Due{}), 0)
 		e.equal("exists", e.stats().Exists, false)
 	}},
 	{"a replayed message no longer expires, however it died", func(e *env) {
 		now := e.now()
-		e.die("delivered", expireAt(now.Add(time.Second)))
+		e.sendDead("delivered", expireAt(now.Add(time.Second)))
 		e.send(message("absolute", expireAt(now.Add(time.Second))), message("relative", expireAfter(time.Second)))
 		e.advance(time.Second)
 		e.equal("died", slices.Sorted(slices.Values(e.claimWith(2, held).Died)), []string{"absolute", "relative"})
@@ -145,11 +182,12 @@ var deadRules = []rule{
 }
 
 var purgeRules = []rule{
-	{"a purge removes the messages of one state", func(e *env) {
-		e.die("dead")
+	{"purge removes the messages of one state", func(e *env) {
+		e.sendDead("dead")
 		e.send(message("leased"))
 		c := e.claimOne("leased", held)
-		e.send(message("r1"), message("r2"), message("s1", delay(time.Hour)), message("s2", delay(time.Hour)), message("s3", delay(time.Hour)))
+		hour := delay(time.Hour)
+		e.send(message("r1"), message("r2"), message("s1", hour), message("s2", hour), message("s3", hour))
 		e.equal("purged", e.purge(store.Selection{State: store.StateScheduled}), 3)
 		e.count(0, 2, 1, 1)
 		e.equal("purged", e.purge(store.Selection{State: store.StateReady}), 2)
@@ -161,20 +199,20 @@ var purgeRules = []rule{
 		}
 		e.ack(c)
 	}},
-	{"a purge of ids removes dead ones alone", func(e *env) {
-		e.die("d1")
-		e.die("d2")
-		e.die("d3")
+	{"purge by id removes only dead messages", func(e *env) {
+		e.sendDead("d1")
+		e.sendDead("d2")
+		e.sendDead("d3")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("ready"), message("scheduled", delay(time.Hour)))
-		sel := store.Selection{IDs: []string{"ready", "d1", "unknown", "leased", "d3", "scheduled"}, State: store.StateDead}
+		sel := deadByID("ready", "d1", "unknown", "leased", "d3", "scheduled")
 		e.equal("purged", e.purge(sel), 2)
 		e.count(1, 1, 1, 1)
-		e.living("d2", store.StateDead)
+		e.live("d2", store.StateDead)
 	}},
-	{"a purge of everything takes leased messages from their holders", func(e *env) {
-		e.die("dead")
+	{"purge of everything takes leased messages from their holders", func(e *env) {
+		e.sendDead("dead")
 		e.send(many(4)...)
 		c := e.claim(2)
 		e.send(message("scheduled", delay(time.Hour)))
@@ -182,7 +220,7 @@ var purgeRules = []rule{
 		e.count(0, 0, 0, 0)
 		e.equal("next due is zero", e.stats().NextDue.IsZero(), true)
 		for _, one := range c {
-			e.is(e.trySettle(store.Settlement{Receipt: one.Receipt, Action: store.Nack, Reason: "late"})[0].Err, store.ErrLeaseLost)
+			e.is(e.trySettle(nack(one, 0))[0].Err, store.ErrLeaseLost)
 		}
 		e.is(e.tryExtend(c[0].Receipt.Lease, held).Err, store.ErrLeaseLost)
 		e.send(many(4)...)
@@ -191,11 +229,11 @@ var purgeRules = []rule{
 		e.equal("claimed", len(e.claim(10)), 4)
 		e.refused(c[0].Receipt)
 		for _, one := range many(4) {
-			e.equal("attempts", e.living(one.ID, store.StateLeased).Attempts, 0)
+			e.equal("attempts", e.live(one.ID, store.StateLeased).Attempts, 0)
 		}
 	}},
-	{"a purge of everything keeps the queue, its pause and its remembered ids", func(e *env) {
-		e.send(message("m", remember(time.Hour)))
+	{"purge of everything keeps the queue, its pause and its dedup windows", func(e *env) {
+		e.send(message("m", dedupWindow(time.Hour)))
 		e.ack(e.claimOne("m", held))
 		e.ok(e.Store.SetPaused(e.Context(), e.queue, true))
 		e.send(message("n"))
@@ -204,7 +242,7 @@ var purgeRules = []rule{
 		e.equal("exists, paused", []bool{s.Exists, s.Paused}, []bool{true, true})
 		e.equal("results", e.trySend(message("m")), []store.SendResult{{Duplicate: true}})
 	}},
-	{"each state of more than MaxBatch messages is purged in several steps", func(e *env) {
+	{"purge of more than MaxBatch messages takes bounded steps in each state", func(e *env) {
 		const n = 2*store.MaxBatch + 200
 		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateDead} {
 			switch state {
@@ -213,19 +251,19 @@ var purgeRules = []rule{
 			case store.StateReady:
 				e.send(many(n)...)
 			case store.StateDead:
-				e.dieMany(n)
+				e.sendManyDead(n)
 			}
 			b, err := e.Store.Purge(e.Context(), e.queue, store.Selection{State: state})
 			e.ok(err)
 			if b.Done > store.MaxBatch || b.Done == 0 || !b.More {
-				e.Fatalf("one purge of %d %s messages handled %d, more: %v", n, state, b.Done, b.More)
+				e.Fatalf("one Purge of %d %s messages purged %d, More is %v", n, state, b.Done, b.More)
 			}
 			e.equal("purged", b.Done+e.purge(store.Selection{State: state, Before: b.Before}), n)
 			e.count(0, 0, 0, 0)
 		}
 	}},
-	{"everything of a large queue is purged", func(e *env) {
-		e.die("dead")
+	{"purge of everything empties a large queue", func(e *env) {
+		e.sendDead("dead")
 		e.send(many(1200)...)
 		e.claim(store.MaxBatch)
 		e.equal("purged", e.purge(store.Selection{}), 1201)
@@ -242,14 +280,29 @@ var purgeRules = []rule{
 		e.equal("purged", b.Done+e.purge(store.Selection{State: store.StateReady, Before: b.Before}), n)
 		e.claimOne("later", held)
 	}},
-	{"a purge on an unknown queue does nothing", func(e *env) {
+	{"purge of only leased messages or an unknown state is refused", func(e *env) {
+		c := e.inEveryState()
+		for _, state := range []store.State{store.StateLeased, "unknown"} {
+			for _, ids := range [][]string{nil, {"leased", "dead"}} {
+				e.refusesPurge(store.Selection{IDs: ids, State: state})
+			}
+		}
+		e.ack(c)
+	}},
+	{"purge by id in a state other than dead is refused", func(e *env) {
+		e.inEveryState()
+		for _, state := range []store.State{store.StateNone, store.StateScheduled, store.StateReady} {
+			e.refusesPurge(store.Selection{IDs: []string{"ready", "dead"}, State: state})
+		}
+	}},
+	{"purge on an unknown queue does nothing", func(e *env) {
 		for _, state := range []store.State{store.StateNone, store.StateScheduled, store.StateReady, store.StateDead} {
 			e.equal("purged", e.purge(store.Selection{State: state}), 0)
 		}
 		e.equal("exists", e.stats().Exists, false)
 	}},
 	{"a purged id may be sent again", func(e *env) {
-		e.die("a")
+		e.sendDead("a")
 		e.send(message("b"), message("c", delay(time.Hour)))
 		e.equal("purged", e.purge(store.Selection{}), 3)
 		e.send(message("a"), message("b"), message("c"))

@@ -21,7 +21,7 @@ var expiryRules = []rule{
 		e.equal("died", slices.Sorted(slices.Values(c.Died)), []string{"absolute", "relative"})
 		e.equal("expired", slices.Sorted(slices.Values(c.Expired)), []string{"absolute", "relative"})
 		for _, id := range c.Died {
-			info := e.living(id, store.StateDead)
+			info := e.live(id, store.StateDead)
 			e.equal("reason", info.DeadReason, store.DeadExpired)
 			e.equal("last error", info.LastError, store.ExpiredText)
 			e.equal("attempts", info.Attempts, 0)
@@ -34,10 +34,10 @@ var expiryRules = []rule{
 		e.advance(time.Minute + time.Second - time.Millisecond)
 		e.claimOne("m", held)
 	}},
-	{"only a claim looks at the expiry", func(e *env) {
+	{"a message expires only in a claim", func(e *env) {
 		e.send(message("m", expireAfter(time.Second)))
 		e.advance(time.Hour)
-		e.living("m", store.StateReady)
+		e.live("m", store.StateReady)
 		e.count(0, 1, 0, 0)
 		e.ok(e.tryReschedule("m", store.Due{}))
 		e.claimOne("m", held)
@@ -66,7 +66,7 @@ var expiryRules = []rule{
 			f.claimOne("m", held)
 		}
 	}},
-	{"a message that was only released still expires", func(e *env) {
+	{"a message that was only released can still expire", func(e *env) {
 		e.send(message("m", expireAfter(time.Second)))
 		c := e.claimOne("m", held)
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Release}, store.StateReady)
@@ -80,16 +80,16 @@ var expiryRules = []rule{
 		e.equal("died", len(e.claimWith(1, held).Died), 0)
 		e.ack(c)
 	}},
-	{"many expired messages are set aside over several claims and hide nothing", func(e *env) {
+	{"many expired messages become dead over several claims and hide no others", func(e *env) {
 		const n = 2*store.MaxBatch + 200
 		e.send(many(n, expireAfter(time.Second))...)
 		e.advance(time.Second)
-		e.send(message("alive"))
+		e.send(message("live"))
 		died, claimed := 0, []string(nil)
 		for {
 			c := e.claimWith(store.MaxBatch, held)
 			if len(c.Died) > store.MaxBatch+store.MaxBatch/2 {
-				e.Fatalf("one claim moved %d messages to dead", len(c.Died))
+				e.Fatalf("%d messages died in one claim", len(c.Died))
 			}
 			died += len(c.Died)
 			claimed = append(claimed, ids(c.Messages)...)
@@ -97,17 +97,17 @@ var expiryRules = []rule{
 				break
 			}
 			if len(c.Died)+len(c.Messages) == 0 {
-				e.Fatalf("a claim said there is more and did nothing")
+				e.Fatalf("a claim did nothing, but More is set")
 			}
 		}
 		e.equal("died", died, n)
-		e.equal("claimed", claimed, []string{"alive"})
+		e.equal("claimed", claimed, []string{"live"})
 	}},
 	{"nothing expires while the queue is paused", func(e *env) {
 		e.send(message("m", expireAfter(time.Second)))
 		e.ok(e.Store.SetPaused(e.Context(), e.queue, true))
 		e.advance(time.Hour)
 		e.equal("died", len(e.claimWith(1, held).Died), 0)
-		e.living("m", store.StateReady)
+		e.live("m", store.StateReady)
 	}},
 }

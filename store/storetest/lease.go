@@ -8,11 +8,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// short is a lease that rules let expire.
+// short is the length of a lease that a rule lets expire.
 const short = time.Second
 
 var leaseRules = []rule{
-	{"settle after lease expiry is refused, claimed anew or not", func(e *env) {
+	{"settle after lease expiry is refused, whether claimed again or not", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", short)
 		e.advance(short)
@@ -36,12 +36,12 @@ var leaseRules = []rule{
 		e.equal("claimed", ids(again), []string{"m", "younger"})
 		e.equal("due", ms(again[0].Due), ms(c.Deadline))
 		e.equal("attempt", again[0].Attempt, 2)
-		info := e.living("m", store.StateLeased)
+		info := e.live("m", store.StateLeased)
 		e.equal("attempts", info.Attempts, 1)
 		e.equal("due", ms(info.Due), ms(c.Deadline))
 		e.equal("last error", info.LastError, store.LeaseExpiredText)
 	}},
-	{"a message whose holders always die is dead after its last attempt", func(e *env) {
+	{"a message whose holders always crash is dead after its last attempt", func(e *env) {
 		e.send(message("m", maxAttempts(3)))
 		for attempt := 1; attempt <= 3; attempt++ {
 			e.equal("attempt", e.claimOne("m", short).Attempt, attempt)
@@ -51,7 +51,7 @@ var leaseRules = []rule{
 		c := e.claimWith(1, held)
 		e.equal("claimed", len(c.Messages), 0)
 		e.equal("died", c.Died, []string{"m"})
-		info := e.living("m", store.StateDead)
+		info := e.live("m", store.StateDead)
 		e.equal("reason", info.DeadReason, store.DeadLeaseExpired)
 		e.equal("attempts", info.Attempts, 3)
 		e.at("died at", info.DiedAt, now)
@@ -66,7 +66,7 @@ var leaseRules = []rule{
 		e.ack(c)
 		e.refused(late.Receipt)
 	}},
-	{"a late nack creates no second copy", func(e *env) {
+	{"a late nack does not create a second copy", func(e *env) {
 		e.send(message("m"))
 		late := e.claimOne("m", short)
 		e.advance(short)
@@ -80,7 +80,7 @@ var leaseRules = []rule{
 		e.advance(time.Hour)
 		e.equal("claimed", len(e.claim(10)), 0)
 	}},
-	{"an extended lease lives on from the engine's now", func(e *env) {
+	{"an extended lease lasts from the engine's now", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", short)
 		for range 3 {
@@ -89,12 +89,12 @@ var leaseRules = []rule{
 			r := e.tryExtend(c.Receipt.Lease, short)
 			e.ok(r.Err)
 			e.at("deadline", r.Deadline, now.Add(short))
-			e.equal("deadline", ms(e.living("m", store.StateLeased).LeaseDeadline), ms(r.Deadline))
+			e.equal("deadline", ms(e.live("m", store.StateLeased).LeaseDeadline), ms(r.Deadline))
 			e.equal("lost", len(r.Lost), 0)
 		}
 		e.ack(c)
 	}},
-	{"an extension is counted from now, so it may shorten a lease", func(e *env) {
+	{"extend counts from now, so it may shorten a lease", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", time.Hour)
 		e.ok(e.tryExtend(c.Receipt.Lease, short).Err)
@@ -102,7 +102,7 @@ var leaseRules = []rule{
 		e.refused(c.Receipt)
 		e.claimOne("m", held)
 	}},
-	{"extend after lease expiry is refused and revives nothing", func(e *env) {
+	{"extend after lease expiry is refused and changes nothing", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", short)
 		e.advance(short)
@@ -124,12 +124,14 @@ var leaseRules = []rule{
 		e.settle(store.Settlement{Receipt: c[1].Receipt, Action: store.Release}, store.StateReady)
 		e.is(e.tryExtend(lease, held).Err, store.ErrLeaseLost)
 	}},
-	{"several leases are extended in one call, each with its own result", func(e *env) {
+	{"extend returns a result for each of several leases", func(e *env) {
 		e.send(many(2)...)
 		first, second := e.claim(1)[0], e.claim(1)[0]
 		now := e.now()
 		results, err := e.Store.Extend(e.Context(), e.queue, []store.Extension{
-			{Lease: first.Receipt.Lease, For: time.Hour}, {Lease: "unknown", For: time.Hour}, {Lease: second.Receipt.Lease, For: 2 * time.Hour},
+			{Lease: first.Receipt.Lease, For: time.Hour},
+			{Lease: "unknown", For: time.Hour},
+			{Lease: second.Receipt.Lease, For: 2 * time.Hour},
 		})
 		e.ok(err)
 		e.equal("number of results", len(results), 3)
@@ -139,7 +141,7 @@ var leaseRules = []rule{
 		e.ok(results[2].Err)
 		e.at("deadline", results[2].Deadline, now.Add(2*time.Hour))
 	}},
-	{"an extension tells once which messages were cancelled", func(e *env) {
+	{"extend reports cancelled messages once", func(e *env) {
 		e.send(many(4)...)
 		c := e.claim(4)
 		lease := c[0].Receipt.Lease
@@ -154,7 +156,7 @@ var leaseRules = []rule{
 		e.ack(c[0], c[2])
 		e.is(e.tryExtend(lease, held).Err, store.ErrLeaseLost)
 	}},
-	{"an extension tells of a cancelled message after the rest of its lease is settled", func(e *env) {
+	{"extend reports a cancelled message after the rest of its lease is settled", func(e *env) {
 		e.send(many(2)...)
 		c := e.claim(2)
 		e.cancel(c[0].ID, store.StateLeased)
@@ -163,7 +165,7 @@ var leaseRules = []rule{
 		e.is(r.Err, store.ErrLeaseLost)
 		e.equal("lost", keys(r.Lost), []string{key(c[0].Receipt)})
 	}},
-	{"a lease all of whose messages were cancelled ends with the extension that tells so", func(e *env) {
+	{"a lease whose messages were all cancelled ends with the extend that reports it", func(e *env) {
 		e.send(many(2)...)
 		c := e.claim(2)
 		e.cancel(c[0].ID, store.StateLeased)
@@ -175,7 +177,7 @@ var leaseRules = []rule{
 		e.is(r.Err, store.ErrLeaseLost)
 		e.equal("lost", len(r.Lost), 0)
 	}},
-	{"all messages of an expired lease are free again", func(e *env) {
+	{"all messages of an expired lease are ready again", func(e *env) {
 		e.send(many(100)...)
 		c := e.claimWith(100, short)
 		e.ack(c.Messages[:50]...)
@@ -184,7 +186,7 @@ var leaseRules = []rule{
 		slices.Sort(again)
 		e.equal("claimed", again, ids(c.Messages[50:]))
 	}},
-	{"more than MaxBatch expired leases are reaped over several claims", func(e *env) {
+	{"more than MaxBatch expired leases end over several claims", func(e *env) {
 		const n = 2*store.MaxBatch + 200
 		e.send(many(n, maxAttempts(1))...)
 		for range n {
@@ -196,7 +198,7 @@ var leaseRules = []rule{
 			c := e.claimWith(store.MaxBatch, held)
 			e.equal("claimed", len(c.Messages), 0)
 			if len(c.Died) > store.MaxBatch+store.MaxBatch/2 {
-				e.Fatalf("one claim moved %d messages to dead", len(c.Died))
+				e.Fatalf("%d messages died in one claim", len(c.Died))
 			}
 			for _, id := range c.Died {
 				died[id] = true
@@ -205,13 +207,13 @@ var leaseRules = []rule{
 				break
 			}
 			if len(c.Died) == 0 {
-				e.Fatalf("a claim said there is more and did nothing")
+				e.Fatalf("a claim did nothing, but More is set")
 			}
 		}
 		e.equal("died", len(died), n)
 		e.count(0, 0, 0, n)
 	}},
-	{"large expired leases are reaped over several claims", func(e *env) {
+	{"large expired leases end over several claims", func(e *env) {
 		const n = 3 * store.MaxBatch
 		e.send(many(n)...)
 		for range n / store.MaxBatch {
@@ -221,7 +223,7 @@ var leaseRules = []rule{
 		e.equal("claimed", len(e.claimAll()), n)
 		e.count(0, 0, n, 0)
 	}},
-	{"lease expiry forgets what was cancelled", func(e *env) {
+	{"lease expiry discards what was cancelled", func(e *env) {
 		e.send(many(2)...)
 		c := e.claimWith(2, short).Messages
 		e.cancel(c[0].ID, store.StateLeased)
@@ -233,7 +235,7 @@ var leaseRules = []rule{
 	}},
 }
 
-// key is what tells receipts apart: all but the engine's own note.
+// key returns a text that identifies a receipt: all but the engine's private data.
 func key(r store.Receipt) string { return fmt.Sprintf("%q under %q, epoch %d", r.ID, r.Lease, r.Epoch) }
 
 func keys(receipts []store.Receipt) []string {

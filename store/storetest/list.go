@@ -14,23 +14,25 @@ var listRules = []rule{
 		e.send(message("r2", at(now.Add(-time.Second))), message("r1", at(now.Add(-time.Minute))), message("r3"),
 			message("s2", delay(2*time.Hour)), message("s1", delay(time.Hour)), message("s3", delay(3*time.Hour)))
 		for _, limit := range []int{1, 2, store.MaxBatch} {
-			e.equal("ready", infoIDs(e.list(store.ListRequest{State: store.StateReady, Limit: limit})), []string{"r1", "r2", "r3"})
-			e.equal("scheduled", infoIDs(e.list(store.ListRequest{State: store.StateScheduled, Limit: limit})), []string{"s1", "s2", "s3"})
+			ready := e.list(store.ListRequest{State: store.StateReady, Limit: limit})
+			e.equal("ready", infoIDs(ready), []string{"r1", "r2", "r3"})
+			scheduled := e.list(store.ListRequest{State: store.StateScheduled, Limit: limit})
+			e.equal("scheduled", infoIDs(scheduled), []string{"s1", "s2", "s3"})
 		}
 		for _, info := range e.list(store.ListRequest{State: store.StateReady, Limit: 10}) {
-			e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateReady)))
+			e.equal("listed", describe(&info), describe(e.live(info.ID, store.StateReady)))
 		}
 	}},
 	{"dead messages are listed by time of death", func(e *env) {
 		for _, id := range []string{"c", "a", "b"} {
-			e.die(id)
+			e.sendDead(id)
 			e.advance(time.Millisecond)
 		}
 		for _, limit := range []int{1, 10} {
 			listed := e.list(store.ListRequest{State: store.StateDead, Limit: limit})
 			e.equal("dead", infoIDs(listed), []string{"c", "a", "b"})
 			for _, info := range listed {
-				e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateDead)))
+				e.equal("listed", describe(&info), describe(e.live(info.ID, store.StateDead)))
 			}
 		}
 	}},
@@ -46,7 +48,7 @@ var listRules = []rule{
 			seen := map[string]bool{}
 			for _, info := range e.list(store.ListRequest{State: store.StateLeased, Limit: limit}) {
 				seen[info.ID] = true
-				e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateLeased)))
+				e.equal("listed", describe(&info), describe(e.live(info.ID, store.StateLeased)))
 			}
 			e.equal("number leased", len(seen), len(want))
 			for _, id := range want {
@@ -54,7 +56,7 @@ var listRules = []rule{
 			}
 		}
 	}},
-	{"a page of long messages is bounded in bytes, in every state", func(e *env) {
+	{"a page of large messages is bounded in bytes in every state", func(e *env) {
 		const n, length = 12, store.MaxPayload / 2
 		for i := range n {
 			m := message(fmt.Sprint("m", i))
@@ -62,7 +64,7 @@ var listRules = []rule{
 			e.send(m)
 		}
 		e.pages(store.StateReady, n, length)
-		for range n { // a claim gives only as many as its own bound lets it
+		for range n { // each claim is bounded in bytes too
 			e.claim(n)
 		}
 		e.pages(store.StateLeased, n, length)
@@ -79,8 +81,8 @@ var listRules = []rule{
 		slices.Sort(listed)
 		e.equal("leased", listed, []string{c[0].ID, c[2].ID})
 	}},
-	{"ids that were cancelled, sent and claimed again are listed once, however small the pages", func(e *env) {
-		for range 3 { // the leases of before keep the ids too
+	{"ids cancelled, sent and claimed again are listed once for any page size", func(e *env) {
+		for range 3 { // earlier leases keep the ids too
 			e.send(many(3)...)
 			for _, c := range e.claimWith(3, held).Messages {
 				e.cancel(c.ID, store.StateLeased)
@@ -99,18 +101,21 @@ var listRules = []rule{
 		}
 	}},
 	{"a state without messages and an unknown queue have an empty page", func(e *env) {
-		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+		for _, state := range allStates {
 			e.equal("listed", len(e.list(store.ListRequest{State: state, Limit: 10})), 0)
 		}
 	}},
-	{"a listing may be limited to a part of time, the end exclusive", func(e *env) {
+	{"a listing may be limited to a time range with an exclusive end", func(e *env) {
 		now := e.now()
 		for i := range 5 {
 			e.send(message(fmt.Sprint("s", i), at(now.Add(time.Hour+time.Duration(i)*time.Millisecond))))
 			e.send(message(fmt.Sprint("r", i), at(now.Add(-time.Hour+time.Duration(i)*time.Millisecond))))
 		}
 		for _, limit := range []int{1, 10} {
-			req := store.ListRequest{State: store.StateScheduled, Limit: limit, From: now.Add(time.Hour + time.Millisecond), To: now.Add(time.Hour + 3*time.Millisecond)}
+			req := store.ListRequest{
+				State: store.StateScheduled, Limit: limit,
+				From: now.Add(time.Hour + time.Millisecond), To: now.Add(time.Hour + 3*time.Millisecond),
+			}
 			e.equal("scheduled", infoIDs(e.list(req)), []string{"s1", "s2"})
 			req.To = time.Time{}
 			e.equal("scheduled", infoIDs(e.list(req)), []string{"s1", "s2", "s3", "s4"})
@@ -120,17 +125,17 @@ var listRules = []rule{
 			e.equal("ready", len(e.list(req)), 0)
 		}
 	}},
-	{"dead messages may be limited by time of death", func(e *env) {
+	{"a listing of dead messages may be limited by time of death", func(e *env) {
 		var died []time.Time
 		for i := range 4 {
 			died = append(died, e.now())
-			e.die(fmt.Sprint("d", i))
+			e.sendDead(fmt.Sprint("d", i))
 			e.advance(time.Second)
 		}
 		req := store.ListRequest{State: store.StateDead, Limit: 1, From: died[1], To: died[3]}
 		e.equal("dead", infoIDs(e.list(req)), []string{"d1", "d2"})
 	}},
-	{"list pages over 1200 messages due in the same millisecond", func(e *env) {
+	{"list pages through 1200 messages due in the same millisecond", func(e *env) {
 		const n = 1200
 		due := e.now().Add(time.Hour)
 		e.send(many(n, at(due))...)
@@ -141,7 +146,7 @@ var listRules = []rule{
 			e.equal("number of different ids", len(slices.Compact(listed)), n)
 		}
 	}},
-	{"list pages over 1200 messages that died in the same millisecond", func(e *env) {
+	{"list pages through 1200 messages that died in the same millisecond", func(e *env) {
 		const n = 1200
 		e.send(many(n, maxAttempts(1))...)
 		for range 3 {
@@ -170,7 +175,7 @@ var listRules = []rule{
 			if p.Next == "" {
 				break
 			}
-			// The last one listed goes, and others come before and behind it.
+			// The last message listed goes, and others come before and after it.
 			if last := p.Messages[len(p.Messages)-1].ID; last[0] == 'g' {
 				e.cancel(last, store.StateScheduled)
 			}
@@ -187,11 +192,11 @@ var listRules = []rule{
 	{"an unknown cursor is refused", func(e *env) {
 		e.send(many(3)...)
 		for _, state := range []store.State{store.StateReady, store.StateLeased} {
-			_, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: 1, Cursor: "no cursor of yours"})
+			_, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: 1, Cursor: "not a cursor"})
 			e.is(err, store.ErrInvalid)
 		}
 	}},
-	{"a listing changes nothing and needs nobody else to stand still", func(e *env) {
+	{"list changes nothing", func(e *env) {
 		e.send(many(10)...)
 		e.claim(5)
 		before := e.stats()
@@ -203,11 +208,12 @@ var listRules = []rule{
 	}},
 }
 
-// pages lists n messages whose payloads have a length, and checks the bytes of each page.
+// pages lists n messages with payloads of a length and checks the number of bytes in each page.
 func (e *env) pages(state store.State, n, length int) {
 	seen := map[string]bool{}
 	for cursor := ""; ; {
-		page, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: store.MaxBatch, Cursor: cursor})
+		req := store.ListRequest{State: state, Limit: store.MaxBatch, Cursor: cursor}
+		page, err := e.Store.List(e.Context(), e.queue, req)
 		e.ok(err)
 		if size := len(page.Messages) * length; size > store.MaxBatchBytes+length {
 			e.Errorf("a page of %s messages has %d bytes", state, size)

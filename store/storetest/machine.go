@@ -15,19 +15,22 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// longChecks is the number of histories in a long run; 100 otherwise.
+// longChecks is the number of histories in a long run, instead of 100.
 const longChecks = "3000"
 
-// RunStateMachine drives random histories of all operations but Wait, by two consumers and with a clock that
-// jumps, and compares every result and the whole state after every step with a plain model. A failure is
-// shrunk to the shortest history that shows it; -rapid.checks and -rapid.steps make the search longer, as does
-// LATER_LONG in the environment. A harness without an exact clock is skipped.
+// RunStateMachine runs random histories against an engine and compares it with a simple model.
+//
+// A history has all operations but Wait, by two consumers and with a clock that jumps. Every result, and the whole
+// state after every step, must be equal to the model's. A failure is shrunk to the shortest history that shows it.
+// -rapid.checks and -rapid.steps make the search longer, as does LATER_LONG in the environment. A harness without an
+// exact clock is skipped.
 func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 	h := open(t)
 	if h.Advance == nil || !h.Exact {
 		t.Skip("this engine's clock cannot be moved exactly")
 	}
-	if os.Getenv("LATER_LONG") != "" && flag.Lookup("rapid.checks").Value.String() == flag.Lookup("rapid.checks").DefValue {
+	checks := flag.Lookup("rapid.checks")
+	if os.Getenv("LATER_LONG") != "" && checks.Value.String() == checks.DefValue {
 		if err := flag.Set("rapid.checks", longChecks); err != nil {
 			t.Fatal(err)
 		}
@@ -35,29 +38,29 @@ func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := &machine{t: t, h: h, ctx: t.Context(), queue: newQueueName()}
 		m.begin(r)
-		for range 5 { // rapid's usual number of steps is too few to get deep
+		for range 5 { // rapid's default number of steps rarely reaches deep states
 			r.Repeat(rapid.StateMachineActions(m))
 		}
 		m.ok(r, h.Store.Delete(m.ctx, m.queue))
 	})
 }
 
-// machine is one history. Its exported methods are the steps, of which rapid draws one after the other.
+// machine is one history. Its exported methods are the steps, which rapid draws one after the other.
 type machine struct {
 	t     *testing.T
 	h     Harness
 	ctx   context.Context
 	queue string
 	model *model
-	// receipts and leases are all that were ever given out, good or not.
+	// receipts and leases are all that were ever returned, valid or not.
 	receipts []store.Receipt
 	leases   []string
 }
 
-// someIDs are few, so that histories meet the same message again and again.
+// someIDs are few, so that a history uses the same message again and again.
 var someIDs = []string{"a", "b", "c", "d", "e", "f"}
 
-// begin starts with an empty queue, whose clock stands still from now on.
+// begin starts a history with an empty queue, whose clock stands still from then on.
 func (m *machine) begin(r *rapid.T) {
 	m.h.Advance(m.t, m.queue, time.Millisecond)
 	s, err := m.h.Store.Stats(m.ctx, m.queue)
@@ -72,7 +75,7 @@ func (m *machine) ok(r *rapid.T, err error) {
 	}
 }
 
-// same compares by the text that values print as.
+// same compares values by their printed text.
 func (m *machine) same(r *rapid.T, what string, got, want any) {
 	r.Helper()
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
@@ -80,7 +83,7 @@ func (m *machine) same(r *rapid.T, what string, got, want any) {
 	}
 }
 
-// store draws the consumer that does the step.
+// store draws the consumer that performs the step.
 func (m *machine) store(r *rapid.T) store.Store {
 	if rapid.Bool().Draw(r, "by the peer") {
 		return m.h.Peer
@@ -92,7 +95,7 @@ func drawIDs(r *rapid.T, least int) []string {
 	return rapid.SliceOfNDistinct(rapid.SampledFrom(someIDs), least, 4, rapid.ID[string]).Draw(r, "ids")
 }
 
-// drawDelay draws whole milliseconds, often none.
+// drawDelay draws whole milliseconds, often 0.
 func drawDelay(r *rapid.T, label string) time.Duration {
 	if rapid.Bool().Draw(r, "no "+label) {
 		return 0
@@ -153,7 +156,7 @@ func statsLine(s store.Stats) string {
 		s.Scheduled, s.Ready, s.Leased, s.Dead, ms(s.NextDue), s.Paused, s.Exists, s.Now.UnixMilli())
 }
 
-// Advance moves the clock: to the very millisecond at which something happens, just short of it, or anywhere.
+// Advance moves the clock: to the millisecond at which something happens, to the one before, or anywhere.
 func (m *machine) Advance(r *rapid.T) {
 	d := int64(rapid.IntRange(1, 150).Draw(r, "ms"))
 	if moments := m.model.moments(); len(moments) > 0 && rapid.Bool().Draw(r, "to a moment") {
@@ -186,7 +189,7 @@ func (m *machine) Claim(r *rapid.T) {
 	m.ok(r, err)
 	m.same(r, "now", c.Now.UnixMilli(), m.model.now)
 	if len(c.Messages) > req.Max {
-		r.Fatalf("a claim of %d gave %d", req.Max, len(c.Messages))
+		r.Fatalf("a claim of %d returned %d messages", req.Max, len(c.Messages))
 	}
 	leases := len(m.model.leases)
 	mustDie := m.model.reap()
@@ -195,16 +198,16 @@ func (m *machine) Claim(r *rapid.T) {
 	for _, id := range mustDie {
 		at := slices.Index(died, id)
 		if at < 0 {
-			r.Fatalf("%s had its last lease expire and is not among those who died", id)
+			r.Fatalf("the last lease of %s expired, but Died lacks it", id)
 		}
 		died = slices.Delete(died, at, at+1)
 	}
 	left := m.claimInOrder(r, c, died)
 	if left && !c.More {
-		r.Fatalf("ready messages were left and the claim does not say so")
+		r.Fatalf("ready messages are left, but More is not set")
 	}
 	if c.More && !worked {
-		r.Fatalf("a claim did nothing and says there is more")
+		r.Fatalf("a claim did nothing, but More is set")
 	}
 	if len(c.Messages) == 0 {
 		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
@@ -220,10 +223,11 @@ func (m *machine) Claim(r *rapid.T) {
 	m.model.leases[lease] = &modelLease{deadline: deadline, cancelled: map[string]bool{}}
 }
 
-// claimInOrder walks over what is ready, earliest first: each message was claimed, or it could not be read or had
-// expired and died, up to a place where the claim stopped. It tells whether ready messages are left behind that place.
+// claimInOrder checks a claim against the ready messages of the model, earliest first. Up to some point, each message
+// was claimed, or died because it was unreadable or had expired. It reports whether ready messages are left after that
+// point.
 func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left bool) {
-	given := c.Messages
+	rest := c.Messages
 	var ready []*modelMessage
 	if !m.model.paused {
 		ready = m.model.in(store.StateReady)
@@ -243,21 +247,22 @@ func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left b
 			}
 			continue
 		}
-		if len(given) == 0 {
+		if len(rest) == 0 {
 			left = true
 			break
 		}
-		g := given[0]
-		given = given[1:]
-		m.same(r, "claimed", claimLine(g), claimLine(store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}))
+		g := rest[0]
+		rest = rest[1:]
+		want := store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}
+		m.same(r, "claimed", claimLine(g), claimLine(want))
 		if g.Receipt.ID != g.ID || g.Receipt.Lease != c.Messages[0].Receipt.Lease {
 			r.Fatalf("message %s has the receipt %s", g.ID, key(g.Receipt))
 		}
 		x.receipt = g.Receipt
 		m.receipts = append(m.receipts, g.Receipt)
 	}
-	if len(given) > 0 || len(died) > 0 {
-		r.Fatalf("claimed without being next: %v; died without reason: %v", ids(given), died)
+	if len(rest) > 0 || len(died) > 0 {
+		r.Fatalf("claimed out of order: %v; died without a reason: %v", ids(rest), died)
 	}
 	return left
 }
@@ -266,20 +271,18 @@ func claimLine(c store.Claimed) string {
 	return fmt.Sprintf("attempt %d: %s", c.Attempt, describe(&store.Info{Message: c.Message, Due: c.Due}))
 }
 
-// Settle settles under any receipts that were ever given out, each at most once in a call.
+// Settle settles under any receipts that were ever returned, each at most once in a call.
 func (m *machine) Settle(r *rapid.T) {
 	if len(m.receipts) == 0 {
 		r.Skip("no receipts yet")
 	}
-	// The latest ones are the likeliest to be good.
+	// The latest receipts are the most likely to be valid.
 	recent := m.receipts[max(0, len(m.receipts)-12):]
 	chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(recent), 1, 4, key).Draw(r, "receipts")
+	actions := []store.Action{store.Ack, store.Nack, store.Nack, store.Snooze, store.Release, store.Bury}
 	var settlements []store.Settlement
 	for _, receipt := range chosen {
-		s := store.Settlement{
-			Receipt: receipt,
-			Action:  rapid.SampledFrom([]store.Action{store.Ack, store.Nack, store.Nack, store.Snooze, store.Release, store.Bury}).Draw(r, "action"),
-		}
+		s := store.Settlement{Receipt: receipt, Action: rapid.SampledFrom(actions).Draw(r, "action")}
 		switch s.Action {
 		case store.Ack:
 			s.Remember = drawDelay(r, "remember")
@@ -301,7 +304,7 @@ func (m *machine) Settle(r *rapid.T) {
 	}
 }
 
-// sameError compares by errors.Is, so that engines may say more than the kind.
+// sameError compares with errors.Is, because the errors of engines may have more specific texts.
 func (m *machine) sameError(r *rapid.T, what string, got, want error) {
 	r.Helper()
 	if !errors.Is(got, want) {
@@ -329,12 +332,12 @@ func (m *machine) Extend(r *rapid.T) {
 		lost := keys(got[i].Lost)
 		for _, k := range must {
 			if !slices.Contains(lost, k) {
-				r.Fatalf("extend does not tell that the holder lost %s", k)
+				r.Fatalf("Lost lacks %s", k)
 			}
 		}
 		for j, k := range lost {
 			if !slices.Contains(may, k) || j > 0 && lost[j-1] == k {
-				r.Fatalf("extend tells wrongly or twice that the holder lost %s", k)
+				r.Fatalf("Lost has %s wrongly or twice", k)
 			}
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The steps of the state machine that look at a queue and manage it.
+// The steps of the state machine that inspect and manage a queue.
 
 func (m *machine) Cancel(r *rapid.T) {
 	chosen := drawIDs(r, 1)
@@ -24,7 +24,7 @@ func (m *machine) Cancel(r *rapid.T) {
 	}
 }
 
-// Reschedule does run now too: it is a due time without delay.
+// Reschedule also covers making a message ready now, which is a due time without delay.
 func (m *machine) Reschedule(r *rapid.T) {
 	chosen, due := drawIDs(r, 1), m.drawDue(r)
 	got, err := m.store(r).Reschedule(m.ctx, m.queue, chosen, due)
@@ -47,14 +47,15 @@ func (m *machine) Purge(r *rapid.T) {
 	if rapid.Bool().Draw(r, "by id") {
 		sel.IDs = drawIDs(r, 1)
 	} else {
-		sel.State = rapid.SampledFrom([]store.State{store.StateDead, store.StateReady, store.StateScheduled, store.StateNone}).Draw(r, "state")
+		states := []store.State{store.StateDead, store.StateReady, store.StateScheduled, store.StateNone}
+		sel.State = rapid.SampledFrom(states).Draw(r, "state")
 	}
 	s := m.store(r)
 	done := m.bulk(r, sel, func(sel store.Selection) (store.Bulk, error) { return s.Purge(m.ctx, m.queue, sel) })
 	m.same(r, "purged", done, m.model.purge(sel))
 }
 
-// bulk repeats a step until it is done.
+// bulk repeats a step until no more is left.
 func (m *machine) bulk(r *rapid.T, sel store.Selection, step func(store.Selection) (store.Bulk, error)) int {
 	done := 0
 	for range 2 * len(someIDs) {
@@ -66,7 +67,7 @@ func (m *machine) bulk(r *rapid.T, sel store.Selection, step func(store.Selectio
 		}
 		sel.Before = b.Before
 	}
-	r.Fatalf("a replay or purge of %d messages does not end", len(someIDs))
+	r.Fatalf("a Replay or Purge of %d messages does not end", len(someIDs))
 	return 0
 }
 
@@ -76,10 +77,10 @@ func (m *machine) SetPaused(r *rapid.T) {
 	m.model.paused, m.model.exists = paused, true
 }
 
-// Delete begins anew; receipts and leases of before must stay worthless.
+// Delete starts again with an empty queue. Earlier receipts and leases must remain invalid.
 func (m *machine) Delete(r *rapid.T) {
-	if rapid.IntRange(0, 3).Draw(r, "really, when 0") != 0 {
-		r.Skip("seldom, so that histories grow long")
+	if rapid.IntRange(0, 3).Draw(r, "delete if 0") != 0 {
+		r.Skip("rare, so that histories grow long")
 	}
 	m.ok(r, m.store(r).Delete(m.ctx, m.queue))
 	m.begin(r)
@@ -87,7 +88,7 @@ func (m *machine) Delete(r *rapid.T) {
 
 func (m *machine) List(r *rapid.T) {
 	req := store.ListRequest{
-		State: rapid.SampledFrom([]store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead}).Draw(r, "state"),
+		State: rapid.SampledFrom(allStates).Draw(r, "state"),
 		Limit: rapid.IntRange(1, 5).Draw(r, "limit"),
 	}
 	if rapid.Bool().Draw(r, "with from") {
@@ -107,7 +108,7 @@ func (m *machine) List(r *rapid.T) {
 		}
 	}
 	got := m.listAll(r, m.store(r), req)
-	if req.State == store.StateLeased { // by lease, in no order, and perhaps more than once
+	if req.State == store.StateLeased { // by lease, in any order, and possibly more than once
 		slices.Sort(got)
 		got = slices.Compact(got)
 		slices.Sort(want)
@@ -116,11 +117,11 @@ func (m *machine) List(r *rapid.T) {
 }
 
 func (m *machine) listAll(r *rapid.T, s store.Store, req store.ListRequest) (lines []string) {
-	for range 100 * len(someIDs) { // leases of before may list ids too
+	for range 100 * len(someIDs) { // earlier leases may take pages too
 		page, err := s.List(m.ctx, m.queue, req)
 		m.ok(r, err)
 		if len(page.Messages) > req.Limit {
-			r.Fatalf("a page of %d has %d messages", req.Limit, len(page.Messages))
+			r.Fatalf("a page with limit %d has %d messages", req.Limit, len(page.Messages))
 		}
 		for _, info := range page.Messages {
 			lines = append(lines, describe(&info))

@@ -8,13 +8,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The steps of the state machine that restore messages and remove them as they were told.
+// The steps of the state machine that restore messages and remove unchanged ones.
 
-// drawInfo draws a message as another store may tell of it.
+// drawInfo draws a message as another store may return it.
 func (m *machine) drawInfo(r *rapid.T) store.Info {
 	info := store.Info{
 		Message:   m.drawMessage(r).Message,
-		State:     rapid.SampledFrom([]store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead}).Draw(r, "state"),
+		State:     rapid.SampledFrom(allStates).Draw(r, "state"),
 		Due:       m.drawTime(r, "due"),
 		Attempts:  rapid.IntRange(0, 2).Draw(r, "attempts"),
 		Delivered: rapid.Bool().Draw(r, "delivered"),
@@ -29,7 +29,7 @@ func (m *machine) drawInfo(r *rapid.T) store.Info {
 			store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried, store.DeadExpired, store.DeadUnreadable,
 		}).Draw(r, "reason")
 	}
-	if rapid.IntRange(0, 3).Draw(r, "unreadable when 0") == 0 {
+	if rapid.IntRange(0, 3).Draw(r, "unreadable if 0") == 0 {
 		info.Message = store.Message{ID: info.ID}
 		info.Raw = []byte(rapid.SampledFrom([]string{"", "\xff", "\xfflater", "\x80", "\x80later format"}).Draw(r, "raw"))
 	}
@@ -50,7 +50,7 @@ func (m *machine) Restore(r *rapid.T) {
 	m.same(r, "restore", got, want)
 }
 
-// Remove removes messages as they are now, and some as they are not.
+// Remove removes messages, some of them given with a change.
 func (m *machine) Remove(r *rapid.T) {
 	var msgs []store.Info
 	for _, id := range drawIDs(r, 1) {
@@ -80,7 +80,7 @@ func (m *machine) Remove(r *rapid.T) {
 }
 
 func (m *model) restore(i store.Info) store.SendResult {
-	if m.messages[i.ID] != nil || m.remembered[i.ID] > m.now {
+	if m.messages[i.ID] != nil || m.dedup[i.ID] > m.now {
 		return store.SendResult{Duplicate: true}
 	}
 	m.exists = true

@@ -9,43 +9,43 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// model is the plainest thing that follows the contract: maps and linear scans, times in milliseconds. What
-// an engine may choose (lease ids, epochs, how far a claim gets) it is told, and checks.
+// model is a simple implementation of the contract: maps and linear scans, with times in milliseconds. What an engine
+// may choose, such as lease ids, epochs and how far a claim gets, is taken from the engine's results and checked.
 type model struct {
-	now        int64
-	exists     bool
-	paused     bool
-	messages   map[string]*modelMessage
-	leases     map[string]*modelLease
-	remembered map[string]int64 // until when
+	now      int64
+	exists   bool
+	paused   bool
+	messages map[string]*modelMessage
+	leases   map[string]*modelLease
+	dedup    map[string]int64 // acked ids, with the ends of their dedup windows
 }
 
 type modelMessage struct {
 	store.Message
-	raw       []byte // of an unreadable one, else nil
+	raw       []byte // the bytes of an unreadable message, else nil
 	due       int64
 	attempts  int
 	delivered bool
-	receipt   store.Receipt // the zero one unless it is leased
+	receipt   store.Receipt // zero unless the message is leased
 	lastError string
 	reason    store.DeadReason
 	diedAt    int64
 }
 
-// modelLease is a lease that has not been ended, expired or not.
+// modelLease is a lease that has not ended. Its deadline may have passed.
 type modelLease struct {
 	deadline int64
-	// cancelled holds the messages cancelled since the last Extend, by key. The value is true when their
-	// holder was told by a refused settle too; an engine may then leave them out.
+	// cancelled holds the messages cancelled since the last Extend, by key. The value is true if a Settle was
+	// refused since then; an engine may then leave the message out of ExtendResult.Lost.
 	cancelled map[string]bool
 }
 
 func newModel(now int64) *model {
 	return &model{
-		now:        now,
-		messages:   map[string]*modelMessage{},
-		leases:     map[string]*modelLease{},
-		remembered: map[string]int64{},
+		now:      now,
+		messages: map[string]*modelMessage{},
+		leases:   map[string]*modelLease{},
+		dedup:    map[string]int64{},
 	}
 }
 
@@ -76,10 +76,11 @@ func (m *model) expired(x *modelMessage) bool {
 	if x.delivered {
 		return false
 	}
-	return x.ExpireAfter > 0 && x.due+store.Millis(x.ExpireAfter) <= m.now || !x.ExpireAt.IsZero() && ms(x.ExpireAt) <= m.now
+	return x.ExpireAfter > 0 && x.due+store.Millis(x.ExpireAfter) <= m.now ||
+		!x.ExpireAt.IsZero() && ms(x.ExpireAt) <= m.now
 }
 
-// in gives the messages in a state, by due time (dead: by time of death) and id.
+// in returns the messages in a state, in order of due time (for dead ones time of death), then id.
 func (m *model) in(state store.State) []*modelMessage {
 	var all []*modelMessage
 	for _, x := range m.messages {
@@ -124,7 +125,7 @@ func (m *model) stats() store.Stats {
 }
 
 func (m *model) send(out store.Outgoing) store.SendResult {
-	if m.messages[out.ID] != nil || m.remembered[out.ID] > m.now {
+	if m.messages[out.ID] != nil || m.dedup[out.ID] > m.now {
 		return store.SendResult{Duplicate: true}
 	}
 	m.exists = true
@@ -137,7 +138,7 @@ func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
 	x.reason, x.diedAt, x.lastError = reason, m.now, text
 }
 
-// moments gives the times to come at which something changes by the clock alone.
+// moments returns the future times at which something changes by the clock alone.
 func (m *model) moments() []int64 {
 	var all []int64
 	for _, x := range m.messages {
@@ -146,7 +147,7 @@ func (m *model) moments() []int64 {
 	for _, l := range m.leases {
 		all = append(all, l.deadline)
 	}
-	for _, until := range m.remembered {
+	for _, until := range m.dedup {
 		all = append(all, until)
 	}
 	all = slices.DeleteFunc(all, func(t int64) bool { return t <= m.now })
@@ -154,7 +155,7 @@ func (m *model) moments() []int64 {
 	return slices.Compact(all)
 }
 
-// reap ends the expired leases and gives the ids that died.
+// reap ends the expired leases and returns the ids of the messages that died.
 func (m *model) reap() (died []string) {
 	for id, l := range m.leases {
 		if l.deadline > m.now {
@@ -176,7 +177,7 @@ func (m *model) reap() (died []string) {
 	return died
 }
 
-// holds gives the message that is held under a receipt, or nil.
+// holds returns the message that is held under a receipt, or nil.
 func (m *model) holds(r store.Receipt) *modelMessage {
 	x := m.messages[r.ID]
 	if x == nil || r.Lease == "" || key(x.receipt) != key(r) || m.leases[r.Lease].deadline <= m.now {
@@ -185,7 +186,7 @@ func (m *model) holds(r store.Receipt) *modelMessage {
 	return x
 }
 
-// leave ends the lease when nothing is left in it.
+// leave ends the lease if nothing is left in it.
 func (m *model) leave(lease string) {
 	for _, x := range m.messages {
 		if x.receipt.Lease == lease {
@@ -214,7 +215,7 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 	case store.Ack:
 		delete(m.messages, x.ID)
 		if s.Remember > 0 {
-			m.remembered[x.ID] = m.now + store.Millis(s.Remember)
+			m.dedup[x.ID] = m.now + store.Millis(s.Remember)
 		}
 		return store.SettleResult{}
 	case store.Nack:
@@ -233,15 +234,15 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 	return store.SettleResult{State: m.state(x)}
 }
 
-// extend gives the result, without Lost, and the keys that must and that may be in Lost.
+// extend returns the result without Lost, and the keys that must and that may be in Lost.
 func (m *model) extend(e store.Extension) (r store.ExtendResult, must, may []string) {
 	l := m.leases[e.Lease]
 	if l == nil || l.deadline <= m.now {
 		return store.ExtendResult{Err: store.ErrLeaseLost}, nil, nil
 	}
-	for key, told := range l.cancelled {
+	for key, reported := range l.cancelled {
 		may = append(may, key)
-		if !told {
+		if !reported {
 			must = append(must, key)
 		}
 	}
@@ -280,7 +281,7 @@ func (m *model) reschedule(id string, due store.Due) error {
 	return nil
 }
 
-// selected gives the messages of a selection, for a loop of calls during which the clock stands still.
+// selected returns the messages of a selection, for a loop of calls during which the clock stands still.
 func (m *model) selected(sel store.Selection) []*modelMessage {
 	if len(sel.IDs) == 0 && sel.State == store.StateNone {
 		return slices.Collect(maps.Values(m.messages))
@@ -288,7 +289,9 @@ func (m *model) selected(sel store.Selection) []*modelMessage {
 	if len(sel.IDs) == 0 {
 		return m.in(sel.State)
 	}
-	return slices.DeleteFunc(m.in(store.StateDead), func(x *modelMessage) bool { return !slices.Contains(sel.IDs, x.ID) })
+	return slices.DeleteFunc(m.in(store.StateDead), func(x *modelMessage) bool {
+		return !slices.Contains(sel.IDs, x.ID)
+	})
 }
 
 func (m *model) replay(sel store.Selection, due store.Due) int {

@@ -7,9 +7,9 @@ import (
 )
 
 var queueRules = []rule{
-	{"stats count by state and tell the next due time", func(e *env) {
+	{"stats count messages by state and return the next due time", func(e *env) {
 		now := e.now()
-		e.die("dead")
+		e.sendDead("dead")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.equal("next due is zero", e.stats().NextDue.IsZero(), true)
@@ -30,33 +30,34 @@ var queueRules = []rule{
 		e.advance(time.Millisecond)
 		e.count(0, 1, 0, 0)
 	}},
-	{"a queue that never had a message is all zero", func(e *env) {
+	{"a queue that never had a message has zero stats", func(e *env) {
 		s := e.stats()
 		e.equal("now is zero", s.Now.IsZero(), false)
 		s.Now = time.Time{}
 		e.equal("stats", s, store.Stats{})
 	}},
-	{"a queue exists from its first message, even when that is gone", func(e *env) {
+	{"a queue exists from its first message, even after that is gone", func(e *env) {
 		e.send(message("m"))
 		e.ack(e.claimOne("m", held))
 		e.equal("exists", e.stats().Exists, true)
 	}},
-	{"calls on an unknown queue make none", func(e *env) {
+	{"calls on an unknown queue do not create it", func(e *env) {
 		e.gone("m")
 		e.is(e.tryCancel("m").Err, store.ErrNotFound)
 		e.is(e.tryReschedule("m", store.Due{}), store.ErrNotFound)
-		e.is(e.trySettle(store.Settlement{Receipt: store.Receipt{Lease: "l", ID: "m"}, Action: store.Ack})[0].Err, store.ErrLeaseLost)
+		receipt := store.Receipt{Lease: "l", ID: "m"}
+		e.is(e.trySettle(store.Settlement{Receipt: receipt, Action: store.Ack})[0].Err, store.ErrLeaseLost)
 		e.is(e.tryExtend("l", held).Err, store.ErrLeaseLost)
 		counts, err := e.Store.Histogram(e.Context(), e.queue, time.UnixMilli(1), time.UnixMilli(3), 2)
 		e.ok(err)
 		e.equal("histogram", counts, []int64{0, 0})
 		e.equal("exists", e.stats().Exists, false)
 	}},
-	{"histogram counts at bucket edges", func(e *env) {
+	{"histogram counts at the edges of buckets", func(e *env) {
 		from := e.now().Add(time.Hour).Truncate(time.Millisecond)
 		at := func(ms int) func(*store.Outgoing) { return at(from.Add(time.Duration(ms) * time.Millisecond)) }
 		e.send(message("before", at(-1)), message("first", at(0)), message("still first", at(9)), message("second", at(10)),
-			message("last", at(29)), message("behind", at(30)))
+			message("last", at(29)), message("after", at(30)))
 		counts, err := e.Store.Histogram(e.Context(), e.queue, from, from.Add(30*time.Millisecond), 3)
 		e.ok(err)
 		e.equal("histogram", counts, []int64{2, 1, 1})
@@ -64,7 +65,7 @@ var queueRules = []rule{
 		e.ok(err)
 		e.equal("histogram of single milliseconds", counts, []int64{1, 1, 0})
 	}},
-	{"histogram loses nothing between buckets of unequal parts", func(e *env) {
+	{"histogram counts each message once in buckets of unequal length", func(e *env) {
 		const n = 100
 		from := e.now().Add(time.Hour)
 		msgs := many(n)
@@ -80,7 +81,7 @@ var queueRules = []rule{
 			for _, c := range counts {
 				sum += c
 				if c < int64(n/buckets) || c > int64(n/buckets)+1 {
-					e.Fatalf("%d buckets of %d messages: one has %d", buckets, n, c)
+					e.Fatalf("one of %d buckets has %d of %d messages", buckets, c, n)
 				}
 			}
 			e.equal("sum", sum, int64(n))
@@ -88,11 +89,12 @@ var queueRules = []rule{
 	}},
 	{"histogram counts scheduled and ready messages, not leased or dead ones", func(e *env) {
 		now := e.now()
-		e.die("dead")
+		e.sendDead("dead")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("ready"), message("scheduled", delay(time.Minute)))
-		counts, err := e.Store.Histogram(e.Context(), e.queue, now.Add(-time.Minute), now.Add(3*time.Minute), store.MaxBuckets)
+		from, to := now.Add(-time.Minute), now.Add(3*time.Minute)
+		counts, err := e.Store.Histogram(e.Context(), e.queue, from, to, store.MaxBuckets)
 		e.ok(err)
 		sum := int64(0)
 		for _, c := range counts {
@@ -100,7 +102,7 @@ var queueRules = []rule{
 		}
 		e.equal("sum", sum, int64(2))
 	}},
-	{"a paused queue gives nothing and takes messages", func(e *env) {
+	{"a paused queue accepts messages and returns none", func(e *env) {
 		e.send(message("a"))
 		e.ok(e.Peer.SetPaused(e.Context(), e.queue, true))
 		e.equal("paused", e.stats().Paused, true)
@@ -113,7 +115,7 @@ var queueRules = []rule{
 		e.equal("paused", e.stats().Paused, false)
 		e.equal("claimed", len(e.claim(10)), 2)
 	}},
-	{"leases that are out stay valid when the queue is paused", func(e *env) {
+	{"current leases stay valid when the queue is paused", func(e *env) {
 		e.send(many(3)...)
 		c := e.claim(3)
 		e.ok(e.Store.SetPaused(e.Context(), e.queue, true))
@@ -131,9 +133,9 @@ var queueRules = []rule{
 		e.equal("claimed", len(e.claim(1)), 0)
 		e.refused(c.Receipt)
 		e.count(0, 1, 0, 0)
-		e.equal("attempts", e.living("m", store.StateReady).Attempts, 1)
+		e.equal("attempts", e.live("m", store.StateReady).Attempts, 1)
 	}},
-	{"a pause makes the queue exist, and is kept when repeated", func(e *env) {
+	{"a pause creates the queue and may be repeated", func(e *env) {
 		for range 2 {
 			e.ok(e.Store.SetPaused(e.Context(), e.queue, true))
 			s := e.stats()
@@ -150,7 +152,7 @@ var queueRules = []rule{
 		e.ok(e.Store.Delete(e.Context(), e.queue))
 		e.equal("listed", e.listed(), false)
 	}},
-	{"all of many queues are listed over pages", func(e *env) {
+	{"many queues are listed over several pages", func(e *env) {
 		want := map[string]bool{}
 		for range 50 {
 			f := &env{T: e.T, Harness: e.Harness, queue: newQueueName()}
@@ -162,9 +164,9 @@ var queueRules = []rule{
 		}
 		e.equal("queues not listed", len(want), 0)
 	}},
-	{"a deleted queue is gone with its messages, leases, remembered ids and pause", func(e *env) {
-		e.die("dead")
-		e.send(message("done", remember(time.Hour)))
+	{"delete removes a queue with its messages, leases, dedup windows and pause", func(e *env) {
+		e.sendDead("dead")
+		e.send(message("done", dedupWindow(time.Hour)))
 		e.ack(e.claimOne("done", held))
 		e.send(message("leased"))
 		c := e.claimOne("leased", held)
@@ -179,25 +181,25 @@ var queueRules = []rule{
 		}
 		e.is(e.tryExtend(c.Receipt.Lease, held).Err, store.ErrLeaseLost)
 		e.send(message("leased"), message("done"))
-		e.is(e.trySettle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "late"})[0].Err, store.ErrLeaseLost)
+		e.is(e.trySettle(nack(c, 0))[0].Err, store.ErrLeaseLost)
 		again := e.claim(10)
 		e.equal("claimed", len(again), 2)
 		e.is(e.trySettle(store.Settlement{Receipt: c.Receipt, Action: store.Ack})[0].Err, store.ErrLeaseLost)
 		e.ack(again...)
 	}},
-	{"deleting a queue that does not exist is no error", func(e *env) {
+	{"delete of a queue that does not exist is no error", func(e *env) {
 		e.ok(e.Store.Delete(e.Context(), e.queue))
 		e.ok(e.Store.Delete(e.Context(), e.queue))
 		e.equal("exists", e.stats().Exists, false)
 	}},
-	{"deleting one queue leaves the others", func(e *env) {
+	{"delete of one queue leaves the others", func(e *env) {
 		f := e.other()
 		e.send(message("m"))
 		f.send(message("m"))
 		e.ok(e.Store.Delete(e.Context(), e.queue))
 		f.claimOne("m", held)
 	}},
-	{"a full queue of 5000 messages drains in order", func(e *env) {
+	{"a queue of 5000 messages drains in order", func(e *env) {
 		const n = 5000
 		now := e.now()
 		msgs := many(n)
@@ -210,11 +212,11 @@ var queueRules = []rule{
 		for drained < n {
 			c := e.claim(store.MaxBatch)
 			if len(c) == 0 {
-				e.Fatalf("nothing came after %d of %d messages", drained, n)
+				e.Fatalf("a claim is empty after %d of %d messages", drained, n)
 			}
 			for _, m := range c {
 				if m.Due.Before(last) {
-					e.Fatalf("a message due at %s came after one due at %s", m.Due, last)
+					e.Fatalf("a message due at %s was claimed after one due at %s", m.Due, last)
 				}
 				last = m.Due
 			}
@@ -224,7 +226,7 @@ var queueRules = []rule{
 	}},
 }
 
-// queues gives the names of all queues.
+// queues returns the names of all queues.
 func (e *env) queues() []string {
 	e.Helper()
 	var all []string

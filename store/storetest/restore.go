@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// told makes a message as List or Get tells of it.
-func told(id string, state store.State, due time.Time, changes ...func(*store.Info)) store.Info {
+// newInfo returns a message as List or Get returns it.
+func newInfo(id string, state store.State, due time.Time, changes ...func(*store.Info)) store.Info {
 	info := store.Info{Message: message(id).Message, State: state, Due: due}
 	for _, change := range changes {
 		change(&info)
@@ -18,60 +18,65 @@ func told(id string, state store.State, due time.Time, changes ...func(*store.In
 	return info
 }
 
-// toldDead makes a dead one.
-func toldDead(id string, reason store.DeadReason, died time.Time, changes ...func(*store.Info)) store.Info {
-	return told(id, store.StateDead, died.Add(-time.Minute), append([]func(*store.Info){func(i *store.Info) {
-		i.DeadReason, i.DiedAt, i.Attempts, i.LastError, i.Delivered = reason, died, 1, "no: "+id, true
-	}}, changes...)...)
+// newDeadInfo returns a dead message as List or Get returns it.
+func newDeadInfo(id string, reason store.DeadReason, died time.Time, changes ...func(*store.Info)) store.Info {
+	info := newInfo(id, store.StateDead, died.Add(-time.Minute))
+	info.DeadReason, info.DiedAt, info.Attempts, info.LastError, info.Delivered = reason, died, 1, "no: "+id, true
+	for _, change := range changes {
+		change(&info)
+	}
+	return info
 }
 
 func unreadable(raw string) func(*store.Info) {
 	return func(i *store.Info) { i.Message, i.Raw = store.Message{ID: i.ID}, []byte(raw) }
 }
 
-// Moments that are past and to come by every clock that engines are tested with.
+// Times in the past and in the future of every clock that engines are tested with.
 var (
 	longAgo   = time.UnixMilli(1_000_000_000_123)
 	farFuture = time.UnixMilli(5_000_000_000_456)
 )
 
-// everything is a message of every kind that a store can tell of, save leased ones.
-func everything() []store.Info {
+// everyKind returns messages of every kind that a store can return, except leased ones.
+func everyKind() []store.Info {
 	headers := func(i *store.Info) {
 		i.Headers = map[string]string{"trace": "a=1;b=\x00\n", "größe": "", "tab": "\t"}
 	}
 	all := []store.Info{
-		told("ready", store.StateReady, longAgo),
-		told("scheduled", store.StateScheduled, farFuture),
-		told("headers", store.StateScheduled, farFuture.Add(time.Hour), headers),
-		told("limits", store.StateReady, longAgo.Add(time.Second), func(i *store.Info) {
+		newInfo("ready", store.StateReady, longAgo),
+		newInfo("scheduled", store.StateScheduled, farFuture),
+		newInfo("headers", store.StateScheduled, farFuture.Add(time.Hour), headers),
+		newInfo("limits", store.StateReady, longAgo.Add(time.Second), func(i *store.Info) {
 			i.MaxAttempts, i.Timeout, i.Remember, i.SentAt = store.MaxAttempts, store.MaxLease, store.MaxDelay, longAgo
 		}),
-		told("failed once", store.StateScheduled, farFuture.Add(time.Minute), func(i *store.Info) {
+		newInfo("failed once", store.StateScheduled, farFuture.Add(time.Minute), func(i *store.Info) {
 			i.Attempts, i.LastError, i.Delivered = 1, "tab\tand\nline: über", true
 		}),
-		told("snoozed", store.StateScheduled, farFuture, func(i *store.Info) { i.Delivered = true }),
-		told("expires", store.StateScheduled, farFuture, func(i *store.Info) { i.ExpireAfter = time.Hour }),
-		told("expired", store.StateReady, longAgo, func(i *store.Info) { i.ExpireAt = longAgo.Add(time.Minute) }),
-		told("delivered in time", store.StateReady, longAgo, func(i *store.Info) { i.ExpireAfter, i.Delivered = time.Second, true }),
-		told("empty", store.StateReady, longAgo, func(i *store.Info) { i.Payload = nil }),
-		told("bytes", store.StateReady, longAgo, func(i *store.Info) { i.Payload = []byte("\x00\xff\t\n") }),
-		told("unreadable", store.StateReady, longAgo, unreadable("\xffof a later version")),
-		told("unreadable and empty", store.StateScheduled, farFuture, unreadable("")),
-		toldDead("dead and unreadable", store.DeadUnreadable, longAgo, unreadable("\xff\xff"), func(i *store.Info) {
+		newInfo("snoozed", store.StateScheduled, farFuture, func(i *store.Info) { i.Delivered = true }),
+		newInfo("expires", store.StateScheduled, farFuture, func(i *store.Info) { i.ExpireAfter = time.Hour }),
+		newInfo("expired", store.StateReady, longAgo, func(i *store.Info) { i.ExpireAt = longAgo.Add(time.Minute) }),
+		newInfo("delivered in time", store.StateReady, longAgo, func(i *store.Info) {
+			i.ExpireAfter, i.Delivered = time.Second, true
+		}),
+		newInfo("empty", store.StateReady, longAgo, func(i *store.Info) { i.Payload = nil }),
+		newInfo("bytes", store.StateReady, longAgo, func(i *store.Info) { i.Payload = []byte("\x00\xff\t\n") }),
+		newInfo("unreadable", store.StateReady, longAgo, unreadable("\xffof a later version")),
+		newInfo("unreadable and empty", store.StateScheduled, farFuture, unreadable("")),
+		newDeadInfo("dead and unreadable", store.DeadUnreadable, longAgo, unreadable("\xff\xff"), func(i *store.Info) {
 			i.LastError, i.Attempts, i.Delivered = store.UnreadableText, 0, false
 		}),
-		toldDead("dead of expiry", store.DeadExpired, longAgo, func(i *store.Info) {
+		newDeadInfo("dead of expiry", store.DeadExpired, longAgo, func(i *store.Info) {
 			i.LastError, i.Attempts, i.Delivered, i.ExpireAfter = store.ExpiredText, 0, false, time.Second
 		}),
-		toldDead("dead with headers", store.DeadBuried, longAgo, headers),
+		newDeadInfo("dead with headers", store.DeadBuried, longAgo, headers),
 	}
 	for n, reason := range []store.DeadReason{store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried} {
-		all = append(all, toldDead("dead: "+string(reason), reason, longAgo.Add(time.Duration(n)*time.Second)))
+		all = append(all, newDeadInfo("dead: "+string(reason), reason, longAgo.Add(time.Duration(n)*time.Second)))
 	}
 	made := store.NewID()
 	sentAt, _ := store.IDTime(made)
-	return append(all, told(made, store.StateScheduled, farFuture, func(i *store.Info) { i.SentAt = sentAt }))
+	return append(all, newInfo(made, store.StateScheduled, farFuture, func(i *store.Info) { i.SentAt = sentAt }))
 }
 
 // restore restores messages that must not be duplicates.
@@ -105,7 +110,7 @@ func (e *env) remove(msgs ...store.Info) []bool {
 	return removed
 }
 
-// listAll gives the messages of all states.
+// listAll returns the messages in all states.
 func (e *env) listAll() (all []store.Info) {
 	e.Helper()
 	for _, state := range []store.State{store.StateLeased, store.StateScheduled, store.StateReady, store.StateDead} {
@@ -118,7 +123,7 @@ func (e *env) listAll() (all []store.Info) {
 	return all
 }
 
-// describeAll describes messages in the order of their ids. A leased one is told as it is once it is released.
+// describeAll describes messages in order of id. It describes a leased message as it is once it has been released.
 func describeAll(infos []store.Info, now time.Time) string {
 	var lines []string
 	for _, info := range infos {
@@ -135,8 +140,8 @@ func describeAll(infos []store.Info, now time.Time) string {
 }
 
 var restoreRules = []rule{
-	{"a restored message is as it was told", func(e *env) {
-		all := everything()
+	{"a restored message is the same as the original", func(e *env) {
+		all := everyKind()
 		e.restore(all...)
 		for i := range all {
 			e.equal("got", describe(e.get(all[i].ID)), describe(&all[i]))
@@ -148,10 +153,10 @@ var restoreRules = []rule{
 		}
 		e.count(count[store.StateScheduled], count[store.StateReady], 0, count[store.StateDead])
 	}},
-	{"what a queue tells is restored once it is empty", func(e *env) {
-		e.die("buried", maxAttempts(3), remember(time.Hour))
+	{"everything a queue lists can be restored once it is empty", func(e *env) {
+		e.sendDead("buried", maxAttempts(3), dedupWindow(time.Hour))
 		e.send(message("last", maxAttempts(1)))
-		e.settle(store.Settlement{Receipt: e.claimOne("last", held).Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
+		e.settle(nack(e.claimOne("last", held), 0), store.StateDead)
 		e.send(message("crashed", maxAttempts(1)), message("crashes", expireAfter(time.Hour)))
 		e.claimWith(2, short)
 		e.send(message("expired", expireAfter(time.Millisecond)))
@@ -161,7 +166,7 @@ var restoreRules = []rule{
 		for _, c := range e.claim(4) {
 			switch c.ID {
 			case "failed":
-				e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no", Delay: time.Hour}, store.StateScheduled)
+				e.settle(nack(c, time.Hour), store.StateScheduled)
 			case "snoozed":
 				e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze, Delay: time.Hour}, store.StateScheduled)
 			}
@@ -176,62 +181,67 @@ var restoreRules = []rule{
 	{"a leased message is restored as if it had been released", func(e *env) {
 		now := e.now()
 		leased := func(i *store.Info) { i.LeaseDeadline, i.Attempts, i.LastError = farFuture, 2, "no" }
-		e.restore(told("past", store.StateLeased, now.Add(-time.Minute), leased), told("to come", store.StateLeased, now.Add(time.Hour), leased))
-		for id, want := range map[string]store.State{"past": store.StateReady, "to come": store.StateScheduled} {
-			info := e.living(id, want)
+		e.restore(newInfo("past", store.StateLeased, now.Add(-time.Minute), leased),
+			newInfo("future", store.StateLeased, now.Add(time.Hour), leased))
+		for id, want := range map[string]store.State{"past": store.StateReady, "future": store.StateScheduled} {
+			info := e.live(id, want)
 			e.equal("attempts", info.Attempts, 2)
 			e.equal("last error", info.LastError, "no")
 			e.equal("no deadline", info.LeaseDeadline.IsZero(), true)
 		}
 		e.equal("attempt", e.claimOne("past", held).Attempt, 3)
 	}},
-	{"a restored message has the attempts that are left", func(e *env) {
-		e.restore(told("m", store.StateReady, longAgo, func(i *store.Info) { i.MaxAttempts, i.Attempts, i.Delivered = 3, 1, true }))
+	{"a restored message keeps its remaining attempts", func(e *env) {
+		e.restore(newInfo("m", store.StateReady, longAgo, func(i *store.Info) {
+			i.MaxAttempts, i.Attempts, i.Delivered = 3, 1, true
+		}))
 		c := e.claimOne("m", held)
 		e.equal("attempt", c.Attempt, 2)
 		e.equal("payload", string(c.Payload), "payload of m")
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateReady)
 		c = e.claimOne("m", held)
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
-		e.equal("attempts", e.living("m", store.StateDead).Attempts, 3)
+		e.equal("attempts", e.live("m", store.StateDead).Attempts, 3)
 	}},
 	{"a restored message is never early", func(e *env) {
 		due := e.now().Add(time.Minute)
-		e.restore(told("m", store.StateReady, due)) // its own store's clock was ahead
+		e.restore(newInfo("m", store.StateReady, due)) // from a store whose clock was ahead
 		e.advance(time.Minute - time.Millisecond)
 		e.equal("claimed a millisecond early", len(e.claim(1)), 0)
 		e.advance(time.Millisecond)
 		e.at("due", e.claimOne("m", held).Due, due)
 	}},
-	{"a living or remembered id is not restored and nothing changes", func(e *env) {
-		e.die("dead")
+	{"restore of an id that is live or within its dedup window changes nothing", func(e *env) {
+		e.sendDead("dead")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("ready"), message("scheduled", delay(time.Hour)))
 		f := e.other()
-		f.send(message("remembered", remember(time.Hour)))
-		f.ack(f.claimOne("remembered", held))
+		f.send(message("acked", dedupWindow(time.Hour)))
+		f.ack(f.claimOne("acked", held))
 		for _, id := range []string{"scheduled", "ready", "leased", "dead"} {
 			before := describe(e.get(id))
-			for _, again := range []store.Info{told(id, store.StateReady, longAgo), toldDead(id, store.DeadFailed, longAgo)} {
+			for _, again := range []store.Info{
+				newInfo(id, store.StateReady, longAgo), newDeadInfo(id, store.DeadFailed, longAgo),
+			} {
 				e.equal("results", e.tryRestore(again), []store.SendResult{{Duplicate: true}})
 			}
 			e.equal("message", describe(e.get(id)), before)
 		}
 		e.count(1, 1, 1, 1)
-		e.equal("results", f.tryRestore(told("remembered", store.StateReady, longAgo), told("new", store.StateReady, longAgo)),
-			[]store.SendResult{{Duplicate: true}, {}})
-		f.gone("remembered")
+		acked, fresh := newInfo("acked", store.StateReady, longAgo), newInfo("new", store.StateReady, longAgo)
+		e.equal("results", f.tryRestore(acked, fresh), []store.SendResult{{Duplicate: true}, {}})
+		f.gone("acked")
 		f.count(0, 1, 0, 0)
 	}},
 	{"the first of two equal ids in one restore wins", func(e *env) {
-		second := toldDead("a", store.DeadFailed, longAgo)
-		e.equal("results", e.tryRestore(told("a", store.StateReady, longAgo), second, told("b", store.StateReady, longAgo)),
-			[]store.SendResult{{}, {Duplicate: true}, {}})
+		first, second := newInfo("a", store.StateReady, longAgo), newDeadInfo("a", store.DeadFailed, longAgo)
+		other := newInfo("b", store.StateReady, longAgo)
+		e.equal("results", e.tryRestore(first, second, other), []store.SendResult{{}, {Duplicate: true}, {}})
 		e.count(0, 2, 0, 0)
 	}},
-	{"a restore that is repeated changes nothing", func(e *env) {
-		all := everything()
+	{"a repeated restore changes nothing", func(e *env) {
+		all := everyKind()
 		e.restore(all...)
 		before := describeAll(e.listAll(), e.now())
 		for _, r := range e.tryRestore(all...) {
@@ -239,10 +249,10 @@ var restoreRules = []rule{
 		}
 		e.equal("listed", describeAll(e.listAll(), e.now()), before)
 	}},
-	{"an unreadable message is restored with its bytes and dies of them", func(e *env) {
+	{"an unreadable message is restored with its bytes and dies as unreadable", func(e *env) {
 		raws := []string{"", "\xff", "\xff of a later version", "\x01", "\x40\xff\xff\xff\xff\xff\xff"}
 		for i, raw := range raws {
-			e.restore(told(fmt.Sprint(i), store.StateReady, longAgo, unreadable(raw)))
+			e.restore(newInfo(fmt.Sprint(i), store.StateReady, longAgo, unreadable(raw)))
 		}
 		e.send(message("readable"))
 		var died, claimed []string
@@ -255,22 +265,24 @@ var restoreRules = []rule{
 		e.equal("died", died, []string{"0", "1", "2", "3", "4"})
 		e.equal("claimed", claimed, []string{"readable"})
 		for i, raw := range raws {
-			info := e.living(fmt.Sprint(i), store.StateDead)
+			info := e.live(fmt.Sprint(i), store.StateDead)
 			e.equal("reason", info.DeadReason, store.DeadUnreadable)
 			e.equal("last error", info.LastError, store.UnreadableText)
 			e.equal("bytes", string(info.Raw), raw)
-			e.equal("told to be unreadable", info.Raw != nil, true)
+			e.equal("has raw bytes", info.Raw != nil, true)
 		}
 	}},
-	{"the expiry of a restored message counts as long as it was not delivered", func(e *env) {
+	{"the expiry of a restored message counts until it is delivered", func(e *env) {
 		expires := func(i *store.Info) { i.ExpireAfter = time.Second }
-		e.restore(told("a", store.StateReady, longAgo, expires), told("b", store.StateReady, longAgo, expires, func(i *store.Info) { i.Delivered = true }))
+		delivered := func(i *store.Info) { i.Delivered = true }
+		e.restore(newInfo("a", store.StateReady, longAgo, expires),
+			newInfo("b", store.StateReady, longAgo, expires, delivered))
 		c := e.claimWith(10, held)
 		e.equal("claimed", ids(c.Messages), []string{"b"})
 		e.equal("expired", c.Expired, []string{"a"})
-		e.equal("delivered", e.living("a", store.StateDead).Delivered, false)
+		e.equal("delivered", e.live("a", store.StateDead).Delivered, false)
 	}},
-	{"Info tells whether the expiry still counts", func(e *env) {
+	{"get reports whether the expiry still counts", func(e *env) {
 		delivered := func(id string, want bool) {
 			e.Helper()
 			e.equal("delivered", e.get(id).Delivered, want)
@@ -288,51 +300,56 @@ var restoreRules = []rule{
 		delivered("m", false)
 		e.settle(store.Settlement{Receipt: e.claimOne("m", held).Receipt, Action: store.Bury, Reason: "no"}, store.StateDead)
 		delivered("m", true)
-		e.restore(toldDead("n", store.DeadExpired, longAgo, func(i *store.Info) { i.Delivered = false }))
+		e.restore(newDeadInfo("n", store.DeadExpired, longAgo, func(i *store.Info) { i.Delivered = false }))
 		delivered("n", false)
 		e.equal("replayed", e.replay(allDead, store.Due{}), 2)
 		delivered("n", true)
 	}},
 	{"restored dead messages are replayed and purged", func(e *env) {
 		now := e.now()
-		e.restore(toldDead("a", store.DeadFailed, longAgo), toldDead("b", store.DeadBuried, now), toldDead("c", store.DeadExpired, longAgo.Add(time.Second)))
+		e.restore(newDeadInfo("a", store.DeadFailed, longAgo), newDeadInfo("b", store.DeadBuried, now),
+			newDeadInfo("c", store.DeadExpired, longAgo.Add(time.Second)))
 		e.equal("listed", infoIDs(e.list(store.ListRequest{State: store.StateDead, Limit: 10})), []string{"a", "c", "b"})
-		e.equal("purged", e.purge(store.Selection{IDs: []string{"a"}, State: store.StateDead}), 1)
+		e.equal("purged", e.purge(deadByID("a")), 1)
 		e.equal("replayed", e.replay(allDead, store.Due{}), 2)
-		e.equal("attempts", e.living("b", store.StateReady).Attempts, 0)
+		e.equal("attempts", e.live("b", store.StateReady).Attempts, 0)
 		e.equal("claimed", e.claimAll(), []string{"b", "c"})
 	}},
-	{"a time of death that is to come becomes now", func(e *env) {
-		e.restore(toldDead("m", store.DeadFailed, farFuture))
-		e.at("died at", e.living("m", store.StateDead).DiedAt, e.now())
+	{"a time of death in the future becomes now", func(e *env) {
+		e.restore(newDeadInfo("m", store.DeadFailed, farFuture))
+		e.at("died at", e.live("m", store.StateDead).DiedAt, e.now())
 		e.equal("replayed", e.replay(allDead, store.Due{}), 1)
 	}},
 	{"restored messages are claimed among the others by due time", func(e *env) {
 		now := e.now()
 		e.send(message("b"), message("d", at(now.Add(-time.Minute))))
-		e.restore(told("c", store.StateReady, now.Add(-time.Hour)), told("a", store.StateReady, now.Add(-time.Second)), told("e", store.StateScheduled, now.Add(time.Hour)))
+		e.restore(newInfo("c", store.StateReady, now.Add(-time.Hour)),
+			newInfo("a", store.StateReady, now.Add(-time.Second)),
+			newInfo("e", store.StateScheduled, now.Add(time.Hour)))
 		e.equal("claimed", ids(e.claim(10)), []string{"c", "d", "a", "b"})
 	}},
-	{"wait wakes for a restored message", func(e *env) {
+	{"wait ends for a restored message", func(e *env) {
 		restore := func(id string, due time.Time) {
-			_, err := e.Peer.Restore(e.Context(), e.queue, []store.Info{told(id, store.StateReady, due)})
+			_, err := e.Peer.Restore(e.Context(), e.queue, []store.Info{newInfo(id, store.StateReady, due)})
 			e.ok(err)
 		}
 		e.wakes("m", func() { restore("m", longAgo) })
 		e.wakes("n", func() { restore("n", e.now().Add(soon)); e.pass(soon) })
 	}},
-	{"a restore of dead messages alone makes the queue", func(e *env) {
+	{"a restore of only dead messages creates the queue", func(e *env) {
 		e.equal("exists", e.stats().Exists, false)
-		e.restore(toldDead("m", store.DeadFailed, longAgo))
+		e.restore(newDeadInfo("m", store.DeadFailed, longAgo))
 		e.count(0, 0, 0, 1)
 		e.equal("exists", e.stats().Exists, true)
 		e.equal("next due is zero", e.stats().NextDue.IsZero(), true)
 	}},
-	{"a cancelled message's lease does not hold the one restored under its id", func(e *env) {
+	{"the lease of a cancelled message does not hold one restored under its id", func(e *env) {
 		e.send(message("m"), message("n"))
 		c := e.claim(2)
 		e.cancel("m", store.StateLeased)
-		e.restore(told("m", store.StateReady, longAgo, func(i *store.Info) { i.Attempts, i.LastError, i.Delivered = 1, "no", true }))
+		e.restore(newInfo("m", store.StateReady, longAgo, func(i *store.Info) {
+			i.Attempts, i.LastError, i.Delivered = 1, "no", true
+		}))
 		e.refused(c[0].Receipt)
 		e.equal("attempt", e.claimOne("m", held).Attempt, 2)
 		e.ack(c[1])
@@ -342,12 +359,13 @@ var restoreRules = []rule{
 		for i := range store.MaxHeaders {
 			headers[strings.Repeat("h", 100)+string(rune('0'+i))] = strings.Repeat("v", 100)
 		}
-		big := toldDead(strings.Repeat("ÿ", store.MaxID/2), store.DeadFailed, longAgo, func(i *store.Info) {
+		big := newDeadInfo(strings.Repeat("ÿ", store.MaxID/2), store.DeadFailed, longAgo, func(i *store.Info) {
 			i.Payload, i.Headers, i.Attempts = []byte(strings.Repeat("\x00", store.MaxPayload)), headers, store.MaxAttempts
-			i.MaxAttempts, i.Timeout, i.ExpireAfter, i.Remember = store.MaxAttempts, store.MaxLease, store.MaxDelay, store.MaxDelay
+			i.MaxAttempts, i.Timeout = store.MaxAttempts, store.MaxLease
+			i.ExpireAfter, i.Remember = store.MaxDelay, store.MaxDelay
 			i.LastError = strings.Repeat("e", store.MaxReason)
 		})
-		raw := told("raw", store.StateReady, longAgo, unreadable(strings.Repeat("\xff", store.MaxBatchBytes)))
+		raw := newInfo("raw", store.StateReady, longAgo, unreadable(strings.Repeat("\xff", store.MaxBatchBytes)))
 		for _, m := range []store.Info{big, raw} {
 			e.restore(m)
 			e.equal("same", e.get(m.ID).Same(&m), true)
@@ -357,9 +375,9 @@ var restoreRules = []rule{
 	{"a full batch is restored and removed in one call each", func(e *env) {
 		var all []store.Info
 		for i, m := range many(store.MaxBatch) {
-			info := told(m.ID, store.StateReady, longAgo)
+			info := newInfo(m.ID, store.StateReady, longAgo)
 			if i%2 == 0 {
-				info = toldDead(m.ID, store.DeadFailed, longAgo)
+				info = newDeadInfo(m.ID, store.DeadFailed, longAgo)
 			}
 			all = append(all, info)
 		}
@@ -369,8 +387,8 @@ var restoreRules = []rule{
 		e.count(0, 0, 0, 0)
 	}},
 	{"the caller may reuse what it restored", func(e *env) {
-		m := told("m", store.StateReady, longAgo, func(i *store.Info) { i.Headers = map[string]string{"k": "v"} })
-		raw := told("raw", store.StateScheduled, farFuture, unreadable("\xffbytes"))
+		m := newInfo("m", store.StateReady, longAgo, func(i *store.Info) { i.Headers = map[string]string{"k": "v"} })
+		raw := newInfo("raw", store.StateScheduled, farFuture, unreadable("\xffbytes"))
 		e.restore(m, raw)
 		copy(m.Payload, "XXXXXXX")
 		m.Headers["k"] = "X"
@@ -383,8 +401,8 @@ var restoreRules = []rule{
 }
 
 var removeRules = []rule{
-	{"a message is removed while it is as it was told", func(e *env) {
-		e.restore(everything()...)
+	{"a message is removed if it is unchanged", func(e *env) {
+		e.restore(everyKind()...)
 		all := e.listAll()
 		for _, removed := range e.remove(all...) {
 			e.equal("removed", removed, true)
@@ -396,15 +414,15 @@ var removeRules = []rule{
 		e.send(message("ready"))
 		e.equal("attempt", e.claimOne("ready", held).Attempt, 1)
 	}},
-	{"a message that became ready is as it was told", func(e *env) {
+	{"a message that has become ready is unchanged", func(e *env) {
 		e.send(message("m", delay(time.Minute)))
-		info := *e.living("m", store.StateScheduled)
+		info := *e.live("m", store.StateScheduled)
 		e.advance(time.Hour)
 		e.equal("removed", e.remove(info), []bool{true})
 	}},
 	{"a message that has changed is not removed", func(e *env) {
 		rescheduled, replayed, again, failed := "rescheduled", "replayed", "sent again", "failed"
-		e.die(replayed)
+		e.sendDead(replayed)
 		e.send(message(failed))
 		c := e.claimOne(failed, held)
 		e.send(message(rescheduled), message(again))
@@ -432,21 +450,22 @@ var removeRules = []rule{
 		e.equal("removed", e.remove(before, *e.get("m")), []bool{false, false})
 		e.ack(c)
 	}},
-	{"what is gone or was never there is not removed", func(e *env) {
+	{"remove ignores messages that do not exist", func(e *env) {
 		e.send(message("m"), message("n"))
 		m := *e.get("m")
 		e.cancel("m", store.StateReady)
-		e.equal("removed", e.remove(m, told("unknown", store.StateReady, longAgo), *e.get("n")), []bool{false, false, true})
+		unknown := newInfo("unknown", store.StateReady, longAgo)
+		e.equal("removed", e.remove(m, unknown, *e.get("n")), []bool{false, false, true})
 		f := e.other()
 		e.equal("removed", f.remove(m), []bool{false})
 		e.equal("exists", f.stats().Exists, false)
 	}},
-	{"a message named twice is removed once", func(e *env) {
+	{"a message given twice is removed once", func(e *env) {
 		e.send(message("m"))
 		m := *e.get("m")
 		e.equal("removed", e.remove(m, m), []bool{true, false})
 	}},
-	{"a cancelled message's lease does not hold what is sent after a removal", func(e *env) {
+	{"the lease of a cancelled message does not hold one sent after a removal", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", held)
 		e.cancel("m", store.StateLeased)

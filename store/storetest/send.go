@@ -15,7 +15,8 @@ var sendRules = []rule{
 		}
 		sentAt := time.UnixMilli(1_700_000_000_123)
 		full := store.Outgoing{Message: store.Message{
-			ID: "all of it", Payload: payload, Headers: map[string]string{"trace": "a=1;b=\x00\n", "größe": "übergroß", "empty": ""},
+			ID: "every field", Payload: payload,
+			Headers:     map[string]string{"trace": "a=1;b=\x00\n", "größe": "übergroß", "empty": ""},
 			MaxAttempts: 7, Timeout: 1500 * time.Millisecond, ExpireAfter: time.Hour, Remember: 48 * time.Hour, SentAt: sentAt,
 		}}
 		absolute := store.Outgoing{Message: store.Message{ID: "absolute", ExpireAt: e.now().Add(time.Hour)}}
@@ -24,7 +25,7 @@ var sendRules = []rule{
 		for _, c := range e.claim(10) {
 			want := store.Info{Message: sent[c.ID]}
 			e.equal("claimed", describe(&store.Info{Message: c.Message}), describe(&want))
-			info := *e.living(c.ID, store.StateLeased)
+			info := *e.live(c.ID, store.StateLeased)
 			e.equal("got", describe(&store.Info{Message: info.Message}), describe(&want))
 			delete(sent, c.ID)
 		}
@@ -45,7 +46,7 @@ var sendRules = []rule{
 		e.equal("claimed", describe(&store.Info{Message: c.Message}), describe(&store.Info{Message: m.Message}))
 		e.ack(c)
 	}},
-	{"an id may hold every character that CheckID allows", func(e *env) {
+	{"an id may contain every character that CheckID allows", func(e *env) {
 		names := []string{" ", ":", "a:b", "*", "{x}", "\"quoted\"", "back\\slash", "日本", "-1", "1e5", "nil", "0"}
 		for _, id := range names {
 			e.ok(store.CheckID(id))
@@ -68,7 +69,7 @@ var sendRules = []rule{
 	{"a delay is never early", func(e *env) {
 		now := e.now()
 		e.send(message("m", delay(time.Minute)))
-		e.at("due", e.living("m", store.StateScheduled).Due, now.Add(time.Minute))
+		e.at("due", e.live("m", store.StateScheduled).Due, now.Add(time.Minute))
 		e.advance(time.Minute - time.Millisecond)
 		e.equal("claimed a millisecond early", len(e.claim(1)), 0)
 		e.advance(time.Millisecond)
@@ -77,15 +78,15 @@ var sendRules = []rule{
 	{"a delay is rounded up to a millisecond", func(e *env) {
 		now := e.now()
 		e.send(message("m", delay(time.Second+time.Nanosecond)))
-		e.at("due", e.living("m", store.StateScheduled).Due, now.Add(time.Second+time.Millisecond))
+		e.at("due", e.live("m", store.StateScheduled).Due, now.Add(time.Second+time.Millisecond))
 	}},
-	{"a due time is kept, rounded up to a millisecond", func(e *env) {
+	{"an absolute due time is kept, rounded up to a millisecond", func(e *env) {
 		due := e.now().Add(time.Hour)
 		e.send(message("whole", at(due)), message("part", at(due.Add(time.Nanosecond))))
 		e.equal("due", ms(e.get("whole").Due), ms(due))
 		e.equal("due", ms(e.get("part").Due), ms(due)+1)
 	}},
-	{"a due time that has passed is ahead of those due later", func(e *env) {
+	{"a due time in the past precedes later ones", func(e *env) {
 		now := e.now()
 		e.send(message("a"), message("b", at(now.Add(-time.Hour))), message("c", at(now.Add(-time.Minute))))
 		e.equal("claimed", ids(e.claim(3)), []string{"b", "c", "a"})
@@ -95,8 +96,8 @@ var sendRules = []rule{
 		e.send(message("m", delay(-time.Hour)))
 		e.at("due", e.claimOne("m", held).Due, now)
 	}},
-	{"a living id changes nothing in any state", func(e *env) {
-		e.die("dead")
+	{"a live id changes nothing in any state", func(e *env) {
+		e.sendDead("dead")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("scheduled", delay(time.Hour)), message("ready"))
@@ -115,7 +116,7 @@ var sendRules = []rule{
 		e.equal("results", e.trySend(message("a"), second, message("b")), []store.SendResult{{}, {Duplicate: true}, {}})
 		e.equal("payload", string(e.claimOne("a", held).Payload), "payload of a")
 	}},
-	{"results come in the order of the messages", func(e *env) {
+	{"send returns results in the order of the messages", func(e *env) {
 		e.send(message("b"), message("d"))
 		e.equal("results", e.trySend(message("d"), message("a"), message("b"), message("c")),
 			[]store.SendResult{{Duplicate: true}, {}, {Duplicate: true}, {}})
@@ -127,8 +128,8 @@ var sendRules = []rule{
 		e.send(message("m"))
 		e.ack(e.claimOne("m", held))
 	}},
-	{"an acked id is refused while it is remembered", func(e *env) {
-		e.send(message("m", remember(time.Minute)))
+	{"an acked id is refused within its dedup window", func(e *env) {
+		e.send(message("m", dedupWindow(time.Minute)))
 		e.ack(e.claimOne("m", held))
 		e.gone("m")
 		e.equal("results", e.trySend(message("m"), message("n")), []store.SendResult{{Duplicate: true}, {}})
@@ -138,18 +139,18 @@ var sendRules = []rule{
 		e.advance(time.Millisecond)
 		e.send(message("m"))
 	}},
-	{"a remembered id may be remembered again", func(e *env) {
+	{"an id may have a dedup window again", func(e *env) {
 		for range 3 {
-			e.send(message("m", remember(time.Minute)))
+			e.send(message("m", dedupWindow(time.Minute)))
 			e.ack(e.claimOne("m", held))
 			e.equal("results", e.trySend(message("m")), []store.SendResult{{Duplicate: true}})
 			e.advance(time.Minute)
 		}
 		e.send(message("m"))
 	}},
-	{"many remembered ids are forgotten at their time", func(e *env) {
+	{"many dedup windows end in time", func(e *env) {
 		const n = 3 * store.MaxBatch
-		e.send(many(n, remember(time.Minute))...)
+		e.send(many(n, dedupWindow(time.Minute))...)
 		for range n / store.MaxBatch {
 			var s []store.Settlement
 			for _, c := range e.claim(store.MaxBatch) {
@@ -165,12 +166,12 @@ var sendRules = []rule{
 		e.send(msgs[n-1])
 		e.send(msgs[:n-1]...)
 	}},
-	{"an id that was cancelled is not remembered", func(e *env) {
-		e.send(message("m", remember(time.Hour)))
+	{"a cancelled id has no dedup window", func(e *env) {
+		e.send(message("m", dedupWindow(time.Hour)))
 		e.cancel("m", store.StateReady)
 		e.send(message("m"))
 	}},
-	{"queues share no ids", func(e *env) {
+	{"queues do not share ids", func(e *env) {
 		f := e.other()
 		e.send(message("m"))
 		f.send(message("m"))

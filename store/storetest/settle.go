@@ -20,52 +20,56 @@ var settleRules = []rule{
 		e.send(message("m"))
 		c := e.claimOne("m", held)
 		now := e.now()
-		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Delay: time.Minute, Reason: "no luck"}, store.StateScheduled)
-		info := e.living("m", store.StateScheduled)
+		e.settle(nack(c, time.Minute), store.StateScheduled)
+		info := e.live("m", store.StateScheduled)
 		e.at("due", info.Due, now.Add(time.Minute))
-		e.equal("last error", info.LastError, "no luck")
+		e.equal("last error", info.LastError, "no")
 		e.equal("lease deadline is zero", info.LeaseDeadline.IsZero(), true)
 		e.advance(time.Minute - time.Millisecond)
 		e.equal("claimed early", len(e.claim(1)), 0)
 		e.advance(time.Millisecond)
 		e.equal("attempt", e.claimOne("m", held).Attempt, 2)
 	}},
-	{"a nack without delay, or one below zero, makes the message ready at once", func(e *env) {
+	{"a nack with no delay or one below zero makes the message ready at once", func(e *env) {
 		e.send(message("m"))
 		for _, delay := range []time.Duration{0, -time.Hour} {
 			c := e.claimOne("m", held)
 			now := e.now()
 			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Delay: delay, Reason: "no"}, store.StateReady)
-			e.at("due", e.living("m", store.StateReady).Due, now)
+			e.at("due", e.live("m", store.StateReady).Due, now)
 		}
 	}},
-	{"delays of nack and snooze are rounded up", func(e *env) {
+	{"the delays of nack and snooze are rounded up", func(e *env) {
 		e.send(message("m"))
 		for _, action := range []store.Action{store.Nack, store.Snooze} {
 			c := e.claimOne("m", held)
 			now := e.now()
-			e.settle(store.Settlement{Receipt: c.Receipt, Action: action, Delay: time.Nanosecond, Reason: "no"}, store.StateScheduled)
+			settlement := nack(c, time.Nanosecond)
+			settlement.Action = action
+			e.settle(settlement, store.StateScheduled)
 			e.at("due", e.get("m").Due, now.Add(time.Millisecond))
 			e.advance(time.Millisecond)
 		}
 	}},
-	{"the last failed attempt ends in dead with its reason", func(e *env) {
+	{"a message is dead with its reason after its last failed attempt", func(e *env) {
 		e.send(message("m", maxAttempts(2)))
 		first := e.claimOne("m", held)
 		e.settle(store.Settlement{Receipt: first.Receipt, Action: store.Nack, Reason: "first"}, store.StateReady)
 		second := e.claimOne("m", held)
-		e.settle(store.Settlement{Receipt: second.Receipt, Action: store.Nack, Delay: time.Hour, Reason: "second"}, store.StateDead)
-		info := e.living("m", store.StateDead)
+		last := nack(second, time.Hour)
+		last.Reason = "second"
+		e.settle(last, store.StateDead)
+		info := e.live("m", store.StateDead)
 		e.equal("reason", info.DeadReason, store.DeadFailed)
 		e.equal("last error", info.LastError, "second")
 		e.equal("attempts", info.Attempts, 2)
-		e.equal("due is the one it last had", ms(info.Due), ms(second.Due))
+		e.equal("last due time", ms(info.Due), ms(second.Due))
 		e.at("died at", info.DiedAt, second.Due)
 		e.equal("payload", string(info.Payload), "payload of m")
 		e.advance(24 * time.Hour)
 		e.equal("claimed", len(e.claim(1)), 0)
 	}},
-	{"a message has 20 attempts unless its sender said otherwise", func(e *env) {
+	{"a message has 20 attempts unless its sender set another number", func(e *env) {
 		e.send(message("m"))
 		for range store.DefaultMaxAttempts - 1 {
 			c := e.claimOne("m", held)
@@ -74,45 +78,45 @@ var settleRules = []rule{
 		c := e.claimOne("m", held)
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Reason: "no"}, store.StateDead)
 	}},
-	{"a snooze delivers again after its delay and counts no attempt", func(e *env) {
+	{"a snooze delivers again after its delay and is not an attempt", func(e *env) {
 		e.send(message("m", maxAttempts(1)))
 		for range 3 {
 			c := e.claimOne("m", held)
 			e.equal("attempt", c.Attempt, 1)
 			now := e.now()
 			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze, Delay: time.Minute}, store.StateScheduled)
-			e.at("due", e.living("m", store.StateScheduled).Due, now.Add(time.Minute))
+			e.at("due", e.live("m", store.StateScheduled).Due, now.Add(time.Minute))
 			e.advance(time.Minute - time.Millisecond)
 			e.equal("claimed early", len(e.claim(1)), 0)
 			e.advance(time.Millisecond)
 		}
 		e.equal("attempts", e.get("m").Attempts, 0)
 	}},
-	{"a release gives back at once with the old due time and counts no attempt", func(e *env) {
+	{"a release makes the message ready at once with its old due time and is not an attempt", func(e *env) {
 		now := e.now()
 		e.send(message("old", at(now.Add(-time.Hour)), maxAttempts(1)), message("new"))
 		for range 3 {
 			c := e.claimOne("old", held)
 			e.equal("attempt", c.Attempt, 1)
 			e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Release}, store.StateReady)
-			info := e.living("old", store.StateReady)
+			info := e.live("old", store.StateReady)
 			e.equal("due", ms(info.Due), ms(now.Add(-time.Hour)))
 			e.equal("attempts", info.Attempts, 0)
 		}
 	}},
-	{"a bury sets the message aside with its reason and counts an attempt", func(e *env) {
+	{"a bury makes the message dead with its reason and counts as an attempt", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", held)
 		now := e.now()
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Bury, Reason: "hopeless"}, store.StateDead)
-		info := e.living("m", store.StateDead)
+		info := e.live("m", store.StateDead)
 		e.equal("reason", info.DeadReason, store.DeadBuried)
 		e.equal("last error", info.LastError, "hopeless")
 		e.equal("attempts", info.Attempts, 1)
 		e.at("died at", info.DiedAt, now)
 		e.count(0, 0, 0, 1)
 	}},
-	{"a reason of the longest length is kept whole", func(e *env) {
+	{"a reason of the maximum length is kept whole", func(e *env) {
 		reason := strings.Repeat("é", store.MaxReason/2)
 		e.send(message("m"))
 		c := e.claimOne("m", held)
@@ -122,7 +126,8 @@ var settleRules = []rule{
 	{"a settled message is refused under its old receipt", func(e *env) {
 		e.send(message("a"), message("m"))
 		for _, s := range []store.Settlement{
-			{Action: store.Release}, {Action: store.Snooze}, {Action: store.Nack, Reason: "no"}, {Action: store.Bury, Reason: "no"},
+			{Action: store.Release}, {Action: store.Snooze},
+			{Action: store.Nack, Reason: "no"}, {Action: store.Bury, Reason: "no"},
 		} {
 			claimed := e.claim(2)
 			e.equal("claimed", ids(claimed), []string{"a", "m"})
@@ -146,7 +151,7 @@ var settleRules = []rule{
 		e.refused(c[0].Receipt)
 		e.ack(c[1])
 		e.refused(c[0].Receipt)
-		e.living(c[0].ID, store.StateReady)
+		e.live(c[0].ID, store.StateReady)
 	}},
 	{"a receipt that is wrong in any part is refused", func(e *env) {
 		e.send(message("m"), message("other"))
@@ -162,7 +167,7 @@ var settleRules = []rule{
 		}
 		e.ack(c)
 	}},
-	{"every result is its own, in the order of the settlements", func(e *env) {
+	{"settle returns each result separately, in the order of the settlements", func(e *env) {
 		e.send(many(6)...)
 		c := e.claim(6)
 		e.ack(c[2])
@@ -174,7 +179,9 @@ var settleRules = []rule{
 			store.Settlement{Receipt: store.Receipt{Lease: "none", ID: "none"}, Action: store.Nack, Reason: "no"},
 			store.Settlement{Receipt: c[1].Receipt, Action: store.Nack, Reason: "no"},
 		)
-		want := []store.State{store.StateDead, store.StateNone, store.StateNone, store.StateScheduled, store.StateNone, store.StateReady}
+		want := []store.State{
+			store.StateDead, store.StateNone, store.StateNone, store.StateScheduled, store.StateNone, store.StateReady,
+		}
 		for i, r := range results {
 			e.equal("state", r.State, want[i])
 			if i == 1 || i == 4 {
@@ -198,7 +205,7 @@ var settleRules = []rule{
 			}
 		}
 		e.equal("settled", settled, 1)
-		e.equal("attempts", e.living("m", store.StateReady).Attempts, 1)
+		e.equal("attempts", e.live("m", store.StateReady).Attempts, 1)
 	}},
 	{"messages of several leases are settled in one call", func(e *env) {
 		e.send(many(3)...)

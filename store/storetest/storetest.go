@@ -1,6 +1,6 @@
-// Package storetest proves that an engine keeps the store contract: Run is one conformance suite, a subtest
-// for every rule, and RunStateMachine drives random histories of all operations beside a plain model. An
-// engine's own test calls both with a function that opens the engine. The package knows the contract only.
+// Package storetest checks that an engine keeps the store contract. Run is the conformance suite, with a subtest for
+// every rule, and RunStateMachine compares random histories with a simple model. An engine's tests call both with a
+// function that opens the engine. Start reading at Run. Of Later, the package imports only the store contract.
 package storetest
 
 import (
@@ -18,18 +18,20 @@ import (
 
 // Harness is one engine under test.
 type Harness struct {
-	// Store is one process's view of the data, and Peer another's: for an engine inside the process the same Store.
+	// Store is the engine as one process uses it, and Peer the same data as used by another process. For an
+	// engine inside the process they are the same.
 	Store, Peer store.Store
-	// Advance moves the engine's clock forward, for at least the queue. It is nil for an engine whose clock
-	// cannot be moved.
+	// Advance moves the engine's clock forward, at least for the queue. It is nil if the clock cannot be moved.
 	Advance func(t testing.TB, queue string, d time.Duration)
-	// Exact is true when a queue's clock stands still from the first Advance on, until the queue is deleted,
-	// and moves by Advance alone. Rules that move the clock, and the state machine, are skipped without it.
+	// Exact is set if only Advance moves the clock of a queue, from the first Advance until the queue is deleted.
+	// Without it, rules that move the clock and the state machine are skipped.
 	Exact bool
 }
 
-// Run proves each rule of the contract by a subtest of its name. Open is called for each group of rules, and
-// cleans up by t.Cleanup; every rule has a queue of its own.
+// Run runs the conformance suite: a subtest for every rule of the contract, named after the rule.
+//
+// It calls open for each group of rules, and for each rule that closes the store; open registers its cleanup with
+// t.Cleanup. Every rule has its own queue.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	groups := []struct {
 		name  string
@@ -48,7 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"restore", restoreRules},
 		{"remove", removeRules},
 		{"queue", queueRules},
-		{"far ahead", farRules},
+		{"days ahead", daysAheadRules},
 		{"wait", waitRules},
 		{"concurrency", concurrencyRules},
 	}
@@ -73,17 +75,17 @@ type rule struct {
 	test func(e *env)
 }
 
-// patience bounds a test that hangs; no rule measures time with it.
-const patience = 20 * time.Second
+// hangTimeout is how long a rule waits before it fails instead of hanging. No rule measures time with it.
+const hangTimeout = 20 * time.Second
 
-// held is a lease that no rule outlives by accident.
+// held is the length of a lease that does not expire by accident.
 const held = time.Minute
 
 var queues atomic.Int64
 
 func newQueueName() string { return fmt.Sprintf("storetest-%d", queues.Add(1)) }
 
-// env is what a rule works with: an engine and a queue that nobody else uses.
+// env is the environment of a rule: an engine and a queue that nobody else uses.
 type env struct {
 	*testing.T
 	Harness
@@ -98,7 +100,7 @@ func newEnv(t *testing.T, h Harness) *env {
 	return e
 }
 
-// other is the same engine with another queue.
+// other returns an env of the same engine with another queue.
 func (e *env) other() *env { return newEnv(e.T, e.Harness) }
 
 func (e *env) advance(d time.Duration) {
@@ -123,7 +125,7 @@ func (e *env) is(err, want error) {
 	}
 }
 
-// equal compares values of any kind; nil and empty slices are equal.
+// equal compares values of any kind. Nil and empty slices are equal.
 func (e *env) equal(what string, got, want any) {
 	e.Helper()
 	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
@@ -135,12 +137,13 @@ func (e *env) equal(what string, got, want any) {
 	}
 }
 
-// at compares times by whole milliseconds, since an engine may tell its clock finer than it counts. Where the
-// clock stands still they are equal; elsewhere got may be late, never early.
+// at compares times in whole milliseconds, because an engine may return its clock with a higher resolution. If the
+// clock stands still, they must be equal. If it does not, got may be later than want, but never earlier.
 func (e *env) at(what string, got, want time.Time) {
 	e.Helper()
-	if late := got.Truncate(time.Millisecond).Sub(want.Truncate(time.Millisecond)); late < 0 || e.Exact && late > 0 || late > patience {
-		e.Fatalf("%s: got %s, want %s (%v later)", what, got, want, late)
+	late := got.Truncate(time.Millisecond).Sub(want.Truncate(time.Millisecond))
+	if late < 0 || e.Exact && late > 0 || late > hangTimeout {
+		e.Fatalf("%s: got %s, want %s (late by %v)", what, got, want, late)
 	}
 }
 
@@ -151,13 +154,13 @@ func (e *env) stats() store.Stats {
 	return s
 }
 
-// now is the engine's clock in the whole milliseconds that it counts.
+// now returns the engine's clock in whole milliseconds.
 func (e *env) now() time.Time {
 	e.Helper()
 	return e.stats().Now.Truncate(time.Millisecond)
 }
 
-// count checks the numbers of messages by state.
+// count checks the number of messages in each state.
 func (e *env) count(scheduled, ready, leased, dead int64) {
 	e.Helper()
 	s := e.stats()
@@ -165,7 +168,7 @@ func (e *env) count(scheduled, ready, leased, dead int64) {
 		[4]int64{scheduled, ready, leased, dead})
 }
 
-// message makes a message that is ready at once, unless a change says otherwise.
+// message returns a message that is ready at once, unless a change makes it due later.
 func message(id string, changes ...func(*store.Outgoing)) store.Outgoing {
 	m := store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
 	for _, change := range changes {
@@ -173,6 +176,9 @@ func message(id string, changes ...func(*store.Outgoing)) store.Outgoing {
 	}
 	return m
 }
+
+// allStates are the states of a live message.
+var allStates = []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead}
 
 func delay(d time.Duration) func(*store.Outgoing) {
 	return func(m *store.Outgoing) { m.Due = store.Due{Delay: d} }
@@ -194,7 +200,7 @@ func expireAt(t time.Time) func(*store.Outgoing) {
 	return func(m *store.Outgoing) { m.ExpireAt = t }
 }
 
-func remember(d time.Duration) func(*store.Outgoing) {
+func dedupWindow(d time.Duration) func(*store.Outgoing) {
 	return func(m *store.Outgoing) { m.Remember = d }
 }
 
@@ -218,7 +224,7 @@ func (e *env) trySend(msgs ...store.Outgoing) []store.SendResult {
 	return results
 }
 
-// many makes n messages with ids in order.
+// many returns n messages with ids in increasing order.
 func many(n int, changes ...func(*store.Outgoing)) []store.Outgoing {
 	msgs := make([]store.Outgoing, n)
 	for i := range msgs {
@@ -232,7 +238,7 @@ func (e *env) claimWith(max int, lease time.Duration) store.Claim {
 	c, err := e.Store.Claim(e.Context(), e.queue, store.ClaimRequest{Max: max, Lease: lease})
 	e.ok(err)
 	if len(c.Messages) > max {
-		e.Fatalf("a claim of %d gave %d messages", max, len(c.Messages))
+		e.Fatalf("a claim of %d returned %d messages", max, len(c.Messages))
 	}
 	return c
 }
@@ -242,7 +248,7 @@ func (e *env) claim(max int) []store.Claimed {
 	return e.claimWith(max, held).Messages
 }
 
-// claimOne claims a single message, which must be the one of the id.
+// claimOne claims one message, which must have the id.
 func (e *env) claimOne(id string, lease time.Duration) store.Claimed {
 	e.Helper()
 	c := e.claimWith(1, lease)
@@ -250,7 +256,7 @@ func (e *env) claimOne(id string, lease time.Duration) store.Claimed {
 	return c.Messages[0]
 }
 
-// claimAll claims until nothing is ready and gives the ids.
+// claimAll claims until nothing is ready and returns the ids.
 func (e *env) claimAll() []string {
 	e.Helper()
 	var all []string
@@ -261,7 +267,7 @@ func (e *env) claimAll() []string {
 			return all
 		}
 		if len(c.Messages) == 0 && len(c.Died) == 0 {
-			e.Fatalf("a claim said there is more and gave nothing")
+			e.Fatalf("a claim did nothing, but More is set")
 		}
 	}
 }
@@ -282,12 +288,17 @@ func (e *env) trySettle(settlements ...store.Settlement) []store.SettleResult {
 	return results
 }
 
-// settle settles a message that is held, and checks the state it is in afterwards.
+// settle settles a message that is held and checks its new state.
 func (e *env) settle(s store.Settlement, want store.State) {
 	e.Helper()
 	r := e.trySettle(s)[0]
 	e.ok(r.Err)
 	e.equal("state after "+s.Action.String(), r.State, want)
+}
+
+// nack returns a Settlement that nacks a message.
+func nack(c store.Claimed, delay time.Duration) store.Settlement {
+	return store.Settlement{Receipt: c.Receipt, Action: store.Nack, Delay: delay, Reason: "no"}
 }
 
 func (e *env) ack(claimed ...store.Claimed) {
@@ -297,7 +308,7 @@ func (e *env) ack(claimed ...store.Claimed) {
 	}
 }
 
-// refused checks that no action is possible under a receipt, and that trying changes nothing.
+// refused checks that every action under a receipt is refused and changes nothing.
 func (e *env) refused(r store.Receipt) {
 	e.Helper()
 	before, was := e.stats(), e.get(r.ID)
@@ -328,8 +339,8 @@ func (e *env) get(id string) *store.Info {
 	return infos[0]
 }
 
-// living gives a message that must be living, in a state.
-func (e *env) living(id string, want store.State) *store.Info {
+// live returns a message that must be live and in a state.
+func (e *env) live(id string, want store.State) *store.Info {
 	e.Helper()
 	info := e.get(id)
 	if info == nil {
@@ -354,7 +365,7 @@ func (e *env) tryCancel(id string) store.CancelResult {
 	return results[0]
 }
 
-// cancel cancels a living message and checks the state it was in.
+// cancel cancels a live message and checks the state it was in.
 func (e *env) cancel(id string, was store.State) {
 	e.Helper()
 	r := e.tryCancel(id)
@@ -370,15 +381,15 @@ func (e *env) tryReschedule(id string, due store.Due) error {
 	return errs[0]
 }
 
-// die sends a message and buries it, with its id as the reason.
-func (e *env) die(id string, changes ...func(*store.Outgoing)) {
+// sendDead sends a message and buries it, with its id as the reason.
+func (e *env) sendDead(id string, changes ...func(*store.Outgoing)) {
 	e.Helper()
 	e.send(message(id, changes...))
 	c := e.claimOne(id, held)
 	e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Bury, Reason: id}, store.StateDead)
 }
 
-// list gives all pages of a listing.
+// list returns all pages of a listing.
 func (e *env) list(req store.ListRequest) []store.Info {
 	e.Helper()
 	var all []store.Info
@@ -386,14 +397,14 @@ func (e *env) list(req store.ListRequest) []store.Info {
 		page, err := e.Store.List(e.Context(), e.queue, req)
 		e.ok(err)
 		if len(page.Messages) > req.Limit {
-			e.Fatalf("a page of %d has %d messages", req.Limit, len(page.Messages))
+			e.Fatalf("a page with limit %d has %d messages", req.Limit, len(page.Messages))
 		}
 		all = append(all, page.Messages...)
 		if page.Next == "" {
 			return all
 		}
 		if seen[page.Next] {
-			e.Fatalf("cursor %q comes again", page.Next)
+			e.Fatalf("cursor %q was returned twice", page.Next)
 		}
 		seen[page.Next], req.Cursor = true, page.Next
 	}
@@ -407,22 +418,24 @@ func infoIDs(infos []store.Info) []string {
 	return all
 }
 
-// patient is a context that ends before a hanging test does.
-func (e *env) patient() context.Context {
-	ctx, cancel := context.WithTimeoutCause(e.Context(), patience, errors.New("nothing came in "+patience.String()))
+// timeoutContext returns a context that ends after hangTimeout.
+func (e *env) timeoutContext() context.Context {
+	cause := errors.New("nothing happened within " + hangTimeout.String())
+	ctx, cancel := context.WithTimeoutCause(e.Context(), hangTimeout, cause)
 	e.Cleanup(cancel)
 	return ctx
 }
 
-// describe tells all of a message in one line, times in milliseconds.
+// describe returns all fields of a message in one line, with times in milliseconds.
 func describe(i *store.Info) string {
 	if i == nil {
 		return "none"
 	}
 	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d remember=%v sent=%d"+
-		" lease=%d error=%q reason=%q died=%d delivered=%v raw=%q", i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts,
-		i.Timeout, i.ExpireAfter, ms(i.ExpireAt), i.Remember, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError,
-		i.DeadReason, ms(i.DiedAt), i.Delivered, i.Raw)
+		" lease=%d error=%q reason=%q died=%d delivered=%v raw=%q",
+		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
+		ms(i.ExpireAt), i.Remember, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError, i.DeadReason, ms(i.DiedAt),
+		i.Delivered, i.Raw)
 }
 
 func ms(t time.Time) int64 {

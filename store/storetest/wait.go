@@ -10,10 +10,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// soon is a real delay of the rules that wait: engines that sleep by the machine's clock really wait for it.
+// soon is the delay of the rules that wait. Engines whose timers use the system clock really wait that long.
 const soon = 30 * time.Millisecond
 
-// pass lets time pass: by the moved clock, or else by itself.
+// pass moves the clock by d if it can be moved. Otherwise real time passes.
 func (e *env) pass(d time.Duration) {
 	e.Helper()
 	if e.Advance != nil {
@@ -21,7 +21,7 @@ func (e *env) pass(d time.Duration) {
 	}
 }
 
-// receive claims one message as a worker does, waiting for it.
+// receive waits for one message and claims it, as a worker does.
 func (e *env) receive(ctx context.Context, s store.Store) (store.Claimed, error) {
 	for {
 		c, err := s.Claim(ctx, e.queue, store.ClaimRequest{Max: 1, Lease: held})
@@ -30,7 +30,7 @@ func (e *env) receive(ctx context.Context, s store.Store) (store.Claimed, error)
 		}
 		if len(c.Messages) == 1 {
 			if m := c.Messages[0]; m.Due.After(c.Now) {
-				return m, errors.New("message " + m.ID + " came early")
+				return m, errors.New("message " + m.ID + " was claimed early")
 			}
 			return c.Messages[0], nil
 		}
@@ -40,10 +40,10 @@ func (e *env) receive(ctx context.Context, s store.Store) (store.Claimed, error)
 	}
 }
 
-// wakes checks that a waiting consumer receives the message of the id once act is done.
+// wakes calls act and checks that a waiting consumer then receives the message with the id.
 func (e *env) wakes(id string, act func()) store.Claimed {
 	e.Helper()
-	ctx := e.patient()
+	ctx := e.timeoutContext()
 	type result struct {
 		store.Claimed
 		err error
@@ -64,14 +64,14 @@ func (e *env) wakes(id string, act func()) store.Claimed {
 }
 
 var waitRules = []rule{
-	{"wait returns when a message is ready already", func(e *env) {
+	{"wait returns if a message is already ready", func(e *env) {
 		e.send(message("m"))
-		e.ok(e.Store.Wait(e.patient(), e.queue))
+		e.ok(e.Store.Wait(e.timeoutContext(), e.queue))
 	}},
-	{"wait wakes for the first message of a queue that did not exist", func(e *env) {
+	{"wait ends for the first message of a queue that did not exist", func(e *env) {
 		e.ack(e.wakes("m", func() { e.send(message("m")) }))
 	}},
-	{"wait wakes for a message sent by another process", func(e *env) {
+	{"wait ends for a message sent by another process", func(e *env) {
 		for range 5 {
 			e.ack(e.wakes("m", func() {
 				_, err := e.Peer.Send(e.Context(), e.queue, []store.Outgoing{message("m")})
@@ -79,7 +79,7 @@ var waitRules = []rule{
 			}))
 		}
 	}},
-	{"wait wakes for a new earliest message", func(e *env) {
+	{"wait ends for a new earliest message", func(e *env) {
 		e.send(message("far", delay(time.Hour)))
 		for range 5 {
 			e.ack(e.wakes("m", func() {
@@ -89,15 +89,15 @@ var waitRules = []rule{
 			}))
 		}
 	}},
-	{"wait wakes at the due time", func(e *env) {
+	{"wait ends at the due time", func(e *env) {
 		e.send(message("m", delay(soon)))
 		e.wakes("m", func() { e.pass(soon) })
 	}},
-	{"wait wakes when a message is rescheduled to be earlier", func(e *env) {
+	{"wait ends when a message is rescheduled to an earlier time", func(e *env) {
 		e.send(message("m", delay(time.Hour)))
 		e.wakes("m", func() { e.ok(e.tryReschedule("m", store.Due{Delay: soon})); e.pass(soon) })
 	}},
-	{"wait wakes for a message that is given back", func(e *env) {
+	{"wait ends for a message that is released, snoozed or nacked", func(e *env) {
 		for _, s := range []store.Settlement{
 			{Action: store.Release}, {Action: store.Snooze}, {Action: store.Nack, Reason: "no"},
 			{Action: store.Nack, Reason: "no", Delay: soon}, {Action: store.Snooze, Delay: soon},
@@ -111,23 +111,23 @@ var waitRules = []rule{
 			e.ack(c)
 		}
 	}},
-	{"wait wakes for an expired lease", func(e *env) {
+	{"wait ends for an expired lease", func(e *env) {
 		e.send(message("m"))
 		e.claimOne("m", soon)
 		e.equal("attempt", e.wakes("m", func() { e.pass(soon) }).Attempt, 2)
 	}},
-	{"wait wakes for a replayed message", func(e *env) {
-		e.die("m")
+	{"wait ends for a replayed message", func(e *env) {
+		e.sendDead("m")
 		e.wakes("m", func() { e.equal("replayed", e.replay(allDead, store.Due{}), 1) })
 	}},
-	{"a paused queue wakes its waiters on resume", func(e *env) {
+	{"wait ends when a paused queue is resumed", func(e *env) {
 		e.send(message("m"))
 		e.ok(e.Peer.SetPaused(e.Context(), e.queue, true))
 		e.wakes("m", func() { e.ok(e.Peer.SetPaused(e.Context(), e.queue, false)) })
 	}},
-	{"one burst wakes all the waiters it needs", func(e *env) {
+	{"a burst ends all waits it has messages for", func(e *env) {
 		const n = 8
-		ctx := e.patient()
+		ctx := e.timeoutContext()
 		received := make(chan string, n)
 		var consumers sync.WaitGroup
 		for i := range n {
@@ -157,7 +157,7 @@ var waitRules = []rule{
 		}
 		e.equal("received", got, want)
 	}},
-	{"wait ends with the cause of its context", func(e *env) {
+	{"wait returns the cause when its context ends", func(e *env) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(e.Context())
 		ended := make(chan error, 1)
@@ -173,7 +173,7 @@ var waitRules = []rule{
 		cancel(cause)
 		e.is(<-ended, cause)
 	}},
-	{"wait under a context that has ended gives its cause", func(e *env) {
+	{"wait returns the cause of a context that has ended", func(e *env) {
 		cause := errors.New("enough")
 		ctx, cancel := context.WithCancelCause(e.Context())
 		cancel(cause)
@@ -181,7 +181,7 @@ var waitRules = []rule{
 	}},
 }
 
-// closeRules close their store, so each has an engine of its own.
+// closeRules close their store, so each has its own engine.
 var closeRules = []rule{
 	{"close ends every wait", func(e *env) {
 		ended := make(chan error, 4)
@@ -200,7 +200,7 @@ var closeRules = []rule{
 			e.is(<-ended, store.ErrClosed)
 		}
 	}},
-	{"after close every method is refused", func(e *env) {
+	{"every method is refused after close", func(e *env) {
 		e.send(message("m"))
 		e.ok(e.Store.Close())
 		ctx, s, q := e.Context(), e.Store, e.queue
@@ -221,9 +221,9 @@ var closeRules = []rule{
 		e.is(err, store.ErrClosed)
 		_, err = s.List(ctx, q, store.ListRequest{State: store.StateReady, Limit: 1})
 		e.is(err, store.ErrClosed)
-		_, err = s.Restore(ctx, q, []store.Info{told("n", store.StateReady, time.UnixMilli(1))})
+		_, err = s.Restore(ctx, q, []store.Info{newInfo("n", store.StateReady, time.UnixMilli(1))})
 		e.is(err, store.ErrClosed)
-		_, err = s.Remove(ctx, q, []store.Info{told("m", store.StateReady, time.UnixMilli(1))})
+		_, err = s.Remove(ctx, q, []store.Info{newInfo("m", store.StateReady, time.UnixMilli(1))})
 		e.is(err, store.ErrClosed)
 		_, err = s.Replay(ctx, q, allDead, store.Due{})
 		e.is(err, store.ErrClosed)

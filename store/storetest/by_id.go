@@ -7,8 +7,8 @@ import (
 )
 
 var idRules = []rule{
-	{"cancel removes a message in any state and tells which", func(e *env) {
-		e.die("dead")
+	{"cancel removes a message in any state and returns the state", func(e *env) {
+		e.sendDead("dead")
 		e.send(message("leased"))
 		e.claimOne("leased", held)
 		e.send(message("scheduled", delay(time.Hour)), message("ready"))
@@ -23,7 +23,7 @@ var idRules = []rule{
 		e.advance(2 * held)
 		e.equal("claimed", len(e.claim(10)), 0)
 	}},
-	{"results of a cancel come in the order of the ids", func(e *env) {
+	{"cancel returns results in the order of the ids", func(e *env) {
 		e.send(message("a"), message("b", delay(time.Hour)))
 		results, err := e.Store.Cancel(e.Context(), e.queue, []string{"b", "unknown", "a"})
 		e.ok(err)
@@ -32,7 +32,7 @@ var idRules = []rule{
 		e.is(results[1].Err, store.ErrNotFound)
 		e.equal("state", results[2].State, store.StateReady)
 	}},
-	{"cancel of a leased message stops redelivery", func(e *env) {
+	{"cancel of a leased message stops its redelivery", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", short)
 		e.cancel("m", store.StateLeased)
@@ -49,7 +49,7 @@ var idRules = []rule{
 		e.refused(c[1].Receipt)
 		e.ack(c[0], c[2])
 	}},
-	{"an id re-sent after cancel is safe from the old receipt", func(e *env) {
+	{"an id sent again after cancel is safe from the old receipt", func(e *env) {
 		e.send(message("m"), message("n"))
 		old := e.claim(2)
 		e.cancel("m", store.StateLeased)
@@ -66,7 +66,7 @@ var idRules = []rule{
 		e.equal("claimed when the old lease expired", e.claimAll(), []string{"n"})
 		e.ack(c)
 	}},
-	{"an id re-sent after cancel is not settled by the old receipt, whenever it tries", func(e *env) {
+	{"an id sent again after cancel is never settled under the old receipt", func(e *env) {
 		e.send(message("m"))
 		old := e.claimOne("m", held)
 		e.cancel("m", store.StateLeased)
@@ -86,7 +86,7 @@ var idRules = []rule{
 		e.refused(c.Receipt)
 		e.ack(last)
 	}},
-	{"an id re-sent after cancel is shown under its own lease", func(e *env) {
+	{"an id sent again after cancel is shown under its own lease", func(e *env) {
 		e.send(message("m"), message("n"))
 		old := e.claimWith(2, short)
 		e.cancel("m", store.StateLeased)
@@ -94,31 +94,31 @@ var idRules = []rule{
 		e.send(message("m"))
 		c := e.claimWith(1, held)
 		for range 2 {
-			info := e.living("m", store.StateLeased)
+			info := e.live("m", store.StateLeased)
 			e.equal("due", ms(info.Due), ms(c.Messages[0].Due))
 			e.equal("deadline", ms(info.LeaseDeadline), ms(c.Deadline))
-			e.equal("deadline of the other", ms(e.living("n", store.StateLeased).LeaseDeadline), ms(old.Deadline))
+			e.equal("deadline of the other", ms(e.live("n", store.StateLeased).LeaseDeadline), ms(old.Deadline))
 			for _, listed := range e.list(store.ListRequest{State: store.StateLeased, Limit: 10}) {
-				e.equal("listed", describe(&listed), describe(e.living(listed.ID, store.StateLeased)))
+				e.equal("listed", describe(&listed), describe(e.live(listed.ID, store.StateLeased)))
 			}
 			e.settle(store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Release}, store.StateReady)
 			c = e.claimWith(1, held+time.Second)
 		}
 	}},
-	{"reschedule moves scheduled and ready messages either way", func(e *env) {
+	{"reschedule moves scheduled and ready messages in both directions", func(e *env) {
 		now := e.now()
 		e.send(message("scheduled", delay(time.Hour)), message("ready"))
 		e.ok(e.tryReschedule("scheduled", store.Due{At: now.Add(-time.Minute)}))
 		e.ok(e.tryReschedule("ready", store.Due{Delay: time.Minute + time.Nanosecond}))
-		e.equal("due", ms(e.living("scheduled", store.StateReady).Due), ms(now.Add(-time.Minute)))
-		e.at("due", e.living("ready", store.StateScheduled).Due, now.Add(time.Minute+time.Millisecond))
+		e.equal("due", ms(e.live("scheduled", store.StateReady).Due), ms(now.Add(-time.Minute)))
+		e.at("due", e.live("ready", store.StateScheduled).Due, now.Add(time.Minute+time.Millisecond))
 		e.claimOne("scheduled", time.Hour)
 		e.advance(time.Minute)
 		e.equal("claimed early", len(e.claim(1)), 0)
 		e.advance(time.Millisecond)
 		e.claimOne("ready", held)
 	}},
-	{"run now is a reschedule without delay", func(e *env) {
+	{"reschedule without a delay makes a message ready now", func(e *env) {
 		e.send(message("m", delay(time.Hour)))
 		now := e.now()
 		e.ok(e.tryReschedule("m", store.Due{}))
@@ -127,17 +127,18 @@ var idRules = []rule{
 	{"reschedule keeps the attempts", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", held)
-		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Nack, Delay: time.Hour, Reason: "no"}, store.StateScheduled)
+		e.settle(nack(c, time.Hour), store.StateScheduled)
 		e.ok(e.tryReschedule("m", store.Due{}))
 		e.equal("last error", e.get("m").LastError, "no")
 		e.equal("attempt", e.claimOne("m", held).Attempt, 2)
 	}},
 	{"reschedule refuses leased, dead and unknown messages", func(e *env) {
-		e.die("dead")
+		e.sendDead("dead")
 		e.send(message("leased"))
 		c := e.claimOne("leased", held)
 		e.send(message("ready"))
-		errs, err := e.Store.Reschedule(e.Context(), e.queue, []string{"leased", "ready", "dead", "unknown"}, store.Due{Delay: time.Hour})
+		ids := []string{"leased", "ready", "dead", "unknown"}
+		errs, err := e.Store.Reschedule(e.Context(), e.queue, ids, store.Due{Delay: time.Hour})
 		e.ok(err)
 		e.equal("number of results", len(errs), 4)
 		e.is(errs[0], store.ErrLeased)
@@ -147,9 +148,9 @@ var idRules = []rule{
 		e.count(1, 0, 1, 1)
 		e.ack(c)
 	}},
-	{"get tells what is known in each state", func(e *env) {
+	{"get returns what is known in each state", func(e *env) {
 		now := e.now()
-		e.die("dead")
+		e.sendDead("dead")
 		e.send(message("leased"))
 		c := e.claimOne("leased", held)
 		e.send(message("scheduled", delay(time.Hour)), message("ready"))
@@ -157,9 +158,11 @@ var idRules = []rule{
 		e.ok(err)
 		e.equal("number of results", len(infos), 5)
 		if infos[1] != nil {
-			e.Fatalf("an unknown id gives %s", describe(infos[1]))
+			e.Fatalf("Get of an unknown id returned %s", describe(infos[1]))
 		}
-		for i, state := range map[int]store.State{0: store.StateReady, 2: store.StateDead, 3: store.StateLeased, 4: store.StateScheduled} {
+		for i, state := range map[int]store.State{
+			0: store.StateReady, 2: store.StateDead, 3: store.StateLeased, 4: store.StateScheduled,
+		} {
 			e.equal("id", infos[i].ID, string(state))
 			e.equal("state", infos[i].State, state)
 			e.equal("payload", string(infos[i].Payload), "payload of "+string(state))
@@ -171,11 +174,11 @@ var idRules = []rule{
 		e.at("due", infos[4].Due, now.Add(time.Hour))
 		e.equal("due", ms(infos[3].Due), ms(c.Due))
 	}},
-	{"a message turns from scheduled to ready by the clock alone", func(e *env) {
+	{"a message changes from scheduled to ready by the clock alone", func(e *env) {
 		e.send(message("m", delay(time.Minute)))
 		e.advance(time.Minute - time.Millisecond)
-		e.living("m", store.StateScheduled)
+		e.live("m", store.StateScheduled)
 		e.advance(time.Millisecond)
-		e.living("m", store.StateReady)
+		e.live("m", store.StateReady)
 	}},
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// day is far enough ahead that an engine may keep messages otherwise than those that are due soon.
+// day is long enough that an engine may store messages due after it differently from those due soon.
 const day = 24 * time.Hour
 
-var farRules = []rule{
-	{"messages of many days are claimed in order, however far the clock goes at once", func(e *env) {
+var daysAheadRules = []rule{
+	{"messages of several days are claimed in order, however far the clock jumps", func(e *env) {
 		want := e.spread(2000)
 		e.send(message("a"), message("b"), message("c"))
 		e.count(2000, 3, 0, 0)
@@ -34,7 +34,7 @@ var farRules = []rule{
 		}
 		e.equal("left", len(want), 0)
 	}},
-	{"claims of few messages are in order when much is overdue", func(e *env) {
+	{"small claims are in order when much is overdue", func(e *env) {
 		want := outgoingIDs(e.spread(300))
 		e.advance(5 * day)
 		e.send(message("last"))
@@ -44,7 +44,7 @@ var farRules = []rule{
 			want = want[n:]
 		}
 	}},
-	{"a message that is due soon comes before all that are due later, and on time", func(e *env) {
+	{"a message due soon is claimed on time and before all that are due later", func(e *env) {
 		e.spread(200)
 		e.send(message("soon", delay(time.Second)))
 		e.equal("claimed early", len(e.claim(10)), 0)
@@ -56,12 +56,12 @@ var farRules = []rule{
 		e.advance(time.Millisecond)
 		e.equal("due", ms(e.claim(1)[0].Due), ms(first))
 	}},
-	{"messages of days ahead are told, cancelled and rescheduled by id", func(e *env) {
+	{"messages days ahead are read, cancelled and rescheduled by id", func(e *env) {
 		all := e.spread(600)
 		for i, m := range all {
 			switch i % 10 {
 			case 0:
-				e.equal("due", ms(e.living(m.ID, store.StateScheduled).Due), ms(m.Due.At))
+				e.equal("due", ms(e.live(m.ID, store.StateScheduled).Due), ms(m.Due.At))
 				e.equal("payload", string(e.get(m.ID).Payload), string(m.Payload))
 			case 1:
 				e.cancel(m.ID, store.StateScheduled)
@@ -73,7 +73,7 @@ var farRules = []rule{
 			case 3:
 				m.Due.At = m.Due.At.Add(day)
 				e.ok(e.tryReschedule(m.ID, m.Due))
-				e.equal("due", ms(e.living(m.ID, store.StateScheduled).Due), ms(m.Due.At))
+				e.equal("due", ms(e.live(m.ID, store.StateScheduled).Due), ms(m.Due.At))
 				all[i] = m
 			case 4:
 				r := e.trySend(message(m.ID, delay(time.Hour)))
@@ -86,7 +86,7 @@ var farRules = []rule{
 		e.advance(10 * day)
 		e.equal("claimed", strings.Join(e.drain(), " "), strings.Join(outgoingIDs(all), " "))
 	}},
-	{"a batch of ids is cancelled at once", func(e *env) {
+	{"cancel removes a batch of messages days ahead", func(e *env) {
 		all := outgoingIDs(e.spread(1000))
 		for part := range slices.Chunk(all, store.MaxBatch) {
 			results, err := e.Store.Cancel(e.Context(), e.queue, part)
@@ -103,7 +103,7 @@ var farRules = []rule{
 		e.advance(day)
 		e.claimOne("again", held)
 	}},
-	{"messages of days ahead are listed in order, over pages of any size, and by time", func(e *env) {
+	{"messages days ahead are listed in order, for any page size and time range", func(e *env) {
 		all := e.spread(700)
 		e.send(message("now"), message("soon", delay(time.Minute)))
 		now := e.now()
@@ -117,10 +117,10 @@ var farRules = []rule{
 		ready := append([]string{"now", "soon"}, outgoingIDs(between(all, time.Time{}, now.Add(day+time.Millisecond)))...)
 		e.equal("ready", infoIDs(e.list(store.ListRequest{State: store.StateReady, Limit: 50})), ready)
 		for _, info := range e.list(store.ListRequest{State: store.StateScheduled, Limit: 500})[:20] {
-			e.equal("listed", describe(&info), describe(e.living(info.ID, store.StateScheduled)))
+			e.equal("listed", describe(&info), describe(e.live(info.ID, store.StateScheduled)))
 		}
 	}},
-	{"a histogram of days is exact", func(e *env) {
+	{"a histogram over days is exact", func(e *env) {
 		all := e.spread(1500)
 		from := e.now().Add(-time.Hour)
 		for _, buckets := range []int{1, 6, 123, store.MaxBuckets} {
@@ -130,12 +130,12 @@ var farRules = []rule{
 			for i, count := range counts {
 				want := len(between(all, store.Time(bounds[i]), store.Time(bounds[i+1])))
 				if count != int64(want) {
-					e.Fatalf("part %d of %d has %d messages, want %d", i, buckets, count, want)
+					e.Fatalf("bucket %d of %d has %d messages, want %d", i, buckets, count, want)
 				}
 			}
 		}
 	}},
-	{"a purge of what is scheduled leaves what is ready, and the other way round, days ahead", func(e *env) {
+	{"purge of scheduled messages leaves ready ones, and the reverse, days ahead", func(e *env) {
 		for _, state := range []store.State{store.StateReady, store.StateScheduled} {
 			e.spread(1200)
 			e.advance(2 * day)
@@ -151,9 +151,9 @@ var farRules = []rule{
 			e.count(0, 0, 0, 0)
 		}
 	}},
-	{"many messages are due in the same far millisecond", func(e *env) {
+	{"many messages days ahead may be due in the same millisecond", func(e *env) {
 		due := e.now().Add(day)
-		e.send(message("before", at(due.Add(-time.Millisecond))), message("behind", at(due.Add(time.Millisecond))))
+		e.send(message("before", at(due.Add(-time.Millisecond))), message("after", at(due.Add(time.Millisecond))))
 		e.send(many(1100, at(due))...)
 		e.cancel("m00500", store.StateScheduled)
 		e.cancel("m00003", store.StateScheduled)
@@ -163,25 +163,26 @@ var farRules = []rule{
 				want = append(want, m.ID)
 			}
 		}
-		want = append(want, "behind")
+		want = append(want, "after")
 		e.equal("listed", infoIDs(e.list(store.ListRequest{State: store.StateScheduled, Limit: 99})), want)
 		e.advance(day + time.Millisecond)
 		e.equal("claimed", e.drain(), want)
 	}},
-	{"messages sent later and later, or sooner and sooner, are all found", func(e *env) {
+	{"messages sent in rising or falling order of due time are all found", func(e *env) {
 		start := e.now().Add(day)
 		for i := range 150 {
 			e.send(message(fmt.Sprint("up", i), at(start.Add(time.Duration(i)*time.Second))),
 				message(fmt.Sprint("down", i), at(start.Add(-time.Duration(i)*time.Second))))
 		}
 		for i := range 150 {
-			e.equal("due", ms(e.living(fmt.Sprint("up", i), store.StateScheduled).Due), ms(start.Add(time.Duration(i)*time.Second)))
-			e.equal("due", ms(e.living(fmt.Sprint("down", i), store.StateScheduled).Due), ms(start.Add(-time.Duration(i)*time.Second)))
+			up, down := e.live(fmt.Sprint("up", i), store.StateScheduled), e.live(fmt.Sprint("down", i), store.StateScheduled)
+			e.equal("due", ms(up.Due), ms(start.Add(time.Duration(i)*time.Second)))
+			e.equal("due", ms(down.Due), ms(start.Add(-time.Duration(i)*time.Second)))
 		}
 		e.advance(day)
 		e.equal("claimed", len(e.drain()), 151)
 	}},
-	{"messages of days ahead move to another queue and back", func(e *env) {
+	{"messages days ahead move to another queue and back", func(e *env) {
 		e.spread(400)
 		all := e.list(store.ListRequest{State: store.StateScheduled, Limit: 90})
 		f := e.other()
@@ -190,17 +191,17 @@ var farRules = []rule{
 			e.equal("removed "+all[i].ID, removed, true)
 		}
 		e.count(0, 0, 0, 0)
-		there := f.list(store.ListRequest{State: store.StateScheduled, Limit: 400})
-		e.equal("told", describeAll(there, f.now()), describeAll(all, e.now()))
+		listed := f.list(store.ListRequest{State: store.StateScheduled, Limit: 400})
+		e.equal("listed", describeAll(listed, f.now()), describeAll(all, e.now()))
 		f.advance(10 * day)
 		e.equal("claimed", f.drain(), infoIDs(all))
 	}},
-	{"long and short messages of days ahead keep what they hold", func(e *env) {
+	{"short and long messages days ahead keep their contents", func(e *env) {
 		for i, n := range []int{0, 1, 50, 100, 5000, 16_000, 20_000, 200_000} {
 			m := message(fmt.Sprint("m", i), delay(day), maxAttempts(i), expireAfter(time.Hour))
 			m.Payload = []byte(strings.Repeat("x", n))
 			e.send(m)
-			e.equal("length", len(e.living(m.ID, store.StateScheduled).Payload), n)
+			e.equal("length", len(e.live(m.ID, store.StateScheduled).Payload), n)
 		}
 		e.advance(day)
 		for i, m := range e.claim(8) {
@@ -214,7 +215,7 @@ var farRules = []rule{
 	}},
 }
 
-// drain claims and acks until nothing is ready, and gives the ids.
+// drain claims and acks until nothing is ready, and returns the ids.
 func (e *env) drain() []string {
 	e.Helper()
 	var all []string
@@ -236,7 +237,8 @@ func (e *env) drain() []string {
 	}
 }
 
-// spread sends n messages that fall due at odd times within three days, some at the same, and gives them in their order.
+// spread sends n messages with scattered due times within three days, some of them equal. It returns the messages in
+// order of due time, then id.
 func (e *env) spread(n int) []store.Outgoing {
 	e.Helper()
 	start := e.now().Add(time.Hour)
@@ -264,7 +266,7 @@ func outgoingIDs(msgs []store.Outgoing) []string {
 	return all
 }
 
-// between gives those that fall due in [from, to).
+// between returns the messages that fall due in [from, to).
 func between(msgs []store.Outgoing, from, to time.Time) []store.Outgoing {
 	var all []store.Outgoing
 	for _, m := range msgs {

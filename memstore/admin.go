@@ -8,15 +8,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// What looks at many messages of a queue or handles them in bulk: get, list, replay, purge, stats, histogram.
-
 func (q *queue) get(now int64, id string) *store.Info {
 	m := q.messages[id]
 	if m == nil {
 		return nil
 	}
 	info := &store.Info{
-		Message:    copied(m.Message),
+		Message:    clone(m.Message),
 		State:      m.state(now),
 		Due:        store.Time(m.due),
 		Attempts:   m.attempts,
@@ -32,7 +30,7 @@ func (q *queue) get(now int64, id string) *store.Info {
 	return info
 }
 
-// list gives a page: the entries of the state's index from both cursor and req.From on.
+// list returns the page that starts at from or at req.From, whichever is later.
 func (q *queue) list(now int64, req store.ListRequest, from entry) store.Page {
 	last := int64(never)
 	if !req.From.IsZero() {
@@ -75,7 +73,7 @@ func later(e, f entry) entry {
 	return e
 }
 
-// bulk applies f to at most store.MaxBatch of the entries.
+// bulk applies f to the messages of at most store.MaxBatch entries.
 func (q *queue) bulk(entries iter.Seq[entry], before int64, f func(*message)) store.Bulk {
 	result := store.Bulk{Before: store.Time(before)}
 	var chosen []*message
@@ -93,8 +91,8 @@ func (q *queue) bulk(entries iter.Seq[entry], before int64, f func(*message)) st
 	return result
 }
 
-// chosenDead gives the dead messages among ids, each once.
-func (q *queue) chosenDead(ids []string) iter.Seq[entry] {
+// deadByID returns the entries of the dead messages among ids, each once.
+func (q *queue) deadByID(ids []string) iter.Seq[entry] {
 	seen := map[string]bool{}
 	return func(yield func(entry) bool) {
 		for _, id := range ids {
@@ -110,7 +108,7 @@ func (q *queue) chosenDead(ids []string) iter.Seq[entry] {
 	}
 }
 
-// before is the time that limits a Replay or Purge: that of its first call.
+// before returns the time that limits a Replay or Purge: that of its first call.
 func before(now int64, sel store.Selection) int64 {
 	if sel.Before.IsZero() {
 		return now
@@ -124,7 +122,7 @@ func (q *queue) replay(now int64, sel store.Selection, due store.Due) store.Bulk
 	limit := before(now, sel)
 	entries := q.dead.between(start, limit)
 	if len(sel.IDs) > 0 {
-		entries = q.chosenDead(sel.IDs)
+		entries = q.deadByID(sel.IDs)
 	}
 	return q.bulk(entries, limit, func(m *message) {
 		q.dead.remove(m.diedAt, m.ID)
@@ -144,7 +142,7 @@ func (q *queue) purge(now int64, sel store.Selection) store.Bulk {
 	all := false
 	switch {
 	case len(sel.IDs) > 0:
-		entries = q.chosenDead(sel.IDs)
+		entries = q.deadByID(sel.IDs)
 	case sel.State == store.StateScheduled:
 		entries = scheduled
 	case sel.State == store.StateReady:
@@ -191,7 +189,7 @@ func (q *queue) stats(now int64) store.Stats {
 	return s
 }
 
-// histogram counts the due times in each part between two bounds.
+// histogram counts the due times between each two adjacent bounds.
 func (q *queue) histogram(bounds []int64) []int64 {
 	counts := make([]int64, len(bounds)-1)
 	for i := range counts {
