@@ -396,7 +396,7 @@ func (v *servers) client(ctx context.Context) (redis.UniversalClient, error) {
 
 // audit checks that each message of a queue is in exactly one location.
 func (r *run) audit(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	_, err := redistest.Places(ctx, rdb, queue, func(id, text string) {
+	_, err := redistest.Locations(ctx, rdb, queue, func(id, text string) {
 		r.result.violate("location", id, "%s of %s", text, queue)
 	})
 	return err
