@@ -46,7 +46,8 @@ func beanstalkdSubjects() []*subject {
 	return []*subject{inMemory, logged}
 }
 
-// beanstalkdSenders is the number of sending connections. Each sends for one goroutine at a time.
+// beanstalkdSenders is the number of sending connections. Each is used by one goroutine at a time; several may share it
+// in turn.
 const beanstalkdSenders = 32
 
 // jobTime is how long a job may take.
@@ -76,8 +77,8 @@ func connectBeanstalkd(_ context.Context, addr string) (benchmark.Queue, func() 
 	return q, closeAll, nil
 }
 
-// Send rounds the delay to whole seconds, which beanstalkd requires. Only the workload lateness uses short delays, and
-// it sends whole seconds.
+// Send rounds the delay to the nearest second, because beanstalkd supports only whole seconds. The workload lateness
+// sends no other delays.
 func (q *beanstalkdQueue) Send(_ context.Context, payload []byte, due time.Time) (string, error) {
 	delay := time.Duration(0)
 	if !due.IsZero() {

@@ -152,7 +152,7 @@ func TestProxyLateRequestArrivesAfterItsConnectionIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Read(make([]byte, 1)); err == nil {
-		t.Error("the client was answered")
+		t.Error("the client received a reply")
 	}
 	conn, err := server.Accept()
 	if err != nil {
@@ -189,9 +189,9 @@ func TestProxyDelaysBytes(t *testing.T) {
 func TestProxyRefusesConnectionsToDeadServer(t *testing.T) {
 	p := echo(t)
 	wantGood(t, dial(t, p))
-	p.setTarget("127.0.0.1:1") // nobody listens there
+	p.setTarget("127.0.0.1:1") // no server listens there
 	c, err := tryDial(t, p)
-	if err == nil { // the reset came after the connection was seen to be made
+	if err == nil { // the connection was established before the reset arrived
 		err = c.call(long)
 	}
 	wantCut(t, err)

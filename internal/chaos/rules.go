@@ -196,7 +196,7 @@ func (ck *checker) checkSends(m *message, result *Result, violate violator) {
 	}
 	if len(m.sends) > 0 {
 		for i, s := range m.sends {
-			// An id is used for one message. The first send can find it taken only by an attempt of its own.
+			// Each id is used for one message, so its first send finds the id taken only by an earlier attempt.
 			if gone := m.gone(); i > 0 && m.sends[i-1].acknowledged() && s.known(outcomeOK) && (gone == 0 || s.ret < gone) {
 				violate("duplicate", "was sent again while live, and accepted as new")
 			}

@@ -166,7 +166,7 @@ func SoakText(results []*Result) string {
 	return b.String()
 }
 
-// Read reads results, one JSON object a line.
+// Read reads results, one JSON object per line.
 func Read(from io.Reader) (results []*Result, err error) {
 	lines := json.NewDecoder(bufio.NewReader(from))
 	for {

@@ -40,7 +40,7 @@ type started struct {
 
 func start(t *testing.T, args ...string) *started {
 	t.Helper()
-	// Far more than is needed: one that is killed by it has failed.
+	// A generous limit: a command that it kills has failed.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	c := &started{cmd: exec.CommandContext(ctx, os.Args[0], args...), temp: t.TempDir()}
