@@ -10,14 +10,16 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 )
 
-// asynqSubjects are two: its defaults look for due tasks every 5 s, so there is one that looks as often as is of use.
+// asynqSubjects returns asynq with its defaults, which look for due tasks every 5 s, and asynq with the shortest useful
+// intervals.
 func asynqSubjects() []*subject {
 	variant := func(name, title, settings string, cfg asynq.Config) *subject {
 		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
 			return connectAsynq(addr, cfg)
 		}
 		return &subject{
-			name: name, title: title, settings: settings, versions: redisVersions("github.com/hibiken/asynq"), missing: redisInstalled,
+			name: name, title: title, settings: settings,
+			versions: redisVersions("github.com/hibiken/asynq"), missing: redisInstalled,
 			start: overRedis(persistNone, connect), connect: connect,
 			cannot: map[string]string{"scripts": ""},
 			atMost: map[string]int{"herd": 100_000, "growth": 1_000_000},
@@ -30,12 +32,13 @@ func asynqSubjects() []*subject {
 		tuned.cannot[same] = ""
 	}
 	return []*subject{
-		variant("asynq", "asynq", "on a Redis without persistence; a server with Concurrency 32, all else at its defaults", asynq.Config{}),
+		variant("asynq", "asynq", "on a Redis without persistence; a server with Concurrency 32, all else at its defaults",
+			asynq.Config{}),
 		tuned,
 	}
 }
 
-// asynqQueue has tasks in asynq's default queue.
+// asynqQueue is asynq's default queue.
 type asynqQueue struct {
 	redis     asynq.RedisClientOpt
 	cfg       asynq.Config
@@ -54,7 +57,7 @@ const asynqName = "default" // of the queue
 func (q *asynqQueue) Send(ctx context.Context, payload []byte, due time.Time) (string, error) {
 	var opts []asynq.Option
 	if !due.IsZero() {
-		opts = []asynq.Option{asynq.ProcessAt(due)} // it keeps whole seconds of it, rounded down
+		opts = []asynq.Option{asynq.ProcessAt(due)} // asynq rounds it down to whole seconds
 	}
 	info, err := q.client.EnqueueContext(ctx, asynq.NewTask(queueName, payload), opts...)
 	if err != nil {

@@ -34,17 +34,20 @@ func beanstalkdSubjects() []*subject {
 			connect:      connectBeanstalkd,
 			wholeSeconds: true,
 			cannot: map[string]string{
-				"herd": "a delay counts whole seconds from each put, so no two jobs can be made due at one time", "growth": "", "scripts": "",
+				"herd":   "a delay counts whole seconds from each put, so no two jobs can be made due at one time",
+				"growth": "", "scripts": "",
 			},
 		}
 	}
-	inMemory := variant("beanstalkd", "beanstalkd, in memory", "jobs in memory only; each handler reserves on a connection of its own, senders share 32", false)
+	inMemory := variant("beanstalkd", "beanstalkd, in memory",
+		"jobs in memory only; each handler reserves on a connection of its own, senders share 32", false)
 	logged := variant("beanstalkd-binlog", "beanstalkd, binlog", "as beanstalkd, with -b, which syncs every 50 ms", true)
 	logged.cannot["idle"], logged.cannot["memory"] = "", ""
 	return []*subject{inMemory, logged}
 }
 
-// beanstalkdSenders is how many connections send: each is used by one goroutine at a time, or by several in turn.
+// beanstalkdSenders is the number of sending connections. Each is used by one goroutine at a time; several may share it
+// in turn.
 const beanstalkdSenders = 32
 
 // jobTime is how long a job may take.
@@ -74,7 +77,8 @@ func connectBeanstalkd(_ context.Context, addr string) (benchmark.Queue, func() 
 	return q, closeAll, nil
 }
 
-// Send rounds a delay to the nearest second: it knows no others, and is given none but in the workload of lateness.
+// Send rounds the delay to the nearest second, because beanstalkd supports only whole seconds. The workload lateness
+// sends no other delays.
 func (q *beanstalkdQueue) Send(_ context.Context, payload []byte, due time.Time) (string, error) {
 	delay := time.Duration(0)
 	if !due.IsZero() {
@@ -85,10 +89,10 @@ func (q *beanstalkdQueue) Send(_ context.Context, payload []byte, due time.Time)
 	return strconv.FormatUint(id, 10), err
 }
 
-// reservation is how long a handler waits for a job before it asks again; it is ended earlier by closing the connection.
+// reservation is how long a handler waits for a job before it asks again. Closing the connection ends the wait.
 const reservation = time.Hour
 
-// beanstalkdWorker is one handler's connection.
+// beanstalkdWorker is the connection of one handler.
 type beanstalkdWorker struct {
 	*beanstalk.Conn
 	mu       sync.Mutex
@@ -96,7 +100,7 @@ type beanstalkdWorker struct {
 	ended    bool
 }
 
-// begin and end are around the handling of a job; false means stop.
+// begin and end enclose the handling of a job. They return false if the worker must stop.
 func (w *beanstalkdWorker) set(handling bool) (goOn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +108,7 @@ func (w *beanstalkdWorker) set(handling bool) (goOn bool) {
 	return !w.ended
 }
 
-// stop closes the connection when it waits; a handler ends its job first.
+// stop closes the connection if it is waiting. A busy handler finishes its job first.
 func (w *beanstalkdWorker) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +123,7 @@ func (w *beanstalkdWorker) run(handle func(payload []byte)) error {
 	for {
 		id, payload, err := w.Reserve(reservation)
 		if !w.set(true) {
-			return nil // a job that came in this moment goes back with the connection
+			return nil // a job that arrives now is returned when the connection closes
 		}
 		if err == nil {
 			handle(payload)

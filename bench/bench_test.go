@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// tinyPlan goes through everything in seconds.
+// tinyPlan runs every workload in seconds.
 func tinyPlan() plan {
 	p := fullPlan()
 	p.Workloads = workloadNames()
@@ -25,7 +25,7 @@ func tinyPlan() plan {
 	return p
 }
 
-// ownTemp has temporary files in a directory of the test's, of which nothing may be left.
+// ownTemp redirects temporary files to a directory of the test, and checks that it is empty in the end.
 func ownTemp(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -36,15 +36,15 @@ func ownTemp(t *testing.T) {
 		}
 		for _, e := range entries {
 			if dir+"/"+e.Name() != bullmqDir { // removed when all tests have run
-				t.Errorf("%s is left", e.Name())
+				t.Errorf("%s was not removed", e.Name())
 			}
 		}
 	})
 }
 
-// TestEverySubjectHandlesAllThatWasSent runs every workload over every subject that is installed, all subjects at
-// the same time, and checks what was counted.
-func TestEverySubjectHandlesAllThatWasSent(t *testing.T) {
+// TestSubjectsHandleAllMessages runs every workload with every installed subject, all subjects concurrently, and checks
+// the counts.
+func TestSubjectsHandleAllMessages(t *testing.T) {
 	ownTemp(t)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -80,15 +80,16 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 		switch m.Workload {
 		case "send":
 			if v[sentCount] != float64(r.Plan.Send) || v[perSecond] <= 0 {
-				t.Errorf("send %d: %v", m.Case, v)
+				t.Errorf("send %d: values %v", m.Case, v)
 			}
 		case "drain", "herd", "lateness":
 			want := map[string]int{"drain": r.Plan.Drain, "herd": r.Plan.Herd, "lateness": 100}[m.Workload]
-			if v[sentCount] != float64(want) || v[handled] != float64(want) || v[lost] != 0 || v[unfinished] != 0 || v[doubles] != 0 {
+			if v[sentCount] != float64(want) || v[handled] != float64(want) ||
+				v[lost] != 0 || v[unfinished] != 0 || v[doubles] != 0 {
 				t.Errorf("%s: %v, want %d sent and handled", m.Workload, v, want)
 			}
 			if s.settled && v[early] != 0 {
-				t.Errorf("%s: %v of Later's came early", m.Workload, v[early])
+				t.Errorf("%s: %v messages of Later were early", m.Workload, v[early])
 			}
 		}
 		if m.Workload == "clients" {
@@ -109,28 +110,30 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 			}
 		}
 		if m.Workload == "herd" && v[plainRate] <= 0 {
-			t.Errorf("herd: %v drained a second afterwards", v[plainRate])
+			t.Errorf("herd: %v messages a second drained afterwards", v[plainRate])
 		}
 		if m.Workload == "lateness" && len(m.Curve) != curvePoints+1 {
-			t.Errorf("the curve has %d points", len(m.Curve))
+			t.Errorf("got a curve with %d points", len(m.Curve))
 		}
 		if _, has := v[worstPing]; has != (m.Workload == "herd" && s.name != "later-disk" && s.name != "later-disk-100ms") {
 			t.Errorf("%s: worst PING %v", m.Workload, v[worstPing])
 		}
-		if took, known := v[tookMS]; known && v[longestCall] > v[worstPing]+took { // not where all came early
+		if took, known := v[tookMS]; known && v[longestCall] > v[worstPing]+took { // unset if all messages were early
 			t.Errorf("%s: a call of %v ms in %v ms", m.Workload, v[longestCall], v[tookMS])
 		}
 	}
 	for _, w := range workloads {
 		cannot := !s.can(w.name)
-		measured := slices.ContainsFunc(r.Measurements, func(m *measurement) bool { return m.Workload == w.name && m.Values != nil })
+		measured := slices.ContainsFunc(r.Measurements, func(m *measurement) bool {
+			return m.Workload == w.name && m.Values != nil
+		})
 		if measured == cannot {
 			t.Errorf("%s: measured %v, although it can: %v", w.name, measured, !cannot)
 		}
 	}
 }
 
-// stopper cancels at the first measurement.
+// stopper cancels the run at the first measurement.
 type stopper struct{ cancel func() }
 
 func (s stopper) Write(p []byte) (int, error) {
@@ -138,7 +141,7 @@ func (s stopper) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestCtrlCLeavesNothingBehind(t *testing.T) {
+func TestRunLeavesNothingBehindWhenInterrupted(t *testing.T) {
 	ownTemp(t)
 	for _, name := range []string{"later-redis", "later-disk"} {
 		if s := findSubject(name); s.missing != nil && s.missing() != nil {
@@ -148,7 +151,8 @@ func TestCtrlCLeavesNothingBehind(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	file := t.TempDir() + "/results.json"
-	err := run(ctx, []string{"-quick", "-run", "send,growth,idle", "-subjects", "later-redis,later-disk", "-json", file}, io.Discard, stopper{cancel})
+	args := []string{"-quick", "-run", "send,growth,idle", "-subjects", "later-redis,later-disk", "-json", file}
+	err := run(ctx, args, io.Discard, stopper{cancel})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
 	}
@@ -158,17 +162,21 @@ func TestCtrlCLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestFlagsRefuseInvalidValues(t *testing.T) {
 	for _, args := range [][]string{
-		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"-size", "31"}, {"-n", "x"}, {"extra"}, {"-report", "missing.json"},
+		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"-size", "31"}, {"-n", "x"}, {"extra"},
+		{"-report", "missing.json"},
 		{"-run", "clients", "-subjects", "asynq"},
 	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
-			t.Errorf("%q was taken", args)
+			t.Errorf("%q was accepted", args)
 		}
 	}
-	o, err := parseFlags([]string{"-quick", "-n", "7", "-herd", "8", "-size", "64", "-growth", "10000", "-rounds", "2", "-subjects", "asynq,ceiling"}, io.Discard)
-	if err != nil || o.plan.Send != 7 || o.plan.Drain != 7 || o.plan.Herd != 8 || o.plan.Size != 64 || len(o.plan.Growth) != 1 || o.plan.Rounds != 2 {
+	o, err := parseFlags([]string{
+		"-quick", "-n", "7", "-herd", "8", "-size", "64", "-growth", "10000", "-rounds", "2", "-subjects", "asynq,ceiling",
+	}, io.Discard)
+	if err != nil || o.plan.Send != 7 || o.plan.Drain != 7 || o.plan.Herd != 8 || o.plan.Size != 64 ||
+		len(o.plan.Growth) != 1 || o.plan.Rounds != 2 {
 		t.Errorf("plan %+v, %v", o.plan, err)
 	}
 	if len(o.subjects) != 2 || o.subjects[0].name != "asynq" {
@@ -176,7 +184,7 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheCommandToRepeatNamesNoFiles(t *testing.T) {
+func TestRepeatableCommandOmitsFiles(t *testing.T) {
 	got := repeatable([]string{"-run", "send", "-json", "/tmp/x.json", "--plots=/tmp", "-rounds", "2"})
 	if got != "go run . -run send -rounds 2" {
 		t.Errorf("%q", got)

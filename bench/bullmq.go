@@ -24,7 +24,8 @@ var bullmqFiles embed.FS
 func bullmqSubject() *subject {
 	return &subject{
 		name: "bullmq", title: "BullMQ",
-		settings: "on a Redis without persistence; one Node process, a worker with concurrency 32, removeOnComplete, batches by addBulk",
+		settings: "on a Redis without persistence; one Node process, a worker with concurrency 32, removeOnComplete, " +
+			"batches by addBulk",
 		versions: func() map[string]string {
 			all := redisVersions()()
 			delete(all, "go-redis")
@@ -57,7 +58,7 @@ func bullmqSubject() *subject {
 			}, nil
 		},
 		cannot: map[string]string{"growth": "", "scripts": ""},
-		atMost: map[string]int{"herd": 100_000, "idle": 10}, // a Node process takes some 60 MB
+		atMost: map[string]int{"herd": 100_000, "idle": 10}, // a Node process takes about 60 MB
 	}
 }
 
@@ -68,8 +69,8 @@ func bullmqPackage(name string) string {
 	return p.Dependencies[name]
 }
 
-// bullmqInstall copies the script to a temporary directory and installs its packages there, once; cleanBullMQ removes
-// it.
+// bullmqInstall copies the script to a temporary directory and installs its packages there, once. cleanBullMQ removes
+// the directory.
 var bullmqInstall = sync.OnceValues(func() (dir string, err error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -104,10 +105,11 @@ func cleanBullMQ() error {
 	return os.RemoveAll(bullmqDir)
 }
 
-// npmError gives the first line that says what is wrong.
+// npmError returns the first line that explains the error.
 func npmError(out []byte) string {
 	for line := range strings.Lines(string(out)) {
-		if text := strings.TrimSpace(strings.TrimPrefix(line, "npm error")); strings.HasPrefix(line, "npm error") && text != "" {
+		text, ok := strings.CutPrefix(line, "npm error")
+		if text = strings.TrimSpace(text); ok && text != "" {
 			return text
 		}
 	}
@@ -124,7 +126,7 @@ func startNode(ctx context.Context, addr string) (*reporter, error) {
 	return startReporter(ctx, cmd)
 }
 
-// bullmq has a Node process do the workloads.
+// bullmq runs the workloads in a Node process.
 type bullmq struct{ *reporter }
 
 func millis(d time.Duration) float64      { return float64(d) / float64(time.Millisecond) }
@@ -132,7 +134,8 @@ func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(ti
 
 func (b *bullmq) Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error) {
 	r, err := b.do(ctx, request{
-		Op: "send", Messages: cfg.Messages, Senders: cfg.Goroutines, Batch: max(1, cfg.Batch), Size: cfg.Size, LimitMS: millis(cfg.Limit),
+		Op: "send", Messages: cfg.Messages, Senders: cfg.Goroutines, Batch: max(1, cfg.Batch), Size: cfg.Size,
+		LimitMS: millis(cfg.Limit),
 	}, nil)
 	return benchmark.Sent{Messages: r.Messages, Took: fromMillis(r.TookMS)}, err
 }
@@ -162,7 +165,8 @@ func (b *bullmq) Herd(ctx context.Context, cfg benchmark.DrainConfig) (benchmark
 
 func (b *bullmq) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benchmark.Delivered, error) {
 	r, err := b.do(ctx, request{
-		Op: "lateness", Rate: cfg.Rate, ForMS: millis(cfg.For), Longest: millis(cfg.Longest), Size: cfg.Size, Handlers: cfg.Handlers, LimitMS: millis(cfg.Limit),
+		Op: "lateness", Rate: cfg.Rate, ForMS: millis(cfg.For), Longest: millis(cfg.Longest), Size: cfg.Size,
+		Handlers: cfg.Handlers, LimitMS: millis(cfg.Limit),
 	}, nil)
 	samples := make([]time.Duration, len(r.LateMS))
 	for i, ms := range r.LateMS {
@@ -170,6 +174,7 @@ func (b *bullmq) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (be
 	}
 	slices.Sort(samples)
 	return benchmark.Delivered{
-		Samples: samples, Sent: r.Messages, Took: fromMillis(r.TookMS), Doubles: r.Doubles, Early: r.Early, Missing: r.Messages - len(samples),
+		Samples: samples, Sent: r.Messages, Took: fromMillis(r.TookMS), Doubles: r.Doubles, Early: r.Early,
+		Missing: r.Messages - len(samples),
 	}, err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 )
 
-// The ceiling: the least that scripts of this layout have to do, in batches of 500 from two connections, with
-// none of a queue's duties. No delay queue on Redis with a sorted set and a hash can be much faster.
+// The ceiling is the minimum that scripts of this layout must do, in batches of 500 from two connections, without a
+// queue's other duties. No delay queue on a Redis sorted set and hash can be much faster.
 var (
 	bareSend = redis.NewScript(`
 local z, h, k = {}, {}, 0
@@ -52,17 +52,18 @@ const (
 func ceilingSubject() *subject {
 	return &subject{
 		name: "ceiling", title: "ceiling (bare scripts)",
-		settings: "the bare Lua scripts of Later's layout on a Redis without persistence, batches of 500 over 2 connections: no fencing, " +
-			"attempts, retries, wake-ups or heartbeats",
+		settings: "the bare Lua scripts of Later's layout on a Redis without persistence, batches of 500 over 2 " +
+			"connections: no fencing, attempts, retries, wake-ups or heartbeats",
 		versions: redisVersions(), missing: redisInstalled, settled: true,
 		start: overRedis(persistNone, connectCeiling),
 		cannot: map[string]string{
-			"lateness": "the bare scripts wait for nothing", "herd": "the bare scripts wait for nothing", "growth": "", "idle": "",
+			"lateness": "the bare scripts wait for nothing", "herd": "the bare scripts wait for nothing",
+			"growth": "", "idle": "",
 		},
 	}
 }
 
-// ceiling is the bare scripts as a queue. Senders' messages are gathered by one goroutine a connection.
+// ceiling is a queue of the bare scripts. One goroutine per connection batches the messages of all senders.
 type ceiling struct {
 	rdb      *redis.Client
 	waiting  chan bareRequest
@@ -115,7 +116,7 @@ func (c *ceiling) Send(_ context.Context, payload []byte, due time.Time) (string
 	return r.id, err
 }
 
-// flush sends what waits, all that is there at a time.
+// flush sends all pending messages, batch by batch.
 func (c *ceiling) flush() {
 	for first := range c.waiting {
 		batch := []bareRequest{first}
@@ -162,8 +163,8 @@ func (c *ceiling) Left(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// Work claims on its connections, hands each message to a handler, and acks each claim whole. It asks again at
-// once when there was nothing, so it is only for draining.
+// Work claims on its connections, passes each message to a handler, and acks each claim as a whole. It polls without a
+// pause, so it is only suited to draining.
 func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
 	jobs := make(chan func(), 4096)
 	var handling, fetchers sync.WaitGroup

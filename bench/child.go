@@ -14,11 +14,11 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 )
 
-// childMain is what this program does as its own child, until its standard input ends. Each line of that it answers
-// with the CPU time that it has used.
+// childMain runs this program as its own child until its standard input ends. It replies to each input line with the
+// CPU time used so far. The jobs are:
 //
-//	ping ADDR            ask the Redis there for PING, and print the longest wait in nanoseconds
-//	idle SUBJECT ADDR    be a worker of the subject that has nothing to do
+//	ping ADDR            send PINGs to the Redis at ADDR, and print the longest wait in nanoseconds
+//	idle SUBJECT ADDR    run an idle worker of the subject
 func childMain(args []string) error {
 	ctx, end := context.WithCancel(context.Background())
 	go func() {
@@ -39,7 +39,7 @@ func childMain(args []string) error {
 	if len(args) == 3 && args[0] == "idle" {
 		s := findSubject(args[1])
 		if s == nil || s.connect == nil {
-			return fmt.Errorf("no subject %q to connect to", args[1])
+			return fmt.Errorf("subject %q cannot be connected to", args[1])
 		}
 		q, closeQueue, err := s.connect(ctx, args[2])
 		if err != nil {
@@ -50,11 +50,11 @@ func childMain(args []string) error {
 		fmt.Println("ended")
 		return errors.Join(err, closeQueue())
 	}
-	return fmt.Errorf("no job %q", args)
+	return fmt.Errorf("unknown job %q", args)
 }
 
-// startPinger asks a Redis for PING from a process of its own, as another client would. What it gives ends it and
-// tells the longest wait.
+// startPinger sends PINGs to a Redis from a separate process, like another client. The returned function stops it and
+// returns the longest wait.
 func startPinger(ctx context.Context, addr string) (worst func() (time.Duration, error), err error) {
 	r, err := self(ctx, "ping", addr)
 	if err != nil {

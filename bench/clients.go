@@ -14,21 +14,24 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// scriptClient is a Redis client that makes the calls of Later's scripts, each in the client's own way: it takes a
-// script's arguments as text, and reads all of the reply.
+// scriptClient is a Redis client that calls Later's scripts in its own idiomatic way. It takes script arguments as text
+// and reads the whole reply.
 type scriptClient interface {
-	// send tells how many of the messages were duplicates.
+	// send returns the number of duplicates.
 	send(ctx context.Context, args []string) (duplicates int, err error)
-	// claim gives the lease's text, and how many messages came with how many bytes of envelopes.
+	// claim returns the lease's text, the number of messages and the size of their envelopes in bytes.
 	claim(ctx context.Context, args []string) (text string, messages, size int, err error)
-	// ack tells how many of the messages were not held.
+	// ack returns the number of messages that were not held.
 	ack(ctx context.Context, args []string) (refused int, err error)
 	close() error
 }
 
-// clientSubjects are measured by the workload clients, and by nothing else.
+// clientSubjects returns the subjects of the workload clients. No other workload uses them.
 func clientSubjects() []*subject {
-	variant := func(name, title, settings string, connect func(ctx context.Context, addr string, calls *scriptCalls) (scriptClient, error), modules ...string) *subject {
+	variant := func(
+		name, title, settings string,
+		connect func(ctx context.Context, addr string, calls *scriptCalls) (scriptClient, error), modules ...string,
+	) *subject {
 		return &subject{
 			name: name, title: title, settings: settings, missing: redisInstalled, client: connect,
 			versions: func() map[string]string {
@@ -47,23 +50,26 @@ func clientSubjects() []*subject {
 	}
 	const rueidisModule = "github.com/redis/rueidis"
 	return []*subject{
-		variant("client-go-redis", "go-redis", "Later's scripts by go-redis as a store URL opens it: up to 10 connections a CPU, one call at a time on each",
+		variant("client-go-redis", "go-redis",
+			"Later's scripts by go-redis as a store URL opens it: up to 10 connections a CPU, one call at a time on each",
 			connectGoRedis),
-		variant("client-rueidis", "rueidis", "Later's scripts by rueidis with its automatic pipelining: 4 connections, which all calls share; "+
-			"without retries and client-side cache, else at its defaults", connectRueidis(false), rueidisModule),
-		variant("client-rueidis-pool", "rueidis, no pipelining", "as rueidis, with DisableAutoPipelining and BlockingPoolSize as go-redis has it: "+
-			"one call at a time on each connection", connectRueidis(true), rueidisModule),
+		variant("client-rueidis", "rueidis",
+			"Later's scripts by rueidis with its automatic pipelining: 4 connections, which all calls share; "+
+				"without retries and client-side cache, else at its defaults", connectRueidis(false), rueidisModule),
+		variant("client-rueidis-pool", "rueidis, no pipelining",
+			"as rueidis, with DisableAutoPipelining and BlockingPoolSize as go-redis has it: "+
+				"one call at a time on each connection", connectRueidis(true), rueidisModule),
 	}
 }
 
-// The halves of the workload clients.
+// The operations of the workload clients.
 const (
 	opSend     = "send"
 	opClaimAck = "claim_ack"
 )
 
-// The values of the workload clients, after the name of the half and a "_". Those of calls are for each call, of
-// claims and acks for either.
+// The values of the workload clients, prefixed by the operation and "_". Values of calls are per call, where a claim
+// and an ack are two calls.
 const (
 	callRate      = "calls_per_second"
 	callMessages  = "messages_per_second"
@@ -75,7 +81,7 @@ const (
 
 func callValue(op, value string) string { return op + "_" + value }
 
-// clientUnit is the factor of a case of clients: a batch's messages times this, plus the calls under way.
+// clientUnit encodes a case of clients: messages per batch times clientUnit, plus the number of concurrent calls.
 const clientUnit = 1000
 
 func clientCases(p *plan) (all []int) {
@@ -88,12 +94,12 @@ func clientCases(p *plan) (all []int) {
 }
 
 const (
-	callTimeout = 30 * time.Second // as Later's batches have it
-	warmRounds  = 2                // calls of each caller before what is measured, which open the connections
+	callTimeout = 30 * time.Second // like Later's batches
+	warmRounds  = 2                // calls per caller before the measurement, to open connections
 )
 
-// runClients sends batches by so many callers, each of which waits for one reply after the other, and then claims
-// and acks the same messages.
+// runClients sends batches from several callers, each of which waits for each reply, and then claims and acks the same
+// messages.
 func runClients(ctx context.Context, c *cell) (err error) {
 	batch, underWay := c.n/clientUnit, c.n%clientUnit
 	calls, err := recordCalls(ctx, c.server.addr, batch, c.Size)
@@ -127,8 +133,11 @@ func runClients(ctx context.Context, c *cell) (err error) {
 	return nil
 }
 
-// measureCalls runs n steps of so many calls each, from number first on, and sets what they took.
-func (c *cell) measureCalls(ctx context.Context, l *clientRun, op string, first, n, calls int, step func(context.Context, *caller, int) error, values map[string]float64) error {
+// measureCalls runs n steps of several calls each, starting at number first, and records their cost.
+func (c *cell) measureCalls(
+	ctx context.Context, l *clientRun, op string, first, n, calls int,
+	step func(context.Context, *caller, int) error, values map[string]float64,
+) error {
 	runtime.GC()
 	end, err := c.cost(ctx)
 	if err != nil {
@@ -150,21 +159,22 @@ func (c *cell) measureCalls(ctx context.Context, l *clientRun, op string, first,
 	for value, v := range map[string]float64{
 		callRate: made / took.Seconds(), callMessages: float64(n*l.batch) / took.Seconds(),
 		callClientCPU: cost[clientCPU], callServerCPU: cost[serverCPU],
-		callMallocs: float64(after.Mallocs-before.Mallocs) / made, callBytes: float64(after.TotalAlloc-before.TotalAlloc) / made,
+		callMallocs: float64(after.Mallocs-before.Mallocs) / made,
+		callBytes:   float64(after.TotalAlloc-before.TotalAlloc) / made,
 	} {
 		values[callValue(op, value)] = v
 	}
 	return nil
 }
 
-// clientRun has what the calls need, made before the clock runs.
+// clientRun holds the data of the calls, prepared before the measurement.
 type clientRun struct {
 	calls    *scriptCalls
 	client   scriptClient
 	underWay int
 	batch    int
-	ids      []string // batch of each send
-	numbers  []string // of each send, and then of each ack, upwards
+	ids      []string // of each send, in batches
+	numbers  []string // of each send and then each ack, ascending
 	leases   []string // of each claim
 }
 
@@ -182,14 +192,14 @@ func (l *clientRun) prepare(steps int) {
 	}
 }
 
-// caller makes one call after the other. It keeps the space for arguments.
+// caller makes one call after the other. It reuses its argument buffers.
 type caller struct {
 	name string
 	args []string
 	held []string
 }
 
-// run does the steps from first up to end, underWay of them at a time. The first error ends it.
+// run executes the steps from first to end, underWay at a time. It stops at the first error.
 func (l *clientRun) run(ctx context.Context, first, end int, step func(context.Context, *caller, int) error) error {
 	var next atomic.Int64
 	next.Store(int64(first))
@@ -220,7 +230,8 @@ func (l *clientRun) run(ctx context.Context, first, end int, step func(context.C
 	return <-failures
 }
 
-// callContext is that of one call: like those of Later's batches it has a limit and ends with no caller.
+// callContext returns the context of one call. As in Later's batches, it has a timeout and does not end with its
+// caller.
 func callContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 }

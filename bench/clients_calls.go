@@ -18,32 +18,32 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// scriptCalls are a send, a claim and an ack of a batch as a Store makes them, to be made again with other ids.
+// scriptCalls are a send, a claim and an ack of a batch as made by a Store, to be repeated with other ids.
 type scriptCalls struct {
 	keys             []string
 	send, claim, ack recordedCall
 }
 
-// recordedCall is a call of a script.
+// recordedCall is a script call.
 type recordedCall struct {
 	body, sha string
 	keys      []string
-	args      []string // as text, as it goes to the server
+	args      []string // as sent to the server
 	reply     any
 }
 
-// Places in the arguments of a send, see redisstore/lua/send.lua, of a claim, see claim.lua, and of an ack, see ack.lua.
+// Indexes of the arguments of a send, a claim and an ack; see send.lua, claim.lua and ack.lua in redisstore/lua.
 const (
-	sendCaller = 1
-	sendNumber = 2
-	sendCount  = 6
-	sendDues   = 7 // of each message; then its id and envelope
-	claimLease = 2
-	ackCaller  = 0
-	ackNumber  = 1
+	sendSession = 1
+	sendNumber  = 2
+	sendCount   = 6
+	sendDues    = 7 // one for each message, followed by its id and envelope
+	claimLease  = 2
+	ackSession  = 0
+	ackNumber   = 1
 )
 
-// recordCalls has a Store send, claim and ack batches on the Redis at addr, and listens. It leaves the queue empty.
+// recordCalls records how a Store sends, claims and acks batches on the Redis at addr. It leaves the queue empty.
 func recordCalls(ctx context.Context, addr string, batch, size int) (calls *scriptCalls, err error) {
 	s, err := openStore(ctx, addr)
 	if err != nil {
@@ -54,7 +54,7 @@ func recordCalls(ctx context.Context, addr string, batch, size int) (calls *scri
 	s.Client().AddHook(r)
 
 	msgs := make([]store.Outgoing, batch)
-	for range 2 { // the first one makes the queue, with arguments of its own
+	for range 2 { // the first round creates the queue, with other arguments
 		for i := range msgs {
 			msgs[i].Message = store.Message{ID: store.NewID(), Payload: benchmark.NewPayload(size, i, time.Time{})}
 		}
@@ -76,7 +76,7 @@ func recordCalls(ctx context.Context, addr string, batch, size int) (calls *scri
 		}
 	}
 	if len(r.calls) != 6 {
-		return nil, fmt.Errorf("two sends, claims and acks were %d calls of scripts, want 6", len(r.calls))
+		return nil, fmt.Errorf("two sends, claims and acks made %d script calls, want 6", len(r.calls))
 	}
 	for i := range r.calls {
 		r.calls[i].body = r.bodies[r.calls[i].sha]
@@ -85,7 +85,7 @@ func recordCalls(ctx context.Context, addr string, batch, size int) (calls *scri
 	return calls, calls.check(msgs)
 }
 
-// openStore opens a Redis as a user does.
+// openStore opens a Redis as a user would.
 func openStore(ctx context.Context, addr string) (*redisstore.Store, error) {
 	s, err := store.Open(ctx, "redis://"+addr, store.OpenConfig{})
 	if err != nil {
@@ -94,8 +94,8 @@ func openStore(ctx context.Context, addr string) (*redisstore.Store, error) {
 	return s.(*redisstore.Store), nil
 }
 
-// check makes the recorded calls anew, and refuses what differs from them: the scripts' arguments have changed then,
-// and this file has to follow. msgs are those that were sent.
+// check rebuilds the recorded calls and returns an error if they differ. Then the scripts' arguments have changed, and
+// this file must follow. msgs are the messages that were sent.
 func (s *scriptCalls) check(msgs []store.Outgoing) error {
 	send := s.send.args
 	if want := sendDues + 3*len(msgs); len(send) != want || send[sendCount] != strconv.Itoa(len(msgs)) {
@@ -105,30 +105,32 @@ func (s *scriptCalls) check(msgs []store.Outgoing) error {
 	for i := range msgs {
 		ids[i] = msgs[i].ID
 	}
-	if again := s.sendArgs(nil, send[sendCaller], send[sendNumber], ids); !slices.Equal(again, send) {
-		return fmt.Errorf("a send's arguments are %.300q, not %.300q", send, again)
+	if again := s.sendArgs(nil, send[sendSession], send[sendNumber], ids); !slices.Equal(again, send) {
+		return fmt.Errorf("arguments of a send are %.300q, rebuilt as %.300q", send, again)
 	}
 	if len(s.claim.args) != 3 {
 		return fmt.Errorf("a claim has %d arguments, want 3: %q", len(s.claim.args), s.claim.args)
 	}
 	reply, _ := s.claim.reply.([]any)
 	if len(reply) < 6 {
-		return fmt.Errorf("a claim's reply is %.300v", s.claim.reply)
+		return fmt.Errorf("reply to a claim is %.300v", s.claim.reply)
 	}
 	text, _ := reply[4].(string)
 	if len(s.ack.args) <= ackNumber {
 		return fmt.Errorf("an ack has %d arguments: %q", len(s.ack.args), s.ack.args)
 	}
-	if again := ackArgs(nil, s.ack.args[ackCaller], s.ack.args[ackNumber], s.claim.args[claimLease], text, heldIDs(nil, text)); !slices.Equal(again, s.ack.args) {
-		return fmt.Errorf("an ack's arguments are %.300q, not %.300q", s.ack.args, again)
+	again := ackArgs(
+		nil, s.ack.args[ackSession], s.ack.args[ackNumber], s.claim.args[claimLease], text, heldIDs(nil, text))
+	if !slices.Equal(again, s.ack.args) {
+		return fmt.Errorf("arguments of an ack are %.300q, rebuilt as %.300q", s.ack.args, again)
 	}
 	return nil
 }
 
-// sendArgs appends the arguments of a send of other messages, which are those that were recorded but for their ids.
-func (s *scriptCalls) sendArgs(args []string, caller, number string, ids []string) []string {
+// sendArgs appends the arguments of a send of other messages, which differ from the recorded ones only in their ids.
+func (s *scriptCalls) sendArgs(args []string, session, number string, ids []string) []string {
 	args = append(args, s.send.args...)
-	args[sendCaller], args[sendNumber] = caller, number
+	args[sendSession], args[sendNumber] = session, number
 	for i, id := range ids {
 		args[sendDues+len(ids)+2*i] = id
 	}
@@ -141,14 +143,14 @@ func (s *scriptCalls) claimArgs(args []string, lease string) []string {
 	return args
 }
 
-// ackArgs appends the arguments of an ack of a whole claim, see redisstore/lua/ack.lua: nothing to
-// remember, one lease, one run, which is all of the lease's text, no single messages.
-func ackArgs(args []string, caller, number, lease, text string, ids []string) []string {
-	args = append(args, caller, number, "0", lease, "1", "0", "="+strconv.Itoa(len(text)), strconv.Itoa(len(ids)))
+// ackArgs appends the arguments of an ack of a whole claim; see redisstore/lua/ack.lua. It has no dedup window, one
+// lease, one run that covers all of the lease's text, and no single messages.
+func ackArgs(args []string, session, number, lease, text string, ids []string) []string {
+	args = append(args, session, number, "0", lease, "1", "0", "="+strconv.Itoa(len(text)), strconv.Itoa(len(ids)))
 	return append(args, ids...)
 }
 
-// heldIDs appends the ids in a lease's text: lines, of which those that begin with a tab are due times.
+// heldIDs appends the ids in a lease's text. Lines that start with a tab are due times.
 func heldIDs(ids []string, text string) []string {
 	for line := range strings.SplitSeq(text, "\n") {
 		if line != "" && line[0] != '\t' {
@@ -158,7 +160,7 @@ func heldIDs(ids []string, text string) []string {
 	return ids
 }
 
-// callRecorder is a hook of go-redis that keeps the calls of scripts.
+// callRecorder is a go-redis hook that records script calls.
 type callRecorder struct {
 	calls  []recordedCall
 	bodies map[string]string // by SHA-1
@@ -170,8 +172,8 @@ func (r *callRecorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	return next
 }
 
-// ProcessHook keeps a call when it was answered. A server that does not know a script refuses its hash, and gets the
-// text.
+// ProcessHook records a call that succeeded. A server that does not know a script rejects its hash, and then receives
+// its text.
 func (r *callRecorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
@@ -199,7 +201,7 @@ func (r *callRecorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// argText is an argument as go-redis writes it.
+// argText returns an argument in the form that go-redis sends.
 func argText(arg any) string {
 	switch v := arg.(type) {
 	case *string:

@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/redisstore"
 )
 
-// goRedisClient calls scripts as redisstore does: the arguments are pointers to texts, a slice of the right size holds
-// them, and go-redis does not repeat the call.
+// goRedisClient calls scripts as redisstore does: arguments are pointers to texts in a slice of the right size, and
+// go-redis does not retry.
 type goRedisClient struct {
 	calls *scriptCalls
 	store *redisstore.Store
@@ -32,7 +32,7 @@ func connectGoRedis(ctx context.Context, addr string, calls *scriptCalls) (scrip
 
 func (c *goRedisClient) close() error { return c.store.Close() }
 
-// onceCmd is a command that go-redis does not repeat.
+// onceCmd is a command that go-redis does not retry.
 type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }

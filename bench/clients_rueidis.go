@@ -7,19 +7,19 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// rueidisClient calls scripts as rueidis' documentation has it: by its type Lua, and its reply is read where it lies.
+// rueidisClient calls scripts as the rueidis documentation recommends, with its type Lua, and reads replies in place.
 type rueidisClient struct {
 	client                             rueidis.Client
 	keys                               []string
 	sendScript, claimScript, ackScript *rueidis.Lua
 }
 
-// connectRueidis connects with one call at a time on each connection, or with pipelining.
+// connectRueidis connects with one call at a time on each connection if pool is set, and with pipelining otherwise.
 func connectRueidis(pool bool) func(context.Context, string, *scriptCalls) (scriptClient, error) {
 	return func(_ context.Context, addr string, calls *scriptCalls) (scriptClient, error) {
 		option := rueidis.ClientOption{
 			InitAddress: []string{addr}, ForceSingleClient: true,
-			DisableCache: true, DisableRetry: true, // Later caches nothing, and repeats calls itself
+			DisableCache: true, DisableRetry: true, // Later does not cache, and retries by itself
 		}
 		if pool {
 			option.DisableAutoPipelining, option.BlockingPoolSize = true, 10*runtime.GOMAXPROCS(0)
@@ -29,7 +29,8 @@ func connectRueidis(pool bool) func(context.Context, string, *scriptCalls) (scri
 			return nil, err
 		}
 		return &rueidisClient{
-			client, calls.keys, rueidis.NewLuaScript(calls.send.body), rueidis.NewLuaScript(calls.claim.body), rueidis.NewLuaScript(calls.ack.body),
+			client, calls.keys, rueidis.NewLuaScript(calls.send.body), rueidis.NewLuaScript(calls.claim.body),
+			rueidis.NewLuaScript(calls.ack.body),
 		}, nil
 	}
 }

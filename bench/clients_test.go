@@ -31,8 +31,8 @@ func recorded(t *testing.T, batch int) (s *server, calls *scriptCalls) {
 	return s, calls
 }
 
-// TestEveryClientReadsTheSameReplies makes each kind of reply: new and known messages, held ones and others.
-func TestEveryClientReadsTheSameReplies(t *testing.T) {
+// TestClientsReadTheSameReplies covers every kind of reply: new and duplicate messages, held ones and others.
+func TestClientsReadTheSameReplies(t *testing.T) {
 	ownTemp(t)
 	const batch = 5
 	s, calls := recorded(t, batch)
@@ -45,9 +45,9 @@ func TestEveryClientReadsTheSameReplies(t *testing.T) {
 		for range batch {
 			ids = append(ids, store.NewID())
 		}
-		for again, want := range []int{0, batch} { // the second time another caller sends the same ids
-			caller := subject.name + strings.Repeat("+", again)
-			n, err := c.send(t.Context(), calls.sendArgs(nil, caller, "1000", ids))
+		for again, want := range []int{0, batch} { // the second round sends the same ids in another session
+			session := subject.name + strings.Repeat("+", again)
+			n, err := c.send(t.Context(), calls.sendArgs(nil, session, "1000", ids))
 			if n != want || err != nil {
 				t.Errorf("%s: %d duplicates, %v, want %d", subject.name, n, err, want)
 			}
@@ -57,14 +57,14 @@ func TestEveryClientReadsTheSameReplies(t *testing.T) {
 		if n != batch || size < batch*100 || err != nil || !slices.Equal(heldIDs(nil, text), ids) {
 			t.Errorf("%s: claimed %d messages, %d bytes, lease %q, %v; want %q", subject.name, n, size, text, err, ids)
 		}
-		for again, want := range []int{0, batch} { // the second time nothing is held
+		for again, want := range []int{0, batch} { // in the second round nothing is held
 			n, err := c.ack(t.Context(), ackArgs(nil, "acker", strconv.Itoa(2000+2*i+again), lease, text, ids))
 			if n != want || err != nil {
 				t.Errorf("%s: %d refused, %v, want %d", subject.name, n, err, want)
 			}
 		}
 		if _, err := c.send(t.Context(), nil); err == nil {
-			t.Errorf("%s: a send without arguments is no error", subject.name)
+			t.Errorf("%s: a send without arguments succeeded", subject.name)
 		}
 		if err := c.close(); err != nil {
 			t.Error(err)
@@ -72,8 +72,8 @@ func TestEveryClientReadsTheSameReplies(t *testing.T) {
 	}
 }
 
-// TestScriptsThatChangedAreNoticed: what was recorded is compared with what will be sent.
-func TestScriptsThatChangedAreNoticed(t *testing.T) {
+// TestScriptCallsCheckNoticesChangedScripts checks that a change in the recorded calls is reported.
+func TestScriptCallsCheckNoticesChangedScripts(t *testing.T) {
 	ownTemp(t)
 	_, calls := recorded(t, 2)
 	for _, script := range []*recordedCall{&calls.send, &calls.claim, &calls.ack} {
@@ -86,17 +86,17 @@ func TestScriptsThatChangedAreNoticed(t *testing.T) {
 		msgs[i].ID = calls.send.args[sendDues+2+2*i]
 	}
 	if err := calls.check(msgs); err != nil {
-		t.Fatalf("as they are: %v", err)
+		t.Fatalf("unchanged calls: %v", err)
 	}
 	for name, change := range map[string]func(c *scriptCalls){
-		"a send's": func(c *scriptCalls) { // the envelope before the id
+		"arguments of a send": func(c *scriptCalls) { // the envelope before the id
 			c.send.args = slices.Clone(c.send.args)
 			slices.Reverse(c.send.args[len(c.send.args)-2:])
 		},
 		"a send of 2 messages": func(c *scriptCalls) { c.send.args = c.send.args[:len(c.send.args)-1] },
 		"a claim":              func(c *scriptCalls) { c.claim.args = append(slices.Clone(c.claim.args), "1") },
-		"a claim's reply":      func(c *scriptCalls) { c.claim.reply = []any{time.Now().UnixMicro()} },
-		"an ack's":             func(c *scriptCalls) { c.ack.args = append([]string{"0"}, c.ack.args...) },
+		"reply to a claim":     func(c *scriptCalls) { c.claim.reply = []any{time.Now().UnixMicro()} },
+		"arguments of an ack":  func(c *scriptCalls) { c.ack.args = append([]string{"0"}, c.ack.args...) },
 	} {
 		changed := *calls
 		change(&changed)

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// runIdle starts n worker processes that have nothing to do, and measures what they cost. One message is due in
-// an hour.
+// runIdle starts n idle worker processes and measures their cost. The queue has one message, due in an hour.
 func runIdle(ctx context.Context, c *cell) error {
 	if err := c.FillLater(ctx, 1, c.Size); err != nil {
 		return err
@@ -59,8 +58,11 @@ func runIdle(ctx context.Context, c *cell) error {
 		return err
 	}
 	seconds := time.Since(begin).Seconds()
-	values := map[string]float64{serverLoad: millis(serverNow-server) / seconds, clientLoad: millis(clientNow-client) / seconds}
-	if c.server.redis != nil { // afterwards, since to watch the commands costs a Redis more than they do
+	values := map[string]float64{
+		serverLoad: millis(serverNow-server) / seconds, clientLoad: millis(clientNow-client) / seconds,
+	}
+	// MONITOR comes last, because it costs a Redis more than the workers do.
+	if c.server.redis != nil {
 		if values[commandRate], err = commandsPerSecond(ctx, c.server.addr, c.IdleFor); err != nil {
 			return err
 		}
@@ -69,7 +71,7 @@ func runIdle(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// startIdle starts one worker process.
+// startIdle starts one idle worker process.
 func (c *cell) startIdle(ctx context.Context) (*reporter, error) {
 	if c.subject.connect != nil {
 		return self(ctx, "idle", c.subject.name, c.server.addr)
@@ -85,7 +87,7 @@ func (c *cell) startIdle(ctx context.Context) (*reporter, error) {
 	return node, nil
 }
 
-// idleEmbedded has the worker in this process, as an embedded store has it; there can be no other.
+// idleEmbedded runs the worker in this process, the only one that can use an embedded store.
 func (c *cell) idleEmbedded(ctx context.Context) error {
 	if c.n > 1 {
 		return nil
@@ -111,7 +113,8 @@ func (c *cell) idleEmbedded(ctx context.Context) error {
 	return err
 }
 
-// commandsPerSecond counts what clients send to a Redis, as MONITOR shows it; what scripts call is left out.
+// commandsPerSecond counts the commands that clients send to a Redis, using MONITOR. It excludes commands called by
+// scripts.
 func commandsPerSecond(ctx context.Context, addr string, d time.Duration) (float64, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -24,7 +24,9 @@ func laterSubjects() []*subject {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
 			s := redisstore.New(rdb)
 			c := later.New(s)
-			return benchmark.LaterWorker(c, queueName, worker), func() error { return errors.Join(c.Close(), s.Close(), rdb.Close()) }, nil
+			return benchmark.LaterWorker(c, queueName, worker), func() error {
+				return errors.Join(c.Close(), s.Close(), rdb.Close())
+			}, nil
 		}
 		return &subject{
 			name: name, title: title, settings: settings, versions: versions, missing: redisInstalled, settled: true,
@@ -34,12 +36,15 @@ func laterSubjects() []*subject {
 	onRedis := func(name, title, settings string, persist persistence) *subject {
 		return with(name, title, settings, persist, later.WorkerConfig{})
 	}
-	small := with("later-prefetch", "Later, MaxPrefetch 250", "as Later, with a worker that fetches 250 messages ahead at the most instead of 2,000, "+
-		"so that its calls are short", persistNone, later.WorkerConfig{MaxPrefetch: 250})
+	small := with("later-prefetch", "Later, MaxPrefetch 250",
+		"as Later, with a worker that prefetches at most 250 messages instead of 2,000, so that its calls are short",
+		persistNone, later.WorkerConfig{MaxPrefetch: 250})
 	small.cannot = map[string]string{"send": "", "lateness": "", "memory": "", "idle": "", "growth": "", "scripts": ""}
-	everysec := onRedis("later-aof", "Later, Redis AOF everysec", "as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec)
-	always := onRedis("later-aof-always", "Later, Redis AOF always", "as Later, on a Redis with appendonly yes, appendfsync always", persistAlways)
-	for _, s := range []*subject{everysec, always} { // the same as without a log
+	everysec := onRedis("later-aof", "Later, Redis AOF everysec",
+		"as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec)
+	always := onRedis("later-aof-always", "Later, Redis AOF always",
+		"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways)
+	for _, s := range []*subject{everysec, always} { // these cost the same as without a log
 		s.cannot = map[string]string{"memory": "", "idle": "", "growth": "", "scripts": ""}
 	}
 	always.cannot["herd"] = ""
@@ -53,12 +58,14 @@ func laterSubjects() []*subject {
 			cannot: map[string]string{"scripts": ""},
 		}
 	}
-	relaxed := embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms", "?sync=100ms")
+	relaxed := embedded("later-disk-100ms", "Later embedded, sync 100 ms",
+		"file://, sync=100ms: an fsync every 100 ms", "?sync=100ms")
 	for _, same := range []string{"herd", "growth", "memory", "idle"} {
 		relaxed.cannot[same] = ""
 	}
 	return []*subject{
-		onRedis("later-redis", "Later", "on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone),
+		onRedis("later-redis", "Later",
+			"on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone),
 		small, everysec, always,
 		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", ""),
 		relaxed,

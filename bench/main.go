@@ -1,16 +1,15 @@
-// Command bench measures Later beside its peers in one run, so that the figures can be compared: the bare scripts
-// of Later's layout (the ceiling), Later on Redis with three settings of its persistence, Later embedded, asynq,
-// beanstalkd and BullMQ, each with a server of its own on a free port and in a temporary directory, started for one
-// measurement and removed after it. The subjects take turns, in several rounds.
+// Command bench compares Later with its peers in one run: the bare scripts of Later's layout (the ceiling), Later on
+// Redis with three persistence settings, Later embedded, asynq, beanstalkd and BullMQ. For each measurement, the
+// subject gets its own server on a free port and in a temporary directory. The subjects take turns in several rounds.
 //
-//	cd bench && go run . -json results.json       # all, in three quarters of an hour
-//	go run . -quick                               # three minutes, rough figures: to see that all works
+//	cd bench && go run . -json results.json       # everything, in 45 minutes
+//	go run . -quick                               # three minutes, rough figures: a check that everything works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
-//	go run . -run clients                         # only go-redis beside rueidis, calling Later's scripts
-//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots of such a file, or of several
+//	go run . -run clients                         # only go-redis and rueidis, calling Later's scripts
+//	go run . -report results.json                 # write docs/benchmarks.md and docs/plots from one or more result files
 //
-// It prints Markdown on standard output and its progress on standard error. What is not installed is skipped with
-// a word. Ctrl-C ends it in good order, and what was measured by then is printed.
+// It prints Markdown to standard output and its progress to standard error. Peers that are not installed are skipped
+// and reported. Ctrl-C stops it gracefully and prints the measurements so far.
 package main
 
 import (
@@ -36,7 +35,7 @@ func main() {
 		err = childMain(os.Args[1:])
 	} else {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		context.AfterFunc(ctx, stop) // a second Ctrl-C kills
+		context.AfterFunc(ctx, stop) // a second Ctrl-C kills the program
 		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	}
 	switch {
@@ -50,7 +49,7 @@ func main() {
 	}
 }
 
-// options are the flags.
+// options are the parsed flags.
 type options struct {
 	plan     plan
 	subjects []*subject
@@ -65,17 +64,19 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	o := options{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	quick := flags.Bool("quick", false, "small numbers: three minutes, rough figures")
-	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle,clients", "workloads: some of "+strings.Join(workloadNames(), ","))
-	names := flags.String("subjects", strings.Join(subjectNames(), ","), "whom to measure")
+	quick := flags.Bool("quick", false, "a small plan: three minutes, rough figures")
+	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle,clients",
+		"comma-separated workloads: "+strings.Join(workloadNames(), ","))
+	names := flags.String("subjects", strings.Join(subjectNames(), ","), "comma-separated subjects to measure")
 	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness, herd and clients (default 3, with -quick 1)")
 	n := flags.Int("n", 0, "messages of send and drain (default 200,000 and 100,000)")
 	herd := flags.Int("herd", 0, "messages due in one millisecond (default 1,000,000)")
-	growth := flags.Int("growth", 0, "the most messages pending in growth (default 10,000,000)")
-	size := flags.Int("size", 0, "payload bytes (default 100; memory has sizes of its own)")
-	flags.StringVar(&o.json, "json", "", "write all that was measured to this file")
-	flags.StringVar(&o.plots, "plots", "", "write the plots, SVG files, to this directory")
-	flags.StringVar(&o.report, "report", "", "measure nothing: write the documentation of this file of -json, or of several, separated by commas,\nof which the last counts that has a workload")
+	growth := flags.Int("growth", 0, "maximum number of pending messages in growth (default 10,000,000)")
+	size := flags.Int("size", 0, "payload bytes (default 100; memory uses its own sizes)")
+	flags.StringVar(&o.json, "json", "", "write all measurements to this file")
+	flags.StringVar(&o.plots, "plots", "", "write the plots, as SVG files, to this directory")
+	flags.StringVar(&o.report, "report", "", "do not measure: write the documentation from these comma-separated files\n"+
+		"written by -json; of several files with a workload the last one counts")
 	flags.StringVar(&o.docs, "docs", "../docs", "with -report: the directory of benchmarks.md and plots")
 	flags.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile of this process to this file")
 	if err := flags.Parse(args); err != nil {
@@ -97,10 +98,12 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 		{"n", *n, func(v int) { o.plan.Send, o.plan.Drain = v, v }},
 		{"herd", *herd, func(v int) { o.plan.Herd = v }},
 		{"size", *size, func(v int) { o.plan.Size = v }},
-		{"growth", *growth, func(v int) { o.plan.Growth = slices.DeleteFunc(o.plan.Growth, func(n int) bool { return n > v }) }},
+		{"growth", *growth, func(v int) {
+			o.plan.Growth = slices.DeleteFunc(o.plan.Growth, func(n int) bool { return n > v })
+		}},
 	} {
 		if f.value < 0 || f.name == "size" && f.value > 0 && f.value < minSize {
-			return o, fmt.Errorf("-%s is %d: give more (a payload has %d bytes or more)", f.name, f.value, minSize)
+			return o, fmt.Errorf("-%s is %d, which is too small (a payload has at least %d bytes)", f.name, f.value, minSize)
 		}
 		if f.value > 0 {
 			f.set(f.value)
@@ -108,21 +111,21 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	}
 	for name := range strings.SplitSeq(*runs, ",") {
 		if !slices.Contains(workloadNames(), name) {
-			return o, fmt.Errorf("-run has %q: known are %s", name, strings.Join(workloadNames(), ", "))
+			return o, fmt.Errorf("-run: unknown workload %q: use some of %s", name, strings.Join(workloadNames(), ", "))
 		}
 		o.plan.Workloads = append(o.plan.Workloads, name)
 	}
 	for name := range strings.SplitSeq(*names, ",") {
 		s := findSubject(name)
 		if s == nil {
-			return o, fmt.Errorf("-subjects has %q: known are %s", name, strings.Join(subjectNames(), ", "))
+			return o, fmt.Errorf("-subjects: unknown subject %q: use some of %s", name, strings.Join(subjectNames(), ", "))
 		}
 		o.subjects = append(o.subjects, s)
 	}
 	return o, nil
 }
 
-// run is the program. It returns context.Canceled when it was stopped.
+// run runs the program. It returns context.Canceled if it was stopped.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parseFlags(args, stderr)
 	if err != nil {
@@ -165,7 +168,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	return err
 }
 
-// repeatable is the command that measures the same: without where it is written to.
+// repeatable returns a command that repeats the measurement, without its output flags.
 func repeatable(args []string) string {
 	words := []string{"go run ."}
 	for i := 0; i < len(args); i++ {

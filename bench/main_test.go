@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is its own child too, as the program is.
+// TestMain lets the test binary run as its own child, like the program.
 func TestMain(m *testing.M) {
 	logging.Disable()
 	if os.Getenv(asChild) != "" {

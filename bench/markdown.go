@@ -10,23 +10,27 @@ import (
 	"time"
 )
 
-// markdown tells the results as a page without its title. With plots, a path to their directory, it shows them.
+// markdown returns the results as a page without its title. It shows the plots if plots is the path of their directory.
 func markdown(r *results, plots string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s in %s: the median, and in brackets the lowest and the highest. Repeat it with\n\n    cd bench && %s\n\n",
-		r.Started.Format(time.DateOnly), plural(r.Plan.Rounds, "round"), (time.Duration(r.TookSeconds) * time.Second).Round(time.Second), r.Command)
+	took := (time.Duration(r.TookSeconds) * time.Second).Round(time.Second)
+	fmt.Fprintf(&b, "%s, %s in %s. Values are medians, with the lowest and the highest in brackets. Repeat with\n\n"+
+		"    cd bench && %s\n\n", r.Started.Format(time.DateOnly), plural(r.Plan.Rounds, "round"), took, r.Command)
 	if r.Unfinished {
-		b.WriteString("**It was stopped before its end: much is missing.**\n\n")
+		b.WriteString("**The run was stopped early: results are missing.**\n\n")
 	}
 	m := r.Machine
-	fmt.Fprintf(&b, "Machine: %d CPUs (%s), %.0f GB, %s, %s; load %.2f before the run; an fsync of 4 KB takes %s µs (median).\n"+
-		"Servers, workers and senders share it, and talk by loopback.\n", m.CPUs, m.CPU, m.MemoryGB, m.System, m.Go, m.Load, number(m.FsyncUS))
+	fmt.Fprintf(&b, "Machine: %d CPUs (%s), %.0f GB, %s, %s; load %.2f before the run; "+
+		"an fsync of 4 KB takes %s µs (median).\n"+
+		"Servers, workers and senders share it and communicate over loopback.\n",
+		m.CPUs, m.CPU, m.MemoryGB, m.System, m.Go, m.Load, number(m.FsyncUS))
 	var versions []string
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
 		if r.Versions[name] == "" {
 			continue
 		}
-		versions = append(versions, fmt.Sprintf("%s %s", strings.TrimPrefix(name, "github.com/"), strings.TrimPrefix(r.Versions[name], name+" ")))
+		version := strings.TrimPrefix(r.Versions[name], name+" ")
+		versions = append(versions, fmt.Sprintf("%s %s", strings.TrimPrefix(name, "github.com/"), version))
 	}
 	fmt.Fprintf(&b, "Versions: %s.\n\n| subject | settings |\n|---|---|\n", strings.Join(versions, ", "))
 	for _, s := range r.Subjects {
@@ -36,7 +40,8 @@ func markdown(r *results, plots string) string {
 		fmt.Fprintf(&b, "| %s | %s |\n", s.Title, s.Settings)
 	}
 	for _, section := range []func(r *results, plots string) string{
-		sendSection, drainSection, latenessSection, herdSection, growthSection, memorySection, idleSection, scriptsSection, clientsSection,
+		sendSection, drainSection, latenessSection, herdSection, growthSection, memorySection, idleSection, scriptsSection,
+		clientsSection,
 	} {
 		if text := section(r, plots); text != "" {
 			b.WriteString("\n" + text)
@@ -45,17 +50,17 @@ func markdown(r *results, plots string) string {
 	return b.String()
 }
 
-// column is one of a table: the value of a case, in some unit.
+// column is a column of a table: the value of a case.
 type column struct {
 	heading string
 	n       int
 	value   string
-	scale   float64 // the value is multiplied by it
-	ceiling bool    // as a part of the ceiling's
-	blank   string  // in place of 0
+	scale   float64 // factor for the value; 0 means 1
+	ceiling bool    // as a fraction of the ceiling's value
+	blank   string  // shown instead of 0
 }
 
-// section is a heading, text, a plot, a table, and who is not in it.
+// section returns a heading, a text, a plot, a table, and the reasons why subjects are missing or failed.
 func section(r *results, workload, title, text, plots, plot string, columns []column) string {
 	names := r.measured(workload)
 	if len(names) == 0 {
@@ -86,7 +91,7 @@ func section(r *results, workload, title, text, plots, plot string, columns []co
 	}
 	for _, s := range r.Subjects {
 		if why := s.Cannot[workload]; why != "" && s.Missing == "" {
-			notes = append(notes, fmt.Sprintf("%s is not in it: %s", s.Title, why))
+			notes = append(notes, fmt.Sprintf("%s is not included: %s", s.Title, why))
 		}
 	}
 	for _, note := range notes {
@@ -120,7 +125,7 @@ func (r *results) cell(workload, subject string, c column) string {
 	return text
 }
 
-// caseName says what a case varies.
+// caseName describes a case.
 func caseName(workload string, n int) string {
 	switch workload {
 	case "send":
@@ -148,7 +153,7 @@ func caseName(workload string, n int) string {
 	return workload
 }
 
-// columns makes one of each case, with 0 (batches) last.
+// columns returns a column for each case, with 0 (batches) last.
 func (r *results) columns(workload, value string) (all []column) {
 	for _, n := range r.cases(workload) {
 		all = append(all, column{heading: caseName(workload, n), n: n, value: value})
@@ -162,59 +167,76 @@ func (r *results) columns(workload, value string) (all []column) {
 func sendSection(r *results, plots string) string {
 	columns := r.columns("send", perSecond)
 	for _, n := range []int{32, 1000} {
-		columns = append(columns, column{heading: "of the ceiling, " + caseName("send", n), n: n, value: perSecond, ceiling: true})
+		heading := "of the ceiling, " + caseName("send", n)
+		columns = append(columns, column{heading: heading, n: n, value: perSecond, ceiling: true})
 	}
 	columns = append(columns, column{heading: "server CPU, 1,000 senders", n: 1000, value: serverCPU})
-	return section(r, "send", "Send", fmt.Sprintf("Messages a second, %d-byte payloads, each due at a random time in 10 to 50 minutes. A sender sends one message, waits "+
-		"until the queue has it, and sends the next; the batches are sent by 4 senders. Server CPU in µs a message, by Redis' own account.", r.Plan.Size),
+	return section(r, "send", "Send", fmt.Sprintf("Messages a second, with %d-byte payloads, each due at a random time "+
+		"in 10 to 50 minutes. A sender sends one message, waits until the queue has it, and sends the next; batches "+
+		"are sent by 4 senders. Server CPU is in µs a message, as reported by Redis.", r.Plan.Size),
 		plots, "send", columns)
 }
 
 func drainSection(r *results, plots string) string {
-	return section(r, "drain", "Drain", fmt.Sprintf("%s messages that are due at once, taken by a worker with %d handlers that do nothing. All are acknowledged. The clock of "+
-		"Later and of the ceiling stops when the last ack has been answered, that of the others when the last handler has begun.", number(float64(r.Plan.Drain)), handlers),
+	return section(r, "drain", "Drain", fmt.Sprintf("%s messages that are due at once, claimed by a worker with "+
+		"%d handlers that do nothing. All are acked. The clock of Later and of the ceiling stops when the last ack has "+
+		"returned, that of the others when the last handler has started.", number(float64(r.Plan.Drain)), handlers),
 		plots, "drain", []column{
 			{heading: "msg/s", value: perSecond}, {heading: "of the ceiling", value: perSecond, ceiling: true},
 			{heading: "server CPU, µs a message", value: serverCPU}, {heading: "worker CPU, µs a message", value: clientCPU},
-			{heading: "came twice", value: doubles}, {heading: "lost", value: lost}, {heading: "left when time was up", value: unfinished},
+			{heading: "came twice", value: doubles}, {heading: "lost", value: lost},
+			{heading: "left when time was up", value: unfinished},
 		})
 }
 
 func latenessSection(r *results, plots string) string {
 	var b strings.Builder
 	for i, n := range r.cases("lateness") {
-		text := fmt.Sprintf("%s messages a second are sent for %v, each due after a random delay of up to %v, and handled by the same process. From the due time to the "+
-			"start of the handler, in milliseconds; below zero is early. A message that is early was handled before its time.", number(float64(n)), r.Plan.Lateness, r.Plan.Longest)
+		text := fmt.Sprintf("%s messages a second are sent for %v, each due after a random delay of up to %v, and "+
+			"handled by the same process. Lateness is the time from the due time to the start of the handler, in "+
+			"milliseconds; below zero the message was handled early.", number(float64(n)), r.Plan.Lateness, r.Plan.Longest)
 		if i > 0 {
 			text = "The same."
 		} else {
-			text += " beanstalkd knows whole seconds only and was given no others; asynq takes any time and keeps the whole seconds of it."
+			text += " beanstalkd supports only whole seconds and was sent no others; asynq accepts any time and " +
+				"rounds it down to whole seconds."
 		}
-		b.WriteString(section(r, "lateness", "Lateness at "+caseName("lateness", n), text, plots, fmt.Sprintf("lateness-%d", n), []column{
-			{heading: "p50", n: n, value: p50}, {heading: "p99", n: n, value: p99}, {heading: "p99.9", n: n, value: p999}, {heading: "max", n: n, value: maxMS},
-			{heading: "min", n: n, value: minMS}, {heading: "early", n: n, value: early}, {heading: "of", n: n, value: sentCount},
-			{heading: "not yet handled when time was up", n: n, value: unfinished}, {heading: "sent a second", n: n, value: perSecond},
+		title, plot := "Lateness at "+caseName("lateness", n), fmt.Sprintf("lateness-%d", n)
+		b.WriteString(section(r, "lateness", title, text, plots, plot, []column{
+			{heading: "p50", n: n, value: p50}, {heading: "p99", n: n, value: p99},
+			{heading: "p99.9", n: n, value: p999}, {heading: "max", n: n, value: maxMS},
+			{heading: "min", n: n, value: minMS}, {heading: "early", n: n, value: early},
+			{heading: "of", n: n, value: sentCount},
+			{heading: "not yet handled when time was up", n: n, value: unfinished},
+			{heading: "sent a second", n: n, value: perSecond},
 		}) + "\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func herdSection(r *results, plots string) string {
-	return section(r, "herd", "Herd", fmt.Sprintf("Messages that all fall due in one millisecond, with a worker of %d handlers waiting, while another process asks the same Redis for "+
-		"PING all the time. The longest call is what Redis' slow log knows. Those that would take too long get fewer messages. It ends after %v at the latest. "+
-		"The plain drain is one of as many messages that are due at once, afterwards.", handlers, r.Plan.Patience), plots, "", []column{
-		{heading: "messages", value: sentCount}, {heading: "handled", value: handled}, {heading: "in, s", value: tookMS, scale: 0.001}, {heading: "msg/s", value: perSecond},
-		{heading: "plain drain, msg/s", value: plainRate}, {heading: "worst PING, ms", value: worstPing}, {heading: "longest call, ms", value: longestCall}, {heading: "early", value: early}, {heading: "came twice", value: doubles}, {heading: "lost", value: lost},
+	text := fmt.Sprintf("Messages that are all due in the same millisecond, with a waiting worker of %d handlers, while "+
+		"another process keeps sending PINGs to the same Redis. The longest call is from Redis' slow log. Subjects that "+
+		"would take too long get fewer messages. A measurement ends after %v at the latest. The plain drain, made "+
+		"afterwards, has as many messages that are due at once.", handlers, r.Plan.Patience)
+	return section(r, "herd", "Herd", text, plots, "", []column{
+		{heading: "messages", value: sentCount}, {heading: "handled", value: handled},
+		{heading: "in, s", value: tookMS, scale: 0.001}, {heading: "msg/s", value: perSecond},
+		{heading: "plain drain, msg/s", value: plainRate}, {heading: "worst PING, ms", value: worstPing},
+		{heading: "longest call, ms", value: longestCall}, {heading: "early", value: early},
+		{heading: "came twice", value: doubles}, {heading: "lost", value: lost},
 	})
 }
 
 func growthSection(r *results, plots string) string {
 	var b strings.Builder
-	for i, op := range []struct{ name, wall, cpu string }{{"send", sendUS, sendCPU}, {"claim and ack", claimUS, claimCPU}, {"cancel", cancelUS, cancelCPU}} {
+	for i, op := range []struct{ name, wall, cpu string }{
+		{"send", sendUS, sendCPU}, {"claim and ack", claimUS, claimCPU}, {"cancel", cancelUS, cancelCPU},
+	} {
 		title, text := "Growth: "+op.name, "The same."
 		if i == 0 {
-			text = "What a message costs when so many others wait, in µs: sent or cancelled alone, one call after the other, or taken by a worker with 32 handlers. " +
-				"After the slash the server's CPU, where there is a server."
+			text = "The cost of a message while many others are pending, in µs: sent or cancelled in a call of its own, or " +
+				"claimed by a worker with 32 handlers. The server's CPU follows the slash, if there is a server."
 		}
 		names := r.measured("growth")
 		if len(names) == 0 {
@@ -253,20 +275,25 @@ func growthSection(r *results, plots string) string {
 }
 
 func memorySection(r *results, plots string) string {
-	return section(r, "memory", "Memory", "Bytes that a waiting message takes above its payload: of a Redis the growth of its used_memory, of beanstalkd that of the process, of the "+
-		"embedded store that of its files, with the log.", plots, "memory", r.columns("memory", bytesAbove))
+	return section(r, "memory", "Memory", "Bytes that a pending message takes in addition to its payload. This is the "+
+		"growth of used_memory for Redis, of the process for beanstalkd, and of the files with the log for the embedded "+
+		"store.",
+		plots, "memory", r.columns("memory", bytesAbove))
 }
 
 func idleSection(r *results, plots string) string {
 	var columns []column
-	for _, v := range []struct{ heading, value string }{{"commands/s", commandRate}, {"server CPU, ms/s", serverLoad}, {"workers' CPU, ms/s", clientLoad}} {
+	for _, v := range []struct{ heading, value string }{
+		{"commands/s", commandRate}, {"server CPU, ms/s", serverLoad}, {"workers' CPU, ms/s", clientLoad},
+	} {
 		for _, c := range r.columns("idle", v.value) {
 			c.heading = v.heading + ", " + c.heading
 			columns = append(columns, c)
 		}
 	}
-	return section(r, "idle", "Idle", "So many worker processes on one queue of which the only message is due in an hour. Commands as MONITOR shows them, without what scripts call; "+
-		"CPU of the server, and of all worker processes together.", plots, "", columns)
+	return section(r, "idle", "Idle", "Idle worker processes on one queue, whose only message is due in an hour. "+
+		"Commands are counted with MONITOR, without those called by scripts. CPU is that of the server, and of all worker "+
+		"processes together.", plots, "", columns)
 }
 
 func scriptsSection(r *results, _ string) string {
@@ -277,30 +304,34 @@ func scriptsSection(r *results, _ string) string {
 			ack, _ := r.of("scripts", n, s.Name, ackCPU)
 			send, _ := r.of("scripts", n, s.Name, sendCPU)
 			if ok {
-				fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", s.Title, n/10, n%10, number(send.Median), number(claim.Median), number(ack.Median))
+				fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", s.Title, n/10, n%10,
+					number(send.Median), number(claim.Median), number(ack.Median))
 			}
 		}
 	}
 	if b.Len() == 0 {
 		return ""
 	}
-	return "### Scripts\n\nRedis' CPU in µs a message, by its own account, for calls of a size, one after the other and without a worker; the acks of a claim in so many " +
-		"pieces. The messages that are sent are due at random in 10 to 50 minutes, those that are claimed at once.\n\n" +
+	return "### Scripts\n\nCPU in µs a message, as reported by Redis, for calls of a given size, made one after the " +
+		"other without a worker. The acks of a claim are split into the given number of pieces. Sent messages are due at " +
+		"random in 10 to 50 minutes, claimed ones at once.\n\n" +
 		"| | messages a call | pieces | send | claim | ack |\n|---|---:|---:|---:|---:|---:|\n" + b.String()
 }
 
-// clientsSection has a table for sends and one for claims with acks, of which a row is a client in one case.
+// clientsSection has a table for sends and one for claims with acks. A row is a client in one case.
 func clientsSection(r *results, _ string) string {
 	names := r.measured("clients")
 	if len(names) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("### Clients\n\nLater's own scripts called by the Redis client that Later uses and by another one, without the rest of Later: so many callers, each waiting for the " +
-		"reply to its call. A call has a batch of messages; Later has two calls of a kind under way for a queue. CPU in µs a call, of this process and by Redis' own account; " +
-		"allocations of this process.\n")
+	b.WriteString("### Clients\n\nLater's own scripts called by the Redis client that Later uses and by another one, " +
+		"without the rest of Later. Several callers each wait for the reply to their call. A call has a batch of messages; " +
+		"Later has two calls of a kind under way for a queue. CPU is in µs a call, of this process and as reported by " +
+		"Redis. Allocations are those of this process.\n")
 	for _, half := range []struct{ title, op string }{{"send", opSend}, {"claim and ack, either is a call", opClaimAck}} {
-		fmt.Fprintf(&b, "\n| %s | | calls/s | msg/s | client CPU | mallocs a call | bytes a call | Redis CPU |\n|---|---|---:|---:|---:|---:|---:|---:|\n", half.title)
+		fmt.Fprintf(&b, "\n| %s | | calls/s | msg/s | client CPU | mallocs a call | bytes a call | Redis CPU |\n"+
+			"|---|---|---:|---:|---:|---:|---:|---:|\n", half.title)
 		for _, n := range r.cases("clients") {
 			for _, name := range names {
 				cells := []string{caseName("clients", n), r.title(name)}
@@ -321,7 +352,7 @@ func clientsSection(r *results, _ string) string {
 	return b.String()
 }
 
-// number writes three significant digits, with commas between thousands.
+// number formats v with three significant digits and commas between thousands.
 func number(v float64) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return "0"
@@ -353,7 +384,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// short writes 10k, 1M.
+// short formats n as 10k or 1M.
 func short(n int) string {
 	switch {
 	case n >= 1_000_000 && n%1_000_000 == 0:

@@ -8,18 +8,20 @@ import (
 	"slices"
 )
 
-// writePlots writes those plots for which there are results.
+// writePlots writes the plots that have results to dir.
 func writePlots(r *results, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	plots := map[string]string{
 		"throughput": barPlot(r, "Messages a second: more is better", []bars{
-			{"Send, 1,000 senders", "send", 1000, perSecond}, {fmt.Sprintf("Drain, %d handlers", handlers), "drain", 0, perSecond},
+			{"Send, 1,000 senders", "send", 1000, perSecond},
+			{fmt.Sprintf("Drain, %d handlers", handlers), "drain", 0, perSecond},
 		}),
-		"send":   barPlot(r, "Messages sent a second: more is better", barsOf(r, "send", perSecond)),
-		"drain":  barPlot(r, "Messages drained a second: more is better", barsOf(r, "drain", perSecond)),
-		"memory": barPlot(r, "Bytes a waiting message takes above its payload: less is better", barsOf(r, "memory", bytesAbove)),
+		"send":  barPlot(r, "Messages sent a second: more is better", barsOf(r, "send", perSecond)),
+		"drain": barPlot(r, "Messages drained a second: more is better", barsOf(r, "drain", perSecond)),
+		"memory": barPlot(r, "Bytes of a pending message besides its payload: less is better",
+			barsOf(r, "memory", bytesAbove)),
 		"growth": growthPlot(r),
 	}
 	for _, n := range r.cases("lateness") {
@@ -36,7 +38,7 @@ func writePlots(r *results, dir string) error {
 	return nil
 }
 
-// bars is one panel: a value of a case for each subject.
+// bars is one panel: the value of a case for each subject.
 type bars struct {
 	title    string
 	workload string
@@ -59,17 +61,21 @@ const (
 	labelWidth = 225.0
 	panelWidth = 250.0
 	barHeight  = 24.0
-	maxPanels  = 3 // beside one another
+	maxPanels  = 3 // side by side
 )
 
-// barPlot draws panels of bars beside one another, a row for each subject, with the range of the rounds as a line.
+// barPlot draws panels of bars side by side, with a row for each subject. A line shows the range of the rounds.
 func barPlot(r *results, title string, panels []bars) string {
 	var names []string
+	measured := func(p bars, s subjectInfo) bool {
+		_, ok := r.of(p.workload, p.n, s.Name, p.value)
+		return ok
+	}
 	panels = slices.DeleteFunc(slices.Clone(panels), func(p bars) bool {
-		return !slices.ContainsFunc(r.Subjects, func(s subjectInfo) bool { _, ok := r.of(p.workload, p.n, s.Name, p.value); return ok })
+		return !slices.ContainsFunc(r.Subjects, func(s subjectInfo) bool { return measured(p, s) })
 	})
 	for _, s := range r.Subjects {
-		if slices.ContainsFunc(panels, func(p bars) bool { _, ok := r.of(p.workload, p.n, s.Name, p.value); return ok }) {
+		if slices.ContainsFunc(panels, func(p bars) bool { return measured(p, s) }) {
 			names = append(names, s.Name)
 		}
 	}
@@ -103,7 +109,8 @@ func barPlot(r *results, title string, panels []bars) string {
 				continue
 			}
 			l := lookOf(name)
-			s.rect(left, y+2, math.Max(0, across.at(v.Median)-left), barHeight-7, fmt.Sprintf("fill=\"%s\" rx=\"2\"%s", l.colour, faded(l)))
+			fill := fmt.Sprintf("fill=\"%s\" rx=\"2\"%s", l.colour, faded(l))
+			s.rect(left, y+2, math.Max(0, across.at(v.Median)-left), barHeight-7, fill)
 			if v.Rounds > 1 {
 				s.line(across.at(v.Low), y+10.5, across.at(v.High), y+10.5, "axis")
 			}
@@ -113,7 +120,7 @@ func barPlot(r *results, title string, panels []bars) string {
 	return s.String()
 }
 
-// faded tells variants of a subject from it in bars, as dashes do in lines.
+// faded distinguishes the variants of a subject in bars, as dashes do in lines.
 func faded(l look) string {
 	switch l.dash {
 	case "7 4":
@@ -124,7 +131,7 @@ func faded(l look) string {
 	return ""
 }
 
-// latenessPlot draws which part of the messages came at most so late, with an axis that has room for the last ones.
+// latenessPlot draws the distribution of the lateness, with an axis that stretches the last messages.
 func latenessPlot(r *results, n int) string {
 	names := r.measured("lateness")
 	names = slices.DeleteFunc(names, func(name string) bool { return len(r.curves(n, name)) == 0 })
@@ -137,7 +144,7 @@ func latenessPlot(r *results, n int) string {
 	s.text(0, 18, "title", "start", "%s", title)
 	low, high := 0.1, 10_000.0
 	across := scale{low, high, left + earlyWidth, left + earlyWidth + width, true}
-	nines := scale{0, 4, top + height, top, false} // -log10 of the part that came later still
+	nines := scale{0, 4, top + height, top, false} // -log10 of the fraction that is later
 	up := func(p float64) float64 { return nines.at(-math.Log10(math.Max(1-p, 1e-4))) }
 
 	s.rect(left, top, earlyWidth, height, `class="early"`)
@@ -154,13 +161,14 @@ func latenessPlot(r *results, n int) string {
 		s.line(left, up(p), left+earlyWidth+width, up(p), "grid")
 		s.text(left-8, up(p)+4, "muted", "end", "%g %%", math.Round(p*1e4)/100)
 	}
-	s.text(left+earlyWidth, top+height+42, "muted", "start", "from the due time to the handler; up: the part of the messages that came by then")
+	s.text(left+earlyWidth, top+height+42, "muted", "start",
+		"from the due time to the handler; vertical: fraction of the messages handled by then")
 	for _, name := range names {
 		for _, curve := range r.curves(n, name) {
 			points := [][2]float64{}
 			for _, c := range curve {
 				x := across.at(c[0])
-				if c[0] < 0 { // early: up to 1 s
+				if c[0] < 0 { // early, by up to 1 s
 					x = left + earlyWidth*math.Max(0, 1+c[0]/1000)
 				}
 				points = append(points, [2]float64{x, up(c[1])})
@@ -172,7 +180,7 @@ func latenessPlot(r *results, n int) string {
 	return s.String()
 }
 
-// curves gives the distribution of the round whose p99 is the median.
+// curves returns the distribution of the round with the median p99.
 func (r *results) curves(n int, subject string) [][][2]float64 {
 	var rounds []*measurement
 	for _, m := range r.Measurements {
@@ -187,14 +195,14 @@ func (r *results) curves(n int, subject string) [][][2]float64 {
 	return [][][2]float64{rounds[len(rounds)/2].Curve}
 }
 
-// growthPlot draws a panel for each operation: µs a message over the number that waits.
+// growthPlot draws a panel for each operation: µs a message over the number of pending messages.
 func growthPlot(r *results) string {
 	names, cases := r.measured("growth"), slices.DeleteFunc(r.cases("growth"), func(n int) bool { return n == 0 })
 	if len(names) == 0 || len(cases) < 2 {
 		return ""
 	}
 	const left, top, width, height, gap = 74.0, 66.0, 200.0, 220.0, 40.0
-	title := "What a message costs while so many others wait: flat is good"
+	title := "Cost of a message while others are pending: flat is good"
 	s := newSVG(left+3*(width+gap)+220, top+height+54, title)
 	s.text(0, 18, "title", "start", "%s", title)
 	operations := []struct{ name, value string }{{"send", sendUS}, {"claim and ack", claimUS}, {"cancel", cancelUS}}
@@ -208,7 +216,8 @@ func growthPlot(r *results) string {
 			}
 		}
 	}
-	up := scale{math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high))), top + height, top, true}
+	bottom, ceiling := math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high)))
+	up := scale{bottom, ceiling, top + height, top, true}
 	for i, op := range operations {
 		x := left + float64(i)*(width+gap)
 		across := scale{float64(cases[0]), float64(cases[len(cases)-1]), x, x + width, true}
@@ -233,7 +242,7 @@ func growthPlot(r *results) string {
 			s.polyline(points, lookOf(name), true)
 		}
 	}
-	s.text(left, top+height+42, "muted", "start", "messages that wait")
+	s.text(left, top+height+42, "muted", "start", "pending messages")
 	s.legend(left+3*(width+gap)-gap+16, top+14, r, names)
 	return s.String()
 }

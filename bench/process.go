@@ -16,14 +16,15 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// child is a program that the benchmark started: a server, or itself as another client. It does not outlive us.
+// child is a process started by the benchmark: a server, or this program as another client. It does not outlive this
+// process.
 type child struct {
 	cmd    *exec.Cmd
 	errors *tail
 	exited chan struct{}
 }
 
-// startChild starts a program. Ctrl-C does not reach it, and where the system can it dies with us.
+// startChild starts a program. It does not receive Ctrl-C, and dies with this process if the system supports that.
 func startChild(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, errors: &tail{}, exited: make(chan struct{})}
 	cmd.WaitDelay = time.Second
@@ -35,25 +36,25 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 	}
 	started := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // Linux ends it with the thread that started it
+		runtime.LockOSThread() // Linux kills it when the thread that started it exits
 		defer runtime.UnlockOSThread()
 		defer close(c.exited)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			cmd.Wait() // most are killed
+			cmd.Wait() // most are killed, so the status does not matter
 		}
 	}()
 	return c, <-started
 }
 
-// stop kills it and waits until it is gone.
+// stop kills the process and waits until it has exited.
 func (c *child) stop() {
 	c.cmd.Process.Kill()
 	<-c.exited
 }
 
-// cpu is the CPU time that it has used.
+// cpu returns the CPU time used by the process.
 func (c *child) cpu() (time.Duration, error) {
 	p, err := process.NewProcess(int32(c.cmd.Process.Pid))
 	if err != nil {
@@ -66,7 +67,7 @@ func (c *child) cpu() (time.Duration, error) {
 	return time.Duration((t.User + t.System) * float64(time.Second)), nil
 }
 
-// resident is its memory in bytes.
+// resident returns the resident memory of the process in bytes.
 func (c *child) resident() (int64, error) {
 	p, err := process.NewProcess(int32(c.cmd.Process.Pid))
 	if err != nil {
@@ -79,7 +80,7 @@ func (c *child) resident() (int64, error) {
 	return int64(m.RSS), nil
 }
 
-// tail keeps the end of what a program prints.
+// tail keeps the end of a program's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -100,12 +101,12 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.text))
 }
 
-// startLimit bounds how long a server may take until it answers.
+// startLimit limits how long a server may take until it replies.
 const startLimit = 20 * time.Second
 
-// listening starts a server on a free port and returns when something listens there.
+// listening starts a server on a free port and returns when it listens there.
 func listening(ctx context.Context, command func(port string) *exec.Cmd) (c *child, addr string, err error) {
-	for range 5 { // another process may be faster to take the port
+	for range 5 { // another process may take the port first
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, "", err
@@ -135,7 +136,7 @@ func (c *child) awaitListening(ctx context.Context, addr string) bool {
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			conn.Close()
 			select {
-			case <-c.exited: // it was somebody else who listens
+			case <-c.exited: // another process listens there
 				return false
 			default:
 				return true
@@ -153,11 +154,11 @@ func (c *child) awaitListening(ctx context.Context, addr string) bool {
 	}
 }
 
-// asChild in the environment makes this program one of its children; see child.go.
+// asChild is the environment variable that makes this program one of its children; see child.go.
 const asChild = "LATER_BENCH_CHILD"
 
-// self is this program again, to do a job in a process of its own until its standard input ends. It prints a
-// line when it has begun.
+// self starts this program again to run a job in a separate process until its standard input ends. It prints a line
+// when it has started.
 func self(ctx context.Context, job ...string) (*reporter, error) {
 	path, err := os.Executable()
 	if err != nil {
@@ -168,4 +169,4 @@ func self(ctx context.Context, job ...string) (*reporter, error) {
 	return startReporter(ctx, cmd)
 }
 
-var errGone = errors.New("the process has ended")
+var errGone = errors.New("the process has exited")

@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// dieWithParent does nothing here: only Linux can tie a child's life to ours.
+// dieWithParent does nothing, because only Linux ties a child's life to its parent's.
 func dieWithParent(*syscall.SysProcAttr) {}

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// What is between these lines of docs/benchmarks.md is written by -report; the rest is not touched.
+// -report replaces the part of docs/benchmarks.md between these lines and keeps the rest.
 const (
 	beginMark = "<!-- begin: written by cd bench && go run . -report results.json -->"
 	endMark   = "<!-- end -->"
 )
 
-// writeDocs writes the generated part of benchmarks.md and the plots of a directory of documentation.
+// writeDocs writes the generated part of benchmarks.md and the plots in a documentation directory.
 func writeDocs(r *results, docs string) error {
 	page := filepath.Join(docs, "benchmarks.md")
 	text, err := os.ReadFile(page)
@@ -23,7 +23,7 @@ func writeDocs(r *results, docs string) error {
 	before, rest, begun := strings.Cut(string(text), beginMark)
 	_, after, ended := strings.Cut(rest, endMark)
 	if !begun || !ended {
-		return fmt.Errorf("%s lacks the lines %q and %q, between which the results go: add them", page, beginMark, endMark)
+		return fmt.Errorf("%s lacks the lines %q and %q that enclose the results", page, beginMark, endMark)
 	}
 	if err := writePlots(r, filepath.Join(docs, "plots")); err != nil {
 		return err

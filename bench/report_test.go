@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// someResults are made up, to be written.
+// someResults returns invented results.
 func someResults() *results {
 	r := &results{Command: "go run .", Plan: fullPlan(), Versions: map[string]string{"redis-server": "7.0.15"}}
 	for _, name := range []string{"ceiling", "later-redis", "asynq", "bullmq", "client-go-redis", "client-rueidis"} {
@@ -32,7 +32,9 @@ func someResults() *results {
 			}
 			add("drain", 0, name, map[string]float64{perSecond: rate * 1.5})
 			if i > 0 {
-				m := add("lateness", 500, name, map[string]float64{p50: 0.8, p99: 1.5 + float64(round), maxMS: 12, early: float64(i-1) * 40, sentCount: 2500})
+				m := add("lateness", 500, name, map[string]float64{
+					p50: 0.8, p99: 1.5 + float64(round), maxMS: 12, early: float64(i-1) * 40, sentCount: 2500,
+				})
 				m.Curve = [][2]float64{{-500 * float64(i-1), 0}, {0.8, 0.5}, {1.5, 0.99}, {12, 1}}
 			}
 		}
@@ -53,22 +55,23 @@ func someResults() *results {
 			m.Values[callValue(opSend, value)], m.Values[callValue(opClaimAck, value)] = float64(100*i+j+1), float64(200*i+j+1)
 		}
 	}
-	r.Measurements = append(r.Measurements, &measurement{Workload: "clients", Case: 1001, Subject: "client-rueidis", Round: 1, Error: "it was shut"})
-	r.Measurements = append(r.Measurements, &measurement{Workload: "drain", Subject: "bullmq", Round: 1, Error: "it fell over"})
+	r.Measurements = append(r.Measurements,
+		&measurement{Workload: "clients", Case: 1001, Subject: "client-rueidis", Round: 1, Error: "it was closed"},
+		&measurement{Workload: "drain", Subject: "bullmq", Round: 1, Error: "it crashed"})
 	return r
 }
 
-func TestTheReportReplacesOnlyItsOwnPart(t *testing.T) {
+func TestReportReplacesOnlyItsOwnPart(t *testing.T) {
 	docs := t.TempDir()
 	page := filepath.Join(docs, "benchmarks.md")
 	if err := writeDocs(someResults(), docs); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no page: %v", err)
+		t.Errorf("writeDocs without a page returned %v", err)
 	}
 	if err := os.WriteFile(page, []byte("before\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeDocs(someResults(), docs); err == nil || !strings.Contains(err.Error(), "lacks the lines") {
-		t.Errorf("no marks: %v", err)
+		t.Errorf("writeDocs without marks returned %v", err)
 	}
 	if err := os.WriteFile(page, []byte("before\n"+beginMark+"\nold\n"+endMark+"\nafter\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -78,7 +81,7 @@ func TestTheReportReplacesOnlyItsOwnPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var texts []string
-	for range 2 { // the second time gives the same
+	for range 2 { // the second write must change nothing
 		if err := run(t.Context(), []string{"-report", file, "-docs", docs}, io.Discard, io.Discard); err != nil {
 			t.Fatal(err)
 		}
@@ -89,18 +92,21 @@ func TestTheReportReplacesOnlyItsOwnPart(t *testing.T) {
 		texts = append(texts, string(text))
 	}
 	text := texts[0]
-	if text != texts[1] || !strings.HasPrefix(text, "before\n"+beginMark) || !strings.HasSuffix(text, endMark+"\nafter\n") || strings.Contains(text, "old") {
+	if text != texts[1] || !strings.HasPrefix(text, "before\n"+beginMark) ||
+		!strings.HasSuffix(text, endMark+"\nafter\n") || strings.Contains(text, "old") {
 		t.Errorf("page:\n%s", text)
 	}
 	for _, part := range []string{
-		"| Later | 40,000 (36,400–43,600) |", "| BullMQ | **not measured:** node is not installed <here> |", "0.09", "BullMQ failed (drain): it fell over.",
-		"ceiling (bare scripts) is not in it: it waits for nothing.", "![Lateness at 500 msg/s](plots/lateness-500.svg)", "40 / 20", "| ceiling (bare scripts) | 500 | 1 | 2.6 | 1.2 | 0.5 |\n| Later | 500 | 1 | 2.9 | 1.3 | 0.6 |",
+		"| Later | 40,000 (36,400–43,600) |", "| BullMQ | **not measured:** node is not installed <here> |", "0.09",
+		"BullMQ failed (drain): it crashed.", "ceiling (bare scripts) is not included: it waits for nothing.",
+		"![Lateness at 500 msg/s](plots/lateness-500.svg)", "40 / 20",
+		"| ceiling (bare scripts) | 500 | 1 | 2.6 | 1.2 | 0.5 |\n| Later | 500 | 1 | 2.9 | 1.3 | 0.6 |",
 		"commands/s, 100 processes", "| 500 messages a call, 8 calls under way | go-redis | 1 | 2 | 3 | 4 | 5 | 6 |",
 		"| 500 messages a call, 8 calls under way | rueidis | 201 | 202 | 203 | 204 | 205 | 206 |",
-		"rueidis failed (1 message a call, 1 call under way): it was shut.",
+		"rueidis failed (1 message a call, 1 call under way): it was closed.",
 	} {
 		if !strings.Contains(text, part) {
-			t.Errorf("%q is not in:\n%s", part, text)
+			t.Errorf("page lacks %q:\n%s", part, text)
 		}
 	}
 }
@@ -120,7 +126,7 @@ func TestPlotsAreWellFormedAndNameTheirSubjects(t *testing.T) {
 		}
 		for _, part := range []string{">Later</text>", ">asynq</text>", "prefers-color-scheme: dark"} {
 			if !strings.Contains(string(text), part) {
-				t.Errorf("%s has no %s", name, part)
+				t.Errorf("%s lacks %s", name, part)
 			}
 		}
 		for _, bad := range []string{"NaN", "Inf"} {
@@ -134,17 +140,18 @@ func TestPlotsAreWellFormedAndNameTheirSubjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if entries, _ := os.ReadDir(empty); len(entries) != 0 {
-		t.Errorf("%d plots of nothing", len(entries))
+		t.Errorf("%d plots without results", len(entries))
 	}
 }
 
-func TestNumbersHaveThreeDigits(t *testing.T) {
+func TestNumberHasThreeDigits(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0", 0.12345: "0.123", 1: "1", 2.5: "2.5", 9.999: "10", 12.34: "12.3", 999.6: "1,000", 1234: "1,230", 467_123: "467,000",
-		1e7: "10,000,000", -894.4: "-894", -1234: "-1,230", 0.000123: "0.000123",
+		0: "0", 0.12345: "0.123", 1: "1", 2.5: "2.5", 9.999: "10", 12.34: "12.3", 999.6: "1,000", 1234: "1,230",
+		467_123: "467,000",
+		1e7:     "10,000,000", -894.4: "-894", -1234: "-1,230", 0.000123: "0.000123",
 	} {
 		if got := number(v); got != want {
-			t.Errorf("number(%v) is %q, want %q", v, got, want)
+			t.Errorf("number(%v) = %q, want %q", v, got, want)
 		}
 	}
 	if short(10_000) != "10k" || short(10_000_000) != "10M" || short(500) != "500" {
@@ -152,25 +159,30 @@ func TestNumbersHaveThreeDigits(t *testing.T) {
 	}
 }
 
-func TestTheMedianOfRounds(t *testing.T) {
+func TestResultsReportMedianOfRounds(t *testing.T) {
 	r := &results{}
 	for _, v := range []float64{5, 1, 9, 3} {
-		r.Measurements = append(r.Measurements, &measurement{Workload: "send", Case: 1, Subject: "asynq", Values: map[string]float64{perSecond: v}})
+		r.Measurements = append(r.Measurements, &measurement{
+			Workload: "send", Case: 1, Subject: "asynq", Values: map[string]float64{perSecond: v},
+		})
 	}
 	if s, ok := r.of("send", 1, "asynq", perSecond); !ok || s != (spread{Median: 4, Low: 1, High: 9, Rounds: 4}) {
 		t.Errorf("%+v", s)
 	}
 	if _, ok := r.of("send", 1, "asynq", serverCPU); ok {
-		t.Error("a value that was not measured")
+		t.Error("got a value that was not measured")
 	}
 }
 
-func TestResultsOfSeveralRunsAreJoined(t *testing.T) {
+func TestResultsOfSeveralRunsAreMerged(t *testing.T) {
 	run := func(command, workload, subject string, rate float64) *results {
 		return &results{
-			Command: command, TookSeconds: 10, Machine: machine{CPU: "a", CPUs: 2}, Plan: plan{Workloads: []string{workload}, Rounds: 3},
+			Command: command, TookSeconds: 10, Machine: machine{CPU: "a", CPUs: 2},
+			Plan:     plan{Workloads: []string{workload}, Rounds: 3},
 			Versions: map[string]string{subject: "1"}, Subjects: []subjectInfo{{Name: subject}},
-			Measurements: []*measurement{{Workload: workload, Subject: subject, Round: 1, Values: map[string]float64{perSecond: rate}}},
+			Measurements: []*measurement{
+				{Workload: workload, Subject: subject, Round: 1, Values: map[string]float64{perSecond: rate}},
+			},
 		}
 	}
 	all := run("first", "send", "later-redis", 1)
@@ -179,20 +191,22 @@ func TestResultsOfSeveralRunsAreJoined(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(all.Measurements) != 2 || all.Measurements[0].Workload != "drain" || all.Measurements[1].Values[perSecond] != 3 {
-		t.Errorf("%d measurements, or an old one", len(all.Measurements))
+	if len(all.Measurements) != 2 || all.Measurements[0].Workload != "drain" ||
+		all.Measurements[1].Values[perSecond] != 3 {
+		t.Errorf("got %d measurements, or an old one", len(all.Measurements))
 	}
-	if len(all.Subjects) != 2 || all.TookSeconds != 30 || all.Command != "first\n    cd bench && second\n    cd bench && third" {
+	const command = "first\n    cd bench && second\n    cd bench && third"
+	if len(all.Subjects) != 2 || all.TookSeconds != 30 || all.Command != command {
 		t.Errorf("%v subjects, %v s, %q", all.Subjects, all.TookSeconds, all.Command)
 	}
 	other := run("fourth", "send", "asynq", 1)
 	other.Plan.Rounds = 1
 	if err := all.add(other); err == nil || !strings.Contains(err.Error(), "-rounds 3") {
-		t.Errorf("another number of rounds: %v", err)
+		t.Errorf("adding another number of rounds returned %v", err)
 	}
 	other = run("fifth", "send", "asynq", 1)
 	other.Machine.CPUs = 4
 	if err := all.add(other); err == nil || !strings.Contains(err.Error(), "4 CPUs") {
-		t.Errorf("another machine: %v", err)
+		t.Errorf("adding another machine returned %v", err)
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"os/exec"
 )
 
-// reporter is a child with which we talk: lines of JSON to its standard input, and from its standard output.
+// reporter is a child that exchanges lines of JSON over its standard input and output.
 type reporter struct {
 	*child
 	in    io.WriteCloser
 	lines chan []byte
 }
 
-// maxLine is the longest line: a million latenesses fit.
+// maxLine is the maximum line length: enough for a million latenesses.
 const maxLine = 32 << 20
 
 func startReporter(ctx context.Context, cmd *exec.Cmd) (*reporter, error) {
@@ -32,7 +32,7 @@ func startReporter(ctx context.Context, cmd *exec.Cmd) (*reporter, error) {
 	}
 	r := &reporter{child: c, in: in, lines: make(chan []byte, 16)}
 	go func() {
-		<-c.exited // all that it printed was written by then
+		<-c.exited // then all its output was read
 		write.Close()
 	}()
 	go func() {
@@ -44,14 +44,14 @@ func startReporter(ctx context.Context, cmd *exec.Cmd) (*reporter, error) {
 			r.lines <- append([]byte(nil), scanner.Bytes()...)
 		}
 	}()
-	if _, err := r.read(ctx); err != nil { // that it has begun
+	if _, err := r.read(ctx); err != nil { // it has started
 		r.stop()
 		return nil, err
 	}
 	return r, nil
 }
 
-// read gives its next line.
+// read returns the next line of output.
 func (r *reporter) read(ctx context.Context) ([]byte, error) {
 	select {
 	case line, ok := <-r.lines:
@@ -64,7 +64,7 @@ func (r *reporter) read(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// write sends it a line.
+// write sends a line of input.
 func (r *reporter) write(value any) error {
 	line, err := json.Marshal(value)
 	if err == nil {
@@ -73,21 +73,21 @@ func (r *reporter) write(value any) error {
 	return err
 }
 
-// finish ends its input and gives the line that it prints then.
+// finish closes the input and returns the line that the child then prints.
 func (r *reporter) finish(ctx context.Context) ([]byte, error) {
 	r.in.Close()
 	return r.read(ctx)
 }
 
-// stop kills it.
+// stop kills the child.
 func (r *reporter) stop() {
 	r.in.Close()
 	r.child.stop()
-	for range r.lines { // until its reader has ended
+	for range r.lines { // until the reader has ended
 	}
 }
 
-// request is what a Node process is asked to do; a child of ours tells its CPU time at any.
+// request is a request to a Node process. A child of this program replies to any request with its CPU time.
 type request struct {
 	Op       string  `json:"op"`
 	Messages int     `json:"messages"`
@@ -101,7 +101,7 @@ type request struct {
 	Longest  float64 `json:"longest_ms"`
 }
 
-// reply is its answer.
+// reply is the reply to a request.
 type reply struct {
 	Event     string `json:"event"` // began, filled, done or failed
 	Error     string `json:"error,omitempty"`
@@ -116,7 +116,7 @@ type reply struct {
 	CPUMicros float64   `json:"cpu_us"`
 }
 
-// do sends a request and gives the reply when it is done. onFilled may be nil.
+// do sends a request and returns the final reply. onFilled may be nil.
 func (r *reporter) do(ctx context.Context, q request, onFilled func()) (reply, error) {
 	if err := r.write(q); err != nil {
 		return reply{}, err

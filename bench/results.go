@@ -17,12 +17,12 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 )
 
-// results is all that a run measured, as its JSON file holds it.
+// results is everything a run measured, in the form of its JSON file.
 type results struct {
 	Command      string            `json:"command"`
 	Started      time.Time         `json:"started"`
 	TookSeconds  float64           `json:"took_seconds"`
-	Unfinished   bool              `json:"unfinished,omitempty"` // it was stopped
+	Unfinished   bool              `json:"unfinished,omitempty"` // the run was stopped
 	Machine      machine           `json:"machine"`
 	Versions     map[string]string `json:"versions"`
 	Plan         plan              `json:"plan"`
@@ -35,25 +35,25 @@ type subjectInfo struct {
 	Title    string `json:"title"`
 	Settings string `json:"settings"`
 	Missing  string `json:"missing,omitempty"` // why it was not measured at all
-	// Cannot has the workloads that it cannot do, and why.
+	// Cannot maps the workloads that the subject cannot run to the reasons.
 	Cannot map[string]string `json:"cannot,omitempty"`
 }
 
-// measurement is what one round of one workload over one subject gave.
+// measurement is the result of one round of a workload with a subject.
 type measurement struct {
 	Workload string `json:"workload"`
-	// Case is the size that was varied: senders (0: batches), messages a second, messages pending, payload bytes,
-	// processes; of clients the messages of a batch times 1,000 plus the calls under way; 0 where nothing was.
+	// Case is the size that was varied: senders (0 means batches), messages a second, pending messages, payload bytes, or
+	// processes. For clients it is the messages per batch times 1,000 plus the concurrent calls. Without sizes it is 0.
 	Case    int                `json:"case"`
 	Subject string             `json:"subject"`
-	Round   int                `json:"round"` // from 1 on
+	Round   int                `json:"round"` // starting at 1
 	Values  map[string]float64 `json:"values,omitempty"`
-	// Curve is the distribution of the lateness: pairs of milliseconds and the part of all messages that were not later.
+	// Curve is the distribution of the lateness: pairs of milliseconds and the fraction of messages at most that late.
 	Curve [][2]float64 `json:"curve,omitempty"`
 	Error string       `json:"error,omitempty"`
 }
 
-// The names of values. Those of CPU are for each message. Those of clients are in clients.go.
+// Names of values. CPU values are per message. The names for clients are in clients.go.
 const (
 	perSecond   = "messages_per_second"
 	serverCPU   = "server_cpu_us"
@@ -62,12 +62,12 @@ const (
 	handled     = "handled"
 	doubles     = "doubles"
 	early       = "early"
-	lost        = "lost"       // sent, not handled, and not in the queue any more
-	unfinished  = "unfinished" // still in the queue when time was up
+	lost        = "lost"       // sent, not handled, and no longer in the queue
+	unfinished  = "unfinished" // still in the queue when the time was up
 	tookMS      = "took_ms"
 	worstPing   = "worst_ping_ms"
 	longestCall = "longest_call_ms"
-	plainRate   = "plain_messages_per_second" // of a drain of as many, when the herd was handled
+	plainRate   = "plain_messages_per_second" // of a drain of as many messages after the herd
 	p50, p99    = "p50_ms", "p99_ms"
 	p999        = "p999_ms"
 	minMS       = "min_ms"
@@ -86,13 +86,13 @@ const (
 	ackCPU      = "ack_server_cpu_us"
 )
 
-// spread is what the rounds of one value come to.
+// spread summarizes the rounds of one value.
 type spread struct {
 	Median, Low, High float64
 	Rounds            int
 }
 
-// of gathers the rounds of a value; ok is false when there is none.
+// of collects the rounds of a value. ok is false if there are none.
 func (r *results) of(workload string, n int, subject, value string) (s spread, ok bool) {
 	var all []float64
 	for _, m := range r.Measurements {
@@ -111,7 +111,7 @@ func (r *results) of(workload string, n int, subject, value string) (s spread, o
 	return spread{median, all[0], all[len(all)-1], len(all)}, true
 }
 
-// errorOf gives the first error of a workload over a subject.
+// errorOf returns the first error of a workload with a subject.
 func (r *results) errorOf(workload string, n int, subject string) string {
 	for _, m := range r.Measurements {
 		if m.Error != "" && m.Workload == workload && m.Case == n && m.Subject == subject {
@@ -121,7 +121,7 @@ func (r *results) errorOf(workload string, n int, subject string) string {
 	return ""
 }
 
-// cases gives those of a workload that were measured, in order.
+// cases returns the measured cases of a workload, in order.
 func (r *results) cases(workload string) []int {
 	found := map[int]bool{}
 	for _, m := range r.Measurements {
@@ -141,10 +141,12 @@ func (r *results) title(subject string) string {
 	return subject
 }
 
-// measured gives the subjects of a workload, in the order of their list.
+// measured returns the subjects measured in a workload, in the order of Subjects.
 func (r *results) measured(workload string) (names []string) {
 	for _, s := range r.Subjects {
-		if slices.ContainsFunc(r.Measurements, func(m *measurement) bool { return m.Workload == workload && m.Subject == s.Name }) {
+		if slices.ContainsFunc(r.Measurements, func(m *measurement) bool {
+			return m.Workload == workload && m.Subject == s.Name
+		}) {
 			names = append(names, s.Name)
 		}
 	}
@@ -166,12 +168,12 @@ func readResults(file string) (*results, error) {
 	}
 	r := &results{}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s is no file of -json: %w", file, err)
+		return nil, fmt.Errorf("%s was not written by -json: %w", file, err)
 	}
 	return r, nil
 }
 
-// readAllResults joins what several runs measured on one machine.
+// readAllResults merges the results of several runs on one machine.
 func readAllResults(files []string) (*results, error) {
 	all, err := readResults(files[0])
 	if err != nil {
@@ -183,16 +185,17 @@ func readAllResults(files []string) (*results, error) {
 			return nil, err
 		}
 		if err := all.add(r); err != nil {
-			return nil, fmt.Errorf("%s does not go with %s: %w", file, files[0], err)
+			return nil, fmt.Errorf("%s cannot be merged with %s: %w", file, files[0], err)
 		}
 	}
 	return all, nil
 }
 
-// add takes the workloads of a later run in, instead of those that were here.
+// add replaces workloads by those of a later run.
 func (r *results) add(later *results) error {
 	if later.Machine.CPU != r.Machine.CPU || later.Machine.CPUs != r.Machine.CPUs {
-		return fmt.Errorf("measured on %d CPUs (%s), not %d (%s)", later.Machine.CPUs, later.Machine.CPU, r.Machine.CPUs, r.Machine.CPU)
+		return fmt.Errorf("measured on %d CPUs (%s), not %d (%s)",
+			later.Machine.CPUs, later.Machine.CPU, r.Machine.CPUs, r.Machine.CPU)
 	}
 	if later.Plan.Rounds != r.Plan.Rounds {
 		return fmt.Errorf("%d rounds, not %d: measure it with -rounds %d", later.Plan.Rounds, r.Plan.Rounds, r.Plan.Rounds)
@@ -207,7 +210,9 @@ func (r *results) add(later *results) error {
 			r.Subjects = append(r.Subjects, s)
 		}
 	}
-	r.Measurements = slices.DeleteFunc(r.Measurements, func(m *measurement) bool { return slices.Contains(later.Plan.Workloads, m.Workload) })
+	r.Measurements = slices.DeleteFunc(r.Measurements, func(m *measurement) bool {
+		return slices.Contains(later.Plan.Workloads, m.Workload)
+	})
 	r.Measurements = append(r.Measurements, later.Measurements...)
 	for _, name := range later.Plan.Workloads {
 		if !slices.Contains(r.Plan.Workloads, name) {
@@ -217,16 +222,16 @@ func (r *results) add(later *results) error {
 	return nil
 }
 
-// machine is where it was measured.
+// machine describes the machine of a run.
 type machine struct {
 	CPU      string  `json:"cpu"`
 	CPUs     int     `json:"cpus"`
 	MemoryGB float64 `json:"memory_gb"`
 	System   string  `json:"system"`
 	Go       string  `json:"go"`
-	// Load is how many processes wanted a CPU in the minute before the run.
+	// Load is the load average of the last minute before the run.
 	Load float64 `json:"load_before"`
-	// FsyncUS is how long an fsync of 4 KB took in the temporary directory, the median of 200.
+	// FsyncUS is the median time of 200 fsyncs of 4 KB in the temporary directory, in microseconds.
 	FsyncUS float64 `json:"fsync_us"`
 
 	free int64 // bytes of memory

@@ -13,20 +13,20 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 )
 
-// plan is how much of what is measured.
+// plan says what to measure and how much.
 type plan struct {
 	Workloads []string      `json:"workloads"`
-	Rounds    int           `json:"rounds"` // of the workloads that have rounds
+	Rounds    int           `json:"rounds"` // of workloads that are repeated
 	Size      int           `json:"payload_bytes"`
-	Senders   []int         `json:"senders"` // 0: batches of 1,000 by 4 senders
+	Senders   []int         `json:"senders"` // 0 means batches of 1,000 by 4 senders
 	Send      int           `json:"send_messages"`
-	SendLimit time.Duration `json:"send_limit_ns"` // a send ends then at the latest
+	SendLimit time.Duration `json:"send_limit_ns"` // when to stop sending
 	Drain     int           `json:"drain_messages"`
 	Rates     []int         `json:"lateness_rates"`
 	Lateness  time.Duration `json:"lateness_ns"`
 	Longest   time.Duration `json:"longest_delay_ns"`
 	Herd      int           `json:"herd_messages"`
-	Patience  time.Duration `json:"patience_ns"` // for messages that do not come
+	Patience  time.Duration `json:"patience_ns"` // how long to wait for missing messages
 	Growth    []int         `json:"growth_pending"`
 	GrowthOps int           `json:"growth_operations"`
 	Memory    []int         `json:"memory_payload_bytes"`
@@ -35,7 +35,7 @@ type plan struct {
 	IdleFor   time.Duration `json:"idle_ns"`
 	Settle    time.Duration `json:"idle_settle_ns"`
 
-	// Of clients: messages a call, calls at a time, and how many of either at the most.
+	// For clients: messages per call, concurrent calls, and the maximum number of calls and messages.
 	ClientBatches  []int `json:"client_batches"`
 	ClientUnderWay []int `json:"client_calls_under_way"`
 	ClientCalls    int   `json:"client_calls"`
@@ -54,7 +54,7 @@ func fullPlan() plan {
 	}
 }
 
-// quickPlan shows in a few minutes that all works; its figures are rough.
+// quickPlan checks in a few minutes that everything works. Its figures are rough.
 func quickPlan() plan {
 	p := fullPlan()
 	p.Rounds, p.Send, p.SendLimit, p.Drain = 1, 20_000, time.Second/2, 10_000
@@ -66,26 +66,35 @@ func quickPlan() plan {
 	return p
 }
 
-// workload is one way to load a subject.
+// workload is one kind of load on a subject.
 type workload struct {
 	name  string
 	about string
-	once  bool // it needs no rounds
+	once  bool // not repeated in rounds
 	cases func(p *plan) []int
 	run   func(ctx context.Context, c *cell) error
 }
 
-// noCase is the one case of a workload that varies nothing.
+// noCase returns the only case of a workload without sizes.
 func noCase(*plan) []int { return []int{0} }
 
 var workloads = []*workload{
-	{name: "send", about: "so many senders, each one message at a time", cases: func(p *plan) []int { return p.Senders }, run: runSend},
+	{
+		name: "send", about: "concurrent senders, each one message at a time",
+		cases: func(p *plan) []int { return p.Senders }, run: runSend,
+	},
 	{name: "drain", about: "messages due at once, handled and acked", cases: noCase, run: runDrain},
-	{name: "lateness", about: "from the due time to the handler", cases: func(p *plan) []int { return p.Rates }, run: runLateness},
+	{
+		name: "lateness", about: "from the due time to the handler",
+		cases: func(p *plan) []int { return p.Rates }, run: runLateness,
+	},
 	{name: "herd", about: "messages due in one millisecond", cases: noCase, run: runHerd},
 	{name: "growth", about: "the cost of calls with many messages pending", once: true, cases: noCase, run: runGrowth},
 	{name: "memory", about: "bytes a message", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
-	{name: "idle", about: "workers with nothing to do", once: true, cases: func(p *plan) []int { return p.Idle }, run: runIdle},
+	{
+		name: "idle", about: "idle workers", once: true,
+		cases: func(p *plan) []int { return p.Idle }, run: runIdle,
+	},
 	{name: "scripts", about: "Redis' CPU for claims and acks by their size", once: true, cases: noCase, run: runScripts},
 	{name: "clients", about: "Later's scripts called by go-redis and by rueidis", cases: clientCases, run: runClients},
 }
@@ -97,10 +106,10 @@ func workloadNames() (names []string) {
 	return names
 }
 
-// cellLimit bounds one measurement, so that a peer that hangs does not stop the run.
+// cellLimit limits one measurement, so that a peer that hangs does not block the run.
 const cellLimit = 15 * time.Minute
 
-// cell is one measurement: a workload of a size over a subject that has just been started.
+// cell is one measurement: a workload and case with a freshly started subject.
 type cell struct {
 	*plan
 	*target
@@ -114,18 +123,20 @@ type runner struct {
 	results  *results
 	subjects []*subject
 	progress io.Writer
-	failed   bool // something of Later's own did
+	failed   bool // a measurement of Later failed
 }
 
-// newRunner finds out what is there to be measured.
+// newRunner finds out what can be measured.
 func newRunner(ctx context.Context, p plan, wanted []*subject, command string, progress io.Writer) (*runner, error) {
-	r := &runner{progress: progress, results: &results{Command: command, Started: time.Now().UTC(), Plan: p, Versions: map[string]string{}}}
+	r := &runner{progress: progress, results: &results{
+		Command: command, Started: time.Now().UTC(), Plan: p, Versions: map[string]string{},
+	}}
 	var err error
 	if r.results.Machine, err = thisMachine(ctx); err != nil {
 		return nil, err
 	}
 	if l := r.results.Machine.Load; l > 0.5 {
-		fmt.Fprintf(progress, "this machine is not idle (load %.1f): the figures will be worse than they are\n", l)
+		fmt.Fprintf(progress, "this machine is not idle (load %.1f): the figures will be worse than on an idle machine\n", l)
 	}
 	r.fitGrowth()
 	for _, s := range wanted {
@@ -141,7 +152,7 @@ func newRunner(ctx context.Context, p plan, wanted []*subject, command string, p
 		if s.missing != nil {
 			if err := s.missing(); err != nil {
 				info.Missing = err.Error()
-				fmt.Fprintf(progress, "%s is skipped: %v\n", s.name, err)
+				fmt.Fprintf(progress, "skipping %s: %v\n", s.name, err)
 			}
 		}
 		r.results.Subjects = append(r.results.Subjects, info)
@@ -151,27 +162,29 @@ func newRunner(ctx context.Context, p plan, wanted []*subject, command string, p
 		}
 	}
 	if len(r.results.Subjects) == 0 {
-		return nil, fmt.Errorf("none of -subjects takes part in -run %s: give others", strings.Join(p.Workloads, ","))
+		return nil, fmt.Errorf("none of -subjects supports -run %s", strings.Join(p.Workloads, ","))
 	}
 	return r, nil
 }
 
-// growthBytes is what a pending message needs besides its payload, at the most, and what a Redis that saves needs too.
+// growthBytes is the maximum memory of a pending message besides its payload, including what Redis needs while saving.
 const growthBytes = 600
 
-// fitGrowth leaves out what this machine has no memory for.
+// fitGrowth drops the sizes for which this machine has too little memory.
 func (r *runner) fitGrowth() {
 	p := &r.results.Plan
 	for i, n := range p.Growth {
-		if need := int64(n) * int64(p.Size+growthBytes); need > r.results.Machine.free && slices.Contains(p.Workloads, "growth") {
-			fmt.Fprintf(r.progress, "growth ends before %s pending, which need %.0f GB of memory; %.0f are free\n", short(n), float64(need)/1e9, float64(r.results.Machine.free)/1e9)
+		need := int64(n) * int64(p.Size+growthBytes)
+		if need > r.results.Machine.free && slices.Contains(p.Workloads, "growth") {
+			fmt.Fprintf(r.progress, "growth stops before %s pending messages, which need %.0f GB of memory; %.0f are free\n",
+				short(n), float64(need)/1e9, float64(r.results.Machine.free)/1e9)
 			p.Growth = p.Growth[:i]
 			return
 		}
 	}
 }
 
-// run runs the rounds. In every second one the order of the subjects is turned round.
+// run runs the rounds. Every second round reverses the order of the subjects.
 func (r *runner) run(ctx context.Context) error {
 	begin := time.Now()
 	defer func() { r.results.TookSeconds = time.Since(begin).Seconds() }()
@@ -200,7 +213,7 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// measure fills one cell. What fails is written down, and the run goes on.
+// measure runs one measurement. It records an error, and the run continues.
 func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round int) {
 	if limit := s.atMost[w.name]; w.name == "idle" && limit > 0 && n > limit {
 		return
@@ -210,20 +223,21 @@ func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round 
 	emit := func(n int, m measurement) {
 		m.Workload, m.Case, m.Subject, m.Round = w.name, n, s.name, round
 		r.results.Measurements = append(r.results.Measurements, &m)
-		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, strings.TrimSuffix(fmt.Sprintf("%s %d", w.name, n), " 0"), s.name, m.line())
+		label := strings.TrimSuffix(fmt.Sprintf("%s %d", w.name, n), " 0")
+		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, label, s.name, m.line())
 	}
 	t, err := s.start(limited)
 	if err == nil {
 		err = w.run(limited, &cell{plan: &r.results.Plan, target: t, subject: s, n: n, emit: emit})
 		err = errors.Join(err, t.close())
 	}
-	if err != nil && ctx.Err() == nil { // else it was stopped
+	if err != nil && ctx.Err() == nil { // otherwise the run was stopped
 		emit(n, measurement{Error: err.Error()})
 		r.failed = r.failed || strings.HasPrefix(s.name, "later")
 	}
 }
 
-// line shows a measurement in one line.
+// line formats a measurement in one line.
 func (m *measurement) line() string {
 	if m.Error != "" {
 		return "FAILED: " + m.Error
@@ -237,7 +251,7 @@ func (m *measurement) line() string {
 	return strings.Join(parts, "  ")
 }
 
-// cost measures what the client and the server use from now on; end gives it for each of so many messages.
+// cost starts to measure what the client and the server use. end returns the use per message.
 func (c *cell) cost(ctx context.Context) (end func(messages int, values map[string]float64) error, err error) {
 	look := func() (client, server time.Duration, err error) {
 		if c.clientCPU != nil {

@@ -15,17 +15,17 @@ import (
 
 // scripted makes single script calls.
 type scripted interface {
-	// send sends messages; a zero due time is at once.
+	// send sends messages. A zero due time means at once.
 	send(ctx context.Context, payloads [][]byte, due func() time.Time) error
-	// claim claims so many ready messages, and gives what acks those from one to another.
+	// claim claims n ready messages and returns a function that acks a range of them.
 	claim(ctx context.Context, n int) (ack func(ctx context.Context, from, to int) error, err error)
 }
 
-// runScripts measures what sends, claims and acks cost Redis by the size of a call and by how many pieces the acks of a
-// claim come in, without a worker around them. The case is 10 times the size plus the pieces.
+// runScripts measures what sends, claims and acks cost Redis, depending on the size of a call and on the number of
+// pieces in which a claim is acked, without a worker. The case is 10 times the size plus the number of pieces.
 func runScripts(ctx context.Context, c *cell) error {
 	var by scripted = bareScripts{c.server.rdb}
-	pieces := []int{1} // bare acks are whole
+	pieces := []int{1} // bare acks cover the whole claim
 	if c.subject.name != "ceiling" {
 		s := redisstore.New(c.server.rdb)
 		defer s.Close()
@@ -54,7 +54,8 @@ func (c *cell) scripts(ctx context.Context, by scripted, calls, batch, parts int
 	}
 	values := map[string]float64{sentCount: float64(n)}
 	soon := func() time.Time { return time.Now().Add(10*time.Minute + rand.N(40*time.Minute)) }
-	if err := c.timed(ctx, calls, values, sendUS, sendCPU, func(int) error { return by.send(ctx, payloads, soon) }); err != nil {
+	send := func(int) error { return by.send(ctx, payloads, soon) }
+	if err := c.timed(ctx, calls, values, sendUS, sendCPU, send); err != nil {
 		return nil, err
 	}
 	if err := c.server.rdb.FlushAll(ctx).Err(); err != nil {
@@ -77,7 +78,7 @@ func (c *cell) scripts(ctx context.Context, by scripted, calls, batch, parts int
 		piece := i % parts
 		return acks[i/parts](ctx, piece*batch/parts, (piece+1)*batch/parts)
 	})
-	for _, name := range []string{sendUS, sendCPU, claimUS, claimCPU} { // of calls, to of messages
+	for _, name := range []string{sendUS, sendCPU, claimUS, claimCPU} { // convert from per call to per message
 		values[name] /= float64(batch)
 	}
 	for _, name := range []string{ackUS, ackCPU} {
@@ -101,7 +102,7 @@ func (l laterScripts) send(ctx context.Context, payloads [][]byte, due func() ti
 func (l laterScripts) claim(ctx context.Context, n int) (func(context.Context, int, int) error, error) {
 	claim, err := l.store.Claim(ctx, queueName, store.ClaimRequest{Max: n, Lease: time.Hour})
 	if err == nil && len(claim.Messages) != n {
-		err = fmt.Errorf("claimed %d of %d", len(claim.Messages), n)
+		err = fmt.Errorf("claimed %d messages of %d", len(claim.Messages), n)
 	}
 	return func(ctx context.Context, from, to int) error {
 		acks := make([]store.Settlement, to-from)
@@ -130,13 +131,13 @@ func (b bareScripts) claim(ctx context.Context, n int) (func(context.Context, in
 		return nil, err
 	}
 	if len(reply) != 2 {
-		return nil, fmt.Errorf("claimed nothing of %d", n)
+		return nil, fmt.Errorf("claimed no message of %d", n)
 	}
 	args := append([]any{lease}, reply[0].([]any)...)
 	return func(ctx context.Context, _, _ int) error {
 		acked, err := bareAck.Run(ctx, b.rdb, bareKeys, args...).Int()
 		if err == nil && acked != n {
-			err = fmt.Errorf("acked %d of %d", acked, n)
+			err = fmt.Errorf("acked %d messages of %d", acked, n)
 		}
 		return err
 	}, nil

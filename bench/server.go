@@ -15,16 +15,16 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 )
 
-// server is a server of one measurement's own, in a directory of its own.
+// server is the server of one measurement, in its own directory.
 type server struct {
 	*child
 	addr  string
 	dir   string
-	redis *benchmark.Redis // nil of another one
+	redis *benchmark.Redis // nil if it is not a Redis
 	rdb   *redis.Client
 }
 
-// persistence of a Redis.
+// persistence is how a Redis persists its data.
 type persistence string
 
 const (
@@ -58,7 +58,7 @@ func startRedis(ctx context.Context, persist persistence) (*server, error) {
 	return s, nil
 }
 
-// startBeanstalkd starts one that keeps its jobs in memory, or besides in a log.
+// startBeanstalkd starts a beanstalkd that keeps its jobs in memory, and also in a log if binlog is set.
 func startBeanstalkd(ctx context.Context, binlog bool) (*server, error) {
 	return startServer(ctx, func(dir, port string) *exec.Cmd {
 		args := []string{"-l", "127.0.0.1", "-p", port}
@@ -92,7 +92,7 @@ func (s *server) close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// cpuTime is what the server has used: by its own account of a Redis, else by the system's, in steps of 10 ms.
+// cpuTime returns the CPU time used by the server: as reported by a Redis, or else by the system in steps of 10 ms.
 func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
 	if s.redis == nil {
 		return s.cpu()
@@ -101,7 +101,7 @@ func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
 	return u.CPU, err
 }
 
-// memory is what the server holds: a Redis' used_memory, else all that is resident.
+// memory returns the memory used by the server: used_memory of a Redis, or else its resident memory.
 func (s *server) memory(ctx context.Context) (int64, error) {
 	if s.redis == nil {
 		return s.resident()
@@ -110,13 +110,13 @@ func (s *server) memory(ctx context.Context) (int64, error) {
 	return u.Memory, err
 }
 
-// directorySize adds up the files of a directory.
+// directorySize returns the total size of the files in a directory.
 func directorySize(dir string) (size int64, err error) {
 	err = filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
 		if err == nil && info.Mode().IsRegular() {
 			size += info.Size()
 		}
-		if errors.Is(err, os.ErrNotExist) { // removed meanwhile
+		if errors.Is(err, os.ErrNotExist) { // removed in the meantime
 			return nil
 		}
 		return err
@@ -124,7 +124,7 @@ func directorySize(dir string) (size int64, err error) {
 	return size, err
 }
 
-// installed says that a program is missing.
+// installed returns a function that reports whether a program is missing, with a hint how to install it.
 func installed(program, how string) func() error {
 	return func() error {
 		if _, err := exec.LookPath(program); err != nil {
@@ -134,7 +134,7 @@ func installed(program, how string) func() error {
 	}
 }
 
-// versionOf gives the first line that a program prints about its version.
+// versionOf returns the first line that a program prints about its version.
 func versionOf(program string, args ...string) string {
 	out, err := exec.Command(program, args...).CombinedOutput()
 	if err != nil {
@@ -144,7 +144,7 @@ func versionOf(program string, args ...string) string {
 	return line
 }
 
-// logSlowCalls has Redis note what takes it long from now on.
+// logSlowCalls makes Redis log slow calls from now on.
 func (s *server) logSlowCalls(ctx context.Context) error {
 	return errors.Join(
 		s.rdb.ConfigSet(ctx, "slowlog-log-slower-than", "100").Err(), // microseconds
@@ -152,7 +152,7 @@ func (s *server) logSlowCalls(ctx context.Context) error {
 		s.rdb.Do(ctx, "slowlog", "reset").Err())
 }
 
-// slowestCall tells how long the longest call took since logSlowCalls.
+// slowestCall returns the duration of the longest call since logSlowCalls.
 func (s *server) slowestCall(ctx context.Context) (slowest time.Duration, err error) {
 	calls, err := s.rdb.SlowLogGet(ctx, -1).Result()
 	for _, c := range calls {

@@ -15,48 +15,49 @@ import (
 
 // subject is a queue with its settings.
 type subject struct {
-	name     string // of -subjects
+	name     string // in -subjects
 	title    string // in tables and plots
-	settings string // in words: what differs from the defaults
+	settings string // what differs from the defaults
 	versions func() map[string]string
-	missing  func() error // why it cannot be measured on this machine; nil: it always can
-	// start starts it with a server of its own.
+	missing  func() error // returns why it cannot be measured on this machine; nil means that it always can
+	// start starts the subject with its own server.
 	start func(ctx context.Context) (*target, error)
-	// connect reaches a running one, from a process of its own; nil when that cannot be.
+	// connect connects to a running subject from another process. It is nil if that is impossible.
 	connect func(ctx context.Context, addr string) (q benchmark.Queue, closeQueue func() error, err error)
-	// settled: the clock of a drain stops when the worker has settled all and returned. For the others it stops
-	// earlier, when the last handler has begun, since their shutdown takes its own time.
+	// settled makes the clock of a drain stop when the worker has settled all messages and returned. For other subjects it
+	// stops when the last handler has started, because their shutdown takes time of its own.
 	settled bool
-	// cannot names the workloads that it cannot do, and why; "" is no reason to be told: it has been measured as another subject.
+	// cannot maps the workloads that the subject cannot run to the reasons. A reason of "" is not reported, because
+	// another subject covers the workload.
 	cannot map[string]string
-	// client connects to call the scripts of the workload clients, which alone such a subject does; nil of all others.
+	// client connects for the workload clients, the only one of such a subject. It is nil for all others.
 	client func(ctx context.Context, addr string, calls *scriptCalls) (scriptClient, error)
-	// wholeSeconds: it knows no shorter delays.
+	// wholeSeconds is set if the subject does not support shorter delays.
 	wholeSeconds bool
-	// atMost bounds the sizes of workloads that would take it too long.
+	// atMost limits the sizes of workloads that would take too long.
 	atMost map[string]int
 }
 
-// can tells whether it does a workload.
+// can reports whether the subject can run a workload.
 func (s *subject) can(workload string) bool {
 	_, cannot := s.cannot[workload]
 	return !cannot && (workload == "clients") == (s.client != nil)
 }
 
-// takesPart: it does a workload, or there is a word about why not.
+// takesPart reports whether the subject can run a workload or has a reason why not.
 func (s *subject) takesPart(workload string) bool { return s.can(workload) || s.cannot[workload] != "" }
 
-// target is a subject at work.
+// target is a running subject.
 type target struct {
 	load
-	server *server // nil of an embedded one
-	dir    string  // of an embedded one
+	server *server // nil for an embedded store
+	dir    string  // of an embedded store
 	close  func() error
-	// clientCPU tells what the client has used; nil: it is this process.
+	// clientCPU returns the CPU time of the client. It is nil if the client is this process.
 	clientCPU func() (time.Duration, error)
 }
 
-// load does the workloads: local for what Go can call, bullmq by a process that is told to.
+// load runs the workloads: local in this process, bullmq in a Node process.
 type load interface {
 	Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error)
 	FillLater(ctx context.Context, messages, size int) error
@@ -65,7 +66,7 @@ type load interface {
 	Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benchmark.Delivered, error)
 }
 
-// local is a load of this process.
+// local is a load that runs in this process.
 type local struct{ benchmark.Queue }
 
 func (l local) Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error) {
@@ -88,7 +89,7 @@ func (l local) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benc
 	return benchmark.Lateness(ctx, l.Queue, cfg)
 }
 
-// batches tells whether a target can send in batches.
+// batches reports whether a target can send in batches.
 func (t *target) batches() bool {
 	l, ok := t.load.(local)
 	if !ok {
@@ -100,12 +101,13 @@ func (t *target) batches() bool {
 
 const (
 	queueName = "bench"
-	handlers  = 32 // of every worker
+	handlers  = 32 // per worker
 	minSize   = benchmark.MinSize
 )
 
-// subjects are measured in this order, and in every second round in the reverse.
-var subjects = slices.Concat([]*subject{ceilingSubject()}, laterSubjects(), asynqSubjects(), beanstalkdSubjects(), []*subject{bullmqSubject()}, clientSubjects())
+// subjects lists all subjects in the order of measurement, which every second round reverses.
+var subjects = slices.Concat([]*subject{ceilingSubject()}, laterSubjects(), asynqSubjects(), beanstalkdSubjects(),
+	[]*subject{bullmqSubject()}, clientSubjects())
 
 func subjectNames() (names []string) {
 	for _, s := range subjects {
@@ -123,8 +125,10 @@ func findSubject(name string) *subject {
 	return nil
 }
 
-// overRedis starts a subject on a redis-server of its own.
-func overRedis(persist persistence, connect func(ctx context.Context, addr string) (benchmark.Queue, func() error, error)) func(context.Context) (*target, error) {
+// overRedis starts a subject on its own redis-server.
+func overRedis(
+	persist persistence, connect func(ctx context.Context, addr string) (benchmark.Queue, func() error, error),
+) func(context.Context) (*target, error) {
 	return func(ctx context.Context) (*target, error) {
 		s, err := startRedis(ctx, persist)
 		if err != nil {
@@ -134,7 +138,10 @@ func overRedis(persist persistence, connect func(ctx context.Context, addr strin
 	}
 }
 
-func onServer(ctx context.Context, s *server, connect func(ctx context.Context, addr string) (benchmark.Queue, func() error, error)) (*target, error) {
+func onServer(
+	ctx context.Context, s *server,
+	connect func(ctx context.Context, addr string) (benchmark.Queue, func() error, error),
+) (*target, error) {
 	q, closeQueue, err := connect(ctx, s.addr)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -144,7 +151,7 @@ func onServer(ctx context.Context, s *server, connect func(ctx context.Context, 
 
 var redisInstalled = installed("redis-server", "apt-get install redis-server, or brew install redis")
 
-// moduleVersion gives the version of a module that this program is built of.
+// moduleVersion returns the version of a module that this program is built with.
 func moduleVersion(path string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -158,7 +165,7 @@ func moduleVersion(path string) string {
 	return ""
 }
 
-// redisVersions are those of every subject on Redis.
+// redisVersions returns the versions of a subject on Redis.
 func redisVersions(more ...string) func() map[string]string {
 	return func() map[string]string {
 		_, version, _ := strings.Cut(versionOf("redis-server", "--version"), "v=")
@@ -171,7 +178,7 @@ func redisVersions(more ...string) func() map[string]string {
 	}
 }
 
-// laterVersion is the commit of this repository.
+// laterVersion returns the commit of this repository.
 func laterVersion() string {
 	out, err := exec.Command("git", "describe", "--always", "--tags", "--dirty").Output()
 	if err != nil {
@@ -180,7 +187,7 @@ func laterVersion() string {
 	return strings.TrimSpace(string(out))
 }
 
-// tempDir makes a directory that its close removes.
+// tempDir creates a directory that remove removes.
 func tempDir() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp("", "later-bench-")
 	return dir, func() error { return os.RemoveAll(dir) }, err

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// svg is a drawing with a transparent background, legible on light and on dark pages: text and lines follow the
-// reader's colour scheme, and the subjects' colours do on both.
+// svg is a drawing with a transparent background that is legible on light and dark pages. Text and lines follow the
+// reader's colour scheme, and the subjects' colours work on both.
 type svg struct {
 	b             strings.Builder
 	width, height float64
@@ -27,27 +27,31 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 
 func newSVG(width, height float64, description string) *svg {
 	s := &svg{width: width, height: height}
-	fmt.Fprintf(&s.b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -6 %g %g\" width=\"%g\" height=\"%g\" role=\"img\">\n<title>%s</title>\n%s",
+	fmt.Fprintf(&s.b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -6 %g %g\" "+
+		"width=\"%g\" height=\"%g\" role=\"img\">\n<title>%s</title>\n%s",
 		width+16, height+12, width+16, height+12, html.EscapeString(description), svgStyle)
 	return s
 }
 
 func (s *svg) String() string { return s.b.String() + "</svg>\n" }
 
-// text writes; anchor is start, middle or end.
+// text writes text. anchor is start, middle or end.
 func (s *svg) text(x, y float64, class, anchor, format string, args ...any) {
-	fmt.Fprintf(&s.b, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>\n", x, y, class, anchor, html.EscapeString(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(&s.b, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\" text-anchor=\"%s\">%s</text>\n",
+		x, y, class, anchor, html.EscapeString(fmt.Sprintf(format, args...)))
 }
 
 func (s *svg) line(x1, y1, x2, y2 float64, class string) {
-	fmt.Fprintf(&s.b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n", x1, y1, x2, y2, class)
+	fmt.Fprintf(&s.b, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"%s\"/>\n",
+		x1, y1, x2, y2, class)
 }
 
 func (s *svg) rect(x, y, width, height float64, attributes string) {
-	fmt.Fprintf(&s.b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" %s/>\n", x, y, width, height, attributes)
+	fmt.Fprintf(&s.b, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" %s/>\n",
+		x, y, width, height, attributes)
 }
 
-// polyline draws a curve in a subject's look, with dots where asked for.
+// polyline draws a curve in a subject's look, with optional dots.
 func (s *svg) polyline(points [][2]float64, l look, dots bool) {
 	if len(points) == 0 {
 		return
@@ -56,7 +60,8 @@ func (s *svg) polyline(points [][2]float64, l look, dots bool) {
 	for _, p := range points {
 		path = append(path, fmt.Sprintf("%.1f,%.1f", p[0], p[1]))
 	}
-	fmt.Fprintf(&s.b, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\" stroke-linejoin=\"round\" stroke-dasharray=\"%s\"/>\n",
+	fmt.Fprintf(&s.b, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "+
+		"stroke-linejoin=\"round\" stroke-dasharray=\"%s\"/>\n",
 		strings.Join(path, " "), l.colour, l.dash)
 	for _, p := range points {
 		if dots {
@@ -65,7 +70,7 @@ func (s *svg) polyline(points [][2]float64, l look, dots bool) {
 	}
 }
 
-// legend lists subjects below one another.
+// legend lists the subjects below each other.
 func (s *svg) legend(x, y float64, r *results, names []string) {
 	for _, name := range names {
 		s.polyline([][2]float64{{x, y - 4}, {x + 26, y - 4}}, lookOf(name), false)
@@ -74,7 +79,7 @@ func (s *svg) legend(x, y float64, r *results, names []string) {
 	}
 }
 
-// look is how a subject is drawn, the same in all plots.
+// look is how a subject is drawn in all plots.
 type look struct{ colour, dash string }
 
 var looks = map[string]look{
@@ -99,7 +104,7 @@ func lookOf(name string) look {
 	return look{"#8b949e", "2 3"}
 }
 
-// scale maps values to places.
+// scale maps values to coordinates.
 type scale struct {
 	low, high, from, to float64
 	log                 bool
@@ -113,7 +118,7 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(math.Min(v, high)-low)/(high-low)
 }
 
-// decades gives the powers of ten from low to high.
+// decades returns the powers of ten from low to high.
 func decades(low, high float64) (all []float64) {
 	for e := math.Ceil(math.Log10(low) - 1e-9); e <= math.Log10(high)+1e-9; e++ {
 		all = append(all, math.Pow(10, e))

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	batchSize    = 1000 // of the batches of send
+	batchSize    = 1000 // messages per batch of send
 	batchSenders = 4
 )
 
-// runSend measures the rate of so many senders; of batches where n is 0.
+// runSend measures the rate of n concurrent senders, or of batches if n is 0.
 func runSend(ctx context.Context, c *cell) error {
 	cfg := benchmark.SendConfig{Messages: c.plan.Send, Goroutines: c.n, Size: c.Size, Limit: c.SendLimit}
 	if c.n == 0 {
@@ -39,7 +39,7 @@ func runSend(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// drained makes values of what Drain or Herd measured.
+// drained converts the result of Drain or Herd to values.
 func (c *cell) drained(d benchmark.Drained) map[string]float64 {
 	took := d.Took
 	if c.subject.settled {
@@ -50,14 +50,17 @@ func (c *cell) drained(d benchmark.Drained) map[string]float64 {
 		doubles: float64(d.Doubles), early: float64(d.Early),
 		unfinished: float64(d.Left), lost: float64(d.Messages - d.Handled - d.Left),
 	}
-	if took > 0 { // else all of a herd came early
+	if took > 0 { // otherwise the whole herd was early
 		values[perSecond], values[tookMS] = float64(d.Handled)/took.Seconds(), millis(took)
 	}
 	return values
 }
 
-// handle runs Drain or Herd, with what else is to be begun when the messages are in the queue.
-func (c *cell) handle(ctx context.Context, do func(context.Context, benchmark.DrainConfig) (benchmark.Drained, error), messages int, onFilled func() error) (map[string]float64, error) {
+// handle runs Drain or Herd. It calls onFilled when the messages are in the queue.
+func (c *cell) handle(
+	ctx context.Context, do func(context.Context, benchmark.DrainConfig) (benchmark.Drained, error), messages int,
+	onFilled func() error,
+) (map[string]float64, error) {
 	var end func(int, map[string]float64) error
 	var begun error
 	d, err := do(ctx, benchmark.DrainConfig{
@@ -86,8 +89,8 @@ func runDrain(ctx context.Context, c *cell) error {
 	return err
 }
 
-// runHerd asks a Redis for PING meanwhile, as another client, and afterwards for its slowest call. Then it drains as many
-// again that are due at once, for comparison.
+// runHerd sends PINGs to a Redis meanwhile, like another client, and then asks for its slowest call. For comparison it
+// then drains as many messages that are due at once.
 func runHerd(ctx context.Context, c *cell) error {
 	n := c.plan.Herd
 	if limit := c.subject.atMost["herd"]; limit > 0 {
@@ -122,7 +125,7 @@ func runHerd(ctx context.Context, c *cell) error {
 	return err
 }
 
-// curvePoints is how many points a distribution has, half of them in its last hundredth.
+// curvePoints is the number of points of a distribution. Half of them are in its last hundredth.
 const curvePoints = 200
 
 func runLateness(ctx context.Context, c *cell) error {
@@ -131,7 +134,8 @@ func runLateness(ctx context.Context, c *cell) error {
 		return err
 	}
 	d, err := c.target.Lateness(ctx, benchmark.LatenessConfig{
-		Rate: c.n, For: c.plan.Lateness, Longest: c.Longest, Size: c.Size, Handlers: handlers, Limit: c.Patience, WholeSeconds: c.subject.wholeSeconds,
+		Rate: c.n, For: c.plan.Lateness, Longest: c.Longest, Size: c.Size, Handlers: handlers, Limit: c.Patience,
+		WholeSeconds: c.subject.wholeSeconds,
 	})
 	if err != nil {
 		return err
@@ -161,7 +165,7 @@ func runLateness(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// runMemory measures what a message takes: of a Redis its memory, of an embedded store its files.
+// runMemory measures the size of a message: memory for a Redis, files for an embedded store.
 func runMemory(ctx context.Context, c *cell) error {
 	used := func() (int64, error) {
 		if c.server == nil {
@@ -170,7 +174,8 @@ func runMemory(ctx context.Context, c *cell) error {
 		return c.server.memory(ctx)
 	}
 	n := c.MemoryFor
-	if err := c.FillLater(ctx, 1, c.n); err != nil { // what a queue takes once
+	// The first message creates what a queue takes once.
+	if err := c.FillLater(ctx, 1, c.n); err != nil {
 		return err
 	}
 	before, err := used()
@@ -190,16 +195,16 @@ func runMemory(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// runGrowth fills a queue step by step and measures at each what a send, a claim with its ack, and a cancel cost.
-// Sends and cancels are calls one after the other.
+// runGrowth fills a queue step by step and measures at each step the cost of a send, of a claim with its ack, and of a
+// cancel. Sends and cancels are made one after the other.
 func runGrowth(ctx context.Context, c *cell) error {
 	q, ok := c.load.(local)
 	if !ok {
-		return errors.New("it is not measured from Go")
+		return errors.New("growth is measured only from Go")
 	}
 	cancels, ok := q.Queue.(benchmark.CancelQueue)
 	if !ok {
-		return errors.New("it has no cancel")
+		return errors.New("the queue has no cancel")
 	}
 	pending := 0
 	for _, n := range c.plan.Growth {
@@ -231,7 +236,8 @@ func runGrowth(ctx context.Context, c *cell) error {
 			return err
 		}
 		if got := drained[handled]; got != float64(due) || drained[unfinished] != float64(pending) {
-			return fmt.Errorf("handled %v of %d that were due with %d pending, and %v are left", got, due, pending, drained[unfinished])
+			return fmt.Errorf("handled %v of %d due messages with %d pending, and %v are left",
+				got, due, pending, drained[unfinished])
 		}
 		values[claimUS] = 1000 * drained[tookMS] / float64(due)
 		if cpu, ok := drained[serverCPU]; ok {
@@ -242,8 +248,10 @@ func runGrowth(ctx context.Context, c *cell) error {
 	return nil
 }
 
-// timed calls f n times and sets what a call took and what it cost the server.
-func (c *cell) timed(ctx context.Context, n int, values map[string]float64, took, cpu string, f func(i int) error) error {
+// timed calls f n times and records the time and server CPU per call.
+func (c *cell) timed(
+	ctx context.Context, n int, values map[string]float64, took, cpu string, f func(i int) error,
+) error {
 	end, err := c.cost(ctx)
 	if err != nil {
 		return err

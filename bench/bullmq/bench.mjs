@@ -1,6 +1,6 @@
-// The workloads over BullMQ: one request a line on standard input, replies a line each on standard output. They
-// mean what ../../internal/benchmark does, with the same payloads: number and due time in microseconds, 16
-// hexadecimal digits each, then noise.
+// The workloads with BullMQ. It reads one request per line from standard input and writes replies, one per line, to
+// standard output. The workloads are those of ../../internal/benchmark, with the same payloads: number and due time in
+// microseconds, 16 hexadecimal digits each, followed by noise.
 import { createInterface } from 'node:readline';
 import { Queue, Worker } from 'bullmq';
 import IORedis from 'ioredis';
@@ -15,7 +15,7 @@ const BULK = 1000;
 const FILLERS = 4;
 const HOUR = 3600_000;
 
-const now = () => performance.timeOrigin + performance.now(); // milliseconds with a fraction
+const now = () => performance.timeOrigin + performance.now(); // fractional milliseconds
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const hex = (n) => n.toString(16).padStart(16, '0');
 
@@ -31,7 +31,7 @@ function payload(number, due, size) {
   return text;
 }
 
-// job makes what addBulk takes; due is in whole milliseconds, 0 for at once.
+// job returns a job for addBulk. due is in whole milliseconds; 0 means at once.
 function job(number, due, size) {
   return { name: NAME, data: payload(number, due, size), opts: due ? { delay: Math.max(0, due - Date.now()) } : {} };
 }
@@ -95,7 +95,7 @@ async function left() {
   return Object.values(counts).reduce((a, b) => a + b, 0);
 }
 
-// handleAll works until the tally is complete, or the limit has passed since begin.
+// handleAll runs workers until the tally is complete, or the limit has passed since begin.
 async function handleAll(request, begin) {
   const tally = new Tally(request.messages);
   begin ??= now();
@@ -148,7 +148,10 @@ const operations = {
     await fill(trial, request.size, () => Math.floor(begin) + 24 * HOUR);
     const due = Math.floor(now() + 2 * ((now() - begin) * request.messages / trial) + 2000);
     await fill(request.messages, request.size, () => due);
-    if (now() > due - 1000) throw new Error('the herd took longer to send than the trial said: the machine is too busy, or give a smaller herd');
+    if (now() > due - 1000) {
+      throw new Error('sending the herd took longer than the trial predicted: ' +
+        'the machine is too busy, or the herd too large');
+    }
     await sleep(due - 1000 - now());
     reply({ event: 'filled' });
     const result = await handleAll(request, due);

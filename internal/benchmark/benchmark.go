@@ -1,9 +1,9 @@
-// Package benchmark measures delay queues. It has the workloads that `later bench` runs over a user's store and
-// that the module bench runs over Later and its peers, so both measure the same thing. A workload knows nothing of
-// the queue but the interface Queue, and counts every message: how often it came, and how long before or after its
-// time. later.go makes a Queue of one of Later's, redis.go and process.go tell what it cost.
+// Package benchmark measures delay queues. Its workloads are run by `later bench` on a user's store, and by the module
+// bench on Later and its peers, so both measure the same. A workload uses a queue only through the interface Queue. It
+// counts how often each message was delivered, and how long before or after its due time. later.go adapts Later's
+// queues; redis.go and process.go measure what a workload costs.
 //
-// It imports Later's public API, the contract, redisstore and go-redis, and no peer.
+// The package imports Later's public API, the store contract, redisstore and go-redis, and no peer.
 package benchmark
 
 import (
@@ -11,39 +11,39 @@ import (
 	"time"
 )
 
-// Queue is a queue to be measured. Its methods but Work are called by many goroutines.
+// Queue is a queue to be measured. All methods except Work are called concurrently.
 type Queue interface {
-	// Send sends a message that falls due at a time, at once for the zero time, and gives its id. The payload may
-	// be reused afterwards.
+	// Send sends a message with the given due time, or due at once if it is zero, and returns its id. The payload may be
+	// reused afterwards.
 	Send(ctx context.Context, payload []byte, due time.Time) (id string, err error)
-	// Work handles messages, so many at a time, until ctx ends, and returns when those that it took are settled:
-	// nil, unless it could not work.
+	// Work handles messages with the given concurrency until ctx is done. It returns when all messages it claimed are
+	// settled. The error is nil unless Work failed.
 	Work(ctx context.Context, handlers int, handle func(payload []byte)) error
-	// Left counts the messages that are in the queue, in whatever state.
+	// Left returns the number of messages in the queue, in any state.
 	Left(ctx context.Context) (int, error)
 }
 
-// BatchQueue is a Queue that can send many messages in one call.
+// BatchQueue is a Queue that can send several messages in one call.
 type BatchQueue interface {
 	Queue
 	SendBatch(ctx context.Context, msgs []Outgoing) error
 }
 
-// CancelQueue is a Queue that can remove a message that waits.
+// CancelQueue is a Queue that can remove a scheduled message.
 type CancelQueue interface {
 	Queue
 	Cancel(ctx context.Context, id string) error
 }
 
-// Outgoing is a message of a batch.
+// Outgoing is one message of a batch.
 type Outgoing struct {
 	Payload []byte
 	Due     time.Time
 }
 
 const (
-	// MaxFillBatch is how many messages Fill and the batches of Send hand over at once.
+	// MaxFillBatch is the batch size of Fill and the largest of Send.
 	MaxFillBatch = 1000
-	// fillers and fillSenders are the goroutines of Fill, for a queue that takes batches and for one that does not.
+	// fillers and fillSenders are the numbers of goroutines of Fill, for a queue with batches and for one without.
 	fillers, fillSenders = 4, 256
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// onMemory gives a queue in memory.
+// onMemory returns a queue in memory.
 func onMemory(t *testing.T) BatchQueue {
 	s := memstore.New()
 	c := later.New(s)
@@ -30,52 +30,54 @@ func onMemory(t *testing.T) BatchQueue {
 func left(t *testing.T, q Queue, want int) {
 	t.Helper()
 	if n, err := q.Left(t.Context()); err != nil || n != want {
-		t.Errorf("%d messages are in the queue (%v), want %d", n, err, want)
+		t.Errorf("queue has %d messages (%v), want %d", n, err, want)
 	}
 }
 
-func TestAPayloadTellsItsNumberAndItsDueTime(t *testing.T) {
+func TestPayloadContainsNumberAndDueTime(t *testing.T) {
 	due := time.UnixMilli(1_900_000_000_123)
 	for _, size := range []int{MinSize, 100, 2 << 20} {
 		p := NewPayload(size, 12345, due)
 		if number, at, ok := readPayload(p); number != 12345 || !at.Equal(due) || !ok || len(p) != size {
-			t.Errorf("of %d bytes came number %d, due %v, %v", len(p), number, at, ok)
+			t.Errorf("payload of %d bytes has number %d, due %v, %v", len(p), number, at, ok)
 		}
 		if rest := bytes.Trim(p[MinSize:], "\x00"); len(rest) != size-MinSize {
 			t.Errorf("%d bytes of %d are filled", len(rest), size-MinSize)
 		}
 	}
 	if _, at, ok := readPayload(NewPayload(100, 0, time.Time{})); !at.IsZero() || !ok {
-		t.Errorf("at once: due %v, %v", at, ok)
+		t.Errorf("message due at once has due time %v, %v", at, ok)
 	}
 	for _, foreign := range []string{"", "short", "a payload that somebody else sent to this queue"} {
 		if _, _, ok := readPayload([]byte(foreign)); ok {
-			t.Errorf("%q was read", foreign)
+			t.Errorf("%q was accepted", foreign)
 		}
 	}
 }
 
-func TestATallyCountsEachMessageOnce(t *testing.T) {
+func TestTallyCountsEachMessageOnce(t *testing.T) {
 	tally := newTally(2)
 	for range 3 {
-		tally.mark(NewPayload(MinSize, 0, time.Now().Add(time.Hour)))
+		tally.record(NewPayload(MinSize, 0, time.Now().Add(time.Hour)))
 	}
-	tally.mark([]byte("foreign"))
-	tally.mark(NewPayload(MinSize, 7, time.Time{})) // of another workload
+	tally.record([]byte("foreign"))
+	tally.record(NewPayload(MinSize, 7, time.Time{})) // of another workload
 	select {
 	case <-tally.all:
-		t.Error("all are there, with one missing")
+		t.Error("the tally is complete with one message missing")
 	default:
 	}
-	tally.mark(NewPayload(MinSize, 1, time.Now().Add(-time.Hour)))
+	tally.record(NewPayload(MinSize, 1, time.Now().Add(-time.Hour)))
 	<-tally.all
 	if h, d, e := tally.handled.Load(), tally.doubles.Load(), tally.early.Load(); h != 2 || d != 2 || e != 1 {
 		t.Errorf("handled %d, doubles %d, early %d; want 2, 2, 1", h, d, e)
 	}
 }
 
-func TestSendSendsAsManyAsAsked(t *testing.T) {
-	for _, cfg := range []SendConfig{{Messages: 10, Goroutines: 1}, {Messages: 777, Goroutines: 32}, {Messages: 2500, Goroutines: 2, Batch: 1000}} {
+func TestSendSendsAllMessages(t *testing.T) {
+	for _, cfg := range []SendConfig{
+		{Messages: 10, Goroutines: 1}, {Messages: 777, Goroutines: 32}, {Messages: 2500, Goroutines: 2, Batch: 1000},
+	} {
 		q := onMemory(t)
 		cfg.Size = 100
 		sent, err := Send(t.Context(), q, cfg)
@@ -86,7 +88,7 @@ func TestSendSendsAsManyAsAsked(t *testing.T) {
 	}
 }
 
-// failing is a queue whose sends fail from some on.
+// failing is a queue whose sends fail after a number of successes.
 type failing struct {
 	BatchQueue
 	sends atomic.Int64
@@ -99,18 +101,22 @@ func (q *failing) Send(ctx context.Context, p []byte, due time.Time) (string, er
 	return q.BatchQueue.Send(ctx, p, due)
 }
 
-func TestAFailureEndsAWorkload(t *testing.T) {
+func TestWorkloadStopsAtFailure(t *testing.T) {
 	q := &failing{BatchQueue: onMemory(t)}
-	if _, err := Send(t.Context(), q, SendConfig{Messages: 1000, Goroutines: 4, Size: 100}); !errors.Is(err, store.ErrFull) {
+	sends := SendConfig{Messages: 1000, Goroutines: 4, Size: 100}
+	if _, err := Send(t.Context(), q, sends); !errors.Is(err, store.ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
-	_, err := Lateness(t.Context(), q, LatenessConfig{Rate: 1000, For: time.Second, Longest: time.Second, Size: 100, Handlers: 1, Limit: time.Minute})
+	_, err := Lateness(t.Context(), q, LatenessConfig{
+		Rate: 1000, For: time.Second, Longest: time.Second, Size: 100, Handlers: 1, Limit: time.Minute,
+	})
 	if !errors.Is(err, store.ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := Drain(stopped, onMemory(t), DrainConfig{Messages: 10, Size: 100, Handlers: 1, Limit: time.Minute}); !errors.Is(err, context.Canceled) {
+	drain := DrainConfig{Messages: 10, Size: 100, Handlers: 1, Limit: time.Minute}
+	if _, err := Drain(stopped, onMemory(t), drain); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
 	}
 }
@@ -118,14 +124,16 @@ func TestAFailureEndsAWorkload(t *testing.T) {
 func TestDrainHandlesAllAndLeavesNone(t *testing.T) {
 	q := onMemory(t)
 	filled := false
-	d, err := Drain(t.Context(), q, DrainConfig{Messages: 5000, Size: 100, Handlers: 8, Limit: time.Minute, OnFilled: func() { filled = true }})
+	d, err := Drain(t.Context(), q, DrainConfig{
+		Messages: 5000, Size: 100, Handlers: 8, Limit: time.Minute, OnFilled: func() { filled = true },
+	})
 	if err != nil || d.Handled != 5000 || d.Left != 0 || d.Doubles != 0 || d.Early != 0 || d.Settled < d.Took || !filled {
 		t.Errorf("drained %+v, filled %v, %v", d, filled, err)
 	}
 	left(t, q, 0)
 }
 
-func TestDrainGivesUpAtItsLimit(t *testing.T) {
+func TestDrainStopsAtLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := work(t.Context(), onMemory(t), DrainConfig{Messages: 10, Handlers: 2, Limit: time.Minute}, time.Time{})
 		if err != nil || d.Handled != 0 || d.Took != time.Minute {
@@ -134,7 +142,7 @@ func TestDrainGivesUpAtItsLimit(t *testing.T) {
 	})
 }
 
-func TestAHerdIsHandledWhenItFallsDue(t *testing.T) {
+func TestHerdIsHandledWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := Herd(t.Context(), onMemory(t), DrainConfig{Messages: 2000, Size: 100, Handlers: 8, Limit: time.Minute})
 		if err != nil || d.Handled != 2000 || d.Left != 0 || d.Early != 0 || d.Took > time.Second {
@@ -148,10 +156,12 @@ func TestLatenessCountsEveryMessage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q := onMemory(t)
 			d, err := Lateness(t.Context(), q, LatenessConfig{
-				Rate: 500, For: 2 * time.Second, Longest: 3 * time.Second, Size: 100, Handlers: 8, Limit: time.Minute, WholeSeconds: whole,
+				Rate: 500, For: 2 * time.Second, Longest: 3 * time.Second, Size: 100, Handlers: 8, Limit: time.Minute,
+				WholeSeconds: whole,
 			})
 			if err != nil || d.Sent != 1000 || len(d.Samples) != 1000 || d.Early != 0 || d.Missing != 0 || d.Doubles != 0 {
-				t.Errorf("sent %d, handled %d, early %d, missing %d, doubles %d, %v", d.Sent, len(d.Samples), d.Early, d.Missing, d.Doubles, err)
+				t.Errorf("sent %d, handled %d, early %d, missing %d, doubles %d, %v",
+					d.Sent, len(d.Samples), d.Early, d.Missing, d.Doubles, err)
 			}
 			if p50, worst := Quantile(d.Samples, 0.5), Quantile(d.Samples, 1); p50 < 0 || worst > 2*time.Millisecond {
 				t.Errorf("p50 %v, max %v", p50, worst)
@@ -161,7 +171,7 @@ func TestLatenessCountsEveryMessage(t *testing.T) {
 	}
 }
 
-func TestRedisTellsItsUsage(t *testing.T) {
+func TestRedisReportsUsage(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
 	for _, url := range []string{redistest.Shared(t).URL() + "?prefix=bench:", cluster.URL()} {
 		r, err := OpenRedis(t.Context(), url)
@@ -183,11 +193,11 @@ func TestRedisTellsItsUsage(t *testing.T) {
 		}
 	}
 	if _, err := OpenRedis(t.Context(), "mem://"); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("mem:// is a Redis: %v", err)
+		t.Errorf("OpenRedis of mem:// returned %v", err)
 	}
 }
 
-func TestRequestsAreCounted(t *testing.T) {
+func TestRedisCountsRequests(t *testing.T) {
 	r, err := OpenRedis(t.Context(), redistest.Shared(t).URL()+"?prefix=counted:")
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +215,7 @@ func TestRequestsAreCounted(t *testing.T) {
 		left(t, q, 0)
 	}
 	if n := r.Requests() - before; n != 3 {
-		t.Errorf("3 looks were %d requests", n)
+		t.Errorf("3 calls sent %d requests", n)
 	}
 	if err := errors.Join(c.Close(), closeAll()); err != nil {
 		t.Error(err)

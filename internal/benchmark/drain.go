@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// DrainConfig says what Drain and Herd measure.
+// DrainConfig configures Drain and Herd.
 type DrainConfig struct {
 	Messages int
 	Size     int           // payload bytes, MinSize or more
-	Handlers int           // that run at a time, and do nothing
-	Limit    time.Duration // gives up then
-	// OnFilled is called when the messages are in the queue; Herd calls it a second before they fall due. May be nil.
+	Handlers int           // concurrent handlers, which do nothing
+	Limit    time.Duration // when to give up
+	// OnFilled, if not nil, is called when the messages are in the queue. Herd calls it a second before they are due.
 	OnFilled func()
 }
 
-// Drained is what Drain and Herd measured.
+// Drained is the result of Drain and Herd.
 type Drained struct {
 	Messages int
-	Handled  int // each message once
-	Doubles  int // further deliveries of messages that were handled
+	Handled  int // counts each message once
+	Doubles  int // further deliveries of handled messages
 	Early    int // handled before their due time
-	Left     int // that are in the queue afterwards
-	// Took is the time until the last message was handled, Settled until the worker had settled all and returned.
-	// Both count from the worker's start, those of a herd from the due time.
+	Left     int // in the queue afterwards
+	// Took is the time until the last message was handled, and Settled the time until the worker had settled all messages
+	// and returned. Both count from the start of the worker or, for a herd, from the due time.
 	Took, Settled time.Duration
 }
 
-// PerSecond is the rate until the last message was handled.
+// PerSecond returns the rate of messages until the last one was handled.
 func (d Drained) PerSecond() float64 { return float64(d.Handled) / d.Took.Seconds() }
 
-// Drain fills the queue with messages that are due at once and has them handled.
+// Drain fills the queue with messages that are due at once and handles them.
 func Drain(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 	if err := Fill(ctx, q, cfg.Messages, cfg.Size, AtOnce); err != nil {
 		return Drained{}, err
@@ -42,7 +42,7 @@ func Drain(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 	return work(ctx, q, cfg, time.Time{})
 }
 
-// work handles what is in the queue until all is handled, or the limit has passed since due.
+// work handles the messages in the queue until all are handled, or the limit has passed since due.
 func work(ctx context.Context, q Queue, cfg DrainConfig, due time.Time) (Drained, error) {
 	t := newTally(cfg.Messages)
 	if !due.IsZero() {
@@ -57,7 +57,7 @@ func work(ctx context.Context, q Queue, cfg DrainConfig, due time.Time) (Drained
 		case <-working.Done():
 		}
 	}()
-	if err := q.Work(working, cfg.Handlers, func(p []byte) { t.mark(p) }); err != nil {
+	if err := q.Work(working, cfg.Handlers, func(p []byte) { t.record(p) }); err != nil {
 		return Drained{}, err
 	}
 	d := Drained{
@@ -72,13 +72,12 @@ func work(ctx context.Context, q Queue, cfg DrainConfig, due time.Time) (Drained
 	return d, err
 }
 
-// herdLead is how long before a herd falls due its worker starts.
+// herdLead is how long before the due time of a herd its worker starts.
 const herdLead = time.Second
 
-// Herd fills the queue with messages that all fall due in one millisecond, and has them handled by a worker that
-// waits for them.
+// Herd fills the queue with messages due in the same millisecond, and handles them with a worker that waits for them.
 func Herd(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
-	// The due time must be known before the first is sent: a part of them, far ahead, tells how fast it goes.
+	// The due time must be known before the first send, so measure the speed with some messages due far in the future.
 	trial := max(1, cfg.Messages/50)
 	begin := time.Now()
 	if err := Fill(ctx, q, trial, cfg.Size, func(int) time.Time { return begin.Add(24 * time.Hour) }); err != nil {
@@ -90,8 +89,8 @@ func Herd(ctx context.Context, q Queue, cfg DrainConfig) (Drained, error) {
 		return Drained{}, err
 	}
 	if over := time.Since(due); over > -herdLead {
-		return Drained{}, fmt.Errorf("%d messages took %v longer to send than the trial said: the machine is too busy, "+
-			"or give a smaller herd", cfg.Messages, (over + herdLead).Round(time.Millisecond))
+		return Drained{}, fmt.Errorf("sending %d messages took %v longer than the trial predicted: the machine is too busy, "+
+			"or the herd too large", cfg.Messages, (over + herdLead).Round(time.Millisecond))
 	}
 	if err := sleepUntil(ctx, due.Add(-herdLead)); err != nil {
 		return Drained{}, err

@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// LatenessConfig says what Lateness measures.
+// LatenessConfig configures Lateness.
 type LatenessConfig struct {
-	Rate     int           // messages sent a second
-	For      time.Duration // how long they are sent
-	Longest  time.Duration // delays are random, up to this
+	Rate     int           // messages a second
+	For      time.Duration // duration of sending
+	Longest  time.Duration // upper bound of the random delays
 	Size     int           // payload bytes, MinSize or more
 	Handlers int
-	Limit    time.Duration // how long after the last due time messages are waited for
-	// WholeSeconds: delays are whole seconds, from 1 on, for a queue that knows no others.
+	Limit    time.Duration // how long after the last due time to wait for messages
+	// WholeSeconds makes delays whole seconds, at least 1, for a queue that supports no others.
 	WholeSeconds bool
 }
 
-// Delivered is what Lateness measured.
+// Delivered is the result of Lateness.
 type Delivered struct {
-	// Samples are the handled messages' times from the due time to the start of the handler, sorted. One below
-	// zero is a message that came early.
+	// Samples are the times from the due time of each handled message to the start of its handler, sorted. Early messages
+	// have negative times.
 	Samples []time.Duration
 	Sent    int
-	Took    time.Duration // for sending: longer than asked for when the queue did not keep up
+	Took    time.Duration // for sending; longer than LatenessConfig.For if the queue did not keep up
 	Doubles int
 	Early   int
-	Missing int // sent and not handled within the limit
+	Missing int // sent but not handled within the limit
 }
 
-// lateSenders are enough goroutines that a slow reply does not hold up the pace, and few enough to be bearable.
+// lateSenders is enough goroutines to keep the pace when replies are slow, and few enough to be affordable.
 const lateSenders = 1000
 
-// Lateness sends messages at a steady rate, each due after a random delay, while a worker handles them, and tells
-// how late they came, by this machine's clock. For a queue whose clock is another one's the difference is in it.
+// Lateness sends messages at a steady rate, each due after a random delay, while a worker handles them. It measures how
+// late they are by this machine's clock. If the queue uses another clock, the results include the difference.
 func Lateness(ctx context.Context, q Queue, cfg LatenessConfig) (Delivered, error) {
 	n := int(float64(cfg.Rate) * cfg.For.Seconds())
 	t := newTally(n)
@@ -48,11 +48,11 @@ func Lateness(ctx context.Context, q Queue, cfg LatenessConfig) (Delivered, erro
 	worked := make(chan error, 1)
 	go func() {
 		worked <- q.Work(working, cfg.Handlers, func(p []byte) {
-			if d, first := t.mark(p); first {
+			if d, first := t.record(p); first {
 				late[count.Add(1)-1] = d
 			}
 		})
-		stop() // sending ends too when the worker failed
+		stop() // stops sending too if the worker failed
 	}()
 	sent, took, err := pace(working, q, cfg, n)
 	if err == nil {
@@ -76,7 +76,7 @@ func Lateness(ctx context.Context, q Queue, cfg LatenessConfig) (Delivered, erro
 	}, err
 }
 
-// pace sends n messages, each when its turn has come, by goroutines that send one after the other.
+// pace sends n messages at a steady rate from several goroutines.
 func pace(ctx context.Context, q Queue, cfg LatenessConfig, n int) (sent int, took time.Duration, err error) {
 	turns := make(chan int, n)
 	var done atomic.Int64
@@ -114,7 +114,7 @@ func pace(ctx context.Context, q Queue, cfg LatenessConfig, n int) (sent int, to
 	return int(done.Load()), took, err
 }
 
-// dueAfter gives a due time after a random delay, in whole milliseconds, so that no queue is late by rounding up.
+// dueAfter returns a due time after a random delay, in whole milliseconds so that rounding up makes no queue late.
 func dueAfter(cfg LatenessConfig) time.Time {
 	if cfg.WholeSeconds {
 		return time.Now().Add(time.Second + rand.N(cfg.Longest).Truncate(time.Second))
@@ -122,7 +122,7 @@ func dueAfter(cfg LatenessConfig) time.Time {
 	return time.Now().Add(rand.N(cfg.Longest)).Add(time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// Quantile gives the sample at p of 1 of a sorted list; zero for an empty one.
+// Quantile returns the p-quantile of sorted samples, or zero if there are none.
 func Quantile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -7,12 +7,12 @@ import (
 	"github.com/laterq/later"
 )
 
-// Later makes a Queue of one of Later's, with a worker at its defaults.
+// Later returns a Queue for a queue of Later, with a default worker.
 func Later(c *later.Client, name string) BatchQueue {
 	return LaterWorker(c, name, later.WorkerConfig{})
 }
 
-// LaterWorker makes a Queue of one of Later's, with a worker of this configuration but for its Concurrency.
+// LaterWorker returns a Queue for a queue of Later, with the given worker configuration except for its Concurrency.
 func LaterWorker(c *later.Client, name string, worker later.WorkerConfig) BatchQueue {
 	return &laterQueue{client: c, queue: c.Queue(name), worker: worker}
 }
@@ -63,5 +63,5 @@ func (q *laterQueue) Left(ctx context.Context) (int, error) {
 	return int(s.Scheduled + s.Ready + s.Leased + s.Dead), err
 }
 
-// NameOf gives the name of a queue of Later's.
+// NameOf returns the name of a queue returned by Later or LaterWorker.
 func NameOf(q Queue) string { return q.(*laterQueue).queue.Name() }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// MinSize is the size of the smallest payload: the message's number and its due time, 16 hexadecimal digits each.
+// MinSize is the size of the smallest payload: the message's number and due time, 16 hexadecimal digits each.
 const MinSize = 32
 
-// noise is what payloads are filled with: text, as payloads are, that does not compress well.
+// noise fills payloads with text that does not compress well.
 var noise = func() string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	random := rand.New(rand.NewPCG(1, 2))
@@ -20,7 +20,7 @@ var noise = func() string {
 	return string(b)
 }()
 
-// putPayload fills p, of MinSize or more bytes.
+// putPayload fills p, which has at least MinSize bytes.
 func putPayload(p []byte, number int, due time.Time) {
 	micros := uint64(0)
 	if !due.IsZero() {
@@ -35,7 +35,7 @@ func putPayload(p []byte, number int, due time.Time) {
 	}
 }
 
-// NewPayload makes a payload of so many bytes, MinSize or more.
+// NewPayload returns a payload of size bytes, which must be at least MinSize.
 func NewPayload(size, number int, due time.Time) []byte {
 	p := make([]byte, size)
 	putPayload(p, number, due)
@@ -49,7 +49,7 @@ func putHex(p []byte, v uint64) {
 	}
 }
 
-// readPayload gives the number and the due time; the zero time for a message that was due at once.
+// readPayload returns the number and due time of a message. The due time is zero if the message was due at once.
 func readPayload(p []byte) (number int, due time.Time, ok bool) {
 	if len(p) < MinSize {
 		return 0, due, false

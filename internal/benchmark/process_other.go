@@ -4,5 +4,5 @@ package benchmark
 
 import "time"
 
-// ProcessCPU is the CPU time that this process has used, of all its threads; ok is false where nobody tells.
+// ProcessCPU returns the CPU time used by all threads of this process. ok is false if the system does not report it.
 func ProcessCPU() (used time.Duration, ok bool) { return 0, false }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ProcessCPU is the CPU time that this process has used, of all its threads; ok is false where nobody tells.
+// ProcessCPU returns the CPU time used by all threads of this process. ok is false if the system does not report it.
 func ProcessCPU() (used time.Duration, ok bool) {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {

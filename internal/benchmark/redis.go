@@ -17,16 +17,16 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Redis looks at a Redis from beside: what a workload costs it, and how long it keeps others waiting. Of a Cluster
-// it adds up all primaries.
+// Redis measures what a workload costs a Redis, and how long it keeps other clients waiting. For a Cluster it adds up
+// all primaries.
 type Redis struct {
 	url      string
-	store    *redisstore.Store // nil of WatchRedis
+	store    *redisstore.Store // nil for WatchRedis
 	rdb      redis.UniversalClient
-	requests atomic.Int64 // by the connections of Counted
+	requests atomic.Int64 // sent by the connections of Counted
 }
 
-// OpenRedis connects to the Redis of a store URL, beside the client that is measured.
+// OpenRedis connects to the Redis of a store URL, separately from the client that is measured.
 func OpenRedis(ctx context.Context, url string) (*Redis, error) {
 	opened, err := store.Open(ctx, url, store.OpenConfig{AllowEviction: true})
 	if err != nil {
@@ -35,15 +35,15 @@ func OpenRedis(ctx context.Context, url string) (*Redis, error) {
 	s, ok := opened.(*redisstore.Store)
 	if !ok {
 		opened.Close()
-		return nil, store.Invalid("store URL %s is no Redis", store.RedactURL(url))
+		return nil, store.Invalid("store URL %s is not a Redis URL", store.RedactURL(url))
 	}
 	return &Redis{url: url, store: s, rdb: s.Client()}, nil
 }
 
-// WatchRedis looks at a Redis over a client, which Close closes. Counted is not for it.
+// WatchRedis measures a Redis through rdb, which Close closes. Counted does not work with it.
 func WatchRedis(rdb redis.UniversalClient) *Redis { return &Redis{rdb: rdb} }
 
-// Close ends the connections.
+// Close closes the connections.
 func (r *Redis) Close() error {
 	if r.store == nil {
 		return r.rdb.Close()
@@ -51,18 +51,18 @@ func (r *Redis) Close() error {
 	return r.store.Close()
 }
 
-// Usage is what a Redis has used so far, as its INFO tells.
+// Usage is the resource usage of a Redis, according to INFO.
 type Usage struct {
-	CPU    time.Duration // of all its threads
-	Memory int64         // bytes, without the buffers of its clients
+	CPU    time.Duration // of all threads
+	Memory int64         // bytes, without client buffers
 }
 
-// Usage reads it.
+// Usage returns the current usage.
 func (r *Redis) Usage(ctx context.Context) (Usage, error) {
 	var mu sync.Mutex
 	var sum Usage
 	err := r.each(ctx, func(ctx context.Context, node *redis.Client) error {
-		// Not all sections in one call: servers before 7.0 cannot, and a replica's answer is the same.
+		// One call per section: servers before 7.0 do not accept several, and a replica replies the same.
 		cpu, err := node.Info(ctx, "cpu").Result()
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (r *Redis) Usage(ctx context.Context) (Usage, error) {
 	return sum, err
 }
 
-// Version gives the server's name and version, as "Redis 7.0.15".
+// Version returns the server's name and version, such as "Redis 7.0.15".
 func (r *Redis) Version(ctx context.Context) (version string, err error) {
 	var mu sync.Mutex
 	err = r.each(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -102,7 +102,7 @@ func (r *Redis) Version(ctx context.Context) (version string, err error) {
 	return version, err
 }
 
-// each calls f for each primary, of a Cluster at the same time.
+// each calls f for each primary. For a Cluster the calls are concurrent.
 func (r *Redis) each(ctx context.Context, f func(context.Context, *redis.Client) error) error {
 	switch rdb := r.rdb.(type) {
 	case *redis.Client:
@@ -110,7 +110,7 @@ func (r *Redis) each(ctx context.Context, f func(context.Context, *redis.Client)
 	case *redis.ClusterClient:
 		return rdb.ForEachMaster(ctx, f)
 	}
-	return fmt.Errorf("%w: a Redis client of the type %T", store.ErrUnsupported, r.rdb)
+	return fmt.Errorf("%w: Redis client type %T", store.ErrUnsupported, r.rdb)
 }
 
 func infoField(info, name string) string {
@@ -125,8 +125,8 @@ func infoField(info, name string) string {
 // pingEvery is the time between two PINGs.
 const pingEvery = 200 * time.Microsecond
 
-// WorstPing asks the server for PING until ctx ends, and gives the longest time that an answer took. It is run in
-// a process of its own, as another client would be, since the measured one is busy.
+// WorstPing sends PINGs until ctx is done, and returns the longest time a reply took. Run it in a separate process,
+// like another client, because the measured process is busy.
 func (r *Redis) WorstPing(ctx context.Context) (time.Duration, error) {
 	worst := time.Duration(0)
 	ticks := time.NewTicker(pingEvery)
@@ -148,12 +148,12 @@ func (r *Redis) WorstPing(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// Counted makes a store on connections of its own whose requests are counted; close calls the store's Close and
-// theirs. It is ErrUnsupported on a Cluster.
+// Counted returns a store on separate connections whose requests are counted. closeAll closes the store and the
+// connections. Counted returns ErrUnsupported for a Cluster.
 func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
 	single, ok := r.rdb.(*redis.Client)
 	if !ok || r.store == nil {
-		return nil, nil, fmt.Errorf("%w: requests to a Cluster are not counted", store.ErrUnsupported)
+		return nil, nil, fmt.Errorf("%w: requests to a Cluster cannot be counted", store.ErrUnsupported)
 	}
 	options := *single.Options()
 	dial := options.Dialer
@@ -179,10 +179,10 @@ func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
 	}, nil
 }
 
-// Requests is how many commands, or pipelines of them, the stores of Counted have sent.
+// Requests returns the number of commands or pipelines sent by the stores of Counted.
 func (r *Redis) Requests() int64 { return r.requests.Load() }
 
-// countedConn counts writes: go-redis writes a request in one piece.
+// countedConn counts writes, because go-redis writes each request at once.
 type countedConn struct {
 	net.Conn
 	writes *atomic.Int64

@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// SendConfig says what Send measures.
+// SendConfig configures Send.
 type SendConfig struct {
-	Messages   int           // as many, unless the limit comes before
-	Goroutines int           // that send, each one message, or one batch, after the other
-	Batch      int           // messages in a call; 0 or 1: one, by itself
+	Messages   int           // number of messages, unless the limit is reached first
+	Goroutines int           // each sends one message or batch after the other
+	Batch      int           // messages per call; 0 or 1 sends single messages
 	Size       int           // payload bytes, MinSize or more
-	Limit      time.Duration // 0: none
+	Limit      time.Duration // 0 means no limit
 }
 
-// Sent is what Send measured.
+// Sent is the result of Send.
 type Sent struct {
 	Messages int
 	Took     time.Duration
 }
 
-// PerSecond is the rate.
+// PerSecond returns the rate of messages.
 func (s Sent) PerSecond() float64 { return float64(s.Messages) / s.Took.Seconds() }
 
-// Send sends messages that fall due at random within the hour.
+// Send sends messages that are due at random times within the hour.
 func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	batches, ok := q.(BatchQueue)
 	if cfg.Batch > 1 && !ok {
-		return Sent{}, errors.New("this queue has no batches")
+		return Sent{}, errors.New("this queue does not support batches")
 	}
 	var next, sent atomic.Int64
 	begin := time.Now()
 	err := inParallel(ctx, cfg.Goroutines, func(ctx context.Context) error {
-		sending := context.WithoutCancel(ctx) // a call is not given up half-way, and nobody pays for that it could be
+		sending := context.WithoutCancel(ctx) // do not interrupt a call, and do not pay for making calls interruptible
 		payload := make([]byte, cfg.Size)
 		for ctx.Err() == nil && (cfg.Limit == 0 || time.Since(begin) < cfg.Limit) {
 			first := int(next.Add(int64(max(1, cfg.Batch)))) - max(1, cfg.Batch)
@@ -63,12 +63,12 @@ func Send(ctx context.Context, q Queue, cfg SendConfig) (Sent, error) {
 	return Sent{Messages: int(sent.Load()), Took: time.Since(begin)}, err
 }
 
-// withinTheHour is far enough ahead that nothing falls due while it is measured.
+// withinTheHour returns a due time so far ahead that no message is due during a measurement.
 func withinTheHour(int) time.Time {
 	return time.Now().Add(10*time.Minute + rand.N(40*time.Minute)).Truncate(time.Millisecond)
 }
 
-// inAnHour is what Later calls the far future.
+// inAnHour returns a due time one to two hours ahead, which Later stores as far in the future.
 func inAnHour(int) time.Time {
 	return time.Now().Add(time.Hour + rand.N(time.Hour)).Truncate(time.Millisecond)
 }
@@ -88,7 +88,7 @@ var (
 	InAnHour = inAnHour
 )
 
-// Fill sends n messages of so many bytes as fast as it goes, numbered from 0 on.
+// Fill sends n messages of size bytes as fast as possible, numbered from 0.
 func Fill(ctx context.Context, q Queue, n, size int, due func(number int) time.Time) error {
 	batches, inBatches := q.(BatchQueue)
 	goroutines, step := fillSenders, 1
@@ -111,14 +111,14 @@ func Fill(ctx context.Context, q Queue, n, size int, due func(number int) time.T
 				_, err = q.Send(ctx, msgs[0].Payload, msgs[0].Due)
 			}
 			if err != nil {
-				return fmt.Errorf("filling the queue: %w", err)
+				return fmt.Errorf("fill the queue: %w", err)
 			}
 		}
 		return context.Cause(ctx)
 	})
 }
 
-// inParallel runs f in so many goroutines and gives the first error, which ends the context of the others.
+// inParallel runs f in several goroutines and returns the first error, which cancels the context of the others.
 func inParallel(ctx context.Context, goroutines int, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// tally marks which messages were handled. Messages that are not of this workload are passed over.
+// tally records which messages were handled. It ignores messages of other workloads.
 type tally struct {
 	seen    []atomic.Uint64
 	n       int64
 	begin   time.Time
-	handled atomic.Int64 // each message once
+	handled atomic.Int64 // counts each message once
 	doubles atomic.Int64
 	early   atomic.Int64
-	lastAt  atomic.Int64 // since begin, of the last one
+	lastAt  atomic.Int64 // since begin, when the last message was handled
 	all     chan struct{}
 }
 
@@ -21,9 +21,9 @@ func newTally(n int) *tally {
 	return &tally{seen: make([]atomic.Uint64, (n+63)/64), n: int64(n), begin: time.Now(), all: make(chan struct{})}
 }
 
-// mark counts a message at the start of its handler and gives how late it came; first is false for one that came
-// before, and for one that is none of ours.
-func (t *tally) mark(payload []byte) (late time.Duration, first bool) {
+// record counts a message at the start of its handler and returns how late it is. first is false for a repeated message
+// or one of another workload.
+func (t *tally) record(payload []byte) (late time.Duration, first bool) {
 	number, due, ok := readPayload(payload)
 	if !ok || int64(number) >= t.n {
 		return 0, false
@@ -45,7 +45,7 @@ func (t *tally) mark(payload []byte) (late time.Duration, first bool) {
 	return late, true
 }
 
-// took is how long it lasted from the beginning until the last message was handled; until now when some are missing.
+// took returns the time from the start until the last message was handled, or until now if some are missing.
 func (t *tally) took() time.Duration {
 	if at := t.lastAt.Load(); at > 0 {
 		return time.Duration(at)

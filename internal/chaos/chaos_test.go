@@ -11,20 +11,20 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	Play()
-	logging.Disable() // go-redis would tell of each connection that a fault cost
+	RunChild()
+	logging.Disable() // go-redis logs each connection broken by a fault
 	goleak.VerifyTestMain(m)
 }
 
-// TestPromisesAreKeptUnder is the quick set: each fault for a few seconds, with a seed of its own. Every message's
-// history is checked for linearizability besides.
+// TestPromisesAreKeptUnder runs each fault for a few seconds with its own seed. It also checks that every message's
+// history is linearizable.
 func TestPromisesAreKeptUnder(t *testing.T) {
 	for i, name := range Faults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := Config{Fault: name, Seed: uint64(i + 1), Duration: QuickDuration(name)}
 			checked := 0
-			cfg.each = func(f *facts, m *message) {
+			cfg.onMessage = func(f *checker, m *message) {
 				ok, is := f.linearizable(m)
 				if is {
 					checked++
@@ -44,8 +44,8 @@ func TestPromisesAreKeptUnder(t *testing.T) {
 			if !result.OK() {
 				t.Error(result.Failure())
 			}
-			if result.Sent == 0 || result.Strikes == 0 {
-				t.Errorf("%d messages were sent and %d blows struck", result.Sent, result.Strikes)
+			if result.Sent == 0 || result.Injected == 0 {
+				t.Errorf("%d messages were sent and %d faults injected", result.Sent, result.Injected)
 			}
 		})
 	}

@@ -22,48 +22,48 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/laterq/later"
-	_ "github.com/laterq/later/redisstore" // for the store's URLs
+	_ "github.com/laterq/later/redisstore" // registers redis:// URLs
 	"github.com/laterq/later/store"
 )
 
 // roleEnv holds the role of a child process as JSON.
 const roleEnv = "LATER_CHAOS_ROLE"
 
-// A role is what a child does.
+// role describes what a child process does.
 type role struct {
-	Kind    string // worker, receiver or producer
-	Actor   string // names its journal
-	Dir     string // of the journals
-	URL     string
-	Queues  []string
-	Seed    uint64
-	Profile bool
-	NoRest  bool // nothing is left when all is handled: no message is due far away or buried
+	Kind        string // worker, receiver or producer
+	Actor       string // names its journal
+	Dir         string // of the journal
+	URL         string
+	Queues      []string
+	Seed        uint64
+	Profile     bool
+	DrainsFully bool // all messages end up handled: none is due far in the future or buried
 
-	// Of consumers.
+	// For consumers.
 	Lease       time.Duration
 	Concurrency int
 
-	// Of producers.
+	// For producers.
 	Rate                   int // messages a second
 	PayloadMin, PayloadMax int // bytes
 	Spread                 time.Duration
-	Far                    time.Duration // the delay of messages that are far; farAway, or about the step of a clock
-	Durable                int           // replicas that must have a send; 0 asks for nothing
+	Far                    time.Duration // delay of messages due far in the future: farAway, or about a step of the clock
+	Durable                int           // replicas that must have a send; 0 waits for none
 }
 
-// Play plays the role that the environment asks for and ends the process; without one it returns. A program that
-// starts runs calls it first.
-func Play() {
+// RunChild runs the role given by the environment and exits. Without a role it returns. A program that calls Run must
+// call RunChild first, because Run starts children from the program's own executable.
+func RunChild() {
 	text := os.Getenv(roleEnv)
 	if text == "" {
 		return
 	}
-	logging.Disable() // go-redis would tell of each connection that a fault cost
+	logging.Disable() // go-redis logs each connection broken by a fault
 	var r role
 	err := json.Unmarshal([]byte(text), &r)
 	if err == nil {
-		err = r.play()
+		err = r.execute()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -72,7 +72,7 @@ func Play() {
 	os.Exit(0)
 }
 
-func (r role) play() error {
+func (r role) execute() error {
 	j, err := openJournal(r.Dir, r.Actor)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (r role) play() error {
 	case "receiver":
 		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.receive(ctx)
 	default:
-		err = fmt.Errorf("no role is called %q", r.Kind)
+		err = fmt.Errorf("unknown role %q", r.Kind)
 	}
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (r role) play() error {
 	return nil
 }
 
-// openStore opens the store as soon as its server can be reached.
+// openStore opens the store, retrying until its server is reachable.
 func openStore(ctx context.Context, url string, log *slog.Logger) (store.Store, error) {
 	for {
 		s, err := store.Open(ctx, url, store.OpenConfig{Logger: log})
@@ -125,7 +125,7 @@ func openStore(ctx context.Context, url string, log *slog.Logger) (store.Store, 
 	}
 }
 
-// reportUsage writes down every second what the process uses.
+// reportUsage records the resources used by the process every second.
 func reportUsage(ctx context.Context, j *journal) {
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	for sleep(ctx, time.Second) {
@@ -134,7 +134,7 @@ func reportUsage(ctx context.Context, j *journal) {
 	}
 }
 
-// residentKiB is the memory that a process holds; 0 where the system does not tell.
+// residentKiB returns the resident memory of a process, or 0 if the system does not report it.
 func residentKiB(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if fields := strings.Fields(string(text)); err == nil && len(fields) > 1 {
@@ -144,7 +144,7 @@ func residentKiB(pid int) int64 {
 	return 0
 }
 
-// sleep waits so long; false when ctx ended before.
+// sleep pauses for d. It returns false if ctx was done before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -156,18 +156,18 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// child is a process that plays a role. When it has been killed, or has died, another takes its place.
+// child is a process with a role. When the process dies, start starts a new generation of it.
 type child struct {
-	role   role // Actor is the name without the number of the life
-	life   int
-	cmd    *exec.Cmd
-	exited chan struct{}
-	died   int64 // when it ended, µs; known once exited is closed
+	role       role // Actor lacks the generation
+	generation int
+	cmd        *exec.Cmd
+	exited     chan struct{}
+	died       int64 // when it exited, µs; valid once exited is closed
 }
 
-// start starts the next life of a child.
+// start starts the next generation.
 func (c *child) start() error {
-	c.life++
+	c.generation++
 	r := c.role
 	r.Actor = c.actor()
 	text, err := json.Marshal(r)
@@ -182,20 +182,19 @@ func (c *child) start() error {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), roleEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// A group of its own: an interrupt at the terminal goes to a whole group, and is this process's business.
+	// Its own process group, so that an interrupt at the terminal reaches this process only.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd)
 	exited, started := make(chan struct{}), make(chan error, 1)
 	go func() {
-		// Linux ends the child with the thread that started it, so that thread is kept until then.
+		// Linux kills the child when the thread that started it exits, so keep that thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(exited)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			cmd.Wait() // how it ended is in ProcessState
+			cmd.Wait() // the exit status is in ProcessState
 			c.died = now()
 		}
 	}()
@@ -203,18 +202,18 @@ func (c *child) start() error {
 	return <-started
 }
 
-// actor is the name of the present life.
-func (c *child) actor() string { return fmt.Sprint(c.role.Actor, ".", c.life) }
+// actor returns the name of the current generation.
+func (c *child) actor() string { return fmt.Sprint(c.role.Actor, ".", c.generation) }
 
 func (c *child) signal(s syscall.Signal) { c.cmd.Process.Signal(s) }
 
-// kill ends the child as a crash does and returns when it is gone.
+// kill kills the child and returns when it has exited.
 func (c *child) kill() {
 	c.signal(syscall.SIGKILL)
 	<-c.exited
 }
 
-// alive tells whether the child runs, stopped or not.
+// alive reports whether the child is running, stopped or not.
 func (c *child) alive() bool {
 	select {
 	case <-c.exited:
@@ -224,8 +223,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// drain ends the child as a deploy does. It is an error if that takes longer than limit, or goes wrong. It does not
-// wait longer than ctx.
+// drain stops the child gracefully. It returns an error if the child takes longer than limit or fails, or if ctx is
+// done before.
 func (c *child) drain(ctx context.Context, limit time.Duration) error {
 	c.signal(syscall.SIGCONT)
 	c.signal(syscall.SIGTERM)
@@ -236,21 +235,21 @@ func (c *child) drain(ctx context.Context, limit time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-timer.C:
-		c.signal(syscall.SIGQUIT) // its goroutines go to its log
+		c.signal(syscall.SIGQUIT) // logs its goroutines
 		select {
 		case <-c.exited:
 		case <-time.After(5 * time.Second):
 			c.kill()
 		}
-		return fmt.Errorf("%s did not end within %v of SIGTERM", c.actor(), limit)
+		return fmt.Errorf("%s did not exit within %v of SIGTERM", c.actor(), limit)
 	}
 	if !c.cmd.ProcessState.Success() && c.begun() {
-		return fmt.Errorf("%s ended with %v: %s", c.actor(), c.cmd.ProcessState, lastLine(c.role.Dir, c.actor()))
+		return fmt.Errorf("%s exited with %v: %s", c.actor(), c.cmd.ProcessState, lastLine(c.role.Dir, c.actor()))
 	}
 	return nil
 }
 
-// begun tells whether the present life has come so far as to do something; before that it need not end in good order.
+// begun reports whether the current generation has written a record. Until then it need not exit cleanly.
 func (c *child) begun() bool {
 	info, err := os.Stat(filepath.Join(c.role.Dir, c.actor()+journalSuffix))
 	return err == nil && info.Size() > 0
@@ -262,7 +261,7 @@ func lastLine(dir, actor string) string {
 	return lines[len(lines)-1]
 }
 
-// openClient is a client of this process, which does nothing by itself.
+// openClient returns an idle client for this process.
 func openClient(ctx context.Context, url string) (*later.Client, error) {
 	return later.Open(ctx, url, later.WithLogger(slog.New(slog.DiscardHandler)))
 }

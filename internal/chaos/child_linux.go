@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the child killed when this process dies, however it dies, even while it is stopped.
+// dieWithParent makes the kernel kill the child when this process dies for any reason, even while it is stopped.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }

@@ -4,5 +4,5 @@ package chaos
 
 import "os/exec"
 
-// dieWithParent does nothing here: only Linux can tie a child's life to that of its parent.
+// dieWithParent does nothing, because only Linux ties a child's life to its parent's.
 func dieWithParent(*exec.Cmd) {}

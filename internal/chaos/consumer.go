@@ -17,16 +17,16 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// consumer is the role of a process that handles messages: with a Worker, or with Receive.
+// consumer is the role of a process that handles messages with a Worker or with Receive.
 type consumer struct {
 	role
 	store   store.Store
-	client  *later.Client // nil until it works
+	client  *later.Client // nil until it runs
 	journal *journal
 	log     *slog.Logger
 }
 
-// drainLimit is how long handlers may go on when a consumer ends.
+// drainLimit is the time handlers have to finish when a consumer stops.
 const drainLimit = 5 * time.Second
 
 func (c consumer) work(ctx context.Context) error {
@@ -43,21 +43,21 @@ func (c consumer) work(ctx context.Context) error {
 	}
 	err := w.Run(ctx)
 	if errors.Is(err, later.ErrUnavailable) {
-		c.log.Warn("chaos: the drain ended while the store was away", "error", err)
-		err = nil // what was held comes again
+		c.log.Warn("chaos: drain timed out while the store was unavailable", "error", err)
+		err = nil // leased messages are redelivered
 	}
 	return errors.Join(err, client.Close())
 }
 
-// observe writes down what tells a handler that its message is not its own any more.
+// observe records events that report a lost lease to its holder.
 func (c consumer) observe(e later.Event) {
 	if e.Kind == later.EventLeaseLost || e.Kind == later.EventUnsettled {
-		c.journal.one(told, now(), e.ID, e.Attempt, string(e.Kind))
+		c.journal.one(leaseLost, now(), e.ID, e.Attempt, string(e.Kind))
 	}
 }
 
-// open writes down a delivery and gives what to do with it. A poisonous one is the process's end.
-func (c consumer) open(m *later.Message) what {
+// record records a delivery and returns what to do with it. A poison message kills the process.
+func (c consumer) record(m *later.Message) action {
 	key, kind, whole := readPayload(m.Payload)
 	whole = whole && (m.Headers[headerKey] == key) == (kind == headed)
 	is := 0
@@ -69,25 +69,25 @@ func (c consumer) open(m *later.Message) what {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
-	do := decide()
-	if do == doBury && c.NoRest {
+	do := chooseAction()
+	if do == doBury && c.DrainsFully {
 		return doAck
 	}
 	return do
 }
 
 func (c consumer) handle(ctx context.Context, m *later.Message) error {
-	switch c.open(m) {
+	switch c.record(m) {
 	case doFail:
-		return errAsked
+		return errRequested
 	case doRetryIn:
-		return errors.Join(errAsked, later.RetryIn(retryIn))
+		return errors.Join(errRequested, later.RetryIn(retryIn))
 	case doSnooze:
 		return later.Snooze(snoozeFor)
 	case doBury:
-		return later.Bury(errAsked)
+		return later.Bury(errRequested)
 	case doPanic:
-		panic(errAsked)
+		panic(errRequested)
 	case doWork:
 		return c.workFor(ctx, rand.N(20*time.Millisecond))
 	case doWorkOn:
@@ -98,7 +98,7 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 	return nil
 }
 
-// cancel cancels a message that is held, whose settle is then to be refused.
+// cancel cancels a leased message. Its settle must then be refused.
 func (c consumer) cancel(m *later.Message) {
 	ctx, stop := context.WithTimeout(context.Background(), c.Lease)
 	defer stop()
@@ -118,7 +118,7 @@ func (c consumer) workFor(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// receive takes messages one batch after the other on each queue, and settles each by a call of its own.
+// receive takes batches from each queue and settles each message with its own call.
 func (c consumer) receive(ctx context.Context) error {
 	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
 	c.client = client
@@ -143,11 +143,11 @@ func (c consumer) receive(ctx context.Context) error {
 	return client.Close()
 }
 
-// settle settles a delivery, again while the outcome is unknown and the lease may last.
+// settle settles a delivery, and retries while the outcome is unknown and the lease may last.
 func (c consumer) settle(d *later.Delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Lease)
 	defer cancel()
-	do := c.open(d.Message)
+	do := c.record(d.Message)
 	if do == doCancel {
 		c.cancel(d.Message)
 	}
@@ -155,13 +155,13 @@ func (c consumer) settle(d *later.Delivery) {
 		var err error
 		switch do {
 		case doFail, doPanic:
-			err = d.Nack(ctx, backoff, errAsked)
+			err = d.Nack(ctx, backoff, errRequested)
 		case doRetryIn:
-			err = d.Nack(ctx, retryIn, errAsked)
+			err = d.Nack(ctx, retryIn, errRequested)
 		case doSnooze:
 			err = d.Snooze(ctx, snoozeFor)
 		case doBury:
-			err = d.Bury(ctx, errAsked)
+			err = d.Bury(ctx, errRequested)
 		case doRelease:
 			err = d.Release(ctx)
 		case doAbandon:

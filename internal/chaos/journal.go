@@ -14,28 +14,28 @@ import (
 	"time"
 )
 
-// Kinds of records. A record is a line: the kind, the time in µs, the message's id ("-" for none) and what else
-// is known. Times are those of the machine's clock, which all processes share.
+// Kinds of records. A record is a line with the kind, the time in µs, the message's id ("-" if none) and more fields.
+// All processes share the machine's clock.
 const (
-	beginSend   = 's' // id key due(@ms or +ms) flags
-	endSend     = 'S' // id outcome
-	beginCancel = 'k' // id
-	endCancel   = 'K' // id outcome: the state it was in, or the error's code
-	beginMove   = 'm' // id due(@ms or +ms): a reschedule
-	endMove     = 'M' // id outcome
-	claimed     = 'c' // id call now deadline(ms) lease queue due(ms) attempt bytes; now is the engine's clock in µs
-	handled     = 'h' // id attempt key whole(1 or 0)
-	beginSettle = 'x' // id lease action delay(µs)
-	endSettle   = 'X' // id lease outcome
-	extended    = 'e' // - call lease deadline(ms) or outcome
-	told        = 'L' // id attempt kind: an event that tells the holder that the message is not its own any more
-	usage       = 'p' // - resident(KiB) goroutines heap(KiB)
-	begun       = 'b' // - role: the process works
-	ended       = 'z' // -: the process ended in good order
-	mark        = '!' // - kind what...: the run's own record of a fault
+	beginSend       = 's' // id key due(@ms or +ms) flags
+	endSend         = 'S' // id outcome
+	beginCancel     = 'k' // id
+	endCancel       = 'K' // id outcome: the state before the cancel, or the error's code
+	beginReschedule = 'm' // id due(@ms or +ms): reschedule
+	endReschedule   = 'M' // id outcome
+	claimed         = 'c' // id call now deadline(ms) lease queue due(ms) attempt bytes; now is the engine's clock in µs
+	handled         = 'h' // id attempt key whole(1 or 0)
+	beginSettle     = 'x' // id lease action delay(µs)
+	endSettle       = 'X' // id lease outcome
+	extended        = 'e' // - call lease deadline(ms) or outcome
+	leaseLost       = 'L' // id attempt kind: an event that reports a lost lease
+	usage           = 'p' // - resident(KiB) goroutines heap(KiB)
+	begun           = 'b' // - role: the process is running
+	ended           = 'z' // -: the process exited cleanly
+	runEvent        = '!' // - kind what...: an event of the run, such as a fault
 )
 
-// What became of a call. Anything else is the code of an error after which nothing is known.
+// Outcomes of calls. Any other outcome is the code of an error that leaves the effect unknown.
 const (
 	outcomeOK        = "ok"
 	outcomeDuplicate = "duplicate"
@@ -44,11 +44,10 @@ const (
 	outcomeLeased    = "leased"
 )
 
-// now is the time of records.
+// now returns the current time for a record.
 func now() int64 { return time.Now().UnixMicro() }
 
-// journal is the append-only file of one process. Each put is one write, so that a process that is killed leaves
-// at most its last line torn.
+// journal is the append-only file of one process. Each put is a single write, so a kill can tear only the last line.
 type journal struct {
 	mu   sync.Mutex
 	file *os.File
@@ -65,8 +64,8 @@ func openJournal(dir, actor string) (*journal, error) {
 	return &journal{file: file}, nil
 }
 
-// put writes records that are made by add, all in one write. A journal that cannot be written ends the process:
-// without it nothing is proved.
+// put writes the records added by fill in a single write. It panics if the write fails, because a run without a
+// complete journal proves nothing.
 func (j *journal) put(fill func(add func(kind byte, at int64, id string, fields ...any))) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -82,7 +81,7 @@ func (j *journal) put(fill func(add func(kind byte, at int64, id string, fields 
 	}
 }
 
-// one writes one record.
+// one writes a single record.
 func (j *journal) one(kind byte, at int64, id string, fields ...any) {
 	j.put(func(add func(byte, int64, string, ...any)) { add(kind, at, id, fields...) })
 }
@@ -101,7 +100,7 @@ func appendRecord(b []byte, kind byte, at int64, id string, fields []any) []byte
 		case int64:
 			b = strconv.AppendInt(b, f, 10)
 		default:
-			panic("chaos: a record holds text and whole numbers")
+			panic("chaos: record field is neither a string nor an integer")
 		}
 	}
 	return append(b, '\n')
@@ -109,7 +108,7 @@ func appendRecord(b []byte, kind byte, at int64, id string, fields []any) []byte
 
 func (j *journal) close() error { return j.file.Close() }
 
-// record is one line of a journal.
+// record is a line of a journal.
 type record struct {
 	kind   byte
 	at     int64
@@ -117,7 +116,7 @@ type record struct {
 	fields []string
 }
 
-// field gives a field as text, "" when the record has not so many.
+// field returns the i-th field, or "" if there is none.
 func (r *record) field(i int) string {
 	if i < len(r.fields) {
 		return r.fields[i]
@@ -125,14 +124,13 @@ func (r *record) field(i int) string {
 	return ""
 }
 
-// number gives a field as a number, 0 when it is none.
+// number returns the i-th field as a number, or 0 if it is not a number.
 func (r *record) number(i int) int64 {
 	n, _ := strconv.ParseInt(r.field(i), 10, 64)
 	return n
 }
 
-// readJournal calls each for the records whose kind and id are wanted, in the order they were written. A last line that
-// was torn by a kill is left out.
+// readJournal calls each for the wanted records in the order they were written. It ignores a torn last line.
 func readJournal(path string, wanted func(kind byte, id []byte) bool, each func(record)) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -162,7 +160,7 @@ func readJournal(path string, wanted func(kind byte, id []byte) bool, each func(
 	}
 }
 
-// journals gives the actors that have a journal in dir, and the bytes of all.
+// journals returns the actors with a journal in dir, and the total size of the journals in bytes.
 func journals(dir string) (actors []string, size int64, err error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+journalSuffix))
 	if err != nil {

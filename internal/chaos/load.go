@@ -13,14 +13,14 @@ import (
 	"github.com/laterq/later"
 )
 
-// Kinds of payloads: what they do to their handler.
+// Kinds of payloads, which decide what their handler does.
 const (
-	normal = 'n' // see decide
-	headed = 'h' // likewise; the key is in a header too
+	normal = 'n' // handled as chosen by chooseAction
+	headed = 'h' // like normal, with the key also in a header
 	poison = 'X' // kills the process
 )
 
-// makePayload makes a payload of about size bytes that tells its key and whether it is whole.
+// makePayload returns a payload of about size bytes that contains its key, kind and checksum.
 func makePayload(key string, kind byte, size int) []byte {
 	b := fmt.Appendf(nil, "%s %c ", key, kind)
 	for len(b) < size {
@@ -33,7 +33,7 @@ func makePayload(key string, kind byte, size int) []byte {
 // headerKey is the header that repeats the key of a headed message.
 const headerKey = "key"
 
-// readPayload gives what makePayload was given; whole is false when the bytes are not what was made.
+// readPayload returns the key and kind passed to makePayload. whole is false if the bytes are damaged.
 func readPayload(b []byte) (key string, kind byte, whole bool) {
 	if len(b) < 8 || fmt.Sprintf("%08x", crc32.ChecksumIEEE(b[:len(b)-8])) != string(b[len(b)-8:]) {
 		return "-", 0, false
@@ -45,32 +45,32 @@ func readPayload(b []byte) (key string, kind byte, whole bool) {
 	return string(parts[0]), parts[1][0], true
 }
 
-// what a handler does with a message.
-type what int
+// action is what a handler does with a message.
+type action int
 
 const (
-	doAck what = iota
+	doAck action = iota
 	doFail
 	doSnooze
 	doBury
 	doPanic
 	doRetryIn
-	doWork    // for some milliseconds, then ack
-	doWorkOn  // beyond a lease, then ack
-	doAbandon // a receiver forgets the message; a worker's handler acks
-	doRelease // a receiver gives it back; a worker's handler acks
-	doCancel  // it is cancelled while it is held, then ack
+	doWork    // works for some milliseconds, then acks
+	doWorkOn  // works beyond the lease, then acks
+	doAbandon // a receiver does not settle the message; a worker's handler acks it
+	doRelease // a receiver releases the message; a worker's handler acks it
+	doCancel  // cancels the message while it is leased, then acks it
 )
 
-// Delays that handlers ask for.
+// Delays that handlers request.
 const (
 	backoff   = 100 * time.Millisecond
 	retryIn   = 200 * time.Millisecond
 	snoozeFor = 50 * time.Millisecond
 )
 
-// decide draws what to do. Of a thousand, about 900 are acked at once.
-func decide() what {
+// chooseAction returns a random action. About 900 of 1,000 messages are acked at once.
+func chooseAction() action {
 	switch n := rand.IntN(1000); {
 	case n < 40:
 		return doWork
@@ -96,23 +96,23 @@ func decide() what {
 	return doAck
 }
 
-var errAsked = errors.New("fails because its message is to fail")
+var errRequested = errors.New("failure requested by the message")
 
 // Flags of a send in the journal.
 const (
 	flagNone       = "-"
-	flagRemember   = 'r'
+	flagDedup      = 'r'
 	flagFar        = 'f' // due long after the run
 	flagDurable    = 'd'
-	flagUnreadable = 'u' // its bytes were made unreadable on purpose
+	flagUnreadable = 'u' // its stored bytes were damaged on purpose
 )
 
 const (
-	farAway  = 4 * time.Hour // the delay of a message that stays; more than the steps of a clock
-	remember = time.Minute   // longer than any send is tried again
+	farAway     = 4 * time.Hour // delay of messages that outlast the run; longer than the steps of the clock
+	dedupWindow = time.Minute   // longer than any send is retried
 )
 
-// outgoing makes the n-th message of a producer, and its due time and flags for the journal.
+// outgoing returns the next message of a producer, with its due time and flags for the journal.
 func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, due, flags string) {
 	kind := byte(normal)
 	if random.IntN(10) == 0 {
@@ -128,19 +128,19 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 	case n < 95:
 		at := time.Now().Add(spread)
 		o.When, due = later.At(at), fmt.Sprint("@", at.UnixMilli())
-	case n < 99 || p.NoRest:
+	case n < 99 || p.DrainsFully:
 		at := time.Now().Add(-spread)
 		o.When, due = later.At(at), fmt.Sprint("@", at.UnixMilli())
 	default:
 		delay := p.Far
-		if delay < farAway { // about so long: a step of the clock makes it due at once, or soon
+		if delay < farAway { // randomized, so that a step of the clock makes it due at once or soon
 			delay += time.Duration(random.Int64N(int64(time.Minute))) - time.Minute/2
 		}
 		o.When, due, flags = later.In(delay), fmt.Sprint("+", delay.Milliseconds()), string(flagFar)
 	}
 	if random.IntN(10) == 0 {
-		o.Remember = remember
-		flags += string(flagRemember)
+		o.Remember = dedupWindow
+		flags += string(flagDedup)
 	}
 	if random.IntN(10) == 0 {
 		o.MaxAttempts = 5 + random.IntN(20)

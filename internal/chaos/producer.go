@@ -18,22 +18,22 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// producer is the role of a process that sends in all ways at a given rate. What it does not know to be sent it
-// sends again, with the same id, until it knows.
+// producer is the role of a process that sends messages in various ways at a given rate. It repeats each send with the
+// same id until the outcome is known.
 type producer struct {
 	role
-	client  *later.Client
-	queues  []*later.Queue
-	journal *journal
-	tidying sync.WaitGroup
+	client    *later.Client
+	queues    []*later.Queue
+	journal   *journal
+	followUps sync.WaitGroup
 }
 
-// senders is how many goroutines of a producer send at a time: some, so that sends travel together, and at high rates so
-// many that each need not send faster than a server with appendfsync always answers.
+// senders returns the number of sending goroutines. Several let sends travel in one batch. At high rates each must not
+// have to send faster than a server with appendfsync always replies.
 func (r role) senders() int { return max(4, r.Rate/150) }
 
-// insist is how long a producer that is to end tries to learn what became of its last messages.
-const insist = 20 * time.Second
+// resendLimit is how long a stopping producer tries to learn the outcome of its last sends.
+const resendLimit = 20 * time.Second
 
 func newProducer(r role, s store.Store, j *journal, log *slog.Logger) *producer {
 	p := &producer{role: r, client: later.New(s, append(r.clientOptions(), later.WithLogger(log))...), journal: j}
@@ -46,17 +46,17 @@ func newProducer(r role, s store.Store, j *journal, log *slog.Logger) *producer 
 func (p *producer) run(ctx context.Context) error {
 	trying, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(insist, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(resendLimit, cancel) })()
 	var sending sync.WaitGroup
 	for i := range p.senders() {
 		sending.Go(func() { p.send(ctx, trying, i) })
 	}
 	sending.Wait()
-	p.tidying.Wait()
+	p.followUps.Wait()
 	return p.client.Close()
 }
 
-// send is one of the goroutines. It ends when ctx does; trying is for calls.
+// send runs one sending goroutine until ctx is done. Calls use trying as their context.
 func (p *producer) send(ctx, trying context.Context, sender int) {
 	random, senders := rand.New(rand.NewPCG(p.Seed, uint64(sender))), time.Duration(p.senders())
 	next := time.Now()
@@ -66,7 +66,7 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 		before := n
 		switch random.IntN(10) {
 		case 0:
-			p.sendMade(trying, q, random, key())
+			p.sendGenerated(trying, q, random, key())
 		case 1, 2:
 			keys := make([]string, 2+random.IntN(30))
 			for i := range keys {
@@ -74,44 +74,45 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 			}
 			p.sendBatch(trying, q, random, keys)
 		default:
-			p.sendChosen(trying, q, random, key())
+			p.sendWithID(trying, q, random, key())
 		}
 		next = next.Add(time.Duration(n-before) * senders * time.Second / time.Duration(p.Rate))
 		if behind := time.Since(next); behind > 100*time.Millisecond {
-			next = next.Add(behind) // what was missed in an outage is not made up for
+			next = next.Add(behind) // do not catch up after an outage
 		}
 		sleep(ctx, time.Until(next))
 	}
 }
 
-// patience is how long one try may take: mostly long, so that the store's own tries count, and now and then so
-// short that it ends in the middle.
-func patience(random *rand.Rand) time.Duration {
+// attemptTimeout returns the timeout of one attempt. It is long, so that the store can retry, but occasionally so short
+// that the attempt is interrupted.
+func attemptTimeout(random *rand.Rand) time.Duration {
 	if random.IntN(50) == 0 {
 		return time.Duration(random.IntN(20)) * time.Millisecond
 	}
 	return 15 * time.Second
 }
 
-// sendMade sends a message whose id the client makes. If that fails, it goes on with the id that it was given.
-func (p *producer) sendMade(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
+// sendGenerated sends a message whose id the client generates. If that fails, it retries with the generated id.
+func (p *producer) sendGenerated(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
 	o, due, flags := p.outgoing(random, key)
 	o.ID = ""
-	ctx, cancel := context.WithTimeout(trying, patience(random))
+	ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
 	call := now()
 	id, err := q.Send(ctx, o.Payload, o.When, later.Headers(o.Headers))
 	cancel()
 	p.journal.put(func(add func(byte, int64, string, ...any)) {
-		add(beginSend, call, id, key, due, onlyFar(flags))
+		add(beginSend, call, id, key, due, plainFlags(flags))
 		add(endSend, now(), id, outcomeOf(err))
 	})
 	if err != nil {
-		p.untilSent(trying, q, []later.Outgoing{{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers}}, []string{key}, []string{due}, []string{onlyFar(flags)})
+		p.untilSent(trying, q, []later.Outgoing{{ID: id, Payload: o.Payload, When: o.When, Headers: o.Headers}},
+			[]string{key}, []string{due}, []string{plainFlags(flags)})
 	}
 }
 
-// onlyFar leaves of the flags what a send without other options has.
-func onlyFar(flags string) string {
+// plainFlags returns the flags that also apply to a send without options.
+func plainFlags(flags string) string {
 	kept := strings.Map(func(flag rune) rune {
 		if flag == flagFar || flag == flagDurable {
 			return flag
@@ -121,11 +122,11 @@ func onlyFar(flags string) string {
 	return cmp.Or(kept, flagNone)
 }
 
-// surelyLater is the delay in ms of messages that are still living, mostly, when they are sent again at once.
-const surelyLater = 100
+// likelyLive is the shortest delay in ms of messages that are most likely still live when sent again at once.
+const likelyLive = 100
 
-// sendChosen sends one message with an id of ours, now and then once more though it is sent, and cancels it now and then.
-func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
+// sendWithID sends a message with its own id. Occasionally it sends the message again, cancels it or reschedules it.
+func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *rand.Rand, key string) {
 	o, due, flags := p.outgoing(random, key)
 	options := []later.SendOption{later.WithID(key)}
 	if due != "+0" {
@@ -141,11 +142,11 @@ func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *ra
 		options = append(options, later.Headers(o.Headers))
 	}
 	more := 0
-	if delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+")); delay >= surelyLater && random.IntN(20) == 0 {
+	if delay, _ := strconv.Atoi(strings.TrimPrefix(due, "+")); delay >= likelyLive && random.IntN(20) == 0 {
 		more = 1
 	}
 	for trying.Err() == nil {
-		ctx, cancel := context.WithTimeout(trying, patience(random))
+		ctx, cancel := context.WithTimeout(trying, attemptTimeout(random))
 		p.journal.one(beginSend, now(), key, key, due, flags)
 		_, err := q.Send(ctx, o.Payload, options...)
 		cancel()
@@ -162,30 +163,30 @@ func (p *producer) sendChosen(trying context.Context, q *later.Queue, random *ra
 	}
 	if o.Remember > 0 && random.IntN(5) == 0 {
 		wait := time.Duration(random.Int64N(int64(2 * p.Spread)))
-		p.tidying.Go(func() {
-			sleep(trying, wait) // until it is acked, mostly
+		p.followUps.Go(func() {
+			sleep(trying, wait) // most likely until it is acked
 			p.untilSent(trying, q, []later.Outgoing{o}, []string{key}, []string{due}, []string{flags})
 		})
 	}
 	wait := time.Duration(random.Int64N(int64(p.Spread)))
 	switch far := strings.ContainsRune(flags, flagFar); {
 	case random.IntN(100) == 0, far && random.IntN(4) == 0:
-		p.tidying.Go(func() { p.cancelAfter(trying, q, key, wait) })
+		p.followUps.Go(func() { p.cancelAfter(trying, q, key, wait) })
 	case far && random.IntN(2) == 0:
 		delay := time.Duration(random.Int64N(int64(p.Spread)))
-		p.tidying.Go(func() { p.moveAfter(trying, q, key, wait, delay) })
+		p.followUps.Go(func() { p.rescheduleAfter(trying, q, key, wait, delay) })
 	}
 }
 
-// moveAfter reschedules a message that is far, until it is known to be done.
-func (p *producer) moveAfter(trying context.Context, q *later.Queue, id string, wait, delay time.Duration) {
+// rescheduleAfter reschedules a message that is due far in the future, until the outcome is known.
+func (p *producer) rescheduleAfter(trying context.Context, q *later.Queue, id string, wait, delay time.Duration) {
 	sleep(trying, wait)
 	for trying.Err() == nil {
-		p.journal.one(beginMove, now(), id, fmt.Sprint("+", delay.Milliseconds()))
+		p.journal.one(beginReschedule, now(), id, fmt.Sprint("+", delay.Milliseconds()))
 		ctx, cancel := context.WithTimeout(trying, 15*time.Second)
 		err := q.Reschedule(ctx, id, later.In(delay))
 		cancel()
-		p.journal.one(endMove, now(), id, outcomeOf(err))
+		p.journal.one(endReschedule, now(), id, outcomeOf(err))
 		if err == nil || errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) {
 			return
 		}
@@ -221,8 +222,10 @@ func (p *producer) sendBatch(trying context.Context, q *later.Queue, random *ran
 	p.untilSent(trying, q, msgs, keys, dues, flags)
 }
 
-// untilSent sends messages with ids of their own until each is known to be sent.
-func (p *producer) untilSent(trying context.Context, q *later.Queue, msgs []later.Outgoing, keys, dues, flags []string) {
+// untilSent sends messages with their own ids until each is known to be sent.
+func (p *producer) untilSent(
+	trying context.Context, q *later.Queue, msgs []later.Outgoing, keys, dues, flags []string,
+) {
 	for len(msgs) > 0 && trying.Err() == nil {
 		p.journal.put(func(add func(byte, int64, string, ...any)) {
 			at := now()
@@ -240,7 +243,7 @@ func (p *producer) untilSent(trying context.Context, q *later.Queue, msgs []late
 				outcome := outcomeOf(err)
 				if results != nil {
 					outcome = outcomeOf(results[i].Err)
-					if outcome == outcomeOK && results[i].Duplicate { // which may not be durable, all the same
+					if outcome == outcomeOK && results[i].Duplicate { // a duplicate need not be durable
 						outcome = outcomeDuplicate
 					}
 				}
@@ -257,7 +260,7 @@ func (p *producer) untilSent(trying context.Context, q *later.Queue, msgs []late
 	}
 }
 
-// clientOptions are those of a producer's client.
+// clientOptions returns the options of a producer's client.
 func (r role) clientOptions() []later.Option {
 	if r.Durable == 0 {
 		return nil

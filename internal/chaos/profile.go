@@ -8,7 +8,7 @@ import (
 	"runtime/pprof"
 )
 
-// profile begins a CPU profile of this process, beside its journal, until the function that it gives is called.
+// profile writes a CPU profile of this process to dir until the returned function is called.
 func profile(dir, actor string) (end func() error, err error) {
 	file, err := os.Create(filepath.Join(dir, actor+".pprof"))
 	if err != nil {

@@ -9,28 +9,30 @@ import (
 	"time"
 )
 
-// proxy is the network before one server: it passes bytes on, later, more slowly, or not at all. Its port stays
-// the same whatever happens to the server.
+// proxy is the network in front of one server. It forwards bytes, possibly delayed, throttled or not at all. Its port
+// stays the same when the server restarts.
 type proxy struct {
 	listener net.Listener
 	pumps    sync.WaitGroup
 
-	mu     sync.Mutex
-	target string // host:port of the server
-	now    weather
-	links  map[*link]struct{}
-	random *rand.Rand
-	closed bool
-	turned chan struct{} // closed when the weather changes
+	mu      sync.Mutex
+	target  string // host:port of the server
+	net     conditions
+	links   map[*link]struct{}
+	random  *rand.Rand
+	closed  bool
+	changed chan struct{} // closed when the conditions change
 }
 
-// weather is how the network is. The zero value is a good one.
-type weather struct {
-	delay       time.Duration // of all bytes, in each direction
-	bytes       int           // a second, for each connection and direction; 0 does not limit
-	silent      bool          // nothing passes, until the weather changes; then what was on its way arrives
-	loseReplies float64       // the part of requests whose reply is lost, with the connection
-	late        float64       // the part of requests that arrive late: when their client has lost its connection, up to mostLate ago
+// conditions describes the state of the network. The zero value is a healthy network.
+type conditions struct {
+	delay          time.Duration // of all bytes, in each direction
+	bytesPerSecond int           // per connection and direction; 0 means unlimited
+	silent         bool          // holds back all bytes until the conditions change
+	loseReplies    float64       // fraction of requests whose reply and connection are lost
+	// lateRequests is the fraction of requests that arrive after their client has lost its connection, at most maxLate
+	// later.
+	lateRequests float64
 }
 
 // link is one connection through the proxy.
@@ -38,15 +40,15 @@ type link struct {
 	client, server net.Conn
 
 	// Guarded by proxy.mu.
-	half   bool // half open: nothing passes ever again, and no end is seen
-	losing bool // the next reply is lost
+	half   bool // half-open: passes nothing ever again, and hides when an end closes
+	losing bool // the next reply will be lost
 
 	once     sync.Once
 	answered chan struct{} // closed when a reply was lost
 }
 
-// mostLate is by how much a request may arrive after its client lost its connection.
-const mostLate = 200 * time.Millisecond
+// maxLate is how long after its client lost its connection a request may arrive.
+const maxLate = 200 * time.Millisecond
 
 func newProxy(seed uint64) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,7 +56,7 @@ func newProxy(seed uint64) (*proxy, error) {
 		return nil, err
 	}
 	p := &proxy{
-		listener: l, links: map[*link]struct{}{}, turned: make(chan struct{}),
+		listener: l, links: map[*link]struct{}{}, changed: make(chan struct{}),
 		random: rand.New(rand.NewPCG(seed, 0)),
 	}
 	p.pumps.Go(p.accept)
@@ -64,23 +66,23 @@ func newProxy(seed uint64) (*proxy, error) {
 func (p *proxy) addr() string { return p.listener.Addr().String() }
 func (p *proxy) port() int    { return p.listener.Addr().(*net.TCPAddr).Port }
 
-// to sets the server.
-func (p *proxy) to(target string) {
+// setTarget sets the address of the server.
+func (p *proxy) setTarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-// turn changes the weather, for the connections that are open too.
-func (p *proxy) turn(w weather) {
+// set changes the conditions for new and open connections.
+func (p *proxy) set(c conditions) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.now = w
-	close(p.turned)
-	p.turned = make(chan struct{})
+	p.net = c
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
-// cut ends each open connection with that probability.
+// cut resets each open connection with the given probability.
 func (p *proxy) cut(part float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +93,7 @@ func (p *proxy) cut(part float64) {
 	}
 }
 
-// halfOpen leaves that part of the open connections half open: both ends believe in them, and nothing passes.
+// halfOpen makes each open connection half-open with the given probability: both ends stay open, but nothing passes.
 func (p *proxy) halfOpen(part float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +102,7 @@ func (p *proxy) halfOpen(part float64) {
 	}
 }
 
-// close ends all connections and returns when nothing of the proxy is left.
+// close resets all connections and returns when the proxy's goroutines have ended.
 func (p *proxy) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -108,15 +110,15 @@ func (p *proxy) close() {
 	for l := range p.links {
 		l.end()
 	}
-	close(p.turned)
-	p.turned = make(chan struct{})
+	close(p.changed)
+	p.changed = make(chan struct{})
 	p.mu.Unlock()
 	p.pumps.Wait()
 }
 
-// arriveLate resets the client's end and lets what it sent arrive after a while. Only what was read at once arrives, which is
-// the most of one call.
-func (l *link) arriveLate(server net.Conn, x piece, late time.Duration) bool {
+// deliverLate resets the client's end and delivers its request after a delay. It delivers only what was read at once,
+// which is at most one call.
+func (l *link) deliverLate(server net.Conn, x chunk, late time.Duration) bool {
 	reset(l.client)
 	time.Sleep(late)
 	if _, err := server.Write(x.bytes); err != nil {
@@ -124,12 +126,12 @@ func (l *link) arriveLate(server net.Conn, x piece, late time.Duration) bool {
 	}
 	select {
 	case <-l.answered:
-	case <-time.After(time.Second): // it was a part of a call
+	case <-time.After(time.Second): // it was only part of a call
 	}
 	return false
 }
 
-// reset ends a connection as a reset does.
+// reset closes a connection with a TCP reset.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)
@@ -137,7 +139,7 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
-// end ends a link as a reset does.
+// end resets both ends of a link.
 func (l *link) end() {
 	reset(l.client)
 	reset(l.server)
@@ -181,22 +183,22 @@ func (p *proxy) connect(client net.Conn) {
 	p.mu.Unlock()
 }
 
-// piece is what was read at once, and when it is to arrive.
-type piece struct {
+// chunk is the result of one read, and when it is due at the other end.
+type chunk struct {
 	bytes []byte
 	at    time.Time
 }
 
-// maxUnderWay bounds the pieces of one direction that are delayed at a time.
-const maxUnderWay = 256
+// maxInFlight limits the delayed chunks in one direction.
+const maxInFlight = 256
 
-// pump passes one direction on until either end is gone. Reading goes on while what was read is delayed, so that
-// a delay does not make the connection slow as well.
+// pump forwards one direction until either end is closed. It reads on while chunks are delayed, so that a delay does
+// not limit the throughput.
 func (p *proxy) pump(l *link, from, to net.Conn, request bool) {
-	pieces := make(chan piece, maxUnderWay)
+	chunks := make(chan chunk, maxInFlight)
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		for x := range pieces {
+		for x := range chunks {
 			if !p.pass(l, to, x, request) {
 				l.end()
 			}
@@ -207,45 +209,45 @@ func (p *proxy) pump(l *link, from, to net.Conn, request bool) {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			p.mu.Lock()
-			at := time.Now().Add(p.now.delay)
+			at := time.Now().Add(p.net.delay)
 			p.mu.Unlock()
-			pieces <- piece{append([]byte(nil), buffer[:n]...), at}
+			chunks <- chunk{append([]byte(nil), buffer[:n]...), at}
 		}
 		if err != nil {
 			break
 		}
 	}
-	close(pieces)
+	close(chunks)
 	writing.Wait()
 	p.mu.Lock()
 	half := l.half && !p.closed
 	p.mu.Unlock()
 	if !half {
-		l.end() // the other direction ends with this one
+		l.end() // ends the other direction too
 	}
 }
 
-// pass writes one piece when its time has come and the weather lets it; false when the link is to end.
-func (p *proxy) pass(l *link, to net.Conn, x piece, request bool) bool {
+// pass writes one chunk when it is due and the conditions allow it. It returns false if the link must end.
+func (p *proxy) pass(l *link, to net.Conn, x chunk, request bool) bool {
 	for {
 		p.mu.Lock()
-		w, half, closed, turned := p.now, l.half, p.closed, p.turned
+		w, half, closed, changed := p.net, l.half, p.closed, p.changed
 		if closed {
 			p.mu.Unlock()
 			return false
 		}
 		if half {
 			p.mu.Unlock()
-			return true // swallowed
+			return true // discarded
 		}
 		if !w.silent {
 			if request && w.loseReplies > 0 && p.random.Float64() < w.loseReplies {
 				l.losing = true
 			}
 			late := time.Duration(0)
-			if request && w.late > 0 && p.random.Float64() < w.late {
+			if request && w.lateRequests > 0 && p.random.Float64() < w.lateRequests {
 				l.losing = true
-				late = 1 + time.Duration(p.random.Int64N(int64(mostLate)))
+				late = 1 + time.Duration(p.random.Int64N(int64(maxLate)))
 			}
 			lose := !request && l.losing
 			p.mu.Unlock()
@@ -254,16 +256,16 @@ func (p *proxy) pass(l *link, to net.Conn, x piece, request bool) bool {
 				return false
 			}
 			if late > 0 {
-				return l.arriveLate(to, x, late)
+				return l.deliverLate(to, x, late)
 			}
 			time.Sleep(time.Until(x.at))
-			if w.bytes > 0 {
-				time.Sleep(time.Duration(len(x.bytes)) * time.Second / time.Duration(w.bytes))
+			if w.bytesPerSecond > 0 {
+				time.Sleep(time.Duration(len(x.bytes)) * time.Second / time.Duration(w.bytesPerSecond))
 			}
 			_, err := to.Write(x.bytes)
 			return err == nil
 		}
 		p.mu.Unlock()
-		<-turned
+		<-changed
 	}
 }

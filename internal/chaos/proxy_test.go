@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// echo is a proxy before a server that gives back each line.
+// echo returns a proxy in front of a server that echoes each line.
 func echo(t *testing.T) *proxy {
 	t.Helper()
 	server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ func echo(t *testing.T) *proxy {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
-	p.to(server.Addr().String())
+	p.setTarget(server.Addr().String())
 	return p
 }
 
@@ -64,7 +64,7 @@ func tryDial(t *testing.T, p *proxy) (caller, error) {
 	return caller{conn, bufio.NewReader(conn)}, nil
 }
 
-// call gives what came back within the limit.
+// call sends a line and waits for the echo.
 func (c caller) call(limit time.Duration) error {
 	if _, err := c.Write([]byte("line\n")); err != nil {
 		return err
@@ -83,7 +83,7 @@ const soon, long = 50 * time.Millisecond, 10 * time.Second
 func wantGood(t *testing.T, c caller) {
 	t.Helper()
 	if err := c.call(long); err != nil {
-		t.Fatalf("a call in good weather: %v", err)
+		t.Fatalf("call on a healthy network: %v", err)
 	}
 }
 
@@ -101,20 +101,20 @@ func wantCut(t *testing.T, err error) {
 	}
 }
 
-func TestWhatWasOnItsWayArrivesAfterASilence(t *testing.T) {
+func TestProxyDeliversHeldBackBytesAfterSilence(t *testing.T) {
 	p := echo(t)
 	c := dial(t, p)
 	wantGood(t, c)
-	p.turn(weather{silent: true})
+	p.set(conditions{silent: true})
 	wantSilence(t, c.call(soon))
-	p.turn(weather{})
+	p.set(conditions{})
 	if err := c.read(long); err != nil {
 		t.Fatalf("what was written in the silence did not come back: %v", err)
 	}
 	wantGood(t, c)
 }
 
-func TestAHalfOpenConnectionStaysSilentAndNewOnesWork(t *testing.T) {
+func TestProxyHalfOpenConnectionStaysSilentAndNewOnesWork(t *testing.T) {
 	p := echo(t)
 	c := dial(t, p)
 	wantGood(t, c)
@@ -124,25 +124,25 @@ func TestAHalfOpenConnectionStaysSilentAndNewOnesWork(t *testing.T) {
 	wantSilence(t, c.call(soon))
 }
 
-func TestALostReplyCutsTheConnection(t *testing.T) {
+func TestProxyLostReplyCutsConnection(t *testing.T) {
 	p := echo(t)
 	c := dial(t, p)
 	wantGood(t, c)
-	p.turn(weather{loseReplies: 1})
+	p.set(conditions{loseReplies: 1})
 	wantCut(t, c.call(long))
-	p.turn(weather{})
+	p.set(conditions{})
 	wantGood(t, dial(t, p))
 }
 
-func TestALateRequestArrivesAfterItsConnectionWasCut(t *testing.T) {
+func TestProxyLateRequestArrivesAfterItsConnectionIsCut(t *testing.T) {
 	p := echo(t)
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	p.to(server.Addr().String())
-	p.turn(weather{late: 1})
+	p.setTarget(server.Addr().String())
+	p.set(conditions{lateRequests: 1})
 	client, err := net.Dial("tcp", p.addr())
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestALateRequestArrivesAfterItsConnectionWasCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := client.Read(make([]byte, 1)); err == nil {
-		t.Error("the client was answered")
+		t.Error("the client received a reply")
 	}
 	conn, err := server.Accept()
 	if err != nil {
@@ -165,7 +165,7 @@ func TestALateRequestArrivesAfterItsConnectionWasCut(t *testing.T) {
 	}
 }
 
-func TestCutConnectionsEnd(t *testing.T) {
+func TestProxyCutEndsConnections(t *testing.T) {
 	p := echo(t)
 	c := dial(t, p)
 	wantGood(t, c)
@@ -174,11 +174,11 @@ func TestCutConnectionsEnd(t *testing.T) {
 	wantGood(t, dial(t, p))
 }
 
-func TestDelayedBytesComeInOrderAndNotBefore(t *testing.T) {
+func TestProxyDelaysBytes(t *testing.T) {
 	p := echo(t)
 	c := dial(t, p)
 	wantGood(t, c)
-	p.turn(weather{delay: soon})
+	p.set(conditions{delay: soon})
 	began := time.Now()
 	wantGood(t, c)
 	if took := time.Since(began); took < 2*soon {
@@ -186,12 +186,12 @@ func TestDelayedBytesComeInOrderAndNotBefore(t *testing.T) {
 	}
 }
 
-func TestADeadServerRefusesConnections(t *testing.T) {
+func TestProxyRefusesConnectionsToDeadServer(t *testing.T) {
 	p := echo(t)
 	wantGood(t, dial(t, p))
-	p.to("127.0.0.1:1") // nobody listens there
+	p.setTarget("127.0.0.1:1") // no server listens there
 	c, err := tryDial(t, p)
-	if err == nil { // the reset came after the connection was seen to be made
+	if err == nil { // the connection was established before the reset arrived
 		err = c.call(long)
 	}
 	wantCut(t, err)

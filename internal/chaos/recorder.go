@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// recorder is a consumer's store. It writes down each claim, settle and extension where they leave the process,
-// with the engine's own clock and deadlines, which the public API rounds away.
+// recorder is a consumer's store. It records each claim, settle and extension as it leaves the process, with the
+// engine's own clock and deadlines, which the public API rounds.
 type recorder struct {
 	store.Store
 	journal *journal
@@ -75,7 +75,7 @@ func (r recorder) Extend(ctx context.Context, queue string, e []store.Extension)
 	return results, err
 }
 
-// outcomeOf is what the journal says of an error.
+// outcomeOf returns how the journal records an error.
 func outcomeOf(err error) string {
 	switch {
 	case err == nil:

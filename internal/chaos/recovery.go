@@ -10,67 +10,67 @@ import (
 	"strings"
 )
 
-// allQueues is what a mark says that is about all queues; else it is a list with commas.
+// allQueues marks an event that concerns all queues. Other events list their queues, separated by commas.
 const allQueues = "-"
 
-// measureRedelivery notes how long a message of a consumer that died or was stopped waited for another. Attempts in between are
-// those of consumers that died before they heard of their claim, with a lease each.
-func (f *facts) measureRedelivery(d, next *delivery, result *Result) {
-	at, ok := f.killed[d.actor]
+// measureRedelivery measures how long messages of a dead or stopped consumer waited for another one. Each attempt in
+// between belongs to a consumer that died before it recorded its claim, and counts for one lease.
+func (ck *checker) measureRedelivery(d, next *delivery, result *Result) {
+	at, ok := ck.killed[d.actor]
 	if !ok {
-		stops := f.stopped[d.actor]
+		stops := ck.stopped[d.actor]
 		i := sort.Search(len(stops), func(i int) bool { return stops[i] >= d.ret })
 		if ok = i < len(stops); ok {
 			at = stops[i]
 		}
 	}
-	if ok && d.ret <= at && next.now > at && f.slack == 0 {
-		unheard := max(0, next.attempt-d.attempt-1) * f.lease * 1000
+	if ok && d.ret <= at && next.now > at && ck.slack == 0 {
+		unheard := max(0, next.attempt-d.attempt-1) * ck.lease * 1000
 		result.AfterDeath.add(next.now - at - unheard)
 	}
 }
 
-// measure finds stalls, and how soon deliveries went on after servers came back.
-func (f *facts) measure(result *Result) {
-	slices.SortFunc(f.marks, func(a, b record) int { return cmp.Compare(a.at, b.at) })
-	calm := int64(math.MaxInt64)
-	for i, m := range f.marks {
+// measure measures stalls and how soon deliveries resumed after an outage.
+func (ck *checker) measure(result *Result) {
+	slices.SortFunc(ck.events, func(a, b record) int { return cmp.Compare(a.at, b.at) })
+	loadEnd := int64(math.MaxInt64)
+	for i, m := range ck.events {
 		switch m.field(0) {
-		case "calm":
-			calm = m.at
+		case "load-ended":
+			loadEnd = m.at
 		case "serves":
-			result.AfterRestart.addIf(f.goneOn(m))
+			result.AfterRestart.addKnown(ck.resumedAfter(m))
 		case "promoted":
-			took := f.goneOn(m)
-			result.AfterPromotion.addIf(took)
-			// from the death on, so the promotion itself is a part of it
+			took := ck.resumedAfter(m)
+			result.AfterPromotion.addKnown(took)
+			// Counted from the death, so it includes the promotion itself.
 			if i > 0 {
-				result.AfterPrimaryDeath.addIf(took + m.at - f.marks[i-1].at)
+				result.AfterPrimaryDeath.addKnown(took + m.at - ck.events[i-1].at)
 			}
 		}
 	}
-	f.measureStall(calm, result)
-	f.measureUsage(result)
+	ck.measureStall(loadEnd, result)
+	ck.measureUsage(result)
 	result.Slow = result.TooSlow()
 }
 
-// measureStall finds the longest time between claims of all queues, until the load ended.
-func (f *facts) measureStall(calm int64, result *Result) {
+// measureStall measures the longest time between two claims on any queue until the load ended.
+func (ck *checker) measureStall(loadEnd int64, result *Result) {
 	var all []int64
-	for _, of := range f.claims {
+	for _, of := range ck.claims {
 		all = append(all, of...)
 	}
 	slices.Sort(all)
 	for i, at := range all {
-		if i > 0 && at <= calm {
+		if i > 0 && at <= loadEnd {
 			result.Stall.add(at - all[i-1])
 		}
 	}
 }
 
-// goneOn tells how long after a mark each of its queues had given messages again; below zero when one never did.
-func (f *facts) goneOn(m record) (longest int64) {
-	for queue, claims := range f.claims {
+// resumedAfter returns how long after an event the last of its queues delivered again. It is negative if one never did.
+func (ck *checker) resumedAfter(m record) (longest int64) {
+	for queue, claims := range ck.claims {
 		if of := m.field(2); of != allQueues && !slices.Contains(strings.Split(of, ","), queue) {
 			continue
 		}
@@ -83,18 +83,18 @@ func (f *facts) goneOn(m record) (longest int64) {
 	return longest
 }
 
-// measureUsage notes the memory and goroutines of the consumer that lived longest.
-func (f *facts) measureUsage(result *Result) {
+// measureUsage copies the memory and goroutines of the longest-lived worker to the result.
+func (ck *checker) measureUsage(result *Result) {
 	longest := ""
-	for actor, of := range f.usage {
-		if strings.HasPrefix(actor, "worker") && (longest == "" || len(of) > len(f.usage[longest])) {
+	for actor, of := range ck.usage {
+		if strings.HasPrefix(actor, "worker") && (longest == "" || len(of) > len(ck.usage[longest])) {
 			longest = actor
 		}
 	}
-	redis := f.usage["run"]
-	for _, u := range f.usage[longest] {
+	redis := ck.usage["run"]
+	for _, u := range ck.usage[longest] {
 		x := Usage{
-			Seconds:   float64(u.at-f.usage[longest][0].at) / 1e6,
+			Seconds:   float64(u.at-ck.usage[longest][0].at) / 1e6,
 			WorkerKiB: u.number(0), Goroutines: u.number(1), HeapKiB: u.number(2),
 		}
 		for len(redis) > 1 && redis[1].at <= u.at {

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Result is what came of one run. Durations are in seconds in JSON.
+// Result is the result of one run. Durations in JSON are in seconds.
 type Result struct {
 	Fault    string  `json:"fault"`
 	Form     string  `json:"form"`
 	Seed     uint64  `json:"seed"`
 	Seconds  float64 `json:"seconds"`
-	Strikes  int     `json:"strikes"`
-	Journals string  `json:"journals,omitempty"` // where they are, when they were kept
-	Command  string  `json:"command,omitempty"`  // that made the run, with others perhaps
+	Injected int     `json:"strikes"`
+	Journals string  `json:"journals,omitempty"` // directory, if they were kept
+	Command  string  `json:"command,omitempty"`  // command that made the run, possibly with other runs
 	CutShort bool    `json:"cut_short,omitempty"`
-	Planned  float64 `json:"planned_seconds,omitempty"` // of a run that was cut short; Seconds is how long its load was
+	Planned  float64 `json:"planned_seconds,omitempty"` // of a run cut short, whose Seconds are the actual load
 
 	Sent           int `json:"sent"` // acknowledged
 	Delivered      int `json:"delivered"`
@@ -27,34 +27,34 @@ type Result struct {
 	Dead           int `json:"dead"`
 	Cancelled      int `json:"cancelled"`
 	Lost           int `json:"lost"`
-	LostPermitted  int `json:"lost_permitted"` // acknowledged, in a time whose writes may be undone, and not durable
-	Undone         int `json:"undone"`         // other promises broken in such a time
-	Unsure         int `json:"unsure"`         // of Delivered: the ack's answer was not heard
-	Unacknowledged int `json:"unacknowledged"` // delivered, and their sender does not know that they were sent
-	Refused        int `json:"refused"`        // sends that a full server refused
+	LostPermitted  int `json:"lost_permitted"` // acknowledged and not durable, in a time whose writes may be undone
+	Undone         int `json:"undone"`         // other guarantees broken in such a time
+	Unsure         int `json:"unsure"`         // of Delivered: the reply to the ack was lost
+	Unacknowledged int `json:"unacknowledged"` // delivered, but the sender never learned that the send succeeded
+	Refused        int `json:"refused"`        // sends refused by a full server
 	Deliveries     int `json:"deliveries"`
-	Redelivered    int `json:"redelivered"` // because a lease ended
-	Resent         int `json:"resent"`      // sent again after they were done, so that they came again
-	Doubled        int `json:"doubled"`     // claimed after an ack that was answered
+	Redelivered    int `json:"redelivered"` // after a lease expired
+	Resent         int `json:"resent"`      // redelivered because they were sent again after they were done
+	Doubled        int `json:"doubled"`     // claimed after an acknowledged ack
 	Early          int `json:"early"`
 	TwoHolders     int `json:"two_holders"`
 
-	Stall             Longest `json:"stall"`               // between claims that gave messages, under load
-	AfterDeath        Longest `json:"after_death"`         // of a consumer, until its messages were claimed by others
-	AfterRestart      Longest `json:"after_restart"`       // from the time a server served again to the next claim
+	Stall             Longest `json:"stall"`               // between claims that returned messages, under load
+	AfterDeath        Longest `json:"after_death"`         // from a consumer's death until others claimed its messages
+	AfterRestart      Longest `json:"after_restart"`       // from when a server serves again to the next claim
 	AfterPromotion    Longest `json:"after_promotion"`     // from a promotion to the next claim
-	AfterPrimaryDeath Longest `json:"after_primary_death"` // from a primary's death to the next claim of the next
+	AfterPrimaryDeath Longest `json:"after_primary_death"` // from a primary's death to the next claim after the promotion
 	DrainSeconds      float64 `json:"drain_seconds"`
 	LatestMicros      int64   `json:"latest_micros"`
-	EarlyMost         Longest `json:"early_most"` // by a stepped clock
+	EarlyMost         Longest `json:"early_most"` // due to a stepped clock
 
-	Slow       string      `json:"slow,omitempty"` // which targets were missed; see TooSlow
+	Slow       string      `json:"slow,omitempty"` // missed targets; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`
 	Violations []Violation `json:"violations,omitempty"`
 	violated   int
 }
 
-// Usage is what the longest-lived worker and the server used at one time.
+// Usage is the resource usage of the longest-lived worker and of the servers at one time.
 type Usage struct {
 	Seconds    float64 `json:"seconds"`
 	WorkerKiB  int64   `json:"worker_kib"`
@@ -63,7 +63,7 @@ type Usage struct {
 	RedisKiB   int64   `json:"redis_kib,omitempty"`
 }
 
-// Violation is a promise that was broken.
+// Violation is a broken guarantee.
 type Violation struct {
 	Kind    string `json:"kind"`
 	ID      string `json:"id"`
@@ -71,10 +71,10 @@ type Violation struct {
 	History string `json:"history,omitempty"`
 }
 
-// maxViolations bounds how many are kept with their history; all are counted.
+// maxViolations limits the violations kept with their history. All are counted.
 const maxViolations = 20
 
-// Longest keeps the longest of some times, and their number.
+// Longest keeps the longest of several durations, and their number.
 type Longest struct {
 	micros int64
 	times  int
@@ -85,19 +85,19 @@ func (l *Longest) add(micros int64) {
 	l.times++
 }
 
-// addIf adds a time that is known, which is one not below zero.
-func (l *Longest) addIf(micros int64) {
+// addKnown adds a duration unless it is negative, which means unknown.
+func (l *Longest) addKnown(micros int64) {
 	if micros >= 0 {
 		l.add(micros)
 	}
 }
 
-// join adds the times of another.
-func (l *Longest) join(o Longest) { l.micros, l.times = max(l.micros, o.micros), l.times+o.times }
+// merge adds the durations of another Longest.
+func (l *Longest) merge(o Longest) { l.micros, l.times = max(l.micros, o.micros), l.times+o.times }
 
 func (l Longest) seconds() float64 { return float64(l.micros) / 1e6 }
 
-// String gives the longest time in seconds, or "-" when there was none.
+// String returns the longest duration in seconds, or "-" if there is none.
 func (l Longest) String() string {
 	if l.times == 0 {
 		return "-"
@@ -105,7 +105,7 @@ func (l Longest) String() string {
 	return fmt.Sprintf("%.2f", l.seconds())
 }
 
-// longestJSON is a Longest in JSON.
+// longestJSON is the JSON form of a Longest.
 type longestJSON struct {
 	Seconds float64 `json:"seconds"`
 	Times   int     `json:"times"`
@@ -128,7 +128,7 @@ func newResult(f *fault, cfg Config) *Result {
 	return &Result{Fault: f.name, Form: string(f.setting.form), Seed: cfg.Seed, Seconds: cfg.Duration.Seconds()}
 }
 
-// OK tells whether every promise was kept.
+// OK reports whether every guarantee was kept.
 func (r *Result) OK() bool { return len(r.Violations) == 0 }
 
 func (r *Result) violate(kind, id, format string, args ...any) {
@@ -142,14 +142,15 @@ func (r *Result) violateWith(history func() string, kind, id, format string, arg
 	}
 }
 
-// Line tells of the run in one line.
+// Line returns a one-line summary of the run.
 func (r *Result) Line() string {
 	state := "ok"
 	if !r.OK() {
 		state = fmt.Sprintf("FAILED (%d)", len(r.Violations))
 	}
-	line := fmt.Sprintf("%-14s %-8s seed %-4d blows %-2d sent %-6d delivered %-6d dead %-3d lost %d doubled %d early %d holders %d stall %ss",
-		r.Fault, r.Form, r.Seed, r.Strikes, r.Sent, r.Delivered, r.Dead, r.Lost, r.Doubled, r.Early, r.TwoHolders, r.Stall)
+	line := fmt.Sprintf("%-14s %-8s seed %-4d faults %-2d sent %-6d delivered %-6d dead %-3d "+
+		"lost %d doubled %d early %d holders %d stall %ss",
+		r.Fault, r.Form, r.Seed, r.Injected, r.Sent, r.Delivered, r.Dead, r.Lost, r.Doubled, r.Early, r.TwoHolders, r.Stall)
 	for _, x := range []struct {
 		name string
 		of   Longest
@@ -173,12 +174,12 @@ func (r *Result) Line() string {
 	return line + " " + state
 }
 
-// Failure tells all that went wrong, with the histories of the messages; "" when nothing did.
+// Failure describes all violations, with the histories of the first messages. It returns "" if there are none.
 func (r *Result) Failure() string {
 	var b strings.Builder
 	for i, v := range r.Violations {
 		if i >= 3 {
-			v.History = "" // the JSON has more of them
+			v.History = "" // the JSON has more histories
 		}
 		fmt.Fprintf(&b, "%s: seed %d: message %s: %s: %s\n%s\n", r.Fault, r.Seed, v.ID, v.Kind, v.Text, v.History)
 	}
@@ -188,7 +189,7 @@ func (r *Result) Failure() string {
 	return b.String()
 }
 
-// joinSorted joins lines that begin with a time of equal length.
+// joinSorted sorts and joins lines that start with a time of fixed width.
 func joinSorted(lines []string) string {
 	slices.Sort(lines)
 	return "    " + strings.Join(lines, "\n    ")

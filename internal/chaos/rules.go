@@ -12,41 +12,41 @@ import (
 	"github.com/laterq/later"
 )
 
-// check checks what must hold for one message and counts what became of it. What broke a promise in a way that
-// the persistence or replication allows is counted as permitted.
-func (f *facts) check(m *message, result *Result) {
-	touched := f.touched(m)
+// check verifies the guarantees for one message and counts its outcome. Violations that the persistence or replication
+// settings permit are only counted.
+func (ck *checker) check(m *message, result *Result) {
+	mayBeUndone := ck.mayBeUndone(m)
 	violate := func(kind, format string, args ...any) bool {
-		if touched {
+		if mayBeUndone {
 			result.Undone++
 			return false
 		}
 		result.violateWith(m.history, kind, m.id, format, args...)
 		return true
 	}
-	f.count(m, touched, result)
-	f.checkSends(m, result, violate)
-	f.checkTimes(m, result, violate)
-	f.checkOrder(m, result, violate)
-	f.checkHolders(m, result, violate)
-	f.checkLeases(m, violate)
-	f.checkLeft(m, violate)
+	ck.count(m, mayBeUndone, result)
+	ck.checkSends(m, result, violate)
+	ck.checkTimes(m, result, violate)
+	ck.checkOrder(m, result, violate)
+	ck.checkHolders(m, result, violate)
+	ck.checkLeases(m, violate)
+	ck.checkLeft(m, violate)
 }
 
-// violator notes that a promise was broken; false when it was permitted.
+// violator records a violation. It returns false if the violation was permitted.
 type violator func(kind, format string, args ...any) bool
 
-// touched tells whether a write of the message was acknowledged in a time whose writes may be undone.
-func (f *facts) touched(m *message) bool {
+// mayBeUndone reports whether any call for the message overlaps a time whose writes may be undone.
+func (ck *checker) mayBeUndone(m *message) bool {
 	in := func(actor string, from, to int64) bool {
-		for _, w := range f.windows {
+		for _, w := range ck.windows {
 			if strings.HasPrefix(actor, w.actors) && from <= w.to && (to == 0 || to >= w.from) {
 				return true
 			}
 		}
 		return false
 	}
-	for _, s := range slices.Concat(m.sends, m.moves) {
+	for _, s := range slices.Concat(m.sends, m.reschedules) {
 		if in(s.actor, s.at, s.ret) {
 			return true
 		}
@@ -69,8 +69,8 @@ func (f *facts) touched(m *message) bool {
 	return false
 }
 
-// count finds what became of a message that was acknowledged.
-func (f *facts) count(m *message, touched bool, result *Result) {
+// count adds a message to the counters of the result.
+func (ck *checker) count(m *message, mayBeUndone bool, result *Result) {
 	result.Deliveries += len(m.deliveries)
 	acknowledged, durable := false, false
 	for _, s := range m.sends {
@@ -89,25 +89,25 @@ func (f *facts) count(m *message, touched bool, result *Result) {
 		return
 	case acked:
 		result.Delivered++
-	case f.left[m.id] != nil && f.left[m.id].State == later.StateDead:
+	case ck.left[m.id] != nil && ck.left[m.id].State == later.StateDead:
 		result.Dead++
-	case f.left[m.id] != nil:
+	case ck.left[m.id] != nil:
 		result.StillThere++
 	case m.cancelled():
 		result.Cancelled++
 	case maybe:
-		result.Delivered++ // by an ack whose answer nobody lived to hear
+		result.Delivered++ // by an ack whose reply was lost
 		result.Unsure++
-	case touched && !durable:
+	case mayBeUndone && !durable:
 		result.LostPermitted++
 	default:
 		result.Lost++
-		result.violateWith(m.history, "lost", m.id, "was acknowledged and is nowhere")
+		result.violateWith(m.history, "lost", m.id, "was acknowledged and is missing")
 	}
 	result.Sent++
 }
 
-// settled tells whether a settle of that action succeeded, or may have.
+// settled reports whether a settle with that action succeeded, and whether one may have.
 func (m *message) settled(action string) (did, maybe bool) {
 	for _, d := range m.deliveries {
 		for _, s := range d.settles {
@@ -120,7 +120,7 @@ func (m *message) settled(action string) (did, maybe bool) {
 	return did, maybe
 }
 
-// cancelled tells whether a cancel removed the message, or may have.
+// cancelled reports whether a cancel removed the message, or may have.
 func (m *message) cancelled() bool {
 	for _, c := range m.cancels {
 		if !c.known(outcomeNotFound) {
@@ -130,15 +130,15 @@ func (m *message) cancelled() bool {
 	return false
 }
 
-// shortestPause is how soon the store makes a call again after a lost answer. A call that took less was made once.
+// shortestPause is the shortest delay before the store retries a call. A faster call was made only once.
 const shortestPause = 2500 * time.Microsecond
 
-// repeated tells whether the store may have made the call more than once. If it was refused, then perhaps because
-// it had had its effect before.
+// repeated reports whether the store may have made the call more than once. A repeated call may be refused because its
+// first attempt took effect.
 func (c *call) repeated() bool { return c.ret-c.at >= shortestPause.Microseconds() }
 
-// gone gives when the message may have been gone for the first time: the beginning of the first ack or cancel that
-// may have had its effect. 0 means never.
+// gone returns the earliest time at which the message may have been gone: the start of the first ack or cancel that
+// may have taken effect. It returns 0 if there is none.
 func (m *message) gone() (at int64) {
 	earlier := func(t int64) {
 		if at == 0 || t < at {
@@ -160,55 +160,56 @@ func (m *message) gone() (at int64) {
 	return at
 }
 
-// resent tells whether a send may have been done, or made again by its caller, after the message was gone. It may then
-// have come into being once more, unless its id was to be remembered. What the store makes again by itself is one call,
-// and done once.
+// resent reports whether a send may have been executed, or retried by its caller, after the message was gone. It may
+// then have created the message again, unless its id had a dedup window. Retries by the store itself count as one call,
+// which is executed once.
 func (m *message) resent() bool {
 	gone := m.gone()
 	if gone == 0 {
 		return false
 	}
 	for i, s := range m.sends {
-		if s.ret > gone && i > 0 || s.unknown() { // one that is unknown may be under way for long after its caller gave up
+		// A send with an unknown outcome may take effect long after its caller gave up.
+		if s.ret > gone && i > 0 || s.unknown() {
 			return true
 		}
 	}
 	return false
 }
 
-// reborn tells whether the message may have come into being once more by the time of a delivery. Until it was gone for
-// the first time, no send of it changes anything.
-func (f *facts) reborn(m *message, d *delivery) bool {
+// recreated reports whether the message may have been created again before a delivery. Until the message is gone for
+// the first time, sending it again changes nothing.
+func (ck *checker) recreated(m *message, d *delivery) bool {
 	by := d.now
-	if f.slack > 0 {
+	if ck.slack > 0 {
 		by = d.ret
 	}
 	return m.resent() && m.gone() <= by
 }
 
-// checkSends: what is delivered was sent, whole, and once.
-func (f *facts) checkSends(m *message, result *Result, violate violator) {
+// checkSends checks that each delivered message was sent, is undamaged, and was accepted once.
+func (ck *checker) checkSends(m *message, result *Result, violate violator) {
 	for _, h := range m.runs {
 		if !h.whole {
-			violate("damaged", "its payload is not what was sent")
+			violate("damaged", "its payload differs from the one sent")
 		}
 	}
 	if len(m.sends) > 0 {
 		for i, s := range m.sends {
-			// An id is used once. It is known to the queue at the first try only if that try made it known.
+			// Each id is used for one message, so its first send finds the id taken only by an earlier attempt.
 			if gone := m.gone(); i > 0 && m.sends[i-1].acknowledged() && s.known(outcomeOK) && (gone == 0 || s.ret < gone) {
-				violate("duplicate", "was sent again while it was living, and taken for a new one")
+				violate("duplicate", "was sent again while live, and accepted as new")
 			}
-			if s.known(outcomeDuplicate) && i == 0 && !(s.has(flagRemember) && m.resent()) {
+			if s.known(outcomeDuplicate) && i == 0 && !(s.has(flagDedup) && m.resent()) {
 				violate("duplicate", "the first send of the id was refused as a duplicate")
 			}
 		}
 		return
 	}
 	for _, h := range m.runs {
-		// A producer that was killed did not live to write down an id that Later made.
+		// A killed producer may have died before it recorded an id generated by Later.
 		actor, _, _ := strings.Cut(h.key, "-")
-		if f.ended[actor] {
+		if ck.ended[actor] {
 			violate("unknown", "%s never sent it", actor)
 		}
 	}
@@ -217,48 +218,51 @@ func (f *facts) checkSends(m *message, result *Result, violate violator) {
 	}
 }
 
-// checkTimes: nothing is early, by the engine's clock, which is that of all processes but for the slack.
-func (f *facts) checkTimes(m *message, result *Result, violate violator) {
+// checkTimes checks that no delivery is early by the engine's clock. That is the clock of all processes, except for
+// the slack.
+func (ck *checker) checkTimes(m *message, result *Result, violate violator) {
 	early := func(d *delivery, by, slack int64, what string) {
 		result.EarlyMost.add(by)
 		if by > slack && violate("early", "attempt %d came %d µs before %s", d.attempt, by, what) {
 			result.Early++
 		}
 	}
-	asked := m.asked()
+	asked := m.requestedDue()
 	for i, d := range m.deliveries {
 		if by := d.due*1000 - d.now; by > 0 {
-			slack := f.slack
+			slack := ck.slack
 			if claim := (call{at: d.call, ret: d.ret}); !claim.repeated() {
-				slack = 0 // both are of one step of the script, else of the first try and the last
+				slack = 0 // both times come from one script call; otherwise from the first attempt and the last
 			}
 			early(d, by, slack, "its due time")
 		}
 		if by := asked - d.now; asked > 0 && by > 0 {
-			early(d, by, f.slack, "the time that its sender gave")
+			early(d, by, ck.slack, "the due time that its sender requested")
 		}
-		if f.slack == 0 && d.now > d.ret {
-			violate("clock", "attempt %d was claimed %d µs after the claim's answer, by the engine's clock", d.attempt, d.now-d.ret)
+		if ck.slack == 0 && d.now > d.ret {
+			violate("clock", "attempt %d was claimed %d µs after its claim returned, by the engine's clock",
+				d.attempt, d.now-d.ret)
 		}
-		if late := d.now - d.due*1000; late > result.LatestMicros && f.slack == 0 {
+		if late := d.now - d.due*1000; late > result.LatestMicros && ck.slack == 0 {
 			result.LatestMicros = late
 		}
-		if i+1 < len(m.deliveries) && !f.reborn(m, m.deliveries[i+1]) && len(m.moves) == 0 { // which may have been made again
+		// A reschedule may have been repeated, so it excuses the message.
+		if i+1 < len(m.deliveries) && !ck.recreated(m, m.deliveries[i+1]) && len(m.reschedules) == 0 {
 			for _, s := range d.settles {
 				next := m.deliveries[i+1]
 				if by := s.at + s.delay - next.now; s.known(outcomeOK) && s.delay > 0 && by > 0 && s.at < next.now {
-					early(next, by, f.slack, "the delay of its "+s.action)
+					early(next, by, ck.slack, "the delay of its "+s.action)
 				}
 			}
 		}
 	}
 }
 
-// asked gives the earliest time, in µs, that a send or a reschedule of the message gave it; 0 when none is known.
-func (m *message) asked() (earliest int64) {
-	for _, s := range slices.Concat(m.sends, m.moves) {
+// requestedDue returns the earliest due time, in µs, requested by a send or reschedule, or 0 if none is known.
+func (m *message) requestedDue() (earliest int64) {
+	for _, s := range slices.Concat(m.sends, m.reschedules) {
 		if s.known(outcomeNotFound, outcomeLeased) && !s.repeated() {
-			continue // a reschedule that was refused; one that was made again may have been done at first
+			continue // refused; a repeated one may have taken effect at first
 		}
 		if len(s.due) < 2 {
 			return 0
@@ -277,18 +281,18 @@ func (m *message) asked() (earliest int64) {
 	return earliest
 }
 
-// checkOrder: attempts never shrink, and nothing comes after it was acked or cancelled.
-func (f *facts) checkOrder(m *message, result *Result, violate violator) {
+// checkOrder checks that attempts never decrease, and that no delivery follows an ack or a cancel.
+func (ck *checker) checkOrder(m *message, result *Result, violate violator) {
 	resent := m.resent()
-	remembered := len(m.sends) > 0 && f.slack == 0 // a stepped clock forgets sooner
+	dedup := len(m.sends) > 0 && ck.slack == 0 // a stepped clock shortens the dedup window
 	for _, s := range m.sends {
-		remembered = remembered && s.has(flagRemember)
+		dedup = dedup && s.has(flagDedup)
 	}
 	if resent && len(m.deliveries) > 0 && m.deliveries[len(m.deliveries)-1].call > m.gone() {
 		result.Resent++
 	}
-	if len(m.deliveries) > 0 && len(m.sends) > 0 && !f.reborn(m, m.deliveries[0]) {
-		if d, sent := m.deliveries[0], m.sends[0].at/1000; f.uncounted(d, sent, d.attempt-1) {
+	if len(m.deliveries) > 0 && len(m.sends) > 0 && !ck.recreated(m, m.deliveries[0]) {
+		if d, sent := m.deliveries[0], m.sends[0].at/1000; ck.tooManyAttempts(d, sent, d.attempt-1) {
 			violate("attempts", "attempt %d came first, %d ms after it was sent", d.attempt, d.now/1000-sent)
 		}
 	}
@@ -298,25 +302,26 @@ func (f *facts) checkOrder(m *message, result *Result, violate violator) {
 				continue
 			}
 			for _, after := range m.deliveries[i+1:] {
-				if f.after(after, s.ret) && (!resent || remembered && !m.cancelled()) &&
+				if ck.claimedAfter(after, s.ret) && (!resent || dedup && !m.cancelled()) &&
 					violate("doubled", "was acked under lease %s and claimed again %d µs later", d.lease, after.ret-s.ret) {
 					result.Doubled++
 				}
 			}
 		}
-		if i+1 == len(m.deliveries) || f.reborn(m, m.deliveries[i+1]) {
+		if i+1 == len(m.deliveries) || ck.recreated(m, m.deliveries[i+1]) {
 			continue
 		}
 		next := m.deliveries[i+1]
-		least := d.attempt + 1 // its lease ended, or it was nacked
-		if d.did("release", "snooze") {
+		least := d.attempt + 1 // the lease expired, or the message was nacked
+		if d.endedBy("release", "snooze") {
 			least = d.attempt
 		}
 		if next.attempt < least {
 			violate("attempts", "attempt %d was followed by attempt %d; want %d or more", d.attempt, next.attempt, least)
 		}
-		if f.uncounted(next, d.deadline-f.lease, next.attempt-least) {
-			violate("attempts", "attempt %d was followed by attempt %d after %d ms", d.attempt, next.attempt, next.now/1000-d.deadline+f.lease)
+		if ck.tooManyAttempts(next, d.deadline-ck.lease, next.attempt-least) {
+			violate("attempts", "attempt %d was followed by attempt %d after %d ms",
+				d.attempt, next.attempt, next.now/1000-d.deadline+ck.lease)
 		}
 	}
 	for _, c := range m.cancels {
@@ -324,26 +329,26 @@ func (f *facts) checkOrder(m *message, result *Result, violate violator) {
 			continue
 		}
 		for _, d := range m.deliveries {
-			if f.after(d, c.ret) {
+			if ck.claimedAfter(d, c.ret) {
 				violate("cancelled", "was cancelled and claimed %d µs later", d.ret-c.ret)
 			}
 		}
 	}
 }
 
-// after tells whether a claim was made when a call had been answered, so that it saw what the call did.
-func (f *facts) after(d *delivery, answered int64) bool {
-	return d.call > answered || f.slack == 0 && d.now > answered
+// claimedAfter reports whether a claim was executed after a call had returned, so that it saw the call's effect.
+func (ck *checker) claimedAfter(d *delivery, returned int64) bool {
+	return d.call > returned || ck.slack == 0 && d.now > returned
 }
 
-// uncounted tells whether a delivery counts more attempts than there can have been. Those that nobody lived to write
-// down held the message to the end of a lease each, since a time in ms.
-func (f *facts) uncounted(d *delivery, since, attempts int64) bool {
-	return f.slack == 0 && attempts > 0 && d.now/1000 < since+attempts*f.lease
+// tooManyAttempts reports whether a delivery counts more attempts than possible since a time in ms. Each unrecorded
+// attempt held the message for a full lease.
+func (ck *checker) tooManyAttempts(d *delivery, since, attempts int64) bool {
+	return ck.slack == 0 && attempts > 0 && d.now/1000 < since+attempts*ck.lease
 }
 
-// did tells whether the delivery was ended by one of the actions, or may have been.
-func (d *delivery) did(actions ...string) bool {
+// endedBy reports whether one of the actions ended the delivery, or may have.
+func (d *delivery) endedBy(actions ...string) bool {
 	for _, s := range d.settles {
 		for _, a := range actions {
 			if s.action == a && (s.known(outcomeOK) || s.unknown() || s.repeated()) {
@@ -354,42 +359,44 @@ func (d *delivery) did(actions ...string) bool {
 	return false
 }
 
-// checkHolders: at any time one holder at most can settle, and one that can not any more is told so.
-func (f *facts) checkHolders(m *message, result *Result, violate violator) {
+// checkHolders checks that at most one holder at a time can settle, and that a lost lease is reported to its holder.
+func (ck *checker) checkHolders(m *message, result *Result, violate violator) {
 	for i, d := range m.deliveries[:max(0, len(m.deliveries)-1)] {
 		next := m.deliveries[i+1]
 		taken := next.now
-		if f.slack > 0 {
+		if ck.slack > 0 {
 			taken = next.ret
 		}
 		settled := false
 		for _, s := range d.settles {
 			if s.known(outcomeOK) && s.at > taken &&
-				violate("two-holders", "%s settled (%s) %d µs after %s had claimed it", d.actor, s.action, s.at-taken, next.actor) {
+				violate("two-holders", "%s settled (%s) %d µs after %s had claimed it",
+					d.actor, s.action, s.at-taken, next.actor) {
 				result.TwoHolders++
 			}
-			// Perhaps it was itself what freed the message for the next holder.
-			own := s.known(outcomeLost) && s.at < taken && s.guessed()
+			// The settle itself may have made the message available to the next holder.
+			own := s.known(outcomeLost) && s.at < taken && s.ambiguous()
 			settled = settled || s.known(outcomeOK) || s.unknown() || own
 		}
-		if settled || f.reborn(m, next) || len(m.cancels) > 0 {
+		if settled || ck.recreated(m, next) || len(m.cancels) > 0 {
 			continue
 		}
 		result.Redelivered++
-		if until := f.heldUntil(d, next.call); next.now+f.slack < until*1000 &&
-			violate("two-holders", "%s claimed it %d µs before the lease of %s ended", next.actor, until*1000-next.now, d.actor) {
+		if until := ck.heldUntil(d, next.call); next.now+ck.slack < until*1000 &&
+			violate("two-holders", "%s claimed it %d µs before the lease of %s ended",
+				next.actor, until*1000-next.now, d.actor) {
 			result.TwoHolders++
 		}
-		f.measureRedelivery(d, next, result)
-		if f.kinds[d.actor] == "worker" && f.ended[d.actor] && !m.wasTold(d) {
-			violate("untold", "%s lost attempt %d and was not told", d.actor, d.attempt)
+		ck.measureRedelivery(d, next, result)
+		if ck.kinds[d.actor] == "worker" && ck.ended[d.actor] && !m.lossReported(d) {
+			violate("unreported", "%s lost attempt %d, which was not reported to it", d.actor, d.attempt)
 		}
 	}
 }
 
-// wasTold tells whether the holder of a delivery heard that it is not the holder any more.
-func (m *message) wasTold(d *delivery) bool {
-	for _, t := range m.tolds {
+// lossReported reports whether the loss of a delivery was reported to its holder.
+func (m *message) lossReported(d *delivery) bool {
+	for _, t := range m.leaseLosses {
 		if t.actor == d.actor && t.attempt == d.attempt && t.at >= d.call {
 			return true
 		}
@@ -397,69 +404,70 @@ func (m *message) wasTold(d *delivery) bool {
 	return false
 }
 
-// checkLeft: what is dead has a reason for it.
-func (f *facts) checkLeft(m *message, violate violator) {
-	info := f.left[m.id]
+// checkLeft checks that messages left in the store are in a permitted state, and that each dead one has a cause.
+func (ck *checker) checkLeft(m *message, violate violator) {
+	info := ck.left[m.id]
 	if info == nil {
 		return
 	}
 	if did, _ := m.settled("ack"); did && !m.resent() {
-		violate("doubled", "was acked and is %s in the end", info.State)
+		violate("doubled", "was acked and is %s after the run", info.State)
 	}
 	for _, c := range m.cancels {
 		if !c.unknown() && !c.known(outcomeNotFound) && !m.resent() {
-			violate("cancelled", "was cancelled and is %s in the end", info.State)
+			violate("cancelled", "was cancelled and is %s after the run", info.State)
 		}
 	}
 	switch {
 	case info.State == later.StateLeased || info.State == later.StateReady:
-		violate("stuck", "is %s in the end", info.State)
+		violate("stuck", "is %s after the run", info.State)
 	case info.State != later.StateDead:
 	case info.DeadReason == later.DeadBuried:
 		if did, maybe := m.settled("bury"); !did && !maybe {
-			violate("dead", "is dead as buried, and nobody buried it")
+			violate("dead", "is dead as buried, but was not buried")
 		}
 	case info.DeadReason == later.DeadUnreadable:
 		if len(m.sends) == 0 || !m.sends[0].has(flagUnreadable) {
-			violate("dead", "is dead as unreadable, and nobody damaged it")
+			violate("dead", "is dead as unreadable, but was not damaged")
 		}
 	case info.Attempts < info.MaxAttempts:
 		violate("dead", "is dead as %s after %d of %d attempts", info.DeadReason, info.Attempts, info.MaxAttempts)
 	}
 }
 
-// history tells all that is known of a message, one line for each event, by time.
+// history returns everything known about a message, one line per event, in order of time.
 func (m *message) history() string {
 	var lines []string
 	add := func(at int64, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("%d ", at)+fmt.Sprintf(format, args...))
 	}
-	answer := func(c *call) string {
+	reply := func(c *call) string {
 		if c.ret == 0 {
-			return "no answer"
+			return "no reply"
 		}
 		return fmt.Sprintf("%s after %d µs", c.outcome, c.ret-c.at)
 	}
 	for _, s := range m.sends {
-		add(s.at, "%s sends it, due %s, flags %s: %s", s.actor, s.due, s.flags, answer(&s.call))
+		add(s.at, "%s sends it, due %s, flags %s: %s", s.actor, s.due, s.flags, reply(&s.call))
 	}
-	for _, s := range m.moves {
-		add(s.at, "%s reschedules it, due %s: %s", s.actor, s.due, answer(&s.call))
+	for _, s := range m.reschedules {
+		add(s.at, "%s reschedules it, due %s: %s", s.actor, s.due, reply(&s.call))
 	}
 	for _, c := range m.cancels {
-		add(c.at, "%s cancels it: %s", c.actor, answer(c))
+		add(c.at, "%s cancels it: %s", c.actor, reply(c))
 	}
 	for _, d := range m.deliveries {
-		add(d.now, "%s claims attempt %d under lease %s until %d (call from %d to %d)", d.actor, d.attempt, d.lease, d.deadline*1000, d.call, d.ret)
+		add(d.now, "%s claims attempt %d under lease %s until %d (call from %d to %d)",
+			d.actor, d.attempt, d.lease, d.deadline*1000, d.call, d.ret)
 		for _, s := range d.settles {
-			add(s.at, "%s settles (%s, delay %d µs) under lease %s: %s", s.actor, s.action, s.delay, d.lease, answer(&s.call))
+			add(s.at, "%s settles (%s, delay %d µs) under lease %s: %s", s.actor, s.action, s.delay, d.lease, reply(&s.call))
 		}
 	}
 	for _, h := range m.runs {
-		add(h.at, "a handler begins, whole %t", h.whole)
+		add(h.at, "a handler starts, payload intact: %t", h.whole)
 	}
-	for _, t := range m.tolds {
-		add(t.at, "%s is told that attempt %d is lost", t.actor, t.attempt)
+	for _, t := range m.leaseLosses {
+		add(t.at, "the loss of attempt %[2]d is reported to %[1]s", t.actor, t.attempt)
 	}
 	return joinSorted(lines)
 }

@@ -18,68 +18,68 @@ import (
 	"github.com/laterq/later"
 )
 
-// Config asks for one run.
+// Config configures one run.
 type Config struct {
 	Fault    string // one of Faults
 	Seed     uint64
-	Duration time.Duration // of the load; at least one blow is struck, and the load lasts until it is over
-	Rate     int           // messages a second; 0 means the fault's own
-	// Dir keeps the journals and logs; "" means a temporary directory, which is removed unless the run failed.
+	Duration time.Duration // of the load, which lasts at least until one fault has been injected and healed
+	Rate     int           // messages a second; 0 means the fault's default
+	// Dir keeps the journals and logs. If it is "", Run uses a temporary directory and removes it unless the run fails.
 	Dir string
 
-	// Cut ends the load early, in order, when it is closed: no other blow is struck, and what there is is accounted
-	// for. It may be nil.
+	// Cut, when closed, ends the load early: no more faults are injected, and the run so far is verified.
+	// It may be nil.
 	Cut <-chan struct{}
-	// Tell is told what the run does, as it goes. It may be nil.
-	Tell func(text string)
-	// Profile writes a CPU profile of each process that ends in good order, and of this one, beside the journals.
+	// Log is called with each event of the run. It may be nil.
+	Log func(text string)
+	// Profile writes CPU profiles of this process and of each child that exits cleanly to Dir.
 	Profile bool
 
-	each func(*facts, *message) // is shown every message, for tests
+	onMessage func(*checker, *message) // is called for each message, for tests
 }
 
-// run is a run under way.
+// run is a run in progress.
 type run struct {
 	cfg     Config
 	fault   *fault
 	dir     string
-	random  *rand.Rand // of the schedule; used by one goroutine
+	random  *rand.Rand // of the schedule; used by one goroutine only
 	servers *servers
 	client  *later.Client
 	queues  []string
 	journal *journal
 
-	children []*child
-	stale    []*child // that know only a primary which was cut off
-	strikes  int
-	windows  []window
-	wants    []want // what particular messages must have come to
-	slack    time.Duration
-	late     time.Duration // by how much a request may arrive late
-	lease    time.Duration // of all consumers
-	healed   int64
-	result   *Result
-	sampling sync.WaitGroup
-	sample   context.CancelFunc
+	children     []*child
+	stale        []*child // know only a primary that was cut off
+	injected     int
+	windows      []window
+	expectations []expectation // for particular messages
+	slack        time.Duration
+	late         time.Duration // how late a request may arrive
+	lease        time.Duration // of every consumer
+	healed       int64
+	result       *Result
+	sampling     sync.WaitGroup
+	sample       context.CancelFunc
 }
 
-// window is a time in which writes that were acknowledged may be undone: replication is asynchronous.
+// window is a time in which acknowledged writes may be undone, because replication is asynchronous.
 type window struct {
 	from, to int64
-	actors   string // only those whose name begins so; "" means all
+	actors   string // applies to actors with this name prefix; "" means all
 }
 
-// want is what a particular message must have come to.
-type want struct {
+// expectation is the required final state of one message.
+type expectation struct {
 	id    string
-	check func(info *later.Info) error // nil when the message is gone
+	check func(info *later.Info) error // info is nil when the message is gone
 }
 
-// Run runs one fault and checks what came of it. The error is about the run itself; what was found wrong is in
-// the result. When ctx ends, Run ends its processes and servers and returns at once, and has checked nothing; see
-// Config.Cut for an end in order.
+// Run injects one fault repeatedly and verifies the outcome. The error is about the run itself; broken guarantees are
+// in the result. When ctx is done, Run stops its processes and servers and returns at once without verifying
+// anything. To end a run early and still verify it, use Config.Cut.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
-	f, err := faultNamed(cfg.Fault)
+	f, err := findFault(cfg.Fault)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		}
 		defer end()
 	}
-	err = r.play(ctx)
-	r.end()
+	err = r.execute(ctx)
+	r.close()
 	if cfg.Dir == "" && err == nil && r.result.OK() {
 		os.RemoveAll(r.dir)
 	} else {
@@ -109,26 +109,26 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r.result, nil
 }
 
-func (r *run) play(ctx context.Context) error {
-	if err := r.begin(ctx); err != nil {
+func (r *run) execute(ctx context.Context) error {
+	if err := r.start(ctx); err != nil {
 		return err
 	}
-	if err := r.strike(ctx); err != nil {
+	if err := r.injectFaults(ctx); err != nil {
 		return err
 	}
-	if err := r.settleDown(ctx); err != nil {
+	if err := r.endLoad(ctx); err != nil {
 		return err
 	}
 	left, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
-	r.end()
-	return r.account(left)
+	r.close()
+	return r.verify(left)
 }
 
-// begin starts servers and processes and returns when messages flow.
-func (r *run) begin(ctx context.Context) (err error) {
+// start starts servers and processes and returns when messages flow.
+func (r *run) start(ctx context.Context) (err error) {
 	if r.journal, err = openJournal(r.dir, "run"); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (r *run) begin(ctx context.Context) (err error) {
 	}
 	queues := 2
 	if set.form == cluster {
-		queues = 4 // which are not all on one node
+		queues = 4 // so that not all are on one node
 	}
 	for i := range queues {
 		r.queues = append(r.queues, fmt.Sprintf("q%d-%d", i, r.cfg.Seed))
@@ -170,14 +170,14 @@ func (r *run) begin(ctx context.Context) (err error) {
 	return within(ctx, 30*time.Second, "the first delivery", func(context.Context) error {
 		for _, c := range r.children {
 			if info, err := os.Stat(filepath.Join(r.dir, c.actor()+journalSuffix)); err != nil || info.Size() < 200 {
-				return fmt.Errorf("%s has not begun: %s", c.actor(), lastLine(r.dir, c.actor()))
+				return fmt.Errorf("%s has not started: %s", c.actor(), lastLine(r.dir, c.actor()))
 			}
 		}
 		return nil
 	})
 }
 
-// sampleMemory writes down every second what the servers' data takes.
+// sampleMemory records the servers' memory use every second.
 func (r *run) sampleMemory(ctx context.Context) {
 	for sleep(ctx, time.Second) {
 		sum := int64(0)
@@ -200,8 +200,10 @@ func (r *run) producer(actor, url string, rate int) role {
 		far = clockStep
 	}
 	return role{
-		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed*10 + uint64(len(r.children)),
-		Rate: max(1, rate), PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread, NoRest: l.noRest, Durable: l.durable, Far: far,
+		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues,
+		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
+		PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
+		DrainsFully: l.drainsFully, Durable: l.durable, Far: far,
 		Profile: r.cfg.Profile,
 	}
 }
@@ -209,43 +211,43 @@ func (r *run) producer(actor, url string, rate int) role {
 func (r *run) consumer(kind, actor, url string) role {
 	return role{
 		Kind: kind, Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed,
-		Lease: r.lease, Concurrency: 64, NoRest: r.fault.load.noRest,
+		Lease: r.lease, Concurrency: 64, DrainsFully: r.fault.load.drainsFully,
 		Profile: r.cfg.Profile,
 	}
 }
 
-// strike strikes again and again, at times that the seed gives, until the run's duration is over.
-func (r *run) strike(ctx context.Context) error {
+// injectFaults injects faults at seeded random times until the run's duration is over.
+func (r *run) injectFaults(ctx context.Context) error {
 	began := time.Now()
 	end := began.Add(r.cfg.Duration)
-	for r.strikes == 0 || time.Now().Before(end) {
+	for r.injected == 0 || time.Now().Before(end) {
 		pause := r.fault.pause/2 + time.Duration(r.random.Int64N(int64(r.fault.pause)))
 		left := time.Until(end)
-		over := r.strikes > 0 && left < pause
+		over := r.injected > 0 && left < pause
 		if over {
 			pause = left
 		}
-		r.result.CutShort = !r.rest(ctx, pause)
+		r.result.CutShort = !r.wait(ctx, pause)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if over || r.result.CutShort {
 			break
 		}
-		r.strikes++
-		if err := r.fault.strike(ctx, r); err != nil {
-			return fmt.Errorf("blow %d: %w", r.strikes, err)
+		r.injected++
+		if err := r.fault.inject(ctx, r); err != nil {
+			return fmt.Errorf("fault %d: %w", r.injected, err)
 		}
 		r.healed = now()
 	}
-	if r.result.Strikes = r.strikes; r.result.CutShort {
+	if r.result.Injected = r.injected; r.result.CutShort {
 		r.result.Seconds, r.result.Planned = time.Since(began).Seconds(), r.cfg.Duration.Seconds()
 	}
 	return nil
 }
 
-// rest lets the load flow for so long; false when ctx ended before, or the run was cut short.
-func (r *run) rest(ctx context.Context, d time.Duration) bool {
+// wait lets the load run for d. It returns false if ctx was done or the run was cut short before.
+func (r *run) wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -253,7 +255,7 @@ func (r *run) rest(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 	case <-timer.C:
 		select {
-		case <-r.cfg.Cut: // during the last blow
+		case <-r.cfg.Cut: // during the last fault
 		default:
 			return true
 		}
@@ -261,37 +263,37 @@ func (r *run) rest(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// note writes down what the run does.
-func (r *run) note(kind string, what ...any) int64 {
+// log records an event of the run now and returns its time.
+func (r *run) log(kind string, what ...any) int64 {
 	at := now()
-	r.noteAt(at, kind, what...)
+	r.logAt(at, kind, what...)
 	return at
 }
 
-// noteAt writes down what happened at a time.
-func (r *run) noteAt(at int64, kind string, what ...any) {
-	r.journal.one(mark, at, "-", append([]any{kind}, what...)...)
-	if r.cfg.Tell != nil {
-		r.cfg.Tell(strings.TrimSpace(fmt.Sprintln(append([]any{r.fault.name, "seed", r.cfg.Seed, kind}, what...)...)))
+// logAt records an event of the run at a given time.
+func (r *run) logAt(at int64, kind string, what ...any) {
+	r.journal.one(runEvent, at, "-", append([]any{kind}, what...)...)
+	if r.cfg.Log != nil {
+		r.cfg.Log(strings.TrimSpace(fmt.Sprintln(append([]any{r.fault.name, "seed", r.cfg.Seed, kind}, what...)...)))
 	}
 }
 
-// drainPatience is how long all that is due may take to be handled after the last blow. It is far beyond what it
-// takes, since a busy machine must not fail a run; how long it took is in the result.
+// drainPatience limits how long all due messages may take to be handled after the last fault. It is generous, because
+// a busy machine must not fail a run. The result reports the time taken.
 const drainPatience = 90 * time.Second
 
-// settleDown ends the load, waits until all that was sent is handled, and ends the consumers.
-func (r *run) settleDown(ctx context.Context) error {
+// endLoad stops the producers, waits until all due messages are handled, and stops the consumers.
+func (r *run) endLoad(ctx context.Context) error {
 	if r.fault.finish != nil {
 		if err := r.fault.finish(ctx, r); err != nil {
 			return err
 		}
 	}
-	r.note("calm")
-	if err := r.drainChildren(ctx, "producer", insist+10*time.Second); err != nil {
+	r.log("load-ended")
+	if err := r.drainChildren(ctx, "producer", resendLimit+10*time.Second); err != nil {
 		return err
 	}
-	r.note("sent")
+	r.log("sent")
 	began := time.Now()
 	err := r.awaitHandled(ctx)
 	if ctx.Err() != nil {
@@ -311,7 +313,7 @@ func (r *run) settleDown(ctx context.Context) error {
 	return nil
 }
 
-// drainChildren ends the children of a kind ("" for all that are left), at the same time.
+// drainChildren stops all running children of a kind, or all children if kind is "", in parallel.
 func (r *run) drainChildren(ctx context.Context, kind string, limit time.Duration) error {
 	var draining sync.WaitGroup
 	errs := make([]error, len(r.children))
@@ -325,7 +327,7 @@ func (r *run) drainChildren(ctx context.Context, kind string, limit time.Duratio
 }
 
 func (r *run) awaitHandled(ctx context.Context) error {
-	return within(ctx, drainPatience, "the end of all that is due", func(ctx context.Context) error {
+	return within(ctx, drainPatience, "handling of all due messages", func(ctx context.Context) error {
 		var left []string
 		for _, name := range r.queues {
 			s, err := r.client.Queue(name).Stats(ctx)
@@ -345,8 +347,8 @@ func (r *run) awaitHandled(ctx context.Context) error {
 	})
 }
 
-// end ends what still runs.
-func (r *run) end() {
+// close stops whatever is still running.
+func (r *run) close() {
 	if r.sample != nil {
 		r.sample()
 		r.sampling.Wait()
@@ -361,7 +363,7 @@ func (r *run) end() {
 		r.client = nil
 	}
 	if r.servers != nil {
-		r.servers.keepLogs(r.dir) // of no use without them, and no worse either
+		r.servers.keepLogs(r.dir) // best effort
 		r.servers.remove()
 		r.servers = nil
 	}
@@ -371,7 +373,7 @@ func (r *run) end() {
 	}
 }
 
-// pick gives a random child of a kind that runs.
+// pick returns a random running child of one of the kinds.
 func (r *run) pick(kinds ...string) *child {
 	var of []*child
 	for _, c := range r.children {
@@ -382,23 +384,23 @@ func (r *run) pick(kinds ...string) *child {
 	return of[r.random.IntN(len(of))]
 }
 
-// firstWorker is the place of the first worker among the children.
+// firstWorker is the index of the first worker in run.children.
 const firstWorker = 2
 
-// upTo is a random time below d.
+// upTo returns a random duration below d.
 func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.random.Int64N(int64(d))) }
 
-// kill kills a child and writes down when.
+// kill kills a child and records the time.
 func (r *run) kill(c *child) {
-	r.note("kill", c.actor())
+	r.log("kill", c.actor())
 	c.kill()
 }
 
-// stop stops a child for so long.
+// stop suspends a child for d.
 func (r *run) stop(ctx context.Context, c *child, d time.Duration) {
-	r.note("stop", c.actor())
+	r.log("stop", c.actor())
 	c.signal(syscall.SIGSTOP)
 	sleep(ctx, d)
 	c.signal(syscall.SIGCONT)
-	r.note("continue", c.actor())
+	r.log("continue", c.actor())
 }

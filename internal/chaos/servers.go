@@ -20,11 +20,11 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// A form is how Redis is set up.
+// form is the kind of Redis deployment.
 type form string
 
-// The forms. Every server of the first two has a proxy before it, by which clients, Sentinels and replicas know
-// it; nodes of a Cluster are reached directly.
+// The forms. Standalone and Sentinel servers each have a proxy, and clients, Sentinels and replicas know them by its
+// address. Cluster nodes are reached directly.
 const (
 	alone    form = "alone"
 	sentinel form = "sentinel" // a primary, two replicas, three Sentinels
@@ -33,22 +33,22 @@ const (
 
 const primaryName = "mymaster"
 
-// servers are those of one run.
+// servers are the servers of one run.
 type servers struct {
 	form      form
 	nodes     []*redistest.Server // the first is the primary at the start
 	sentinels []*redistest.Server
 	proxies   []*proxy // by node
 	url       string   // for clients
-	clock     *clock   // of a server alone whose clock can be stepped, else nil
+	clock     *clock   // of a standalone server whose clock can be stepped, else nil
 	admin     []*redis.Client
 }
 
-// setting is what a run asks of its servers.
+// setting is the configuration of a run's servers.
 type setting struct {
 	form  form
 	args  []string
-	clock bool // that can be stepped
+	clock bool // whether the clock can be stepped
 }
 
 func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *servers, err error) {
@@ -61,7 +61,8 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 	args := append([]string{"--loglevel", "notice"}, s.args...)
 	switch s.form {
 	case cluster:
-		c, err := redistest.RunCluster(1, append(args, "--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0")...)
+		args = append(args, "--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0")
+		c, err := redistest.RunCluster(1, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -92,19 +93,20 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 	return v, nil
 }
 
-// startBehindProxy starts one server that is known by its proxy's port.
+// startBehindProxy starts one server that announces its proxy's port.
 func (v *servers) startBehindProxy(seed uint64, opts ...redistest.Option) error {
 	p, err := newProxy(seed + uint64(len(v.proxies)))
 	if err != nil {
 		return err
 	}
 	v.proxies = append(v.proxies, p)
-	opts = append(opts, redistest.Args("--replica-announce-ip", "127.0.0.1", "--replica-announce-port", strconv.Itoa(p.port())))
+	opts = append(opts, redistest.Args(
+		"--replica-announce-ip", "127.0.0.1", "--replica-announce-port", strconv.Itoa(p.port())))
 	n, err := redistest.Run(opts...)
 	if err != nil {
 		return err
 	}
-	p.to(n.Addr())
+	p.setTarget(n.Addr())
 	v.nodes = append(v.nodes, n)
 	return nil
 }
@@ -124,11 +126,11 @@ func (v *servers) startPrimaryAndReplicas(args []string, seed uint64) error {
 	return nil
 }
 
-// downAfter is when Sentinels take a primary that does not answer for dead.
+// downAfter is when Sentinels consider a primary that does not reply to be down.
 const downAfter = 3 * time.Second
 
-// failoverTimeout is how long a promotion may take. After an election that none of them won, Sentinels wait twice as long
-// before the next, and up to a second more (sentinelStartFailoverIfNeeded in Redis' sentinel.c).
+// failoverTimeout limits a promotion. After an election without a winner, Sentinels wait twice as long plus up to a
+// second before the next one (sentinelStartFailoverIfNeeded in Redis' sentinel.c).
 const failoverTimeout = 5 * time.Second
 
 func (v *servers) startSentinels(ctx context.Context) error {
@@ -154,7 +156,8 @@ func (v *servers) startSentinels(ctx context.Context) error {
 				return err
 			}
 			if seen["num-other-sentinels"] != "2" || seen["num-slaves"] != strconv.Itoa(replicas) || seen["flags"] != "master" {
-				return fmt.Errorf("one sees %s other Sentinels and %s replicas", seen["num-other-sentinels"], seen["num-slaves"])
+				return fmt.Errorf("a Sentinel sees %s other Sentinels and %s replicas",
+					seen["num-other-sentinels"], seen["num-slaves"])
 			}
 			list, err := rdb.Replicas(ctx, primaryName).Result()
 			if err != nil {
@@ -170,7 +173,7 @@ func (v *servers) startSentinels(ctx context.Context) error {
 	})
 }
 
-// primary gives the index of the node that says it is a primary and is not the one left out (-1 for none).
+// primary returns the index of the node that reports to be a primary, except without (-1 excludes none).
 func (v *servers) primary(ctx context.Context, without int) (int, error) {
 	for i, rdb := range v.admin {
 		if i == without {
@@ -180,10 +183,10 @@ func (v *servers) primary(ctx context.Context, without int) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, errors.New("no node says that it is a primary")
+	return 0, errors.New("no node reports to be a primary")
 }
 
-// keepLogs writes what the servers printed since each was started last into files of a directory.
+// keepLogs writes the servers' output since their last start to files in dir.
 func (v *servers) keepLogs(dir string) error {
 	var errs []error
 	keep := func(of []*redistest.Server, what string) {
@@ -208,7 +211,7 @@ func (v *servers) remove() {
 	}
 }
 
-// within asks again and again until check gives nil, or says what did not come about.
+// within calls check until it returns nil. It returns an error if that takes longer than limit.
 func within(ctx context.Context, limit time.Duration, what string, check func(ctx context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -221,13 +224,13 @@ func within(ctx context.Context, limit time.Duration, what string, check func(ct
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return fmt.Errorf("%s did not come about within %v: %w", what, limit, err)
+			return fmt.Errorf("%s did not happen within %v: %w", what, limit, err)
 		}
 	}
 }
 
-// clock is a server's clock that can be stepped while it runs: a library that is preloaded into the server adds
-// what stands in a file.
+// clock is the clock of a running server that can be stepped: a library preloaded into the server adds the offset
+// stored in a file.
 type clock struct {
 	library, file string
 }
@@ -235,7 +238,7 @@ type clock struct {
 //go:embed testdata/clock.c
 var clockSource []byte
 
-// errNoClock: clocks can be stepped on Linux with a C compiler only.
+// errNoClock is returned where a server's clock cannot be stepped.
 var errNoClock = errors.New("a server's clock can be stepped on Linux with a C compiler only (make setup installs one)")
 
 func newClock(dir string) (*clock, error) {
@@ -261,7 +264,7 @@ func (c *clock) env() []string {
 	return []string{"LD_PRELOAD=" + c.library, "CLOCK_OFFSET_FILE=" + c.file}
 }
 
-// step sets by how much the clock is off, whole seconds.
+// step sets the offset of the clock, in whole seconds.
 func (c *clock) step(offset time.Duration) error {
 	file, err := os.OpenFile(c.file, os.O_WRONLY, 0)
 	if err != nil {

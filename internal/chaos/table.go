@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Summary is what came of several runs of one fault.
+// Summary sums up several runs of one fault.
 type Summary struct {
 	Fault, Title, Right, Form string
 	Runs, Failed              int
@@ -31,7 +31,7 @@ type Summary struct {
 	AfterPromotion            Longest
 }
 
-// Summarize sums runs up by fault, in the order of Faults.
+// Summarize sums up runs by fault, in the order of Faults.
 func Summarize(results []*Result) (all []*Summary) {
 	for _, f := range append(slices.Clone(faults), soak) {
 		s := &Summary{Fault: f.name, Title: f.title, Right: f.right, Form: string(f.setting.form)}
@@ -66,17 +66,18 @@ func (s *Summary) add(r *Result) {
 	s.LostPermitted += r.LostPermitted
 	s.Undone += r.Undone
 	s.Resent += r.Resent
-	s.Stall.join(r.Stall)
-	s.AfterDeath.join(r.AfterDeath)
-	s.AfterRestart.join(r.AfterRestart)
-	s.AfterPromotion.join(r.AfterPromotion)
+	s.Stall.merge(r.Stall)
+	s.AfterDeath.merge(r.AfterDeath)
+	s.AfterRestart.merge(r.AfterRestart)
+	s.AfterPromotion.merge(r.AfterPromotion)
 }
 
-// Table gives the summaries as Markdown.
+// Table returns the summaries as a Markdown table.
 func Table(all []*Summary) string {
 	var b strings.Builder
-	b.WriteString("| fault | what is right | runs | messages | lost | doubled | early | two holders | sent twice | lost, undone as permitted | " +
-		"longest stall s | after death / restart / promotion s (target " + targetsText + ") | runs beyond a target |\n" +
+	b.WriteString("| fault | what is right | runs | messages | lost | doubled | early | two holders | sent twice | " +
+		"lost, undone as permitted | longest stall s | " +
+		"after death / restart / promotion s (target " + targetsText + ") | runs beyond a target |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
 		runs := fmt.Sprint(s.Runs)
@@ -84,13 +85,13 @@ func Table(all []*Summary) string {
 			runs += fmt.Sprintf(" (%d cut short)", s.CutShort)
 		}
 		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s | %d |\n",
-			s.Title, s.Fault, s.Right, runs, s.Messages, s.Lost, s.Doubled, s.Early, s.TwoHolders, s.Resent, s.LostPermitted, s.Undone,
-			s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion, s.Slow)
+			s.Title, s.Fault, s.Right, runs, s.Messages, s.Lost, s.Doubled, s.Early, s.TwoHolders, s.Resent,
+			s.LostPermitted, s.Undone, s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion, s.Slow)
 	}
 	return b.String()
 }
 
-// Totals tells of all runs in a sentence.
+// Totals returns one sentence about all runs.
 func Totals(results []*Result) string {
 	messages, failed, lost, early, holders, slow, cut := 0, 0, 0, 0, 0, 0, 0
 	var seeds []uint64
@@ -113,16 +114,16 @@ func Totals(results []*Result) string {
 	if len(seeds) == 0 {
 		return "No runs."
 	}
-	text := fmt.Sprintf("%d runs, seeds %d to %d, %d acknowledged messages: %d lost against the promise, %d early, %d double holders; "+
-		"%d runs broke a promise, %d went on later than a target.", len(results), slices.Min(seeds), slices.Max(seeds), messages, lost, early,
-		holders, failed, slow)
+	text := fmt.Sprintf("%d runs, seeds %d to %d, %d acknowledged messages: %d lost against the promise, %d early, "+
+		"%d double holders; %d runs broke a promise, %d went on later than a target.",
+		len(results), slices.Min(seeds), slices.Max(seeds), messages, lost, early, holders, failed, slow)
 	if cut > 0 {
 		text += fmt.Sprintf(" %d runs were cut short by an interrupt.", cut)
 	}
 	return text
 }
 
-// Machine tells on what the runs were made.
+// Machine describes the machine and software of the runs.
 func Machine() string {
 	version, _ := exec.Command("redis-server", "--version").Output()
 	fields := strings.Fields(string(version))
@@ -130,10 +131,11 @@ func Machine() string {
 	if i := slices.IndexFunc(fields, func(f string) bool { return strings.HasPrefix(f, "v=") }); i >= 0 {
 		redis = "Redis " + strings.TrimPrefix(fields[i], "v=")
 	}
-	return fmt.Sprintf("%s, %s, %s/%s, %d cores that servers, proxies and clients share", redis, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	return fmt.Sprintf("%s, %s, %s/%s, %d cores that servers, proxies and clients share",
+		redis, runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
 }
 
-// SoakText tells what a soak used over time: the means of its quarters. It is "" for results without one.
+// SoakText describes the resource usage of soaks as the means of their quarters. It returns "" if there was no soak.
 func SoakText(results []*Result) string {
 	var b strings.Builder
 	for _, r := range results {
@@ -144,8 +146,9 @@ func SoakText(results []*Result) string {
 		if r.CutShort {
 			cut = fmt.Sprintf(" (cut short; %.0f s were planned)", r.Planned)
 		}
-		fmt.Fprintf(&b, "\nA soak of %.0f s%s with %d faults, %d messages; the means of each quarter:\n\n| quarter | worker MiB resident | "+
-			"worker MiB heap | goroutines | Redis MiB |\n|---|---|---|---|---|\n", r.Seconds, cut, r.Strikes, r.Sent)
+		fmt.Fprintf(&b, "\nA soak of %.0f s%s with %d faults, %d messages; the means of each quarter:\n\n"+
+			"| quarter | worker MiB resident | worker MiB heap | goroutines | Redis MiB |\n|---|---|---|---|---|\n",
+			r.Seconds, cut, r.Injected, r.Sent)
 		for q := range 4 {
 			part := r.Usage[q*len(r.Usage)/4 : (q+1)*len(r.Usage)/4]
 			var sum Usage
@@ -156,14 +159,14 @@ func SoakText(results []*Result) string {
 				sum.RedisKiB += u.RedisKiB
 			}
 			n := int64(len(part))
-			fmt.Fprintf(&b, "| %d | %.1f | %.1f | %d | %.1f |\n", q+1, float64(sum.WorkerKiB/n)/1024, float64(sum.HeapKiB/n)/1024,
-				sum.Goroutines/n, float64(sum.RedisKiB/n)/1024)
+			fmt.Fprintf(&b, "| %d | %.1f | %.1f | %d | %.1f |\n",
+				q+1, float64(sum.WorkerKiB/n)/1024, float64(sum.HeapKiB/n)/1024, sum.Goroutines/n, float64(sum.RedisKiB/n)/1024)
 		}
 	}
 	return b.String()
 }
 
-// Read reads results, one JSON object a line.
+// Read reads results, one JSON object per line.
 func Read(from io.Reader) (results []*Result, err error) {
 	lines := json.NewDecoder(bufio.NewReader(from))
 	for {
@@ -178,13 +181,13 @@ func Read(from io.Reader) (results []*Result, err error) {
 	}
 }
 
-// The marks of the part of a page that is written from results.
+// beginMark and endMark enclose the part of a page that Report writes.
 const (
 	beginMark = "<!-- results: written by internal/chaos/cmd/chaos -report -->"
 	endMark   = "<!-- end of results -->"
 )
 
-// Report writes the results into the marked part of a page.
+// Report replaces the marked part of a page with the results.
 func Report(page string, results []*Result) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -201,7 +204,8 @@ func Report(page string, results []*Result) error {
 			commands = append(commands, c)
 		}
 	}
-	written := fmt.Sprintf("%s%s\n\n%s\n\nOn %s. Made by %s.\n\n%s%s\n%s%s", before, beginMark, Totals(results), Machine(), strings.Join(commands, ", "),
+	written := fmt.Sprintf("%s%s\n\n%s\n\nOn %s. Made by %s.\n\n%s%s\n%s%s",
+		before, beginMark, Totals(results), Machine(), strings.Join(commands, ", "),
 		Table(Summarize(results)), SoakText(results), endMark, after)
 	return os.WriteFile(page, []byte(written), 0o644)
 }

@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// The targets: how soon deliveries go on, at the latest. A run that took longer says so and is not failed by it, since a
-// busy machine can make anything slow.
+// The targets for how soon deliveries resume. A run that misses one says so but does not fail, because a busy machine
+// can make anything slow.
 const (
-	targetAfterLease     = time.Second     // of a consumer that died: its lease, and so long
-	targetAfterRestart   = 2 * time.Second // from when the server serves
+	targetAfterLease     = time.Second     // after the lease of a consumer that died expires
+	targetAfterRestart   = 2 * time.Second // after the server serves again
 	targetAfterPromotion = 3 * time.Second
 )
 
-// targetsText tells the targets, in the words of the table.
-var targetsText = fmt.Sprintf("lease + %.0f / %.0f / %.0f", targetAfterLease.Seconds(), targetAfterRestart.Seconds(), targetAfterPromotion.Seconds())
+// targetsText lists the targets for the table.
+var targetsText = fmt.Sprintf("lease + %.0f / %.0f / %.0f",
+	targetAfterLease.Seconds(), targetAfterRestart.Seconds(), targetAfterPromotion.Seconds())
 
-// TooSlow tells which targets the run missed, and by how much; "" when none.
+// TooSlow returns the targets the run missed and by how much, or "" if it missed none.
 func (r *Result) TooSlow() string {
 	lease := time.Duration(0)
-	if f, err := faultNamed(r.Fault); err == nil {
+	if f, err := findFault(r.Fault); err == nil {
 		lease = f.load.lease
 	}
 	var missed []string

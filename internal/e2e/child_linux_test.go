@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the child killed when the test binary dies, however it dies, even while it is stopped.
+// dieWithParent makes the kernel kill the child when the test binary dies for any reason, even while it is stopped.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,5 @@ package e2e
 
 import "os/exec"
 
-// dieWithParent does nothing here: only Linux can tie a child's life to that of the test binary.
+// dieWithParent does nothing, because only Linux ties a child's life to the test binary's.
 func dieWithParent(*exec.Cmd) {}

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// child is a process that plays a role.
+// child is a process with a role.
 type child struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	exited chan struct{} // closed when it has ended and all its events are in the journal
+	exited chan struct{} // closed when it has exited and all its events are in the journal
 }
 
-// start starts a child whose events go to the journal under its name. It is killed when the test ends.
+// start starts a child whose events are added to the journal under its name. It is killed when the test ends.
 func start(t *testing.T, j *journal, name string, r role) *child {
 	t.Helper()
 	config, err := json.Marshal(r)
@@ -30,7 +30,7 @@ func start(t *testing.T, j *journal, name string, r role) *child {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), configEnv+"="+string(config), roleEnv+"="+reflect.TypeOf(r).Name(),
-		"GORACE=atexit_sleep_ms=0") // else each child would end a second late
+		"GORACE=atexit_sleep_ms=0") // otherwise each child would exit a second late
 	dieWithParent(cmd)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -46,7 +46,7 @@ func start(t *testing.T, j *journal, name string, r role) *child {
 
 	started := make(chan error, 1)
 	go func() {
-		// Linux ends the child with the thread that started it, so that thread is kept until then.
+		// Linux kills the child when the thread that started it exits, so keep that thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(c.exited)
@@ -54,7 +54,7 @@ func start(t *testing.T, j *journal, name string, r role) *child {
 		started <- err
 		if err == nil {
 			j.read(name, stdout)
-			cmd.Wait() // how it ended is in ProcessState
+			cmd.Wait() // the exit status is in ProcessState
 		}
 	}()
 	if err := <-started; err != nil {
@@ -70,7 +70,7 @@ func start(t *testing.T, j *journal, name string, r role) *child {
 	return c
 }
 
-// startConsumer starts a consumer and returns when it is about to work.
+// startConsumer starts a consumer and returns when it is about to run its worker.
 func startConsumer(t *testing.T, j *journal, name string, r consumer) *child {
 	t.Helper()
 	before := len(j.find(event{From: name, Kind: ready}))
@@ -86,7 +86,7 @@ func (c *child) signal(s syscall.Signal) {
 	}
 }
 
-// release lets the handlers of a consumer that block go on, now and from now on.
+// release unblocks all blocking handlers of a consumer, now and in the future.
 func (c *child) release() {
 	c.t.Helper()
 	if _, err := io.WriteString(c.stdin, "go\n"); err != nil {
@@ -94,29 +94,29 @@ func (c *child) release() {
 	}
 }
 
-// awaitExit waits for the child's end.
+// awaitExit waits for the child to exit.
 func (c *child) awaitExit() {
 	c.t.Helper()
 	select {
 	case <-c.exited:
 	case <-time.After(patience):
-		c.t.Fatalf("the child still runs after %v", patience)
+		c.t.Fatalf("the child did not exit within %v", patience)
 	}
 }
 
-// kill ends the child as a crash does.
+// kill kills the child, as in a crash.
 func (c *child) kill() {
 	c.t.Helper()
 	c.signal(syscall.SIGKILL)
 	c.awaitExit()
 }
 
-// drain ends a consumer as a deploy does.
+// drain stops a consumer gracefully, as in a deployment.
 func (c *child) drain() {
 	c.t.Helper()
 	c.signal(syscall.SIGTERM)
 	c.awaitExit()
 	if !c.cmd.ProcessState.Success() {
-		c.t.Errorf("the drained child ended with %v", c.cmd.ProcessState)
+		c.t.Errorf("the drained child exited with %v", c.cmd.ProcessState)
 	}
 }

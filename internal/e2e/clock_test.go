@@ -13,10 +13,10 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// TestAClockThatIsOffDeliversNothingEarlyOrLate: the server's clock is an hour ahead of the client's or behind
-// it. It is the server that gets the wrong clock, since that of a Go program cannot be moved from outside; the
-// two see the same difference either way.
-func TestAClockThatIsOffDeliversNothingEarlyOrLate(t *testing.T) {
+// TestWorkerWithSkewedClockDeliversOnTime uses a server whose clock is an hour ahead of the client's, or behind it. The
+// server gets the wrong clock, because the clock of a Go program cannot be changed from outside. Both see the same
+// difference either way.
+func TestWorkerWithSkewedClockDeliversOnTime(t *testing.T) {
 	library := buildClock(t)
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(fmt.Sprint("by ", offset), func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestAClockThatIsOffDeliversNothingEarlyOrLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			if off := time.Until(serverTime) - offset; off.Abs() > patience {
-				t.Fatalf("the server says %v; that is not off by %v", serverTime, offset)
+				t.Fatalf("the server's clock is %v; want an offset of %v", serverTime, offset)
 			}
 			c := open(t, srv.URL())
 
@@ -43,7 +43,7 @@ func TestAClockThatIsOffDeliversNothingEarlyOrLate(t *testing.T) {
 				case id := <-deliveries:
 					return id
 				case <-time.After(patience):
-					t.Fatalf("nothing was delivered within %v", patience)
+					t.Fatalf("no message was delivered within %v", patience)
 					return ""
 				}
 			})
@@ -59,12 +59,12 @@ func TestAClockThatIsOffDeliversNothingEarlyOrLate(t *testing.T) {
 	}
 }
 
-// buildClock builds the library that moves a server's clock.
+// buildClock builds the library that shifts a server's clock.
 func buildClock(t *testing.T) (library string) {
 	t.Helper()
 	cc, err := exec.LookPath("cc")
 	if err != nil || runtime.GOOS != "linux" {
-		t.Skip("a server's clock can be moved on Linux with a C compiler only (make setup installs one)")
+		t.Skip("a server's clock can be shifted on Linux with a C compiler only (make setup installs one)")
 	}
 	library = filepath.Join(t.TempDir(), "clock.so")
 	built := exec.CommandContext(bounded(t), cc, "-shared", "-fPIC", "-o", library, filepath.Join("testdata", "clock.c"))
@@ -74,7 +74,7 @@ func buildClock(t *testing.T) (library string) {
 	return library
 }
 
-// wantInTime sends messages with a delay and checks by this process's monotonic clock when next gives them.
+// wantInTime sends messages with a delay and checks, by this process's monotonic clock, when next returns them.
 func wantInTime(t *testing.T, q *later.Queue, next func() string) {
 	t.Helper()
 	const messages, delay = 10, 400 * time.Millisecond

@@ -21,14 +21,14 @@ type consumer struct {
 	Lease       time.Duration
 }
 
-// What a message's payload has a consumer's handler do.
+// What a message's payload makes a consumer's handler do.
 const (
 	doNothing  = "nothing"
-	doBlock    = "block"     // until child.release, or the end of its context
-	doPanic    = "panic"     //
-	doDie      = "die"       // the whole process, at once
-	doWorkFor  = "work for " // and a time.Duration
-	panicValue = "as the message says"
+	doBlock    = "block" // until child.release or the end of its context
+	doPanic    = "panic"
+	doDie      = "die"       // kills the whole process at once
+	doWorkFor  = "work for " // followed by a time.Duration
+	panicValue = "panic requested by the message"
 )
 
 func (c consumer) run() error {
@@ -53,14 +53,14 @@ func (c consumer) run() error {
 	})
 	for _, queue := range c.Queues {
 		w.Handle(queue, func(ctx context.Context, m *later.Message) error {
-			return obey(ctx, string(m.Payload), released)
+			return handle(ctx, string(m.Payload), released)
 		})
 	}
 	report(event{Kind: ready})
 	return errors.Join(w.Run(ctx), client.Close())
 }
 
-func obey(ctx context.Context, order string, released <-chan struct{}) error {
+func handle(ctx context.Context, order string, released <-chan struct{}) error {
 	switch duration, work := strings.CutPrefix(order, doWorkFor); {
 	case work:
 		d, err := time.ParseDuration(duration)

@@ -14,9 +14,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestAnIdleWorkerIsWokenAndCostsLittle: messages that are due at once reach an idle worker of another process
-// by an event, not by polling.
-func TestAnIdleWorkerIsWokenAndCostsLittle(t *testing.T) {
+// TestIdleWorkerIsNotifiedAtLittleCost checks that messages that are due at once reach an idle worker in another
+// process by a notification, not by polling.
+func TestIdleWorkerIsNotifiedAtLittleCost(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Start(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
@@ -27,11 +27,11 @@ func TestAnIdleWorkerIsWokenAndCostsLittle(t *testing.T) {
 		id := send(t, q, doNothing)
 		started := j.await(t, 1, event{Kind: later.EventStarted, ID: id})[0]
 		if took := started.Time.Sub(asked); took > onTime {
-			t.Fatalf("message %s was started %v after it was sent", id, took)
+			t.Fatalf("message %s started %v after it was sent", id, took)
 		}
 		j.await(t, 1, event{Kind: later.EventAcked, ID: id})
 	}
-	handleOne() // after which all connections are open and all scripts known
+	handleOne() // opens all connections and loads all scripts
 
 	m := startMonitor(t, srv)
 	const messages = 50
@@ -45,19 +45,19 @@ func TestAnIdleWorkerIsWokenAndCostsLittle(t *testing.T) {
 	busy := m.until(mark)
 	t.Logf("%d commands for %d messages, sent one by one", len(busy), messages)
 	if limit := 6 * messages; len(busy) > limit {
-		t.Errorf("%d messages cost %d commands; want up to %d", messages, len(busy), limit)
+		t.Errorf("%d messages cost %d commands; want at most %d", messages, len(busy), limit)
 	}
 
 	const window = 5 * time.Second
 	idle := m.during(window)
-	t.Logf("%d commands of an idle worker in %v", len(idle), window)
+	t.Logf("an idle worker sent %d commands in %v", len(idle), window)
 	if len(idle) > int(window/time.Second) {
-		t.Errorf("an idle worker made %d commands in %v; want one a second at most:\n%q", len(idle), window, idle)
+		t.Errorf("an idle worker sent %d commands in %v; want at most one a second:\n%q", len(idle), window, idle)
 	}
 	worker.drain()
 }
 
-// TestManyMessagesDueInOneMillisecondAreDrainedInBoundedSteps, so that no other client of the server waits long.
+// TestManyMessagesDueInOneMillisecondAreDrainedInBoundedSteps checks that other clients of the server do not wait long.
 func TestManyMessagesDueInOneMillisecondAreDrainedInBoundedSteps(t *testing.T) {
 	t.Parallel()
 	const burst = 20_000
@@ -86,7 +86,7 @@ func TestManyMessagesDueInOneMillisecondAreDrainedInBoundedSteps(t *testing.T) {
 			if err := client.Ping(other).Err(); err == nil {
 				pings.Add(1)
 			} else if other.Err() == nil {
-				t.Errorf("another client's PING: %v", err)
+				t.Errorf("PING of another client: %v", err)
 			}
 		}
 	}(srv.Client(t))
@@ -100,30 +100,30 @@ func TestManyMessagesDueInOneMillisecondAreDrainedInBoundedSteps(t *testing.T) {
 
 	j.wantOnce(t, burst)
 	wantEmpty(t, q, rdb, 0)
-	t.Logf("%d commands of another client were answered meanwhile; the longest list of a reply was %d",
+	t.Logf("%d commands of another client were served meanwhile; the longest list in a reply had %d items",
 		during, replies.longest.Load())
 	if during == 0 {
-		t.Error("no command of another client was answered meanwhile")
+		t.Error("no command of another client was served meanwhile")
 	}
 	if n := replies.longest.Load(); n > store.MaxBatch {
-		t.Errorf("a script's reply held a list of %d; want up to %d", n, store.MaxBatch)
+		t.Errorf("the longest list in a reply had %d items; want at most %d", n, store.MaxBatch)
 	}
 }
 
-// replySizes is a go-redis hook that notes the longest list in any script's reply.
+// replySizes is a go-redis hook that records the length of the longest list in any script's reply.
 type replySizes struct{ longest atomic.Int64 }
 
 func (s *replySizes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		if script, ok := cmd.(interface{ Val() any }); ok {
-			s.note(script.Val())
+			s.record(script.Val())
 		}
 		return err
 	}
 }
 
-func (s *replySizes) note(reply any) {
+func (s *replySizes) record(reply any) {
 	list, ok := reply.([]any)
 	if !ok {
 		return
@@ -135,7 +135,7 @@ func (s *replySizes) note(reply any) {
 		}
 	}
 	for _, item := range list {
-		s.note(item)
+		s.record(item)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-func TestAProducerKilledAtAnyPointLeavesNothingHalfSent(t *testing.T) {
+func TestProducerKilledAtAnyPointLeavesNothingPartlySent(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -25,13 +25,13 @@ func TestAProducerKilledAtAnyPointLeavesNothingHalfSent(t *testing.T) {
 		j.await(t, 1+random.IntN(1000), event{From: name, Kind: later.EventSent})
 		victim.kill()
 
-		places := audit(t, rdb, q.Name())
+		found := locations(t, rdb, q.Name())
 		for _, e := range j.find(event{Kind: later.EventSent}) {
-			if places[e.ID] == "" {
-				t.Errorf("message %s was acknowledged and is not there", e.ID)
+			if found[e.ID] == "" {
+				t.Errorf("message %s was acknowledged and is missing", e.ID)
 			}
 		}
-		// So that the next rounds find messages in all places.
+		// The next rounds then find messages in all locations.
 		if err := receive(t, q, 3)[0].Bury(bounded(t), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestAProducerKilledAtAnyPointLeavesNothingHalfSent(t *testing.T) {
 	}
 }
 
-func TestAConsumerKilledInItsHandlerLeavesTheMessageToAnother(t *testing.T) {
+func TestConsumerKilledInItsHandlerLeavesTheMessageToAnother(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Shared(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
@@ -58,9 +58,9 @@ func TestAConsumerKilledInItsHandlerLeavesTheMessageToAnother(t *testing.T) {
 	wantEmpty(t, q, srv.Client(t), 0)
 }
 
-// TestAConsumerStoppedBeyondItsLeaseCannotSettle: a process that was suspended, and does not know how long,
-// must not undo what happened meanwhile.
-func TestAConsumerStoppedBeyondItsLeaseCannotSettle(t *testing.T) {
+// TestConsumerStoppedBeyondItsLeaseCannotSettle checks that a process suspended for an unknown time does not undo what
+// happened meanwhile.
+func TestConsumerStoppedBeyondItsLeaseCannotSettle(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Shared(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
@@ -76,19 +76,19 @@ func TestAConsumerStoppedBeyondItsLeaseCannotSettle(t *testing.T) {
 	sleeper.signal(syscall.SIGCONT)
 	j.await(t, 1, event{From: "sleeper", Kind: later.EventLeaseLost, ID: id, Attempt: 1})
 	if info := get(t, q, id); info.State != later.StateLeased {
-		t.Errorf("the message is %s after the sleeper settled; want leased by the heir", info.State)
+		t.Errorf("the message is %s after the suspended process settled it; want leased", info.State)
 	}
 	heir.release()
 	j.await(t, 1, event{From: "heir", Kind: later.EventAcked, ID: id, Attempt: 2})
 	if acks := j.find(event{Kind: later.EventAcked}); len(acks) != 1 {
-		t.Errorf("the message was acked %d times: %v", len(acks), acks)
+		t.Errorf("got %d acks, want 1: %v", len(acks), acks)
 	}
 	sleeper.drain()
 	heir.drain()
 	wantEmpty(t, q, srv.Client(t), 0)
 }
 
-func TestAMessageThatKillsItsProcessIsDeadAfterItsAttempts(t *testing.T) {
+func TestPoisonMessageIsDeadAfterItsAttempts(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Shared(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
@@ -106,7 +106,7 @@ func TestAMessageThatKillsItsProcessIsDeadAfterItsAttempts(t *testing.T) {
 		victim := startConsumer(t, j, fmt.Sprint("victim", attempt), role)
 		victim.awaitExit()
 		if n := len(j.find(event{Kind: later.EventStarted, ID: poison})); n != attempt {
-			t.Fatalf("the poison was started %d times; want %d", n, attempt)
+			t.Fatalf("the poison message started %d times; want %d", n, attempt)
 		}
 	}
 	survivor := startConsumer(t, j, "survivor", role)
@@ -117,7 +117,7 @@ func TestAMessageThatKillsItsProcessIsDeadAfterItsAttempts(t *testing.T) {
 
 	info := get(t, q, poison)
 	if info.State != later.StateDead || info.DeadReason != later.DeadLeaseExpired || info.Attempts != attempts {
-		t.Errorf("the poison is %s, %s, after %d attempts; want dead, lease_expired, %d",
+		t.Errorf("the poison message is %s, %s, after %d attempts; want dead, lease_expired, %d",
 			info.State, info.DeadReason, info.Attempts, attempts)
 	}
 	started := map[string]bool{}

@@ -1,10 +1,9 @@
-// Package e2e holds the end-to-end tests of Later: the public API on real Redis servers, with producers and
-// consumers in processes of their own that are killed, stopped and drained. Each test states a promise that
-// other delay queues are known to break.
+// Package e2e holds Later's end-to-end tests. They use the public API with real Redis servers, and producers and
+// consumers in their own processes, which are killed, stopped and drained. Each test states a guarantee that other
+// delay queues are known to break.
 //
-// A child process is this test binary run again in a role (see main_test.go). It tells what it does as events,
-// one JSON line each on its standard output, which the tests await; nothing here waits for time to pass, but
-// where a promise is about time.
+// A child process is this test binary, run again with a role (see main_test.go). It writes its events to standard
+// output, one JSON line each, and the tests wait for them. Tests do not sleep, except where a guarantee is about time.
 //
-// The package has no code but its tests.
+// The package contains only tests.
 package e2e

@@ -9,28 +9,28 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// TestADrainingConsumerFinishesWhatRunsAndGivesBackWhatWaits, as in a deploy.
-func TestADrainingConsumerFinishesWhatRunsAndGivesBackWhatWaits(t *testing.T) {
+// TestDrainingConsumerFinishesRunningAndReleasesPrefetchedMessages drains a consumer as a deployment does.
+func TestDrainingConsumerFinishesRunningAndReleasesPrefetchedMessages(t *testing.T) {
 	t.Parallel()
-	// A worker that finds its handlers slow fetches nothing ahead, and on a busy machine it may.
+	// A worker prefetches nothing while its handlers are slow, which can happen on a busy machine.
 	const tries = 5
 	for range tries {
 		if drainOnce(t) > 0 || t.Failed() {
 			return
 		}
 	}
-	t.Errorf("in %d tries no message waited in the process when it was drained", tries)
+	t.Errorf("in %d attempts the drained process had no prefetched messages", tries)
 }
 
-// drainOnce drains a consumer while all its slots are taken, and gives the number of messages that it had
-// fetched ahead and gave back.
+// drainOnce drains a consumer while all its handlers are busy, and returns the number of prefetched messages it
+// released.
 func drainOnce(t *testing.T) (released int) {
 	t.Helper()
 	srv, j := redistest.Shared(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
 	role := consumer{URL: srv.URL(), Queues: []string{q.Name()}, Concurrency: 2}
 
-	// Quick messages make the worker fetch ahead; behind them are two that block both its slots.
+	// Quick messages make the worker prefetch. They are followed by two that block both its handlers.
 	const quick, blocking, waiting = 60, 2, 100
 	var msgs []later.Outgoing
 	add := func(n int, payload string) {
@@ -52,7 +52,7 @@ func drainOnce(t *testing.T) (released int) {
 	leaver.release()
 	leaver.drain()
 	if n := len(j.find(event{From: "leaver", Kind: later.EventAcked})); n != quick+blocking {
-		t.Errorf("the leaver acked %d messages; want the %d that it began", n, quick+blocking)
+		t.Errorf("the drained process acked %d messages; want the %d that it started", n, quick+blocking)
 	}
 
 	heir := startConsumer(t, j, "heir", role)

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-func TestAFleetOfWorkersHandlesEveryMessageOnce(t *testing.T) {
+func TestFleetHandlesEveryMessageOnce(t *testing.T) {
 	t.Parallel()
 	t.Run("one server", func(t *testing.T) {
 		t.Parallel()
@@ -25,15 +25,15 @@ func TestAFleetOfWorkersHandlesEveryMessageOnce(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
 		cluster := redistest.SharedCluster(t)
-		f := startFleet(t, cluster.URL(), 4) // which are not all on one node
+		f := startFleet(t, cluster.URL(), 4) // so that not all are on one node
 		f.handleAll(1000)
 		f.drain(cluster.Client(t))
 	})
 }
 
-// TestAFleetGoesOnAfterASentinelFailover: what is acknowledged after the promotion is delivered. What was
-// acknowledged just before may be lost or come twice, since replication is asynchronous.
-func TestAFleetGoesOnAfterASentinelFailover(t *testing.T) {
+// TestFleetContinuesAfterSentinelFailover checks that messages acknowledged after the promotion are delivered. Those
+// acknowledged just before may be lost or delivered twice, because replication is asynchronous.
+func TestFleetContinuesAfterSentinelFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	f := startFleet(t, sentinel.URL(), 2)
@@ -42,7 +42,7 @@ func TestAFleetGoesOnAfterASentinelFailover(t *testing.T) {
 	sentinel.Primary.Kill()
 	const after = 100
 	for i := range after {
-		// With the old primary gone, nobody but the new one can acknowledge.
+		// The old primary is dead, so only the new one can acknowledge.
 		f.sendUntilAcknowledged(i, fmt.Sprint("after ", i))
 	}
 	for i := range after {
@@ -53,7 +53,7 @@ func TestAFleetGoesOnAfterASentinelFailover(t *testing.T) {
 	}
 }
 
-// fleet is three worker processes on some queues.
+// fleet is three worker processes that share some queues.
 type fleet struct {
 	t       *testing.T
 	journal *journal
@@ -76,7 +76,7 @@ func startFleet(t *testing.T, url string, queues int) *fleet {
 	return f
 }
 
-// handleAll sends n messages with random due times and checks that all are handled, once and on time.
+// handleAll sends n messages with random due times and checks that each is handled once and on time.
 func (f *fleet) handleAll(n int) {
 	f.t.Helper()
 	due, queue := map[string]time.Time{}, map[string]int{}
@@ -93,7 +93,7 @@ func (f *fleet) handleAll(n int) {
 	}
 	f.journal.await(f.t, n, event{Kind: later.EventAcked})
 	f.journal.wantOnce(f.t, n)
-	started := f.journal.find(event{Kind: later.EventStarted}) // all processes, and the server, have the same clock
+	started := f.journal.find(event{Kind: later.EventStarted}) // all processes and the server share one clock
 	slices.SortFunc(started, func(a, b event) int { return a.Time.Compare(b.Time) })
 	before := make([]time.Time, len(f.queues))
 	for _, e := range started {
@@ -102,7 +102,7 @@ func (f *fleet) handleAll(n int) {
 	}
 }
 
-// sendUntilAcknowledged sends a message to the i-th queue, in turn, again while the outcome is unknown.
+// sendUntilAcknowledged sends a message to one of the queues, chosen by i, and retries until the outcome is known.
 func (f *fleet) sendUntilAcknowledged(i int, id string) {
 	f.t.Helper()
 	ctx := bounded(f.t)
@@ -112,12 +112,12 @@ func (f *fleet) sendUntilAcknowledged(i int, id string) {
 			return
 		}
 		if ctx.Err() != nil {
-			f.t.Fatalf("message %s could not be sent within %v: %v", id, patience, err)
+			f.t.Fatalf("message %s was not sent within %v: %v", id, patience, err)
 		}
 	}
 }
 
-// drain ends the workers and checks that nothing is left.
+// drain stops the workers and checks that the queues are empty.
 func (f *fleet) drain(rdb redis.UniversalClient) {
 	f.t.Helper()
 	for _, worker := range f.workers {

@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// event is something that a process did: one of the client's own events, or ready.
+// event is one of the client's events, or ready.
 type event struct {
 	From    string          `json:",omitempty"` // the child's name; set by the journal
 	Kind    later.EventKind `json:",omitempty"`
@@ -23,10 +23,10 @@ type event struct {
 	Err     string          `json:",omitempty"`
 }
 
-// ready is what a consumer tells, besides the kinds of later.Event, when it is about to run its worker.
+// ready is the kind of event that a consumer reports when it is about to run its worker.
 const ready later.EventKind = "ready"
 
-// matches tells whether the event is as the pattern says; empty fields of the pattern say nothing.
+// matches reports whether the event matches the pattern. Empty fields of the pattern match anything.
 func (e event) matches(pattern event) bool {
 	return (pattern.From == "" || e.From == pattern.From) &&
 		(pattern.Kind == "" || e.Kind == pattern.Kind) &&
@@ -39,22 +39,22 @@ func (e event) String() string {
 	return string(line)
 }
 
-// report tells this child's parent of an event, in one write, so that a kill leaves no half line.
+// report writes an event for the parent in a single write, so that a kill leaves no partial line.
 func report(e event) { fmt.Fprintln(os.Stdout, e) }
 
 func eventOf(e later.Event) event {
-	told := event{Kind: e.Kind, ID: e.ID, Attempt: e.Attempt, Time: e.Time}
+	reported := event{Kind: e.Kind, ID: e.ID, Attempt: e.Attempt, Time: e.Time}
 	if e.Err != nil {
-		told.Err = e.Err.Error()
+		reported.Err = e.Err.Error()
 	}
-	return told
+	return reported
 }
 
-// journal collects the events of one test, from all its processes.
+// journal collects the events of one test from all its processes.
 type journal struct {
 	mu   sync.Mutex
 	all  []event
-	more chan struct{} // closed and made anew when an event comes
+	more chan struct{} // closed and replaced when an event is added
 }
 
 func newJournal() *journal { return &journal{more: make(chan struct{})} }
@@ -67,10 +67,10 @@ func (j *journal) add(e event) {
 	j.more = make(chan struct{})
 }
 
-// observe takes the events of a client in this process.
+// observe adds an event of a client in this process.
 func (j *journal) observe(e later.Event) { j.add(eventOf(e)) }
 
-// read takes a child's lines until there are no more.
+// read adds the events that a child writes until its output ends.
 func (j *journal) read(from string, r io.Reader) {
 	lines := bufio.NewReader(r)
 	for {
@@ -87,7 +87,7 @@ func (j *journal) read(from string, r io.Reader) {
 	}
 }
 
-// await waits until n events are as the pattern says, and gives them.
+// await waits until n events match the pattern, and returns them.
 func (j *journal) await(t *testing.T, n int, pattern event) (found []event) {
 	t.Helper()
 	limit := time.After(patience)
@@ -107,13 +107,13 @@ func (j *journal) await(t *testing.T, n int, pattern event) (found []event) {
 		select {
 		case <-more:
 		case <-limit:
-			t.Fatalf("%d of %d events %v came within %v; the last of all were:\n%v",
+			t.Fatalf("got %d of %d events %v within %v; the last events were:\n%v",
 				len(found), n, pattern, patience, j.last(20))
 		}
 	}
 }
 
-// find gives the events so far that are as the pattern says.
+// find returns the events so far that match the pattern.
 func (j *journal) find(pattern event) (found []event) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -134,7 +134,7 @@ func (j *journal) last(n int) (text string) {
 	return text
 }
 
-// wantOnce checks that so many messages were started, each exactly once and as its first attempt.
+// wantOnce checks that n messages were started, each exactly once and as its first attempt.
 func (j *journal) wantOnce(t *testing.T, n int) {
 	t.Helper()
 	starts := map[string]int{}

@@ -10,16 +10,16 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// TestABurstWithOneSlowWorkerRunsWhole: a queue that claims more than it can work on lets leases run out in the
-// process, and runs messages twice or never.
-func TestABurstWithOneSlowWorkerRunsWhole(t *testing.T) {
+// TestBurstWithOneSlowWorkerRunsEachMessageOnce guards against claiming more messages than a worker can handle within
+// the lease. Their leases would expire, and messages would run twice or never.
+func TestBurstWithOneSlowWorkerRunsEachMessageOnce(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Shared(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
 	const burst = 100
 	msgs := make([]later.Outgoing, burst)
 	for i := range msgs {
-		msgs[i].Payload = []byte(doWorkFor + "20ms") // 2 s in all, twice the lease
+		msgs[i].Payload = []byte(doWorkFor + "20ms") // 2 s in total, twice the lease
 	}
 	sendBatch(t, q, msgs)
 	worker := startConsumer(t, j, "worker", consumer{
@@ -31,14 +31,14 @@ func TestABurstWithOneSlowWorkerRunsWhole(t *testing.T) {
 	wantEmpty(t, q, srv.Client(t), 0)
 }
 
-// lapsed gives a message that one process holds although its lease has ended, and that another has received.
+// lapsed returns a message whose lease has ended in one process, and its redelivery to another.
 func lapsed(t *testing.T, q, other *later.Queue) (late, holder *later.Delivery) {
 	t.Helper()
 	send(t, q, "wanted by two")
 	late = receive(t, q, 1, later.LeaseFor(300*time.Millisecond))[0]
-	holder = receive(t, other, 1)[0] // it comes when the lease of the first has ended
+	holder = receive(t, other, 1)[0] // arrives when the first lease has ended
 	if holder.ID != late.ID || holder.Attempt != 2 {
-		t.Fatalf("the other process got %s, attempt %d; want %s, attempt 2", holder.ID, holder.Attempt, late.ID)
+		t.Fatalf("the other process received %s, attempt %d; want %s, attempt 2", holder.ID, holder.Attempt, late.ID)
 	}
 	return late, holder
 }
@@ -46,11 +46,11 @@ func lapsed(t *testing.T, q, other *later.Queue) (late, holder *later.Delivery) 
 func wantLeaseLost(t *testing.T, what string, err error) {
 	t.Helper()
 	if !errors.Is(err, later.ErrLeaseLost) {
-		t.Errorf("%s gave %v; want ErrLeaseLost", what, err)
+		t.Errorf("%s returned %v; want ErrLeaseLost", what, err)
 	}
 }
 
-func TestALateAckIsRefusedAndTheNewHolderKeepsTheMessage(t *testing.T) {
+func TestLateAckIsRefusedAndTheNewHolderKeepsTheMessage(t *testing.T) {
 	t.Parallel()
 	srv, name := redistest.Shared(t), newQueueName(t)
 	q, other := open(t, srv.URL()).Queue(name), open(t, srv.URL()).Queue(name)
@@ -62,18 +62,18 @@ func TestALateAckIsRefusedAndTheNewHolderKeepsTheMessage(t *testing.T) {
 			info.State, info.Attempts)
 	}
 	if err := holder.Ack(bounded(t)); err != nil {
-		t.Errorf("the holder's ack: %v", err)
+		t.Errorf("ack by the holder: %v", err)
 	}
 
 	late, holder = lapsed(t, q, other)
 	if err := holder.Ack(bounded(t)); err != nil {
-		t.Errorf("the holder's ack: %v", err)
+		t.Errorf("ack by the holder: %v", err)
 	}
 	wantLeaseLost(t, "an ack after the holder's", late.Ack(bounded(t)))
 	wantEmpty(t, q, srv.Client(t), 0)
 }
 
-func TestALateNackCreatesNoSecondCopy(t *testing.T) {
+func TestLateNackCreatesNoSecondCopy(t *testing.T) {
 	t.Parallel()
 	srv, name := redistest.Shared(t), newQueueName(t)
 	q, other := open(t, srv.URL()).Queue(name), open(t, srv.URL()).Queue(name)
@@ -81,23 +81,23 @@ func TestALateNackCreatesNoSecondCopy(t *testing.T) {
 
 	late, holder := lapsed(t, q, other)
 	wantLeaseLost(t, "a late nack", late.Nack(bounded(t), 0, errors.New("too late")))
-	if places := audit(t, rdb, name); len(places) != 1 || places[holder.ID] != "lease" {
-		t.Errorf("after the late nack Redis holds %v; want the message under its lease", places)
+	if found := locations(t, rdb, name); len(found) != 1 || found[holder.ID] != "lease" {
+		t.Errorf("after the late nack Redis holds %v; want the message under its lease", found)
 	}
 	if err := holder.Ack(bounded(t)); err != nil {
-		t.Errorf("the holder's ack: %v", err)
+		t.Errorf("ack by the holder: %v", err)
 	}
 	wantEmpty(t, q, rdb, 0)
 
 	late, holder = lapsed(t, q, other)
 	if err := holder.Ack(bounded(t)); err != nil {
-		t.Errorf("the holder's ack: %v", err)
+		t.Errorf("ack by the holder: %v", err)
 	}
 	wantLeaseLost(t, "a nack after the holder's ack", late.Nack(bounded(t), 0, errors.New("too late")))
 	wantEmpty(t, q, rdb, 0)
 }
 
-func TestAPanicDoesNotKillAWorker(t *testing.T) {
+func TestPanicDoesNotKillWorker(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Shared(t), newJournal()
 	q := open(t, srv.URL()).Queue(newQueueName(t))
@@ -114,9 +114,9 @@ func TestAPanicDoesNotKillAWorker(t *testing.T) {
 		t.Errorf("the message is %s, %s, with %d failed attempts; want dead, failed, 2",
 			info.State, info.DeadReason, info.Attempts)
 	}
-	for _, part := range []string{panicValue, "e2e.obey", "consumer_test.go"} {
+	for _, part := range []string{panicValue, "e2e.handle", "consumer_test.go"} {
 		if !strings.Contains(info.LastError, part) {
-			t.Errorf("the last error is without %q:\n%s", part, info.LastError)
+			t.Errorf("the last error lacks %q:\n%s", part, info.LastError)
 		}
 	}
 	worker.drain()

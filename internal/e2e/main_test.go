@@ -18,24 +18,24 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// patience bounds every wait. It is far beyond what any needs, since a busy machine must not fail a test.
+// patience limits every wait. It is generous, because a busy machine must not fail a test.
 const patience = 30 * time.Second
 
-// A role is what a child process does. Its fields are its configuration.
+// role is what a child process does. Its fields are its configuration.
 type role interface {
 	run() error
 }
 
-// The environment of a child.
+// Environment variables of a child.
 const (
 	roleEnv   = "LATER_E2E_ROLE"
 	configEnv = "LATER_E2E_CONFIG"
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // go-redis would tell of each connection that a killed server cost
+	logging.Disable() // go-redis logs each connection broken by a killed server
 	if name := os.Getenv(roleEnv); name != "" {
-		if err := play(name); err != nil {
+		if err := runRole(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -44,10 +44,10 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-func play(name string) error {
+func runRole(name string) error {
 	r, ok := map[string]role{"consumer": &consumer{}, "producer": &producer{}}[name]
 	if !ok {
-		return fmt.Errorf("no role is called %q", name)
+		return fmt.Errorf("unknown role %q", name)
 	}
 	if err := json.Unmarshal([]byte(os.Getenv(configEnv)), r); err != nil {
 		return err
@@ -55,10 +55,10 @@ func play(name string) error {
 	return r.run()
 }
 
-// newQueueName gives a name of the test's own on a server that tests share.
+// newQueueName returns a unique queue name for a shared server.
 func newQueueName(t *testing.T) string { return t.Name() + " " + store.NewID() }
 
-// open gives a client in this process. It is closed when the test ends.
+// open returns a client in this process. It is closed when the test ends.
 func open(t *testing.T, url string, opts ...later.Option) *later.Client {
 	t.Helper()
 	opts = append(opts, later.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
@@ -90,7 +90,7 @@ func work(t *testing.T, c *later.Client, cfg later.WorkerConfig, queue string, h
 	})
 }
 
-// bounded gives a context that ends when the test's patience does.
+// bounded returns a context that expires after patience.
 func bounded(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -132,7 +132,7 @@ func get(t *testing.T, q *later.Queue, id string) *later.Info {
 	return info
 }
 
-// wantEmpty checks that nothing is left of a queue but so many dead messages, and that its keys agree.
+// wantEmpty checks that a queue has no messages except the given number of dead ones, and that its keys are consistent.
 func wantEmpty(t *testing.T, q *later.Queue, rdb redis.UniversalClient, dead int) {
 	t.Helper()
 	s, err := q.Stats(bounded(t))
@@ -143,7 +143,7 @@ func wantEmpty(t *testing.T, q *later.Queue, rdb redis.UniversalClient, dead int
 		t.Errorf("queue has scheduled %d, ready %d, leased %d, dead %d; want %d dead and nothing else",
 			s.Scheduled, s.Ready, s.Leased, s.Dead, dead)
 	}
-	if living := audit(t, rdb, q.Name()); len(living) != dead {
-		t.Errorf("Redis holds %d messages of the queue; want %d", len(living), dead)
+	if live := locations(t, rdb, q.Name()); len(live) != dead {
+		t.Errorf("Redis holds %d messages of the queue; want %d", len(live), dead)
 	}
 }

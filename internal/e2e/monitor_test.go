@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// monitor sees every command that a server gets, by MONITOR on a connection of its own.
+// monitor records every command that a server receives, using MONITOR on a separate connection.
 type monitor struct {
 	t    *testing.T
 	conn net.Conn
@@ -32,19 +32,19 @@ func startMonitor(t *testing.T, srv *redistest.Server) *monitor {
 	}
 	conn.SetReadDeadline(time.Now().Add(patience))
 	if line, err := m.from.ReadString('\n'); line != "+OK\r\n" {
-		t.Fatalf("MONITOR gave %q, %v", line, err)
+		t.Fatalf("MONITOR returned %q, %v", line, err)
 	}
 	return m
 }
 
-// until gives the commands from where it stands to the one that holds the text.
+// until returns the commands received before the next one that contains text.
 func (m *monitor) until(text string) (commands []string) {
 	m.t.Helper()
 	m.conn.SetReadDeadline(time.Now().Add(patience))
 	for {
 		command, err := m.next()
 		if err != nil {
-			m.t.Fatalf("no command holds %q: %v", text, err)
+			m.t.Fatalf("no command contains %q: %v", text, err)
 		}
 		if strings.Contains(command, text) {
 			return commands
@@ -53,7 +53,7 @@ func (m *monitor) until(text string) (commands []string) {
 	}
 }
 
-// during gives the commands of the time from now.
+// during returns the commands received within d from now.
 func (m *monitor) during(d time.Duration) (commands []string) {
 	m.t.Helper()
 	m.conn.SetReadDeadline(time.Now().Add(d))
@@ -69,7 +69,7 @@ func (m *monitor) during(d time.Duration) (commands []string) {
 	}
 }
 
-// next gives the next command of a client; those that scripts call are not counted.
+// next returns the next command sent by a client. It skips commands called by scripts.
 func (m *monitor) next() (string, error) {
 	for {
 		line, err := m.from.ReadString('\n')

@@ -10,12 +10,12 @@ import (
 	"github.com/laterq/later"
 )
 
-// producer is the role of a process that sends in all ways, as fast as it can, until it is killed. It tells of
-// each message whose Send was acknowledged.
+// producer is the role of a process that sends in various ways, as fast as it can, until it is killed. It reports each
+// message whose send was acknowledged.
 type producer struct {
 	URL   string
 	Queue string
-	Name  string // begins its ids
+	Name  string // prefix of its message ids
 }
 
 func (p producer) run() error {
@@ -27,7 +27,7 @@ func (p producer) run() error {
 	q := client.Queue(p.Queue)
 	failures := make(chan error)
 	var sending sync.WaitGroup
-	for i := range 4 { // at a time, so that sends travel together
+	for i := range 4 { // concurrently, so that sends are batched
 		sending.Go(func() {
 			for n := 0; ; n++ {
 				if err := sendInOneWay(ctx, q, fmt.Sprintf("%s-%d-%d", p.Name, i, n), n); err != nil {
@@ -40,13 +40,13 @@ func (p producer) run() error {
 	return <-failures
 }
 
-// sendInOneWay sends in the n-th of the ways there are. Part of the messages is due now, the rest within an hour.
+// sendInOneWay sends in the n-th of the possible ways. About half of the messages are due now, the rest within an hour.
 func sendInOneWay(ctx context.Context, q *later.Queue, id string, n int) (err error) {
 	when := later.In(time.Duration(rand.IntN(2)) * rand.N(time.Hour))
 	var ids []string
 	switch n % 4 {
 	case 0:
-		id, err = q.Send(ctx, []byte("with an id that was made"), when)
+		id, err = q.Send(ctx, []byte("with a generated id"), when)
 		ids = append(ids, id)
 	case 1:
 		_, err = q.Send(ctx, make([]byte, rand.IntN(10_000)), when, later.WithID(id))
@@ -58,7 +58,7 @@ func sendInOneWay(ctx context.Context, q *later.Queue, id string, n int) (err er
 	case 3:
 		msgs := make([]later.Outgoing, 1+rand.IntN(50))
 		for i := range msgs {
-			msgs[i] = later.Outgoing{ID: fmt.Sprintf("%s-%d", id, i), Payload: []byte("of a batch"), When: when}
+			msgs[i] = later.Outgoing{ID: fmt.Sprintf("%s-%d", id, i), Payload: []byte("in a batch"), When: when}
 			ids = append(ids, msgs[i].ID)
 		}
 		_, err = q.SendBatch(ctx, msgs)

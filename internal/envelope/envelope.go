@@ -1,20 +1,20 @@
-// Package envelope is the form in which the durable engines keep a message: one flag byte, the fields that are
-// not at their default in a fixed order, the payload. The usual message (no headers, default attempts, an id
-// made by store.NewID) costs one byte above its payload. The id and the due time are kept beside it.
+// Package envelope encodes messages for the durable engines: one flag byte, the fields that differ from their defaults
+// in a fixed order, and the payload. A default message (no headers, default attempts, an id from store.NewID) takes one
+// byte more than its payload. The id and the due time are stored separately.
 //
 //	byte  flags
-//	2     max attempts       flag 1     big endian, as all numbers
+//	2     max attempts       flag 1     big endian, like all numbers
 //	6     expiry after due   flag 2     milliseconds
 //	6     expiry             flag 4     milliseconds since 1970
 //	4     timeout            flag 8     milliseconds
-//	6     remember           flag 16    milliseconds
+//	6     dedup window       flag 16    milliseconds
 //	8     sent at, nonce     flag 32    6 bytes milliseconds since 1970, 2 random bytes
 //	...   headers            flag 64    uvarint count, then uvarint length and bytes of each name and value,
 //	                                    sorted by name
 //	...   payload
 //
-// Flag 128 is never set: a first byte from 128 marks a later format. The Lua scripts of redisstore read the
-// flags, the attempts and the expiries, which is why those come first and have fixed widths.
+// Flag 128 is never set: a first byte of 128 or more marks a later format. The Lua scripts of redisstore read the
+// flags, the attempts and the expiries, so these come first and have fixed widths.
 package envelope
 
 import (
@@ -34,17 +34,17 @@ const (
 	flagExpireAfter
 	flagExpireAt
 	flagTimeout
-	flagRemember
+	flagDedup
 	flagSentAt
 	flagHeaders
 	flagLater
 )
 
-// ErrUnreadable is returned for bytes that are no envelope of this format.
+// ErrUnreadable is returned for bytes that are not an envelope of this format.
 var ErrUnreadable = errors.New("envelope is unreadable")
 
-// Append appends the envelope of a checked message to b. Two envelopes of equal messages differ by their nonce
-// where SentAt is set, so that an engine that repeats a send can tell its own message from another of the same id.
+// Append appends the envelope of a valid message to b. If SentAt is set, it contains a random nonce. The nonce lets an
+// engine that repeats a send distinguish its own message from another one with the same id.
 func Append(b []byte, m *store.Message) []byte {
 	start := len(b)
 	b = append(b, 0)
@@ -66,7 +66,7 @@ func Append(b []byte, m *store.Message) []byte {
 		b = binary.BigEndian.AppendUint32(b, uint32(store.Millis(m.Timeout)))
 	}
 	if m.Remember > 0 {
-		flags |= flagRemember
+		flags |= flagDedup
 		b = append48(b, store.Millis(m.Remember))
 	}
 	if !m.SentAt.IsZero() {
@@ -86,12 +86,12 @@ func Append(b []byte, m *store.Message) []byte {
 	return append(b, m.Payload...)
 }
 
-// Unusual tells of an envelope's first byte whether the engines' scripts have to look at more of it: attempts, expiry.
+// Unusual reports whether the scripts of the engines must read past the flag byte, for attempts or expiry.
 func Unusual(flags byte) bool {
 	return flags&(flagMaxAttempts|flagExpireAfter|flagExpireAt|flagLater) != 0
 }
 
-// Size is an upper bound of the envelope's length.
+// Size returns an upper bound for the length of the envelope.
 func Size(m *store.Message) int {
 	n := 1 + 32 + len(m.Payload)
 	for name, value := range m.Headers {
@@ -100,8 +100,8 @@ func Size(m *store.Message) int {
 	return n + 3
 }
 
-// Decode reads an envelope into m, whose ID the caller sets. The payload and the header texts share memory
-// with s, which must not be changed elsewhere.
+// Decode decodes an envelope into m, except for its ID. The payload and headers share memory with s, which must not be
+// modified.
 func Decode(s string, m *store.Message) error {
 	r := reader{rest: s}
 	flags := r.uint(1)
@@ -120,7 +120,7 @@ func Decode(s string, m *store.Message) error {
 	if flags&flagTimeout != 0 {
 		m.Timeout = time.Duration(r.uint(4)) * time.Millisecond
 	}
-	if flags&flagRemember != 0 {
+	if flags&flagDedup != 0 {
 		m.Remember = r.millis()
 	}
 	if flags&flagSentAt != 0 {
@@ -162,7 +162,7 @@ func (r *reader) uint(width uint64) uint64 {
 	return v
 }
 
-// millis reads a duration, bounded so that it does not overflow.
+// millis reads a duration and limits it to avoid overflow.
 func (r *reader) millis() time.Duration {
 	ms := r.uint(6)
 	if ms > uint64(store.MaxDelay/time.Millisecond) {

@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestRoundTrip(t *testing.T) {
+func TestEnvelopeRoundTrip(t *testing.T) {
 	at := time.UnixMilli(1_790_000_000_123)
 	made := store.NewID()
 	madeAt, _ := store.IDTime(made)
@@ -19,8 +19,9 @@ func TestRoundTrip(t *testing.T) {
 		"empty":    {ID: "a", Payload: []byte{}, SentAt: at},
 		"attempts": {ID: "a", Payload: []byte("x"), MaxAttempts: store.MaxAttempts, SentAt: at},
 		"expiry":   {ID: "a", Payload: []byte("x"), ExpireAfter: store.MaxDelay, SentAt: at},
-		"all": {ID: "a", Payload: bytes.Repeat([]byte{0xff}, 1000), MaxAttempts: 1, ExpireAt: at, Timeout: store.MaxLease,
-			Remember: time.Hour, SentAt: at, Headers: map[string]string{"": "empty name", "k": strings.Repeat("v", 300), "é": ""}},
+		"all": {ID: "a", Payload: bytes.Repeat([]byte{0xff}, 1000), MaxAttempts: 1, ExpireAt: at,
+			Timeout: store.MaxLease, Remember: time.Hour, SentAt: at,
+			Headers: map[string]string{"": "empty name", "k": strings.Repeat("v", 300), "é": ""}},
 	}
 	for name, want := range messages {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +31,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			b := Append([]byte("before"), &in)[len("before"):]
 			if len(b) > Size(&in) {
-				t.Errorf("envelope is %d bytes, Size says at most %d", len(b), Size(&in))
+				t.Errorf("envelope has %d bytes; Size returns %d", len(b), Size(&in))
 			}
 			got := store.Message{ID: want.ID}
 			if err := Decode(string(b), &got); err != nil {
@@ -43,14 +44,14 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestUsualMessageCostsOneByte(t *testing.T) {
+func TestEnvelopeOfDefaultMessageCostsOneByte(t *testing.T) {
 	m := store.Message{ID: store.NewID(), Payload: make([]byte, 100)}
 	if n := len(Append(nil, &m)); n != 101 {
-		t.Errorf("envelope of a 100-byte payload is %d bytes", n)
+		t.Errorf("envelope of a 100-byte payload has %d bytes", n)
 	}
 }
 
-func TestEqualMessagesWithChosenIDsDiffer(t *testing.T) {
+func TestEnvelopesOfEqualMessagesWithChosenIDsDiffer(t *testing.T) {
 	m := store.Message{ID: "order-1", Payload: []byte("x"), SentAt: time.UnixMilli(1)}
 	first := Append(nil, &m)
 	for range 100 {
@@ -61,16 +62,20 @@ func TestEqualMessagesWithChosenIDsDiffer(t *testing.T) {
 	t.Error("no nonce: 100 envelopes are equal")
 }
 
-func TestUnreadable(t *testing.T) {
-	for _, s := range []string{"", "\x80", "\x01\x00", "\x02\xff\xff\xff\xff\xff\xff", "\x40\xff\xff\xff\xff\xff\xff", "\x40\x01\x05ab"} {
+func TestEnvelopeUnreadable(t *testing.T) {
+	for _, s := range []string{
+		"", "\x80", "\x01\x00", "\x02\xff\xff\xff\xff\xff\xff", "\x40\xff\xff\xff\xff\xff\xff", "\x40\x01\x05ab",
+	} {
 		if err := Decode(s, &store.Message{}); err != ErrUnreadable {
-			t.Errorf("Decode(%q) gave %v", s, err)
+			t.Errorf("Decode(%q) returned %v", s, err)
 		}
 	}
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(string(Append(nil, &store.Message{Payload: []byte("x"), MaxAttempts: 3, SentAt: time.UnixMilli(5), Headers: map[string]string{"a": "b"}})))
+	f.Add(string(Append(nil, &store.Message{
+		Payload: []byte("x"), MaxAttempts: 3, SentAt: time.UnixMilli(5), Headers: map[string]string{"a": "b"},
+	})))
 	f.Add("")
 	f.Add("\x80")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -80,10 +85,11 @@ func FuzzDecode(f *testing.F) {
 		}
 		again := store.Message{ID: "a"}
 		if err := Decode(string(Append(nil, &m)), &again); err != nil {
-			t.Fatalf("what was read cannot be read again: %v", err)
+			t.Fatalf("Decode of a re-encoded message returned %v", err)
 		}
-		if m.ExpireAfter == 0 || m.ExpireAt.IsZero() { // both at once cannot be written by a checked message
-			if string(again.Payload) != string(m.Payload) || len(again.Headers) != len(m.Headers) || again.MaxAttempts != m.MaxAttempts {
+		if m.ExpireAfter == 0 || m.ExpireAt.IsZero() { // a valid message never has both
+			if string(again.Payload) != string(m.Payload) || len(again.Headers) != len(m.Headers) ||
+				again.MaxAttempts != m.MaxAttempts {
 				t.Fatalf("read %+v, again %+v", m, again)
 			}
 		}

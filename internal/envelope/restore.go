@@ -6,8 +6,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// AppendInfo appends the envelope of a message that is restored: of one that another store could not read, its bytes
-// as they are. The time at which it was sent is left out where the id tells it, as when it was sent.
+// AppendInfo appends the envelope of a message copied from another store. If that store could not read the message, it
+// appends the raw bytes unchanged. As with a send, it omits the send time if the id contains it.
 func AppendInfo(b []byte, i *store.Info) []byte {
 	if i.Raw != nil {
 		return append(b, i.Raw...)
@@ -21,5 +21,5 @@ func AppendInfo(b []byte, i *store.Info) []byte {
 	return Append(b, m)
 }
 
-// InfoSize is an upper bound of the length that AppendInfo appends.
+// InfoSize returns an upper bound for the length that AppendInfo appends.
 func InfoSize(i *store.Info) int { return Size(&i.Message) + len(i.Raw) }

@@ -8,27 +8,28 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestARestoredEnvelopeIsThatOfTheSentMessage(t *testing.T) {
+func TestRestoreKeepsSentEnvelope(t *testing.T) {
 	id := store.NewID()
 	at, _ := store.IDTime(id)
 	for name, m := range map[string]store.Message{
-		"an id that was made":         {ID: id, Payload: []byte("x")},
-		"an id that was chosen":       {ID: "a", Payload: []byte("x"), SentAt: at},
-		"an id made and sent later":   {ID: id, Payload: []byte("x"), SentAt: at.Add(time.Hour)},
+		"a generated id":              {ID: id, Payload: []byte("x")},
+		"a chosen id":                 {ID: "a", Payload: []byte("x"), SentAt: at},
+		"a generated id, sent later":  {ID: id, Payload: []byte("x"), SentAt: at.Add(time.Hour)},
 		"headers, of a sent-at in ns": {ID: "a", Headers: map[string]string{"k": "v"}, SentAt: at.Add(time.Microsecond)},
 	} {
 		sent := Append(nil, &m)
-		told := store.Info{Message: store.Message{ID: m.ID}}
-		if err := Decode(string(sent), &told.Message); err != nil {
+		decoded := store.Info{Message: store.Message{ID: m.ID}}
+		if err := Decode(string(sent), &decoded.Message); err != nil {
 			t.Fatal(err)
 		}
-		restored := AppendInfo(nil, &told)
-		if len(restored) != len(sent) || len(restored) > InfoSize(&told) {
-			t.Errorf("%s: %d bytes were sent and %d restored; InfoSize is %d", name, len(sent), len(restored), InfoSize(&told))
+		restored := AppendInfo(nil, &decoded)
+		if len(restored) != len(sent) || len(restored) > InfoSize(&decoded) {
+			t.Errorf("%s: %d bytes sent, %d restored; InfoSize returns %d",
+				name, len(sent), len(restored), InfoSize(&decoded))
 		}
 		again := store.Info{Message: store.Message{ID: m.ID}}
-		if err := Decode(string(restored), &again.Message); err != nil || !again.SameMessage(&told) {
-			t.Errorf("%s: got %+v, %v, want %+v", name, again.Message, err, told.Message)
+		if err := Decode(string(restored), &again.Message); err != nil || !again.SameMessage(&decoded) {
+			t.Errorf("%s: got %+v, %v, want %+v", name, again.Message, err, decoded.Message)
 		}
 	}
 	if restored := AppendInfo(nil, &store.Info{Message: store.Message{ID: id, SentAt: at}}); len(restored) != 1 {
@@ -36,7 +37,7 @@ func TestARestoredEnvelopeIsThatOfTheSentMessage(t *testing.T) {
 	}
 }
 
-func TestUnreadableBytesAreRestoredAsTheyAre(t *testing.T) {
+func TestRestoreKeepsUnreadableBytes(t *testing.T) {
 	for _, raw := range []string{"", "\xff", strings.Repeat("\x01", 100)} {
 		info := store.Info{Message: store.Message{ID: "a", SentAt: time.Now()}, Raw: []byte(raw)}
 		if got := AppendInfo([]byte("before"), &info); string(got) != "before"+raw || len(raw) > InfoSize(&info) {

@@ -13,18 +13,18 @@ import (
 const (
 	clusterNodes = 3
 	clusterSlots = 16384
-	// clusterNodeTimeoutMillis is when a node that does not answer counts as failed. It is small, so that
-	// tests see failures soon, yet above the stalls of a busy machine.
+	// clusterNodeTimeoutMillis is when a node that does not reply is considered failed. It is short so that tests see
+	// failures soon, yet longer than the stalls of a busy machine.
 	clusterNodeTimeoutMillis = "5000"
 )
 
-// Cluster is a Redis Cluster of three primaries, each with a third of the slots, without replicas.
+// Cluster is a Redis Cluster of three primaries without replicas, each with a third of the slots.
 type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster runs a Cluster of the test's own and returns when all its nodes agree and serve. That takes
-// about two seconds, which Redis waits before a new node writes. It is killed when the test ends.
+// StartCluster starts a Cluster for one test and returns when all its nodes agree and serve. That takes about two
+// seconds, for which Redis delays the writes of a new node. The Cluster is killed when the test ends.
 func StartCluster(t testing.TB) *Cluster {
 	t.Helper()
 	c, err := startCluster(config{cluster: true})
@@ -54,7 +54,7 @@ func startCluster(nodes config) (*Cluster, error) {
 	return c, nil
 }
 
-// join gives each node its slots, introduces every node to every other, and waits until all agree.
+// join assigns the slots, introduces the nodes to each other, and waits until all agree.
 func (c *Cluster) join() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -67,7 +67,7 @@ func (c *Cluster) join() error {
 		if err := rdb.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
 			return err
 		}
-		// Nodes with epochs of their own need no vote to settle who is who.
+		// Nodes with distinct epochs need no vote to resolve conflicts.
 		if err := rdb.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (c *Cluster) join() error {
 			}
 		}
 	}
-	return eventually("a Cluster's agreement", func(ctx context.Context) error {
+	return eventually("agreement of the Cluster", func(ctx context.Context) error {
 		for i, rdb := range clients {
 			if err := agrees(ctx, rdb); err != nil {
 				return fmt.Errorf("node %s: %w", c.Nodes[i].Addr(), err)
@@ -89,14 +89,14 @@ func (c *Cluster) join() error {
 	})
 }
 
-// agrees is nil when a node serves and knows the owner of every slot.
+// agrees returns nil if a node serves and knows the owner of every slot.
 func agrees(ctx context.Context, rdb *redis.Client) error {
 	info, err := rdb.ClusterInfo(ctx).Result()
 	if err != nil {
 		return err
 	}
 	if !strings.Contains(info, "cluster_state:ok") {
-		return fmt.Errorf("state is not ok: %s", info)
+		return fmt.Errorf("cluster state is not ok: %s", info)
 	}
 	shards, err := rdb.ClusterShards(ctx).Result()
 	if err != nil {
@@ -109,12 +109,12 @@ func agrees(ctx context.Context, rdb *redis.Client) error {
 		}
 	}
 	if known != clusterSlots || len(shards) != clusterNodes {
-		return fmt.Errorf("knows %d slots of %d nodes", known, len(shards))
+		return fmt.Errorf("node knows %d slots of %d nodes", known, len(shards))
 	}
 	return nil
 }
 
-// Addrs are the host:port of all nodes.
+// Addrs returns the host:port of every node.
 func (c *Cluster) Addrs() []string {
 	var addrs []string
 	for _, n := range c.Nodes {
@@ -123,10 +123,10 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// URL is the Cluster's address for later.Open.
+// URL returns the Cluster's URL for later.Open.
 func (c *Cluster) URL() string { return "redis+cluster://" + strings.Join(c.Addrs(), ",") }
 
-// Client gives a client of the Cluster. It is closed when the test ends.
+// Client returns a client of the Cluster. It is closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	t.Helper()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{
@@ -140,7 +140,7 @@ func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	return rdb
 }
 
-// Node gives the node that owns a key's slot now.
+// Node returns the node that currently owns a key's slot.
 func (c *Cluster) Node(t testing.TB, key string) *Server {
 	t.Helper()
 	rdb := c.Client(t)
@@ -153,7 +153,7 @@ func (c *Cluster) Node(t testing.TB, key string) *Server {
 			return n
 		}
 	}
-	t.Fatalf("%s is no node of the Cluster", owner.Options().Addr)
+	t.Fatalf("%s is not a node of the Cluster", owner.Options().Addr)
 	return nil
 }
 

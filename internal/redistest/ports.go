@@ -10,22 +10,22 @@ import (
 	"strconv"
 )
 
-// Ports lie below the range from which systems pick ports for outgoing connections, so that none takes the
-// port of a server that is down until its Restart.
+// The ports lie below the range from which systems choose ports for outgoing connections, so that no connection takes
+// the port of a server that is down until its Restart.
 const firstPort, lastPort = 15000, 31999
 
-// portTries is how often a start is repeated when another process was faster to bind a free port.
+// portTries is how often a start is attempted when another process binds the free port first.
 const portTries = 20
 
-// claimedPort is a port that no other Server takes, of whatever process, until it is given up or this process ends. While a
-// server is down its port is free, and its clients and replicas would follow whoever listens there: a replica even throws away
-// what it has.
+// claimedPort is a port that no other Server takes, in any process, until it is released or this process ends. While a
+// server is down its port is free, and its clients and replicas would follow whoever listens there. A replica would
+// even discard its data.
 type claimedPort struct {
 	number int
 	lock   *os.File
 }
 
-// claimPort takes a port that is free now.
+// claimPort claims a port that is free now.
 func claimPort(host string) (*claimedPort, error) {
 	dir := filepath.Join(lockDir, fmt.Sprint("later-ports-", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -34,7 +34,7 @@ func claimPort(host string) (*claimedPort, error) {
 	var tried error
 	for range portTries {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		lock, err := lockNew(filepath.Join(dir, strconv.Itoa(port)))
+		lock, err := createLock(filepath.Join(dir, strconv.Itoa(port)))
 		if err == nil {
 			var l net.Listener
 			if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))); err == nil {
@@ -48,19 +48,19 @@ func claimPort(host string) (*claimedPort, error) {
 	return nil, fmt.Errorf("no free port after %d tries: %w", portTries, tried)
 }
 
-func (p *claimedPort) giveUp() { unlock(p.lock) }
+func (p *claimedPort) release() { unlock(p.lock) }
 
 var errLocked = errors.New("another server has the lock")
 
-// lockNew makes a file, or takes one that a process left when it died, and locks it.
-func lockNew(path string) (*os.File, error) {
+// createLock creates a lock file, or reuses one left by a dead process, and locks it.
+func createLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = lockFile(f)
 	if err == nil {
-		// Its last holder may have removed it between our two steps: then another process may lock a new one.
+		// The last holder may have removed the file in between. Then another process may create and lock a new one.
 		opened, _ := f.Stat()
 		now, statErr := os.Stat(path)
 		if statErr == nil && os.SameFile(opened, now) {

@@ -13,44 +13,44 @@ import (
 	"time"
 )
 
-// errPortTaken: another process was faster to bind the port that was free a moment ago.
+// errPortTaken is returned when another process binds a free port first.
 var errPortTaken = errors.New("port was taken by another process")
 
 // process is one running server program.
 type process struct {
 	cmd    *exec.Cmd
 	output *output
-	exited chan struct{} // closed when the program has ended and its output is complete
+	exited chan struct{} // closed when the program has exited and its output is complete
 }
 
-// startProcess runs a server and returns when it serves: when it has printed one of the lines that say so.
-// They are printed after the port was bound, so no other server can be mistaken for this one.
-func startProcess(binary, dir string, args, env []string, apart bool) (*process, error) {
+// startProcess starts a server and returns when it serves, which is when it prints one of readyLines. It prints them
+// after binding its port, so no other server can be mistaken for it.
+func startProcess(binary, dir string, args, env []string, ownGroup bool) (*process, error) {
 	cmd := exec.Command(binary, args...)
 	cmd.Dir = dir
 	if len(env) > 0 {
 		cmd.Env = append(os.Environ(), env...)
 	}
 	cmd.WaitDelay = time.Second // a forked child of the server may hold the output open
-	inGroup(cmd, apart)
+	inGroup(cmd, ownGroup)
 	dieWithParent(cmd)
 	p := &process{cmd: cmd, output: newOutput(), exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.output, p.output
 
 	started := make(chan error, 1)
 	go func() {
-		// Linux ends the server with the thread that started it, so that thread is kept until then.
+		// Linux kills the server when the thread that started it exits, so keep that thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.exited)
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			cmd.Wait() // how it ended is of no interest: most servers are killed
+			cmd.Wait() // most servers are killed, so the status does not matter
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("%s does not start (make setup installs it): %w", binary, err)
+		return nil, fmt.Errorf("%s did not start (make setup installs it): %w", binary, err)
 	}
 
 	limit := time.NewTimer(startLimit)
@@ -62,14 +62,14 @@ func startProcess(binary, dir string, args, env []string, apart bool) (*process,
 		if strings.Contains(p.output.String(), "Address already in use") {
 			return nil, errPortTaken
 		}
-		return nil, fmt.Errorf("%s ended at once and printed:\n%s", cmd, p.output.lastLines(20))
+		return nil, fmt.Errorf("%s exited at once and printed:\n%s", cmd, p.output.lastLines(20))
 	case <-limit.C:
 		p.end(syscall.SIGKILL)
-		return nil, fmt.Errorf("%s does not serve after %v and printed:\n%s", cmd, startLimit, p.output.lastLines(20))
+		return nil, fmt.Errorf("%s did not serve within %v and printed:\n%s", cmd, startLimit, p.output.lastLines(20))
 	}
 }
 
-// end sends a signal and waits until the program has ended, however it takes it.
+// end sends a signal and waits until the program has exited.
 func (p *process) end(signal syscall.Signal) {
 	p.cmd.Process.Signal(signal)
 	limit := time.NewTimer(startLimit)
@@ -82,13 +82,13 @@ func (p *process) end(signal syscall.Signal) {
 	}
 }
 
-// readyLines are what a server prints when it serves: Redis and Valkey the first, Sentinel the second.
+// readyLines are printed by a server when it serves: the first by Redis and Valkey, the second by Sentinel.
 var readyLines = [][]byte{[]byte("Ready to accept connections"), []byte("Sentinel ID is")}
 
-// maxOutput is how many bytes of a server's output are kept, the last ones.
+// maxOutput is how many bytes of a server's output are kept. Older output is dropped.
 const maxOutput = 64 << 10
 
-// output keeps what a server prints and tells when it is ready.
+// output keeps what a server prints and signals when it is ready.
 type output struct {
 	mu      sync.Mutex
 	text    []byte
@@ -120,7 +120,7 @@ func (o *output) String() string {
 	return string(o.text)
 }
 
-// lastLines gives what was printed last, at most n lines.
+// lastLines returns at most the last n lines.
 func (o *output) lastLines(n int) string {
 	lines := strings.Split(strings.TrimSpace(o.String()), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the server killed when the test binary dies, however it dies.
+// dieWithParent makes the kernel kill the server when the test binary dies for any reason.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 }

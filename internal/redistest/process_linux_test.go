@@ -24,7 +24,7 @@ func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 	t.Parallel()
 	host := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	host.Env = append(os.Environ(), hostEnv+"=1", "TMPDIR="+t.TempDir())
-	stdin, err := host.StdinPipe() // it ends by itself when this binary dies
+	stdin, err := host.StdinPipe() // closed when this binary dies
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +52,6 @@ func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 	host.Process.Kill()
 	conn.SetReadDeadline(time.Now().Add(startLimit))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-		t.Fatalf("the server did not hang up: %v", err)
+		t.Fatalf("the server did not close the connection: %v", err)
 	}
 }

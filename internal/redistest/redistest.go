@@ -1,7 +1,7 @@
-// Package redistest starts real Redis servers for tests: one alone, a Cluster, or a primary under Sentinel.
-// Each server has its own free ports and its own directory, which are gone when the test ends.
+// Package redistest starts real Redis servers for tests: a standalone server, a Cluster, or a primary under Sentinel.
+// Each server has its own ports and directory, which are released when the test ends.
 //
-// A package that uses it hands over its TestMain:
+// A package that uses it must call Main from its TestMain:
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
@@ -19,12 +19,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// startLimit bounds how long a server may take until it serves, and a Cluster or Sentinel until it agrees.
-// It is far beyond what they need, since a busy machine must not fail a test.
+// startLimit limits how long a server may take to serve, and a Cluster or Sentinels to agree. It is generous, because a
+// busy machine must not fail a test.
 const startLimit = time.Minute
 
-// leakChecks is how often Main looks for goroutines, about 0.4 s each time. Closed go-redis pools that could
-// not dial notice it only at their next try, up to a second later.
+// leakChecks is how often Main looks for leaked goroutines, about 0.4 s each time. A closed go-redis pool that could
+// not dial only stops at its next attempt, up to a second later.
 const leakChecks = 10
 
 var (
@@ -34,8 +34,8 @@ var (
 	underMain     bool
 )
 
-// Main runs the tests of a package, stops the shared servers, fails if a goroutine is left, and ends the
-// process. Call it from TestMain.
+// Main runs a package's tests, stops the shared servers, reports leaked goroutines as a failure, and exits. Call it
+// from TestMain.
 func Main(m *testing.M, opts ...goleak.Option) {
 	underMain = true
 	code := m.Run()
@@ -44,7 +44,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 	sharedCluster.stop()
 	if code == 0 {
 		if err := findLeaks(opts); err != nil {
-			fmt.Fprintf(os.Stderr, "goroutines are left after the tests: %v\n", err)
+			fmt.Fprintf(os.Stderr, "goroutines leaked: %v\n", err)
 			code = 1
 		}
 	}
@@ -60,14 +60,14 @@ func findLeaks(opts []goleak.Option) (err error) {
 	return err
 }
 
-// Shared gives the one server that the tests of a package share, started when it is first asked for. Tests
-// that share it keep apart by key prefix or queue name, and do not stop, fill or reconfigure it.
+// Shared returns the server shared by the tests of a package, and starts it on first use. Tests must use distinct key
+// prefixes or queue names, and must not stop, fill or reconfigure the server.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	return sharedServer.get(t, func() (*Server, error) { return start(config{}) })
 }
 
-// SharedValkey is Shared of a valkey-server. It skips the test where that is not installed.
+// SharedValkey is like Shared for a valkey-server. It skips the test if valkey-server is not installed.
 func SharedValkey(t testing.TB) *Server {
 	t.Helper()
 	valkey := Valkey(t)
@@ -78,13 +78,13 @@ func SharedValkey(t testing.TB) *Server {
 	})
 }
 
-// SharedCluster gives the one Cluster that the tests of a package share, under the same rules as Shared.
+// SharedCluster returns the Cluster shared by the tests of a package, under the same rules as Shared.
 func SharedCluster(t testing.TB) *Cluster {
 	t.Helper()
 	return sharedCluster.get(t, func() (*Cluster, error) { return startCluster(config{cluster: true}) })
 }
 
-// shared is something that is started at most once and stopped by Main.
+// shared is a resource that is started at most once and stopped by Main.
 type shared[T interface{ remove() }] struct {
 	once  sync.Once
 	value T
@@ -95,7 +95,7 @@ type shared[T interface{ remove() }] struct {
 func (s *shared[T]) get(t testing.TB, start func() (T, error)) T {
 	t.Helper()
 	if !underMain {
-		t.Fatal("a shared Redis needs redistest.Main in the package's TestMain, which stops it")
+		t.Fatal("a shared Redis needs redistest.Main in the package's TestMain")
 	}
 	s.once.Do(func() {
 		s.value, s.err = start()
@@ -113,8 +113,8 @@ func (s *shared[T]) stop() {
 	}
 }
 
-// eventually asks again and again, at most every 10 ms, until check gives nil. Servers that must agree among
-// themselves announce it nowhere. It gives the last error when startLimit is over.
+// eventually calls check at most every 10 ms until it returns nil, because servers do not announce that they agree.
+// When startLimit has passed, it returns the last error.
 func eventually(what string, check func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()

@@ -29,7 +29,7 @@ func wantKey(t *testing.T, rdb redis.Cmdable, key string) {
 	}
 }
 
-func TestServersAreApart(t *testing.T) {
+func TestServersAreIndependent(t *testing.T) {
 	t.Parallel()
 	a, b := Start(t), Start(t)
 	set(t, a.Client(t), "key")
@@ -38,7 +38,7 @@ func TestServersAreApart(t *testing.T) {
 	}
 }
 
-func TestDataOutlivesKillAndStop(t *testing.T) {
+func TestServerKeepsDataAcrossKillAndStop(t *testing.T) {
 	t.Parallel()
 	s := Start(t)
 	addr := s.Addr()
@@ -62,11 +62,11 @@ func TestKilledServerIsGone(t *testing.T) {
 	s.Kill()
 	err := s.Client(t).Ping(t.Context()).Err()
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Fatalf("PING of a killed server: %v", err)
+		t.Fatalf("PING of a killed server returned %v", err)
 	}
 }
 
-func TestArgsReachTheServer(t *testing.T) {
+func TestServerArgs(t *testing.T) {
 	t.Parallel()
 	s := Start(t, Args("--requirepass", "secret", "--unixsocket", "s.sock"))
 	rdb := redis.NewClient(&redis.Options{Addr: filepath.Join(s.Dir(), "s.sock"), Password: "secret"})
@@ -81,7 +81,7 @@ func TestTLS(t *testing.T) {
 	plain := redis.NewClient(s.options())
 	defer plain.Close()
 	if err := plain.Ping(t.Context()).Err(); err == nil {
-		t.Fatal("the server takes a client without TLS")
+		t.Fatal("the server accepted a client without TLS")
 	}
 }
 
@@ -94,50 +94,50 @@ func TestValkey(t *testing.T) {
 	}
 }
 
-func TestBadServerSaysWhy(t *testing.T) {
+func TestServerStartFailureExplainsItself(t *testing.T) {
 	t.Parallel()
 	if _, err := start(config{args: []string{"--no-such-option", "1"}}); err == nil ||
 		!strings.Contains(err.Error(), "no-such-option") {
-		t.Errorf("a refused option: %v", err)
+		t.Errorf("start with a bad option returned %v", err)
 	}
 	if _, err := start(config{binary: "no-such-server"}); err == nil || !strings.Contains(err.Error(), "make setup") {
-		t.Errorf("a missing program: %v", err)
+		t.Errorf("start of a missing program returned %v", err)
 	}
 }
 
-func TestLostRaceForAPortIsSeen(t *testing.T) {
+func TestServerStartDetectsTakenPort(t *testing.T) {
 	t.Parallel()
 	a := Start(t)
 	b := &Server{config: config{binary: "redis-server"}, host: a.host, port: a.port, dir: t.TempDir()}
 	if err := b.launch(); !errors.Is(err, errPortTaken) {
-		t.Fatalf("two servers on one port: %v", err)
+		t.Fatalf("second server on one port returned %v", err)
 	}
 }
 
-func TestAServerThatIsDownKeepsItsPort(t *testing.T) {
+func TestServerKeepsItsPortWhileDown(t *testing.T) {
 	t.Parallel()
 	a := Start(t)
 	a.Stop()
 	path := a.ports[0].lock.Name()
-	if f, err := lockNew(path); !errors.Is(err, errLocked) {
-		t.Fatalf("the port's lock is %v, %v", f, err)
+	if f, err := createLock(path); !errors.Is(err, errLocked) {
+		t.Fatalf("locking the port again returned %v, %v", f, err)
 	}
 	a.remove()
-	f, err := lockNew(path)
+	f, err := createLock(path)
 	if err != nil {
-		t.Fatalf("the lock of a port that was given up: %v", err)
+		t.Fatalf("locking a released port returned %v", err)
 	}
 	unlock(f)
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the lock's file is left: %v", err)
+		t.Errorf("the lock file was not removed: %v", err)
 	}
 }
 
-func TestSharedIsOneServer(t *testing.T) {
+func TestSharedReturnsOneServer(t *testing.T) {
 	t.Parallel()
 	s := Shared(t)
 	if Shared(t) != s {
-		t.Fatal("Shared gave two servers")
+		t.Fatal("Shared returned two servers")
 	}
 	set(t, s.Client(t), "key")
 }
@@ -165,7 +165,7 @@ func TestClusterNodeComesBack(t *testing.T) {
 	node.Kill()
 	node.Restart(t)
 	rdb := c.Client(t)
-	err := eventually("the node's return", func(ctx context.Context) error { return rdb.Get(ctx, "key").Err() })
+	err := eventually("return of the node", func(ctx context.Context) error { return rdb.Get(ctx, "key").Err() })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestSentinelPromotesTheReplica(t *testing.T) {
 	wantKey(t, s.Replica.Client(t), "key")
 }
 
-func TestReplicaFollowsAndFreezes(t *testing.T) {
+func TestReplicaSyncsAndFreezes(t *testing.T) {
 	t.Parallel()
 	primary := Start(t)
 	replica := StartReplica(t, primary)
@@ -199,10 +199,10 @@ func TestReplicaFollowsAndFreezes(t *testing.T) {
 	replica.Freeze(t)
 	set(t, rdb, "other")
 	if n, err := rdb.Wait(t.Context(), 1, time.Millisecond).Result(); n != 0 || err != nil {
-		t.Fatalf("WAIT for a frozen replica = %d, %v", n, err)
+		t.Fatalf("WAIT for a frozen replica returned %d, %v", n, err)
 	}
 	replica.Thaw(t)
 	if n, err := rdb.Wait(t.Context(), 1, startLimit).Result(); n != 1 || err != nil {
-		t.Fatalf("WAIT after its return = %d, %v", n, err)
+		t.Fatalf("WAIT after Thaw returned %d, %v", n, err)
 	}
 }

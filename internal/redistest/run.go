@@ -11,47 +11,48 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Run starts a server for a program that is no test, which must Remove it. An interrupt at the terminal does not reach
-// the server. Else it is as Start.
+// Run is like Start for a program that is not a test, which must call Remove. An interrupt at the terminal does not
+// reach the server.
 func Run(opts ...Option) (*Server, error) {
-	c := config{apart: true}
+	c := config{ownGroup: true}
 	for _, opt := range opts {
 		opt(&c)
 	}
 	return start(c)
 }
 
-// Env adds variables, as "NAME=value", to the server's environment.
+// Env adds variables of the form "NAME=value" to the server's environment.
 func Env(variables ...string) Option {
 	return func(c *config) { c.env = append(c.env, variables...) }
 }
 
-// AsSentinel makes the server a Sentinel with that configuration file.
+// AsSentinel makes the server a Sentinel with the given configuration file.
 func AsSentinel(conf string) Option {
 	return func(c *config) { c.sentinel = conf }
 }
 
-// Port is the server's port.
+// Port returns the server's port.
 func (s *Server) Port() int { return s.port }
 
-// Options are those of a client of the server that sends nothing by itself and retries nothing. The server must
-// not speak TLS.
+// Options returns options for a client that sends nothing by itself and does not retry. The server must not use TLS.
 func (s *Server) Options() *redis.Options { return s.options() }
 
-// Signal sends the server a signal, such as SIGSTOP and SIGCONT, and does not wait for what comes of it.
+// Signal sends the server a signal, such as SIGSTOP or SIGCONT, and does not wait for its effect.
 func (s *Server) Signal(signal syscall.Signal) error { return s.process.cmd.Process.Signal(signal) }
 
-// Relaunch is Restart for a program that is no test. A Sentinel keeps what it has learned.
+// Relaunch is like Restart for a program that is not a test. A Sentinel keeps what it has learned.
 func (s *Server) Relaunch() error {
 	s.Stop()
 	return s.launch()
 }
 
-// PID is the server's process, and Output what it printed last.
-func (s *Server) PID() int       { return s.process.cmd.Process.Pid }
+// PID returns the server's process id.
+func (s *Server) PID() int { return s.process.cmd.Process.Pid }
+
+// Output returns the last lines that the server printed.
 func (s *Server) Output() string { return s.process.output.lastLines(20) }
 
-// Log is all that is kept of what the server printed since it was started last, its end if that is much.
+// Log returns what the server printed since its last start. If that is long, the beginning is missing.
 func (s *Server) Log() string { return s.process.output.String() }
 
 // Remove kills the server and removes its directory.
@@ -60,10 +61,10 @@ func (s *Server) Remove() { s.remove() }
 // Remove kills the Cluster's nodes and removes their directories.
 func (c *Cluster) Remove() { c.remove() }
 
-// RunCluster starts a Cluster for a program that is no test, which must Remove it: three primaries, and so many
-// replicas of each after them in Nodes, all with these arguments.
+// RunCluster starts a Cluster for a program that is not a test, which must call Remove. The Cluster has three
+// primaries, which come first in Nodes, and the given number of replicas of each. All nodes get args.
 func RunCluster(replicas int, args ...string) (*Cluster, error) {
-	nodes := config{cluster: true, args: args, apart: true}
+	nodes := config{cluster: true, args: args, ownGroup: true}
 	c, err := startCluster(nodes)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func RunCluster(replicas int, args ...string) (*Cluster, error) {
 	return c, nil
 }
 
-// addReplica starts one more node and returns when it is in sync and the others know it.
+// addReplica starts one more node and returns when it is in sync and all nodes know it.
 func (c *Cluster) addReplica(primary *Server, node config) error {
 	n, err := start(node)
 	if err != nil {
@@ -87,7 +88,7 @@ func (c *Cluster) addReplica(primary *Server, node config) error {
 	replica, owner := redis.NewClient(n.options()), redis.NewClient(primary.options())
 	defer replica.Close()
 	defer owner.Close()
-	return eventually("a replica's joining", func(ctx context.Context) error {
+	return eventually("joining of a replica", func(ctx context.Context) error {
 		id, err := owner.ClusterMyID(ctx).Result()
 		if err != nil {
 			return err
@@ -109,7 +110,7 @@ func (c *Cluster) addReplica(primary *Server, node config) error {
 	})
 }
 
-// knowAll is nil when every node knows every other.
+// knowAll returns nil if every node knows every other.
 func (c *Cluster) knowAll(ctx context.Context) error {
 	for _, n := range c.Nodes {
 		rdb := redis.NewClient(n.options())

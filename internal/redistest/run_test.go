@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestAClusterWithReplicasOutlivesANode: the replica takes over, and the data with it.
-func TestAClusterWithReplicasOutlivesANode(t *testing.T) {
+func TestClusterWithReplicasSurvivesLossOfANode(t *testing.T) {
 	t.Parallel()
 	c, err := RunCluster(1, "--cluster-node-timeout", "1000")
 	if err != nil {
@@ -25,8 +24,8 @@ func TestAClusterWithReplicasOutlivesANode(t *testing.T) {
 	}
 	node.Kill()
 	rdb := c.Client(t)
-	err = eventually("the promotion of the replica", func(ctx context.Context) error {
-		rdb.ReloadState(ctx) // by itself it asks every minute only
+	err = eventually("promotion of the replica", func(ctx context.Context) error {
+		rdb.ReloadState(ctx) // otherwise it reloads only once a minute
 		return rdb.Get(ctx, "key").Err()
 	})
 	if err != nil {
@@ -35,10 +34,10 @@ func TestAClusterWithReplicasOutlivesANode(t *testing.T) {
 	if err := node.Relaunch(); err != nil {
 		t.Fatal(err)
 	}
-	err = eventually("the node's becoming a replica", func(ctx context.Context) error {
+	err = eventually("demotion of the node", func(ctx context.Context) error {
 		role, err := node.Client(t).Do(ctx, "ROLE").Slice()
 		if err == nil && role[0] != "slave" {
-			err = fmt.Errorf("it is a %v", role[0])
+			err = fmt.Errorf("its role is %v", role[0])
 		}
 		return err
 	})

@@ -12,19 +12,19 @@ import (
 const (
 	sentinels    = 3
 	sentinelName = "mymaster"
-	// sentinelDownAfterMillis is when a primary that does not answer counts as down. It is small, so that
-	// a failover is soon, yet above the stalls of a busy machine.
+	// sentinelDownAfterMillis is when a primary that does not reply is considered down. It is short so that a failover
+	// starts soon, yet longer than the stalls of a busy machine.
 	sentinelDownAfterMillis = 2000
 )
 
-// Sentinel is a primary with one replica, watched by three Sentinels.
+// Sentinel is a primary with one replica, monitored by three Sentinels.
 type Sentinel struct {
-	Primary, Replica *Server   // as they were at the start
-	Sentinels        []*Server // any two of them can decide
+	Primary, Replica *Server   // initial roles
+	Sentinels        []*Server // two are a quorum
 }
 
-// StartSentinel runs the servers and returns when the replica is in sync and all Sentinels know of each
-// other and of both. They are killed when the test ends.
+// StartSentinel starts the servers and returns when the replica is in sync and the Sentinels know each other and both
+// servers. All are killed when the test ends.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	primary := Start(t)
@@ -38,7 +38,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 		watcher.removeAfter(t)
 		s.Sentinels = append(s.Sentinels, watcher)
 	}
-	s.wait(t, "the Sentinels' agreement", s.knowsAll)
+	s.wait(t, "agreement of the Sentinels", s.knowsAll)
 	return s
 }
 
@@ -50,35 +50,34 @@ func sentinelConfig(primary *Server) string {
 		sentinelDownAfterMillis, 5*sentinelDownAfterMillis)
 }
 
-// WaitForPrimary waits until a server is a primary and all Sentinels say so. A failover is
+// WaitForPrimary waits until server is a primary and all Sentinels agree. Use it for a failover, which takes a few
+// seconds:
 //
 //	s.Primary.Kill()
 //	s.WaitForPrimary(t, s.Replica)
-//
-// and takes a few seconds.
 func (s *Sentinel) WaitForPrimary(t testing.TB, server *Server) {
 	t.Helper()
 	rdb := server.Client(t)
-	s.wait(t, "the promotion of "+server.Addr(), func(ctx context.Context, watcher *redis.SentinelClient) error {
+	s.wait(t, "promotion of "+server.Addr(), func(ctx context.Context, watcher *redis.SentinelClient) error {
 		addr, err := watcher.GetMasterAddrByName(ctx, sentinelName).Result()
 		if err != nil {
 			return err
 		}
 		if got := strings.Join(addr, ":"); got != server.Addr() {
-			return fmt.Errorf("says the primary is %s", got)
+			return fmt.Errorf("reports %s as the primary", got)
 		}
 		role, err := rdb.Do(ctx, "ROLE").Slice()
 		if err != nil {
 			return err
 		}
 		if role[0] != "master" {
-			return fmt.Errorf("the server's own role is %v", role[0])
+			return fmt.Errorf("the server reports the role %v", role[0])
 		}
 		return nil
 	})
 }
 
-// wait returns when check gives nil for every Sentinel.
+// wait waits until check returns nil for every Sentinel.
 func (s *Sentinel) wait(t testing.TB, what string, check func(context.Context, *redis.SentinelClient) error) {
 	t.Helper()
 	var watchers []*redis.SentinelClient
@@ -100,7 +99,7 @@ func (s *Sentinel) wait(t testing.TB, what string, check func(context.Context, *
 	}
 }
 
-// knowsAll is nil when a Sentinel could decide on a failover and carry it out.
+// knowsAll returns nil if a Sentinel could decide on a failover and perform it.
 func (s *Sentinel) knowsAll(ctx context.Context, watcher *redis.SentinelClient) error {
 	primary, err := watcher.Master(ctx, sentinelName).Result()
 	if err != nil {
@@ -119,7 +118,7 @@ func (s *Sentinel) knowsAll(ctx context.Context, watcher *redis.SentinelClient) 
 	return nil
 }
 
-// URL is the primary's address for later.Open, by way of the Sentinels, database 0.
+// URL returns a URL for later.Open that finds the primary through the Sentinels. It uses database 0.
 func (s *Sentinel) URL() string {
 	var addrs []string
 	for _, server := range s.Sentinels {

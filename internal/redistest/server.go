@@ -15,12 +15,12 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Server is one running redis-server. Its methods are not to be called concurrently, but for Addr and URL.
+// Server is a running redis-server. Only Addr and URL are safe for concurrent use.
 type Server struct {
 	config  config
 	host    string
 	port    int
-	busPort int // used by a node of a Cluster
+	busPort int // of the Cluster bus, for a Cluster node
 	ports   []*claimedPort
 	dir     string // holds the append-only file
 	process *process
@@ -29,18 +29,18 @@ type Server struct {
 type config struct {
 	binary   string // "" means redis-server
 	args     []string
-	env      []string // added to this process's own
+	env      []string // in addition to this process's environment
 	cluster  bool
-	sentinel string // the configuration file of a Sentinel, which must have one
-	apart    bool   // in a process group of its own
+	sentinel string // configuration file of a Sentinel, which requires one
+	ownGroup bool   // runs in its own process group
 	tls      *tlsFiles
 }
 
-// An Option changes how Start runs a server.
+// Option changes how Start runs a server.
 type Option func(*config)
 
-// Args adds arguments to the server's command line, for example Args("--maxmemory", "10mb"). They come last
-// and so win over what Start sets.
+// Args adds arguments to the server's command line, for example Args("--maxmemory", "10mb"). They come last, so they
+// override those set by Start.
 func Args(args ...string) Option {
 	return func(c *config) { c.args = append(c.args, args...) }
 }
@@ -50,18 +50,18 @@ func Binary(path string) Option {
 	return func(c *config) { c.binary = path }
 }
 
-// Valkey runs valkey-server instead of redis-server. It skips the test where it is not installed.
+// Valkey runs valkey-server instead of redis-server. It skips the test if valkey-server is not installed.
 func Valkey(t testing.TB) Option {
 	t.Helper()
 	path, err := exec.LookPath("valkey-server")
 	if err != nil {
-		t.Skip("valkey-server is not installed; make setup installs it where apt-get has it")
+		t.Skip("valkey-server is not installed; make setup installs it if apt-get has it")
 	}
 	return Binary(path)
 }
 
-// Start runs a redis-server of the test's own on a free port of 127.0.0.1, with an append-only file in a
-// directory of its own and DEBUG allowed. It is killed when the test ends.
+// Start starts a redis-server for one test on a free port of 127.0.0.1, with DEBUG allowed and an append-only file in
+// its own directory. It is killed when the test ends.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
 	var c config
@@ -94,16 +94,16 @@ func start(c config) (*Server, error) {
 		}
 	}
 	if err != nil {
-		s.giveUpPorts()
+		s.releasePorts()
 		os.RemoveAll(dir)
 		return nil, err
 	}
 	return s, nil
 }
 
-// pickPorts claims a port, and in a Cluster one for its bus.
+// pickPorts claims a port, and in a Cluster another one for the bus.
 func (s *Server) pickPorts() error {
-	s.giveUpPorts()
+	s.releasePorts()
 	for _, port := range []*int{&s.port, &s.busPort} {
 		p, err := claimPort(s.host)
 		if err != nil {
@@ -115,9 +115,9 @@ func (s *Server) pickPorts() error {
 	return nil
 }
 
-func (s *Server) giveUpPorts() {
+func (s *Server) releasePorts() {
 	for _, p := range s.ports {
-		p.giveUp()
+		p.release()
 	}
 	s.ports = nil
 }
@@ -125,13 +125,13 @@ func (s *Server) giveUpPorts() {
 func (s *Server) launch() error {
 	args := s.arguments()
 	if file := filepath.Join(s.dir, sentinelFile); s.config.sentinel != "" {
-		if _, err := os.Stat(file); err != nil { // else it is started again, and has written there what it knows
+		if _, err := os.Stat(file); err != nil { // on a restart, the file has what the Sentinel learned
 			if err := os.WriteFile(file, []byte(s.config.sentinel), 0o600); err != nil {
 				return err
 			}
 		}
 	}
-	p, err := startProcess(s.config.binary, s.dir, args, s.config.env, s.config.apart)
+	p, err := startProcess(s.config.binary, s.dir, args, s.config.env, s.config.ownGroup)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (s *Server) arguments() []string {
 		return slices.Concat([]string{sentinelFile, "--sentinel"}, args, s.config.args)
 	}
 	args = append(args, "--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-		"--repl-diskless-sync-delay", "0", // a replica is fed at once
+		"--repl-diskless-sync-delay", "0", // start full syncs without delay
 		"--enable-debug-command", "yes")
 	if s.config.cluster {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(s.busPort),
@@ -159,10 +159,10 @@ func (s *Server) arguments() []string {
 	return append(args, s.config.args...)
 }
 
-// Addr is the server's host:port.
+// Addr returns the server's host:port.
 func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
 
-// URL is the server's address for later.Open, database 0, without credentials.
+// URL returns the server's URL for later.Open, with database 0 and without credentials.
 func (s *Server) URL() string {
 	if s.config.tls != nil {
 		return "rediss://" + s.Addr() + "/0?" + s.config.tls.query()
@@ -170,11 +170,10 @@ func (s *Server) URL() string {
 	return "redis://" + s.Addr() + "/0"
 }
 
-// Dir is the server's directory; a unix socket may be put there.
+// Dir returns the server's directory, which may hold a unix socket.
 func (s *Server) Dir() string { return s.dir }
 
-// Client gives a client of the server that sends nothing by itself and retries nothing. It is closed when
-// the test ends.
+// Client returns a client that sends nothing by itself and does not retry. It is closed when the test ends.
 func (s *Server) Client(t testing.TB) *redis.Client {
 	t.Helper()
 	options := s.options()
@@ -200,14 +199,14 @@ func (s *Server) options() *redis.Options {
 	}
 }
 
-// Kill ends the server as a crash does, with SIGKILL, and returns when it is gone.
+// Kill kills the server with SIGKILL, as in a crash, and returns when it has exited.
 func (s *Server) Kill() { s.process.end(syscall.SIGKILL) }
 
-// Stop ends the server in good order, with SIGTERM, and returns when it is gone.
+// Stop stops the server gracefully with SIGTERM and returns when it has exited.
 func (s *Server) Stop() { s.process.end(syscall.SIGTERM) }
 
-// Restart ends the server in good order if it still runs, and starts it again on the same port with the same
-// data. It returns when the server serves.
+// Restart stops the server gracefully if it is running, and starts it again with the same port and data. It returns
+// when the server serves.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	s.Stop()
@@ -216,8 +215,8 @@ func (s *Server) Restart(t testing.TB) {
 	}
 }
 
-// removeAfter has the server killed and its directory removed when the test ends. A failed test shows what
-// the server printed last.
+// removeAfter kills the server and removes its directory when the test ends. If the test failed, it logs what the
+// server printed last.
 func (s *Server) removeAfter(t testing.TB) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -229,6 +228,6 @@ func (s *Server) removeAfter(t testing.TB) {
 
 func (s *Server) remove() {
 	s.Kill()
-	s.giveUpPorts()
+	s.releasePorts()
 	os.RemoveAll(s.dir)
 }

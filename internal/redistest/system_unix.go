@@ -13,13 +13,14 @@ const (
 	sigThaw   = syscall.SIGCONT
 )
 
-// inGroup has a server begin a process group of its own, if apart is set.
-func inGroup(cmd *exec.Cmd, apart bool) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: apart} }
+// inGroup starts a server in its own process group if own is set.
+func inGroup(cmd *exec.Cmd, own bool) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: own} }
 
-// lockDir is the same for all processes, whatever their TMPDIR.
+// lockDir does not depend on TMPDIR, so that all processes use the same one.
 const lockDir = "/tmp"
 
-// lockFile locks a file that no other process has locked. The lock ends with the process, or when the file is closed.
+// lockFile locks a file that no other process has locked. The lock is released when the file is closed or the process
+// ends.
 func lockFile(f *os.File) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return errLocked

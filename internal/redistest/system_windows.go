@@ -6,21 +6,21 @@ import (
 	"syscall"
 )
 
-// Windows cannot stop a process: a test that asks for it fails.
+// Windows cannot suspend a process, so tests that do so fail.
 const (
 	sigFreeze = syscall.Signal(19)
 	sigThaw   = syscall.Signal(18)
 )
 
-// inGroup has a server begin a process group of its own, if apart is set.
-func inGroup(cmd *exec.Cmd, apart bool) {
+// inGroup starts a server in its own process group if own is set.
+func inGroup(cmd *exec.Cmd, own bool) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if apart {
+	if own {
 		cmd.SysProcAttr.CreationFlags = syscall.CREATE_NEW_PROCESS_GROUP
 	}
 }
 
 var lockDir = os.TempDir()
 
-// lockFile does nothing: a server that is down may lose its port to another test's.
+// lockFile does nothing, so a server that is down may lose its port to another test.
 func lockFile(*os.File) error { return nil }

@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// tlsFiles are the files of one certificate that signs itself and serves as authority, server and client.
+// tlsFiles are the files of a self-signed certificate used as authority, server and client certificate.
 type tlsFiles struct {
 	cert, key string
 }
 
-// TLS makes the server speak TLS only, with a certificate for 127.0.0.1 made for this test, and ask clients
-// for one. Server.URL and Server.Client use it.
+// TLS makes the server accept only TLS connections with a client certificate. It generates a certificate for 127.0.0.1,
+// which Server.URL and Server.Client use.
 func TLS(t testing.TB) Option {
 	t.Helper()
 	files, err := makeCertificate(t.TempDir())
@@ -66,18 +66,18 @@ func writePEM(file, kind string, der []byte) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// arguments turn a server's plain port into a TLS port.
+// arguments returns the server arguments that replace its plain port by a TLS port.
 func (f *tlsFiles) arguments(port string) []string {
 	return []string{"--port", "0", "--tls-port", port,
 		"--tls-ca-cert-file", f.cert, "--tls-cert-file", f.cert, "--tls-key-file", f.key}
 }
 
-// query is what a URL says of the files.
+// query returns the URL query that names the files.
 func (f *tlsFiles) query() string {
 	return url.Values{"tls_ca": {f.cert}, "tls_cert": {f.cert}, "tls_key": {f.key}}.Encode()
 }
 
-// config is that of a client.
+// config returns the configuration of a client.
 func (f *tlsFiles) config() (*tls.Config, error) {
 	authority, err := os.ReadFile(f.cert)
 	if err != nil {

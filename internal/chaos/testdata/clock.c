@@ -1,7 +1,7 @@
-/* Preloaded into a server, this moves its wall clock by the seconds (a 64-bit number in the machine's order, which
- * is written as little-endian) that stand in the file CLOCK_OFFSET_FILE, as they stand there now. Its monotonic
- * clock stays. It calls the kernel itself: libfaketime, which looks up libc's own functions, hangs with jemalloc,
- * which redis-server uses and which asks for the time before the look-up is done. */
+/* This library is preloaded into a server and shifts its wall clock. The offset in seconds is read on every call from
+ * the mapped file CLOCK_OFFSET_FILE, as a 64-bit number in native byte order (little-endian where it is written). The
+ * monotonic clock is unaffected. It calls the kernel directly: libfaketime looks up libc's functions and hangs with
+ * jemalloc, which redis-server uses and which asks for the time before the lookup is done. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

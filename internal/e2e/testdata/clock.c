@@ -1,6 +1,6 @@
-/* Preloaded into a server, this moves its wall clock by CLOCK_OFFSET seconds. Its monotonic clock stays.
- * It calls the kernel itself: libfaketime, which looks up libc's own functions, hangs with jemalloc, which
- * redis-server uses and which asks for the time before the look-up is done. */
+/* This library is preloaded into a server and shifts its wall clock by CLOCK_OFFSET seconds. The monotonic clock is
+ * unaffected. It calls the kernel directly: libfaketime looks up libc's functions and hangs with jemalloc, which
+ * redis-server uses and which asks for the time before the lookup is done. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// interrupts are what a user or a supervisor sends to end the command: SIGINT and SIGTERM.
+// interrupts handles SIGINT and SIGTERM, by which a user or supervisor stops the command.
 type interrupts struct {
-	first  chan struct{}   // closed by the first
-	ctx    context.Context // ended by the second
-	signal atomic.Int32    // the first one's number
+	first  chan struct{}   // closed by the first signal
+	ctx    context.Context // cancelled by the second signal
+	signal atomic.Int32    // number of the first signal
 }
 
-// patience is how long the command has to end its processes and remove its servers after a second interrupt.
-const patience = 3 * time.Second
+// exitGrace is how long the command may take to stop its processes and servers after a second signal.
+const exitGrace = 3 * time.Second
 
-var errInterrupted = errors.New("interrupted twice: nothing was checked")
+var errInterrupted = errors.New("interrupted twice: nothing was verified")
 
-// listen begins to wait for interrupts, until the command ends.
+// listen handles interrupts until the command exits.
 func listen() *interrupts {
 	ctx, stop := context.WithCancelCause(context.Background())
 	in := &interrupts{first: make(chan struct{}), ctx: ctx}
@@ -34,17 +34,17 @@ func listen() *interrupts {
 	go func() {
 		s := <-signals
 		in.signal.Store(int32(s.(syscall.Signal)))
-		fmt.Fprintf(os.Stderr, "%s: the load ends, and is accounted for; once more stops at once\n", s)
+		fmt.Fprintf(os.Stderr, "%s: stopping the load and verifying it; interrupt again to stop at once\n", s)
 		close(in.first)
 		<-signals
 		stop(errInterrupted)
-		time.Sleep(patience)
+		time.Sleep(exitGrace)
 		os.Exit(in.code())
 	}()
 	return in
 }
 
-// code is the exit code of an interrupted command as a shell gives it, 0 when it was not interrupted.
+// code returns the exit code for the first signal as a shell reports it, or 0 if there was none.
 func (in *interrupts) code() int {
 	if n := in.signal.Load(); n != 0 {
 		return 128 + int(n)
@@ -52,5 +52,5 @@ func (in *interrupts) code() int {
 	return 0
 }
 
-// stopped tells whether there was a second interrupt.
+// stopped reports whether there was a second signal.
 func (in *interrupts) stopped() bool { return in.ctx.Err() != nil }

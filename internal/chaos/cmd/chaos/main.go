@@ -1,16 +1,16 @@
 //go:build unix
 
-// Command chaos attacks Later with faults and checks its promises: see internal/chaos and docs/reliability.md.
+// Command chaos injects faults into Later and verifies its guarantees: see internal/chaos and docs/reliability.md.
 //
 //	go run ./internal/chaos/cmd/chaos -runs 200 -seed 1 -fault all -duration 10s -rate 2000 -json results.json
 //	go run ./internal/chaos/cmd/chaos -soak 1h -rate 5000 -json soak.json
 //	go run ./internal/chaos/cmd/chaos -from results.json,soak.json -report docs/reliability.md
 //
-// It prints a line a run, what went wrong with the message's history, and a table. An interrupt (Ctrl-C, SIGTERM) ends
-// the runs under way in order, accounts for them, and says that they were cut short; a second one stops at once.
+// It prints a line per run, the history of each message with a broken guarantee, and a table. An interrupt (Ctrl-C or
+// SIGTERM) ends the current runs early, verifies them and reports them as cut short. A second one stops at once.
 //
-// It ends with 1 when a promise was broken, with 2 when it could not run, and with 128 and the signal's number (130, 143)
-// when it was interrupted and nothing was broken until then. go run makes 1 of all of these.
+// The exit code is 1 if a guarantee was broken, 2 if the command could not run, and 128 plus the signal's number (130
+// or 143) if it was interrupted and no guarantee was broken. go run turns all of these into 1.
 package main
 
 import (
@@ -37,37 +37,37 @@ type options struct {
 	verbose, profile                  bool
 }
 
-var errBroken = errors.New("a promise was broken")
+var errBroken = errors.New("a guarantee was broken")
 
-// Exit codes besides those of signals.
+// Exit codes, besides those for signals.
 const (
 	exitBroken = 1
 	exitFailed = 2
 )
 
 func main() {
-	chaos.Play()
-	logging.Disable() // go-redis would tell of each connection that a fault cost
+	chaos.RunChild()
+	logging.Disable() // go-redis logs each connection broken by a fault
 	var o options
-	flag.IntVar(&o.runs, "runs", len(chaos.Faults()), "number of runs; each takes the next of the faults and the next seed")
+	flag.IntVar(&o.runs, "runs", len(chaos.Faults()), "number of runs; each uses the next fault and the next seed")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first run")
-	flag.DurationVar(&o.duration, "duration", 0, "load of a run; 0 means the quick set's of each fault")
-	flag.StringVar(&o.faults, "fault", "all", "all, or some of "+strings.Join(chaos.Faults(), ","))
-	flag.IntVar(&o.rate, "rate", 0, "messages a second; 0 means each fault's own")
-	flag.IntVar(&o.parallel, "parallel", 1, "runs at a time")
-	flag.StringVar(&o.json, "json", "", "append a JSON object a run to this file")
+	flag.DurationVar(&o.duration, "duration", 0, "duration of the load; 0 means each fault's duration in the tests")
+	flag.StringVar(&o.faults, "fault", "all", "all, or a comma-separated list of "+strings.Join(chaos.Faults(), ","))
+	flag.IntVar(&o.rate, "rate", 0, "messages a second; 0 means each fault's default")
+	flag.IntVar(&o.parallel, "parallel", 1, "number of runs at a time")
+	flag.StringVar(&o.json, "json", "", "append one JSON object per run to this file")
 	flag.StringVar(&o.report, "report", "", "write the table into the marked part of this page")
-	flag.StringVar(&o.from, "from", "", "run nothing: take the results of these files")
-	flag.DurationVar(&o.soak, "soak", 0, "one run of this length with a fault every 30 s")
-	flag.StringVar(&o.outTo, "dir", "", "keep the journals of a single run here")
-	flag.BoolVar(&o.verbose, "v", false, "tell of each blow on standard error")
-	flag.BoolVar(&o.profile, "profile", false, "write CPU profiles beside the journals, see -dir")
+	flag.StringVar(&o.from, "from", "", "read results from these files instead of running")
+	flag.DurationVar(&o.soak, "soak", 0, "a single run of this duration with a fault every 30 s")
+	flag.StringVar(&o.outTo, "dir", "", "keep the journals of a single run in this directory")
+	flag.BoolVar(&o.verbose, "v", false, "log each event of a run to standard error")
+	flag.BoolVar(&o.profile, "profile", false, "write CPU profiles to the directory given by -dir")
 	flag.Parse()
 	in := listen()
 	err := o.run(in)
 	switch {
 	case in.stopped():
-		// Standard error has said so.
+		// run has printed it to standard error.
 	case errors.Is(err, errBroken):
 		os.Exit(exitBroken)
 	case err != nil:
@@ -83,14 +83,14 @@ func (o options) run(in *interrupts) error {
 	if o.from != "" {
 		results, err = o.read()
 	} else {
-		results, err = o.strike(in)
+		results, err = o.execute(in)
 	}
 	if err != nil || in.stopped() {
 		return err
 	}
 	fmt.Printf("\n%s%s\n%s\n", chaos.Table(chaos.Summarize(results)), chaos.SoakText(results), chaos.Totals(results))
 	if o.report != "" && in.code() != 0 {
-		fmt.Fprintf(os.Stderr, "chaos: %s is left as it was, since not all runs were made\n", o.report)
+		fmt.Fprintf(os.Stderr, "chaos: %s was not updated, because not all runs were made\n", o.report)
 	} else if o.report != "" {
 		if err := chaos.Report(o.report, results); err != nil {
 			return err
@@ -120,7 +120,7 @@ func (o options) read() (all []*chaos.Result, err error) {
 	return all, nil
 }
 
-// configs gives the runs that were asked for.
+// configs returns the configurations of the requested runs.
 func (o options) configs() (all []chaos.Config) {
 	if o.soak > 0 {
 		return []chaos.Config{{Fault: chaos.Soak, Seed: o.seed, Duration: o.soak, Rate: o.rate, Dir: o.outTo}}
@@ -140,7 +140,7 @@ func (o options) configs() (all []chaos.Config) {
 	return all
 }
 
-// command is what makes these runs again, without where it puts what.
+// command returns a command that repeats these runs, without the flags for its output.
 func command() string {
 	text := "go run ./internal/chaos/cmd/chaos"
 	flag.Visit(func(f *flag.Flag) {
@@ -151,14 +151,14 @@ func command() string {
 	return text
 }
 
-// strike makes the runs, and stops at an interrupt with what it has.
-func (o options) strike(in *interrupts) ([]*chaos.Result, error) {
+// execute makes the runs. It stops at an interrupt and returns the results so far.
+func (o options) execute(in *interrupts) ([]*chaos.Result, error) {
 	configs := o.configs()
 	if o.outTo != "" && len(configs) > 1 {
-		return nil, errors.New("-dir keeps the journals of a single run: give -runs 1")
+		return nil, errors.New("-dir keeps the journals of a single run: use -runs 1")
 	}
 	if o.profile && o.outTo == "" {
-		return nil, errors.New("-profile writes beside the journals: say where with -dir")
+		return nil, errors.New("-profile needs -dir, where it writes the profiles")
 	}
 	if o.outTo != "" {
 		if err := os.MkdirAll(o.outTo, 0o755); err != nil {
@@ -182,14 +182,14 @@ func (o options) strike(in *interrupts) ([]*chaos.Result, error) {
 	for range max(1, o.parallel) {
 		running.Go(func() {
 			for cfg := range next {
-				cfg.Cut, cfg.Tell, cfg.Profile = in.first, o.tell(), o.profile
+				cfg.Cut, cfg.Log, cfg.Profile = in.first, o.log(), o.profile
 				result, err := chaos.Run(in.ctx, cfg)
 				mu.Lock()
 				if result != nil {
 					result.Command = command()
 				}
 				switch {
-				case in.stopped(): // nothing was checked
+				case in.stopped(): // nothing was verified
 					fmt.Fprintln(os.Stderr, err)
 				case err != nil:
 					fmt.Println(err)
@@ -217,13 +217,13 @@ func (o options) strike(in *interrupts) ([]*chaos.Result, error) {
 	close(next)
 	running.Wait()
 	if made < len(configs) {
-		fmt.Printf("interrupted: %d of %d runs were begun\n", made, len(configs))
+		fmt.Printf("interrupted: %d of %d runs were started\n", made, len(configs))
 	}
 	return results, errors.Join(errs...)
 }
 
-// tell gives where runs tell what they do; nil for nowhere.
-func (o options) tell() func(string) {
+// log returns where runs log their events, or nil for nowhere.
+func (o options) log() func(string) {
 	if !o.verbose {
 		return nil
 	}

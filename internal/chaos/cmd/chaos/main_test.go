@@ -20,7 +20,7 @@ import (
 	"github.com/laterq/later/internal/chaos"
 )
 
-// commandEnv makes this test binary the command.
+// commandEnv makes this test binary run the command.
 const commandEnv = "LATER_CHAOS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// started is the command as a process of its own, at the head of a process group as a shell starts it.
+// started is a running command at the head of its own process group, as a shell starts it.
 type started struct {
 	cmd    *exec.Cmd
 	temp   string
@@ -40,7 +40,7 @@ type started struct {
 
 func start(t *testing.T, args ...string) *started {
 	t.Helper()
-	// Far more than is needed: one that is killed by it has failed.
+	// A generous limit: a command that it kills has failed.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	c := &started{cmd: exec.CommandContext(ctx, os.Args[0], args...), temp: t.TempDir()}
@@ -58,7 +58,7 @@ func start(t *testing.T, args ...string) *started {
 	return c
 }
 
-// await reads standard error until a line has that text.
+// await reads standard error until a line contains text.
 func (c *started) await(t *testing.T, text string) {
 	t.Helper()
 	var all []string
@@ -79,7 +79,7 @@ func (c *started) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// wantExit waits for the command's end.
+// wantExit waits for the command to exit.
 func (c *started) wantExit(t *testing.T, code int) {
 	t.Helper()
 	var rest []string
@@ -95,17 +95,17 @@ func (c *started) wantExit(t *testing.T, code int) {
 	}
 }
 
-// wantServersGone checks that no server's directory is left.
+// wantServersGone checks that no server directory is left.
 func (c *started) wantServersGone(t *testing.T) {
 	t.Helper()
 	if left, err := filepath.Glob(filepath.Join(c.temp, "later-redis-*")); len(left) > 0 || err != nil {
-		t.Errorf("left are %v, %v", left, err)
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 
-// TestAnInterruptedRunIsAccountedForAndSaysSo: the interrupt reaches the whole group, and servers and processes of the
-// run go on until the run ends them.
-func TestAnInterruptedRunIsAccountedForAndSaysSo(t *testing.T) {
+// TestInterruptedRunIsVerifiedAndReported interrupts the whole process group. The servers and processes of the run must
+// continue until the run stops them.
+func TestInterruptedRunIsVerifiedAndReported(t *testing.T) {
 	t.Parallel()
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		t.Run(signal.String(), func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAnInterruptedRunIsAccountedForAndSaysSo(t *testing.T) {
 			c := start(t, "-fault", "consumer-kill", "-runs", "2", "-duration", "1h", "-json", results, "-v")
 			c.await(t, "seed 1 kill")
 			c.signal(t, signal)
-			c.await(t, "once more stops at once")
+			c.await(t, "interrupt again to stop at once")
 			c.wantExit(t, code)
 			c.wantServersGone(t)
 
@@ -128,43 +128,45 @@ func TestAnInterruptedRunIsAccountedForAndSaysSo(t *testing.T) {
 				t.Fatalf("%d runs have results; want 1: %v", len(all), err)
 			}
 			r := all[0]
-			if !r.OK() || !r.CutShort || r.Planned != 3600 || r.Seconds <= 0 || r.Seconds >= 3600 || r.Strikes == 0 {
+			if !r.OK() || !r.CutShort || r.Planned != 3600 || r.Seconds <= 0 || r.Seconds >= 3600 || r.Injected == 0 {
 				t.Errorf("the result is %+v", r)
 			}
 			if r.Sent == 0 || r.Sent != r.Delivered+r.StillThere+r.Dead+r.Cancelled {
 				t.Errorf("of %d messages %d were delivered, %d are still there, %d dead and %d cancelled",
 					r.Sent, r.Delivered, r.StillThere, r.Dead, r.Cancelled)
 			}
-			for _, text := range []string{"CUT SHORT after", "| 1 (1 cut short) |", "1 runs were cut short", "1 of 2 runs were begun"} {
+			for _, text := range []string{
+				"CUT SHORT after", "| 1 (1 cut short) |", "1 runs were cut short", "1 of 2 runs were started",
+			} {
 				if !strings.Contains(c.stdout.String(), text) {
-					t.Errorf("it did not say %q, but:\n%s", text, c.stdout.String())
+					t.Errorf("output lacks %q:\n%s", text, c.stdout.String())
 				}
 			}
 		})
 	}
 }
 
-func TestASecondInterruptStopsAtOnce(t *testing.T) {
+func TestSecondInterruptStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	results := filepath.Join(t.TempDir(), "results.json")
 	c := start(t, "-fault", "consumer-kill", "-runs", "1", "-duration", "1h", "-json", results, "-v")
 	c.await(t, "seed 1 kill")
 	c.signal(t, syscall.SIGINT)
-	c.await(t, "once more stops at once")
+	c.await(t, "interrupt again to stop at once")
 	c.signal(t, syscall.SIGINT)
-	c.await(t, "nothing was checked")
+	c.await(t, "nothing was verified")
 	c.wantExit(t, 130)
 	c.wantServersGone(t)
 	if text, err := os.ReadFile(results); len(text) > 0 || err != nil {
-		t.Errorf("there are results, %v: %s", err, text)
+		t.Errorf("got results, %v: %s", err, text)
 	}
 	if strings.Contains(c.stdout.String(), "|") {
 		t.Errorf("it printed a table:\n%s", c.stdout.String())
 	}
 }
 
-// TestWhatCannotRunEndsWithTwo: and says why, before it starts a server.
-func TestWhatCannotRunEndsWithTwo(t *testing.T) {
+// TestUnknownFaultExitsWithTwo checks that the command fails before it starts a server.
+func TestUnknownFaultExitsWithTwo(t *testing.T) {
 	t.Parallel()
 	c := start(t, "-fault", "earthquake", "-runs", "1")
 	c.wantExit(t, 2)

@@ -15,15 +15,15 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// undoable is how long before the death of a primary its writes may not have reached a replica. Replication is
+// maxReplicationLag is how long before the death of a primary its writes may be missing on a replica. Replication is
 // asynchronous; on one machine it takes less than a millisecond.
-const undoable = time.Second
+const maxReplicationLag = time.Second
 
-// promotionLimit is how long a promotion may take; how long it took does not matter here.
+// promotionLimit is a generous limit for a promotion. The time taken is measured elsewhere.
 const promotionLimit = time.Minute
 
-// failover kills the primary, waits until another was promoted and is followed, and starts the old one again, which
-// then learns that it is a replica.
+// failover kills the primary, waits until another node is promoted and has replicas, and restarts the old primary,
+// which becomes a replica.
 func failover(ctx context.Context, r *run) error {
 	old, _, err := r.killPrimary(ctx)
 	if err != nil {
@@ -39,8 +39,8 @@ func failover(ctx context.Context, r *run) error {
 	return r.awaitReplicas(ctx, -1)
 }
 
-// failoverInHaste starts the old primary again as soon as another was promoted. Until the Sentinels tell it, it
-// knows nothing of that, takes writes, and a replica that was not told yet may follow it.
+// failoverInHaste restarts the old primary while the failover is in progress. Until the Sentinels demote it, it accepts
+// writes, and a replica that has not been told of the promotion may follow it.
 func failoverInHaste(ctx context.Context, r *run) error {
 	old, at, err := r.killPrimary(ctx)
 	if err != nil {
@@ -55,14 +55,14 @@ func failoverInHaste(ctx context.Context, r *run) error {
 	return err
 }
 
-// killPrimary kills the primary and waits for the promotion of another.
+// killPrimary kills the primary and waits until another node is promoted.
 func (r *run) killPrimary(ctx context.Context) (old int, at int64, err error) {
 	if old, err = r.servers.primary(ctx, -1); err != nil {
 		return 0, 0, err
 	}
-	at = r.note("primary-kill", old)
+	at = r.log("primary-kill", old)
 	r.servers.nodes[old].Kill()
-	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
+	r.windows = append(r.windows, window{from: at - maxReplicationLag.Microseconds(), to: now()})
 	return old, at, r.awaitPromotion(ctx, old)
 }
 
@@ -70,14 +70,14 @@ func (r *run) awaitPromotion(ctx context.Context, old int) error {
 	return within(ctx, promotionLimit, "a promotion", func(ctx context.Context) error {
 		p, err := r.servers.primary(ctx, old)
 		if err == nil {
-			r.note("promoted", p, allQueues)
+			r.log("promoted", p, allQueues)
 		}
 		return err
 	})
 }
 
-// awaitReplicas waits until there is one primary, of which all others are replicas in sync, save for the one that is
-// left out (-1 for none).
+// awaitReplicas waits until there is one primary and all other nodes, except without (-1 excludes none), are its
+// replicas in sync.
 func (r *run) awaitReplicas(ctx context.Context, without int) error {
 	return within(ctx, promotionLimit, "replicas in sync", func(ctx context.Context) error {
 		p, err := r.servers.primary(ctx, without)
@@ -101,11 +101,11 @@ func (r *run) awaitReplicas(ctx context.Context, without int) error {
 	})
 }
 
-// stale begins the names of processes that know no server but one that is cut off.
+// stale is the name prefix of processes that know only a server that is cut off.
 const stale = "stale"
 
-// partition cuts the primary off from replicas, Sentinels and most clients, but not from one producer and one
-// consumer that know no other server. It is healed after another was promoted and is followed.
+// partition cuts the primary off from replicas, Sentinels and most clients, but not from one producer and one consumer
+// that know no other server. It heals the partition after another node was promoted and has replicas.
 func partition(ctx context.Context, r *run) error {
 	old, err := r.servers.primary(ctx, -1)
 	if err != nil {
@@ -113,7 +113,7 @@ func partition(ctx context.Context, r *run) error {
 	}
 	direct := "redis://" + r.servers.nodes[old].Addr() + "/0"
 	for _, role := range []role{r.producer(stale+"producer", direct, 100), r.consumer("worker", stale+"worker", direct)} {
-		role.Actor = fmt.Sprint(role.Actor, r.strikes)
+		role.Actor = fmt.Sprint(role.Actor, r.injected)
 		c := &child{role: role}
 		if err := c.start(); err != nil {
 			return err
@@ -122,12 +122,12 @@ func partition(ctx context.Context, r *run) error {
 	}
 	sleep(ctx, 500*time.Millisecond+r.upTo(500*time.Millisecond))
 
-	at := r.note("cut-off", old)
-	r.servers.proxies[old].turn(weather{silent: true})
-	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
+	at := r.log("cut-off", old)
+	r.servers.proxies[old].set(conditions{silent: true})
+	r.windows = append(r.windows, window{from: at - maxReplicationLag.Microseconds(), to: now()})
 	err = r.awaitPromotion(ctx, old)
 	if err == nil {
-		// A replica that was not told yet would follow the old primary again: see failoverInHaste.
+		// A replica not yet told of the promotion would follow the old primary again: see failoverInHaste.
 		err = r.awaitReplicas(ctx, old)
 		sleep(ctx, r.upTo(2*time.Second))
 	}
@@ -136,35 +136,35 @@ func partition(ctx context.Context, r *run) error {
 			r.kill(c)
 		}
 	}
-	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now(), actors: stale})
-	r.note("network-good")
-	r.servers.proxies[old].turn(weather{})
+	r.windows = append(r.windows, window{from: at - maxReplicationLag.Microseconds(), to: now(), actors: stale})
+	r.log("network-good")
+	r.servers.proxies[old].set(conditions{})
 	return errors.Join(err, r.awaitReplicas(ctx, -1))
 }
 
-// clusterBlow moves slots and kills nodes in turn.
-func clusterBlow(ctx context.Context, r *run) error {
-	if r.strikes%2 == 0 {
+// disruptCluster kills nodes and migrates slots in turn.
+func disruptCluster(ctx context.Context, r *run) error {
+	if r.injected%2 == 0 {
 		return migrate(ctx, r)
 	}
 	return killNode(ctx, r)
 }
 
-// killNode kills the primary of a queue, waits until its replica serves, and starts it again.
+// killNode kills the primary of a queue's slot, waits until its replica is promoted, and restarts it.
 func killNode(ctx context.Context, r *run) error {
 	old, _, err := r.servers.owner(ctx, r.slot(ctx, r.queues[r.random.IntN(len(r.queues))]))
 	if err != nil {
 		return err
 	}
-	var its []string // queues
+	var queues []string // of the node
 	for _, queue := range r.queues {
 		if owner, _, err := r.servers.owner(ctx, r.slot(ctx, queue)); err == nil && owner == old {
-			its = append(its, queue)
+			queues = append(queues, queue)
 		}
 	}
-	at := r.note("node-kill", old)
+	at := r.log("node-kill", old)
 	r.servers.nodes[old].Kill()
-	r.windows = append(r.windows, window{from: at - undoable.Microseconds(), to: now()})
+	r.windows = append(r.windows, window{from: at - maxReplicationLag.Microseconds(), to: now()})
 	err = within(ctx, promotionLimit, "the promotion of a node's replica", func(ctx context.Context) error {
 		primaries := 0
 		for i, rdb := range r.servers.admin {
@@ -187,8 +187,8 @@ func killNode(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.note("promoted", "-", strings.Join(its, ","))
-	// Long enough for clients to find the new primary without a word from the old one.
+	r.log("promoted", "-", strings.Join(queues, ","))
+	// Long enough for clients to find the new primary without help from the old one.
 	sleep(ctx, r.upTo(5*time.Second))
 	if err := r.servers.nodes[old].Relaunch(); err != nil {
 		return err
@@ -196,9 +196,9 @@ func killNode(ctx context.Context, r *run) error {
 	return r.awaitCluster(ctx)
 }
 
-// awaitCluster waits until all nodes are well and each primary has its replica in sync.
+// awaitCluster waits until all nodes are healthy and each primary has a replica in sync.
 func (r *run) awaitCluster(ctx context.Context) error {
-	return within(ctx, promotionLimit, "the Cluster's health", func(ctx context.Context) error {
+	return within(ctx, promotionLimit, "recovery of the Cluster", func(ctx context.Context) error {
 		inSync := 0
 		for i, rdb := range r.servers.admin {
 			info, err := rdb.ClusterInfo(ctx).Result()
@@ -223,7 +223,7 @@ func (r *run) awaitCluster(ctx context.Context) error {
 	})
 }
 
-// slot gives the slot of a queue.
+// slot returns the slot of a queue.
 func (r *run) slot(ctx context.Context, queue string) int {
 	for _, rdb := range r.servers.admin {
 		if n, err := rdb.ClusterKeySlot(ctx, queue).Result(); err == nil {
@@ -233,7 +233,7 @@ func (r *run) slot(ctx context.Context, queue string) int {
 	return 0
 }
 
-// owner gives the node that serves a slot, and another primary.
+// owner returns the node that serves a slot, and another primary.
 func (v *servers) owner(ctx context.Context, slot int) (owner, other int, err error) {
 	err = within(ctx, promotionLimit, "an owner of the slot", func(ctx context.Context) error {
 		var shards []redis.ClusterShard
@@ -248,8 +248,8 @@ func (v *servers) owner(ctx context.Context, slot int) (owner, other int, err er
 			if primary < 0 {
 				continue
 			}
-			serves := slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End })
-			if serves {
+			serves := func(r redis.SlotRange) bool { return r.Start <= int64(slot) && int64(slot) <= r.End }
+			if slices.ContainsFunc(s.Slots, serves) {
 				owner = primary
 			} else {
 				other = primary
@@ -263,7 +263,7 @@ func (v *servers) owner(ctx context.Context, slot int) (owner, other int, err er
 	return owner, other, err
 }
 
-// primaryOf gives the node that is the primary of a shard and well; -1 when none is.
+// primaryOf returns the healthy primary of a shard, or -1 if there is none.
 func (v *servers) primaryOf(s redis.ClusterShard) int {
 	for _, n := range s.Nodes {
 		if n.Role == "master" && n.Health == "online" && len(s.Slots) > 0 {
@@ -290,7 +290,7 @@ func migrate(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	r.note("migrate", slot, from, to)
+	r.log("migrate", slot, from, to)
 	if err := target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err(); err != nil {
 		return err
 	}
@@ -316,12 +316,12 @@ func migrate(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	r.note("serves", to, queue)
-	// The others learn of it by the bus.
+	r.log("serves", to, queue)
+	// The other nodes learn it through the cluster bus.
 	return within(ctx, promotionLimit, "the slot's new owner", func(ctx context.Context) error {
 		owner, _, err := r.servers.owner(ctx, slot)
 		if err == nil && owner != to {
-			err = fmt.Errorf("slot %d is said to be of node %d; want %d", slot, owner, to)
+			err = fmt.Errorf("slot %d belongs to node %d; want %d", slot, owner, to)
 		}
 		return err
 	})

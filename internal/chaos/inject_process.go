@@ -14,15 +14,15 @@ import (
 
 func newRedis(options *redis.Options) *redis.Client { return redis.NewClient(options) }
 
-// anyBlow strikes one of many blows. It spares the first worker, of which it is to be seen what it uses over time.
-func anyBlow(ctx context.Context, r *run) error {
-	blows := []func(context.Context, *run) error{
-		killServer, serverTrouble, loseReplies, delayRequests, badNetwork, killConsumer, stopConsumer, killProducer,
+// injectAny injects one of several faults. It spares the first worker, whose resource usage is measured.
+func injectAny(ctx context.Context, r *run) error {
+	kinds := []func(context.Context, *run) error{
+		killServer, disruptServer, loseReplies, delayRequests, disruptNetwork, killConsumer, stopConsumer, killProducer,
 	}
-	return blows[r.random.IntN(len(blows))](ctx, r)
+	return kinds[r.random.IntN(len(kinds))](ctx, r)
 }
 
-// killConsumer is a crash of a consumer, which another replaces a little later.
+// killConsumer kills a consumer and restarts it after up to a second.
 func killConsumer(ctx context.Context, r *run) error {
 	c := r.pick("worker", "receiver")
 	r.kill(c)
@@ -30,7 +30,7 @@ func killConsumer(ctx context.Context, r *run) error {
 	return c.start()
 }
 
-// stopConsumer suspends a consumer for longer than its lease, as a suspended machine is.
+// stopConsumer suspends a consumer for longer than its lease.
 func stopConsumer(ctx context.Context, r *run) error {
 	r.stop(ctx, r.pick("worker", "receiver"), r.fault.load.lease+200*time.Millisecond+r.upTo(time.Second))
 	return nil
@@ -43,28 +43,29 @@ func killProducer(ctx context.Context, r *run) error {
 	return c.start()
 }
 
-// sendPoison sends a message that kills each process that handles it, and starts those again.
+// sendPoison sends a message that kills each process that handles it, and restarts those processes.
 func sendPoison(ctx context.Context, r *run) error {
 	const attempts = 3
 	q := r.client.Queue(r.queues[r.random.IntN(len(r.queues))])
-	id := fmt.Sprint("poison-", r.strikes)
-	r.note("poison", id)
+	id := fmt.Sprint("poison-", r.injected)
+	r.log("poison", id)
 	r.journal.one(beginSend, now(), id, id, "+0", flagNone)
 	_, err := q.Send(ctx, makePayload(id, poison, 100), later.WithID(id), later.MaxAttempts(attempts))
 	r.journal.one(endSend, now(), id, outcomeOf(err))
 	if err != nil {
 		return err
 	}
-	r.wants = append(r.wants, want{id, func(info *later.Info) error {
-		if info == nil || info.State != later.StateDead || info.DeadReason != later.DeadLeaseExpired || info.Attempts != attempts {
+	r.expectations = append(r.expectations, expectation{id, func(info *later.Info) error {
+		if info == nil || info.State != later.StateDead || info.DeadReason != later.DeadLeaseExpired ||
+			info.Attempts != attempts {
 			return fmt.Errorf("want dead as lease_expired after %d attempts, got %s", attempts, describe(info))
 		}
 		return nil
 	}})
-	return within(ctx, 30*time.Second, "the poison's death", func(ctx context.Context) error {
+	return within(ctx, 30*time.Second, "death of the poison message", func(ctx context.Context) error {
 		for _, c := range r.children {
 			if !c.alive() {
-				r.noteAt(c.died, "kill", c.actor())
+				r.logAt(c.died, "kill", c.actor())
 				if err := c.start(); err != nil {
 					return err
 				}

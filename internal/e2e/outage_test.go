@@ -8,7 +8,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-func TestAConsumerAwayLosesNothing(t *testing.T) {
+func TestConsumerOutageLosesNothing(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Start(t, redistest.Args("--appendfsync", "always")), newJournal()
 	c := open(t, srv.URL())
@@ -19,7 +19,7 @@ func TestAConsumerAwayLosesNothing(t *testing.T) {
 	j.await(t, 1, event{Kind: later.EventAcked, ID: id})
 	first.drain()
 
-	// Some fell due hours ago, some do while the server is down, some after it is back.
+	// Some messages fell due hours ago, some fall due while the server is down, and some after it is back.
 	const each = 100
 	sendWith := func(when later.When) {
 		msgs := make([]later.Outgoing, each)

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// phase is where the model's message is.
+// phase is the state of the model's message.
 type phase int
 
 const (
@@ -22,35 +22,35 @@ const (
 	dead
 )
 
-// model is one message as the contract describes it. Its leases end by themselves once their deadline has passed,
-// and may have been taken by a claim whose answer nobody heard.
+// model models one message according to the contract. A lease ends at its deadline. It may belong to a claim whose
+// reply was lost.
 type model struct {
-	phase      phase
-	failed     int64 // attempts
-	lease      string
-	deadline   int64 // ms
-	remembered bool
+	phase    phase
+	failed   int64 // attempts
+	lease    string
+	deadline int64 // ms
+	deduped  bool
 }
 
-// An input is one call for the message.
+// input is one call for the message.
 type input struct {
 	kind     byte // of records, or atEnd
 	outcome  string
-	unknown  bool // whether the call had its effect
-	repeated bool // the store may have made the call again after a lost reply
+	unknown  bool // whether the call took effect
+	repeated bool // the store may have retried the call after a lost reply
 	action   string
 	lease    string
 	deadline int64 // ms
 	now, ret int64 // µs
 	attempt  int64
-	remember bool
-	there    bool
+	dedup    bool
+	present  bool
 }
 
-// atEnd is what was seen of the message when all was over.
+// atEnd is the kind of the final observation of the message.
 const atEnd = 'E'
 
-// step gives the states in which the call may leave the message; none when it cannot have been answered so.
+// step returns the states in which the call may leave the message, or none if the call cannot have that outcome.
 func (m model) step(in input) []model {
 	switch in.kind {
 	case beginSend:
@@ -60,7 +60,7 @@ func (m model) step(in input) []model {
 	case beginSettle:
 		return m.settle(in)
 	case beginCancel:
-		gone := model{remembered: m.remembered}
+		gone := model{deduped: m.deduped}
 		switch {
 		case in.unknown, in.outcome == outcomeNotFound && in.repeated:
 			return []model{m, gone}
@@ -74,7 +74,7 @@ func (m model) step(in input) []model {
 		}
 		return []model{m}
 	}
-	return when(in.there == (m.phase != absent), m)
+	return when(in.present == (m.phase != absent), m)
 }
 
 func when(ok bool, m model) []model {
@@ -85,17 +85,17 @@ func when(ok bool, m model) []model {
 }
 
 func (m model) send(in input) []model {
-	there := model{phase: waiting}
-	fresh := m.phase == absent && !m.remembered
+	present := model{phase: waiting}
+	fresh := m.phase == absent && !m.deduped
 	switch {
 	case in.unknown && fresh:
-		return []model{m, there}
+		return []model{m, present}
 	case in.unknown:
 		return []model{m}
 	case in.outcome == outcomeDuplicate:
 		return when(!fresh, m)
 	}
-	return when(fresh, there)
+	return when(fresh, present)
 }
 
 func (m model) claim(in input) []model {
@@ -106,7 +106,7 @@ func (m model) claim(in input) []model {
 	case m.phase != waiting:
 		return nil
 	}
-	// More attempts than we know of: claims of processes that did not live to see them.
+	// Attempts may exceed what we know of, by claims of processes that died before they recorded them.
 	return when(in.attempt > failed, model{phase: held, failed: in.attempt - 1, lease: in.lease, deadline: in.deadline})
 }
 
@@ -116,7 +116,7 @@ func (m model) settle(in input) []model {
 	if holds {
 		switch after = (model{phase: waiting, failed: m.failed}); in.action {
 		case "ack":
-			after = model{remembered: in.remember}
+			after = model{deduped: in.dedup}
 		case "nack":
 			after.failed++
 		case "bury":
@@ -125,10 +125,10 @@ func (m model) settle(in input) []model {
 	}
 	switch {
 	case in.unknown && holds && in.action == "nack":
-		return []model{m, after, {phase: dead}} // its last attempt, perhaps
+		return []model{m, after, {phase: dead}} // perhaps its last attempt
 	case in.unknown:
 		return []model{m, after}
-	case in.outcome == outcomeLost && in.repeated && in.action != "ack": // an ack is known by the number of its call
+	case in.outcome == outcomeLost && in.repeated && in.action != "ack": // a repeated ack is recognized by its call number
 		return []model{m, after}
 	case in.outcome == outcomeLost:
 		return when(!holds || in.ret >= m.deadline*1000, m)
@@ -150,23 +150,23 @@ var contract = (&porcupine.NondeterministicModel{
 	},
 }).ToModel()
 
-// operations are a message's calls as the checker wants them.
-func (f *facts) operations(m *message) (ops []porcupine.Operation) {
+// operations returns a message's calls in the form that porcupine checks.
+func (ck *checker) operations(m *message) (ops []porcupine.Operation) {
 	last := int64(0)
 	add := func(c *call, in input) {
 		in.outcome, in.unknown = c.outcome, c.unknown()
 		in.repeated = c.repeated()
 		ret := c.ret
 		if in.unknown {
-			ret = math.MaxInt64 / 2 // it may still be under way
+			ret = math.MaxInt64 / 2 // it may still take effect
 		}
 		in.ret = ret
 		last = max(last, c.at, c.ret)
 		ops = append(ops, porcupine.Operation{Input: in, Call: c.at, Return: ret})
 	}
-	remember := false
+	dedup := false
 	for _, s := range m.sends {
-		remember = remember || s.has(flagRemember)
+		dedup = dedup || s.has(flagDedup)
 		add(&s.call, input{kind: beginSend})
 	}
 	for _, c := range m.cancels {
@@ -176,35 +176,37 @@ func (f *facts) operations(m *message) (ops []porcupine.Operation) {
 		add(&call{at: d.call, ret: d.ret, outcome: outcomeOK}, input{
 			kind: claimed, lease: d.lease, deadline: d.deadline, now: d.now, attempt: d.attempt,
 		})
-		for _, e := range f.extends[d.lease] {
+		for _, e := range ck.extends[d.lease] {
 			if e.deadline == 0 {
 				continue
 			}
-			add(&call{at: e.call, ret: e.ret, outcome: outcomeOK}, input{kind: extended, lease: d.lease, deadline: e.deadline})
+			add(&call{at: e.call, ret: e.ret, outcome: outcomeOK},
+				input{kind: extended, lease: d.lease, deadline: e.deadline})
 		}
 		for _, s := range d.settles {
-			add(&s.call, input{kind: beginSettle, lease: d.lease, action: s.action, remember: remember})
+			add(&s.call, input{kind: beginSettle, lease: d.lease, action: s.action, dedup: dedup})
 		}
 	}
-	end := input{kind: atEnd, there: f.left[m.id] != nil}
+	end := input{kind: atEnd, present: ck.left[m.id] != nil}
 	return append(ops, porcupine.Operation{Input: end, Call: last + 1, Return: math.MaxInt64/2 + 1})
 }
 
-// linearizable tells whether one order of the message's calls explains all their answers. A message that was sent
-// again while it was done, or of which replication lost something, has no such order.
-func (f *facts) linearizable(m *message) (ok, checked bool) {
-	if len(m.sends) == 0 || m.resent() || f.slack > 0 || f.touched(m) {
+// linearizable reports whether some order of the message's calls explains their outcomes. It does not check a message
+// that was sent again after it was done, or that lost writes to replication.
+func (ck *checker) linearizable(m *message) (ok, checked bool) {
+	if len(m.sends) == 0 || m.resent() || ck.slack > 0 || ck.mayBeUndone(m) {
 		return true, false
 	}
-	return porcupine.CheckOperations(contract, f.operations(m)), true
+	return porcupine.CheckOperations(contract, ck.operations(m)), true
 }
 
-// TestTheModelRefusesWhatTheContractForbids proves the checker itself.
-func TestTheModelRefusesWhatTheContractForbids(t *testing.T) {
+// TestModelRefusesForbiddenHistories tests the model itself.
+func TestModelRefusesForbiddenHistories(t *testing.T) {
 	sent := &send{call: call{actor: "p", at: 10, ret: 20, outcome: outcomeOK}, key: "k", due: "+0", flags: flagNone}
 	claim := func(actor, lease string, at, attempt int64, settles ...*settle) *delivery {
 		return &delivery{
-			actor: actor, call: at, now: at + 5, ret: at + 10, deadline: (at + 10_000) / 1000, lease: lease, attempt: attempt, settles: settles,
+			actor: actor, call: at, now: at + 5, ret: at + 10, deadline: (at + 10_000) / 1000,
+			lease: lease, attempt: attempt, settles: settles,
 		}
 	}
 	settled := func(action, outcome string, at int64) *settle {
@@ -213,28 +215,46 @@ func TestTheModelRefusesWhatTheContractForbids(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		deliveries []*delivery
-		there      bool
+		present    bool
 		want       bool
 	}{
 		{"acked", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 200))}, false, true},
 		{"never delivered", nil, true, true},
 		{"vanished", nil, false, false},
 		{"acked and still there", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 200))}, true, false},
-		{"nacked, then acked", []*delivery{claim("a", "A", 100, 1, settled("nack", outcomeOK, 200)), claim("b", "B", 300, 2, settled("ack", outcomeOK, 400))}, false, true},
-		{"lease ended, late ack refused", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeLost, 20_000)), claim("b", "B", 15_000, 2, settled("ack", outcomeOK, 16_000))}, false, true},
-		{"late ack taken", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 20_000)), claim("b", "B", 15_000, 2, settled("nack", outcomeOK, 21_000))}, true, false},
-		{"claimed while held", []*delivery{claim("a", "A", 100, 1), claim("b", "B", 300, 2, settled("ack", outcomeOK, 400))}, false, false},
-		{"attempts shrink", []*delivery{claim("a", "A", 100, 2, settled("nack", outcomeOK, 200)), claim("b", "B", 300, 1, settled("ack", outcomeOK, 400))}, false, false},
-		{"delivered after its ack", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeOK, 200)), claim("b", "B", 20_000, 2, settled("ack", outcomeOK, 20_100))}, false, false},
+		{"nacked, then acked", []*delivery{
+			claim("a", "A", 100, 1, settled("nack", outcomeOK, 200)),
+			claim("b", "B", 300, 2, settled("ack", outcomeOK, 400)),
+		}, false, true},
+		{"lease ended, late ack refused", []*delivery{
+			claim("a", "A", 100, 1, settled("ack", outcomeLost, 20_000)),
+			claim("b", "B", 15_000, 2, settled("ack", outcomeOK, 16_000)),
+		}, false, true},
+		{"late ack accepted", []*delivery{
+			claim("a", "A", 100, 1, settled("ack", outcomeOK, 20_000)),
+			claim("b", "B", 15_000, 2, settled("nack", outcomeOK, 21_000)),
+		}, true, false},
+		{"claimed while held", []*delivery{
+			claim("a", "A", 100, 1),
+			claim("b", "B", 300, 2, settled("ack", outcomeOK, 400)),
+		}, false, false},
+		{"attempts shrink", []*delivery{
+			claim("a", "A", 100, 2, settled("nack", outcomeOK, 200)),
+			claim("b", "B", 300, 1, settled("ack", outcomeOK, 400)),
+		}, false, false},
+		{"delivered after its ack", []*delivery{
+			claim("a", "A", 100, 1, settled("ack", outcomeOK, 200)),
+			claim("b", "B", 20_000, 2, settled("ack", outcomeOK, 20_100)),
+		}, false, false},
 		{"ack refused while held", []*delivery{claim("a", "A", 100, 1, settled("ack", outcomeLost, 200))}, true, false},
 	} {
-		f := &facts{left: map[string]*later.Info{}}
-		if c.there {
-			f.left["k"] = &later.Info{Info: store.Info{State: store.StateScheduled}}
+		ck := &checker{left: map[string]*later.Info{}}
+		if c.present {
+			ck.left["k"] = &later.Info{Info: store.Info{State: store.StateScheduled}}
 		}
 		m := &message{id: "k", sends: []*send{sent}, deliveries: c.deliveries}
-		if ok := porcupine.CheckOperations(contract, f.operations(m)); ok != c.want {
-			t.Errorf("%s: linearizable is %t", c.name, ok)
+		if ok := porcupine.CheckOperations(contract, ck.operations(m)); ok != c.want {
+			t.Errorf("%s: linearizable = %t", c.name, ok)
 		}
 	}
 }

@@ -9,25 +9,27 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// onTime is how long a message that is due may wait while its queue gives no other, on a busy machine. It is below the interval,
-// of some 5 s, at which waiting processes look whatever they have heard, so that no wake-up that got lost can hide behind that.
+// onTime is how long a due message may wait on a busy machine while its queue delivers no other. It is shorter than
+// the interval of about 5 s at which waiting processes look at the queue in any case, so that it reveals lost
+// notifications.
 const onTime = 3 * time.Second
 
-// wantOnTime checks when a message came that nothing came before since then.
+// wantOnTime checks that a message came on time, given that the one before it came at before.
 func wantOnTime(t *testing.T, id string, due, before, came time.Time) {
 	t.Helper()
 	since := due
 	if before.After(due) {
-		since = before // one after the other, as fast as this machine is
+		since = before // delivered in sequence, as fast as the machine allows
 	}
 	if came.Before(due) || came.Sub(since) > onTime {
-		t.Errorf("message %s came %v after it was due, and %v after the one before it", id, came.Sub(due), came.Sub(before))
+		t.Errorf("message %s came %v after it was due, and %v after the one before it",
+			id, came.Sub(due), came.Sub(before))
 	}
 }
 
-// TestMessagesReceivedOneByOneAreOnTime: each Receive takes one and leaves the others, which are due a moment
-// later, to be waited for anew.
-func TestMessagesReceivedOneByOneAreOnTime(t *testing.T) {
+// TestReceiveOneByOneIsOnTime checks that each Receive takes one message and waits again for the others, which are due
+// a moment later.
+func TestReceiveOneByOneIsOnTime(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Shared(t)
 	q := open(t, srv.URL()).Queue(newQueueName(t))

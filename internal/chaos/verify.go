@@ -18,30 +18,30 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// message is all that the journals say of one message.
+// message is everything the journals say about one message.
 type message struct {
-	id         string
-	sends      []*send
-	moves      []*send // reschedules
-	cancels    []*call
-	deliveries []*delivery // by the engine's clock, once sorted
-	tolds      []toldLost
-	runs       []handling
+	id          string
+	sends       []*send
+	reschedules []*send
+	cancels     []*call
+	deliveries  []*delivery // by the engine's clock, once sorted
+	leaseLosses []leaseLoss
+	runs        []handlerRun
 }
 
-// call is one call that was made for a message. A ret of 0 means that it never came back.
+// call is one call made for a message. A ret of 0 means that it never returned.
 type call struct {
 	actor   string
 	at, ret int64 // µs
 	outcome string
 }
 
-// known tells that the call was answered, so that its effect is known.
+// known reports whether the call returned one of the outcomes, so that its effect is known.
 func (c *call) known(outcomes ...string) bool {
 	return c.ret != 0 && slices.Contains(outcomes, c.outcome)
 }
 
-// unknown tells that the call may have had its effect or not.
+// unknown reports whether the call may or may not have taken effect.
 func (c *call) unknown() bool {
 	return !c.known(outcomeOK, outcomeDuplicate, outcomeLost, outcomeNotFound, string(later.StateScheduled),
 		string(later.StateReady), string(later.StateLeased), string(later.StateDead))
@@ -54,7 +54,7 @@ type send struct {
 
 func (s *send) has(flag rune) bool { return strings.ContainsRune(s.flags, flag) }
 
-// acknowledged tells that the sender knows its message to be there, or to have been there.
+// acknowledged reports whether the sender knows that its message is, or was, in the store.
 func (s *send) acknowledged() bool { return s.known(outcomeOK, outcomeDuplicate) }
 
 type delivery struct {
@@ -74,61 +74,64 @@ type settle struct {
 	delay  int64 // µs
 }
 
-// guessed tells whether the store may have taken what another did for what this settle had done before its repetition. It
-// knows a repeated ack by the number of the call, and tells the others by where they find the message.
-func (s *settle) guessed() bool { return s.repeated() && s.action != "ack" }
+// ambiguous reports whether the store may have mistaken another call's effect for that of an earlier attempt of this
+// settle. The store recognizes a repeated ack by its call number, and other settles by the state of the message.
+func (s *settle) ambiguous() bool { return s.repeated() && s.action != "ack" }
 
-type toldLost struct {
+// leaseLoss is an event that reported a lost lease to its holder.
+type leaseLoss struct {
 	actor   string
 	at      int64
 	attempt int64
 }
 
-type handling struct {
+// handlerRun is one call of a handler.
+type handlerRun struct {
 	at    int64
 	key   string
 	whole bool
 }
 
-// facts are what the journals say besides messages.
-type facts struct {
+// checker holds what the journals say about the run as a whole, and verifies its messages.
+type checker struct {
 	windows []window
 	slack   int64 // µs by which the engine's clock may be off
 	late    int64 // ms by which a request may arrive late
-	lease   int64 // ms that every claim asks for
+	lease   int64 // ms requested by every claim
 	killed  map[string]int64
 	stopped map[string][]int64
-	ended   map[string]bool // in good order
+	ended   map[string]bool // exited cleanly
 	kinds   map[string]string
-	marks   []record
+	events  []record
 	extends map[string][]extension // by lease
-	claims  map[string][]int64     // when claims came back with messages, by queue, sorted
+	claims  map[string][]int64     // return times of claims with messages, by queue, sorted
 	usage   map[string][]record
-	left    map[string]*later.Info // what is left in the end
-	heavy   []string               // claims whose payloads were more than a claim may give
+	left    map[string]*later.Info // messages in the store after the run
+	heavy   []string               // claims with more payload bytes than a claim may return
 }
 
-// extension is a call that extended a lease, or may have: deadline is 0 when it was refused, or nobody knows.
+// extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown.
 type extension struct {
 	call, ret int64 // µs
 	deadline  int64 // ms
 	refused   bool
 }
 
-// shardBytes is how much of the journals is looked at in one pass. A pass takes about eight times as much memory.
+// shardBytes limits the journal bytes processed in one pass. A pass needs about eight times as much memory.
 const shardBytes = 256 << 20
 
-// account reads the journals and checks every message.
-func (r *run) account(left map[string]*later.Info) error {
+// verify reads the journals and checks every message.
+func (r *run) verify(left map[string]*later.Info) error {
 	actors, size, err := journals(r.dir)
 	if err != nil {
 		return err
 	}
-	f, err := readFacts(r.dir, actors)
+	ck, err := newChecker(r.dir, actors)
 	if err != nil {
 		return err
 	}
-	f.windows, f.slack, f.left, f.lease, f.late = r.windows, r.slack.Microseconds(), left, r.lease.Milliseconds(), r.late.Milliseconds()
+	ck.windows, ck.slack, ck.late = r.windows, r.slack.Microseconds(), r.late.Milliseconds()
+	ck.left, ck.lease = left, r.lease.Milliseconds()
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
 		messages, err := readMessages(r.dir, actors, shard, shards)
@@ -136,74 +139,75 @@ func (r *run) account(left map[string]*later.Info) error {
 			return err
 		}
 		for _, m := range messages {
-			m.sort(f.slack > 0)
-			f.check(m, r.result)
-			if r.cfg.each != nil {
-				r.cfg.each(f, m)
+			m.sort(ck.slack > 0)
+			ck.check(m, r.result)
+			if r.cfg.onMessage != nil {
+				r.cfg.onMessage(ck, m)
 			}
 		}
 	}
-	r.checkWants(left)
-	for _, text := range f.heavy {
-		r.result.violate("heavy", "-", "%s; want about %d", text, store.MaxBatchBytes)
+	r.checkExpectations(left)
+	for _, text := range ck.heavy {
+		r.result.violate("heavy", "-", "%s; want at most about %d", text, store.MaxBatchBytes)
 	}
-	f.measure(r.result)
+	ck.measure(r.result)
 	return nil
 }
 
-func (r *run) checkWants(left map[string]*later.Info) {
-	for _, w := range r.wants {
+func (r *run) checkExpectations(left map[string]*later.Info) {
+	for _, w := range r.expectations {
 		if err := w.check(left[w.id]); err != nil {
-			r.result.violate("fate", w.id, "%v", err)
+			r.result.violate("expectation", w.id, "%v", err)
 		}
 	}
 }
 
-// aFact tells the kinds of records that readFacts looks at.
-func aFact(kind byte, _ []byte) bool { return strings.IndexByte(factKinds, kind) >= 0 }
+// isRunRecord reports whether newChecker reads records of that kind.
+func isRunRecord(kind byte, _ []byte) bool { return strings.IndexByte(runRecordKinds, kind) >= 0 }
 
-var factKinds = string([]byte{mark, begun, ended, extended, usage, claimed})
+var runRecordKinds = string([]byte{runEvent, begun, ended, extended, usage, claimed})
 
-// readFacts reads what is not about one message.
-func readFacts(dir string, actors []string) (*facts, error) {
-	f := &facts{
+// newChecker reads the records that are not about a single message.
+func newChecker(dir string, actors []string) (*checker, error) {
+	ck := &checker{
 		killed: map[string]int64{}, stopped: map[string][]int64{}, ended: map[string]bool{}, kinds: map[string]string{},
 		extends: map[string][]extension{}, usage: map[string][]record{}, claims: map[string][]int64{},
 	}
 	var lastClaim, bytes int64
 	lastLease := ""
 	for _, actor := range actors {
-		err := readJournal(filepath.Join(dir, actor+journalSuffix), aFact, func(x record) {
+		err := readJournal(filepath.Join(dir, actor+journalSuffix), isRunRecord, func(x record) {
 			switch x.kind {
-			case mark:
-				f.marks = append(f.marks, x)
+			case runEvent:
+				ck.events = append(ck.events, x)
 				switch x.field(0) {
 				case "kill":
-					f.killed[x.field(1)] = x.at
+					ck.killed[x.field(1)] = x.at
 				case "stop":
-					f.stopped[x.field(1)] = append(f.stopped[x.field(1)], x.at)
+					ck.stopped[x.field(1)] = append(ck.stopped[x.field(1)], x.at)
 				}
 			case begun:
-				f.kinds[actor] = x.field(0)
+				ck.kinds[actor] = x.field(0)
 			case ended:
-				f.ended[actor] = true
+				ck.ended[actor] = true
 			case extended:
 				lease := x.field(1)
-				f.extends[lease] = append(f.extends[lease], extension{x.number(0), x.at, x.number(2), x.field(2) == outcomeLost})
+				ck.extends[lease] = append(ck.extends[lease],
+					extension{x.number(0), x.at, x.number(2), x.field(2) == outcomeLost})
 			case usage:
-				f.usage[actor] = append(f.usage[actor], x)
+				ck.usage[actor] = append(ck.usage[actor], x)
 			case claimed:
 				if lease := x.field(3); lease != lastLease {
 					lastLease, bytes = lease, 0
 				}
-				// One message is given however large it is.
+				// A claim returns at least one message, however large.
 				if bytes += x.number(7); bytes > store.MaxBatchBytes+store.MaxPayload {
-					f.heavy = append(f.heavy, fmt.Sprintf("lease %s holds %d payload bytes", lastLease, bytes))
+					ck.heavy = append(ck.heavy, fmt.Sprintf("lease %s holds %d payload bytes", lastLease, bytes))
 				}
-				// One that knows only a primary that was cut off does not tell how the others fare.
+				// An actor that knows only a primary that was cut off says nothing about the others.
 				if queue := x.field(4); x.at != lastClaim && !strings.HasPrefix(actor, stale) {
 					lastClaim = x.at
-					f.claims[queue] = append(f.claims[queue], x.at)
+					ck.claims[queue] = append(ck.claims[queue], x.at)
 				}
 			}
 		})
@@ -211,13 +215,13 @@ func readFacts(dir string, actors []string) (*facts, error) {
 			return nil, err
 		}
 	}
-	for _, of := range f.claims {
+	for _, of := range ck.claims {
 		slices.Sort(of)
 	}
-	return f, nil
+	return ck, nil
 }
 
-// readMessages reads what is said of the messages of one shard.
+// readMessages reads the records of the messages in one shard.
 func readMessages(dir string, actors []string, shard, shards uint32) (map[string]*message, error) {
 	messages := map[string]*message{}
 	wanted := func(_ byte, id []byte) bool {
@@ -247,7 +251,7 @@ func readMessages(dir string, actors []string, shard, shards uint32) (map[string
 	return messages, nil
 }
 
-// add takes in one record.
+// add adds one record.
 func (m *message) add(actor string, x record) {
 	switch x.kind {
 	case beginSend:
@@ -261,10 +265,10 @@ func (m *message) add(actor string, x record) {
 				break
 			}
 		}
-	case beginMove:
-		m.moves = append(m.moves, &send{call: call{actor: actor, at: x.at}, due: x.field(0)})
-	case endMove:
-		for _, s := range slices.Backward(m.moves) {
+	case beginReschedule:
+		m.reschedules = append(m.reschedules, &send{call: call{actor: actor, at: x.at}, due: x.field(0)})
+	case endReschedule:
+		for _, s := range slices.Backward(m.reschedules) {
 			if s.actor == actor && s.ret == 0 {
 				s.ret, s.outcome = x.at, x.field(0)
 				break
@@ -300,13 +304,13 @@ func (m *message) add(actor string, x record) {
 			}
 		}
 	case handled:
-		m.runs = append(m.runs, handling{x.at, x.field(1), x.number(2) == 1})
-	case told:
-		m.tolds = append(m.tolds, toldLost{actor, x.at, x.number(0)})
+		m.runs = append(m.runs, handlerRun{x.at, x.field(1), x.number(2) == 1})
+	case leaseLost:
+		m.leaseLosses = append(m.leaseLosses, leaseLoss{actor, x.at, x.number(0)})
 	}
 }
 
-// delivery gives the delivery under a lease.
+// delivery returns the delivery made under a lease.
 func (m *message) delivery(lease string) *delivery {
 	for _, d := range slices.Backward(m.deliveries) {
 		if d.lease == lease {
@@ -316,8 +320,8 @@ func (m *message) delivery(lease string) *delivery {
 	return nil
 }
 
-// sort puts the deliveries in the order in which the engine made them. With a clock that was stepped, it is the
-// order in which they arrived, and of two whose claims were under way at the same time that of their attempts.
+// sort sorts the deliveries in the order in which the engine made them. If its clock was stepped, it sorts them by
+// return time, or by attempt where two claims overlap.
 func (m *message) sort(stepped bool) {
 	slices.SortFunc(m.deliveries, func(a, b *delivery) int {
 		switch {
@@ -330,8 +334,7 @@ func (m *message) sort(stepped bool) {
 	})
 }
 
-// inspect reads what is left in the store: by the public API, and past it, whether each message is in exactly one
-// place.
+// inspect returns the messages left in the store, read by the public API. It also audits the store's keys.
 func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 	left := map[string]*later.Info{}
 	rdb, err := r.servers.client(ctx)
@@ -362,20 +365,20 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 	return left, r.examine(ctx)
 }
 
-// serverChecks are of Examine and tell of the servers as the fault wants them, not of messages.
+// serverChecks are the checks about the server's settings, which depend on the fault.
 var serverChecks = []string{"server", "persistence", "memory", "replicas", "clock"}
 
-// examine has the store examine itself, which must find nothing wrong with its messages.
+// examine runs the store's own check, which must find no issue with the messages.
 func (r *run) examine(ctx context.Context) error {
 	return r.client.Examine(ctx, later.Examination{}, func(f later.Finding) {
 		wrong := f.Severity == later.SeverityWarning || f.Severity == later.SeverityError
 		if wrong && !slices.Contains(serverChecks, f.Check) {
-			r.result.violate("examine", "-", "%s of %s: %s", f.Check, f.Queue, f.Text)
+			r.result.violate("check", "-", "%s of %s: %s", f.Check, f.Queue, f.Text)
 		}
 	})
 }
 
-// client is a client for reading past Later.
+// client returns a client that bypasses Later.
 func (v *servers) client(ctx context.Context) (redis.UniversalClient, error) {
 	if v.form == cluster {
 		var addrs []string
@@ -391,8 +394,10 @@ func (v *servers) client(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewClient(v.nodes[primary].Options()), nil
 }
 
-// audit checks that the keys of a queue agree.
+// audit checks that each message of a queue is in exactly one location.
 func (r *run) audit(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	_, err := redistest.Places(ctx, rdb, queue, func(id, text string) { r.result.violate("places", id, "%s of %s", text, queue) })
+	_, err := redistest.Locations(ctx, rdb, queue, func(id, text string) {
+		r.result.violate("location", id, "%s of %s", text, queue)
+	})
 	return err
 }
