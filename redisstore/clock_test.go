@@ -15,25 +15,25 @@ import (
 
 // movable are the scripts with a clock that stands still once a test has set it. It is in a key of the queue's
 // hash tag that no script declares, which a server allows where the slot is the same.
-var movable = loadScripts(movableClock, luaConstants)
+var frozenClockScripts = loadScripts(frozenClock, luaConstants)
 
 // folding are such scripts to which everything that is scheduled is due far ahead, in buckets of a few messages, so that
 // these are made, split, emptied in parts and removed all the time. Long messages are not far.
-var folding = func() *scripts {
+var packing = func() *scripts {
 	constants := maps.Clone(luaConstants)
-	constants["FAR_AFTER"], constants["FAR_LEAD"], constants["FAR_BYTES"] = "0", "5", "100"
-	constants["FAR_LONGEST"], constants["FAR_PAGE"] = "60", "3"
-	constants["FAR_WIDEST"], constants["FAR_CLASSES"], constants["FAR_MOST"], constants["FAR_READ"] = "65536", "7", "2", "8"
-	return loadScripts(movableClock, constants)
+	constants["PACK_AFTER_MS"], constants["PROMOTE_LEAD_MS"], constants["BUCKET_BYTES"] = "0", "5", "100"
+	constants["PACK_MAX_ENVELOPE"], constants["BUCKET_PAGE"] = "60", "3"
+	constants["BUCKET_WIDEST_MS"], constants["BUCKET_CLASSES"], constants["CLASS_IMBALANCE"], constants["PACK_MAX_BUCKETS"] = "65536", "7", "2", "8"
+	return loadScripts(frozenClock, constants)
 }()
 
-var movableClock = `local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
+var frozenClock = `local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
 local clock = frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
 ` + strings.SplitAfterN(render("_now.lua", "", nil), "\n", 2)[1]
 
 // newMovable makes a store whose clock tests can move.
-func newMovable(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
-	return newWith(t, movable, rdb, opts...)
+func newFrozenClock(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
+	return newWith(t, frozenClockScripts, rdb, opts...)
 }
 
 func newWith(t testing.TB, scripts *scripts, rdb redis.UniversalClient, opts ...Option) *Store {
@@ -77,7 +77,7 @@ var engines = []struct {
 }
 
 func harness(client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
-	return harnessOf(movable, client)
+	return harnessOf(frozenClockScripts, client)
 }
 
 func harnessOf(scripts *scripts, client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {

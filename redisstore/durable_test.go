@@ -305,19 +305,19 @@ func TestALaneIsNeverAnotherConnection(t *testing.T) {
 	primary := redistest.Start(t)
 	redistest.StartReplica(t, primary)
 	rdb := primary.Client(t)
-	l, err := newLane(t.Context(), rdb)
+	conn, err := newDedicatedConn(t.Context(), rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.client.Close()
-	id, err := l.client.ClientID(t.Context()).Result()
+	defer conn.client.Close()
+	id, err := conn.client.ClientID(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := rdb.ClientKillByFilter(t.Context(), "ID", fmt.Sprint(id)).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := l.client.Wait(t.Context(), 1, time.Second).Result(); err == nil {
+	if n, err := conn.client.Wait(t.Context(), 1, time.Second).Result(); err == nil {
 		t.Errorf("a lane that was cut confirms by another connection: %d", n)
 	}
 }

@@ -41,9 +41,9 @@ func TestWhatOneEngineTellsIsRestoredInAnother(t *testing.T) {
 // Every call's reply is lost once, so each is made twice and must have the effect of one.
 func TestARestoreOrRemoveWhoseReplyWasLostIsDoneOnce(t *testing.T) {
 	s := newStore(t, redistest.Shared(t).Client(t))
-	s.checked.Store(true)
-	again := newStore(t, &losingReplies{UniversalClient: s.rdb})
-	again.checked.Store(true)
+	s.preflightDone.Store(true)
+	again := newStore(t, &loseEveryReply{UniversalClient: s.rdb})
+	again.preflightDone.Store(true)
 	ctx, queue := t.Context(), "lost-restore"
 	living := store.Info{Message: store.Message{ID: "living"}, State: store.StateReady, Due: time.UnixMilli(1)}
 	if _, err := s.Restore(ctx, queue, []store.Info{living}); err != nil {

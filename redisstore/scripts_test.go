@@ -50,7 +50,7 @@ func TestScriptsUseNoKeyThatIsNotDeclared(t *testing.T) {
 }
 
 // situation is a queue with a message in every state, and calls that change each of them.
-type situation struct {
+type populatedQueue struct {
 	s     *Store
 	queue string
 	lease string
@@ -61,56 +61,56 @@ type situation struct {
 // calls are what a situation allows, one for every script that writes and every way through it.
 var calls = []struct {
 	name string
-	do   func(ctx context.Context, x *situation) error
+	do   func(ctx context.Context, x *populatedQueue) error
 }{
-	{"send", func(ctx context.Context, x *situation) error {
+	{"send", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}}, {Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
 		return err
 	}},
-	{"send far", func(ctx context.Context, x *situation) error {
+	{"send far", func(ctx context.Context, x *populatedQueue) error {
 		in := store.Due{Delay: time.Hour}
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "far"}, Due: in},
 			{Message: store.Message{ID: "gone"}, Due: in}, {Message: store.Message{ID: "farther"}, Due: store.Due{Delay: 2 * time.Hour}}})
 		return err
 	}},
-	{"send what is there", func(ctx context.Context, x *situation) error {
+	{"send what is there", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "ready"}}})
 		return err
 	}},
-	{"restore far", func(ctx context.Context, x *situation) error {
+	{"restore far", func(ctx context.Context, x *populatedQueue) error {
 		in := func(id string, d time.Duration) store.Info {
 			return store.Info{Message: store.Message{ID: id}, State: store.StateScheduled, Due: time.Now().Add(d)}
 		}
 		_, err := x.s.Restore(ctx, x.queue, []store.Info{in("new", 5*time.Hour), in("soon", time.Minute), in("gone", 6*time.Hour), in("ready", time.Hour)})
 		return err
 	}},
-	{"restore what is there", func(ctx context.Context, x *situation) error {
+	{"restore what is there", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "ready"}, State: store.StateReady, Due: time.UnixMilli(1)}})
 		return err
 	}},
-	{"cancel far", func(ctx context.Context, x *situation) error {
+	{"cancel far", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Cancel(ctx, x.queue, []string{"scheduled"})
 		return err
 	}},
-	{"cancel what is unknown", func(ctx context.Context, x *situation) error {
+	{"cancel what is unknown", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Cancel(ctx, x.queue, []string{"unknown"})
 		return err
 	}},
-	{"replay nothing", func(ctx context.Context, x *situation) error {
+	{"replay nothing", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}}, store.Due{})
 		return err
 	}},
-	{"purge nothing", func(ctx context.Context, x *situation) error {
+	{"purge nothing", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}})
 		return err
 	}},
-	{"purge all", func(ctx context.Context, x *situation) error {
+	{"purge all", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{})
 		return err
 	}},
-	{"examine", func(ctx context.Context, x *situation) error {
-		for _, key := range examined {
-			c := x.s.newCall(&x.s.scripts.examine, x.queue, 4)
+	{"examine", func(ctx context.Context, x *populatedQueue) error {
+		for _, key := range checkedKeys {
+			c := x.s.newCall(&x.s.scripts.check, x.queue, 4)
 			c.add(key, "0", "1")
 			if _, err := x.s.run(ctx, x.queue, c); err != nil {
 				return err
@@ -118,71 +118,71 @@ var calls = []struct {
 		}
 		return nil
 	}},
-	{"mend what is lost", func(ctx context.Context, x *situation) error {
+	{"mend what is lost", func(ctx context.Context, x *populatedQueue) error {
 		c := x.s.newCall(&x.s.scripts.lost, x.queue, 2)
 		c.add("1", "lost")
 		_, err := x.s.run(ctx, x.queue, c)
 		return err
 	}},
-	{"claim", func(ctx context.Context, x *situation) error {
+	{"claim", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 10, Lease: time.Minute})
 		return err
 	}},
-	{"claim one", func(ctx context.Context, x *situation) error {
+	{"claim one", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
 		return err
 	}},
-	{"ack whole claim", func(ctx context.Context, x *situation) error {
+	{"ack whole claim", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Ack))
 		return err
 	}},
-	{"ack and remember", func(ctx context.Context, x *situation) error {
+	{"ack and remember", func(ctx context.Context, x *populatedQueue) error {
 		s := settlements(x.held[:1], store.Ack)
 		s[0].Remember = time.Hour
 		_, err := x.s.Settle(ctx, x.queue, s)
 		return err
 	}},
-	{"nack", func(ctx context.Context, x *situation) error {
+	{"nack", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Nack))
 		return err
 	}},
-	{"bury", func(ctx context.Context, x *situation) error {
+	{"bury", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held[:1], store.Bury))
 		return err
 	}},
-	{"release", func(ctx context.Context, x *situation) error {
+	{"release", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Release))
 		return err
 	}},
-	{"extend", func(ctx context.Context, x *situation) error {
+	{"extend", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Extend(ctx, x.queue, []store.Extension{{Lease: x.lease, For: time.Minute}})
 		return err
 	}},
-	{"cancel", func(ctx context.Context, x *situation) error {
+	{"cancel", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Cancel(ctx, x.queue, []string{"ready", "scheduled", "late", "held1", "dead", "none"})
 		return err
 	}},
-	{"reschedule", func(ctx context.Context, x *situation) error {
+	{"reschedule", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Reschedule(ctx, x.queue, []string{"scheduled", "late", "held1", "dead", "none"}, store.Due{At: time.UnixMilli(1)})
 		return err
 	}},
-	{"replay", func(ctx context.Context, x *situation) error {
+	{"replay", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead}, store.Due{At: time.UnixMilli(1)})
 		return err
 	}},
-	{"purge ready", func(ctx context.Context, x *situation) error {
+	{"purge ready", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateReady})
 		return err
 	}},
-	{"purge scheduled", func(ctx context.Context, x *situation) error {
+	{"purge scheduled", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateScheduled})
 		return err
 	}},
-	{"purge dead", func(ctx context.Context, x *situation) error {
+	{"purge dead", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead})
 		return err
 	}},
-	{"restore", func(ctx context.Context, x *situation) error {
+	{"restore", func(ctx context.Context, x *populatedQueue) error {
 		info := func(id string, state store.State) store.Info {
 			return store.Info{Message: store.Message{ID: id}, State: state, Due: time.UnixMilli(1)}
 		}
@@ -192,16 +192,16 @@ var calls = []struct {
 		_, err := x.s.Restore(ctx, x.queue, []store.Info{info("new", store.StateReady), failed, dead, info("gone", store.StateReady), info("ready", store.StateReady)})
 		return err
 	}},
-	{"restore one", func(ctx context.Context, x *situation) error {
+	{"restore one", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "new"}, State: store.StateScheduled, Due: time.Now().Add(time.Hour)}})
 		return err
 	}},
-	{"remove", func(ctx context.Context, x *situation) error {
+	{"remove", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Remove(ctx, x.queue, x.infos)
 		return err
 	}},
-	{"pause", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, true) }},
-	{"resume", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, false) }},
+	{"pause", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, true) }},
+	{"resume", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, false) }},
 }
 
 func settlements(held []store.Receipt, a store.Action) []store.Settlement {
@@ -215,10 +215,10 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 // newSituation makes a queue in which every script finds something to do: two held messages, one of a cancelled
 // message's lease, an expired lease, a dead, a ready, a remembered one, and two that
 // are far, of which one is overdue.
-func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situation {
+func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
-	x := &situation{s: newMovable(t, rdb), queue: queue}
+	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -267,7 +267,7 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 		t.Fatalf("%d messages are far, %v; want late and scheduled", n, err)
 	}
 	must(x.s.Close()) // else it puts the marker back at some time
-	x.s = newMovable(t, rdb)
+	x.s = newFrozenClock(t, rdb)
 	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 1e15, Member: "m"}).Err())
 	infos, err := x.s.Get(ctx, queue, []string{"ready", "scheduled", "dead", "held1"})
 	must(err)
@@ -299,7 +299,7 @@ func TestNoScriptFailsHalfWay(t *testing.T) {
 	for i, c := range calls {
 		for _, name := range keyNames {
 			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
-				x := newSituation(t, rdb, fmt.Sprintf("halfway-%d-%s", i, name))
+				x := newPopulatedQueue(t, rdb, fmt.Sprintf("halfway-%d-%s", i, name))
 				key := DefaultPrefix + "{" + x.queue + "}:" + name
 				if err := rdb.Set(t.Context(), key, "wrong", 0).Err(); err != nil {
 					t.Fatal(err)
@@ -321,7 +321,7 @@ func TestNoScriptFailsHalfWay(t *testing.T) {
 				}
 			})
 			t.Run(c.name+"/"+name+" missing", func(t *testing.T) {
-				x := newSituation(t, rdb, fmt.Sprintf("missing-%d-%s", i, name))
+				x := newPopulatedQueue(t, rdb, fmt.Sprintf("missing-%d-%s", i, name))
 				if err := rdb.Del(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -336,7 +336,7 @@ func TestNoScriptFailsHalfWay(t *testing.T) {
 func TestAQueueOfAnotherFormatIsNotTouched(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for i, c := range calls {
-		x := newSituation(t, rdb, fmt.Sprintf("newer-%d", i))
+		x := newPopulatedQueue(t, rdb, fmt.Sprintf("newer-%d", i))
 		if err := rdb.HSet(t.Context(), DefaultPrefix+"{"+x.queue+"}:meta", "format", "99").Err(); err != nil {
 			t.Fatal(err)
 		}

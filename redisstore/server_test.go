@@ -213,10 +213,10 @@ func TestAFullServerRefusesSendsOnly(t *testing.T) {
 func TestAnAnswerThatWasLostChangesNothing(t *testing.T) {
 	s := newStore(t, redistest.Shared(t).Client(t))
 	ctx := t.Context()
-	s.checked.Store(true)
-	lossy := &losingReplies{UniversalClient: s.rdb}
+	s.preflightDone.Store(true)
+	lossy := &loseEveryReply{UniversalClient: s.rdb}
 	again := newStore(t, lossy)
-	again.checked.Store(true)
+	again.preflightDone.Store(true)
 
 	other := store.Outgoing{Message: store.Message{ID: "other", SentAt: time.Now()}, Due: store.Due{Delay: time.Hour}}
 	if _, err := s.Send(ctx, "lost", []store.Outgoing{other}); err != nil {
@@ -257,12 +257,12 @@ func TestAnAnswerThatWasLostChangesNothing(t *testing.T) {
 }
 
 // losingReplies loses the reply of each script call once, after the server has done it.
-type losingReplies struct {
+type loseEveryReply struct {
 	redis.UniversalClient
 	lost map[string]bool
 }
 
-func (l *losingReplies) Process(ctx context.Context, cmd redis.Cmder) error {
+func (l *loseEveryReply) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := l.UniversalClient.Process(ctx, cmd)
 	// The repetition differs by its flag, so count calls by script, odd ones are lost.
 	if l.lost == nil {
@@ -324,14 +324,14 @@ func TestAClaimThatIsRepeatedGivesNothingSentSince(t *testing.T) {
 	ctx := t.Context()
 	send(t, s, "repeated", "m", store.Due{})
 	send(t, s, "repeated", "n", store.Due{})
-	between := &between{UniversalClient: rdb, do: func() {
+	between := &loseFirstReply{UniversalClient: rdb, do: func() {
 		if _, err := s.Cancel(ctx, "repeated", []string{"m"}); err != nil {
 			t.Error(err)
 		}
 		send(t, s, "repeated", "m", store.Due{Delay: time.Hour})
 	}}
 	other := newStore(t, between)
-	other.checked.Store(true)
+	other.preflightDone.Store(true)
 	c := claim(t, other, "repeated", 10, time.Minute)
 	if len(c.Messages) != 1 || c.Messages[0].ID != "n" {
 		t.Errorf("the repeated claim gave %v", c.Messages)
@@ -339,13 +339,13 @@ func TestAClaimThatIsRepeatedGivesNothingSentSince(t *testing.T) {
 }
 
 // between loses the reply of the first call that succeeds, and does something before it is made again.
-type between struct {
+type loseFirstReply struct {
 	redis.UniversalClient
 	skip int // so many answered calls keep their replies
 	do   func()
 }
 
-func (b *between) Process(ctx context.Context, cmd redis.Cmder) error {
+func (b *loseFirstReply) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := b.UniversalClient.Process(ctx, cmd)
 	if b.skip--; err == nil && b.do != nil && b.skip < 0 {
 		b.do()

@@ -218,7 +218,7 @@ func TestCloseGivesTheMarkerBack(t *testing.T) {
 	claim(t, s, "q", 1, time.Minute)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Wait(t.Context(), "q") }()
-	eventually(t, func() bool { // the marker is taken
+	eventually(t, func() bool { // the marker is popCount
 		n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result()
 		if err != nil {
 			t.Fatal(err)
@@ -228,7 +228,7 @@ func TestCloseGivesTheMarkerBack(t *testing.T) {
 	eventually(t, func() bool {
 		s.waker.mu.Lock()
 		defer s.waker.mu.Unlock()
-		return s.waker.queues["q"].role == timekeeper
+		return s.waker.queues["q"].role == timerOwner
 	})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -342,18 +342,18 @@ func TestAMarkerPoppedBeforeItsClaimIsNotedIsNotForgotten(t *testing.T) {
 				defer w.mu.Unlock()
 				w.closed = true
 				for _, q := range w.queues {
-					if q.back != nil {
-						q.back.Stop()
+					if q.returnTimer != nil {
+						q.returnTimer.Stop()
 					}
 				}
 			}()
 			w.clock.read(now, now, now)
 			start := w.claiming("q")
-			w.popped("q", due)
+			w.markerPopped("q", due)
 			claimed(w, start)
-			if q := w.queue("q"); q.role != timekeeper || q.next.UnixMilli() != due.UnixMilli() {
+			if q := w.queue("q"); q.role != timerOwner || q.next.UnixMilli() != due.UnixMilli() {
 				t.Errorf("role is %d, next %v from now; want timekeeper (%d) of the popped %v",
-					q.role, time.Until(q.next).Round(time.Second), timekeeper, time.Minute)
+					q.role, time.Until(q.next).Round(time.Second), timerOwner, time.Minute)
 			}
 		})
 	}

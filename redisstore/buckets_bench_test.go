@@ -28,7 +28,7 @@ import (
 func BenchmarkFar(b *testing.B) {
 	constants := maps.Clone(luaConstants)
 	if bytes := os.Getenv("LATER_FAR_BYTES"); bytes != "" {
-		constants["FAR_BYTES"] = bytes
+		constants["BUCKET_BYTES"] = bytes
 	}
 	pending := []string{"10000", "1000000"}
 	if text := os.Getenv("LATER_FAR_PENDING"); text != "" {
@@ -49,7 +49,7 @@ func BenchmarkFar(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			x := &farBench{newWith(b, loadScripts("", constants), rdb), rdb}
+			x := &bucketBench{newWith(b, loadScripts("", constants), rdb), rdb}
 			before := x.number(b, "memory", "used_memory")
 			for sent := 0; sent < n; sent += store.MaxBatch {
 				x.send(b, "far", store.MaxBatch, withinADay)
@@ -88,11 +88,11 @@ func BenchmarkFar(b *testing.B) {
 				}
 			})
 			x.run(b, "number of all by buckets", int(buckets), func(b *testing.B) func() {
-				if buckets > maxCounted {
+				if buckets > maxCountedBuckets {
 					b.Skip("so many are not counted")
 				}
 				return func() {
-					c := x.s.newCall(&x.s.scripts.examine, "far", 3)
+					c := x.s.newCall(&x.s.scripts.check, "far", 3)
 					c.add("total", "0", "0")
 					if _, err := x.s.run(b.Context(), "far", c); err != nil {
 						b.Fatal(err)
@@ -102,11 +102,11 @@ func BenchmarkFar(b *testing.B) {
 			for _, what := range []string{"near", "far"} {
 				x.run(b, "claim what was "+what, store.MaxBatch, func(b *testing.B) func() {
 					queue := fmt.Sprintf("%s-%d", what, b.N)
-					s := newWith(b, loadScripts(movableClock, constants), rdb)
+					s := newWith(b, loadScripts(frozenClock, constants), rdb)
 					advance(rdb)(b, queue, 0)
 					due := map[string]func() time.Duration{"near": withinAMinute, "far": withinADay}[what]
 					for range b.N {
-						(&farBench{s, rdb}).send(b, queue, store.MaxBatch, due)
+						(&bucketBench{s, rdb}).send(b, queue, store.MaxBatch, due)
 					}
 					advance(rdb)(b, queue, 48*time.Hour)
 					return func() {
@@ -122,7 +122,7 @@ func BenchmarkFar(b *testing.B) {
 	}
 }
 
-type farBench struct {
+type bucketBench struct {
 	s   *Store
 	rdb *redis.Client
 }
@@ -134,7 +134,7 @@ func withinAMinute() time.Duration { return rand.N(time.Minute) }
 // inAnHour is always the same delay, as most have it.
 func inAnHour() func() time.Duration { return func() time.Duration { return time.Hour } }
 
-func (x *farBench) send(b *testing.B, queue string, n int, due func() time.Duration) (ids []string) {
+func (x *bucketBench) send(b *testing.B, queue string, n int, due func() time.Duration) (ids []string) {
 	b.Helper()
 	msgs := make([]store.Outgoing, n)
 	for i := range msgs {
@@ -148,7 +148,7 @@ func (x *farBench) send(b *testing.B, queue string, n int, due func() time.Durat
 }
 
 // run measures calls of so many messages each; begin makes what they need and gives the call.
-func (x *farBench) run(b *testing.B, name string, size int, begin func(b *testing.B) func()) {
+func (x *bucketBench) run(b *testing.B, name string, size int, begin func(b *testing.B) func()) {
 	b.Run(name, func(b *testing.B) {
 		call := begin(b)
 		b.ResetTimer()
@@ -166,12 +166,12 @@ func (x *farBench) run(b *testing.B, name string, size int, begin func(b *testin
 	})
 }
 
-func (x *farBench) cpu(b *testing.B) float64 {
+func (x *bucketBench) cpu(b *testing.B) float64 {
 	return x.number(b, "cpu", "used_cpu_user") + x.number(b, "cpu", "used_cpu_sys")
 }
 
 // number reads a field of INFO.
-func (x *farBench) number(b *testing.B, section, field string) float64 {
+func (x *bucketBench) number(b *testing.B, section, field string) float64 {
 	b.Helper()
 	info, err := x.rdb.Info(b.Context(), section).Result()
 	if err != nil {

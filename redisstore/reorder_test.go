@@ -13,13 +13,13 @@ import (
 
 // late holds a call back, the first after those that it skips, as a network does that lost a packet: it is taken for lost and made again, and arrives after
 // its repetition, and what was done in between.
-type late struct {
+type delayFirstCall struct {
 	redis.UniversalClient
 	skip, calls int
 	held        []any
 }
 
-func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
+func (l *delayFirstCall) Process(ctx context.Context, cmd redis.Cmder) error {
 	l.calls++
 	if l.calls == l.skip+1 {
 		l.held = append(l.held, cmd.Args()...)
@@ -29,7 +29,7 @@ func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
 }
 
 // arrive lets the first call arrive.
-func (l *late) arrive(t *testing.T) {
+func (l *delayFirstCall) deliver(t *testing.T) {
 	t.Helper()
 	if err := l.Do(t.Context(), l.held...).Err(); err != nil {
 		t.Errorf("the late call: %v", err)
@@ -37,7 +37,7 @@ func (l *late) arrive(t *testing.T) {
 }
 
 // lateStore gives a store whose first call is held back.
-func lateStore(t *testing.T, s *Store, queue string) (*Store, *late) {
+func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstCall) {
 	t.Helper()
 	if err := s.ready(t.Context()); err != nil {
 		t.Fatal(err)
@@ -47,9 +47,9 @@ func lateStore(t *testing.T, s *Store, queue string) (*Store, *late) {
 			t.Fatal(err)
 		}
 	}
-	l := &late{UniversalClient: s.rdb}
+	l := &delayFirstCall{UniversalClient: s.rdb}
 	other := newWith(t, s.scripts, l)
-	other.checked.Store(true)
+	other.preflightDone.Store(true)
 	other.registered.Store(queue, true)
 	return other, l
 }
@@ -57,7 +57,7 @@ func lateStore(t *testing.T, s *Store, queue string) (*Store, *late) {
 func TestAClaimThatArrivesAfterItsRepetitionTakesNothingElse(t *testing.T) {
 	for _, acked := range []bool{false, true} {
 		rdb := redistest.Shared(t).Client(t)
-		s := newMovable(t, rdb)
+		s := newFrozenClock(t, rdb)
 		ctx, queue := t.Context(), "late-claim"
 		if err := s.Delete(ctx, queue); err != nil {
 			t.Fatal(err)
@@ -65,12 +65,12 @@ func TestAClaimThatArrivesAfterItsRepetitionTakesNothingElse(t *testing.T) {
 		send(t, s, queue, "a", store.Due{})
 		send(t, s, queue, "b", store.Due{})
 		advance(rdb)(t, queue, time.Second)
-		other, l := lateStore(t, s, queue)
+		other, l := newDelayedStore(t, s, queue)
 		c, err := other.Claim(ctx, queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
 		if err != nil || len(c.Messages) != 1 {
 			t.Fatalf("the claim gave %+v, %v", c, err)
 		}
-		l.arrive(t)
+		l.deliver(t)
 		want := 2
 		if acked {
 			want = 1
@@ -99,7 +99,7 @@ func TestAnOldCallThatArrivesLateDoesNotChangeWhatIsKnownOfANewerOne(t *testing.
 	}
 	var other *Store
 	other = afterLostReply(t, rdb, func() {
-		who := other.callers.name + ":1"
+		who := other.sessions.name + ":1"
 		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", who).Val()) - 1
 		call := s.newCall(&s.scripts.ack, queue, 8)
 		call.add(who, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
@@ -117,13 +117,13 @@ func TestAnOldCallThatArrivesLateDoesNotChangeWhatIsKnownOfANewerOne(t *testing.
 
 func TestAClientWhoseClockIsDaysBehindIsKnownAgain(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	s := newMovable(t, rdb)
+	s := newFrozenClock(t, rdb)
 	ctx, queue := t.Context(), "behind"
 	advance(rdb)(t, queue, 50*time.Hour)
 	send(t, s, queue, "m", store.Due{})
 	c := claim(t, s, queue, 1, time.Minute)
-	other := newMovable(t, &between{UniversalClient: rdb, do: func() {}})
-	other.checked.Store(true)
+	other := newFrozenClock(t, &loseFirstReply{UniversalClient: rdb, do: func() {}})
+	other.preflightDone.Store(true)
 	results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
 	if err != nil || results[0].Err != nil {
 		t.Errorf("the repeated ack gave %+v, %v", results, err)
@@ -167,7 +167,7 @@ func TestAnExtensionThatArrivesAfterItsRepetitionTellsNothing(t *testing.T) {
 	send(t, s, queue, "b", store.Due{})
 	c := claim(t, s, queue, 2, time.Minute)
 	extensions := []store.Extension{{Lease: c.Messages[0].Receipt.Lease, For: time.Hour}}
-	other, l := lateStore(t, s, queue)
+	other, l := newDelayedStore(t, s, queue)
 	first, err := other.Extend(ctx, queue, extensions)
 	if err != nil || first[0].Err != nil {
 		t.Fatalf("the extension gave %+v, %v", first, err)
@@ -175,7 +175,7 @@ func TestAnExtensionThatArrivesAfterItsRepetitionTellsNothing(t *testing.T) {
 	if _, err := s.Cancel(ctx, queue, []string{"a"}); err != nil {
 		t.Fatal(err)
 	}
-	l.arrive(t)
+	l.deliver(t)
 	results, err := other.Extend(ctx, queue, extensions)
 	if err != nil || results[0].Err != nil || len(results[0].Lost) != 1 || results[0].Lost[0].ID != "a" {
 		t.Errorf("the next extension gave %+v, %v", results, err)

@@ -11,24 +11,24 @@ import (
 )
 
 // others changes a queue as other processes do.
-type others struct {
+type otherClient struct {
 	*testing.T
 	s     *Store
 	queue string
 }
 
-func (o others) send(id string, due time.Duration) {
+func (o otherClient) send(id string, due time.Duration) {
 	send(o.T, o.s, o.queue, id, store.Due{Delay: due})
 }
 
-func (o others) cancel(id string) {
+func (o otherClient) cancel(id string) {
 	o.Helper()
 	if r, err := o.s.Cancel(o.Context(), o.queue, []string{id}); err != nil || r[0].Err != nil {
 		o.Errorf("cancelling %s gave %+v, %v", id, r, err)
 	}
 }
 
-func (o others) hold(id string) store.Receipt {
+func (o otherClient) hold(id string) store.Receipt {
 	o.Helper()
 	o.send(id, 0)
 	c := claim(o.T, o.s, o.queue, 1, time.Minute)
@@ -38,26 +38,26 @@ func (o others) hold(id string) store.Receipt {
 	return c.Messages[0].Receipt
 }
 
-func (o others) bury(id string) {
+func (o otherClient) bury(id string) {
 	o.Helper()
 	o.settle(store.Settlement{Receipt: o.hold(id), Action: store.Bury})
 }
 
-func (o others) settle(st store.Settlement) {
+func (o otherClient) settle(st store.Settlement) {
 	o.Helper()
 	if r, err := o.s.Settle(o.Context(), o.queue, []store.Settlement{st}); err != nil || r[0].Err != nil {
 		o.Errorf("settling %s gave %+v, %v", st.Receipt.ID, r, err)
 	}
 }
 
-func (o others) pause(paused bool) {
+func (o otherClient) pause(paused bool) {
 	o.Helper()
 	if err := o.s.SetPaused(o.Context(), o.queue, paused); err != nil {
 		o.Error(err)
 	}
 }
 
-func (o others) info(id string) *store.Info {
+func (o otherClient) info(id string) *store.Info {
 	o.Helper()
 	infos, err := o.s.Get(o.Context(), o.queue, []string{id})
 	if err != nil {
@@ -67,7 +67,7 @@ func (o others) info(id string) *store.Info {
 }
 
 // state is what the queue holds, but for the ends of leases.
-func (o others) state() string {
+func (o otherClient) state() string {
 	o.Helper()
 	st, err := o.s.Stats(o.Context(), o.queue)
 	if err != nil {
@@ -89,206 +89,206 @@ func (o others) state() string {
 
 // change is a call that changes a queue: what is there before, the call with its answer as text, and what others do between
 // the first try and the second.
-type change struct {
+type mutation struct {
 	name    string
-	before  func(o others)
-	call    func(o others, s *Store) (string, error)
+	before  func(o otherClient)
+	call    func(o otherClient, s *Store) (string, error)
 	reads   int // calls that it makes before the one that changes something
-	between func(o others)
+	between func(o otherClient)
 	answer  string
 }
 
-func changes() []change {
+func mutations() []mutation {
 	held := map[string]store.Receipt{} // by test and id
-	hold := func(o others, id string) { held[o.Name()+id] = o.hold(id) }
-	put := func(action store.Action) func(o others, s *Store) (string, error) {
-		return func(o others, s *Store) (string, error) {
+	hold := func(o otherClient, id string) { held[o.Name()+id] = o.hold(id) }
+	put := func(action store.Action) func(o otherClient, s *Store) (string, error) {
+		return func(o otherClient, s *Store) (string, error) {
 			settlements := []store.Settlement{{Receipt: store.Receipt{Lease: "none", ID: "x"}, Action: action}, {Receipt: held[o.Name()+"a"], Action: action}}
 			results, err := s.Settle(o.Context(), o.queue, settlements)
 			return fmt.Sprint(results), err
 		}
 	}
 	hour := store.Due{Delay: time.Hour}
-	return []change{
+	return []mutation{
 		{
 			name:   "send",
-			before: func(o others) { o.send("here", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("here", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "here"}}, {Message: store.Message{ID: "new"}}})
 				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
 			},
-			between: func(o others) { o.cancel("here"); o.cancel("new"); o.send("new", time.Hour) },
+			between: func(o otherClient) { o.cancel("here"); o.cancel("new"); o.send("new", time.Hour) },
 			answer:  "true false",
 		},
 		{
 			name:   "send of what is there",
-			before: func(o others) { o.send("a", time.Hour); o.send("b", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "a"}}})
 				return fmt.Sprint(results[0].Duplicate), err
 			},
-			between: func(o others) { o.cancel("a") },
+			between: func(o otherClient) { o.cancel("a") },
 			answer:  "true",
 		},
 		{
 			name:   "restore",
-			before: func(o others) { o.send("here", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("here", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				dead := store.Info{Message: store.Message{ID: "dead"}, State: store.StateDead, Due: time.UnixMilli(1), DiedAt: time.UnixMilli(2), DeadReason: store.DeadFailed}
 				here := store.Info{Message: store.Message{ID: "here"}, State: store.StateReady, Due: time.UnixMilli(1)}
 				results, err := s.Restore(o.Context(), o.queue, []store.Info{here, dead})
 				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
 			},
-			between: func(o others) { o.cancel("here"); o.cancel("dead") },
+			between: func(o otherClient) { o.cancel("here"); o.cancel("dead") },
 			answer:  "true false",
 		},
 		{
 			name:   "restore of what is there",
-			before: func(o others) { o.send("a", time.Hour); o.send("b", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Restore(o.Context(), o.queue, []store.Info{{Message: store.Message{ID: "a"}, State: store.StateReady, Due: time.UnixMilli(1)}})
 				return fmt.Sprint(results[0].Duplicate), err
 			},
-			between: func(o others) { o.cancel("a") },
+			between: func(o otherClient) { o.cancel("a") },
 			answer:  "true",
 		},
 		{
 			name:   "cancel of what is unknown",
-			before: func(o others) { o.send("b", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Cancel(o.Context(), o.queue, []string{"a"})
 				return fmt.Sprint(results), err
 			},
-			between: func(o others) { o.send("a", time.Hour) },
+			between: func(o otherClient) { o.send("a", time.Hour) },
 			answer:  "[{ not found}]",
 		},
 		{
 			name:   "reschedule of what is leased",
-			before: func(o others) { hold(o, "a") },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { hold(o, "a") },
+			call: func(o otherClient, s *Store) (string, error) {
 				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a"}, hour)
 				return fmt.Sprint(errs), err
 			},
-			between: func(o others) {
+			between: func(o otherClient) {
 				o.settle(store.Settlement{Receipt: held[o.Name()+"a"], Action: store.Nack, Delay: time.Minute})
 			},
 			answer: "[message is leased]",
 		},
 		{
 			name:   "replay of nothing",
-			before: func(o others) { o.send("b", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead}, hour)
 				return fmt.Sprint(done.Done, done.More), err
 			},
-			between: func(o others) { o.bury("a") },
+			between: func(o otherClient) { o.bury("a") },
 			answer:  "0 false",
 		},
 		{
 			name:   "purge of nothing",
-			before: func(o others) { o.send("b", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
 				return fmt.Sprint(done.Done, done.More), err
 			},
-			between: func(o others) { o.bury("a") },
+			between: func(o otherClient) { o.bury("a") },
 			answer:  "0 false",
 		},
 		{
 			name:   "cancel",
-			before: func(o others) { hold(o, "held"); o.send("a", 0); o.send("b", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { hold(o, "held"); o.send("a", 0); o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Cancel(o.Context(), o.queue, []string{"a", "unknown", "b", "held", "a"})
 				return fmt.Sprint(results), err
 			},
-			between: func(o others) { o.send("a", time.Hour); o.send("unknown", time.Hour) },
+			between: func(o otherClient) { o.send("a", time.Hour); o.send("unknown", time.Hour) },
 			answer:  "[{ready <nil>} { not found} {scheduled <nil>} {leased <nil>} { not found}]",
 		},
 		{
 			name:   "reschedule",
-			before: func(o others) { o.bury("dead"); o.send("a", time.Hour) },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.bury("dead"); o.send("a", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
 				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a", "dead", "unknown"}, store.Due{})
 				return fmt.Sprint(errs), err
 			},
-			between: func(o others) { o.cancel("a"); o.send("a", 2*time.Hour) },
+			between: func(o otherClient) { o.cancel("a"); o.send("a", 2*time.Hour) },
 			answer:  "[<nil> message is dead not found]",
 		},
 		{
 			name:   "pause",
-			call:   func(o others, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, true) },
-			before: func(o others) { o.send("a", 0) }, between: func(o others) { o.pause(false) },
+			call:   func(o otherClient, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, true) },
+			before: func(o otherClient) { o.send("a", 0) }, between: func(o otherClient) { o.pause(false) },
 		},
 		{
 			name:   "resume",
-			call:   func(o others, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, false) },
-			before: func(o others) { o.pause(true) }, between: func(o others) { o.pause(true) },
+			call:   func(o otherClient, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, false) },
+			before: func(o otherClient) { o.pause(true) }, between: func(o otherClient) { o.pause(true) },
 		},
 		{
 			name:   "replay",
-			before: func(o others) { o.bury("a"); o.bury("b") },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.bury("a"); o.bury("b") },
+			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead, IDs: []string{"a", "b"}}, hour)
 				return fmt.Sprint(done.Done, done.More), err
 			},
-			between: func(o others) { o.cancel("a"); o.bury("a") },
+			between: func(o otherClient) { o.cancel("a"); o.bury("a") },
 			answer:  "2 false",
 		},
 		{
 			name:   "purge of the dead",
-			before: func(o others) { o.bury("a"); o.bury("b") },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.bury("a"); o.bury("b") },
+			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
 				return fmt.Sprint(done.Done, done.More), err
 			},
-			between: func(o others) { o.bury("a") },
+			between: func(o otherClient) { o.bury("a") },
 			answer:  "2 false",
 		},
 		{
 			name:   "purge of all",
-			before: func(o others) { o.bury("a"); o.send("b", time.Hour); hold(o, "c") },
-			call: func(o others, s *Store) (string, error) {
+			before: func(o otherClient) { o.bury("a"); o.send("b", time.Hour); hold(o, "c") },
+			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Purge(o.Context(), o.queue, store.Selection{})
 				return fmt.Sprint(done.Done, done.More), err
 			},
-			between: func(o others) { o.bury("a"); o.send("b", 2*time.Hour) },
+			between: func(o otherClient) { o.bury("a"); o.send("b", 2*time.Hour) },
 			answer:  "3 false",
 		},
 		{
 			name:   "remove",
-			before: func(o others) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
 			reads:  1,
-			call: func(o others, s *Store) (string, error) {
+			call: func(o otherClient, s *Store) (string, error) {
 				removed, err := s.Remove(o.Context(), o.queue, []store.Info{*o.info("a"), {Message: store.Message{ID: "b"}}})
 				return fmt.Sprint(removed), err
 			},
-			between: func(o others) { o.send("a", time.Hour) },
+			between: func(o otherClient) { o.send("a", time.Hour) },
 			answer:  "[true false]",
 		},
 		{
-			name: "nack", call: put(store.Nack), before: func(o others) { hold(o, "a") },
-			between: func(o others) { claim(o.T, o.s, o.queue, 1, time.Minute) },
+			name: "nack", call: put(store.Nack), before: func(o otherClient) { hold(o, "a") },
+			between: func(o otherClient) { claim(o.T, o.s, o.queue, 1, time.Minute) },
 			answer:  "[{ lease lost} {ready <nil>}]",
 		},
 		{
-			name: "bury", call: put(store.Bury), before: func(o others) { hold(o, "a") },
-			between: func(o others) { o.cancel("a"); o.send("a", time.Hour) },
+			name: "bury", call: put(store.Bury), before: func(o otherClient) { hold(o, "a") },
+			between: func(o otherClient) { o.cancel("a"); o.send("a", time.Hour) },
 			answer:  "[{ lease lost} {dead <nil>}]",
 		},
 		{
-			name: "ack", call: put(store.Ack), before: func(o others) { hold(o, "a") },
-			between: func(o others) { o.send("a", time.Hour) },
+			name: "ack", call: put(store.Ack), before: func(o otherClient) { hold(o, "a") },
+			between: func(o otherClient) { o.send("a", time.Hour) },
 			answer:  "[{ lease lost} { <nil>}]",
 		},
 	}
 }
 
 // eachChange makes each change by a store that loses a reply or a request; left tells what is left before the last of its tries.
-func eachChange(t *testing.T, bad func(o others, c change) (s *Store, left func() string)) {
+func eachMutation(t *testing.T, bad func(o otherClient, c mutation) (s *Store, left func() string)) {
 	rdb := redistest.Shared(t).Client(t)
-	for i, c := range changes() {
+	for i, c := range mutations() {
 		t.Run(c.name, func(t *testing.T) {
-			o := others{t, newStore(t, rdb), fmt.Sprintf("%s-%d", strings.SplitN(t.Name(), "/", 2)[0], i)}
+			o := otherClient{t, newStore(t, rdb), fmt.Sprintf("%s-%d", strings.SplitN(t.Name(), "/", 2)[0], i)}
 			c.before(o)
 			s, left := bad(o, c)
 			if answer, err := c.call(o, s); err != nil || answer != c.answer {
@@ -305,13 +305,13 @@ func eachChange(t *testing.T, bad func(o others, c change) (s *Store, left func(
 // A repeated call tells what the first one did and changes nothing, though others have sent, moved or taken the same messages
 // since.
 func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
-	eachChange(t, func(o others, c change) (*Store, func() string) {
+	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
 		var left string
-		s := newStore(o.T, &between{UniversalClient: o.s.rdb, skip: c.reads, do: func() {
+		s := newStore(o.T, &loseFirstReply{UniversalClient: o.s.rdb, skip: c.reads, do: func() {
 			c.between(o)
 			left = o.state()
 		}})
-		s.checked.Store(true)
+		s.preflightDone.Store(true)
 		s.registered.Store(o.queue, true)
 		return s, func() string { return left }
 	})
@@ -319,13 +319,13 @@ func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
 
 // A first try that arrives late changes nothing.
 func TestACallThatArrivesAfterItsRepetitionChangesNothing(t *testing.T) {
-	eachChange(t, func(o others, c change) (*Store, func() string) {
-		s, l := lateStore(o.T, o.s, o.queue)
+	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
+		s, l := newDelayedStore(o.T, o.s, o.queue)
 		l.skip = c.reads
 		return s, func() string {
 			c.between(o)
 			left := o.state()
-			l.arrive(o.T)
+			l.deliver(o.T)
 			return left
 		}
 	})

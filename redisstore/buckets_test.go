@@ -68,10 +68,10 @@ func TestBucketsAreAsWideAsMessagesAreDense(t *testing.T) {
 	}
 }
 
-const widest = 1 << 20 // ms: a bucket of the first class
+const widestBucketMS = 1 << 20 // ms: a bucket of the first class
 
 // sendAt sends messages one by one, as others do, for given milliseconds since 1970.
-func sendAt(t *testing.T, s *Store, ids map[string]int64) {
+func sendDueAt(t *testing.T, s *Store, ids map[string]int64) {
 	t.Helper()
 	for id, at := range ids {
 		send(t, s, "q", id, store.Due{At: time.UnixMilli(at)})
@@ -82,19 +82,19 @@ func sendAt(t *testing.T, s *Store, ids map[string]int64) {
 // in the next.
 func TestOverdueBucketsThatReachFarAreClaimedInOrder(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
-	s := newMovable(t, rdb)
-	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	s := newFrozenClock(t, rdb)
+	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
 	ids := map[string]int64{}
 	for i := range int64(store.MaxBatch - 1) {
-		ids[fmt.Sprint("one", i)] = begins + i*widest + 5
+		ids[fmt.Sprint("one", i)] = begins + i*widestBucketMS + 5
 	}
-	last := begins + (store.MaxBatch-1)*widest
+	last := begins + (store.MaxBatch-1)*widestBucketMS
 	for i := range int64(40) {
 		ids[fmt.Sprintf("late-%059d", i)] = last + 900_000 + i
 	}
-	sendAt(t, s, ids)
-	sendAt(t, s, map[string]int64{"early": last + 300_000})
-	advance(rdb)(t, "q", 520*widest*time.Millisecond)
+	sendDueAt(t, s, ids)
+	sendDueAt(t, s, map[string]int64{"early": last + 300_000})
+	advance(rdb)(t, "q", 520*widestBucketMS*time.Millisecond)
 	var before time.Time
 	for range 2 {
 		c := claim(t, s, "q", store.MaxBatch, time.Minute)
@@ -111,12 +111,12 @@ func TestOverdueBucketsThatReachFarAreClaimedInOrder(t *testing.T) {
 func TestAFarMessageThatBecomesTheEarliestIsTold(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
-	begins := (time.Now().UnixMilli()/widest + 10) * widest
-	sendAt(t, s, map[string]int64{"a": begins + 1000_000})
+	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
+	sendDueAt(t, s, map[string]int64{"a": begins + 1000_000})
 	if err := rdb.ZPopMin(t.Context(), "later:{q}:wake").Err(); err != nil { // by another process
 		t.Fatal(err)
 	}
-	sendAt(t, s, map[string]int64{"b": begins + 500_000})
+	sendDueAt(t, s, map[string]int64{"b": begins + 500_000})
 	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil || int64(marker) != begins+500_000 {
 		t.Errorf("the marker is %.0f, %v; want b's due time, %d", marker, err, begins+500_000)
 	}
@@ -150,19 +150,19 @@ func TestACrowdLeavesTheOthersTheirBuckets(t *testing.T) {
 func TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	constants := maps.Clone(luaConstants)
-	constants["FAR_COUNTED"] = "1"
-	s := newWith(t, loadScripts(movableClock, constants), rdb)
-	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	constants["MAX_COUNTED_BUCKETS"] = "1"
+	s := newWith(t, loadScripts(frozenClock, constants), rdb)
+	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
 	ids := map[string]int64{}
 	for i := range int64(30) {
-		ids[fmt.Sprint("m", i)] = begins + i/2*widest + i // two in each bucket
+		ids[fmt.Sprint("m", i)] = begins + i/2*widestBucketMS + i // two in each bucket
 	}
-	sendAt(t, s, ids)
+	sendDueAt(t, s, ids)
 	if err := rdb.HDel(t.Context(), "later:{q}:meta", "far").Err(); err != nil {
 		t.Fatal(err)
 	}
-	wantChecks(t, examine(t, s, true), []string{"far"}, true)
-	advance(rdb)(t, "q", 100*widest*time.Millisecond)
+	wantChecks(t, findIssues(t, s, true), []string{"far"}, true)
+	advance(rdb)(t, "q", 100*widestBucketMS*time.Millisecond)
 	got := 0
 	for range ids {
 		got += len(claim(t, s, "q", 1, time.Hour).Messages)

@@ -16,8 +16,8 @@ import (
 // afterLostReply gives a store whose first answered call loses its reply; do is done before the call is repeated.
 func afterLostReply(t *testing.T, rdb redis.UniversalClient, do func()) *Store {
 	t.Helper()
-	s := newStore(t, &between{UniversalClient: rdb, do: do})
-	s.checked.Store(true)
+	s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: do})
+	s.preflightDone.Store(true)
 	return s
 }
 

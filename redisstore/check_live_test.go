@@ -54,7 +54,7 @@ func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
 		})
 	}
 	for range 30 {
-		for _, f := range examine(t, s, true) {
+		for _, f := range findIssues(t, s, true) {
 			t.Errorf("of a sound queue: %+v", f)
 		}
 	}
@@ -73,19 +73,19 @@ func TestAnUnreadableMessageThatWasSetAsideIsNothingWrong(t *testing.T) {
 	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 0 || !slices.Equal(c.Died, []string{"m"}) {
 		t.Fatalf("the claim gave %+v", c)
 	}
-	if wrong := examine(t, s, false); len(wrong) > 0 {
+	if wrong := findIssues(t, s, false); len(wrong) > 0 {
 		t.Errorf("found %+v", wrong)
 	}
 }
 
 // madeMeanwhile makes a queue when it was asked for and was not there yet.
-type madeMeanwhile struct {
+type createDuring struct {
 	redis.UniversalClient
 	asked func(cmd redis.Cmder) bool
 	make  func()
 }
 
-func (m *madeMeanwhile) Process(ctx context.Context, cmd redis.Cmder) error {
+func (m *createDuring) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := m.UniversalClient.Process(ctx, cmd)
 	if m.make != nil && m.asked(cmd) {
 		made := m.make
@@ -102,21 +102,21 @@ func TestAQueueThatIsMadeDuringARepairIsLeftAlone(t *testing.T) {
 	if err := rdb.SAdd(t.Context(), DefaultPrefix+"queues", "q").Err(); err != nil {
 		t.Fatal(err)
 	}
-	m := &madeMeanwhile{UniversalClient: rdb, make: func() { send(t, others, "q", "m", store.Due{}) }}
+	m := &createDuring{UniversalClient: rdb, make: func() { send(t, others, "q", "m", store.Due{}) }}
 	s := newStore(t, m)
 	m.asked = func(cmd redis.Cmder) bool {
 		return fmt.Sprint(cmd.Args()[1]) == s.scripts.stats.sha && cmd.Err() == nil
 	}
-	s.checked.Store(true)
+	s.preflightDone.Store(true)
 	var found []store.Finding
-	x := &examination{s: s, mend: true, report: func(f store.Finding) { found = append(found, f) }}
+	x := &checkRun{s: s, repair: true, report: func(f store.Finding) { found = append(found, f) }}
 	if err := others.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := rdb.ScriptLoad(t.Context(), s.scripts.stats.body).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.nameOnly(t.Context(), "q"); err != nil || m.make != nil {
+	if err := x.checkNameOnly(t.Context(), "q"); err != nil || m.make != nil {
 		t.Fatal(err, "was the queue asked for?", m.make == nil)
 	}
 	if c := claim(t, others, "q", 1, time.Minute); len(c.Messages) != 1 {
@@ -126,7 +126,7 @@ func TestAQueueThatIsMadeDuringARepairIsLeftAlone(t *testing.T) {
 		t.Errorf("queues are %v, %v", names, err)
 	}
 	found = nil
-	if err := x.unregistered(t.Context(), "q", false); err != nil || len(found) > 0 { // it was found after the names were read
+	if err := x.checkUnregistered(t.Context(), "q", false); err != nil || len(found) > 0 { // it was found after the names were read
 		t.Errorf("of a queue whose name is there: %+v, %v", found, err)
 	}
 }

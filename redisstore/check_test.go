@@ -16,7 +16,7 @@ import (
 )
 
 // examine gives what an examination finds, without what is right and what is of the server.
-func examine(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
+func findIssues(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
 	t.Helper()
 	err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) {
 		if f.Severity != store.SeverityOK && !serverChecks[f.Check] {
@@ -85,7 +85,7 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 // far sends more messages, far ahead of time, and gives the name of the one bucket that they are in.
 func (d *damaged) far(ids ...string) string {
 	d.Helper()
-	begins := (time.Now().Add(time.Hour).UnixMilli()/widest + 1) * widest
+	begins := (time.Now().Add(time.Hour).UnixMilli()/widestBucketMS + 1) * widestBucketMS
 	for i, id := range ids {
 		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
 	}
@@ -234,7 +234,7 @@ func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
 					d := newDamaged(t, rdb)
 					c.do(d)
 					before := dump(t, rdb, "q")
-					found := examine(t, d.s, false)
+					found := findIssues(t, d.s, false)
 					wantChecks(t, found, c.checks, false)
 					for key, value := range dump(t, rdb, "q") {
 						if before[key] != value {
@@ -245,8 +245,8 @@ func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
 					if c.mended != nil {
 						mended = c.mended
 					}
-					wantChecks(t, examine(t, d.s, true), mended, true)
-					if left := examine(t, d.s, false); len(left) > 0 {
+					wantChecks(t, findIssues(t, d.s, true), mended, true)
+					if left := findIssues(t, d.s, false); len(left) > 0 {
 						t.Fatalf("after the repair there is still %+v", left)
 					}
 					d.wantStates(c.after)
@@ -343,7 +343,7 @@ func TestAKeyOfAWrongTypeIsNamed(t *testing.T) {
 	d := newDamaged(t, rdb)
 	d.do("SET", d.key("tries"), "text")
 	d.do("SET", "later:{other}:due", "text")
-	found := examine(t, d.s, true)
+	found := findIssues(t, d.s, true)
 	if len(found) < 2 {
 		t.Fatalf("%+v", found)
 	}
@@ -362,7 +362,7 @@ func TestAQueueOfAnotherFormatIsLeftAlone(t *testing.T) {
 	d.do("HSET", d.key("meta"), "format", "99")
 	d.do("ZADD", d.key("due"), 1, "ghost")
 	before := dump(t, d.rdb, "q")
-	found := examine(t, d.s, true)
+	found := findIssues(t, d.s, true)
 	if len(found) != 1 || found[0].Check != "format" || found[0].Repaired || !strings.Contains(found[0].Text, "99") {
 		t.Errorf("%+v", found)
 	}
