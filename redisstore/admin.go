@@ -288,7 +288,8 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	}
 	r := reply.([]any)
 	n := func(i int) int64 { return r[i].(int64) }
-	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Ready: n(3), Scheduled: n(4), Dead: n(6)}
+	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Ready: n(3), Scheduled: n(4),
+		Dead: n(6)}
 	st.Leased = max(0, n(5)-st.Ready-st.Scheduled-st.Dead)
 	if n(7) >= 0 {
 		st.NextDue = time.UnixMilli(n(7))

@@ -73,7 +73,8 @@ var issueKinds = map[string]issueKind{
 	"packed and elsewhere": {"states", store.SeverityError,
 		"messages are in a bucket and also due, dead or in the bucket again", "removes them from the bucket"},
 	"packed but not found by id": {"far", store.SeverityError,
-		"messages are in a bucket that their id does not lead to, so they cannot be cancelled", "moves them to the due index"},
+		"messages are in a bucket that their id does not lead to, so they cannot be cancelled",
+		"moves them to the due index"},
 	"packed in wrong bucket": {"far", store.SeverityError,
 		"messages are in a bucket for other due times, so they may be late", "moves them to the due index"},
 	"bucket unreadable": {"far", store.SeverityError,
@@ -86,7 +87,8 @@ var issueKinds = map[string]issueKind{
 	"indexed bucket missing": {"far", store.SeverityError,
 		"entries of the index of buckets have no bucket", "removes them"},
 	"wrong packed count": {"far", store.SeverityError,
-		"recorded number of messages due far ahead is wrong, so counts are wrong or the messages are not found", "counts them again"},
+		"recorded number of messages due far ahead is wrong, so counts are wrong or the messages are not found",
+		"counts them again"},
 	"lost": {"lost", store.SeverityError,
 		"messages are in no state, so they are never delivered", "makes them ready"},
 }
@@ -137,7 +139,8 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 		if kind != "none" && kind != want[keyNames[i]] {
 			sound = false
 			q.report(store.Finding{Severity: store.SeverityError, Check: "types", Queue: q.name, Count: 1,
-				Text: fmt.Sprintf("key %s is a %s and should be a %s; the rest of the queue was not checked", key, kind, want[keyNames[i]]),
+				Text: fmt.Sprintf("key %s is a %s and should be a %s; the rest of the queue was not checked", key, kind,
+					want[keyNames[i]]),
 				Advice: "another program wrote it: find out which, save what is of value, delete that key (RENAME keeps it) and " +
 					"check with repair"})
 		}
@@ -153,7 +156,8 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 	}
 	if format != "" && format != layoutFormat {
 		q.report(store.Finding{Severity: store.SeverityError, Check: "format", Queue: q.name,
-			Text:   fmt.Sprintf("the queue has format %s and this version of Later reads only %s; it was not checked", format, layoutFormat),
+			Text: fmt.Sprintf("the queue has format %s and this version of Later reads only %s; it was not checked", format,
+				layoutFormat),
 			Advice: "use the version of Later that created it, or drain it with that one first"})
 		return false, nil
 	}
@@ -246,8 +250,8 @@ func (q *queueCheck) summary(ctx context.Context) error {
 		if len(t.ids) > 0 {
 			text += fmt.Sprintf(" (such as %q)", t.ids)
 		}
-		finding := store.Finding{Severity: f.severity, Check: f.check, Queue: q.name, Count: t.count, Text: text, Repaired: q.repair,
-			Advice: "check with repair, which " + f.repairText}
+		finding := store.Finding{Severity: f.severity, Check: f.check, Queue: q.name, Count: t.count, Text: text,
+			Repaired: q.repair, Advice: "check with repair, which " + f.repairText}
 		if q.repair {
 			finding.Advice = "the repair " + f.repairText
 		}
@@ -255,12 +259,14 @@ func (q *queueCheck) summary(ctx context.Context) error {
 	}
 	if q.unchecked > 0 {
 		q.report(store.Finding{Severity: store.SeverityNote, Check: "lost", Queue: q.name, Count: int64(q.unchecked),
-			Text:   fmt.Sprintf("more than %d messages are leased, so messages in no state were not searched for", maxLeaseEntries),
+			Text: fmt.Sprintf("more than %d messages are leased, so messages in no state were not searched for",
+				maxLeaseEntries),
 			Advice: "check again when fewer are leased"})
 	}
 	if q.total {
 		q.report(store.Finding{Severity: store.SeverityNote, Check: "far", Queue: q.name,
-			Text:   fmt.Sprintf("more than %d buckets hold messages due far ahead, so the recorded number of these was not verified", maxCountedBuckets),
+			Text: fmt.Sprintf("more than %d buckets hold messages due far ahead, so the recorded number of these was "+
+				"not verified", maxCountedBuckets),
 			Advice: "check again when fewer are scheduled"})
 	}
 	st, err := q.s.Stats(ctx, q.name)
@@ -280,7 +286,8 @@ func (q *queueCheck) summary(ctx context.Context) error {
 	}
 	severity, advice := store.SeverityOK, ""
 	if bytes >= largeBytes {
-		severity, advice = store.SeverityNote, "keys of this size take seconds to move to another Cluster node and to copy to a new replica"
+		severity, advice = store.SeverityNote, "keys of this size take seconds to move to another Cluster node and to "+
+			"copy to a new replica"
 	}
 	q.report(store.Finding{Severity: severity, Check: "queue", Queue: q.name, Text: text, Advice: advice,
 		Count: st.Scheduled + st.Ready + st.Leased + st.Dead})

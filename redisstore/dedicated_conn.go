@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	maxConnAge         = time.Minute // then it is replaced, so that changed server settings are noticed
+	maxConnAge         = time.Minute // older idle ones are closed, so that changed server settings are noticed
 	maxIdleConns       = 4           // per node
 	defaultReadTimeout = 3 * time.Second
 )
 
-// dedicatedConn is one connection on which durable sends write and wait. It is never replaced by another: when the
-// connection breaks, the dedicatedConn is closed, and what it was waiting for fails.
+// dedicatedConn is one connection on which durable sends write and wait. It never reconnects: when the connection
+// breaks, the dedicatedConn is closed, and the wait on it fails.
 type dedicatedConn struct {
 	node        *nodeConns
 	client      *redis.Client
@@ -54,7 +54,7 @@ type nodeConns struct {
 }
 
 // errConnClosed is returned when a dedicatedConn would dial again.
-var errConnClosed = &net.OpError{Op: "dial", Err: errors.New("connection for durable sends is closed and will be replaced")}
+var errConnClosed = &net.OpError{Op: "dial", Err: errors.New("connection for durable sends is closed")}
 
 // acquire returns a connection to the server of a client, waiting while too many are in use. The caller must release
 // it.
@@ -215,8 +215,8 @@ func (conn *dedicatedConn) probeFsync(ctx context.Context) error {
 	case fsyncsAlways(cmd.Val()):
 		conn.confirmMode = confirmReply
 	default:
-		conn.refused = without + "and does not fsync before it answers: run CONFIG SET appendonly yes, CONFIG SET appendfsync always and " +
-			"CONFIG SET no-appendfsync-on-rewrite no (and set them in its configuration)"
+		conn.refused = without + "and does not fsync before it answers: run CONFIG SET appendonly yes, " +
+			"CONFIG SET appendfsync always and CONFIG SET no-appendfsync-on-rewrite no (and set them in its configuration)"
 	}
 	return nil
 }
@@ -229,5 +229,6 @@ func (conn *dedicatedConn) fsyncCommand(ctx context.Context) *redis.MapStringStr
 // answer (flushAppendOnlyFile in Redis' beforeSleep), unless a rewrite is in progress and no-appendfsync-on-rewrite
 // is set.
 func fsyncsAlways(config map[string]string) bool {
-	return config["appendonly"] == "yes" && config["appendfsync"] == "always" && config["no-appendfsync-on-rewrite"] == "no"
+	return config["appendonly"] == "yes" && config["appendfsync"] == "always" &&
+		config["no-appendfsync-on-rewrite"] == "no"
 }

@@ -216,11 +216,13 @@ func (conn *dedicatedConn) notDurable(w *confirmation, reached *progress, cause 
 		progressText = append(progressText, "not fsynced")
 	}
 	if n := w.asked.Replicas; n > 0 && conn.confirmMode == confirmAOF {
-		progressText = append(progressText, fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)", reached.replicas, n))
+		progressText = append(progressText, fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)",
+			reached.replicas, n))
 	} else if n > 0 {
 		progressText = append(progressText, fmt.Sprintf("acknowledged by %d of %d replicas", reached.replicas, n))
 	}
-	text := fmt.Sprintf("message is in the primary's memory, but %s within %v", strings.Join(progressText, " and "), w.asked.Timeout)
+	text := fmt.Sprintf("message is in the primary's memory, but %s within %v", strings.Join(progressText, " and "),
+		w.asked.Timeout)
 	if cause != nil {
 		return fmt.Errorf("%s (%w): %w", text, cause, store.ErrNotDurable)
 	}
@@ -257,7 +259,8 @@ func (s *Store) reloadSlots(ctx context.Context, err error) {
 		return
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered || redis.HasErrorPrefix(err, "MOVED") ||
-		redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") || redis.HasErrorPrefix(err, "CLUSTERDOWN") {
+		redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") ||
+		redis.HasErrorPrefix(err, "CLUSTERDOWN") {
 		rdb.ReloadState(ctx)
 	}
 }

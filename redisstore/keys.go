@@ -21,7 +21,8 @@ import "sync"
 //
 // One more key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
 // atomically with a queue; see runRegistered and Delete.
-var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls", "far", "fars", "wake"}
+var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls",
+	"far", "fars", "wake"}
 
 // keyTable caches the keys of each queue.
 type keyTable struct {

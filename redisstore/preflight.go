@@ -12,7 +12,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const oldestMajor = 7 // of Redis and Valkey: the first with script flags, and with ZRANGE BYSCORE and BZPOPMIN as used here
+// oldestMajor is the first version of Redis and Valkey with script flags, and with ZRANGE BYSCORE and BZPOPMIN as used
+// here.
+const oldestMajor = 7
 
 // ready runs the preflight check once, before the first call.
 func (s *Store) ready(ctx context.Context) error {
@@ -66,7 +68,8 @@ func (s *Store) tryPreflight(ctx context.Context) error {
 			err = fmt.Errorf("no primary of the Cluster answers: %w", store.ErrUnavailable)
 		}
 	case *redis.Ring:
-		err = fmt.Errorf("a redis.Ring moves queues to other servers when one is away: use one server, Sentinel or a Cluster: %w", store.ErrUnsupported)
+		err = fmt.Errorf("a redis.Ring moves queues to other servers when one is away: use one server, Sentinel or a "+
+			"Cluster: %w", store.ErrUnsupported)
 	default:
 		err = s.preflightServer(ctx, rdb)
 	}
@@ -99,7 +102,8 @@ func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable) error {
 	case err == nil:
 		return s.checkPolicy(policy["maxmemory-policy"])
 	case forbidden(err):
-		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages can vanish")
+		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages " +
+			"can vanish")
 		return nil
 	}
 	return fmt.Errorf("read Redis's eviction policy: %w", err)
@@ -113,8 +117,9 @@ func (s *Store) checkPolicy(policy string) error {
 		s.log.Warn("later: the server may evict keys, and messages with them", "maxmemory-policy", policy)
 		return nil
 	}
-	return fmt.Errorf("the server's maxmemory-policy is %s, which may evict messages: run CONFIG SET maxmemory-policy noeviction "+
-		"(and set it in its configuration), or accept the loss with redisstore.AllowEviction() or eviction=allow in the URL: %w",
+	return fmt.Errorf("the server's maxmemory-policy is %s, which may evict messages: run CONFIG SET "+
+		"maxmemory-policy noeviction (and set it in its configuration), or accept the loss with "+
+		"redisstore.AllowEviction() or eviction=allow in the URL: %w",
 		policy, store.ErrUnsupported)
 }
 
@@ -126,11 +131,13 @@ func checkVersion(info string) error {
 		}
 		major, _, _ := strings.Cut(version, ".")
 		if n, err := strconv.Atoi(major); err != nil || n < oldestMajor {
-			return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor, store.ErrUnsupported)
+			return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor,
+				store.ErrUnsupported)
 		}
 		return nil
 	}
-	return fmt.Errorf("the server reports no version: use Redis or Valkey %d.0 or later: %w", oldestMajor, store.ErrUnsupported)
+	return fmt.Errorf("the server reports no version: use Redis or Valkey %d.0 or later: %w", oldestMajor,
+		store.ErrUnsupported)
 }
 
 // forbidden reports whether the server itself, not a proxy, refuses a command, as managed services do.

@@ -21,7 +21,8 @@ const (
 )
 
 // transientPrefixes are the errors of a server that is starting, failing over or moving a slot.
-var transientPrefixes = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "UNBLOCKED"}
+var transientPrefixes = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK",
+	"BUSY", "NOREPLICAS", "UNBLOCKED"}
 
 // classify returns an error's kind and reports whether a retry can succeed.
 func classify(err error) (kind *store.Error, again bool) {

@@ -28,7 +28,8 @@ const (
 // layoutFormat is the version of the key layout, stored in each queue's meta.
 const layoutFormat = "4"
 
-// luaConstants are the constants that scripts refer to by name.
+// luaConstants are the constants that scripts refer to by name. PACK_AFTER_MS is 59 min, so that a delay of an hour is
+// packed. BUCKET_WIDEST_MS is less, so that no bucket has started when a send packs into it.
 var luaConstants = map[string]string{
 	"FORMAT":              strconv.Quote(layoutFormat),
 	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
@@ -45,13 +46,13 @@ var luaConstants = map[string]string{
 	"BUSY":                strconv.Itoa(replyBusy),
 	"MAX_LEASE_ENTRIES":   strconv.Itoa(maxLeaseEntries),
 	"LARGE_HASH":          "1048576",                        // messages; smaller tables are doubled quickly
-	"PACK_AFTER_MS":       "3540000",                        // messages sent to be due later than this are packed: 59 min, so that a delay of 1 h is
+	"PACK_AFTER_MS":       "3540000",                        // sends due later than this are packed
 	"PROMOTE_LEAD_MS":     "60000",                          // how long before its start a bucket is emptied
 	"BUCKET_BYTES":        "512",                            // maximum size of a bucket's text
-	"BUCKET_WIDEST_MS":    "1048576",                        // width of class 0; below PACK_AFTER_MS, so no bucket has started when a send packs into it
-	"BUCKET_CLASSES":      "11",                             // each a quarter as wide as the previous; at most 16, see packed_value
-	"PACK_MAX_ENVELOPE":   "16384",                          // maximum bytes of a packed envelope, because a cancel has to read it
-	"CLASS_IMBALANCE":     "100",                            // full minus empty buckets, or the reverse, at which the class of sends changes
+	"BUCKET_WIDEST_MS":    "1048576",                        // width of class 0
+	"BUCKET_CLASSES":      "11",                             // each a quarter of the last; max 16: packed_value
+	"PACK_MAX_ENVELOPE":   "16384",                          // bytes of a packed envelope at most: a cancel has to read it
+	"CLASS_IMBALANCE":     "100",                            // full minus empty buckets, at which sends change class
 	"PACK_MAX_BUCKETS":    strconv.Itoa(3 * store.MaxBatch), // buckets that a send reads before it gives up
 	"BUCKET_PAGE":         "500",                            // buckets counted per call
 	"MAX_COUNTED_BUCKETS": strconv.Itoa(maxCountedBuckets),
@@ -197,8 +198,8 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
 	if code, ok := reply.(int64); ok && code == replyNewer {
-		return nil, fmt.Errorf("queue %q was created by another version of Later, and this one reads only format %s: use that version, "+
-			"or drain the queue with it first: %w", queue, layoutFormat, store.ErrUnsupported)
+		return nil, fmt.Errorf("queue %q was created by another version of Later, and this one reads only format %s: "+
+			"use that version, or drain the queue with it first: %w", queue, layoutFormat, store.ErrUnsupported)
 	}
 	return reply, nil
 }

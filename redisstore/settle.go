@@ -27,7 +27,9 @@ const (
 
 // Settle implements store.Store. It makes one call for acks and one for the rest, or more if they are of many large
 // claims. If a later call fails, the results of the earlier calls stand, and the remaining settlements get its error.
-func (s *Store) Settle(ctx context.Context, queue string, settlements []store.Settlement) ([]store.SettleResult, error) {
+func (s *Store) Settle(
+	ctx context.Context, queue string, settlements []store.Settlement,
+) ([]store.SettleResult, error) {
 	results := make([]store.SettleResult, len(settlements))
 	indexes := sortSettlements(settlements)
 	for done := 0; done < len(indexes); {
@@ -74,7 +76,8 @@ func sortWholeClaim(settlements []store.Settlement, indexes []int) bool {
 			snapshot = of
 		}
 		index := st.Receipt.Index
-		if of == nil || of != snapshot || len(of.lines) != len(indexes) || st.Action != store.Ack || index < 0 || index >= len(indexes) || indexes[index] != 0 {
+		if of == nil || of != snapshot || len(of.lines) != len(indexes) || st.Action != store.Ack || index < 0 ||
+			index >= len(indexes) || indexes[index] != 0 {
 			clear(indexes)
 			return false
 		}
@@ -125,7 +128,9 @@ func batchSize(settlements []store.Settlement, indexes []int) int {
 }
 
 // ack acks the settlements at indexes, which are sorted: by lease, and within it in runs of adjacent messages.
-func (s *Store) ack(ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult) error {
+func (s *Store) ack(
+	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
+) error {
 	withDedup := 0
 	for _, p := range indexes {
 		if settlements[p].Remember > 0 {
@@ -211,12 +216,15 @@ func splitRuns(settlements []store.Settlement, indexes []int) (runs [][]int, sin
 }
 
 // settleOthers nacks, snoozes, releases and buries.
-func (s *Store) settleOthers(ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult) error {
+func (s *Store) settleOthers(
+	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
+) error {
 	c := s.newCall(&s.scripts.settle, queue, 2+6*len(indexes))
 	defer s.sessions.release(s.stampRequest(c))
 	for _, p := range indexes {
 		st := &settlements[p]
-		c.add(&st.Receipt.Lease, token(&st.Receipt), st.Action.String(), store.Millis(st.Delay), string(store.DeadBuried), &st.Reason)
+		c.add(&st.Receipt.Lease, token(&st.Receipt), st.Action.String(), store.Millis(st.Delay), string(store.DeadBuried),
+			&st.Reason)
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
