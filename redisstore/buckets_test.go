@@ -12,15 +12,16 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestBucketsAreAsWideAsMessagesAreDense: they become narrower where most are full, and wider again where most are nearly empty.
-func TestBucketsAreAsWideAsMessagesAreDense(t *testing.T) {
+// Buckets become narrower when most are full, and wider again when most are nearly empty.
+func TestBucketWidthFollowsMessageDensity(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	send := func(n int, within time.Duration) (ids []string) {
 		for range n / store.MaxBatch {
 			msgs := make([]store.Outgoing, store.MaxBatch)
 			for i := range msgs {
-				msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID()}, Due: store.Due{Delay: 2*time.Hour + rand.N(within)}}
+				msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID()},
+					Due: store.Due{Delay: 2*time.Hour + rand.N(within)}}
 				ids = append(ids, msgs[i].ID)
 			}
 			if _, err := s.Send(t.Context(), "q", msgs); err != nil {
@@ -50,27 +51,27 @@ func TestBucketsAreAsWideAsMessagesAreDense(t *testing.T) {
 		}
 	}
 	if lines != len(ids) || lines < 8*len(buckets) || lines > 25*len(buckets) {
-		t.Errorf("%d messages are far, and in %d buckets; want %d, and 8 to 25 in each", lines, len(buckets), len(ids))
+		t.Errorf("%d messages are packed into %d buckets, want %d with 8 to 25 in each", lines, len(buckets), len(ids))
 	}
 	if class() == "0" {
-		t.Error("20,000 messages of a day found no bucket of the widest full")
+		t.Error("20,000 messages within a day filled no bucket of the widest class")
 	}
 	for ; len(ids) > 0; ids = ids[store.MaxBatch:] {
 		if _, err := s.Cancel(t.Context(), "q", ids[:store.MaxBatch]); err != nil {
 			t.Fatal(err)
 		}
-		if len(ids) == store.MaxBatch { // while one is far, the class is kept
+		if len(ids) == store.MaxBatch { // the class is kept while a message is packed
 			send(10_000, 100*365*24*time.Hour-2*time.Hour)
 		}
 	}
 	if class() != "0" {
-		t.Errorf("sends of messages that are years apart begin with class %s", class())
+		t.Errorf("sends of messages years apart start with class %s, want 0", class())
 	}
 }
 
-const widestBucketMS = 1 << 20 // ms: a bucket of the first class
+const widestBucketMS = 1 << 20 // width of class 0
 
-// sendAt sends messages one by one, as others do, for given milliseconds since 1970.
+// sendDueAt sends messages one by one, with due times in ms since 1970.
 func sendDueAt(t *testing.T, s *Store, ids map[string]int64) {
 	t.Helper()
 	for id, at := range ids {
@@ -78,9 +79,8 @@ func sendDueAt(t *testing.T, s *Store, ids map[string]int64) {
 	}
 }
 
-// TestOverdueBucketsThatReachFarAreClaimedInOrder: 499 buckets have a message each, and the 500th many of later than what is
-// in the next.
-func TestOverdueBucketsThatReachFarAreClaimedInOrder(t *testing.T) {
+// 499 buckets have one message each. The 500th has many that are due later than a message in the next bucket.
+func TestOverdueBucketsAreClaimedInOrder(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newFrozenClock(t, rdb)
 	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
@@ -100,15 +100,15 @@ func TestOverdueBucketsThatReachFarAreClaimedInOrder(t *testing.T) {
 		c := claim(t, s, "q", store.MaxBatch, time.Minute)
 		for _, m := range c.Messages {
 			if m.Due.Before(before) {
-				t.Errorf("%s, due %v, comes after what is due %v", m.ID, m.Due, before)
+				t.Errorf("%s, due %v, was claimed after a message due %v", m.ID, m.Due, before)
 			}
 			before = m.Due
 		}
 	}
 }
 
-// TestAFarMessageThatBecomesTheEarliestIsTold, though it is in the bucket of the one that was the earliest.
-func TestAFarMessageThatBecomesTheEarliestIsTold(t *testing.T) {
+// The message is in the same bucket as the one that was the earliest.
+func TestPackedMessageThatBecomesEarliestSetsMarker(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
@@ -117,13 +117,14 @@ func TestAFarMessageThatBecomesTheEarliestIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	sendDueAt(t, s, map[string]int64{"b": begins + 500_000})
-	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil || int64(marker) != begins+500_000 {
-		t.Errorf("the marker is %.0f, %v; want b's due time, %d", marker, err, begins+500_000)
+	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil ||
+		int64(marker) != begins+500_000 {
+		t.Errorf("marker = %.0f, %v; want the due time of b, %d", marker, err, begins+500_000)
 	}
 }
 
-// TestACrowdLeavesTheOthersTheirBuckets: what falls due at one moment makes no buckets narrower for what does not.
-func TestACrowdLeavesTheOthersTheirBuckets(t *testing.T) {
+// Messages due at one moment do not make the buckets of other messages narrower.
+func TestCrowdAtOneDueTimeKeepsOtherBucketsWide(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	crowd := time.Now().Add(5 * time.Hour)
@@ -142,12 +143,13 @@ func TestACrowdLeavesTheOthersTheirBuckets(t *testing.T) {
 	}
 	buckets, err := rdb.HLen(t.Context(), "later:{q}:far").Result()
 	if err != nil || buckets > 10_000/6 {
-		t.Errorf("10,000 messages of a day are in %d buckets, %v", buckets, err)
+		t.Errorf("10,000 messages within a day are in %d buckets, %v", buckets, err)
 	}
 }
 
-// TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre: where they are too many to be counted, so far that they are delivered.
-func TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre(t *testing.T) {
+// If there are too many buckets to count, the repair sets a count that is large enough for the messages to be
+// delivered.
+func TestLostPackedCountIsRepaired(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	constants := maps.Clone(luaConstants)
 	constants["MAX_COUNTED_BUCKETS"] = "1"
@@ -168,6 +170,6 @@ func TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre(t *testing.T) {
 		got += len(claim(t, s, "q", 1, time.Hour).Messages)
 	}
 	if got != len(ids) {
-		t.Errorf("%d of %d messages came", got, len(ids))
+		t.Errorf("%d of %d messages were delivered", got, len(ids))
 	}
 }

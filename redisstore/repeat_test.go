@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// others changes a queue as other processes do.
+// otherClient changes a queue as other processes do.
 type otherClient struct {
 	*testing.T
 	s     *Store
@@ -24,7 +24,7 @@ func (o otherClient) send(id string, due time.Duration) {
 func (o otherClient) cancel(id string) {
 	o.Helper()
 	if r, err := o.s.Cancel(o.Context(), o.queue, []string{id}); err != nil || r[0].Err != nil {
-		o.Errorf("cancelling %s gave %+v, %v", id, r, err)
+		o.Errorf("Cancel(%s) = %+v, %v", id, r, err)
 	}
 }
 
@@ -33,7 +33,7 @@ func (o otherClient) hold(id string) store.Receipt {
 	o.send(id, 0)
 	c := claim(o.T, o.s, o.queue, 1, time.Minute)
 	if len(c.Messages) != 1 || c.Messages[0].ID != id {
-		o.Fatalf("instead of %s came %+v", id, c.Messages)
+		o.Fatalf("want %s claimed, got %+v", id, c.Messages)
 	}
 	return c.Messages[0].Receipt
 }
@@ -46,7 +46,7 @@ func (o otherClient) bury(id string) {
 func (o otherClient) settle(st store.Settlement) {
 	o.Helper()
 	if r, err := o.s.Settle(o.Context(), o.queue, []store.Settlement{st}); err != nil || r[0].Err != nil {
-		o.Errorf("settling %s gave %+v, %v", st.Receipt.ID, r, err)
+		o.Errorf("Settle(%s) = %+v, %v", st.Receipt.ID, r, err)
 	}
 }
 
@@ -66,7 +66,7 @@ func (o otherClient) info(id string) *store.Info {
 	return infos[0]
 }
 
-// state is what the queue holds, but for the ends of leases.
+// state returns the contents of the queue, without lease deadlines.
 func (o otherClient) state() string {
 	o.Helper()
 	st, err := o.s.Stats(o.Context(), o.queue)
@@ -87,13 +87,13 @@ func (o otherClient) state() string {
 	return text
 }
 
-// change is a call that changes a queue: what is there before, the call with its answer as text, and what others do between
-// the first try and the second.
+// mutation is a call that changes a queue: the initial state, the call with its reply as text, and what other clients
+// do between its first and second attempt.
 type mutation struct {
 	name    string
 	before  func(o otherClient)
 	call    func(o otherClient, s *Store) (string, error)
-	reads   int // calls that it makes before the one that changes something
+	reads   int // calls before the one that changes something
 	between func(o otherClient)
 	answer  string
 }
@@ -103,7 +103,8 @@ func mutations() []mutation {
 	hold := func(o otherClient, id string) { held[o.Name()+id] = o.hold(id) }
 	put := func(action store.Action) func(o otherClient, s *Store) (string, error) {
 		return func(o otherClient, s *Store) (string, error) {
-			settlements := []store.Settlement{{Receipt: store.Receipt{Lease: "none", ID: "x"}, Action: action}, {Receipt: held[o.Name()+"a"], Action: action}}
+			settlements := []store.Settlement{{Receipt: store.Receipt{Lease: "none", ID: "x"}, Action: action},
+				{Receipt: held[o.Name()+"a"], Action: action}}
 			results, err := s.Settle(o.Context(), o.queue, settlements)
 			return fmt.Sprint(results), err
 		}
@@ -114,14 +115,15 @@ func mutations() []mutation {
 			name:   "send",
 			before: func(o otherClient) { o.send("here", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "here"}}, {Message: store.Message{ID: "new"}}})
+				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "here"}},
+					{Message: store.Message{ID: "new"}}})
 				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
 			},
 			between: func(o otherClient) { o.cancel("here"); o.cancel("new"); o.send("new", time.Hour) },
 			answer:  "true false",
 		},
 		{
-			name:   "send of what is there",
+			name:   "send of an existing message",
 			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "a"}}})
@@ -134,7 +136,8 @@ func mutations() []mutation {
 			name:   "restore",
 			before: func(o otherClient) { o.send("here", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				dead := store.Info{Message: store.Message{ID: "dead"}, State: store.StateDead, Due: time.UnixMilli(1), DiedAt: time.UnixMilli(2), DeadReason: store.DeadFailed}
+				dead := store.Info{Message: store.Message{ID: "dead"}, State: store.StateDead, Due: time.UnixMilli(1),
+					DiedAt: time.UnixMilli(2), DeadReason: store.DeadFailed}
 				here := store.Info{Message: store.Message{ID: "here"}, State: store.StateReady, Due: time.UnixMilli(1)}
 				results, err := s.Restore(o.Context(), o.queue, []store.Info{here, dead})
 				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
@@ -143,17 +146,18 @@ func mutations() []mutation {
 			answer:  "true false",
 		},
 		{
-			name:   "restore of what is there",
+			name:   "restore of an existing message",
 			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				results, err := s.Restore(o.Context(), o.queue, []store.Info{{Message: store.Message{ID: "a"}, State: store.StateReady, Due: time.UnixMilli(1)}})
+				results, err := s.Restore(o.Context(), o.queue, []store.Info{{Message: store.Message{ID: "a"},
+					State: store.StateReady, Due: time.UnixMilli(1)}})
 				return fmt.Sprint(results[0].Duplicate), err
 			},
 			between: func(o otherClient) { o.cancel("a") },
 			answer:  "true",
 		},
 		{
-			name:   "cancel of what is unknown",
+			name:   "cancel of an unknown message",
 			before: func(o otherClient) { o.send("b", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
 				results, err := s.Cancel(o.Context(), o.queue, []string{"a"})
@@ -163,7 +167,7 @@ func mutations() []mutation {
 			answer:  "[{ not found}]",
 		},
 		{
-			name:   "reschedule of what is leased",
+			name:   "reschedule of a leased message",
 			before: func(o otherClient) { hold(o, "a") },
 			call: func(o otherClient, s *Store) (string, error) {
 				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a"}, hour)
@@ -235,7 +239,7 @@ func mutations() []mutation {
 			answer:  "2 false",
 		},
 		{
-			name:   "purge of the dead",
+			name:   "purge of dead messages",
 			before: func(o otherClient) { o.bury("a"); o.bury("b") },
 			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
@@ -245,7 +249,7 @@ func mutations() []mutation {
 			answer:  "2 false",
 		},
 		{
-			name:   "purge of all",
+			name:   "purge of all messages",
 			before: func(o otherClient) { o.bury("a"); o.send("b", time.Hour); hold(o, "c") },
 			call: func(o otherClient, s *Store) (string, error) {
 				done, err := s.Purge(o.Context(), o.queue, store.Selection{})
@@ -283,7 +287,8 @@ func mutations() []mutation {
 	}
 }
 
-// eachChange makes each change by a store that loses a reply or a request; left tells what is left before the last of its tries.
+// eachMutation makes each mutation through a store that loses a reply or delays a request. left returns the state
+// before the last attempt.
 func eachMutation(t *testing.T, bad func(o otherClient, c mutation) (s *Store, left func() string)) {
 	rdb := redistest.Shared(t).Client(t)
 	for i, c := range mutations() {
@@ -292,19 +297,19 @@ func eachMutation(t *testing.T, bad func(o otherClient, c mutation) (s *Store, l
 			c.before(o)
 			s, left := bad(o, c)
 			if answer, err := c.call(o, s); err != nil || answer != c.answer {
-				t.Errorf("the answer is %s, %v, want %s", answer, err, c.answer)
+				t.Errorf("reply = %s, %v; want %s", answer, err, c.answer)
 			}
 			was := left()
 			if is := o.state(); is != was || was == "" {
-				t.Errorf("the last try left\n%s\nof\n%s", is, was)
+				t.Errorf("after the last attempt the queue holds\n%s\nwant\n%s", is, was)
 			}
 		})
 	}
 }
 
-// A repeated call tells what the first one did and changes nothing, though others have sent, moved or taken the same messages
-// since.
-func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
+// A repeated call returns what the first attempt did and changes nothing, although other clients have since sent,
+// moved or claimed the same messages.
+func TestRepeatedCallReturnsSameReplyAndChangesNothing(t *testing.T) {
 	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
 		var left string
 		s := newStore(o.T, &loseFirstReply{UniversalClient: o.s.rdb, skip: c.reads, do: func() {
@@ -317,8 +322,8 @@ func TestARepeatedCallAnswersAsTheFirstAndChangesNothing(t *testing.T) {
 	})
 }
 
-// A first try that arrives late changes nothing.
-func TestACallThatArrivesAfterItsRepetitionChangesNothing(t *testing.T) {
+// A first attempt that arrives late changes nothing.
+func TestCallArrivingAfterItsRepetitionChangesNothing(t *testing.T) {
 	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
 		s, l := newDelayedStore(o.T, o.s, o.queue)
 		l.skip = c.reads
