@@ -42,7 +42,7 @@ func TestURLSetsOptions(t *testing.T) {
 		{"redis://[fe80::1%25eth0]", func(u *parsedURL) {
 			u.Options.Addrs = []string{"[fe80::1%eth0]:6379"}
 		}},
-		{"redis://h?prefix=shop%3A&client_name=a.b&pool_size=7&dial_timeout=1s&read_timeout=2s&"+
+		{"redis://h?prefix=shop%3A&client_name=a.b&pool_size=7&dial_timeout=1s&read_timeout=2s&" +
 			"write_timeout=3m&eviction=allow",
 			func(u *parsedURL) {
 				u.Options.Addrs, u.Options.ClientName, u.Options.PoolSize = []string{"h:6379"}, "a.b", 7
