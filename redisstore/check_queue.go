@@ -286,8 +286,8 @@ func (q *queueCheck) summary(ctx context.Context) error {
 	}
 	severity, advice := store.SeverityOK, ""
 	if bytes >= largeBytes {
-		severity, advice = store.SeverityNote, "keys of this size take seconds to move to another Cluster node and to "+
-			"copy to a new replica"
+		severity = store.SeverityNote
+		advice = "keys of this size take seconds to move to another Cluster node and to copy to a new replica"
 	}
 	q.report(store.Finding{Severity: severity, Check: "queue", Queue: q.name, Text: text, Advice: advice,
 		Count: st.Scheduled + st.Ready + st.Leased + st.Dead})

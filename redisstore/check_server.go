@@ -114,8 +114,8 @@ func (v *serverCheck) persistence(ctx context.Context) error {
 	case v.info["loading"] == "1":
 		v.reportf(store.SeverityWarning, "persistence", "wait until it is done", "the server is still loading its data")
 	case aof && v.info["aof_last_write_status"] == "err":
-		v.reportf(store.SeverityError, "persistence", "check the server's log and its disk; sends are refused until "+
-			"this is fixed",
+		v.reportf(store.SeverityError, "persistence",
+			"check the server's log and its disk; sends are refused until this is fixed",
 			"the last write to the append-only file failed")
 	case aof && fsync == "no":
 		v.reportf(store.SeverityWarning, "persistence", "CONFIG SET appendfsync everysec, or always",
@@ -132,13 +132,13 @@ func (v *serverCheck) persistence(ctx context.Context) error {
 			"nothing is written to disk: a restart loses every message")
 	}
 	if aof && v.info["aof_last_bgrewrite_status"] == "err" {
-		v.reportf(store.SeverityWarning, "persistence", "check the server's log; often there is too little memory to "+
-			"fork, or too little disk space",
+		v.reportf(store.SeverityWarning, "persistence",
+			"check the server's log; often there is too little memory to fork, or too little disk space",
 			"the last rewrite of the append-only file failed")
 	}
 	if v.info["rdb_last_bgsave_status"] == "err" {
-		v.reportf(store.SeverityWarning, "persistence", "check the server's log; with stop-writes-on-bgsave-error the "+
-			"server refuses sends",
+		v.reportf(store.SeverityWarning, "persistence",
+			"check the server's log; with stop-writes-on-bgsave-error the server refuses sends",
 			"the last snapshot failed")
 	}
 	return nil
@@ -161,8 +161,8 @@ func (v *serverCheck) memory(ctx context.Context) error {
 		v.reportf(store.SeverityError, "memory", "CONFIG SET maxmemory-policy noeviction (and set it in its configuration)",
 			"%s: the server may evict messages", text)
 	case limit > 0 && float64(used) > nearlyFullRatio*float64(limit):
-		v.reportf(store.SeverityWarning, "memory", "raise maxmemory, or make room: purge dead messages or add "+
-			"workers; a full server refuses sends but serves workers",
+		v.reportf(store.SeverityWarning, "memory",
+			"raise maxmemory, or make room: purge dead messages or add workers; a full server refuses sends but serves workers",
 			"%s: nearly full", text)
 	default:
 		v.reportf(store.SeverityOK, "memory", "", "%s", text)
@@ -191,8 +191,8 @@ func (v *serverCheck) replicas(ctx context.Context) error {
 		lag, _ := strconv.Atoi(fields["lag"])
 		severity, advice := store.SeverityOK, ""
 		if fields["state"] != "online" || lag > maxReplicaLag {
-			severity, advice = store.SeverityWarning, "check that server and the network between; a failover to it now "+
-				"would lose messages"
+			severity = store.SeverityWarning
+			advice = "check that server and the network between; a failover to it now would lose messages"
 		}
 		v.reportf(severity, "replicas", advice, "replica %s:%s is %s, %d bytes behind, last acknowledged %d s ago",
 			fields["ip"], fields["port"], fields["state"], max(0, written-offset), lag)
@@ -208,8 +208,9 @@ func (v *serverCheck) replicas(ctx context.Context) error {
 	case count == 0:
 		v.reportf(store.SeverityNote, "replicas", "", "no replica: there is no other copy of the messages")
 	case least == "0":
-		v.reportf(store.SeverityNote, "replicas", "CONFIG SET min-replicas-to-write 1 with a small "+
-			"min-replicas-max-lag limits the loss; sends with later.Durable avoid it",
+		v.reportf(store.SeverityNote, "replicas",
+			"CONFIG SET min-replicas-to-write 1 with a small "+
+				"min-replicas-max-lag limits the loss; sends with later.Durable avoid it",
 			"min-replicas-to-write is 0: a failover may lose the last writes")
 	}
 	return nil
@@ -229,8 +230,8 @@ func (v *serverCheck) clock(ctx context.Context) error {
 	median, longest := took[len(took)/2], took[len(took)-1]
 	severity, advice := store.SeverityOK, ""
 	if median > slowPing {
-		severity, advice = store.SeverityNote, "each claim and settle takes at least this long: run workers near the "+
-			"server, or raise their Concurrency"
+		severity = store.SeverityNote
+		advice = "each claim and settle takes at least this long: run workers near the server, or raise their Concurrency"
 	}
 	v.reportf(severity, "latency", advice, "PING takes %v, at most %v of %d", median.Round(time.Microsecond),
 		longest.Round(time.Microsecond), pingCount)
@@ -243,8 +244,8 @@ func (v *serverCheck) clock(ctx context.Context) error {
 	way := time.Since(began)
 	gap := now.Sub(began.Add(way / 2)).Round(time.Millisecond)
 	if gap.Abs() > maxClockGap {
-		v.reportf(store.SeverityWarning, "clock", "synchronize both with NTP: times passed to At are the server's; "+
-			"delays passed to In are unaffected",
+		v.reportf(store.SeverityWarning, "clock",
+			"synchronize both with NTP: times passed to At are the server's; delays passed to In are unaffected",
 			"the server's clock is %v off this machine's", gap)
 	} else {
 		v.reportf(store.SeverityOK, "clock", "", "the server's clock is %v off this machine's, measured within %v", gap,
