@@ -99,11 +99,11 @@ func (m *createDuring) Process(ctx context.Context, cmd redis.Cmder) error {
 // The queue is created between the lookup and the removal of its stale name.
 func TestRepairKeepsQueueCreatedMeanwhile(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
-	others := newStore(t, rdb)
+	other := newStore(t, rdb)
 	if err := rdb.SAdd(t.Context(), DefaultPrefix+"queues", "q").Err(); err != nil {
 		t.Fatal(err)
 	}
-	m := &createDuring{UniversalClient: rdb, make: func() { send(t, others, "q", "m", store.Due{}) }}
+	m := &createDuring{UniversalClient: rdb, make: func() { send(t, other, "q", "m", store.Due{}) }}
 	s := newStore(t, m)
 	m.asked = func(cmd redis.Cmder) bool {
 		return fmt.Sprint(cmd.Args()[1]) == s.scripts.stats.sha && cmd.Err() == nil
@@ -111,7 +111,7 @@ func TestRepairKeepsQueueCreatedMeanwhile(t *testing.T) {
 	s.preflightDone.Store(true)
 	var found []store.Finding
 	x := &checkRun{s: s, repair: true, report: func(f store.Finding) { found = append(found, f) }}
-	if err := others.ready(t.Context()); err != nil {
+	if err := other.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := rdb.ScriptLoad(t.Context(), s.scripts.stats.body).Err(); err != nil {
@@ -120,10 +120,10 @@ func TestRepairKeepsQueueCreatedMeanwhile(t *testing.T) {
 	if err := x.checkNameOnly(t.Context(), "q"); err != nil || m.make != nil {
 		t.Fatal(err, "queue looked up:", m.make == nil)
 	}
-	if c := claim(t, others, "q", 1, time.Minute); len(c.Messages) != 1 {
+	if c := claim(t, other, "q", 1, time.Minute); len(c.Messages) != 1 {
 		t.Error("the message is gone")
 	}
-	if names, _, err := others.Queues(t.Context(), ""); err != nil || len(names) != 1 {
+	if names, _, err := other.Queues(t.Context(), ""); err != nil || len(names) != 1 {
 		t.Errorf("queues are %v, %v", names, err)
 	}
 	found = nil

@@ -85,8 +85,8 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 	return d
 }
 
-// far sends messages that are due far ahead and returns the name of the one bucket that they are in.
-func (d *damaged) far(ids ...string) string {
+// sendPacked sends messages that are due far ahead and returns the name of the one bucket that they are in.
+func (d *damaged) sendPacked(ids ...string) string {
 	d.Helper()
 	begins := (time.Now().Add(time.Hour).UnixMilli()/widestBucketMS + 1) * widestBucketMS
 	for i, id := range ids {
@@ -156,48 +156,48 @@ var damages = []struct {
 	{"no meta", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1", nil},
 	{"a recorded maximum length that is too small", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) },
 		[]string{"meta"}, "1 1 1 1", nil},
-	{"packed messages without damage", func(d *damaged) { d.far("f1", "f2") }, nil, "3 1 1 1", nil},
+	{"packed messages without damage", func(d *damaged) { d.sendPacked("f1", "f2") }, nil, "3 1 1 1", nil},
 	{"packed messages and no meta", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("meta"))
 	}, []string{"far", "format", "meta"}, "3 1 1 1", nil},
 	{"a deleted packed message", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("HDEL", d.key("msg"), "f1")
 	}, []string{"orphans"}, "2 1 1 1", nil},
 	{"a message packed and due", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("ZADD", d.key("due"), 1, "f2")
 	}, []string{"states"}, "2 2 1 1", nil},
 	{"a message packed and dead", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("ZADD", d.key("dead"), 1, "f2")
 		d.do("HSET", d.key("tries"), "f2", "0\t1\t1\t0\t1\tburied\tboom")
 	}, []string{"states"}, "2 1 1 2", nil},
 	{"a message packed and leased", func(d *damaged) {
-		name := d.far("f1", "f2")
+		name := d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+"5\tleased\n")
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far"}, "4 1 0 1", []string{"far", "states"}},
 	{"a message packed twice into its bucket", func(d *damaged) {
-		name := d.far("f1", "f2")
+		name := d.sendPacked("f1", "f2")
 		text := d.get("HGET", d.key("far"), name)
 		d.do("HSET", d.key("far"), name, text+text[1:])
 		d.do("HINCRBY", d.key("meta"), "far", 2)
 	}, []string{"states"}, "3 1 1 1", nil},
 	{"a packed message whose value does not name its bucket", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("msg"), "f1", "\x00")
 	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
 	{"a message packed into a bucket for other due times", func(d *damaged) {
-		name := d.far("f1", "f2")
+		name := d.sendPacked("f1", "f2")
 		const late = "99999999" // ms after the start, outside any bucket
 		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+late+"\tf3\n")
 		d.do("HSET", d.key("msg"), "f3", d.get("HGET", d.key("msg"), "f1"))
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
 	{"a message packed into a bucket of its time that its value does not name", func(d *damaged) {
-		name := d.far("f1", "f2")
+		name := d.sendPacked("f1", "f2")
 		text := d.get("HGET", d.key("far"), name)
 		d.do("HSET", d.key("far"), name, text+strings.Split(text,
 			"\n")[1]+"3\n") // the line of f1 with a 3 appended to the id
@@ -205,19 +205,19 @@ var damages = []struct {
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
 	{"a bucket missing from the index", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("fars"))
 	}, []string{"far"}, "3 1 1 1", nil},
 	{"an index entry without a bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"},
 		"1 1 1 1", nil},
 	{"all buckets deleted", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("far"))
 	}, []string{"far", "far", "lost"}, "1 3 1 1", nil},
-	{"a bucket indexed at a wrong start", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.far("f1", "f2")) },
+	{"a bucket indexed at a wrong start", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.sendPacked("f1", "f2")) },
 		[]string{"far"}, "3 1 1 1", nil},
 	{"a bucket with an invalid name", func(d *damaged) {
-		name := d.far("f1", "f2")
+		name := d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("far"), "z"+name[1:], d.get("HGET", d.key("far"), name))
 		d.do("ZADD", d.key("fars"), 5, "z"+name[1:])
 		d.do("HDEL", d.key("far"), name)
@@ -227,14 +227,14 @@ var damages = []struct {
 		d.do("HSET", d.key("far"), "k5", "\n")
 		d.do("ZADD", d.key("fars"), 5, "k5")
 	}, []string{"far"}, "1 1 1 1", nil},
-	{"an unreadable bucket", func(d *damaged) { d.do("HSET", d.key("far"), d.far("f1", "f2"), "\nf1 and f2\n") },
+	{"an unreadable bucket", func(d *damaged) { d.do("HSET", d.key("far"), d.sendPacked("f1", "f2"), "\nf1 and f2\n") },
 		[]string{"far", "far", "lost"}, "1 3 1 1", nil},
 	{"a wrong packed count", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("meta"), "far", 7)
 	}, []string{"far"}, "3 1 1 1", nil},
 	{"no packed count", func(d *damaged) {
-		d.far("f1", "f2")
+		d.sendPacked("f1", "f2")
 		d.do("HDEL", d.key("meta"), "far")
 	}, []string{"far"}, "3 1 1 1", nil},
 	{"a queue that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"},

@@ -99,10 +99,10 @@ func TestLateOldRequestKeepsNewerSessionState(t *testing.T) {
 	}
 	var other *Store
 	other = afterLostReply(t, rdb, func() {
-		who := other.sessions.name + ":1"
-		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", who).Val()) - 1
+		sess := other.sessions.name + ":1"
+		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", sess).Val()) - 1
 		call := s.newCall(&s.scripts.ack, queue, 8)
-		call.add(who, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
+		call.add(sess, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
 		if reply, err := s.run(ctx, queue, call); err != nil {
 			t.Errorf("old request = %v, %v", reply, err)
 		}
