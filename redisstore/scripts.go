@@ -53,7 +53,7 @@ var luaConstants = map[string]string{
 	"BUCKET_CLASSES":      "11",                             // each a quarter of the last; max 16: packed_value
 	"PACK_MAX_ENVELOPE":   "16384",                          // bytes of a packed envelope at most: a cancel has to read it
 	"CLASS_IMBALANCE":     "100",                            // full minus empty buckets, at which sends change class
-	"PACK_MAX_BUCKETS":    strconv.Itoa(3 * store.MaxBatch), // buckets that a send reads before it gives up
+	"PACK_MAX_BUCKETS":    strconv.Itoa(3 * store.MaxBatch), // buckets that a send reads at most, about
 	"BUCKET_PAGE":         "500",                            // buckets counted per call
 	"MAX_COUNTED_BUCKETS": strconv.Itoa(maxCountedBuckets),
 }
