@@ -18,7 +18,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store
 		return results, nil
 	}
 	c := s.newCall(&s.scripts.cancel, queue, 2+len(ids))
-	defer s.callers.giveBack(s.sign(c))
+	defer s.sessions.release(s.stampRequest(c))
 	for i := range ids {
 		c.add(&ids[i])
 	}
@@ -41,7 +41,7 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 		return errs, nil
 	}
 	c := s.newCall(&s.scripts.reschedule, queue, 3+len(ids))
-	defer s.callers.giveBack(s.sign(c))
+	defer s.sessions.release(s.stampRequest(c))
 	c.add(string(appendDue(nil, due)))
 	for i := range ids {
 		c.add(&ids[i])
@@ -63,7 +63,7 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 	return errs, nil
 }
 
-// states runs a call that answers with the state of each of its messages.
+// states executes a call whose reply is the state of each of its messages.
 func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.State, error) {
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.Stat
 	return states, nil
 }
 
-// Get implements store.Store. A leased message's due time and deadline are with its lease, which is found by
-// going through the open leases; there are as many as claims under way.
+// Get implements store.Store. The due time and deadline of a leased message are in its lease, which Get finds by
+// scanning the open leases; there is one for each claim in progress.
 func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
 	infos, epochs, err := s.read(ctx, queue, ids)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 		}
 	}
 	for cursor := "0"; len(leased) > 0; {
-		held, next, err := s.leaseStep(ctx, queue, cursor)
+		held, next, err := s.scanLeases(ctx, queue, cursor)
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +107,7 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 	return infos, nil
 }
 
-// read gives what is known of messages without looking at their leases, and the epoch of each.
+// read returns messages without reading their leases, and the epoch of each.
 func (s *Store) read(ctx context.Context, queue string, ids []string) (infos []*store.Info, epochs []int64, err error) {
 	all, err := s.readFields(ctx, queue, ids)
 	if err != nil {
@@ -126,16 +126,17 @@ func readInfos(ids []string, all []storedMessage) (infos []*store.Info, epochs [
 	return infos, epochs
 }
 
-// storedMessage is what is stored of a message: value in msg, due time, time of death and record, each nil for none.
+// storedMessage holds the stored fields of a message: value in msg, due time, time of death and record, each nil if
+// absent.
 type storedMessage struct {
 	fields []any
 	now    time.Time // when it was read
 }
 
-// readFields reads messages as they are stored, in as many calls as it takes.
+// readFields reads messages as they are stored, in as many calls as necessary.
 func (s *Store) readFields(ctx context.Context, queue string, ids []string) (all []storedMessage, err error) {
 	for len(all) < len(ids) {
-		some, err := s.readSome(ctx, queue, ids[len(all):])
+		some, err := s.readBatch(ctx, queue, ids[len(all):])
 		if err != nil {
 			return nil, err
 		}
@@ -144,8 +145,8 @@ func (s *Store) readFields(ctx context.Context, queue string, ids []string) (all
 	return all, nil
 }
 
-// readSome reads as many of the messages as one reply may hold, at least one.
-func (s *Store) readSome(ctx context.Context, queue string, ids []string) (some []storedMessage, err error) {
+// readBatch reads as many of the messages as fit in one reply, at least one.
+func (s *Store) readBatch(ctx context.Context, queue string, ids []string) (some []storedMessage, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -207,7 +208,7 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 		id, score := listed[2*i].(string), parseMillis(listed[2*i+1].(string))
 		text, ok := envelopes[i].(string)
 		if !ok {
-			continue // an id without a message: `later doctor` tells of those
+			continue // an id without a message, which a check reports
 		}
 		in := info(id, text, records[i], req.State)
 		if req.State == store.StateDead {
@@ -248,7 +249,7 @@ func parseCursor(cursor string) (score, id string, err error) {
 }
 
 func badCursor(cursor string) error {
-	return store.Invalid("cursor %q is none: give Page.Next of the page before, or \"\" for the first", cursor)
+	return store.Invalid("cursor %q is invalid: pass Page.Next of the previous page, or \"\" for the first", cursor)
 }
 
 // Replay implements store.Store.
@@ -269,7 +270,7 @@ func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (s
 
 func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel store.Selection) (store.Bulk, error) {
 	c := s.newCall(sc, queue, 4+len(sel.IDs))
-	defer s.callers.giveBack(s.sign(c))
+	defer s.sessions.release(s.stampRequest(c))
 	c.add(first, bound(sel.Before))
 	for i := range sel.IDs {
 		c.add(&sel.IDs[i])
@@ -279,7 +280,7 @@ func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel s
 		return store.Bulk{}, err
 	}
 	r := reply.([]any)
-	if len(r) == 0 { // it was done before, and what it answered is forgotten
+	if len(r) == 0 { // executed before, and the reply was not kept
 		return store.Bulk{}, nil
 	}
 	return store.Bulk{Done: int(r[0].(int64)), More: r[1].(int64) == 1, Before: store.Time(r[2].(int64))}, nil
@@ -293,7 +294,8 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	}
 	r := reply.([]any)
 	n := func(i int) int64 { return r[i].(int64) }
-	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Ready: n(3), Scheduled: n(4), Dead: n(6)}
+	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Ready: n(3), Scheduled: n(4),
+		Dead: n(6)}
 	st.Leased = max(0, n(5)-st.Ready-st.Scheduled-st.Dead)
 	if n(7) >= 0 {
 		st.NextDue = time.UnixMilli(n(7))
@@ -301,7 +303,7 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	if n(8) == 0 {
 		return st, nil
 	}
-	// So much is overdue and still in buckets that one call does not count it.
+	// More buckets are overdue than one call counts.
 	past, err := s.histogram(ctx, queue, "0", []int64{0, st.Now.UnixMilli() + 1})
 	if err != nil {
 		return store.Stats{}, err
@@ -311,13 +313,13 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	return st, nil
 }
 
-// Histogram implements store.Store. It makes a call for every five hundred buckets of messages due far ahead, or fewer, so it is
-// exact where nothing moves meanwhile.
+// Histogram implements store.Store. It makes one call for up to 500 buckets of messages due far ahead, so it is exact
+// only if no message moves meanwhile.
 func (s *Store) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
 	return s.histogram(ctx, queue, "", store.HistogramBounds(from, to, buckets))
 }
 
-// histogram counts from a place on, "" for all.
+// histogram counts buckets that start at or after place; "" counts everything.
 func (s *Store) histogram(ctx context.Context, queue, place string, bounds []int64) ([]int64, error) {
 	counts := make([]int64, len(bounds)-1)
 	for {
@@ -344,7 +346,7 @@ func (s *Store) SetPaused(ctx context.Context, queue string, paused bool) error 
 	c := s.newCall(&s.scripts.pause, queue, 4)
 	create := len(c.args)
 	c.add("0")
-	defer s.callers.giveBack(s.sign(c))
+	defer s.sessions.release(s.stampRequest(c))
 	c.add(paused)
 	_, err := s.runRegistered(ctx, queue, c, create)
 	return err
@@ -378,7 +380,7 @@ func (s *Store) Queues(ctx context.Context, cursor string) ([]string, string, er
 	return names.([]string), strconv.FormatUint(next, 10), nil
 }
 
-// Delete implements store.Store. The name goes after the queue.
+// Delete implements store.Store. It removes the queue before its name.
 func (s *Store) Delete(ctx context.Context, queue string) error {
 	if _, err := s.run(ctx, queue, s.newCall(&s.scripts.delete, queue, 0)); err != nil {
 		return err
@@ -389,7 +391,8 @@ func (s *Store) Delete(ctx context.Context, queue string) error {
 	return nil
 }
 
-// unregister takes the name of a queue out that does not exist. It comes back if somebody has made the queue meanwhile.
+// unregister removes the name of a queue that does not exist. It registers the name again if the queue was created
+// meanwhile.
 func (s *Store) unregister(ctx context.Context, queue string) error {
 	s.registered.Delete(queue)
 	_, err := s.retry(ctx, func(ctx context.Context) (any, error) {

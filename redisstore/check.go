@@ -2,144 +2,210 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later/store"
 )
 
-const oldestMajor = 7 // Redis and Valkey: the first with script flags, ZRANGE BYSCORE and BZPOPMIN as used here
+var _ store.Examiner = (*Store)(nil)
 
-// ready checks the server once, before the first call.
-func (s *Store) ready(ctx context.Context) error {
-	if s.closing.Err() != nil {
-		return store.ErrClosed
-	}
-	if s.checked.Load() {
-		return nil
-	}
-	select {
-	case s.checking <- struct{}{}:
-		defer func() { <-s.checking }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if s.checked.Load() {
-		return nil
-	}
-	_, err := s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryCheck(ctx) })
-	return err
-}
-
-// check checks the server now, without another try.
-func (s *Store) check(ctx context.Context) error {
-	if err := s.tryCheck(ctx); err != nil {
+// Examine implements store.Examiner. Other calls proceed meanwhile: an issue of a queue existed at the moment of one
+// script, which repairs it in the same step. One call to the server reads one page, so no call is held up for long.
+// Names of queues are found by a SCAN over all keys of the server, which takes about a second per million keys.
+func (s *Store) Examine(ctx context.Context, opts store.Examination, report func(store.Finding)) error {
+	x := &checkRun{s: s, repair: opts.Repair, report: report}
+	if err := x.run(ctx); err != nil {
 		kind, _ := classify(err)
-		return wrap(kind, err)
+		if ctx.Err() != nil {
+			return fmt.Errorf("check: %w", context.Cause(ctx))
+		}
+		return wrap(kind, fmt.Errorf("check: %w", err))
 	}
 	return nil
 }
 
-// tryCheck refuses a server that is too old or may evict keys. Of a Cluster it checks each primary that answers.
-func (s *Store) tryCheck(ctx context.Context) error {
-	err := checkPrefix(s.keys.prefix)
+// checkRun is one run of Examine.
+type checkRun struct {
+	s      *Store
+	repair bool
+	report func(store.Finding)
+}
+
+func (x *checkRun) run(ctx context.Context) error {
+	if err := x.s.tryPreflight(ctx); err != nil {
+		// An unusable server is an issue; a failure to reach it is not.
+		if !errors.Is(err, store.ErrUnsupported) {
+			return err
+		}
+		x.report(store.Finding{Severity: store.SeverityError, Check: "server", Text: err.Error()})
+	}
+	nodes, err := x.s.nodes(ctx)
 	if err != nil {
 		return err
 	}
+	for _, n := range nodes {
+		if err := x.server(ctx, n); err != nil {
+			return err
+		}
+	}
+	queues, err := x.registry(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if err := x.queue(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodes returns the servers that hold queues: the single server, or a Cluster's primaries.
+func (s *Store) nodes(ctx context.Context) ([]*redis.Client, error) {
 	switch rdb := s.rdb.(type) {
+	case *redis.Client:
+		return []*redis.Client{rdb}, nil
 	case *redis.ClusterClient:
-		var answered atomic.Bool
-		err = rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			err := s.checkServer(ctx, node)
-			if kind, away := classify(err); err != nil && away && kind == store.ErrUnavailable {
-				s.log.Warn("later: a node of the Cluster was not checked", "error", err)
-				return nil
-			}
-			answered.Store(true)
-			return err
+		var mu sync.Mutex
+		var nodes []*redis.Client
+		err := rdb.ForEachMaster(ctx, func(_ context.Context, n *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			nodes = append(nodes, n)
+			return nil
 		})
-		if err == nil && !answered.Load() {
-			err = fmt.Errorf("no primary of the Cluster answers: %w", store.ErrUnavailable)
-		}
-	case *redis.Ring:
-		err = fmt.Errorf("a redis.Ring moves queues about when a server is away: use one server, Sentinel or a Cluster: %w", store.ErrUnsupported)
-	default:
-		err = s.checkServer(ctx, rdb)
+		slices.SortFunc(nodes, func(a, b *redis.Client) int { return strings.Compare(a.Options().Addr, b.Options().Addr) })
+		return nodes, err
 	}
-	if err == nil {
-		s.checked.Store(true)
-	}
-	return err
+	return nil, fmt.Errorf("a check needs a *redis.Client or *redis.ClusterClient, and this store has a %T: %w",
+		s.rdb, store.ErrUnsupported)
 }
 
-func (s *Store) checkServer(ctx context.Context, rdb redis.Cmdable) error {
-	info, err := rdb.Info(ctx, "server").Result()
-	switch {
-	case err == nil:
-		if err := checkVersion(info); err != nil {
+// registry returns all queues that have keys, and reports differences between these and the registered names.
+func (x *checkRun) registry(ctx context.Context, nodes []*redis.Client) ([]string, error) {
+	registered := map[string]bool{}
+	kind, err := x.s.rdb.Type(ctx, x.s.keys.registry()).Result()
+	if err != nil {
+		return nil, err
+	}
+	if kind != "set" && kind != "none" {
+		x.report(store.Finding{Severity: store.SeverityError, Check: "types", Count: 1,
+			Text:   fmt.Sprintf("the set of queue names, %s, is a %s", x.s.keys.registry(), kind),
+			Advice: "find out who wrote it, then delete that key and check with repair"})
+	}
+	for cursor := ""; kind == "set"; {
+		names, next, err := x.s.Queues(ctx, cursor)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			registered[name] = true
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	kept := map[string]bool{}
+	for _, n := range nodes {
+		if err := x.scanQueues(ctx, n, kept); err != nil {
+			return nil, err
+		}
+	}
+	var all []string
+	for name := range kept {
+		all = append(all, name)
+		if !registered[name] {
+			if err := x.checkUnregistered(ctx, name, kind != "set" && kind != "none"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for name := range registered {
+		if !kept[name] {
+			if err := x.checkNameOnly(ctx, name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.Sort(all)
+	x.report(store.Finding{Severity: store.SeverityOK, Check: "registry", Count: int64(len(all)),
+		Text: fmt.Sprintf("%d queues have keys, %d names are registered", len(all), len(registered))})
+	return all, nil
+}
+
+// scanQueues finds the queues that have keys on a node.
+func (x *checkRun) scanQueues(ctx context.Context, n *redis.Client, found map[string]bool) error {
+	prefix := x.s.keys.prefix + "{"
+	pattern := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(prefix) + "*}:*"
+	for cursor := uint64(0); ; {
+		keys, next, err := n.Scan(ctx, cursor, pattern, 1000).Result()
+		if err != nil {
 			return err
 		}
-		if strings.Contains(info, "redis_mode:cluster") {
-			s.cluster.Store(true)
+		for _, key := range keys {
+			name, part, ok := strings.Cut(strings.TrimPrefix(key, prefix), "}:")
+			if ok && slices.Contains(keyNames[:], part) && store.CheckQueue(name) == nil {
+				found[name] = true
+			}
 		}
-	case forbidden(err):
-		if err := rdb.Ping(ctx).Err(); err != nil {
-			return fmt.Errorf("reach Redis: %w", err)
+		if cursor = next; cursor == 0 {
+			return nil
 		}
-		s.log.Warn("later: INFO is forbidden, so the server's version is unknown; it must be Redis or Valkey 7.0 or later")
-	default:
-		return fmt.Errorf("reach Redis: %w", err)
 	}
-	policy, err := rdb.ConfigGet(ctx, "maxmemory-policy").Result()
-	switch {
-	case err == nil:
-		return s.checkPolicy(policy["maxmemory-policy"])
-	case forbidden(err):
-		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages can vanish")
-		return nil
-	}
-	return fmt.Errorf("read Redis's eviction policy: %w", err)
 }
 
-func (s *Store) checkPolicy(policy string) error {
-	if policy == "" || policy == "noeviction" {
+// checkUnregistered reports a queue that has keys but is not registered. Keys that hold only the marker or ids in
+// their dedup window do not count as a queue.
+func (x *checkRun) checkUnregistered(ctx context.Context, name string, broken bool) error {
+	if !broken {
+		if here, err := x.s.rdb.SIsMember(ctx, x.s.keys.registry(), name).Result(); err != nil || here {
+			return err // created since the names were read
+		}
+	}
+	st, err := x.s.Stats(ctx, name)
+	if kind, _ := classify(err); err != nil && kind != store.ErrCorrupt && kind != store.ErrUnsupported {
+		return err
+	}
+	if err == nil && !st.Exists && st.Ready+st.Scheduled+st.Dead+st.Leased == 0 {
 		return nil
 	}
-	if s.allowEviction {
-		s.log.Warn("later: the server may evict keys, and messages with them", "maxmemory-policy", policy)
-		return nil
+	f := store.Finding{Severity: store.SeverityWarning, Check: "registry", Queue: name, Count: 1,
+		Text:   "the queue has keys but is missing from the set of queue names, so listings omit it",
+		Advice: "check with repair to add its name"}
+	if x.repair && !broken {
+		if err := x.s.register(ctx, name); err != nil {
+			return err
+		}
+		f.Repaired = true
 	}
-	return fmt.Errorf("the server's maxmemory-policy is %s, which may evict messages: run CONFIG SET maxmemory-policy noeviction "+
-		"(and set it in its configuration), or accept the loss with redisstore.AllowEviction() or eviction=allow in the URL: %w",
-		policy, store.ErrUnsupported)
+	x.report(f)
+	return nil
 }
 
-func checkVersion(info string) error {
-	for line := range strings.SplitSeq(info, "\r\n") {
-		version, ok := strings.CutPrefix(line, "redis_version:") // Valkey has it too, at 7.2.4
-		if !ok {
-			continue
-		}
-		major, _, _ := strings.Cut(version, ".")
-		if n, err := strconv.Atoi(major); err != nil || n < oldestMajor {
-			return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor, store.ErrUnsupported)
-		}
-		return nil
+// checkNameOnly reports a registered name without a queue.
+func (x *checkRun) checkNameOnly(ctx context.Context, name string) error {
+	st, err := x.s.Stats(ctx, name)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("the server does not tell its version: use Redis or Valkey %d.0 or later: %w", oldestMajor, store.ErrUnsupported)
-}
-
-// forbidden: the server itself, not somebody on the way to it, says that the command is not for us, as managed
-// services do.
-func forbidden(err error) bool {
-	if _, ok := err.(redis.Error); !ok {
-		return false
+	if st.Exists {
+		return nil // created since the keys were scanned
 	}
-	text := err.Error()
-	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command") ||
-		strings.HasPrefix(text, "ERR") && strings.Contains(text, "not allowed")
+	f := store.Finding{Severity: store.SeverityNote, Check: "registry", Queue: name, Count: 1,
+		Text:   "the set of queue names contains it, but there is no such queue",
+		Advice: "harmless; check with repair to remove its name"}
+	if x.repair {
+		if err := x.s.unregister(ctx, name); err != nil {
+			return err
+		}
+		f.Repaired = true
+	}
+	x.report(f)
+	return nil
 }

@@ -13,27 +13,28 @@ import (
 	"github.com/laterq/later/store/storetest"
 )
 
-// movable are the scripts with a clock that stands still once a test has set it. It is in a key of the queue's
-// hash tag that no script declares, which a server allows where the slot is the same.
-var movable = loadScripts(movableClock, luaConstants)
+// frozenClockScripts are the scripts with a clock that a test can freeze and move. The clock is a key with the
+// queue's hash tag that no script declares, which a server allows if it is in the same slot.
+var frozenClockScripts = loadScripts(frozenClock, luaConstants)
 
-// folding are such scripts to which everything that is scheduled is due far ahead, in buckets of a few messages, so that
-// these are made, split, emptied in parts and removed all the time. Long messages are not far.
-var folding = func() *scripts {
+// packing are such scripts that pack every scheduled message into buckets of only a few messages, so that buckets are
+// created, filled, partly emptied and deleted all the time. Long messages are not packed.
+var packing = func() *scripts {
 	constants := maps.Clone(luaConstants)
-	constants["FAR_AFTER"], constants["FAR_LEAD"], constants["FAR_BYTES"] = "0", "5", "100"
-	constants["FAR_LONGEST"], constants["FAR_PAGE"] = "60", "3"
-	constants["FAR_WIDEST"], constants["FAR_CLASSES"], constants["FAR_MOST"], constants["FAR_READ"] = "65536", "7", "2", "8"
-	return loadScripts(movableClock, constants)
+	constants["PACK_AFTER_MS"], constants["PROMOTE_LEAD_MS"], constants["BUCKET_BYTES"] = "0", "5", "100"
+	constants["PACK_MAX_ENVELOPE"], constants["BUCKET_PAGE"] = "60", "3"
+	constants["BUCKET_WIDEST_MS"], constants["BUCKET_CLASSES"], constants["CLASS_IMBALANCE"],
+		constants["PACK_MAX_BUCKETS"] = "65536", "7", "2", "8"
+	return loadScripts(frozenClock, constants)
 }()
 
-var movableClock = `local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
+var frozenClock = `local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
 local clock = frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
 ` + strings.SplitAfterN(render("_now.lua", "", nil), "\n", 2)[1]
 
-// newMovable makes a store whose clock tests can move.
-func newMovable(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
-	return newWith(t, movable, rdb, opts...)
+// newFrozenClock returns a store whose clock tests can move.
+func newFrozenClock(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
+	return newWith(t, frozenClockScripts, rdb, opts...)
 }
 
 func newWith(t testing.TB, scripts *scripts, rdb redis.UniversalClient, opts ...Option) *Store {
@@ -57,7 +58,7 @@ func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.
 		if err == nil {
 			err = rdb.Set(ctx, key, strconv.FormatInt(now+d.Microseconds(), 10), 0).Err()
 		}
-		if err == nil { // waiters go by their own clocks and have to be told
+		if err == nil { // waiters use their own clocks and must be notified
 			err = rdb.ZAdd(ctx, DefaultPrefix+"{"+queue+"}:wake", redis.Z{Score: 0, Member: "m"}).Err()
 		}
 		if err != nil {
@@ -66,7 +67,7 @@ func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.
 	}
 }
 
-// engines are the kinds of server that every rule is proved on.
+// engines are the kinds of server that run the conformance suite.
 var engines = []struct {
 	name   string
 	client func(t testing.TB) redis.UniversalClient
@@ -77,7 +78,7 @@ var engines = []struct {
 }
 
 func harness(client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
-	return harnessOf(movable, client)
+	return harnessOf(frozenClockScripts, client)
 }
 
 func harnessOf(scripts *scripts, client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {

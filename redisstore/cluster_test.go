@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestACallOutlivesTheDeathOfItsNode, which does not come back: its replica takes over.
-func TestACallOutlivesTheDeathOfItsNode(t *testing.T) {
+// The node does not come back; its replica takes over.
+func TestClusterCallSurvivesNodeFailure(t *testing.T) {
 	t.Parallel()
 	c, err := redistest.RunCluster(1, "--cluster-node-timeout", "1000")
 	if err != nil {
@@ -24,10 +24,10 @@ func TestACallOutlivesTheDeathOfItsNode(t *testing.T) {
 	rdb := redis.NewClient(node.Options())
 	defer rdb.Close()
 	if n, err := rdb.Wait(t.Context(), 1, time.Minute).Result(); n != 1 || err != nil {
-		t.Fatalf("WAIT gave %d, %v", n, err)
+		t.Fatalf("WAIT returned %d, %v", n, err)
 	}
 	node.Kill()
-	for try := 1; ; try++ { // an election may have to be repeated
+	for try := 1; ; try++ { // an election may need a second attempt
 		_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "after"}}})
 		if err == nil {
 			break
@@ -37,6 +37,6 @@ func TestACallOutlivesTheDeathOfItsNode(t *testing.T) {
 		}
 	}
 	if got := claim(t, s, "q", 10, time.Minute); len(got.Messages) < 1 || got.Messages[len(got.Messages)-1].ID != "after" {
-		t.Errorf("claimed %v; want what was sent after the death of the node", got.Messages)
+		t.Errorf("claimed %v, want the message sent after the failure", got.Messages)
 	}
 }

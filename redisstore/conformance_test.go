@@ -15,25 +15,25 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 func TestConformance(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) { storetest.Run(t, harness(e.client)) })
-		t.Run(e.name+", folding", func(t *testing.T) { storetest.Run(t, harnessOf(folding, e.client)) })
+		t.Run(e.name+", packing", func(t *testing.T) { storetest.Run(t, harnessOf(packing, e.client)) })
 	}
 }
 
-// examining has every queue examined before it is deleted, as the state machine does at the end of a history: all that is
-// kept of it agrees.
-func examining(open func(t *testing.T) storetest.Harness) func(t *testing.T) storetest.Harness {
+// checkedOnDelete runs a check of every queue before it is deleted, as the state machine does at the end of a
+// history, and reports any issue.
+func checkedOnDelete(open func(t *testing.T) storetest.Harness) func(t *testing.T) storetest.Harness {
 	return func(t *testing.T) storetest.Harness {
 		h := open(t)
-		h.Store = examiner{h.Store.(*Store)}
+		h.Store = checkingStore{h.Store.(*Store)}
 		return h
 	}
 }
 
-type examiner struct{ *Store }
+type checkingStore struct{ *Store }
 
-func (e examiner) Delete(ctx context.Context, queue string) error {
+func (e checkingStore) Delete(ctx context.Context, queue string) error {
 	var wrong []error
-	x := &examination{s: e.Store, report: func(f store.Finding) {
+	x := &checkRun{s: e.Store, report: func(f store.Finding) {
 		if f.Severity != store.SeverityOK {
 			wrong = append(wrong, errors.New(f.Text))
 		}
@@ -47,6 +47,9 @@ func (e examiner) Delete(ctx context.Context, queue string) error {
 func TestStateMachine(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) { storetest.RunStateMachine(t, harness(e.client)) })
-		t.Run(e.name+", folding", func(t *testing.T) { storetest.RunStateMachine(t, examining(harnessOf(folding, e.client))) })
+		t.Run(e.name+", packing", func(t *testing.T) {
+			storetest.RunStateMachine(t, checkedOnDelete(harnessOf(packing,
+				e.client)))
+		})
 	}
 }

@@ -12,99 +12,100 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// A durable send runs its script and then waits, on the same connection, until what that connection wrote has
-// arrived where it was asked to: by WAITAOF where the server has it and keeps an append-only file, else by WAIT. Both
-// cover all that the server wrote up to the connection's last write (redis.io/docs/latest/commands/wait and
-// waitaof). So a send that finds all its messages there writes a field of the queue's meta again, and is confirmed
-// as those messages are.
+// A durable send runs its script and then waits, on the same connection, until everything that the connection wrote
+// has reached the requested disks and replicas: with WAITAOF if the server has it and keeps an append-only file,
+// otherwise with WAIT. Both cover everything the server wrote up to the connection's last write
+// (redis.io/docs/latest/commands/wait and waitaof). A send whose messages are all duplicates therefore rewrites a
+// field of the queue's meta, and is confirmed together with the original messages.
 //
-// It must be the same connection: another one may lead to a server that was promoted meanwhile and never had the
-// write. So these sends have connections of their own, which also keeps them from holding up others (lane.go).
+// It must be the same connection: another one may lead to a server that was promoted since and never received the
+// write. Durable sends therefore use dedicated connections, which also keeps them from delaying other calls
+// (dedicated_conn.go).
 
-// waitSlice is the longest one wait; between two, the caller's context and the store's end are looked at.
+// waitSlice is the longest single wait. Between waits, the caller's context and the closing of the store are checked.
 const waitSlice = time.Second
 
-// confirmation is what a call waits for once its script is done.
+// confirmation is what a call waits for after its script.
 type confirmation struct {
 	asked store.Durability
-	key   string // one of the queue's, by which a Cluster's node is found
+	key   string // of the queue, to find its node in a Cluster
 	until time.Time
-	reply any   // of the script; nil until it is done
-	err   error // ErrNotDurable, when the wait is over
+	reply any   // of the script, nil until it has run
+	err   error // ErrNotDurable if the wait ended without confirmation
 }
 
-// confirm has a call wait until what it wrote is durable.
+// confirm makes a call wait until its writes are durable.
 func (c *call) confirm(asked store.Durability) {
 	c.confirmed = &confirmation{asked: asked, key: c.args[3].(string)}
 }
 
-// doDurably runs a call once and waits. It gives the script's reply once the script is done and the wait is over,
-// however that ended. An error means that the connection broke before: the call is made again.
+// doDurably executes a call once and waits. It returns the script's reply once the wait is over, with or without
+// confirmation. An error means that the connection broke before that, and the call must be repeated.
 func (s *Store) doDurably(ctx context.Context, c *call) (any, error) {
 	w := c.confirmed
-	from, err := s.laneSource(ctx, w.key)
+	from, err := s.nodeFor(ctx, w.key)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.lanes.take(ctx, from)
+	conn, err := s.dedicatedConns.acquire(ctx, from)
 	if err != nil {
-		s.lookAround(ctx, err)
+		s.reloadSlots(ctx, err)
 		return nil, err
 	}
 	healthy := false
-	defer func() { s.lanes.giveBack(l, healthy) }()
-	if err := l.can(w.asked); err != nil {
+	defer func() { s.dedicatedConns.release(conn, healthy) }()
+	if err := conn.canConfirm(w.asked); err != nil {
 		healthy = true
 		if w.reply == nil {
 			return nil, err
 		}
-		// An earlier try wrote, and the server can no longer confirm.
+		// An earlier attempt wrote, and the server can no longer confirm.
 		w.err = fmt.Errorf("message is in the server's memory, but %s: %w", err, store.ErrNotDurable)
 		return w.reply, nil
 	}
-	reached, err := l.send(ctx, c)
+	reached, err := conn.send(ctx, c)
 	if err == nil && reached == nil {
 		healthy = true
 		return w.reply, nil // the script wrote nothing
 	}
 	if err == nil {
-		err = l.wait(ctx, s.closing, w, reached)
+		err = conn.wait(ctx, s.closing, w, reached)
 	}
 	if err != nil {
-		s.lookAround(ctx, err)
+		s.reloadSlots(ctx, err)
 		return nil, err
 	}
 	healthy = true
 	return w.reply, nil
 }
 
-// can refuses what the server can never confirm.
-func (l *lane) can(asked store.Durability) error {
-	forbidden := l.confirms == byReplicas && strings.Contains(l.refused, "forbids WAIT")
-	if l.refused == "" || asked.Replicas > 0 && !forbidden {
+// canConfirm returns an error if the server can never confirm what was asked.
+func (conn *dedicatedConn) canConfirm(asked store.Durability) error {
+	forbidden := conn.confirmMode == confirmReplicas && strings.Contains(conn.refused, "forbids WAIT")
+	if conn.refused == "" || asked.Replicas > 0 && !forbidden {
 		return nil
 	}
 	if asked.Replicas > 0 {
-		return fmt.Errorf("%s: %w", l.refused, store.ErrUnsupported)
+		return fmt.Errorf("%s: %w", conn.refused, store.ErrUnsupported)
 	}
-	return fmt.Errorf("%s, or ask for replicas: %w", l.refused, store.ErrUnsupported)
+	return fmt.Errorf("%s, or ask for replicas: %w", conn.refused, store.ErrUnsupported)
 }
 
-// progress is how far a write has come.
+// progress is how far a write has got.
 type progress struct {
 	disk     bool // fsynced by the server itself
 	replicas int
 }
 
-// send runs the script, and the first part of the wait in the same round trip. The progress is nil when the
-// script wrote nothing.
-func (l *lane) send(ctx context.Context, c *call) (*progress, error) {
+// send runs the script and the first part of the wait in one round trip. The progress is nil if the script wrote
+// nothing.
+func (conn *dedicatedConn) send(ctx context.Context, c *call) (*progress, error) {
 	w := c.confirmed
-	reply, reached, err := l.sendAs(ctx, c, c.args)
+	reply, reached, err := conn.sendAs(ctx, c, c.args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args := append([]any(nil), c.args...)
 		args[0], args[1] = "eval", c.script.body
-		reply, reached, err = l.sendAs(ctx, c, args)
+		reply, reached, err = conn.sendAs(ctx, c, args)
 	}
 	if err != nil {
 		return nil, err
@@ -117,19 +118,19 @@ func (l *lane) send(ctx context.Context, c *call) (*progress, error) {
 	return reached, nil
 }
 
-func (l *lane) sendAs(ctx context.Context, c *call, args []any) (any, *progress, error) {
+func (conn *dedicatedConn) sendAs(ctx context.Context, c *call, args []any) (any, *progress, error) {
 	w := c.confirmed
 	slice := min(w.asked.Timeout, waitSlice)
-	ctx, cancel := l.limit(ctx, slice)
+	ctx, cancel := conn.limit(ctx, slice)
 	defer cancel()
-	pipe := l.client.Pipeline()
+	pipe := conn.client.Pipeline()
 	script := redis.NewCmd(ctx, args...)
-	wait := l.waitCommand(ctx, w.asked, slice)
+	wait := conn.waitCommand(ctx, w.asked, slice)
 	pipe.BatchProcess(ctx, script, wait)
 	if w.until.IsZero() {
 		w.until = time.Now().Add(w.asked.Timeout)
 	}
-	pipe.Exec(ctx) // each command has its error
+	pipe.Exec(ctx) // each command holds its error
 	if err := script.Err(); err != nil {
 		w.until = time.Time{}
 		return nil, nil, err
@@ -137,15 +138,15 @@ func (l *lane) sendAs(ctx context.Context, c *call, args []any) (any, *progress,
 	reached, err := readProgress(wait)
 	if err != nil {
 		w.reply = script.Val()
-		return nil, nil, broken{err}
+		return nil, nil, brokenWait{err}
 	}
 	return script.Val(), reached, nil
 }
 
-// wait waits on until all is confirmed, or time, context or store are over, which w.err then says.
-func (l *lane) wait(ctx, closing context.Context, w *confirmation, reached *progress) error {
+// wait waits until everything is confirmed. If the time, the context or the store ends first, it sets w.err.
+func (conn *dedicatedConn) wait(ctx, closing context.Context, w *confirmation, reached *progress) error {
 	for {
-		if reached.replicas >= w.asked.Replicas && (reached.disk || l.confirms == byReplicas) {
+		if reached.replicas >= w.asked.Replicas && (reached.disk || conn.confirmMode == confirmReplicas) {
 			return nil
 		}
 		left := time.Until(w.until)
@@ -154,34 +155,34 @@ func (l *lane) wait(ctx, closing context.Context, w *confirmation, reached *prog
 		}
 		switch {
 		case ctx.Err() != nil:
-			w.err = l.notDurable(w, reached, context.Cause(ctx))
+			w.err = conn.notDurable(w, reached, context.Cause(ctx))
 		case closing.Err() != nil:
-			w.err = l.notDurable(w, reached, store.ErrClosed)
-		case left <= 0 || l.confirms == byReply && !reached.disk:
-			w.err = l.notDurable(w, reached, nil)
+			w.err = conn.notDurable(w, reached, store.ErrClosed)
+		case left <= 0 || conn.confirmMode == confirmReply && !reached.disk:
+			w.err = conn.notDurable(w, reached, nil)
 		}
 		if w.err != nil {
 			return nil
 		}
 		slice := max(min(left, waitSlice), time.Millisecond)
-		limited, cancel := l.limit(ctx, slice)
-		cmd := l.waitCommand(limited, w.asked, slice)
-		_ = l.client.Process(limited, cmd) // the command has its error
+		limited, cancel := conn.limit(ctx, slice)
+		cmd := conn.waitCommand(limited, w.asked, slice)
+		_ = conn.client.Process(limited, cmd) // the command holds its error
 		cancel()
 		var err error
 		if reached, err = readProgress(cmd); err != nil {
-			return broken{err}
+			return brokenWait{err}
 		}
 	}
 }
 
-// waitCommand is the command by which the server confirms.
-func (l *lane) waitCommand(ctx context.Context, asked store.Durability, slice time.Duration) redis.Cmder {
+// waitCommand returns the command with which the server confirms.
+func (conn *dedicatedConn) waitCommand(ctx context.Context, asked store.Durability, slice time.Duration) redis.Cmder {
 	switch {
-	case l.confirms == byAOF:
+	case conn.confirmMode == confirmAOF:
 		return redis.NewCmd(ctx, "WAITAOF", 1, asked.Replicas, store.Millis(slice))
 	case asked.Replicas == 0:
-		return l.fsyncCommand(ctx)
+		return conn.fsyncCommand(ctx)
 	}
 	return redis.NewCmd(ctx, "WAIT", asked.Replicas, store.Millis(slice))
 }
@@ -195,7 +196,7 @@ func readProgress(cmd redis.Cmder) (*progress, error) {
 		return &progress{disk: fsyncsAlways(cmd.Val())}, nil
 	case *redis.Cmd:
 		switch reply := cmd.Val().(type) {
-		case int64: // of WAIT; what the server's own disk has is known by its settings
+		case int64: // of WAIT; the settings determine whether the server's own disk has it
 			return &progress{disk: true, replicas: int(reply)}, nil
 		case []any:
 			disk, ok1 := reply[0].(int64)
@@ -205,37 +206,40 @@ func readProgress(cmd redis.Cmder) (*progress, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("%s has an unknown reply: %w", cmd.Name(), store.ErrUnsupported)
+	return nil, fmt.Errorf("unexpected reply to %s: %w", cmd.Name(), store.ErrUnsupported)
 }
 
-// notDurable says how far the write got.
-func (l *lane) notDurable(w *confirmation, reached *progress, cause error) error {
-	var far []string
+// notDurable returns an error that states how far the write got.
+func (conn *dedicatedConn) notDurable(w *confirmation, reached *progress, cause error) error {
+	var progressText []string
 	if !reached.disk {
-		far = append(far, "not fsynced")
+		progressText = append(progressText, "not fsynced")
 	}
-	if n := w.asked.Replicas; n > 0 && l.confirms == byAOF {
-		far = append(far, fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)", reached.replicas, n))
+	if n := w.asked.Replicas; n > 0 && conn.confirmMode == confirmAOF {
+		progressText = append(progressText, fmt.Sprintf("fsynced by %d of %d replicas (one with appendonly no never is)",
+			reached.replicas, n))
 	} else if n > 0 {
-		far = append(far, fmt.Sprintf("acknowledged by %d of %d replicas", reached.replicas, n))
+		progressText = append(progressText, fmt.Sprintf("acknowledged by %d of %d replicas", reached.replicas, n))
 	}
-	text := fmt.Sprintf("message is in the primary's memory, but %s within %v", strings.Join(far, " and "), w.asked.Timeout)
+	text := fmt.Sprintf("message is in the primary's memory, but %s within %v", strings.Join(progressText, " and "),
+		w.asked.Timeout)
 	if cause != nil {
 		return fmt.Errorf("%s (%w): %w", text, cause, store.ErrNotDurable)
 	}
-	return fmt.Errorf("%s; sending it again with the same id waits on: %w", text, store.ErrNotDurable)
+	return fmt.Errorf("%s; to keep waiting, send it again with the same id: %w", text, store.ErrNotDurable)
 }
 
-// broken is a wait that the server refused or that was not answered, after the script was done. The whole call is
-// made again: the server may have been demoted. What the server said is of no use to classify.
-type broken struct{ cause error }
+// brokenWait is a wait that the server refused or did not answer after the script had run. The whole call is
+// repeated, because the server may have been demoted. The server's error is of no use for classification, so it is
+// not wrapped.
+type brokenWait struct{ cause error }
 
-func (b broken) Error() string { return "waiting for durability: " + b.cause.Error() }
-func (broken) Timeout() bool   { return false }
-func (broken) Temporary() bool { return true }
+func (b brokenWait) Error() string { return "waiting for durability: " + b.cause.Error() }
+func (brokenWait) Timeout() bool   { return false }
+func (brokenWait) Temporary() bool { return true }
 
-// laneSource gives the client of the server that has the queue.
-func (s *Store) laneSource(ctx context.Context, key string) (*redis.Client, error) {
+// nodeFor returns the client of the server that has the queue.
+func (s *Store) nodeFor(ctx context.Context, key string) (*redis.Client, error) {
 	switch rdb := s.rdb.(type) {
 	case *redis.Client:
 		return rdb, nil
@@ -246,16 +250,17 @@ func (s *Store) laneSource(ctx context.Context, key string) (*redis.Client, erro
 		s.rdb, store.ErrUnsupported)
 }
 
-// lookAround has a Cluster's client look where the slots are now, after an error that says it knows no longer. While a
-// slot moves, the node it comes from and the one it goes to both send away what needs keys that are not there; such
-// a call is made again until the slot has moved.
-func (s *Store) lookAround(ctx context.Context, err error) {
+// reloadSlots makes a Cluster's client reload the slots after an error that suggests they have changed. While a slot
+// moves, both its source and its target node redirect calls whose keys are missing; such a call is repeated until the
+// slot has moved.
+func (s *Store) reloadSlots(ctx context.Context, err error) {
 	rdb, ok := s.rdb.(*redis.ClusterClient)
 	if !ok {
 		return
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered || redis.HasErrorPrefix(err, "MOVED") ||
-		redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") || redis.HasErrorPrefix(err, "CLUSTERDOWN") {
+		redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "READONLY") ||
+		redis.HasErrorPrefix(err, "CLUSTERDOWN") {
 		rdb.ReloadState(ctx)
 	}
 }

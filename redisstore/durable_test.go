@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// sendDurably sends one message and gives what became of it.
+// sendDurably sends one message and returns its result.
 func sendDurably(t *testing.T, s *Store, id string, d store.Durability) store.SendResult {
 	t.Helper()
 	r, err := trySendDurably(t, s, id, d)
@@ -53,21 +53,21 @@ func soon(replicas int) store.Durability {
 	return store.Durability{Replicas: replicas, Timeout: 100 * time.Millisecond}
 }
 
-// eachServer runs a test on Redis and, where it is installed, on Valkey, which has WAITAOF.
+// eachServer runs a test on Redis and, if installed, on Valkey, which has WAITAOF.
 func eachServer(t *testing.T, test func(t *testing.T, opts ...redistest.Option)) {
 	t.Run("redis", func(t *testing.T) { test(t) })
 	t.Run("valkey", func(t *testing.T) { test(t, redistest.Valkey(t)) })
 }
 
-// TestAReplicaConfirmsOrTheErrorSaysHowFarItGot, and what was not confirmed is confirmed by the same send again,
-// from this process or another, although it is a duplicate then.
-func TestAReplicaConfirmsOrTheErrorSaysHowFarItGot(t *testing.T) {
+// A send that was not confirmed is confirmed when it is repeated, by this process or another, although it is then a
+// duplicate.
+func TestDurableSendIsConfirmedOrErrorStatesProgress(t *testing.T) {
 	eachServer(t, func(t *testing.T, opts ...redistest.Option) {
 		primary := redistest.Start(t, opts...)
 		replica := redistest.StartReplica(t, primary)
 		s, other := newStore(t, primary.Client(t)), newStore(t, primary.Client(t))
 		if r := sendDurably(t, s, "a", oneReplica); r.Err != nil || r.Duplicate {
-			t.Fatalf("a replica that is in sync gave %+v", r)
+			t.Fatalf("with a replica in sync: %+v", r)
 		}
 		wantOnReplica(t, replica, "a")
 
@@ -76,29 +76,29 @@ func TestAReplicaConfirmsOrTheErrorSaysHowFarItGot(t *testing.T) {
 		r := sendDurably(t, s, "b", soon(1))
 		wantNotDurable(t, r.Err, "0 of 1 replicas", "100ms", "memory")
 		if took := time.Since(began); took < 100*time.Millisecond {
-			t.Errorf("given up after %v, want 100ms", took)
+			t.Errorf("gave up after %v, want at least 100ms", took)
 		}
 		for _, s := range []*Store{s, other} {
 			r := sendDurably(t, s, "b", soon(1))
 			wantNotDurable(t, r.Err, "0 of 1 replicas")
 			if !r.Duplicate {
-				t.Error("the repetition is no duplicate")
+				t.Error("the repetition is not a duplicate")
 			}
-			// What the replica had before is not confirmed either: nobody knows that it still has it.
+			// A message that the replica had before is not confirmed either, because the replica may have lost it.
 			r = sendDurably(t, s, "a", soon(1))
 			wantNotDurable(t, r.Err, "0 of 1 replicas")
 		}
 		if r := sendDurably(t, s, "plain", store.Durability{}); r.Err != nil {
-			t.Errorf("a send that asks for nothing gave %v", r.Err)
+			t.Errorf("send without durability: %v", r.Err)
 		}
 
 		replica.Thaw(t)
 		if r := sendDurably(t, other, "b", oneReplica); r.Err != nil || !r.Duplicate {
-			t.Errorf("after the replica's return: %+v", r)
+			t.Errorf("after the replica has returned: %+v", r)
 		}
 		wantOnReplica(t, replica, "b")
 		if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 3 {
-			t.Errorf("%d messages are there, want 3", len(c.Messages))
+			t.Errorf("%d messages claimed, want 3", len(c.Messages))
 		}
 	})
 }
@@ -110,8 +110,8 @@ func wantOnReplica(t *testing.T, replica *redistest.Server, id string) {
 	}
 }
 
-// TestADurableSendThatWaitsHoldsUpNoOther: neither plain sends nor durable ones of replicas that answer.
-func TestADurableSendThatWaitsHoldsUpNoOther(t *testing.T) {
+// Neither plain sends nor durable sends to replicas that answer are delayed.
+func TestWaitingDurableSendDelaysNoOtherSend(t *testing.T) {
 	primary := redistest.Start(t)
 	redistest.StartReplica(t, primary)
 	frozen := redistest.StartReplica(t, primary)
@@ -129,7 +129,7 @@ func TestADurableSendThatWaitsHoldsUpNoOther(t *testing.T) {
 				Durable: store.Durability{Replicas: 2, Timeout: time.Hour}}})
 			if err != nil || !errors.Is(r[0].Err, store.ErrNotDurable) || !strings.Contains(r[0].Err.Error(), "enough waited") ||
 				!strings.Contains(r[0].Err.Error(), "1 of 2 replicas") {
-				t.Errorf("a wait that its caller gave up: %v %v", r, err)
+				t.Errorf("canceled wait: %v %v", r, err)
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestADurableSendThatWaitsHoldsUpNoOther(t *testing.T) {
 	waiting.Wait()
 }
 
-// awaitBlocked returns when so many clients of a server wait, for replicas say.
+// awaitBlocked returns once n clients of a server are blocked, for example waiting for replicas.
 func awaitBlocked(t *testing.T, rdb *redis.Client, n int) {
 	t.Helper()
 	for waits := false; !waits; {
@@ -156,7 +156,7 @@ func awaitBlocked(t *testing.T, rdb *redis.Client, n int) {
 	}
 }
 
-func TestClosingEndsAWaitForReplicas(t *testing.T) {
+func TestCloseEndsDurableWait(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	sent := make(chan error)
@@ -167,26 +167,28 @@ func TestClosingEndsAWaitForReplicas(t *testing.T) {
 	awaitBlocked(t, rdb, 1)
 	s.Close()
 	if err := <-sent; !errors.Is(err, store.ErrClosed) {
-		t.Errorf("the send ended with %v", err)
+		t.Errorf("the send returned %v", err)
 	}
 	if _, err := trySendDurably(t, s, "n", oneReplica); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("a durable send after Close gave %v", err)
+		t.Errorf("durable send after Close: %v", err)
 	}
 }
 
-// TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt, with what to change, before anything is written; after that
-// change it works.
-func TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt(t *testing.T) {
+// The error states what to change, and nothing is written. After that change the send succeeds.
+func TestDiskDurabilityIsRefusedIfServerCannotConfirm(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opts []redistest.Option
 		want []string
 		set  [][2]string
 	}{
-		{"redis 7.0 with fsyncs each second", nil, []string{"WAITAOF", "appendfsync always"}, [][2]string{{"appendfsync", "always"}}},
-		{"redis 7.0 without fsyncs while it rewrites", []redistest.Option{redistest.Args("--appendfsync", "always", "--no-appendfsync-on-rewrite", "yes")},
+		{"redis 7.0 with fsyncs each second", nil, []string{"WAITAOF", "appendfsync always"}, [][2]string{{"appendfsync",
+			"always"}}},
+		{"redis 7.0 without fsyncs while it rewrites", []redistest.Option{redistest.Args("--appendfsync", "always",
+			"--no-appendfsync-on-rewrite", "yes")},
 			[]string{"no-appendfsync-on-rewrite no"}, [][2]string{{"no-appendfsync-on-rewrite", "no"}}},
-		{"redis 7.0 without an append-only file", []redistest.Option{redistest.Args("--appendonly", "no", "--appendfsync", "always")},
+		{"redis 7.0 without an append-only file", []redistest.Option{redistest.Args("--appendonly", "no", "--appendfsync",
+			"always")},
 			[]string{"appendonly yes"}, [][2]string{{"appendonly", "yes"}}},
 		{"valkey without an append-only file", []redistest.Option{nil, redistest.Args("--appendonly", "no")},
 			[]string{"appendonly yes"}, [][2]string{{"appendonly", "yes"}}},
@@ -202,7 +204,7 @@ func TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt(t *testing.T) {
 			}
 			_, err := trySendDurably(t, s, "m", soon(0))
 			if !errors.Is(err, store.ErrUnsupported) {
-				t.Fatalf("the send gave %v", err)
+				t.Fatalf("the send returned %v", err)
 			}
 			for _, w := range append(c.want, "or ask for replicas") {
 				if !strings.Contains(err.Error(), w) {
@@ -210,14 +212,14 @@ func TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt(t *testing.T) {
 				}
 			}
 			if n, err := rdb.Exists(t.Context(), "later:{q}:msg").Result(); n != 0 || err != nil {
-				t.Errorf("something was written: %d, %v", n, err)
+				t.Errorf("keys were written: %d, %v", n, err)
 			}
 			for _, kv := range c.set {
 				if err := rdb.ConfigSet(t.Context(), kv[0], kv[1]).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			// Another store has no lane that knows the old settings.
+			// Another store has no dedicated connection that remembers the old settings.
 			if r := sendDurably(t, newStore(t, rdb), "m", store.Durability{Timeout: 20 * time.Second}); r.Err != nil {
 				t.Errorf("after the change: %v", r.Err)
 			}
@@ -225,7 +227,7 @@ func TestDiskOnlyIsRefusedWhereTheServerCannotConfirmIt(t *testing.T) {
 	}
 }
 
-func TestASettingThatWasWeakenedIsNoticed(t *testing.T) {
+func TestWeakenedFsyncSettingIsNoticed(t *testing.T) {
 	rdb := redistest.Start(t, redistest.Args("--appendfsync", "always")).Client(t)
 	if err := rdb.Do(t.Context(), "WAITAOF", 0, 0, 1).Err(); err == nil {
 		t.Skip("this redis-server has WAITAOF")
@@ -240,8 +242,8 @@ func TestASettingThatWasWeakenedIsNoticed(t *testing.T) {
 	wantNotDurable(t, sendDurably(t, s, "b", soon(0)).Err, "not fsynced")
 }
 
-// TestWhatWasConfirmedOutlivesAKill of a server that fsyncs once a second: WAITAOF waits for that.
-func TestWhatWasConfirmedOutlivesAKill(t *testing.T) {
+// The server fsyncs once a second, and WAITAOF waits for that.
+func TestConfirmedSendSurvivesKill(t *testing.T) {
 	srv := redistest.Start(t, redistest.Valkey(t))
 	s := newStore(t, srv.Client(t))
 	for i := range 3 {
@@ -252,24 +254,25 @@ func TestWhatWasConfirmedOutlivesAKill(t *testing.T) {
 	srv.Kill()
 	srv.Restart(t)
 	if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 3 {
-		t.Errorf("%d messages outlived the kill, want 3", len(c.Messages))
+		t.Errorf("%d messages survived the kill, want 3", len(c.Messages))
 	}
 	if r := sendDurably(t, s, "0", store.Durability{Timeout: 20 * time.Second}); r.Err != nil || !r.Duplicate {
-		t.Errorf("a repetition after the restart gave %+v", r)
+		t.Errorf("repetition after the restart: %+v", r)
 	}
 }
 
-// TestAReplicaWithoutAnAppendOnlyFileIsNamed: it has the message and can never confirm its disk.
-func TestAReplicaWithoutAnAppendOnlyFileIsNamed(t *testing.T) {
+// The replica has the message but can never confirm its disk.
+func TestDurableErrorNamesReplicaWithoutAppendOnlyFile(t *testing.T) {
 	primary := redistest.Start(t, redistest.Valkey(t))
 	redistest.StartReplica(t, primary, redistest.Args("--appendonly", "no"))
-	r := sendDurably(t, newStore(t, primary.Client(t)), "m", store.Durability{Replicas: 1, Timeout: 1500 * time.Millisecond})
+	r := sendDurably(t, newStore(t, primary.Client(t)), "m", store.Durability{Replicas: 1,
+		Timeout: 1500 * time.Millisecond})
 	wantNotDurable(t, r.Err, "fsynced by 0 of 1 replicas", "appendonly")
 }
 
-// TestADurableSendOutlivesAFailover: what a replica confirmed is on it when it is promoted, and a send that is
-// under way when the primary dies is done and confirmed by the new one or reported.
-func TestADurableSendOutlivesAFailover(t *testing.T) {
+// A message that a replica confirmed is on it when it is promoted. A send in progress when the primary dies is
+// confirmed by the new primary or returns an error.
+func TestDurableSendSurvivesFailover(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
 	opened, err := store.Open(t.Context(), sentinel.URL(), store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -300,37 +303,38 @@ func TestADurableSendOutlivesAFailover(t *testing.T) {
 	}
 }
 
-// TestALaneIsNeverAnotherConnection: a new one would have written nothing, and WAIT would confirm that.
-func TestALaneIsNeverAnotherConnection(t *testing.T) {
+// A new connection would have written nothing, so WAIT would confirm immediately.
+func TestDedicatedConnNeverReconnects(t *testing.T) {
 	primary := redistest.Start(t)
 	redistest.StartReplica(t, primary)
 	rdb := primary.Client(t)
-	l, err := newLane(t.Context(), rdb)
+	conn, err := newDedicatedConn(t.Context(), rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.client.Close()
-	id, err := l.client.ClientID(t.Context()).Result()
+	defer conn.client.Close()
+	id, err := conn.client.ClientID(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := rdb.ClientKillByFilter(t.Context(), "ID", fmt.Sprint(id)).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := l.client.Wait(t.Context(), 1, time.Second).Result(); err == nil {
-		t.Errorf("a lane that was cut confirms by another connection: %d", n)
+	if n, err := conn.client.Wait(t.Context(), 1, time.Second).Result(); err == nil {
+		t.Errorf("WAIT on another connection returned %d", n)
 	}
 }
 
-func TestAReplicaInAClusterConfirms(t *testing.T) {
+func TestClusterReplicaConfirmsDurableSend(t *testing.T) {
 	cluster, err := redistest.RunCluster(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Remove)
 	s := newStore(t, cluster.Client(t))
-	for i := range 10 { // queues on every node
-		r, err := s.Send(t.Context(), fmt.Sprint("q", i), []store.Outgoing{{Message: store.Message{ID: "m"}, Durable: oneReplica}})
+	for i := range 10 { // so many that every node has one
+		r, err := s.Send(t.Context(), fmt.Sprint("q", i), []store.Outgoing{{Message: store.Message{ID: "m"},
+			Durable: oneReplica}})
 		if err != nil || r[0].Err != nil {
 			t.Error(r, err)
 		}
@@ -342,10 +346,10 @@ func TestAReplicaInAClusterConfirms(t *testing.T) {
 	wantNotDurable(t, r[0].Err, "acknowledged by 1 of 2 replicas")
 }
 
-func TestADurableSendFollowsItsSlotInACluster(t *testing.T) {
+func TestDurableSendFollowsItsClusterSlot(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	s := newStore(t, cluster.Client(t))
-	wantNotDurable(t, sendDurably(t, s, "m", soon(1)).Err, "0 of 1 replicas") // a Cluster without replicas
+	wantNotDurable(t, sendDurably(t, s, "m", soon(1)).Err, "0 of 1 replicas") // the Cluster has no replicas
 	from := cluster.Node(t, "{other}")
 	to := cluster.Nodes[0]
 	if to == from {
@@ -375,6 +379,6 @@ func TestADurableSendFollowsItsSlotInACluster(t *testing.T) {
 		}
 	}
 	if ok, err := to.Client(t).HExists(t.Context(), "later:{other}:msg", "m").Result(); err != nil || !ok {
-		t.Errorf("the message is not on the node that has its slot now: %v", err)
+		t.Errorf("the message is not on the node that now has its slot: %v", err)
 	}
 }

@@ -22,10 +22,9 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 	return results, nil
 }
 
-// extend makes one call.
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	c := s.newCall(&s.scripts.extend, queue, 2+2*len(extensions))
-	defer s.callers.giveBack(s.sign(c))
+	defer s.sessions.release(s.stampRequest(c))
 	for i := range extensions {
 		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))
 	}

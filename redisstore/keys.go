@@ -2,35 +2,36 @@ package redisstore
 
 import "sync"
 
-// A queue's keys all carry its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// gets all twelve in this order; lua/_keys.lua names them.
+// The keys of a queue have its name as their hash tag, so that a Cluster keeps them on one node. Every script
+// receives all twelve in this order; lua/_keys.lua names them.
 //
-//	due     zset  id → due ms                      scheduled and ready messages
-//	msg     hash  id → envelope                    every living message; see bare for what may be before it
-//	lease   hash  lease id → what it holds         see lua/_lease.lua
+//	due     zset  id → due ms                        scheduled and ready messages, except packed ones
+//	msg     hash  id → envelope                      every live message; see stripPrefix for the prefix of packed ones
+//	lease   hash  lease id → lease text              see lua/_lease.lua
 //	expiry  zset  lease id → deadline ms
-//	tries   hash  id → record                      only what is unusual, see lua/_record.lua
+//	tries   hash  id → record                        only state that differs from the defaults, see lua/_record.lua
 //	dead    zset  id → time of death ms
-//	done    zset  id → when it is forgotten ms     acked ids that are remembered
-//	meta    hash  format, paused, longest, far     longest: bytes of the longest envelope that was here; far: messages
-//	                                               that are in buckets; and more, see docs/redis-layout.md
-//	calls   zset  caller → number of its last call  so that a repeated call is done once, see callers.go
-//	far     hash  bucket → messages due far ahead  see lua/_far.lua
-//	fars    zset  bucket → when it begins ms
-//	wake    zset  "m" → earliest due ms            the marker that wakes one waiter
+//	done    zset  id → end of dedup window ms        acked ids
+//	meta    hash  format, paused, longest, far       longest: bytes of the longest envelope so far; far: number of packed
+//	                                                 messages; and more, see docs/redis-layout.md
+//	calls   zset  session → last request number      so that a repeated request is executed once, see session.go
+//	far     hash  bucket → messages due far ahead    see lua/_buckets.lua
+//	fars    zset  bucket → start ms
+//	wake    zset  "m" → earliest due ms              the marker that wakes one waiter
 //
-// One more key, <prefix>queues, is the set of all queues' names. It has a slot of its own, so it cannot change in
-// one step with a queue; see runRegistered and Delete.
-var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls", "far", "fars", "wake"}
+// One more key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
+// atomically with a queue; see runRegistered and Delete.
+var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls",
+	"far", "fars", "wake"}
 
-// keyTable makes each queue's keys once.
+// keyTable caches the keys of each queue.
 type keyTable struct {
 	prefix string
 	queues sync.Map // name → *queueKeys
 }
 
 type queueKeys struct {
-	args []any // as arguments of a command
+	args []any // as command arguments
 	wake string
 }
 

@@ -12,10 +12,10 @@ type leaseLine struct {
 	id         string
 	due        time.Time
 	epoch      int64
-	start, end int // of the line in the text, its line end included
+	start, end int // of the line in the text, including its line end
 }
 
-// leaseLines gives the messages in the text of a lease, in their order.
+// leaseLines iterates over the messages in the text of a lease, in order.
 func leaseLines(text string) iter.Seq[leaseLine] {
 	return func(yield func(leaseLine) bool) {
 		var due time.Time

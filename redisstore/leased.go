@@ -11,13 +11,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// heldMessage is a message of an open lease.
-type heldMessage struct {
+// leaseEntry is a message of an open lease.
+type leaseEntry struct {
 	messageEpoch
 	due, deadline time.Time
 }
 
-// messageEpoch tells a message from another that had its id: a lease may still list one that was cancelled.
+// messageEpoch distinguishes messages that used the same id: a lease may still list one that was cancelled.
 type messageEpoch struct {
 	id    string
 	epoch int64
@@ -27,8 +27,9 @@ func (m messageEpoch) compare(other messageEpoch) int {
 	return cmp.Or(cmp.Compare(m.id, other.id), cmp.Compare(m.epoch, other.epoch))
 }
 
-// leaseStep goes one step over the open leases. Their messages come by id and epoch, whichever leases hold them.
-func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []heldMessage, next string, err error) {
+// scanLeases makes one step of a scan over the open leases. It returns their messages sorted by id and epoch,
+// whichever leases hold them.
+func (s *Store) scanLeases(ctx context.Context, queue, cursor string) (held []leaseEntry, next string, err error) {
 	c := s.newCall(&s.scripts.leases, queue, 1)
 	c.add(cursor)
 	reply, err := s.run(ctx, queue, c)
@@ -40,41 +41,42 @@ func (s *Store) leaseStep(ctx context.Context, queue, cursor string) (held []hel
 		text := lease.([]any)[0].(string)
 		deadline, _ := lease.([]any)[1].(string)
 		for l := range leaseLines(text) {
-			held = append(held, heldMessage{messageEpoch{l.id, l.epoch}, l.due, parseMillis(deadline)})
+			held = append(held, leaseEntry{messageEpoch{l.id, l.epoch}, l.due, parseMillis(deadline)})
 		}
 	}
-	slices.SortFunc(held, func(a, b heldMessage) int { return a.compare(b.messageEpoch) })
+	slices.SortFunc(held, func(a, b leaseEntry) int { return a.compare(b.messageEpoch) })
 	return held, r[0].(string), nil
 }
 
-// listLeased gives the messages of a few leases a page. Its cursor is Redis's and the last message given of that step, with
-// its epoch: an id may be held twice, by the lease that a cancel took it from and by the next one.
+// listLeased lists the messages of a few leases per page. Its cursor consists of Redis' cursor and the last message
+// returned of that step, with its epoch, because an id may be listed twice: by the lease that lost it to a cancel and
+// by the next one.
 func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
 	cursor, last, err := parseLeasedCursor(req.Cursor)
 	if err != nil {
 		return store.Page{}, err
 	}
-	held, next, err := s.leaseStep(ctx, queue, cursor)
+	held, next, err := s.scanLeases(ctx, queue, cursor)
 	if err != nil {
 		return store.Page{}, err
 	}
 	page := store.Page{}
-	held = slices.DeleteFunc(held, func(h heldMessage) bool { return h.compare(last) <= 0 })
+	held = slices.DeleteFunc(held, func(h leaseEntry) bool { return h.compare(last) <= 0 })
 	switch {
 	case len(held) > req.Limit:
 		held = held[:req.Limit]
 		page.Next = formatLeasedCursor(cursor, held[len(held)-1])
 	case next != "0":
-		page.Next = formatLeasedCursor(next, heldMessage{})
+		page.Next = formatLeasedCursor(next, leaseEntry{})
 	}
-	held = slices.DeleteFunc(held, func(h heldMessage) bool {
+	held = slices.DeleteFunc(held, func(h leaseEntry) bool {
 		return !req.From.IsZero() && h.due.Before(req.From) || !req.To.IsZero() && !h.due.Before(req.To)
 	})
 	ids := make([]string, len(held))
 	for i := range held {
 		ids[i] = held[i].id
 	}
-	some, err := s.readSome(ctx, queue, ids)
+	some, err := s.readBatch(ctx, queue, ids)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -91,11 +93,11 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 	return page, nil
 }
 
-func formatLeasedCursor(step string, last heldMessage) string {
+func formatLeasedCursor(step string, last leaseEntry) string {
 	return formatCursor(step, strconv.FormatInt(last.epoch, 10)+"\t"+last.id)
 }
 
-// parseLeasedCursor reads what formatLeasedCursor wrote.
+// parseLeasedCursor parses what formatLeasedCursor returns.
 func parseLeasedCursor(cursor string) (step string, last messageEpoch, err error) {
 	if cursor == "" {
 		return "0", messageEpoch{}, nil

@@ -12,7 +12,7 @@ func init() {
 	}
 }
 
-// open opens the server that a URL names and checks it, so that a wrong URL or server is an error now.
+// open connects to the server named by a URL and checks it, so that a wrong URL or server is reported immediately.
 func open(ctx context.Context, url string, cfg store.OpenConfig) (store.Store, error) {
 	u, err := parseURL(url)
 	if err != nil {
@@ -25,7 +25,7 @@ func open(ctx context.Context, url string, cfg store.OpenConfig) (store.Store, e
 	s := New(rdb, WithPrefix(u.Prefix), WithLogger(cfg.Logger))
 	s.ownsClient = true
 	s.allowEviction = cfg.AllowEviction || u.AllowEviction
-	if err := s.check(ctx); err != nil {
+	if err := s.preflight(ctx); err != nil {
 		s.Close()
 		return nil, err
 	}

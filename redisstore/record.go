@@ -9,13 +9,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// record is what lua/_record.lua keeps of an unusual message.
+// record is the state of a message that lua/_record.lua stores.
 type record struct {
 	epoch     int64
 	attempts  int
 	delivered bool
-	due       time.Time        // of a dead message
-	reason    store.DeadReason // of a dead message
+	due       time.Time        // only of a dead message
+	reason    store.DeadReason // only of a dead message
 	text      string           // the last error
 }
 
@@ -38,22 +38,22 @@ func parseRecord(s string) record {
 	return r
 }
 
-// prefixSize is the length of what a message that was ever far has before its envelope, in msg: byte 128, which begins no
-// envelope, and its due time and the class of its bucket then. So the bucket of a message is found by its id; once it has left
-// it, nobody looks.
+// prefixSize is the length of the prefix before the envelope, in msg, of a message that was ever packed: byte 128,
+// which starts no envelope, then its due time and the class of its bucket at that time. It locates the bucket of a
+// message by id. The prefix is ignored once the message has left the bucket.
 const prefixSize = 1 + 6
 
-// bare is the envelope in a value of msg.
-func bare(value string) string {
+// stripPrefix returns the envelope in a value of msg.
+func stripPrefix(value string) string {
 	if len(value) >= prefixSize && value[0] == 128 {
 		return value[prefixSize:]
 	}
 	return value
 }
 
-// info puts together what is known of a message from its value in msg and its record (nil: none).
+// info assembles a message from its value in msg and its record, nil if it has none.
 func info(id, value string, recorded any, state store.State) store.Info {
-	text := bare(value)
+	text := stripPrefix(value)
 	in := store.Info{Message: store.Message{ID: id}, State: state}
 	if err := envelope.Decode(text, &in.Message); err != nil {
 		in.Message, in.Raw = store.Message{ID: id}, []byte(text)

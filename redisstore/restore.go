@@ -18,36 +18,36 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	c := s.newCall(&s.scripts.restore, queue, 5+7*len(msgs))
 	create := len(c.args)
 	c.add("0")
-	defer s.callers.giveBack(s.sign(c))
-	longest := len(c.args)
+	defer s.sessions.release(s.stampRequest(c))
+	longestAt := len(c.args)
 	c.add(nil, nil)
-	most, unusual := 0, false
-	seen := duplicateFinder(len(msgs), func(i int) string { return msgs[i].ID })
-	places := make([]int, 0, len(msgs)) // place of each sent message in msgs
+	longest, inspect := 0, false
+	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
+	indexes := make([]int, 0, len(msgs)) // index in msgs of each message that is sent
 	for i := range msgs {
 		m := &msgs[i]
-		if seen.again(m.ID) {
+		if seen.add(m.ID) {
 			results[i].Duplicate = true
 			continue
 		}
-		places = append(places, i)
+		indexes = append(indexes, i)
 		body := envelope.AppendInfo(make([]byte, 0, envelope.InfoSize(m)), m)
-		most = max(most, len(body)+prefixSize)
-		unusual = unusual || len(body) == 0 || envelope.Unusual(body[0])
+		longest = max(longest, len(body)+prefixSize)
+		inspect = inspect || len(body) == 0 || envelope.Unusual(body[0])
 		c.add(&m.ID, body, millis(m.Due), millis(m.DiedAt), m.Attempts, m.Delivered, restOf(m))
 	}
-	c.args[longest], c.args[longest+1] = most, unusual
+	c.args[longestAt], c.args[longestAt+1] = longest, inspect
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
 		return nil, err
 	}
 	for _, position := range reply.([]any) {
-		results[places[position.(int64)-1]].Duplicate = true
+		results[indexes[position.(int64)-1]].Duplicate = true
 	}
 	return results, nil
 }
 
-// millis writes a time in milliseconds; "" for the zero time.
+// millis formats a time in milliseconds; "" for the zero time.
 func millis(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -55,7 +55,7 @@ func millis(t time.Time) string {
 	return strconv.FormatInt(store.UnixMillis(t), 10)
 }
 
-// restOf is the rest of a message's record, see lua/_record.lua.
+// restOf returns the rest of a message's record, see lua/_record.lua.
 func restOf(m *store.Info) string {
 	switch {
 	case m.State == store.StateDead:
@@ -66,8 +66,8 @@ func restOf(m *store.Info) string {
 	return ""
 }
 
-// Remove implements store.Store. It reads the messages to compare them, and then has the server compare what was
-// read with what is there, so that nothing which changes in between is removed.
+// Remove implements store.Store. It reads the messages and compares them. The script then removes only those that are
+// still as they were read, so nothing that changes in between is removed.
 func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
 	removed := make([]bool, len(msgs))
 	ids := make([]string, len(msgs))
@@ -79,33 +79,33 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 		return nil, err
 	}
 	c := s.newCall(&s.scripts.remove, queue, 2+5*len(msgs))
-	defer s.callers.giveBack(s.sign(c))
-	var places []int // place of each compared message in msgs
-	seen := duplicateFinder(len(ids), func(i int) string { return ids[i] })
+	defer s.sessions.release(s.stampRequest(c))
+	var indexes []int // index in msgs of each compared message
+	seen := newSeenIDs(len(ids), func(i int) string { return ids[i] })
 	for i, f := range stored {
 		in := readInfo(ids[i], f.fields, f.now)
-		if in == nil || in.State == store.StateLeased || !in.Same(&msgs[i]) || seen.again(ids[i]) {
+		if in == nil || in.State == store.StateLeased || !in.Same(&msgs[i]) || seen.add(ids[i]) {
 			continue
 		}
-		places = append(places, i)
+		indexes = append(indexes, i)
 		c.add(&ids[i])
 		for _, field := range f.fields {
 			text, _ := field.(string)
 			c.add(text)
 		}
 	}
-	if len(places) == 0 {
+	if len(indexes) == 0 {
 		return removed, nil
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range places {
+	for _, i := range indexes {
 		removed[i] = true
 	}
 	for _, position := range reply.([]any) {
-		removed[places[position.(int64)-1]] = false
+		removed[indexes[position.(int64)-1]] = false
 	}
 	return removed, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store/storetest"
 )
 
-func TestWhatOneEngineTellsIsRestoredInAnother(t *testing.T) {
+func TestMessagesOfOneEngineRestoreInAnother(t *testing.T) {
 	all := map[string]func(t *testing.T) storetest.Harness{
 		"memory": func(t *testing.T) storetest.Harness {
 			s := memstore.New()
@@ -38,43 +38,46 @@ func TestWhatOneEngineTellsIsRestoredInAnother(t *testing.T) {
 	}
 }
 
-// Every call's reply is lost once, so each is made twice and must have the effect of one.
-func TestARestoreOrRemoveWhoseReplyWasLostIsDoneOnce(t *testing.T) {
+// Every call loses its reply once, so each is made twice and must take effect once.
+func TestRestoreAndRemoveExecuteOnceWhenReplyIsLost(t *testing.T) {
 	s := newStore(t, redistest.Shared(t).Client(t))
-	s.checked.Store(true)
-	again := newStore(t, &losingReplies{UniversalClient: s.rdb})
-	again.checked.Store(true)
+	s.preflightDone.Store(true)
+	again := newStore(t, &loseEveryReply{UniversalClient: s.rdb})
+	again.preflightDone.Store(true)
 	ctx, queue := t.Context(), "lost-restore"
-	living := store.Info{Message: store.Message{ID: "living"}, State: store.StateReady, Due: time.UnixMilli(1)}
+	living := store.Info{Message: store.Message{ID: "live"}, State: store.StateReady, Due: time.UnixMilli(1)}
 	if _, err := s.Restore(ctx, queue, []store.Info{living}); err != nil {
 		t.Fatal(err)
 	}
 	infos := []store.Info{
-		{Message: store.Message{ID: "a", Payload: []byte("x"), SentAt: time.UnixMilli(1)}, State: store.StateReady, Due: time.UnixMilli(1)},
-		{Message: store.Message{ID: "b", Payload: []byte("x")}, State: store.StateDead, Due: time.UnixMilli(1), DeadReason: store.DeadFailed, DiedAt: time.UnixMilli(2)},
-		{Message: store.Message{ID: "living", Payload: []byte("another")}, State: store.StateReady, Due: time.UnixMilli(1)},
+		{Message: store.Message{ID: "a", Payload: []byte("x"), SentAt: time.UnixMilli(1)}, State: store.StateReady,
+			Due: time.UnixMilli(1)},
+		{Message: store.Message{ID: "b", Payload: []byte("x")}, State: store.StateDead, Due: time.UnixMilli(1),
+			DeadReason: store.DeadFailed, DiedAt: time.UnixMilli(2)},
+		{Message: store.Message{ID: "live", Payload: []byte("another")}, State: store.StateReady, Due: time.UnixMilli(1)},
 	}
 	restored, err := again.Restore(ctx, queue, infos)
 	if err != nil || restored[0].Duplicate || restored[1].Duplicate || !restored[2].Duplicate {
-		t.Errorf("restored %v, %v; want the third as the only duplicate", restored, err)
+		t.Errorf("Restore = %v, %v; want only the third to be a duplicate", restored, err)
 	}
-	// What was gone when Remove looked is not taken for removed.
+	// A message that did not exist when Remove read it is not reported as removed.
 	gone := store.Info{Message: store.Message{ID: "gone"}, State: store.StateReady, Due: time.UnixMilli(1)}
 	removed, err := again.Remove(ctx, queue, append(infos, gone))
 	if want := []bool{true, true, false, false}; err != nil || !slices.Equal(removed, want) {
-		t.Errorf("removed %v, %v; want %v", removed, err, want)
+		t.Errorf("Remove = %v, %v; want %v", removed, err, want)
 	}
 	if st, err := s.Stats(ctx, queue); err != nil || st.Ready != 1 || st.Dead != 0 {
-		t.Errorf("left: %+v, %v", st, err)
+		t.Errorf("stats = %+v, %v", st, err)
 	}
 }
 
-func TestAFullServerRefusesARestoreAndNotARemove(t *testing.T) {
+func TestFullServerRefusesRestoreButNotRemove(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	s := newStore(t, rdb)
 	ctx := t.Context()
-	info := store.Info{Message: store.Message{ID: "a", Payload: []byte("x")}, State: store.StateReady, Due: time.UnixMilli(1)}
+	info := store.Info{Message: store.Message{ID: "a", Payload: []byte("x")}, State: store.StateReady,
+		Due: time.UnixMilli(1)}
 	if _, err := s.Restore(ctx, "q", []store.Info{info}); err != nil {
 		t.Fatal(err)
 	}

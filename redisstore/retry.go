@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	firstPause   = 5 * time.Millisecond
-	longestPause = 500 * time.Millisecond
-	sayAfter     = time.Second // an outage that lasts so long is logged, once
+	minBackoff     = 5 * time.Millisecond
+	maxBackoff     = 500 * time.Millisecond
+	logOutageAfter = time.Second // an outage is logged once, after this time
 )
 
-// transient are the errors that a server gives while it starts, fails over or moves a slot.
-var transient = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK", "BUSY", "NOREPLICAS", "UNBLOCKED"}
+// transientPrefixes are the errors of a server that is starting, failing over or moving a slot.
+var transientPrefixes = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK",
+	"BUSY", "NOREPLICAS", "UNBLOCKED"}
 
-// classify tells an error's kind, and whether trying again can help.
+// classify returns an error's kind and reports whether a retry can succeed.
 func classify(err error) (kind *store.Error, again bool) {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return e, false
 	}
-	for _, prefix := range transient {
+	for _, prefix := range transientPrefixes {
 		if redis.HasErrorPrefix(err, prefix) {
 			return store.ErrUnavailable, true
 		}
@@ -44,7 +45,7 @@ func classify(err error) (kind *store.Error, again bool) {
 		return store.ErrUnavailable, true
 	}
 	if redisErr, ok := errors.AsType[redis.Error](err); ok && redisErr != nil {
-		return store.ErrUnavailable, false // NOAUTH, NOPERM, MISCONF and the like: somebody has to change something
+		return store.ErrUnavailable, false // NOAUTH, NOPERM, MISCONF and the like need a change of configuration
 	}
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, net.ErrClosed) {
@@ -53,7 +54,7 @@ func classify(err error) (kind *store.Error, again bool) {
 	return store.ErrUnavailable, false
 }
 
-// wrap gives an error its kind.
+// wrap adds a kind to an error.
 func wrap(kind *store.Error, err error) error {
 	if errors.Is(err, kind) {
 		return err
@@ -61,15 +62,15 @@ func wrap(kind *store.Error, err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
-// retry repeats f until it is answered, the context ends or the store's limit is over.
+// retry repeats f until it succeeds, the context ends or the store's retry limit has passed.
 func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, error)) (any, error) {
 	var began, until time.Time
-	pause := firstPause
+	pause := minBackoff
 	for {
 		v, err := f(ctx)
 		if err == nil {
-			if !began.IsZero() && s.away.Swap(false) {
-				s.log.Info("later: Redis serves again")
+			if !began.IsZero() && s.outageLogged.Swap(false) {
+				s.log.Info("later: Redis is available again")
 			}
 			return v, nil
 		}
@@ -87,13 +88,13 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, err
 		if !tryAgain || now.After(until) {
 			return nil, wrap(kind, err)
 		}
-		s.lookAround(ctx, err)
-		if now.Sub(began) > sayAfter && !s.away.Swap(true) {
-			s.log.Warn("later: Redis does not serve, trying on", "error", err)
+		s.reloadSlots(ctx, err)
+		if now.Sub(began) > logOutageAfter && !s.outageLogged.Swap(true) {
+			s.log.Warn("later: Redis is unavailable, retrying", "error", err)
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
-			pause = min(2*pause, longestPause)
+			pause = min(2*pause, maxBackoff)
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), wrap(kind, err))
 		case <-s.closing.Done():

@@ -18,65 +18,66 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// Replies below zero, the same in every script.
+// Negative replies, the same in every script.
 const (
 	replyUnregistered = -1 // the queue does not exist and its name may not be registered
 	replyNewer        = -2 // the queue has another format
-	replyBusy         = -3 // so much is leased that it cannot be looked through in one call
+	replyBusy         = -3 // there is too much to read in one call
 )
 
-// layoutFormat is the layout's version, kept in each queue's meta.
+// layoutFormat is the version of the key layout, stored in each queue's meta.
 const layoutFormat = "4"
 
-// luaConstants are what the scripts call by name.
+// luaConstants are the constants that scripts refer to by name. PACK_AFTER_MS is 59 min, so that a delay of an hour is
+// packed. BUCKET_WIDEST_MS is less, so that no bucket has started when a send packs into it.
 var luaConstants = map[string]string{
-	"FORMAT":             strconv.Quote(layoutFormat),
-	"UNREGISTERED":       strconv.Itoa(replyUnregistered),
-	"NEWER":              strconv.Itoa(replyNewer),
-	"MAX_BATCH":          strconv.Itoa(store.MaxBatch),
-	"MAX_BYTES":          strconv.Itoa(store.MaxBatchBytes),
-	"REAP_LEASES":        "100",
-	"DEFAULT_ATTEMPTS":   strconv.Itoa(store.DefaultMaxAttempts),
-	"LEASE_EXPIRED_TEXT": strconv.Quote(store.LeaseExpiredText),
-	"EXPIRED_TEXT":       strconv.Quote(store.ExpiredText),
-	"UNREADABLE_TEXT":    strconv.Quote(store.UnreadableText),
-	"REASON_LOST_TEXT":   strconv.Quote("its reason was lost; an examination put this in its place"),
-	"KEEP_CALLERS":       "1000", // at least, of each queue
-	"BUSY":               strconv.Itoa(replyBusy),
-	"MAX_HELD":           strconv.Itoa(maxHeld),
-	"LARGE_HASH":         "1048576",                        // messages; the tables of fewer are doubled soon
-	"FAR_AFTER":          "3540000",                        // ms ahead from which on a message that is sent is far: 59 min, so that an hour is
-	"FAR_LEAD":           "60000",                          // ms before a bucket begins at which it is emptied
-	"FAR_BYTES":          "512",                            // of a bucket's text
-	"FAR_WIDEST":         "1048576",                        // ms that a bucket of class 0 is wide; less than FAR_AFTER, so none has begun when it is sent to
-	"FAR_CLASSES":        "11",                             // of buckets, each a quarter as wide as the one before; 16 at most, see far_value
-	"FAR_LONGEST":        "16384",                          // bytes of an envelope that may be far: a cancel has to read it
-	"FAR_MOST":           "100",                            // full buckets above empty ones, or below, by which the class of sends changes
-	"FAR_READ":           strconv.Itoa(3 * store.MaxBatch), // buckets that a send looks into before it gives up
-	"FAR_PAGE":           "500",                            // buckets that a call counts
-	"FAR_COUNTED":        strconv.Itoa(maxCounted),
+	"FORMAT":              strconv.Quote(layoutFormat),
+	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
+	"NEWER":               strconv.Itoa(replyNewer),
+	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
+	"MAX_BYTES":           strconv.Itoa(store.MaxBatchBytes),
+	"REAP_LEASES":         "100",
+	"DEFAULT_ATTEMPTS":    strconv.Itoa(store.DefaultMaxAttempts),
+	"LEASE_EXPIRED_TEXT":  strconv.Quote(store.LeaseExpiredText),
+	"EXPIRED_TEXT":        strconv.Quote(store.ExpiredText),
+	"UNREADABLE_TEXT":     strconv.Quote(store.UnreadableText),
+	"REASON_LOST_TEXT":    strconv.Quote("the reason was lost; a repair put this text in its place"),
+	"KEEP_SESSIONS":       "1000", // of each queue, at least
+	"BUSY":                strconv.Itoa(replyBusy),
+	"MAX_LEASE_ENTRIES":   strconv.Itoa(maxLeaseEntries),
+	"LARGE_HASH":          "1048576",                        // messages; smaller tables are doubled quickly
+	"PACK_AFTER_MS":       "3540000",                        // sends due later than this are packed
+	"PROMOTE_LEAD_MS":     "60000",                          // how long before its start a bucket is emptied
+	"BUCKET_BYTES":        "512",                            // maximum size of a bucket's text
+	"BUCKET_WIDEST_MS":    "1048576",                        // width of class 0
+	"BUCKET_CLASSES":      "11",                             // each a quarter of the last; max 16: packed_value
+	"PACK_MAX_ENVELOPE":   "16384",                          // bytes of a packed envelope at most: a cancel has to read it
+	"CLASS_IMBALANCE":     "100",                            // full minus empty buckets, at which sends change class
+	"PACK_MAX_BUCKETS":    strconv.Itoa(3 * store.MaxBatch), // buckets that a send reads at most, about
+	"BUCKET_PAGE":         "500",                            // buckets counted per call
+	"MAX_COUNTED_BUCKETS": strconv.Itoa(maxCountedBuckets),
 }
 
-// A script is one transition: lua/<name>.lua with its includes.
+// script is one transition: lua/<name>.lua with its includes.
 type script struct {
 	name string
 	body string
 	sha  string
 }
 
-// scripts are all there are.
+// scripts holds all scripts.
 type scripts struct {
 	send, claim, ack, settle, extend                     script
 	cancel, reschedule, get, list, leases, replay, purge script
 	restore, remove                                      script
 	stats, histogram, pause, delete, mark                script
-	examine, lost                                        script
+	check, lost                                          script
 }
 
 var production = loadScripts("", luaConstants)
 
-// loadScripts reads every script. A clock that is not empty is the Lua text that replaces lua/_now.lua: tests
-// move time with it.
+// loadScripts renders every script. A clock that is not empty replaces the text of lua/_now.lua, so that tests can
+// control time.
 func loadScripts(clock string, constants map[string]string) *scripts {
 	s := &scripts{}
 	for _, x := range s.all() {
@@ -99,7 +100,7 @@ func (s *scripts) all() []namedScript {
 		{"leases", &s.leases}, {"replay", &s.replay}, {"purge", &s.purge},
 		{"restore", &s.restore}, {"remove", &s.remove}, {"stats", &s.stats},
 		{"histogram", &s.histogram}, {"pause", &s.pause}, {"delete", &s.delete}, {"mark", &s.mark},
-		{"examine", &s.examine}, {"lost", &s.lost},
+		{"check", &s.check}, {"lost", &s.lost},
 	}
 }
 
@@ -108,8 +109,8 @@ var (
 	constant    = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
 )
 
-// render puts the includes and the constants into a script. The files are part of the program, so what is
-// wrong with them is found by any test.
+// render inserts includes and constants into a script. It panics on a missing file: the files are embedded, so any
+// test finds that.
 func render(file, clock string, constants map[string]string) string {
 	text, err := luaFiles.ReadFile("lua/" + file)
 	if err != nil {
@@ -133,22 +134,22 @@ func render(file, clock string, constants map[string]string) string {
 	})
 }
 
-// scriptCmd is a script call that go-redis does not repeat by itself, since the store does.
+// scriptCmd is a script call that go-redis does not retry, because the store does.
 type scriptCmd struct{ *redis.Cmd }
 
 func (scriptCmd) NoRetry() bool { return true }
 
-// call is one script call in the making. args holds space for what comes before the script's own arguments.
+// call is a script call under construction. args reserves space for what precedes the script's own arguments.
 type call struct {
 	script *script
 	args   []any
 
-	confirmed *confirmation // of a durable send
+	confirmed *confirmation // only for a durable send
 }
 
 const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
 
-// newCall starts a call with room for n arguments.
+// newCall returns a call with room for n arguments.
 func (s *Store) newCall(sc *script, queue string, n int) *call {
 	c := &call{script: sc, args: make([]any, 3, callHead+n)}
 	c.args[0], c.args[1], c.args[2] = "evalsha", sc.sha, len(keyNames)
@@ -158,15 +159,15 @@ func (s *Store) newCall(sc *script, queue string, n int) *call {
 
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
-// sign adds the name and number by which the script knows a call that was done before. The caller is given back when the call
-// is over.
-func (s *Store) sign(c *call) *caller {
-	who, number := s.callers.take()
-	c.add(&who.name, number)
-	return who
+// stampRequest adds the session and request number that identify the call when it is repeated. The caller must
+// release the session after the call.
+func (s *Store) stampRequest(c *call) *session {
+	sess, number := s.sessions.acquire()
+	c.add(&sess.name, number)
+	return sess
 }
 
-// do runs a call once. A server that does not know the script gets its text.
+// do executes a call once. If the server does not know the script, it sends the script's text.
 func (s *Store) do(ctx context.Context, c *call) (any, error) {
 	if c.confirmed != nil {
 		return s.doDurably(ctx, c)
@@ -187,7 +188,7 @@ func (s *Store) do(ctx context.Context, c *call) (any, error) {
 	return cmd.Val(), nil
 }
 
-// run runs a call until it is answered, and reads the replies that every script has.
+// run executes a call, retrying until there is a reply, and handles the replies common to all scripts.
 func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -197,18 +198,18 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
 	if code, ok := reply.(int64); ok && code == replyNewer {
-		return nil, fmt.Errorf("queue %q was made by another version of Later (this one knows format %s): use that version, or drain the queue with it first: %w",
-			queue, layoutFormat, store.ErrUnsupported)
+		return nil, fmt.Errorf("queue %q was created by another version of Later, and this one reads only format %s: "+
+			"use that version, or drain the queue with it first: %w", queue, layoutFormat, store.ErrUnsupported)
 	}
 	return reply, nil
 }
 
-// runRegistered runs a call that may create the queue. Its name is registered before: at the first use in this
-// process, and whenever the script says that the queue does not exist, after which the call is made again with
-// leave to create it. flag is the index in args of that leave.
+// runRegistered executes a call that may create the queue, and registers the queue's name first. It does so on the
+// first use in this process, and whenever the script reports that the queue does not exist; then it repeats the call
+// with permission to create it. flag is the index in args of that permission.
 func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag int) (any, error) {
 	if _, known := s.registered.Load(queue); !known {
-		// The first use in this process: name it whatever is there, so that a registry that was lost heals.
+		// Register on the first use even if the queue exists, so that a lost registry is rebuilt.
 		if err := s.ready(ctx); err != nil {
 			return nil, err
 		}
@@ -229,7 +230,7 @@ func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag i
 	if reply, err = s.run(ctx, queue, c); err != nil {
 		return nil, err
 	}
-	// Once more, in case a Delete took the name out in between.
+	// Register again, in case a Delete removed the name in between.
 	return reply, s.register(ctx, queue)
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-var update = flag.Bool("update", false, "write testdata/snapshots anew")
+var update = flag.Bool("update", false, "rewrite testdata/snapshots")
 
-// TestSnapshots shows in review what is sent to the server, includes and constants in place.
+// TestSnapshots shows in reviews what is sent to the server, with includes and constants in place.
 func TestSnapshots(t *testing.T) {
 	for _, x := range production.all() {
 		file := filepath.Join("testdata", "snapshots", x.name+".txt")
@@ -34,13 +34,14 @@ func TestSnapshots(t *testing.T) {
 			t.Fatal(err)
 		}
 		if x.script.body != string(want) {
-			t.Errorf("%s.lua is sent otherwise than its snapshot says; if that is meant: go test ./redisstore -run Snapshots -update", x.name)
+			t.Errorf("%s.lua differs from its snapshot; if intended, run: go test ./redisstore -run Snapshots -update", x.name)
 		}
 	}
 }
 
-func TestScriptsUseNoKeyThatIsNotDeclared(t *testing.T) {
-	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', (DUE|MSG|LEASE|EXPIRY|TRIES|DEAD|DONE|META|CALLS|FAR|FARS|WAKE|key)[,)]|command, key,)`)
+func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
+	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', ` +
+		`(DUE|MSG|LEASE|EXPIRY|TRIES|DEAD|DONE|META|CALLS|FAR|FARS|WAKE|key)[,)]|command, key,)`)
 	for _, x := range production.all() {
 		all, known := strings.Count(x.script.body, "redis.call("), len(key.FindAllString(x.script.body, -1))
 		if all == 0 || all != known {
@@ -49,8 +50,8 @@ func TestScriptsUseNoKeyThatIsNotDeclared(t *testing.T) {
 	}
 }
 
-// situation is a queue with a message in every state, and calls that change each of them.
-type situation struct {
+// populatedQueue is a queue with a message in every state, and what is needed to change each of them.
+type populatedQueue struct {
 	s     *Store
 	queue string
 	lease string
@@ -58,59 +59,63 @@ type situation struct {
 	infos []store.Info // of a message in each state
 }
 
-// calls are what a situation allows, one for every script that writes and every way through it.
+// calls has one call for every script that writes and every path through it.
 var calls = []struct {
 	name string
-	do   func(ctx context.Context, x *situation) error
+	do   func(ctx context.Context, x *populatedQueue) error
 }{
-	{"send", func(ctx context.Context, x *situation) error {
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}}, {Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
+	{"send", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}},
+			{Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
 		return err
 	}},
-	{"send far", func(ctx context.Context, x *situation) error {
+	{"send packed", func(ctx context.Context, x *populatedQueue) error {
 		in := store.Due{Delay: time.Hour}
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "far"}, Due: in},
-			{Message: store.Message{ID: "gone"}, Due: in}, {Message: store.Message{ID: "farther"}, Due: store.Due{Delay: 2 * time.Hour}}})
+			{Message: store.Message{ID: "gone"}, Due: in}, {Message: store.Message{ID: "farther"},
+				Due: store.Due{Delay: 2 * time.Hour}}})
 		return err
 	}},
-	{"send what is there", func(ctx context.Context, x *situation) error {
+	{"send existing", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "ready"}}})
 		return err
 	}},
-	{"restore far", func(ctx context.Context, x *situation) error {
+	{"restore packed", func(ctx context.Context, x *populatedQueue) error {
 		in := func(id string, d time.Duration) store.Info {
 			return store.Info{Message: store.Message{ID: id}, State: store.StateScheduled, Due: time.Now().Add(d)}
 		}
-		_, err := x.s.Restore(ctx, x.queue, []store.Info{in("new", 5*time.Hour), in("soon", time.Minute), in("gone", 6*time.Hour), in("ready", time.Hour)})
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{in("new", 5*time.Hour), in("soon", time.Minute), in("gone",
+			6*time.Hour), in("ready", time.Hour)})
 		return err
 	}},
-	{"restore what is there", func(ctx context.Context, x *situation) error {
-		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "ready"}, State: store.StateReady, Due: time.UnixMilli(1)}})
+	{"restore existing", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "ready"}, State: store.StateReady,
+			Due: time.UnixMilli(1)}})
 		return err
 	}},
-	{"cancel far", func(ctx context.Context, x *situation) error {
+	{"cancel packed", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Cancel(ctx, x.queue, []string{"scheduled"})
 		return err
 	}},
-	{"cancel what is unknown", func(ctx context.Context, x *situation) error {
+	{"cancel unknown", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Cancel(ctx, x.queue, []string{"unknown"})
 		return err
 	}},
-	{"replay nothing", func(ctx context.Context, x *situation) error {
+	{"replay nothing", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}}, store.Due{})
 		return err
 	}},
-	{"purge nothing", func(ctx context.Context, x *situation) error {
+	{"purge nothing", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead, IDs: []string{"unknown"}})
 		return err
 	}},
-	{"purge all", func(ctx context.Context, x *situation) error {
+	{"purge all", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{})
 		return err
 	}},
-	{"examine", func(ctx context.Context, x *situation) error {
-		for _, key := range examined {
-			c := x.s.newCall(&x.s.scripts.examine, x.queue, 4)
+	{"check", func(ctx context.Context, x *populatedQueue) error {
+		for _, key := range checkedKeys {
+			c := x.s.newCall(&x.s.scripts.check, x.queue, 4)
 			c.add(key, "0", "1")
 			if _, err := x.s.run(ctx, x.queue, c); err != nil {
 				return err
@@ -118,90 +123,93 @@ var calls = []struct {
 		}
 		return nil
 	}},
-	{"mend what is lost", func(ctx context.Context, x *situation) error {
+	{"repair lost", func(ctx context.Context, x *populatedQueue) error {
 		c := x.s.newCall(&x.s.scripts.lost, x.queue, 2)
 		c.add("1", "lost")
 		_, err := x.s.run(ctx, x.queue, c)
 		return err
 	}},
-	{"claim", func(ctx context.Context, x *situation) error {
+	{"claim", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 10, Lease: time.Minute})
 		return err
 	}},
-	{"claim one", func(ctx context.Context, x *situation) error {
+	{"claim one", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Claim(ctx, x.queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
 		return err
 	}},
-	{"ack whole claim", func(ctx context.Context, x *situation) error {
+	{"ack whole claim", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Ack))
 		return err
 	}},
-	{"ack and remember", func(ctx context.Context, x *situation) error {
+	{"ack with dedup window", func(ctx context.Context, x *populatedQueue) error {
 		s := settlements(x.held[:1], store.Ack)
 		s[0].Remember = time.Hour
 		_, err := x.s.Settle(ctx, x.queue, s)
 		return err
 	}},
-	{"nack", func(ctx context.Context, x *situation) error {
+	{"nack", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Nack))
 		return err
 	}},
-	{"bury", func(ctx context.Context, x *situation) error {
+	{"bury", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held[:1], store.Bury))
 		return err
 	}},
-	{"release", func(ctx context.Context, x *situation) error {
+	{"release", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Settle(ctx, x.queue, settlements(x.held, store.Release))
 		return err
 	}},
-	{"extend", func(ctx context.Context, x *situation) error {
+	{"extend", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Extend(ctx, x.queue, []store.Extension{{Lease: x.lease, For: time.Minute}})
 		return err
 	}},
-	{"cancel", func(ctx context.Context, x *situation) error {
+	{"cancel", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Cancel(ctx, x.queue, []string{"ready", "scheduled", "late", "held1", "dead", "none"})
 		return err
 	}},
-	{"reschedule", func(ctx context.Context, x *situation) error {
-		_, err := x.s.Reschedule(ctx, x.queue, []string{"scheduled", "late", "held1", "dead", "none"}, store.Due{At: time.UnixMilli(1)})
+	{"reschedule", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Reschedule(ctx, x.queue, []string{"scheduled", "late", "held1", "dead", "none"},
+			store.Due{At: time.UnixMilli(1)})
 		return err
 	}},
-	{"replay", func(ctx context.Context, x *situation) error {
+	{"replay", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Replay(ctx, x.queue, store.Selection{State: store.StateDead}, store.Due{At: time.UnixMilli(1)})
 		return err
 	}},
-	{"purge ready", func(ctx context.Context, x *situation) error {
+	{"purge ready", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateReady})
 		return err
 	}},
-	{"purge scheduled", func(ctx context.Context, x *situation) error {
+	{"purge scheduled", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateScheduled})
 		return err
 	}},
-	{"purge dead", func(ctx context.Context, x *situation) error {
+	{"purge dead", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Purge(ctx, x.queue, store.Selection{State: store.StateDead})
 		return err
 	}},
-	{"restore", func(ctx context.Context, x *situation) error {
+	{"restore", func(ctx context.Context, x *populatedQueue) error {
 		info := func(id string, state store.State) store.Info {
 			return store.Info{Message: store.Message{ID: id}, State: state, Due: time.UnixMilli(1)}
 		}
 		failed, dead := info("failed", store.StateReady), info("died", store.StateDead)
 		failed.Attempts, failed.LastError = 1, "boom"
 		dead.DeadReason, dead.DiedAt = store.DeadBuried, time.UnixMilli(2)
-		_, err := x.s.Restore(ctx, x.queue, []store.Info{info("new", store.StateReady), failed, dead, info("gone", store.StateReady), info("ready", store.StateReady)})
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{info("new", store.StateReady), failed, dead, info("gone",
+			store.StateReady), info("ready", store.StateReady)})
 		return err
 	}},
-	{"restore one", func(ctx context.Context, x *situation) error {
-		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "new"}, State: store.StateScheduled, Due: time.Now().Add(time.Hour)}})
+	{"restore one", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Restore(ctx, x.queue, []store.Info{{Message: store.Message{ID: "new"}, State: store.StateScheduled,
+			Due: time.Now().Add(time.Hour)}})
 		return err
 	}},
-	{"remove", func(ctx context.Context, x *situation) error {
+	{"remove", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Remove(ctx, x.queue, x.infos)
 		return err
 	}},
-	{"pause", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, true) }},
-	{"resume", func(ctx context.Context, x *situation) error { return x.s.SetPaused(ctx, x.queue, false) }},
+	{"pause", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, true) }},
+	{"resume", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, false) }},
 }
 
 func settlements(held []store.Receipt, a store.Action) []store.Settlement {
@@ -212,13 +220,13 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 	return s
 }
 
-// newSituation makes a queue in which every script finds something to do: two held messages, one of a cancelled
-// message's lease, an expired lease, a dead, a ready, a remembered one, and two that
-// are far, of which one is overdue.
-func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situation {
+// newPopulatedQueue returns a queue in which every script finds something to do: two held messages, a cancelled one
+// that its lease still lists, an expired lease, a dead and a ready message, an id in its dedup window, and two packed
+// messages, one of them overdue.
+func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
-	x := &situation{s: newMovable(t, rdb), queue: queue}
+	x := &populatedQueue{s: newFrozenClock(t, rdb), queue: queue}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -235,7 +243,8 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 		return c
 	}
 	settle := func(m store.Claimed, a store.Action, remember time.Duration) {
-		_, err := x.s.Settle(ctx, queue, []store.Settlement{{Receipt: m.Receipt, Action: a, Remember: remember, Reason: "boom"}})
+		_, err := x.s.Settle(ctx, queue, []store.Settlement{{Receipt: m.Receipt, Action: a, Remember: remember,
+			Reason: "boom"}})
 		must(err)
 	}
 	move := advance(rdb)
@@ -258,16 +267,16 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 		x.held = append(x.held, m.Receipt)
 	}
 	x.lease = held.Messages[0].Receipt.Lease
-	move(t, queue, 2*time.Hour) // ends the lease of stale and last
+	move(t, queue, 2*time.Hour) // expires the lease of stale and last
 	send(store.Outgoing{Message: store.Message{ID: "ready"}})
 	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
 	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})
 	must(rdb.HSet(ctx, x.s.keys.of(queue).args[1].(string), "lost", "\x00").Err()) // in no state
 	if n, err := rdb.HGet(ctx, DefaultPrefix+"{"+queue+"}:meta", "far").Int(); err != nil || n != 2 {
-		t.Fatalf("%d messages are far, %v; want late and scheduled", n, err)
+		t.Fatalf("%d messages are packed, %v; want late and scheduled", n, err)
 	}
-	must(x.s.Close()) // else it puts the marker back at some time
-	x.s = newMovable(t, rdb)
+	must(x.s.Close()) // otherwise it puts the marker back at some point
+	x.s = newFrozenClock(t, rdb)
 	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 1e15, Member: "m"}).Err())
 	infos, err := x.s.Get(ctx, queue, []string{"ready", "scheduled", "dead", "held1"})
 	must(err)
@@ -277,7 +286,7 @@ func newSituation(t *testing.T, rdb redis.UniversalClient, queue string) *situat
 	return x
 }
 
-// dump is everything under a queue's hash tag.
+// dump returns everything under a queue's hash tag.
 func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -292,14 +301,14 @@ func dump(t *testing.T, rdb redis.UniversalClient, queue string) map[string]stri
 	return all
 }
 
-// TestNoScriptFailsHalfWay gives every script, one after the other, each key as a value of a wrong type: it
-// either does all it should or changes nothing. The same with each key missing: it never fails.
-func TestNoScriptFailsHalfWay(t *testing.T) {
+// Runs every call with each key having a wrong type: it either succeeds or changes nothing. With a key missing, it
+// never fails.
+func TestNoScriptFailsHalfway(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for i, c := range calls {
 		for _, name := range keyNames {
 			t.Run(c.name+"/"+name+" of a wrong type", func(t *testing.T) {
-				x := newSituation(t, rdb, fmt.Sprintf("halfway-%d-%s", i, name))
+				x := newPopulatedQueue(t, rdb, fmt.Sprintf("halfway-%d-%s", i, name))
 				key := DefaultPrefix + "{" + x.queue + "}:" + name
 				if err := rdb.Set(t.Context(), key, "wrong", 0).Err(); err != nil {
 					t.Fatal(err)
@@ -307,10 +316,10 @@ func TestNoScriptFailsHalfWay(t *testing.T) {
 				before := dump(t, rdb, x.queue)
 				err := c.do(t.Context(), x)
 				if err == nil {
-					return // it had no use for the key
+					return // the call does not use the key
 				}
 				if store.CodeOf(err) != store.ErrCorrupt.Code {
-					t.Errorf("the error is not ErrCorrupt: %v", err)
+					t.Errorf("error = %v, want ErrCorrupt", err)
 				}
 				if after := dump(t, rdb, x.queue); !maps.Equal(before, after) {
 					for k := range before {
@@ -321,7 +330,7 @@ func TestNoScriptFailsHalfWay(t *testing.T) {
 				}
 			})
 			t.Run(c.name+"/"+name+" missing", func(t *testing.T) {
-				x := newSituation(t, rdb, fmt.Sprintf("missing-%d-%s", i, name))
+				x := newPopulatedQueue(t, rdb, fmt.Sprintf("missing-%d-%s", i, name))
 				if err := rdb.Del(t.Context(), DefaultPrefix+"{"+x.queue+"}:"+name).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -333,18 +342,18 @@ func TestNoScriptFailsHalfWay(t *testing.T) {
 	}
 }
 
-func TestAQueueOfAnotherFormatIsNotTouched(t *testing.T) {
+func TestScriptsLeaveOtherFormatUnchanged(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	for i, c := range calls {
-		x := newSituation(t, rdb, fmt.Sprintf("newer-%d", i))
+		x := newPopulatedQueue(t, rdb, fmt.Sprintf("newer-%d", i))
 		if err := rdb.HSet(t.Context(), DefaultPrefix+"{"+x.queue+"}:meta", "format", "99").Err(); err != nil {
 			t.Fatal(err)
 		}
 		before := dump(t, rdb, x.queue)
 		err := c.do(t.Context(), x)
 		switch c.name {
-		case "ack whole claim", "ack and remember", "nack", "bury", "release", "extend":
-			continue // these go with a claim, which is refused
+		case "ack whole claim", "ack with dedup window", "nack", "bury", "release", "extend":
+			continue // these need a claim, which is refused
 		}
 		if store.CodeOf(err) != store.ErrUnsupported.Code {
 			t.Errorf("%s: %v", c.name, err)

@@ -25,27 +25,27 @@ func openURL(t *testing.T, url string, log *slog.Logger) (store.Store, error) {
 	return s, err
 }
 
-func TestAServerThatMayEvictIsRefused(t *testing.T) {
+func TestServerThatMayEvictIsRefused(t *testing.T) {
 	srv := redistest.Start(t, redistest.Args("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
 	_, err := openURL(t, srv.URL(), slog.Default())
 	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "CONFIG SET maxmemory-policy noeviction") {
-		t.Errorf("opened, or the error does not say what to change: %v", err)
+		t.Errorf("Open = %v, want an error that says what to change", err)
 	}
 	if _, err := New(srv.Client(t)).Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnsupported) {
-		t.Errorf("a store over a client was not refused at its first call: %v", err)
+		t.Errorf("first call over a client = %v, want ErrUnsupported", err)
 	}
 	if _, err := openURL(t, srv.URL()+"?eviction=allow", slog.Default()); err != nil {
-		t.Errorf("not opened although the loss was accepted: %v", err)
+		t.Errorf("Open with eviction=allow: %v", err)
 	}
 	if err := srv.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := openURL(t, srv.URL(), slog.Default()); err != nil {
-		t.Errorf("not opened after the change that the error asks for: %v", err)
+		t.Errorf("Open after the change that the error asks for: %v", err)
 	}
 }
 
-func TestAManagedServerWithoutConfigIsUsedAndSaidOnce(t *testing.T) {
+func TestServerWithoutConfigCommandIsAcceptedWithOneWarning(t *testing.T) {
 	srv := redistest.Start(t, redistest.Args("--rename-command", "CONFIG", ""))
 	var text bytes.Buffer
 	s, err := openURL(t, srv.URL(), slog.New(slog.NewTextHandler(&text, nil)))
@@ -58,27 +58,29 @@ func TestAManagedServerWithoutConfigIsUsedAndSaidOnce(t *testing.T) {
 		}
 	}
 	if n := strings.Count(text.String(), "CONFIG is forbidden"); n != 1 {
-		t.Errorf("said %d times: %s", n, text.String())
+		t.Errorf("logged %d times, want once: %s", n, text.String())
 	}
 }
 
-func TestAPrefixThatBreaksTheHashTagIsRefused(t *testing.T) {
+func TestPrefixThatBreaksHashTagIsRefused(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	for _, prefix := range []string{"{a}", "a}", "a\n", strings.Repeat("a", 65)} {
 		s := newStore(t, rdb, WithPrefix(prefix))
-		if _, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "m"}}}); !errors.Is(err, store.ErrInvalid) {
+		if _, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "m"}}}); !errors.Is(err,
+			store.ErrInvalid) {
 			t.Errorf("prefix %q: %v", prefix, err)
 		}
 	}
 	if n, err := rdb.DBSize(t.Context()).Result(); err != nil || n > 0 {
-		t.Errorf("%d keys were written all the same (%v)", n, err)
+		t.Errorf("%d keys were written (%v)", n, err)
 	}
 }
 
-func TestAWrongPasswordIsNoManagedServer(t *testing.T) {
+func TestWrongPasswordIsNotTakenForManagedServer(t *testing.T) {
 	srv := redistest.Start(t)
 	host, rdb := srv.Addr(), srv.Client(t)
-	for _, rule := range [][]any{{"ACL", "SETUSER", "off", "off", ">secret", "~*", "+@all"}, {"CONFIG", "SET", "requirepass", "right"}} {
+	for _, rule := range [][]any{{"ACL", "SETUSER", "off", "off", ">secret", "~*", "+@all"}, {"CONFIG", "SET",
+		"requirepass", "right"}} {
 		if err := rdb.Do(t.Context(), rule...).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +88,7 @@ func TestAWrongPasswordIsNoManagedServer(t *testing.T) {
 	for _, user := range []string{":wrong@", "", "off:secret@", "nobody:x@"} {
 		for _, url := range []string{"redis://" + user + host, "redis+sentinel://" + user + host + "/mymaster"} {
 			if _, err := openURL(t, url, slog.Default()); !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("opening as %q gave %v", user, err)
+				t.Errorf("Open as %q: %v", user, err)
 			}
 		}
 	}
@@ -95,34 +97,35 @@ func TestAWrongPasswordIsNoManagedServer(t *testing.T) {
 	}
 }
 
-func TestAnOldServerIsRefused(t *testing.T) {
-	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "7.0.0": true, "7.2.4": true, "8.4.1": true, "12.0": true, "": false} {
+func TestOldServerIsRefused(t *testing.T) {
+	for version, ok := range map[string]bool{"6.2.14": false, "5.0": false, "7.0.0": true, "7.2.4": true, "8.4.1": true,
+		"12.0": true, "": false} {
 		err := checkVersion("# Server\r\nredis_version:" + version + "\r\nredis_mode:standalone\r\n")
 		if (err == nil) != ok {
 			t.Errorf("version %q: %v", version, err)
 		}
 		if err != nil && (!errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "7.0 or later")) {
-			t.Errorf("version %q: the error does not say what to use: %v", version, err)
+			t.Errorf("version %q: error does not say what to use: %v", version, err)
 		}
 	}
 }
 
-func TestADeadServerIsAnErrorWithinItsTime(t *testing.T) {
+func TestDeadServerReturnsErrorWithinRetryLimit(t *testing.T) {
 	srv := redistest.Start(t)
 	url := srv.URL()
 	s := newStore(t, srv.Client(t), WithRetry(0))
 	claim(t, s, "q", 1, time.Second)
 	srv.Kill()
 	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a call to a dead server gave %v", err)
+		t.Errorf("call to a dead server: %v", err)
 	}
 	if _, err := openURL(t, url, slog.Default()); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("opening a dead server gave %v", err)
+		t.Errorf("Open of a dead server: %v", err)
 	}
 }
 
-// TestCallsOutliveARestart: a call that is made while the server is away is done when it is back.
-func TestCallsOutliveARestart(t *testing.T) {
+// A call made while the server is away is executed when it is back.
+func TestCallsSurviveServerRestart(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t))
 	send(t, s, "q", "before", store.Due{})
@@ -137,11 +140,11 @@ func TestCallsOutliveARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 2 {
-		t.Errorf("%d messages are there after the restart, want 2", len(c.Messages))
+		t.Errorf("%d messages claimed after the restart, want 2", len(c.Messages))
 	}
 }
 
-func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
+func TestFlushedScriptsAreSentAgain(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	for i := range 3 {
@@ -151,12 +154,12 @@ func TestScriptsThatTheServerForgotAreSentAgain(t *testing.T) {
 		}
 	}
 	if c := claim(t, s, "q", 10, time.Minute); len(c.Messages) != 3 {
-		t.Errorf("%d messages of 3", len(c.Messages))
+		t.Errorf("%d messages claimed, want 3", len(c.Messages))
 	}
 }
 
-// TestAFullServerRefusesSendsOnly: claims, settles and cancels go on, and make room.
-func TestAFullServerRefusesSendsOnly(t *testing.T) {
+// Claims, settles and cancels still work on a full server, and make room.
+func TestFullServerRefusesOnlySends(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	ctx := t.Context()
@@ -176,7 +179,7 @@ func TestAFullServerRefusesSendsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := fill(100); !errors.Is(err, store.ErrFull) {
-		t.Errorf("a send to a full server gave %v", err)
+		t.Errorf("send to a full server: %v", err)
 	}
 	if st, err := s.Stats(ctx, "q"); err != nil || st.Ready != 100 {
 		t.Errorf("after the refused send %d are ready (%v), want 100", st.Ready, err)
@@ -188,7 +191,8 @@ func TestAFullServerRefusesSendsOnly(t *testing.T) {
 			t.Errorf("%v on a full server: %v %v", action, err, r)
 		}
 	}
-	if _, err := s.Extend(ctx, "q", []store.Extension{{Lease: c.Messages[0].Receipt.Lease, For: time.Minute}}); err != nil {
+	if _, err := s.Extend(ctx, "q", []store.Extension{{Lease: c.Messages[0].Receipt.Lease,
+		For: time.Minute}}); err != nil {
 		t.Errorf("extend: %v", err)
 	}
 	if r, err := s.Cancel(ctx, "q", []string{"m50"}); err != nil || r[0].Err != nil {
@@ -204,19 +208,18 @@ func TestAFullServerRefusesSendsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := fill(200); err != nil {
-		t.Errorf("a send after there is room again: %v", err)
+		t.Errorf("send once there is room again: %v", err)
 	}
 }
 
-// TestAnAnswerThatWasLostChangesNothing: the same script call made again with the flag of a repetition, as the
-// store does when a reply is lost, has the effect and the answer of one.
-func TestAnAnswerThatWasLostChangesNothing(t *testing.T) {
+// A call that is repeated because its reply was lost takes effect once and returns the same.
+func TestCallsExecuteOnceWhenReplyIsLost(t *testing.T) {
 	s := newStore(t, redistest.Shared(t).Client(t))
 	ctx := t.Context()
-	s.checked.Store(true)
-	lossy := &losingReplies{UniversalClient: s.rdb}
+	s.preflightDone.Store(true)
+	lossy := &loseEveryReply{UniversalClient: s.rdb}
 	again := newStore(t, lossy)
-	again.checked.Store(true)
+	again.preflightDone.Store(true)
 
 	other := store.Outgoing{Message: store.Message{ID: "other", SentAt: time.Now()}, Due: store.Due{Delay: time.Hour}}
 	if _, err := s.Send(ctx, "lost", []store.Outgoing{other}); err != nil {
@@ -231,40 +234,42 @@ func TestAnAnswerThatWasLostChangesNothing(t *testing.T) {
 		other,
 	})
 	if err != nil || r[0].Duplicate || r[1].Duplicate || !r[4].Duplicate {
-		t.Fatalf("send gave %v %v, want the fifth as the only duplicate", r, err)
+		t.Fatalf("Send = %v, %v; want only the fifth to be a duplicate", r, err)
 	}
 	c, err := again.Claim(ctx, "lost", store.ClaimRequest{Max: 4, Lease: time.Minute})
 	if err != nil || len(c.Messages) != 4 {
-		t.Fatalf("claim gave %d messages (%v), want 4", len(c.Messages), err)
+		t.Fatalf("Claim returned %d messages (%v), want 4", len(c.Messages), err)
 	}
 	for i, want := range map[int]struct {
 		action store.Action
 		state  store.State
-	}{0: {store.Ack, store.StateNone}, 1: {store.Nack, store.StateScheduled}, 2: {store.Snooze, store.StateScheduled}, 3: {store.Bury, store.StateDead}} {
-		r, err := again.Settle(ctx, "lost", []store.Settlement{{Receipt: c.Messages[i].Receipt, Action: want.action, Delay: time.Hour}})
+	}{0: {store.Ack, store.StateNone}, 1: {store.Nack, store.StateScheduled}, 2: {store.Snooze, store.StateScheduled},
+		3: {store.Bury, store.StateDead}} {
+		r, err := again.Settle(ctx, "lost", []store.Settlement{{Receipt: c.Messages[i].Receipt, Action: want.action,
+			Delay: time.Hour}})
 		if err != nil || r[0].Err != nil || r[0].State != want.state {
-			t.Errorf("%v gave %v %v", want.action, r, err)
+			t.Errorf("%v returned %v %v", want.action, r, err)
 		}
 	}
 	st, err := s.Stats(ctx, "lost")
 	if err != nil || st.Scheduled != 3 || st.Ready != 0 || st.Leased != 0 || st.Dead != 1 {
-		t.Errorf("after all was answered twice: %+v %v", st, err)
+		t.Errorf("after every call was repeated: %+v %v", st, err)
 	}
 	infos, err := s.Get(ctx, "lost", []string{"b", "d"})
 	if err != nil || infos[0].Attempts != 1 || infos[1].Attempts != 1 {
-		t.Errorf("attempts were counted twice: %+v", infos)
+		t.Errorf("attempts are not 1 each: %+v", infos)
 	}
 }
 
-// losingReplies loses the reply of each script call once, after the server has done it.
-type losingReplies struct {
+// loseEveryReply loses the reply of each script call once, after the server has executed it.
+type loseEveryReply struct {
 	redis.UniversalClient
 	lost map[string]bool
 }
 
-func (l *losingReplies) Process(ctx context.Context, cmd redis.Cmder) error {
+func (l *loseEveryReply) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := l.UniversalClient.Process(ctx, cmd)
-	// The repetition differs by its flag, so count calls by script, odd ones are lost.
+	// Calls of a script alternate: the first loses its reply, its repetition does not.
 	if l.lost == nil {
 		l.lost = map[string]bool{}
 	}
@@ -285,14 +290,15 @@ func (*lostReply) Error() string   { return "reply lost" }
 func (*lostReply) Timeout() bool   { return true }
 func (*lostReply) Temporary() bool { return true }
 
-// TestListingFollowsRedisWhateverItsLocale: Lua compares text by the server's locale, Redis by bytes.
-func TestListingFollowsRedisWhateverItsLocale(t *testing.T) {
+// Lua compares text by the server's locale, Redis by bytes.
+func TestListOrderIgnoresServerLocale(t *testing.T) {
 	s := newStore(t, redistest.Shared(t).Client(t))
 	ctx := t.Context()
 	want := map[string]bool{}
 	for _, id := range []string{"a", "A", "b", "B", "_", "-", "é", "z", "Z", "aa", "aB", "Ab", "0", "10", "9"} {
 		want[id] = true
-		if _, err := s.Send(ctx, "locale", []store.Outgoing{{Message: store.Message{ID: id}, Due: store.Due{At: time.UnixMilli(1)}}}); err != nil {
+		if _, err := s.Send(ctx, "locale", []store.Outgoing{{Message: store.Message{ID: id},
+			Due: store.Due{At: time.UnixMilli(1)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -316,36 +322,35 @@ func TestListingFollowsRedisWhateverItsLocale(t *testing.T) {
 	}
 }
 
-// TestAClaimThatIsRepeatedGivesNothingSentSince: its lease lists a message that was cancelled, whose id was sent
-// again for later.
-func TestAClaimThatIsRepeatedGivesNothingSentSince(t *testing.T) {
+// The lease lists a message that was cancelled, whose id was sent again with a delay.
+func TestRepeatedClaimReturnsNothingSentSince(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
 	ctx := t.Context()
 	send(t, s, "repeated", "m", store.Due{})
 	send(t, s, "repeated", "n", store.Due{})
-	between := &between{UniversalClient: rdb, do: func() {
+	between := &loseFirstReply{UniversalClient: rdb, do: func() {
 		if _, err := s.Cancel(ctx, "repeated", []string{"m"}); err != nil {
 			t.Error(err)
 		}
 		send(t, s, "repeated", "m", store.Due{Delay: time.Hour})
 	}}
 	other := newStore(t, between)
-	other.checked.Store(true)
+	other.preflightDone.Store(true)
 	c := claim(t, other, "repeated", 10, time.Minute)
 	if len(c.Messages) != 1 || c.Messages[0].ID != "n" {
-		t.Errorf("the repeated claim gave %v", c.Messages)
+		t.Errorf("the repeated claim returned %v, want n", c.Messages)
 	}
 }
 
-// between loses the reply of the first call that succeeds, and does something before it is made again.
-type between struct {
+// loseFirstReply loses the reply of the first successful call and calls do before the call is repeated.
+type loseFirstReply struct {
 	redis.UniversalClient
-	skip int // so many answered calls keep their replies
+	skip int // number of successful calls that keep their replies
 	do   func()
 }
 
-func (b *between) Process(ctx context.Context, cmd redis.Cmder) error {
+func (b *loseFirstReply) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := b.UniversalClient.Process(ctx, cmd)
 	if b.skip--; err == nil && b.do != nil && b.skip < 0 {
 		b.do()
@@ -355,7 +360,7 @@ func (b *between) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-func TestADeletedQueueThatIsUsedAgainIsListed(t *testing.T) {
+func TestDeletedQueueIsListedOnceUsedAgain(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	a, b := newStore(t, rdb), newStore(t, rdb)
 	listed := func() string {
@@ -376,7 +381,7 @@ func TestADeletedQueueThatIsUsedAgainIsListed(t *testing.T) {
 	if got := listed(); got != "q" {
 		t.Errorf("listed after the next send: %q", got)
 	}
-	if err := rdb.Del(t.Context(), "later:queues").Err(); err != nil { // as a failover can
+	if err := rdb.Del(t.Context(), "later:queues").Err(); err != nil { // as a failover may do
 		t.Fatal(err)
 	}
 	send(t, newStore(t, rdb), "q", "n", store.Due{})

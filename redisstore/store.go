@@ -1,8 +1,8 @@
-// Package redisstore keeps Later's messages in Redis or Valkey, 7.0 or later: alone, under Sentinel or in a
-// Cluster. Every transition is one Lua script (lua/*.lua) on one queue's keys (keys.go), which all have one hash
-// tag. wake.go is how idle processes learn of work without polling.
+// Package redisstore stores Later's messages in Redis or Valkey 7.0 or later: a single server, Sentinel or a Cluster.
+// Every transition is one Lua script (lua/*.lua) on the keys of one queue (keys.go), which share a hash tag. Idle
+// processes learn of work without polling (wake.go).
 //
-// It imports store and go-redis, and knows neither clients nor workers.
+// It imports store and go-redis, and nothing of clients or workers.
 package redisstore
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// DefaultPrefix begins every key.
+// DefaultPrefix is the default prefix of every key.
 const DefaultPrefix = "later:"
 
-// DefaultRetry is how long a call is repeated while the server cannot be reached.
+// DefaultRetry is how long a call is retried by default while the server is unavailable.
 const DefaultRetry = 10 * time.Second
 
-// Store is the Redis engine. Make it with New or by a URL with store.Open.
+// Store is the Redis engine. Create it with New, or from a URL with store.Open.
 type Store struct {
 	rdb           redis.UniversalClient
 	ownsClient    bool
@@ -33,17 +33,17 @@ type Store struct {
 	allowEviction bool
 	retryFor      time.Duration
 
-	away       atomic.Bool // an outage was logged
-	checked    atomic.Bool
-	checking   chan struct{} // holds a token while somebody checks the server
-	cluster    atomic.Bool   // the server is part of a Cluster
-	registered sync.Map      // names of queues that this process has registered
+	outageLogged  atomic.Bool // set once an outage is logged
+	preflightDone atomic.Bool
+	preflightLock chan struct{} // holds a token during the preflight check
+	cluster       atomic.Bool   // the server is part of a Cluster
+	registered    sync.Map      // names of queues registered by this process
 
-	closing   context.Context
-	closeWith context.CancelFunc
-	waker     waker
-	lanes     lanes // connections of durable sends
-	callers   callers
+	closing        context.Context
+	closeWith      context.CancelFunc
+	waker          waker
+	dedicatedConns dedicatedConns // of durable sends
+	sessions       sessions
 }
 
 var _ store.Store = (*Store)(nil)
@@ -51,34 +51,36 @@ var _ store.Store = (*Store)(nil)
 // Option changes a Store's defaults.
 type Option func(*Store)
 
-// WithPrefix begins every key with prefix instead of DefaultPrefix: up to 64 bytes without braces, which are
-// Redis Cluster's hash tag, and control characters. Another one is ErrInvalid at the first call.
+// WithPrefix sets the prefix of every key: up to 64 bytes without control characters and braces, which mark Redis
+// Cluster's hash tag. With an invalid prefix the first call returns ErrInvalid. The default is DefaultPrefix.
 func WithPrefix(prefix string) Option { return func(s *Store) { s.keys.prefix = prefix } }
 
-// WithLogger tells where to log; by default slog.Default().
+// WithLogger sets the logger. The default is slog.Default().
 func WithLogger(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
 
-// AllowEviction uses a server whose maxmemory-policy may evict keys. Such a server can lose any message, or a
-// part of a queue's bookkeeping, without an error anywhere.
+// AllowEviction accepts a server whose maxmemory-policy may evict keys. Such a server can lose any message, or a part
+// of a queue's bookkeeping, without any error.
 func AllowEviction() Option { return func(s *Store) { s.allowEviction = true } }
 
-// WithRetry tells how long a call is repeated while the server cannot be reached or cannot serve; a shorter
-// deadline of the call's context comes first. The default is DefaultRetry.
+// WithRetry sets how long a call is retried while the server cannot be reached or cannot serve it. A shorter deadline
+// of the call's context takes precedence. The default is DefaultRetry.
 func WithRetry(d time.Duration) Option { return func(s *Store) { s.retryFor = d } }
 
-// New makes a Store over a go-redis client, which stays the caller's: Close does not close it. New does not
-// reach the server; the first call does, and refuses one that is too old or may evict keys (ErrUnsupported).
-// The store opens one more connection, with the client's options, on which it waits for messages; over a client
-// that is neither a *redis.Client nor a *redis.ClusterClient it waits on that client's own connections, of which
-// there must be more than one. A *redis.Ring is refused, since it moves queues about when a server is away.
+// New returns a Store over a go-redis client. The caller keeps ownership: Close does not close the client. New does
+// not connect; the first call does, and returns ErrUnsupported if the server is too old or may evict keys. A
+// *redis.Ring is also refused, because it moves queues to other servers when one is away.
+//
+// The store opens one more connection with the client's options, on which it waits for messages. Over a client that
+// is neither a *redis.Client nor a *redis.ClusterClient, it waits on the client's own connections, of which there
+// must be more than one.
 func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{
-		rdb:      rdb,
-		keys:     keyTable{prefix: DefaultPrefix},
-		scripts:  production,
-		log:      slog.Default(),
-		retryFor: DefaultRetry,
-		checking: make(chan struct{}, 1),
+		rdb:           rdb,
+		keys:          keyTable{prefix: DefaultPrefix},
+		scripts:       production,
+		log:           slog.Default(),
+		retryFor:      DefaultRetry,
+		preflightLock: make(chan struct{}, 1),
 	}
 	for _, o := range opts {
 		o(s)
@@ -88,11 +90,11 @@ func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-// Close ends every Wait, and closes the client if the store was opened by URL.
+// Close ends every Wait, and closes the client if the store was opened from a URL.
 func (s *Store) Close() error {
 	s.waker.close()
 	s.closeWith()
-	s.lanes.close()
+	s.dedicatedConns.close()
 	if s.ownsClient {
 		return s.rdb.Close()
 	}

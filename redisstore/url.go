@@ -1,35 +1,35 @@
 // # URLs
 //
-// One of these names a Redis or Valkey; the port may be left out where it is 6379 (Sentinel: 26379):
+// These URLs name a Redis or Valkey. The port may be omitted if it is 6379 (Sentinel: 26379):
 //
 //	redis://user:password@host:6379/0                                 one server, database 0
-//	unix://user:password@/path/to.sock?db=0                           one server, by its socket
+//	unix://user:password@/path/to.sock?db=0                           one server, through its socket
 //	redis+sentinel://user:password@host:26379,host2,host3/mymaster/0  the primary that Sentinels call mymaster
 //	redis+cluster://user:password@host:6379,host2,host3               a Cluster, by some of its nodes
 //	rediss:// rediss+sentinel:// rediss+cluster://                    the same over TLS
 //
-// User and password are those of the Redis server; user may be left out (":password@"). An IPv6 address is
-// written in brackets. Special characters are written as %-codes: @ is %40, / is %2F, ? is %3F, # is %23,
-// % is %25. A + is a plus. These parameters may follow after ?, joined by &:
+// User and password are those of the Redis server; the user may be omitted (":password@"). An IPv6 address is written
+// in brackets. Special characters are percent-encoded: @ is %40, / is %2F, ? is %3F, # is %23, % is %25. A + is a
+// plus. These parameters may follow after ?, joined by &:
 //
 //	parameter          default    meaning
-//	prefix             later:     what the name of every key begins with: up to 64 bytes without braces
-//	db                 0          the database; a Cluster has only 0
-//	client_name        later      the name in CLIENT LIST: up to 64 visible ASCII characters
-//	pool_size          10 a CPU   connections, of a Cluster to each node (there 5 a CPU): 1 to 100000
-//	dial_timeout       5s         for a new connection: 1ms to 1h, as all timeouts
+//	prefix             later:     prefix of every key: up to 64 bytes without braces
+//	db                 0          database; a Cluster has only 0
+//	client_name        later      name in CLIENT LIST: up to 64 visible ASCII characters
+//	pool_size          10 a CPU   connections, in a Cluster per node (there 5 a CPU): 1 to 100000
+//	dial_timeout       5s         for a new connection: 1ms to 1h, like all timeouts
 //	read_timeout       5s         for a reply
 //	write_timeout      as read    for a request
-//	eviction           (refused)  "allow" accepts a server whose maxmemory-policy may drop messages
-//	tls_ca             (system)   file of the certificates, in PEM, that are trusted instead of the system's
-//	tls_cert, tls_key  (none)     files of the client's own certificate and key, in PEM
-//	tls_server_name    (the host) the name that the server's certificate must have
-//	tls_insecure       false      "true" accepts any certificate: for trials only
-//	sentinel_username  (none)     user of the Sentinels themselves
-//	sentinel_password  (none)     password of the Sentinels themselves
+//	eviction           (refused)  "allow" accepts a server whose maxmemory-policy may evict messages
+//	tls_ca             (system)   PEM file of certificates to trust instead of the system's
+//	tls_cert, tls_key  (none)     PEM files of the client's certificate and key
+//	tls_server_name    (the host) name that the server's certificate must have
+//	tls_insecure       false      "true" accepts any certificate: for experiments only
+//	sentinel_username  (none)     user of the Sentinels
+//	sentinel_password  (none)     password of the Sentinels
 //
-// The tls_ ones need a TLS scheme, the sentinel_ ones a Sentinel scheme. A parameter that is unknown, empty
-// or given twice is an error.
+// The tls_ parameters need a TLS scheme, the sentinel_ parameters a Sentinel scheme. A parameter that is unknown,
+// empty or repeated is an error.
 package redisstore
 
 import (
@@ -78,7 +78,7 @@ const (
 	formCluster
 )
 
-// exampleURL is a right URL of each form.
+// exampleURL is a valid URL of each form.
 var exampleURL = map[form]string{
 	formSingle:   "redis://user:password@localhost:6379/0",
 	formSocket:   "unix:///run/redis/redis.sock?db=0",
@@ -86,7 +86,7 @@ var exampleURL = map[form]string{
 	formCluster:  "redis+cluster://host1:6379,host2:6379",
 }
 
-// parsedURL is what a URL says: plain values, before any file is read.
+// parsedURL holds the values of a URL, before any file is read.
 type parsedURL struct {
 	Options       redis.UniversalOptions // without TLSConfig, which client makes
 	Prefix        string
@@ -96,7 +96,7 @@ type parsedURL struct {
 	tls    *tlsSettings // nil without TLS
 }
 
-// client makes the client that the URL asks for, reading the TLS files. It connects to nothing yet.
+// client creates the client that the URL describes, reading the TLS files. It does not connect.
 func (u *parsedURL) client() (redis.UniversalClient, error) {
 	options := u.Options
 	if u.tls != nil {
@@ -109,8 +109,8 @@ func (u *parsedURL) client() (redis.UniversalClient, error) {
 	return redis.NewUniversalClient(&options), nil
 }
 
-// parseURL reads a URL as the package comment describes it. Errors are store.ErrInvalid and quote nothing of
-// the part that may hold the password, nor any value that is a secret.
+// parseURL parses a URL as described in the package comment. Errors are store.ErrInvalid. They quote neither the part
+// that may contain the password nor any secret value.
 func parseURL(raw string) (parsedURL, error) {
 	if len(raw) > maxURL {
 		return parsedURL{}, store.Invalid("store URL is %d bytes long: the limit is %d", len(raw), maxURL)
@@ -118,7 +118,7 @@ func parseURL(raw string) (parsedURL, error) {
 	name, rest, _ := strings.Cut(raw, "://")
 	s, ok := schemes[name]
 	if !ok {
-		return parsedURL{}, store.Invalid("store URL has none of the schemes %s; an example that does: %s",
+		return parsedURL{}, store.Invalid("store URL has none of the schemes %s; a valid example: %s",
 			strings.Join(slices.Sorted(maps.Keys(schemes)), ", "), exampleURL[formSingle])
 	}
 	if strings.Contains(rest, "#") {
@@ -129,7 +129,7 @@ func parseURL(raw string) (parsedURL, error) {
 	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
 		authority, path = rest[:slash], rest[slash:]
 	}
-	// What stands before an @ may be a password with special characters, so it is never quoted.
+	// The text before an @ may be a password with special characters, so it is never quoted.
 	if strings.Contains(query, "@") || s.form != formSocket && strings.Contains(path, "@") {
 		return parsedURL{}, store.Invalid("store URL has an @ after the host: in the password and elsewhere " +
 			"write @ as %%40, / as %%2F, ? as %%3F and # as %%23")
@@ -139,12 +139,12 @@ func parseURL(raw string) (parsedURL, error) {
 		Prefix: DefaultPrefix,
 		Options: redis.UniversalOptions{
 			ClientName: defaultClientName,
-			// The engine repeats calls itself, with the same ids.
+			// The engine retries calls itself, with the same request numbers.
 			MaxRetries:            -1,
 			DialerRetries:         1,
 			IsClusterMode:         s.form == formCluster,
 			ContextTimeoutEnabled: true,
-			// A connection starts with nothing that an old server or a narrow ACL refuses.
+			// Connecting sends nothing that an old server or a restrictive ACL refuses.
 			DisableIdentity:          true,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		},
@@ -164,13 +164,13 @@ func parseURL(raw string) (parsedURL, error) {
 			return parsedURL{}, err
 		}
 	}
-	if err := u.check(); err != nil {
+	if err := u.validate(); err != nil {
 		return parsedURL{}, err
 	}
 	return u, nil
 }
 
-// setAuthority takes user, password and hosts.
+// setAuthority sets user, password and hosts.
 func (u *parsedURL) setAuthority(authority string) error {
 	user, hosts, hasUser := strings.Cut(authority, "@")
 	if !hasUser {
@@ -186,14 +186,14 @@ func (u *parsedURL) setAuthority(authority string) error {
 		u.Options.Password, err = url.PathUnescape(password)
 	}
 	if err != nil {
-		return store.Invalid("store URL has a %% in its user or password that begins no %%-code: write it as %%25")
+		return store.Invalid("store URL has a %% in its user or password that starts no percent-encoding: write it as %%25")
 	}
 	if name != "" && password == "" {
 		return store.Invalid("store URL has a user without a password: give both, as in %s", exampleURL[formSingle])
 	}
 	if u.scheme.form == formSocket {
 		if hosts != "" {
-			return store.Invalid("store URL of a socket has a host: give the path only, as in %s", exampleURL[formSocket])
+			return store.Invalid("store URL of a socket has a host: give only the path, as in %s", exampleURL[formSocket])
 		}
 		return nil
 	}
@@ -202,7 +202,7 @@ func (u *parsedURL) setAuthority(authority string) error {
 
 func (u *parsedURL) setHosts(hosts []string) error {
 	if len(hosts) > 1 && u.scheme.form == formSingle {
-		return store.Invalid("store URL has %d hosts, which its scheme does not take: use redis+cluster:// or "+
+		return store.Invalid("store URL has %d hosts, but its scheme allows one: use redis+cluster:// or "+
 			"redis+sentinel://, or with TLS rediss+cluster:// or rediss+sentinel://", len(hosts))
 	}
 	port := "6379"
@@ -212,7 +212,7 @@ func (u *parsedURL) setHosts(hosts []string) error {
 	for i, host := range hosts {
 		addr, problem := hostPort(host, port)
 		if problem != "" {
-			return store.Invalid("host %d of the store URL %s; an example that is right: %s",
+			return store.Invalid("host %d of the store URL %s; a valid example: %s",
 				i+1, problem, exampleURL[u.scheme.form])
 		}
 		u.Options.Addrs = append(u.Options.Addrs, addr)
@@ -220,19 +220,19 @@ func (u *parsedURL) setHosts(hosts []string) error {
 	return nil
 }
 
-// hostPort makes host:port of a host that may have a port, or tells what is wrong with it.
+// hostPort returns host:port for a host with or without a port, or a description of the problem.
 func hostPort(text, defaultPort string) (addr, problem string) {
 	host, port, hasPort := strings.Cut(text, ":")
 	if inner, bracketed := strings.CutPrefix(text, "["); bracketed {
 		ip, rest, closed := strings.Cut(inner, "]")
-		ip, err := url.PathUnescape(ip) // the % of a zone is a %25
+		ip, err := url.PathUnescape(ip) // the % of a zone is written as %25
 		parsed, parseErr := netip.ParseAddr(ip)
 		if !closed || err != nil || parseErr != nil || !parsed.Is6() || !isHostName(parsed.Zone()) {
-			return "", "has brackets around what is no IPv6 address"
+			return "", "has brackets but no IPv6 address in them"
 		}
 		host = parsed.String()
 		if port, hasPort = strings.CutPrefix(rest, ":"); !hasPort && rest != "" {
-			return "", "has more after its bracket than a port"
+			return "", "has more than a port after its bracket"
 		}
 	} else if !isHostName(host) {
 		return "", "is no name or address"
@@ -250,19 +250,19 @@ func hostPort(text, defaultPort string) (addr, problem string) {
 	return net.JoinHostPort(host, strconv.FormatUint(number, 10)), ""
 }
 
-// isHostName: ASCII letters, digits, and the signs of names.
+// isHostName reports whether s contains only ASCII letters, digits and the characters "-._".
 func isHostName(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-._", r))
 	})
 }
 
-// setPath takes the database, the primary's name, or the socket's path.
+// setPath sets the database, the name of the primary, or the path of the socket.
 func (u *parsedURL) setPath(path string, given map[string]bool) error {
 	if u.scheme.form == formSocket {
 		file, err := url.PathUnescape(path)
 		if err != nil || len(file) < 2 || hasControl(file) {
-			return store.Invalid("store URL has no path of a socket; an example that does: %s", exampleURL[formSocket])
+			return store.Invalid("store URL has no path of a socket; a valid example: %s", exampleURL[formSocket])
 		}
 		u.Options.Addrs = []string{file}
 		return nil
@@ -272,8 +272,8 @@ func (u *parsedURL) setPath(path string, given map[string]bool) error {
 		name, rest, _ := strings.Cut(db, "/")
 		name, err := url.PathUnescape(name)
 		if err != nil || name == "" || hasControl(name) {
-			return store.Invalid("store URL lacks the name by which the Sentinels know the primary; an example "+
-				"that has it: %s", exampleURL[formSentinel])
+			return store.Invalid("store URL lacks the name by which the Sentinels know the primary; "+
+				"a valid example: %s", exampleURL[formSentinel])
 		}
 		u.Options.MasterName, db = name, rest
 	}
@@ -284,8 +284,8 @@ func (u *parsedURL) setPath(path string, given map[string]bool) error {
 	return setDB(u, db)
 }
 
-// check looks at what belongs together.
-func (u *parsedURL) check() error {
+// validate checks values that depend on each other.
+func (u *parsedURL) validate() error {
 	if u.scheme.form == formCluster && u.Options.DB != 0 {
 		return store.Invalid("store URL gives a Cluster the database %d: a Cluster has only 0", u.Options.DB)
 	}

@@ -25,7 +25,7 @@ const (
 	maxTimeout    = time.Hour
 )
 
-// setParameters takes what stands after the question mark. The names in given were given before.
+// setParameters sets the parameters after the question mark. The names in given were set before.
 func (u *parsedURL) setParameters(query string, given map[string]bool) error {
 	for pair := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -51,7 +51,7 @@ func (u *parsedURL) setParameters(query string, given map[string]bool) error {
 		given[name] = true
 		value, err := url.PathUnescape(value)
 		if err != nil {
-			return store.Invalid("store URL gives %s a value with a %% that begins no %%-code: write it as %%25", name)
+			return store.Invalid("store URL gives %s a value with a %% that starts no percent-encoding: write it as %%25", name)
 		}
 		if err := p.set(u, value); err != nil {
 			return err
@@ -60,10 +60,10 @@ func (u *parsedURL) setParameters(query string, given map[string]bool) error {
 	return nil
 }
 
-// parameter is one that may stand after the question mark.
+// parameter is a URL parameter.
 type parameter struct {
 	set           func(u *parsedURL, value string) error
-	tls, sentinel bool // needs such a scheme
+	tls, sentinel bool // requires such a scheme
 }
 
 var parameters = map[string]parameter{
@@ -148,15 +148,15 @@ func setDB(u *parsedURL, value string) error {
 	return nil
 }
 
-// checkPrefix refuses a key prefix that would break the hash tag of a queue's keys or make them unreadable.
+// checkPrefix rejects a key prefix that would break the hash tag of a queue's keys or make them unreadable.
 func checkPrefix(prefix string) error {
 	switch {
 	case len(prefix) > maxPrefix:
 		return store.Invalid("prefix is %d bytes long: the limit is %d", len(prefix), maxPrefix)
 	case strings.ContainsAny(prefix, "{}"):
-		return store.Invalid("prefix %q holds a brace: leave out { and }", prefix)
+		return store.Invalid("prefix %q contains a brace: leave out { and }", prefix)
 	case hasControl(prefix) || !utf8.ValidString(prefix):
-		return store.Invalid("prefix %q holds a control character or is not UTF-8: give readable text", prefix)
+		return store.Invalid("prefix %q contains a control character or is not UTF-8: give readable text", prefix)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func hasControl(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
 
-// tlsSettings is what a URL says about TLS.
+// tlsSettings holds the TLS parameters of a URL.
 type tlsSettings struct {
 	ca, cert, key string // files
 	serverName    string
@@ -181,7 +181,7 @@ func (s *tlsSettings) config() (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, store.Invalid("tls_ca %s holds no certificate in PEM", s.ca)
+			return nil, store.Invalid("tls_ca %s contains no certificate in PEM", s.ca)
 		}
 	}
 	if s.cert != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestURLSaysWhatIsInIt(t *testing.T) {
+func TestURLSetsOptions(t *testing.T) {
 	for _, test := range []struct {
 		url  string
 		want func(u *parsedURL)
@@ -42,7 +42,8 @@ func TestURLSaysWhatIsInIt(t *testing.T) {
 		{"redis://[fe80::1%25eth0]", func(u *parsedURL) {
 			u.Options.Addrs = []string{"[fe80::1%eth0]:6379"}
 		}},
-		{"redis://h?prefix=shop%3A&client_name=a.b&pool_size=7&dial_timeout=1s&read_timeout=2s&write_timeout=3m&eviction=allow",
+		{"redis://h?prefix=shop%3A&client_name=a.b&pool_size=7&dial_timeout=1s&read_timeout=2s&" +
+			"write_timeout=3m&eviction=allow",
 			func(u *parsedURL) {
 				u.Options.Addrs, u.Options.ClientName, u.Options.PoolSize = []string{"h:6379"}, "a.b", 7
 				u.Options.DialTimeout, u.Options.ReadTimeout, u.Options.WriteTimeout = time.Second, 2*time.Second, 3*time.Minute
@@ -161,15 +162,16 @@ func TestBadURLIsRefusedWithoutItsPassword(t *testing.T) {
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s\ngave %v\nwant an ErrInvalid that says %q", test.url, err, test.says)
 		} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "ret@") {
-			t.Errorf("%s\nshows its password: %v", test.url, err)
+			t.Errorf("%s\nerror contains the password: %v", test.url, err)
 		}
 	}
 }
 
-// engineOptions are those that no URL changes.
+// engineOptions returns the options that no URL changes.
 func engineOptions(f form) redis.UniversalOptions {
 	u, err := parseURL(map[form]string{
-		formSingle: "redis://h", formSocket: "unix:///s", formSentinel: "redis+sentinel://h/m", formCluster: "redis+cluster://h",
+		formSingle: "redis://h", formSocket: "unix:///s", formSentinel: "redis+sentinel://h/m",
+		formCluster: "redis+cluster://h",
 	}[f])
 	if err != nil {
 		panic(err)
@@ -178,7 +180,7 @@ func engineOptions(f form) redis.UniversalOptions {
 	return u.Options
 }
 
-// connect pings by URL and gives what the server says of the connection.
+// connect pings the server of a URL and returns its CLIENT INFO.
 func connect(t *testing.T, raw string) string {
 	t.Helper()
 	u, err := parseURL(raw)
@@ -209,7 +211,7 @@ func wantInfo(t *testing.T, info string, parts ...string) {
 func TestURLOpensAServer(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Args("--unixsocket", "redis.sock"))
-	// The user may run just what a connection needs.
+	// The user may run only the commands that a connection needs.
 	const password = "p@ss/w:rd ?#%+"
 	err := s.Client(t).ACLSetUser(t.Context(), "narrow", "on", ">"+password, "-@all",
 		"+hello", "+select", "+client|setname", "+client|info").Err()
@@ -265,8 +267,8 @@ func TestBadTLSFilesAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzParseURL: no input panics; what is accepted means the same when it is written anew; what is refused is
-// an ErrInvalid without the password, which stands before the last @.
+// FuzzParseURL checks that no input panics, that an accepted URL keeps its meaning when it is formatted again, and
+// that a rejected one returns ErrInvalid without the password, the text before the last @.
 func FuzzParseURL(f *testing.F) {
 	for _, seed := range []string{
 		"redis://me:hunter2@localhost:6379/1?prefix=a:&client_name=x&pool_size=5&read_timeout=1s&eviction=allow",
@@ -286,10 +288,10 @@ func FuzzParseURL(f *testing.F) {
 		if err != nil {
 			secret := raw[:strings.LastIndex(raw, "@")+1]
 			if !errors.Is(err, store.ErrInvalid) {
-				t.Errorf("%q gives %v, which is no ErrInvalid", raw, err)
+				t.Errorf("%q: error is not ErrInvalid: %v", raw, err)
 			}
 			if strings.Contains(secret, "hunter2") && strings.Contains(err.Error(), "hunter2") {
-				t.Errorf("%q shows its password: %v", raw, err)
+				t.Errorf("%q: error contains the password: %v", raw, err)
 			}
 			return
 		}
@@ -300,7 +302,7 @@ func FuzzParseURL(f *testing.F) {
 	})
 }
 
-// format writes a URL that says what u does.
+// format returns a URL that describes u.
 func format(u parsedURL) string {
 	var b strings.Builder
 	for name, s := range schemes {
@@ -352,5 +354,5 @@ func format(u parsedURL) string {
 	return b.String()
 }
 
-// escape makes %-codes of all that is special anywhere in a URL.
+// escape percent-encodes every character that is special anywhere in a URL.
 func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }

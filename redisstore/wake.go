@@ -9,45 +9,45 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// How a process learns that a claim may give something.
+// How a process learns that a claim may find something.
 //
-// A queue's wake key holds one marker, with the due time of the queue's earliest message as its score. A
-// script writes it when a message becomes the earliest, and when a claim was full and left something behind.
-// Idle processes block on BZPOPMIN of it (wakeloop.go), so one of them gets it and the others stay asleep.
+// A queue's wake key holds one marker, whose score is the due time of the queue's earliest message. A script sets it
+// when a message becomes the earliest, and when a claim was full and left messages behind. Idle processes block on it
+// with BZPOPMIN (wakeloop.go), so one of them receives it and the others stay asleep.
 //
-// That process is the queue's timekeeper: it sleeps until the marker's time and then claims. A claim that
-// gave something, but less than was asked for, makes its process the timekeeper for what comes next. A process
-// that has nobody waiting puts the marker back, for others.
+// That process owns the queue's timer: it sleeps until the marker's time and then claims. After a claim that returned
+// messages, but fewer than requested, its process owns the timer for whatever comes next. A process without waiters
+// puts the marker back for others.
 //
-// Markers get lost: with a killed process, with a reply. So each waiting process claims every few seconds
-// whatever it has heard; if that gives nothing, it stands in as timekeeper once, a little late, so as not to
-// compete with a living one. That bounds the harm of anything lost to a few seconds of lateness.
+// Markers can get lost, with a killed process or a reply. So each waiting process claims every few seconds even if it
+// heard nothing. If that safety claim returns nothing, the process runs a backup timer once, slightly delayed so as
+// not to compete with a live timer owner. This limits the effect of any loss to a few seconds of lateness.
 const (
-	safetyInterval = 5 * time.Second       // between claims without a hint, plus or minus a fifth
-	standInDelay   = 50 * time.Millisecond // at most this much later than the timekeeper
-	handBackAfter  = 50 * time.Millisecond // a hint that nobody waits for goes back
-	clockGuard     = 100 * time.Microsecond
-	clockMemory    = 30 * time.Second // how long the best reading of the server's clock counts
+	safetyInterval    = 5 * time.Second       // between claims without a notification, ± 20 %
+	backupDelay       = 50 * time.Millisecond // maximum delay after the timer owner
+	returnMarkerAfter = 50 * time.Millisecond // an unused notification returns to the marker
+	clockGuard        = 100 * time.Microsecond
+	clockReadingTTL   = 30 * time.Second // how long the best reading of the server's clock is kept
 )
 
 type role uint8
 
 const (
-	bystander  role = iota
-	standIn         // wakes once at next, a little late
-	timekeeper      // wakes at next
+	noTimer     role = iota
+	backupTimer      // wakes once, slightly after next
+	timerOwner       // wakes at next
 )
 
-// cause is why a waiter was woken; it decides what an empty claim means.
+// cause is why a waiter was woken. It determines what an empty claim means.
 type cause uint8
 
 const (
-	noCause    cause = iota
-	byMarker         // the marker's time has come
-	byTimer          // the timekeeper's timer
-	byStandIn        // the stand-in's timer
-	bySafety         // nothing was heard for long
-	byNeighbor       // a claim of this process left something behind
+	noCause       cause = iota
+	byMarker            // the marker's time has come
+	byOwnTimer          // the timer owner's timer
+	byBackupTimer       // the backup timer
+	bySafety            // no notification for a long time
+	byLocalClaim        // a claim of this process left messages behind
 )
 
 // waker wakes this process's waiters.
@@ -56,26 +56,26 @@ type waker struct {
 	mu     sync.Mutex
 	closed bool
 	queues map[string]*queueWake
-	loops  map[string]*wakeLoop // by what shares a connection: "" for all queues, or a queue's name in a Cluster
+	loops  map[string]*wakeLoop // by connection: "" for all queues, or a queue's name in a Cluster
 	done   sync.WaitGroup
 	clock  serverClock
 }
 
-// queueWake is what the waker knows of one queue.
+// queueWake is the waker's state of one queue.
 type queueWake struct {
-	name    string
-	waiters []chan struct{}
-	role    role
-	next    time.Time // server's clock; when role is not bystander
-	late    time.Duration
-	hinted  bool // a hint came, and no claim began since
-	why     cause
-	safety  time.Time
-	timer   *time.Timer // wakes a waiter
-	back    *time.Timer // hands the marker back
-	claimed bool
-	full    bool // the last claim gave all that was asked for
-	taken   int  // counts the markers taken whose time was still to come
+	name        string
+	waiters     []chan struct{}
+	role        role
+	next        time.Time // server's clock; set unless role is noTimer
+	delay       time.Duration
+	notified    bool // a notification came, and no claim has started since
+	why         cause
+	safety      time.Time
+	timer       *time.Timer // wakes a waiter
+	returnTimer *time.Timer // returns the marker
+	claimed     bool
+	full        bool // the last claim left messages behind
+	popCount    int  // number of markers popped before their time
 }
 
 func (w *waker) init(s *Store) {
@@ -84,7 +84,7 @@ func (w *waker) init(s *Store) {
 	w.loops = map[string]*wakeLoop{}
 }
 
-// queue gives the state of a queue. The lock is held.
+// queue returns the state of a queue. The lock is held.
 func (w *waker) queue(name string) *queueWake {
 	q := w.queues[name]
 	if q == nil {
@@ -109,7 +109,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 		return store.ErrClosed
 	}
 	q := w.queue(queue)
-	if q.hinted {
+	if q.notified {
 		q.why = byMarker
 		w.mu.Unlock()
 		return nil
@@ -134,7 +134,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	}
 }
 
-// leave takes a waiter out; one that was woken meanwhile passes its hint on.
+// leave removes a waiter. If the waiter was woken meanwhile, its notification is passed on.
 func (w *waker) leave(q *queueWake, woken chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,12 +148,12 @@ func (w *waker) leave(q *queueWake, woken chan struct{}) {
 	w.wakeOne(q, q.why)
 }
 
-// wakeOne wakes the waiter that waits longest. The hint is kept until it claims, or the next one waits, lest it
-// get lost with a waiter that has no use for it. The lock is held.
+// wakeOne wakes the longest waiting waiter. The notification is kept until a claim starts, or for the next waiter, so
+// that it is not lost with a waiter that does not use it. The lock is held.
 func (w *waker) wakeOne(q *queueWake, why cause) {
 	q.why = why
 	if why != bySafety {
-		q.hinted = true
+		q.notified = true
 	}
 	if len(q.waiters) > 0 {
 		close(q.waiters[0])
@@ -162,38 +162,39 @@ func (w *waker) wakeOne(q *queueWake, why cause) {
 	w.arm(q)
 }
 
-// claiming is called before a claim; what it gives goes to claimed.
+// claiming is called before a claim. Its result is passed to claimed.
 func (w *waker) claiming(queue string) claimStart {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.queue(queue)
-	start := claimStart{at: time.Now(), why: q.why, taken: q.taken}
-	q.why, q.hinted = noCause, false
+	start := claimStart{at: time.Now(), why: q.why, popCount: q.popCount}
+	q.why, q.notified = noCause, false
 	w.arm(q)
 	return start
 }
 
 type claimStart struct {
-	at    time.Time
-	why   cause
-	taken int
+	at       time.Time
+	why      cause
+	popCount int
 }
 
-// claimed learns from a claim's reply: the server's clock, when something comes next (ms, -1 for nothing), how
-// much was given, and whether more was left behind.
+// claimed evaluates a claim's reply: the server's clock, the time of the next event (ms, -1 for none), the number of
+// messages claimed, and whether more were left behind.
 func (w *waker) claimed(queue string, start claimStart, now time.Time, next int64, given int, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if step := w.clock.read(start.at, time.Now(), now); step.Abs() >= stepTold {
-		w.s.log.Warn("later: the server's clock was stepped; messages come that much early or late", "by", step.Round(time.Millisecond))
+	if step := w.clock.read(start.at, time.Now(), now); step.Abs() >= minLoggedStep {
+		w.s.log.Warn("later: the server's clock was stepped; messages are early or late by that much",
+			"by", step.Round(time.Millisecond))
 	}
 	q := w.queue(queue)
 	q.safety = time.Now().Add(safetyInterval*4/5 + rand.N(safetyInterval*2/5))
 	first := !q.claimed
 	q.claimed, q.full = true, more
-	if q.role == timekeeper && q.taken != start.taken {
-		// The marker was taken on the other connection meanwhile, perhaps the very one that this claim left. What
-		// it says is newer than this reply, and nobody else knows it.
+	if q.role == timerOwner && q.popCount != start.popCount {
+		// The other connection popped the marker meanwhile, perhaps the very one that this claim set. It is newer
+		// than this reply, and no other process knows it.
 		if next >= 0 && time.UnixMilli(next).Before(q.next) {
 			q.next = time.UnixMilli(next)
 		}
@@ -201,7 +202,7 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 		return
 	}
 	if next < 0 {
-		q.role = bystander
+		q.role = noTimer
 		w.arm(q)
 		return
 	}
@@ -209,22 +210,23 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 	q.next = time.UnixMilli(next)
 	switch {
 	case more:
-		// Where messages were given, the script has put the marker back for everyone; a neighbor need not wait for it.
-		q.role = bystander
+		// If messages were claimed, the script has set the marker for all processes; a local waiter need not wait for
+		// it.
+		q.role = noTimer
 		if len(q.waiters) > 0 {
-			w.wakeOne(q, byNeighbor)
+			w.wakeOne(q, byLocalClaim)
 		}
 	case given > 0 || start.why == byMarker:
-		q.role = timekeeper
-	case start.why == byTimer && q.next.Equal(before):
-		q.role = timekeeper // a little too soon
-	case start.why == byTimer:
-		q.become(standIn) // another one was faster, or the message was cancelled
-	case start.why == byStandIn:
-		q.role = bystander
+		q.role = timerOwner
+	case start.why == byOwnTimer && q.next.Equal(before):
+		q.role = timerOwner // the timer fired slightly early
+	case start.why == byOwnTimer:
+		q.become(backupTimer) // another process was faster, or the message was cancelled
+	case start.why == byBackupTimer:
+		q.role = noTimer
 	case start.why == bySafety || first:
-		if q.role == bystander {
-			q.become(standIn)
+		if q.role == noTimer {
+			q.become(backupTimer)
 		}
 	}
 	w.arm(q)
@@ -232,13 +234,13 @@ func (w *waker) claimed(queue string, start claimStart, now time.Time, next int6
 
 func (q *queueWake) become(r role) {
 	q.role = r
-	if r == standIn {
-		q.late = standInDelay/10 + rand.N(standInDelay*9/10)
+	if r == backupTimer {
+		q.delay = backupDelay/10 + rand.N(backupDelay*9/10)
 	}
 }
 
-// popped is called with the marker's score: the queue's earliest message is due then.
-func (w *waker) popped(queue string, due time.Time) {
+// markerPopped is called with the marker's score, the due time of the queue's earliest message.
+func (w *waker) markerPopped(queue string, due time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.queue(queue)
@@ -247,28 +249,28 @@ func (w *waker) popped(queue string, due time.Time) {
 		w.wakeOne(q, byMarker)
 		return
 	}
-	if q.role != timekeeper || due.Before(q.next) {
-		q.role, q.next = timekeeper, due
+	if q.role != timerOwner || due.Before(q.next) {
+		q.role, q.next = timerOwner, due
 	}
-	q.taken++
+	q.popCount++
 	w.arm(q)
 }
 
-// arm sets the queue's timers to what it is up to now. The lock is held.
+// arm sets the queue's timers according to its state. The lock is held.
 func (w *waker) arm(q *queueWake) {
 	if w.closed {
 		return
 	}
-	switch unused := q.hinted || q.role == timekeeper && len(q.waiters) == 0; {
-	case unused && q.back == nil:
-		after := handBackAfter
+	switch unused := q.notified || q.role == timerOwner && len(q.waiters) == 0; {
+	case unused && q.returnTimer == nil:
+		after := returnMarkerAfter
 		if q.full && len(q.waiters) == 0 {
-			after = 0 // this process has all it can do
+			after = 0 // this process is at capacity
 		}
-		q.back = time.AfterFunc(after, func() { w.handBack(q) })
-	case !unused && q.back != nil:
-		q.back.Stop()
-		q.back = nil
+		q.returnTimer = time.AfterFunc(after, func() { w.returnMarker(q) })
+	case !unused && q.returnTimer != nil:
+		q.returnTimer.Stop()
+		q.returnTimer = nil
 	}
 	if len(q.waiters) == 0 {
 		if q.timer != nil {
@@ -280,11 +282,11 @@ func (w *waker) arm(q *queueWake) {
 		q.safety = time.Now()
 	}
 	wait := time.Until(q.safety)
-	if q.role != bystander {
+	if q.role != noTimer {
 		if now, known := w.clock.now(); known {
 			until := q.next.Sub(now) + clockGuard
-			if q.role == standIn {
-				until += q.late
+			if q.role == backupTimer {
+				until += q.delay
 			}
 			wait = min(wait, until)
 		}
@@ -296,7 +298,7 @@ func (w *waker) arm(q *queueWake) {
 	}
 }
 
-// fire is the timer.
+// fire is called by the queue's timer.
 func (w *waker) fire(q *queueWake) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -304,12 +306,12 @@ func (w *waker) fire(q *queueWake) {
 		return
 	}
 	why := noCause
-	if now, known := w.clock.now(); known && q.role != bystander {
+	if now, known := w.clock.now(); known && q.role != noTimer {
 		switch {
-		case q.role == timekeeper && !q.next.After(now):
-			why = byTimer
-		case q.role == standIn && !q.next.Add(q.late).After(now):
-			why = byStandIn
+		case q.role == timerOwner && !q.next.After(now):
+			why = byOwnTimer
+		case q.role == backupTimer && !q.next.Add(q.delay).After(now):
+			why = byBackupTimer
 		}
 	}
 	if why == noCause {
@@ -319,43 +321,43 @@ func (w *waker) fire(q *queueWake) {
 		}
 		why = bySafety
 	}
-	// Whoever is woken claims, and that decides what comes next. If it does not, the next in line wakes for safety.
+	// The woken waiter claims, which determines what comes next. If it does not, the next waiter makes a safety claim.
 	q.safety = time.Now().Add(safetyInterval)
 	if why != bySafety {
-		q.role = bystander
+		q.role = noTimer
 	}
 	w.wakeOne(q, why)
 }
 
-// handBack is the timer of a hint, or of the timekeeper's knowledge, that nobody uses: it goes to the next waiter
-// of this process or, when there is none, back to the marker.
-func (w *waker) handBack(q *queueWake) {
+// returnMarker is called by the timer of an unused notification or unused timer ownership. It passes it on to the
+// next waiter of this process or, if there is none, puts the marker back.
+func (w *waker) returnMarker(q *queueWake) {
 	w.mu.Lock()
-	q.back = nil
-	if w.closed || !q.hinted && q.role != timekeeper {
+	q.returnTimer = nil
+	if w.closed || !q.notified && q.role != timerOwner {
 		w.mu.Unlock()
 		return
 	}
 	if len(q.waiters) > 0 {
-		if q.hinted {
+		if q.notified {
 			w.wakeOne(q, byMarker)
 		}
 		w.mu.Unlock()
 		return
 	}
 	due := int64(0)
-	if !q.hinted {
+	if !q.notified {
 		due = q.next.UnixMilli()
 	}
-	q.hinted, q.role = false, bystander
+	q.notified, q.role = false, noTimer
 	w.forget(q)
 	w.done.Add(1)
 	w.mu.Unlock()
 	defer w.done.Done()
-	w.put(q.name, due) // if that fails, others find the queue by their safety claims
+	w.put(q.name, due) // if this fails, safety claims of other processes find the queue
 }
 
-// put writes the marker, unless an earlier one is there or the queue is gone.
+// put sets the marker, unless an earlier one exists or the queue is gone.
 func (w *waker) put(queue string, due int64) (written bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -365,8 +367,8 @@ func (w *waker) put(queue string, due int64) (written bool, err error) {
 	return reply == any(int64(1)), err
 }
 
-// close ends every wait and puts back the markers that this process holds, once its own blocking reads have
-// ended, lest they take them again.
+// close ends every wait. It then puts back the markers that this process holds, but only after its blocking reads
+// have ended, so that they do not pop them again.
 func (w *waker) close() {
 	w.mu.Lock()
 	first := !w.closed
@@ -379,16 +381,16 @@ func (w *waker) close() {
 		if q.timer != nil {
 			q.timer.Stop()
 		}
-		if q.back != nil {
-			q.back.Stop()
+		if q.returnTimer != nil {
+			q.returnTimer.Stop()
 		}
 	}
-	var pokes sync.WaitGroup
+	var interrupts sync.WaitGroup
 	for _, l := range w.loops {
-		pokes.Go(l.interrupt)
+		interrupts.Go(l.interrupt)
 	}
 	w.mu.Unlock()
-	pokes.Wait()
+	interrupts.Wait()
 	w.done.Wait()
 	if !first {
 		return
@@ -396,16 +398,16 @@ func (w *waker) close() {
 	markers := map[string]int64{}
 	w.mu.Lock()
 	for _, q := range w.queues {
-		if q.hinted {
+		if q.notified {
 			markers[q.name] = 0
-		} else if q.role == timekeeper {
+		} else if q.role == timerOwner {
 			markers[q.name] = q.next.UnixMilli()
 		}
 	}
 	w.mu.Unlock()
 	for queue, due := range markers {
 		if _, err := w.put(queue, due); err != nil {
-			return // the server does not answer; others find the queues by their safety claims
+			return // the server does not answer; safety claims of other processes find the queues
 		}
 	}
 }
@@ -414,25 +416,25 @@ func (w *waker) close() {
 type serverClock struct {
 	known  bool
 	offset time.Duration // server minus local
-	trip   time.Duration // of the reading, which bounds its error
-	at     time.Time     // of the reading
-	server time.Time     // what it was
+	trip   time.Duration // round trip of the reading, which bounds its error
+	at     time.Time     // time of the reading
+	server time.Time     // the server's clock then
 }
 
-// stepTold is by how much the server's clock must have been stepped for that to be logged.
-const stepTold = time.Second
+// minLoggedStep is the smallest step of the server's clock that is logged.
+const minLoggedStep = time.Second
 
-// read takes a reading: the server's clock was server at some moment between sent and received. It gives by how much
-// that differs from what the readings before promised.
+// read records a reading: the server's clock was server at some moment between sent and received. It returns the
+// difference from what earlier readings predict.
 func (c *serverClock) read(sent, received, server time.Time) (step time.Duration) {
 	trip := received.Sub(sent)
 	if c.known {
-		elapsed := received.Sub(c.at) // by the monotonic clock, which nobody steps
+		elapsed := received.Sub(c.at) // by the monotonic clock, which is never stepped
 		step = server.Sub(c.server) - elapsed
 	}
-	if c.known && trip > c.trip && received.Sub(c.at) < clockMemory {
+	if c.known && trip > c.trip && received.Sub(c.at) < clockReadingTTL {
 		if d := server.Sub(received.Add(-trip/2)) - c.offset; d.Abs() <= (trip+c.trip)/2+time.Millisecond {
-			return 0 // the older reading is the better one, and agrees
+			return 0 // the older reading is more accurate and consistent
 		}
 	}
 	c.known, c.trip, c.at, c.server = true, trip, received, server

@@ -17,7 +17,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// waiting waits until so many waiters of the queue are registered, and the marker is blocked on.
+// waiting waits until n waiters of the queue are registered and a read blocks on the marker.
 func waiting(t *testing.T, s *Store, queue string, n int) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -36,7 +36,7 @@ func waiting(t *testing.T, s *Store, queue string, n int) {
 	})
 }
 
-// eventually waits for something that has no event of its own.
+// eventually waits for a condition that has no event.
 func eventually(t *testing.T, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -46,7 +46,7 @@ func eventually(t *testing.T, done func() bool) {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatal("it does not come about")
+			t.Fatal("condition not met within 20 s")
 		}
 	}
 }
@@ -73,7 +73,7 @@ func newStore(t *testing.T, rdb redis.UniversalClient, opts ...Option) *Store {
 	return s
 }
 
-// commandsOf gives what a server was asked while f ran, without what its scripts call.
+// commandsOf returns the commands that a server receives while f runs, without those called by scripts.
 func commandsOf(t *testing.T, srv *redistest.Server, f func()) []string {
 	t.Helper()
 	conn, err := net.Dial("tcp", srv.Addr())
@@ -105,8 +105,8 @@ func commandsOf(t *testing.T, srv *redistest.Server, f func()) []string {
 	return nil
 }
 
-// TestOneOfManyWaitersWakes: a message wakes one of ten waiting processes, and the others ask nothing.
-func TestOneOfManyWaitersWakes(t *testing.T) {
+// A message wakes one of ten waiting processes, and the others send no command.
+func TestMessageWakesOneOfManyWaiters(t *testing.T) {
 	srv := redistest.Start(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -127,11 +127,11 @@ func TestOneOfManyWaitersWakes(t *testing.T) {
 		send(t, producer, "q", "m", store.Due{})
 		s := <-woken
 		if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 1 {
-			t.Errorf("the woken process got %d messages", len(c.Messages))
+			t.Errorf("the woken process claimed %d messages, want 1", len(c.Messages))
 		}
 	})
-	if n := len(commands); n > 15 { // send and claim with their first connections, the woken one's next wait
-		t.Errorf("one message among ten waiting processes cost %d commands:\n%s", n, strings.Join(commands, "\n"))
+	if n := len(commands); n > 15 { // send and claim on new connections, and the next wait of the woken process
+		t.Errorf("a message took %d commands with ten waiting processes:\n%s", n, strings.Join(commands, "\n"))
 	}
 	stop()
 	all.Wait()
@@ -140,14 +140,13 @@ func TestOneOfManyWaitersWakes(t *testing.T) {
 	}
 }
 
-// TestTheTimekeeperHandsOver: a process that learned of the next due time and has nobody waiting any more gives
-// the marker to one that has.
-func TestTheTimekeeperHandsOver(t *testing.T) {
+// A process that knows the next due time but has no waiters any more passes the marker to one that has.
+func TestTimerOwnerPassesMarkerOn(t *testing.T) {
 	srv := redistest.Start(t)
 	first, second := newStore(t, srv.Client(t)), newStore(t, srv.Client(t))
 	send(t, first, "q", "now", store.Due{})
 	send(t, first, "q", "soon", store.Due{Delay: 300 * time.Millisecond})
-	claim(t, second, "q", 0+1, time.Minute) // takes "now" and, being full, leaves the marker
+	claim(t, second, "q", 0+1, time.Minute) // claims "now" and, being full, sets the marker
 	got := make(chan error, 1)
 	claim(t, first, "q", 1, time.Minute)
 	go func() { got <- second.Wait(t.Context(), "q") }()
@@ -160,18 +159,19 @@ func TestTheTimekeeperHandsOver(t *testing.T) {
 	})
 }
 
-// TestALostMarkerCostsSecondsOnly: the process that held the marker is gone; another finds the message by its
-// safety claim.
-func TestALostMarkerCostsSecondsOnly(t *testing.T) {
+// The process that held the marker is gone. Another one finds the message by its safety claim.
+func TestLostMarkerDelaysBySecondsOnly(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t))
 	claim(t, s, "q", 1, time.Minute)
 	got := make(chan error, 1)
 	go func() { got <- s.Wait(t.Context(), "q") }()
 	waiting(t, s, "q", 1)
-	// As if a process that is gone had taken the marker: the message is put in without one.
+	// Add the message without a marker, as if a process that is gone had popped it.
 	rdb := srv.Client(t)
-	if err := rdb.Eval(t.Context(), `redis.call('HSET', KEYS[1], 'm', '\0') redis.call('ZADD', KEYS[2], 1, 'm') redis.call('HSET', KEYS[3], 'format', ARGV[1])`,
+	if err := rdb.Eval(t.Context(), `redis.call('HSET', KEYS[1], 'm', '\0')
+		redis.call('ZADD', KEYS[2], 1, 'm')
+		redis.call('HSET', KEYS[3], 'format', ARGV[1])`,
 		[]string{"later:{q}:msg", "later:{q}:due", "later:{q}:meta"}, layoutFormat).Err(); err != nil && err != redis.Nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestALostMarkerCostsSecondsOnly(t *testing.T) {
 	}
 }
 
-func TestWaitOutlivesARestartOfTheServer(t *testing.T) {
+func TestWaitSurvivesServerRestart(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t))
 	claim(t, s, "q", 1, time.Minute)
@@ -210,15 +210,15 @@ func TestWaitOutlivesARestartOfTheServer(t *testing.T) {
 	}
 }
 
-// TestCloseGivesTheMarkerBack: what a process knows is not lost when it ends in peace.
-func TestCloseGivesTheMarkerBack(t *testing.T) {
+// A process that is closed does not lose what it knows.
+func TestClosePutsMarkerBack(t *testing.T) {
 	srv := redistest.Start(t)
 	s := New(srv.Client(t))
 	send(t, s, "q", "m", store.Due{Delay: time.Hour})
 	claim(t, s, "q", 1, time.Minute)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Wait(t.Context(), "q") }()
-	eventually(t, func() bool { // the marker is taken
+	eventually(t, func() bool { // the marker is popped
 		n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result()
 		if err != nil {
 			t.Fatal(err)
@@ -228,20 +228,20 @@ func TestCloseGivesTheMarkerBack(t *testing.T) {
 	eventually(t, func() bool {
 		s.waker.mu.Lock()
 		defer s.waker.mu.Unlock()
-		return s.waker.queues["q"].role == timekeeper
+		return s.waker.queues["q"].role == timerOwner
 	})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; !errors.Is(err, store.ErrClosed) {
-		t.Errorf("Wait ended with %v", err)
+		t.Errorf("Wait = %v, want ErrClosed", err)
 	}
 	if n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result(); err != nil || n != 1 {
-		t.Errorf("the marker is not back: %v", err)
+		t.Errorf("the marker was not put back: %v", err)
 	}
 }
 
-func TestWaitersOfManyQueuesShareAConnection(t *testing.T) {
+func TestWaitersOfManyQueuesShareOneConnection(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t))
 	ctx, stop := context.WithCancel(t.Context())
@@ -263,7 +263,7 @@ func TestWaitersOfManyQueuesShareAConnection(t *testing.T) {
 		waiting(t, s, q, 1)
 		send(t, s, q, "m", store.Due{})
 		if got := <-woken; got != q {
-			t.Errorf("queue %s woke for a message of %s", got, q)
+			t.Errorf("want a wake-up of queue %s, got %s", got, q)
 		}
 	}
 	clients, err := srv.Client(t).ClientList(t.Context()).Result()
@@ -271,7 +271,7 @@ func TestWaitersOfManyQueuesShareAConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(clients, "cmd=bzpopmin"); n > 1 {
-		t.Errorf("%d connections wait", n)
+		t.Errorf("%d connections wait, want 1", n)
 	}
 	stop()
 	all.Wait()
@@ -281,7 +281,7 @@ func TestServerClock(t *testing.T) {
 	local := time.Now()
 	var c serverClock
 	if _, known := c.now(); known {
-		t.Error("a clock without a reading is known")
+		t.Error("clock is known without a reading")
 	}
 	c.read(local, local.Add(2*time.Millisecond), local.Add(time.Hour+time.Millisecond))
 	if c.offset != time.Hour {
@@ -289,17 +289,17 @@ func TestServerClock(t *testing.T) {
 	}
 	c.read(local, local.Add(20*time.Millisecond), local.Add(time.Hour+15*time.Millisecond))
 	if c.offset != time.Hour {
-		t.Errorf("a worse reading that agrees replaced a better one: offset is %v", c.offset)
+		t.Errorf("a less accurate consistent reading replaced a better one: offset = %v", c.offset)
 	}
 	c.read(local, local.Add(20*time.Millisecond), local.Add(2*time.Hour))
 	if c.offset < 119*time.Minute {
-		t.Errorf("a stepped clock was not followed: offset is %v", c.offset)
+		t.Errorf("a step of the clock was ignored: offset = %v", c.offset)
 	}
 }
 
-// TestAHintThatIsNotUsedIsPassedOn: a process that was woken and does not claim, because its handlers are busy with
-// other queues say, does not keep the hint from others.
-func TestAHintThatIsNotUsedIsPassedOn(t *testing.T) {
+// A process that was woken but does not claim, for example because its handlers are busy with other queues, passes the
+// notification on.
+func TestUnusedNotificationIsPassedOn(t *testing.T) {
 	srv := redistest.Start(t)
 	busy, free := newStore(t, srv.Client(t)), newStore(t, srv.Client(t))
 	claim(t, busy, "q", 1, time.Minute)
@@ -317,19 +317,22 @@ func TestAHintThatIsNotUsedIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := claim(t, free, "q", 1, time.Minute); len(c.Messages) != 1 {
-		t.Errorf("the other process was woken after %v and found nothing", time.Since(began))
+		t.Errorf("the other process was woken after %v but claimed nothing", time.Since(began))
 	}
 }
 
-// The marker that a claim's script wrote may be popped by this process's own blocking read before the claim's
-// reply is looked at: two connections. Whoever popped it is then the only one who knows when to wake.
-func TestAMarkerPoppedBeforeItsClaimIsNotedIsNotForgotten(t *testing.T) {
+// The process's own blocking read, on another connection, may pop the marker that a claim's script set before the
+// claim's reply is processed. Then only this process knows when to wake.
+func TestMarkerPoppedBeforeClaimReplyIsKept(t *testing.T) {
 	now := time.Now()
 	due := now.Add(time.Minute)
 	for name, claimed := range map[string]func(w *waker, start claimStart){
-		"a full claim left it":           func(w *waker, s claimStart) { w.claimed("q", s, now, due.UnixMilli(), 1, true) },
-		"a send came after an empty one": func(w *waker, s claimStart) { w.claimed("q", s, now, -1, 0, false) },
-		"a send came before what is next": func(w *waker, s claimStart) {
+		"set by a full claim": func(w *waker, s claimStart) {
+			w.claimed("q", s, now, due.UnixMilli(), 1,
+				true)
+		},
+		"set by a send after an empty claim": func(w *waker, s claimStart) { w.claimed("q", s, now, -1, 0, false) },
+		"set by a send before the next event": func(w *waker, s claimStart) {
 			w.claimed("q", s, now, due.Add(time.Hour).UnixMilli(), 1, false)
 		},
 	} {
@@ -342,18 +345,18 @@ func TestAMarkerPoppedBeforeItsClaimIsNotedIsNotForgotten(t *testing.T) {
 				defer w.mu.Unlock()
 				w.closed = true
 				for _, q := range w.queues {
-					if q.back != nil {
-						q.back.Stop()
+					if q.returnTimer != nil {
+						q.returnTimer.Stop()
 					}
 				}
 			}()
 			w.clock.read(now, now, now)
 			start := w.claiming("q")
-			w.popped("q", due)
+			w.markerPopped("q", due)
 			claimed(w, start)
-			if q := w.queue("q"); q.role != timekeeper || q.next.UnixMilli() != due.UnixMilli() {
-				t.Errorf("role is %d, next %v from now; want timekeeper (%d) of the popped %v",
-					q.role, time.Until(q.next).Round(time.Second), timekeeper, time.Minute)
+			if q := w.queue("q"); q.role != timerOwner || q.next.UnixMilli() != due.UnixMilli() {
+				t.Errorf("role = %d, next in %v; want timer owner (%d) in %v",
+					q.role, time.Until(q.next).Round(time.Second), timerOwner, time.Minute)
 			}
 		})
 	}

@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	blockFor     = 10 * time.Second // longest blocking read
-	loopIdle     = 2 * blockFor     // a loop without waiters for so long ends
+	blockTimeout = 10 * time.Second // maximum duration of a blocking read
+	loopIdle     = 2 * blockTimeout // a loop without waiters ends after this time
 	loopMinPause = 50 * time.Millisecond
 	loopMaxPause = 2 * time.Second
 )
 
-// A wakeLoop blocks on the markers of its queues, on a connection of its own: one loop for all queues, or in a
-// Cluster, where a command's keys must be on one node, one for each queue.
+// wakeLoop blocks on the markers of its queues on its own connection. One loop serves all queues, except in a
+// Cluster, where the keys of a command must be on one node and each queue has its own loop.
 type wakeLoop struct {
-	w       *waker
-	name    string
-	ctx     context.Context
-	stop    context.CancelFunc
-	control string // a key that interrupts the blocking read when the set of queues has grown
-	wanted  map[string]*queueWake
-	blocked map[string]bool // names that the read under way covers
-	poked   bool
-	used    time.Time
-	ended   chan struct{}
+	w          *waker
+	name       string
+	ctx        context.Context
+	stop       context.CancelFunc
+	control    string // a key that unblocks the read when a queue is added
+	wanted     map[string]*queueWake
+	blocked    map[string]bool // names covered by the read in progress
+	unblocking bool
+	used       time.Time
+	ended      chan struct{}
 }
 
-// listen sees to it that the queue's marker is blocked on. The lock is held.
+// listen makes sure that a loop blocks on the queue's marker. The lock is held.
 func (w *waker) listen(q *queueWake) {
 	group := ""
 	if w.s.cluster.Load() {
@@ -52,44 +52,44 @@ func (w *waker) listen(q *queueWake) {
 	}
 	l.used = time.Now()
 	l.wanted[q.name] = q
-	if l.blocked != nil && !l.blocked[q.name] && !l.poked && l.control != "" {
-		l.poked = true
+	if l.blocked != nil && !l.blocked[q.name] && !l.unblocking && l.control != "" {
+		l.unblocking = true
 		w.done.Go(func() {
-			if l.poke() != nil {
+			if l.unblock() != nil {
 				w.mu.Lock()
-				l.poked = false
+				l.unblocking = false
 				w.mu.Unlock()
 			}
 		})
 	}
 }
 
-// forget takes a queue out of what is blocked on, from the next read. The lock is held.
+// forget removes a queue from the keys of the next read. The lock is held.
 func (w *waker) forget(q *queueWake) {
 	for _, l := range w.loops {
 		delete(l.wanted, q.name)
 	}
 }
 
-// poke interrupts the blocking read. The key vanishes as it is popped, and by itself if nobody does.
-func (l *wakeLoop) poke() error {
+// unblock ends the blocking read. The control key is deleted when it is popped, or else expires.
+func (l *wakeLoop) unblock() error {
 	ctx, cancel := context.WithTimeout(l.ctx, time.Second)
 	defer cancel()
 	_, err := l.w.s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		p.ZAdd(ctx, l.control, redis.Z{Score: 0, Member: "m"})
-		p.PExpire(ctx, l.control, 2*blockFor)
+		p.PExpire(ctx, l.control, 2*blockTimeout)
 		return nil
 	})
 	return err
 }
 
-// interrupt ends the loop: its blocking read is answered, so that it cannot take a marker that is put back, or
-// if that does not come about, its connection is closed.
+// interrupt ends the loop. It unblocks the read, so that the read cannot pop a marker that is put back later. If that
+// fails, it closes the connection.
 func (l *wakeLoop) interrupt() {
 	answered := false
 	if l.control != "" {
-		answered = l.poke() == nil
-	} else { // in a Cluster: the queue's own marker, which is put back afterwards
+		answered = l.unblock() == nil
+	} else { // in a Cluster: by the queue's own marker, which is put back afterwards
 		answered, _ = l.w.put(l.name, 0)
 	}
 	if answered {
@@ -101,7 +101,7 @@ func (l *wakeLoop) interrupt() {
 	l.stop()
 }
 
-// next gives the keys to block on, with the queue of each; none when the loop is to end.
+// next returns the keys to block on and the queue of each. It returns no keys if the loop must end.
 func (l *wakeLoop) next() (keys []string, queues map[string]string) {
 	w := l.w
 	w.mu.Lock()
@@ -126,7 +126,7 @@ func (l *wakeLoop) next() (keys []string, queues map[string]string) {
 	if l.control != "" {
 		keys = append(keys, l.control)
 	}
-	l.poked = false
+	l.unblocking = false
 	return keys, queues
 }
 
@@ -134,7 +134,7 @@ func (l *wakeLoop) run() {
 	defer close(l.ended)
 	defer l.stop()
 	s := l.w.s
-	var blocking *redis.Client // nil: blocks on the shared client
+	var blocking *redis.Client // nil to block on the shared client
 	closeBlocking := func() {
 		if blocking != nil {
 			blocking.Close()
@@ -162,7 +162,7 @@ func (l *wakeLoop) run() {
 		case err == nil:
 			pause = loopMinPause
 			if queue, ok := queues[key]; ok {
-				l.w.popped(queue, due)
+				l.w.markerPopped(queue, due)
 			}
 		case errors.Is(err, redis.Nil):
 			pause = loopMinPause
@@ -175,7 +175,7 @@ func (l *wakeLoop) run() {
 	}
 }
 
-// pop blocks until a marker is there. Closing the connection is what ends it early.
+// pop blocks until a marker is set. Closing the connection ends it early.
 func (l *wakeLoop) pop(blocking *redis.Client, keys []string) (key string, due time.Time, err error) {
 	var rdb redis.Cmdable = l.w.s.rdb
 	if blocking != nil {
@@ -183,22 +183,22 @@ func (l *wakeLoop) pop(blocking *redis.Client, keys []string) (key string, due t
 		interrupted := context.AfterFunc(l.ctx, func() { blocking.Close() })
 		defer interrupted()
 	}
-	z, err := rdb.BZPopMin(l.ctx, blockFor, keys...).Result()
+	z, err := rdb.BZPopMin(l.ctx, blockTimeout, keys...).Result()
 	if err != nil {
 		return "", due, err
 	}
 	return z.Key, time.UnixMilli(int64(z.Score)), nil
 }
 
-// failed waits a little after an error; false when the loop is to end. What was missed meanwhile is found by
-// each queue's safety claim, which is brought forward.
+// failed waits a little after an error. It returns false if the loop must end. Safety claims, which it brings
+// forward, find what was missed meanwhile.
 func (l *wakeLoop) failed(err error, pause *time.Duration) bool {
 	if l.ctx.Err() != nil {
 		l.end()
 		return false
 	}
 	if kind, _ := classify(err); kind != store.ErrClosed {
-		l.w.s.log.Debug("later: waiting for messages failed, trying again", "error", err)
+		l.w.s.log.Debug("later: waiting for messages failed, retrying", "error", err)
 	}
 	l.w.mu.Lock()
 	for _, q := range l.wanted {
@@ -226,9 +226,9 @@ func (l *wakeLoop) end() {
 	}
 }
 
-// blockingClient makes a client with one connection to the server of a key, with the options of the store's
-// client, so that a blocking read takes no connection from it and can be ended by closing it. For a client of
-// an unknown type it gives nil.
+// blockingClient returns a client with one connection to the server of a key and the options of the store's client. A
+// blocking read on it takes no connection from the store's client and can be ended by closing it. For a client of an
+// unknown type it returns nil.
 func (s *Store) blockingClient(ctx context.Context, key string) (*redis.Client, error) {
 	var from *redis.Client
 	switch rdb := s.rdb.(type) {

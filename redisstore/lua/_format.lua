@@ -1,2 +1,2 @@
--- A queue of another format is not touched.
+-- Refuses a queue of another format.
 if meta[1] and meta[1] ~= FORMAT then return NEWER end

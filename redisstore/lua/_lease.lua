@@ -1,9 +1,9 @@
--- A lease is a text of lines, an empty one first. A line that begins with a tab is a due time, of the messages in the
--- lines below it; any other is a message: its id, followed, where they are not the usual ones, by a tab and the epoch,
--- and a tab and the highest number of attempts. It lists exactly what it holds: what is settled leaves it, so the text
--- only ever becomes shorter. A token names a message as its holder does: the id, and a tab and the epoch where
--- that is not zero.
-local function each_held(text)
+-- A lease is a text of lines, starting with an empty one. A line that starts with a tab is the due time of the
+-- messages in the lines below it. Any other line is a message: its id and, unless both are at their defaults, a tab
+-- and the epoch, and a tab and the maximum number of attempts. The text lists exactly the messages that are held: a
+-- settle removes its lines, so the text only ever becomes shorter. A token names a message as its holder does: the
+-- id, and a tab and the epoch unless that is zero.
+local function each_entry(text)
   local lines, due = string.gmatch(text, '[^\n]+'), nil
   return function()
     local line = lines()
@@ -16,13 +16,13 @@ local function each_held(text)
   end
 end
 
--- held_line is the line of a message.
-local function held_line(id, epoch, max)
+-- entry_line returns the line of a message.
+local function entry_line(id, epoch, max)
   if max == '' and epoch == '' then return id end
   return id .. '\t' .. epoch .. '\t' .. max
 end
 
--- lease_text joins the lines of messages, in their order, given the due time of each.
+-- lease_text joins the lines of messages, in order, given the due time of each.
 local function lease_text(held, dues)
   local lines, due = { '' }, nil
   for i, line in ipairs(held) do
@@ -38,8 +38,8 @@ end
 
 local leases = {}
 
--- load reads a lease once. A lease that has expired or ended has no text.
-local function load(lease, now)
+-- load_lease reads a lease once. An expired or ended lease has no text.
+local function load_lease(lease, now)
   local l = leases[lease]
   if l then return l end
   l = { held = {}, left = 0 }
@@ -47,7 +47,7 @@ local function load(lease, now)
   local text = redis.call('HGET', LEASE, lease)
   if text and deadline and tonumber(deadline) > now then
     l.text = text
-    for id, due, epoch, max in each_held(text) do
+    for id, due, epoch, max in each_entry(text) do
       local token = id
       if epoch ~= '' and epoch ~= '0' then token = id .. '\t' .. epoch end
       l.held[token] = { id = id, due = due, epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS }
@@ -58,21 +58,21 @@ local function load(lease, now)
   return l
 end
 
--- drop takes a message out of a lease that was loaded.
-local function drop(l, token)
+-- remove_entry removes a message from a loaded lease.
+local function remove_entry(l, token)
   l.held[token] = nil
   l.left = l.left - 1
   l.changed = true
 end
 
--- let_go: the lease lists the id with an epoch that is past, because the message was cancelled. The lease
--- forgets it, and the record has a pin less.
-local function let_go(l, token, h, recorded)
-  drop(l, token)
-  keep(h.id, unpin(recorded))
+-- drop_stale drops an entry whose epoch is outdated because the message was cancelled: it removes the entry from the
+-- lease and decrements the refcount of the record.
+local function drop_stale(l, token, h, recorded)
+  remove_entry(l, token)
+  set_record(h.id, drop_ref(recorded))
 end
 
--- write_leases writes back the leases that changed, in the order their messages had.
+-- write_leases writes back the changed leases, keeping the order of their messages.
 local function write_leases()
   for lease, l in pairs(leases) do
     if l.changed then
@@ -81,11 +81,11 @@ local function write_leases()
         redis.call('ZREM', EXPIRY, lease)
       else
         local held, dues = {}, {}
-        for id, due, epoch, max in each_held(l.text) do
+        for id, due, epoch, max in each_entry(l.text) do
           local token = id
           if epoch ~= '' and epoch ~= '0' then token = id .. '\t' .. epoch end
           if l.held[token] then
-            held[#held + 1] = held_line(id, epoch, max)
+            held[#held + 1] = entry_line(id, epoch, max)
             dues[#dues + 1] = due
           end
         end

@@ -1,15 +1,15 @@
--- Writes gathered while a script checks, done together at its end. Every key was read before, so that a key of
--- a wrong type fails the script before its first write. Lists are bounded by MAX_BATCH items, twice over at
--- most, well below what unpack can take.
+-- Collects writes while a script checks, and executes them at its end. Every key was read before, so that a key of
+-- the wrong type fails the script before its first write. Lists have at most 2 * MAX_BATCH items, well below the
+-- limit of unpack.
 local changed = {}
 
--- keep notes the new record of a message, nil for none.
-local function keep(id, value)
+-- set_record sets the new record of a message, nil for none.
+local function set_record(id, value)
   changed[id] = value or false
 end
 
--- latest is the record of a message as this script will leave it, given what is stored.
-local function latest(id, stored)
+-- current_record returns the record of a message as this script will leave it, given the stored one.
+local function current_record(id, stored)
   if changed[id] == nil then return stored end
   return changed[id]
 end
@@ -20,7 +20,7 @@ local function write(command, key, list)
   end
 end
 
-local function write_tries()
+local function write_records()
   local set, unset = {}, {}
   for id, value in pairs(changed) do
     if value then

@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
---- Ends expired leases, takes what falls due soon out of its bucket, then gives ready messages, earliest first, under one new lease.
--- ARGV   1 most messages wanted, 2 lease length in ms, 3 lease id
--- Reply  {now in us, earliest thing to come in ms or -1, more, deadline or 0, lease text, values of MSG,
---         records or 0, ids that died, of those the ids that had expired}; NEWER
--- Safe   LEASE is written first, or else every key was read. A repeated call finds its lease and gives the same.
+--- Ends expired leases, promotes messages due soon from buckets, then claims ready messages, earliest first, under a
+--        new lease.
+-- ARGV   1 maximum number of messages, 2 lease duration in ms, 3 lease id
+-- Reply  {now in us, time of the next event in ms or -1, more, deadline or 0, lease text, values of MSG,
+--         records or 0, ids that died, those of them that had expired}; NEWER
+-- Safe   LEASE is written first, or else every key was read before. A repeated call finds its lease and returns the
+--        same.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'paused', 'longest', 'unusual', 'far')
 --@include format
@@ -14,14 +16,14 @@ if not meta[1] then return { now_us, -1, 0, 0, '', {}, 0, {}, {} } end
 --@include lease
 local died, expired = {}, {}
 
-local function recorded(ids)
+local function read_records(ids)
   if #ids > 0 and redis.call('HLEN', TRIES) > 0 then return redis.call('HMGET', TRIES, unpack(ids)) end
   return nil
 end
 
--- usual_text is the lease's text of the queue's first n messages, which are ids. It does not read the due time of each,
--- which Redis 7.0 takes long to write as text, but how many share one, as far as that is fewer reads.
-local function usual_text(ids, n)
+-- default_text returns the lease text of the queue's first n messages, given their ids. Formatting a due time is slow
+-- in Redis 7.0, so it counts how many messages share one instead of reading each, as long as that takes fewer reads.
+local function default_text(ids, n)
   local parts, at = { '' }, 0
   while at < n and #parts < 64 do
     local due = redis.call('ZRANGE', DUE, at, at, 'WITHSCORES')[2]
@@ -39,32 +41,33 @@ local function usual_text(ids, n)
   return table.concat(parts, '\n')
 end
 
-do -- A lease of this id is that of the repetition, or of the first try: either may arrive before the other.
+do -- This lease id exists if the call is repeated; the first attempt and the repetition may arrive in either order.
   local text = redis.call('HGET', LEASE, ARGV[3])
   if text then
     local ids, epochs = {}, {}
-    for id, _, epoch in each_held(text) do
+    for id, _, epoch in each_entry(text) do
       ids[#ids + 1] = id
       epochs[#epochs + 1] = tonumber(epoch) or 0
     end
-    local envelopes, records = redis.call('HMGET', MSG, unpack(ids)), recorded(ids)
-    for i = 1, #ids do -- what was cancelled meanwhile is not given, even if its id was sent again
+    local envelopes, records = redis.call('HMGET', MSG, unpack(ids)), read_records(ids)
+    for i = 1, #ids do -- omit what was cancelled since, even if its id was sent again
       if parse(records and records[i]) ~= epochs[i] then envelopes[i] = false end
     end
-    return { now_us, now, 1, tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3])), text, envelopes, records or 0, died, expired }
+    local deadline = tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3]))
+    return { now_us, now, 1, deadline, text, envelopes, records or 0, died, expired }
   end
 end
 
 redis.call('ZCARD', DUE)
 local next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
 
--- What is far and due soon becomes ready or scheduled as all else.
-local far = not meta[2] and tonumber(meta[5] or '') or 0
-local next_far -- no far message is due before
-if far > 0 then
+-- Promote packed messages that are due soon.
+local packed = not meta[2] and tonumber(meta[5] or '') or 0
+local next_bucket -- when the first bucket starts; no packed message is due before
+if packed > 0 then
   local first = redis.call('ZRANGE', FARS, 0, 0, 'WITHSCORES')
-  next_far = tonumber(first[2] or '')
-  if next_far and next_far <= now + FAR_LEAD then
+  next_bucket = tonumber(first[2] or '')
+  if next_bucket and next_bucket <= now + PROMOTE_LEAD_MS then
     redis.call('HLEN', LEASE)
     redis.call('HLEN', MSG)
     redis.call('HLEN', TRIES)
@@ -72,13 +75,13 @@ if far > 0 then
     redis.call('ZCARD', DONE)
     redis.call('ZCARD', WAKE)
     --@include write
-    --@include far
-    --@include unfold
-    next_far = unfold_soon(next_far, first[1], tonumber(ARGV[1]))
+    --@include buckets
+    --@include promote
+    next_bucket = promote_soon(next_bucket, first[1], tonumber(ARGV[1]))
   end
 end
 
--- Leases whose deadline has passed end here, at most REAP_LEASES of them and about MAX_BATCH messages.
+-- End expired leases: at most REAP_LEASES of them and about MAX_BATCH messages.
 if next_expiry and next_expiry <= now then
   --@include write
   local past = redis.call('ZRANGE', EXPIRY, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
@@ -92,32 +95,33 @@ if next_expiry and next_expiry <= now then
     local lease, deadline = past[i], past[i + 1]
     ended[#ended + 1] = lease
     local ids, held = {}, {}
-    for id, _, epoch, max in each_held(redis.call('HGET', LEASE, lease) or '') do
+    for id, _, epoch, max in each_entry(redis.call('HGET', LEASE, lease) or '') do
       ids[#ids + 1] = id
       held[#held + 1] = { tonumber(epoch) or 0, tonumber(max) or DEFAULT_ATTEMPTS }
     end
     reaped = reaped + #ids
-    local records = recorded(ids)
+    local records = read_records(ids)
     for k, id in ipairs(ids) do
-      local recorded = latest(id, records and records[k])
-      local epoch, attempts, _, pins = parse(recorded)
+      local recorded = current_record(id, records and records[k])
+      local epoch, attempts, _, refcount = parse(recorded)
       if epoch ~= held[k][1] then
-        keep(id, unpin(recorded)) -- cancelled meanwhile
+        set_record(id, drop_ref(recorded)) -- cancelled meanwhile
       elseif attempts + 1 >= held[k][2] then
         died[#died + 1] = id
         dead[#dead + 1] = now
         dead[#dead + 1] = id
-        keep(id, record(epoch, attempts + 1, '1', pins, deadline .. '\tlease_expired\t' .. LEASE_EXPIRED_TEXT))
+        local rest = deadline .. '\tlease_expired\t' .. LEASE_EXPIRED_TEXT
+        set_record(id, record(epoch, attempts + 1, '1', refcount, rest))
       else
         again[#again + 1] = deadline
         again[#again + 1] = id
-        keep(id, record(epoch, attempts + 1, '1', pins, '\t\t' .. LEASE_EXPIRED_TEXT))
+        set_record(id, record(epoch, attempts + 1, '1', refcount, '\t\t' .. LEASE_EXPIRED_TEXT))
       end
     end
   end
   write('ZADD', DUE, again)
   write('ZADD', DEAD, dead)
-  write_tries()
+  write_records()
   write('HDEL', LEASE, ended)
   write('ZREM', EXPIRY, ended)
   next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
@@ -129,7 +133,7 @@ if not meta[2] then ids = redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIM
 local n = #ids
 local longest = tonumber(meta[3] or 0)
 if n * longest > MAX_BYTES then
-  -- Long messages have been here: take only as many as the reply may hold.
+  -- Some messages may be long: take only as many as fit in a reply.
   local bytes = 0
   for i = 1, n do
     bytes = bytes + redis.call('HSTRLEN', MSG, ids[i])
@@ -143,31 +147,33 @@ end
 local next_due_ms = not meta[2] and tonumber(redis.call('ZRANGE', DUE, n, n, 'WITHSCORES')[2]) or nil
 local unreaped = next_expiry and next_expiry <= now
 if n == 0 then
-  -- An idle moment: forget some of the ids whose time is over.
-  local forgotten = redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
-  if #forgotten > 0 then redis.call('ZREM', DONE, unpack(forgotten)) end
-  local coming = math.min(next_due_ms or math.huge, next_far or math.huge, next_expiry or math.huge)
+  -- Nothing is ready: delete some ids whose dedup window is over.
+  local dedup_expired = redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+  if #dedup_expired > 0 then redis.call('ZREM', DONE, unpack(dedup_expired)) end
+  local coming = math.min(next_due_ms or math.huge, next_bucket or math.huge, next_expiry or math.huge)
   return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died, expired }
 end
 
--- Mostly no message was ever sent here that this script has to look at (attempts, expiry), and there are no
--- records: then all is given as it is, and MSG is read last, when what was removed has warmed the cache.
-local records = recorded(ids)
-local usual = not records and not meta[4]
+-- In the common case no message of this queue ever had its own attempts or expiry, and there are no records. Then
+-- messages are returned as they are, and MSG is read last, when removing the entries has warmed the cache.
+local records = read_records(ids)
+local all_default = not records and not meta[4]
 redis.call('HLEN', MSG)
-local envelopes = not usual and redis.call('HMGET', MSG, unpack(ids))
-local lines, dues, given, given_records, dead, dead_records, g, d = {}, {}, {}, records and {} or 0, {}, {}, 0, 0
+local envelopes = not all_default and redis.call('HMGET', MSG, unpack(ids))
+local lines, dues, claimed_values, claimed_records = {}, {}, {}, records and {} or 0
+local dead, dead_records, g, d = {}, {}, 0, 0 -- g, d: lengths of what is claimed and dead
 local text = ''
-if usual then
-  g, text = n, usual_text(ids, n)
+if all_default then
+  g, text = n, default_text(ids, n)
 else
   local range = redis.call('ZRANGE', DUE, 0, n - 1, 'WITHSCORES')
   for i = 1, n do
     local envelope = envelopes[i]
-    local begin = envelope and string.byte(envelope) == 128 and #envelope >= 7 and 8 or 1 -- after what bare takes away
+    -- begin is the position after the prefix, see packed_value.
+    local begin = envelope and string.byte(envelope) == 128 and #envelope >= 7 and 8 or 1
     local flags = envelope and (string.byte(envelope, begin) or 128)
     if flags then
-      local epoch, attempts, delivered, pins = parse(records and records[i])
+      local epoch, attempts, delivered, refcount = parse(records and records[i])
       local due, reason, limit = range[2 * i], nil, ''
       if flags >= 128 then
         reason = 'unreadable\t' .. UNREADABLE_TEXT
@@ -180,7 +186,8 @@ else
         end
         if flags % 8 >= 2 and delivered == '0' then
           local a, b, c, e, f, l = string.byte(envelope, from, from + 5)
-          local expiry = (((((a or 0) * 256 + (b or 0)) * 256 + (c or 0)) * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
+          local expiry = ((a or 0) * 256 + (b or 0)) * 256 + (c or 0)
+          expiry = ((expiry * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
           if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
           if expiry <= now then
             reason = 'expired\t' .. EXPIRED_TEXT
@@ -194,21 +201,21 @@ else
         dead[d - 1] = now
         dead[d] = ids[i]
         dead_records[d - 1] = ids[i]
-        dead_records[d] = record(epoch, attempts, delivered, pins, due .. '\t' .. reason)
+        dead_records[d] = record(epoch, attempts, delivered, refcount, due .. '\t' .. reason)
       else
         g = g + 1
-        lines[g] = held_line(ids[i], epoch > 0 and epoch or limit ~= '' and 0 or '', limit)
+        lines[g] = entry_line(ids[i], epoch > 0 and epoch or limit ~= '' and 0 or '', limit)
         dues[g] = due
-        given[g] = envelope
-        if records then given_records[g] = records[i] end
+        claimed_values[g] = envelope
+        if records then claimed_records[g] = records[i] end
       end
     end
   end
   if g > 0 then text = lease_text(lines, dues) end
 end
 
--- All that follows can no longer fail: what it writes was read above, LEASE is written first.
-local more = n == max or unreaped or next_due_ms and next_due_ms <= now or next_far and next_far <= now
+-- Nothing below can fail: every key it writes was read above, or is LEASE, which is written first.
+local more = n == max or unreaped or next_due_ms and next_due_ms <= now or next_bucket and next_bucket <= now
 if more then redis.call('ZCARD', WAKE) end
 if d > 0 then redis.call('ZCARD', DEAD) end
 local deadline = 0
@@ -219,12 +226,12 @@ if g > 0 then
   next_expiry = math.min(next_expiry or deadline, deadline)
 end
 redis.call('ZREMRANGEBYRANK', DUE, 0, n - 1)
-if usual then given = redis.call('HMGET', MSG, unpack(ids)) end
+if all_default then claimed_values = redis.call('HMGET', MSG, unpack(ids)) end
 if d > 0 then
   redis.call('ZADD', DEAD, unpack(dead))
   redis.call('HSET', TRIES, unpack(dead_records))
 end
-local coming = math.min(next_due_ms or math.huge, next_far or math.huge, next_expiry or math.huge)
+local coming = math.min(next_due_ms or math.huge, next_bucket or math.huge, next_expiry or math.huge)
 if coming == math.huge then coming = -1
 elseif more then redis.call('ZADD', WAKE, 'LT', coming, 'm') end
-return { now_us, coming, more and 1 or 0, deadline, text, given, given_records, died, expired }
+return { now_us, coming, more and 1 or 0, deadline, text, claimed_values, claimed_records, died, expired }

@@ -1,11 +1,11 @@
 #!lua flags=no-writes
---- Reads messages by id, as many as a reply may hold.
+--- Reads messages by id, as many as fit in a reply.
 -- ARGV   ids
 -- Reply  {now, for each id read: {value or false, due or false, time of death or false, record or false}}
 --@include keys
 --@include now
-local far = tonumber(redis.call('HGET', META, 'far') or '') or 0
---@include far
+local packed = tonumber(redis.call('HGET', META, 'far') or '') or 0
+--@include buckets
 local reply, bytes = { now }, 0
 for i, id in ipairs(ARGV) do
   local envelope = redis.call('HGET', MSG, id)
@@ -14,7 +14,7 @@ for i, id in ipairs(ARGV) do
     if bytes > MAX_BYTES and i > 1 then break end
     local due, died = redis.call('ZSCORE', DUE, id), redis.call('ZSCORE', DEAD, id)
     if not due and not died then
-      due = far > 0 and far_due(id, envelope)
+      due = packed > 0 and packed_due(id, envelope)
       due = due and string.format('%.0f', due)
     end
     reply[i + 1] = { envelope, due or false, died, redis.call('HGET', TRIES, id) }

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
---- One step over the open leases.
+--- Scans the open leases, one step per call.
 -- ARGV   1 HSCAN cursor
 -- Reply  {next cursor, for each lease: {lease text, deadline or false}}
 --@include keys

@@ -1,8 +1,8 @@
 #!lua flags=no-writes
---- One page of the messages that are scheduled, ready or dead, by due time or time of death, ties by id.
+--- Lists one page of the scheduled, ready or dead messages, by due time or time of death, then by id.
 -- ARGV   1 state, 2 from in ms or "", 3 to (exclusive) in ms or "", 4 limit, 5 score and 6 id of the last
---        message of the page before, or ""
--- Reply  {now, 1 when the listing ends here, ids and scores, values of MSG, records, score and id behind which to go on}
+--        message of the previous page, or ""
+-- Reply  {now, 1 if the listing ends here, ids and scores, values of MSG, records, score and id to continue after}
 --@include keys
 --@include now
 local limit = tonumber(ARGV[4])
@@ -11,7 +11,7 @@ local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
 if ARGV[1] == 'scheduled' then from = math.max(from, now + 1) end
 if ARGV[1] == 'ready' then to = math.min(to, now + 1) end
 
--- not_after orders as Redis orders members of one score, by bytes; Lua's own comparison goes by the server's locale.
+-- not_after compares ids by bytes, as Redis orders members of equal score; Lua's comparison uses the server's locale.
 local function not_after(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)
@@ -28,7 +28,7 @@ end
 
 local start = below(from)
 if ARGV[5] ~= '' then
-  -- The first rank after (score, id), found by halving, since the message itself may have moved.
+  -- Find the first rank after (score, id) by binary search, since the message itself may have moved.
   local low, high = below(tonumber(ARGV[5])), redis.call('ZCOUNT', key, '-inf', ARGV[5])
   while low < high do
     local middle = math.floor((low + high) / 2)
@@ -38,22 +38,22 @@ if ARGV[5] ~= '' then
 end
 local stop = below(to)
 local last = math.min(start + limit, stop) - 1
-local found = {} -- messages of the page, and perhaps more: score, id, score as it is told
+local found = {} -- messages of the page, and perhaps more: score, id, score as text
 if last >= start then
   local range = redis.call('ZRANGE', key, start, last, 'WITHSCORES')
   for i = 1, #range, 2 do found[#found + 1] = { tonumber(range[i + 1]), range[i], range[i + 1] } end
 end
 local ended = last >= stop - 1
-local horizon = math.huge -- from here on far messages were not looked at
+local horizon = math.huge -- buckets from here on were not read
 
-local far = key == DUE and tonumber(redis.call('HGET', META, 'far') or '') or 0
-if far > 0 then
-  --@include far
+local packed = key == DUE and tonumber(redis.call('HGET', META, 'far') or '') or 0
+if packed > 0 then
+  --@include buckets
   local after = tonumber(ARGV[5]) or -math.huge
   local start, dues = math.max(from, after), {}
 
-  local function look_into(b)
-    for due, id in each_far(b) do
+  local function read_bucket(b)
+    for due, id in each_line(b) do
       if due >= from and due < to and (due > after or due == after and not not_after(id, ARGV[6])) then
         dues[#dues + 1] = due
         found[#found + 1] = { due, id, string.format('%.0f', due) }
@@ -61,23 +61,23 @@ if far > 0 then
     end
   end
 
-  local rising = '-inf'
-  if start > -math.huge then -- buckets that begin before may hold what is due then
-    rising = string.format('(%.0f', start)
-    local names = names_at(start)
+  local min_start = '-inf'
+  if start > -math.huge then -- buckets that start earlier may hold messages due then
+    min_start = string.format('(%.0f', start)
+    local names = bucket_names_at(start)
     load_buckets(names)
-    for _, name in ipairs(names) do look_into(bucket(name)) end
+    for _, name in ipairs(names) do read_bucket(bucket(name)) end
   end
   local seen = counter_below(dues)
-  local names = redis.call('ZRANGE', FARS, rising, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
+  local names = redis.call('ZRANGE', FARS, min_start, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
   for k = 1, #names, 2 do
-    local begins = tonumber(names[k + 1])
-    if begins >= to then break end
-    if k > 200 or seen(begins) >= limit then
-      horizon = begins
+    local starts = tonumber(names[k + 1])
+    if starts >= to then break end
+    if k > 200 or seen(starts) >= limit then
+      horizon = starts
       break
     end
-    look_into(bucket(names[k]))
+    read_bucket(bucket(names[k]))
   end
   if #dues > 0 then
     table.sort(found, function(a, b)

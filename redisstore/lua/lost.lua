@@ -1,24 +1,25 @@
 #!lua flags=allow-oom
---- Tells which messages are in no state: living, not due, not far, not dead, and in no lease. Makes them ready when asked to.
--- ARGV   1 "1" to mend, then ids
--- Reply  {ids}; BUSY when the leases list more than MAX_HELD messages, which is too much for one call; NEWER
--- Safe   every key that is written was read; WAKE is written first. A message that is leased is in a lease in the
---        moment of the script, so nothing that is held is taken for lost.
+--- Finds messages in no state: live, but not due, packed, dead or leased. Makes them ready if asked to.
+-- ARGV   1 "1" to repair, then ids
+-- Reply  {ids}; BUSY if the leases list more than MAX_LEASE_ENTRIES messages, which is too much for one call; NEWER
+-- Safe   every key that is written was read before; WAKE is written first. A leased message is in a lease at the
+--        moment of
+--        the script, so no held message is mistaken for a lost one.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'far')
-local far = tonumber(meta[2] or '') or 0
+local packed = tonumber(meta[2] or '') or 0
 --@include format
 --@include now
 --@include lease
---@include wake
---@include far
+--@include notify
+--@include buckets
 redis.call('ZCARD', WAKE)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local missing, left = {}, 0
 for i = 2, #ARGV do
   local id = ARGV[i]
   if not missing[id] and redis.call('HEXISTS', MSG, id) == 1 and not redis.call('ZSCORE', DUE, id)
-    and not redis.call('ZSCORE', DEAD, id) and not far_due(id) then
+    and not redis.call('ZSCORE', DEAD, id) and not packed_due(id) then
     missing[id] = true
     left = left + 1
   end
@@ -28,14 +29,14 @@ while left > 0 do
   local step = redis.call('HSCAN', LEASE, cursor, 'COUNT', 10)
   cursor = step[1]
   for i = 2, #step[2], 2 do
-    for id in each_held(step[2][i]) do
+    for id in each_entry(step[2][i]) do
       seen = seen + 1
       if missing[id] then
         missing[id] = nil
         left = left - 1
       end
     end
-    if seen > MAX_HELD then return BUSY end
+    if seen > MAX_LEASE_ENTRIES then return BUSY end
   end
   if cursor == '0' then break end
 end
@@ -46,7 +47,7 @@ for id in pairs(missing) do
   due[#due + 1] = id
 end
 if ARGV[1] == '1' and #lost > 0 then
-  wake(head, now)
+  notify(head, now)
   redis.call('ZADD', DUE, unpack(due))
 end
 return { lost }

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
---- Removes messages of a state, or all of them.
--- ARGV   1 caller, 2 number of its call
---        3 "scheduled", "ready", "dead" or "" (all, leased ones and leases too), 4 latest due time or time of
---        death in ms or "", then ids (dead ones)
--- Reply  {number, 1 when there may be more, latest time used}; NEWER
--- Safe   CALLS is written first; every other key that is written was read; removing all deletes whole keys, which
+--- Purges messages in a state, or all of them.
+-- ARGV   1 session, 2 request number
+--        3 "scheduled", "ready", "dead" or "" (all, including leased messages and leases), 4 latest due time or time of
+--        death in ms or "", then ids (of dead messages)
+-- Reply  {number, 1 if there may be more, latest time used}; NEWER
+-- Safe   CALLS is written first; every other key that is written was read before. Purging all deletes whole keys, which
 --        cannot fail and is freed in the background.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'far')
@@ -12,28 +12,30 @@ local meta = redis.call('HMGET', META, 'format', 'far')
 --@include now
 --@include record
 --@include write
---@include once
-local answered = done_before(ARGV[1], ARGV[2])
-if answered then return positions(answered) end
+--@include session
+local previous = previous_reply(ARGV[1], ARGV[2])
+if previous then return decode_positions(previous) end
 local state = ARGV[3]
 
--- note keeps the reply, and gives it.
-local function note(reply)
-  if meta[1] then note_call(ARGV[1], ARGV[2], listed({ reply[1], reply[2], string.format('%.0f', reply[3]) })) end
+-- record_reply records the reply and returns it.
+local function record_reply(reply)
+  if meta[1] then
+    record_request(ARGV[1], ARGV[2], encode_list({ reply[1], reply[2], string.format('%.0f', reply[3]) }))
+  end
   return reply
 end
 
 if state == '' then
   local reply = { redis.call('HLEN', MSG), 0, now }
-  note(reply)
+  record_reply(reply)
   redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, FAR, FARS, WAKE)
   redis.call('HDEL', META, 'longest', 'far', 'class')
   return reply
 end
 
 local key = state == 'dead' and DEAD or DUE
-local far = key == DUE and tonumber(meta[2] or '') or 0
---@include far
+local packed = key == DUE and tonumber(meta[2] or '') or 0
+--@include buckets
 local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
 if #ARGV > 4 then
@@ -47,22 +49,24 @@ else
     low = string.format('(%.0f', now)
     if before == math.huge then
       before = tonumber(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now)
-      if far > 0 then
-        local begins = place_of(redis.call('ZRANGE', FARS, -1, -1)[1] or '') or 0
-        before = math.max(before, begins + FAR_WIDEST) -- nothing is later
+      if packed > 0 then
+        local starts = bucket_range(redis.call('ZRANGE', FARS, -1, -1)[1] or '') or 0
+        before = math.max(before, starts + BUCKET_WIDEST_MS) -- no packed message is due later
       end
     end
   end
   ids = redis.call('ZRANGE', key, low, before, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #ids == MAX_BATCH then more = 1 end
 end
-local undue = #ids -- the first ones are in DUE, or DEAD; the others are far
-if far > 0 and more == 0 and #ARGV == 4 then
+local due_removed = #ids -- this many ids are in DUE or DEAD; the others are packed
+if packed > 0 and more == 0 and #ARGV == 4 then
   local after = state == 'scheduled' and now or -math.huge
-  local names = state == 'scheduled' and names_at(now) or {} -- buckets that begin before may hold what is due later
+  -- Buckets that start earlier may hold messages due later.
+  local names = state == 'scheduled' and bucket_names_at(now) or {}
   load_buckets(names)
   local begun = #names
-  for _, name in ipairs(redis.call('ZRANGE', FARS, begun > 0 and '(' .. now or '-inf', before, 'BYSCORE', 'LIMIT', 0, 101)) do
+  local min_start = begun > 0 and '(' .. now or '-inf'
+  for _, name in ipairs(redis.call('ZRANGE', FARS, min_start, before, 'BYSCORE', 'LIMIT', 0, 101)) do
     names[#names + 1] = name
   end
   for k, name in ipairs(names) do
@@ -72,26 +76,26 @@ if far > 0 and more == 0 and #ARGV == 4 then
     end
     local b = bucket(name)
     local left = { '\n' }
-    for due, id in each_far(b) do
+    for due, id in each_line(b) do
       if due > after and due <= before then
         ids[#ids + 1] = id
       else
-        left[#left + 1] = far_line(b, due, id)
+        left[#left + 1] = bucket_line(b, due, id)
       end
     end
-    if #left - 1 < lines_of(b.text) then replace_lines(b, left) end
+    if #left - 1 < line_count(b.text) then replace_lines(b, left) end
   end
 end
-if #ids == 0 then return note({ 0, more, before }) end
+if #ids == 0 then return record_reply({ 0, more, before }) end
 
 redis.call('HLEN', MSG)
 for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do
-  local epoch, _, _, pins = parse(recorded)
-  if recorded then keep(ids[i], tombstone(epoch, pins)) end
+  local epoch, _, _, refcount = parse(recorded)
+  if recorded then set_record(ids[i], tombstone(epoch, refcount)) end
 end
-note_call(ARGV[1], ARGV[2]) -- its answer is known after the next
+record_request(ARGV[1], ARGV[2]) -- the reply is known only after the next command
 local removed = redis.call('HDEL', MSG, unpack(ids))
-if undue > 0 then redis.call('ZREM', key, unpack(ids, 1, undue)) end
-write_far()
-write_tries()
-return note({ removed, more, before })
+if due_removed > 0 then redis.call('ZREM', key, unpack(ids, 1, due_removed)) end
+write_buckets()
+write_records()
+return record_reply({ removed, more, before })

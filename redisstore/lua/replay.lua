@@ -1,21 +1,20 @@
 #!lua flags=allow-oom
---- Makes dead messages live again, with their attempts back at zero.
--- Their expiry no longer counts.
--- ARGV   1 caller, 2 number of its call
+--- Replays dead messages, with their attempts reset to zero. Their expiry no longer applies.
+-- ARGV   1 session, 2 request number
 --        3 due ("+ms" from now, or ms since 1970), 4 latest time of death in ms or "" for now, then ids;
 --        without ids: the MAX_BATCH that died first
--- Reply  {number, 1 when there may be more, latest time of death used}; NEWER
--- Safe   CALLS is written first; every other key that is written was read.
+-- Reply  {number, 1 if there may be more, latest time of death used}; NEWER
+-- Safe   CALLS is written first; every other key that is written was read before.
 --@include keys
 local meta = redis.call('HMGET', META, 'format')
 --@include format
 --@include now
 --@include record
 --@include write
---@include wake
---@include once
-local answered = done_before(ARGV[1], ARGV[2])
-if answered then return positions(answered) end
+--@include notify
+--@include session
+local previous = previous_reply(ARGV[1], ARGV[2])
+if previous then return decode_positions(previous) end
 local at = due_at(ARGV[3])
 local before = tonumber(ARGV[4]) or now
 local ids, more = {}, 0
@@ -34,7 +33,7 @@ else
   if #ids == MAX_BATCH then more = 1 end
 end
 if #ids == 0 then
-  if meta[1] then note_call(ARGV[1], ARGV[2], listed({ 0, 0, string.format('%.0f', before) })) end
+  if meta[1] then record_request(ARGV[1], ARGV[2], encode_list({ 0, 0, string.format('%.0f', before) })) end
   return { 0, 0, before }
 end
 
@@ -44,13 +43,13 @@ local due = {}
 for i, id in ipairs(ids) do
   due[#due + 1] = at
   due[#due + 1] = id
-  local epoch, _, _, pins = parse(records[i])
-  keep(id, record(epoch, 0, '1', pins, ''))
+  local epoch, _, _, refcount = parse(records[i])
+  set_record(id, record(epoch, 0, '1', refcount, ''))
 end
-if comes_first(head, at) then redis.call('ZCARD', WAKE) end
-note_call(ARGV[1], ARGV[2], listed({ #ids, more, string.format('%.0f', before) }))
-wake(head, at)
+if is_earliest(head, at) then redis.call('ZCARD', WAKE) end
+record_request(ARGV[1], ARGV[2], encode_list({ #ids, more, string.format('%.0f', before) }))
+notify(head, at)
 write('ZADD', DUE, due)
 write('ZREM', DEAD, ids)
-write_tries()
+write_records()
 return { #ids, more, before }

@@ -1,35 +1,35 @@
 #!lua flags=allow-oom
---- Gives scheduled and ready messages a new due time.
--- ARGV   1 caller, 2 number of its call, 3 due ("+ms" from now, or ms since 1970), then ids
--- Reply  for each id the state it is in now; only "scheduled" and "ready" ones were changed, "" is unknown; NEWER
--- Safe   CALLS is written first; every other key that is written was read. A far message leaves its bucket.
+--- Reschedules scheduled and ready messages.
+-- ARGV   1 session, 2 request number, 3 due ("+ms" from now, or ms since 1970), then ids
+-- Reply  for each id its state now; only "scheduled" and "ready" ones were changed, "" is unknown; NEWER
+-- Safe   CALLS is written first; every other key that is written was read before. A packed message leaves its bucket.
 --@include keys
 local meta = redis.call('HMGET', META, 'format', 'far')
-local far = tonumber(meta[2] or '') or 0
+local packed = tonumber(meta[2] or '') or 0
 --@include format
 --@include now
---@include wake
+--@include notify
 --@include write
---@include far
---@include once
-local before = done_before(ARGV[1], ARGV[2])
-if before then return words(before) end
+--@include buckets
+--@include session
+local previous = previous_reply(ARGV[1], ARGV[2])
+if previous then return decode_words(previous) end
 local at = due_at(ARGV[3])
 local ids = { unpack(ARGV, 4) }
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
-local states, moved, unfolded = {}, {}, {}
+local states, moved, removed_ids = {}, {}, {}
 for i, id in ipairs(ids) do
-  local at_far, b
-  if far > 0 and not due[i] and not dead[i] then at_far, b = far_due(id) end
-  if due[i] or at_far or unfolded[id] then
+  local packed_at, b
+  if packed > 0 and not due[i] and not dead[i] then packed_at, b = packed_due(id) end
+  if due[i] or packed_at or removed_ids[id] then
     states[i] = at > now and 'scheduled' or 'ready'
     moved[#moved + 1] = at
     moved[#moved + 1] = id
-    if at_far then
-      unfold(b, at_far, id)
-      unfolded[id] = true
+    if packed_at then
+      remove_line(b, packed_at, id)
+      removed_ids[id] = true
     end
   elseif dead[i] then
     states[i] = 'dead'
@@ -37,11 +37,11 @@ for i, id in ipairs(ids) do
     states[i] = redis.call('HEXISTS', MSG, id) == 1 and 'leased' or ''
   end
 end
-if #moved > 0 and comes_first(head, at) then redis.call('ZCARD', WAKE) end
-if meta[1] then note_call(ARGV[1], ARGV[2], listed(states)) end
+if #moved > 0 and is_earliest(head, at) then redis.call('ZCARD', WAKE) end
+if meta[1] then record_request(ARGV[1], ARGV[2], encode_list(states)) end
 if #moved > 0 then
-  wake(head, at)
+  notify(head, at)
   redis.call('ZADD', DUE, unpack(moved))
-  write_far()
+  write_buckets()
 end
 return states

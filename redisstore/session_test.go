@@ -13,17 +13,18 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// afterLostReply gives a store whose first answered call loses its reply; do is done before the call is repeated.
+// afterLostReply returns a store whose first successful call loses its reply; do is called before the call is repeated.
 func afterLostReply(t *testing.T, rdb redis.UniversalClient, do func()) *Store {
 	t.Helper()
-	s := newStore(t, &between{UniversalClient: rdb, do: do})
-	s.checked.Store(true)
+	s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: do})
+	s.preflightDone.Store(true)
 	return s
 }
 
-// A call that acked some of its messages and refused others gives the same answers again, whatever was sent since.
-func TestARepeatedAckRefusesWhatItRefusedBefore(t *testing.T) {
-	for _, taken := range []bool{false, true} { // by runs of neighbors, and where the lease is taken apart
+// An ack that succeeded for some messages and was refused for others returns the same results again, whatever was
+// sent since.
+func TestRepeatedAckRefusesTheSameMessages(t *testing.T) {
+	for _, taken := range []bool{false, true} { // by runs of adjacent messages, and one by one
 		rdb := redistest.Shared(t).Client(t)
 		s := newStore(t, rdb)
 		ctx, queue := t.Context(), fmt.Sprintf("refused-once-%t", taken)
@@ -56,18 +57,18 @@ func TestARepeatedAckRefusesWhatItRefusedBefore(t *testing.T) {
 		}
 		for i, want := range []error{nil, store.ErrLeaseLost, nil, store.ErrLeaseLost} {
 			if results[i].Err != want {
-				t.Errorf("taken apart %t: the repeated ack of %s gave %v, want %v", taken, ids[i], results[i].Err, want)
+				t.Errorf("one by one %t: repeated ack of %s = %v, want %v", taken, ids[i], results[i].Err, want)
 			}
 		}
 		infos, err := s.Get(ctx, queue, ids)
 		if err != nil || infos[0] == nil || infos[1] != nil || infos[2] != nil || infos[3] == nil {
-			t.Errorf("taken apart %t: left are %+v, %v", taken, infos, err)
+			t.Errorf("one by one %t: remaining messages are %+v, %v", taken, infos, err)
 		}
 	}
 }
 
-// What was cancelled before was refused, and is by a repetition.
-func TestARepeatedAckThatWasNotDoneRefusesWhatIsNotHeld(t *testing.T) {
+// An ack of a cancelled message is refused, and so is its repetition.
+func TestRepeatedAckRefusesCancelledMessage(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
 	ctx, queue := t.Context(), "refused-all"
@@ -79,15 +80,15 @@ func TestARepeatedAckThatWasNotDoneRefusesWhatIsNotHeld(t *testing.T) {
 	}
 	results, err := afterLostReply(t, rdb, func() {}).Settle(ctx, queue, ack)
 	if err != nil || results[0].Err != store.ErrLeaseLost {
-		t.Errorf("the ack of a cancelled message gave %+v, %v", results, err)
+		t.Errorf("ack of a cancelled message = %+v, %v", results, err)
 	}
 }
 
-// A holder hears of a cancel by one extension only, which may be the one whose reply was lost.
-func TestARepeatedExtensionTellsWhatWasCancelledAgain(t *testing.T) {
+// A cancel is reported to its holder by only one extend, whose reply may be lost.
+func TestRepeatedExtendReportsCancelsAgain(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
-	ctx, queue := t.Context(), "told-twice"
+	ctx, queue := t.Context(), "reported-twice"
 	for _, id := range []string{"a", "b", "c"} {
 		send(t, s, queue, id, store.Due{})
 	}
@@ -98,61 +99,65 @@ func TestARepeatedExtensionTellsWhatWasCancelledAgain(t *testing.T) {
 	send(t, s, queue, "b", store.Due{Delay: time.Hour})
 	other := afterLostReply(t, rdb, func() {})
 	extensions := []store.Extension{
-		{Lease: first.Messages[0].Receipt.Lease, For: time.Minute}, {Lease: second.Messages[0].Receipt.Lease, For: time.Minute},
+		{Lease: first.Messages[0].Receipt.Lease, For: time.Minute}, {Lease: second.Messages[0].Receipt.Lease,
+			For: time.Minute},
 	}
 	results, err := other.Extend(ctx, queue, extensions)
 	if err != nil || len(results) != 2 {
-		t.Fatalf("the extension gave %+v, %v", results, err)
+		t.Fatalf("Extend = %+v, %v", results, err)
 	}
 	if r := results[0]; r.Err != nil || len(r.Lost) != 1 || r.Lost[0].ID != "b" || r.Lost[0].Epoch != 0 {
-		t.Errorf("of the lease of a and b it tells %+v", r)
+		t.Errorf("result for the lease of a and b: %+v", r)
 	}
 	if r := results[1]; r.Err != store.ErrLeaseLost || len(r.Lost) != 1 || r.Lost[0].ID != "c" {
-		t.Errorf("of the lease of c it tells %+v", r)
+		t.Errorf("result for the lease of c: %+v", r)
 	}
-	if results, err := other.Extend(ctx, queue, extensions[:1]); err != nil || results[0].Err != nil || len(results[0].Lost) > 0 {
-		t.Errorf("the next extension gave %+v, %v", results, err)
+	if results, err := other.Extend(ctx, queue, extensions[:1]); err != nil || results[0].Err != nil ||
+		len(results[0].Lost) > 0 {
+		t.Errorf("next Extend = %+v, %v", results, err)
 	}
 }
 
-func TestOfManyCallersThoseThatMadeNoCallForADayAreForgotten(t *testing.T) {
+func TestSessionsIdleForADayAreDeletedAboveLimit(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	ctx, queue := t.Context(), "callers"
+	ctx, queue := t.Context(), "sessions"
 	key, meta := "later:{"+queue+"}:calls", "later:{"+queue+"}:meta"
 	day := float64(time.Now().Add(-25 * time.Hour).UnixMicro())
 	send(t, newStore(t, rdb), queue, "a", store.Due{})
 	rdb.HSet(ctx, meta, "answer:gone:1", "8:1", "answer:quiet:1", "8:1")
-	rdb.ZAdd(ctx, key, redis.Z{Score: day, Member: "gone:1"}, redis.Z{Score: float64(time.Now().UnixMicro()), Member: "quiet:1"})
+	rdb.ZAdd(ctx, key, redis.Z{Score: day, Member: "gone:1"}, redis.Z{Score: float64(time.Now().UnixMicro()),
+		Member: "quiet:1"})
 	send(t, newStore(t, rdb), queue, "b", store.Due{})
 	if n := rdb.ZCard(ctx, key).Val(); n != 4 {
-		t.Errorf("of 4 callers %d are known", n)
+		t.Errorf("%d sessions are kept, want 4", n)
 	}
 	for i := range 1000 {
 		rdb.ZAdd(ctx, key, redis.Z{Score: day + 7200e6, Member: i})
 	}
 	send(t, newStore(t, rdb), queue, "c", store.Due{})
 	if n := rdb.ZCard(ctx, key).Val(); n != 1004 || rdb.ZScore(ctx, key, "gone:1").Err() != redis.Nil {
-		t.Errorf("of 1005 callers, one of which made no call for a day, %d are known", n)
+		t.Errorf("%d sessions are kept, want 1004 of 1005 without the idle one", n)
 	}
 	if rdb.HExists(ctx, meta, "answer:gone:1").Val() || !rdb.HExists(ctx, meta, "answer:quiet:1").Val() {
-		t.Errorf("of their answers is kept: %v", rdb.HKeys(ctx, meta).Val())
+		t.Errorf("kept replies: %v", rdb.HKeys(ctx, meta).Val())
 	}
 }
 
-func TestAStepOfTheServersClockIsLogged(t *testing.T) {
+func TestServerClockStepIsLogged(t *testing.T) {
 	srv := redistest.Start(t)
 	var log strings.Builder
 	s := newStore(t, srv.Client(t), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	send(t, s, "steps", "m", store.Due{Delay: time.Hour})
 	claim(t, s, "steps", 1, time.Minute)
 	s.waker.mu.Lock()
-	s.waker.clock.server = s.waker.clock.server.Add(-time.Hour) // as if it had been an hour earlier then
+	s.waker.clock.server = s.waker.clock.server.Add(-time.Hour) // as if it had shown an hour less
 	s.waker.mu.Unlock()
 	claim(t, s, "steps", 1, time.Minute)
 	claim(t, s, "steps", 1, time.Minute)
 	_, after, _ := strings.Cut(log.String(), "by=")
 	by, err := time.ParseDuration(strings.TrimSpace(after))
-	if told := strings.Count(log.String(), "clock was stepped"); told != 1 || err != nil || (by-time.Hour).Abs() > time.Minute {
+	if logged := strings.Count(log.String(), "clock was stepped"); logged != 1 || err != nil ||
+		(by-time.Hour).Abs() > time.Minute {
 		t.Errorf("logged: %s", log.String())
 	}
 }

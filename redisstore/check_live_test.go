@@ -15,12 +15,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestAnExaminationOfALiveQueueFindsNothing: what moves meanwhile is not taken for lost or torn, and a repair does
-// not touch it.
-func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
+// Messages that move meanwhile are not reported as lost or inconsistent, and a repair does not touch them.
+func TestCheckOfBusyQueueFindsNoIssues(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
-	send(t, s, "live", "first", store.Due{}) // so that its name is not there alone
+	send(t, s, "live", "first", store.Due{}) // so that there is a queue for its name
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	for w := range 4 {
@@ -28,7 +27,8 @@ func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
 			for i := 0; ctx.Err() == nil; i++ {
 				msgs := make([]store.Outgoing, 50)
 				for k := range msgs {
-					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k), MaxAttempts: 1 + k%3, Payload: bytes.Repeat([]byte("x"), k)}}
+					msgs[k] = store.Outgoing{Message: store.Message{ID: fmt.Sprint(w, "-", i, "-", k), MaxAttempts: 1 + k%3,
+						Payload: bytes.Repeat([]byte("x"), k)}}
 				}
 				if _, err := s.Send(context.WithoutCancel(ctx), "live", msgs); err != nil {
 					t.Error(err)
@@ -44,8 +44,9 @@ func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					if action != 0 { // else its lease expires
-						if _, err := s.Settle(context.WithoutCancel(ctx), "live", []store.Settlement{{Receipt: m.Receipt, Action: action}}); err != nil {
+					if action != 0 { // otherwise the lease expires
+						if _, err := s.Settle(context.WithoutCancel(ctx), "live", []store.Settlement{{Receipt: m.Receipt,
+							Action: action}}); err != nil {
 							t.Error(err)
 						}
 					}
@@ -54,16 +55,16 @@ func TestAnExaminationOfALiveQueueFindsNothing(t *testing.T) {
 		})
 	}
 	for range 30 {
-		for _, f := range examine(t, s, true) {
-			t.Errorf("of a sound queue: %+v", f)
+		for _, f := range findIssues(t, s, true) {
+			t.Errorf("issue in a consistent queue: %+v", f)
 		}
 	}
 	stop()
 	work.Wait()
 }
 
-// TestAnUnreadableMessageThatWasSetAsideIsNothingWrong: whoever claims it finds out, whether or not claims look into envelopes.
-func TestAnUnreadableMessageThatWasSetAsideIsNothingWrong(t *testing.T) {
+// A claim buries an unreadable message, whether or not claims inspect envelopes.
+func TestCheckAcceptsBuriedUnreadableMessage(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	send(t, s, "q", "m", store.Due{})
@@ -71,21 +72,21 @@ func TestAnUnreadableMessageThatWasSetAsideIsNothingWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 0 || !slices.Equal(c.Died, []string{"m"}) {
-		t.Fatalf("the claim gave %+v", c)
+		t.Fatalf("the claim returned %+v", c)
 	}
-	if wrong := examine(t, s, false); len(wrong) > 0 {
-		t.Errorf("found %+v", wrong)
+	if wrong := findIssues(t, s, false); len(wrong) > 0 {
+		t.Errorf("unexpected issues: %+v", wrong)
 	}
 }
 
-// madeMeanwhile makes a queue when it was asked for and was not there yet.
-type madeMeanwhile struct {
+// createDuring creates a queue right after a call found that it did not exist.
+type createDuring struct {
 	redis.UniversalClient
 	asked func(cmd redis.Cmder) bool
 	make  func()
 }
 
-func (m *madeMeanwhile) Process(ctx context.Context, cmd redis.Cmder) error {
+func (m *createDuring) Process(ctx context.Context, cmd redis.Cmder) error {
 	err := m.UniversalClient.Process(ctx, cmd)
 	if m.make != nil && m.asked(cmd) {
 		made := m.make
@@ -95,38 +96,39 @@ func (m *madeMeanwhile) Process(ctx context.Context, cmd redis.Cmder) error {
 	return err
 }
 
-// TestAQueueThatIsMadeDuringARepairIsLeftAlone: between the look for it and the removal of its name, which others left.
-func TestAQueueThatIsMadeDuringARepairIsLeftAlone(t *testing.T) {
+// The queue is created between the lookup and the removal of its stale name.
+func TestRepairKeepsQueueCreatedMeanwhile(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
-	others := newStore(t, rdb)
+	other := newStore(t, rdb)
 	if err := rdb.SAdd(t.Context(), DefaultPrefix+"queues", "q").Err(); err != nil {
 		t.Fatal(err)
 	}
-	m := &madeMeanwhile{UniversalClient: rdb, make: func() { send(t, others, "q", "m", store.Due{}) }}
+	m := &createDuring{UniversalClient: rdb, make: func() { send(t, other, "q", "m", store.Due{}) }}
 	s := newStore(t, m)
 	m.asked = func(cmd redis.Cmder) bool {
 		return fmt.Sprint(cmd.Args()[1]) == s.scripts.stats.sha && cmd.Err() == nil
 	}
-	s.checked.Store(true)
+	s.preflightDone.Store(true)
 	var found []store.Finding
-	x := &examination{s: s, mend: true, report: func(f store.Finding) { found = append(found, f) }}
-	if err := others.ready(t.Context()); err != nil {
+	x := &checkRun{s: s, repair: true, report: func(f store.Finding) { found = append(found, f) }}
+	if err := other.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := rdb.ScriptLoad(t.Context(), s.scripts.stats.body).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := x.nameOnly(t.Context(), "q"); err != nil || m.make != nil {
-		t.Fatal(err, "was the queue asked for?", m.make == nil)
+	if err := x.checkNameOnly(t.Context(), "q"); err != nil || m.make != nil {
+		t.Fatal(err, "queue looked up:", m.make == nil)
 	}
-	if c := claim(t, others, "q", 1, time.Minute); len(c.Messages) != 1 {
+	if c := claim(t, other, "q", 1, time.Minute); len(c.Messages) != 1 {
 		t.Error("the message is gone")
 	}
-	if names, _, err := others.Queues(t.Context(), ""); err != nil || len(names) != 1 {
+	if names, _, err := other.Queues(t.Context(), ""); err != nil || len(names) != 1 {
 		t.Errorf("queues are %v, %v", names, err)
 	}
 	found = nil
-	if err := x.unregistered(t.Context(), "q", false); err != nil || len(found) > 0 { // it was found after the names were read
-		t.Errorf("of a queue whose name is there: %+v, %v", found, err)
+	if err := x.checkUnregistered(t.Context(), "q", false); err != nil ||
+		len(found) > 0 { // found after the names were read
+		t.Errorf("issues of a registered queue: %+v, %v", found, err)
 	}
 }

@@ -17,18 +17,18 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// BenchmarkFar tells what messages cost that are due within a day, more than an hour ahead, and beside them some that are
-// due soon: Redis' own CPU in µs, of the fifth of the calls in which it was least disturbed, and what it writes to its
-// append-only file, each a message; and what it costs to count them, each bucket.
+// BenchmarkFar measures the cost of messages due within a day but more than an hour ahead, next to some that are due
+// soon. Per message it reports Redis' own CPU time in µs, from the fifth of the calls with the least disturbance, and
+// the growth of the append-only file; per bucket, the cost of counting.
 //
 //	go test ./redisstore -run '^$' -bench Far -benchtime 200x
 //
-// LATER_FAR_BYTES is another length of buckets, LATER_FAR_PENDING other numbers of messages that are pending, and
-// LATER_FAR_AOF=no leaves the append-only file out.
+// LATER_FAR_BYTES sets another bucket size, LATER_FAR_PENDING other numbers of pending messages, and LATER_FAR_AOF=no
+// turns off the append-only file.
 func BenchmarkFar(b *testing.B) {
 	constants := maps.Clone(luaConstants)
 	if bytes := os.Getenv("LATER_FAR_BYTES"); bytes != "" {
-		constants["FAR_BYTES"] = bytes
+		constants["BUCKET_BYTES"] = bytes
 	}
 	pending := []string{"10000", "1000000"}
 	if text := os.Getenv("LATER_FAR_PENDING"); text != "" {
@@ -49,14 +49,15 @@ func BenchmarkFar(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			x := &farBench{newWith(b, loadScripts("", constants), rdb), rdb}
+			x := &bucketBench{newWith(b, loadScripts("", constants), rdb), rdb}
 			before := x.number(b, "memory", "used_memory")
 			for sent := 0; sent < n; sent += store.MaxBatch {
 				x.send(b, "far", store.MaxBatch, withinADay)
 			}
 			filled := x.number(b, "memory", "used_memory")
 			for _, size := range []int{store.MaxBatch, 1} {
-				for what, due := range map[string]func() time.Duration{"far": withinADay, "rising": inAnHour(), "near": withinAMinute} {
+				for what, due := range map[string]func() time.Duration{"far": withinADay, "rising": inAnHour(),
+					"near": withinAMinute} {
 					x.run(b, fmt.Sprintf("send %s by %d", what, size), size, func(*testing.B) func() {
 						return func() { x.send(b, what, size, due) }
 					})
@@ -88,11 +89,11 @@ func BenchmarkFar(b *testing.B) {
 				}
 			})
 			x.run(b, "number of all by buckets", int(buckets), func(b *testing.B) func() {
-				if buckets > maxCounted {
-					b.Skip("so many are not counted")
+				if buckets > maxCountedBuckets {
+					b.Skip("too many to count")
 				}
 				return func() {
-					c := x.s.newCall(&x.s.scripts.examine, "far", 3)
+					c := x.s.newCall(&x.s.scripts.check, "far", 3)
 					c.add("total", "0", "0")
 					if _, err := x.s.run(b.Context(), "far", c); err != nil {
 						b.Fatal(err)
@@ -102,11 +103,11 @@ func BenchmarkFar(b *testing.B) {
 			for _, what := range []string{"near", "far"} {
 				x.run(b, "claim what was "+what, store.MaxBatch, func(b *testing.B) func() {
 					queue := fmt.Sprintf("%s-%d", what, b.N)
-					s := newWith(b, loadScripts(movableClock, constants), rdb)
+					s := newWith(b, loadScripts(frozenClock, constants), rdb)
 					advance(rdb)(b, queue, 0)
 					due := map[string]func() time.Duration{"near": withinAMinute, "far": withinADay}[what]
 					for range b.N {
-						(&farBench{s, rdb}).send(b, queue, store.MaxBatch, due)
+						(&bucketBench{s, rdb}).send(b, queue, store.MaxBatch, due)
 					}
 					advance(rdb)(b, queue, 48*time.Hour)
 					return func() {
@@ -122,7 +123,7 @@ func BenchmarkFar(b *testing.B) {
 	}
 }
 
-type farBench struct {
+type bucketBench struct {
 	s   *Store
 	rdb *redis.Client
 }
@@ -131,14 +132,15 @@ func withinADay() time.Duration { return time.Hour + rand.N(24*time.Hour) }
 
 func withinAMinute() time.Duration { return rand.N(time.Minute) }
 
-// inAnHour is always the same delay, as most have it.
+// inAnHour always returns the same delay, the most common case.
 func inAnHour() func() time.Duration { return func() time.Duration { return time.Hour } }
 
-func (x *farBench) send(b *testing.B, queue string, n int, due func() time.Duration) (ids []string) {
+func (x *bucketBench) send(b *testing.B, queue string, n int, due func() time.Duration) (ids []string) {
 	b.Helper()
 	msgs := make([]store.Outgoing, n)
 	for i := range msgs {
-		msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID(), Payload: make([]byte, 100)}, Due: store.Due{Delay: due()}}
+		msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID(), Payload: make([]byte, 100)},
+			Due: store.Due{Delay: due()}}
 		ids = append(ids, msgs[i].ID)
 	}
 	if _, err := x.s.Send(b.Context(), queue, msgs); err != nil {
@@ -147,8 +149,8 @@ func (x *farBench) send(b *testing.B, queue string, n int, due func() time.Durat
 	return ids
 }
 
-// run measures calls of so many messages each; begin makes what they need and gives the call.
-func (x *farBench) run(b *testing.B, name string, size int, begin func(b *testing.B) func()) {
+// run measures calls of size messages each; begin prepares them and returns the call.
+func (x *bucketBench) run(b *testing.B, name string, size int, begin func(b *testing.B) func()) {
 	b.Run(name, func(b *testing.B) {
 		call := begin(b)
 		b.ResetTimer()
@@ -166,12 +168,12 @@ func (x *farBench) run(b *testing.B, name string, size int, begin func(b *testin
 	})
 }
 
-func (x *farBench) cpu(b *testing.B) float64 {
+func (x *bucketBench) cpu(b *testing.B) float64 {
 	return x.number(b, "cpu", "used_cpu_user") + x.number(b, "cpu", "used_cpu_sys")
 }
 
-// number reads a field of INFO.
-func (x *farBench) number(b *testing.B, section, field string) float64 {
+// number returns a field of INFO.
+func (x *bucketBench) number(b *testing.B, section, field string) float64 {
 	b.Helper()
 	info, err := x.rdb.Info(b.Context(), section).Result()
 	if err != nil {

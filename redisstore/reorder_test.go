@@ -11,15 +11,15 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// late holds a call back, the first after those that it skips, as a network does that lost a packet: it is taken for lost and made again, and arrives after
-// its repetition, and what was done in between.
-type late struct {
+// delayFirstCall holds back one call, the first after skip others, as a network that lost a packet does. The store
+// takes it for lost and repeats it, and it arrives after its repetition and after whatever was done in between.
+type delayFirstCall struct {
 	redis.UniversalClient
 	skip, calls int
 	held        []any
 }
 
-func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
+func (l *delayFirstCall) Process(ctx context.Context, cmd redis.Cmder) error {
 	l.calls++
 	if l.calls == l.skip+1 {
 		l.held = append(l.held, cmd.Args()...)
@@ -28,36 +28,36 @@ func (l *late) Process(ctx context.Context, cmd redis.Cmder) error {
 	return l.UniversalClient.Process(ctx, cmd)
 }
 
-// arrive lets the first call arrive.
-func (l *late) arrive(t *testing.T) {
+// deliver delivers the delayed call.
+func (l *delayFirstCall) deliver(t *testing.T) {
 	t.Helper()
 	if err := l.Do(t.Context(), l.held...).Err(); err != nil {
-		t.Errorf("the late call: %v", err)
+		t.Errorf("delayed call: %v", err)
 	}
 }
 
-// lateStore gives a store whose first call is held back.
-func lateStore(t *testing.T, s *Store, queue string) (*Store, *late) {
+// newDelayedStore returns a store whose first call is delayed.
+func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstCall) {
 	t.Helper()
 	if err := s.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, script := range s.scripts.all() { // a late call does not bring its script
+	for _, script := range s.scripts.all() { // a delayed call does not send its script
 		if err := s.rdb.ScriptLoad(t.Context(), script.script.body).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l := &late{UniversalClient: s.rdb}
+	l := &delayFirstCall{UniversalClient: s.rdb}
 	other := newWith(t, s.scripts, l)
-	other.checked.Store(true)
+	other.preflightDone.Store(true)
 	other.registered.Store(queue, true)
 	return other, l
 }
 
-func TestAClaimThatArrivesAfterItsRepetitionTakesNothingElse(t *testing.T) {
+func TestClaimArrivingAfterItsRepetitionClaimsNothingElse(t *testing.T) {
 	for _, acked := range []bool{false, true} {
 		rdb := redistest.Shared(t).Client(t)
-		s := newMovable(t, rdb)
+		s := newFrozenClock(t, rdb)
 		ctx, queue := t.Context(), "late-claim"
 		if err := s.Delete(ctx, queue); err != nil {
 			t.Fatal(err)
@@ -65,28 +65,28 @@ func TestAClaimThatArrivesAfterItsRepetitionTakesNothingElse(t *testing.T) {
 		send(t, s, queue, "a", store.Due{})
 		send(t, s, queue, "b", store.Due{})
 		advance(rdb)(t, queue, time.Second)
-		other, l := lateStore(t, s, queue)
+		other, l := newDelayedStore(t, s, queue)
 		c, err := other.Claim(ctx, queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
 		if err != nil || len(c.Messages) != 1 {
-			t.Fatalf("the claim gave %+v, %v", c, err)
+			t.Fatalf("Claim = %+v, %v", c, err)
 		}
-		l.arrive(t)
+		l.deliver(t)
 		want := 2
 		if acked {
 			want = 1
 			results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
 			if err != nil || results[0].Err != nil {
-				t.Errorf("the ack gave %+v, %v", results, err)
+				t.Errorf("ack = %+v, %v", results, err)
 			}
 		}
 		advance(rdb)(t, queue, time.Hour)
 		if again := claim(t, s, queue, 10, time.Minute); len(again.Messages) != want {
-			t.Errorf("acked %t: after the lease %d messages came, want %d", acked, len(again.Messages), want)
+			t.Errorf("acked %t: %d messages claimed after the lease, want %d", acked, len(again.Messages), want)
 		}
 	}
 }
 
-func TestAnOldCallThatArrivesLateDoesNotChangeWhatIsKnownOfANewerOne(t *testing.T) {
+func TestLateOldRequestKeepsNewerSessionState(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
 	ctx, queue := t.Context(), "late-ack"
@@ -94,43 +94,43 @@ func TestAnOldCallThatArrivesLateDoesNotChangeWhatIsKnownOfANewerOne(t *testing.
 		send(t, s, queue, id, store.Due{})
 	}
 	held, old := claim(t, s, queue, 2, time.Minute), claim(t, s, queue, 2, time.Minute)
-	if _, err := s.Cancel(ctx, queue, []string{"b", "d"}); err != nil { // one of each
+	if _, err := s.Cancel(ctx, queue, []string{"b", "d"}); err != nil { // one of each lease
 		t.Fatal(err)
 	}
 	var other *Store
 	other = afterLostReply(t, rdb, func() {
-		who := other.callers.name + ":1"
-		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", who).Val()) - 1
+		sess := other.sessions.name + ":1"
+		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", sess).Val()) - 1
 		call := s.newCall(&s.scripts.ack, queue, 8)
-		call.add(who, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
+		call.add(sess, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
 		if reply, err := s.run(ctx, queue, call); err != nil {
-			t.Errorf("the old call gave %v, %v", reply, err)
+			t.Errorf("old request = %v, %v", reply, err)
 		}
 	})
 	results, err := other.Settle(ctx, queue, []store.Settlement{
 		{Receipt: held.Messages[0].Receipt, Action: store.Ack}, {Receipt: held.Messages[1].Receipt, Action: store.Ack},
 	})
 	if err != nil || results[0].Err != nil || results[1].Err != store.ErrLeaseLost {
-		t.Errorf("the repeated ack gave %+v, %v", results, err)
+		t.Errorf("repeated ack = %+v, %v", results, err)
 	}
 }
 
-func TestAClientWhoseClockIsDaysBehindIsKnownAgain(t *testing.T) {
+func TestSessionOfClientWithSlowClockIsKept(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	s := newMovable(t, rdb)
+	s := newFrozenClock(t, rdb)
 	ctx, queue := t.Context(), "behind"
 	advance(rdb)(t, queue, 50*time.Hour)
 	send(t, s, queue, "m", store.Due{})
 	c := claim(t, s, queue, 1, time.Minute)
-	other := newMovable(t, &between{UniversalClient: rdb, do: func() {}})
-	other.checked.Store(true)
+	other := newFrozenClock(t, &loseFirstReply{UniversalClient: rdb, do: func() {}})
+	other.preflightDone.Store(true)
 	results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
 	if err != nil || results[0].Err != nil {
-		t.Errorf("the repeated ack gave %+v, %v", results, err)
+		t.Errorf("repeated ack = %+v, %v", results, err)
 	}
 }
 
-func TestAReceiptWithAnotherIDSettlesNothing(t *testing.T) {
+func TestTamperedReceiptSettlesNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
 	ctx, queue := t.Context(), "tampered"
@@ -146,20 +146,20 @@ func TestAReceiptWithAnotherIDSettlesNothing(t *testing.T) {
 		ack := store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Ack}
 		change(&ack.Receipt)
 		if results, err := s.Settle(ctx, queue, []store.Settlement{ack}); err != nil || results[0].Err != store.ErrLeaseLost {
-			t.Errorf("%+v: the ack gave %+v, %v", ack.Receipt, results, err)
+			t.Errorf("%+v: ack = %+v, %v", ack.Receipt, results, err)
 		}
 	}
 	if st, err := s.Stats(ctx, queue); err != nil || st.Scheduled != 1 || st.Leased != 1 {
-		t.Errorf("left are %+v, %v", st, err)
+		t.Errorf("stats = %+v, %v", st, err)
 	}
 	results, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
 	if err != nil || results[0].Err != nil {
-		t.Errorf("the ack of the receipt as it was gave %+v, %v", results, err)
+		t.Errorf("ack of the original receipt = %+v, %v", results, err)
 	}
 }
 
-// A cancel is told once. A late extension, whose answer nobody hears, must not tell it.
-func TestAnExtensionThatArrivesAfterItsRepetitionTellsNothing(t *testing.T) {
+// A cancel is reported once. A late extend, whose reply reaches nobody, must not report it.
+func TestExtendArrivingAfterItsRepetitionReportsNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
 	ctx, queue := t.Context(), "late-extension"
@@ -167,20 +167,20 @@ func TestAnExtensionThatArrivesAfterItsRepetitionTellsNothing(t *testing.T) {
 	send(t, s, queue, "b", store.Due{})
 	c := claim(t, s, queue, 2, time.Minute)
 	extensions := []store.Extension{{Lease: c.Messages[0].Receipt.Lease, For: time.Hour}}
-	other, l := lateStore(t, s, queue)
+	other, l := newDelayedStore(t, s, queue)
 	first, err := other.Extend(ctx, queue, extensions)
 	if err != nil || first[0].Err != nil {
-		t.Fatalf("the extension gave %+v, %v", first, err)
+		t.Fatalf("Extend = %+v, %v", first, err)
 	}
 	if _, err := s.Cancel(ctx, queue, []string{"a"}); err != nil {
 		t.Fatal(err)
 	}
-	l.arrive(t)
+	l.deliver(t)
 	results, err := other.Extend(ctx, queue, extensions)
 	if err != nil || results[0].Err != nil || len(results[0].Lost) != 1 || results[0].Lost[0].ID != "a" {
-		t.Errorf("the next extension gave %+v, %v", results, err)
+		t.Errorf("next Extend = %+v, %v", results, err)
 	}
 	if results[0].Deadline.Before(first[0].Deadline) {
-		t.Errorf("the deadline went back from %v to %v", first[0].Deadline, results[0].Deadline)
+		t.Errorf("deadline moved back from %v to %v", first[0].Deadline, results[0].Deadline)
 	}
 }

@@ -12,15 +12,16 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestBucketsAreAsWideAsMessagesAreDense: they become narrower where most are full, and wider again where most are nearly empty.
-func TestBucketsAreAsWideAsMessagesAreDense(t *testing.T) {
+// Buckets become narrower when most are full, and wider again when most are nearly empty.
+func TestBucketWidthFollowsMessageDensity(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	send := func(n int, within time.Duration) (ids []string) {
 		for range n / store.MaxBatch {
 			msgs := make([]store.Outgoing, store.MaxBatch)
 			for i := range msgs {
-				msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID()}, Due: store.Due{Delay: 2*time.Hour + rand.N(within)}}
+				msgs[i] = store.Outgoing{Message: store.Message{ID: store.NewID()},
+					Due: store.Due{Delay: 2*time.Hour + rand.N(within)}}
 				ids = append(ids, msgs[i].ID)
 			}
 			if _, err := s.Send(t.Context(), "q", msgs); err != nil {
@@ -50,80 +51,80 @@ func TestBucketsAreAsWideAsMessagesAreDense(t *testing.T) {
 		}
 	}
 	if lines != len(ids) || lines < 8*len(buckets) || lines > 25*len(buckets) {
-		t.Errorf("%d messages are far, and in %d buckets; want %d, and 8 to 25 in each", lines, len(buckets), len(ids))
+		t.Errorf("%d messages are packed into %d buckets, want %d with 8 to 25 in each", lines, len(buckets), len(ids))
 	}
 	if class() == "0" {
-		t.Error("20,000 messages of a day found no bucket of the widest full")
+		t.Error("20,000 messages within a day filled no bucket of the widest class")
 	}
 	for ; len(ids) > 0; ids = ids[store.MaxBatch:] {
 		if _, err := s.Cancel(t.Context(), "q", ids[:store.MaxBatch]); err != nil {
 			t.Fatal(err)
 		}
-		if len(ids) == store.MaxBatch { // while one is far, the class is kept
+		if len(ids) == store.MaxBatch { // the class is kept while a message is packed
 			send(10_000, 100*365*24*time.Hour-2*time.Hour)
 		}
 	}
 	if class() != "0" {
-		t.Errorf("sends of messages that are years apart begin with class %s", class())
+		t.Errorf("sends of messages years apart start with class %s, want 0", class())
 	}
 }
 
-const widest = 1 << 20 // ms: a bucket of the first class
+const widestBucketMS = 1 << 20 // width of class 0
 
-// sendAt sends messages one by one, as others do, for given milliseconds since 1970.
-func sendAt(t *testing.T, s *Store, ids map[string]int64) {
+// sendDueAt sends messages one by one, with due times in ms since 1970.
+func sendDueAt(t *testing.T, s *Store, ids map[string]int64) {
 	t.Helper()
 	for id, at := range ids {
 		send(t, s, "q", id, store.Due{At: time.UnixMilli(at)})
 	}
 }
 
-// TestOverdueBucketsThatReachFarAreClaimedInOrder: 499 buckets have a message each, and the 500th many of later than what is
-// in the next.
-func TestOverdueBucketsThatReachFarAreClaimedInOrder(t *testing.T) {
+// 499 buckets have one message each. The 500th has many that are due later than a message in the next bucket.
+func TestOverdueBucketsAreClaimedInOrder(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
-	s := newMovable(t, rdb)
-	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	s := newFrozenClock(t, rdb)
+	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
 	ids := map[string]int64{}
 	for i := range int64(store.MaxBatch - 1) {
-		ids[fmt.Sprint("one", i)] = begins + i*widest + 5
+		ids[fmt.Sprint("one", i)] = begins + i*widestBucketMS + 5
 	}
-	last := begins + (store.MaxBatch-1)*widest
+	last := begins + (store.MaxBatch-1)*widestBucketMS
 	for i := range int64(40) {
 		ids[fmt.Sprintf("late-%059d", i)] = last + 900_000 + i
 	}
-	sendAt(t, s, ids)
-	sendAt(t, s, map[string]int64{"early": last + 300_000})
-	advance(rdb)(t, "q", 520*widest*time.Millisecond)
+	sendDueAt(t, s, ids)
+	sendDueAt(t, s, map[string]int64{"early": last + 300_000})
+	advance(rdb)(t, "q", 520*widestBucketMS*time.Millisecond)
 	var before time.Time
 	for range 2 {
 		c := claim(t, s, "q", store.MaxBatch, time.Minute)
 		for _, m := range c.Messages {
 			if m.Due.Before(before) {
-				t.Errorf("%s, due %v, comes after what is due %v", m.ID, m.Due, before)
+				t.Errorf("%s, due %v, was claimed after a message due %v", m.ID, m.Due, before)
 			}
 			before = m.Due
 		}
 	}
 }
 
-// TestAFarMessageThatBecomesTheEarliestIsTold, though it is in the bucket of the one that was the earliest.
-func TestAFarMessageThatBecomesTheEarliestIsTold(t *testing.T) {
+// The message is in the same bucket as the one that was the earliest.
+func TestPackedMessageThatBecomesEarliestSetsMarker(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
-	begins := (time.Now().UnixMilli()/widest + 10) * widest
-	sendAt(t, s, map[string]int64{"a": begins + 1000_000})
+	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
+	sendDueAt(t, s, map[string]int64{"a": begins + 1000_000})
 	if err := rdb.ZPopMin(t.Context(), "later:{q}:wake").Err(); err != nil { // by another process
 		t.Fatal(err)
 	}
-	sendAt(t, s, map[string]int64{"b": begins + 500_000})
-	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil || int64(marker) != begins+500_000 {
-		t.Errorf("the marker is %.0f, %v; want b's due time, %d", marker, err, begins+500_000)
+	sendDueAt(t, s, map[string]int64{"b": begins + 500_000})
+	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil ||
+		int64(marker) != begins+500_000 {
+		t.Errorf("marker = %.0f, %v; want the due time of b, %d", marker, err, begins+500_000)
 	}
 }
 
-// TestACrowdLeavesTheOthersTheirBuckets: what falls due at one moment makes no buckets narrower for what does not.
-func TestACrowdLeavesTheOthersTheirBuckets(t *testing.T) {
+// Messages due at one moment do not make the buckets of other messages narrower.
+func TestCrowdAtOneDueTimeKeepsOtherBucketsWide(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	crowd := time.Now().Add(5 * time.Hour)
@@ -142,32 +143,33 @@ func TestACrowdLeavesTheOthersTheirBuckets(t *testing.T) {
 	}
 	buckets, err := rdb.HLen(t.Context(), "later:{q}:far").Result()
 	if err != nil || buckets > 10_000/6 {
-		t.Errorf("10,000 messages of a day are in %d buckets, %v", buckets, err)
+		t.Errorf("10,000 messages within a day are in %d buckets, %v", buckets, err)
 	}
 }
 
-// TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre: where they are too many to be counted, so far that they are delivered.
-func TestALostNumberOfFarMessagesIsMendedHoweverManyThereAre(t *testing.T) {
+// If there are too many buckets to count, the repair sets a count that is large enough for the messages to be
+// delivered.
+func TestLostPackedCountIsRepaired(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	constants := maps.Clone(luaConstants)
-	constants["FAR_COUNTED"] = "1"
-	s := newWith(t, loadScripts(movableClock, constants), rdb)
-	begins := (time.Now().UnixMilli()/widest + 10) * widest
+	constants["MAX_COUNTED_BUCKETS"] = "1"
+	s := newWith(t, loadScripts(frozenClock, constants), rdb)
+	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
 	ids := map[string]int64{}
 	for i := range int64(30) {
-		ids[fmt.Sprint("m", i)] = begins + i/2*widest + i // two in each bucket
+		ids[fmt.Sprint("m", i)] = begins + i/2*widestBucketMS + i // two in each bucket
 	}
-	sendAt(t, s, ids)
+	sendDueAt(t, s, ids)
 	if err := rdb.HDel(t.Context(), "later:{q}:meta", "far").Err(); err != nil {
 		t.Fatal(err)
 	}
-	wantChecks(t, examine(t, s, true), []string{"far"}, true)
-	advance(rdb)(t, "q", 100*widest*time.Millisecond)
+	wantChecks(t, findIssues(t, s, true), []string{"far"}, true)
+	advance(rdb)(t, "q", 100*widestBucketMS*time.Millisecond)
 	got := 0
 	for range ids {
 		got += len(claim(t, s, "q", 1, time.Hour).Messages)
 	}
 	if got != len(ids) {
-		t.Errorf("%d of %d messages came", got, len(ids))
+		t.Errorf("%d of %d messages were delivered", got, len(ids))
 	}
 }

@@ -1,4 +1,4 @@
--- Notes in META that the queue exists and what its messages are like: ARGV[4] and ARGV[5], see send.lua.
+-- Records in META that the queue exists and the properties of its messages: ARGV[4] and ARGV[5], see send.lua.
 if not meta[1] then
   redis.call('HSET', META, 'format', FORMAT, 'longest', ARGV[4])
 elseif tonumber(ARGV[4]) > tonumber(meta[2] or 0) then

@@ -15,8 +15,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// examine gives what an examination finds, without what is right and what is of the server.
-func examine(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
+// findIssues returns the issues that a check finds in queues, without those of the server.
+func findIssues(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
 	t.Helper()
 	err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) {
 		if f.Severity != store.SeverityOK && !serverChecks[f.Check] {
@@ -29,9 +29,11 @@ func examine(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
 	return wrong
 }
 
-var serverChecks = map[string]bool{"server": true, "persistence": true, "memory": true, "replicas": true, "clock": true, "latency": true, "slowlog": true}
+var serverChecks = map[string]bool{"server": true, "persistence": true, "memory": true, "replicas": true,
+	"clock": true, "latency": true, "slowlog": true}
 
-// damaged is a queue of one message in each state: scheduled, ready, leased, dead. What else is scheduled is far.
+// damaged is a queue with one message in each state: scheduled, ready, leased, dead. Further scheduled messages are
+// packed.
 type damaged struct {
 	*testing.T
 	rdb redis.UniversalClient
@@ -72,7 +74,8 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 	}
 	send(t, d.s, "q", "dead", store.Due{})
 	c := claim(t, d.s, "q", 1, time.Minute)
-	if _, err := d.s.Settle(t.Context(), "q", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Bury, Reason: "boom"}}); err != nil {
+	if _, err := d.s.Settle(t.Context(), "q", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Bury,
+		Reason: "boom"}}); err != nil {
 		t.Fatal(err)
 	}
 	send(t, d.s, "q", "leased", store.Due{})
@@ -82,10 +85,10 @@ func newDamaged(t *testing.T, rdb redis.UniversalClient) *damaged {
 	return d
 }
 
-// far sends more messages, far ahead of time, and gives the name of the one bucket that they are in.
-func (d *damaged) far(ids ...string) string {
+// sendPacked sends messages that are due far ahead and returns the name of the one bucket that they are in.
+func (d *damaged) sendPacked(ids ...string) string {
 	d.Helper()
-	begins := (time.Now().Add(time.Hour).UnixMilli()/widest + 1) * widest
+	begins := (time.Now().Add(time.Hour).UnixMilli()/widestBucketMS + 1) * widestBucketMS
 	for i, id := range ids {
 		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
 	}
@@ -96,105 +99,125 @@ func (d *damaged) far(ids ...string) string {
 	return names[0]
 }
 
-// damages are made by hand; what is said of each is what an examination finds, where the messages are after the repair
-// (scheduled, ready, leased, dead), and what the repair finds where that is something else: what it has mended is no
-// longer found in the next key, or only then.
+// damages lists manual changes. For each it states what a check finds, the number of messages in each state after the
+// repair (scheduled, ready, leased, dead), and what the repair finds if that differs, because repairing one key can
+// fix or reveal issues in the next.
 var damages = []struct {
-	name   string
-	do     func(d *damaged)
-	checks []string
-	after  string
-	mended []string
+	name         string
+	do           func(d *damaged)
+	checks       []string
+	after        string
+	whenRepaired []string
 }{
 	{"nothing", func(*damaged) {}, nil, "1 1 1 1", nil},
-	{"an entry of the due index without a message", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1", nil},
-	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") }, []string{"orphans"}, "1 1 1 1", nil},
+	{"an entry of the due index without a message", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "ghost") },
+		[]string{"orphans"}, "1 1 1 1", nil},
+	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") },
+		[]string{"orphans"}, "1 1 1 1", nil},
 	{"messages that left their index", func(d *damaged) {
 		d.do("ZREM", d.key("due"), "ready", "scheduled")
 		d.do("ZREM", d.key("dead"), "dead")
 	}, []string{"lost"}, "0 3 1 0", nil},
-	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"}, "1 2 1 0", nil},
-	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"}, "1 2 0 1", nil},
-	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("tries"), "dead") }, []string{"records"}, "1 1 1 1", nil},
-	{"a dead message with the record of a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "dead", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1", nil},
-	{"records that nobody can read", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "x", "dead", "y", "leased", "\t\t") },
+	{"a message due and dead", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "dead") }, []string{"states"}, "1 2 1 0",
+		nil},
+	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"},
+		"1 2 0 1", nil},
+	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("tries"), "dead") }, []string{"records"},
+		"1 1 1 1", nil},
+	{"a dead message with the record of a live one", func(d *damaged) {
+		d.do("HSET", d.key("tries"), "dead",
+			"0\t3\t1\t0\t")
+	}, []string{"records"}, "1 1 1 1", nil},
+	{"unreadable records", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "x", "dead", "y", "leased", "\t\t") },
 		[]string{"records", "records"}, "1 1 1 1", nil},
-	{"a record of a cancelled message for a living one", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "0\tx\t0\t0\t") }, []string{"records"}, "1 1 1 1", nil},
-	{"a record of no message", func(d *damaged) { d.do("HSET", d.key("tries"), "ghost", "0\t3\t1\t0\t") }, []string{"records"}, "1 1 1 1", nil},
-	{"a lease without its deadline", func(d *damaged) { d.do("DEL", d.key("expiry")) }, []string{"leases"}, "1 2 0 1", nil},
-	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("expiry"), 1e15, "ghost") }, []string{"leases"}, "1 1 1 1", nil},
-	{"a lease that is gone", func(d *damaged) { d.do("DEL", d.key("lease"), d.key("expiry")) }, []string{"lost"}, "1 2 0 1", nil},
-	{"a lease of nothing", func(d *damaged) {
+	{"the record of a cancelled message for a live one", func(d *damaged) {
+		d.do("HSET", d.key("tries"), "ready",
+			"0\tx\t0\t0\t")
+	}, []string{"records"}, "1 1 1 1", nil},
+	{"a record without a message", func(d *damaged) { d.do("HSET", d.key("tries"), "ghost", "0\t3\t1\t0\t") },
+		[]string{"records"}, "1 1 1 1", nil},
+	{"a lease without its deadline", func(d *damaged) { d.do("DEL", d.key("expiry")) }, []string{"leases"}, "1 2 0 1",
+		nil},
+	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("expiry"), 1e15, "ghost") },
+		[]string{"leases"}, "1 1 1 1", nil},
+	{"a deleted lease", func(d *damaged) { d.do("DEL", d.key("lease"), d.key("expiry")) }, []string{"lost"}, "1 2 0 1",
+		nil},
+	{"an empty lease", func(d *damaged) {
 		d.do("HSET", d.key("lease"), "ghost", "\n")
 		d.do("ZADD", d.key("expiry"), 1e15, "ghost")
 	}, []string{"leases"}, "1 1 1 1", nil},
-	{"a lease of a message that is gone", func(d *damaged) {
+	{"a lease of a deleted message", func(d *damaged) {
 		lease := d.lease()
 		d.do("HSET", d.key("lease"), lease, d.get("HGET", d.key("lease"), lease)+"ghost\n")
 	}, []string{"leases"}, "1 1 1 1", nil},
-	{"a lease that nobody can read", func(d *damaged) { d.do("HSET", d.key("lease"), d.lease(), "\nleased\tx\ty\n") }, []string{"leases", "lost"}, "1 2 0 1", nil},
-	{"no note of the format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1", nil},
-	{"no notes at all", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1", nil},
-	{"a note of the longest that is too short", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) }, []string{"meta"}, "1 1 1 1", nil},
-	{"far messages and nothing wrong", func(d *damaged) { d.far("f1", "f2") }, nil, "3 1 1 1", nil},
-	{"far messages and no notes at all", func(d *damaged) {
-		d.far("f1", "f2")
+	{"an unreadable lease", func(d *damaged) { d.do("HSET", d.key("lease"), d.lease(), "\nleased\tx\ty\n") },
+		[]string{"leases", "lost"}, "1 2 0 1", nil},
+	{"no recorded format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1", nil},
+	{"no meta", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1", nil},
+	{"a recorded maximum length that is too small", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) },
+		[]string{"meta"}, "1 1 1 1", nil},
+	{"packed messages without damage", func(d *damaged) { d.sendPacked("f1", "f2") }, nil, "3 1 1 1", nil},
+	{"packed messages and no meta", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("meta"))
 	}, []string{"far", "format", "meta"}, "3 1 1 1", nil},
-	{"a far message that is gone", func(d *damaged) {
-		d.far("f1", "f2")
+	{"a deleted packed message", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("HDEL", d.key("msg"), "f1")
 	}, []string{"orphans"}, "2 1 1 1", nil},
-	{"a message far and due", func(d *damaged) {
-		d.far("f1", "f2")
+	{"a message packed and due", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("ZADD", d.key("due"), 1, "f2")
 	}, []string{"states"}, "2 2 1 1", nil},
-	{"a message far and dead", func(d *damaged) {
-		d.far("f1", "f2")
+	{"a message packed and dead", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("ZADD", d.key("dead"), 1, "f2")
 		d.do("HSET", d.key("tries"), "f2", "0\t1\t1\t0\t1\tburied\tboom")
 	}, []string{"states"}, "2 1 1 2", nil},
-	{"a message far and leased", func(d *damaged) {
-		name := d.far("f1", "f2")
+	{"a message packed and leased", func(d *damaged) {
+		name := d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+"5\tleased\n")
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far"}, "4 1 0 1", []string{"far", "states"}},
-	{"a far message twice in its bucket", func(d *damaged) {
-		name := d.far("f1", "f2")
+	{"a message packed twice into its bucket", func(d *damaged) {
+		name := d.sendPacked("f1", "f2")
 		text := d.get("HGET", d.key("far"), name)
 		d.do("HSET", d.key("far"), name, text+text[1:])
 		d.do("HINCRBY", d.key("meta"), "far", 2)
 	}, []string{"states"}, "3 1 1 1", nil},
-	{"a far message that does not know of it", func(d *damaged) {
-		d.far("f1", "f2")
+	{"a packed message whose value does not name its bucket", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("msg"), "f1", "\x00")
 	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
-	{"a far message in another bucket", func(d *damaged) {
-		name := d.far("f1", "f2")
-		const late = "99999999" // ms after any bucket's begin
+	{"a message packed into a bucket for other due times", func(d *damaged) {
+		name := d.sendPacked("f1", "f2")
+		const late = "99999999" // ms after the start, outside any bucket
 		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+late+"\tf3\n")
 		d.do("HSET", d.key("msg"), "f3", d.get("HGET", d.key("msg"), "f1"))
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
-	{"a far message in a bucket of its time that it does not know of", func(d *damaged) {
-		name := d.far("f1", "f2")
+	{"a message packed into a bucket of its time that its value does not name", func(d *damaged) {
+		name := d.sendPacked("f1", "f2")
 		text := d.get("HGET", d.key("far"), name)
-		d.do("HSET", d.key("far"), name, text+strings.Split(text, "\n")[1]+"3\n") // as f1, its id with a 3 behind
+		d.do("HSET", d.key("far"), name, text+strings.Split(text,
+			"\n")[1]+"3\n") // the line of f1 with a 3 appended to the id
 		d.do("HSET", d.key("msg"), "f13", "\x00")
 		d.do("HINCRBY", d.key("meta"), "far", 1)
 	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
-	{"a bucket without its begin", func(d *damaged) {
-		d.far("f1", "f2")
+	{"a bucket missing from the index", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("fars"))
 	}, []string{"far"}, "3 1 1 1", nil},
-	{"a begin without its bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"}, "1 1 1 1", nil},
-	{"all buckets gone", func(d *damaged) {
-		d.far("f1", "f2")
+	{"an index entry without a bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"},
+		"1 1 1 1", nil},
+	{"all buckets deleted", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("far"))
 	}, []string{"far", "far", "lost"}, "1 3 1 1", nil},
-	{"a bucket at another begin", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.far("f1", "f2")) }, []string{"far"}, "3 1 1 1", nil},
-	{"a bucket whose name is none", func(d *damaged) {
-		name := d.far("f1", "f2")
+	{"a bucket indexed at a wrong start", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.sendPacked("f1", "f2")) },
+		[]string{"far"}, "3 1 1 1", nil},
+	{"a bucket with an invalid name", func(d *damaged) {
+		name := d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("far"), "z"+name[1:], d.get("HGET", d.key("far"), name))
 		d.do("ZADD", d.key("fars"), 5, "z"+name[1:])
 		d.do("HDEL", d.key("far"), name)
@@ -204,21 +227,23 @@ var damages = []struct {
 		d.do("HSET", d.key("far"), "k5", "\n")
 		d.do("ZADD", d.key("fars"), 5, "k5")
 	}, []string{"far"}, "1 1 1 1", nil},
-	{"a bucket that nobody can read", func(d *damaged) { d.do("HSET", d.key("far"), d.far("f1", "f2"), "\nf1 and f2\n") },
+	{"an unreadable bucket", func(d *damaged) { d.do("HSET", d.key("far"), d.sendPacked("f1", "f2"), "\nf1 and f2\n") },
 		[]string{"far", "far", "lost"}, "1 3 1 1", nil},
-	{"another number of far messages", func(d *damaged) {
-		d.far("f1", "f2")
+	{"a wrong packed count", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("HSET", d.key("meta"), "far", 7)
 	}, []string{"far"}, "3 1 1 1", nil},
-	{"no number of far messages", func(d *damaged) {
-		d.far("f1", "f2")
+	{"no packed count", func(d *damaged) {
+		d.sendPacked("f1", "f2")
 		d.do("HDEL", d.key("meta"), "far")
 	}, []string{"far"}, "3 1 1 1", nil},
-	{"a name that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"}, "1 1 1 1", nil},
-	{"a name of no queue", func(d *damaged) { d.do("SADD", DefaultPrefix+"queues", "ghost") }, []string{"registry"}, "1 1 1 1", nil},
+	{"a queue that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"},
+		"1 1 1 1", nil},
+	{"a registered name without a queue", func(d *damaged) { d.do("SADD", DefaultPrefix+"queues", "ghost") },
+		[]string{"registry"}, "1 1 1 1", nil},
 }
 
-func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
+func TestDamageIsFoundRepairedAndDelivered(t *testing.T) {
 	for _, e := range []struct {
 		name   string
 		client func(t testing.TB) redis.UniversalClient
@@ -234,20 +259,20 @@ func TestWhatIsDamagedIsFoundMendedAndDelivered(t *testing.T) {
 					d := newDamaged(t, rdb)
 					c.do(d)
 					before := dump(t, rdb, "q")
-					found := examine(t, d.s, false)
+					found := findIssues(t, d.s, false)
 					wantChecks(t, found, c.checks, false)
 					for key, value := range dump(t, rdb, "q") {
 						if before[key] != value {
-							t.Errorf("an examination without repair changed %s", key)
+							t.Errorf("a check without repair changed %s", key)
 						}
 					}
-					mended := c.checks
-					if c.mended != nil {
-						mended = c.mended
+					whenRepaired := c.checks
+					if c.whenRepaired != nil {
+						whenRepaired = c.whenRepaired
 					}
-					wantChecks(t, examine(t, d.s, true), mended, true)
-					if left := examine(t, d.s, false); len(left) > 0 {
-						t.Fatalf("after the repair there is still %+v", left)
+					wantChecks(t, findIssues(t, d.s, true), whenRepaired, true)
+					if left := findIssues(t, d.s, false); len(left) > 0 {
+						t.Fatalf("after the repair, issues remain: %+v", left)
 					}
 					d.wantStates(c.after)
 					d.wantAllDelivered()
@@ -262,8 +287,9 @@ func wantChecks(t *testing.T, found []store.Finding, want []string, repaired boo
 	var got []string
 	for _, f := range found {
 		got = append(got, f.Check)
-		if f.Text == "" || f.Advice == "" || f.Count == 0 && f.Check != "format" || f.Repaired != repaired || strings.Contains(f.Text, "\n") {
-			t.Errorf("finding %+v", f)
+		if f.Text == "" || f.Advice == "" || f.Count == 0 && f.Check != "format" || f.Repaired != repaired ||
+			strings.Contains(f.Text, "\n") {
+			t.Errorf("incomplete finding %+v", f)
 		}
 	}
 	slices.Sort(got)
@@ -279,7 +305,8 @@ func (d *damaged) wantStates(want string) {
 	if err != nil {
 		d.Fatal(err)
 	}
-	// A lease that was given a deadline that has passed ends with the next claim, which the stats do not wait for.
+	// A lease without a deadline gets one that has passed. It ends with the next claim, which the stats do not
+	// reflect yet.
 	if strings.HasPrefix(want, "1 2 0") && st.Leased == 1 {
 		st.Leased, st.Ready = 0, st.Ready+1
 	}
@@ -288,7 +315,7 @@ func (d *damaged) wantStates(want string) {
 	}
 }
 
-// wantAllDelivered brings every message back, and claims and acks it.
+// wantAllDelivered makes every message ready, and claims and acks it.
 func (d *damaged) wantAllDelivered() {
 	d.Helper()
 	ctx := d.Context()
@@ -309,7 +336,7 @@ func (d *damaged) wantAllDelivered() {
 			want = append(want, in.ID)
 		}
 	}
-	for _, id := range append(want[2:], "leased") { // where it is scheduled
+	for _, id := range append(want[2:], "leased") { // if it is scheduled
 		if _, err := d.s.Reschedule(ctx, "q", []string{id}, store.Due{}); err != nil {
 			d.Fatal(err)
 		}
@@ -317,7 +344,7 @@ func (d *damaged) wantAllDelivered() {
 	if leases, err := d.rdb.HLen(ctx, d.key("lease")).Result(); err != nil {
 		d.Fatal(err)
 	} else if leases == 1 {
-		d.do("ZADD", d.key("expiry"), 1, d.lease()) // its holder dies
+		d.do("ZADD", d.key("expiry"), 1, d.lease()) // its deadline passes
 	}
 	want = append(want, "leased")
 	var got []string
@@ -338,12 +365,12 @@ func (d *damaged) wantAllDelivered() {
 	}
 }
 
-func TestAKeyOfAWrongTypeIsNamed(t *testing.T) {
+func TestCheckNamesKeyOfWrongType(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	d := newDamaged(t, rdb)
 	d.do("SET", d.key("tries"), "text")
 	d.do("SET", "later:{other}:due", "text")
-	found := examine(t, d.s, true)
+	found := findIssues(t, d.s, true)
 	if len(found) < 2 {
 		t.Fatalf("%+v", found)
 	}
@@ -357,21 +384,21 @@ func TestAKeyOfAWrongTypeIsNamed(t *testing.T) {
 	}
 }
 
-func TestAQueueOfAnotherFormatIsLeftAlone(t *testing.T) {
+func TestRepairLeavesOtherFormatAlone(t *testing.T) {
 	d := newDamaged(t, redistest.Start(t).Client(t))
 	d.do("HSET", d.key("meta"), "format", "99")
 	d.do("ZADD", d.key("due"), 1, "ghost")
 	before := dump(t, d.rdb, "q")
-	found := examine(t, d.s, true)
+	found := findIssues(t, d.s, true)
 	if len(found) != 1 || found[0].Check != "format" || found[0].Repaired || !strings.Contains(found[0].Text, "99") {
 		t.Errorf("%+v", found)
 	}
 	if after := dump(t, d.rdb, "q"); fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Error("it was changed")
+		t.Error("the queue was changed")
 	}
 }
 
-func TestTheServerIsExamined(t *testing.T) {
+func TestCheckReportsServerSettings(t *testing.T) {
 	findings := func(s *Store) map[string]store.Finding {
 		t.Helper()
 		all := map[string]store.Finding{}
@@ -434,17 +461,17 @@ func TestTheServerIsExamined(t *testing.T) {
 	want(findings(newStore(t, replica.Client(t))), "replicas", store.SeverityError, "the server is a slave")
 }
 
-func TestAnExaminationThatCannotBeFinishedIsAnError(t *testing.T) {
+func TestUnfinishedCheckReturnsError(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t), WithRetry(0))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	err := s.Examine(ctx, store.Examination{}, func(store.Finding) { cancel(enough) })
 	if !errors.Is(err, enough) {
-		t.Errorf("of a context that ended: %v", err)
+		t.Errorf("check with a canceled context: %v", err)
 	}
 	srv.Kill()
 	if err := s.Examine(t.Context(), store.Examination{}, func(store.Finding) {}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("of a dead server: %v", err)
+		t.Errorf("check of a dead server: %v", err)
 	}
 }

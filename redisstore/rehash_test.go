@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestALargeHashIsDoubledWithinASixthMoreMessages(t *testing.T) {
+func TestLargeHashIsRehashedWithinASixthMoreMessages(t *testing.T) {
 	const slots = 1 << 12
 	constants := maps.Clone(luaConstants)
 	constants["LARGE_HASH"] = fmt.Sprint(slots)
@@ -19,8 +19,8 @@ func TestALargeHashIsDoubledWithinASixthMoreMessages(t *testing.T) {
 		scripts *scripts
 		doubled bool // at the end
 	}{
-		"large":              {loadScripts("", constants), true},
-		"of the usual scale": {loadScripts("", luaConstants), false},
+		"large":   {loadScripts("", constants), true},
+		"default": {loadScripts("", luaConstants), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rdb := redistest.Start(t).Client(t)
@@ -45,15 +45,15 @@ func TestALargeHashIsDoubledWithinASixthMoreMessages(t *testing.T) {
 			}
 			fill(0, slots)
 			if doubling() {
-				t.Fatalf("the table is doubled before %d messages", slots)
+				t.Fatalf("the table is being rehashed before %d messages", slots)
 			}
 			fill(slots, slots+1)
 			if !doubling() {
-				t.Fatalf("the table is not doubled at %d messages", slots+1)
+				t.Fatalf("the table is not being rehashed at %d messages", slots+1)
 			}
 			fill(slots+1, slots+slots/6+2)
 			if doubling() == test.doubled {
-				t.Errorf("after a sixth more the table is doubled: %t, want %t", !test.doubled, test.doubled)
+				t.Errorf("after a sixth more messages, rehashed = %t, want %t", !test.doubled, test.doubled)
 			}
 		})
 	}

@@ -1,0 +1,312 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxLeaseEntries is how many leased messages lost.lua reads in one call: about 20 ms of the server's time.
+	maxLeaseEntries = 100_000
+	// maxCountedBuckets is how many buckets check.lua counts in one call: 40 to 60 ms of the server's time.
+	maxCountedBuckets = 25_000
+	// maxSamples is how many ids an issue names.
+	maxSamples = 3
+	// largeBytes is the size from which a queue's keys are reported as large.
+	largeBytes = 1 << 30
+)
+
+// checkedKeys are the keys that check.lua takes, in the order of repair: records first, because everything else reads
+// them, and messages last, when the remaining index entries are correct.
+var checkedKeys = []string{"meta", "tries", "due", "dead", "fars", "far", "total", "lease", "expiry", "msg"}
+
+// issueKind is a kind of issue that the scripts report.
+type issueKind struct {
+	check      string
+	severity   store.Severity
+	text       string // follows the count
+	repairText string // what a repair does
+}
+
+var issueKinds = map[string]issueKind{
+	"no format": {"format", store.SeverityError,
+		"queue has messages but no recorded format, so claims return nothing", "records the format"},
+	"record unreadable": {"records", store.SeverityError,
+		"records of attempts cannot be read, so claims fail", "removes them; the attempts of their messages start over"},
+	"tombstone with message": {"records", store.SeverityError,
+		"live messages have the record of a cancelled one", "resets their attempts"},
+	"record without message": {"records", store.SeverityNote,
+		"records have no message", "removes them"},
+	"due without message": {"orphans", store.SeverityError,
+		"entries of the due index have no message and are claimed again and again", "removes the entries"},
+	"dead without message": {"orphans", store.SeverityError,
+		"entries of the dead index have no message", "removes the entries"},
+	"deadline without lease": {"leases", store.SeverityWarning,
+		"deadlines have no lease", "removes them"},
+	"due and dead": {"states", store.SeverityError,
+		"messages are both due and dead", "leaves them due"},
+	"leased and elsewhere": {"states", store.SeverityError,
+		"messages are leased and also due or dead", "removes them from the lease"},
+	"dead without reason": {"records", store.SeverityWarning,
+		"dead messages have no reason", "records that the reason was lost"},
+	"lease of no message": {"leases", store.SeverityError,
+		"lines of leases have no message", "removes the lines"},
+	"lease without messages": {"leases", store.SeverityWarning,
+		"leases are empty", "removes them"},
+	"lease without deadline": {"leases", store.SeverityError,
+		"leases have no deadline, so their messages are never delivered again", "ends them now, which counts as an attempt"},
+	"lease unreadable": {"leases", store.SeverityError,
+		"leases cannot be read", "ends them and makes their messages ready"},
+	"longest too small": {"meta", store.SeverityWarning,
+		"messages are longer than the recorded maximum, so calls may be larger than they should be", "corrects the maximum"},
+	"unusual flag missing": {"meta", store.SeverityError,
+		"messages have their own attempts or expiry, which claims ignore", "makes claims inspect them"},
+	"packed without message": {"orphans", store.SeverityError,
+		"entries of buckets of messages due far ahead have no message", "removes the entries"},
+	"packed and elsewhere": {"states", store.SeverityError,
+		"messages are in a bucket and also due, dead or in the bucket again", "removes them from the bucket"},
+	"packed but not found by id": {"far", store.SeverityError,
+		"messages are in a bucket that their id does not lead to, so they cannot be cancelled",
+		"moves them to the due index"},
+	"packed in wrong bucket": {"far", store.SeverityError,
+		"messages are in a bucket for other due times, so they may be late", "moves them to the due index"},
+	"bucket unreadable": {"far", store.SeverityError,
+		"buckets have unreadable lines", "removes the lines and makes their messages ready"},
+	"bucket not indexed": {"far", store.SeverityError,
+		"buckets are missing from the index of buckets or have a wrong start, so their messages are late or never delivered",
+		"moves their messages to the due index"},
+	"bucket without messages": {"far", store.SeverityWarning,
+		"buckets are empty", "removes them"},
+	"indexed bucket missing": {"far", store.SeverityError,
+		"entries of the index of buckets have no bucket", "removes them"},
+	"wrong packed count": {"far", store.SeverityError,
+		"recorded number of messages due far ahead is wrong, so counts are wrong or the messages are not found",
+		"counts them again"},
+	"lost": {"lost", store.SeverityError,
+		"messages are in no state, so they are never delivered", "makes them ready"},
+}
+
+// queueCheck collects the issues of one queue.
+type queueCheck struct {
+	*checkRun
+	name      string
+	found     map[string]*occurrences
+	order     []string
+	unchecked int  // messages not checked because too many are leased
+	total     bool // set if there are too many buckets to count
+}
+
+type occurrences struct {
+	count int64
+	ids   []string
+}
+
+func (x *checkRun) queue(ctx context.Context, name string) error {
+	q := &queueCheck{checkRun: x, name: name, found: map[string]*occurrences{}}
+	sound, err := q.types(ctx)
+	if err != nil || !sound {
+		return err
+	}
+	if known, err := q.format(ctx); err != nil || !known {
+		return err
+	}
+	for _, key := range checkedKeys {
+		if err := q.pages(ctx, key); err != nil {
+			return err
+		}
+	}
+	return q.summary(ctx)
+}
+
+// types checks the types of the keys. If one is wrong, the rest of the queue cannot be checked.
+func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
+	want := map[string]string{"due": "zset", "msg": "hash", "lease": "hash", "expiry": "zset", "tries": "hash",
+		"dead": "zset", "done": "zset", "meta": "hash", "calls": "zset",
+		"far": "hash", "fars": "zset", "wake": "zset"}
+	sound = true
+	for i, key := range q.s.keys.of(q.name).args {
+		kind, err := q.s.rdb.Type(ctx, key.(string)).Result()
+		if err != nil {
+			return false, err
+		}
+		if kind != "none" && kind != want[keyNames[i]] {
+			sound = false
+			q.report(store.Finding{Severity: store.SeverityError, Check: "types", Queue: q.name, Count: 1,
+				Text: fmt.Sprintf("key %s is a %s and should be a %s; the rest of the queue was not checked", key, kind,
+					want[keyNames[i]]),
+				Advice: "another program wrote it: find out which, save what is of value, delete that key (RENAME keeps it) and " +
+					"check with repair"})
+		}
+	}
+	return sound, nil
+}
+
+func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
+	meta := q.s.keys.of(q.name).args[slices.Index(keyNames[:], "meta")].(string)
+	format, err := q.s.rdb.HGet(ctx, meta, "format").Result()
+	if err != nil && err != redis.Nil {
+		return false, err
+	}
+	if format != "" && format != layoutFormat {
+		q.report(store.Finding{Severity: store.SeverityError, Check: "format", Queue: q.name,
+			Text: fmt.Sprintf("the queue has format %s and this version of Later reads only %s; it was not checked", format,
+				layoutFormat),
+			Advice: "use the version of Later that created it, or drain it with that one first"})
+		return false, nil
+	}
+	return true, nil
+}
+
+// pages runs check.lua over one key.
+func (q *queueCheck) pages(ctx context.Context, key string) error {
+	repair := "0"
+	if q.repair {
+		repair = "1"
+	}
+	var stateless []string
+	for cursor := "0"; ; {
+		c := q.s.newCall(&q.s.scripts.check, q.name, 3)
+		c.add(key, cursor, repair)
+		reply, err := q.s.run(ctx, q.name, c)
+		if err != nil {
+			return err
+		}
+		if reply == any(int64(replyBusy)) {
+			q.total = true
+			return nil
+		}
+		r := reply.([]any)
+		found := r[1].([]any)
+		for i := 0; i+1 < len(found); i += 2 {
+			q.add(found[i].(string), found[i+1].(string))
+		}
+		for _, id := range r[2].([]any) {
+			stateless = append(stateless, id.(string))
+		}
+		if len(stateless) >= 10*store.MaxBatch {
+			if err := q.lost(ctx, stateless); err != nil {
+				return err
+			}
+			stateless = stateless[:0]
+		}
+		if cursor = r[0].(string); cursor == "0" {
+			return q.lost(ctx, stateless)
+		}
+	}
+}
+
+// lost runs lost.lua over messages that are neither due nor packed nor dead. Usually they are leased.
+func (q *queueCheck) lost(ctx context.Context, ids []string) error {
+	repair := "0"
+	if q.repair {
+		repair = "1"
+	}
+	for part := range slices.Chunk(ids, store.MaxBatch) {
+		c := q.s.newCall(&q.s.scripts.lost, q.name, 1+len(part))
+		c.add(repair)
+		for i := range part {
+			c.add(&part[i])
+		}
+		reply, err := q.s.run(ctx, q.name, c)
+		if err != nil {
+			return err
+		}
+		if reply == any(int64(replyBusy)) {
+			q.unchecked += len(part)
+			continue
+		}
+		for _, id := range reply.([]any)[0].([]any) {
+			q.add("lost", id.(string))
+		}
+	}
+	return nil
+}
+
+func (q *queueCheck) add(what, id string) {
+	t := q.found[what]
+	if t == nil {
+		t = &occurrences{}
+		q.found[what] = t
+		q.order = append(q.order, what)
+	}
+	t.count++
+	if id != "" && len(t.ids) < maxSamples && !slices.Contains(t.ids, id) {
+		t.ids = append(t.ids, id)
+	}
+}
+
+// summary reports the issues found and the size of the queue.
+func (q *queueCheck) summary(ctx context.Context) error {
+	for _, what := range q.order {
+		t, f := q.found[what], issueKinds[what]
+		text := strconv.FormatInt(t.count, 10) + " " + f.text
+		if len(t.ids) > 0 {
+			text += fmt.Sprintf(" (such as %q)", t.ids)
+		}
+		finding := store.Finding{Severity: f.severity, Check: f.check, Queue: q.name, Count: t.count, Text: text,
+			Repaired: q.repair, Advice: "check with repair, which " + f.repairText}
+		if q.repair {
+			finding.Advice = "the repair " + f.repairText
+		}
+		q.report(finding)
+	}
+	if q.unchecked > 0 {
+		q.report(store.Finding{Severity: store.SeverityNote, Check: "lost", Queue: q.name, Count: int64(q.unchecked),
+			Text: fmt.Sprintf("more than %d messages are leased, so messages in no state were not searched for",
+				maxLeaseEntries),
+			Advice: "check again when fewer are leased"})
+	}
+	if q.total {
+		q.report(store.Finding{Severity: store.SeverityNote, Check: "far", Queue: q.name,
+			Text: fmt.Sprintf("more than %d buckets hold messages due far ahead, so the recorded number of these was "+
+				"not verified", maxCountedBuckets),
+			Advice: "check again when fewer are scheduled"})
+	}
+	st, err := q.s.Stats(ctx, q.name)
+	if err != nil {
+		return err
+	}
+	bytes, err := q.memory(ctx)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%d scheduled, %d ready, %d leased, %d dead", st.Scheduled, st.Ready, st.Leased, st.Dead)
+	if st.Paused {
+		text += "; paused"
+	}
+	if bytes > 0 {
+		text += fmt.Sprintf("; about %.1f MiB in memory", float64(bytes)/(1<<20))
+	}
+	severity, advice := store.SeverityOK, ""
+	if bytes >= largeBytes {
+		severity = store.SeverityNote
+		advice = "keys of this size take seconds to move to another Cluster node and to copy to a new replica"
+	}
+	q.report(store.Finding{Severity: severity, Check: "queue", Queue: q.name, Text: text, Advice: advice,
+		Count: st.Scheduled + st.Ready + st.Leased + st.Dead})
+	return nil
+}
+
+// memory estimates the memory of the queue's keys by sampling. It returns 0 if the server does not report it.
+func (q *queueCheck) memory(ctx context.Context) (int64, error) {
+	var sum int64
+	for _, key := range q.s.keys.of(q.name).args {
+		bytes, err := q.s.rdb.MemoryUsage(ctx, key.(string), 20).Result()
+		switch {
+		case err == redis.Nil:
+		case err != nil && (forbidden(err) || strings.HasPrefix(err.Error(), "ERR")):
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+		sum += bytes
+	}
+	return sum, nil
+}

@@ -1,0 +1,141 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// leaseSnapshot is shared by the receipts of one claim: the original text of the lease and the range of each
+// message's line in it. Adjacent messages that are acked together are cut from the lease as one piece of text.
+type leaseSnapshot struct {
+	text  string
+	lines []textRange
+}
+
+type textRange struct{ start, end int32 }
+
+// contains reports whether the receipt is of a message of this claim and has not been tampered with.
+func (s *leaseSnapshot) contains(r *store.Receipt) bool {
+	if r.Index < 0 || r.Index >= len(s.lines) {
+		return false
+	}
+	line := s.text[s.lines[r.Index].start:s.lines[r.Index].end]
+	return len(line) > len(r.ID) && line[:len(r.ID)] == r.ID && (line[len(r.ID)] == '\n' || line[len(r.ID)] == '\t')
+}
+
+// Claim implements store.Store.
+func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	lease := newLease()
+	c := s.newCall(&s.scripts.claim, queue, 3)
+	c.add(req.Max, store.Millis(req.Lease), lease)
+	asked := s.waker.claiming(queue)
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return store.Claim{}, err
+	}
+	r := reply.([]any)
+	envelopes := r[5].([]any)
+	records, _ := r[6].([]any)
+	claim := store.Claim{
+		Now:      time.UnixMicro(r[0].(int64)),
+		More:     r[2].(int64) == 1,
+		Deadline: store.Time(r[3].(int64)),
+		Messages: slices.Grow(req.Buffer[:0], len(envelopes)),
+	}
+	for _, id := range r[7].([]any) {
+		claim.Died = append(claim.Died, id.(string))
+	}
+	for _, id := range r[8].([]any) {
+		claim.Expired = append(claim.Expired, id.(string))
+	}
+	s.waker.claimed(queue, asked, claim.Now, r[1].(int64), len(envelopes), claim.More)
+
+	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
+	var bad, missing []store.Receipt
+	i := 0
+	for l := range leaseLines(snapshot.text) {
+		if i == len(envelopes) {
+			return store.Claim{}, fmt.Errorf("%w: a lease of queue %q lists more messages than were claimed", store.ErrCorrupt,
+				queue)
+		}
+		snapshot.lines = append(snapshot.lines, textRange{int32(l.start), int32(l.end)})
+		m := store.Claimed{
+			Message: store.Message{ID: l.id},
+			Receipt: store.Receipt{Lease: lease, ID: l.id, Epoch: l.epoch, Claim: snapshot, Index: i},
+			Due:     l.due,
+			Attempt: 1,
+		}
+		text, ok := envelopes[i].(string)
+		if records != nil {
+			if rec, ok := records[i].(string); ok {
+				m.Attempt = parseRecord(rec).attempts + 1
+			}
+		}
+		i++
+		if !ok {
+			missing = append(missing, m.Receipt)
+			continue
+		}
+		if err := envelope.Decode(stripPrefix(text), &m.Message); err != nil {
+			bad = append(bad, m.Receipt)
+			continue
+		}
+		claim.Messages = append(claim.Messages, m)
+	}
+	if len(missing) > 0 {
+		s.dropMissing(ctx, queue, missing)
+	}
+	if len(bad) > 0 {
+		died, err := s.buryUnreadable(ctx, queue, bad)
+		if err != nil {
+			s.log.Error("later: cannot bury an unreadable message, which returns when its lease expires",
+				"queue", queue, "error", err)
+		}
+		claim.Died = append(claim.Died, died...)
+	}
+	return claim, nil
+}
+
+// dropMissing acks messages of a lease that no longer exist: they were cancelled between a claim and its repetition,
+// or another program deleted them from the hash alone.
+func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.Receipt) {
+	acks := make([]store.Settlement, len(missing))
+	for i, r := range missing {
+		r.Claim = nil // so that the ack of a run cannot match another message
+		acks[i] = store.Settlement{Receipt: r, Action: store.Ack}
+	}
+	if _, err := s.Settle(ctx, queue, acks); err != nil {
+		s.log.Warn("later: messages that no longer exist stay in their lease until it expires",
+			"queue", queue, "messages", len(missing), "error", err)
+	}
+}
+
+func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
+	c := s.newCall(&s.scripts.settle, queue, 2+6*len(bad))
+	defer s.sessions.release(s.stampRequest(c))
+	for i := range bad {
+		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText)
+		died = append(died, bad[i].ID)
+	}
+	_, err = s.run(ctx, queue, c)
+	return died, err
+}
+
+func newLease() string {
+	var b [9]byte
+	rand.Read(b[:]) // never fails: crypto/rand crashes the program instead
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+func parseMillis(s string) time.Time {
+	ms, _ := strconv.ParseInt(s, 10, 64)
+	return time.UnixMilli(ms)
+}

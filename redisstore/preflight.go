@@ -1,0 +1,151 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/store"
+)
+
+// oldestMajor is the first version of Redis and Valkey with script flags, and with ZRANGE BYSCORE and BZPOPMIN as used
+// here.
+const oldestMajor = 7
+
+// ready runs the preflight check once, before the first call.
+func (s *Store) ready(ctx context.Context) error {
+	if s.closing.Err() != nil {
+		return store.ErrClosed
+	}
+	if s.preflightDone.Load() {
+		return nil
+	}
+	select {
+	case s.preflightLock <- struct{}{}:
+		defer func() { <-s.preflightLock }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.preflightDone.Load() {
+		return nil
+	}
+	_, err := s.retry(ctx, func(ctx context.Context) (any, error) { return nil, s.tryPreflight(ctx) })
+	return err
+}
+
+// preflight checks the server once, without retrying.
+func (s *Store) preflight(ctx context.Context) error {
+	if err := s.tryPreflight(ctx); err != nil {
+		kind, _ := classify(err)
+		return wrap(kind, err)
+	}
+	return nil
+}
+
+// tryPreflight refuses a server that is too old or may evict keys. In a Cluster it checks every primary that answers.
+func (s *Store) tryPreflight(ctx context.Context) error {
+	err := checkPrefix(s.keys.prefix)
+	if err != nil {
+		return err
+	}
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		var answered atomic.Bool
+		err = rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := s.preflightServer(ctx, node)
+			if kind, outageLogged := classify(err); err != nil && outageLogged && kind == store.ErrUnavailable {
+				s.log.Warn("later: a node of the Cluster was not checked", "error", err)
+				return nil
+			}
+			answered.Store(true)
+			return err
+		})
+		if err == nil && !answered.Load() {
+			err = fmt.Errorf("no primary of the Cluster answers: %w", store.ErrUnavailable)
+		}
+	case *redis.Ring:
+		err = fmt.Errorf("a redis.Ring moves queues to other servers when one is away: use one server, Sentinel or a "+
+			"Cluster: %w", store.ErrUnsupported)
+	default:
+		err = s.preflightServer(ctx, rdb)
+	}
+	if err == nil {
+		s.preflightDone.Store(true)
+	}
+	return err
+}
+
+func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable) error {
+	info, err := rdb.Info(ctx, "server").Result()
+	switch {
+	case err == nil:
+		if err := checkVersion(info); err != nil {
+			return err
+		}
+		if strings.Contains(info, "redis_mode:cluster") {
+			s.cluster.Store(true)
+		}
+	case forbidden(err):
+		if err := rdb.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("reach Redis: %w", err)
+		}
+		s.log.Warn("later: INFO is forbidden, so the server's version is unknown; it must be Redis or Valkey 7.0 or later")
+	default:
+		return fmt.Errorf("reach Redis: %w", err)
+	}
+	policy, err := rdb.ConfigGet(ctx, "maxmemory-policy").Result()
+	switch {
+	case err == nil:
+		return s.checkPolicy(policy["maxmemory-policy"])
+	case forbidden(err):
+		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages " +
+			"can vanish")
+		return nil
+	}
+	return fmt.Errorf("read Redis's eviction policy: %w", err)
+}
+
+func (s *Store) checkPolicy(policy string) error {
+	if policy == "" || policy == "noeviction" {
+		return nil
+	}
+	if s.allowEviction {
+		s.log.Warn("later: the server may evict keys, and messages with them", "maxmemory-policy", policy)
+		return nil
+	}
+	return fmt.Errorf("the server's maxmemory-policy is %s, which may evict messages: run CONFIG SET "+
+		"maxmemory-policy noeviction (and set it in its configuration), or accept the loss with "+
+		"redisstore.AllowEviction() or eviction=allow in the URL: %w",
+		policy, store.ErrUnsupported)
+}
+
+func checkVersion(info string) error {
+	for line := range strings.SplitSeq(info, "\r\n") {
+		version, ok := strings.CutPrefix(line, "redis_version:") // Valkey reports it too, as 7.2.4
+		if !ok {
+			continue
+		}
+		major, _, _ := strings.Cut(version, ".")
+		if n, err := strconv.Atoi(major); err != nil || n < oldestMajor {
+			return fmt.Errorf("the server is Redis %s: use Redis or Valkey %d.0 or later: %w", version, oldestMajor,
+				store.ErrUnsupported)
+		}
+		return nil
+	}
+	return fmt.Errorf("the server reports no version: use Redis or Valkey %d.0 or later: %w", oldestMajor,
+		store.ErrUnsupported)
+}
+
+// forbidden reports whether the server itself, not a proxy, refuses a command, as managed services do.
+func forbidden(err error) bool {
+	if _, ok := err.(redis.Error); !ok {
+		return false
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command") ||
+		strings.HasPrefix(text, "ERR") && strings.Contains(text, "not allowed")
+}

@@ -1,0 +1,337 @@
+package redisstore
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// otherClient changes a queue as other processes do.
+type otherClient struct {
+	*testing.T
+	s     *Store
+	queue string
+}
+
+func (o otherClient) send(id string, due time.Duration) {
+	send(o.T, o.s, o.queue, id, store.Due{Delay: due})
+}
+
+func (o otherClient) cancel(id string) {
+	o.Helper()
+	if r, err := o.s.Cancel(o.Context(), o.queue, []string{id}); err != nil || r[0].Err != nil {
+		o.Errorf("Cancel(%s) = %+v, %v", id, r, err)
+	}
+}
+
+func (o otherClient) hold(id string) store.Receipt {
+	o.Helper()
+	o.send(id, 0)
+	c := claim(o.T, o.s, o.queue, 1, time.Minute)
+	if len(c.Messages) != 1 || c.Messages[0].ID != id {
+		o.Fatalf("want %s claimed, got %+v", id, c.Messages)
+	}
+	return c.Messages[0].Receipt
+}
+
+func (o otherClient) bury(id string) {
+	o.Helper()
+	o.settle(store.Settlement{Receipt: o.hold(id), Action: store.Bury})
+}
+
+func (o otherClient) settle(st store.Settlement) {
+	o.Helper()
+	if r, err := o.s.Settle(o.Context(), o.queue, []store.Settlement{st}); err != nil || r[0].Err != nil {
+		o.Errorf("Settle(%s) = %+v, %v", st.Receipt.ID, r, err)
+	}
+}
+
+func (o otherClient) pause(paused bool) {
+	o.Helper()
+	if err := o.s.SetPaused(o.Context(), o.queue, paused); err != nil {
+		o.Error(err)
+	}
+}
+
+func (o otherClient) info(id string) *store.Info {
+	o.Helper()
+	infos, err := o.s.Get(o.Context(), o.queue, []string{id})
+	if err != nil {
+		o.Fatal(err)
+	}
+	return infos[0]
+}
+
+// state returns the contents of the queue, without lease deadlines.
+func (o otherClient) state() string {
+	o.Helper()
+	st, err := o.s.Stats(o.Context(), o.queue)
+	if err != nil {
+		o.Fatal(err)
+	}
+	text := fmt.Sprintf("paused %t\n", st.Paused)
+	for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+		page, err := o.s.List(o.Context(), o.queue, store.ListRequest{State: state, Limit: 100})
+		if err != nil {
+			o.Fatal(err)
+		}
+		for _, in := range page.Messages {
+			in.LeaseDeadline = time.Time{}
+			text += fmt.Sprintf("%+v\n", in)
+		}
+	}
+	return text
+}
+
+// mutation is a call that changes a queue: the initial state, the call with its reply as text, and what other clients
+// do between its first and second attempt.
+type mutation struct {
+	name    string
+	before  func(o otherClient)
+	call    func(o otherClient, s *Store) (string, error)
+	reads   int // calls before the one that changes something
+	between func(o otherClient)
+	answer  string
+}
+
+func mutations() []mutation {
+	held := map[string]store.Receipt{} // by test and id
+	hold := func(o otherClient, id string) { held[o.Name()+id] = o.hold(id) }
+	put := func(action store.Action) func(o otherClient, s *Store) (string, error) {
+		return func(o otherClient, s *Store) (string, error) {
+			settlements := []store.Settlement{{Receipt: store.Receipt{Lease: "none", ID: "x"}, Action: action},
+				{Receipt: held[o.Name()+"a"], Action: action}}
+			results, err := s.Settle(o.Context(), o.queue, settlements)
+			return fmt.Sprint(results), err
+		}
+	}
+	hour := store.Due{Delay: time.Hour}
+	return []mutation{
+		{
+			name:   "send",
+			before: func(o otherClient) { o.send("here", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "here"}},
+					{Message: store.Message{ID: "new"}}})
+				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
+			},
+			between: func(o otherClient) { o.cancel("here"); o.cancel("new"); o.send("new", time.Hour) },
+			answer:  "true false",
+		},
+		{
+			name:   "send of an existing message",
+			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Send(o.Context(), o.queue, []store.Outgoing{{Message: store.Message{ID: "a"}}})
+				return fmt.Sprint(results[0].Duplicate), err
+			},
+			between: func(o otherClient) { o.cancel("a") },
+			answer:  "true",
+		},
+		{
+			name:   "restore",
+			before: func(o otherClient) { o.send("here", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				dead := store.Info{Message: store.Message{ID: "dead"}, State: store.StateDead, Due: time.UnixMilli(1),
+					DiedAt: time.UnixMilli(2), DeadReason: store.DeadFailed}
+				here := store.Info{Message: store.Message{ID: "here"}, State: store.StateReady, Due: time.UnixMilli(1)}
+				results, err := s.Restore(o.Context(), o.queue, []store.Info{here, dead})
+				return fmt.Sprint(results[0].Duplicate, results[1].Duplicate), err
+			},
+			between: func(o otherClient) { o.cancel("here"); o.cancel("dead") },
+			answer:  "true false",
+		},
+		{
+			name:   "restore of an existing message",
+			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Restore(o.Context(), o.queue, []store.Info{{Message: store.Message{ID: "a"},
+					State: store.StateReady, Due: time.UnixMilli(1)}})
+				return fmt.Sprint(results[0].Duplicate), err
+			},
+			between: func(o otherClient) { o.cancel("a") },
+			answer:  "true",
+		},
+		{
+			name:   "cancel of an unknown message",
+			before: func(o otherClient) { o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Cancel(o.Context(), o.queue, []string{"a"})
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.send("a", time.Hour) },
+			answer:  "[{ not found}]",
+		},
+		{
+			name:   "reschedule of a leased message",
+			before: func(o otherClient) { hold(o, "a") },
+			call: func(o otherClient, s *Store) (string, error) {
+				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a"}, hour)
+				return fmt.Sprint(errs), err
+			},
+			between: func(o otherClient) {
+				o.settle(store.Settlement{Receipt: held[o.Name()+"a"], Action: store.Nack, Delay: time.Minute})
+			},
+			answer: "[message is leased]",
+		},
+		{
+			name:   "replay of nothing",
+			before: func(o otherClient) { o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead}, hour)
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o otherClient) { o.bury("a") },
+			answer:  "0 false",
+		},
+		{
+			name:   "purge of nothing",
+			before: func(o otherClient) { o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o otherClient) { o.bury("a") },
+			answer:  "0 false",
+		},
+		{
+			name:   "cancel",
+			before: func(o otherClient) { hold(o, "held"); o.send("a", 0); o.send("b", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Cancel(o.Context(), o.queue, []string{"a", "unknown", "b", "held", "a"})
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.send("a", time.Hour); o.send("unknown", time.Hour) },
+			answer:  "[{ready <nil>} { not found} {scheduled <nil>} {leased <nil>} { not found}]",
+		},
+		{
+			name:   "reschedule",
+			before: func(o otherClient) { o.bury("dead"); o.send("a", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				errs, err := s.Reschedule(o.Context(), o.queue, []string{"a", "dead", "unknown"}, store.Due{})
+				return fmt.Sprint(errs), err
+			},
+			between: func(o otherClient) { o.cancel("a"); o.send("a", 2*time.Hour) },
+			answer:  "[<nil> message is dead not found]",
+		},
+		{
+			name:   "pause",
+			call:   func(o otherClient, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, true) },
+			before: func(o otherClient) { o.send("a", 0) }, between: func(o otherClient) { o.pause(false) },
+		},
+		{
+			name:   "resume",
+			call:   func(o otherClient, s *Store) (string, error) { return "", s.SetPaused(o.Context(), o.queue, false) },
+			before: func(o otherClient) { o.pause(true) }, between: func(o otherClient) { o.pause(true) },
+		},
+		{
+			name:   "replay",
+			before: func(o otherClient) { o.bury("a"); o.bury("b") },
+			call: func(o otherClient, s *Store) (string, error) {
+				done, err := s.Replay(o.Context(), o.queue, store.Selection{State: store.StateDead, IDs: []string{"a", "b"}}, hour)
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o otherClient) { o.cancel("a"); o.bury("a") },
+			answer:  "2 false",
+		},
+		{
+			name:   "purge of dead messages",
+			before: func(o otherClient) { o.bury("a"); o.bury("b") },
+			call: func(o otherClient, s *Store) (string, error) {
+				done, err := s.Purge(o.Context(), o.queue, store.Selection{State: store.StateDead})
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o otherClient) { o.bury("a") },
+			answer:  "2 false",
+		},
+		{
+			name:   "purge of all messages",
+			before: func(o otherClient) { o.bury("a"); o.send("b", time.Hour); hold(o, "c") },
+			call: func(o otherClient, s *Store) (string, error) {
+				done, err := s.Purge(o.Context(), o.queue, store.Selection{})
+				return fmt.Sprint(done.Done, done.More), err
+			},
+			between: func(o otherClient) { o.bury("a"); o.send("b", 2*time.Hour) },
+			answer:  "3 false",
+		},
+		{
+			name:   "remove",
+			before: func(o otherClient) { o.send("a", time.Hour); o.send("b", time.Hour) },
+			reads:  1,
+			call: func(o otherClient, s *Store) (string, error) {
+				removed, err := s.Remove(o.Context(), o.queue, []store.Info{*o.info("a"), {Message: store.Message{ID: "b"}}})
+				return fmt.Sprint(removed), err
+			},
+			between: func(o otherClient) { o.send("a", time.Hour) },
+			answer:  "[true false]",
+		},
+		{
+			name: "nack", call: put(store.Nack), before: func(o otherClient) { hold(o, "a") },
+			between: func(o otherClient) { claim(o.T, o.s, o.queue, 1, time.Minute) },
+			answer:  "[{ lease lost} {ready <nil>}]",
+		},
+		{
+			name: "bury", call: put(store.Bury), before: func(o otherClient) { hold(o, "a") },
+			between: func(o otherClient) { o.cancel("a"); o.send("a", time.Hour) },
+			answer:  "[{ lease lost} {dead <nil>}]",
+		},
+		{
+			name: "ack", call: put(store.Ack), before: func(o otherClient) { hold(o, "a") },
+			between: func(o otherClient) { o.send("a", time.Hour) },
+			answer:  "[{ lease lost} { <nil>}]",
+		},
+	}
+}
+
+// eachMutation makes each mutation through a store that loses a reply or delays a request. left returns the state
+// before the last attempt.
+func eachMutation(t *testing.T, bad func(o otherClient, c mutation) (s *Store, left func() string)) {
+	rdb := redistest.Shared(t).Client(t)
+	for i, c := range mutations() {
+		t.Run(c.name, func(t *testing.T) {
+			o := otherClient{t, newStore(t, rdb), fmt.Sprintf("%s-%d", strings.SplitN(t.Name(), "/", 2)[0], i)}
+			c.before(o)
+			s, left := bad(o, c)
+			if answer, err := c.call(o, s); err != nil || answer != c.answer {
+				t.Errorf("reply = %s, %v; want %s", answer, err, c.answer)
+			}
+			was := left()
+			if is := o.state(); is != was || was == "" {
+				t.Errorf("after the last attempt the queue holds\n%s\nwant\n%s", is, was)
+			}
+		})
+	}
+}
+
+// A repeated call returns what the first attempt did and changes nothing, although other clients have since sent,
+// moved or claimed the same messages.
+func TestRepeatedCallReturnsSameReplyAndChangesNothing(t *testing.T) {
+	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
+		var left string
+		s := newStore(o.T, &loseFirstReply{UniversalClient: o.s.rdb, skip: c.reads, do: func() {
+			c.between(o)
+			left = o.state()
+		}})
+		s.preflightDone.Store(true)
+		s.registered.Store(o.queue, true)
+		return s, func() string { return left }
+	})
+}
+
+// A first attempt that arrives late changes nothing.
+func TestCallArrivingAfterItsRepetitionChangesNothing(t *testing.T) {
+	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
+		s, l := newDelayedStore(o.T, o.s, o.queue)
+		l.skip = c.reads
+		return s, func() string {
+			c.between(o)
+			left := o.state()
+			l.deliver(o.T)
+			return left
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"unsafe"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// Send implements store.Store.
+func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	results := make([]store.SendResult, len(msgs))
+	if len(msgs) == 0 {
+		return results, nil
+	}
+	size := 0
+	for i := range msgs {
+		size += envelope.Size(&msgs[i].Message) + 20
+	}
+	// One buffer holds all due times and envelopes, and one slice the strings that point into it, so that messages
+	// cause no allocations of their own. The buffer never grows, so the strings stay valid.
+	buf := make([]byte, 0, size)
+	textFrom := func(from int) string { return unsafe.String(unsafe.SliceData(buf[from:]), len(buf)-from) }
+	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
+	indexes := make([]int, 0, len(msgs))    // index in msgs of each message that is sent
+	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
+	c := s.newCall(&s.scripts.send, queue, 7+3*len(msgs))
+	create := len(c.args)
+	c.add("0")
+	defer s.sessions.release(s.stampRequest(c))
+	longest, inspect := 0, false
+	for i := range msgs {
+		m := &msgs[i]
+		if seen.add(m.ID) {
+			results[i].Duplicate = true
+			continue
+		}
+		from := len(buf)
+		buf = appendDue(buf, m.Due)
+		texts = append(texts, textFrom(from))
+		from = len(buf)
+		buf = envelope.Append(buf, &m.Message)
+		longest = max(longest, len(buf)-from+prefixSize)
+		inspect = inspect || envelope.Unusual(buf[from])
+		texts = append(texts, textFrom(from))
+		indexes = append(indexes, i)
+	}
+	durable := msgs[0].Durable
+	if durable.Asked() {
+		c.confirm(durable)
+	}
+	c.add(longest, inspect, durable.Asked(), len(indexes))
+	for i := range indexes {
+		c.add(&texts[2*i])
+	}
+	for i, p := range indexes {
+		c.add(&msgs[p].ID, &texts[2*i+1])
+	}
+	reply, err := s.runRegistered(ctx, queue, c, create)
+	if err != nil {
+		return nil, err
+	}
+	for _, position := range reply.([]any) {
+		results[indexes[position.(int64)-1]].Duplicate = true
+	}
+	if durable.Asked() {
+		for i := range results {
+			results[i].Err = c.confirmed.err
+		}
+	}
+	return results, nil
+}
+
+// seenIDs detects repeated ids. It is nil if there can be none.
+type seenIDs map[string]struct{}
+
+// newSeenIDs returns nil if the ids increase, as those that Later generates for a batch do.
+func newSeenIDs(n int, id func(i int) string) seenIDs {
+	for i := 1; i < n; i++ {
+		if id(i) <= id(i-1) {
+			return make(seenIDs, n)
+		}
+	}
+	return nil
+}
+
+func (s seenIDs) add(id string) bool {
+	if s == nil {
+		return false
+	}
+	n := len(s)
+	s[id] = struct{}{}
+	return len(s) == n
+}
+
+func appendDue(b []byte, due store.Due) []byte {
+	if due.At.IsZero() {
+		return strconv.AppendInt(append(b, '+'), store.Millis(due.Delay), 10)
+	}
+	return strconv.AppendInt(b, store.UnixMillis(due.At), 10)
+}

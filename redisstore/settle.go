@@ -1,0 +1,240 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/laterq/later/store"
+)
+
+// token returns how scripts name a held message, see lua/_lease.lua.
+func token(r *store.Receipt) string {
+	if r.Epoch == 0 {
+		return r.ID
+	}
+	return r.ID + "\t" + strconv.FormatInt(r.Epoch, 10)
+}
+
+// A script parses a lease if it settles single messages of it, or if it extends the lease after messages were
+// cancelled. These are the limits of one call: lines of leases, and leases whose number of lines is not known here.
+const (
+	maxLeaseLines = 10_000
+	maxExtensions = maxLeaseLines / store.MaxBatch
+)
+
+// Settle implements store.Store. It makes one call for acks and one for the rest, or more if they are of many large
+// claims. If a later call fails, the results of the earlier calls stand, and the remaining settlements get its error.
+func (s *Store) Settle(
+	ctx context.Context, queue string, settlements []store.Settlement,
+) ([]store.SettleResult, error) {
+	results := make([]store.SettleResult, len(settlements))
+	indexes := sortSettlements(settlements)
+	for done := 0; done < len(indexes); {
+		n := batchSize(settlements, indexes[done:])
+		settle := s.settleOthers
+		if settlements[indexes[done]].Action == store.Ack {
+			settle = s.ack
+		}
+		if err := settle(ctx, queue, settlements, indexes[done:done+n], results); err != nil {
+			if done == 0 {
+				return nil, err
+			}
+			for _, p := range indexes[done:] {
+				results[p].Err = err
+			}
+			break
+		}
+		done += n
+	}
+	return results, nil
+}
+
+// sortSettlements returns the indexes of settlements in sorted order. The acks of one whole claim, most calls of a
+// busy worker, are sorted without comparisons.
+func sortSettlements(settlements []store.Settlement) []int {
+	indexes := make([]int, len(settlements))
+	if sortWholeClaim(settlements, indexes) {
+		return indexes
+	}
+	for i := range indexes {
+		indexes[i] = i
+	}
+	slices.SortFunc(indexes, func(a, b int) int { return compareSettlements(&settlements[a], &settlements[b]) })
+	return indexes
+}
+
+// sortWholeClaim sorts settlements that ack each message of one claim exactly once. It reports whether they do.
+func sortWholeClaim(settlements []store.Settlement, indexes []int) bool {
+	var snapshot *leaseSnapshot
+	for i := range settlements {
+		st := &settlements[i]
+		of, _ := st.Receipt.Claim.(*leaseSnapshot)
+		if i == 0 {
+			snapshot = of
+		}
+		index := st.Receipt.Index
+		if of == nil || of != snapshot || len(of.lines) != len(indexes) || st.Action != store.Ack || index < 0 ||
+			index >= len(indexes) || indexes[index] != 0 {
+			clear(indexes)
+			return false
+		}
+		indexes[index] = i + 1
+	}
+	for i := range indexes {
+		indexes[i]--
+	}
+	return true
+}
+
+// compareSettlements sorts acks first, then by claim and place in it.
+func compareSettlements(a, b *store.Settlement) int {
+	if (a.Action == store.Ack) != (b.Action == store.Ack) {
+		if a.Action == store.Ack {
+			return -1
+		}
+		return 1
+	}
+	if a.Receipt.Claim != nil && a.Receipt.Claim == b.Receipt.Claim {
+		return a.Receipt.Index - b.Receipt.Index
+	}
+	return cmp.Or(strings.Compare(a.Receipt.Lease, b.Receipt.Lease), a.Receipt.Index-b.Receipt.Index)
+}
+
+// batchSize returns how many of the settlements at indexes, which are sorted, go into one call.
+func batchSize(settlements []store.Settlement, indexes []int) int {
+	acks := settlements[indexes[0]].Action == store.Ack
+	lines, lease := 0, ""
+	for n, p := range indexes {
+		st := &settlements[p]
+		if (st.Action == store.Ack) != acks {
+			return n
+		}
+		if n == 0 || st.Receipt.Lease != lease {
+			lease = st.Receipt.Lease
+			if snapshot, ok := st.Receipt.Claim.(*leaseSnapshot); ok {
+				lines += len(snapshot.lines)
+			} else {
+				lines += store.MaxBatch
+			}
+			if n > 0 && lines > maxLeaseLines {
+				return n
+			}
+		}
+	}
+	return len(indexes)
+}
+
+// ack acks the settlements at indexes, which are sorted: by lease, and within it in runs of adjacent messages.
+func (s *Store) ack(
+	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
+) error {
+	withDedup := 0
+	for _, p := range indexes {
+		if settlements[p].Remember > 0 {
+			withDedup++
+		}
+	}
+	c := s.newCall(&s.scripts.ack, queue, 11+2*withDedup+2*len(indexes))
+	defer s.sessions.release(s.stampRequest(c))
+	c.add(withDedup)
+	for left := indexes; len(left) > 0; {
+		n := 1
+		for n < len(left) && settlements[left[n]].Receipt.Lease == settlements[left[0]].Receipt.Lease {
+			n++
+		}
+		c.addLease(settlements, left[:n])
+		left = left[n:]
+	}
+	for i, p := range indexes {
+		if st := &settlements[p]; st.Remember > 0 {
+			c.add(i+1, store.Millis(st.Remember))
+		}
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return err
+	}
+	for _, position := range reply.([]any) {
+		results[indexes[position.(int64)-1]].Err = store.ErrLeaseLost
+	}
+	return nil
+}
+
+// addLease adds the acks of one lease in order: as runs of adjacent messages if possible, otherwise as single messages.
+func (c *call) addLease(settlements []store.Settlement, indexes []int) {
+	first := &settlements[indexes[0]].Receipt
+	runs, singles := splitRuns(settlements, indexes)
+	c.add(&first.Lease, len(runs), len(singles))
+	for _, run := range runs {
+		snapshot := settlements[run[0]].Receipt.Claim.(*leaseSnapshot)
+		from, to := settlements[run[0]].Receipt.Index, settlements[run[len(run)-1]].Receipt.Index
+		if len(run) == len(snapshot.lines) {
+			c.add("="+strconv.Itoa(len(snapshot.text)), len(run))
+		} else {
+			// Include the preceding line end, so that only whole lines match.
+			c.add(snapshot.text[snapshot.lines[from].start-1:snapshot.lines[to].end], len(run))
+		}
+		for _, p := range run {
+			c.add(&settlements[p].Receipt.ID)
+		}
+	}
+	for _, p := range singles {
+		c.add(token(&settlements[p].Receipt))
+	}
+}
+
+// splitRuns splits the settlements at indexes, which are of one lease and sorted, into runs of adjacent messages. If
+// one of them cannot be in a run, or the runs are too short to pay off, it returns all as singles, because the script
+// then parses the lease anyway.
+func splitRuns(settlements []store.Settlement, indexes []int) (runs [][]int, singles []int) {
+	start := 0
+	for i, p := range indexes {
+		r := &settlements[p].Receipt
+		snapshot, _ := r.Claim.(*leaseSnapshot)
+		if snapshot == nil || r.Epoch != 0 || !snapshot.contains(r) {
+			return nil, indexes
+		}
+		if i == start {
+			continue
+		}
+		switch before := &settlements[indexes[i-1]].Receipt; {
+		case before.Claim != r.Claim || before.Index >= r.Index:
+			return nil, indexes // a repeated message, or tampered receipts
+		case before.Index+1 < r.Index:
+			runs = append(runs, indexes[start:i])
+			start = i
+		}
+	}
+	runs = append(runs, indexes[start:])
+	if len(runs) > 4 && len(runs) > len(indexes)/4 {
+		return nil, indexes
+	}
+	return runs, nil
+}
+
+// settleOthers nacks, snoozes, releases and buries.
+func (s *Store) settleOthers(
+	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
+) error {
+	c := s.newCall(&s.scripts.settle, queue, 2+6*len(indexes))
+	defer s.sessions.release(s.stampRequest(c))
+	for _, p := range indexes {
+		st := &settlements[p]
+		c.add(&st.Receipt.Lease, token(&st.Receipt), st.Action.String(), store.Millis(st.Delay), string(store.DeadBuried),
+			&st.Reason)
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return err
+	}
+	for i, state := range reply.([]any) {
+		r := &results[indexes[i]]
+		if r.State = store.State(state.(string)); r.State == store.StateNone {
+			r.Err = store.ErrLeaseLost
+		}
+	}
+	return nil
+}
