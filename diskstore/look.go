@@ -73,21 +73,21 @@ func (r *reader) info(queue uint32, id string, p *place, now int64) (*store.Info
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, name string, req store.ListRequest) (store.Page, error) {
-	switch req.State {
-	case store.StateLeased:
+	if err := req.Check(); err != nil {
+		return store.Page{}, err
+	}
+	if req.State == store.StateLeased {
 		lease, id, err := parseLeaseCursor(req.Cursor)
 		if err != nil {
 			return store.Page{}, err
 		}
 		return read(ctx, s, name, nil, func(v *view) (store.Page, error) { return v.listLeased(req, lease, id) })
-	case store.StateScheduled, store.StateReady, store.StateDead:
-		from, err := parseCursor(req.Cursor)
-		if err != nil {
-			return store.Page{}, err
-		}
-		return read(ctx, s, name, nil, func(v *view) (store.Page, error) { return v.list(req, from) })
 	}
-	return store.Page{}, store.Invalid("state is %q: list scheduled, ready, leased or dead", req.State)
+	from, err := parseCursor(req.Cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	return read(ctx, s, name, nil, func(v *view) (store.Page, error) { return v.list(req, from) })
 }
 
 // page collects one page of a listing.

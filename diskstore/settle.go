@@ -16,8 +16,8 @@ func (t *tx) current(q *queue, id string) *lease {
 }
 
 func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
-	if s.Action < store.Ack || s.Action > store.Bury {
-		return store.SettleResult{Err: store.Invalid("%v is not a way to settle a message", s.Action)}
+	if err := s.Action.Check(); err != nil {
+		return store.SettleResult{Err: err}
 	}
 	l, m := t.current(q, s.Receipt.Lease), q.held[s.Receipt.ID]
 	if l == nil || m == nil || m.lease != l || s.Receipt.Epoch != 0 {

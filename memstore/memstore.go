@@ -219,14 +219,12 @@ func (s *Store) Get(ctx context.Context, queueName string, ids []string) ([]*sto
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, queueName string, req store.ListRequest) (store.Page, error) {
+	if err := req.Check(); err != nil {
+		return store.Page{}, err
+	}
 	after, err := parseCursor(req.Cursor)
 	if err != nil {
 		return store.Page{}, err
-	}
-	switch req.State {
-	case store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead:
-	default:
-		return store.Page{}, store.Invalid("state is %q: list scheduled, ready, leased or dead", req.State)
 	}
 	return view(ctx, s, queueName, func(q *queue, now int64) store.Page {
 		return q.list(now, req, after)

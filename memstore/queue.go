@@ -297,8 +297,8 @@ func (q *queue) current(now int64, id string) *lease {
 }
 
 func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
-	if s.Action < store.Ack || s.Action > store.Bury {
-		return store.SettleResult{Err: store.Invalid("%v is not a way to settle a message", s.Action)}
+	if err := s.Action.Check(); err != nil {
+		return store.SettleResult{Err: err}
 	}
 	l := q.current(now, s.Receipt.Lease)
 	if l == nil {

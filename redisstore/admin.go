@@ -188,6 +188,9 @@ func readInfo(id string, fields []any, now time.Time) *store.Info {
 
 // List implements store.Store.
 func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	if err := req.Check(); err != nil {
+		return store.Page{}, err
+	}
 	if req.State == store.StateLeased {
 		return s.listLeased(ctx, queue, req)
 	}

@@ -32,6 +32,10 @@ func (s *Store) Settle(
 ) ([]store.SettleResult, error) {
 	results := make([]store.SettleResult, len(settlements))
 	indexes := sortSettlements(settlements)
+	indexes = slices.DeleteFunc(indexes, func(i int) bool {
+		results[i].Err = settlements[i].Action.Check()
+		return results[i].Err != nil
+	})
 	for done := 0; done < len(indexes); {
 		n := batchSize(settlements, indexes[done:])
 		settle := s.settleOthers

@@ -33,9 +33,9 @@
 // # Input
 //
 // Callers check their input with the functions of this package (CheckQueue, CheckID, Outgoing.Check and so on) before
-// it reaches an engine, and an engine need not check it again. There are two exceptions. An engine refuses a Selection
-// that fails Selection.CheckReplay or Selection.CheckPurge, because executing it could remove the wrong messages, and
-// a cursor that it did not return. Both are ErrInvalid and change nothing.
+// it reaches an engine, and an engine need not check it again. An engine itself refuses what could
+// be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a ListRequest or an Action
+// that fails its Check, and a cursor that it did not return. All are ErrInvalid and change nothing.
 package store
 
 import (

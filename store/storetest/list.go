@@ -23,6 +23,13 @@ var listRules = []rule{
 			e.equal("listed", describe(&info), describe(e.live(info.ID, store.StateReady)))
 		}
 	}},
+	{"a listing of no state or an unknown one is refused", func(e *env) {
+		e.send(message("m"))
+		for _, state := range []store.State{store.StateNone, "late"} {
+			_, err := e.Store.List(e.Context(), e.queue, store.ListRequest{State: state, Limit: 10})
+			e.is(err, store.ErrInvalid)
+		}
+	}},
 	{"dead messages are listed by time of death", func(e *env) {
 		for _, id := range []string{"c", "a", "b"} {
 			e.sendDead(id)

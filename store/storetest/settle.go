@@ -16,6 +16,22 @@ var settleRules = []rule{
 		e.advance(2 * held)
 		e.equal("claimed", len(e.claim(1)), 0)
 	}},
+	{"an action that is none of the five is refused, and the others are executed", func(e *env) {
+		e.send(message("a"), message("b"), message("c"))
+		c := e.claim(3)
+		var settlements []store.Settlement
+		for i, action := range []store.Action{0, store.Ack, store.Bury + 1} {
+			settlements = append(settlements, store.Settlement{Receipt: c[i].Receipt, Action: action, Reason: "no"})
+		}
+		results, err := e.Store.Settle(e.Context(), e.queue, settlements)
+		e.ok(err)
+		e.is(results[0].Err, store.ErrInvalid)
+		e.is(results[2].Err, store.ErrInvalid)
+		e.equal("the ack", results[1].Err, nil)
+		e.live("a", store.StateLeased)
+		e.gone("b")
+		e.live("c", store.StateLeased)
+	}},
 	{"a nack delivers again after its delay, never early", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", held)

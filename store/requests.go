@@ -30,3 +30,20 @@ func (s Selection) checkIDs() error {
 	}
 	return nil
 }
+
+// Check returns an ErrInvalid unless the state can be listed.
+func (r ListRequest) Check() error {
+	switch r.State {
+	case StateScheduled, StateReady, StateLeased, StateDead:
+		return nil
+	}
+	return Invalid("state is %q: list scheduled, ready, leased or dead", r.State)
+}
+
+// Check returns an ErrInvalid unless a is a way to settle a message.
+func (a Action) Check() error {
+	if a < Ack || a > Bury {
+		return Invalid("%d is not a way to settle a message: give Ack, Nack, Snooze, Release or Bury", a)
+	}
+	return nil
+}
