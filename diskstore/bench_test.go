@@ -27,7 +27,7 @@ func benchStore(b *testing.B, opts ...Option) *Store {
 	return s
 }
 
-// noise is what payloads are cut from, so that they do not compress.
+// noise is the source of payloads that do not compress.
 var noise = func() []byte {
 	b := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{}).Read(b)
@@ -182,8 +182,8 @@ func residentMiB(b *testing.B) float64 {
 	return kib / 1024
 }
 
-// BenchmarkLateness waits for messages as a worker does and tells how late they came. One op is one message, 500
-// a second.
+// BenchmarkLateness waits for messages as a worker does and reports how late they came. One op is one message, 500 a
+// second.
 func BenchmarkLateness(b *testing.B) {
 	s := benchStore(b)
 	begin := time.Now().Add(time.Second)

@@ -52,7 +52,7 @@ func (t *tx) readClock() {
 	t.s.lastNow = t.now
 }
 
-// rewind gives each lease of a queue the time that it had left before the clock went back by some milliseconds, so that
+// rewind leaves each lease of a queue the time that it had left before the clock went back by some milliseconds, so that
 // a correction of the clock neither ends it nor prolongs it. No deadline is later than a new lease's can be.
 func (t *tx) rewind(q *queue, by int64) {
 	for _, l := range q.leases {

@@ -17,10 +17,10 @@ import (
 	"github.com/laterq/later/store/storetest"
 )
 
-// swapped is a store that is exchanged for the one that comes after a crash.
+// swapped is a store that is replaced after each crash.
 type swapped struct{ store.Store }
 
-// crash gives a file system as the machine's death would leave it: of what was not synced, some is there.
+// crash returns a file system as a power failure leaves it: some of what was not synced is there.
 func crash(fs *vfs.MemFS, seed uint64) *vfs.MemFS {
 	return fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(seed, seed))})
 }
@@ -67,7 +67,8 @@ func TestStateMachineSurvivesCrashes(t *testing.T) {
 	storetest.RunStateMachine(t, openCrashing)
 }
 
-// ledger is what a workload asked for and was told. Between a call and its answer either outcome is right.
+// ledger records what a workload asked for and what was acknowledged. Between a call and its answer either outcome is
+// right.
 type ledger struct {
 	mu    sync.Mutex
 	sent  map[string]bool // Send returned nil
@@ -86,7 +87,7 @@ func (l *ledger) note(f func()) {
 	f()
 }
 
-// copied gives the ledger as it is now.
+// copied returns the ledger as it is now.
 func (l *ledger) copied() (c *ledger) {
 	l.note(func() {
 		c = &ledger{sent: maps.Clone(l.sent), acked: maps.Clone(l.acked), tries: maps.Clone(l.tries), asked: maps.Clone(l.asked)}
@@ -184,7 +185,7 @@ func (l *ledger) check(t *testing.T, s *Store, name string, after *ledger) {
 	}
 }
 
-// listed gives the ids of all messages in a state, each of which must be living in that state.
+// listed returns the ids of all messages in a state, each of which must be live in that state.
 func listed(t *testing.T, s *Store, name string, state store.State) []string {
 	t.Helper()
 	var ids []string

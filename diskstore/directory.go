@@ -132,7 +132,7 @@ func isHeld(err error) bool {
 }
 
 // releaseDirectory unlocks the directory. inOrder says that all its files are complete; then holderFile goes, and its
-// absence tells the next open. A store that Pebble gave up stays locked until the process ends.
+// absence is what the next open relies on. A store that Pebble gave up stays locked until the process ends.
 func (s *Store) releaseDirectory(inOrder bool) error {
 	if s.isStuck() {
 		return nil

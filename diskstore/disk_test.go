@@ -19,7 +19,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// smallDisk is a file system that tells how much is left.
+// smallDisk is a file system whose free space a test sets.
 type smallDisk struct {
 	vfs.FS
 	left atomic.Uint64
@@ -59,7 +59,7 @@ func isLogSync(op errorfs.Op) bool {
 	return syncs && strings.HasSuffix(op.Path, ".log")
 }
 
-// failing gives a file system of which writing to and syncing the log fails once broken is set.
+// failing returns a file system on which writing to and syncing the log fails once broken is set.
 func failing(fs vfs.FS, broken *atomic.Bool, cause error) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && (isLogSync(op) || op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log")) {

@@ -24,7 +24,7 @@ func TestADurableSendOutlivesTheMachineWhateverTheSync(t *testing.T) {
 		}
 		return r[0].Duplicate
 	}
-	// left gives what a machine that dies now and comes back would find.
+	// left returns what a machine finds that loses power now and comes back.
 	left := func() (ready int64) {
 		t.Helper()
 		after := openOn(t, fs.CrashClone(vfs.CrashCloneCfg{}), newManualClock())

@@ -5,8 +5,8 @@ package diskstore
 import "syscall"
 
 var (
-	// fullErrors: the disk has no room, or its user may have no more of it.
+	// fullErrors are the errors of a full disk or an exhausted quota.
 	fullErrors = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT}
-	// heldErrors are what a lock gives that another process has: POSIX lets fcntl say either.
+	// heldErrors are the errors of locking what another process has locked: POSIX allows either.
 	heldErrors = []syscall.Errno{syscall.EAGAIN, syscall.EACCES}
 )

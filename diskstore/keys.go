@@ -52,12 +52,12 @@ func appendKey(b []byte, queue uint32, kind byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, queue), kind)
 }
 
-// appendIDKey makes the key of what is found by an id or a name.
+// appendIDKey appends the key of what is found by an id or a name.
 func appendIDKey(b []byte, queue uint32, kind byte, id string) []byte {
 	return append(appendKey(b, queue, kind), id...)
 }
 
-// appendTimeKey makes the key of an entry in what is ordered by time.
+// appendTimeKey appends the key of an entry of an index.
 func appendTimeKey(b []byte, queue uint32, kind byte, e entry) []byte {
 	return append(appendTime(appendKey(b, queue, kind), min(max(e.at, 0), lastTime)), e.id...)
 }
@@ -74,7 +74,7 @@ func readTime[T ~[]byte | ~string](b T) int64 {
 	return ms
 }
 
-// splitKey reads what all keys begin with.
+// splitKey returns what all keys begin with.
 func splitKey(key []byte) (queue uint32, kind byte, ok bool) {
 	if len(key) < prefixLength {
 		return 0, 0, false
@@ -92,10 +92,10 @@ func (e entry) less(f entry) bool {
 	return cmp.Or(cmp.Compare(e.at, f.at), cmp.Compare(e.id, f.id)) < 0
 }
 
-// behind is the first place behind e.
+// behind returns the first place behind e.
 func (e entry) behind() entry { return entry{e.at, e.id + "\x00"} }
 
-// parseEntry reads the entry in a key that appendTimeKey made.
+// parseEntry returns the entry in a key that appendTimeKey made.
 func parseEntry(key []byte) (entry, error) {
 	if len(key) < prefixLength+timeLength {
 		return entry{}, corrupt("key %x is too short", key)
@@ -104,10 +104,10 @@ func parseEntry(key []byte) (entry, error) {
 	return entry{readTime(key), string(key[timeLength:])}, nil
 }
 
-// cursor is the text of a place in a listing: right behind e.
+// cursor returns the text of a place in a listing: right behind e.
 func (e entry) cursor() string { return strconv.FormatInt(e.at, 10) + ":" + e.id }
 
-// parseCursor gives the first place behind the entry of a cursor; the first of all for no cursor.
+// parseCursor returns the first place behind the entry of a cursor, or the first of all without a cursor.
 func parseCursor(text string) (entry, error) {
 	if text == "" {
 		return entry{}, nil

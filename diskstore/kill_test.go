@@ -15,8 +15,8 @@ import (
 // childDir in the environment makes the test binary the child that is killed: it works in that directory.
 const childDir = "LATER_DISKSTORE_CHILD"
 
-// TestChildProcess is not a test but the process that TestNothingAcknowledgedIsLostByKill kills. It tells each
-// step on standard output once it knows its outcome; what it begins it tells first.
+// TestChildProcess is not a test but the process that TestNothingAcknowledgedIsLostByKill kills. It prints each step
+// once it knows the outcome, and an ack also before.
 func TestChildProcess(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {

@@ -150,7 +150,7 @@ func (s *Store) loadLeases(it *pebble.Iterator, q *queue) (err error) {
 	return err
 }
 
-// correctLeases gives leases the time that they had left when the queue was last changed, if the clock went back since
+// correctLeases leaves leases the time that they had left when the queue was last changed, if the clock went back since
 // then; see rewind. The deadlines are stored with the next change of the leases: until then each load computes the
 // same.
 func (s *Store) correctLeases(q *queue, changed int64) {

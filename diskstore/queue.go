@@ -32,7 +32,7 @@ type queue struct {
 	// unread holds ids whose message was written (true) or removed since the last flush.
 	unread  map[string]bool
 	wake    bool   // something became ready, or a claim left something, since the waiters were notified
-	highest string // no living message has a higher id
+	highest string // no live message has a higher id
 	window  int    // messages that a claim reads at a time
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// hanging is a file system whose log cannot be synced from hang on until free. It tells when a sync hangs.
+// hanging is a file system on which syncs of the log hang while on is set, until free is closed. hangs receives for each.
 type hanging struct {
 	vfs.FS
 	on    atomic.Bool

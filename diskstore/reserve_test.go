@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// quotaFS is a disk of a size, in memory: who writes more gets ENOSPC, after a part of it was written.
+// quotaFS is a disk of a size, in memory: a write that does not fit returns ENOSPC after a part of it was written.
 type quotaFS struct {
 	vfs.FS
 	mu    sync.Mutex
@@ -24,7 +24,7 @@ type quotaFS struct {
 	other int64 // what others have written
 }
 
-// used is what the files take, which the caller holds the lock for.
+// used returns what the files take. The caller holds the lock.
 func (q *quotaFS) used() int64 {
 	used := q.other
 	names, err := q.FS.List("later")
@@ -77,7 +77,7 @@ type quotaFile struct {
 	at int64
 }
 
-// room gives how much of n bytes can be written at a place, which the caller holds the lock for.
+// room returns how much of n bytes can be written at a place. The caller holds the lock.
 func (f *quotaFile) room(at int64, n int) (int, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -109,7 +109,7 @@ func (f *quotaFile) WriteAt(p []byte, at int64) (int, error) {
 
 const testReserve = 4 << 20
 
-// newQuota gives a disk that has room, and a store on it.
+// newQuota returns a disk that has room, and a store on it.
 func newQuota(t *testing.T) (q *quotaFS, mem *vfs.MemFS, clock *manualClock, s *Store) {
 	mem, clock = vfs.NewCrashableMem(), newManualClock()
 	q = &quotaFS{FS: mem, total: 1 << 30}
@@ -134,7 +134,7 @@ func fillQueue(t testing.TB, s *Store, queue string, n int) {
 	}
 }
 
-// ackSome claims and acks n messages one by one, each of which must work, and gives their ids.
+// ackSome claims and acks n messages one by one, and returns their ids.
 func ackSome(t testing.TB, s *Store, queue string, n int) (acked []string, err error) {
 	t.Helper()
 	for range n {

@@ -14,8 +14,8 @@ func init() {
 	store.Register("file", open)
 }
 
-// open serves file:///absolute/directory, with the parameter sync=always (the default) or sync=100ms and the
-// like, see WithSyncEvery.
+// open opens the store of file:///absolute/directory, with the parameter sync=always (the default) or a duration such as
+// sync=100ms; see WithSyncEvery.
 func open(_ context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
 	dir, every, err := parseURL(text)
 	if err != nil {

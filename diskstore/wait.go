@@ -131,7 +131,7 @@ func (s *Store) checkTime(name string, w *waiter) (until int64, sleep bool) {
 	return w.alarm, true
 }
 
-// notify tells the waiters of a queue what changed in a call.
+// notify updates the waiters of a queue after a call.
 func (t *tx) notify(name string) {
 	s := t.s
 	if s.waiters.Load() == 0 {

@@ -58,7 +58,7 @@ func (s *Store) write() {
 	}
 	for open := true; open; {
 		_, open = <-s.backlog.wake
-		for !s.hasFailed() { // afterwards s.failed tells the callers
+		for !s.hasFailed() { // afterwards s.failed ends the calls
 			g, err := t.run()
 			if err != nil {
 				s.fail(err)
