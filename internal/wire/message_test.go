@@ -139,7 +139,7 @@ func TestADecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		{`{` + all + `,"headers":{"a":1}}`, `field "headers" is a number: give an object of texts`},
 		{`{` + all + `,"headers":{"a":"1","a":"2"}}`, `field "headers" gives "a" twice`},
 		{`{` + all + `,"headers":{"":"1"}}`, "header name is empty"},
-		{`{` + all + `,"dead_reason":"failed"}`, "of a message that is ready: leave them out"},
+		{`{` + all + `,"dead_reason":"failed"}`, "given for a message that is ready: leave them out"},
 		{`{` + strings.Replace(all, "ready", "dead", 1) + `}`, "dead reason is"},
 		{`{` + strings.Replace(all, "ready", "gone", 1) + `}`, `state is "gone"`},
 		{`{` + strings.Replace(all, `"q"`, `"{q}"`, 1) + `}`, "holds a brace"},
