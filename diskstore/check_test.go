@@ -259,7 +259,7 @@ func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
 		for _, f := range bad(examined(t, s, true)) {
 			counted[f.Check] += f.Count
 		}
-		if counted["orphans"] != 10 || counted["states"] != 10 {
+		if counted["indexes"] != 1 || len(counted) != 1 {
 			t.Errorf("round %d: found %v", round, counted)
 		}
 	}
