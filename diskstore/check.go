@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,8 +80,6 @@ func (e *examiner) run() error {
 	}
 	if full != nil {
 		e.report(store.Finding{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
-	} else {
-		e.ok("room", "", 0, "the disk has room for more messages")
 	}
 	e.report(e.s.reserve.finding())
 	used := e.s.db.Metrics().DiskSpaceUsage()
@@ -107,7 +104,8 @@ func (e *examiner) run() error {
 }
 
 func (e *examiner) ok(check, queue string, n int64, format string, args ...any) {
-	e.report(store.Finding{Severity: store.SeverityOK, Check: check, Queue: queue, Count: n, Text: fmt.Sprintf(format, args...)})
+	text := fmt.Sprintf(format, args...)
+	e.report(store.Finding{Severity: store.SeverityOK, Check: check, Queue: queue, Count: n, Text: text})
 }
 
 // step has the writer execute f after all changes so far. It waits for a repair of the queue, which is "" for the store
@@ -132,7 +130,8 @@ func (e *examiner) step(queue string, parked bool, f func(t *tx) error) error {
 }
 
 // inSnapshot has r read a snapshot during read. The writer calls prepare right before it takes the snapshot; see step.
-func (e *examiner) inSnapshot(r *reader, queue string, parked bool, prepare func(t *tx) error, read func() error) error {
+func (e *examiner) inSnapshot(r *reader, queue string, parked bool, prepare func(t *tx) error,
+	read func() error) error {
 	var snapshot *pebble.Snapshot
 	err := e.step(queue, parked, func(t *tx) error {
 		if err := prepare(t); err != nil {
@@ -151,9 +150,6 @@ func (e *examiner) inSnapshot(r *reader, queue string, parked bool, prepare func
 	return e.s.closeSnapshot(snapshot, err)
 }
 
-// maxStray is how many keys beside the queues one repair removes.
-const maxStray = 10_000
-
 // checkNames checks, and repairs, what the store holds beside the contents of its queues. It returns the names of all
 // queues by number, "" for a number without a name.
 func (e *examiner) checkNames() (map[uint32]string, error) {
@@ -167,57 +163,45 @@ func (e *examiner) checkNames() (map[uint32]string, error) {
 			return err
 		}
 		for valid := it.First(); valid; {
-			key := string(it.Key())
-			if number := numberOf(key); number != 0 && number != math.MaxUint32 {
-				name := queues[number] // the keys with names come first
-				queues[number] = name
+			key, value := string(it.Key()), string(it.Value())
+			name, isName := strings.CutPrefix(key, string(appendKey(nil, 0, kindName)))
+			switch number, named := numberOf(key), numberOf(value); {
+			case number != 0:
+				queues[number] += "" // its name, which came first, or none
 				valid = it.SeekGE(numberKey(number + 1))
 				continue
-			}
-			if all.addStray(key, string(it.Value()), queues) && len(stray) < maxStray {
-				stray[key] = string(it.Value())
+			case isName && len(value) == 4 && named != 0 && queues[named] == "":
+				queues[named] = name
+			case isName:
+				all.add("names", name)
+				stray[key] = value
+			case key != string(appendKey(nil, 0, kindStamp)):
+				all.add("keys", fmt.Sprintf("%x", key))
+				stray[key] = value
 			}
 			valid = it.Next()
 		}
 		return r.end(it, nil)
 	})
-	if err == nil && len(stray) == 0 {
-		e.ok("names", "", int64(len(queues)), "queues: %d, each with a number of its own", len(queues))
-	}
 	if err == nil && len(stray) > 0 && e.repair {
 		err = e.step("", false, func(t *tx) error { return t.removeStray(stray) })
 	}
-	if err == nil {
-		all.report("", e.repair, e.report)
+	if err != nil {
+		return nil, err
 	}
-	return queues, err
+	if len(stray) == 0 {
+		e.ok("names", "", int64(len(queues)), "queues: %d, each with a number of its own", len(queues))
+	}
+	all.report("", e.repair, e.report)
+	return queues, nil
 }
 
 // numberOf returns the queue number at the beginning of a key or in the value of a name; 0 when there is none.
 func numberOf(b string) uint32 {
-	if len(b) < 4 {
+	if len(b) < 4 || b[:4] == "\xff\xff\xff\xff" { // so that each queue's range of keys has an end
 		return 0
 	}
 	return binary.BigEndian.Uint32([]byte(b))
-}
-
-// addStray adds an issue if a key of no queue belongs to nothing, and reports whether it does. The name of a queue it
-// adds to queues.
-func (all *issues) addStray(key, value string, queues map[uint32]string) bool {
-	_, kind, whole := splitKey([]byte(key))
-	isOwn := whole && numberOf(key) == 0
-	switch number := numberOf(value); {
-	case isOwn && kind == kindStamp && len(key) == prefixLength:
-		return false
-	case !isOwn || kind != kindName:
-		all.add("keys", fmt.Sprintf("%x", key))
-	case len(value) != 4 || number == 0 || number == math.MaxUint32 || queues[number] != "":
-		all.add("names", key[prefixLength:])
-	default:
-		queues[number] = key[prefixLength:]
-		return false
-	}
-	return true
 }
 
 // checkTables compares every block of tables with its checksum, and reports those that are damaged. It passes over a
@@ -293,9 +277,8 @@ func (all *issues) add(check, example string) {
 		all.note(check, 0, countedIssues[check])
 	}
 	is := (*all)[i]
-	if is.n++; len(is.examples) < maxExamples {
-		is.examples = append(is.examples, strconv.Quote(example))
-	}
+	is.n++
+	is.examples = append(is.examples, strconv.Quote(example))[:min(is.n, maxExamples)]
 }
 
 // note adds n issues that a text describes.
@@ -305,13 +288,10 @@ func (all *issues) note(check string, n int64, text string) {
 
 func (all issues) report(queue string, repaired bool, report func(store.Finding)) {
 	for _, i := range all {
-		f := store.Finding{Severity: store.SeverityError, Check: i.check, Queue: queue, Count: i.n, Repaired: repaired, Text: i.text}
-		if len(i.examples) > 0 {
-			f.Text = fmt.Sprintf("%s: %d (%s", i.text, i.n, strings.Join(i.examples, ", "))
-			if i.n > maxExamples {
-				f.Text += ", …"
-			}
-			f.Text += ")"
+		f := store.Finding{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
+			Repaired: repaired}
+		if i.examples != nil {
+			f.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))
 		}
 		if !repaired {
 			f.Advice = "repair it: later doctor --repair"

@@ -59,20 +59,22 @@ func (e *examiner) scanQueue(name string, number uint32) (*scan, error) {
 	c := newScan(e, number)
 	err := e.inSnapshot(&c.reader, name, false, func(t *tx) error {
 		c.now = t.now
-		return nil
-	}, func() error {
-		if name != "" {
-			value, _, err := c.get(appendIDKey(nil, 0, kindName, name))
-			if err == nil && numberOf(string(value)) != number {
-				err = errGone
-			}
-			if err != nil {
-				return err
-			}
+		if name == "" {
+			return nil
 		}
-		return c.check()
-	})
+		_, err := t.same(name, number)
+		return err
+	}, c.check)
 	return c, err
+}
+
+// same returns a queue, or errGone when its name has another number by now.
+func (t *tx) same(name string, number uint32) (*queue, error) {
+	q := t.s.queues[name]
+	if q == nil || q.number != number {
+		return nil, errGone
+	}
+	return q, nil
 }
 
 // scan reads a queue in a snapshot once, and finds out what it should hold: the indexes and the counters follow from
@@ -83,7 +85,7 @@ type scan struct {
 	ctx    context.Context
 	number uint32
 	now    int64                         // when the snapshot was taken
-	write  func(key, value []byte) error // of a repair; removes a key without a value. Nil in a check
+	write  func(key, value []byte) error // removes a key without a value; a check does neither
 
 	issues
 	messages   int64
@@ -93,7 +95,7 @@ type scan struct {
 	records    *pebble.Iterator   // at the next record, if there are more
 	more       bool
 	seed       maphash.Seed
-	want, have map[byte]sum // by the kind of index
+	want, have [256]sum // by the kind of index
 }
 
 // sum is the number of entries of an index and the sum of their hashes.
@@ -104,7 +106,7 @@ type sum struct {
 
 func newScan(e *examiner, number uint32) *scan {
 	return &scan{reader: reader{s: e.s}, ctx: e.ctx, number: number, meta: meta{head: never}, held: map[string]*member{},
-		seed: maphash.MakeSeed(), want: map[byte]sum{}, have: map[byte]sum{}}
+		seed: maphash.MakeSeed(), write: func(key, value []byte) error { return nil }}
 }
 
 // run reads the queue. The keys of leases come before those of messages.
@@ -143,7 +145,7 @@ func (c *scan) visit(key, value []byte) error {
 	kind, rest := key[prefixLength-1], key[prefixLength:]
 	switch {
 	case kind == kindDue, kind == kindDead, kind == kindForget:
-		c.addTo(c.have, kind, rest, len(value) > 0)
+		c.have[kind].add(c.seed, rest, len(value) > 0)
 	case kind == kindLease:
 		return c.lease(key, value)
 	case kind == kindMessage:
@@ -164,13 +166,6 @@ func (c *scan) visit(key, value []byte) error {
 // fix notes an issue that a repair fixes by writing a value, or by removing the key.
 func (c *scan) fix(check, example string, key, value []byte) error {
 	c.add(check, example)
-	return c.writeKey(key, value)
-}
-
-func (c *scan) writeKey(key, value []byte) error {
-	if c.write == nil {
-		return nil
-	}
 	return c.write(key, value)
 }
 
@@ -180,18 +175,18 @@ func (c *scan) entry(kind byte, at int64, id string, stored bool) error {
 	if stored {
 		value = withRecord
 	}
-	key := appendTimeKey(nil, c.number, kind, entry{at, id})
-	c.addTo(c.want, kind, key[prefixLength:], stored)
-	return c.writeKey(key, value)
+	c.key = appendTimeKey(c.key[:0], c.number, kind, entry{at, id})
+	c.want[kind].add(c.seed, c.key[prefixLength:], stored)
+	return c.write(c.key, value)
 }
 
-func (c *scan) addTo(sums map[byte]sum, kind byte, rest []byte, stored bool) {
+func (s *sum) add(seed maphash.Seed, rest []byte, stored bool) {
 	var h maphash.Hash
-	h.SetSeed(c.seed)
+	h.SetSeed(seed)
 	h.WriteByte(boolByte(stored))
 	h.Write(rest)
-	s := sums[kind]
-	sums[kind] = sum{s.n + 1, s.hash + h.Sum64()}
+	s.n++
+	s.hash += h.Sum64()
 }
 
 // lease notes which messages a lease holds. Of several leases a message is in the one that ends last.
@@ -259,11 +254,11 @@ func (c *scan) message(id, value []byte) error {
 		return err
 	}
 	c.messages++
-	sent, short := parseMessage(value[:min(len(value), timeLength)])
-	r, damaged := record{due: sent.due}, short != nil
-	if short != nil {
-		r.due = c.now
+	m, unreadable := parseMessage(value)
+	if unreadable == nil {
+		unreadable = envelope.Decode(m.envelope, &store.Message{})
 	}
+	r, damaged := record{due: m.due}, false
 	if c.more && bytes.Equal(c.records.Key()[prefixLength:], id) {
 		if stored, err := parseRecord(c.records.Value()); err == nil {
 			r = stored
@@ -272,15 +267,10 @@ func (c *scan) message(id, value []byte) error {
 		}
 		c.more = c.records.Next()
 	}
-	if r.deadReason == "" && isUnreadable(value) {
+	if r.deadReason == "" && unreadable != nil {
 		r.deadReason, r.diedAt, r.lastError, damaged = store.DeadUnreadable, c.now, store.UnreadableText, true
 	}
 	name := string(id)
-	if short != nil {
-		if err := c.writeKey(appendIDKey(nil, c.number, kindMessage, name), lengthen(value, r.due)); err != nil {
-			return err
-		}
-	}
 	if damaged {
 		r.stored = true
 		if err := c.fix("unreadable", name, appendIDKey(nil, c.number, kindRecord, name), appendRecord(nil, &r)); err != nil {
@@ -310,21 +300,6 @@ func (c *scan) place(id string, r *record) error {
 		c.meta.ready++
 	}
 	return c.entry(kindDue, r.due, id, r.stored)
-}
-
-// isUnreadable reports whether a claim could not return a message.
-func isUnreadable(value []byte) bool {
-	m, err := parseMessage(value)
-	return err != nil || envelope.Decode(m.envelope, &store.Message{}) != nil
-}
-
-// lengthen returns a message with a due time for one that has none, so that its bytes can be seen.
-func lengthen(value []byte, due int64) []byte {
-	raw := string(value)
-	if envelope.Decode(raw, &store.Message{}) == nil {
-		raw = "\xff" + raw // it is no message and must not become one
-	}
-	return append(appendTime(nil, due), raw...)
 }
 
 // check reads the queue and compares what it holds with what it should hold.

@@ -60,13 +60,13 @@ func (e *examiner) rebuild(name string, number uint32) (*scan, error) {
 
 // begin replaces the counters by whether the queue is paused, which no load accepts as counters.
 func (c *scan) begin(t *tx, name string) error {
-	q := t.s.queues[name]
-	if q == nil || q.number != c.number {
-		return errGone
+	q, err := t.same(name, c.number)
+	if err != nil {
+		return err
 	}
 	c.now, c.meta.now, c.meta.mark, c.meta.paused = t.now, t.now, t.now, true
 	key := appendKey(nil, c.number, kindMeta)
-	_, err := t.view(key, func(value []byte) error {
+	_, err = t.view(key, func(value []byte) error {
 		if m, err := parseMeta(value); err == nil || errors.Is(err, errInterrupted) {
 			c.meta.paused = m.paused
 		}
