@@ -129,13 +129,13 @@ func (c *scan) run() error {
 			err = c.visit(it.Key(), it.Value())
 		}
 	}
-	if err == nil {
+	if err = c.end(it, err); err == nil {
 		err = c.removeRecords(nil)
 	}
 	if err == nil {
 		err = c.fixLeases()
 	}
-	return c.end(c.records, c.end(it, err))
+	return c.end(c.records, err)
 }
 
 func (c *scan) visit(key, value []byte) error {
@@ -236,6 +236,9 @@ func (c *scan) fixLeases() error {
 
 // removeRecords removes the records before that of a message, or all others, because they have no message.
 func (c *scan) removeRecords(id []byte) error {
+	if err := c.records.Error(); err != nil {
+		return c.s.unreadable(err)
+	}
 	for c.more && (id == nil || bytes.Compare(c.records.Key()[prefixLength:], id) < 0) {
 		if err := c.fix("keys", fmt.Sprintf("%x", c.records.Key()), c.records.Key(), nil); err != nil {
 			return err

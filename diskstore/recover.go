@@ -131,8 +131,12 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 	return nil
 }
 
-// part reads a part of a file, and reports it if that fails.
+// part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
+// replay reports.
 func (r *recovery) part(what string, read func() error) {
+	if r.ctx.Err() != nil {
+		return
+	}
 	err := func() (err error) {
 		defer recovered(&err)
 		return read()
