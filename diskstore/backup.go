@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -39,16 +37,20 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	}
 	defer s.calls.Done()
 	target := directory{dir, s.fs}
-	if err := s.checkBackup(&target); err != nil {
+	if err := target.checkTarget(s.dir); err != nil {
 		return err
 	}
 	partial := directory{target.dir + partialSuffix, s.fs}
+	if _, err := s.fs.Stat(partial.dir); err == nil {
+		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
+			"directory", partial.dir)
+	}
 	if err := partial.makeDirectory(); err != nil {
 		return backupFailed(target.dir, err)
 	}
 	// Pebble makes its directory readable by everybody, so the copy is made inside one that is not.
 	copied := directory{s.fs.PathJoin(partial.dir, "store"), s.fs}
-	err := s.checkRoom(&partial)
+	err := s.checkBackupRoom(&partial)
 	if err == nil {
 		err = s.copyTo(ctx, &copied)
 	}
@@ -61,68 +63,9 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return errors.Join(err, s.removeAll(&partial))
 }
 
-// checkBackup refuses a directory in which no backup can be made, and finds its true name.
-func (s *Store) checkBackup(target *directory) error {
-	if target.dir == "" {
-		return store.Invalid("the backup's directory is empty: name one that does not exist yet")
-	}
-	if s.fs == defaultFS {
-		dir, err := trueName(target.dir)
-		if err != nil {
-			return backupFailed(target.dir, err)
-		}
-		target.dir = dir
-	}
-	if isInside(s.dir, target.dir) || isInside(target.dir, s.dir) {
-		return store.Invalid("the backup's directory %s and the store's %s are in each other: give one elsewhere",
-			target.dir, s.dir)
-	}
-	names, err := s.fs.List(target.dir)
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return backupFailed(target.dir, err)
-	case len(names) > 0:
-		return store.Invalid("the backup's directory %s holds %s: give an empty one, or one that does not exist",
-			target.dir, names[0])
-	}
-	partial := target.dir + partialSuffix
-	if _, err := s.fs.Stat(partial); err == nil {
-		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
-			"directory", partial)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return backupFailed(target.dir, err)
-	}
-	return nil
-}
-
-// trueName returns the absolute name of a path without links. Its last parts need not exist.
-func trueName(path string) (string, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return "", err
-	}
-	missing := ""
-	for at := path; ; at = filepath.Dir(at) {
-		found, err := filepath.EvalSymlinks(at)
-		if err == nil {
-			return filepath.Join(found, missing), nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
-			return "", err
-		}
-		missing = filepath.Join(filepath.Base(at), missing)
-	}
-}
-
-// isInside reports whether the directory b is a or below it.
-func isInside(a, b string) bool {
-	rel, err := filepath.Rel(a, b)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
-}
-
-// checkRoom refuses a backup for which the disk has too little room. A disk that fills up meanwhile would cost the
-// store the reserve that it keeps for its own log.
-func (s *Store) checkRoom(partial *directory) error {
+// checkBackupRoom refuses a backup for which the disk has too little room. A disk that fills up meanwhile would cost
+// the store the reserve that it keeps for its own log. Tables take no room where they can be linked.
+func (s *Store) checkBackupRoom(partial *directory) error {
 	usage, err := s.fs.GetDiskUsage(partial.dir)
 	if errors.Is(err, vfs.ErrUnsupported) {
 		return nil
@@ -130,69 +73,47 @@ func (s *Store) checkRoom(partial *directory) error {
 	if err != nil {
 		return backupFailed(partial.dir, err)
 	}
+	metrics := s.db.Metrics()
+	need := backupMargin + metrics.DiskSpaceUsage()
 	probe := s.fs.PathJoin(partial.dir, "link")
-	linked := s.fs.Link(s.fs.PathJoin(s.dir, formatFile), probe) == nil
-	if linked {
-		if err := s.fs.Remove(probe); err != nil {
-			return backupFailed(partial.dir, err)
-		}
+	if s.fs.Link(s.fs.PathJoin(s.dir, formatFile), probe) == nil {
+		need = backupMargin + metrics.WAL.PhysicalSize
+		s.fs.Remove(probe)
 	}
-	names, err := s.fs.List(s.dir)
-	if err != nil {
-		return s.readError(err)
-	}
-	need := int64(backupMargin)
-	for _, name := range names {
-		if strings.HasSuffix(name, ".sst") && linked || name == reserveName {
-			continue
-		}
-		if info, err := s.fs.Stat(s.fs.PathJoin(s.dir, name)); err == nil { // else it was removed meanwhile
-			need += info.Size()
-		}
-	}
-	if usage.AvailBytes < uint64(need) {
+	if usage.AvailBytes < need {
 		return fmt.Errorf("%w: a backup in %s needs %s free and there are %s: make room, or give a directory on another disk",
-			store.ErrFull, filepath.Dir(partial.dir), formatBytes(uint64(need)), formatBytes(usage.AvailBytes))
+			store.ErrFull, s.fs.PathDir(partial.dir), formatBytes(need), formatBytes(usage.AvailBytes))
 	}
 	return nil
 }
 
-// copyTo makes a verified copy in a directory that does not exist.
+// copyTo makes a verified copy in a directory that does not exist. The last try is made by the writer, so that nothing
+// is written to the log meanwhile.
 func (s *Store) copyTo(ctx context.Context, copied *directory) error {
-	for range backupTries {
+	for try := 0; ; try++ {
 		stamp := []byte(rand.Text())
 		var failed error
-		err := s.do(ctx, "", inOrder, func(t *tx) { failed = t.writeStamp(stamp) })
-		if err == nil {
+		err := s.do(ctx, "", inOrder, func(t *tx) {
+			if failed = t.writeStamp(stamp); failed == nil && try == backupTries {
+				failed = s.pebbleCheckpoint(copied)
+			}
+		})
+		if err == nil { // else the writer may never leave it
 			err = failed
 		}
-		if err == nil {
+		if err == nil && try < backupTries {
 			err = s.pebbleCheckpoint(copied)
 		}
 		if err == nil {
 			err = s.verify(ctx, copied, stamp)
 		}
-		if !errors.Is(err, store.ErrCorrupt) {
+		if try == backupTries || !errors.Is(err, store.ErrCorrupt) {
 			return err
 		}
 		if err := s.removeAll(copied); err != nil {
 			return err
 		}
 	}
-	stamp := []byte(rand.Text())
-	var failed error
-	err := s.do(ctx, "", inOrder, func(t *tx) { // nothing is written to the log meanwhile
-		if failed = t.writeStamp(stamp); failed == nil {
-			failed = s.pebbleCheckpoint(copied)
-		}
-	})
-	if err == nil {
-		err = failed
-	}
-	if err == nil {
-		err = s.verify(ctx, copied, stamp)
-	}
-	return err
 }
 
 // writeStamp writes what a backup must contain. Everything that was acknowledged before precedes it in the log.
@@ -204,11 +125,7 @@ func (t *tx) writeStamp(stamp []byte) error {
 
 func (s *Store) pebbleCheckpoint(copied *directory) error {
 	err := s.guarded(func() (err error) {
-		defer func() {
-			if r := recover(); r != nil { // Pebble panics when a directory cannot be synced, here that of the copy
-				err = fmt.Errorf("%v", r)
-			}
-		}()
+		defer recovered(&err) // Pebble panics when a directory cannot be synced, here that of the copy
 		return s.db.Checkpoint(copied.dir, pebble.WithFlushedWAL())
 	})
 	if err != nil {
@@ -239,11 +156,12 @@ func (s *Store) verify(ctx context.Context, copied *directory, stamp []byte) err
 	}
 	c, err := Open(copied.dir, withFS(s.fs), withReserve(0), withMemTable(s.memTable), WithClock(s.clock))
 	if err == nil {
-		var found []byte
-		if err = c.do(ctx, "", inOrder, func(t *tx) { found, _, err = t.get(appendKey(nil, 0, kindStamp)) }); err == nil && !bytes.Equal(found, stamp) {
-			err = corrupt("its log is damaged")
+		r := &reader{s: c, src: c.db}
+		found, _, failed := r.get(appendKey(nil, 0, kindStamp))
+		if failed == nil && !bytes.Equal(found, stamp) {
+			failed = corrupt("its log is damaged")
 		}
-		err = errors.Join(err, c.Close())
+		err = errors.Join(failed, c.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("the backup is not complete and was removed; check the store with later doctor: %w", err)

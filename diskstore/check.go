@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,12 +57,7 @@ func (s *Store) Examine(ctx context.Context, opts store.Examination, report func
 			report(f)
 		}
 	}}
-	err := s.guarded(func() error {
-		if err := e.checkFiles(); err != nil {
-			return err
-		}
-		return e.checkQueues()
-	})
+	err := s.guarded(e.run)
 	mu.Lock()
 	defer mu.Unlock()
 	returned = true
@@ -78,151 +72,136 @@ type examiner struct {
 	report func(store.Finding)
 }
 
-func (e *examiner) checkFiles() error {
-	ok := func(check string, n int64, text string) {
-		e.report(store.Finding{Severity: store.SeverityOK, Check: check, Count: n, Text: text})
+func (e *examiner) run() error {
+	e.ok("format", "", 0, "%s is a store of format %s", e.s.dir, oneLine(formatText))
+	var full error
+	if err := e.step("", false, func(t *tx) error { full = t.checkRoom(); return nil }); err != nil {
+		return err
 	}
-	ok("format", 0, e.s.dir+" is a store of format "+oneLine(formatText))
-	used := e.s.db.Metrics().DiskSpaceUsage()
-	e.report(e.s.roomFinding(used))
+	if full != nil {
+		e.report(store.Finding{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
+	}
 	e.report(e.s.reserve.finding())
-	ok("size", int64(used), "the files take "+formatBytes(used))
+	used := e.s.db.Metrics().DiskSpaceUsage()
+	e.ok("size", "", int64(used), "the files take %s", formatBytes(used))
 	tables, err := liveTables(e.s.db)
 	if err != nil {
 		return e.s.unreadable(err)
 	}
-	return e.s.checkTables(func() error { return e.s.interrupted(e.ctx) }, tables, e.report)
-}
-
-// checkQueues checks the names of the queues, and each queue by itself.
-func (e *examiner) checkQueues() error {
-	snapshot, err := e.snapshot("")
+	if err := e.s.checkTables(func() error { return e.s.interrupted(e.ctx) }, tables, e.report); err != nil {
+		return err
+	}
+	queues, err := e.checkNames()
 	if err != nil {
 		return err
 	}
-	d, err := e.readNames(snapshot)
-	if err = e.s.closeSnapshot(snapshot, err); err != nil {
-		return err
-	}
-	if err := e.checkNames(d); err != nil {
-		return err
-	}
-	for _, number := range slices.Sorted(maps.Keys(d.names)) {
-		if err := e.checkQueue(d.names[number], number); err != nil {
+	for _, number := range slices.Sorted(maps.Keys(queues)) {
+		if err := e.checkQueue(queues[number], number); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// snapshot returns a snapshot that is between two calls on a queue. It waits for a repair of the queue.
-func (e *examiner) snapshot(name string) (snapshot *pebble.Snapshot, err error) {
+func (e *examiner) ok(check, queue string, n int64, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	e.report(store.Finding{Severity: store.SeverityOK, Check: check, Queue: queue, Count: n, Text: text})
+}
+
+// step has the writer execute f after all changes so far. It waits for a repair of the queue, which is "" for the store
+// itself, except in the repair that parked the queue.
+func (e *examiner) step(queue string, parked bool, f func(t *tx) error) error {
 	var failed error
-	err = e.s.do(e.ctx, name, urgent, func(t *tx) {
-		if failed = t.flush(); failed == nil {
-			snapshot = e.s.db.NewSnapshot()
-		}
-	})
-	if err == nil {
-		return snapshot, failed
-	}
-	if snapshot != nil && !e.s.isStuck() { // else the writer may never leave it
-		err = e.s.closeSnapshot(snapshot, err)
-	}
-	return nil, err
-}
-
-// names is what a store holds beside the contents of its queues.
-type names struct {
-	names    map[uint32]string // of queues by number; "" for a number without a name
-	badNames []string          // without a number of their own
-	unknown  [][]byte          // keys that belong to nothing
-}
-
-// maxUnknown is how many unknown keys beside the queues one repair removes.
-const maxUnknown = 10_000
-
-func (e *examiner) readNames(snapshot *pebble.Snapshot) (names, error) {
-	n := names{names: map[uint32]string{}}
-	r := &reader{s: e.s, src: snapshot}
-	it, err := r.iterate(nil, nil)
-	if err != nil {
-		return n, err
-	}
-	for valid := it.First(); valid; {
-		key := it.Key()
-		number, kind, ok := splitKey(key)
-		switch {
-		case len(key) >= 4 && binary.BigEndian.Uint32(key) != 0 && binary.BigEndian.Uint32(key) != math.MaxUint32:
-			number = binary.BigEndian.Uint32(key)
-			if _, named := n.names[number]; !named {
-				n.names[number] = ""
-			}
-			valid = it.SeekGE(numberKey(number + 1))
-			continue
-		case ok && number == 0 && kind == kindName:
-			n.add(string(key[prefixLength:]), it.Value())
-		case ok && number == 0 && kind == kindStamp && len(key) == prefixLength:
-		case len(n.unknown) < maxUnknown:
-			n.unknown = append(n.unknown, slices.Clone(key))
-		}
-		valid = it.Next()
-	}
-	return n, r.end(it, nil)
-}
-
-func (n *names) add(name string, value []byte) {
-	number := nameNumber(value)
-	if number == 0 || number == math.MaxUint32 || n.names[number] != "" {
-		n.badNames = append(n.badNames, name)
-		return
-	}
-	n.names[number] = name
-}
-
-// nameNumber returns the queue number that is stored for a name; 0 when there is none.
-func nameNumber(value []byte) uint32 {
-	if len(value) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(value)
-}
-
-// checkNames reports, and repairs, what is wrong beside the contents of the queues.
-func (e *examiner) checkNames(n names) error {
-	if len(n.badNames) == 0 && len(n.unknown) == 0 {
-		e.report(store.Finding{Severity: store.SeverityOK, Check: "names", Count: int64(len(n.names)),
-			Text: fmt.Sprintf("queues: %d, each with a number of its own", len(n.names))})
-		return nil
-	}
-	var all issues
-	for _, name := range n.badNames {
-		all.add(issueName, name)
-	}
-	for _, key := range n.unknown {
-		all.add(issueKey, fmt.Sprintf("%x", key))
-	}
-	if e.repair {
-		if err := e.step(func(t *tx) error { return t.removeNames(n) }); err != nil {
-			return err
-		}
-	}
-	all.report("", e.repair, e.report)
-	return nil
-}
-
-// step has the writer execute a step of a repair beside the contents of the queues.
-func (e *examiner) step(f func(t *tx) error) error {
-	var failed error
-	err := e.s.do(e.ctx, "", urgent, func(t *tx) {
+	run := func(t *tx) {
 		if failed = t.flush(); failed == nil {
 			failed = f(t)
 		}
-	})
+	}
+	var err error
+	if parked {
+		err = e.s.doParked(e.ctx, queue, run)
+	} else {
+		err = e.s.do(e.ctx, queue, urgent, run)
+	}
 	if err == nil { // else the writer may never leave it
 		err = failed
 	}
 	return err
+}
+
+// inSnapshot has r read a snapshot during read. The writer calls prepare right before it takes the snapshot; see step.
+func (e *examiner) inSnapshot(r *reader, queue string, parked bool, prepare func(t *tx) error,
+	read func() error) error {
+	var snapshot *pebble.Snapshot
+	err := e.step(queue, parked, func(t *tx) error {
+		if err := prepare(t); err != nil {
+			return err
+		}
+		snapshot = e.s.db.NewSnapshot()
+		return nil
+	})
+	if err == nil {
+		r.src = snapshot
+		err = read()
+	}
+	if e.s.isStuck() || snapshot == nil {
+		return err
+	}
+	return e.s.closeSnapshot(snapshot, err)
+}
+
+// checkNames checks, and repairs, what the store holds beside the contents of its queues. It returns the names of all
+// queues by number, "" for a number without a name.
+func (e *examiner) checkNames() (map[uint32]string, error) {
+	queues := map[uint32]string{}
+	stray := map[string]string{} // keys that belong to nothing, with their values
+	var all issues
+	r := &reader{s: e.s}
+	err := e.inSnapshot(r, "", false, func(*tx) error { return nil }, func() error {
+		it, err := r.iterate(nil, nil)
+		if err != nil {
+			return err
+		}
+		for valid := it.First(); valid; {
+			key, value := string(it.Key()), string(it.Value())
+			name, isName := strings.CutPrefix(key, string(appendKey(nil, 0, kindName)))
+			switch number, named := numberOf(key), numberOf(value); {
+			case number != 0:
+				queues[number] += "" // its name, which came first, or none
+				valid = it.SeekGE(numberKey(number + 1))
+				continue
+			case isName && len(value) == 4 && named != 0 && queues[named] == "":
+				queues[named] = name
+			case isName:
+				all.add("names", name)
+				stray[key] = value
+			case key != string(appendKey(nil, 0, kindStamp)):
+				all.add("keys", fmt.Sprintf("%x", key))
+				stray[key] = value
+			}
+			valid = it.Next()
+		}
+		return r.end(it, nil)
+	})
+	if err == nil && len(stray) > 0 && e.repair {
+		err = e.step("", false, func(t *tx) error { return t.removeStray(stray) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(stray) == 0 {
+		e.ok("names", "", int64(len(queues)), "queues: %d, each with a number of its own", len(queues))
+	}
+	all.report("", e.repair, e.report)
+	return queues, nil
+}
+
+// numberOf returns the queue number at the beginning of a key or in the value of a name; 0 when there is none.
+func numberOf(b string) uint32 {
+	if len(b) < 4 || b[:4] == "\xff\xff\xff\xff" { // so that each queue's range of keys has an end
+		return 0
+	}
+	return binary.BigEndian.Uint32([]byte(b))
 }
 
 // checkTables compares every block of tables with its checksum, and reports those that are damaged. It passes over a
@@ -269,49 +248,50 @@ func recovered(err *error) {
 	}
 }
 
-// issue is one kind of thing that is wrong.
-type issue struct{ check, text string }
+// issues is what is wrong with a queue, or beside the queues.
+type issues []*issue
 
-// issues counts what is wrong, with some examples.
-type issues []*issueCount
+type issue struct {
+	check, text string
+	n           int64
+	examples    []string
+}
 
-type issueCount struct {
-	issue
-	n        int64
-	examples []string
+// countedIssues are the checks whose issues are counted, with some examples.
+var countedIssues = map[string]string{
+	"names":      "names without a queue of their own",
+	"keys":       "keys that belong to nothing",
+	"leases":     "leases that cannot be read or do not match their messages",
+	"unreadable": "messages that cannot be read, or whose record cannot be",
+	"remembered": "remembered ids that would never be forgotten",
 }
 
 // maxExamples is how many ids a finding names.
 const maxExamples = 3
 
-func (all *issues) add(what issue, example string) {
-	i := slices.IndexFunc(*all, func(c *issueCount) bool { return c.issue == what })
+// add counts an issue of a check in countedIssues.
+func (all *issues) add(check, example string) {
+	i := slices.IndexFunc(*all, func(i *issue) bool { return i.check == check })
 	if i < 0 {
 		i = len(*all)
-		*all = append(*all, &issueCount{issue: what})
+		all.note(check, 0, countedIssues[check])
 	}
-	c := (*all)[i]
-	if c.n++; len(c.examples) < maxExamples {
-		c.examples = append(c.examples, strconv.Quote(example))
-	}
+	is := (*all)[i]
+	is.n++
+	is.examples = append(is.examples, strconv.Quote(example))[:min(is.n, maxExamples)]
 }
 
-// note adds what a text of its own describes.
+// note adds n issues that a text describes.
 func (all *issues) note(check string, n int64, text string) {
-	*all = append(*all, &issueCount{issue: issue{check, text}, n: n})
+	*all = append(*all, &issue{check: check, text: text, n: n})
 }
 
-// report reports each kind of issue.
 func (all issues) report(queue string, repaired bool, report func(store.Finding)) {
-	for _, c := range all {
-		f := store.Finding{Severity: store.SeverityError, Check: c.check, Queue: queue, Count: c.n, Repaired: repaired}
-		f.Text = c.text
-		if len(c.examples) > 0 {
-			examples := strings.Join(c.examples, ", ")
-			if c.n > maxExamples {
-				examples += ", …"
-			}
-			f.Text = fmt.Sprintf("%s: %d (%s)", c.text, c.n, examples)
+	for _, i := range all {
+		f := store.Finding{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
+			Repaired: repaired}
+		if i.examples != nil {
+			f.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))
 		}
 		if !repaired {
 			f.Advice = "repair it: later doctor --repair"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/laterq/later/store"
@@ -108,11 +109,11 @@ func makeHarmed(t *testing.T) *harmed {
 	h.fs = crashed
 	h.log = lastFile(t, h.fs, ".log")
 	d := directory{"later", h.fs}
-	files, err := d.files(func(f store.Finding) { t.Fatalf("the store has a finding: %+v", f) })
-	if err != nil || len(files.tables) == 0 {
-		t.Fatalf("the store has the files %+v, %v", files, err)
+	tables, err := d.readTables(&readOnlyFS{FS: h.fs, logs: map[string]bool{}})
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("the store has the tables %v, %v", tables, err)
 	}
-	for _, name := range files.tables {
+	for _, name := range tables {
 		h.tables = append(h.tables, h.fs.PathJoin("later", name))
 	}
 	return h
@@ -228,19 +229,15 @@ func (h *harmed) blocks(t *testing.T, path string) (all []tableBlock, index int)
 	if err != nil {
 		t.Fatal(err)
 	}
-	separators, err := readSeparators(table, layout)
-	if err != nil {
-		t.Fatal(err)
-	}
 	it, err := table.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer it.Close()
 	kv := it.First()
-	for i, data := range layout.Data {
+	err = eachBlock(table, func(data block.Handle, _, to []byte) {
 		b := tableBlock{at: int(data.Offset), end: int(data.Offset + data.Length), names: map[uint32]string{}}
-		for ; kv != nil && string(kv.K.UserKey) <= string(separators[i]); kv = it.Next() {
+		for ; kv != nil && string(kv.K.UserKey) < string(to); kv = it.Next() {
 			value, _, err := kv.Value(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -248,6 +245,9 @@ func (h *harmed) blocks(t *testing.T, path string) (all []tableBlock, index int)
 			b.add(kv.K.UserKey, value)
 		}
 		all = append(all, b)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all, int(layout.Index[0].Offset)
 }
@@ -255,7 +255,7 @@ func (h *harmed) blocks(t *testing.T, path string) (all []tableBlock, index int)
 func (b *tableBlock) add(key, value []byte) {
 	b.keys = append(b.keys, string(key))
 	if number, kind, ok := splitKey(key); ok && number == 0 && kind == kindName && len(value) == 4 {
-		b.names[nameNumber(value)] = string(key[prefixLength:])
+		b.names[numberOf(string(value))] = string(key[prefixLength:])
 	}
 }
 

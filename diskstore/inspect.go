@@ -29,110 +29,95 @@ func Inspect(ctx context.Context, dir string, report func(store.Finding)) error 
 	return inspect(ctx, directory{dir, defaultFS}, report)
 }
 
-func inspect(ctx context.Context, d directory, report func(store.Finding)) (err error) {
-	release, err := d.hold()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	if err := d.checkFormat(report); err != nil {
-		return err
-	}
-	used, err := d.size()
-	if err != nil {
-		return err
-	}
-	report(d.roomFinding(used))
-	files, err := d.files(report)
-	if err != nil {
-		return err
-	}
-	interrupted := func() error { return context.Cause(ctx) }
-	if err := d.checkTables(interrupted, files.tables, report); err != nil {
-		return err
-	}
-	for i, log := range files.logs {
-		if err := interrupted(); err != nil {
+func inspect(ctx context.Context, d directory, report func(store.Finding)) error {
+	return d.withFiles(report, func(files files) error {
+		if err := d.checkTables(func() error { return context.Cause(ctx) }, files.tables, report); err != nil {
 			return err
 		}
-		report(d.logFinding(log, files.mayBeTorn(i)))
-	}
-	return nil
-}
-
-// checkFormat reports a damaged formatFile. It returns ErrUnsupported for a format of another version.
-func (d *directory) checkFormat(report func(store.Finding)) error {
-	_, err := d.readFormat()
-	if err != nil && errors.Is(err, store.ErrCorrupt) {
-		report(store.Finding{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
+		for i, log := range files.logs {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			report(d.logFinding(log, files.mayBeTorn(i)))
+		}
 		return nil
-	}
-	return err
+	})
 }
 
-// hold keeps other processes from opening the directory, in which it changes nothing. A copy without lockFile and a
-// directory that cannot be written to need no lock.
-func (d *directory) hold() (release func() error, err error) {
+// files is the tables and logs that a store consists of.
+type files struct {
+	tables    []string
+	logs      []wal.LogicalLog
+	wasClosed bool
+}
+
+// mayBeTorn reports whether a crash may have left a log without a clean end.
+func (f *files) mayBeTorn(i int) bool { return !f.wasClosed && i == len(f.logs)-1 }
+
+// withFiles calls f with the files of a store, while other processes cannot open it. It reports a damaged formatFile,
+// and returns ErrUnsupported for a format of another version. Nothing in the directory is changed; a copy without
+// lockFile and a directory that cannot be written to are not locked.
+func (d *directory) withFiles(report func(store.Finding), f func(files) error) (err error) {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
-		return nil, d.readError(err)
+		return d.readError(err)
 	}
 	if !slices.Contains(names, formatFile) {
-		return nil, fmt.Errorf("%w: %s has no file %s and is no store of Later", store.ErrUnsupported, d.dir, formatFile)
+		return fmt.Errorf("%w: %s has no file %s and is no store of Later", store.ErrUnsupported, d.dir, formatFile)
 	}
-	none := func() error { return nil }
-	if !slices.Contains(names, lockFile) {
-		return none, nil
+	if slices.Contains(names, lockFile) {
+		lock, err := d.lock()
+		if err == nil {
+			defer lock.Close()
+		} else if !isPermission(err) {
+			return err
+		}
 	}
-	lock, err := d.lock()
-	switch {
-	case err == nil:
-		return lock.Close, nil
-	case isPermission(err):
-		return none, nil
+	if _, err := d.readFormat(); errors.Is(err, store.ErrCorrupt) {
+		report(store.Finding{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
+	} else if err != nil {
+		return err
 	}
-	return nil, err
-}
-
-// size returns about how many bytes the files take.
-func (d *directory) size() (size uint64, err error) {
-	names, err := d.fs.List(d.dir)
+	all, err := d.liveFiles(names, report)
 	if err != nil {
-		return 0, d.readError(err)
+		return err
 	}
-	for _, name := range names {
-		info, err := d.fs.Stat(d.fs.PathJoin(d.dir, name))
-		if err == nil && name != reserveName {
-			size += uint64(info.Size())
-		}
-	}
-	return size, nil
+	return f(all)
 }
 
-// roomFinding compares the free space with what a store of a size needs.
-func (d *directory) roomFinding(used uint64) store.Finding {
-	f := store.Finding{Severity: store.SeverityOK, Check: "room"}
-	usage, err := d.fs.GetDiskUsage(d.dir)
-	switch {
-	case errors.Is(err, vfs.ErrUnsupported):
-		f.Severity, f.Text = store.SeverityNote, "this file system does not report its free space"
-	case err != nil:
-		f.Severity, f.Text = store.SeverityWarning, fmt.Sprintf("the free space is unknown: %v", err)
-	default:
-		f.Count, f.Text = int64(usage.AvailBytes), fmt.Sprintf("the disk has %s left", formatBytes(usage.AvailBytes))
-		if need := requiredRoom(used, usage); usage.AvailBytes < need {
-			f.Severity = store.SeverityWarning
-			f.Text += fmt.Sprintf(", and %s are kept for claims and acks, so sends are refused", formatBytes(need))
-			f.Advice = "free some space"
-		}
+// liveFiles finds out which files belong to the store; others are left over, and hold what was removed since. If the
+// manifest is damaged or a table is missing nobody knows: it reports that, and returns all files.
+func (d *directory) liveFiles(names []string, report func(store.Finding)) (files, error) {
+	f := files{wasClosed: !slices.Contains(names, holderFile)}
+	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
+	if err != nil {
+		return f, d.readError(err)
 	}
-	return f
+	f.logs = logs
+	live := &readOnlyFS{FS: d.fs, logs: map[string]bool{}}
+	tables, err := d.readTables(live)
+	if err != nil {
+		err = fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, err, d.advice())
+	}
+	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); damage != nil {
+		report(store.Finding{Severity: store.SeverityError, Check: "files", Count: 1, Text: damage.Error()})
+		f.tables = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != tableSuffix })
+		slices.Sort(f.tables)
+		return f, nil
+	}
+	f.tables = tables
+	f.logs = slices.DeleteFunc(f.logs, func(log wal.LogicalLog) bool { return !live.logs[d.logName(log)] })
+	return f, nil
+}
+
+func (d *directory) logName(log wal.LogicalLog) string {
+	_, path := log.SegmentLocation(0)
+	return d.fs.PathBase(path)
 }
 
 // logFinding reports whether a log can be read to its end.
 func (d *directory) logFinding(log wal.LogicalLog, mayBeTorn bool) store.Finding {
-	_, path := log.SegmentLocation(0)
-	name := d.fs.PathBase(path)
+	name := d.logName(log)
 	f := store.Finding{Severity: store.SeverityOK, Check: "log", Text: name + " has a clean end"}
 	at, err := readLog(log, nil)
 	switch {
@@ -147,62 +132,12 @@ func (d *directory) logFinding(log wal.LogicalLog, mayBeTorn bool) store.Finding
 	return f
 }
 
-// files is the tables and logs that a store consists of.
-type files struct {
-	tables    []string
-	logs      []wal.LogicalLog
-	wasClosed bool
-}
-
-// mayBeTorn reports whether a crash may have left a log without a clean end.
-func (f *files) mayBeTorn(i int) bool { return !f.wasClosed && i == len(f.logs)-1 }
-
-// files finds out which files belong to the store; others are left over, and hold what was removed since. It reports
-// why nobody knows, and returns all files then.
-func (d *directory) files(report func(store.Finding)) (f files, err error) {
-	if _, err = d.readFile(holderFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return f, d.readError(err)
-	}
-	f.wasClosed = err != nil
-	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
-	if err != nil {
-		return f, d.readError(err)
-	}
-	live := &readOnlyFS{FS: d.fs, logs: map[string]bool{}}
-	tables, openErr := d.readTables(live)
-	known := openErr == nil
-	if damage := d.checkFileList(f.wasClosed); damage != nil {
-		openErr, known = damage, false
-	} else if !known {
-		openErr = fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, openErr, d.advice())
-	}
-	if known {
-		f.tables = tables
-		f.logs = slices.DeleteFunc(logs, func(log wal.LogicalLog) bool {
-			_, path := log.SegmentLocation(0)
-			return !live.logs[d.fs.PathBase(path)]
-		})
-		return f, nil
-	}
-	report(store.Finding{Severity: store.SeverityError, Check: "files", Count: 1, Text: openErr.Error()})
-	f.logs = logs
-	names, err := d.fs.List(d.dir)
-	if err != nil {
-		return f, d.readError(err)
-	}
-	for _, name := range names {
-		if filepath.Ext(name) == tableSuffix {
-			f.tables = append(f.tables, name)
-		}
-	}
-	slices.Sort(f.tables)
-	return f, nil
-}
-
-// openError returns the error of opening the store for what Pebble failed with: an ErrCorrupt if a file is damaged.
+// openError returns the error of opening the store for what Pebble failed with: an ErrCorrupt if a file is damaged,
+// with the name of a damaged log, which Pebble does not tell.
 func (d *directory) openError(cause error) error {
 	_, err := d.readTables(&readOnlyFS{FS: d.fs, logs: map[string]bool{}})
-	if err == nil && !isCorruption(cause) || isDiskError(cause) {
+	errno, failed := errors.AsType[syscall.Errno](cause) // the disk, unless a file is missing
+	if err == nil && !isCorruption(cause) || failed && !errors.Is(errno, fs.ErrNotExist) {
 		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, d.dir, cause)
 	}
 	logs, scanErr := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
@@ -214,13 +149,8 @@ func (d *directory) openError(cause error) error {
 	return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, cause, d.advice())
 }
 
-// isDiskError reports whether the disk failed. A missing file is damage.
-func isDiskError(err error) bool {
-	_, ok := errors.AsType[syscall.Errno](err)
-	return ok && !errors.Is(err, fs.ErrNotExist)
-}
-
-// readTables returns the tables that the manifest lists.
+// readTables returns the tables that the manifest lists. It opens the database for reading, which checks that each is
+// there with its size.
 func (d *directory) readTables(fs *readOnlyFS) (tables []string, err error) {
 	defer recovered(&err)
 	desc, err := pebble.Peek(d.dir, fs)
@@ -276,7 +206,8 @@ func liveTables(db *pebble.DB) (tables []string, err error) {
 }
 
 // openTable opens a table by itself.
-func (d *directory) openTable(name string) (*sstable.Reader, error) {
+func (d *directory) openTable(name string) (r *sstable.Reader, err error) {
+	defer recovered(&err)
 	f, err := d.fs.Open(d.fs.PathJoin(d.dir, name))
 	if err != nil {
 		return nil, err
@@ -285,15 +216,10 @@ func (d *directory) openTable(name string) (*sstable.Reader, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	r, err := sstable.NewReader(context.Background(), readable, tableOptions)
-	if err != nil {
+	o := &pebble.Options{Logger: silentLogger{}}
+	o.EnsureDefaults()
+	if r, err = sstable.NewReader(context.Background(), readable, o.MakeReaderOptions()); err != nil {
 		return nil, errors.Join(err, readable.Close())
 	}
 	return r, nil
 }
-
-var tableOptions = func() sstable.ReaderOptions {
-	o := &pebble.Options{Logger: silentLogger{}}
-	o.EnsureDefaults()
-	return o.MakeReaderOptions()
-}()

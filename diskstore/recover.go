@@ -1,12 +1,16 @@
 package diskstore
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/laterq/later/store"
 )
@@ -16,10 +20,10 @@ import (
 // a file that is lost, for each issue that it repaired, and for what each queue has.
 //
 // It reads tables block by block and logs record by record, and continues past the damage. Of a damaged log, what
-// follows in the same block of 32 KiB is lost too. A table is lost whole when its index or footer cannot be read. Of
-// several versions of a key the newest that can be read wins. So a message may come back that was acked, or in an older
-// state, where the damage hit what said so; one that can be read is never lost. When the manifest is damaged or a table
-// is missing, all files are read, also those that were left over.
+// follows in the same block of 32 KiB is lost too. A table is lost whole when its index or footer cannot be read. All
+// writes that it finds are done again in their order. So a message may come back that was acked, or in an older state,
+// where the damage hit what said so; one that can be read is never lost. When the manifest is damaged or a table is
+// missing, all files are read, also those that were left over.
 //
 // It needs room for the new store and for a copy of all that it reads, which is in target until the end.
 //
@@ -29,45 +33,48 @@ func Recover(ctx context.Context, dir, target string, report func(store.Finding)
 	return recoverStore(ctx, directory{dir, defaultFS}, directory{target, defaultFS}, report)
 }
 
-func recoverStore(ctx context.Context, from, to directory, report func(store.Finding)) (err error) {
-	if err := to.checkTarget(from); err != nil {
+func recoverStore(ctx context.Context, from, to directory, report func(store.Finding)) error {
+	if err := to.checkTarget(from.dir); err != nil {
 		return err
 	}
-	release, err := from.hold()
+	err := from.withFiles(report, func(files files) error {
+		s, err := Open(to.dir, withFS(to.fs))
+		if err != nil {
+			return err
+		}
+		r := &recovery{directory: from, ctx: ctx, report: report}
+		return errors.Join(s.guarded(func() error { return r.copyTo(s, files) }), s.Close())
+	})
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	if err := from.checkFormat(report); err != nil {
 		return err
 	}
 	s, err := Open(to.dir, withFS(to.fs))
 	if err != nil {
 		return err
 	}
-	r := &recovery{directory: from, ctx: ctx, report: report}
-	err = s.guarded(func() error { return r.copyTo(s) })
-	if err = errors.Join(err, s.Close()); err != nil {
-		return err
-	}
-	return repairRecovered(ctx, to, report)
+	err = s.Examine(ctx, store.Examination{Repair: true}, func(f store.Finding) {
+		if f.Severity == store.SeverityError || f.Check == "queue" {
+			report(f)
+		}
+	})
+	return errors.Join(err, s.Close())
 }
 
-// checkTarget refuses a directory in which no new store can be created.
-func (d *directory) checkTarget(from directory) error {
-	within := func(a, b string) bool {
-		rel, err := filepath.Rel(resolve(a), resolve(b))
-		return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+// checkTarget refuses a directory in which nothing new can be created, and resolves its name. Nothing is created in the
+// directory of another store, nor around it.
+func (d *directory) checkTarget(other string) error {
+	if d.dir == "" {
+		return store.Invalid("the name of the new directory is empty: name one that does not exist yet")
 	}
-	if within(from.dir, d.dir) || within(d.dir, from.dir) {
-		return store.Invalid("of the new directory %s and the damaged one %s, one is in the other: give one elsewhere",
-			d.dir, from.dir)
+	if d.fs == defaultFS {
+		d.dir, other = resolve(d.dir), resolve(other)
+	}
+	if isInside(d.dir, other) || isInside(other, d.dir) {
+		return store.Invalid("the new directory %s and the store's %s are in each other: give one elsewhere", d.dir, other)
 	}
 	names, err := d.fs.List(d.dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return d.readError(err)
 	case len(names) > 0:
 		return store.Invalid("the new directory %s holds %s: give an empty one, or one that does not exist", d.dir, names[0])
@@ -75,64 +82,69 @@ func (d *directory) checkTarget(from directory) error {
 	return nil
 }
 
-// resolve returns the name of a directory without symbolic links, as far as it exists.
+// resolve returns the absolute name of a directory without symbolic links, as far as it exists.
 func resolve(dir string) string {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return dir
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
 	}
-	for rest, at := "", abs; ; rest, at = filepath.Join(filepath.Base(at), rest), filepath.Dir(at) {
-		if real, err := filepath.EvalSymlinks(at); err == nil {
-			return filepath.Join(real, rest)
-		}
-		if at == filepath.Dir(at) {
-			return abs
-		}
+	real, err := filepath.EvalSymlinks(dir)
+	if parent := filepath.Dir(dir); err != nil && parent != dir {
+		real = filepath.Join(resolve(parent), filepath.Base(dir))
 	}
+	return cmp.Or(real, dir)
+}
+
+// isInside reports whether the directory b is a or below it.
+func isInside(a, b string) bool {
+	rel, err := filepath.Rel(a, b)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
 // recovery copies what can be read of a damaged store.
 type recovery struct {
 	directory
-	ctx      context.Context
-	report   func(store.Finding)
-	versions *versions
+	ctx    context.Context
+	report func(store.Finding)
+	writes *writes
 }
 
-// scratchDirectory is where all versions of all keys are put in order, within the new store.
-const scratchDirectory = "recovering"
-
-// copyTo copies the newest readable version of each key into a new store.
-func (r *recovery) copyTo(s *Store) (err error) {
-	files, err := r.files(r.report)
-	if err != nil {
+// copyTo copies what can be read of files to a new store. Logs come first: where a table that was left over has the
+// same write merged with others, that counts.
+func (r *recovery) copyTo(s *Store, files files) (err error) {
+	scratch := s.fs.PathJoin(s.dir, "recovering")
+	if r.writes, err = newWrites(r.ctx, s, scratch); err != nil {
 		return err
 	}
-	scratch := s.fs.PathJoin(s.dir, scratchDirectory)
-	if r.versions, err = newVersions(s, scratch); err != nil {
-		return s.writeError(err)
-	}
-	defer func() { err = errors.Join(err, r.versions.close(), s.fs.RemoveAll(scratch)) }()
-	for _, name := range files.tables {
-		if err := r.readTable(name); err != nil {
-			return err
-		}
-	}
+	defer func() { err = errors.Join(err, r.writes.db.Close(), s.fs.RemoveAll(scratch)) }()
 	for i, log := range files.logs {
-		if err := r.readLog(log, files.mayBeTorn(i)); err != nil {
-			return err
-		}
+		r.readLog(r.logName(log), uint64(log.Num), files.mayBeTorn(i))
 	}
-	n, err := r.versions.writeNewest(s, r.interrupted)
+	for _, name := range files.tables {
+		r.part("table "+name, func() error { return r.readTable(name) })
+	}
+	n, err := r.writes.replay()
 	if err != nil {
 		return err
 	}
 	r.report(store.Finding{Severity: store.SeverityOK, Check: "recover", Count: n,
-		Text: fmt.Sprintf("keys recovered: %d, from %d tables and %d logs", n, len(files.tables), len(files.logs))})
+		Text: fmt.Sprintf("writes recovered: %d, from %d tables and %d logs", n, len(files.tables), len(files.logs))})
 	return nil
 }
 
-func (r *recovery) interrupted() error { return context.Cause(r.ctx) }
+// part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
+// replay reports.
+func (r *recovery) part(what string, read func() error) {
+	if r.ctx.Err() != nil {
+		return
+	}
+	err := func() (err error) {
+		defer recovered(&err)
+		return read()
+	}()
+	if err != nil {
+		r.lost(what, err)
+	}
+}
 
 // lost reports what of a file cannot be read.
 func (r *recovery) lost(what string, err error) {
@@ -140,36 +152,84 @@ func (r *recovery) lost(what string, err error) {
 		Text: fmt.Sprintf("%s cannot be read: %v", what, err)})
 }
 
-// repairRecovered repairs the new store, and reports what each queue has.
-func repairRecovered(ctx context.Context, d directory, report func(store.Finding)) error {
-	s, err := Open(d.dir, withFS(d.fs))
-	if err != nil {
-		return err
-	}
-	err = s.Examine(ctx, store.Examination{Repair: true}, func(f store.Finding) {
-		if f.Severity == store.SeverityError {
-			report(f)
-		}
-	})
-	for cursor, more := "", err == nil; more && err == nil; more = cursor != "" {
-		var names []string
-		if names, cursor, err = s.Queues(ctx, cursor); err == nil {
-			err = reportQueues(ctx, s, names, report)
-		}
-	}
-	return errors.Join(err, s.Close())
+// writes puts all writes of a damaged store in order, in a database of its own, because each of its tables and logs may
+// hold writes of any time. Keys are the sequence number of a write and its key; values are its kind and its value. A
+// write that is in several files is there once.
+type writes struct {
+	ctx   context.Context
+	s     *Store // the new one, in which the database is
+	db    *pebble.DB
+	batch *pebble.Batch
+	err   error // the first; nothing is added any more
 }
 
-func reportQueues(ctx context.Context, s *Store, names []string, report func(store.Finding)) error {
-	for _, name := range names {
-		stats, err := s.Stats(ctx, name)
-		if err != nil {
-			return err
-		}
-		n := stats.Scheduled + stats.Ready + stats.Leased + stats.Dead
-		report(store.Finding{Severity: store.SeverityOK, Check: "recover", Queue: name, Count: n,
-			Text: fmt.Sprintf("messages recovered: %d (%d scheduled, %d ready, %d leased, %d dead)",
-				n, stats.Scheduled, stats.Ready, stats.Leased, stats.Dead)})
+func newWrites(ctx context.Context, s *Store, dir string) (*writes, error) {
+	db, err := pebble.Open(dir, &pebble.Options{FS: s.reserve, DisableWAL: true, FormatMajorVersion: pebbleFormat,
+		MemTableSize: s.memTable, Logger: pebbleLogger{s}})
+	if err != nil {
+		return nil, s.writeError(err)
+	}
+	return &writes{ctx: ctx, s: s, db: db, batch: db.NewBatch()}, nil
+}
+
+func (w *writes) add(sequence uint64, kind pebble.InternalKeyKind, key, value []byte) {
+	if w.err != nil {
+		return
+	}
+	key = append(binary.BigEndian.AppendUint64(nil, sequence), key...)
+	w.err = w.batch.Set(key, append([]byte{byte(kind)}, value...), nil)
+	if w.err == nil && w.batch.Len() >= maxGroupBytes {
+		w.err = w.apply(w.db, w.batch, pebble.NoSync)
+	}
+}
+
+// apply writes a batch, which is empty then.
+func (w *writes) apply(db *pebble.DB, batch *pebble.Batch, mode *pebble.WriteOptions) error {
+	if err := context.Cause(w.ctx); err != nil {
+		return err
+	}
+	defer batch.Reset()
+	if err := db.Apply(batch, mode); err != nil {
+		return w.s.writeError(err)
 	}
 	return nil
+}
+
+// replay does all writes again in the new store, durably, and returns their number.
+func (w *writes) replay() (n int64, err error) {
+	if w.err == nil {
+		w.err = w.apply(w.db, w.batch, pebble.NoSync)
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	r := &reader{s: w.s, src: w.db}
+	it, err := r.iterate(nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	batch := w.s.db.NewBatch()
+	for valid := it.First(); valid && err == nil; valid = it.Next() {
+		n++
+		if err = replayOne(batch, it.Key()[8:], it.Value()); err == nil && batch.Len() >= maxGroupBytes {
+			err = w.apply(w.s.db, batch, pebble.NoSync)
+		}
+	}
+	if err = r.end(it, err); err == nil {
+		err = w.apply(w.s.db, batch, pebble.Sync)
+	}
+	return n, err
+}
+
+func replayOne(batch *pebble.Batch, key, value []byte) error {
+	switch kind, value := pebble.InternalKeyKind(value[0]), value[1:]; kind {
+	case pebble.InternalKeyKindSet, pebble.InternalKeyKindSetWithDelete:
+		return batch.Set(key, value, nil)
+	case pebble.InternalKeyKindMerge:
+		return batch.Merge(key, value, nil)
+	case pebble.InternalKeyKindRangeDelete:
+		return batch.DeleteRange(key, value, nil)
+	default:
+		return batch.Delete(key, nil)
+	}
 }

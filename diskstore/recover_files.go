@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -15,100 +16,48 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
 	"github.com/cockroachdb/pebble/v2/sstable/colblk"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// abortError is an error that ends the recovery, as opposed to that of a damaged file.
-type abortError struct{ error }
-
-func (e abortError) Unwrap() error { return e.error }
-
-// readTable reads all versions in a table, block by block.
+// readTable reads all writes in a table, block by block.
 func (r *recovery) readTable(name string) error {
-	if err := r.interrupted(); err != nil {
-		return err
-	}
-	t, err := r.openTableSafely(name)
+	t, err := r.openTable(name)
 	if err != nil {
-		r.lost("table "+name, err)
-		return nil
+		return err
 	}
 	defer t.Close()
-	if err := r.part(name+": its range deletions", func() error { return r.readRangeDeletions(t) }); err != nil {
-		return err
-	}
-	return r.part("table "+name, func() error { return r.readBlocks(name, t) })
+	r.part(name+": its range deletions", func() error { return r.readRangeDeletions(t) })
+	return eachBlock(t, func(h block.Handle, from, to []byte) {
+		r.part(fmt.Sprintf("%s: the block at byte %d", name, h.Offset), func() error { return r.readWrites(t, h, from, to) })
+	})
 }
 
-// readBlocks reads all blocks that are intact. An iterator that failed does not continue, so there is one for each run
-// of intact blocks.
-func (r *recovery) readBlocks(name string, t *sstable.Reader) error {
+// eachBlock calls f for each data block of a table with the range [from, to) of the keys that are in it.
+func eachBlock(t *sstable.Reader, f func(h block.Handle, from, to []byte)) error {
 	layout, err := t.Layout()
 	if err != nil {
 		return err
 	}
-	separators, err := readSeparators(t, layout)
-	if err != nil {
-		return err
-	}
-	var from []byte // where the run begins
-	for i, h := range layout.Data {
-		after := append(slices.Clone(separators[i]), 0)
-		_, err := readBlock(t, h.Handle, blockkind.SSTableData)
-		if err != nil {
-			r.lost(fmt.Sprintf("%s: the block at byte %d, with keys up to %x,", name, h.Offset, separators[i]), err)
-		}
-		if err == nil && i < len(layout.Data)-1 {
-			continue
-		}
-		failed := r.readRun(t, from, after)
-		if _, aborted := errors.AsType[abortError](failed); aborted || err == nil && failed != nil {
-			return failed // else it failed on the damaged block at the end of the run, which was reported
-		}
-		from = after
-	}
-	return nil
-}
-
-// part reads a part of a file, and reports it if that fails. It returns an abortError's cause.
-func (r *recovery) part(what string, read func() error) error {
-	err := func() (err error) {
-		defer recovered(&err)
-		return read()
-	}()
-	if failed, ok := errors.AsType[abortError](err); ok {
-		return failed.error
-	}
-	if err != nil {
-		r.lost(what, err)
-	}
-	return nil
-}
-
-func (r *recovery) openTableSafely(name string) (t *sstable.Reader, err error) {
-	defer recovered(&err)
-	return r.openTable(name)
-}
-
-// readSeparators returns for each data block a key that is not before its last one, and before the next block's first.
-func readSeparators(t *sstable.Reader, layout *sstable.Layout) (all [][]byte, err error) {
+	var from []byte
 	for _, h := range layout.Index {
-		b, err := readBlock(t, h, blockkind.SSTableIndex)
+		index, err := readBlock(t, h, blockkind.SSTableIndex)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		var it colblk.IndexIter
-		if err := it.Init(t.Comparer, b, block.NoTransforms); err != nil {
-			return nil, err
+		if err := it.Init(t.Comparer, index, block.NoTransforms); err != nil {
+			return err
 		}
 		for valid := it.First(); valid; valid = it.Next() {
-			all = append(all, slices.Clone(it.Separator()))
+			data, err := it.BlockHandleWithProperties()
+			if err != nil {
+				return err
+			}
+			to := append(slices.Clone(it.Separator()), 0) // not before it is the last key of the block
+			f(data.Handle, from, to)
+			from = to
 		}
 	}
-	if len(all) != len(layout.Data) {
-		return nil, corrupt("its index has %d separators for %d blocks", len(all), len(layout.Data))
-	}
-	return all, nil
+	return nil
 }
 
 // readBlock returns a block after comparing it with its checksum.
@@ -123,27 +72,26 @@ func readBlock(t *sstable.Reader, h block.Handle, kind block.Kind) ([]byte, erro
 	return slices.Clone(b.BlockData()), nil
 }
 
-// readRun reads the versions of the keys in [from, to).
-func (r *recovery) readRun(t *sstable.Reader, from, to []byte) (err error) {
+// readWrites reads the writes to the keys in [from, to), which are in a data block.
+func (r *recovery) readWrites(t *sstable.Reader, h block.Handle, from, to []byte) error {
+	if _, err := readBlock(t, h, blockkind.SSTableData); err != nil {
+		return err
+	}
 	it, err := t.NewIter(sstable.NoTransforms, nil, to, sstable.AssertNoBlobHandles)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closed := it.Close(); err == nil {
-			err = closed
-		}
-	}()
+	defer it.Close() // an error is of the next block, into which it looked
+	var failed error
 	for kv := it.SeekGE(from, 0); kv != nil; kv = it.Next() {
-		value, _, err := kv.Value(nil)
+		value, _, err := kv.Value(nil) // which may be in yet another block
 		if err != nil {
-			return err
+			failed = err
+			continue
 		}
-		if err := r.versions.add(kv.K.UserKey, uint64(kv.SeqNum()), kv.Kind(), value); err != nil {
-			return abortError{err}
-		}
+		r.writes.add(uint64(kv.SeqNum()), kv.Kind(), kv.K.UserKey, value)
 	}
-	return it.Error()
+	return failed
 }
 
 func (r *recovery) readRangeDeletions(t *sstable.Reader) error {
@@ -155,7 +103,7 @@ func (r *recovery) readRangeDeletions(t *sstable.Reader) error {
 	span, err := it.First()
 	for ; span != nil && err == nil; span, err = it.Next() {
 		for _, key := range span.Keys {
-			r.versions.removeRange(span.Start, span.End, uint64(key.SeqNum()))
+			r.writes.add(uint64(key.SeqNum()), pebble.InternalKeyKindRangeDelete, span.Start, span.End)
 		}
 	}
 	return err
@@ -164,90 +112,52 @@ func (r *recovery) readRangeDeletions(t *sstable.Reader) error {
 // logBlock is the size of a log's blocks. A reader that begins with one finds the next record.
 const logBlock = 32 << 10
 
-// readLog reads all batches of a log. Behind a record that cannot be read it continues with the next block.
-func (r *recovery) readLog(log wal.LogicalLog, mayBeTorn bool) error {
-	for i := range log.NumSegments() {
-		_, path := log.SegmentLocation(i)
-		l := &logFile{recovery: r, name: r.fs.PathBase(path), number: uint64(log.Num)}
-		err := r.part("log "+l.name, l.read)
-		if err != nil {
-			return err
-		}
-		torn := mayBeTorn && !l.ended && errors.Is(l.cause, logrecord.ErrUnexpectedEOF)
-		if l.damaged && !torn {
-			r.lost(fmt.Sprintf("%s: from byte %d to its end", l.name, l.from), l.cause)
-		}
-	}
-	return nil
-}
-
-// logFile is a log that is read as far as possible.
-type logFile struct {
-	*recovery
-	name   string
-	number uint64
-
-	ended   bool // it has the mark of its end
-	damaged bool // what was read last is damaged, from a byte on
-	from    int64
-	cause   error
-}
-
-func (l *logFile) read() (err error) {
-	f, err := l.fs.Open(l.fs.PathJoin(l.dir, l.name))
+// readLog reads all batches of a log. Behind a record that cannot be read it continues with the next block. A log may
+// be torn where a crash left it without a clean end.
+func (r *recovery) readLog(name string, number uint64, mayBeTorn bool) {
+	log, err := r.readFile(name)
 	if err != nil {
-		return err
+		r.lost("log "+name, err)
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	for at := int64(0); at < info.Size(); {
-		if err := l.interrupted(); err != nil {
-			return abortError{err}
-		}
-		end, err := l.readFrom(io.NewSectionReader(f, at, info.Size()-at), at)
-		if _, aborted := errors.AsType[abortError](err); aborted {
-			return err
+	var damage error // from a byte on
+	var from int64
+	for at := int64(0); at < int64(len(log)); {
+		records := newLogReader(logrecord.NewReader, strings.NewReader(log[at:]), number)
+		end, batch, err := at, []byte(nil), error(nil)
+		for {
+			end = at + records.Offset()
+			if batch, err = readRecord(records); err != nil {
+				break
+			}
+			if damage != nil {
+				r.lost(fmt.Sprintf("%s: from byte %d to %d", name, from, end), damage)
+				damage = nil
+			}
+			r.part(fmt.Sprintf("%s: the record at byte %d", name, end), func() error { return r.readBatch(batch) })
 		}
 		if errors.Is(err, io.EOF) {
-			if isLogEnd(f, end) {
-				l.ended = end < info.Size()
-				return nil
+			if isLogEnd(strings.NewReader(log), end) {
+				mayBeTorn = mayBeTorn && end == int64(len(log))
+				break
 			}
 			err = logrecord.ErrInvalidChunk
 		}
-		if !l.damaged {
-			l.damaged, l.from, l.cause = true, end, err
+		if damage == nil {
+			damage, from = err, end
 		}
 		at = (end/logBlock + 1) * logBlock
 	}
-	return nil
+	if damage != nil && !(mayBeTorn && errors.Is(damage, logrecord.ErrUnexpectedEOF)) {
+		r.lost(fmt.Sprintf("%s: from byte %d to its end", name, from), damage)
+	}
 }
 
-// readFrom reads records from a block on, and returns the place of the first that cannot be read.
-func (l *logFile) readFrom(blocks io.Reader, begin int64) (at int64, err error) {
-	records := newLogReader(logrecord.NewReader, blocks, l.number)
-	for {
-		at := begin + records.Offset()
-		record, err := records.Next()
-		if err != nil {
-			return at, err
-		}
-		b, err := io.ReadAll(record)
-		if err != nil {
-			return at, err
-		}
-		if l.damaged {
-			l.lost(fmt.Sprintf("%s: from byte %d to %d", l.name, l.from, at), l.cause)
-			l.damaged = false
-		}
-		what := fmt.Sprintf("%s: the record at byte %d", l.name, at)
-		if err := l.part(what, func() error { return l.readBatch(b) }); err != nil {
-			return at, abortError{err}
-		}
+func readRecord(records *logrecord.Reader) ([]byte, error) {
+	record, err := records.Next()
+	if err != nil {
+		return nil, err
 	}
+	return io.ReadAll(record)
 }
 
 // newLogReader returns a reader of the records of a log. The type of the number is internal to Pebble.
@@ -255,7 +165,7 @@ func newLogReader[N ~uint64](open func(io.Reader, N) *logrecord.Reader, r io.Rea
 	return open(r, N(number))
 }
 
-// readBatch reads the versions in a batch, which have consecutive sequence numbers.
+// readBatch reads the writes in a batch, which have consecutive sequence numbers.
 func (r *recovery) readBatch(b []byte) error {
 	header, ok := batchrepr.ReadHeader(b)
 	if !ok {
@@ -264,18 +174,12 @@ func (r *recovery) readBatch(b []byte) error {
 	sequence := uint64(header.SeqNum)
 	for entries := batchrepr.Read(b); ; {
 		kind, key, value, ok, err := entries.Next()
-		switch {
-		case !ok:
+		if !ok {
 			return err
-		case kind == pebble.InternalKeyKindLogData:
-			continue
-		case kind == pebble.InternalKeyKindRangeDelete:
-			r.versions.removeRange(key, value, sequence)
-		default:
-			if err := r.versions.add(key, sequence, kind, value); err != nil {
-				return abortError{err}
-			}
 		}
-		sequence++
+		if kind != pebble.InternalKeyKindLogData {
+			r.writes.add(sequence, kind, key, value)
+			sequence++
+		}
 	}
 }

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -239,6 +240,11 @@ func TestRecoverRefusesUnsuitableDirectories(t *testing.T) {
 	}
 	if err := Recover(t.Context(), full, filepath.Join(t.TempDir(), "new"), nil); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("of no store: %v, want ErrUnsupported", err)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errEnough)
+	if err := Recover(ended, dir, filepath.Join(t.TempDir(), "new"), nil); !errors.Is(err, errEnough) {
+		t.Errorf("after the end of its context: %v, want the cause", err)
 	}
 	target := filepath.Join(t.TempDir(), "new")
 	if err := Recover(t.Context(), dir, target, func(store.Finding) {}); err != nil {
