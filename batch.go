@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// maxFlights is the number of batches of one kind and queue that are on their way at a time (of durable sends
-	// there are more, see durableFlights). With two, the store works on one while the other is being answered.
-	maxFlights = 2
+	// maxInFlight is the number of batches of one kind and queue that are on their way at a time (of durable sends
+	// there are more, see maxDurableInFlight). With two, the store works on one while the other is being answered.
+	maxInFlight = 2
 	// callTimeout ends a call to a store that does not answer.
 	callTimeout = 30 * time.Second
 	// maxSpare is how many batches are kept, while they are empty, for the next items.
-	maxSpare = 2 * maxFlights
-	// holdGroup is how long items of a group wait for the rest of it. Two milliseconds are what handlers that do little take
+	maxSpare = 2 * maxInFlight
+	// linger is how long items of a group wait for the rest of it. Two milliseconds are what handlers that do little take
 	// for the messages of a large claim, and so little that nobody who waits for an ack minds.
-	holdGroup = 2 * time.Millisecond
+	linger = 2 * time.Millisecond
 )
 
 // batcher turns single items from many goroutines into calls of many items: an item goes at once while fewer
-// than maxFlights calls are on their way, else it gathers with others until one is back. So a lone item is
-// never delayed, and under load the calls grow by themselves. Items of a group gather for themselves, for holdGroup at most.
+// than maxInFlight calls are on their way, else it gathers with others until one is back. So a lone item is
+// never delayed, and under load the calls grow by themselves. Items of a group gather for themselves, for linger at most.
 //
 // What waits is bounded by those who wait: a caller of do has one item in here, and a worker stops claiming
 // while too many of its settles are under way.
@@ -37,28 +37,28 @@ type batcher[T, R any] struct {
 	waiters sync.Pool        // *waiter[R]; of its own, since a channel must not cross synctest bubbles
 
 	mu          sync.Mutex
-	gathered    []*batch[T, R] // not yet on their way, the oldest first; each within the limits of one call
+	waiting     []*batch[T, R] // not yet on their way, the oldest first; each within the limits of one call
 	spare       []*batch[T, R] // empty ones; a sync.Pool loses them at each garbage collection, of which load makes many
-	flights     int
-	mostFlights int
+	inFlight    int
+	maxInFlight int
 	running     sync.WaitGroup // goroutines of flights
 	closed      bool
-	hold        *time.Timer // runs release; nil before the first group
-	holding     bool        // it is set
+	lingerTimer *time.Timer // runs release; nil before the first group
+	lingering   bool        // it is set
 }
 
 type batch[T, R any] struct {
 	items []T
 	done  []completer[R] // of items, by index
 	bytes int
-	group *group // nil for items of none
-	ready bool   // nothing is missing, or it has waited long enough
+	group *ackGroup // nil for items of none
+	ready bool      // nothing is missing, or it has waited long enough
 }
 
 // A group is items that cost less when they go in one call than in several, as the acks of one large lease: what
 // belongs to it gathers until it is whole.
-type group struct {
-	coming int // items that are still to come; guarded by the batcher's mu
+type ackGroup struct {
+	pending int // items that are still to come; guarded by the batcher's mu
 }
 
 // completer learns what became of an item. It is called on the goroutine of the flight and must not block.
@@ -67,14 +67,14 @@ type completer[R any] interface {
 }
 
 func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, mostFlights: maxFlights}
+	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, maxInFlight: maxInFlight}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
 	return b
 }
 
 // put adds an item, of a group or of none, and returns at once; done is completed later. After close it returns
 // ErrClosed and does not complete.
-func (b *batcher[T, R]) put(item T, done completer[R], g *group) error {
+func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 	size := b.size(item)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,52 +86,52 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *group) error {
 	last.done = append(last.done, done)
 	last.bytes += size
 	if g != nil {
-		g.coming--
-		last.ready = last.ready || g.coming <= 0
+		g.pending--
+		last.ready = last.ready || g.pending <= 0
 	}
 	if last.ready {
-		b.depart()
-	} else if !b.holding {
-		b.holdOn()
+		b.startSender()
+	} else if !b.lingering {
+		b.startLinger()
 	}
 	return nil
 }
 
 // depart starts a flight if there may be one more. The lock is held.
-func (b *batcher[T, R]) depart() {
-	if b.flights < b.mostFlights {
-		b.flights++
+func (b *batcher[T, R]) startSender() {
+	if b.inFlight < b.maxInFlight {
+		b.inFlight++
 		b.running.Add(1)
-		go b.fly()
+		go b.sendReady()
 	}
 }
 
-// holdOn has the groups that are not whole go after holdGroup. The lock is held.
-func (b *batcher[T, R]) holdOn() {
-	b.holding = true
-	if b.hold == nil {
-		b.hold = time.AfterFunc(holdGroup, b.release)
+// holdOn has the groups that are not whole go after linger. The lock is held.
+func (b *batcher[T, R]) startLinger() {
+	b.lingering = true
+	if b.lingerTimer == nil {
+		b.lingerTimer = time.AfterFunc(linger, b.flush)
 	} else {
-		b.hold.Reset(holdGroup)
+		b.lingerTimer.Reset(linger)
 	}
 }
 
-// release lets all go that has gathered.
-func (b *batcher[T, R]) release() {
+// release lets all go that has waiting.
+func (b *batcher[T, R]) flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.holding = false
-	for _, g := range b.gathered {
+	b.lingering = false
+	for _, g := range b.waiting {
 		g.ready = true
 	}
-	if len(b.gathered) > 0 {
-		b.depart()
+	if len(b.waiting) > 0 {
+		b.startSender()
 	}
 }
 
 // last gives the batch in which the next item of this size and group gathers. The lock is held.
-func (b *batcher[T, R]) last(size int, g *group) *batch[T, R] {
-	for _, last := range slices.Backward(b.gathered) {
+func (b *batcher[T, R]) last(size int, g *ackGroup) *batch[T, R] {
+	for _, last := range slices.Backward(b.waiting) {
 		if last.group != g {
 			continue
 		}
@@ -145,18 +145,18 @@ func (b *batcher[T, R]) last(size int, g *group) *batch[T, R] {
 		fresh, b.spare = b.spare[n-1], b.spare[:n-1]
 	}
 	fresh.group, fresh.ready = g, g == nil
-	b.gathered = append(b.gathered, fresh)
+	b.waiting = append(b.waiting, fresh)
 	return fresh
 }
 
 // fly sends batches until none is left that is ready.
-func (b *batcher[T, R]) fly() {
+func (b *batcher[T, R]) sendReady() {
 	defer b.running.Done()
 	for {
 		b.mu.Lock()
 		next := b.next()
 		if next == nil {
-			b.flights--
+			b.inFlight--
 			b.mu.Unlock()
 			return
 		}
@@ -177,8 +177,8 @@ func (b *batcher[T, R]) fly() {
 // there is none. The lock is held.
 func (b *batcher[T, R]) next() *batch[T, R] {
 	var next *batch[T, R]
-	kept := b.gathered[:0]
-	for _, g := range b.gathered {
+	kept := b.waiting[:0]
+	for _, g := range b.waiting {
 		switch {
 		case !g.ready:
 			kept = append(kept, g)
@@ -194,8 +194,8 @@ func (b *batcher[T, R]) next() *batch[T, R] {
 			kept = append(kept, g)
 		}
 	}
-	clear(b.gathered[len(kept):])
-	b.gathered = kept
+	clear(b.waiting[len(kept):])
+	b.waiting = kept
 	return next
 }
 
@@ -267,7 +267,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 func (b *batcher[T, R]) withdraw(done completer[R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, g := range b.gathered {
+	for _, g := range b.waiting {
 		if i := slices.Index(g.done, done); i >= 0 {
 			g.bytes -= b.size(g.items[i])
 			g.items = slices.Delete(g.items, i, i+1)
@@ -283,7 +283,7 @@ func (b *batcher[T, R]) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	b.release() // those who wait for the rest of their group
+	b.flush() // those who wait for the rest of their group
 	b.running.Wait()
 }
 

@@ -88,8 +88,8 @@ func TestBatcherGathersWhileItsFlightsAreOut(t *testing.T) {
 		for _, item := range []string{"a", "b", "c"} {
 			add(t.Context(), item)
 		}
-		if got := g.seen(); len(got) != maxFlights {
-			t.Fatalf("calls on their way: %v; want %d", got, maxFlights)
+		if got := g.seen(); len(got) != maxInFlight {
+			t.Fatalf("calls on their way: %v; want %d", got, maxInFlight)
 		}
 		close(g.open)
 		b.close()
@@ -116,7 +116,7 @@ func TestBatcherKeepsToTheLimitsOfACall(t *testing.T) {
 		b.close()
 		synctest.Wait()
 		var sizes []int
-		for _, call := range g.seen()[maxFlights:] {
+		for _, call := range g.seen()[maxInFlight:] {
 			sizes = append(sizes, len(call))
 		}
 		slices.Sort(sizes)
@@ -266,7 +266,7 @@ func TestAGroupGoesWhenItIsWhole(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		close(g.open)
 		b := newBatcher(g.call, stringSize)
-		lease := &group{coming: 3}
+		lease := &ackGroup{pending: 3}
 		begin := time.Now()
 		for _, item := range []string{"a", "b", "c"} {
 			if got := g.seen(); len(got) > 0 {
@@ -290,7 +290,7 @@ func TestAGroupWaitsForItsRestOnlySoLong(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		close(g.open)
 		b := newBatcher(g.call, stringSize)
-		lease, other := &group{coming: 500}, &group{coming: 500}
+		lease, other := &ackGroup{pending: 500}, &ackGroup{pending: 500}
 		for _, round := range []string{"first", "second"} { // the timer is set again
 			b.put(round, heard{round, done}, lease)
 			b.put("other "+round, heard{round, done}, other)
@@ -299,7 +299,7 @@ func TestAGroupWaitsForItsRestOnlySoLong(t *testing.T) {
 			if got := g.seen(); len(got) == 0 || !slices.Equal(got[len(got)-1], []string{"lone " + round}) {
 				t.Errorf("at once went %v", got)
 			}
-			time.Sleep(holdGroup - time.Nanosecond)
+			time.Sleep(linger - time.Nanosecond)
 			synctest.Wait()
 			calls := len(g.seen())
 			time.Sleep(time.Nanosecond)
@@ -320,11 +320,11 @@ func TestWholeGroupsTravelTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, _, done := blockedBatcher(t)
 		for i := range 5 { // of 120, of which four fit into a call
-			lease := &group{coming: store.MaxBatch/4 - 5}
-			for range lease.coming {
+			lease := &ackGroup{pending: store.MaxBatch/4 - 5}
+			for range lease.pending {
 				b.put(strconv.Itoa(i), heard{"", done}, lease)
 			}
-			b.put("rest", heard{"", done}, &group{coming: 2})
+			b.put("rest", heard{"", done}, &ackGroup{pending: 2})
 		}
 		g.open <- struct{}{}
 		synctest.Wait()
@@ -332,13 +332,13 @@ func TestWholeGroupsTravelTogether(t *testing.T) {
 		for i := range 4 {
 			want = append(want, slices.Repeat([]string{strconv.Itoa(i)}, store.MaxBatch/4-5)...)
 		}
-		if got := g.seen(); len(got) != maxFlights+1 || !slices.Equal(got[maxFlights], want) {
+		if got := g.seen(); len(got) != maxInFlight+1 || !slices.Equal(got[maxInFlight], want) {
 			t.Errorf("calls: %v; want the last to be four groups, in order", got)
 		}
 		close(g.open)
 		b.close()
 		synctest.Wait()
-		if got, want := len(done.list()), 5*(store.MaxBatch/4-5)+5+maxFlights; got != want {
+		if got, want := len(done.list()), 5*(store.MaxBatch/4-5)+5+maxInFlight; got != want {
 			t.Errorf("%d outcomes, want %d", got, want)
 		}
 	})

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// durableFlights is the number of batches of durable sends, of one queue and Durability, that are on their
+	// maxDurableInFlight is the number of batches of durable sends, of one queue and Durability, that are on their
 	// way at a time. They are more than plain ones, since most of their time they wait for disks and replicas.
-	durableFlights = 8
-	// maxGatherers is the number of Durabilities of a queue whose sends travel together. Those of others go alone.
-	maxGatherers = 16
+	maxDurableInFlight = 8
+	// maxDurableBatchers is the number of Durabilities of a queue whose sends travel together. Those of others go alone.
+	maxDurableBatchers = 16
 	// confirmGrace is how much longer Close lets durable sends wait for their confirmation.
 	confirmGrace = time.Second
 )
@@ -179,11 +179,11 @@ func (s *durableSends) batcher(d store.Durability) (*batcher[store.Outgoing, sto
 	if s.closed {
 		return nil, errClientClosed
 	}
-	if b := s.byKind[d]; b != nil || len(s.byKind) >= maxGatherers {
+	if b := s.byKind[d]; b != nil || len(s.byKind) >= maxDurableBatchers {
 		return b, nil
 	}
 	b = newBatcher(s.send, sendSize)
-	b.mostFlights, b.timeout = durableFlights, callTimeout+d.Timeout
+	b.maxInFlight, b.timeout = maxDurableInFlight, callTimeout+d.Timeout
 	if s.byKind == nil {
 		s.byKind = map[store.Durability]*batcher[store.Outgoing, store.SendResult]{}
 	}

@@ -187,7 +187,7 @@ func TestDurableAndPlainSendsTravelApart(t *testing.T) {
 				t.Errorf("no call %q", want)
 			}
 		}
-		if n := len(calls) - 3; n > 2*durableFlights {
+		if n := len(calls) - 3; n > 2*maxDurableInFlight {
 			t.Errorf("100 sends that waited took %d calls, want them to gather", n)
 		}
 	})
@@ -196,16 +196,16 @@ func TestDurableAndPlainSendsTravelApart(t *testing.T) {
 func TestManyDifferentDurabilitiesAreSentAlone(t *testing.T) {
 	s := &confirming{Store: memstore.New()}
 	q := newClientOn(t, s).Queue("q")
-	for i := range 3 * maxGatherers {
+	for i := range 3 * maxDurableBatchers {
 		mustSend(t, q, "", Durable(1, time.Second+time.Duration(i)))
 	}
-	if n := len(s.seen()); n != 3*maxGatherers {
+	if n := len(s.seen()); n != 3*maxDurableBatchers {
 		t.Errorf("%d calls", n)
 	}
 	q.durables.mu.RLock()
 	defer q.durables.mu.RUnlock()
-	if n := len(q.durables.byKind); n != maxGatherers {
-		t.Errorf("%d gatherers are kept, want %d", n, maxGatherers)
+	if n := len(q.durables.byKind); n != maxDurableBatchers {
+		t.Errorf("%d gatherers are kept, want %d", n, maxDurableBatchers)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// lastWords is how long handlers have to return after their contexts ended with ErrShutdown.
-const lastWords = time.Second
+// shutdownGrace is how long handlers have to return after their contexts ended with ErrShutdown.
+const shutdownGrace = time.Second
 
 // run is what a worker is made of while Run runs. Its parts are:
 //
@@ -23,16 +23,16 @@ const lastWords = time.Second
 //	slots      hands the worker's concurrency to the lanes (slots.go)
 //	task       a claimed message on its way through here (task.go, settle.go)
 //	heart      extends leases, ends the handlers of lost ones, repeats failed settles (heartbeat.go)
-//	obituary   calls OnDead (obituary.go)
+//	deadNotifier   calls OnDead (deadNotifier.go)
 type run struct {
 	client *Client
 	cfg    WorkerConfig
 	log    *slog.Logger
 
-	lanes []*lane
-	slots *slots
-	heart *heart
-	dead  *obituary
+	queueWorkers []*queueWorker
+	scheduler    *scheduler
+	leases       *leaseKeeper
+	dead         *deadNotifier
 
 	end      context.CancelCauseFunc // begins the drain
 	handling context.Context         // parent of the handlers' contexts; it does not end
@@ -45,16 +45,16 @@ type run struct {
 }
 
 // lane is a queue in this worker.
-type lane struct {
+type queueWorker struct {
 	run     *run
 	queue   *Queue
 	cfg     QueueConfig
 	handler HandlerFunc // with its middleware
 
-	share                    // guarded by slots.mu
-	settling atomic.Int64    // settles under way
-	claimed  []store.Claimed // memory for the next claim; the fetcher's
-	away     atomic.Bool     // the store is failing, and that was logged
+	queueShare                 // guarded by slots.mu
+	settling   atomic.Int64    // settles under way
+	claimed    []store.Claimed // memory for the next claim; the fetcher's
+	away       atomic.Bool     // the store is failing, and that was logged
 }
 
 // Run takes messages and handles them until ctx ends, then drains: it stops claiming, gives back what has not
@@ -77,11 +77,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	r.end = cancel
 	defer r.endCalls(nil)
 
-	r.background.Go(r.heart.run)
-	for _, l := range r.lanes {
-		r.fetching.Go(func() { r.fetch(ctx, l) })
-		if l.limit > 1 { // one handler alone gets messages in their order
-			r.fetching.Go(func() { r.fetchAhead(ctx, l) })
+	r.background.Go(r.leases.run)
+	for _, qw := range r.queueWorkers {
+		r.fetching.Go(func() { r.fetch(ctx, qw) })
+		if qw.limit > 1 { // one handler alone gets messages in their order
+			r.fetching.Go(func() { r.fetchAhead(ctx, qw) })
 		}
 	}
 	<-ctx.Done()
@@ -109,70 +109,70 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		changed:  make(chan struct{}, 1),
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
-		l, err := r.newLane(name, w.handlers[name])
+		qw, err := r.newQueueWorker(name, w.handlers[name])
 		if err != nil {
 			return nil, err
 		}
-		r.lanes = append(r.lanes, l)
+		r.queueWorkers = append(r.queueWorkers, qw)
 	}
 	r.calling, r.endCalls = context.WithCancelCause(r.handling)
-	r.heart = newHeart(r)
-	r.dead = &obituary{run: r}
-	r.slots = newSlots(r.cfg.Concurrency, r.lanes, r.work)
-	r.slots.changed = r.noteChange
+	r.leases = newLeaseKeeper(r)
+	r.dead = &deadNotifier{run: r}
+	r.scheduler = newScheduler(r.cfg.Concurrency, r.queueWorkers, r.work)
+	r.scheduler.changed = r.signalChange
 	if w.paused {
-		r.slots.setPaused(true)
+		r.scheduler.setPaused(true)
 	}
 	w.run = r
 	return r, nil
 }
 
-func (r *run) newLane(name string, h HandlerFunc) (*lane, error) {
+func (r *run) newQueueWorker(name string, h HandlerFunc) (*queueWorker, error) {
 	for i, wrap := range slices.Backward(r.cfg.Middleware) {
 		if h = wrap(h); h == nil {
 			return nil, store.Invalid("worker's Middleware %d returned nil for queue %q: return a handler", i, name)
 		}
 	}
 	cfg := r.cfg.queue(name)
-	return &lane{
-		run:     r,
-		queue:   r.client.Queue(name),
-		cfg:     cfg,
-		handler: h,
-		share:   newShare(cfg, r.cfg.MaxPrefetch),
+	return &queueWorker{
+		run:        r,
+		queue:      r.client.Queue(name),
+		cfg:        cfg,
+		handler:    h,
+		queueShare: newQueueShare(cfg, r.cfg.MaxPrefetch),
 	}, nil
 }
 
 // drain ends what runs; see Run.
 func (r *run) drain() error {
-	for _, t := range r.slots.stop() {
+	for _, t := range r.scheduler.stop() {
 		t.giveBack(nil)
 	}
 	if !r.awaitQuiet(max(0, r.cfg.ShutdownTimeout)) {
 		r.endCalls(ErrShutdown)
-		for _, t := range r.heart.tasks() {
+		for _, t := range r.leases.tasks() {
 			t.giveBack(ErrShutdown)
 		}
-		r.awaitQuiet(lastWords)
+		r.awaitQuiet(shutdownGrace)
 	}
 	r.endCalls(ErrShutdown)
 	r.fetching.Wait()
-	r.heart.stop()
+	r.leases.stop()
 	r.background.Wait()
-	return r.leftovers()
+	return r.drainError()
 }
 
-// leftovers is the error of a drain that did not get everything done.
-func (r *run) leftovers() error {
-	if n := r.slots.handlers(); n > 0 {
+// drainError is the error of a drain that did not get everything done.
+func (r *run) drainError() error {
+	if n := r.scheduler.handlers(); n > 0 {
 		return fmt.Errorf("%d handlers ignored the end of their context and still run", n)
 	}
-	r.slots.goroutines.Wait() // none has a handler to run
+	r.scheduler.goroutines.Wait() // none has a handler to run
 	if r.dead.busy() {
 		return errors.New("OnDead ignored the end of its context and still runs")
 	}
 	r.dead.goroutine.Wait()
-	if n := r.heart.unsettled(); n > 0 {
+	if n := r.leases.unsettled(); n > 0 {
 		return fmt.Errorf("%d messages could not be settled and come again when their leases end: %w",
 			n, ErrUnavailable)
 	}
@@ -192,7 +192,7 @@ func (r *run) awaitQuiet(limit time.Duration) bool {
 		close(fetched)
 	}()
 	for fetching := true; ; {
-		if !fetching && r.slots.handlers() == 0 && r.heart.unsettled() == 0 && !r.dead.busy() {
+		if !fetching && r.scheduler.handlers() == 0 && r.leases.unsettled() == 0 && !r.dead.busy() {
 			return true
 		}
 		select {
@@ -205,8 +205,8 @@ func (r *run) awaitQuiet(limit time.Duration) bool {
 	}
 }
 
-// noteChange lets awaitQuiet look again.
-func (r *run) noteChange() {
+// signalChange lets awaitQuiet look again.
+func (r *run) signalChange() {
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -225,21 +225,21 @@ func (w *Worker) setPaused(paused bool) {
 	defer w.mu.Unlock()
 	w.paused = paused
 	if w.run != nil {
-		w.run.slots.setPaused(paused)
+		w.run.scheduler.setPaused(paused)
 	}
 }
 
 // failed notes that a call to the store failed. An outage is logged once.
-func (l *lane) failed(doing string, err error) {
-	if !l.away.Swap(true) {
-		l.run.log.Error("later: the store is failing; trying on",
-			"queue", l.queue.name, "doing", doing, "error", err)
+func (qw *queueWorker) failed(doing string, err error) {
+	if !qw.away.Swap(true) {
+		qw.run.log.Error("later: the store is failing; trying on",
+			"queue", qw.queue.name, "doing", doing, "error", err)
 	}
 }
 
 // worked notes that a call to the store succeeded.
-func (l *lane) worked() {
-	if l.away.Load() && l.away.Swap(false) {
-		l.run.log.Info("later: the store is back", "queue", l.queue.name)
+func (qw *queueWorker) worked() {
+	if qw.away.Load() && qw.away.Swap(false) {
+		qw.run.log.Info("later: the store is back", "queue", qw.queue.name)
 	}
 }

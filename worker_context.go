@@ -24,7 +24,7 @@ type liveContext struct {
 // real makes the context that stands behind this one. The lock is held.
 func (c *messageContext) real() *liveContext {
 	if c.live == nil {
-		ctx, end := context.WithCancelCause(c.lease.lane.run.handling)
+		ctx, end := context.WithCancelCause(c.lease.qw.run.handling)
 		c.live = &liveContext{ctx, end}
 		if c.ended {
 			end(nil)
@@ -88,7 +88,7 @@ func (c *messageContext) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == nil && !c.ended {
-		return c.lease.lane.run.handling.Value(key)
+		return c.lease.qw.run.handling.Value(key)
 	}
 	return c.real().Value(key)
 }

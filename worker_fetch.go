@@ -9,9 +9,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// minGroup is from how many messages on the acks of a claim wait for each other: half a lease of 500 costs three quarters
+// minAckGroup is from how many messages on the acks of a claim wait for each other: half a lease of 500 costs three quarters
 // of a whole one to ack, of 32 nine tenths (docs/benchmarks.md, Scripts).
-const minGroup = 64
+const minAckGroup = 64
 
 // taskSlab is how many tasks are allocated at a time: this goroutine is what limits a busy lane. A handler that keeps a
 // message keeps its claim.
@@ -25,20 +25,20 @@ const (
 
 // fetch claims messages for a lane until ctx ends. It claims for free slots, and for the buffer when that is
 // low, and waits in the store, without holding a slot, when a claim found fewer than it asked for.
-func (r *run) fetch(ctx context.Context, l *lane) {
+func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 	failures := 0
 	for {
-		n, room, ok := r.slots.reserve(ctx, l)
+		n, room, ok := r.scheduler.reserve(ctx, qw)
 		if !ok {
 			return
 		}
-		short, err := r.fetchOnce(ctx, l, n, room, &l.claimed)
+		short, err := r.fetchOnce(ctx, qw, n, room, &qw.claimed)
 		if err == nil && short {
-			err = r.wait(ctx, l)
+			err = r.wait(ctx, qw)
 		}
 		if err == nil {
 			failures = 0
-			l.worked()
+			qw.worked()
 			continue
 		}
 		if ctx.Err() != nil {
@@ -48,7 +48,7 @@ func (r *run) fetch(ctx context.Context, l *lane) {
 			r.end(err)
 			return
 		}
-		l.failed("claim messages", err)
+		qw.failed("claim messages", err)
 		pause(ctx, failures)
 		failures++
 	}
@@ -56,14 +56,14 @@ func (r *run) fetch(ctx context.Context, l *lane) {
 
 // fetchAhead makes a second claim for a lane while one is under way and more is there, so that the store need not wait
 // for this process to take in what it gave. It fails in silence: the other claim is under way, and tells.
-func (r *run) fetchAhead(ctx context.Context, l *lane) {
+func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	var claimed []store.Claimed
 	for failures := 0; ; {
-		room := r.slots.reserveAhead(ctx, l)
+		room := r.scheduler.reserveAhead(ctx, qw)
 		if room == 0 {
 			return
 		}
-		if _, err := r.fetchOnce(ctx, l, 0, room, &claimed); err != nil {
+		if _, err := r.fetchOnce(ctx, qw, 0, room, &claimed); err != nil {
 			pause(ctx, failures)
 			failures++
 		} else {
@@ -73,14 +73,14 @@ func (r *run) fetchAhead(ctx context.Context, l *lane) {
 }
 
 // fetchOnce claims once, for n slots and room places in the buffer, and tells whether it got less.
-func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int, claimed *[]store.Claimed) (short bool, err error) {
+func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, n, room int, claimed *[]store.Claimed) (short bool, err error) {
 	// The claim does not end with ctx: it may have taken messages, which are then given back.
-	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, l.cfg.Lease))
+	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, qw.cfg.Lease))
 	defer cancel()
 	asked := time.Now()
-	claim, err := r.client.store.Claim(calling, l.queue.name, store.ClaimRequest{Max: n + room, Lease: l.cfg.Lease, Buffer: *claimed})
+	claim, err := r.client.store.Claim(calling, qw.queue.name, store.ClaimRequest{Max: n + room, Lease: qw.cfg.Lease, Buffer: *claimed})
 	if err != nil {
-		r.slots.cancel(l, n, room)
+		r.scheduler.cancel(qw, n, room)
 		return false, err
 	}
 	*claimed = claim.Messages[:0]
@@ -88,13 +88,13 @@ func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int, claimed *[]st
 	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
 	// a wake-up that another process could use while it may have no slot left.
 	short = !claim.More && len(claim.Messages) < n+room
-	l.queue.observeDead(claim)
-	r.dead.add(l, claim.Died...)
-	tasks := r.receive(l, claim, asked)
+	qw.queue.observeDead(claim)
+	r.dead.add(qw, claim.Died...)
+	tasks := r.receive(qw, claim, asked)
 	if ctx.Err() != nil {
-		r.slots.cancel(l, n, room)
+		r.scheduler.cancel(qw, n, room)
 	} else {
-		tasks = r.slots.deliver(l, n, room, tasks, short)
+		tasks = r.scheduler.deliver(qw, n, room, tasks, short)
 	}
 	for _, t := range tasks {
 		t.giveBack(nil)
@@ -103,19 +103,19 @@ func (r *run) fetchOnce(ctx context.Context, l *lane, n, room int, claimed *[]st
 }
 
 // receive makes tasks of what a claim gave and hands their lease to the heart.
-func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
+func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*task {
 	if len(claim.Messages) == 0 {
 		return nil
 	}
 	held := &lease{
 		id:      claim.Messages[0].Receipt.Lease,
 		claim:   claim.Messages[0].Receipt.Claim,
-		lane:    l,
+		qw:      qw,
 		arrived: time.Now(),
 		tasks:   make([]*task, len(claim.Messages)),
 	}
-	if len(held.tasks) >= minGroup {
-		held.acks = &group{coming: len(held.tasks)}
+	if len(held.tasks) >= minAckGroup {
+		held.acks = &ackGroup{pending: len(held.tasks)}
 	}
 	held.open.Store(int64(len(held.tasks)))
 	var tasks []task
@@ -129,8 +129,8 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 		held.tasks[i] = t
 		t.event(EventClaimed, nil)
 	}
-	r.heart.add(held, asked)
-	if !held.arrived.Before(leaseEnd(asked, l.cfg.Lease)) {
+	r.leases.add(held, asked)
+	if !held.arrived.Before(leaseEnd(asked, qw.cfg.Lease)) {
 		for _, t := range held.tasks {
 			t.lose(ErrLeaseLost) // the reply took too long
 		}
@@ -139,14 +139,14 @@ func (r *run) receive(l *lane, claim store.Claim, asked time.Time) []*task {
 }
 
 // wait blocks until a claim may give something. It ends early when the worker is paused.
-func (r *run) wait(ctx context.Context, l *lane) error {
+func (r *run) wait(ctx context.Context, qw *queueWorker) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !r.slots.beginWait(l, cancel) {
+	if !r.scheduler.beginWait(qw, cancel) {
 		return nil
 	}
-	defer r.slots.endedWait(l)
-	err := r.client.store.Wait(waiting, l.queue.name)
+	defer r.scheduler.endedWait(qw)
+	err := r.client.store.Wait(waiting, qw.queue.name)
 	if waiting.Err() != nil && ctx.Err() == nil {
 		return nil // paused
 	}

@@ -18,10 +18,10 @@ const maxBuffered = time.Second
 type lease struct {
 	id      string
 	claim   any // the store's note, see store.Receipt
-	lane    *lane
+	qw      *queueWorker
 	arrived time.Time // when the claim came back
 	tasks   []*task
-	acks    *group       // in which its acks go; nil for a lease that is so small that acking it in parts costs little
+	acks    *ackGroup       // in which its acks go; nil for a lease that is so small that acking it in parts costs little
 	open    atomic.Int64 // tasks that are neither settled nor lost
 
 	// Guarded by heart.mu.
@@ -38,15 +38,15 @@ func leaseEnd(asked time.Time, length time.Duration) time.Time {
 }
 
 // maxBuffer is how long a message of the lane may wait in the buffer.
-func (l *lane) maxBuffer() time.Duration { return min(l.cfg.Lease/4, maxBuffered) }
+func (qw *queueWorker) maxBuffer() time.Duration { return min(qw.cfg.Lease/4, maxBuffered) }
 
 // heart is the one goroutine of a worker that works by the clock. It extends the leases at a third of their
 // length, all that are about due in one call a queue; ends the handlers whose leases have ended because the
 // store could not be reached; gives back what has waited in a buffer for too long; and repeats failed settles.
-type heart struct {
-	worker *run
-	wake   chan struct{} // holds a token when there is something to do before next
-	ended  chan struct{}
+type leaseKeeper struct {
+	r     *run
+	wake  chan struct{} // holds a token when there is something to do before next
+	ended chan struct{}
 
 	mu      sync.Mutex
 	leases  map[*lease]struct{}
@@ -55,157 +55,157 @@ type heart struct {
 	stopped bool
 }
 
-func newHeart(r *run) *heart {
-	return &heart{worker: r, wake: make(chan struct{}, 1), ended: make(chan struct{}), leases: map[*lease]struct{}{}}
+func newLeaseKeeper(r *run) *leaseKeeper {
+	return &leaseKeeper{r: r, wake: make(chan struct{}, 1), ended: make(chan struct{}), leases: map[*lease]struct{}{}}
 }
 
 // add takes care of a lease that was asked for at asked.
-func (h *heart) add(held *lease, asked time.Time) {
-	length := held.lane.cfg.Lease
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (k *leaseKeeper) add(held *lease, asked time.Time) {
+	length := held.qw.cfg.Lease
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	held.deadline = leaseEnd(asked, length)
 	held.beatAt = asked.Add(length / 3)
-	h.leases[held] = struct{}{}
-	h.wakeBy(earlier(held.beatAt, held.arrived.Add(held.lane.maxBuffer())))
+	k.leases[held] = struct{}{}
+	k.wakeBy(earlier(held.beatAt, held.arrived.Add(held.qw.maxBuffer())))
 }
 
 // forget drops a lease whose tasks have all ended.
-func (h *heart) forget(held *lease) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.leases, held)
-	if len(h.leases) == 0 {
-		h.worker.noteChange()
+func (k *leaseKeeper) forget(held *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.leases, held)
+	if len(k.leases) == 0 {
+		k.r.signalChange()
 	}
 }
 
 // unsettled counts the messages that were claimed and are neither settled nor lost.
-func (h *heart) unsettled() (n int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for held := range h.leases {
+func (k *leaseKeeper) unsettled() (n int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for held := range k.leases {
 		n += held.open.Load()
 	}
 	return n
 }
 
 // tasks gives the tasks of all leases, ended ones too.
-func (h *heart) tasks() (all []*task) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for held := range h.leases {
+func (k *leaseKeeper) tasks() (all []*task) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for held := range k.leases {
 		all = append(all, held.tasks...)
 	}
 	return all
 }
 
 // end gives the time before which the lease cannot have ended.
-func (h *heart) end(held *lease) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (k *leaseKeeper) end(held *lease) time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	return held.deadline
 }
 
 // retry has the task's settle repeated at its time; false when the worker has ended.
-func (h *heart) retry(t *task) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stopped {
+func (k *leaseKeeper) retry(t *task) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped {
 		return false
 	}
-	h.retries = append(h.retries, t)
-	h.wakeBy(t.unusual.retry.at)
+	k.retries = append(k.retries, t)
+	k.wakeBy(t.unusual.retry.at)
 	return true
 }
 
 // wakeBy sees to it that the heart beats at the given time or before. The lock is held.
-func (h *heart) wakeBy(at time.Time) {
-	if h.next.IsZero() || at.Before(h.next) {
-		h.next = at
+func (k *leaseKeeper) wakeBy(at time.Time) {
+	if k.next.IsZero() || at.Before(k.next) {
+		k.next = at
 		select {
-		case h.wake <- struct{}{}:
+		case k.wake <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func (h *heart) run() {
+func (k *leaseKeeper) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		if next := h.beat(time.Now()); next.IsZero() {
+		if next := k.beat(time.Now()); next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(next))
 		}
 		select {
 		case <-timer.C:
-		case <-h.wake:
-		case <-h.ended:
+		case <-k.wake:
+		case <-k.ended:
 			return
 		}
 	}
 }
 
 // stop ends run.
-func (h *heart) stop() {
-	h.mu.Lock()
-	h.stopped = true
-	h.mu.Unlock()
-	close(h.ended)
+func (k *leaseKeeper) stop() {
+	k.mu.Lock()
+	k.stopped = true
+	k.mu.Unlock()
+	close(k.ended)
 }
 
 // beat does what is due and gives the time of the next beat; zero when there is no reason for one.
-func (h *heart) beat(now time.Time) time.Time {
-	h.mu.Lock()
-	h.next = time.Time{} // so that whatever comes from here on wakes us
-	ended, due, next := h.sortLeases(now)
-	again := h.takeRetries(now)
-	for _, t := range h.retries {
+func (k *leaseKeeper) beat(now time.Time) time.Time {
+	k.mu.Lock()
+	k.next = time.Time{} // so that whatever comes from here on wakes us
+	ended, due, next := k.sortLeases(now)
+	again := k.takeRetries(now)
+	for _, t := range k.retries {
 		next = earlier(next, t.unusual.retry.at)
 	}
-	h.mu.Unlock()
+	k.mu.Unlock()
 
 	for _, held := range ended {
 		for _, t := range held.tasks {
 			t.lose(ErrLeaseLost)
 		}
 	}
-	for l, leases := range due {
+	for qw, leases := range due {
 		for part := range slices.Chunk(leases, store.MaxBatch) {
-			h.worker.background.Go(func() { h.extend(l, part) })
+			k.r.background.Go(func() { k.extend(qw, part) })
 		}
 	}
 	for _, t := range again {
 		t.settle()
 	}
-	for _, l := range h.worker.lanes {
-		stale, oldest := h.worker.slots.stale(l, now.Add(-l.maxBuffer()))
+	for _, qw := range k.r.queueWorkers {
+		stale, oldest := k.r.scheduler.stale(qw, now.Add(-qw.maxBuffer()))
 		for _, t := range stale {
 			t.giveBack(nil)
 		}
 		if !oldest.IsZero() {
-			next = earlier(next, oldest.Add(l.maxBuffer()))
+			next = earlier(next, oldest.Add(qw.maxBuffer()))
 		}
 	}
 
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.next = earlier(h.next, next)
-	return h.next
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.next = earlier(k.next, next)
+	return k.next
 }
 
 // sortLeases finds the leases that have ended and those that are to be extended: where one of a lane is due, all
 // that soon will be. next is when one of the others has to be looked at. The lock is held.
-func (h *heart) sortLeases(now time.Time) (ended []*lease, due map[*lane][]*lease, next time.Time) {
-	due = map[*lane][]*lease{}
-	for held := range h.leases {
+func (k *leaseKeeper) sortLeases(now time.Time) (ended []*lease, due map[*queueWorker][]*lease, next time.Time) {
+	due = map[*queueWorker][]*lease{}
+	for held := range k.leases {
 		if !held.lost && !held.beating && !now.Before(held.beatAt) {
-			due[held.lane] = nil
+			due[held.qw] = nil
 		}
 	}
-	for held := range h.leases {
+	for held := range k.leases {
 		if held.lost {
 			continue
 		}
@@ -218,10 +218,10 @@ func (h *heart) sortLeases(now time.Time) (ended []*lease, due map[*lane][]*leas
 		if held.beating {
 			continue
 		}
-		_, laneDue := due[held.lane]
-		if slack := held.lane.cfg.Lease / 10; laneDue && !now.Before(held.beatAt.Add(-slack)) {
+		_, queueDue := due[held.qw]
+		if slack := held.qw.cfg.Lease / 10; queueDue && !now.Before(held.beatAt.Add(-slack)) {
 			held.beating = true
-			due[held.lane] = append(due[held.lane], held)
+			due[held.qw] = append(due[held.qw], held)
 		} else {
 			next = earlier(next, held.beatAt)
 		}
@@ -230,8 +230,8 @@ func (h *heart) sortLeases(now time.Time) (ended []*lease, due map[*lane][]*leas
 }
 
 // takeRetries gives the tasks whose settle is to be repeated now. The lock is held.
-func (h *heart) takeRetries(now time.Time) (due []*task) {
-	h.retries = slices.DeleteFunc(h.retries, func(t *task) bool {
+func (k *leaseKeeper) takeRetries(now time.Time) (due []*task) {
+	k.retries = slices.DeleteFunc(k.retries, func(t *task) bool {
 		if now.Before(t.unusual.retry.at) {
 			return false
 		}
@@ -242,34 +242,34 @@ func (h *heart) takeRetries(now time.Time) (due []*task) {
 }
 
 // extend extends leases of one lane and ends the handlers of messages that are lost.
-func (h *heart) extend(l *lane, leases []*lease) {
+func (k *leaseKeeper) extend(qw *queueWorker, leases []*lease) {
 	extensions := make([]store.Extension, len(leases))
 	for i, held := range leases {
-		extensions[i] = store.Extension{Lease: held.id, For: l.cfg.Lease}
+		extensions[i] = store.Extension{Lease: held.id, For: qw.cfg.Lease}
 	}
-	ctx, cancel := context.WithTimeout(h.worker.calling, min(callTimeout, l.cfg.Lease))
+	ctx, cancel := context.WithTimeout(k.r.calling, min(callTimeout, qw.cfg.Lease))
 	defer cancel()
 	asked := time.Now()
-	results, err := h.worker.client.store.Extend(ctx, l.queue.name, extensions)
+	results, err := k.r.client.store.Extend(ctx, qw.queue.name, extensions)
 	if err == nil {
-		l.worked()
-	} else if h.worker.calling.Err() == nil {
-		l.failed("extend leases", err)
+		qw.worked()
+	} else if k.r.calling.Err() == nil {
+		qw.failed("extend leases", err)
 	}
 	for i, held := range leases {
 		if err != nil {
-			h.extended(held, asked, store.ExtendResult{Err: err})
+			k.extended(held, asked, store.ExtendResult{Err: err})
 		} else {
-			h.extended(held, asked, results[i])
+			k.extended(held, asked, results[i])
 		}
 	}
 }
 
 // extended notes the result of an extension that was asked for at asked.
-func (h *heart) extended(held *lease, asked time.Time, result store.ExtendResult) {
-	length := held.lane.cfg.Lease
+func (k *leaseKeeper) extended(held *lease, asked time.Time, result store.ExtendResult) {
+	length := held.qw.cfg.Lease
 	lost := errors.Is(result.Err, ErrLeaseLost)
-	h.mu.Lock()
+	k.mu.Lock()
 	held.beating = false
 	switch {
 	case lost:
@@ -280,8 +280,8 @@ func (h *heart) extended(held *lease, asked time.Time, result store.ExtendResult
 		held.deadline = leaseEnd(asked, length)
 		held.beatAt = asked.Add(length / 3)
 	}
-	h.wakeBy(held.beatAt)
-	h.mu.Unlock()
+	k.wakeBy(held.beatAt)
+	k.mu.Unlock()
 
 	for _, t := range held.tasks {
 		switch {

@@ -24,22 +24,22 @@ const (
 // alone gets all it can use. Where several want more than there is, smooth weighted round robin (as in nginx)
 // hands out each slot that becomes free, so each lane starts messages in proportion to its weight and none
 // starves. A goroutine that has a slot goes on with the next message while there is one, else it ends.
-type slots struct {
+type scheduler struct {
 	work    func(*task) // runs a task and what next gives after it; called in a goroutine of its own
 	changed func()      // called when the last handler has ended
 
 	goroutines sync.WaitGroup // those with a slot
 
-	mu      sync.Mutex
-	lanes   []*lane
-	free    int
-	running int // how many have a slot and run a handler
-	paused  bool
-	stopped bool
+	mu           sync.Mutex
+	queueWorkers []*queueWorker
+	free         int
+	running      int // how many have a slot and run a handler
+	paused       bool
+	stopped      bool
 }
 
 // share is a lane's part in slots, guarded by slots.mu.
-type share struct {
+type queueShare struct {
 	weight, limit  int
 	maxPrefetch    int
 	held           int  // slots of running handlers and of the fetcher
@@ -50,70 +50,70 @@ type share struct {
 	credit         int  // of the round robin
 	buffer         fifo
 	handlerTime    time.Duration // moving average; 0 before the first
-	fetcher, ahead seat
+	fetcher, ahead waitSlot
 	endWait        context.CancelFunc // ends the fetcher's Wait; nil when it does not wait
 }
 
 // seat is where a fetcher waits until it may claim.
-type seat struct {
+type waitSlot struct {
 	asleep bool
-	wake   chan struct{}
+	signal chan struct{}
 }
 
-func newSeat() seat { return seat{wake: make(chan struct{}, 1)} }
+func newWaitSlot() waitSlot { return waitSlot{signal: make(chan struct{}, 1)} }
 
 // rouse wakes who waits there. slots.mu is held.
-func (s *seat) rouse() {
+func (s *waitSlot) wake() {
 	if s.asleep {
 		s.asleep = false
 		select {
-		case s.wake <- struct{}{}:
+		case s.signal <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func newShare(cfg QueueConfig, maxPrefetch int) share {
-	return share{weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch, fetcher: newSeat(), ahead: newSeat()}
+func newQueueShare(cfg QueueConfig, maxPrefetch int) queueShare {
+	return queueShare{weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch, fetcher: newWaitSlot(), ahead: newWaitSlot()}
 }
 
-func newSlots(n int, lanes []*lane, work func(*task)) *slots {
-	return &slots{work: work, changed: func() {}, lanes: lanes, free: n}
+func newScheduler(n int, queueWorkers []*queueWorker, work func(*task)) *scheduler {
+	return &scheduler{work: work, changed: func() {}, queueWorkers: queueWorkers, free: n}
 }
 
 // reserve blocks until the lane may claim: slots are reserved for n messages, and room more may wait in the
 // buffer; n+room is 1 to store.MaxBatch. It gives ok == false, and nothing is reserved, when ctx has ended.
-func (s *slots) reserve(ctx context.Context, l *lane) (n, room int, ok bool) {
+func (s *scheduler) reserve(ctx context.Context, qw *queueWorker) (n, room int, ok bool) {
 	for {
 		s.mu.Lock()
 		if ctx.Err() != nil {
-			s.giveUp(l)
+			s.giveUp(qw)
 			s.mu.Unlock()
 			return 0, 0, false
 		}
-		l.want = 0
-		if !s.paused && l.settling.Load() < maxSettling {
-			if l.buffer.len() == 0 {
-				l.want = store.MaxBatch - l.given
+		qw.want = 0
+		if !s.paused && qw.settling.Load() < maxSettling {
+			if qw.buffer.len() == 0 {
+				qw.want = store.MaxBatch - qw.given
 			}
 			s.distribute(nil)
-			room = l.room()
+			room = qw.room()
 		}
-		if n = l.given; n+room > 0 {
-			l.given, l.fetcher.asleep = 0, false
-			if !l.backlog {
-				l.want = 0
+		if n = qw.given; n+room > 0 {
+			qw.given, qw.fetcher.asleep = 0, false
+			if !qw.backlog {
+				qw.want = 0
 			} // else it takes its turns while it claims, too
 			room = min(room, store.MaxBatch-n)
-			l.coming += room
-			l.rouseIfLow() // there may be room for a second claim
+			qw.coming += room
+			qw.wakeIfLow() // there may be room for a second claim
 			s.mu.Unlock()
 			return n, room, true
 		}
-		l.fetcher.asleep = true
+		qw.fetcher.asleep = true
 		s.mu.Unlock()
 		select {
-		case <-l.fetcher.wake:
+		case <-qw.fetcher.signal:
 		case <-ctx.Done():
 		}
 	}
@@ -121,19 +121,19 @@ func (s *slots) reserve(ctx context.Context, l *lane) (n, room int, ok bool) {
 
 // reserveAhead blocks until the lane may make a second claim while one is under way: there is room for many messages,
 // and the last claim left some behind. It gives 0 when ctx has ended.
-func (s *slots) reserveAhead(ctx context.Context, l *lane) (room int) {
+func (s *scheduler) reserveAhead(ctx context.Context, qw *queueWorker) (room int) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		if l.mayFetchAhead() {
-			room = min(l.room(), store.MaxBatch)
-			l.coming += room
+		if qw.mayFetchAhead() {
+			room = min(qw.room(), store.MaxBatch)
+			qw.coming += room
 			s.mu.Unlock()
 			return room
 		}
-		l.ahead.asleep = true
+		qw.ahead.asleep = true
 		s.mu.Unlock()
 		select {
-		case <-l.ahead.wake:
+		case <-qw.ahead.signal:
 		case <-ctx.Done():
 		}
 	}
@@ -141,43 +141,43 @@ func (s *slots) reserveAhead(ctx context.Context, l *lane) (room int) {
 }
 
 // mayFetchAhead tells whether a second claim is worth while.
-func (l *lane) mayFetchAhead() bool {
-	return l.backlog && l.coming > 0 && l.settling.Load() < maxSettling && l.room() >= minAhead
+func (qw *queueWorker) mayFetchAhead() bool {
+	return qw.backlog && qw.coming > 0 && qw.settling.Load() < maxSettling && qw.room() >= minAhead
 }
 
 // giveUp takes back what the fetcher was given and wants. The lock is held.
-func (s *slots) giveUp(l *lane) {
-	l.want, l.backlog = 0, false
-	s.putBack(l, l.given)
-	l.given = 0
+func (s *scheduler) giveUp(qw *queueWorker) {
+	qw.want, qw.backlog = 0, false
+	s.putBack(qw, qw.given)
+	qw.given = 0
 	s.distribute(nil)
 }
 
 // putBack frees n slots of a lane. The lock is held.
-func (s *slots) putBack(l *lane, n int) {
-	l.held -= n
+func (s *scheduler) putBack(qw *queueWorker, n int) {
+	qw.held -= n
 	s.free += n
 }
 
 // cancel frees n slots, and room places, that were reserved for a claim that failed or came too late.
-func (s *slots) cancel(l *lane, n, room int) {
+func (s *scheduler) cancel(qw *queueWorker, n, room int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.coming -= room
-	s.putBack(l, n)
-	s.giveUp(l)
+	qw.coming -= room
+	s.putBack(qw, n)
+	s.giveUp(qw)
 }
 
 // deliver uses n slots and room places that were reserved for a claim: it starts n of its tasks and buffers the rest.
 // short says that the claim found less than it asked for. When the drain has begun it gives the tasks back instead.
-func (s *slots) deliver(l *lane, n, room int, tasks []*task, short bool) (unwanted []*task) {
+func (s *scheduler) deliver(qw *queueWorker, n, room int, tasks []*task, short bool) (unwanted []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.coming -= room
+	qw.coming -= room
 	if s.stopped {
 		unwanted, tasks = tasks, nil
 	}
-	for len(tasks) > 0 && n+l.given > 0 {
+	for len(tasks) > 0 && n+qw.given > 0 {
 		t := tasks[0]
 		tasks = tasks[1:]
 		switch {
@@ -186,14 +186,14 @@ func (s *slots) deliver(l *lane, n, room int, tasks []*task, short bool) (unwant
 			n--
 			s.start(t)
 		default:
-			l.given--
+			qw.given--
 			s.start(t)
 		}
 	}
-	l.buffer.push(tasks)
-	s.putBack(l, n)
-	if l.backlog = !short; short {
-		s.giveUp(l)
+	qw.buffer.push(tasks)
+	s.putBack(qw, n)
+	if qw.backlog = !short; short {
+		s.giveUp(qw)
 	}
 	s.distribute(nil)
 	return unwanted
@@ -201,12 +201,12 @@ func (s *slots) deliver(l *lane, n, room int, tasks []*task, short bool) (unwant
 
 // next frees the slot of a goroutine whose task has run for so long, and gives the task it shall go on with:
 // nil when it shall end.
-func (s *slots) next(done *task) *task {
+func (s *scheduler) next(done *task) *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := done.lease.lane
-	l.note(time.Duration(done.ran.Load()))
-	l.held--
+	qw := done.lease.qw
+	qw.note(time.Duration(done.ran.Load()))
+	qw.held--
 	s.free++
 	var t *task
 	s.distribute(&t)
@@ -221,25 +221,25 @@ func (s *slots) next(done *task) *task {
 
 // distribute hands free slots to the lanes that want them. The first task goes to the goroutine that asks, if
 // one does. The lock is held.
-func (s *slots) distribute(asks **task) {
+func (s *scheduler) distribute(asks **task) {
 	for s.free > 0 && !s.stopped {
-		l := s.pick()
-		if l == nil {
+		qw := s.pick()
+		if qw == nil {
 			return
 		}
-		t := l.take()
-		if t == nil && l.want == 0 {
-			l.rouseIfLow()
+		t := qw.take()
+		if t == nil && qw.want == 0 {
+			qw.wakeIfLow()
 			continue // its buffer held lost messages only
 		}
 		s.free--
-		l.held++
-		l.rouseIfLow()
+		qw.held++
+		qw.wakeIfLow()
 		switch {
 		case t == nil:
-			l.want--
-			l.given++
-			l.fetcher.rouse()
+			qw.want--
+			qw.given++
+			qw.fetcher.wake()
 		case asks != nil && *asks == nil:
 			*asks = t
 		default:
@@ -249,17 +249,17 @@ func (s *slots) distribute(asks **task) {
 }
 
 // pick gives the lane whose turn it is among those that can use a slot; nil when none can.
-func (s *slots) pick() *lane {
-	var best *lane
+func (s *scheduler) pick() *queueWorker {
+	var best *queueWorker
 	total := 0
-	for _, l := range s.lanes {
-		if l.held >= l.limit || l.buffer.len() == 0 && (l.want == 0 || s.paused) {
+	for _, qw := range s.queueWorkers {
+		if qw.held >= qw.limit || qw.buffer.len() == 0 && (qw.want == 0 || s.paused) {
 			continue
 		}
-		l.credit += l.weight
-		total += l.weight
-		if best == nil || l.credit > best.credit {
-			best = l
+		qw.credit += qw.weight
+		total += qw.weight
+		if best == nil || qw.credit > best.credit {
+			best = qw
 		}
 	}
 	if best != nil {
@@ -268,40 +268,40 @@ func (s *slots) pick() *lane {
 	return best
 }
 
-func (s *slots) start(t *task) {
+func (s *scheduler) start(t *task) {
 	s.running++
 	s.goroutines.Add(1)
 	go s.work(t)
 }
 
 // take gives the next buffered task that is still ours.
-func (l *lane) take() *task {
-	for l.buffer.len() > 0 {
-		if t := l.buffer.pop(); t.begin() {
+func (qw *queueWorker) take() *task {
+	for qw.buffer.len() > 0 {
+		if t := qw.buffer.pop(); t.begin() {
 			return t
 		}
 	}
 	return nil
 }
 
-// rouseIfLow wakes a fetcher when the buffer has become low enough to claim again.
-func (l *lane) rouseIfLow() {
-	if l.fetcher.asleep && (l.buffer.len() == 0 || l.room() > 0) {
-		l.fetcher.rouse()
+// wakeIfLow wakes a fetcher when the buffer has become low enough to claim again.
+func (qw *queueWorker) wakeIfLow() {
+	if qw.fetcher.asleep && (qw.buffer.len() == 0 || qw.room() > 0) {
+		qw.fetcher.wake()
 	}
-	if l.ahead.asleep && l.mayFetchAhead() {
-		l.ahead.rouse()
+	if qw.ahead.asleep && qw.mayFetchAhead() {
+		qw.ahead.wake()
 	}
 }
 
 // room is the number of messages to fetch ahead now: none while the buffer is more than half full, with what is on
 // its way, so that claims stay large.
-func (l *lane) room() int {
-	if l.handlerTime == 0 {
+func (qw *queueWorker) room() int {
+	if qw.handlerTime == 0 {
 		return 0
 	}
-	target := max(0, min(int(prefetchWindow*time.Duration(l.held)/l.handlerTime), l.maxPrefetch))
-	filled := l.buffer.len() + l.coming
+	target := max(0, min(int(prefetchWindow*time.Duration(qw.held)/qw.handlerTime), qw.maxPrefetch))
+	filled := qw.buffer.len() + qw.coming
 	if filled > target/2 {
 		return 0
 	}
@@ -310,89 +310,89 @@ func (l *lane) room() int {
 
 // note adds the running time of a handler to the moving average. The average rises faster than it falls, so
 // that fetching ahead ends with the first slow message.
-func (l *lane) note(ran time.Duration) {
+func (qw *queueWorker) note(ran time.Duration) {
 	ran = max(ran, 1)
-	if l.handlerTime == 0 || ran > l.handlerTime*8 {
-		l.handlerTime = ran
+	if qw.handlerTime == 0 || ran > qw.handlerTime*8 {
+		qw.handlerTime = ran
 		return
 	}
-	l.handlerTime += (ran - l.handlerTime) / 8
+	qw.handlerTime += (ran - qw.handlerTime) / 8
 }
 
 // settled lets a fetcher that waits for settles look again.
-func (s *slots) settled(l *lane) {
+func (s *scheduler) settled(qw *queueWorker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.fetcher.rouse()
-	l.ahead.rouse()
+	qw.fetcher.wake()
+	qw.ahead.wake()
 }
 
 // stale takes from the buffer what came by the given time, and ends fetching ahead until handlers are
 // fast again. It gives the time of the oldest that stays; zero when there is none.
-func (s *slots) stale(l *lane, by time.Time) (tasks []*task, oldest time.Time) {
+func (s *scheduler) stale(qw *queueWorker, by time.Time) (tasks []*task, oldest time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer l.rouseIfLow()
-	for l.buffer.len() > 0 {
-		arrived := l.buffer.first().lease.arrived
+	defer qw.wakeIfLow()
+	for qw.buffer.len() > 0 {
+		arrived := qw.buffer.first().lease.arrived
 		if arrived.After(by) {
 			return tasks, arrived
 		}
-		tasks = append(tasks, l.buffer.pop())
-		l.handlerTime = max(l.handlerTime, maxBuffered)
+		tasks = append(tasks, qw.buffer.pop())
+		qw.handlerTime = max(qw.handlerTime, maxBuffered)
 	}
 	return tasks, time.Time{}
 }
 
 // beginWait says that the lane's fetcher is about to Wait, and how to end that; false when it must not.
-func (s *slots) beginWait(l *lane, end context.CancelFunc) bool {
+func (s *scheduler) beginWait(qw *queueWorker, end context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paused {
 		return false
 	}
-	l.endWait = end
+	qw.endWait = end
 	return true
 }
 
-func (s *slots) endedWait(l *lane) {
+func (s *scheduler) endedWait(qw *queueWorker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.endWait = nil
+	qw.endWait = nil
 }
 
 // setPaused stops the claiming of all lanes or lets it go on. A claim that is on its way comes back.
-func (s *slots) setPaused(paused bool) {
+func (s *scheduler) setPaused(paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = paused
-	for _, l := range s.lanes {
+	for _, qw := range s.queueWorkers {
 		if paused {
-			s.giveUp(l)
-			if l.endWait != nil {
-				l.endWait()
+			s.giveUp(qw)
+			if qw.endWait != nil {
+				qw.endWait()
 			}
 		}
-		l.fetcher.rouse()
+		qw.fetcher.wake()
 	}
 }
 
 // stop ends all handing out and gives the tasks that have not begun.
-func (s *slots) stop() []*task {
+func (s *scheduler) stop() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
 	var tasks []*task
-	for _, l := range s.lanes {
-		for l.buffer.len() > 0 {
-			tasks = append(tasks, l.buffer.pop())
+	for _, qw := range s.queueWorkers {
+		for qw.buffer.len() > 0 {
+			tasks = append(tasks, qw.buffer.pop())
 		}
 	}
 	return tasks
 }
 
 // handlers is the number of handlers that run.
-func (s *slots) handlers() int {
+func (s *scheduler) handlers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running

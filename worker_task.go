@@ -77,7 +77,7 @@ const (
 
 func (t *task) init(held *lease, c *store.Claimed, now time.Time) {
 	t.lease, t.epoch, t.index = held, c.Receipt.Epoch, int16(c.Receipt.Index)
-	t.fill(held.lane.queue.name, c, now)
+	t.fill(held.qw.queue.name, c, now)
 	t.late.Store(int64(t.Lateness))
 }
 
@@ -97,7 +97,7 @@ func (t *task) end() bool { return t.stage.Swap(stageOver) != stageOver }
 
 // work runs a task that has a slot, and those that follow it on that slot.
 func (r *run) work(t *task) {
-	defer r.slots.goroutines.Done()
+	defer r.scheduler.goroutines.Done()
 	defer func() {
 		if t == nil {
 			return
@@ -105,14 +105,14 @@ func (r *run) work(t *task) {
 		// The handler has ended its goroutine with runtime.Goexit, as testing's FailNow does. The slot goes on
 		// in another.
 		t.finish(resultOf(&t.Message, errGoexit, defaultBackoff), errGoexit)
-		if next := r.slots.next(t); next != nil {
-			r.slots.goroutines.Add(1)
+		if next := r.scheduler.next(t); next != nil {
+			r.scheduler.goroutines.Add(1)
 			go r.work(next)
 		}
 	}()
 	for t != nil {
 		t.run()
-		t = r.slots.next(t)
+		t = r.scheduler.next(t)
 	}
 }
 
@@ -125,7 +125,7 @@ func (t *task) run() {
 	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
 	if limit == 0 {
-		limit = t.lease.lane.cfg.Timeout
+		limit = t.lease.qw.cfg.Timeout
 	}
 	if limit > 0 {
 		defer t.ctx().limit(limit)()
@@ -139,7 +139,7 @@ func (t *task) run() {
 // call calls the handler, and turns its result or panic into what is to be settled and the error behind it.
 func (t *task) call(limit time.Duration) (r result, err error) {
 	returned, decided := false, false
-	backoff := t.lease.lane.cfg.Backoff
+	backoff := t.lease.qw.cfg.Backoff
 	defer func() {
 		if decided {
 			return
@@ -149,14 +149,14 @@ func (t *task) call(limit time.Duration) (r result, err error) {
 			return // runtime.Goexit; work sees to it
 		}
 		err = &panicError{p, panicStack()}
-		t.lease.lane.run.log.Error("later: handler panicked",
+		t.lease.qw.run.log.Error("later: handler panicked",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
 		if returned {
 			backoff = defaultBackoff // it was the queue's that panicked
 		}
 		r = resultOf(&t.Message, err, backoff)
 	}()
-	err = t.lease.lane.handler(t.ctx(), &t.Message)
+	err = t.lease.qw.handler(t.ctx(), &t.Message)
 	returned = true
 	if limit > 0 && context.Cause(t.ctx()) == ErrTimeout {
 		err = overtime(limit, err)
@@ -207,10 +207,10 @@ func (t *task) lose(cause error) {
 
 // event tells the observer about the task.
 func (t *task) event(kind EventKind, err error) {
-	if t.lease.lane.run.client.observe == nil {
+	if t.lease.qw.run.client.observe == nil {
 		return
 	}
-	t.lease.lane.run.client.observe(Event{
+	t.lease.qw.run.client.observe(Event{
 		Kind:     kind,
 		Queue:    t.Queue,
 		ID:       t.ID,

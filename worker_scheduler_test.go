@@ -63,18 +63,18 @@ func TestTheAcksOfALargeClaimGoTogether(t *testing.T) {
 			return nil
 		}, nil)
 		c := newClientOn(t, f)
-		w := NewWorker(c, WorkerConfig{Concurrency: minGroup})
+		w := NewWorker(c, WorkerConfig{Concurrency: minAckGroup})
 		w.Handle("q", func(_ context.Context, m *Message) error {
 			time.Sleep(time.Duration(m.Payload[0]) * time.Microsecond)
 			return nil
 		})
-		for i := range minGroup { // they end one after the other, within holdGroup
+		for i := range minAckGroup { // they end one after the other, within linger
 			mustSend(t, c.Queue("q"), string(rune(i)))
 		}
 		start(t, w)
 		time.Sleep(time.Second)
 		if n := settles.Load(); n != 1 {
-			t.Errorf("%d acks were made in %d calls, want 1", minGroup, n)
+			t.Errorf("%d acks were made in %d calls, want 1", minAckGroup, n)
 		}
 		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
 	})
@@ -249,20 +249,20 @@ func TestBufferedMessagesAreReleasedWhenAHandlerIsUnexpectedlySlow(t *testing.T)
 }
 
 func TestBufferedMessageThatWasLostIsNotRun(t *testing.T) {
-	l := &lane{share: newShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
+	qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
 	started := make(chan *task, 1)
-	var s *slots
-	s = newSlots(1, []*lane{l}, func(t *task) {
+	var s *scheduler
+	s = newScheduler(1, []*queueWorker{qw}, func(t *task) {
 		started <- t
 		s.goroutines.Done()
 	})
-	held := &lease{lane: l}
+	held := &lease{qw: qw}
 	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
-	n, room, ok := s.reserve(t.Context(), l)
+	n, room, ok := s.reserve(t.Context(), qw)
 	if n != 1 || room != 0 || !ok {
 		t.Fatalf("reserved %d, room %d, %v", n, room, ok)
 	}
-	s.deliver(l, n, room, tasks, true)
+	s.deliver(qw, n, room, tasks, true)
 	if first := <-started; first != tasks[0] {
 		t.Error("the first task was not started")
 	}
