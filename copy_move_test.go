@@ -183,7 +183,7 @@ func TestAMoveFindsWhatComesMeanwhile(t *testing.T) {
 	other := from.Queue("other")
 	mustSend(t, other, "x")
 	r, err := Copy(t.Context(), to, from, CopyConfig{Queues: []string{"other"}, Move: true, Progress: func(QueueCopy) { mustSend(t, other, "x") }})
-	if err == nil || !strings.Contains(err.Error(), "came to the source") || r.Queues[0].Copied < maxPasses {
+	if err == nil || !strings.Contains(err.Error(), "arrived in the source") || r.Queues[0].Copied < maxPasses {
 		t.Errorf("got %+v, %v", r.Queues, err)
 	}
 }

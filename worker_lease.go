@@ -21,7 +21,7 @@ type lease struct {
 	qw      *queueWorker
 	arrived time.Time // when the claim came back
 	tasks   []*task
-	acks    *ackGroup       // in which its acks go; nil for a lease that is so small that acking it in parts costs little
+	acks    *ackGroup    // in which its acks go; nil for a lease that is so small that acking it in parts costs little
 	open    atomic.Int64 // tasks that are neither settled nor lost
 
 	// Guarded by heart.mu.
