@@ -58,7 +58,7 @@ func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 type CancelResult struct {
 	ID    string
 	State State // the state it was in
-	Err   error // ErrNotFound when no living message has the id
+	Err   error // ErrNotFound when no live message has the id
 }
 
 // CancelBatch cancels any number of messages and returns a result for each id, in order. Messages are

@@ -261,7 +261,8 @@ func (c *copier) left() []error {
 			"finished or the leases have expired: %w", leased, ErrLeased))
 	}
 	if c.late > 0 {
-		errs = append(errs, fmt.Errorf("%d arrived in the source while the others were moved: stop sending to it and move again", c.late))
+		errs = append(errs, fmt.Errorf("%d arrived in the source while the others were moved: "+
+			"stop sending to it and move again", c.late))
 	}
 	return errs
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// deadNotifier calls OnDead for messages that went to dead, one after the other, in a goroutine that lives while
-// there are any.
+// deadNotifier calls OnDead for messages that became dead, one at a time. Its goroutine ends when there are
+// no more.
 type deadNotifier struct {
 	run       *run
 	goroutine sync.WaitGroup
@@ -57,19 +57,19 @@ func (n *deadNotifier) work() {
 		infos, err := n.run.client.store.Get(ctx, qw.queue.name, ids)
 		cancel()
 		if err != nil {
-			n.run.log.Error("later: OnDead is not called, since the dead messages cannot be read",
+			n.run.log.Error("later: OnDead is not called because the dead messages cannot be read",
 				"queue", qw.queue.name, "messages", len(ids), "error", err)
 			continue
 		}
 		for _, info := range infos {
-			if info != nil && info.State == StateDead { // else it was purged or replayed meanwhile
+			if info != nil && info.State == StateDead { // otherwise it was purged or replayed since
 				n.call(newInfo(qw.queue.name, *info))
 			}
 		}
 	}
 }
 
-// take gives ids of one lane, as many as go into one call; a nil lane when none are left.
+// take returns ids of one queue, as many as fit into one call, and a nil queueWorker when there are none.
 func (n *deadNotifier) take() (qw *queueWorker, ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,22 +9,24 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// minAckGroup is from how many messages on the acks of a claim wait for each other: half a lease of 500 costs three quarters
-// of a whole one to ack, of 32 nine tenths (docs/benchmarks.md, Scripts).
+// minAckGroup is the number of messages from which the acks of a claim wait for each other. Acking half a
+// lease of 500 costs three quarters of acking all of it; for a lease of 32 it is nine tenths
+// (docs/benchmarks.md, Scripts).
 const minAckGroup = 64
 
-// taskSlab is how many tasks are allocated at a time: this goroutine is what limits a busy lane. A handler that keeps a
-// message keeps its claim.
+// taskSlab is the number of tasks allocated at a time, because the fetching goroutine limits a busy queue.
+// A handler that keeps a message keeps its whole claim in memory.
 const taskSlab = 32
 
-// Pauses between calls to a store that is failing.
+// Pauses between calls to a failing store.
 const (
 	minOutagePause = 50 * time.Millisecond
 	maxOutagePause = 2 * time.Second
 )
 
-// fetch claims messages for a lane until ctx ends. It claims for free slots, and for the buffer when that is
-// low, and waits in the store, without holding a slot, when a claim found fewer than it asked for.
+// fetch claims messages for a queue until ctx ends. It claims for free slots, and for the buffer when that
+// is low. When a claim found fewer messages than it asked for, fetch waits in the store without holding a
+// slot.
 func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 	failures := 0
 	for {
@@ -44,7 +46,7 @@ func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 		if ctx.Err() != nil {
 			return
 		}
-		if errors.Is(err, ErrClosed) { // nothing will come from there any more
+		if errors.Is(err, ErrClosed) { // the store has stopped for good
 			r.end(err)
 			return
 		}
@@ -54,8 +56,8 @@ func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 	}
 }
 
-// fetchAhead makes a second claim for a lane while one is under way and more is there, so that the store need not wait
-// for this process to take in what it gave. It fails in silence: the other claim is under way, and tells.
+// fetchAhead makes a second claim while one is in flight and more messages are ready, so that the store
+// need not wait for this process to handle the reply. It does not report errors: the other claim does.
 func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	var claimed []store.Claimed
 	for failures := 0; ; {
@@ -72,21 +74,25 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	}
 }
 
-// fetchOnce claims once, for n slots and room places in the buffer, and tells whether it got less.
-func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, n, room int, claimed *[]store.Claimed) (short bool, err error) {
-	// The claim does not end with ctx: it may have taken messages, which are then given back.
+// fetchOnce makes one claim, for n slots and room places in the buffer. It reports whether it got fewer
+// messages.
+func (r *run) fetchOnce(
+	ctx context.Context, qw *queueWorker, n, room int, claimed *[]store.Claimed,
+) (short bool, err error) {
+	// The claim does not end with ctx: it may have claimed messages, which are then released.
 	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, qw.cfg.Lease))
 	defer cancel()
 	asked := time.Now()
-	claim, err := r.client.store.Claim(calling, qw.queue.name, store.ClaimRequest{Max: n + room, Lease: qw.cfg.Lease, Buffer: *claimed})
+	req := store.ClaimRequest{Max: n + room, Lease: qw.cfg.Lease, Buffer: *claimed}
+	claim, err := r.client.store.Claim(calling, qw.queue.name, req)
 	if err != nil {
 		r.scheduler.cancel(qw, n, room)
 		return false, err
 	}
 	*claimed = claim.Messages[:0]
-	defer clear(claim.Messages) // nothing of it is to be kept from the garbage collector
-	// A claim that gave all it was asked for is not short even when no more is ready: the lane must not take
-	// a wake-up that another process could use while it may have no slot left.
+	defer clear(claim.Messages) // let the garbage collector free the messages
+	// A claim that returned all that it asked for is not short, even if no more messages are ready: without a
+	// free slot this worker must not consume a wake-up that another process could use.
 	short = !claim.More && len(claim.Messages) < n+room
 	qw.queue.observeDead(claim)
 	r.dead.add(qw, claim.Died...)
@@ -102,7 +108,7 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, n, room int, claim
 	return short, nil
 }
 
-// receive makes tasks of what a claim gave and hands their lease to the heart.
+// receive creates the tasks of a claim and hands their lease to the leaseKeeper.
 func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*task {
 	if len(claim.Messages) == 0 {
 		return nil
@@ -132,13 +138,13 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*ta
 	r.leases.add(held, asked)
 	if !held.arrived.Before(leaseEnd(asked, qw.cfg.Lease)) {
 		for _, t := range held.tasks {
-			t.lose(ErrLeaseLost) // the reply took too long
+			t.lose(ErrLeaseLost) // the reply came too late
 		}
 	}
 	return held.tasks
 }
 
-// wait blocks until a claim may give something. It ends early when the worker is paused.
+// wait blocks until a claim may find messages. It returns early when the worker is paused.
 func (r *run) wait(ctx context.Context, qw *queueWorker) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,7 +169,8 @@ func pause(ctx context.Context, failures int) {
 	}
 }
 
-// outagePause is between half and all of minOutagePause·2^failures, at most maxOutagePause.
+// outagePause returns a random duration between half and all of minOutagePause·2^failures, at most
+// maxOutagePause.
 func outagePause(failures int) time.Duration {
 	d := min(minOutagePause<<min(failures, 10), maxOutagePause)
 	return d/2 + time.Duration(rand.Int64N(int64(d/2)))

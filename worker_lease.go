@@ -11,47 +11,48 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// maxBuffered is how long a message may wait in a buffer at most; it then goes to whoever is free.
+// maxBuffered is how long a message may wait in a buffer before it is released for other workers.
 const maxBuffered = time.Second
 
-// lease holds the messages of one claim, from the claim until all are settled.
+// lease holds the messages of one claim until all are settled.
 type lease struct {
 	id      string
-	claim   any // the store's note, see store.Receipt
+	claim   any // opaque to the worker; see store.Receipt
 	qw      *queueWorker
-	arrived time.Time // when the claim came back
+	arrived time.Time // when the claim returned
 	tasks   []*task
-	acks    *ackGroup    // in which its acks go; nil for a lease that is so small that acking it in parts costs little
+	acks    *ackGroup    // batches its acks; nil below minAckGroup
 	open    atomic.Int64 // tasks that are neither settled nor lost
 
-	// Guarded by heart.mu.
+	// Guarded by leaseKeeper.mu.
 	deadline time.Time // see leaseEnd
 	beatAt   time.Time // when to extend it
-	beating  bool      // an extension is on its way
-	lost     bool      // it has ended; only settles under way keep it here
+	beating  bool      // an extension is in flight
+	lost     bool      // it has ended; settles in flight keep it here
 }
 
-// leaseEnd is a time before which a lease that was asked for, or extended, at asked cannot end: the store adds
-// the length to a clock of whole milliseconds and began later than it was asked.
+// leaseEnd returns a time before which a lease of this length, requested at asked, cannot end. The store
+// adds the length to a clock of whole milliseconds, and does so after asked.
 func leaseEnd(asked time.Time, length time.Duration) time.Time {
 	return asked.Add(length - time.Millisecond)
 }
 
-// maxBuffer is how long a message of the lane may wait in the buffer.
+// maxBuffer returns how long a message of the queue may wait in the buffer.
 func (qw *queueWorker) maxBuffer() time.Duration { return min(qw.cfg.Lease/4, maxBuffered) }
 
-// heart is the one goroutine of a worker that works by the clock. It extends the leases at a third of their
-// length, all that are about due in one call a queue; ends the handlers whose leases have ended because the
-// store could not be reached; gives back what has waited in a buffer for too long; and repeats failed settles.
+// leaseKeeper is the one goroutine of a worker that acts on time. It extends leases at a third of their
+// length, with one call for all leases of a queue that are almost due. It ends the handlers of leases that
+// expired because the store could not be reached. It releases messages that waited in a buffer for too
+// long, and retries failed settles.
 type leaseKeeper struct {
 	r     *run
-	wake  chan struct{} // holds a token when there is something to do before next
+	wake  chan struct{} // has a token when there is something to do before next
 	ended chan struct{}
 
 	mu      sync.Mutex
 	leases  map[*lease]struct{}
-	retries []*task   // settles to repeat
-	next    time.Time // when it wakes by itself; zero while it works, and when it has no reason to
+	retries []*task   // settles to retry
+	next    time.Time // the next beat; zero during a beat and when none is scheduled
 	stopped bool
 }
 
@@ -59,7 +60,7 @@ func newLeaseKeeper(r *run) *leaseKeeper {
 	return &leaseKeeper{r: r, wake: make(chan struct{}, 1), ended: make(chan struct{}), leases: map[*lease]struct{}{}}
 }
 
-// add takes care of a lease that was asked for at asked.
+// add starts to extend a lease that was requested at asked.
 func (k *leaseKeeper) add(held *lease, asked time.Time) {
 	length := held.qw.cfg.Lease
 	k.mu.Lock()
@@ -70,7 +71,7 @@ func (k *leaseKeeper) add(held *lease, asked time.Time) {
 	k.wakeBy(earlier(held.beatAt, held.arrived.Add(held.qw.maxBuffer())))
 }
 
-// forget drops a lease whose tasks have all ended.
+// forget removes a lease whose tasks have all ended.
 func (k *leaseKeeper) forget(held *lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -80,7 +81,7 @@ func (k *leaseKeeper) forget(held *lease) {
 	}
 }
 
-// unsettled counts the messages that were claimed and are neither settled nor lost.
+// unsettled returns the number of claimed messages that are neither settled nor lost.
 func (k *leaseKeeper) unsettled() (n int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -90,7 +91,7 @@ func (k *leaseKeeper) unsettled() (n int64) {
 	return n
 }
 
-// tasks gives the tasks of all leases, ended ones too.
+// tasks returns the tasks of all leases, including ended tasks.
 func (k *leaseKeeper) tasks() (all []*task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -100,14 +101,14 @@ func (k *leaseKeeper) tasks() (all []*task) {
 	return all
 }
 
-// end gives the time before which the lease cannot have ended.
+// end returns a time before which the lease cannot have ended.
 func (k *leaseKeeper) end(held *lease) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return held.deadline
 }
 
-// retry has the task's settle repeated at its time; false when the worker has ended.
+// retry schedules the task's next settle. It reports false when the worker has ended.
 func (k *leaseKeeper) retry(t *task) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,7 +120,7 @@ func (k *leaseKeeper) retry(t *task) bool {
 	return true
 }
 
-// wakeBy sees to it that the heart beats at the given time or before. The lock is held.
+// wakeBy schedules a beat at the given time or earlier. The lock is held.
 func (k *leaseKeeper) wakeBy(at time.Time) {
 	if k.next.IsZero() || at.Before(k.next) {
 		k.next = at
@@ -148,7 +149,6 @@ func (k *leaseKeeper) run() {
 	}
 }
 
-// stop ends run.
 func (k *leaseKeeper) stop() {
 	k.mu.Lock()
 	k.stopped = true
@@ -156,10 +156,10 @@ func (k *leaseKeeper) stop() {
 	close(k.ended)
 }
 
-// beat does what is due and gives the time of the next beat; zero when there is no reason for one.
+// beat does what is due and returns the time of the next beat, or zero when there is nothing to wait for.
 func (k *leaseKeeper) beat(now time.Time) time.Time {
 	k.mu.Lock()
-	k.next = time.Time{} // so that whatever comes from here on wakes us
+	k.next = time.Time{} // anything scheduled from here on wakes run
 	ended, due, next := k.sortLeases(now)
 	again := k.takeRetries(now)
 	for _, t := range k.retries {
@@ -196,8 +196,9 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 	return k.next
 }
 
-// sortLeases finds the leases that have ended and those that are to be extended: where one of a lane is due, all
-// that soon will be. next is when one of the others has to be looked at. The lock is held.
+// sortLeases returns the leases that have ended and those to extend. When a lease of a queue is due, the
+// queue's leases that are almost due are extended too. next is when another lease needs attention. The lock
+// is held.
 func (k *leaseKeeper) sortLeases(now time.Time) (ended []*lease, due map[*queueWorker][]*lease, next time.Time) {
 	due = map[*queueWorker][]*lease{}
 	for held := range k.leases {
@@ -229,7 +230,7 @@ func (k *leaseKeeper) sortLeases(now time.Time) (ended []*lease, due map[*queueW
 	return ended, due, next
 }
 
-// takeRetries gives the tasks whose settle is to be repeated now. The lock is held.
+// takeRetries returns the tasks whose settles are to be retried now. The lock is held.
 func (k *leaseKeeper) takeRetries(now time.Time) (due []*task) {
 	k.retries = slices.DeleteFunc(k.retries, func(t *task) bool {
 		if now.Before(t.unusual.retry.at) {
@@ -241,7 +242,7 @@ func (k *leaseKeeper) takeRetries(now time.Time) (due []*task) {
 	return due
 }
 
-// extend extends leases of one lane and ends the handlers of messages that are lost.
+// extend extends leases of one queue and ends the handlers of lost messages.
 func (k *leaseKeeper) extend(qw *queueWorker, leases []*lease) {
 	extensions := make([]store.Extension, len(leases))
 	for i, held := range leases {
@@ -265,7 +266,7 @@ func (k *leaseKeeper) extend(qw *queueWorker, leases []*lease) {
 	}
 }
 
-// extended notes the result of an extension that was asked for at asked.
+// extended records the result of an extension that was requested at asked.
 func (k *leaseKeeper) extended(held *lease, asked time.Time, result store.ExtendResult) {
 	length := held.qw.cfg.Lease
 	lost := errors.Is(result.Err, ErrLeaseLost)
@@ -287,13 +288,13 @@ func (k *leaseKeeper) extended(held *lease, asked time.Time, result store.Extend
 		switch {
 		case slices.ContainsFunc(result.Lost, func(r store.Receipt) bool { return r.ID == t.ID }):
 			t.lose(ErrCancelled)
-		case lost: // which it is too when all of its messages were cancelled
+		case lost: // also when all of its messages were cancelled
 			t.lose(ErrLeaseLost)
 		}
 	}
 }
 
-// earlier gives the earlier of two times; a zero one is none.
+// earlier returns the earlier of two times, ignoring zero times.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -17,13 +17,13 @@ import (
 // shutdownGrace is how long handlers have to return after their contexts ended with ErrShutdown.
 const shutdownGrace = time.Second
 
-// run is what a worker is made of while Run runs. Its parts are:
+// run is the state of a Worker during Run. Its parts are:
 //
-//	lane       a queue in this worker; fetch.go claims for it
-//	slots      hands the worker's concurrency to the lanes (slots.go)
-//	task       a claimed message on its way through here (task.go, settle.go)
-//	heart      extends leases, ends the handlers of lost ones, repeats failed settles (heartbeat.go)
-//	deadNotifier   calls OnDead (deadNotifier.go)
+//	queueWorker   one queue of the worker; claims its messages (worker_fetch.go)
+//	scheduler     divides the worker's concurrency among the queues (worker_scheduler.go)
+//	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
+//	leaseKeeper   extends leases, ends handlers of lost ones, retries failed settles (worker_lease.go)
+//	deadNotifier  calls OnDead (worker_dead_notifier.go)
 type run struct {
 	client *Client
 	cfg    WorkerConfig
@@ -35,33 +35,38 @@ type run struct {
 	dead         *deadNotifier
 
 	end      context.CancelCauseFunc // begins the drain
-	handling context.Context         // parent of the handlers' contexts; it does not end
+	handling context.Context         // parent of the handlers' contexts; never ends
 	calling  context.Context         // for calls to the store and OnDead; ends when the drain gives up
 	endCalls context.CancelCauseFunc
 
 	fetching   sync.WaitGroup
-	background sync.WaitGroup // the heart and its calls
-	changed    chan struct{}  // holds a token after something that drain waits for may have happened
+	background sync.WaitGroup // the leaseKeeper and its calls
+	changed    chan struct{}  // has a token when awaitIdle should check again
 }
 
-// lane is a queue in this worker.
+// queueWorker is one queue of a running worker.
 type queueWorker struct {
 	run     *run
 	queue   *Queue
 	cfg     QueueConfig
 	handler HandlerFunc // with its middleware
 
-	queueShare                 // guarded by slots.mu
-	settling   atomic.Int64    // settles under way
-	claimed    []store.Claimed // memory for the next claim; the fetcher's
-	away       atomic.Bool     // the store is failing, and that was logged
+	queueShare                 // guarded by scheduler.mu
+	settling   atomic.Int64    // settles in flight
+	claimed    []store.Claimed // buffer for the next claim; used by fetch only
+	failing    atomic.Bool     // the store is failing, and this was logged
 }
 
-// Run takes messages and handles them until ctx ends, then drains: it stops claiming, gives back what has not
-// begun, lets handlers finish within ShutdownTimeout, then ends their contexts with ErrShutdown and gives
-// their messages back at once, uncounted. It returns when all is settled: nil, or an error when handlers
-// ignored the end of their context (they are left running), or when the client was closed or the store stopped for good
-// meanwhile (ErrClosed). A configuration that is not allowed is ErrInvalid. Run may be called once.
+// Run claims and handles messages until ctx ends, then drains. It may be called once.
+//
+// To drain, the worker stops claiming and releases the messages that no handler has started. Handlers have
+// ShutdownTimeout to finish. Then their contexts end with ErrShutdown and their messages are released at
+// once, without counting an attempt; handlers have one more second to return.
+//
+// Run returns nil when everything is settled. It returns ErrInvalid for a configuration that is not
+// allowed, and ErrClosed when the client is closed or the store has stopped for good. It returns an error
+// when handlers or OnDead ignore the end of their context, and leaves them running. It returns
+// ErrUnavailable when messages could not be settled; they are delivered again when their leases end.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.client.beginLoop(); err != nil {
 		return err
@@ -80,7 +85,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	r.background.Go(r.leases.run)
 	for _, qw := range r.queueWorkers {
 		r.fetching.Go(func() { r.fetch(ctx, qw) })
-		if qw.limit > 1 { // one handler alone gets messages in their order
+		if qw.limit > 1 { // a single handler gets messages in order
 			r.fetching.Go(func() { r.fetchAhead(ctx, qw) })
 		}
 	}
@@ -143,17 +148,17 @@ func (r *run) newQueueWorker(name string, h HandlerFunc) (*queueWorker, error) {
 	}, nil
 }
 
-// drain ends what runs; see Run.
+// drain stops the worker as described at Run.
 func (r *run) drain() error {
 	for _, t := range r.scheduler.stop() {
 		t.giveBack(nil)
 	}
-	if !r.awaitQuiet(max(0, r.cfg.ShutdownTimeout)) {
+	if !r.awaitIdle(max(0, r.cfg.ShutdownTimeout)) {
 		r.endCalls(ErrShutdown)
 		for _, t := range r.leases.tasks() {
 			t.giveBack(ErrShutdown)
 		}
-		r.awaitQuiet(shutdownGrace)
+		r.awaitIdle(shutdownGrace)
 	}
 	r.endCalls(ErrShutdown)
 	r.fetching.Wait()
@@ -162,18 +167,18 @@ func (r *run) drain() error {
 	return r.drainError()
 }
 
-// drainError is the error of a drain that did not get everything done.
+// drainError returns an error if the drain was not completed.
 func (r *run) drainError() error {
 	if n := r.scheduler.handlers(); n > 0 {
-		return fmt.Errorf("%d handlers ignored the end of their context and still run", n)
+		return fmt.Errorf("%d handlers ignored the end of their context and are still running", n)
 	}
-	r.scheduler.goroutines.Wait() // none has a handler to run
+	r.scheduler.goroutines.Wait() // no handlers are running
 	if r.dead.busy() {
-		return errors.New("OnDead ignored the end of its context and still runs")
+		return errors.New("OnDead ignored the end of its context and is still running")
 	}
 	r.dead.goroutine.Wait()
 	if n := r.leases.unsettled(); n > 0 {
-		return fmt.Errorf("%d messages could not be settled and come again when their leases end: %w",
+		return fmt.Errorf("%d messages could not be settled and will be delivered again when their leases end: %w",
 			n, ErrUnavailable)
 	}
 	if r.client.ending.Err() != nil {
@@ -182,8 +187,9 @@ func (r *run) drainError() error {
 	return nil
 }
 
-// awaitQuiet waits for the end of all handlers, settles and notices, for so long; false when time ran out.
-func (r *run) awaitQuiet(limit time.Duration) bool {
+// awaitIdle waits until all handlers, settles and OnDead calls have ended, and reports whether that was
+// within the limit.
+func (r *run) awaitIdle(limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	fetched := make(chan struct{})
@@ -205,7 +211,7 @@ func (r *run) awaitQuiet(limit time.Duration) bool {
 	}
 }
 
-// signalChange lets awaitQuiet look again.
+// signalChange makes awaitIdle check again.
 func (r *run) signalChange() {
 	select {
 	case r.changed <- struct{}{}:
@@ -213,11 +219,11 @@ func (r *run) signalChange() {
 	}
 }
 
-// Pause stops claiming, until Resume; messages that this worker has are still handled. It may come before
-// Run. Queue.Pause does it for all processes.
+// Pause stops claiming until Resume. Messages already claimed are still handled. Pause may be called before
+// Run. Queue.Pause pauses a queue for all processes.
 func (w *Worker) Pause() { w.setPaused(true) }
 
-// Resume goes on claiming.
+// Resume continues claiming.
 func (w *Worker) Resume() { w.setPaused(false) }
 
 func (w *Worker) setPaused(paused bool) {
@@ -229,17 +235,17 @@ func (w *Worker) setPaused(paused bool) {
 	}
 }
 
-// failed notes that a call to the store failed. An outage is logged once.
+// failed records that a call to the store failed. It logs once per outage.
 func (qw *queueWorker) failed(doing string, err error) {
-	if !qw.away.Swap(true) {
-		qw.run.log.Error("later: the store is failing; trying on",
+	if !qw.failing.Swap(true) {
+		qw.run.log.Error("later: the store is failing; retrying",
 			"queue", qw.queue.name, "doing", doing, "error", err)
 	}
 }
 
-// worked notes that a call to the store succeeded.
+// worked records that a call to the store succeeded.
 func (qw *queueWorker) worked() {
-	if qw.away.Load() && qw.away.Swap(false) {
+	if qw.failing.Load() && qw.failing.Swap(false) {
 		qw.run.log.Info("later: the store is back", "queue", qw.queue.name)
 	}
 }

@@ -9,52 +9,56 @@ import (
 )
 
 const (
-	// prefetchWindow is how much work a lane fetches ahead.
+	// prefetchWindow is how much work a queue prefetches.
 	prefetchWindow = 20 * time.Millisecond
-	// maxPrefetch is the most messages of a lane that wait for a free slot, or are on their way to: with four claims'
-	// worth, one is being handled while two are fetched, before fewer than half of them are left.
+	// maxPrefetch is the maximum number of messages of a queue that are claimed or being claimed ahead of a
+	// free slot. It is four claims' worth, so that one is handled while two are fetched before fewer than half
+	// of them are left.
 	maxPrefetch = 4 * store.MaxBatch
-	// maxSettling is the number of settles under way beyond which a lane stops claiming.
+	// maxSettling is the number of settles in flight above which a queue stops claiming.
 	maxSettling = 4 * store.MaxBatch
-	// minAhead is the least room for which a second claim is made while one is under way.
+	// minAhead is the minimum room for a second claim while one is in flight.
 	minAhead = store.MaxBatch / 2
 )
 
-// slots hands the worker's concurrency to its lanes, a slot for each handler that runs or is about to. A lane
-// alone gets all it can use. Where several want more than there is, smooth weighted round robin (as in nginx)
-// hands out each slot that becomes free, so each lane starts messages in proportion to its weight and none
-// starves. A goroutine that has a slot goes on with the next message while there is one, else it ends.
+// scheduler divides the worker's concurrency among its queues. Every handler that runs, or is about to, has
+// a slot.
+//
+// A queue alone gets all the slots that it can use. When several queues want more than there are, each slot
+// that becomes free is assigned by smooth weighted round robin (as in nginx), so each queue starts messages
+// in proportion to its weight and none starves. A goroutine with a slot continues with the next message
+// until there is none.
 type scheduler struct {
-	work    func(*task) // runs a task and what next gives after it; called in a goroutine of its own
+	work    func(*task) // runs a task and those that next returns after it; called in a new goroutine
 	changed func()      // called when the last handler has ended
 
-	goroutines sync.WaitGroup // those with a slot
+	goroutines sync.WaitGroup // goroutines that call work
 
 	mu           sync.Mutex
 	queueWorkers []*queueWorker
 	free         int
-	running      int // how many have a slot and run a handler
+	running      int // goroutines that run a handler
 	paused       bool
 	stopped      bool
 }
 
-// share is a lane's part in slots, guarded by slots.mu.
+// queueShare is the scheduling state of one queue, guarded by scheduler.mu.
 type queueShare struct {
 	weight, limit  int
 	maxPrefetch    int
-	held           int  // slots of running handlers and of the fetcher
-	given          int  // those of the fetcher, not yet picked up
-	want           int  // more slots that the fetcher can use
-	backlog        bool // the last claim left messages behind, as far as it knows
-	coming         int  // messages that claims under way may bring for the buffer
-	credit         int  // of the round robin
+	held           int  // slots of running handlers and the fetcher
+	given          int  // slots assigned to the fetcher and not yet used
+	want           int  // further slots that the fetcher can use
+	backlog        bool // the last claim left ready messages behind
+	coming         int  // room reserved in the buffer by claims in flight
+	credit         int  // for the round robin
 	buffer         fifo
 	handlerTime    time.Duration // moving average; 0 before the first
 	fetcher, ahead waitSlot
 	endWait        context.CancelFunc // ends the fetcher's Wait; nil when it does not wait
 }
 
-// seat is where a fetcher waits until it may claim.
+// waitSlot is where a fetcher waits until it may claim.
 type waitSlot struct {
 	asleep bool
 	signal chan struct{}
@@ -62,7 +66,7 @@ type waitSlot struct {
 
 func newWaitSlot() waitSlot { return waitSlot{signal: make(chan struct{}, 1)} }
 
-// rouse wakes who waits there. slots.mu is held.
+// wake wakes the fetcher that waits. scheduler.mu is held.
 func (s *waitSlot) wake() {
 	if s.asleep {
 		s.asleep = false
@@ -74,15 +78,18 @@ func (s *waitSlot) wake() {
 }
 
 func newQueueShare(cfg QueueConfig, maxPrefetch int) queueShare {
-	return queueShare{weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch, fetcher: newWaitSlot(), ahead: newWaitSlot()}
+	return queueShare{
+		weight: cfg.Weight, limit: cfg.Concurrency, maxPrefetch: maxPrefetch,
+		fetcher: newWaitSlot(), ahead: newWaitSlot(),
+	}
 }
 
 func newScheduler(n int, queueWorkers []*queueWorker, work func(*task)) *scheduler {
 	return &scheduler{work: work, changed: func() {}, queueWorkers: queueWorkers, free: n}
 }
 
-// reserve blocks until the lane may claim: slots are reserved for n messages, and room more may wait in the
-// buffer; n+room is 1 to store.MaxBatch. It gives ok == false, and nothing is reserved, when ctx has ended.
+// reserve blocks until the queue may claim, and reserves slots for n messages and room in the buffer for
+// more. n+room is 1 to store.MaxBatch. When ctx has ended, ok is false and nothing is reserved.
 func (s *scheduler) reserve(ctx context.Context, qw *queueWorker) (n, room int, ok bool) {
 	for {
 		s.mu.Lock()
@@ -103,10 +110,10 @@ func (s *scheduler) reserve(ctx context.Context, qw *queueWorker) (n, room int, 
 			qw.given, qw.fetcher.asleep = 0, false
 			if !qw.backlog {
 				qw.want = 0
-			} // else it takes its turns while it claims, too
+			} // otherwise it keeps taking its turns during the claim
 			room = min(room, store.MaxBatch-n)
 			qw.coming += room
-			qw.wakeIfLow() // there may be room for a second claim
+			qw.wakeIfLow() // there may be room for another claim
 			s.mu.Unlock()
 			return n, room, true
 		}
@@ -119,8 +126,8 @@ func (s *scheduler) reserve(ctx context.Context, qw *queueWorker) (n, room int, 
 	}
 }
 
-// reserveAhead blocks until the lane may make a second claim while one is under way: there is room for many messages,
-// and the last claim left some behind. It gives 0 when ctx has ended.
+// reserveAhead blocks until the queue may make a second claim: one is in flight, the last one left messages
+// behind, and there is room for many. It returns 0 when ctx has ended.
 func (s *scheduler) reserveAhead(ctx context.Context, qw *queueWorker) (room int) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -140,12 +147,12 @@ func (s *scheduler) reserveAhead(ctx context.Context, qw *queueWorker) (room int
 	return 0
 }
 
-// mayFetchAhead tells whether a second claim is worth while.
+// mayFetchAhead reports whether a second claim is worthwhile.
 func (qw *queueWorker) mayFetchAhead() bool {
 	return qw.backlog && qw.coming > 0 && qw.settling.Load() < maxSettling && qw.room() >= minAhead
 }
 
-// giveUp takes back what the fetcher was given and wants. The lock is held.
+// giveUp returns the fetcher's unused slots and clears its wishes. The lock is held.
 func (s *scheduler) giveUp(qw *queueWorker) {
 	qw.want, qw.backlog = 0, false
 	s.putBack(qw, qw.given)
@@ -153,13 +160,13 @@ func (s *scheduler) giveUp(qw *queueWorker) {
 	s.distribute(nil)
 }
 
-// putBack frees n slots of a lane. The lock is held.
+// putBack frees n slots of a queue. The lock is held.
 func (s *scheduler) putBack(qw *queueWorker, n int) {
 	qw.held -= n
 	s.free += n
 }
 
-// cancel frees n slots, and room places, that were reserved for a claim that failed or came too late.
+// cancel frees the slots and room reserved for a claim that failed or came too late.
 func (s *scheduler) cancel(qw *queueWorker, n, room int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +175,9 @@ func (s *scheduler) cancel(qw *queueWorker, n, room int) {
 	s.giveUp(qw)
 }
 
-// deliver uses n slots and room places that were reserved for a claim: it starts n of its tasks and buffers the rest.
-// short says that the claim found less than it asked for. When the drain has begun it gives the tasks back instead.
+// deliver uses the slots and room reserved for a claim: it starts n of its tasks and buffers the rest.
+// short means that the claim found fewer messages than it asked for. Once the drain has begun, deliver
+// returns the tasks instead.
 func (s *scheduler) deliver(qw *queueWorker, n, room int, tasks []*task, short bool) (unwanted []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,13 +207,13 @@ func (s *scheduler) deliver(qw *queueWorker, n, room int, tasks []*task, short b
 	return unwanted
 }
 
-// next frees the slot of a goroutine whose task has run for so long, and gives the task it shall go on with:
-// nil when it shall end.
+// next frees the slot of a goroutine whose task is done, and returns the task to continue with. It returns
+// nil when the goroutine should end.
 func (s *scheduler) next(done *task) *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	qw := done.lease.qw
-	qw.note(time.Duration(done.ran.Load()))
+	qw.recordRun(time.Duration(done.ran.Load()))
 	qw.held--
 	s.free++
 	var t *task
@@ -219,8 +227,8 @@ func (s *scheduler) next(done *task) *task {
 	return t
 }
 
-// distribute hands free slots to the lanes that want them. The first task goes to the goroutine that asks, if
-// one does. The lock is held.
+// distribute assigns free slots to the queues that want them. The first task goes to the asking goroutine,
+// if there is one. The lock is held.
 func (s *scheduler) distribute(asks **task) {
 	for s.free > 0 && !s.stopped {
 		qw := s.pick()
@@ -230,7 +238,7 @@ func (s *scheduler) distribute(asks **task) {
 		t := qw.take()
 		if t == nil && qw.want == 0 {
 			qw.wakeIfLow()
-			continue // its buffer held lost messages only
+			continue // its buffer had only lost messages
 		}
 		s.free--
 		qw.held++
@@ -248,7 +256,7 @@ func (s *scheduler) distribute(asks **task) {
 	}
 }
 
-// pick gives the lane whose turn it is among those that can use a slot; nil when none can.
+// pick returns the queue whose turn it is among those that can use a slot, or nil when none can.
 func (s *scheduler) pick() *queueWorker {
 	var best *queueWorker
 	total := 0
@@ -274,7 +282,7 @@ func (s *scheduler) start(t *task) {
 	go s.work(t)
 }
 
-// take gives the next buffered task that is still ours.
+// take returns the next buffered task that is still held, or nil.
 func (qw *queueWorker) take() *task {
 	for qw.buffer.len() > 0 {
 		if t := qw.buffer.pop(); t.begin() {
@@ -284,7 +292,7 @@ func (qw *queueWorker) take() *task {
 	return nil
 }
 
-// wakeIfLow wakes a fetcher when the buffer has become low enough to claim again.
+// wakeIfLow wakes the fetchers when the buffer is low enough to claim again.
 func (qw *queueWorker) wakeIfLow() {
 	if qw.fetcher.asleep && (qw.buffer.len() == 0 || qw.room() > 0) {
 		qw.fetcher.wake()
@@ -294,8 +302,8 @@ func (qw *queueWorker) wakeIfLow() {
 	}
 }
 
-// room is the number of messages to fetch ahead now: none while the buffer is more than half full, with what is on
-// its way, so that claims stay large.
+// room returns the number of messages to prefetch now. It is 0 while the buffer, including messages being
+// claimed, is more than half full, so that claims stay large.
 func (qw *queueWorker) room() int {
 	if qw.handlerTime == 0 {
 		return 0
@@ -308,9 +316,9 @@ func (qw *queueWorker) room() int {
 	return target - filled
 }
 
-// note adds the running time of a handler to the moving average. The average rises faster than it falls, so
-// that fetching ahead ends with the first slow message.
-func (qw *queueWorker) note(ran time.Duration) {
+// recordRun adds a handler's running time to the moving average. The average rises faster than it falls, so
+// that prefetching ends with the first slow message.
+func (qw *queueWorker) recordRun(ran time.Duration) {
 	ran = max(ran, 1)
 	if qw.handlerTime == 0 || ran > qw.handlerTime*8 {
 		qw.handlerTime = ran
@@ -319,7 +327,7 @@ func (qw *queueWorker) note(ran time.Duration) {
 	qw.handlerTime += (ran - qw.handlerTime) / 8
 }
 
-// settled lets a fetcher that waits for settles look again.
+// settled wakes a queue's fetchers that wait for settles.
 func (s *scheduler) settled(qw *queueWorker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,8 +335,9 @@ func (s *scheduler) settled(qw *queueWorker) {
 	qw.ahead.wake()
 }
 
-// stale takes from the buffer what came by the given time, and ends fetching ahead until handlers are
-// fast again. It gives the time of the oldest that stays; zero when there is none.
+// stale removes from the buffer the tasks that arrived by the given time, and ends prefetching until
+// handlers are fast again. It also returns the arrival time of the oldest task that stays, or zero when
+// there is none.
 func (s *scheduler) stale(qw *queueWorker, by time.Time) (tasks []*task, oldest time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +353,8 @@ func (s *scheduler) stale(qw *queueWorker, by time.Time) (tasks []*task, oldest 
 	return tasks, time.Time{}
 }
 
-// beginWait says that the lane's fetcher is about to Wait, and how to end that; false when it must not.
+// beginWait registers that the queue's fetcher is about to wait in the store, and how to end that. It
+// reports false when the fetcher must not wait.
 func (s *scheduler) beginWait(qw *queueWorker, end context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,7 +371,7 @@ func (s *scheduler) endedWait(qw *queueWorker) {
 	qw.endWait = nil
 }
 
-// setPaused stops the claiming of all lanes or lets it go on. A claim that is on its way comes back.
+// setPaused stops or continues claiming for all queues. Claims in flight are completed.
 func (s *scheduler) setPaused(paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,7 +387,7 @@ func (s *scheduler) setPaused(paused bool) {
 	}
 }
 
-// stop ends all handing out and gives the tasks that have not begun.
+// stop stops assigning slots and returns the tasks that have not begun.
 func (s *scheduler) stop() []*task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -391,14 +401,14 @@ func (s *scheduler) stop() []*task {
 	return tasks
 }
 
-// handlers is the number of handlers that run.
+// handlers returns the number of running handlers.
 func (s *scheduler) handlers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.running
 }
 
-// fifo is a queue of tasks, first in, first out.
+// fifo is a first-in, first-out queue of tasks.
 type fifo struct {
 	tasks []*task
 	head  int

@@ -7,7 +7,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// settle sends the task's settlement on its way; complete hears of it.
+// settle sends the task's settlement. complete is called with the result.
 func (t *task) settle() {
 	t.lease.qw.settling.Add(1)
 	o := t.ending()
@@ -24,7 +24,7 @@ func (t *task) settle() {
 	}
 }
 
-// complete notes the outcome of a settle. It does not block.
+// complete handles the result of a settle. It does not block.
 func (t *task) complete(result store.SettleResult, err error) {
 	qw := t.lease.qw
 	if qw.settling.Add(-1) == maxSettling/2 {
@@ -37,14 +37,14 @@ func (t *task) complete(result store.SettleResult, err error) {
 	case err == nil || errors.Is(err, ErrNotDurable):
 		t.settled(result.State)
 	case errors.Is(err, ErrLeaseLost) && t.ending().retry != nil && time.Now().Before(qw.run.leases.end(t.lease)):
-		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
+		// The lease is still held, so our own earlier call settled the message and its reply was lost.
 		t.settled(result.State)
 	case errors.Is(err, ErrLeaseLost):
 		t.event(EventLeaseLost, err)
 		t.close()
 	case t.tryAgain(err):
 	default:
-		qw.run.log.Error("later: a message could not be settled and comes again when its lease ends",
+		qw.run.log.Error("later: a message could not be settled and will be delivered again when its lease ends",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "action", t.ending().action, "error", err)
 		t.event(EventUnsettled, err)
 		t.close()
@@ -63,8 +63,8 @@ func (t *task) settled(state State) {
 	t.close()
 }
 
-// tryAgain has the settle repeated, with the same receipt, until its lease would have ended when it first
-// failed; false when there is no point in it.
+// tryAgain schedules another settle with the same receipt, until the time at which the lease would have
+// ended when the settle first failed. It reports false when a retry has no point.
 func (t *task) tryAgain(err error) bool {
 	if isPermanent(err) {
 		return false
@@ -81,7 +81,7 @@ func (t *task) tryAgain(err error) bool {
 	return o.retry.at.Before(o.retry.giveUpAt) && leases.retry(t)
 }
 
-// close takes the task out of its lease; it needs no more heartbeats.
+// close removes the task from its lease. It needs no more heartbeats.
 func (t *task) close() {
 	if t.lease.open.Add(-1) == 0 {
 		t.lease.qw.run.leases.forget(t.lease)
