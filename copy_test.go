@@ -13,13 +13,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// hooked is a store of which a test may watch or replace some calls.
+// hooked is a store whose calls a test can observe or replace.
 type hooked struct {
 	store.Store
 	list     func(req store.ListRequest) (store.Page, error)
 	stats    func(queue string) (store.Stats, error)
-	restored func(msgs []store.Info) error // called after the messages were restored
-	removing func(msgs []store.Info) error // called before they are removed
+	restored func(msgs []store.Info) error // called after messages are restored
+	removing func(msgs []store.Info) error // called before messages are removed
 }
 
 func (h *hooked) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
@@ -53,7 +53,7 @@ func (h *hooked) Remove(ctx context.Context, queue string, msgs []store.Info) ([
 	return h.Store.Remove(ctx, queue, msgs)
 }
 
-// contents tells all of a queue's messages but their leases, by id.
+// contents describes all messages of a queue, except for their leases, by id.
 func contents(t *testing.T, c *Client, queue string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -82,7 +82,7 @@ func sameContents(t *testing.T, to, from *Client, queue string) {
 	}
 }
 
-// mixed fills a queue with so many scheduled messages, and two of each other state.
+// mixed fills a queue with the given number of scheduled messages, and two of each other state.
 func mixed(t *testing.T, c *Client, queue string, scheduled int) {
 	t.Helper()
 	q := c.Queue(queue)
@@ -156,7 +156,7 @@ func TestCopyMakesTheTargetLikeTheSource(t *testing.T) {
 	}
 }
 
-func TestCopyRefusesBeforeItBegins(t *testing.T) {
+func TestCopyReturnsArgumentErrorsBeforeItBegins(t *testing.T) {
 	from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
 	mustSend(t, from.Queue("a"), "x")
 	for _, c := range []struct {
@@ -167,7 +167,7 @@ func TestCopyRefusesBeforeItBegins(t *testing.T) {
 		_, err := Copy(t.Context(), to, from, CopyConfig{Queues: c.queues})
 		wantError(t, err, c.kind)
 		if !strings.Contains(err.Error(), c.word) {
-			t.Errorf("%v does not say %s", err, c.word)
+			t.Errorf("%v does not contain %s", err, c.word)
 		}
 	}
 	if names, err := to.Queues(t.Context()); err != nil || len(names) != 0 {
@@ -181,7 +181,7 @@ func TestCopyRefusesBeforeItBegins(t *testing.T) {
 	wantError(t, err, ErrClosed)
 }
 
-func TestAStoreIsNotCopiedToItself(t *testing.T) {
+func TestCopyRefusesTwoClientsOfOneStore(t *testing.T) {
 	s := memstore.New()
 	one, same := newClientOn(t, s), newClientOn(t, s)
 	var shared [2]*Client
@@ -206,7 +206,7 @@ func TestAStoreIsNotCopiedToItself(t *testing.T) {
 	wantCounts(t, shared[0].Queue("q"), 0, 1, 0, 0)
 }
 
-func TestCopyStopsBetweenPagesAndGoesOn(t *testing.T) {
+func TestCopyStopsBetweenPagesAndCanBeRepeated(t *testing.T) {
 	for _, move := range []bool{false, true} {
 		from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
 		mixed(t, from, "q", 5*store.MaxBatch)
@@ -236,7 +236,7 @@ func TestCopyStopsBetweenPagesAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestARefusedMessageDoesNotKeepTheOthers(t *testing.T) {
+func TestCopyContinuesAfterARefusedMessage(t *testing.T) {
 	s := &hooked{Store: memstore.New()}
 	from, to := newClientOn(t, s), newClientOn(t, memstore.New())
 	mixed(t, from, "q", 10)
@@ -254,18 +254,18 @@ func TestARefusedMessageDoesNotKeepTheOthers(t *testing.T) {
 		wantError(t, err, ErrInvalid)
 		for _, word := range []string{`message "s00001" of queue "q"`, `"s00005"`, "due time", "4 more were left out"} {
 			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%v does not say %s", err, word)
+				t.Errorf("%v does not contain %s", err, word)
 			}
 		}
 		if strings.Contains(err.Error(), "s00006") || r.Queues[0].Refused != 9 {
-			t.Errorf("got %+v, %v", r.Queues, err)
+			t.Errorf("Copy returned %+v, %v", r.Queues, err)
 		}
 	}
 	wantCounts(t, from.Queue("q"), 9, 0, 2, 0)
 	wantCounts(t, to.Queue("q"), 1, 4, 0, 2)
 }
 
-func TestADamagedQueueDoesNotKeepTheOthersAndAFullTargetDoes(t *testing.T) {
+func TestCopyContinuesAfterADamagedQueueButNotAfterAFullTarget(t *testing.T) {
 	s, full := &hooked{Store: memstore.New()}, &hooked{Store: memstore.New()}
 	from, to := newClientOn(t, s), newClientOn(t, memstore.New())
 	for _, name := range []string{"a", "bad", "c"} {
@@ -281,19 +281,19 @@ func TestADamagedQueueDoesNotKeepTheOthersAndAFullTargetDoes(t *testing.T) {
 		r, err := Copy(t.Context(), to, from, CopyConfig{Queues: queues})
 		wantError(t, err, ErrCorrupt)
 		if len(r.Queues) != 2 || r.Queues[1].Queue != "c" || !strings.Contains(err.Error(), `queue "bad": source: `) {
-			t.Errorf("got %+v, %v", r.Queues, err)
+			t.Errorf("Copy returned %+v, %v", r.Queues, err)
 		}
 	}
 	full.restored = func([]store.Info) error { return store.ErrFull }
 	r, err := Copy(t.Context(), newClientOn(t, full), from, CopyConfig{Move: true})
 	wantError(t, err, ErrFull)
 	if len(r.Queues) != 1 || !strings.Contains(err.Error(), `queue "a": target: `) {
-		t.Errorf("got %+v, %v", r.Queues, err)
+		t.Errorf("Copy returned %+v, %v", r.Queues, err)
 	}
 	wantCounts(t, from.Queue("a"), 0, 2, 2, 2)
 }
 
-func TestWhatIsRestoredInOneCallIsWithinTheLimits(t *testing.T) {
+func TestCopyRestoresWithinTheLimitsOfACall(t *testing.T) {
 	from, s := newClientOn(t, memstore.New()), &hooked{Store: memstore.New()}
 	payload := strings.Repeat("x", store.MaxPayload)
 	for range 10 {
