@@ -86,7 +86,7 @@ func (q *Queue) CancelBatch(ctx context.Context, ids []string) ([]CancelResult, 
 	return results, nil
 }
 
-// Reschedule gives a scheduled or ready message a new due time and keeps its attempts. It returns
+// Reschedule changes the due time of a scheduled or ready message and keeps its attempts. It returns
 // ErrNotFound when no live message has the id, ErrLeased when a worker holds it, and ErrDead when it is
 // dead (see Replay).
 func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {

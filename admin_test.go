@@ -53,7 +53,8 @@ func TestQueueCancelBatchReturnsAResultForEachID(t *testing.T) {
 		t.Fatalf("CancelBatch returned %d results, %v", len(results), err)
 	}
 	for i, r := range results {
-		if r.ID != ids[i] || (i%2 == 0) != (r.Err == nil && r.State == StateReady) || (i%2 == 1) != errors.Is(r.Err, ErrNotFound) {
+		cancelled, missing := r.Err == nil && r.State == StateReady, errors.Is(r.Err, ErrNotFound)
+		if r.ID != ids[i] || cancelled != (i%2 == 0) || missing != (i%2 == 1) {
 			t.Errorf("result %d: %+v", i, r)
 		}
 	}
@@ -129,7 +130,9 @@ func idsOf(t *testing.T, q *Queue, o ListOptions) (ids []string) {
 
 func TestQueueListRefusesInvalidOptions(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
-	for _, o := range []ListOptions{{}, {State: "asleep"}, {State: StateDead, Limit: -1}, {State: StateDead, Limit: store.MaxBatch + 1}} {
+	for _, o := range []ListOptions{
+		{}, {State: "asleep"}, {State: StateDead, Limit: -1}, {State: StateDead, Limit: store.MaxBatch + 1},
+	} {
 		_, err := q.List(t.Context(), o)
 		wantError(t, err, ErrInvalid)
 		for info, err := range q.All(t.Context(), o) {

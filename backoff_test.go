@@ -36,7 +36,9 @@ func TestBackoffGeometricGrowsOrShrinks(t *testing.T) {
 
 func TestBackoffExponentialHasFullJitter(t *testing.T) {
 	b := ExponentialBackoff(time.Second, time.Minute)
-	for attempt, ceiling := range map[int]time.Duration{1: time.Second, 3: 4 * time.Second, 7: time.Minute, 65535: time.Minute} {
+	for attempt, ceiling := range map[int]time.Duration{
+		1: time.Second, 3: 4 * time.Second, 7: time.Minute, 65535: time.Minute,
+	} {
 		low, high := ceiling, time.Duration(0)
 		for range 1000 {
 			d := b(attempt, nil)
@@ -86,16 +88,18 @@ func TestWorkerFindsWrappedHandlerResults(t *testing.T) {
 		err  error
 		want result
 	}{
-		"nil":         {nil, result{action: store.Ack}},
-		"error":       {fail, result{action: store.Nack, delay: time.Minute, reason: "fail"}},
-		"retry":       {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
-		"joined":      {errors.Join(fail, RetryIn(time.Second)), result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
-		"past":        {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
-		"too far":     {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
-		"snooze":      {fmt.Errorf("busy: %w", Snooze(time.Second)), result{action: store.Snooze, delay: time.Second}},
-		"bury":        {Bury(fail), result{action: store.Bury, reason: "fail"}},
-		"bury nil":    {Bury(nil), result{action: store.Bury, reason: "buried"}},
-		"bury first":  {errors.Join(RetryIn(1), Snooze(1), Bury(fail)), result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
+		"nil":   {nil, result{action: store.Ack}},
+		"error": {fail, result{action: store.Nack, delay: time.Minute, reason: "fail"}},
+		"retry": {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
+		"joined": {errors.Join(fail, RetryIn(time.Second)),
+			result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
+		"past":     {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
+		"too far":  {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
+		"snooze":   {fmt.Errorf("busy: %w", Snooze(time.Second)), result{action: store.Snooze, delay: time.Second}},
+		"bury":     {Bury(fail), result{action: store.Bury, reason: "fail"}},
+		"bury nil": {Bury(nil), result{action: store.Bury, reason: "buried"}},
+		"bury first": {errors.Join(RetryIn(1), Snooze(1), Bury(fail)),
+			result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
 		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), result{action: store.Snooze, delay: 2}},
 	} {
 		if got := resultOf(&Message{Attempt: 3}, c.err, backoff); got != c.want {

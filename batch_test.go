@@ -165,7 +165,8 @@ func TestBatcherReportsAnUnknownOutcomeForAnItemInFlight(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		got := done.list()
-		if len(got) != 1 || !errors.Is(got[0].err, context.Canceled) || !strings.Contains(got[0].err.Error(), "outcome unknown") {
+		if len(got) != 1 || !errors.Is(got[0].err, context.Canceled) ||
+			!strings.Contains(got[0].err.Error(), "outcome unknown") {
 			t.Errorf("outcomes: %v", got)
 		}
 		// The late reply must not reach another caller.

@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Client gives access to the queues of one store. Create it with Open or New, and call Close when done. Its
-// methods are safe for concurrent use.
+// Client provides access to the queues of one store. Create it with Open or New, and call Close when done.
+// Its methods are safe for concurrent use.
 type Client struct {
 	store      store.Store
 	owned      bool // the store was opened by Open, so Close closes it
@@ -69,8 +69,8 @@ func WithObserver(f func(Event)) Option {
 	return option(func(o *options) { o.observer = f })
 }
 
-// AllowEviction lets Open accept a Redis server whose maxmemory-policy may evict keys, and so lose
-// messages. It has no effect on New; use the engine's own option there.
+// AllowEviction lets Open accept a Redis server whose maxmemory-policy may evict keys. Evicted keys are
+// lost messages. AllowEviction has no effect on New; use the engine's own option there.
 func AllowEviction() Option {
 	return option(func(o *options) { o.allowEviction = true })
 }

@@ -37,15 +37,15 @@ type QueueCopy struct {
 	Total int64
 	// Copied is the number of messages added to the target.
 	Copied int64
-	// Duplicates were already in the target, or their ids are live or within their dedup window there; nothing
+	// Duplicates were already in the target, or their ids are live or within their dedup window there. Nothing
 	// was changed. With Move it only counts messages known to be the same.
 	Duplicates int64
 	// Leased messages were held by workers of the source. They are copied as if they had been released, and
 	// are also counted in Copied or Duplicates. With Move they stay in the source, and Leased counts those
 	// there at the end.
 	Leased int64
-	// Conflicts, with Move, stay in the source because the target has another message with that id, has the
-	// same one in an older version, or has the id within its dedup window.
+	// Conflicts, with Move, stay in the source because the target has them differently. It has another message
+	// with that id, has an older version of the same one, or has the id within its dedup window.
 	Conflicts int64
 	// Refused messages were skipped because they are over a limit or damaged. The error names some of them.
 	Refused int64

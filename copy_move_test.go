@@ -147,7 +147,8 @@ func TestCopyMoveContinuesAfterAFailureWithinAPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := mustCopy(t, to, from, CopyConfig{Move: true})[0]; got.Copied != store.MaxBatch || got.Duplicates != store.MaxBatch {
+	got := mustCopy(t, to, from, CopyConfig{Move: true})[0]
+	if got.Copied != store.MaxBatch || got.Duplicates != store.MaxBatch {
 		t.Errorf("Copy returned %+v", got)
 	}
 	wantCounts(t, from.Queue("q"), 0, 0, 0, 0)
@@ -182,7 +183,8 @@ func TestCopyMoveFindsMessagesThatArriveDuringIt(t *testing.T) {
 	// Sending that never stops is reported.
 	other := from.Queue("other")
 	mustSend(t, other, "x")
-	r, err := Copy(t.Context(), to, from, CopyConfig{Queues: []string{"other"}, Move: true, Progress: func(QueueCopy) { mustSend(t, other, "x") }})
+	cfg := CopyConfig{Queues: []string{"other"}, Move: true, Progress: func(QueueCopy) { mustSend(t, other, "x") }}
+	r, err := Copy(t.Context(), to, from, cfg)
 	if err == nil || !strings.Contains(err.Error(), "arrived in the source") || r.Queues[0].Copied < maxPasses {
 		t.Errorf("Copy returned %+v, %v", r.Queues, err)
 	}

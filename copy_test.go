@@ -62,8 +62,10 @@ func contents(t *testing.T, c *Client, queue string) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all[i.ID] = fmt.Sprintf("%q %q due %d, %d of %d, %v %q, %q at %d, %v %v %d %v, raw %q", i.Payload, i.Headers, i.Due.UnixMilli(),
-				i.Attempts, i.MaxAttempts, i.Delivered, i.LastError, i.DeadReason, i.DiedAt.UnixMilli(), i.Timeout, i.ExpireAfter, i.SentAt.UnixMilli(), i.Remember, i.Raw)
+			all[i.ID] = fmt.Sprintf("%q %q due %d, %d of %d, %v %q, %q at %d, %v %v %d %v, raw %q",
+				i.Payload, i.Headers, i.Due.UnixMilli(),
+				i.Attempts, i.MaxAttempts, i.Delivered, i.LastError, i.DeadReason, i.DiedAt.UnixMilli(),
+				i.Timeout, i.ExpireAfter, i.SentAt.UnixMilli(), i.Remember, i.Raw)
 		}
 	}
 	return all
@@ -88,7 +90,8 @@ func mixed(t *testing.T, c *Client, queue string, scheduled int) {
 	q := c.Queue(queue)
 	for _, d := range []string{"dead", "leased"} {
 		for n := range 2 {
-			mustSend(t, q, d, WithID(fmt.Sprint(d, n)), Header("k", "v"), MaxAttempts(5), Timeout(time.Minute), RememberID(time.Hour))
+			mustSend(t, q, d, WithID(fmt.Sprint(d, n)), Header("k", "v"),
+				MaxAttempts(5), Timeout(time.Minute), RememberID(time.Hour))
 		}
 		for _, m := range mustReceive(t, q, 2, LeaseFor(time.Hour)) {
 			if d == "dead" {
@@ -102,7 +105,8 @@ func mixed(t *testing.T, c *Client, queue string, scheduled int) {
 	mustSend(t, q, "ready", ExpireAfter(time.Hour))
 	msgs := make([]Outgoing, scheduled)
 	for i := range msgs {
-		msgs[i] = Outgoing{ID: fmt.Sprintf("s%05d", i), Payload: []byte("later"), When: In(time.Hour + time.Duration(i)*time.Second)}
+		due := In(time.Hour + time.Duration(i)*time.Second)
+		msgs[i] = Outgoing{ID: fmt.Sprintf("s%05d", i), Payload: []byte("later"), When: due}
 	}
 	if _, err := q.SendBatch(t.Context(), msgs); err != nil {
 		t.Fatal(err)
@@ -129,7 +133,10 @@ func TestCopyMakesTheTargetLikeTheSource(t *testing.T) {
 	var last QueueCopy
 	pages := 0
 	got := mustCopy(t, to, from, CopyConfig{Progress: func(q QueueCopy) { last, pages = q, pages+1 }})
-	want := []QueueCopy{{Queue: "a", Total: 1240, Copied: 1240, Leased: 2}, {Queue: "b", Total: 6, Copied: 6, Leased: 2, Paused: true}}
+	want := []QueueCopy{
+		{Queue: "a", Total: 1240, Copied: 1240, Leased: 2},
+		{Queue: "b", Total: 6, Copied: 6, Leased: 2, Paused: true},
+	}
 	if !slices.Equal(got, want) || last != want[1] || pages < 8 {
 		t.Errorf("got %+v, the last of %d reports was %+v", got, pages, last)
 	}

@@ -39,10 +39,10 @@ const (
 	durabilityNone
 )
 
-// Durable makes a send return nil only when the message is on the server's disk and on a number of
-// replicas.
+// Durable makes a send wait for the server's disk and for a number of replicas.
 //
-// replicas is 0 to store.MaxReplicas. What is confirmed depends on the store:
+// The send returns nil only when the message is confirmed. replicas is 0 to store.MaxReplicas. What is
+// confirmed depends on the store:
 //
 //   - Redis and Valkey from 7.2 with an append-only file: fsynced by the primary and by that many replicas
 //     (WAITAOF). With appendfsync everysec that takes up to a second.

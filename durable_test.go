@@ -140,7 +140,8 @@ func TestDurableSendWithoutConfirmationIsSentAndARetryWaitsAgain(t *testing.T) {
 	if !errors.Is(err, ErrNotDurable) || errors.Is(err, ErrDuplicate) || CodeOf(err).Name != "not_durable" {
 		t.Errorf("the unconfirmed retry returned %v", err)
 	}
-	results, err := q.SendBatch(t.Context(), []Outgoing{{ID: "m"}, {ID: "n"}, {ID: "o", Durability: Durable(2, time.Second)}})
+	batch := []Outgoing{{ID: "m"}, {ID: "n"}, {ID: "o", Durability: Durable(2, time.Second)}}
+	results, err := q.SendBatch(t.Context(), batch)
 	wantError(t, err, ErrNotDurable)
 	for i, want := range []SendResult{{ID: "m", Duplicate: true}, {ID: "n"}, {ID: "o"}} {
 		if r := results[i]; r.ID != want.ID || r.Duplicate != want.Duplicate || !errors.Is(r.Err, ErrNotDurable) {

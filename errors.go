@@ -38,8 +38,8 @@ var (
 	ErrNotDurable error = store.ErrNotDurable
 	// ErrUnavailable is returned when the store cannot be reached or cannot serve the call now.
 	ErrUnavailable error = store.ErrUnavailable
-	// ErrUnsupported is returned when the server is too old, holds another format, or is configured so that
-	// messages could be lost.
+	// ErrUnsupported is returned when the server is too old, holds another format, or could lose messages as
+	// it is configured. A call that the store does not support returns it too.
 	ErrUnsupported error = store.ErrUnsupported
 	// ErrCorrupt is returned when stored data is inconsistent. Nothing was changed.
 	ErrCorrupt error = store.ErrCorrupt

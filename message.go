@@ -19,8 +19,8 @@ type Message struct {
 	Attempt int
 	// MaxAttempts is the number of failed attempts after which the message is dead.
 	MaxAttempts int
-	// Lateness is the time of delivery minus Due on the store's clock, plus the time that the message then
-	// waited in this process. It is never negative.
+	// Lateness is how late the message was delivered: the time of delivery minus Due, on the store's clock,
+	// plus the time that it then waited in this process. It is never negative.
 	Lateness time.Duration
 	// SentAt is the sender's clock at Send, or zero when unknown.
 	SentAt time.Time
@@ -63,8 +63,8 @@ type Outgoing struct {
 	// Timeout limits one run of the handler, up to store.MaxLease. An exceeded limit is a failed attempt; see
 	// WorkerConfig.Timeout for details. Default: the worker's limit.
 	Timeout time.Duration
-	// ExpireAfter and ExpireAt make the message dead if it has not been delivered so long after its due time,
-	// or by that time. At most one may be set. Default: never.
+	// ExpireAfter makes the message dead if it has not been delivered so long after its due time. ExpireAt
+	// does so at a fixed time. At most one of them may be set. Default: never.
 	ExpireAfter time.Duration
 	ExpireAt    time.Time
 	// Remember is the dedup window: how long the id is refused as a duplicate after an ack. Default: no

@@ -50,7 +50,7 @@ func (q *Queue) Name() string { return q.name }
 //
 // Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
 // Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the
-// engine gives up; the Redis engine retries for 10 seconds by default. A Send that waits behind earlier
+// engine stops retrying; the Redis engine does after 10 seconds by default. A Send that waits behind earlier
 // calls can take longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
 	if q.invalid != nil {

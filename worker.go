@@ -53,7 +53,7 @@ type WorkerConfig struct {
 	MaxPrefetch int
 	// Middleware wraps every handler when Run begins. The first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
-	// OnDead is called, by one goroutine, after a message became dead in this worker: its last attempt failed,
+	// OnDead is called, by one goroutine, after a message became dead in this worker. Its last attempt failed,
 	// it was buried, or a claim of this worker found it expired or out of attempts. Calls are best-effort: one
 	// can be lost if the process dies. The dead messages themselves are kept.
 	OnDead func(ctx context.Context, info *Info)
@@ -65,7 +65,7 @@ type WorkerConfig struct {
 type QueueConfig struct {
 	// Concurrency is the maximum number of handlers of this queue that run at a time. Default: the worker's.
 	Concurrency int
-	// Weight is the queue's share of the handlers when several queues have messages waiting, 1 to 1000: a
+	// Weight is the queue's share of the handlers when several queues have messages waiting, 1 to 1000. A
 	// queue of weight 3 starts three messages for each message of a queue of weight 1. Default: 1.
 	Weight int
 	// Lease, Timeout and Backoff override the worker's settings.

@@ -133,7 +133,8 @@ func TestWorkerDrainReleasesTheBufferAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 		wantCounts(t, q, 0, 90, 0, 0)
-		if d := mustReceive(t, q, 100); len(d) != 90 || slices.ContainsFunc(d, func(d *Delivery) bool { return d.Attempt != 1 }) {
+		counted := func(d *Delivery) bool { return d.Attempt != 1 }
+		if d := mustReceive(t, q, 100); len(d) != 90 || slices.ContainsFunc(d, counted) {
 			t.Errorf("received %d messages; want 90 with attempt 1", len(d))
 		}
 	})

@@ -36,7 +36,7 @@ type run struct {
 
 	end      context.CancelCauseFunc // begins the drain
 	handling context.Context         // parent of the handlers' contexts; never ends
-	calling  context.Context         // for calls to the store and OnDead; ends when the drain gives up
+	calling  context.Context         // for calls to the store and OnDead; ends when the drain runs out of time
 	endCalls context.CancelCauseFunc
 
 	fetching   sync.WaitGroup

@@ -100,7 +100,8 @@ func TestWorkerQueueKeepsToItsOwnConcurrency(t *testing.T) {
 		start(t, w)
 		time.Sleep(time.Minute)
 		if narrow.most.Load() != 2 || all.most.Load() != 10 {
-			t.Errorf("concurrent handlers: %d for the narrow queue, %d in all; want 2 and 10", narrow.most.Load(), all.most.Load())
+			t.Errorf("concurrent handlers: %d for the narrow queue, %d in all; want 2 and 10",
+				narrow.most.Load(), all.most.Load())
 		}
 		wantCounts(t, c.Queue("narrow"), 0, 0, 0, 0)
 	})

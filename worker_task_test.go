@@ -94,7 +94,8 @@ func TestWorkerTimeoutEndsTheHandlersContext(t *testing.T) {
 			begin := time.Now()
 			err := sleep(ctx, 10*time.Minute)
 			ran.add(time.Since(begin))
-			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != context.DeadlineExceeded {
+			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) ||
+				ctx.Err() != context.DeadlineExceeded {
 				t.Errorf("cause is %v", err)
 			}
 			return errors.New("cut short")
@@ -112,7 +113,8 @@ func TestWorkerTimeoutEndsTheHandlersContext(t *testing.T) {
 			t.Errorf("ran for %v, want %v", got, want)
 		}
 		info, err := c.Queue("quick").Get(t.Context(), "id")
-		if want := "handler's time limit has passed (1s): cut short"; err != nil || info.LastError != want || info.Attempts != 1 {
+		want := "handler's time limit has passed (1s): cut short"
+		if err != nil || info.LastError != want || info.Attempts != 1 {
 			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
@@ -176,7 +178,8 @@ func TestWorkerRetryInSnoozeAndBuryApplyAfterTheTimeout(t *testing.T) {
 			"bury":   {0, 1, DeadBuried},
 		} {
 			info, err := q.Get(t.Context(), id)
-			if err != nil || info.Due.Sub(begin) != want.due || info.Attempts != want.attempts || info.DeadReason != want.reason {
+			if err != nil || info.Due.Sub(begin) != want.due || info.Attempts != want.attempts ||
+				info.DeadReason != want.reason {
 				t.Errorf("%s: %+v, %v; want %+v", id, info, err, want)
 			}
 		}

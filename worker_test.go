@@ -142,7 +142,8 @@ func TestWorkerFailedMessageWaitsForTheBackoffAndDiesAfterItsLastAttempt(t *test
 			t.Errorf("ran after %v, want %v", got, want)
 		}
 		info, err := q.Get(t.Context(), "id")
-		if err != nil || info.State != StateDead || info.DeadReason != DeadFailed || info.Attempts != 4 || info.LastError != "no luck" {
+		if err != nil || info.State != StateDead || info.DeadReason != DeadFailed || info.Attempts != 4 ||
+			info.LastError != "no luck" {
 			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
