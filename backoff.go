@@ -19,8 +19,8 @@ func ConstantBackoff(d time.Duration) Backoff {
 }
 
 // ExponentialBackoff returns a Backoff of a random time between zero and base·2^(attempt-1), at most limit.
-// This "full jitter" prevents messages that failed together from coming back together (Marc Brooker,
-// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015). It panics if base or limit is below zero.
+// This "full jitter" spreads messages that failed together (Marc Brooker, "Exponential Backoff And Jitter",
+// AWS Architecture Blog, 2015). It panics if base or limit is below zero.
 func ExponentialBackoff(base, limit time.Duration) Backoff {
 	checkBackoff("base", base)
 	ceiling := GeometricBackoff(base, 2, limit)

@@ -15,9 +15,9 @@ const defaultLease = 30 * time.Second
 // Delivery is a message returned by Receive, to be settled with Ack, Nack, Snooze, Bury or Release.
 //
 // If it is not settled before its lease ends, it is delivered again, and that counts as a failed attempt.
-// At most one settle takes effect. After an Ack, another Ack returns nil. Every other settle after the
-// first, after the end of the lease or after a cancel returns ErrLeaseLost. After any other error the
-// outcome is unknown, and the settle can safely be repeated. Methods are safe for concurrent use.
+// At most one settle takes effect. After an Ack, another Ack returns nil. Any other repeated settle returns
+// ErrLeaseLost, as does a settle after the lease has ended or the message was cancelled. After any other
+// error the outcome is unknown, and the settle can safely be repeated. Methods are safe for concurrent use.
 type Delivery struct {
 	*Message
 	queue   *Queue
@@ -101,7 +101,7 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 		case replies <- reply{claim, err}:
 		case <-gone:
 			q.observeDead(claim)
-			q.giveBack(claim.Messages)
+			q.release(claim.Messages)
 		}
 	})
 	select {
@@ -113,9 +113,9 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 	}
 }
 
-// giveBack releases messages that nobody will handle. If that fails, they are delivered again after their
+// release releases messages that nobody will handle. If that fails, they are delivered again after their
 // lease.
-func (q *Queue) giveBack(msgs []store.Claimed) {
+func (q *Queue) release(msgs []store.Claimed) {
 	if len(msgs) == 0 {
 		return
 	}

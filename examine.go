@@ -37,7 +37,7 @@ func (c *Client) Examine(ctx context.Context, opts Examination, report func(Find
 	defer c.calls.Done()
 	examiner, ok := c.store.(store.Examiner)
 	if !ok {
-		return fmt.Errorf("%w: it has nothing to examine", ErrUnsupported)
+		return fmt.Errorf("%w: it has nothing to check", ErrUnsupported)
 	}
 	return examiner.Examine(ctx, opts, report)
 }

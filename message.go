@@ -6,7 +6,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Message is a message as delivered to a handler or receiver. It must not be modified.
+// Message is a message as delivered to a handler or receiver. Do not modify it.
 type Message struct {
 	ID      string
 	Queue   string

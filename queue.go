@@ -43,15 +43,14 @@ func (q *Queue) Name() string { return q.name }
 //
 // Send returns ErrDuplicate and changes nothing when the id set by WithID is live or within its dedup
 // window. ErrNotDurable, for sends with a Durability, means that the message was stored but is not as safe
-// as requested. After ErrInvalid, ErrTooLarge, ErrFull or ErrClosed the message was not sent. After any
-// other error it may or may not have been sent, except that when ctx ended, it was not sent unless the
-// error says that the outcome is unknown. Send always returns the id, and sending again with that id is
-// safe.
+// as requested. After ErrInvalid, ErrTooLarge, ErrFull or ErrClosed the message was not sent. When ctx ends
+// first, it was not sent unless the error says that the outcome is unknown. After any other error it may or
+// may not have been sent. Send then still returns the id, and sending again with that id is safe.
 //
 // Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
 // Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the
-// engine stops retrying; the Redis engine does after 10 seconds by default. A Send that waits behind earlier
-// calls can take longer.
+// engine stops retrying; the Redis engine does after 10 seconds by default. A Send that waits behind
+// earlier calls can take longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
 	if q.invalid != nil {
 		return "", q.invalid

@@ -74,7 +74,7 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	}
 }
 
-// fetchOnce makes one claim, for n slots and room places in the buffer. It reports whether it got fewer
+// fetchOnce makes one claim, for n slots and room messages in the buffer. It reports whether it got fewer
 // messages.
 func (r *run) fetchOnce(
 	ctx context.Context, qw *queueWorker, n, room int, claimed *[]store.Claimed,
@@ -103,7 +103,7 @@ func (r *run) fetchOnce(
 		tasks = r.scheduler.deliver(qw, n, room, tasks, short)
 	}
 	for _, t := range tasks {
-		t.giveBack(nil)
+		t.release(nil)
 	}
 	return short, nil
 }

@@ -183,7 +183,7 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 	for _, qw := range k.r.queueWorkers {
 		stale, oldest := k.r.scheduler.stale(qw, now.Add(-qw.maxBuffer()))
 		for _, t := range stale {
-			t.giveBack(nil)
+			t.release(nil)
 		}
 		if !oldest.IsZero() {
 			next = earlier(next, oldest.Add(qw.maxBuffer()))

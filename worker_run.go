@@ -151,12 +151,12 @@ func (r *run) newQueueWorker(name string, h HandlerFunc) (*queueWorker, error) {
 // drain stops the worker as described at Run.
 func (r *run) drain() error {
 	for _, t := range r.scheduler.stop() {
-		t.giveBack(nil)
+		t.release(nil)
 	}
 	if !r.awaitIdle(max(0, r.cfg.ShutdownTimeout)) {
 		r.endCalls(ErrShutdown)
 		for _, t := range r.leases.tasks() {
-			t.giveBack(ErrShutdown)
+			t.release(ErrShutdown)
 		}
 		r.awaitIdle(shutdownGrace)
 	}

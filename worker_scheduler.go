@@ -49,7 +49,7 @@ type queueShare struct {
 	held           int  // slots of running handlers and the fetcher
 	given          int  // slots assigned to the fetcher and not yet used
 	want           int  // further slots that the fetcher can use
-	backlog        bool // the last claim left ready messages behind
+	backlog        bool // the last claim reported that it left messages behind
 	coming         int  // room reserved in the buffer by claims in flight
 	credit         int  // for the round robin
 	buffer         fifo
@@ -94,7 +94,7 @@ func (s *scheduler) reserve(ctx context.Context, qw *queueWorker) (n, room int, 
 	for {
 		s.mu.Lock()
 		if ctx.Err() != nil {
-			s.giveUp(qw)
+			s.relinquish(qw)
 			s.mu.Unlock()
 			return 0, 0, false
 		}
@@ -152,8 +152,8 @@ func (qw *queueWorker) mayFetchAhead() bool {
 	return qw.backlog && qw.coming > 0 && qw.settling.Load() < maxSettling && qw.room() >= minAhead
 }
 
-// giveUp returns the fetcher's unused slots and clears its wishes. The lock is held.
-func (s *scheduler) giveUp(qw *queueWorker) {
+// relinquish returns the fetcher's unused slots and clears its requests. The lock is held.
+func (s *scheduler) relinquish(qw *queueWorker) {
 	qw.want, qw.backlog = 0, false
 	s.putBack(qw, qw.given)
 	qw.given = 0
@@ -172,7 +172,7 @@ func (s *scheduler) cancel(qw *queueWorker, n, room int) {
 	defer s.mu.Unlock()
 	qw.coming -= room
 	s.putBack(qw, n)
-	s.giveUp(qw)
+	s.relinquish(qw)
 }
 
 // deliver uses the slots and room reserved for a claim: it starts n of its tasks and buffers the rest.
@@ -201,7 +201,7 @@ func (s *scheduler) deliver(qw *queueWorker, n, room int, tasks []*task, short b
 	qw.buffer.push(tasks)
 	s.putBack(qw, n)
 	if qw.backlog = !short; short {
-		s.giveUp(qw)
+		s.relinquish(qw)
 	}
 	s.distribute(nil)
 	return unwanted
@@ -378,7 +378,7 @@ func (s *scheduler) setPaused(paused bool) {
 	s.paused = paused
 	for _, qw := range s.queueWorkers {
 		if paused {
-			s.giveUp(qw)
+			s.relinquish(qw)
 			if qw.endWait != nil {
 				qw.endWait()
 			}

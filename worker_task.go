@@ -187,8 +187,8 @@ func (t *task) finish(r result, err error) {
 	}
 }
 
-// giveBack releases the message, if it is still held, and ends its handler's context with cause.
-func (t *task) giveBack(cause error) {
+// release releases the message, if it is still held, and ends its handler's context with cause.
+func (t *task) release(cause error) {
 	if t.end() {
 		t.ctx().end(cause)
 		t.endWith(result{action: store.Release}, cause)
