@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// begin announces a call about messages that are looked up by id; the ids are checked. The caller says
-// calls.Done when the call is back.
+// begin checks the ids and registers a call to the store. The caller calls calls.Done when the call
+// returns.
 func (q *Queue) begin(ids ...string) error {
 	if q.invalid != nil {
 		return q.invalid
@@ -28,7 +28,7 @@ func (q *Queue) begin(ids ...string) error {
 	return q.client.begin()
 }
 
-// checkID refuses an id that no message can have.
+// checkID returns an error for an id that no message can have.
 func checkID(id string) error {
 	if id == "" {
 		return store.Invalid("id is empty: give the id of a message, as Send returned it")
@@ -40,9 +40,12 @@ func (q *Queue) errorOf(id string, err error) error {
 	return fmt.Errorf("message %q of queue %q: %w", id, q.name, err)
 }
 
-// Cancel removes a message, whatever its state, and tells the state it was in. A leased one is not delivered
-// again, and the context of its handler ends with ErrCancelled as soon as its worker's next heartbeat; the
-// handler may finish before. ErrNotFound when no living message has the id.
+// Cancel removes a message, whatever its state, and returns the state it was in.
+//
+// A leased message is not delivered again. Its handler's context ends with ErrCancelled at the worker's
+// next heartbeat: within a third of the lease (10 seconds by default), or later if the worker cannot reach
+// the store. The handler may finish before that. The holder of a received message learns of the cancel when
+// it settles or extends the message. Cancel returns ErrNotFound when no live message has the id.
 func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 	results, err := q.CancelBatch(ctx, []string{id})
 	if err != nil {
@@ -51,16 +54,17 @@ func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
 	return results[0].State, results[0].Err
 }
 
-// CancelResult tells what became of one id of a CancelBatch.
+// CancelResult is the result for one id of a CancelBatch.
 type CancelResult struct {
 	ID    string
 	State State // the state it was in
-	Err   error // ErrNotFound when no living message has the id
+	Err   error // ErrNotFound when no live message has the id
 }
 
-// CancelBatch cancels any number of messages, in calls of up to store.MaxBatch. There is a result for each
-// id, in order. When a call fails its error is returned with the results so far. An id that is not allowed is
-// ErrInvalid, which names its index, and nothing is cancelled.
+// CancelBatch cancels any number of messages and returns a result for each id, in order. Messages are
+// cancelled in calls of up to store.MaxBatch ids. When a call fails, CancelBatch returns its error and the
+// results so far. If an id is not allowed, it returns an ErrInvalid that names its index, and cancels
+// nothing.
 func (q *Queue) CancelBatch(ctx context.Context, ids []string) ([]CancelResult, error) {
 	if err := q.begin(ids...); err != nil {
 		return nil, err
@@ -82,8 +86,9 @@ func (q *Queue) CancelBatch(ctx context.Context, ids []string) ([]CancelResult, 
 	return results, nil
 }
 
-// Reschedule gives a scheduled or ready message a new due time; its attempts are kept. ErrNotFound when no
-// living message has the id, ErrLeased when a worker holds it, ErrDead when it is dead (see Replay).
+// Reschedule changes the due time of a scheduled or ready message and keeps its attempts. It returns
+// ErrNotFound when no live message has the id, ErrLeased when a worker holds it, and ErrDead when it is
+// dead (see Replay).
 func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {
 	if err := when.check(); err != nil {
 		return err
@@ -102,12 +107,12 @@ func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {
 	return nil
 }
 
-// RunNow makes a message due at once. Its errors are those of Reschedule.
+// RunNow makes a message due at once. It returns the same errors as Reschedule.
 func (q *Queue) RunNow(ctx context.Context, id string) error {
 	return q.Reschedule(ctx, id, In(0))
 }
 
-// Get tells what is known of a living message; ErrNotFound when there is none of that id.
+// Get returns a live message. It returns ErrNotFound when no live message has the id.
 func (q *Queue) Get(ctx context.Context, id string) (*Info, error) {
 	if err := q.begin(id); err != nil {
 		return nil, err
@@ -123,15 +128,16 @@ func (q *Queue) Get(ctx context.Context, id string) (*Info, error) {
 	return newInfo(q.name, *infos[0]), nil
 }
 
-// ListOptions says what to list.
+// ListOptions selects the messages to list.
 type ListOptions struct {
-	// State must be given.
+	// State is required: scheduled, ready, leased or dead.
 	State State
-	// From and To limit the due time (of dead messages: the time of death) to [From, To). Default: no limit.
+	// From and To limit the due time (for dead messages, the time of death) to [From, To). Default: no limit.
 	From, To time.Time
-	// Limit is the number of messages of a page, 1 to store.MaxBatch; a page may be shorter. Default: 100.
+	// Limit is the maximum number of messages in a page, 1 to store.MaxBatch; a page may be shorter. Default:
+	// 100.
 	Limit int
-	// Cursor is Page.Next of the page before. Default: the first page.
+	// Cursor is Page.Next of the previous page. Default: the first page.
 	Cursor string
 }
 
@@ -151,9 +157,9 @@ func (o ListOptions) request() (store.ListRequest, error) {
 	return req, nil
 }
 
-// List gives a page of the messages in a state: scheduled and ready ones by due time, dead ones by time of
-// death, leased ones by lease. A message that stays in the state during the listing appears exactly once
-// (leased: at least once); others may or may not appear.
+// List returns a page of the messages in one state. Scheduled and ready messages are ordered by due time,
+// dead ones by time of death, and leased ones by lease. A message that stays in the state during the
+// listing appears exactly once (a leased one at least once); other messages may or may not appear.
 func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 	req, err := o.request()
 	if err != nil {
@@ -174,8 +180,8 @@ func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 	return Page{messages, page.Next}, nil
 }
 
-// All gives all messages that List would give page by page, from o.Cursor on; o.Limit is the length of the
-// pages in which it asks for them. After an error it ends.
+// All returns an iterator over all messages that List returns page by page, starting at o.Cursor. o.Limit
+// is the page size. Iteration ends after an error.
 func (q *Queue) All(ctx context.Context, o ListOptions) iter.Seq2[*Info, error] {
 	return func(yield func(*Info, error) bool) {
 		for {
@@ -197,7 +203,8 @@ func (q *Queue) All(ctx context.Context, o ListOptions) iter.Seq2[*Info, error] 
 	}
 }
 
-// Stats counts the queue's messages by state. A queue that never had a message is all zero.
+// Stats returns the number of messages in each state. All counts are zero for a queue that never had a
+// message.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	if err := q.begin(); err != nil {
 		return Stats{}, err
@@ -206,8 +213,8 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return q.client.store.Stats(ctx, q.name)
 }
 
-// Histogram counts the scheduled and ready messages that fall due in each of so many equal parts of
-// [from, to): 1 to store.MaxBuckets parts of a millisecond at least.
+// Histogram counts the scheduled and ready messages due in each of a number of equal parts of [from, to).
+// buckets is 1 to store.MaxBuckets, and a part is at least a millisecond long.
 func (q *Queue) Histogram(ctx context.Context, from, to time.Time, buckets int) ([]int64, error) {
 	if err := store.CheckHistogram(from, to, buckets); err != nil {
 		return nil, err
@@ -219,9 +226,10 @@ func (q *Queue) Histogram(ctx context.Context, from, to time.Time, buckets int) 
 	return q.client.store.Histogram(ctx, q.name, from, to, buckets)
 }
 
-// Replay makes dead messages live again, due as given, with their attempts back at zero, and tells how many.
-// Without ids it replays all that are dead when it begins. Ids of messages that are not dead are passed over.
-// It works in many small steps; when one fails, those before it stay done and are counted.
+// Replay makes dead messages live again with no attempts, and returns their number. They fall due at when.
+// Without ids, Replay replays all messages that are dead when it begins. It ignores ids of messages that
+// are not dead. Replay works in many small steps; when one fails, the earlier steps remain done and are
+// counted.
 func (q *Queue) Replay(ctx context.Context, when When, ids ...string) (int, error) {
 	if err := when.check(); err != nil {
 		return 0, err
@@ -231,17 +239,19 @@ func (q *Queue) Replay(ctx context.Context, when When, ids ...string) (int, erro
 	})
 }
 
-// PurgeDead removes dead messages and tells how many. Without ids it removes all that are dead when it
-// begins. Ids of messages that are not dead are passed over. It works in many small steps, as Replay does.
+// PurgeDead removes dead messages and returns their number. Without ids, it removes all messages that are
+// dead when it begins. It ignores ids of messages that are not dead. Like Replay, it works in many small
+// steps.
 func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 	return q.bulk(StateDead, ids, func(sel store.Selection) (store.Bulk, error) {
 		return q.client.store.Purge(ctx, q.name, sel)
 	})
 }
 
-// Purge removes all messages in the given states (scheduled, ready, dead) and tells how many; without states
-// all messages of the queue, leased ones too, whose holders learn of it as of a lost lease. Messages that come
-// after it began may stay. It works in many small steps, as Replay does.
+// Purge removes all messages in the given states (scheduled, ready or dead) and returns their number.
+// Without states it removes all messages of the queue. That includes leased ones, whose holders are treated
+// as if they had lost their lease. Messages that arrive after it began may remain. Like Replay, it works in
+// many small steps.
 func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 	for _, s := range states {
 		switch s {
@@ -266,7 +276,7 @@ func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 	return total, nil
 }
 
-// bulk repeats a bounded call until all is done, for ids in parts that fit into one call.
+// bulk repeats a bounded call until it is done, with ids split into parts that fit into one call.
 func (q *Queue) bulk(state State, ids []string, call func(store.Selection) (store.Bulk, error)) (int, error) {
 	if err := q.begin(ids...); err != nil {
 		return 0, err
@@ -291,11 +301,11 @@ func (q *Queue) bulk(state State, ids []string, call func(store.Selection) (stor
 	return total, nil
 }
 
-// Pause stops deliveries from the queue, for all processes, until Resume; it makes the queue if need be.
-// Messages that are held may still be settled, and sending goes on.
+// Pause stops deliveries from the queue, for all processes, until Resume. It creates the queue if
+// necessary. Leased messages can still be settled, and messages can be sent.
 func (q *Queue) Pause(ctx context.Context) error { return q.setPaused(ctx, true) }
 
-// Resume lets deliveries from the queue go on. A queue that does not exist is not made by it.
+// Resume continues deliveries from the queue. It does not create the queue.
 func (q *Queue) Resume(ctx context.Context) error {
 	if s, err := q.Stats(ctx); err != nil || !s.Exists {
 		return err
@@ -311,8 +321,8 @@ func (q *Queue) setPaused(ctx context.Context, paused bool) error {
 	return q.client.store.SetPaused(ctx, q.name, paused)
 }
 
-// Delete removes the queue with all its messages, remembered ids and settings. Deleting what does not exist
-// is no error.
+// Delete removes the queue with its messages, dedup windows and settings. Deleting a queue that does not
+// exist is not an error.
 func (q *Queue) Delete(ctx context.Context) error {
 	if err := q.begin(); err != nil {
 		return err

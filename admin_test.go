@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestCancelTellsTheStateTheMessageWasIn(t *testing.T) {
+func TestQueueCancelReturnsTheStateOfTheMessage(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, ctx := c.Queue("q"), t.Context()
 		mustSend(t, q, "", WithID("dead"))
@@ -25,7 +25,7 @@ func TestCancelTellsTheStateTheMessageWasIn(t *testing.T) {
 		mustSend(t, q, "", WithID("scheduled"), In(time.Hour))
 		for _, state := range []State{StateDead, StateLeased, StateReady, StateScheduled} {
 			if got, err := q.Cancel(ctx, string(state)); got != state || err != nil {
-				t.Errorf("%s message was %q, %v", state, got, err)
+				t.Errorf("Cancel of the %s message returned %q, %v", state, got, err)
 			}
 			_, err := q.Cancel(ctx, string(state))
 			wantError(t, err, ErrNotFound)
@@ -39,7 +39,7 @@ func TestCancelTellsTheStateTheMessageWasIn(t *testing.T) {
 	})
 }
 
-func TestCancelBatchAnswersForEachID(t *testing.T) {
+func TestQueueCancelBatchReturnsAResultForEachID(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	var ids []string
 	for i := range 2*store.MaxBatch + 1 {
@@ -50,16 +50,17 @@ func TestCancelBatchAnswersForEachID(t *testing.T) {
 	}
 	results, err := q.CancelBatch(t.Context(), ids)
 	if err != nil || len(results) != len(ids) {
-		t.Fatalf("%d results, %v", len(results), err)
+		t.Fatalf("CancelBatch returned %d results, %v", len(results), err)
 	}
 	for i, r := range results {
-		if r.ID != ids[i] || (i%2 == 0) != (r.Err == nil && r.State == StateReady) || (i%2 == 1) != errors.Is(r.Err, ErrNotFound) {
+		cancelled, missing := r.Err == nil && r.State == StateReady, errors.Is(r.Err, ErrNotFound)
+		if r.ID != ids[i] || cancelled != (i%2 == 0) || missing != (i%2 == 1) {
 			t.Errorf("result %d: %+v", i, r)
 		}
 	}
 }
 
-func TestRescheduleMovesAMessage(t *testing.T) {
+func TestQueueRescheduleChangesTheDueTime(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, ctx := c.Queue("q"), t.Context()
 		begin := time.Now()
@@ -86,13 +87,13 @@ func TestRescheduleMovesAMessage(t *testing.T) {
 	})
 }
 
-func TestGetOfAnUnknownIDIsNotFound(t *testing.T) {
+func TestQueueGetOfAnUnknownIDIsNotFound(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	_, err := q.Get(t.Context(), "none")
 	wantError(t, err, ErrNotFound)
 }
 
-func TestListAndAllGiveEveryMessageOnce(t *testing.T) {
+func TestQueueListAndAllReturnEveryMessageOnce(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	base := time.Now()
 	var want []string
@@ -112,7 +113,7 @@ func TestListAndAllGiveEveryMessageOnce(t *testing.T) {
 		t.Errorf("range: %v, want %v", got, want[2:4])
 	}
 	for range q.All(t.Context(), o) {
-		break // an early end is allowed
+		break // stopping early is allowed
 	}
 }
 
@@ -127,21 +128,23 @@ func idsOf(t *testing.T, q *Queue, o ListOptions) (ids []string) {
 	return ids
 }
 
-func TestListRefusesWhatIsNotAllowed(t *testing.T) {
+func TestQueueListRefusesInvalidOptions(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
-	for _, o := range []ListOptions{{}, {State: "asleep"}, {State: StateDead, Limit: -1}, {State: StateDead, Limit: store.MaxBatch + 1}} {
+	for _, o := range []ListOptions{
+		{}, {State: "asleep"}, {State: StateDead, Limit: -1}, {State: StateDead, Limit: store.MaxBatch + 1},
+	} {
 		_, err := q.List(t.Context(), o)
 		wantError(t, err, ErrInvalid)
 		for info, err := range q.All(t.Context(), o) {
 			wantError(t, err, ErrInvalid)
 			if info != nil {
-				t.Errorf("a message %+v with an error", info)
+				t.Errorf("got message %+v along with an error", info)
 			}
 		}
 	}
 }
 
-// deadLetters makes so many dead messages and gives their ids.
+// deadLetters creates n dead messages and returns their ids.
 func deadLetters(t *testing.T, q *Queue, n int) (ids []string) {
 	t.Helper()
 	if _, err := q.SendBatch(t.Context(), make([]Outgoing, n)); err != nil {
@@ -158,45 +161,45 @@ func deadLetters(t *testing.T, q *Queue, n int) (ids []string) {
 	return ids
 }
 
-func TestReplayOfAllAndOfSome(t *testing.T) {
+func TestQueueReplayOfAllAndOfSome(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, ctx := c.Queue("q"), t.Context()
 		ids := deadLetters(t, q, 1234)
 		if n, err := q.Replay(ctx, In(time.Hour), ids[0], ids[1], "none"); n != 2 || err != nil {
-			t.Errorf("replayed %d, %v", n, err)
+			t.Errorf("Replay returned %d, %v", n, err)
 		}
 		wantCounts(t, q, 2, 0, 0, 1232)
 		if n, err := q.Replay(ctx, In(0)); n != 1232 || err != nil {
-			t.Errorf("replayed %d, %v", n, err)
+			t.Errorf("Replay returned %d, %v", n, err)
 		}
 		wantCounts(t, q, 2, 1232, 0, 0)
 		if d := mustReceive(t, q, 1)[0]; d.Attempt != 1 {
-			t.Errorf("attempt is %d; a replay starts anew", d.Attempt)
+			t.Errorf("attempt is %d; want 1 after a replay", d.Attempt)
 		}
 		_, err := q.Replay(ctx, In(0), "")
 		wantError(t, err, ErrInvalid)
 	})
 }
 
-func TestPurgeDead(t *testing.T) {
+func TestQueuePurgeDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, ctx := c.Queue("q"), t.Context()
 		ids := deadLetters(t, q, 600)
 		mustSend(t, q, "", WithID("living"))
 		if n, err := q.PurgeDead(ctx, ids[:501]...); n != 501 || err != nil {
-			t.Errorf("purged %d, %v", n, err)
+			t.Errorf("PurgeDead returned %d, %v", n, err)
 		}
 		if n, err := q.PurgeDead(ctx, "living"); n != 0 || err != nil {
-			t.Errorf("purged %d, %v", n, err)
+			t.Errorf("PurgeDead returned %d, %v", n, err)
 		}
 		if n, err := q.PurgeDead(ctx); n != 99 || err != nil {
-			t.Errorf("purged %d, %v", n, err)
+			t.Errorf("PurgeDead returned %d, %v", n, err)
 		}
 		wantCounts(t, q, 0, 1, 0, 0)
 	})
 }
 
-func TestPurgeByStateAndOfEverything(t *testing.T) {
+func TestQueuePurgeByStateAndOfEverything(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, ctx := c.Queue("q"), t.Context()
 		fill := func() {
@@ -208,11 +211,11 @@ func TestPurgeByStateAndOfEverything(t *testing.T) {
 		}
 		fill()
 		if n, err := q.Purge(ctx, StateScheduled, StateReady); n != 2 || err != nil {
-			t.Errorf("purged %d, %v", n, err)
+			t.Errorf("Purge returned %d, %v", n, err)
 		}
 		wantCounts(t, q, 0, 0, 1, 3)
 		if n, err := q.Purge(ctx); n != 4 || err != nil {
-			t.Errorf("purged %d, %v", n, err)
+			t.Errorf("Purge returned %d, %v", n, err)
 		}
 		wantCounts(t, q, 0, 0, 0, 0)
 		_, err := q.Purge(ctx, StateLeased)
@@ -220,7 +223,7 @@ func TestPurgeByStateAndOfEverything(t *testing.T) {
 	})
 }
 
-func TestPausedQueueDeliversNothingUntilResumed(t *testing.T) {
+func TestQueuePausedDeliversNothingUntilResumed(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		if err := q.Pause(t.Context()); err != nil {
@@ -235,12 +238,12 @@ func TestPausedQueueDeliversNothingUntilResumed(t *testing.T) {
 			}
 		}()
 		if mustReceive(t, q, 1); time.Since(begin) != time.Hour {
-			t.Errorf("delivered after %v", time.Since(begin))
+			t.Errorf("delivered after %v; want one hour", time.Since(begin))
 		}
 	})
 }
 
-func TestHistogramCountsDueTimes(t *testing.T) {
+func TestQueueHistogramCountsDueTimes(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	from := time.Now().Add(time.Hour).Truncate(time.Hour)
 	for _, minutes := range []time.Duration{0, 10, 70, 179, 180} {
@@ -248,13 +251,13 @@ func TestHistogramCountsDueTimes(t *testing.T) {
 	}
 	got, err := q.Histogram(t.Context(), from, from.Add(3*time.Hour), 3)
 	if err != nil || !slices.Equal(got, []int64{2, 1, 1}) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("Histogram returned %v, %v", got, err)
 	}
 	_, err = q.Histogram(t.Context(), from, from, 3)
 	wantError(t, err, ErrInvalid)
 }
 
-func TestQueuesAndDelete(t *testing.T) {
+func TestClientQueuesAndDelete(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	var want []string
 	for i := range 700 {
@@ -262,17 +265,17 @@ func TestQueuesAndDelete(t *testing.T) {
 		mustSend(t, c.Queue(want[i]), "")
 	}
 	if got, err := c.Queues(t.Context()); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%d queues, %v", len(got), err)
+		t.Errorf("Queues returned %d names, %v", len(got), err)
 	}
 	if err := c.Queue(want[0]).Delete(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.Queues(t.Context()); err != nil || !slices.Equal(got, want[1:]) {
-		t.Errorf("%d queues, %v", len(got), err)
+		t.Errorf("Queues returned %d names, %v", len(got), err)
 	}
 }
 
-func TestLookUpOfAnIDThatIsNotAllowedSaysWhich(t *testing.T) {
+func TestQueueErrorForAnInvalidIDNamesIt(t *testing.T) {
 	q, ctx := newClientOn(t, memstore.New()).Queue("q"), t.Context()
 	const empty = "id is empty: give the id of a message, as Send returned it"
 	batch := []string{"a", "b", ""}
@@ -295,12 +298,12 @@ func TestLookUpOfAnIDThatIsNotAllowedSaysWhich(t *testing.T) {
 	}
 }
 
-func TestResumeDoesNotMakeAQueue(t *testing.T) {
+func TestQueueResumeDoesNotCreateAQueue(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	if err := c.Queue("none").Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := c.Queues(t.Context()); err != nil || len(got) != 0 {
-		t.Errorf("queues %v, %v", got, err)
+		t.Errorf("Queues returned %v, %v", got, err)
 	}
 }

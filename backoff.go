@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Backoff says how long a message waits after its attempt (1 at first) failed with err. Any func of this
-// shape is one. A result below zero means at once, one above store.MaxDelay means store.MaxDelay. It may be
-// called by many goroutines at once.
+// Backoff returns how long a message waits after an attempt failed with err. The first attempt is 1. A
+// result below zero means at once, and one above store.MaxDelay means store.MaxDelay. A Backoff must be
+// safe for concurrent use.
 type Backoff func(attempt int, err error) time.Duration
 
-// ConstantBackoff waits d after every failure. It panics when d is below zero.
+// ConstantBackoff returns a Backoff that waits d after every failure. It panics if d is below zero.
 func ConstantBackoff(d time.Duration) Backoff {
 	checkBackoff("delay", d)
 	return func(int, error) time.Duration { return d }
 }
 
-// ExponentialBackoff waits a random time between zero and base·2^(attempt-1), at most limit ("full jitter",
-// after Marc Brooker's "Exponential Backoff And Jitter", AWS Architecture Blog, 2015): messages that failed
-// together do not come back together. It panics when base or limit is below zero.
+// ExponentialBackoff returns a Backoff of a random time between zero and base·2^(attempt-1), at most limit.
+// This "full jitter" spreads messages that failed together (Marc Brooker, "Exponential Backoff And Jitter",
+// AWS Architecture Blog, 2015). It panics if base or limit is below zero.
 func ExponentialBackoff(base, limit time.Duration) Backoff {
 	checkBackoff("base", base)
 	ceiling := GeometricBackoff(base, 2, limit)
@@ -29,9 +29,9 @@ func ExponentialBackoff(base, limit time.Duration) Backoff {
 	}
 }
 
-// GeometricBackoff waits first·factor^(attempt-1), at most limit and without jitter. A factor above 1 makes
-// the delays grow, one below 1 makes them shrink. It panics when first or limit is below zero, or factor is
-// not above zero.
+// GeometricBackoff returns a Backoff of first·factor^(attempt-1), at most limit and without jitter. Delays
+// grow with a factor above 1 and shrink with one below 1. It panics if first or limit is below zero, or if
+// factor is not a finite number above zero.
 func GeometricBackoff(first time.Duration, factor float64, limit time.Duration) Backoff {
 	checkBackoff("first delay", first)
 	checkBackoff("limit", limit)
@@ -39,7 +39,7 @@ func GeometricBackoff(first time.Duration, factor float64, limit time.Duration) 
 		panic(fmt.Sprintf("later: backoff: factor is %v: give a number above 0", factor))
 	}
 	return func(attempt int, _ error) time.Duration {
-		// Compared as a float: the product may be beyond every duration.
+		// Compare as floats: the product may overflow a Duration.
 		d := float64(first) * math.Pow(factor, float64(max(attempt, 1)-1))
 		if d >= float64(limit) {
 			return limit
@@ -54,5 +54,5 @@ func checkBackoff(name string, d time.Duration) {
 	}
 }
 
-// defaultBackoff spreads the default of 20 attempts over about an hour.
+// defaultBackoff spreads the default 20 attempts over about an hour.
 var defaultBackoff = ExponentialBackoff(time.Second, 10*time.Minute)

@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestConstantBackoff(t *testing.T) {
+func TestBackoffConstant(t *testing.T) {
 	b := ConstantBackoff(time.Minute)
 	for attempt := range 100 {
 		if d := b(attempt+1, nil); d != time.Minute {
@@ -18,7 +18,7 @@ func TestConstantBackoff(t *testing.T) {
 	}
 }
 
-func TestGeometricBackoffGrowsOrShrinks(t *testing.T) {
+func TestBackoffGeometricGrowsOrShrinks(t *testing.T) {
 	for _, c := range []struct {
 		factor  float64
 		attempt int
@@ -34,19 +34,21 @@ func TestGeometricBackoffGrowsOrShrinks(t *testing.T) {
 	}
 }
 
-func TestExponentialBackoffHasFullJitter(t *testing.T) {
+func TestBackoffExponentialHasFullJitter(t *testing.T) {
 	b := ExponentialBackoff(time.Second, time.Minute)
-	for attempt, ceiling := range map[int]time.Duration{1: time.Second, 3: 4 * time.Second, 7: time.Minute, 65535: time.Minute} {
+	for attempt, ceiling := range map[int]time.Duration{
+		1: time.Second, 3: 4 * time.Second, 7: time.Minute, 65535: time.Minute,
+	} {
 		low, high := ceiling, time.Duration(0)
 		for range 1000 {
 			d := b(attempt, nil)
 			if d < 0 || d > ceiling {
-				t.Fatalf("attempt %d: %v is above %v", attempt, d, ceiling)
+				t.Fatalf("attempt %d: delay is %v; want 0 to %v", attempt, d, ceiling)
 			}
 			low, high = min(low, d), max(high, d)
 		}
 		if low > ceiling/10 || high < ceiling*9/10 {
-			t.Errorf("attempt %d: from %v to %v; want it spread to %v", attempt, low, high, ceiling)
+			t.Errorf("attempt %d: delays are %v to %v; want them spread over 0 to %v", attempt, low, high, ceiling)
 		}
 	}
 	if d := ExponentialBackoff(0, 0)(5, nil); d != 0 {
@@ -54,7 +56,7 @@ func TestExponentialBackoffHasFullJitter(t *testing.T) {
 	}
 }
 
-func TestBackoffRefusesNonsense(t *testing.T) {
+func TestBackoffPanicsOnInvalidArguments(t *testing.T) {
 	for i, f := range []func(){
 		func() { ConstantBackoff(-1) },
 		func() { ExponentialBackoff(-1, 1) },
@@ -66,7 +68,7 @@ func TestBackoffRefusesNonsense(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("case %d does not panic", i)
+					t.Errorf("case %d did not panic", i)
 				}
 			}()
 			f()
@@ -74,11 +76,11 @@ func TestBackoffRefusesNonsense(t *testing.T) {
 	}
 }
 
-func TestHandlerResultsAreFoundThroughWrapping(t *testing.T) {
+func TestWorkerFindsWrappedHandlerResults(t *testing.T) {
 	fail := errors.New("fail")
 	backoff := func(attempt int, err error) time.Duration {
 		if attempt != 3 || !errors.Is(err, fail) {
-			t.Errorf("backoff is asked for attempt %d, %v", attempt, err)
+			t.Errorf("backoff called with attempt %d, %v", attempt, err)
 		}
 		return time.Minute
 	}
@@ -86,16 +88,18 @@ func TestHandlerResultsAreFoundThroughWrapping(t *testing.T) {
 		err  error
 		want result
 	}{
-		"nil":         {nil, result{action: store.Ack}},
-		"error":       {fail, result{action: store.Nack, delay: time.Minute, reason: "fail"}},
-		"retry":       {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
-		"joined":      {errors.Join(fail, RetryIn(time.Second)), result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
-		"past":        {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
-		"too far":     {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
-		"snooze":      {fmt.Errorf("busy: %w", Snooze(time.Second)), result{action: store.Snooze, delay: time.Second}},
-		"bury":        {Bury(fail), result{action: store.Bury, reason: "fail"}},
-		"bury nil":    {Bury(nil), result{action: store.Bury, reason: "buried"}},
-		"bury first":  {errors.Join(RetryIn(1), Snooze(1), Bury(fail)), result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
+		"nil":   {nil, result{action: store.Ack}},
+		"error": {fail, result{action: store.Nack, delay: time.Minute, reason: "fail"}},
+		"retry": {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
+		"joined": {errors.Join(fail, RetryIn(time.Second)),
+			result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
+		"past":     {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
+		"too far":  {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
+		"snooze":   {fmt.Errorf("busy: %w", Snooze(time.Second)), result{action: store.Snooze, delay: time.Second}},
+		"bury":     {Bury(fail), result{action: store.Bury, reason: "fail"}},
+		"bury nil": {Bury(nil), result{action: store.Bury, reason: "buried"}},
+		"bury first": {errors.Join(RetryIn(1), Snooze(1), Bury(fail)),
+			result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
 		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), result{action: store.Snooze, delay: 2}},
 	} {
 		if got := resultOf(&Message{Attempt: 3}, c.err, backoff); got != c.want {

@@ -7,14 +7,15 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Backup writes a consistent copy of the whole store to the new directory dir, while other calls and workers go on, and
-// verifies it. The copy is a store of its own: open it to use it. It contains everything that was acknowledged before
-// the call. The directory must be missing or empty, and outside the store's own; it appears only when the copy is
-// complete, so after an error there is none.
+// Backup writes a consistent copy of the whole store to the new directory dir and verifies it.
 //
-// The embedded store can do this. Other stores return ErrUnsupported: copy their messages with Copy or migrate.Export,
-// or use the backups of the server. A copy on the same disk takes little time and space, because it shares files that
-// never change with the store, and for the same reason does not help when that disk fails.
+// The copy is a store of its own that can be opened. It contains everything that was acknowledged before
+// the call; other calls and workers continue meanwhile. dir must be missing or empty, and outside the
+// store's own directory. It appears only when the copy is complete, so there is none after an error.
+//
+// Only the embedded store supports Backup. Other stores return ErrUnsupported: use Copy, migrate.Export or
+// the server's own backups. A copy on the same disk takes little time and space because it shares immutable
+// files with the store; for the same reason it does not help when that disk fails.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	if err := c.begin(); err != nil {
 		return err

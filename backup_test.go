@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// backing is a store that can copy itself.
+// backing is a store that supports Backup.
 type backing struct {
 	store.Store
 	dir string
@@ -20,20 +20,20 @@ func (b *backing) Backup(_ context.Context, dir string) error {
 	return nil
 }
 
-func TestBackupIsMadeByTheStoreIfItCan(t *testing.T) {
+func TestClientBackupNeedsAStoreThatSupportsIt(t *testing.T) {
 	plain := newClientOn(t, memstore.New())
 	err := plain.Backup(t.Context(), "dir")
 	wantError(t, err, ErrUnsupported)
 	if !strings.Contains(err.Error(), "later export") {
-		t.Errorf("%v does not say what to do", err)
+		t.Errorf("%v does not say what to use instead", err)
 	}
 	s := &backing{Store: memstore.New()}
 	c := New(s, quiet)
 	if err := c.Backup(t.Context(), "dir"); err != nil || s.dir != "dir" {
-		t.Errorf("backed up to %q, %v", s.dir, err)
+		t.Errorf("Backup used directory %q and returned %v", s.dir, err)
 	}
 	if c.Store() != store.Store(s) {
-		t.Error("Store is not the client's store")
+		t.Error("Store did not return the client's store")
 	}
 	c.Close()
 	wantError(t, c.Backup(t.Context(), "dir"), ErrClosed)

@@ -12,69 +12,71 @@ import (
 )
 
 const (
-	// maxFlights is the number of batches of one kind and queue that are on their way at a time (of durable sends
-	// there are more, see durableFlights). With two, the store works on one while the other is being answered.
-	maxFlights = 2
-	// callTimeout ends a call to a store that does not answer.
+	// maxInFlight is the maximum number of in-flight batches of one kind and queue; durable sends have
+	// maxDurableInFlight. With two, the store works on one while the other is being answered.
+	maxInFlight = 2
+	// callTimeout limits a call to a store that does not answer.
 	callTimeout = 30 * time.Second
-	// maxSpare is how many batches are kept, while they are empty, for the next items.
-	maxSpare = 2 * maxFlights
-	// holdGroup is how long items of a group wait for the rest of it. Two milliseconds are what handlers that do little take
-	// for the messages of a large claim, and so little that nobody who waits for an ack minds.
-	holdGroup = 2 * time.Millisecond
+	// maxSpare is the number of empty batches kept for reuse.
+	maxSpare = 2 * maxInFlight
+	// linger is how long the items of a group wait for the rest of it. Two milliseconds are about what fast
+	// handlers need for the messages of a large claim, and too short to matter to anyone who waits for an ack.
+	linger = 2 * time.Millisecond
 )
 
-// batcher turns single items from many goroutines into calls of many items: an item goes at once while fewer
-// than maxFlights calls are on their way, else it gathers with others until one is back. So a lone item is
-// never delayed, and under load the calls grow by themselves. Items of a group gather for themselves, for holdGroup at most.
+// batcher combines single items from many goroutines into batches, each sent in one call.
 //
-// What waits is bounded by those who wait: a caller of do has one item in here, and a worker stops claiming
-// while too many of its settles are under way.
+// An item is sent at once while fewer than maxInFlight batches are in flight; otherwise it waits with
+// others until one returns. So a lone item is never delayed, and batches grow with the load. The items of
+// an ackGroup are batched separately and wait for linger at most.
+//
+// The number of waiting items is bounded by their senders: a caller of do has one item here, and a worker
+// stops claiming while too many of its settles are in flight.
 type batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
-	timeout time.Duration    // of a call
+	timeout time.Duration    // for one call
 	size    func(item T) int // bytes towards store.MaxBatchBytes
-	waiters sync.Pool        // *waiter[R]; of its own, since a channel must not cross synctest bubbles
+	waiters sync.Pool        // *waiter[R]; per batcher, since a channel must not cross synctest bubbles
 
 	mu          sync.Mutex
-	gathered    []*batch[T, R] // not yet on their way, the oldest first; each within the limits of one call
-	spare       []*batch[T, R] // empty ones; a sync.Pool loses them at each garbage collection, of which load makes many
-	flights     int
-	mostFlights int
-	running     sync.WaitGroup // goroutines of flights
+	waiting     []*batch[T, R] // not yet in flight, oldest first; each within the limits of one call
+	spare       []*batch[T, R] // empty batches; a sync.Pool would lose them at each garbage collection
+	inFlight    int
+	maxInFlight int
+	running     sync.WaitGroup // goroutines of sendReady
 	closed      bool
-	hold        *time.Timer // runs release; nil before the first group
-	holding     bool        // it is set
+	lingerTimer *time.Timer // calls flush; nil before the first group
+	lingering   bool        // lingerTimer is set
 }
 
 type batch[T, R any] struct {
 	items []T
-	done  []completer[R] // of items, by index
+	done  []completer[R] // for items, by index
 	bytes int
-	group *group // nil for items of none
-	ready bool   // nothing is missing, or it has waited long enough
+	group *ackGroup // nil for items without a group
+	ready bool      // complete, or has waited long enough
 }
 
-// A group is items that cost less when they go in one call than in several, as the acks of one large lease: what
-// belongs to it gathers until it is whole.
-type group struct {
-	coming int // items that are still to come; guarded by the batcher's mu
+// ackGroup is a set of items that cost less in one call than in several, such as the acks of one large
+// lease. Its items wait until it is complete.
+type ackGroup struct {
+	pending int // items not yet added; guarded by batcher.mu
 }
 
-// completer learns what became of an item. It is called on the goroutine of the flight and must not block.
+// completer receives the result of an item. complete is called on a sending goroutine and must not block.
 type completer[R any] interface {
 	complete(result R, err error)
 }
 
 func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, mostFlights: maxFlights}
+	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, maxInFlight: maxInFlight}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
 	return b
 }
 
-// put adds an item, of a group or of none, and returns at once; done is completed later. After close it returns
-// ErrClosed and does not complete.
-func (b *batcher[T, R]) put(item T, done completer[R], g *group) error {
+// put adds an item, with or without a group, and returns at once; done is completed later. After close it
+// returns ErrClosed and does not complete done.
+func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 	size := b.size(item)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,52 +88,52 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *group) error {
 	last.done = append(last.done, done)
 	last.bytes += size
 	if g != nil {
-		g.coming--
-		last.ready = last.ready || g.coming <= 0
+		g.pending--
+		last.ready = last.ready || g.pending <= 0
 	}
 	if last.ready {
-		b.depart()
-	} else if !b.holding {
-		b.holdOn()
+		b.startSender()
+	} else if !b.lingering {
+		b.startLinger()
 	}
 	return nil
 }
 
-// depart starts a flight if there may be one more. The lock is held.
-func (b *batcher[T, R]) depart() {
-	if b.flights < b.mostFlights {
-		b.flights++
+// startSender starts a sending goroutine if another batch may be in flight. The lock is held.
+func (b *batcher[T, R]) startSender() {
+	if b.inFlight < b.maxInFlight {
+		b.inFlight++
 		b.running.Add(1)
-		go b.fly()
+		go b.sendReady()
 	}
 }
 
-// holdOn has the groups that are not whole go after holdGroup. The lock is held.
-func (b *batcher[T, R]) holdOn() {
-	b.holding = true
-	if b.hold == nil {
-		b.hold = time.AfterFunc(holdGroup, b.release)
+// startLinger makes incomplete groups ready after linger. The lock is held.
+func (b *batcher[T, R]) startLinger() {
+	b.lingering = true
+	if b.lingerTimer == nil {
+		b.lingerTimer = time.AfterFunc(linger, b.flush)
 	} else {
-		b.hold.Reset(holdGroup)
+		b.lingerTimer.Reset(linger)
 	}
 }
 
-// release lets all go that has gathered.
-func (b *batcher[T, R]) release() {
+// flush makes all waiting batches ready.
+func (b *batcher[T, R]) flush() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.holding = false
-	for _, g := range b.gathered {
+	b.lingering = false
+	for _, g := range b.waiting {
 		g.ready = true
 	}
-	if len(b.gathered) > 0 {
-		b.depart()
+	if len(b.waiting) > 0 {
+		b.startSender()
 	}
 }
 
-// last gives the batch in which the next item of this size and group gathers. The lock is held.
-func (b *batcher[T, R]) last(size int, g *group) *batch[T, R] {
-	for _, last := range slices.Backward(b.gathered) {
+// last returns the batch for the next item of this size and group. The lock is held.
+func (b *batcher[T, R]) last(size int, g *ackGroup) *batch[T, R] {
+	for _, last := range slices.Backward(b.waiting) {
 		if last.group != g {
 			continue
 		}
@@ -145,18 +147,18 @@ func (b *batcher[T, R]) last(size int, g *group) *batch[T, R] {
 		fresh, b.spare = b.spare[n-1], b.spare[:n-1]
 	}
 	fresh.group, fresh.ready = g, g == nil
-	b.gathered = append(b.gathered, fresh)
+	b.waiting = append(b.waiting, fresh)
 	return fresh
 }
 
-// fly sends batches until none is left that is ready.
-func (b *batcher[T, R]) fly() {
+// sendReady sends batches until none is ready.
+func (b *batcher[T, R]) sendReady() {
 	defer b.running.Done()
 	for {
 		b.mu.Lock()
 		next := b.next()
 		if next == nil {
-			b.flights--
+			b.inFlight--
 			b.mu.Unlock()
 			return
 		}
@@ -168,17 +170,17 @@ func (b *batcher[T, R]) fly() {
 		b.mu.Lock()
 		b.recycle(next)
 		b.mu.Unlock()
-		// Those who were just answered come back with their next items: let them, so that they go together.
+		// Let the callers that were just answered add their next items, so that those are sent together.
 		runtime.Gosched()
 	}
 }
 
-// next takes the oldest batch that is ready, and with it as many of the others that are as go into one call; nil when
-// there is none. The lock is held.
+// next returns the oldest ready batch, combined with as many other ready ones as fit into one call, or nil.
+// The lock is held.
 func (b *batcher[T, R]) next() *batch[T, R] {
 	var next *batch[T, R]
-	kept := b.gathered[:0]
-	for _, g := range b.gathered {
+	kept := b.waiting[:0]
+	for _, g := range b.waiting {
 		switch {
 		case !g.ready:
 			kept = append(kept, g)
@@ -194,12 +196,12 @@ func (b *batcher[T, R]) next() *batch[T, R] {
 			kept = append(kept, g)
 		}
 	}
-	clear(b.gathered[len(kept):])
-	b.gathered = kept
+	clear(b.waiting[len(kept):])
+	b.waiting = kept
 	return next
 }
 
-// recycle keeps the memory of an empty batch for the next items. The lock is held.
+// recycle keeps an empty batch for reuse. The lock is held.
 func (b *batcher[T, R]) recycle(g *batch[T, R]) {
 	if len(b.spare) < maxSpare {
 		b.spare = append(b.spare, g)
@@ -216,7 +218,7 @@ func (b *batcher[T, R]) send(next *batch[T, R]) {
 	if len(next.items) == 0 {
 		return // all were withdrawn
 	}
-	// The call serves many callers, so it ends with none of them.
+	// The call serves many callers, so no caller's context ends it.
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	results, err := b.call(ctx, next.items)
@@ -232,7 +234,7 @@ func (b *batcher[T, R]) send(next *batch[T, R]) {
 	}
 }
 
-// do adds an item and waits for its result. When ctx ends first, do returns its cause; the item was then not
+// do adds an item and waits for its result. If ctx ends first, do returns its cause; the item was then not
 // sent, unless the error says that the outcome is unknown.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	var none R
@@ -258,16 +260,16 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	case a := <-w.answered: // just in time
 		b.waiters.Put(w)
 		return a.result, a.err
-	default: // w will be answered, so it cannot serve another
-		return none, fmt.Errorf("outcome unknown, the call was on its way: %w", context.Cause(ctx))
+	default: // w will still be answered, so it cannot be reused
+		return none, fmt.Errorf("outcome unknown, the call was in flight: %w", context.Cause(ctx))
 	}
 }
 
-// withdraw takes an item back; false when it is on its way.
+// withdraw removes an item. It reports false if the item is in flight.
 func (b *batcher[T, R]) withdraw(done completer[R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, g := range b.gathered {
+	for _, g := range b.waiting {
 		if i := slices.Index(g.done, done); i >= 0 {
 			g.bytes -= b.size(g.items[i])
 			g.items = slices.Delete(g.items, i, i+1)
@@ -278,18 +280,18 @@ func (b *batcher[T, R]) withdraw(done completer[R]) bool {
 	return false
 }
 
-// close refuses new items and returns when those that are in here have been sent and completed.
+// close refuses new items, and returns when all existing ones have been sent and completed.
 func (b *batcher[T, R]) close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
-	b.release() // those who wait for the rest of their group
+	b.flush() // incomplete groups
 	b.running.Wait()
 }
 
-// waiter is the completer of do.
+// waiter is the completer used by do.
 type waiter[R any] struct {
-	answered chan answer[R] // holds one, so that an answer to a caller that has gone does not block
+	answered chan answer[R] // buffered, so that an answer to a caller that has gone does not block
 }
 
 type answer[R any] struct {

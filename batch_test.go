@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// gate is a call of a batcher that waits until it is let through, and notes what it was given.
+// gate provides a batcher's call that waits until it is let through, and records its items.
 type gate struct {
 	open  chan struct{} // a value lets one call through
 	mu    sync.Mutex
@@ -23,7 +23,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{open: make(chan struct{})} }
 
-// call echoes the items; one called "bad" has an error of its own, "fail" fails the whole call.
+// call echoes the items. It returns an error for the whole call if one of them is "fail".
 func (g *gate) call(ctx context.Context, items []string) ([]string, error) {
 	g.mu.Lock()
 	g.calls = append(g.calls, slices.Clone(items))
@@ -52,9 +52,11 @@ type outcome struct {
 	err          error
 }
 
-// blockedBatcher gives a batcher with all its flights on their way, and a func that adds an item and reports
-// its outcome.
-func blockedBatcher(t *testing.T) (b *batcher[string, string], g *gate, add func(context.Context, string), done *log[outcome]) {
+// blockedBatcher returns a batcher with the maximum number of calls in flight, and a func that adds an item
+// and records its outcome in done.
+func blockedBatcher(t *testing.T) (
+	b *batcher[string, string], g *gate, add func(context.Context, string), done *log[outcome],
+) {
 	t.Helper()
 	g, done = newGate(), &log[outcome]{}
 	b = newBatcher(g.call, stringSize)
@@ -82,20 +84,20 @@ func TestBatcherSendsALoneItemAtOnce(t *testing.T) {
 	})
 }
 
-func TestBatcherGathersWhileItsFlightsAreOut(t *testing.T) {
+func TestBatcherCombinesItemsWhileCallsAreInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, add, done := blockedBatcher(t)
 		for _, item := range []string{"a", "b", "c"} {
 			add(t.Context(), item)
 		}
-		if got := g.seen(); len(got) != maxFlights {
-			t.Fatalf("calls on their way: %v; want %d", got, maxFlights)
+		if got := g.seen(); len(got) != maxInFlight {
+			t.Fatalf("calls in flight: %v; want %d", got, maxInFlight)
 		}
 		close(g.open)
 		b.close()
 		synctest.Wait()
 		if got := g.seen(); len(got) != 3 || !slices.Equal(got[2], []string{"a", "b", "c"}) {
-			t.Errorf("calls: %v; want the last to be a b c, in order", got)
+			t.Errorf("calls: %v; want the last to be a, b, c in order", got)
 		}
 		if got := done.list(); len(got) != 5 {
 			t.Errorf("outcomes: %v; want 5", got)
@@ -103,7 +105,7 @@ func TestBatcherGathersWhileItsFlightsAreOut(t *testing.T) {
 	})
 }
 
-func TestBatcherKeepsToTheLimitsOfACall(t *testing.T) {
+func TestBatcherKeepsWithinTheLimitsOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, add, done := blockedBatcher(t)
 		for range store.MaxBatch + 1 {
@@ -116,7 +118,7 @@ func TestBatcherKeepsToTheLimitsOfACall(t *testing.T) {
 		b.close()
 		synctest.Wait()
 		var sizes []int
-		for _, call := range g.seen()[maxFlights:] {
+		for _, call := range g.seen()[maxInFlight:] {
 			sizes = append(sizes, len(call))
 		}
 		slices.Sort(sizes)
@@ -129,7 +131,7 @@ func TestBatcherKeepsToTheLimitsOfACall(t *testing.T) {
 	})
 }
 
-func TestBatcherWithdrawsAnItemThatIsNotOnItsWay(t *testing.T) {
+func TestBatcherWithdrawsAnItemThatIsNotInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, add, done := blockedBatcher(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -139,7 +141,7 @@ func TestBatcherWithdrawsAnItemThatIsNotOnItsWay(t *testing.T) {
 		cancel(reason)
 		synctest.Wait()
 		if got := done.list(); len(got) != 1 || got[0].item != "goes" || got[0].err != reason {
-			t.Errorf("outcomes: %v; want the cause alone", got)
+			t.Errorf("outcomes: %v; want only the withdrawn item with its cause", got)
 		}
 		close(g.open)
 		b.close()
@@ -150,7 +152,7 @@ func TestBatcherWithdrawsAnItemThatIsNotOnItsWay(t *testing.T) {
 	})
 }
 
-func TestBatcherSaysThatTheOutcomeOfAnItemOnItsWayIsUnknown(t *testing.T) {
+func TestBatcherReportsAnUnknownOutcomeForAnItemInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		b := newBatcher(g.call, stringSize)
@@ -163,10 +165,11 @@ func TestBatcherSaysThatTheOutcomeOfAnItemOnItsWayIsUnknown(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		got := done.list()
-		if len(got) != 1 || !errors.Is(got[0].err, context.Canceled) || !strings.Contains(got[0].err.Error(), "outcome unknown") {
+		if len(got) != 1 || !errors.Is(got[0].err, context.Canceled) ||
+			!strings.Contains(got[0].err.Error(), "outcome unknown") {
 			t.Errorf("outcomes: %v", got)
 		}
-		// The late answer must reach nobody else.
+		// The late reply must not reach another caller.
 		close(g.open)
 		if r, err := b.do(t.Context(), "next"); r != "next" || err != nil {
 			t.Errorf("next item got %q, %v", r, err)
@@ -175,7 +178,7 @@ func TestBatcherSaysThatTheOutcomeOfAnItemOnItsWayIsUnknown(t *testing.T) {
 	})
 }
 
-func TestBatcherFailsTheItemsOfAFailedCallOnly(t *testing.T) {
+func TestBatcherFailsOnlyTheItemsOfAFailedCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, add, done := blockedBatcher(t)
 		add(t.Context(), "fail")
@@ -190,14 +193,14 @@ func TestBatcherFailsTheItemsOfAFailedCallOnly(t *testing.T) {
 	})
 }
 
-func TestBatcherTreatsAShortAnswerAsCorrupt(t *testing.T) {
+func TestBatcherTreatsAShortReplyAsCorrupt(t *testing.T) {
 	b := newBatcher(func(context.Context, []string) ([]string, error) { return nil, nil }, stringSize)
 	_, err := b.do(t.Context(), "item")
 	wantError(t, err, ErrCorrupt)
 	b.close()
 }
 
-func TestBatcherEndsACallThatIsNotAnswered(t *testing.T) {
+func TestBatcherEndsACallWithoutAReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBatcher(newGate().call, stringSize)
 		_, err := b.do(t.Context(), "item")
@@ -213,7 +216,7 @@ func TestBatcherRefusesItemsAfterClose(t *testing.T) {
 	wantError(t, err, ErrClosed)
 }
 
-func TestBatcherUnderManyCallersLosesNothing(t *testing.T) {
+func TestBatcherLosesNothingUnderManyCallers(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[int]int{}
 	b := newBatcher(func(_ context.Context, items []int) ([]int, error) {
@@ -233,7 +236,7 @@ func TestBatcherUnderManyCallersLosesNothing(t *testing.T) {
 			for i := range 100 {
 				n := g*100 + i
 				if n == 5000 {
-					cancel() // in the midst of it
+					cancel() // while items are in flight
 				}
 				if r, err := b.do(ctx, n); err == nil {
 					if r != n {
@@ -253,26 +256,26 @@ func TestBatcherUnderManyCallersLosesNothing(t *testing.T) {
 	}
 }
 
-// heard is a completer that notes what it is told.
-type heard struct {
+// recorder is a completer that records the outcome.
+type recorder struct {
 	item string
 	log  *log[outcome]
 }
 
-func (h heard) complete(result string, err error) { h.log.add(outcome{h.item, result, err}) }
+func (r recorder) complete(result string, err error) { r.log.add(outcome{r.item, result, err}) }
 
-func TestAGroupGoesWhenItIsWhole(t *testing.T) {
+func TestBatcherSendsAGroupOnceItIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		close(g.open)
 		b := newBatcher(g.call, stringSize)
-		lease := &group{coming: 3}
+		lease := &ackGroup{pending: 3}
 		begin := time.Now()
 		for _, item := range []string{"a", "b", "c"} {
 			if got := g.seen(); len(got) > 0 {
-				t.Fatalf("before %s went %v", item, got)
+				t.Fatalf("calls before item %s: %v", item, got)
 			}
-			b.put(item, heard{item, done}, lease)
+			b.put(item, recorder{item, done}, lease)
 			synctest.Wait()
 		}
 		if got := g.seen(); len(got) != 1 || !slices.Equal(got[0], []string{"a", "b", "c"}) || time.Since(begin) > 0 {
@@ -285,46 +288,46 @@ func TestAGroupGoesWhenItIsWhole(t *testing.T) {
 	})
 }
 
-func TestAGroupWaitsForItsRestOnlySoLong(t *testing.T) {
+func TestBatcherLingersForAnIncompleteGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, done := newGate(), &log[outcome]{}
 		close(g.open)
 		b := newBatcher(g.call, stringSize)
-		lease, other := &group{coming: 500}, &group{coming: 500}
-		for _, round := range []string{"first", "second"} { // the timer is set again
-			b.put(round, heard{round, done}, lease)
-			b.put("other "+round, heard{round, done}, other)
-			b.put("lone "+round, heard{round, done}, nil)
+		lease, other := &ackGroup{pending: 500}, &ackGroup{pending: 500}
+		for _, round := range []string{"first", "second"} { // the timer is reset
+			b.put(round, recorder{round, done}, lease)
+			b.put("other "+round, recorder{round, done}, other)
+			b.put("lone "+round, recorder{round, done}, nil)
 			synctest.Wait()
 			if got := g.seen(); len(got) == 0 || !slices.Equal(got[len(got)-1], []string{"lone " + round}) {
-				t.Errorf("at once went %v", got)
+				t.Errorf("calls without delay: %v; want the lone item last", got)
 			}
-			time.Sleep(holdGroup - time.Nanosecond)
+			time.Sleep(linger - time.Nanosecond)
 			synctest.Wait()
 			calls := len(g.seen())
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if got := g.seen(); len(got) != calls+1 || !slices.Equal(got[calls], []string{round, "other " + round}) {
-				t.Errorf("after the time went %v", got)
+				t.Errorf("calls after lingering: %v; want both groups in one", got)
 			}
 		}
-		b.put("last", heard{"last", done}, lease)
+		b.put("last", recorder{"last", done}, lease)
 		b.close()
 		if got := g.seen(); !slices.Equal(got[len(got)-1], []string{"last"}) || len(done.list()) != 7 {
-			t.Errorf("at the end went %v", got)
+			t.Errorf("calls after close: %v; want the incomplete group last", got)
 		}
 	})
 }
 
-func TestWholeGroupsTravelTogether(t *testing.T) {
+func TestBatcherCombinesCompleteGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, _, done := blockedBatcher(t)
-		for i := range 5 { // of 120, of which four fit into a call
-			lease := &group{coming: store.MaxBatch/4 - 5}
-			for range lease.coming {
-				b.put(strconv.Itoa(i), heard{"", done}, lease)
+		for i := range 5 { // groups of 120 items; four of them fit into one call
+			lease := &ackGroup{pending: store.MaxBatch/4 - 5}
+			for range lease.pending {
+				b.put(strconv.Itoa(i), recorder{"", done}, lease)
 			}
-			b.put("rest", heard{"", done}, &group{coming: 2})
+			b.put("rest", recorder{"", done}, &ackGroup{pending: 2})
 		}
 		g.open <- struct{}{}
 		synctest.Wait()
@@ -332,13 +335,13 @@ func TestWholeGroupsTravelTogether(t *testing.T) {
 		for i := range 4 {
 			want = append(want, slices.Repeat([]string{strconv.Itoa(i)}, store.MaxBatch/4-5)...)
 		}
-		if got := g.seen(); len(got) != maxFlights+1 || !slices.Equal(got[maxFlights], want) {
+		if got := g.seen(); len(got) != maxInFlight+1 || !slices.Equal(got[maxInFlight], want) {
 			t.Errorf("calls: %v; want the last to be four groups, in order", got)
 		}
 		close(g.open)
 		b.close()
 		synctest.Wait()
-		if got, want := len(done.list()), 5*(store.MaxBatch/4-5)+5+maxFlights; got != want {
+		if got, want := len(done.list()), 5*(store.MaxBatch/4-5)+5+maxInFlight; got != want {
 			t.Errorf("%d outcomes, want %d", got, want)
 		}
 	})

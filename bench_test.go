@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// nothing is a call of a batcher that costs nothing, so that what is left is the batcher.
+// nothing is a batcher's call without cost, to measure the batcher itself.
 func nothing(_ context.Context, items []int) ([]struct{}, error) {
 	return make([]struct{}, len(items)), nil
 }
@@ -50,7 +50,7 @@ func BenchmarkSendAlone(b *testing.B) {
 	})
 }
 
-// inParallel calls f b.N times from so many goroutines.
+// inParallel calls f b.N times from the given number of goroutines.
 func inParallel(b *testing.B, goroutines int, f func()) {
 	b.ReportAllocs()
 	var left atomic.Int64
@@ -68,7 +68,7 @@ func inParallel(b *testing.B, goroutines int, f func()) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "items/s")
 }
 
-// instant is a store that always has messages and settles them at once, so that what is left is the worker.
+// instant is a store that always has messages and settles them at once, to measure the worker itself.
 type instant struct {
 	store.Store
 	left atomic.Int64

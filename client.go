@@ -10,25 +10,25 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Client gives access to the queues of one store. Make it with Open or New, and Close it. All methods may be
-// called from many goroutines.
+// Client provides access to the queues of one store. Create it with Open or New, and call Close when done.
+// Its methods are safe for concurrent use.
 type Client struct {
 	store      store.Store
-	owned      bool // Open opened the store, so Close closes it
+	owned      bool // the store was opened by Open, so Close closes it
 	log        *slog.Logger
-	observe    func(Event) // nil when nobody observes
-	durability Durability  // of sends that do not say
+	observe    func(Event) // nil without an observer
+	durability Durability  // default for sends
 
-	// ending ends, with ErrClosed, when Close begins.
+	// ending is cancelled with ErrClosed when Close begins.
 	ending context.Context
 	end    context.CancelCauseFunc
-	loops  sync.WaitGroup // workers and receivers; they end when ending does
-	calls  sync.WaitGroup // calls to the store that are under way
-	// confirming ends, with ErrClosed, confirmGrace after Close has begun to wait for the calls.
+	loops  sync.WaitGroup // workers and receivers, which end with ending
+	calls  sync.WaitGroup // calls to the store in flight
+	// confirming is cancelled with ErrClosed once Close has waited confirmGrace for calls in flight.
 	confirming context.Context
 	giveUp     context.CancelCauseFunc
 
-	mu      sync.RWMutex // guards the adding to loops and calls, and what follows
+	mu      sync.RWMutex // guards the fields below, and adding to loops and calls
 	closing bool         // no new loops
 	closed  bool         // no new calls
 	queues  map[string]*Queue
@@ -37,7 +37,7 @@ type Client struct {
 	closeErr  error
 }
 
-// Option changes what Open and New make.
+// Option configures a Client in Open and New.
 type Option interface {
 	applyClient(*options) error
 }
@@ -56,29 +56,34 @@ type options struct {
 	durability    Durability
 }
 
-// WithLogger sets where the client, its workers and the store log. Default: slog.Default(). Later logs
-// little: outages and recoveries of the store, panics of handlers, and what it had to give up.
+// WithLogger sets the logger of the client, its workers and the store. The default is slog.Default(). Later
+// logs little: outages and recoveries of the store, panics of handlers, and work it had to give up.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(o *options) { o.logger = l })
 }
 
-// WithObserver calls f for every Event, for metrics. f is called by many goroutines at once and holds up
-// the work of the one that calls it: it must be quick. An observer that is not there costs nothing.
+// WithObserver sets a function that is called for every Event, for example to record metrics. It is called
+// from many goroutines at once and blocks the caller's work, so it must be fast. Without an observer there
+// is no overhead.
 func WithObserver(f func(Event)) Option {
 	return option(func(o *options) { o.observer = f })
 }
 
-// AllowEviction lets Open open a Redis whose maxmemory-policy may evict keys, and so lose messages. It has
-// no effect on New: give the engine's own option there.
+// AllowEviction lets Open accept a Redis server whose maxmemory-policy may evict keys. Evicted keys are
+// lost messages. AllowEviction has no effect on New; use the engine's own option there.
 func AllowEviction() Option {
 	return option(func(o *options) { o.allowEviction = true })
 }
 
-// Open opens the store that the URL names and gives a client that closes it on Close. The schemes are
-// redis, rediss, unix, redis+sentinel, redis+cluster, mem, and those of the engines that the program imports
-// besides. A URL that is not understood is ErrInvalid, a server that cannot be used ErrUnsupported, one that
-// does not answer ErrUnavailable. An option that is nil or not
-// allowed is ErrInvalid.
+// Open opens the store at url and returns a client that closes it on Close.
+//
+// The schemes are redis, rediss, unix, redis+sentinel, redis+cluster and mem, and those of the engines that
+// the program imports. mem:// opens a new store in memory that no other client can see. mem://NAME opens
+// the store of that name in this process: all clients that open the same name share it, and its messages
+// are gone when the last of them closes it.
+//
+// Open returns ErrInvalid for a malformed URL or for an option that is nil or not allowed, ErrUnsupported
+// for a server that cannot be used, and ErrUnavailable for a server that does not answer.
 func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	if err != nil {
@@ -93,8 +98,8 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// New gives a client of a store that the caller made. The caller closes the store, after the client. An option
-// that is nil or not allowed is a mistake in the program, and New panics.
+// New returns a client of a store that the caller created. The caller closes the store, after the client.
+// New panics when an option is nil or not allowed.
 func New(s store.Store, opts ...Option) *Client {
 	o, err := optionsOf(opts)
 	if err != nil {
@@ -126,9 +131,9 @@ func newClient(s store.Store, o options) *Client {
 	return c
 }
 
-// Queue gives the queue of that name. It need not exist: its first message makes it. A name that is not
-// allowed is reported, as ErrInvalid, by each method of the Queue. The client keeps every Queue it gave, a
-// few hundred bytes each.
+// Queue returns the queue with the given name. The queue need not exist; its first message creates it. If
+// the name is not allowed, every method of the Queue returns ErrInvalid. The client keeps each Queue that
+// it returned, at a few hundred bytes each.
 func (c *Client) Queue(name string) *Queue {
 	c.mu.RLock()
 	q := c.queues[name]
@@ -149,7 +154,7 @@ func (c *Client) Queue(name string) *Queue {
 	return q
 }
 
-// Queues gives the names of all queues that exist, sorted. A queue exists from its first message or pause
+// Queues returns the names of all existing queues, sorted. A queue exists from its first message or pause
 // until it is deleted.
 func (c *Client) Queues(ctx context.Context) ([]string, error) {
 	if err := c.begin(); err != nil {
@@ -165,16 +170,19 @@ func (c *Client) Queues(ctx context.Context) ([]string, error) {
 		all = append(all, names...)
 		if next == "" {
 			slices.Sort(all)
-			return slices.Compact(all), nil // a name may be on two pages
+			return slices.Compact(all), nil // a name can appear on two pages
 		}
 		cursor = next
 	}
 }
 
-// Close ends every Receive with ErrClosed, makes the client's workers drain, sends and settles what is under
-// way, and returns when the client's goroutines have ended; calls after that, those on a Delivery too, are
-// refused with ErrClosed. It may take as long as a worker's ShutdownTimeout. Durable sends wait for their
-// confirmation a second longer, and then end with ErrNotDurable. It closes the store if Open opened it. A handler must not call it, since it waits for handlers.
+// Close shuts the client down and returns when all of its goroutines have ended.
+//
+// It ends every Receive with ErrClosed, drains the client's workers, and completes the sends and settles in
+// flight. This may take as long as a worker's ShutdownTimeout. Durable sends wait for their confirmation
+// for one more second and then return ErrNotDurable. Later calls return ErrClosed, including those on a
+// Delivery. Close closes the store if Open opened it. Do not call Close from a handler: it waits for
+// handlers.
 func (c *Client) Close() error {
 	c.closeOnce.Do(func() {
 		c.mu.Lock()
@@ -202,7 +210,7 @@ func (c *Client) Close() error {
 	return c.closeErr
 }
 
-// begin announces a call to the store; the caller says calls.Done when it is back.
+// begin registers a call to the store. The caller calls calls.Done when the call returns.
 func (c *Client) begin() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -213,7 +221,7 @@ func (c *Client) begin() error {
 	return nil
 }
 
-// beginLoop announces something that runs until ending ends; the caller says loops.Done then.
+// beginLoop registers a loop that runs until ending is cancelled. The caller then calls loops.Done.
 func (c *Client) beginLoop() error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

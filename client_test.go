@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestOpenOwnsItsStoreAndNewDoesNot(t *testing.T) {
+func TestClientClosesTheStoreOnlyAfterOpen(t *testing.T) {
 	c, err := Open(t.Context(), "mem://owned")
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestOpenOwnsItsStoreAndNewDoesNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.store.Stats(t.Context(), "q"); err == nil {
-		t.Error("Close has left open the store that Open opened")
+		t.Error("Close did not close the store that Open opened")
 	}
 	s := memstore.New()
 	defer s.Close()
@@ -30,24 +30,24 @@ func TestOpenOwnsItsStoreAndNewDoesNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Stats(t.Context(), "q"); err != nil {
-		t.Errorf("Close has closed the store that the caller opened: %v", err)
+		t.Errorf("Close closed the store that the caller opened: %v", err)
 	}
 }
 
-func TestOpenRefusesAnUnknownScheme(t *testing.T) {
+func TestClientOpenRefusesAnUnknownScheme(t *testing.T) {
 	_, err := Open(t.Context(), "mongodb://localhost")
 	wantError(t, err, ErrInvalid)
 }
 
-func TestQueueIsTheSameForAName(t *testing.T) {
+func TestClientQueueIsTheSameForAName(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q, again, p := c.Queue("q"), c.Queue("q"), c.Queue("p")
 	if q != again || q == p || q.Name() != "q" {
-		t.Error("queues are mixed up")
+		t.Error("Queue did not return one Queue for each name")
 	}
 }
 
-func TestCloseSendsWhatIsUnderWayAndRefusesTheRest(t *testing.T) {
+func TestClientCloseCompletesSendsInFlightAndRefusesNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
@@ -84,13 +84,13 @@ func TestCloseSendsWhatIsUnderWayAndRefusesTheRest(t *testing.T) {
 	})
 }
 
-func TestCloseDrainsItsWorkers(t *testing.T) {
+func TestClientCloseDrainsItsWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, done := c.Queue("q"), false
 		w := NewWorker(c, WorkerConfig{})
 		w.Handle("q", func(ctx context.Context, m *Message) error {
 			time.Sleep(time.Second)
-			// Handlers may still send.
+			// A handler can still send.
 			if _, err := q.Send(ctx, nil, In(time.Hour)); err != nil {
 				t.Errorf("Send while closing: %v", err)
 			}
@@ -101,7 +101,7 @@ func TestCloseDrainsItsWorkers(t *testing.T) {
 		mustSend(t, q, "")
 		synctest.Wait()
 		if err := c.Close(); err != nil || !done {
-			t.Errorf("%v; handler is done: %v", err, done)
+			t.Errorf("Close returned %v; handler done: %v", err, done)
 		}
 		wantError(t, stop(), ErrClosed)
 		if s, err := c.store.Stats(t.Context(), "q"); err != nil || s.Leased != 0 || s.Scheduled != 1 {
@@ -124,7 +124,7 @@ func TestErrorsHaveStableCodes(t *testing.T) {
 	}
 }
 
-func TestUnusedObserverAllocatesNothing(t *testing.T) {
+func TestClientWithoutObserverAllocatesNothing(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	m := &Message{ID: "id"}
 	d := &Delivery{Message: m, queue: c.Queue("q")}
@@ -132,7 +132,7 @@ func TestUnusedObserverAllocatesNothing(t *testing.T) {
 		d.queue.event(EventSent, m.ID)
 		d.event(EventAcked, nil)
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations; want 0", n)
 	}
 }
 
@@ -182,12 +182,12 @@ func TestTypedPayloadThatCannotBeDecodedIsBuried(t *testing.T) {
 		synctest.Wait()
 		info, err := q.Get(t.Context(), "id")
 		if err != nil || info.DeadReason != DeadBuried || !strings.Contains(info.LastError, "cannot be decoded into int") {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
 }
 
-// upper is a codec for strings.
+// upper is a Codec for strings.
 type upper struct{}
 
 func (upper) Encode(v any) ([]byte, error) { return []byte(strings.ToUpper(v.(string))), nil }
@@ -219,7 +219,7 @@ func TestTypedCodecAndUnencodableValue(t *testing.T) {
 
 var _ store.Store = (*faulty)(nil)
 
-func TestNilOptionsAreRefused(t *testing.T) {
+func TestClientRefusesNilOptions(t *testing.T) {
 	const text = "option 1 is nil: leave it out"
 	q := newClientOn(t, memstore.New()).Queue("q")
 	for name, err := range map[string]error{
@@ -233,11 +233,11 @@ func TestNilOptionsAreRefused(t *testing.T) {
 		}
 	}
 	if got, want := panicOf(func() { New(memstore.New(), quiet, nil) }), "later: New: "+text; got != want {
-		t.Errorf("New panics with %q", got)
+		t.Errorf("New panicked with %q; want %q", got, want)
 	}
 }
 
-func TestErrorsAfterCloseSayThatTheClientIsClosed(t *testing.T) {
+func TestClientErrorsAfterCloseSayThatItIsClosed(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")
 	mustSend(t, q, "")

@@ -11,82 +11,91 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// CopyConfig says what Copy does. The zero value copies the living messages of all queues.
+// CopyConfig configures Copy. The zero value copies the live messages of all queues.
 type CopyConfig struct {
-	// Queues are the queues to copy. Default: all that the source has.
+	// Queues are the queues to copy. Default: all queues of the source.
 	Queues []string
-	// Move removes from the source what the target has, and pauses each queue of the source when its turn comes, and
-	// leaves it paused: without that its workers would go on. Default: the source is only read.
+	// Move removes messages from the source once the target has them. It pauses each queue of the source when
+	// its turn comes and leaves it paused, since its workers would otherwise continue. Default: the source is
+	// only read.
 	Move bool
-	// Progress is called after each page of messages and at the end of each queue. It holds up the copying.
+	// Progress is called after each page of messages and at the end of each queue. Copying waits for it to
+	// return.
 	Progress func(QueueCopy)
 }
 
-// CopyResult tells what Copy did.
+// CopyResult is the result of a Copy.
 type CopyResult struct {
-	Queues []QueueCopy // those that were begun, in order
+	Queues []QueueCopy // the queues that were started, in order
 }
 
-// QueueCopy tells how far the copying of a queue got. Every message that was seen is counted once, unless it changed
-// its state meanwhile.
+// QueueCopy is the progress of copying one queue. Every message seen is counted once, unless it changes its
+// state in the meantime.
 type QueueCopy struct {
 	Queue string
-	// Total is the number of messages that the source had when the queue's turn came, leased ones too.
+	// Total is the number of messages in the source when the queue's turn came, including leased ones.
 	Total int64
-	// Copied messages were added to the target.
+	// Copied is the number of messages added to the target.
 	Copied int64
-	// Duplicates were at the target already, or their ids are living or remembered there, and nothing was changed. With
-	// Move it counts those only that are known to be the same messages.
+	// Duplicates were already in the target, or their ids are live or within their dedup window there. Nothing
+	// was changed. With Move it only counts messages known to be the same.
 	Duplicates int64
-	// Leased messages were held by workers of the source. They were copied as if they had been released, and are among
-	// Copied and Duplicates; with Move they were left in the source, and Leased counts those that are there at the end.
+	// Leased messages were held by workers of the source. They are copied as if they had been released, and
+	// are also counted in Copied or Duplicates. With Move they stay in the source, and Leased counts those
+	// there at the end.
 	Leased int64
-	// Conflicts, with Move, were left in the source, because the target has another message of that id, or the same one in
-	// an older condition, or remembers the id as done.
+	// Conflicts, with Move, stay in the source because the target has them differently. It has another message
+	// with that id, has an older version of the same one, or has the id within its dedup window.
 	Conflicts int64
-	// Refused messages were left out, because they are over a limit or are damaged. The error names some of them.
+	// Refused messages were skipped because they are over a limit or damaged. The error names some of them.
 	Refused int64
-	// Paused tells that the queue of the source was paused when its turn came. A pause is not copied.
+	// Paused reports whether the queue of the source was paused when its turn came. A pause is not copied.
 	Paused bool
 }
 
-// Seen is the number of messages that were dealt with, of Total.
+// Seen returns how many of the Total messages were processed.
 func (c QueueCopy) Seen() int64 { return c.Copied + c.Duplicates + c.Conflicts + c.Refused }
 
 const (
-	// copyGrace is how long a page that is under way may take to be finished when the context ends.
+	// copyGrace is how long a page in progress may take to finish after the context ends.
 	copyGrace = 5 * time.Second
-	// leasedPage is the number of leased messages that are read at once: engines bound their bytes less well.
+	// leasedPage is the number of leased messages read at once. It is small because engines bound their bytes
+	// less tightly.
 	leasedPage = 50
-	// maxPasses is how often a Move looks for messages that came, or came back, while it moved the others.
+	// maxPasses is how often a Move looks for messages that arrived, or came back, while it moved others.
 	maxPasses = 10
 	// maxRefusals is how many refused messages of a queue the error names.
 	maxRefusals = 5
 )
 
-// Copy copies living messages from one store to another: their ids, payloads, headers and limits, due times, failed
-// attempts, last errors and, of dead ones, reason and time of death; unreadable ones with their bytes. Due times are
-// kept, so the clocks of both stores should agree. Ids that are remembered after their ack, and pauses, are not
-// copied. It goes queue by queue and page by page, reads a page while it writes the one before, and needs memory for
-// a few times store.MaxBatchBytes. When ctx ends it finishes the page that is under way, within 5 s.
+// Copy copies live messages from one store to another.
 //
-// A Copy that failed or was stopped is made again: what the target has is left alone. But what was delivered at the
-// target in between, and is still in the source, comes again: begin the target's workers when the copy is done, or use
-// Move. A copy of a queue in which workers are busy is no snapshot; what changes its state meanwhile may be missing.
-// Pause the queue for a complete one.
+// It copies ids, payloads, headers, limits, due times, failed attempts and last errors; the reason and time
+// of death of dead messages; and the bytes of unreadable ones. Due times are kept, so the clocks of both
+// stores should agree. Dedup windows of acked messages and pauses are not copied. Copy works queue by queue
+// and page by page, reads a page while it writes the previous one, and needs memory for a few times
+// store.MaxBatchBytes. When ctx ends, it finishes the page in progress within 5 s.
 //
-// With Move each message leaves the source when the target has it, as safely as it keeps what is sent to it (one that
-// implements store.Syncer is synced first), and only if it is still as it was copied: one that was rescheduled, or
-// cancelled and sent again, meanwhile is copied anew. A message can be in both stores, and so come twice, only where
-// Copy was stopped within a page, or where it was cancelled in the source while its page was under way. Leased
-// messages are left, with ErrLeased at the end: they can be moved when their workers have settled them, or their
-// leases have run out. Stop sending to the source first; what is sent meanwhile is moved as far as it is seen.
+// A Copy that failed or was stopped can be repeated: messages that the target already has are left alone.
+// However, a message that was delivered at the target in the meantime, and is still in the source, is
+// copied and delivered again. Start the target's workers after the copy, or use Move. A copy of a queue
+// with busy workers is not a snapshot: messages that change state meanwhile may be missing. Pause the queue
+// for a complete copy.
 //
-// The result tells what was done, with an error too. A queue that is named and does not exist is ErrNotFound, and two
-// clients of one store are ErrInvalid; both are found before anything is copied (to tell whether the stores are one,
-// Copy makes a queue of a random name at the target and deletes it). Messages left out of a Move are ErrLeased and
-// ErrDuplicate, those that are over a limit ErrInvalid or ErrTooLarge; all others were copied then. A damaged queue of
-// the source, ErrCorrupt, does not keep the others from being copied. After any other error Copy ends.
+// With Move, a message leaves the source when the target has it as safely as it keeps any sent message (a
+// target that implements store.Syncer is synced first), and only if it has not changed since it was copied.
+// A message that was rescheduled, or cancelled and sent again, is copied anew. A message can be in both
+// stores, and so be delivered twice, only if Copy was stopped within a page, or if the message was
+// cancelled in the source while its page was in progress. Leased messages stay, and Copy returns ErrLeased;
+// they can be moved once their workers have settled them or their leases have expired. Stop sending to the
+// source first. Messages sent during a Move are moved as far as Copy sees them.
+//
+// Copy returns its result along with any error. ErrNotFound for a named queue that does not exist, and
+// ErrInvalid for two clients of one store, are returned before anything is copied. (To detect that, Copy
+// creates a queue with a random name in the target and deletes it.) ErrLeased and ErrDuplicate report
+// messages that a Move left in the source, and ErrInvalid and ErrTooLarge messages over a limit; all other
+// messages were copied. A damaged queue of the source is reported as ErrCorrupt and does not stop the
+// copying of other queues. Any other error ends Copy.
 func Copy(ctx context.Context, to, from *Client, cfg CopyConfig) (CopyResult, error) {
 	c := &copier{from: side{from, "source"}, to: side{to, "target"}, cfg: cfg}
 	if err := c.checkSides(ctx); err != nil {
@@ -100,13 +109,13 @@ func Copy(ctx context.Context, to, from *Client, cfg CopyConfig) (CopyResult, er
 	return c.result, err
 }
 
-// copier is one Copy.
+// copier is the state of one Copy.
 type copier struct {
 	from, to side
 	cfg      CopyConfig
 	result   CopyResult
-	refusals []error // of the first refused messages of each queue
-	late     int64   // messages that a Move left because they came meanwhile
+	refusals []error // for the first refused messages of each queue
+	late     int64   // messages that a Move left behind because they arrived during it
 }
 
 // side is one of the two stores.
@@ -115,7 +124,7 @@ type side struct {
 	name   string
 }
 
-// on makes a call to one of the stores, and says of its error which one that is.
+// on makes a call to one of the stores and adds to its error which one it is.
 func on[T any](s side, call func(store.Store) (T, error)) (T, error) {
 	var none T
 	if err := s.client.begin(); err != nil {
@@ -149,7 +158,7 @@ func (s side) remove(ctx context.Context, queue string, infos []store.Info) ([]b
 	return on(s, func(st store.Store) ([]bool, error) { return st.Remove(ctx, queue, infos) })
 }
 
-// sync makes durable what the store has acknowledged, if it does not always do that before it answers.
+// sync makes acknowledged messages durable if the store does not always do so before it answers.
 func (s side) sync(ctx context.Context) error {
 	_, err := on(s, func(st store.Store) (any, error) {
 		if syncer, ok := st.(store.Syncer); ok {
@@ -160,8 +169,9 @@ func (s side) sync(ctx context.Context) error {
 	return err
 }
 
-// checkSides refuses two clients of one store, by whatever URLs they reach it: a queue that is made at the target must
-// not be seen in the source. A Move from a store to itself would remove every message as one that the target has.
+// checkSides returns an error if both clients use one store, whatever their URLs: a queue created in the
+// target must not appear in the source. Otherwise a Move would remove every message, because the target has
+// it.
 func (c *copier) checkSides(ctx context.Context) error {
 	same := store.Invalid("source and target are the same store: give two")
 	if c.from.client == c.to.client || c.from.client.store == c.to.client.store {
@@ -181,7 +191,7 @@ func (c *copier) checkSides(ctx context.Context) error {
 	return errors.Join(err, deleted)
 }
 
-// names gives the queues to copy.
+// names returns the queues to copy.
 func (c *copier) names(ctx context.Context) ([]string, error) {
 	if len(c.cfg.Queues) == 0 {
 		names, err := c.from.client.Queues(ctx)
@@ -212,7 +222,7 @@ func (c *copier) names(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// all copies the queues and gathers what was left.
+// all copies the queues and collects the errors.
 func (c *copier) all(ctx context.Context, names []string) error {
 	var damaged []error
 	for _, name := range names {
@@ -232,7 +242,7 @@ func (c *copier) all(ctx context.Context, names []string) error {
 	return errors.Join(append(damaged, c.left()...)...)
 }
 
-// left tells what was not copied or moved, by kind.
+// left returns an error for each kind of message that was not copied or moved.
 func (c *copier) left() []error {
 	var leased, conflicts, refused int64
 	for _, q := range c.result.Queues {
@@ -244,19 +254,20 @@ func (c *copier) left() []error {
 	}
 	if conflicts > 0 {
 		errs = append(errs, fmt.Errorf("%d left in the source, because the target has other messages of their ids, or the "+
-			"same in an older condition, or remembers the ids as done: %w", conflicts, ErrDuplicate))
+			"same in an older version, or has the ids within their dedup window: %w", conflicts, ErrDuplicate))
 	}
 	if c.cfg.Move && leased > 0 {
 		errs = append(errs, fmt.Errorf("%d left in the source, because workers hold them: move again when the workers have "+
-			"finished or the leases have run out: %w", leased, ErrLeased))
+			"finished or the leases have expired: %w", leased, ErrLeased))
 	}
 	if c.late > 0 {
-		errs = append(errs, fmt.Errorf("%d came to the source while the others were moved: stop sending to it, and move again", c.late))
+		errs = append(errs, fmt.Errorf("%d arrived in the source while the others were moved: "+
+			"stop sending to it and move again", c.late))
 	}
 	return errs
 }
 
-// outlive gives a context that ends so long after ctx does. Call release when done.
+// outlive returns a context that ends grace after ctx does. The caller calls release when done.
 func outlive(ctx context.Context, grace time.Duration) (long context.Context, release func()) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	ended := make(chan struct{})

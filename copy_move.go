@@ -8,8 +8,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// move pauses the queue and moves what it has, again and again while it finds more: messages come back from workers
-// or are sent meanwhile.
+// move pauses the queue and moves its messages. It repeats while it finds more, because messages come back
+// from workers or are sent during a pass.
 func (q *queueCopy) move(ctx context.Context) error {
 	if _, err := on(q.from, func(s store.Store) (any, error) { return nil, s.SetPaused(ctx, q.Queue, true) }); err != nil {
 		return err
@@ -20,7 +20,7 @@ func (q *queueCopy) move(ctx context.Context) error {
 			return err
 		}
 		before := q.Copied + q.Duplicates
-		q.Conflicts, q.Refused, q.refusals = 0, 0, nil // they are met in each pass
+		q.Conflicts, q.Refused, q.refusals = 0, 0, nil // every pass counts them again
 		if err := q.pass(ctx, moveOrder); err != nil {
 			return err
 		}
@@ -38,7 +38,8 @@ func (q *queueCopy) move(ctx context.Context) error {
 	return nil
 }
 
-// endLeases has the source end the leases that have run out. On a paused queue a claim does no more than that.
+// endLeases makes the source end the leases that have expired. On a paused queue a claim does no more than
+// that.
 func (q *queueCopy) endLeases(ctx context.Context) error {
 	for {
 		claim, err := on(q.from, func(s store.Store) (store.Claim, error) {
@@ -53,20 +54,21 @@ func (q *queueCopy) endLeases(ctx context.Context) error {
 			}
 			return nil
 		}
-		// Somebody resumed the queue.
+		// The queue was resumed.
 		_, err = on(q.from, func(s store.Store) (any, error) {
 			return s.Settle(ctx, q.Queue, []store.Settlement{{Receipt: claim.Messages[0].Receipt, Action: store.Release}})
 		})
 		if err == nil {
-			err = errors.New("the queue was resumed while it was moved: let it be paused, and move again")
+			err = errors.New("the queue was resumed while it was moved: leave it paused and move again")
 		}
 		return err
 	}
 }
 
-// settle removes from the source what the target has: what it was just given, and what it had before if that is known
-// to be the same. A target that acknowledges before its disk has the messages is synced first: the removal may be
-// durable at once, and a power cut between the two would lose the messages from both stores.
+// settle removes from the source the messages that the target has: those that were just added, and those
+// that it already had if they are known to be the same. A target that acknowledges messages before they are
+// on its disk is synced first: the removal may be durable at once, and a power cut between the two would
+// lose the messages from both stores.
 func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []store.SendResult) error {
 	var added, present, doubtful []store.Info
 	for i, r := range results {
@@ -101,8 +103,8 @@ func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []st
 	return err
 }
 
-// compare looks at the messages that the target has under ids of the source. It gives those that are the same; those
-// that were gone when it looked, and have been added now; and counts the others.
+// compare looks at the messages that the target has under ids of the source. It returns those that are the
+// same, and those that were gone when it looked and have been added now. It counts the others as conflicts.
 func (q *queueCopy) compare(ctx context.Context, infos []store.Info) (added, same []store.Info, err error) {
 	there, err := q.to.get(ctx, q.Queue, infos)
 	if err != nil {
@@ -122,7 +124,7 @@ func (q *queueCopy) compare(ctx context.Context, infos []store.Info) (added, sam
 	if len(gone) == 0 {
 		return nil, same, nil
 	}
-	// Remembered, or settled a moment ago. Which of both shows when it is tried again.
+	// The ids are within their dedup window, or were just settled. Another restore shows which.
 	results, err := q.to.restore(ctx, q.Queue, gone)
 	if err != nil {
 		return nil, nil, err
@@ -137,8 +139,8 @@ func (q *queueCopy) compare(ctx context.Context, infos []store.Info) (added, sam
 	return added, same, nil
 }
 
-// isCopy tells whether what the target has is the source's message as it is, or as workers of the target have had it
-// since. One that the source has changed since is none.
+// isCopy reports whether the target's message is the source's message, either unchanged or as changed by
+// workers of the target. If the source has changed it since, it is not a copy.
 func isCopy(there, here *store.Info) bool {
 	if !there.SameMessage(here) {
 		return false
@@ -150,7 +152,7 @@ func isCopy(there, here *store.Info) bool {
 	return since || now.Same(here)
 }
 
-// takeAway removes messages from the source, and gives those that are no longer as they were.
+// takeAway removes messages from the source and returns those that have changed.
 func (q *queueCopy) takeAway(ctx context.Context, infos []store.Info) (stale []store.Info, err error) {
 	if len(infos) == 0 {
 		return nil, nil
@@ -167,8 +169,9 @@ func (q *queueCopy) takeAway(ctx context.Context, infos []store.Info) (stale []s
 	return stale, nil
 }
 
-// takeBack removes from the target what it was given and has changed in the source meanwhile: the next pass copies that
-// as it is now. What is gone from the source stays, since another Copy may have moved it.
+// takeBack removes from the target messages that have changed in the source since they were copied. The
+// next pass copies them as they are now. A message that is gone from the source stays, because another Copy
+// may have moved it.
 func (q *queueCopy) takeBack(ctx context.Context, stale []store.Info) error {
 	if len(stale) == 0 {
 		return nil

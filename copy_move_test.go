@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestMoveEmptiesTheSource(t *testing.T) {
+func TestCopyMoveEmptiesTheSource(t *testing.T) {
 	inBubble(t, func(t *testing.T, from *Client) {
 		to := newClientOn(t, memstore.New())
 		mixed(t, from, "q", 1234)
@@ -22,13 +22,13 @@ func TestMoveEmptiesTheSource(t *testing.T) {
 		r, err := Copy(t.Context(), to, from, CopyConfig{Move: true})
 		wantError(t, err, ErrLeased)
 		if want := []QueueCopy{{Queue: "q", Total: 1240, Copied: 1238, Leased: 2}}; !slices.Equal(r.Queues, want) {
-			t.Errorf("got %+v", r.Queues)
+			t.Errorf("Copy returned %+v", r.Queues)
 		}
 		wantCounts(t, from.Queue("q"), 0, 0, 2, 0)
 		if !mustStats(t, from.Queue("q")).Paused {
-			t.Error("the source goes on")
+			t.Error("the source is not paused")
 		}
-		time.Sleep(time.Hour) // their workers died, and nobody claims from a paused queue
+		time.Sleep(time.Hour) // the leases expire, and nobody claims from a paused queue
 		got := mustCopy(t, to, from, CopyConfig{Move: true})
 		if want := []QueueCopy{{Queue: "q", Total: 2, Copied: 2, Paused: true}}; !slices.Equal(got, want) {
 			t.Errorf("moved again: %+v", got)
@@ -46,13 +46,13 @@ func TestMoveEmptiesTheSource(t *testing.T) {
 	})
 }
 
-func TestMoveTakesNothingThatChangedMeanwhile(t *testing.T) {
+func TestCopyMoveRemovesNothingThatHasChanged(t *testing.T) {
 	from, s := newClientOn(t, memstore.New()), &hooked{Store: memstore.New()}
 	to, q, ctx := newClientOn(t, s), from.Queue("q"), t.Context()
 	for _, id := range []string{"moved", "rescheduled", "sent again", "cancelled"} {
 		mustSend(t, q, "first", WithID(id), In(time.Hour))
 	}
-	s.restored = func([]store.Info) error { // between the pages' restore and its removal
+	s.restored = func([]store.Info) error { // between the page's restore and its removal
 		s.restored = nil
 		_, cancelled := q.Cancel(ctx, "cancelled")
 		_, again := q.Cancel(ctx, "sent again")
@@ -61,10 +61,10 @@ func TestMoveTakesNothingThatChangedMeanwhile(t *testing.T) {
 	}
 	got := mustCopy(t, to, from, CopyConfig{Move: true})
 	if want := []QueueCopy{{Queue: "q", Total: 4, Copied: 4}}; !slices.Equal(got, want) {
-		t.Errorf("got %+v", got)
+		t.Errorf("Copy returned %+v", got)
 	}
 	wantCounts(t, q, 0, 0, 0, 0)
-	wantCounts(t, to.Queue("q"), 4, 0, 0, 0) // with the cancelled one: it may have been moved by another Copy
+	wantCounts(t, to.Queue("q"), 4, 0, 0, 0) // includes the cancelled one: another Copy may have moved it
 	for id, want := range map[string]string{"moved": "first", "sent again": "second", "rescheduled": "first"} {
 		info, err := to.Queue("q").Get(ctx, id)
 		if err != nil || string(info.Payload) != want || id == "rescheduled" && time.Until(info.Due) < 4*time.Hour {
@@ -73,7 +73,7 @@ func TestMoveTakesNothingThatChangedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestMoveKeepsWhatTheTargetHasOtherwise(t *testing.T) {
+func TestCopyMoveKeepsMessagesThatConflictWithTheTarget(t *testing.T) {
 	from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
 	here, there, ctx := from.Queue("q"), to.Queue("q"), t.Context()
 	mustSend(t, there, "x", WithID("remembered"), RememberID(time.Hour))
@@ -101,7 +101,7 @@ func TestMoveKeepsWhatTheTargetHasOtherwise(t *testing.T) {
 		r, err := Copy(ctx, to, from, CopyConfig{Move: true})
 		wantError(t, err, ErrDuplicate)
 		if q := r.Queues[0]; q.Conflicts != 3 || q.Copied != 0 || q.Duplicates != q.Total-3 {
-			t.Errorf("got %+v", q)
+			t.Errorf("Copy returned %+v", q)
 		}
 	}
 	wantCounts(t, here, 1, 2, 0, 0)
@@ -111,11 +111,11 @@ func TestMoveKeepsWhatTheTargetHasOtherwise(t *testing.T) {
 		}
 	}
 	if info, err := there.Get(ctx, "failed there"); err != nil || info.Attempts != 1 {
-		t.Errorf("what had failed there is %+v, %v", info, err)
+		t.Errorf("the message that failed in the target is %+v, %v", info, err)
 	}
 }
 
-func TestAMoveThatFailedWithinAPageGoesOn(t *testing.T) {
+func TestCopyMoveContinuesAfterAFailureWithinAPage(t *testing.T) {
 	s := &hooked{Store: memstore.New()}
 	from, to := newClientOn(t, s), newClientOn(t, memstore.New())
 	ids := map[string]int{}
@@ -132,11 +132,11 @@ func TestAMoveThatFailedWithinAPageGoesOn(t *testing.T) {
 	_, err := Copy(t.Context(), to, from, CopyConfig{Move: true})
 	wantError(t, err, ErrUnavailable)
 	if !strings.Contains(err.Error(), "source") {
-		t.Errorf("%v does not say where", err)
+		t.Errorf("%v does not name the store", err)
 	}
 	wantCounts(t, from.Queue("q"), 0, 2*store.MaxBatch, 0, 0)
 	wantCounts(t, to.Queue("q"), 0, 2*store.MaxBatch, 0, 0)
-	held := mustReceive(t, to.Queue("q"), store.MaxBatch) // workers of the target have begun
+	held := mustReceive(t, to.Queue("q"), store.MaxBatch) // the target's workers are running
 	for i, d := range held {
 		if i%2 == 0 {
 			err = d.Nack(t.Context(), 0, errors.New("no"))
@@ -147,8 +147,9 @@ func TestAMoveThatFailedWithinAPageGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := mustCopy(t, to, from, CopyConfig{Move: true})[0]; got.Copied != store.MaxBatch || got.Duplicates != store.MaxBatch {
-		t.Errorf("got %+v", got)
+	got := mustCopy(t, to, from, CopyConfig{Move: true})[0]
+	if got.Copied != store.MaxBatch || got.Duplicates != store.MaxBatch {
+		t.Errorf("Copy returned %+v", got)
 	}
 	wantCounts(t, from.Queue("q"), 0, 0, 0, 0)
 	for id := range contents(t, to, "q") {
@@ -156,12 +157,12 @@ func TestAMoveThatFailedWithinAPageGoesOn(t *testing.T) {
 	}
 	for id, n := range ids {
 		if n != 1 {
-			t.Errorf("message %q is there %d times", id, n)
+			t.Errorf("message %q was found %d times; want once", id, n)
 		}
 	}
 }
 
-func TestAMoveFindsWhatComesMeanwhile(t *testing.T) {
+func TestCopyMoveFindsMessagesThatArriveDuringIt(t *testing.T) {
 	from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
 	q := from.Queue("q")
 	mixed(t, from, "q", store.MaxBatch)
@@ -175,16 +176,17 @@ func TestAMoveFindsWhatComesMeanwhile(t *testing.T) {
 		}})
 	})
 	if got.Queues[0].Copied != store.MaxBatch+4+3 {
-		t.Errorf("got %+v", got.Queues)
+		t.Errorf("Copy returned %+v", got.Queues)
 	}
 	wantCounts(t, q, 0, 0, 2, 0)
 
-	// Who never stops sending is told so.
+	// Sending that never stops is reported.
 	other := from.Queue("other")
 	mustSend(t, other, "x")
-	r, err := Copy(t.Context(), to, from, CopyConfig{Queues: []string{"other"}, Move: true, Progress: func(QueueCopy) { mustSend(t, other, "x") }})
-	if err == nil || !strings.Contains(err.Error(), "came to the source") || r.Queues[0].Copied < maxPasses {
-		t.Errorf("got %+v, %v", r.Queues, err)
+	cfg := CopyConfig{Queues: []string{"other"}, Move: true, Progress: func(QueueCopy) { mustSend(t, other, "x") }}
+	r, err := Copy(t.Context(), to, from, cfg)
+	if err == nil || !strings.Contains(err.Error(), "arrived in the source") || r.Queues[0].Copied < maxPasses {
+		t.Errorf("Copy returned %+v, %v", r.Queues, err)
 	}
 }
 
@@ -195,7 +197,7 @@ func mustErr[T any](t *testing.T, kind error, f func() (T, error)) T {
 	return result
 }
 
-func TestTwoMovesAtOnceLoseNothing(t *testing.T) {
+func TestCopyMoveRunConcurrentlyLosesNothing(t *testing.T) {
 	from, to := memstore.New(), memstore.New()
 	c := newClientOn(t, from)
 	mixed(t, c, "q", 10*store.MaxBatch)
@@ -217,7 +219,7 @@ func TestTwoMovesAtOnceLoseNothing(t *testing.T) {
 	wantCounts(t, c.Queue("q"), 0, 0, 2, 0)
 }
 
-// syncing is a target that acknowledges before its disk has the messages.
+// syncing is a target that acknowledges messages before they are on its disk.
 type syncing struct {
 	hooked
 	syncs int
@@ -229,7 +231,7 @@ func (s *syncing) Sync(context.Context) error {
 	return s.err
 }
 
-func TestMoveRemovesNothingBeforeTheTargetIsSynced(t *testing.T) {
+func TestCopyMoveRemovesNothingBeforeTheTargetIsSynced(t *testing.T) {
 	target := &syncing{hooked: hooked{Store: memstore.New()}, err: ErrUnavailable}
 	from, to := newClientOn(t, memstore.New()), newClientOn(t, target)
 	mustSend(t, from.Queue("q"), "x")
@@ -237,7 +239,7 @@ func TestMoveRemovesNothingBeforeTheTargetIsSynced(t *testing.T) {
 	if target.syncs > 0 {
 		t.Error("a plain copy synced the target")
 	}
-	_, err := Copy(t.Context(), to, from, CopyConfig{Move: true}) // the target has the message already
+	_, err := Copy(t.Context(), to, from, CopyConfig{Move: true}) // the target already has the message
 	wantError(t, err, ErrUnavailable)
 	if target.syncs != 1 || !strings.Contains(err.Error(), "target") {
 		t.Errorf("%d syncs; %v", target.syncs, err)

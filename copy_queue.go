@@ -8,23 +8,24 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The orders in which the states of a queue are copied: a message goes from scheduled to ready by itself, and to leased
-// or dead by workers, so each state comes after those that lead to it. A lease may end in any of them, so leased ones
-// come first too. A Move has paused its queue, and leaves leased messages.
+// The orders in which the states of a queue are copied. A message becomes ready by itself after being
+// scheduled, and leased or dead through workers, so each state comes after those that lead to it. A lease
+// can end in any state, so leased messages also come first. A Move has paused its queue and leaves leased
+// messages alone.
 var (
 	copyOrder = []store.State{StateLeased, StateScheduled, StateReady, StateLeased, StateDead}
 	moveOrder = []store.State{StateScheduled, StateReady, StateDead}
 )
 
-// queueCopy copies one queue.
+// queueCopy is the state of copying one queue.
 type queueCopy struct {
 	*copier
 	QueueCopy
 	began    time.Time // on the source's clock
-	refusals []error   // of the first messages that were refused
+	refusals []error   // for the first refused messages
 }
 
-// run copies the queue. begun is false when there was nothing to begin with.
+// run copies the queue. begun is false if the queue could not be read or does not exist.
 func (q *queueCopy) run(ctx context.Context) (begun bool, err error) {
 	stats, err := q.from.stats(ctx, q.Queue)
 	if err != nil || !stats.Exists {
@@ -51,12 +52,12 @@ func (q *queueCopy) progress() {
 // page is one page of a listing of the source.
 type page struct {
 	state store.State
-	again bool // the state was listed before
+	again bool // the state was already listed
 	infos []store.Info
 	err   error
 }
 
-// pass copies the messages of the states. It reads a page while it writes the one before.
+// pass copies the messages in the given states. It reads a page while it writes the previous one.
 func (q *queueCopy) pass(ctx context.Context, order []store.State) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -67,7 +68,7 @@ func (q *queueCopy) pass(ctx context.Context, order []store.State) error {
 	}()
 	defer func() {
 		stop()
-		for range pages { // until the reader has ended
+		for range pages { // wait for the reader
 		}
 	}()
 	for p := range pages {
@@ -85,7 +86,7 @@ func (q *queueCopy) pass(ctx context.Context, order []store.State) error {
 	return context.Cause(ctx)
 }
 
-// read lists the states and sends the pages, until ctx ends.
+// read lists the states and sends the pages until ctx ends.
 func (q *queueCopy) read(ctx context.Context, order []store.State, pages chan<- page) {
 	seen := map[store.State]bool{}
 	for _, state := range order {
@@ -113,11 +114,11 @@ func (q *queueCopy) read(ctx context.Context, order []store.State, pages chan<- 
 	}
 }
 
-// write copies a page, in parts that fit into one call. Once begun it is finished, also when ctx ends.
+// write copies a page, in parts that fit into one call. It finishes the page even if ctx ends.
 func (q *queueCopy) write(ctx context.Context, p *page) error {
 	ctx, release := outlive(ctx, copyGrace)
 	defer release()
-	infos := q.sound(p.infos)
+	infos := q.valid(p.infos)
 	for start := 0; start < len(infos); {
 		end := restoreEnd(infos, start)
 		results, err := q.to.restore(ctx, q.Queue, infos[start:end])
@@ -137,13 +138,13 @@ func (q *queueCopy) write(ctx context.Context, p *page) error {
 	return nil
 }
 
-// sound leaves out, and counts, the messages that no store would take.
-func (q *queueCopy) sound(infos []store.Info) []store.Info {
-	sound := infos[:0]
+// valid returns the messages that a store accepts, and counts the others as refused.
+func (q *queueCopy) valid(infos []store.Info) []store.Info {
+	valid := infos[:0]
 	for i := range infos {
 		err := infos[i].Check()
 		if err == nil {
-			sound = append(sound, infos[i])
+			valid = append(valid, infos[i])
 			continue
 		}
 		q.Refused++
@@ -151,10 +152,10 @@ func (q *queueCopy) sound(infos []store.Info) []store.Info {
 			q.refusals = append(q.refusals, fmt.Errorf("message %q of queue %q was left out: %w", infos[i].ID, q.Queue, err))
 		}
 	}
-	return sound
+	return valid
 }
 
-// restoreEnd gives the end of the part that begins at start and fits into one call.
+// restoreEnd returns the end of the part that begins at start and fits into one call.
 func restoreEnd(infos []store.Info, start int) int {
 	size := 0
 	for i := start; i < len(infos); i++ {
@@ -166,8 +167,8 @@ func restoreEnd(infos []store.Info, start int) int {
 	return len(infos)
 }
 
-// count counts what a plain copy restored. What is met a second time, because it was leased then and still is, or was
-// scheduled then and is ready now, is a duplicate of our own making.
+// count counts the results of a plain copy. A message that appears a second time in this copy, because it
+// is still leased or because it was scheduled and is now ready, is not counted as a duplicate.
 func (q *queueCopy) count(p *page, infos []store.Info, results []store.SendResult) {
 	for i, r := range results {
 		switch {

@@ -13,13 +13,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// hooked is a store of which a test may watch or replace some calls.
+// hooked is a store whose calls a test can observe or replace.
 type hooked struct {
 	store.Store
 	list     func(req store.ListRequest) (store.Page, error)
 	stats    func(queue string) (store.Stats, error)
-	restored func(msgs []store.Info) error // called after the messages were restored
-	removing func(msgs []store.Info) error // called before they are removed
+	restored func(msgs []store.Info) error // called after messages are restored
+	removing func(msgs []store.Info) error // called before messages are removed
 }
 
 func (h *hooked) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
@@ -53,7 +53,7 @@ func (h *hooked) Remove(ctx context.Context, queue string, msgs []store.Info) ([
 	return h.Store.Remove(ctx, queue, msgs)
 }
 
-// contents tells all of a queue's messages but their leases, by id.
+// contents describes all messages of a queue, except for their leases, by id.
 func contents(t *testing.T, c *Client, queue string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -62,8 +62,10 @@ func contents(t *testing.T, c *Client, queue string) map[string]string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all[i.ID] = fmt.Sprintf("%q %q due %d, %d of %d, %v %q, %q at %d, %v %v %d %v, raw %q", i.Payload, i.Headers, i.Due.UnixMilli(),
-				i.Attempts, i.MaxAttempts, i.Delivered, i.LastError, i.DeadReason, i.DiedAt.UnixMilli(), i.Timeout, i.ExpireAfter, i.SentAt.UnixMilli(), i.Remember, i.Raw)
+			all[i.ID] = fmt.Sprintf("%q %q due %d, %d of %d, %v %q, %q at %d, %v %v %d %v, raw %q",
+				i.Payload, i.Headers, i.Due.UnixMilli(),
+				i.Attempts, i.MaxAttempts, i.Delivered, i.LastError, i.DeadReason, i.DiedAt.UnixMilli(),
+				i.Timeout, i.ExpireAfter, i.SentAt.UnixMilli(), i.Remember, i.Raw)
 		}
 	}
 	return all
@@ -82,13 +84,14 @@ func sameContents(t *testing.T, to, from *Client, queue string) {
 	}
 }
 
-// mixed fills a queue with so many scheduled messages, and two of each other state.
+// mixed fills a queue with the given number of scheduled messages, and two of each other state.
 func mixed(t *testing.T, c *Client, queue string, scheduled int) {
 	t.Helper()
 	q := c.Queue(queue)
 	for _, d := range []string{"dead", "leased"} {
 		for n := range 2 {
-			mustSend(t, q, d, WithID(fmt.Sprint(d, n)), Header("k", "v"), MaxAttempts(5), Timeout(time.Minute), RememberID(time.Hour))
+			mustSend(t, q, d, WithID(fmt.Sprint(d, n)), Header("k", "v"),
+				MaxAttempts(5), Timeout(time.Minute), RememberID(time.Hour))
 		}
 		for _, m := range mustReceive(t, q, 2, LeaseFor(time.Hour)) {
 			if d == "dead" {
@@ -102,7 +105,8 @@ func mixed(t *testing.T, c *Client, queue string, scheduled int) {
 	mustSend(t, q, "ready", ExpireAfter(time.Hour))
 	msgs := make([]Outgoing, scheduled)
 	for i := range msgs {
-		msgs[i] = Outgoing{ID: fmt.Sprintf("s%05d", i), Payload: []byte("later"), When: In(time.Hour + time.Duration(i)*time.Second)}
+		due := In(time.Hour + time.Duration(i)*time.Second)
+		msgs[i] = Outgoing{ID: fmt.Sprintf("s%05d", i), Payload: []byte("later"), When: due}
 	}
 	if _, err := q.SendBatch(t.Context(), msgs); err != nil {
 		t.Fatal(err)
@@ -129,7 +133,10 @@ func TestCopyMakesTheTargetLikeTheSource(t *testing.T) {
 	var last QueueCopy
 	pages := 0
 	got := mustCopy(t, to, from, CopyConfig{Progress: func(q QueueCopy) { last, pages = q, pages+1 }})
-	want := []QueueCopy{{Queue: "a", Total: 1240, Copied: 1240, Leased: 2}, {Queue: "b", Total: 6, Copied: 6, Leased: 2, Paused: true}}
+	want := []QueueCopy{
+		{Queue: "a", Total: 1240, Copied: 1240, Leased: 2},
+		{Queue: "b", Total: 6, Copied: 6, Leased: 2, Paused: true},
+	}
 	if !slices.Equal(got, want) || last != want[1] || pages < 8 {
 		t.Errorf("got %+v, the last of %d reports was %+v", got, pages, last)
 	}
@@ -156,7 +163,7 @@ func TestCopyMakesTheTargetLikeTheSource(t *testing.T) {
 	}
 }
 
-func TestCopyRefusesBeforeItBegins(t *testing.T) {
+func TestCopyReturnsArgumentErrorsBeforeItBegins(t *testing.T) {
 	from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
 	mustSend(t, from.Queue("a"), "x")
 	for _, c := range []struct {
@@ -167,7 +174,7 @@ func TestCopyRefusesBeforeItBegins(t *testing.T) {
 		_, err := Copy(t.Context(), to, from, CopyConfig{Queues: c.queues})
 		wantError(t, err, c.kind)
 		if !strings.Contains(err.Error(), c.word) {
-			t.Errorf("%v does not say %s", err, c.word)
+			t.Errorf("%v does not contain %s", err, c.word)
 		}
 	}
 	if names, err := to.Queues(t.Context()); err != nil || len(names) != 0 {
@@ -181,7 +188,7 @@ func TestCopyRefusesBeforeItBegins(t *testing.T) {
 	wantError(t, err, ErrClosed)
 }
 
-func TestAStoreIsNotCopiedToItself(t *testing.T) {
+func TestCopyRefusesTwoClientsOfOneStore(t *testing.T) {
 	s := memstore.New()
 	one, same := newClientOn(t, s), newClientOn(t, s)
 	var shared [2]*Client
@@ -206,7 +213,7 @@ func TestAStoreIsNotCopiedToItself(t *testing.T) {
 	wantCounts(t, shared[0].Queue("q"), 0, 1, 0, 0)
 }
 
-func TestCopyStopsBetweenPagesAndGoesOn(t *testing.T) {
+func TestCopyStopsBetweenPagesAndCanBeRepeated(t *testing.T) {
 	for _, move := range []bool{false, true} {
 		from, to := newClientOn(t, memstore.New()), newClientOn(t, memstore.New())
 		mixed(t, from, "q", 5*store.MaxBatch)
@@ -236,7 +243,7 @@ func TestCopyStopsBetweenPagesAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestARefusedMessageDoesNotKeepTheOthers(t *testing.T) {
+func TestCopyContinuesAfterARefusedMessage(t *testing.T) {
 	s := &hooked{Store: memstore.New()}
 	from, to := newClientOn(t, s), newClientOn(t, memstore.New())
 	mixed(t, from, "q", 10)
@@ -254,18 +261,18 @@ func TestARefusedMessageDoesNotKeepTheOthers(t *testing.T) {
 		wantError(t, err, ErrInvalid)
 		for _, word := range []string{`message "s00001" of queue "q"`, `"s00005"`, "due time", "4 more were left out"} {
 			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%v does not say %s", err, word)
+				t.Errorf("%v does not contain %s", err, word)
 			}
 		}
 		if strings.Contains(err.Error(), "s00006") || r.Queues[0].Refused != 9 {
-			t.Errorf("got %+v, %v", r.Queues, err)
+			t.Errorf("Copy returned %+v, %v", r.Queues, err)
 		}
 	}
 	wantCounts(t, from.Queue("q"), 9, 0, 2, 0)
 	wantCounts(t, to.Queue("q"), 1, 4, 0, 2)
 }
 
-func TestADamagedQueueDoesNotKeepTheOthersAndAFullTargetDoes(t *testing.T) {
+func TestCopyContinuesAfterADamagedQueueButNotAfterAFullTarget(t *testing.T) {
 	s, full := &hooked{Store: memstore.New()}, &hooked{Store: memstore.New()}
 	from, to := newClientOn(t, s), newClientOn(t, memstore.New())
 	for _, name := range []string{"a", "bad", "c"} {
@@ -281,19 +288,19 @@ func TestADamagedQueueDoesNotKeepTheOthersAndAFullTargetDoes(t *testing.T) {
 		r, err := Copy(t.Context(), to, from, CopyConfig{Queues: queues})
 		wantError(t, err, ErrCorrupt)
 		if len(r.Queues) != 2 || r.Queues[1].Queue != "c" || !strings.Contains(err.Error(), `queue "bad": source: `) {
-			t.Errorf("got %+v, %v", r.Queues, err)
+			t.Errorf("Copy returned %+v, %v", r.Queues, err)
 		}
 	}
 	full.restored = func([]store.Info) error { return store.ErrFull }
 	r, err := Copy(t.Context(), newClientOn(t, full), from, CopyConfig{Move: true})
 	wantError(t, err, ErrFull)
 	if len(r.Queues) != 1 || !strings.Contains(err.Error(), `queue "a": target: `) {
-		t.Errorf("got %+v, %v", r.Queues, err)
+		t.Errorf("Copy returned %+v, %v", r.Queues, err)
 	}
 	wantCounts(t, from.Queue("a"), 0, 2, 2, 2)
 }
 
-func TestWhatIsRestoredInOneCallIsWithinTheLimits(t *testing.T) {
+func TestCopyRestoresWithinTheLimitsOfACall(t *testing.T) {
 	from, s := newClientOn(t, memstore.New()), &hooked{Store: memstore.New()}
 	payload := strings.Repeat("x", store.MaxPayload)
 	for range 10 {

@@ -12,11 +12,12 @@ import (
 
 const defaultLease = 30 * time.Second
 
-// Delivery is a message that Receive gave. It must be settled, by Ack, Nack, Snooze, Bury or Release, before
-// its lease ends; else it comes back, and that counts as a failed attempt. At most one settle has an effect:
-// after it Ack gives nil if it was an Ack, and everything else is refused with ErrLeaseLost, as it is when the
-// lease has ended or the message was cancelled. When a settle fails otherwise its outcome is unknown, and
-// calling it again is safe. All methods may be called from many goroutines.
+// Delivery is a message returned by Receive, to be settled with Ack, Nack, Snooze, Bury or Release.
+//
+// If it is not settled before its lease ends, it is delivered again, and that counts as a failed attempt.
+// At most one settle takes effect. After an Ack, another Ack returns nil. Any other repeated settle returns
+// ErrLeaseLost, as does a settle after the lease has ended or the message was cancelled. After any other
+// error the outcome is unknown, and the settle can safely be repeated. Methods are safe for concurrent use.
 type Delivery struct {
 	*Message
 	queue   *Queue
@@ -24,20 +25,22 @@ type Delivery struct {
 	receipt store.Receipt
 
 	mu      sync.Mutex
-	settled store.Action // the one that took effect; 0 before
-	unsure  store.Action // one whose outcome is unknown
+	settled store.Action // the settle that took effect; 0 before
+	unsure  store.Action // a settle whose outcome is unknown
 }
 
 // receivedLease is shared by the deliveries of one Receive.
 type receivedLease struct {
 	mu       sync.Mutex
-	deadline time.Time // not later than the store's, on this process's clock
+	deadline time.Time // on this process's clock, and not later than the store's
 	lost     map[string]bool
 }
 
-// Receive takes up to n ready messages, 1 to store.MaxBatch, earliest due first. It blocks until there is at
-// least one, or ctx ends; then it returns ctx's cause and has taken nothing. The messages are held under one
-// lease (see LeaseFor), which nobody extends but Delivery.Extend. A paused queue gives nothing.
+// Receive claims up to n ready messages, earliest due first.
+//
+// n is 1 to store.MaxBatch. Receive blocks until there is at least one message or ctx ends; then it returns
+// ctx's cause and has claimed nothing. The messages are held under one lease (see LeaseFor), which only
+// Delivery.Extend extends. A paused queue delivers no messages.
 func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*Delivery, error) {
 	if q.invalid != nil {
 		return nil, q.invalid
@@ -71,7 +74,7 @@ func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*D
 			return deliveries, err
 		}
 		if more {
-			continue // the claim spent its bound on housekeeping
+			continue // the claim used up its bound on housekeeping
 		}
 		if err := q.client.store.Wait(ctx, q.name); err != nil && ctx.Err() == nil {
 			return nil, err
@@ -80,8 +83,8 @@ func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*D
 	return nil, context.Cause(ctx)
 }
 
-// receiveOnce claims once. The claim does not end with ctx, since it may take messages that would then be
-// held by nobody: when ctx ends first, what the claim gives is released.
+// receiveOnce makes one claim. The claim does not end with ctx, because messages that it claims would then
+// be held by nobody. If ctx ends first, the claimed messages are released.
 func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []*Delivery, more bool, err error) {
 	type reply struct {
 		claim store.Claim
@@ -98,7 +101,7 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 		case replies <- reply{claim, err}:
 		case <-gone:
 			q.observeDead(claim)
-			q.giveBack(claim.Messages)
+			q.release(claim.Messages)
 		}
 	})
 	select {
@@ -110,8 +113,9 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 	}
 }
 
-// giveBack releases messages that nobody will handle. If that fails they come back when their lease ends.
-func (q *Queue) giveBack(msgs []store.Claimed) {
+// release releases messages that nobody will handle. If that fails, they are delivered again after their
+// lease.
+func (q *Queue) release(msgs []store.Claimed) {
 	if len(msgs) == 0 {
 		return
 	}
@@ -122,7 +126,7 @@ func (q *Queue) giveBack(msgs []store.Claimed) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	if _, err := q.client.store.Settle(ctx, q.name, settlements); err != nil {
-		q.client.log.Warn("later: messages that nobody waits for any more come back when their lease ends",
+		q.client.log.Warn("later: messages for a cancelled Receive could not be released; they return when their lease ends",
 			"queue", q.name, "messages", len(msgs), "error", err)
 	}
 }
@@ -143,7 +147,7 @@ func (q *Queue) deliveries(claim store.Claim, deadline time.Time) []*Delivery {
 	return got
 }
 
-// observeDead tells of what a claim moved to dead.
+// observeDead reports the messages that a claim moved to dead.
 func (q *Queue) observeDead(claim store.Claim) {
 	for _, id := range claim.Expired {
 		q.event(EventExpired, id)
@@ -153,14 +157,14 @@ func (q *Queue) observeDead(claim store.Claim) {
 	}
 }
 
-// Ack says that the message is done; it is gone then.
+// Ack removes the message: it is done.
 func (d *Delivery) Ack(ctx context.Context) error {
 	return d.settle(ctx, store.Settlement{Action: store.Ack, Remember: d.remember}, nil)
 }
 
-// Nack says that the attempt failed. The message comes again after the delay, up to store.MaxDelay and below
-// zero at once, or is dead when this was its last attempt. The reason, which may be nil, is kept up to
-// store.MaxReason bytes.
+// Nack reports that the attempt failed. The message is delivered again after the delay, or is dead if this
+// was its last attempt. The delay is up to store.MaxDelay; below zero means at once. The reason may be nil
+// and is kept up to store.MaxReason bytes.
 func (d *Delivery) Nack(ctx context.Context, delay time.Duration, reason error) error {
 	if err := store.CheckDelay(delay); err != nil {
 		return err
@@ -169,8 +173,8 @@ func (d *Delivery) Nack(ctx context.Context, delay time.Duration, reason error) 
 	return d.settle(ctx, s, reason)
 }
 
-// Snooze lets the message come again after the delay, up to store.MaxDelay and below zero at once, and does not
-// count as an attempt.
+// Snooze delivers the message again after the delay, without counting an attempt. The delay is up to
+// store.MaxDelay; below zero means at once.
 func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
 	if err := store.CheckDelay(delay); err != nil {
 		return err
@@ -178,13 +182,13 @@ func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
 	return d.settle(ctx, store.Settlement{Action: store.Snooze, Delay: max(0, delay)}, nil)
 }
 
-// Bury sends the message to dead, from where it can be listed, replayed and purged. The reason, which may be
-// nil, is kept up to store.MaxReason bytes.
+// Bury moves the message to dead, where it can be listed, replayed and purged. The reason may be nil and is
+// kept up to store.MaxReason bytes.
 func (d *Delivery) Bury(ctx context.Context, reason error) error {
 	return d.settle(ctx, store.Settlement{Action: store.Bury, Reason: reasonText(reason)}, reason)
 }
 
-// Release gives the message back as if it had not been delivered: another receiver may have it at once, and
+// Release returns the message as if it had not been delivered. Another receiver can claim it at once, and
 // it does not count as an attempt.
 func (d *Delivery) Release(ctx context.Context) error {
 	return d.settle(ctx, store.Settlement{Action: store.Release}, nil)
@@ -206,7 +210,7 @@ func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error)
 	if err == nil {
 		err = result.Err
 	}
-	effect, err := d.note(s.Action, err)
+	effect, err := d.recordSettle(s.Action, err)
 	switch {
 	case effect:
 		d.event(eventOf[s.Action], reason)
@@ -225,8 +229,9 @@ func (d *Delivery) settledBy() store.Action {
 	return d.settled
 }
 
-// note keeps what became of a settle. It tells whether the settle had its effect and what to say to the caller.
-func (d *Delivery) note(action store.Action, err error) (effect bool, _ error) {
+// recordSettle stores the outcome of a settle. It reports whether the settle took effect, and returns the
+// error for the caller.
+func (d *Delivery) recordSettle(action store.Action, err error) (effect bool, _ error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -236,31 +241,33 @@ func (d *Delivery) note(action store.Action, err error) (effect bool, _ error) {
 	case !errors.Is(err, ErrLeaseLost):
 		d.unsure = action
 		return false, err
-	case d.settled != 0: // by another goroutine meanwhile
+	case d.settled != 0: // by another goroutine in the meantime
 		return false, d.afterSettle(d.settled, action)
 	case d.unsure == action && d.lease.holds():
-		// The lease is still ours, so it was our own call before that settled the message; its reply was lost.
+		// The lease is still held, so our own earlier call settled the message and its reply was lost.
 		d.settled = action
 		return true, nil
 	}
 	return false, d.errorOf(err)
 }
 
-// afterSettle answers a settle after one that took effect.
+// afterSettle returns the result of a settle that follows one that took effect.
 func (d *Delivery) afterSettle(settled, now store.Action) error {
 	if settled == store.Ack && now == store.Ack {
 		return nil
 	}
-	return fmt.Errorf("message %q of queue %q was settled before, by %v: %w", d.ID, d.Queue, settled, ErrLeaseLost)
+	return fmt.Errorf("message %q of queue %q was already settled, by %v: %w", d.ID, d.Queue, settled, ErrLeaseLost)
 }
 
 func (d *Delivery) errorOf(err error) error {
 	return fmt.Errorf("message %q of queue %q: %w", d.ID, d.Queue, err)
 }
 
-// Extend moves the end of the lease to so long from now on the store's clock, store.MinLease to
-// store.MaxLease. The lease, and so Extend, is shared by all messages of one Receive. It returns
-// ErrCancelled when this message was cancelled and ErrLeaseLost when it is no longer held.
+// Extend moves the end of the lease to the given time from now, on the store's clock.
+//
+// The time is store.MinLease to store.MaxLease. All messages of one Receive share the lease, so extending
+// one of them extends it for all. Extend returns ErrCancelled when this message was cancelled, and
+// ErrLeaseLost when it is no longer held.
 func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	if err := store.CheckLease(lease); err != nil {
 		return err
@@ -284,14 +291,14 @@ func (d *Delivery) Extend(ctx context.Context, lease time.Duration) error {
 	return nil
 }
 
-// extended notes the outcome of an Extend and tells whether the message of that id was cancelled.
+// extended records the outcome of an Extend and reports whether the message with that id was cancelled.
 func (l *receivedLease) extended(deadline time.Time, result store.ExtendResult, id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if result.Err == nil {
 		l.deadline = deadline
 	}
-	for _, r := range result.Lost { // the store may tell only once, to whichever message asked
+	for _, r := range result.Lost { // the store may report it only once, to whichever message asked
 		if l.lost == nil {
 			l.lost = map[string]bool{}
 		}
@@ -300,14 +307,14 @@ func (l *receivedLease) extended(deadline time.Time, result store.ExtendResult, 
 	return l.lost[id]
 }
 
-// holds tells whether the lease cannot have ended yet.
+// holds reports whether the lease is certain to be held still.
 func (l *receivedLease) holds() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.deadline.Add(-time.Millisecond)) // the store counts whole milliseconds
 }
 
-// eventOf gives the event that follows a settle.
+// eventOf maps a settle to the event that follows it.
 var eventOf = map[store.Action]EventKind{
 	store.Ack:     EventAcked,
 	store.Nack:    EventNacked,

@@ -14,9 +14,8 @@ var (
 	link = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)|(?m:^\[[^\]]+\]:\s*(\S+))|(?:src|href)="([^"]+)"`)
 )
 
-// TestLinksInTheDocsPointToFilesThatExist looks at links to files of this repository. Links to the web are not
-// its business.
-func TestLinksInTheDocsPointToFilesThatExist(t *testing.T) {
+// TestDocsLinkToExistingFiles checks links to files of this repository. It does not check links to the web.
+func TestDocsLinkToExistingFiles(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%d pages in docs, %v", len(pages), err)

@@ -10,19 +10,22 @@ import (
 )
 
 const (
-	// durableFlights is the number of batches of durable sends, of one queue and Durability, that are on their
-	// way at a time. They are more than plain ones, since most of their time they wait for disks and replicas.
-	durableFlights = 8
-	// maxGatherers is the number of Durabilities of a queue whose sends travel together. Those of others go alone.
-	maxGatherers = 16
+	// maxDurableInFlight is the maximum number of in-flight batches of durable sends, per queue and
+	// Durability. It is higher than maxInFlight because durable sends spend most of their time waiting for
+	// disks and replicas.
+	maxDurableInFlight = 8
+	// maxDurableBatchers is the number of Durabilities of a queue whose sends are batched. Sends with further
+	// ones go alone.
+	maxDurableBatchers = 16
 	// confirmGrace is how much longer Close lets durable sends wait for their confirmation.
 	confirmGrace = time.Second
 )
 
-// Durability says how safe a message must be before its send is over. Durable makes one. It is an Option for all
-// sends of a client, a QueueOption for those of a queue (see Queue.With), and a SendOption for one message; the
-// nearest to the message counts. The zero Durability asks for no more than what the store always gives, and as an
-// option it takes back what is asked of all.
+// Durability is how safe a message must be before its send returns. Create one with Durable.
+//
+// It is an Option for all sends of a client, a QueueOption for those of a queue (see Queue.With), and a
+// SendOption for one message; the one closest to the message applies. The zero Durability asks for no more
+// than the store always provides. As an option it cancels the default of the queue or client.
 type Durability struct {
 	asked store.Durability
 	kind  durabilityKind
@@ -31,33 +34,38 @@ type Durability struct {
 type durabilityKind uint8
 
 const (
-	durabilityDefault durabilityKind = iota // of the queue or the client
+	durabilityDefault durabilityKind = iota // the default of the queue or client
 	durabilityAsked
 	durabilityNone
 )
 
-// Durable has a send return nil only when so many replicas, 0 to store.MaxReplicas, have the message, and the
-// disk of the server itself:
+// Durable makes a send wait for the server's disk and for a number of replicas.
+//
+// The send returns nil only when the message is confirmed. replicas is 0 to store.MaxReplicas. What is
+// confirmed depends on the store:
 //
 //   - Redis and Valkey from 7.2 with an append-only file: fsynced by the primary and by that many replicas
 //     (WAITAOF). With appendfsync everysec that takes up to a second.
-//   - Without one, or before 7.2: in the memory of that many replicas (WAIT). Then 0 replicas is ErrUnsupported,
-//     unless the server fsyncs before it answers (appendfsync always).
-//   - The embedded store: 0 is its fsync, whatever its sync says; more is ErrUnsupported.
+//   - Redis and Valkey without an append-only file, or before 7.2: in the memory of that many replicas
+//     (WAIT). Here 0 replicas is ErrUnsupported, unless the server fsyncs before it answers (appendfsync
+//     always).
+//   - The embedded store: 0 waits for its fsync, whatever its sync parameter is; more is ErrUnsupported.
 //   - The store in memory: ErrUnsupported.
 //
-// What is not confirmed within timeout, store.MinConfirm to store.MaxConfirm from when the store wrote it, gives
-// ErrNotDurable and says how far it got. The message is there all the same, and is delivered unless the store loses it.
-// Sending it again with the same id (WithID, or the id that was returned) confirms the first one's write: then
-// ErrDuplicate says that the message is there and as durable as asked, and ErrNotDurable that it still is not.
+// A send that is not confirmed within timeout returns ErrNotDurable with the progress it made. The timeout
+// is store.MinConfirm to store.MaxConfirm and starts when the store has written the message. The message
+// exists all the same, and is delivered unless the store loses it. Sending it again with the same id (from
+// WithID, or the id that was returned) waits for the confirmation of the first write: ErrDuplicate then
+// means that the message is as durable as requested, and ErrNotDurable that it still is not.
 //
-// A failover can still lose a confirmed message when a replica is promoted that did not confirm it; Redis prefers
-// the one that has received the most. Concurrent durable sends travel and wait together, apart from plain ones.
+// A failover can lose a confirmed message if a replica that did not confirm it is promoted; Redis prefers
+// the one that has received the most. Concurrent durable sends are batched and wait together, separately
+// from other sends.
 func Durable(replicas int, timeout time.Duration) Durability {
 	return Durability{store.Durability{Replicas: replicas, Timeout: timeout}, durabilityAsked}
 }
 
-// String gives "2 replicas within 1s", "disk within 1s", or "as the store gives".
+// String returns "2 replicas within 1s", "disk within 1s" or "as the store gives".
 func (d Durability) String() string {
 	switch {
 	case d.kind != durabilityAsked:
@@ -77,7 +85,7 @@ func (d Durability) check() error {
 	return d.asked.Check()
 }
 
-// given is d as an option that was given: the zero one takes back.
+// given returns d as an option: the zero Durability cancels the default.
 func (d Durability) given() Durability {
 	if d.kind == durabilityDefault {
 		d.kind = durabilityNone
@@ -85,7 +93,7 @@ func (d Durability) given() Durability {
 	return d
 }
 
-// or is what is asked for, by d or else by what it defaults to.
+// or returns what d asks for, or else what the default asks for.
 func (d Durability) or(of Durability) store.Durability {
 	if d.kind == durabilityDefault {
 		return of.asked
@@ -114,13 +122,13 @@ func (d Durability) applyQueue(q *Queue) error {
 	return d.check()
 }
 
-// QueueOption changes the queue that Queue.With gives.
+// QueueOption changes the Queue that Queue.With returns.
 type QueueOption interface {
 	applyQueue(*Queue) error
 }
 
-// With gives the same queue with other defaults for what is sent by it; q stays as it is. An option that is nil or
-// not allowed is reported, as ErrInvalid, by each method of the Queue.
+// With returns the same queue with other defaults for sends; q does not change. Every method of the
+// returned Queue returns ErrInvalid if an option is nil or not allowed.
 func (q *Queue) With(opts ...QueueOption) *Queue {
 	with := *q
 	for i, opt := range opts {
@@ -135,8 +143,8 @@ func (q *Queue) With(opts ...QueueOption) *Queue {
 	return &with
 }
 
-// durableSends gathers the durable sends of a queue, those of each Durability apart, so that none waits for what
-// another one asks.
+// durableSends batches the durable sends of a queue, separately for each Durability, so that no send waits
+// for a confirmation that another one asked for.
 type durableSends struct {
 	client *Client
 	queue  string
@@ -146,7 +154,7 @@ type durableSends struct {
 	closed bool
 }
 
-// do sends a message and waits for its result, as batcher.do does.
+// do sends a message and waits for its result, like batcher.do.
 func (s *durableSends) do(ctx context.Context, m store.Outgoing) (store.SendResult, error) {
 	b, err := s.batcher(m.Durable)
 	if err != nil {
@@ -166,7 +174,7 @@ func (s *durableSends) do(ctx context.Context, m store.Outgoing) (store.SendResu
 	return results[0], nil
 }
 
-// batcher gives the one of a Durability; nil when there are too many.
+// batcher returns the batcher of a Durability, or nil when there are too many.
 func (s *durableSends) batcher(d store.Durability) (*batcher[store.Outgoing, store.SendResult], error) {
 	s.mu.RLock()
 	b := s.byKind[d]
@@ -179,11 +187,11 @@ func (s *durableSends) batcher(d store.Durability) (*batcher[store.Outgoing, sto
 	if s.closed {
 		return nil, errClientClosed
 	}
-	if b := s.byKind[d]; b != nil || len(s.byKind) >= maxGatherers {
+	if b := s.byKind[d]; b != nil || len(s.byKind) >= maxDurableBatchers {
 		return b, nil
 	}
 	b = newBatcher(s.send, sendSize)
-	b.mostFlights, b.timeout = durableFlights, callTimeout+d.Timeout
+	b.maxInFlight, b.timeout = maxDurableInFlight, callTimeout+d.Timeout
 	if s.byKind == nil {
 		s.byKind = map[store.Durability]*batcher[store.Outgoing, store.SendResult]{}
 	}
@@ -191,7 +199,7 @@ func (s *durableSends) batcher(d store.Durability) (*batcher[store.Outgoing, sto
 	return b, nil
 }
 
-// send makes one call, which ends soon when the client closes.
+// send makes one call, which ends soon after the client begins to close.
 func (s *durableSends) send(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -203,7 +211,7 @@ func (s *durableSends) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	for _, b := range s.byKind { // nobody adds to it any more
+	for _, b := range s.byKind { // it no longer changes
 		b.close()
 	}
 }

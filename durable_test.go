@@ -17,8 +17,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// confirming is a store in memory that takes every durability and confirms as the test says: it waits for the
-// answer that reached gives, if any, and notes what each call asked.
+// confirming is a store in memory that accepts every Durability. It returns the error of reached, if set,
+// and records what each call asked for.
 type confirming struct {
 	store.Store
 	reached func(ctx context.Context, d store.Durability) error
@@ -58,13 +58,13 @@ func (s *confirming) seen() []string {
 	return slices.Clone(s.calls)
 }
 
-// never confirms nothing until the call's end.
+// never waits until the call ends and confirms nothing.
 func never(ctx context.Context, _ store.Durability) error {
 	<-ctx.Done()
 	return fmt.Errorf("%w: %w", context.Cause(ctx), ErrNotDurable)
 }
 
-func TestTheNearestDurabilityCounts(t *testing.T) {
+func TestDurabilityClosestToTheMessageApplies(t *testing.T) {
 	s := &confirming{Store: memstore.New()}
 	c := newClientOn(t, s, Durable(1, time.Second))
 	q := c.Queue("q")
@@ -80,7 +80,7 @@ func TestTheNearestDurabilityCounts(t *testing.T) {
 		{two, nil, "2/1s m"},
 		{two, []SendOption{Durable(0, time.Millisecond)}, "0/1ms m"},
 		{two.With(Durability{}), nil, "0/0s m"},
-		{c.Queue("q"), nil, "1/1s m"}, // With has changed nothing
+		{c.Queue("q"), nil, "1/1s m"}, // With did not change it
 	} {
 		mustSend(t, send.queue, "", append(send.opts, WithID("m"))...)
 		if _, err := send.queue.SendBatch(t.Context(), []Outgoing{{ID: "n"}}); err != nil {
@@ -98,7 +98,7 @@ func TestTheNearestDurabilityCounts(t *testing.T) {
 	}
 }
 
-func TestDurabilityThatIsNotAllowedIsRefused(t *testing.T) {
+func TestDurabilityRefusesInvalidValues(t *testing.T) {
 	s := &confirming{Store: memstore.New()}
 	q := newClientOn(t, s).Queue("q")
 	for _, d := range []Durability{Durable(-1, time.Second), Durable(17, time.Second), Durable(1, 0), Durable(0, 0),
@@ -114,18 +114,18 @@ func TestDurabilityThatIsNotAllowedIsRefused(t *testing.T) {
 			}
 		}
 		if panicOf(func() { New(s, d) }) == "" {
-			t.Errorf("New with %v does not panic", d)
+			t.Errorf("New with %v did not panic", d)
 		}
 	}
 	wantError(t, second(q.Send(t.Context(), nil, Durable(1, time.Second), Durability{})), ErrInvalid)
 	wantError(t, second(q.With(nil).Send(t.Context(), nil)), ErrInvalid)
 	wantError(t, second(Open(t.Context(), "mem://", quiet, Durability{}, Durability{})), ErrInvalid)
 	if calls := s.seen(); len(calls) > 0 {
-		t.Errorf("all the same: %v", calls)
+		t.Errorf("refused sends reached the store: %v", calls)
 	}
 }
 
-func TestWhatIsNotConfirmedIsSentAndTheRetryWaitsAgain(t *testing.T) {
+func TestDurableSendWithoutConfirmationIsSentAndARetryWaitsAgain(t *testing.T) {
 	reached := error(fmt.Errorf("0 of 1 replicas: %w", ErrNotDurable))
 	s := &confirming{Store: memstore.New(), reached: func(context.Context, store.Durability) error { return reached }}
 	var events log[EventKind]
@@ -138,9 +138,10 @@ func TestWhatIsNotConfirmedIsSentAndTheRetryWaitsAgain(t *testing.T) {
 	}
 	_, err = q.Send(t.Context(), nil, WithID("m"))
 	if !errors.Is(err, ErrNotDurable) || errors.Is(err, ErrDuplicate) || CodeOf(err).Name != "not_durable" {
-		t.Errorf("the retry that was not confirmed either gave %v", err)
+		t.Errorf("the unconfirmed retry returned %v", err)
 	}
-	results, err := q.SendBatch(t.Context(), []Outgoing{{ID: "m"}, {ID: "n"}, {ID: "o", Durability: Durable(2, time.Second)}})
+	batch := []Outgoing{{ID: "m"}, {ID: "n"}, {ID: "o", Durability: Durable(2, time.Second)}}
+	results, err := q.SendBatch(t.Context(), batch)
 	wantError(t, err, ErrNotDurable)
 	for i, want := range []SendResult{{ID: "m", Duplicate: true}, {ID: "n"}, {ID: "o"}} {
 		if r := results[i]; r.ID != want.ID || r.Duplicate != want.Duplicate || !errors.Is(r.Err, ErrNotDurable) {
@@ -148,7 +149,7 @@ func TestWhatIsNotConfirmedIsSentAndTheRetryWaitsAgain(t *testing.T) {
 		}
 	}
 	if st, err := q.Stats(t.Context()); err != nil || st.Ready != 2 {
-		t.Errorf("%d messages are there, %v; want m and n, but not the part that was not sent", st.Ready, err)
+		t.Errorf("the queue has %d messages, %v; want m and n only", st.Ready, err)
 	}
 	reached = nil
 	_, err = q.Send(t.Context(), nil, WithID("m"))
@@ -159,9 +160,9 @@ func TestWhatIsNotConfirmedIsSentAndTheRetryWaitsAgain(t *testing.T) {
 	}
 }
 
-// TestDurableAndPlainSendsTravelApart: while durable ones wait for their replicas, others do not wait for them,
-// and those that ask the same gather meanwhile.
-func TestDurableAndPlainSendsTravelApart(t *testing.T) {
+// Sends do not wait for the confirmation of sends with another Durability; those with the same one are
+// batched meanwhile.
+func TestDurableSendsAreBatchedSeparately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		confirm := make(chan struct{})
 		s := &confirming{Store: memstore.New(), reached: func(_ context.Context, d store.Durability) error {
@@ -187,29 +188,29 @@ func TestDurableAndPlainSendsTravelApart(t *testing.T) {
 				t.Errorf("no call %q", want)
 			}
 		}
-		if n := len(calls) - 3; n > 2*durableFlights {
-			t.Errorf("100 sends that waited took %d calls, want them to gather", n)
+		if n := len(calls) - 3; n > 2*maxDurableInFlight {
+			t.Errorf("100 waiting sends took %d calls; want them batched", n)
 		}
 	})
 }
 
-func TestManyDifferentDurabilitiesAreSentAlone(t *testing.T) {
+func TestDurableSendsWithManyDurabilitiesAreNotBatched(t *testing.T) {
 	s := &confirming{Store: memstore.New()}
 	q := newClientOn(t, s).Queue("q")
-	for i := range 3 * maxGatherers {
+	for i := range 3 * maxDurableBatchers {
 		mustSend(t, q, "", Durable(1, time.Second+time.Duration(i)))
 	}
-	if n := len(s.seen()); n != 3*maxGatherers {
+	if n := len(s.seen()); n != 3*maxDurableBatchers {
 		t.Errorf("%d calls", n)
 	}
 	q.durables.mu.RLock()
 	defer q.durables.mu.RUnlock()
-	if n := len(q.durables.byKind); n != maxGatherers {
-		t.Errorf("%d gatherers are kept, want %d", n, maxGatherers)
+	if n := len(q.durables.byKind); n != maxDurableBatchers {
+		t.Errorf("%d batchers are kept, want %d", n, maxDurableBatchers)
 	}
 }
 
-func TestCloseLetsDurableSendsWaitALittle(t *testing.T) {
+func TestDurableSendsWaitBrieflyDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &confirming{Store: memstore.New(), reached: never}
 		c := newClientOn(t, s)
@@ -238,7 +239,7 @@ func TestCloseLetsDurableSendsWaitALittle(t *testing.T) {
 	})
 }
 
-func TestACallerThatGivesUpADurableSendDoesNotWait(t *testing.T) {
+func TestDurableSendReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newClientOn(t, &confirming{Store: memstore.New(), reached: never}).Queue("q")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -273,13 +274,13 @@ func TestDurableSendsOnARealPrimaryAndReplica(t *testing.T) {
 	sends.Wait()
 	onReplica, err := replica.Client(t).HLen(t.Context(), "later:{q}:msg").Result()
 	if err != nil || onReplica != 400 {
-		t.Errorf("the replica has %d messages, %v; want every one of 400", onReplica, err)
+		t.Errorf("the replica has %d messages, %v; want 400", onReplica, err)
 	}
 	replica.Freeze(t)
 	_, err = q.Send(t.Context(), nil, WithID("m"), Durable(1, 50*time.Millisecond))
 	wantError(t, err, ErrNotDurable)
 	if !strings.Contains(err.Error(), "0 of 1 replicas within 50ms") {
-		t.Errorf("%v does not say how far it got", err)
+		t.Errorf("%v does not report how many replicas confirmed", err)
 	}
 	replica.Thaw(t)
 	_, err = q.Send(t.Context(), nil, WithID("m"))

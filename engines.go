@@ -1,6 +1,6 @@
 package later
 
-// The engines whose URL schemes Open always knows.
+// These engines register the URL schemes that Open always supports.
 import (
 	_ "github.com/laterq/later/memstore"
 	_ "github.com/laterq/later/redisstore"

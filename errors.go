@@ -7,54 +7,58 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// The kinds of error, each with one stable code (see CodeOf). Test for them with errors.Is. An error that is
-// none of ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull and
-// ErrClosed leaves open whether the call had its effect; calling again with the same id is safe.
+// The kinds of error. Each has one stable code (see CodeOf); test for them with errors.Is.
+//
+// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull and
+// ErrClosed the outcome of the call is certain. After any other error the call may or may not have taken
+// effect; repeating it with the same id is safe.
 var (
-	// ErrInvalid: an argument is outside what is allowed. Nothing was done.
+	// ErrInvalid is returned for an argument that is not allowed. Nothing was changed.
 	ErrInvalid error = store.ErrInvalid
-	// ErrTooLarge: a payload, header or batch is over its limit. Nothing was done.
+	// ErrTooLarge is returned for a payload, header or batch over its limit. Nothing was changed.
 	ErrTooLarge error = store.ErrTooLarge
-	// ErrNotFound: no living message has the id.
+	// ErrNotFound is returned when no live message has the id.
 	ErrNotFound error = store.ErrNotFound
-	// ErrDuplicate: the id is living or remembered; nothing was changed.
+	// ErrDuplicate is returned when the id is live or within its dedup window. Nothing was changed.
 	ErrDuplicate error = store.ErrDuplicate
-	// ErrLeased: the message is held by a worker, so it cannot be moved now.
+	// ErrLeased is returned when a worker holds the message, so it cannot be moved now.
 	ErrLeased error = store.ErrLeased
-	// ErrDead: the message is dead; replay it instead.
+	// ErrDead is returned when the message is dead. Replay it instead.
 	ErrDead error = store.ErrDead
-	// ErrLeaseLost: the caller no longer holds the message; nothing was changed. It is also the cause with
-	// which a handler's context ends when another worker may have the message.
+	// ErrLeaseLost is returned when the caller no longer holds the message. Nothing was changed. It is also
+	// the cause of a handler's context when another worker may have the message.
 	ErrLeaseLost error = store.ErrLeaseLost
-	// ErrCancelled is the cause with which a handler's context ends when its message was cancelled. It is an
-	// ErrLeaseLost too.
+	// ErrCancelled is the cause of a handler's context when its message was cancelled. It is also an
+	// ErrLeaseLost.
 	ErrCancelled error = store.ErrCancelled
-	// ErrFull: the store has no room for more. Nothing was done; deliveries and settles go on.
+	// ErrFull is returned when the store has no room for more. Nothing was changed; deliveries and settles
+	// continue.
 	ErrFull error = store.ErrFull
-	// ErrNotDurable: the write was done but not confirmed as durable as asked.
+	// ErrNotDurable is returned when a write was made but not confirmed as durable as requested.
 	ErrNotDurable error = store.ErrNotDurable
-	// ErrUnavailable: the store cannot be reached or cannot serve now.
+	// ErrUnavailable is returned when the store cannot be reached or cannot serve the call now.
 	ErrUnavailable error = store.ErrUnavailable
-	// ErrUnsupported: the server is too old, or is set up so that messages could be lost, or holds another
-	// format.
+	// ErrUnsupported is returned when the server is too old, holds another format, or could lose messages as
+	// it is configured. A call that the store does not support returns it too.
 	ErrUnsupported error = store.ErrUnsupported
-	// ErrCorrupt: what is stored contradicts itself. Nothing was changed.
+	// ErrCorrupt is returned when stored data is inconsistent. Nothing was changed.
 	ErrCorrupt error = store.ErrCorrupt
-	// ErrClosed: the client or the store was closed.
+	// ErrClosed is returned when the client or the store is closed.
 	ErrClosed error = store.ErrClosed
 )
 
 var errClientClosed error = &detail{"client is closed", ErrClosed}
 
-// Causes with which a handler's context ends, beside ErrLeaseLost and ErrCancelled; see context.Cause.
+// Further causes of a handler's context, besides ErrLeaseLost and ErrCancelled. See context.Cause.
 var (
-	// ErrTimeout: the handler's time limit has passed. It is a context.DeadlineExceeded.
+	// ErrTimeout is the cause when the handler exceeds its time limit. It is also a context.DeadlineExceeded.
 	ErrTimeout error = &detail{"handler's time limit has passed", context.DeadlineExceeded}
-	// ErrShutdown: the worker is shutting down and ShutdownTimeout has passed. It is a context.Canceled.
+	// ErrShutdown is the cause when a worker shuts down and ShutdownTimeout has passed. It is also a
+	// context.Canceled.
 	ErrShutdown error = &detail{"worker is shutting down", context.Canceled}
 )
 
-// detail is an error of a kind with a text of its own.
+// detail is an error of some kind with a text of its own.
 type detail struct {
 	text string
 	kind error
@@ -63,37 +67,37 @@ type detail struct {
 func (d *detail) Error() string { return d.text }
 func (d *detail) Unwrap() error { return d.kind }
 
-// Code names a kind of error, the same in Go and in the exit of the later command.
+// Code identifies a kind of error. It is the same in Go and in the exit code of the later command.
 type Code = store.Code
 
-// CodeOf gives the code of an error; one that is none of the kinds has the code "internal".
+// CodeOf returns the code of an error. An error of no known kind has the code "internal".
 func CodeOf(err error) Code { return store.CodeOf(err) }
 
-// State is where a living message is.
+// State is the state of a message.
 type State = store.State
 
-// The states of a message. A message that is not living has StateNone.
+// The states of a message. StateNone means that the message is not live.
 const (
 	StateNone      = store.StateNone
 	StateScheduled = store.StateScheduled // not yet due
-	StateReady     = store.StateReady     // due and unclaimed
+	StateReady     = store.StateReady     // due and not claimed
 	StateLeased    = store.StateLeased    // held by a worker
-	StateDead      = store.StateDead      // set aside
+	StateDead      = store.StateDead      // set aside with a reason
 )
 
 // DeadReason is why a message is dead.
 type DeadReason = store.DeadReason
 
-// The reasons for which a message is set aside.
+// The reasons for which a message becomes dead.
 const (
 	DeadFailed       = store.DeadFailed       // its last attempt failed
-	DeadLeaseExpired = store.DeadLeaseExpired // its last attempt never came back
-	DeadBuried       = store.DeadBuried       // Bury
+	DeadLeaseExpired = store.DeadLeaseExpired // the lease of its last attempt expired
+	DeadBuried       = store.DeadBuried       // buried by its holder
 	DeadExpired      = store.DeadExpired      // not delivered before its expiry
 	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read
 )
 
-// isPermanent tells whether calling again cannot help.
+// isPermanent reports whether repeating the call cannot succeed.
 func isPermanent(err error) bool {
 	for _, kind := range []error{ErrInvalid, ErrTooLarge, ErrUnsupported, ErrCorrupt, ErrClosed} {
 		if errors.Is(err, kind) {

@@ -7,29 +7,29 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Finding is one thing that Examine found, right or wrong.
+// Finding is one result of Examine, good or bad.
 type Finding = store.Finding
 
-// Examination says what Examine does.
+// Examination holds the options of Examine.
 type Examination = store.Examination
 
-// Severity is how bad a Finding is.
+// Severity is the severity of a Finding.
 type Severity = store.Severity
 
 // The severities, in rising order.
 const (
-	SeverityOK      = store.SeverityOK      // it was looked at and is right
+	SeverityOK      = store.SeverityOK      // checked and correct
 	SeverityNote    = store.SeverityNote    // worth knowing
-	SeverityWarning = store.SeverityWarning // nothing is lost, and something should be done
+	SeverityWarning = store.SeverityWarning // nothing is lost, but something should be done
 	SeverityError   = store.SeverityError   // messages are lost or cannot be delivered, or counts are wrong
 )
 
-// Examine has the store check all that it keeps, and with Examination.Repair mend what contradicts itself; it calls
-// report for everything it finds. It reads the whole store, so it takes a while, but other calls and workers go on
-// beside it. A repair removes no message that can be read.
+// Examine checks everything that the store keeps, and calls report for each Finding. With
+// Examination.Repair it also repairs inconsistencies; a repair never removes a message that can be read.
+// Examine reads the whole store, so it takes a while, but other calls and workers continue meanwhile.
 //
-// An error means that the examination could not be finished; damage is no error but a Finding. ErrUnsupported: this
-// store has nothing to examine.
+// Damage is reported as a Finding, not as an error. An error means that the check could not be completed.
+// Examine returns ErrUnsupported for a store that has nothing to check.
 func (c *Client) Examine(ctx context.Context, opts Examination, report func(Finding)) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (c *Client) Examine(ctx context.Context, opts Examination, report func(Find
 	defer c.calls.Done()
 	examiner, ok := c.store.(store.Examiner)
 	if !ok {
-		return fmt.Errorf("%w: it has nothing to examine", ErrUnsupported)
+		return fmt.Errorf("%w: it has nothing to check", ErrUnsupported)
 	}
 	return examiner.Examine(ctx, opts, report)
 }

@@ -11,7 +11,7 @@ import (
 
 func ExampleCopy() {
 	ctx := context.Background()
-	from, err := later.Open(ctx, "mem://old") // file:///var/lib/later, say
+	from, err := later.Open(ctx, "mem://old") // for example file:///var/lib/later
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -21,13 +21,14 @@ func ExampleCopy() {
 		log.Fatal(err)
 	}
 	defer to.Close()
-	if _, err := from.Queue("orders").Send(ctx, []byte("remind"), later.WithID("order-1001"), later.In(30*time.Minute)); err != nil {
+	orders := from.Queue("orders")
+	if _, err := orders.Send(ctx, []byte("remind"), later.WithID("order-1001"), later.In(30*time.Minute)); err != nil {
 		log.Fatal(err)
 	}
 
 	result, err := later.Copy(ctx, to, from, later.CopyConfig{Move: true})
 	if err != nil {
-		log.Fatal(err) // Copy again goes on where this one ended
+		log.Fatal(err) // a repeated Copy continues where this one ended
 	}
 	for _, q := range result.Queues {
 		fmt.Println(q.Queue, q.Copied)

@@ -12,9 +12,10 @@ import (
 	_ "github.com/laterq/later/diskstore" // for file:// URLs
 )
 
-// The embedded store keeps messages in a directory: here one is sent, and delivered after the program was "started again".
+// The embedded store keeps messages in a directory. Here a message is sent, and delivered after the store
+// is opened again.
 func Example_embedded() {
-	dir, err := os.MkdirTemp("", "later") // a program names its own, such as /var/lib/shop/later
+	dir, err := os.MkdirTemp("", "later") // a program uses its own, such as /var/lib/shop/later
 	if err != nil {
 		log.Fatal(err)
 	}

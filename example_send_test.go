@@ -21,7 +21,7 @@ func ExampleQueue_Send() {
 	defer client.Close()
 	orders := client.Queue("orders")
 
-	// An id of our own makes sending again safe.
+	// With an id of your own, a send can safely be repeated.
 	for range 2 {
 		id, err := orders.Send(ctx, []byte("cancel if unpaid"),
 			later.WithID("order-1001"), later.In(30*time.Minute), later.Header("customer", "42"))
@@ -81,7 +81,7 @@ func ExampleDurable() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	// This store fsyncs every second; a send that asks for it is fsynced before it returns.
+	// This store fsyncs every second. A durable send waits for the fsync.
 	client, err := later.Open(ctx, "file://"+dir+"?sync=1s")
 	if err != nil {
 		log.Fatal(err)
@@ -91,7 +91,7 @@ func ExampleDurable() {
 	if _, err := payments.Send(ctx, []byte("charge"), later.WithID("payment-7")); err != nil {
 		log.Fatal(err)
 	}
-	// On Redis, replicas can be asked for. Whoever asks for more than the store can give is told so.
+	// Redis can also wait for replicas. Asking for more than the store supports is an error.
 	_, err = payments.Send(ctx, []byte("refund"), later.Durable(1, time.Second))
 	fmt.Println(err)
 	// Output:

@@ -20,7 +20,7 @@ func Example() {
 	worker := later.NewWorker(client, later.WorkerConfig{})
 	worker.Handle("emails", func(ctx context.Context, m *later.Message) error {
 		fmt.Printf("%s, attempt %d\n", m.Payload, m.Attempt)
-		cancel() // a program would end the context on SIGTERM
+		cancel() // a real program would cancel on SIGTERM
 		return nil
 	})
 

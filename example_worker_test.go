@@ -31,10 +31,10 @@ func ExampleWorker() {
 	worker.Handle("payments", func(ctx context.Context, m *later.Message) error {
 		switch m.Attempt {
 		case 1:
-			return fmt.Errorf("bank is busy: %w", later.RetryIn(10*time.Millisecond)) // counts
+			return fmt.Errorf("bank is busy: %w", later.RetryIn(10*time.Millisecond)) // a failed attempt
 		case 2:
 			fmt.Println("attempt 2 of", m.ID)
-			return later.Bury(errors.New("account is closed")) // no use to try again
+			return later.Bury(errors.New("account is closed")) // a retry would not help
 		}
 		return nil
 	})

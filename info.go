@@ -6,8 +6,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Info is what is known of a living message. MaxAttempts is the number that counts, and not 0 when the sender
-// did not say; SentAt is set, too, where the id tells it.
+// Info describes a live message. MaxAttempts is never 0: it is the default when the sender did not set it.
+// SentAt is also set when the id contains the time.
 type Info struct {
 	store.Info
 	Queue string
@@ -18,7 +18,7 @@ func newInfo(queue string, i store.Info) *Info {
 	return &Info{i, queue}
 }
 
-// resolve gives what the sender left out of a message, and the store therefore does not keep.
+// resolve returns MaxAttempts and SentAt, which the store does not keep when the sender left them out.
 func resolve(m *store.Message) (maxAttempts int, sentAt time.Time) {
 	maxAttempts, sentAt = m.MaxAttempts, m.SentAt
 	if maxAttempts == 0 {
@@ -33,8 +33,8 @@ func resolve(m *store.Message) (maxAttempts int, sentAt time.Time) {
 // Page is one page of a listing.
 type Page struct {
 	Messages []*Info
-	Next     string // the Cursor of the next page; "" when this was the last
+	Next     string // Cursor of the next page; "" on the last page
 }
 
-// Stats counts a queue's messages.
+// Stats counts the messages of a queue.
 type Stats = store.Stats

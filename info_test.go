@@ -51,14 +51,14 @@ func TestInfoIsTheSameFromEveryCall(t *testing.T) {
 	})
 }
 
-func TestInfoKeepsWhatTheSenderSaid(t *testing.T) {
+func TestInfoKeepsTheSendersValues(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, sent := c.Queue("q"), time.Now()
 		mustSend(t, q, "", WithID("id"), MaxAttempts(3))
 		time.Sleep(time.Minute)
 		info, err := q.Get(t.Context(), "id")
 		if err != nil || info.MaxAttempts != 3 || !info.SentAt.Equal(sent) {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
 }

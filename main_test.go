@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 
-// inBubble runs a test on fake time, which moves only when every goroutine waits.
+// inBubble runs a test on fake time, which advances only when all goroutines wait.
 func inBubble(t *testing.T, f func(t *testing.T, c *Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -30,7 +30,7 @@ func inBubble(t *testing.T, f func(t *testing.T, c *Client)) {
 	})
 }
 
-// newClientOn gives a client that ends with the test.
+// newClientOn returns a client that is closed when the test ends.
 func newClientOn(t *testing.T, s store.Store, opts ...Option) *Client {
 	t.Helper()
 	c := New(s, append([]Option{quiet}, opts...)...)
@@ -42,7 +42,7 @@ func newClientOn(t *testing.T, s store.Store, opts ...Option) *Client {
 	return c
 }
 
-// start runs a worker. stop ends it and gives what Run returned; the end of the test does it otherwise.
+// start runs a worker. stop ends it and returns the result of Run; the end of the test also stops it.
 func start(t *testing.T, w *Worker) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -56,7 +56,7 @@ func start(t *testing.T, w *Worker) (stop func() error) {
 	return stop
 }
 
-// faulty is a store whose calls can be made to fail, before they have their effect or after it.
+// faulty is a store whose calls can fail, before or after they take effect.
 type faulty struct {
 	store.Store
 	mu     sync.Mutex
@@ -70,7 +70,7 @@ func (f *faulty) set(before, after func(ctx context.Context, call string) error)
 	f.before, f.after = before, after
 }
 
-// do makes one call with its faults.
+// do makes one call with its injected faults.
 func do[R any](f *faulty, ctx context.Context, call string, do func() (R, error)) (R, error) {
 	f.mu.Lock()
 	before, after := f.before, f.after
@@ -111,8 +111,9 @@ func (f *faulty) Wait(ctx context.Context, queue string) error {
 	return err
 }
 
-// away makes the named calls fail as if the store could not be reached; all calls when none is named.
-func away(calls ...string) func(context.Context, string) error {
+// unavailable makes the named calls, or all calls when none is named, fail as if the store could not be
+// reached.
+func unavailable(calls ...string) func(context.Context, string) error {
 	return func(_ context.Context, call string) error {
 		if len(calls) == 0 {
 			return store.ErrUnavailable
@@ -153,7 +154,7 @@ func mustStats(t *testing.T, q *Queue) Stats {
 	return s
 }
 
-// wantCounts checks how many messages are in each state.
+// wantCounts checks the number of messages in each state.
 func wantCounts(t *testing.T, q *Queue, scheduled, ready, leased, dead int64) {
 	t.Helper()
 	s := mustStats(t, q)
@@ -170,7 +171,7 @@ func wantError(t *testing.T, err, want error) {
 	}
 }
 
-// events collects what an observer sees.
+// events records the events of an observer.
 type events struct {
 	mu  sync.Mutex
 	all []Event
@@ -182,7 +183,7 @@ func (e *events) add(ev Event) {
 	e.all = append(e.all, ev)
 }
 
-// of gives the events of a kind.
+// of returns the events of one kind.
 func (e *events) of(kind EventKind) (found []Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -194,7 +195,7 @@ func (e *events) of(kind EventKind) (found []Event) {
 	return found
 }
 
-// kinds gives the kinds of all events of a message, in order.
+// kinds returns the kinds of all events of a message, in order.
 func (e *events) kinds(id string) (kinds []EventKind) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -206,7 +207,7 @@ func (e *events) kinds(id string) (kinds []EventKind) {
 	return kinds
 }
 
-// log is a list that handlers write to.
+// log is a list that can be appended to concurrently.
 type log[T any] struct {
 	mu  sync.Mutex
 	all []T
@@ -224,7 +225,7 @@ func (l *log[T]) list() []T {
 	return append([]T(nil), l.all...)
 }
 
-// sleep lets a handler work for so long, of fake time; it stops when its context ends.
+// sleep lets a handler work for d, in fake time, until its context ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -234,7 +235,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// lockedBuffer is a buffer to log to.
+// lockedBuffer is a buffer that a logger can write to.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -254,7 +255,7 @@ func (b *lockedBuffer) String() string {
 
 func (b *lockedBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// panicOf gives the text of the panic of f, "" when there is none.
+// panicOf returns the text of f's panic, or "" without one.
 func panicOf(f func()) (text string) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -6,23 +6,23 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Message is a message as a handler or receiver gets it. It must not be changed.
+// Message is a message as delivered to a handler or receiver. Do not modify it.
 type Message struct {
 	ID      string
 	Queue   string
 	Payload []byte
 	Headers map[string]string
 
-	// Due is when the message fell due, on the store's clock, in whole milliseconds.
+	// Due is when the message fell due, in whole milliseconds of the store's clock.
 	Due time.Time
-	// Attempt is 1 at first, and one more after each failed attempt; a worker's crash is one too.
+	// Attempt is 1 at first and grows by one with each failed attempt, including crashes of workers.
 	Attempt int
 	// MaxAttempts is the number of failed attempts after which the message is dead.
 	MaxAttempts int
-	// Lateness is the time of delivery minus Due, measured on the store's clock, plus the time the message
-	// then waited inside this process. It is never negative.
+	// Lateness is how late the message was delivered: the time of delivery minus Due, on the store's clock,
+	// plus the time that it then waited in this process. It is never negative.
 	Lateness time.Duration
-	// SentAt is the sender's clock at Send; zero when unknown.
+	// SentAt is the sender's clock at Send, or zero when unknown.
 	SentAt time.Time
 	// Timeout is the sender's limit for one run of the handler; 0 means the worker's (see WorkerConfig).
 	Timeout time.Duration
@@ -30,7 +30,7 @@ type Message struct {
 	remember time.Duration
 }
 
-// fill makes m the message of a claim that happened at now on the store's clock.
+// fill sets m to the message of a claim made at now on the store's clock.
 func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 	*m = Message{
 		ID:       c.ID,
@@ -46,44 +46,46 @@ func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 	m.MaxAttempts, m.SentAt = resolve(&c.Message)
 }
 
-// Outgoing is a message to send. Only Payload is needed, and it may be empty.
+// Outgoing is a message to send. Only Payload is required, and it may be empty.
 type Outgoing struct {
-	// ID belongs to one living message of the queue: sending it again changes nothing. Default: an id that
-	// sorts by time is made.
+	// ID identifies one live message of the queue: sending a live id again changes nothing. Default: a
+	// generated id that sorts by time.
 	ID      string
 	Payload []byte // up to store.MaxPayload bytes
-	// Headers are up to store.MaxHeaders with up to store.MaxHeaderBytes in all. Names and values are UTF-8;
-	// names are not empty and have no control characters.
+	// Headers has up to store.MaxHeaders entries with up to store.MaxHeaderBytes in all. Names and values are
+	// UTF-8; names are not empty and contain no control characters.
 	Headers map[string]string
-	// When the message falls due. Default: at once.
+	// When is the time at which the message falls due. Default: at once.
 	When When
 	// MaxAttempts is the number of failed attempts after which the message is dead, 1 to store.MaxAttempts.
 	// Default: store.DefaultMaxAttempts.
 	MaxAttempts int
-	// Timeout limits one run of the handler, up to store.MaxLease; a run that takes longer is a failed
-	// attempt (see WorkerConfig.Timeout). Default: the worker's limit.
+	// Timeout limits one run of the handler, up to store.MaxLease. An exceeded limit is a failed attempt; see
+	// WorkerConfig.Timeout for details. Default: the worker's limit.
 	Timeout time.Duration
-	// ExpireAfter and ExpireAt send a message that was not delivered so long after its due time, or by that
-	// time, to dead as expired. At most one of them may be given. Default: never.
+	// ExpireAfter makes the message dead if it has not been delivered so long after its due time. ExpireAt
+	// does so at a fixed time. At most one of them may be set. Default: never.
 	ExpireAfter time.Duration
 	ExpireAt    time.Time
-	// Remember is how long the id is refused as a duplicate after the message was acked. Default: not at all.
+	// Remember is the dedup window: how long the id is refused as a duplicate after an ack. Default: no
+	// window.
 	Remember time.Duration
-	// Durability is how safe the message must be before the send is over; see Durable. Default: the queue's, else the
-	// client's.
+	// Durability is how safe the message must be before the send returns; see Durable. Default: the queue's,
+	// else the client's.
 	Durability Durability
 }
 
-// SendResult tells what became of one message of a SendBatch.
+// SendResult is the result of one message of a SendBatch.
 type SendResult struct {
 	ID string
-	// Duplicate: the id is living or remembered; nothing was changed. Err is nil then, or ErrNotDurable.
+	// Duplicate is set when the id was live or within its dedup window. Nothing was changed, and Err is nil or
+	// ErrNotDurable.
 	Duplicate bool
-	// Err is why the message was not sent, or is not known to have been. With ErrNotDurable it is there.
+	// Err is why the message was not sent, or is not known to have been. After ErrNotDurable it was sent.
 	Err error
 }
 
-// prepare checks the message and gives what the store is to keep; it makes an id when there is none.
+// prepare checks the message and returns what the store keeps. It generates an id when there is none.
 func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
 	out := store.Outgoing{
 		Message: store.Message{
@@ -113,7 +115,7 @@ func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
 	return out, out.Check()
 }
 
-// sendSize is what a message counts towards store.MaxBatchBytes.
+// sendSize returns the bytes that a message counts towards store.MaxBatchBytes.
 func sendSize(m store.Outgoing) int {
 	size := len(m.Payload)
 	for name, value := range m.Headers {

@@ -7,8 +7,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// SendOption sets a field of an Outgoing. An option that is nil, given twice, or with a value that is not
-// allowed, makes Send fail with ErrInvalid.
+// SendOption sets a field of an Outgoing. Send returns ErrInvalid for an option that is nil, is set twice,
+// or has a value that is not allowed.
 type SendOption interface {
 	applySend(*Outgoing) error
 }
@@ -17,7 +17,7 @@ type sendOption func(*Outgoing) error
 
 func (f sendOption) applySend(o *Outgoing) error { return f(o) }
 
-// When says when a message falls due. The zero When means at once. A When is a SendOption too.
+// When is the time at which a message falls due. The zero When means at once. A When is also a SendOption.
 type When struct {
 	due  store.Due
 	kind whenKind
@@ -30,19 +30,19 @@ const (
 	whenAt
 )
 
-// In says: d after the store's clock, rounded up to a millisecond. The sender's clock does not matter. A d
-// below zero means at once.
+// In returns the When that is d from now on the store's clock, rounded up to a millisecond. The sender's
+// clock does not matter. A d below zero means at once.
 func In(d time.Duration) When {
 	return When{due: store.Due{Delay: max(0, d)}, kind: whenIn}
 }
 
-// At says: at t on the store's clock, from 1970 to 2199, rounded up to a millisecond. A time that has passed
-// means at once, and ahead of messages that are due later.
+// At returns the When that is t on the store's clock, rounded up to a millisecond. t must be from 1970 to
+// 2199. A time in the past means at once, ahead of messages that are due later.
 func At(t time.Time) When {
 	return When{due: store.Due{At: t}, kind: whenAt}
 }
 
-// String gives "at once", "in 30m0s" or "at 2030-01-01T00:00:00Z".
+// String returns "at once", "in 30m0s" or "at 2030-01-01T00:00:00Z".
 func (w When) String() string {
 	switch {
 	case w.kind == whenAt:
@@ -61,7 +61,8 @@ func (w When) applySend(o *Outgoing) error {
 	return nil
 }
 
-// check refuses a time that is too far away, and the zero time: it is more likely forgotten than meant.
+// check returns an error for a time that is too far away, and for the zero time, which is most likely a
+// mistake.
 func (w When) check() error {
 	if w.kind == whenAt && w.due.At.IsZero() {
 		return store.Invalid("due time is the zero time: give a time, or leave it out to send at once")
@@ -77,8 +78,8 @@ func twice(option string) error {
 	return store.Invalid("%s is given twice: give it once", option)
 }
 
-// WithID chooses the message's id, 1 to store.MaxID bytes. While a message of that id is living in the queue,
-// sending it again changes nothing and gives ErrDuplicate, which makes a retried Send safe.
+// WithID sets the id of the message, 1 to store.MaxID bytes. While the queue has a live message with that
+// id, sending it again changes nothing and returns ErrDuplicate, so a Send can safely be retried.
 func WithID(id string) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		if o.ID != "" {
@@ -89,8 +90,8 @@ func WithID(id string) SendOption {
 	})
 }
 
-// MaxAttempts sets the number of failed attempts after which the message is dead, 1 to store.MaxAttempts.
-// Default: store.DefaultMaxAttempts.
+// MaxAttempts sets the number of failed attempts after which the message is dead. It is 1 to
+// store.MaxAttempts. Default: store.DefaultMaxAttempts.
 func MaxAttempts(n int) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		if o.MaxAttempts != 0 {
@@ -104,13 +105,13 @@ func MaxAttempts(n int) SendOption {
 	})
 }
 
-// Header adds a header. A message has up to store.MaxHeaders of them with up to store.MaxHeaderBytes in all.
-// Names and values are UTF-8; names are not empty and have no control characters.
+// Header adds a header. A message can have up to store.MaxHeaders headers with up to store.MaxHeaderBytes
+// in all. Names and values are UTF-8; names are not empty and contain no control characters.
 func Header(key, value string) SendOption {
 	return sendOption(func(o *Outgoing) error { return o.addHeader(key, value) })
 }
 
-// Headers adds headers; see Header.
+// Headers adds headers. See Header.
 func Headers(headers map[string]string) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		for key, value := range headers {
@@ -133,19 +134,20 @@ func (o *Outgoing) addHeader(key, value string) error {
 	return nil
 }
 
-// Timeout limits one run of the handler, up to store.MaxLease; a run that takes longer is a failed attempt
-// (see WorkerConfig.Timeout). Default: the worker's limit.
+// Timeout limits one run of the handler, up to store.MaxLease. An exceeded limit is a failed attempt; see
+// WorkerConfig.Timeout for details. Default: the worker's limit.
 func Timeout(d time.Duration) SendOption {
 	return durationOption("timeout", d, store.MaxLease, func(o *Outgoing) *time.Duration { return &o.Timeout })
 }
 
-// ExpireAfter sends the message to dead when it has not been delivered d after its due time, up to
+// ExpireAfter makes the message dead if it has not been delivered d after its due time. d is up to
 // store.MaxDelay.
 func ExpireAfter(d time.Duration) SendOption {
 	return durationOption("expiry", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.ExpireAfter })
 }
 
-// RememberID keeps the id refused as a duplicate for d after the message was acked, up to store.MaxDelay.
+// RememberID sets the dedup window: how long the id is refused as a duplicate after an ack. d is up to
+// store.MaxDelay. Default: no window.
 func RememberID(d time.Duration) SendOption {
 	return durationOption("remember", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.Remember })
 }
@@ -164,7 +166,7 @@ func durationOption(name string, d, limit time.Duration, field func(*Outgoing) *
 	})
 }
 
-// ExpireAt sends the message to dead when it has not been delivered by t.
+// ExpireAt makes the message dead if it has not been delivered by t.
 func ExpireAt(t time.Time) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		if !o.ExpireAt.IsZero() {
@@ -178,8 +180,8 @@ func ExpireAt(t time.Time) SendOption {
 	})
 }
 
-// ReceiveOption changes one Receive. One that is nil, given twice, or with a value that is not allowed, makes
-// Receive fail with ErrInvalid.
+// ReceiveOption configures one Receive. Receive returns ErrInvalid for an option that is nil, is set twice,
+// or has a value that is not allowed.
 type ReceiveOption interface {
 	applyReceive(*receiveOptions) error
 }
@@ -192,7 +194,7 @@ type receiveOption func(*receiveOptions) error
 
 func (f receiveOption) applyReceive(o *receiveOptions) error { return f(o) }
 
-// LeaseFor sets how long the received messages are held unless Extend is called, store.MinLease to
+// LeaseFor sets how long the received messages are held unless they are extended. It is store.MinLease to
 // store.MaxLease. Default: 30 s.
 func LeaseFor(d time.Duration) ReceiveOption {
 	return receiveOption(func(o *receiveOptions) error {

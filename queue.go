@@ -9,13 +9,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Queue is a named set of messages. Client.Queue gives it. All methods may be called from many goroutines.
+// Queue is a named set of messages, returned by Client.Queue. Its methods are safe for concurrent use.
 type Queue struct {
 	client  *Client
 	name    string
-	invalid error // why the name is not allowed; then the rest is not set
+	invalid error // why the name or an option is not allowed
 
-	durability Durability // of sends that do not say
+	durability Durability // default for sends
 
 	sends    *batcher[store.Outgoing, store.SendResult]
 	durables *durableSends
@@ -33,17 +33,24 @@ func newQueue(c *Client, name string) *Queue {
 	return q
 }
 
-// Name gives the queue's name.
+// Name returns the queue's name.
 func (q *Queue) Name() string { return q.name }
 
-// Send sends a message and returns its id when the store has it. Without options it is due at once, its id is
-// made, and it has store.DefaultMaxAttempts attempts. Concurrent Sends to a queue travel together.
+// Send sends a message and returns its id once the store has it.
 //
-// When the id that WithID gave is living or remembered, nothing is changed and the error is ErrDuplicate.
-// After any other error but ErrInvalid, ErrTooLarge, ErrFull and ErrClosed the message may have been sent or
-// not; so it is when ctx ended and the error says that the outcome is unknown. Sending again with the id that
-// was returned is then safe. ErrNotDurable, of a send that asked for it by Durable, means that the message is there
-// and not as safe as asked. The payload may be reused when Send has returned.
+// Without options the message is due at once, has a generated id, and has store.DefaultMaxAttempts
+// attempts. Concurrent Sends to a queue are batched. The payload may be reused when Send has returned.
+//
+// Send returns ErrDuplicate and changes nothing when the id set by WithID is live or within its dedup
+// window. ErrNotDurable, for sends with a Durability, means that the message was stored but is not as safe
+// as requested. After ErrInvalid, ErrTooLarge, ErrFull or ErrClosed the message was not sent. When ctx ends
+// first, it was not sent unless the error says that the outcome is unknown. After any other error it may or
+// may not have been sent. Send then still returns the id, and sending again with that id is safe.
+//
+// Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
+// Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the
+// engine stops retrying; the Redis engine does after 10 seconds by default. A Send that waits behind
+// earlier calls can take longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
 	if q.invalid != nil {
 		return "", q.invalid
@@ -61,7 +68,7 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 		return "", err
 	}
 	if ctx.Done() != nil {
-		// Send may return while the call is on its way.
+		// Send may return while its call is in flight.
 		m.Payload = bytes.Clone(m.Payload)
 	}
 	for {
@@ -84,11 +91,11 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 			}
 			return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, ErrDuplicate)
 		}
-		m.ID = store.NewID() // another process made the same id in the same millisecond
+		m.ID = store.NewID() // another process generated the same id in the same millisecond
 	}
 }
 
-// prepareWith is apart so that a Send without options does not move its Outgoing to the heap.
+// prepareWith is separate so that a Send without options does not move its Outgoing to the heap.
 func (q *Queue) prepareWith(payload []byte, opts []SendOption) (m store.Outgoing, chosen bool, err error) {
 	o, err := outgoing(payload, opts)
 	if err != nil {
@@ -111,21 +118,25 @@ func outgoing(payload []byte, opts []SendOption) (*Outgoing, error) {
 	return o, nil
 }
 
-// event tells the observer about a message that is not claimed.
+// event reports a message without a claim to the observer.
 func (q *Queue) event(kind EventKind, id string) {
 	if q.client.observe != nil {
 		q.client.observe(Event{Kind: kind, Queue: q.name, ID: id, Time: time.Now()})
 	}
 }
 
-// SendBatch sends messages, any number of them, in calls of up to store.MaxBatch messages and
-// store.MaxBatchBytes each. All are checked before the first is sent: when one is not allowed, the error
-// (ErrInvalid or ErrTooLarge) names its index, there are no results, and nothing was sent.
+// SendBatch sends any number of messages and returns a result for each, in order.
 //
-// Else there is a result for each message, in order. A duplicate is no error; its result says so. When a part
-// could not be sent, SendBatch stops and returns the error, and the results of the messages concerned have it
-// too. Each part is sent whole or not at all unless the store says otherwise; the parts are not one step. With
-// ErrNotDurable the part is sent, and the parts after it are not.
+// All messages are checked before the first is sent. If one is not allowed, SendBatch returns no results
+// and an ErrInvalid or ErrTooLarge that names its index, and nothing was sent. A duplicate is not an error;
+// its result reports it.
+//
+// Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent
+// whole or not at all unless the store documents otherwise, but the batch as a whole is not atomic. When a
+// part fails, SendBatch stops and returns the error, and the results of that part and of all later ones
+// have it too. After ErrNotDurable the part was sent, and the later ones were not.
+//
+// Like Send, SendBatch can block while the store cannot be reached; it returns when ctx ends.
 func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
 	if q.invalid != nil {
 		return nil, q.invalid
@@ -160,7 +171,8 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	return results, nil
 }
 
-// partEnd gives the end of the part that begins at start and fits into one call, for which all ask the same durability.
+// partEnd returns the end of the part that begins at start. A part fits into one call, and its messages
+// have the same durability.
 func partEnd(msgs []store.Outgoing, start int) int {
 	size := 0
 	for i := start; i < len(msgs); i++ {
@@ -172,7 +184,7 @@ func partEnd(msgs []store.Outgoing, start int) int {
 	return len(msgs)
 }
 
-// sendPart sends what fits into one call and fills its results.
+// sendPart sends one part in one call and fills in its results.
 func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Outgoing, results []SendResult) error {
 	send := q.durables.send
 	if !part[0].Durable.Asked() {
@@ -188,7 +200,7 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		return err
 	}
 	for i, answer := range answers {
-		if answer.Err != nil { // the same for all of a part
+		if answer.Err != nil { // the same for the whole part
 			results[i].Err, err = answer.Err, answer.Err
 		}
 		switch {
@@ -197,7 +209,7 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		case asked[i].ID != "":
 			results[i].Duplicate = true
 			q.event(EventDuplicate, part[i].ID)
-		default: // another process made the same id in the same millisecond
+		default: // another process generated the same id in the same millisecond
 			again := part[i : i+1]
 			again[0].ID = store.NewID()
 			if failed := q.sendPart(ctx, asked[i:i+1], again, results[i:i+1]); failed != nil {

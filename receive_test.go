@@ -31,7 +31,7 @@ func TestReceiveBlocksUntilAMessageIsDueOrItsContextEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("enough"))
 		defer cancel()
 		if _, err := q.Receive(ctx, 1); err == nil || err.Error() != "enough" || time.Since(begin) != time.Minute {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Receive returned %v after %v", err, time.Since(begin))
 		}
 		go func() {
 			time.Sleep(time.Hour)
@@ -39,12 +39,12 @@ func TestReceiveBlocksUntilAMessageIsDueOrItsContextEnds(t *testing.T) {
 		}()
 		mustReceive(t, q, 10)
 		if waited := time.Since(begin); waited != time.Hour+time.Minute {
-			t.Errorf("waited %v", waited)
+			t.Errorf("Receive waited %v", waited)
 		}
 	})
 }
 
-func TestReceiveReleasesWhatComesAfterItsCallerHasGone(t *testing.T) {
+func TestReceiveReleasesMessagesClaimedAfterItsContextEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		q := newClientOn(t, f).Queue("q")
@@ -66,7 +66,7 @@ func TestReceiveReleasesWhatComesAfterItsCallerHasGone(t *testing.T) {
 		wantCounts(t, q, 0, 1, 0, 0)
 		f.set(nil, nil)
 		if d := mustReceive(t, q, 1)[0]; d.Attempt != 1 {
-			t.Errorf("attempt is %d; the release must not count", d.Attempt)
+			t.Errorf("attempt is %d; a release must not count as an attempt", d.Attempt)
 		}
 	})
 }
@@ -87,18 +87,18 @@ func TestReceiveEndsWhenTheClientIsClosed(t *testing.T) {
 	})
 }
 
-func TestReceiveReturnsTheStoresError(t *testing.T) {
+func TestReceiveReturnsTheErrorOfTheStore(t *testing.T) {
 	f := &faulty{Store: memstore.New()}
 	q := newClientOn(t, f).Queue("q")
-	f.set(away("claim"), nil)
+	f.set(unavailable("claim"), nil)
 	_, err := q.Receive(t.Context(), 1)
 	wantError(t, err, ErrUnavailable)
-	f.set(away("wait"), nil)
+	f.set(unavailable("wait"), nil)
 	_, err = q.Receive(t.Context(), 1)
 	wantError(t, err, ErrUnavailable)
 }
 
-func TestUnsettledDeliveryComesBackWhenItsLeaseEnds(t *testing.T) {
+func TestDeliveryReturnsWhenItsLeaseEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		mustSend(t, q, "")
@@ -109,14 +109,14 @@ func TestUnsettledDeliveryComesBackWhenItsLeaseEnds(t *testing.T) {
 			t.Errorf("attempt %d after %v", again.Attempt, time.Since(begin))
 		}
 		wantError(t, first.Ack(t.Context()), ErrLeaseLost)
-		wantCounts(t, q, 0, 0, 1, 0) // the new holder keeps it
+		wantCounts(t, q, 0, 0, 1, 0) // it still belongs to the new holder
 		if err := again.Ack(t.Context()); err != nil {
 			t.Errorf("the new holder's ack: %v", err)
 		}
 	})
 }
 
-func TestLateNackCreatesNoSecondCopy(t *testing.T) {
+func TestDeliveryLateNackCreatesNoSecondCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		mustSend(t, q, "")
@@ -209,7 +209,7 @@ func TestDeliveryRefusesDelaysThatAreTooLong(t *testing.T) {
 	wantError(t, d.Extend(t.Context(), 0), ErrInvalid)
 }
 
-func TestExtendKeepsTheLeaseOfAllMessagesOfAReceive(t *testing.T) {
+func TestDeliveryExtendExtendsAllMessagesOfAReceive(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		mustSend(t, q, "a")
@@ -229,7 +229,7 @@ func TestExtendKeepsTheLeaseOfAllMessagesOfAReceive(t *testing.T) {
 	})
 }
 
-func TestExtendTellsOfCancellationAndLoss(t *testing.T) {
+func TestDeliveryExtendReportsCancellationAndLoss(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		mustSend(t, q, "", WithID("a"))
@@ -251,28 +251,28 @@ func TestExtendTellsOfCancellationAndLoss(t *testing.T) {
 	})
 }
 
-func TestAckRepeatedBecauseItsReplyWasLostIsNoError(t *testing.T) {
+func TestDeliveryAckCanBeRepeatedAfterALostReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		q := newClientOn(t, f).Queue("q")
 		mustSend(t, q, "")
 		d := mustReceive(t, q, 1)[0]
-		f.set(nil, away("settle"))
+		f.set(nil, unavailable("settle"))
 		wantError(t, d.Ack(t.Context()), ErrUnavailable)
 		f.set(nil, nil)
 		if err := d.Ack(t.Context()); err != nil {
-			t.Errorf("repeated: %v", err)
+			t.Errorf("repeated Ack returned %v", err)
 		}
 	})
 }
 
-func TestAckRepeatedAfterTheLeaseIsRefused(t *testing.T) {
+func TestDeliveryAckRepeatedAfterTheLeaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		q := newClientOn(t, f).Queue("q")
 		mustSend(t, q, "")
 		d := mustReceive(t, q, 1, LeaseFor(time.Second))[0]
-		f.set(away("settle"), nil)
+		f.set(unavailable("settle"), nil)
 		wantError(t, d.Ack(t.Context()), ErrUnavailable)
 		f.set(nil, nil)
 		time.Sleep(time.Second)
@@ -280,7 +280,7 @@ func TestAckRepeatedAfterTheLeaseIsRefused(t *testing.T) {
 	})
 }
 
-func TestConsumerThatWasAwayForHoursLosesNothing(t *testing.T) {
+func TestReceiveAfterHoursAwayLosesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var want []string
@@ -298,12 +298,12 @@ func TestConsumerThatWasAwayForHoursLosesNothing(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Error("not the messages that were sent, in the order of their due times")
+			t.Error("messages were not received in the order of their due times")
 		}
 	})
 }
 
-func TestReceiveObserved(t *testing.T) {
+func TestReceiveReportsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		c := newClientOn(t, memstore.New(), WithObserver(seen.add))

@@ -8,21 +8,21 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// RetryIn is the error of a handler that failed and wants to choose the delay itself: it counts as a failed
-// attempt, and the message comes again after d. Join or wrap it to say why:
+// RetryIn returns an error for a failed attempt that is retried after d instead of the backoff. Join or
+// wrap it to add a reason:
 //
 //	return errors.Join(err, later.RetryIn(time.Minute))
 //	return fmt.Errorf("mail server is busy: %w", later.RetryIn(time.Minute))
 //
-// A d below zero means at once, one above store.MaxDelay means store.MaxDelay.
+// A d below zero means at once. A d above store.MaxDelay means store.MaxDelay.
 func RetryIn(d time.Duration) error { return &retryIn{d} }
 
-// Snooze is the result of a handler that wants its message again after d and does not count this as an
-// attempt. It is found through wrapping and joining as RetryIn is, and its d is limited likewise.
+// Snooze returns an error with which a handler gets its message again after d, without counting an attempt.
+// It works wrapped or joined, and limits d, like RetryIn.
 func Snooze(d time.Duration) error { return &snooze{d} }
 
-// Bury is the error of a handler that knows that trying again is of no use: the message goes to dead with
-// the text of err, which may be nil. It is found through wrapping and joining.
+// Bury returns an error with which a handler moves its message to dead, because a retry would not help. The
+// text of err, which may be nil, is kept as the reason. Bury works wrapped or joined.
 func Bury(err error) error { return &bury{err} }
 
 type retryIn struct{ delay time.Duration }
@@ -44,8 +44,8 @@ func (e *bury) Error() string {
 
 func (e *bury) Unwrap() error { return e.err }
 
-// resultOf turns a handler's result into the settlement it asks for. Where several are asked for, Bury
-// comes before Snooze, and Snooze before RetryIn.
+// resultOf converts a handler's error to a settlement. Bury takes precedence over Snooze, and Snooze over
+// RetryIn.
 func resultOf(m *Message, err error, backoff Backoff) result {
 	if err == nil {
 		return result{action: store.Ack}

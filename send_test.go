@@ -36,7 +36,7 @@ func TestSendDeliversWhenDueAndNotBefore(t *testing.T) {
 	})
 }
 
-func TestSendOfALivingIDIsADuplicateAndChangesNothing(t *testing.T) {
+func TestSendOfALiveIDIsADuplicateAndChangesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("orders")
 		mustSend(t, q, "one", WithID("42"), In(time.Hour))
@@ -52,7 +52,7 @@ func TestSendOfALivingIDIsADuplicateAndChangesNothing(t *testing.T) {
 	})
 }
 
-func TestSendKeepsWhatItWasGiven(t *testing.T) {
+func TestSendKeepsAllOptions(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		sent := time.Now()
@@ -67,7 +67,7 @@ func TestSendKeepsWhatItWasGiven(t *testing.T) {
 	})
 }
 
-func TestMessageHasDefaultsResolved(t *testing.T) {
+func TestSendResolvesDefaults(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")
 	before := time.Now().Add(-time.Millisecond)
@@ -78,7 +78,7 @@ func TestMessageHasDefaultsResolved(t *testing.T) {
 	}
 }
 
-func TestSendOptionsRefuseWhatIsNotAllowed(t *testing.T) {
+func TestSendRefusesInvalidOptions(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")
 	for name, opts := range map[string][]SendOption{
@@ -109,13 +109,13 @@ func TestSendOptionsRefuseWhatIsNotAllowed(t *testing.T) {
 	wantCounts(t, q, 0, 0, 0, 0)
 }
 
-func TestSendRefusesWhatIsTooLarge(t *testing.T) {
+func TestSendRefusesATooLargePayload(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	_, err := c.Queue("q").Send(t.Context(), make([]byte, store.MaxPayload+1))
 	wantError(t, err, ErrTooLarge)
 }
 
-func TestQueueOfAnInvalidNameRefusesEverything(t *testing.T) {
+func TestQueueWithAnInvalidNameRefusesEveryCall(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q, ctx := c.Queue("a{b}"), t.Context()
 	for call, err := range map[string]error{
@@ -142,7 +142,7 @@ func TestQueueOfAnInvalidNameRefusesEverything(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// colliding says once of each first id that it is a duplicate.
+// colliding is a store that reports the first message of a call as a duplicate, as often as left says.
 type colliding struct {
 	store.Store
 	refused map[string]bool
@@ -163,7 +163,7 @@ func (s *colliding) Send(ctx context.Context, queue string, msgs []store.Outgoin
 	return s.Store.Send(ctx, queue, msgs)
 }
 
-func TestSendMakesANewIDWhenAGeneratedOneCollides(t *testing.T) {
+func TestSendGeneratesANewIDAfterACollision(t *testing.T) {
 	s := &colliding{memstore.New(), map[string]bool{}, 1}
 	q := newClientOn(t, s).Queue("q")
 	id := mustSend(t, q, "one")
@@ -178,7 +178,7 @@ func TestSendMakesANewIDWhenAGeneratedOneCollides(t *testing.T) {
 	wantCounts(t, q, 0, 3, 0, 0)
 }
 
-func TestSendBatchChecksAllBeforeItSendsAny(t *testing.T) {
+func TestSendBatchChecksAllMessagesBeforeItSendsAny(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	results, err := q.SendBatch(t.Context(), []Outgoing{{}, {MaxAttempts: -1}})
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "message 1 of the batch") || results != nil {
@@ -221,7 +221,7 @@ func TestSendBatchSplitsByBytes(t *testing.T) {
 	wantCounts(t, q, 0, 9, 0, 0)
 }
 
-func TestSendBatchTellsWhichMessagesWereNotSent(t *testing.T) {
+func TestSendBatchReportsWhichMessagesWereNotSent(t *testing.T) {
 	f := &faulty{Store: memstore.New()}
 	q := newClientOn(t, f).Queue("q")
 	calls := 0
@@ -242,10 +242,10 @@ func TestSendBatchTellsWhichMessagesWereNotSent(t *testing.T) {
 	wantCounts(t, q, 0, store.MaxBatch, 0, 0)
 }
 
-func TestSendReturnsTheIDWithAnErrorSoThatARetryIsSafe(t *testing.T) {
+func TestSendReturnsTheIDWithAnErrorForASafeRetry(t *testing.T) {
 	f := &faulty{Store: memstore.New()}
 	q := newClientOn(t, f).Queue("q")
-	f.set(nil, away("send")) // the reply is lost
+	f.set(nil, unavailable("send")) // the reply is lost
 	id, err := q.Send(t.Context(), nil)
 	wantError(t, err, ErrUnavailable)
 	f.set(nil, nil)
@@ -283,7 +283,7 @@ func TestSendWithAnEndedContextSendsNothing(t *testing.T) {
 	wantCounts(t, q, 0, 0, 0, 0)
 }
 
-func TestWhenSaysWhatItIs(t *testing.T) {
+func TestWhenString(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, w := range map[string]When{
 		"at once": {}, "in 30m0s": In(30 * time.Minute), "at 2030-01-02T03:04:05Z": At(at),
@@ -293,11 +293,11 @@ func TestWhenSaysWhatItIs(t *testing.T) {
 		}
 	}
 	if got := In(-time.Second).String(); got != "at once" {
-		t.Errorf("in the past: %q", got)
+		t.Errorf("In with a time in the past: %q", got)
 	}
 }
 
-func TestRememberedIDIsADuplicateAfterAck(t *testing.T) {
+func TestSendWithinTheDedupWindowIsADuplicate(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		mustSend(t, q, "", WithID("a"), RememberID(time.Hour))

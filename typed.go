@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// Codec turns values into payloads and back. It may be used by many goroutines at once.
+// Codec converts values to payloads and back. It must be safe for concurrent use.
 type Codec interface {
 	Encode(value any) ([]byte, error)
-	// Decode fills value, which is a pointer.
+	// Decode stores the payload's value in value, which is a pointer.
 	Decode(payload []byte, value any) error
 }
 
-// JSON is the codec of encoding/json.
+// JSON is the Codec of encoding/json.
 var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
@@ -21,19 +21,19 @@ type jsonCodec struct{}
 func (jsonCodec) Encode(value any) ([]byte, error)       { return json.Marshal(value) }
 func (jsonCodec) Decode(payload []byte, value any) error { return json.Unmarshal(payload, value) }
 
-// Typed is a queue whose payloads are values of one type. TypedQueue makes it.
+// Typed is a queue whose payloads are values of one type. Create it with TypedQueue.
 type Typed[T any] struct {
 	*Queue
 	codec Codec
 }
 
-// TypedQueue gives a view of a queue whose payloads are values of T as JSON.
+// TypedQueue returns a view of q whose payloads are values of T encoded as JSON.
 func TypedQueue[T any](q *Queue) Typed[T] { return Typed[T]{q, JSON} }
 
-// WithCodec gives the same view with another codec.
+// WithCodec returns the same view with another codec.
 func (t Typed[T]) WithCodec(c Codec) Typed[T] { return Typed[T]{t.Queue, c} }
 
-// Send sends a value, as Queue.Send does a payload. A value that cannot be encoded is ErrInvalid.
+// Send sends a value, like Queue.Send. It returns ErrInvalid for a value that cannot be encoded.
 func (t Typed[T]) Send(ctx context.Context, value T, opts ...SendOption) (string, error) {
 	payload, err := t.encode(value)
 	if err != nil {
@@ -42,8 +42,8 @@ func (t Typed[T]) Send(ctx context.Context, value T, opts ...SendOption) (string
 	return t.Queue.Send(ctx, payload, opts...)
 }
 
-// Outgoing encodes a value for SendBatch. A value that cannot be encoded, or an option that is not allowed, is
-// ErrInvalid.
+// Outgoing encodes a value for SendBatch. It returns ErrInvalid for a value that cannot be encoded or an
+// option that is not allowed.
 func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 	payload, err := t.encode(value)
 	if err != nil {
@@ -56,8 +56,8 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 	return *o, nil
 }
 
-// SendBatch sends values, as Queue.SendBatch does messages, all with the same options. For options of their
-// own, make each message with Outgoing and send them by the Queue.
+// SendBatch sends values with the same options, like Queue.SendBatch. To give messages different options,
+// create them with Outgoing and send them with Queue.SendBatch.
 func (t Typed[T]) SendBatch(ctx context.Context, values []T, opts ...SendOption) ([]SendResult, error) {
 	msgs := make([]Outgoing, len(values))
 	for i, value := range values {
@@ -70,17 +70,17 @@ func (t Typed[T]) SendBatch(ctx context.Context, values []T, opts ...SendOption)
 	return t.Queue.SendBatch(ctx, msgs)
 }
 
-// Decode gives the value of a received message.
+// Decode returns the value of a received message.
 func (t Typed[T]) Decode(m *Message) (T, error) { return decode[T](t.codec, m) }
 
-// Handler makes a handler of values into one that Worker.Handle takes. A payload that cannot be decoded is
-// buried, since trying again would not help.
+// Handler returns a handler for Worker.Handle that decodes payloads and calls h. It buries messages whose
+// payloads cannot be decoded, since a retry would not help.
 func (t Typed[T]) Handler(h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
 	return handler(t.codec, h)
 }
 
-// Handler makes a handler of values, encoded as JSON, into one that Worker.Handle takes. A payload that cannot
-// be decoded is buried, since trying again would not help.
+// Handler returns a handler for Worker.Handle that decodes JSON payloads and calls h. It buries messages
+// whose payloads cannot be decoded, since a retry would not help.
 func Handler[T any](h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
 	return handler(JSON, h)
 }

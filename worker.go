@@ -11,56 +11,64 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// HandlerFunc handles one message. Its result settles the message: nil is Ack; RetryIn, Snooze and Bury say
-// what else; any other error, a panic, and nil after the time limit are a failed attempt and wait for the
+// HandlerFunc handles one message.
+//
+// Its result settles the message. nil is an Ack. RetryIn, Snooze and Bury select their own settlement. Any
+// other error, a panic, and nil after the time limit are a failed attempt, which is retried after the
 // worker's Backoff.
 //
-// The context ends when the handler should stop: context.Cause tells ErrTimeout, ErrLeaseLost, ErrCancelled or
-// ErrShutdown. After ErrLeaseLost and ErrCancelled the result is not used, since the message is no longer ours.
+// The context ends when the handler should stop. Its context.Cause is ErrTimeout, ErrLeaseLost,
+// ErrCancelled or ErrShutdown. After ErrLeaseLost, ErrCancelled and ErrShutdown the result is ignored,
+// because the worker no longer holds the message. ErrLeaseLost and ErrCancelled are noticed at a heartbeat,
+// so they reach the handler within a third of the lease (10 seconds by default) while the store can be
+// reached, and at the end of the lease otherwise.
 type HandlerFunc func(ctx context.Context, m *Message) error
 
-// WorkerConfig says how a Worker works. The zero value works.
+// WorkerConfig configures a Worker. The zero value is valid.
 type WorkerConfig struct {
-	// Concurrency is the number of handlers that run at a time, over all queues. Default: 10 for each of
+	// Concurrency is the maximum number of handlers that run at a time, over all queues. Default: 10 times
 	// GOMAXPROCS.
 	Concurrency int
-	// Queues has what is special to a queue. Each must have a handler.
+	// Queues has the settings of individual queues. Each of them must have a handler.
 	Queues map[string]QueueConfig
-	// Lease is how long a message is held between heartbeats, store.MinLease to store.MaxLease: when this
-	// process dies, its messages come again after that time. Default: 30 s.
+	// Lease is how long a message is held between heartbeats, store.MinLease to store.MaxLease. If this
+	// process dies, its messages are delivered again after that time. Default: 30 s.
 	Lease time.Duration
-	// Timeout limits one run of a handler, up to store.MaxDelay: then its context ends with ErrTimeout, and
-	// what it returns, nil too, is a failed attempt with that error; RetryIn, Snooze and Bury still decide. A
-	// message's own Timeout comes before it. Default: 0, no limit.
+	// Timeout limits one run of a handler, up to store.MaxDelay. When it is exceeded, the handler's context
+	// ends with ErrTimeout, and its result, even nil, is a failed attempt with that error. The exception is a
+	// handler that returns RetryIn, Snooze or Bury: they take effect as usual. A message's own Timeout takes
+	// precedence. Default: 0, no limit.
 	Timeout time.Duration
-	// Backoff says how long a failed message waits. Default: ExponentialBackoff(time.Second, 10*time.Minute).
+	// Backoff returns how long a failed message waits. Default: ExponentialBackoff(time.Second,
+	// 10*time.Minute).
 	Backoff Backoff
-	// ShutdownTimeout is how long handlers may go on after Run's context has ended. Then their contexts end
-	// with ErrShutdown and their messages are given back. Default: 30 s; below zero: no time at all.
+	// ShutdownTimeout is how long handlers may continue after Run's context has ended. After that their
+	// contexts end with ErrShutdown and their messages are released. Default: 30 s. Below zero means at once.
 	ShutdownTimeout time.Duration
-	// MaxPrefetch bounds how many messages of a queue wait in this process for a free handler, up to 2000. Up
-	// to that bound a queue fetches ahead what its handlers do in about 20 ms, and nothing when they are slow.
-	// Default: 2000; below zero: none. With less, the calls to Redis are shorter, and a worker that has much to do is
-	// slower: with 250, by a third, where a million messages fall due at once (docs/benchmarks.md).
+	// MaxPrefetch limits how many messages of a queue wait in this process for a free handler, up to 2000.
+	// Within that limit a queue prefetches as much as its handlers do in about 20 ms, and nothing when they
+	// are slow. Default: 2000. Below zero disables prefetching. A lower limit makes the calls to Redis shorter
+	// and a busy worker slower: with 250, by a third where a million messages fall due at once
+	// (docs/benchmarks.md).
 	MaxPrefetch int
-	// Middleware wraps every handler, when Run begins; the first is the outermost.
+	// Middleware wraps every handler when Run begins. The first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
-	// OnDead is called, by one goroutine, after a message went to dead in this worker's hands: its last
-	// attempt failed, it was buried, or a claim of this worker found it out of attempts or expired. It is a
-	// notice and may be missed when the process dies; the dead messages themselves are kept.
+	// OnDead is called, by one goroutine, after a message became dead in this worker. Its last attempt failed,
+	// it was buried, or a claim of this worker found it expired or out of attempts. Calls are best-effort: one
+	// can be lost if the process dies. The dead messages themselves are kept.
 	OnDead func(ctx context.Context, info *Info)
-	// Logger. Default: the client's.
+	// Logger receives the worker's log messages. Default: the client's logger.
 	Logger *slog.Logger
 }
 
-// QueueConfig is what is special to a queue of a Worker. The zero value changes nothing.
+// QueueConfig has the settings of one queue of a Worker. The zero value uses the worker's settings.
 type QueueConfig struct {
-	// Concurrency is the number of handlers of this queue that run at a time. Default: only the worker's.
+	// Concurrency is the maximum number of handlers of this queue that run at a time. Default: the worker's.
 	Concurrency int
-	// Weight is this queue's part of the handlers when several queues have messages waiting: one of weight 3
-	// starts three messages for each one of a queue of weight 1. 1 to 1000. Default: 1.
+	// Weight is the queue's share of the handlers when several queues have messages waiting, 1 to 1000. A
+	// queue of weight 3 starts three messages for each message of a queue of weight 1. Default: 1.
 	Weight int
-	// Lease, Timeout and Backoff. Default: the worker's.
+	// Lease, Timeout and Backoff override the worker's settings.
 	Lease   time.Duration
 	Timeout time.Duration
 	Backoff Backoff
@@ -88,7 +96,7 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 	return c
 }
 
-// queue gives the configuration of a queue with the worker's filled in.
+// queue returns the configuration of a queue with the worker's settings filled in.
 func (c WorkerConfig) queue(name string) QueueConfig {
 	q := c.Queues[name]
 	if q.Concurrency == 0 {
@@ -109,10 +117,10 @@ func (c WorkerConfig) queue(name string) QueueConfig {
 	return q
 }
 
-// maxWeight bounds weights so that no queue of weight 1 waits for long.
+// maxWeight bounds weights so that a queue of weight 1 does not wait for long.
 const maxWeight = 1000
 
-// validate checks a configuration with its defaults filled in, for these queues.
+// validate checks a configuration, with its defaults filled in, for the handled queues.
 func (c WorkerConfig) validate(handled map[string]HandlerFunc) error {
 	if len(handled) == 0 {
 		return store.Invalid("worker has no queue: call Handle before Run")
@@ -164,25 +172,25 @@ func checkTimes(lease, timeout time.Duration) error {
 	return nil
 }
 
-// Worker takes messages from queues and runs handlers for them. NewWorker makes it, Handle says what to do,
-// Run does it.
+// Worker claims messages and runs handlers for them. Create it with NewWorker, add handlers with Handle,
+// and call Run.
 type Worker struct {
 	client *Client
 	cfg    WorkerConfig
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	handlers map[string]HandlerFunc
 	paused   bool
 	run      *run // nil until Run is called
 }
 
-// NewWorker gives a worker on a client. It starts nothing; Run reports a configuration that is not allowed.
+// NewWorker returns a Worker on c. It starts nothing, and Run reports a configuration that is not allowed.
 func NewWorker(c *Client, cfg WorkerConfig) *Worker {
 	return &Worker{client: c, cfg: cfg.withDefaults(c.log), handlers: map[string]HandlerFunc{}}
 }
 
-// Handle sets the handler of a queue. Like http.ServeMux it panics at a mistake in the program: a queue name
-// that is not allowed, a nil handler, a second handler for a queue, a call after Run.
+// Handle registers the handler of a queue. Like http.ServeMux, it panics on programming errors: a queue
+// name that is not allowed, a nil handler, a second handler for a queue, or a call after Run.
 func (w *Worker) Handle(queue string, h HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

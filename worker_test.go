@@ -17,7 +17,7 @@ import (
 
 func ignore(context.Context, *Message) error { return nil }
 
-func TestHandlePanicsAtMistakes(t *testing.T) {
+func TestWorkerHandlePanicsOnProgrammingErrors(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	ran := NewWorker(c, WorkerConfig{})
 	ran.Handle("q", ignore)
@@ -41,7 +41,7 @@ func TestHandlePanicsAtMistakes(t *testing.T) {
 	wantError(t, ran.Run(ctx), ErrInvalid)
 }
 
-func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
+func TestWorkerRunRefusesAnInvalidConfiguration(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	queue := func(q QueueConfig) WorkerConfig { return WorkerConfig{Queues: map[string]QueueConfig{"q": q}} }
 	for want, cfg := range map[string]WorkerConfig{
@@ -67,7 +67,7 @@ func TestRunRefusesAConfigurationThatIsNotAllowed(t *testing.T) {
 	wantError(t, NewWorker(c, WorkerConfig{}).Run(t.Context()), ErrInvalid)
 }
 
-func TestRunRefusesAMiddlewareThatReturnsNoHandler(t *testing.T) {
+func TestWorkerRunRefusesAMiddlewareThatReturnsNoHandler(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	same := func(next HandlerFunc) HandlerFunc { return next }
 	none := func(HandlerFunc) HandlerFunc { return nil }
@@ -87,7 +87,7 @@ func TestWorkerRunsMessagesWhenDueAndNotBefore(t *testing.T) {
 		w.Handle("q", func(_ context.Context, m *Message) error {
 			runs.add(time.Since(begin))
 			if m.Lateness != 0 {
-				t.Errorf("%v late", m.Lateness)
+				t.Errorf("lateness is %v; want 0", m.Lateness)
 			}
 			return nil
 		})
@@ -106,7 +106,7 @@ func TestWorkerRunsMessagesWhenDueAndNotBefore(t *testing.T) {
 	})
 }
 
-func TestLatenessCountsTheWaitForAHandler(t *testing.T) {
+func TestWorkerLatenessIncludesTheWaitForAHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		var late log[time.Duration]
 		w := NewWorker(c, WorkerConfig{Concurrency: 1})
@@ -125,7 +125,7 @@ func TestLatenessCountsTheWaitForAHandler(t *testing.T) {
 	})
 }
 
-func TestFailedMessageWaitsForTheBackoffAndDiesAfterItsLastAttempt(t *testing.T) {
+func TestWorkerFailedMessageWaitsForTheBackoffAndDiesAfterItsLastAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, begin := c.Queue("q"), time.Now()
 		var runs log[time.Duration]
@@ -142,13 +142,14 @@ func TestFailedMessageWaitsForTheBackoffAndDiesAfterItsLastAttempt(t *testing.T)
 			t.Errorf("ran after %v, want %v", got, want)
 		}
 		info, err := q.Get(t.Context(), "id")
-		if err != nil || info.State != StateDead || info.DeadReason != DeadFailed || info.Attempts != 4 || info.LastError != "no luck" {
-			t.Errorf("%+v, %v", info, err)
+		if err != nil || info.State != StateDead || info.DeadReason != DeadFailed || info.Attempts != 4 ||
+			info.LastError != "no luck" {
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
 }
 
-func TestQueueHasABackoffOfItsOwn(t *testing.T) {
+func TestWorkerQueueCanHaveItsOwnBackoff(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Queues: map[string]QueueConfig{"q": {Backoff: ConstantBackoff(time.Hour)}}})
@@ -162,7 +163,7 @@ func TestQueueHasABackoffOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestSnoozeDoesNotCountAsAnAttempt(t *testing.T) {
+func TestWorkerSnoozeDoesNotCountAsAnAttempt(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var attempts log[int]
@@ -184,7 +185,7 @@ func TestSnoozeDoesNotCountAsAnAttempt(t *testing.T) {
 	})
 }
 
-func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
+func TestWorkerMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		var order log[string]
 		wrap := func(name string) func(HandlerFunc) HandlerFunc {
@@ -202,7 +203,7 @@ func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 			derived, cancel := context.WithCancel(ctx)
 			defer cancel()
 			if MessageFromContext(derived) != m {
-				t.Error("the context does not know its message")
+				t.Error("MessageFromContext did not return the message")
 			}
 			return nil
 		})
@@ -213,12 +214,12 @@ func TestMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 			t.Errorf("order is %v", got)
 		}
 		if MessageFromContext(t.Context()) != nil {
-			t.Error("another context has a message")
+			t.Error("MessageFromContext returned a message for an unrelated context")
 		}
 	})
 }
 
-func TestOnDeadIsCalledForEveryWayToDie(t *testing.T) {
+func TestWorkerOnDeadIsCalledForEveryDeadReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var dead log[Info]
@@ -261,7 +262,7 @@ func TestOnDeadIsCalledForEveryWayToDie(t *testing.T) {
 	})
 }
 
-func TestWorkerObserved(t *testing.T) {
+func TestWorkerReportsEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
@@ -294,7 +295,7 @@ func TestWorkerObserved(t *testing.T) {
 	})
 }
 
-func TestExpiredMessageIsObserved(t *testing.T) {
+func TestWorkerReportsExpiredMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
@@ -319,7 +320,7 @@ func TestExpiredMessageIsObserved(t *testing.T) {
 	})
 }
 
-func TestIdleWorkerDoesNotPoll(t *testing.T) {
+func TestWorkerDoesNotPollWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		f := &faulty{Store: memstore.New()}
@@ -334,12 +335,12 @@ func TestIdleWorkerDoesNotPoll(t *testing.T) {
 		before := calls.Load()
 		time.Sleep(time.Hour)
 		if n := calls.Load() - before; n != 0 {
-			t.Errorf("%d calls of the store in an idle hour", n)
+			t.Errorf("%d calls to the store in an idle hour; want 0", n)
 		}
 	})
 }
 
-func TestPausedWorkerDoesNotClaim(t *testing.T) {
+func TestWorkerDoesNotClaimWhilePaused(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var done atomic.Int32
@@ -388,7 +389,7 @@ func TestWorkerSurvivesAnOutageAndLogsItOnce(t *testing.T) {
 		mustSend(t, q, "")
 		time.Sleep(time.Minute)
 		if n := tries.Load(); n < 30 || n > 70 {
-			t.Errorf("%d tries in a minute; want about one in one to two seconds", n)
+			t.Errorf("%d calls in a minute; want one every one to two seconds", n)
 		}
 		f.set(nil, nil)
 		time.Sleep(3 * time.Second)
@@ -401,7 +402,7 @@ func TestWorkerSurvivesAnOutageAndLogsItOnce(t *testing.T) {
 	})
 }
 
-func TestRunEndsWithAStoreThatStoppedForGood(t *testing.T) {
+func TestWorkerRunEndsWhenTheStoreHasStoppedForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)

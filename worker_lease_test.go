@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestBurstWithOneSlowWorkerRunsEveryMessageOnce(t *testing.T) {
+func TestWorkerRunsEveryMessageOfABurstOnceWhenSlow(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, begin := c.Queue("q"), time.Now()
 		runs := map[string]int{}
@@ -22,7 +22,7 @@ func TestBurstWithOneSlowWorkerRunsEveryMessageOnce(t *testing.T) {
 		w.Handle("q", func(ctx context.Context, m *Message) error {
 			runs[m.ID]++
 			if m.Attempt != 1 {
-				t.Errorf("message %s comes again", m.ID)
+				t.Errorf("message %s was delivered again", m.ID)
 			}
 			return sleep(ctx, time.Second)
 		})
@@ -32,7 +32,7 @@ func TestBurstWithOneSlowWorkerRunsEveryMessageOnce(t *testing.T) {
 		stop := start(t, w)
 		time.Sleep(100*time.Second - time.Nanosecond)
 		if s := mustStats(t, q); s.Leased != 1 {
-			t.Errorf("%d messages are held before the last has run", s.Leased)
+			t.Errorf("%d messages are held while the last one runs; want 1", s.Leased)
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
@@ -51,13 +51,13 @@ func TestBurstWithOneSlowWorkerRunsEveryMessageOnce(t *testing.T) {
 	})
 }
 
-func TestHeartbeatKeepsTheLeaseOfALongHandler(t *testing.T) {
+func TestWorkerHeartbeatKeepsTheLeaseOfALongHandler(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Lease: time.Second})
 		w.Handle("q", func(ctx context.Context, m *Message) error {
 			if m.Attempt != 1 {
-				t.Errorf("attempt %d", m.Attempt)
+				t.Errorf("attempt is %d", m.Attempt)
 			}
 			return sleep(ctx, 10*time.Minute)
 		})
@@ -70,7 +70,7 @@ func TestHeartbeatKeepsTheLeaseOfALongHandler(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsAreBatched(t *testing.T) {
+func TestWorkerHeartbeatsAreBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var extends atomic.Int32
 		f := &faulty{Store: memstore.New()}
@@ -78,7 +78,7 @@ func TestHeartbeatsAreBatched(t *testing.T) {
 		w := NewWorker(c, WorkerConfig{Concurrency: 100, Lease: 30 * time.Second})
 		w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })
 		start(t, w)
-		for range 100 { // a lease each
+		for range 100 { // each gets its own lease
 			mustSend(t, c.Queue("q"), "")
 			time.Sleep(time.Millisecond)
 		}
@@ -96,7 +96,7 @@ func TestHeartbeatsAreBatched(t *testing.T) {
 	})
 }
 
-func TestCancelledMessageEndsItsHandlersContext(t *testing.T) {
+func TestWorkerCancelledMessageEndsTheHandlersContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
@@ -124,7 +124,7 @@ func TestCancelledMessageEndsItsHandlersContext(t *testing.T) {
 	})
 }
 
-func TestLostLeaseEndsItsHandlersContext(t *testing.T) {
+func TestWorkerLostLeaseEndsTheHandlersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, causes := c.Queue("q"), make(chan error, 1)
 		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
@@ -144,7 +144,7 @@ func TestLostLeaseEndsItsHandlersContext(t *testing.T) {
 	})
 }
 
-func TestHandlerEndsAtItsLeasesDeadlineWhenTheStoreIsAway(t *testing.T) {
+func TestWorkerHandlerEndsWithItsLeaseWhenTheStoreIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
@@ -166,21 +166,21 @@ func TestHandlerEndsAtItsLeasesDeadlineWhenTheStoreIsAway(t *testing.T) {
 		start(t, w)
 		mustSend(t, q, "")
 		time.Sleep(4 * time.Second) // one extension, at 3 s
-		f.set(away(), nil)
-		// From the extension at 3 s the lease ends at 12 s, by the store's clock.
+		f.set(unavailable(), nil)
+		// Extended at 3 s, the lease ends at 12 s on the store's clock.
 		if e := <-ends; !errors.Is(e.cause, ErrLeaseLost) || e.after < 11*time.Second || e.after >= 12*time.Second {
 			t.Errorf("cause is %v after %v", e.cause, e.after)
 		}
 		f.set(nil, nil)
 		time.Sleep(time.Minute)
 		if got := attempts.list(); len(got) != 2 || got[1] != 2 {
-			t.Errorf("attempts %v; want the message to come again once", got)
+			t.Errorf("attempts %v; want the message delivered again once", got)
 		}
 		wantCounts(t, q, 0, 0, 0, 0)
 	})
 }
 
-func TestStoreThatHangsDoesNotKeepAHandlerBeyondItsLease(t *testing.T) {
+func TestWorkerHandlerEndsWithItsLeaseWhenTheStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
@@ -203,14 +203,14 @@ func TestStoreThatHangsDoesNotKeepAHandlerBeyondItsLease(t *testing.T) {
 	})
 }
 
-func TestBriefOutageDoesNotLoseALease(t *testing.T) {
+func TestWorkerKeepsItsLeaseDuringABriefOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
 		w := NewWorker(c, WorkerConfig{Lease: 9 * time.Second})
 		w.Handle("q", func(ctx context.Context, m *Message) error {
 			if m.Attempt != 1 {
-				t.Errorf("attempt %d", m.Attempt)
+				t.Errorf("attempt is %d", m.Attempt)
 			}
 			return sleep(ctx, time.Minute)
 		})
@@ -218,7 +218,7 @@ func TestBriefOutageDoesNotLoseALease(t *testing.T) {
 		mustSend(t, c.Queue("q"), "")
 		for range 5 {
 			time.Sleep(4 * time.Second)
-			f.set(away(), nil)
+			f.set(unavailable(), nil)
 			time.Sleep(4 * time.Second)
 			f.set(nil, nil)
 		}
@@ -227,14 +227,14 @@ func TestBriefOutageDoesNotLoseALease(t *testing.T) {
 	})
 }
 
-func TestResultOfALostMessageIsNotSettled(t *testing.T) {
+func TestWorkerDoesNotSettleALostMessage(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Lease: time.Second})
 		var runs atomic.Int32
 		w.Handle("q", func(ctx context.Context, m *Message) error {
 			if runs.Add(1) == 1 {
-				// The queue is emptied, and another message takes the id.
+				// Empty the queue and reuse the id for another message.
 				if _, err := q.Purge(ctx); err != nil {
 					t.Error(err)
 				}
@@ -250,10 +250,10 @@ func TestResultOfALostMessageIsNotSettled(t *testing.T) {
 	})
 }
 
-func TestSettleIsRepeatedWhileTheStoreIsAway(t *testing.T) {
+func TestWorkerSettleIsRetriedDuringAnOutage(t *testing.T) {
 	for name, faults := range map[string][2]func(context.Context, string) error{
-		"call is lost":  {away("settle"), nil},
-		"reply is lost": {nil, away("settle")},
+		"call is lost":  {unavailable("settle"), nil},
+		"reply is lost": {nil, unavailable("settle")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestSettleIsRepeatedWhileTheStoreIsAway(t *testing.T) {
 				}
 				time.Sleep(10 * time.Second)
 				if len(seen.of(EventAcked)) != 0 {
-					t.Error("an ack was reported that nobody answered")
+					t.Error("an ack was reported without a reply")
 				}
 				f.set(nil, nil)
 				time.Sleep(10 * time.Second)
@@ -284,7 +284,7 @@ func TestSettleIsRepeatedWhileTheStoreIsAway(t *testing.T) {
 	}
 }
 
-func TestSettleIsGivenUpWhenItsLeaseWouldHaveEnded(t *testing.T) {
+func TestWorkerSettleIsGivenUpAtTheEndOfItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		var text lockedBuffer
@@ -294,14 +294,14 @@ func TestSettleIsGivenUpWhenItsLeaseWouldHaveEnded(t *testing.T) {
 		w := NewWorker(c, WorkerConfig{Lease: 10 * time.Second})
 		w.Handle("q", ignore)
 		start(t, w)
-		f.set(away("settle", "extend"), nil)
+		f.set(unavailable("settle", "extend"), nil)
 		mustSend(t, q, "", WithID("id"))
 		time.Sleep(10 * time.Second)
 		if n := len(seen.of(EventUnsettled)); n != 1 || !strings.Contains(text.String(), "could not be settled") {
 			t.Errorf("%d events, log %q", n, text.String())
 		}
 		f.set(nil, nil)
-		time.Sleep(time.Minute) // it comes again
+		time.Sleep(time.Minute) // it is delivered again
 		wantCounts(t, q, 0, 0, 0, 0)
 		if acked := seen.of(EventAcked); len(acked) != 1 || acked[0].Attempt != 2 {
 			t.Errorf("acks %+v", acked)
@@ -309,7 +309,7 @@ func TestSettleIsGivenUpWhenItsLeaseWouldHaveEnded(t *testing.T) {
 	})
 }
 
-func TestSettleThatCannotSucceedIsNotRepeated(t *testing.T) {
+func TestWorkerSettleThatCannotSucceedIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		f := &faulty{Store: memstore.New()}
@@ -333,7 +333,7 @@ func TestSettleThatCannotSucceedIsNotRepeated(t *testing.T) {
 	})
 }
 
-func TestClaimWhoseReplyComesAfterItsLeaseIsNotRun(t *testing.T) {
+func TestWorkerDoesNotRunAClaimWhoseReplyComesAfterItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
@@ -353,12 +353,12 @@ func TestClaimWhoseReplyComesAfterItsLeaseIsNotRun(t *testing.T) {
 		start(t, w)
 		time.Sleep(time.Minute)
 		if got := attempts.list(); len(got) != 1 || got[0] != 2 {
-			t.Errorf("attempts %v, want the second only", got)
+			t.Errorf("attempts %v; want only the second", got)
 		}
 	})
 }
 
-func TestWorkerStopsClaimingWhileTooManySettlesAreUnderWay(t *testing.T) {
+func TestWorkerStopsClaimingWithTooManySettlesInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
@@ -387,9 +387,8 @@ func TestWorkerStopsClaimingWhileTooManySettlesAreUnderWay(t *testing.T) {
 	})
 }
 
-// TestALostLeaseDoesNotRaceWithItsHandler is for the race detector: the heart tells of the loss while the handler
-// begins or ends.
-func TestALostLeaseDoesNotRaceWithItsHandler(t *testing.T) {
+// This test is for the race detector: the leaseKeeper reports the loss while the handler begins or ends.
+func TestWorkerLostLeaseDoesNotRaceWithItsHandler(t *testing.T) {
 	const n = 20
 	lost := make(chan struct{}, n)
 	c := New(memstore.New(), WithObserver(func(e Event) {

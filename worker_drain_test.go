@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/memstore"
 )
 
-func TestDrainLetsHandlersFinish(t *testing.T) {
+func TestWorkerDrainLetsHandlersFinish(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Concurrency: 1, Lease: time.Second})
@@ -24,13 +24,13 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		if err := stop(); err != nil || time.Since(begin) != 20*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
-		wantCounts(t, q, 0, 1, 0, 0) // and nothing more was begun
+		wantCounts(t, q, 0, 1, 0, 0) // no other message was started
 	})
 }
 
-func TestDrainOfAnIdleWorkerIsImmediate(t *testing.T) {
+func TestWorkerDrainWhenIdleIsImmediate(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		w := NewWorker(c, WorkerConfig{})
 		w.Handle("q", ignore)
@@ -38,18 +38,18 @@ func TestDrainOfAnIdleWorkerIsImmediate(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		if err := stop(); err != nil || time.Since(begin) != 0 {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
 	})
 }
 
-func TestDrainGivesMessagesBackWhenItsTimeIsUp(t *testing.T) {
+func TestWorkerDrainReleasesMessagesAfterShutdownTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, causes := c.Queue("q"), make(chan error, 1)
 		w := NewWorker(c, WorkerConfig{ShutdownTimeout: 5 * time.Second})
 		w.Handle("q", func(ctx context.Context, _ *Message) error {
 			err := sleep(ctx, time.Hour)
-			time.Sleep(time.Second / 2) // some cleaning up
+			time.Sleep(time.Second / 2) // cleanup
 			causes <- err
 			return err
 		})
@@ -58,19 +58,19 @@ func TestDrainGivesMessagesBackWhenItsTimeIsUp(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		if err := stop(); err != nil || time.Since(begin) != 5500*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
 		if cause := <-causes; !errors.Is(cause, ErrShutdown) || !errors.Is(cause, context.Canceled) {
 			t.Errorf("cause is %v", cause)
 		}
 		wantCounts(t, q, 0, 1, 0, 0)
 		if d := mustReceive(t, q, 1)[0]; d.Attempt != 1 {
-			t.Errorf("attempt is %d; giving back must not count", d.Attempt)
+			t.Errorf("attempt is %d; a release must not count as an attempt", d.Attempt)
 		}
 	})
 }
 
-func TestDrainWithoutTimeGivesBackAtOnce(t *testing.T) {
+func TestWorkerDrainWithoutTimeReleasesAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		w := NewWorker(c, WorkerConfig{ShutdownTimeout: -1})
 		w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })
@@ -79,13 +79,13 @@ func TestDrainWithoutTimeGivesBackAtOnce(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		if err := stop(); err != nil || time.Since(begin) != 0 {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
 		wantCounts(t, c.Queue("q"), 0, 1, 0, 0)
 	})
 }
 
-func TestDrainTellsOfHandlersThatIgnoreTheirContext(t *testing.T) {
+func TestWorkerDrainReportsHandlersThatIgnoreTheirContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		let := make(chan struct{})
 		w := NewWorker(c, WorkerConfig{ShutdownTimeout: 5 * time.Second})
@@ -97,16 +97,16 @@ func TestDrainTellsOfHandlersThatIgnoreTheirContext(t *testing.T) {
 		begin := time.Now()
 		err := stop()
 		if err == nil || !strings.Contains(err.Error(), "2 handlers ignored") || time.Since(begin) != 6*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
-		wantCounts(t, c.Queue("q"), 0, 2, 0, 0) // they are free for others
+		wantCounts(t, c.Queue("q"), 0, 2, 0, 0) // other workers can claim them
 		close(let)
 		synctest.Wait()
-		wantCounts(t, c.Queue("q"), 0, 2, 0, 0) // and a late result changes nothing
+		wantCounts(t, c.Queue("q"), 0, 2, 0, 0) // a late result changes nothing
 	})
 }
 
-func TestDrainReleasesTheBufferAtOnce(t *testing.T) {
+func TestWorkerDrainReleasesTheBufferAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var handled atomic.Int32
@@ -123,7 +123,7 @@ func TestDrainReleasesTheBufferAtOnce(t *testing.T) {
 		stop := start(t, w)
 		synctest.Wait()
 		if s := mustStats(t, q); s.Leased < 20 {
-			t.Fatalf("%d messages are held; want a buffer", s.Leased)
+			t.Fatalf("%d messages are held; want some in the buffer", s.Leased)
 		}
 		stopped := make(chan error)
 		go func() { stopped <- stop() }()
@@ -133,13 +133,14 @@ func TestDrainReleasesTheBufferAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 		wantCounts(t, q, 0, 90, 0, 0)
-		if d := mustReceive(t, q, 100); len(d) != 90 || slices.ContainsFunc(d, func(d *Delivery) bool { return d.Attempt != 1 }) {
-			t.Errorf("%d messages", len(d))
+		counted := func(d *Delivery) bool { return d.Attempt != 1 }
+		if d := mustReceive(t, q, 100); len(d) != 90 || slices.ContainsFunc(d, counted) {
+			t.Errorf("received %d messages; want 90 with attempt 1", len(d))
 		}
 	})
 }
 
-func TestDrainReleasesWhatAClaimOnItsWayGives(t *testing.T) {
+func TestWorkerDrainReleasesMessagesOfAClaimInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
@@ -166,69 +167,69 @@ func TestDrainReleasesWhatAClaimOnItsWayGives(t *testing.T) {
 	})
 }
 
-func TestDrainSettlesEverythingBeforeRunReturns(t *testing.T) {
+func TestWorkerDrainSettlesEverythingBeforeRunReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{})
 		w.Handle("q", ignore)
-		f.set(away("settle"), nil)
+		f.set(unavailable("settle"), nil)
 		mustSend(t, q, "")
 		stop := start(t, w)
 		synctest.Wait()
 		time.AfterFunc(10*time.Second, func() { f.set(nil, nil) })
 		begin := time.Now()
 		if err := stop(); err != nil || time.Since(begin) < 10*time.Second || time.Since(begin) > 13*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
 		wantCounts(t, q, 0, 0, 0, 0)
 	})
 }
 
-func TestDrainEndsInTimeWhenTheStoreIsAway(t *testing.T) {
+func TestWorkerDrainEndsInTimeWhenTheStoreIsUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
 		w := NewWorker(c, WorkerConfig{Lease: time.Hour, ShutdownTimeout: 5 * time.Second})
 		w.Handle("q", ignore)
-		f.set(away("settle", "extend"), nil)
+		f.set(unavailable("settle", "extend"), nil)
 		mustSend(t, c.Queue("q"), "")
 		stop := start(t, w)
 		synctest.Wait()
 		begin := time.Now()
 		err := stop()
 		if !errors.Is(err, ErrUnavailable) || time.Since(begin) > 7*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begin))
+			t.Errorf("Run returned %v after %v", err, time.Since(begin))
 		}
 		f.set(nil, nil)
 		time.Sleep(time.Hour)
 		if d := mustReceive(t, c.Queue("q"), 1)[0]; d.Attempt != 2 {
-			t.Errorf("attempt %d", d.Attempt)
+			t.Errorf("attempt is %d", d.Attempt)
 		}
 	})
 }
 
-func TestDrainWaitsForOnDead(t *testing.T) {
+func TestWorkerDrainWaitsForOnDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
-		told := false
+		returned := false
 		w := NewWorker(c, WorkerConfig{OnDead: func(ctx context.Context, _ *Info) {
 			if err := sleep(ctx, 10*time.Second); err != nil {
 				t.Error(err)
 			}
-			told = true
+			returned = true
 		}})
 		w.Handle("q", func(context.Context, *Message) error { return Bury(nil) })
 		mustSend(t, c.Queue("q"), "")
 		stop := start(t, w)
 		synctest.Wait()
-		if err := stop(); err != nil || !told {
-			t.Errorf("%v, told: %v", err, told)
+		if err := stop(); err != nil || !returned {
+			t.Errorf("Run returned %v; OnDead returned: %v", err, returned)
 		}
 	})
 }
 
-func TestDrainTellsOfAnOnDeadThatIgnoresItsContext(t *testing.T) {
+func TestWorkerDrainReportsAnOnDeadThatIgnoresItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		let := make(chan struct{})
 		w := NewWorker(c, WorkerConfig{
@@ -246,7 +247,7 @@ func TestDrainTellsOfAnOnDeadThatIgnoresItsContext(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsGoOnDuringTheDrain(t *testing.T) {
+func TestWorkerDrainContinuesHeartbeats(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Lease: time.Second})

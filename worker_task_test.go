@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/memstore"
 )
 
-func TestPanicIsAFailureAndTheWorkerLivesOn(t *testing.T) {
+func TestWorkerPanicIsAFailureAndTheWorkerContinues(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var done atomic.Int32
@@ -36,14 +36,14 @@ func TestPanicIsAFailureAndTheWorkerLivesOn(t *testing.T) {
 		info, err := q.Get(t.Context(), "bad")
 		if err != nil || info.Attempts != 1 || !strings.HasPrefix(info.LastError, "panic: boom\n\n") ||
 			!strings.Contains(strings.SplitN(info.LastError, "\n", 4)[2], "explode") {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
 }
 
 func explode() { panic("boom") }
 
-func TestGoexitIsAFailureAndTheSlotLivesOn(t *testing.T) {
+func TestWorkerGoexitIsAFailureAndTheSlotIsReused(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var done atomic.Int32
@@ -60,7 +60,7 @@ func TestGoexitIsAFailureAndTheSlotLivesOn(t *testing.T) {
 		mustSend(t, q, "")
 		synctest.Wait()
 		if info, err := q.Get(t.Context(), "bad"); err != nil || info.LastError != errGoexit.Error() || done.Load() != 1 {
-			t.Errorf("%+v, %v; %d handled", info, err, done.Load())
+			t.Errorf("Get returned %+v, %v; %d handled", info, err, done.Load())
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -68,7 +68,7 @@ func TestGoexitIsAFailureAndTheSlotLivesOn(t *testing.T) {
 	})
 }
 
-func TestBackoffThatPanicsIsReplacedByTheDefault(t *testing.T) {
+func TestWorkerReplacesABackoffThatPanics(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Backoff: func(int, error) time.Duration { panic("bad backoff") }})
@@ -77,12 +77,12 @@ func TestBackoffThatPanicsIsReplacedByTheDefault(t *testing.T) {
 		mustSend(t, q, "", MaxAttempts(2), WithID("id"))
 		time.Sleep(time.Hour)
 		if info, err := q.Get(t.Context(), "id"); err != nil || !strings.HasPrefix(info.LastError, "panic: bad backoff") {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
 }
 
-func TestTimeLimitEndsTheHandlersContext(t *testing.T) {
+func TestWorkerTimeoutEndsTheHandlersContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		w := NewWorker(c, WorkerConfig{
 			Timeout: time.Minute,
@@ -94,7 +94,8 @@ func TestTimeLimitEndsTheHandlersContext(t *testing.T) {
 			begin := time.Now()
 			err := sleep(ctx, 10*time.Minute)
 			ran.add(time.Since(begin))
-			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != context.DeadlineExceeded {
+			if !errors.Is(err, ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) ||
+				ctx.Err() != context.DeadlineExceeded {
 				t.Errorf("cause is %v", err)
 			}
 			return errors.New("cut short")
@@ -112,13 +113,14 @@ func TestTimeLimitEndsTheHandlersContext(t *testing.T) {
 			t.Errorf("ran for %v, want %v", got, want)
 		}
 		info, err := c.Queue("quick").Get(t.Context(), "id")
-		if want := "handler's time limit has passed (1s): cut short"; err != nil || info.LastError != want || info.Attempts != 1 {
-			t.Errorf("%+v, %v", info, err)
+		want := "handler's time limit has passed (1s): cut short"
+		if err != nil || info.LastError != want || info.Attempts != 1 {
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
 }
 
-func TestSuccessAfterTheTimeLimitIsAFailedAttempt(t *testing.T) {
+func TestWorkerSuccessAfterTheTimeoutIsAFailedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
 		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
@@ -136,10 +138,10 @@ func TestSuccessAfterTheTimeLimitIsAFailedAttempt(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		want := "handler's time limit has passed (1s)"
 		if info, err := q.Get(t.Context(), "id"); err != nil || info.Attempts != 1 || info.LastError != want {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 		if info, err := q.Get(t.Context(), "last"); err != nil || info.DeadReason != DeadFailed || info.LastError != want {
-			t.Errorf("%+v, %v", info, err)
+			t.Errorf("Get returned %+v, %v", info, err)
 		}
 		for _, e := range seen.of(EventNacked) {
 			wantError(t, e.Err, ErrTimeout)
@@ -149,7 +151,7 @@ func TestSuccessAfterTheTimeLimitIsAFailedAttempt(t *testing.T) {
 	})
 }
 
-func TestHandlerStillDecidesAfterItsTimeLimit(t *testing.T) {
+func TestWorkerRetryInSnoozeAndBuryApplyAfterTheTimeout(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		results := map[string]error{
@@ -176,14 +178,15 @@ func TestHandlerStillDecidesAfterItsTimeLimit(t *testing.T) {
 			"bury":   {0, 1, DeadBuried},
 		} {
 			info, err := q.Get(t.Context(), id)
-			if err != nil || info.Due.Sub(begin) != want.due || info.Attempts != want.attempts || info.DeadReason != want.reason {
+			if err != nil || info.Due.Sub(begin) != want.due || info.Attempts != want.attempts ||
+				info.DeadReason != want.reason {
 				t.Errorf("%s: %+v, %v; want %+v", id, info, err, want)
 			}
 		}
 	})
 }
 
-func TestHandlersContextEndsWithTheHandlerAndKeepsRunsValues(t *testing.T) {
+func TestWorkerHandlersContextEndsWithItAndHasTheValuesOfRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		type key struct{}
 		contexts := make(chan context.Context, 1)
@@ -196,7 +199,7 @@ func TestHandlersContextEndsWithTheHandlerAndKeepsRunsValues(t *testing.T) {
 		handling := <-contexts
 		<-handling.Done()
 		if handling.Value(key{}) != "value" {
-			t.Error("the value of Run's context is missing")
+			t.Error("the handler's context lacks the value of Run's context")
 		}
 		cancel()
 		if err := <-ended; err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestNothingGetsStuckOrLost lets random workers with random handlers work on random messages, while the store
-// fails now and then, before or after it did what it was asked, and workers are paused and replaced. In the end
-// every message must have been handled, and none while another held it.
-func TestNothingGetsStuckOrLost(t *testing.T) {
+// TestWorkerLosesNothingUnderRandomFaults runs random workers with random handlers on random messages. The
+// store sometimes fails before or after a call takes effect, and workers are paused and replaced. In the
+// end every message must have been handled, and never by two handlers with a live context at once.
+func TestWorkerLosesNothingUnderRandomFaults(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { newChaos(t, seed).run() })
@@ -34,7 +34,7 @@ type chaos struct {
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	running map[string]context.Context // of the handlers, by message
+	running map[string]context.Context // contexts of the running handlers, by message
 	done    map[string]bool
 }
 
@@ -94,7 +94,7 @@ func (c *chaos) handled() (n int) {
 	return n
 }
 
-// workForAWhile runs one or two workers for so long, with pauses and outages.
+// workForAWhile runs one or two workers for d, with pauses and outages.
 func (c *chaos) workForAWhile(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
@@ -149,7 +149,7 @@ func (c *chaos) newWorker() *Worker {
 func (c *chaos) handle(ctx context.Context, m *Message) error {
 	c.mu.Lock()
 	if other := c.running[m.ID]; other != nil && other.Err() == nil {
-		c.t.Errorf("message %s is in two handlers", m.ID)
+		c.t.Errorf("message %s has two handlers at once", m.ID)
 	}
 	c.running[m.ID] = ctx
 	c.mu.Unlock()
@@ -170,7 +170,7 @@ func (c *chaos) handle(ctx context.Context, m *Message) error {
 func (c *chaos) handling(ctx context.Context) error {
 	switch n := c.below(1000); {
 	case n < 700:
-		return nil // at once
+		return nil
 	case n < 960:
 		return sleep(ctx, c.upTo(10*time.Millisecond))
 	case n < 965:

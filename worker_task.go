@@ -12,34 +12,35 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// task is a claimed message on its way through a worker. Whoever moves its stage to over, and nobody else,
-// settles it or knows that it is lost.
+// task is a claimed message in a worker. Only the goroutine that moves its stage to over settles it or
+// drops it as lost.
 type task struct {
 	Message
 	lease *lease
-	epoch int64 // of its receipt
+	epoch int64 // of the receipt
 	stage atomic.Uint32
-	index int16 // of its receipt, below store.MaxBatch
-	ended bool  // its context; guarded by contextState.mu
+	index int16 // of the receipt, below store.MaxBatch
+	ended bool  // the context has ended; guarded by contextState.mu
 	contextState
 
-	// For events, which others than the handler's goroutine tell of: the final Lateness, and how long it ran.
+	// The final Lateness and the handler's running time. They are atomic because events are also reported by
+	// other goroutines.
 	late atomic.Int64
 	ran  atomic.Int64
 
-	unusual *ending // nil while it ends, or may still end, with an ack that has not failed; see ending
+	unusual *ending // nil for a plain ack that has not failed; see ending
 }
 
-// ending is how a task ends; set by the one that moved it to over.
+// ending is how a task ends. It is set by the goroutine that moved the task to over.
 type ending struct {
 	result
-	err   error        // behind the result
-	retry *settleRetry // nil until a settle failed
+	err   error        // the cause of the result
+	retry *settleRetry // nil until a settle fails
 }
 
 var plainAck = ending{result: result{action: store.Ack}}
 
-// ending must not be changed.
+// ending returns how the task ends. The result must not be modified.
 func (t *task) ending() *ending {
 	if t.unusual == nil {
 		return &plainAck
@@ -47,21 +48,20 @@ func (t *task) ending() *ending {
 	return t.unusual
 }
 
-// endWith sets the ending.
 func (t *task) endWith(r result, err error) {
 	if r != plainAck.result || err != nil {
 		t.unusual = &ending{result: r, err: err}
 	}
 }
 
-// result is a settlement without what the task has anyway.
+// result is a settlement without the fields that the task already has.
 type result struct {
 	action store.Action
 	delay  time.Duration
 	reason string
 }
 
-// settleRetry is about a settle that failed, and may have had its effect.
+// settleRetry is the retry state of a settle that failed, and may have taken effect.
 type settleRetry struct {
 	failures int
 	at       time.Time
@@ -77,55 +77,54 @@ const (
 
 func (t *task) init(held *lease, c *store.Claimed, now time.Time) {
 	t.lease, t.epoch, t.index = held, c.Receipt.Epoch, int16(c.Receipt.Index)
-	t.fill(held.lane.queue.name, c, now)
+	t.fill(held.qw.queue.name, c, now)
 	t.late.Store(int64(t.Lateness))
 }
 
-// ctx is the handler's context.
+// ctx returns the handler's context.
 func (t *task) ctx() *messageContext { return (*messageContext)(t) }
 
-// receipt is what the claim gave for the message, by which it is settled.
+// receipt returns the receipt with which the message is settled.
 func (t *task) receipt() store.Receipt {
 	return store.Receipt{Lease: t.lease.id, ID: t.ID, Epoch: t.epoch, Claim: t.lease.claim, Index: int(t.index)}
 }
 
-// begin moves the task from the buffer to its handler; false when it was lost or given back before.
+// begin moves the task from the buffer to its handler. It reports false if the task was lost or released.
 func (t *task) begin() bool { return t.stage.CompareAndSwap(stageBuffered, stageRunning) }
 
-// end moves the task to over; false when another did before.
+// end moves the task to over. It reports false if it already was.
 func (t *task) end() bool { return t.stage.Swap(stageOver) != stageOver }
 
-// work runs a task that has a slot, and those that follow it on that slot.
+// work runs a task that has a slot, and then further tasks on that slot.
 func (r *run) work(t *task) {
-	defer r.slots.goroutines.Done()
+	defer r.scheduler.goroutines.Done()
 	defer func() {
 		if t == nil {
 			return
 		}
-		// The handler has ended its goroutine with runtime.Goexit, as testing's FailNow does. The slot goes on
-		// in another.
+		// The handler called runtime.Goexit, as testing's FailNow does. Another goroutine takes over the slot.
 		t.finish(resultOf(&t.Message, errGoexit, defaultBackoff), errGoexit)
-		if next := r.slots.next(t); next != nil {
-			r.slots.goroutines.Add(1)
+		if next := r.scheduler.next(t); next != nil {
+			r.scheduler.goroutines.Add(1)
 			go r.work(next)
 		}
 	}()
 	for t != nil {
 		t.run()
-		t = r.slots.next(t)
+		t = r.scheduler.next(t)
 	}
 }
 
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// run runs the handler and has its result settled.
+// run runs the handler and settles its result.
 func (t *task) run() {
 	started := time.Now()
 	t.Lateness += max(0, started.Sub(t.lease.arrived))
 	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
 	if limit == 0 {
-		limit = t.lease.lane.cfg.Timeout
+		limit = t.lease.qw.cfg.Timeout
 	}
 	if limit > 0 {
 		defer t.ctx().limit(limit)()
@@ -136,27 +135,27 @@ func (t *task) run() {
 	t.finish(result, err)
 }
 
-// call calls the handler, and turns its result or panic into what is to be settled and the error behind it.
+// call calls the handler and converts its result or panic to a settlement and its cause.
 func (t *task) call(limit time.Duration) (r result, err error) {
 	returned, decided := false, false
-	backoff := t.lease.lane.cfg.Backoff
+	backoff := t.lease.qw.cfg.Backoff
 	defer func() {
 		if decided {
 			return
 		}
 		p := recover()
 		if p == nil {
-			return // runtime.Goexit; work sees to it
+			return // runtime.Goexit; handled by work
 		}
 		err = &panicError{p, panicStack()}
-		t.lease.lane.run.log.Error("later: handler panicked",
+		t.lease.qw.run.log.Error("later: handler panicked",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
 		if returned {
-			backoff = defaultBackoff // it was the queue's that panicked
+			backoff = defaultBackoff // the queue's backoff panicked
 		}
 		r = resultOf(&t.Message, err, backoff)
 	}()
-	err = t.lease.lane.handler(t.ctx(), &t.Message)
+	err = t.lease.qw.handler(t.ctx(), &t.Message)
 	returned = true
 	if limit > 0 && context.Cause(t.ctx()) == ErrTimeout {
 		err = overtime(limit, err)
@@ -166,8 +165,8 @@ func (t *task) call(limit time.Duration) (r result, err error) {
 	return r, err
 }
 
-// overtime is the failure of a handler that ran into its time limit and returned err. No error is one too:
-// the handler may have been cut short without knowing it.
+// overtime returns the error of a handler that exceeded its time limit and returned err. A nil err is a
+// failure too, because the handler may have been cut short without noticing.
 func overtime(limit time.Duration, err error) error {
 	switch {
 	case err == nil:
@@ -178,7 +177,8 @@ func overtime(limit time.Duration, err error) error {
 	return fmt.Errorf("%w (%v): %w", ErrTimeout, limit, err)
 }
 
-// finish ends the handler's context and has the message settled, unless it was lost or given back meanwhile.
+// finish ends the handler's context and settles the message, unless it was lost or released in the
+// meantime.
 func (t *task) finish(r result, err error) {
 	t.ctx().end(nil)
 	if t.end() {
@@ -187,8 +187,8 @@ func (t *task) finish(r result, err error) {
 	}
 }
 
-// giveBack releases the message, if it is still ours to settle, and ends its handler's context with the cause.
-func (t *task) giveBack(cause error) {
+// release releases the message, if it is still held, and ends its handler's context with cause.
+func (t *task) release(cause error) {
 	if t.end() {
 		t.ctx().end(cause)
 		t.endWith(result{action: store.Release}, cause)
@@ -196,7 +196,7 @@ func (t *task) giveBack(cause error) {
 	}
 }
 
-// lose forgets the message, which is no longer ours, and ends its handler's context with the cause.
+// lose drops a message that is no longer held, and ends its handler's context with cause.
 func (t *task) lose(cause error) {
 	if t.end() {
 		t.ctx().end(cause)
@@ -205,12 +205,12 @@ func (t *task) lose(cause error) {
 	}
 }
 
-// event tells the observer about the task.
+// event reports an event of the task to the observer.
 func (t *task) event(kind EventKind, err error) {
-	if t.lease.lane.run.client.observe == nil {
+	if t.lease.qw.run.client.observe == nil {
 		return
 	}
-	t.lease.lane.run.client.observe(Event{
+	t.lease.qw.run.client.observe(Event{
 		Kind:     kind,
 		Queue:    t.Queue,
 		ID:       t.ID,
@@ -222,7 +222,7 @@ func (t *task) event(kind EventKind, err error) {
 	})
 }
 
-// panicError is the failure of a handler that panicked.
+// panicError is the error of a handler that panicked.
 type panicError struct {
 	value any
 	stack string
@@ -230,13 +230,13 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.value, e.stack) }
 
-// Unwrap gives the error that was the panic's value, if it was one.
+// Unwrap returns the panic's value if it was an error.
 func (e *panicError) Unwrap() error {
 	err, _ := e.value.(error)
 	return err
 }
 
-// panicStack is the stack from the panic on; what is above it would only use up store.MaxReason.
+// panicStack returns the stack from the panic on. The frames above it would only use up store.MaxReason.
 func panicStack() string {
 	stack := string(debug.Stack())
 	if _, rest, ok := strings.Cut(stack, "\npanic("); ok {

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// messageContext is a handler's context. It becomes a real one, which is three allocations, when somebody first asks
-// for what only that can give: a handler that just works never does. It is the task itself, so that it costs little memory.
+// messageContext is a handler's context. A real context takes three allocations, so it is created only when
+// the handler first uses a method that needs one; most handlers never do. A messageContext is the task
+// itself, to save memory.
 type messageContext task
 
-// contextState is a messageContext's part of its task.
+// contextState is the part of a task that belongs to its messageContext.
 type contextState struct {
 	mu   sync.Mutex
-	live *liveContext // nil until it is needed
+	live *liveContext // nil until needed
 }
 
 type liveContext struct {
@@ -21,10 +22,10 @@ type liveContext struct {
 	end context.CancelCauseFunc
 }
 
-// real makes the context that stands behind this one. The lock is held.
+// real returns the real context, and creates it if necessary. The lock is held.
 func (c *messageContext) real() *liveContext {
 	if c.live == nil {
-		ctx, end := context.WithCancelCause(c.lease.lane.run.handling)
+		ctx, end := context.WithCancelCause(c.lease.qw.run.handling)
 		c.live = &liveContext{ctx, end}
 		if c.ended {
 			end(nil)
@@ -33,7 +34,7 @@ func (c *messageContext) real() *liveContext {
 	return c.live
 }
 
-// limit ends the context after so long with ErrTimeout. stop frees its timer.
+// limit ends the context with ErrTimeout after d. The caller calls stop to free its timer.
 func (c *messageContext) limit(d time.Duration) (stop context.CancelFunc) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,7 +44,7 @@ func (c *messageContext) limit(d time.Duration) (stop context.CancelFunc) {
 	return stop
 }
 
-// end ends the context with a cause; nil is context.Canceled.
+// end ends the context with a cause. A nil cause means context.Canceled.
 func (c *messageContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +81,8 @@ func (c *messageContext) Err() error {
 	return c.real().Err()
 }
 
-// Value implements context.Context. By a key of its own, package context asks a context behind this one for its cause.
+// Value implements context.Context. Package context uses a key of its own to find the cause of a parent
+// context.
 func (c *messageContext) Value(key any) any {
 	if key == (messageKey{}) {
 		return &c.Message
@@ -88,14 +90,14 @@ func (c *messageContext) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == nil && !c.ended {
-		return c.lease.lane.run.handling.Value(key)
+		return c.lease.qw.run.handling.Value(key)
 	}
 	return c.real().Value(key)
 }
 
 type messageKey struct{}
 
-// MessageFromContext gives the message whose handler has this context, or one derived from it; nil elsewhere.
+// MessageFromContext returns the message of the handler whose context is ctx or an ancestor of it, or nil.
 func MessageFromContext(ctx context.Context) *Message {
 	m, _ := ctx.Value(messageKey{}).(*Message)
 	return m

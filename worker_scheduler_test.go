@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// backlog fills a queue with so many ready messages.
+// backlog fills a queue with n ready messages.
 func backlog(t *testing.T, q *Queue, n int) {
 	t.Helper()
 	if _, err := q.SendBatch(t.Context(), make([]Outgoing, n)); err != nil {
@@ -21,7 +21,7 @@ func backlog(t *testing.T, q *Queue, n int) {
 	}
 }
 
-// gauge counts how many run at a time.
+// gauge counts how many handlers run at a time.
 type gauge struct{ now, most atomic.Int32 }
 
 func (g *gauge) in() {
@@ -32,7 +32,7 @@ func (g *gauge) in() {
 
 func (g *gauge) out() { g.now.Add(-1) }
 
-func TestQueueAloneGetsTheWholeConcurrency(t *testing.T) {
+func TestWorkerQueueAloneGetsTheWholeConcurrency(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		var running gauge
 		w := NewWorker(c, WorkerConfig{Concurrency: 7})
@@ -52,7 +52,7 @@ func TestQueueAloneGetsTheWholeConcurrency(t *testing.T) {
 	})
 }
 
-func TestTheAcksOfALargeClaimGoTogether(t *testing.T) {
+func TestWorkerAcksOfALargeClaimAreBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		var settles atomic.Int32
@@ -63,24 +63,24 @@ func TestTheAcksOfALargeClaimGoTogether(t *testing.T) {
 			return nil
 		}, nil)
 		c := newClientOn(t, f)
-		w := NewWorker(c, WorkerConfig{Concurrency: minGroup})
+		w := NewWorker(c, WorkerConfig{Concurrency: minAckGroup})
 		w.Handle("q", func(_ context.Context, m *Message) error {
 			time.Sleep(time.Duration(m.Payload[0]) * time.Microsecond)
 			return nil
 		})
-		for i := range minGroup { // they end one after the other, within holdGroup
+		for i := range minAckGroup { // handlers end one after the other, within linger
 			mustSend(t, c.Queue("q"), string(rune(i)))
 		}
 		start(t, w)
 		time.Sleep(time.Second)
 		if n := settles.Load(); n != 1 {
-			t.Errorf("%d acks were made in %d calls, want 1", minGroup, n)
+			t.Errorf("%d acks were made in %d calls, want 1", minAckGroup, n)
 		}
 		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
 	})
 }
 
-func TestQueueKeepsToItsOwnConcurrency(t *testing.T) {
+func TestWorkerQueueKeepsToItsOwnConcurrency(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		var all, narrow gauge
 		w := NewWorker(c, WorkerConfig{Concurrency: 10, Queues: map[string]QueueConfig{"narrow": {Concurrency: 2}}})
@@ -100,13 +100,14 @@ func TestQueueKeepsToItsOwnConcurrency(t *testing.T) {
 		start(t, w)
 		time.Sleep(time.Minute)
 		if narrow.most.Load() != 2 || all.most.Load() != 10 {
-			t.Errorf("at a time: %d of the narrow queue, %d in all; want 2 and 10", narrow.most.Load(), all.most.Load())
+			t.Errorf("concurrent handlers: %d for the narrow queue, %d in all; want 2 and 10",
+				narrow.most.Load(), all.most.Load())
 		}
 		wantCounts(t, c.Queue("narrow"), 0, 0, 0, 0)
 	})
 }
 
-func TestWeightsDivideTheHandlersAndNoQueueStarves(t *testing.T) {
+func TestWorkerWeightsDivideTheHandlersAndNoQueueStarves(t *testing.T) {
 	for name, prefetch := range map[string]int{"prefetch": 0, "no prefetch": -1} {
 		for _, concurrency := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s, %d handlers", name, concurrency), func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestWeightsDivideTheHandlersAndNoQueueStarves(t *testing.T) {
 	}
 }
 
-func TestSlowQueueDoesNotStopAFastOne(t *testing.T) {
+func TestWorkerSlowQueueDoesNotStopAFastOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		w := NewWorker(c, WorkerConfig{Concurrency: 4, Queues: map[string]QueueConfig{"slow": {Concurrency: 3}}})
 		w.Handle("slow", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })
@@ -157,7 +158,7 @@ func TestSlowQueueDoesNotStopAFastOne(t *testing.T) {
 	})
 }
 
-func TestClaimsAreForFreeSlotsWhenHandlersAreSlow(t *testing.T) {
+func TestWorkerClaimsOnlyForFreeSlotsWhenHandlersAreSlow(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{Concurrency: 5})
@@ -174,7 +175,7 @@ func TestClaimsAreForFreeSlotsWhenHandlersAreSlow(t *testing.T) {
 	})
 }
 
-// claims is a store that notes what claims ask for.
+// claims is a store that records how many messages claims ask for.
 type claims struct {
 	store.Store
 	asked log[int]
@@ -185,12 +186,12 @@ func (s *claims) Claim(ctx context.Context, queue string, req store.ClaimRequest
 	return s.Store.Claim(ctx, queue, req)
 }
 
-func TestFastHandlersAreFetchedForAheadInLargeClaims(t *testing.T) {
+func TestWorkerPrefetchesForFastHandlersInLargeClaims(t *testing.T) {
 	for _, c := range []struct {
 		name                 string
 		prefetch             int
 		handler              time.Duration
-		fewest, most, atMost int // claims; messages of one
+		fewest, most, atMost int // bounds for the number of claims; messages per claim
 	}{
 		{"1 ms", 0, time.Millisecond, 150, 210, 4 + 80}, // 20 ms of work for 4 handlers is 80 messages
 		{"bounded", 10, time.Millisecond, 600, 1700, 4 + 10},
@@ -220,7 +221,7 @@ func TestFastHandlersAreFetchedForAheadInLargeClaims(t *testing.T) {
 	}
 }
 
-func TestBufferedMessagesAreReleasedWhenAHandlerIsUnexpectedlySlow(t *testing.T) {
+func TestWorkerReleasesBufferedMessagesWhenAHandlerBecomesSlow(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		var handled atomic.Int32
@@ -235,43 +236,43 @@ func TestBufferedMessagesAreReleasedWhenAHandlerIsUnexpectedlySlow(t *testing.T)
 		start(t, w)
 		synctest.Wait()
 		if s := mustStats(t, q); s.Leased < 100 {
-			t.Fatalf("%d messages are held, want a buffer", s.Leased)
+			t.Fatalf("%d messages are held; want some in the buffer", s.Leased)
 		}
 		time.Sleep(maxBuffered)
 		synctest.Wait()
 		wantCounts(t, q, 0, 900, 1, 0)
 		time.Sleep(10 * time.Minute)
-		wantCounts(t, q, 0, 900, 1, 0) // and none is fetched ahead again
+		wantCounts(t, q, 0, 900, 1, 0) // and none is prefetched again
 		if d := mustReceive(t, q, 1)[0]; d.Attempt != 1 {
-			t.Errorf("attempt is %d; the release must not count", d.Attempt)
+			t.Errorf("attempt is %d; a release must not count as an attempt", d.Attempt)
 		}
 	})
 }
 
-func TestBufferedMessageThatWasLostIsNotRun(t *testing.T) {
-	l := &lane{share: newShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
+func TestWorkerDoesNotRunALostBufferedMessage(t *testing.T) {
+	qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
 	started := make(chan *task, 1)
-	var s *slots
-	s = newSlots(1, []*lane{l}, func(t *task) {
+	var s *scheduler
+	s = newScheduler(1, []*queueWorker{qw}, func(t *task) {
 		started <- t
 		s.goroutines.Done()
 	})
-	held := &lease{lane: l}
+	held := &lease{qw: qw}
 	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
-	n, room, ok := s.reserve(t.Context(), l)
+	n, room, ok := s.reserve(t.Context(), qw)
 	if n != 1 || room != 0 || !ok {
 		t.Fatalf("reserved %d, room %d, %v", n, room, ok)
 	}
-	s.deliver(l, n, room, tasks, true)
+	s.deliver(qw, n, room, tasks, true)
 	if first := <-started; first != tasks[0] {
 		t.Error("the first task was not started")
 	}
-	tasks[1].end() // as a heartbeat does that learns of its cancellation
+	tasks[1].end() // as a heartbeat does for a cancelled message
 	if next := s.next(tasks[0]); next != tasks[2] {
-		t.Error("the lost task was not passed over")
+		t.Error("the lost task was not skipped")
 	}
 	if next := s.next(tasks[2]); next != nil || s.handlers() != 0 || s.free != 1 {
-		t.Errorf("%d handlers, %d slots free at the end", s.handlers(), s.free)
+		t.Errorf("%d handlers run and %d slots are free at the end; want 0 and 1", s.handlers(), s.free)
 	}
 	s.goroutines.Wait()
 }

@@ -1,0 +1,177 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// minAckGroup is the number of messages from which the acks of a claim wait for each other. Acking half a
+// lease of 500 costs three quarters of acking all of it; for a lease of 32 it is nine tenths
+// (docs/benchmarks.md, Scripts).
+const minAckGroup = 64
+
+// taskSlab is the number of tasks allocated at a time, because the fetching goroutine limits a busy queue.
+// A handler that keeps a message keeps its whole claim in memory.
+const taskSlab = 32
+
+// Pauses between calls to a failing store.
+const (
+	minOutagePause = 50 * time.Millisecond
+	maxOutagePause = 2 * time.Second
+)
+
+// fetch claims messages for a queue until ctx ends. It claims for free slots, and for the buffer when that
+// is low. When a claim found fewer messages than it asked for, fetch waits in the store without holding a
+// slot.
+func (r *run) fetch(ctx context.Context, qw *queueWorker) {
+	failures := 0
+	for {
+		n, room, ok := r.scheduler.reserve(ctx, qw)
+		if !ok {
+			return
+		}
+		short, err := r.fetchOnce(ctx, qw, n, room, &qw.claimed)
+		if err == nil && short {
+			err = r.wait(ctx, qw)
+		}
+		if err == nil {
+			failures = 0
+			qw.worked()
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, ErrClosed) { // the store has stopped for good
+			r.end(err)
+			return
+		}
+		qw.failed("claim messages", err)
+		pause(ctx, failures)
+		failures++
+	}
+}
+
+// fetchAhead makes a second claim while one is in flight and more messages are ready, so that the store
+// need not wait for this process to handle the reply. It does not report errors: the other claim does.
+func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
+	var claimed []store.Claimed
+	for failures := 0; ; {
+		room := r.scheduler.reserveAhead(ctx, qw)
+		if room == 0 {
+			return
+		}
+		if _, err := r.fetchOnce(ctx, qw, 0, room, &claimed); err != nil {
+			pause(ctx, failures)
+			failures++
+		} else {
+			failures = 0
+		}
+	}
+}
+
+// fetchOnce makes one claim, for n slots and room messages in the buffer. It reports whether it got fewer
+// messages.
+func (r *run) fetchOnce(
+	ctx context.Context, qw *queueWorker, n, room int, claimed *[]store.Claimed,
+) (short bool, err error) {
+	// The claim does not end with ctx: it may have claimed messages, which are then released.
+	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, qw.cfg.Lease))
+	defer cancel()
+	asked := time.Now()
+	req := store.ClaimRequest{Max: n + room, Lease: qw.cfg.Lease, Buffer: *claimed}
+	claim, err := r.client.store.Claim(calling, qw.queue.name, req)
+	if err != nil {
+		r.scheduler.cancel(qw, n, room)
+		return false, err
+	}
+	*claimed = claim.Messages[:0]
+	defer clear(claim.Messages) // let the garbage collector free the messages
+	// A claim that returned all that it asked for is not short, even if no more messages are ready: without a
+	// free slot this worker must not consume a wake-up that another process could use.
+	short = !claim.More && len(claim.Messages) < n+room
+	qw.queue.observeDead(claim)
+	r.dead.add(qw, claim.Died...)
+	tasks := r.receive(qw, claim, asked)
+	if ctx.Err() != nil {
+		r.scheduler.cancel(qw, n, room)
+	} else {
+		tasks = r.scheduler.deliver(qw, n, room, tasks, short)
+	}
+	for _, t := range tasks {
+		t.release(nil)
+	}
+	return short, nil
+}
+
+// receive creates the tasks of a claim and hands their lease to the leaseKeeper.
+func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*task {
+	if len(claim.Messages) == 0 {
+		return nil
+	}
+	held := &lease{
+		id:      claim.Messages[0].Receipt.Lease,
+		claim:   claim.Messages[0].Receipt.Claim,
+		qw:      qw,
+		arrived: time.Now(),
+		tasks:   make([]*task, len(claim.Messages)),
+	}
+	if len(held.tasks) >= minAckGroup {
+		held.acks = &ackGroup{pending: len(held.tasks)}
+	}
+	held.open.Store(int64(len(held.tasks)))
+	var tasks []task
+	for i := range claim.Messages {
+		if len(tasks) == 0 {
+			tasks = make([]task, min(taskSlab, len(claim.Messages)-i))
+		}
+		t := &tasks[0]
+		tasks = tasks[1:]
+		t.init(held, &claim.Messages[i], claim.Now)
+		held.tasks[i] = t
+		t.event(EventClaimed, nil)
+	}
+	r.leases.add(held, asked)
+	if !held.arrived.Before(leaseEnd(asked, qw.cfg.Lease)) {
+		for _, t := range held.tasks {
+			t.lose(ErrLeaseLost) // the reply came too late
+		}
+	}
+	return held.tasks
+}
+
+// wait blocks until a claim may find messages. It returns early when the worker is paused.
+func (r *run) wait(ctx context.Context, qw *queueWorker) error {
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !r.scheduler.beginWait(qw, cancel) {
+		return nil
+	}
+	defer r.scheduler.endedWait(qw)
+	err := r.client.store.Wait(waiting, qw.queue.name)
+	if waiting.Err() != nil && ctx.Err() == nil {
+		return nil // paused
+	}
+	return err
+}
+
+// pause waits for outagePause, or until ctx ends.
+func pause(ctx context.Context, failures int) {
+	timer := time.NewTimer(outagePause(failures))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// outagePause returns a random duration between half and all of minOutagePause·2^failures, at most
+// maxOutagePause.
+func outagePause(failures int) time.Duration {
+	d := min(minOutagePause<<min(failures, 10), maxOutagePause)
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
+}
