@@ -11,9 +11,9 @@ import (
 func (m *Main) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume QUEUE...",
-		Short: "Let the deliveries of queues go on",
-		Long: `Resume lets deliveries from paused queues go on. What fell due meanwhile is ready, earliest first. A queue that
-was not paused stays as it is.`,
+		Short: "Resume deliveries from paused queues",
+		Long: `Resume resumes deliveries from paused queues. Messages that fell due meanwhile are ready, earliest first. A queue that
+is not paused is left unchanged.`,
 		Example:           `  later resume orders`,
 		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.queueNames(true),

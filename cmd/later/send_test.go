@@ -43,7 +43,7 @@ func TestATooLargePayloadIsExit10(t *testing.T) {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	r := c.runWith(t.Context(), "a\nb\n"+large+"\nc\n", "send", "q", "--batch")
-	if r.exit != 10 || !strings.Contains(r.stderr, "line 3: it is longer than 1048576 bytes") {
+	if r.exit != 10 || !strings.Contains(r.stderr, "line 3: payload exceeds the limit of 1048576 bytes") {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	if r := c.runWith(t.Context(), large[1:], "send", "q", "-"); r.exit != 0 {
@@ -71,7 +71,7 @@ func TestBatchSendsEachLineInOrder(t *testing.T) {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
 	if got := c.ok("work", "q", "--max", fmt.Sprint(n+2)); got != want.String() {
-		t.Errorf("got %d bytes in another order, want %d", len(got), want.Len())
+		t.Errorf("got %d bytes, or another order, want %d", len(got), want.Len())
 	}
 	r = c.runWith(t.Context(), "a\nb\n", "send", "q", "--batch", "--json")
 	if got := object(t, r.stdout); got["sent"] != 2.0 {
@@ -79,7 +79,7 @@ func TestBatchSendsEachLineInOrder(t *testing.T) {
 	}
 }
 
-func TestBatchSendsALineAtOnceAndCountsWhenItIsStopped(t *testing.T) {
+func TestBatchSendsALineAtOnceAndPrintsASummaryWhenStopped(t *testing.T) {
 	c := newCLI(t)
 	stdin, input := pipe(t)
 	defer input.Close()
