@@ -90,7 +90,8 @@ func TestUnknownIDsAndQueuesAreExit11(t *testing.T) {
 		contains(t, c.fails(11, args...), `no queue "ordrs"; existing queues: mail, orders`+"\n")
 	}
 	for _, args := range [][]string{
-		{"get", "orders", "a"}, {"cancel", "orders", "a"}, {"run-now", "orders", "a"}, {"reschedule", "orders", "a", "--in", "1s"},
+		{"get", "orders", "a"}, {"cancel", "orders", "a"}, {"run-now", "orders", "a"},
+		{"reschedule", "orders", "a", "--in", "1s"},
 	} {
 		contains(t, c.fails(11, args...), `message "a" of queue "orders"`, "not found")
 	}
@@ -199,7 +200,8 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 		c.ok("send", "q", "to "+id, "--id", id)
 	}
 	bury(3)
-	contains(t, c.ok("dead", "list", "q"), "REASON  ATTEMPTS  LAST ERROR   PAYLOAD\n", "buried         1  bad address  to a\n")
+	contains(t, c.ok("dead", "list", "q"), "REASON  ATTEMPTS  LAST ERROR   PAYLOAD\n",
+		"buried         1  bad address  to a\n")
 	if got := objects(t, c.ok("dead", "list", "q", "--json")); len(got) != 3 || got[0]["dead_reason"] != "buried" {
 		t.Errorf("got %v", got)
 	}

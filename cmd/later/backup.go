@@ -15,9 +15,9 @@ func (m *Main) backupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Copy the embedded store to a new directory",
-		Long: `Backup writes a consistent copy of the embedded store to DIR and verifies it. DIR must be missing or empty, and appears
-only when the copy is complete. An interrupted backup leaves DIR.partial, which you can remove. The copy is a store:
-open it with --store to inspect it, or put it in the place of a lost one.
+		Long: `Backup writes a consistent copy of the embedded store to DIR and verifies it. DIR must be missing or empty, and
+appears only when the copy is complete. An interrupted backup leaves DIR.partial, which you can remove. The copy is a
+store: open it with --store to inspect it, or put it in the place of a lost one.
 
 Only one process at a time can open an embedded store. While your program has it open, that program can make the
 backup with Client.Backup and keep working. For stores on Redis, use later export or the server's own backups.

@@ -32,7 +32,8 @@ func (c *cli) measured(args ...string) map[string]map[string]any {
 		byName[name] = o
 		if name == "send" {
 			senders += fmt.Sprint(o["senders"], "x", o["batch"], " ")
-			if n := o["messages"].(float64); n < 1 || n > 500 || o["messages_per_second"].(float64) <= 0 { // a slow disk sends fewer
+			n := o["messages"].(float64) // fewer than 500 on a slow disk
+			if n < 1 || n > 500 || o["messages_per_second"].(float64) <= 0 {
 				c.t.Errorf("sent %v", o)
 			}
 		}
@@ -115,7 +116,8 @@ func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
 func TestBenchPrintsALinePerMeasurement(t *testing.T) {
 	c := newCLI(t)
 	got := c.ok(append(small, "--run", "send,drain,memory,lateness")...)
-	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ", "µs of server CPU each",
+	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ",
+		"µs of server CPU each",
 		"drain, 32 handlers", "lateness, 200 msg/s", " 0 of 60 early",
 		"bytes per message beyond the payload, in the server's memory")
 	if strings.Contains(got, "herd") || strings.Contains(got, "idle") {

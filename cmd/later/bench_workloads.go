@@ -118,7 +118,8 @@ func (b *bench) drain(ctx context.Context, q benchQueue) error {
 
 // drained runs Drain or Herd and measures its cost, starting when the queue is filled.
 func (b *bench) drained(ctx context.Context, q benchQueue,
-	f func(context.Context, benchmark.Queue, benchmark.DrainConfig) (benchmark.Drained, error), messages int, onFilled func(),
+	f func(context.Context, benchmark.Queue, benchmark.DrainConfig) (benchmark.Drained, error),
+	messages int, onFilled func(),
 ) (d benchmark.Drained, cost benchCost, err error) {
 	var end func() (benchCost, error)
 	var begun error
@@ -204,7 +205,8 @@ func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 	}
 	err = b.result(benchLatenessJSON{
 		Workload: "lateness", Rate: b.o.rate, Messages: d.Sent, Handled: len(d.Samples), Doubles: d.Doubles,
-		Early: d.Early, P50MS: millisJSON(at(0.5)), P99MS: millisJSON(at(0.99)), P999MS: millisJSON(at(0.999)), MaxMS: millisJSON(at(1)),
+		Early: d.Early,
+		P50MS: millisJSON(at(0.5)), P99MS: millisJSON(at(0.99)), P999MS: millisJSON(at(0.999)), MaxMS: millisJSON(at(1)),
 		benchCostJSON: cost.json(d.Sent),
 	}, name, "%s", text)
 	if err != nil {
@@ -263,7 +265,9 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 		return err
 	}
 	seconds := cost.took.Seconds()
-	j := benchIdleJSON{Workload: "idle", TookMS: millisJSON(cost.took), ClientCPU: round3(millisJSON(cost.client) / seconds)}
+	j := benchIdleJSON{
+		Workload: "idle", TookMS: millisJSON(cost.took), ClientCPU: round3(millisJSON(cost.client) / seconds),
+	}
 	text := fmt.Sprintf("%.1f ms of CPU per second here", j.ClientCPU)
 	if cost.hasServer {
 		server := round3(millisJSON(cost.server) / seconds)

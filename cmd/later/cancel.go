@@ -14,8 +14,8 @@ func (m *Main) cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel QUEUE ID...",
 		Short: "Cancel messages",
-		Long: fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not delivered again.
-Its handler's context ends at the worker's next heartbeat; the handler may finish before that.
+		Long: fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not
+delivered again. Its handler's context ends at the worker's next heartbeat; the handler may finish before that.
 
 If some messages do not exist, cancel reports them on standard error, cancels the others, and exits with code %d.`,
 			store.ErrNotFound.Code.Exit),

@@ -26,10 +26,10 @@ func (m *Main) copyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "copy --from STORE --to STORE",
 		Short: "Copy or move messages to another store",
-		Long: `Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live includes
-dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and unreadable
-ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of both
-stores should agree. Pauses, and ids within their dedup window, are not copied.
+		Long: `Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
+includes dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and
+unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of
+both stores should agree. Pauses, and ids within their dedup window, are not copied.
 
 Copy only reads the source. It skips a message whose id exists in the target, so you can repeat a copy that was
 stopped. But messages that the target's workers finished in between are delivered again: start those workers after
@@ -38,12 +38,13 @@ that change state may be missed; for a complete copy, stop them with later pause
 
 With --move, copy removes each message from the source once the target has it, so that it is delivered once, even
 if you stop and repeat the move. It pauses each queue of the source, and leaves it paused. Stop the producers first.
-Leased messages stay in the source, and the exit code is ` + strconv.Itoa(store.ErrLeased.Code.Exit) + `; move again after their workers have finished or
+Leased messages stay in the source, and the exit code is ` +
+			strconv.Itoa(store.ErrLeased.Code.Exit) + `; move again after their workers have finished or
 their leases have expired. A message also stays if the target has another message with its id, or still refuses the
 id: exit code ` + strconv.Itoa(store.ErrDuplicate.Code.Exit) + `.`,
-		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move      # from the embedded store to Redis
-  later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move      # and back
-  later copy --from redis://localhost:6379/0 --to ./backup --queue orders          # a backup of one queue`,
+		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move  # embedded to Redis
+  later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move  # and back
+  later copy --from redis://localhost:6379/0 --to ./backup --queue orders      # a backup of one queue`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              run(func(ctx context.Context, _ []string) error { return m.copy(ctx, o) }),

@@ -181,7 +181,8 @@ func TestMoveLeavesLeasedMessages(t *testing.T) {
 	c.ok("send", "q", "another", "--id", "taken", "--in", "1h")
 	c.ok("send", "q", "x", "--id", "taken", "--in", "1h", "--store", disk)
 	r = c.run("copy", "--from", disk, "--to", c.store, "--move")
-	contains(t, r.stderr, "1 left in the source, because the target has other messages of their ids", "paused in the source")
+	contains(t, r.stderr, "1 left in the source, because the target has other messages of their ids",
+		"paused in the source")
 	contains(t, r.stdout, "LEFT: CONFLICTS", "q          0         0             1                1              0\n")
 	if r.exit != 13 && r.exit != 12 {
 		t.Errorf("exit %d", r.exit)
@@ -201,7 +202,10 @@ func TestCopyErrorsNameTheStore(t *testing.T) {
 		{2, "--to " + disk, []string{"--from is missing", "redis://localhost:6379/0", "embedded store"}},
 		{2, "--from " + disk, []string{"--to is missing"}},
 		{2, "--from " + disk + " --to " + disk, []string{"--from and --to are the same store"}},
-		{2, "--from " + strings.TrimPrefix(disk, "file://") + " --to " + disk, []string{"--from and --to are the same store"}},
+		{
+			2, "--from " + strings.TrimPrefix(disk, "file://") + " --to " + disk,
+			[]string{"--from and --to are the same store"},
+		},
 		{2, "--from " + disk + " --to " + c.store + " --store " + disk, []string{"--store is set", "--from and --to"}},
 		{2, "--from mem:// --to " + disk, []string{"--from is mem://"}},
 		{2, "--from " + disk + " --to mem://x", []string{"--to is mem://x"}},

@@ -16,8 +16,8 @@ func (m *Main) deadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead list|replay|purge QUEUE",
 		Short: "List, replay or purge dead messages",
-		Long: `A message is dead when its last attempt failed or its worker died during it, when it was not delivered before its
-expiry, when a handler buried it, or when its stored bytes cannot be read. A dead message is kept, with the reason,
+		Long: `A message is dead when its last attempt failed or its worker died during it, when it was not delivered before
+its expiry, when a handler buried it, or when its stored bytes cannot be read. A dead message is kept, with the reason,
 until it is replayed, purged or cancelled.`,
 		Example: `  later dead list orders
   later dead replay orders --all --in 5m
@@ -34,8 +34,8 @@ func (m *Main) deadListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list QUEUE",
 		Short: "List dead messages and the reasons",
-		Long: `List prints the dead messages of a queue by time of death, each with its reason, attempts and last error. With --json
-it prints every field that later get shows.`,
+		Long: `List prints the dead messages of a queue by time of death, each with its reason, attempts and last error. With
+--json it prints every field that later get shows.`,
 		Example:           `  later dead list orders --from "2030-12-31 00:00" --limit 0`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),
@@ -78,9 +78,9 @@ func (m *Main) deadReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay QUEUE (ID... | --all) [--in DURATION | --at TIME]",
 		Short: "Make dead messages ready or scheduled again",
-		Long: `Replay makes dead messages due again, at once or as --in or --at say. Their attempts start at zero, and their expiry no
-longer applies. --all replays the messages that are dead when the command starts, in many small steps; if it fails
-halfway, the messages replayed so far stay replayed.`,
+		Long: `Replay makes dead messages due again, at once or as --in or --at say. Their attempts start at zero, and their
+expiry no longer applies. --all replays the messages that are dead when the command starts, in many small steps; if it
+fails halfway, the messages replayed so far stay replayed.`,
 		Example: `  later dead replay orders order-17
   later dead replay orders --all --in 5m`,
 		Args:              arguments(1, unlimited),
@@ -108,8 +108,8 @@ func (m *Main) deadPurgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE (ID... | --all)",
 		Short: "Remove dead messages permanently",
-		Long: `Purge removes dead messages. --all removes the messages that are dead when the command starts, in many small steps,
-and asks for confirmation first unless --yes is set.`,
+		Long: `Purge removes dead messages. --all removes the messages that are dead when the command starts, in many small
+steps, and asks for confirmation first unless --yes is set.`,
 		Example: `  later dead purge orders order-17
   later dead purge orders --all --yes`,
 		Args:              arguments(1, unlimited),

@@ -13,8 +13,8 @@ func (m *Main) deleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete QUEUE",
 		Short: "Delete a queue and everything in it",
-		Long: `Delete removes a queue with all its messages, including leased ones, its dedup window and its settings. It asks for
-confirmation first unless --yes is set. A message sent afterwards creates the queue again.`,
+		Long: `Delete removes a queue with all its messages, including leased ones, its dedup window and its settings. It asks
+for confirmation first unless --yes is set. A message sent afterwards creates the queue again.`,
 		Example:           `  later delete orders`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),

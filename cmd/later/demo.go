@@ -38,9 +38,10 @@ func (m *Main) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a small shop whose unpaid orders cancel themselves",
-		Long: `Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is due some seconds
-later and cancels the order. When a customer pays, that message is cancelled. One customer asks for more time, and the
-message is rescheduled. A reminder fails twice and is retried; a webhook always fails and its message ends up dead.
+		Long: `Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is due some
+seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for more time,
+and the message is rescheduled. A reminder fails twice and is retried; a webhook always fails and its message ends up
+dead.
 
 Demo prints each delivery with its lateness, and finally what became of every message. If a message is unaccounted
 for, it is lost, and the exit code is 1. A delivery is early if it came before its due time. On Redis, demo compares
@@ -180,7 +181,8 @@ func (s *shop) prepare(ctx context.Context, prefix string, o *demoOptions) (err 
 	if ok {
 		s.count, s.speed = begun.Orders, begun.Speed
 		if o.set.Changed("orders") && o.orders != s.count || o.set.Changed("speed") && o.speed != s.speed {
-			s.report.main.note("the stopped demo continues as it started, with --orders %d --speed %v; use --fresh to start over",
+			s.report.main.note(
+				"the stopped demo continues as it started, with --orders %d --speed %v; use --fresh to start over",
 				s.count, s.speed)
 		}
 		return s.resume(ctx)

@@ -86,7 +86,8 @@ func openBook(ctx context.Context, q *later.Queue) (*book, error) {
 
 // notOurs returns the error for a queue that has a demo's name but was not created by a demo.
 func notOurs(q *later.Queue) error {
-	return store.Invalid("queue %q was not created by a demo: use another --store, or remove the queue with later delete %s",
+	return store.Invalid(
+		"queue %q was not created by a demo: use another --store, or remove the queue with later delete %s",
 		q.Name(), q.Name())
 }
 

@@ -56,7 +56,9 @@ func (r *demoReport) resumed(f *found) error {
 }
 
 // colour is the colour of each event, as an SGR number of ECMA-48.
-var colour = map[string]int{"placed": 2, "paid": 36, "moved": 36, "delivered": 32, "failed": 33, "dead": 31, "too late": 33}
+var colour = map[string]int{
+	"placed": 2, "paid": 36, "moved": 36, "delivered": 32, "failed": 33, "dead": 31, "too late": 33,
+}
 
 type happeningJSON struct {
 	AtMS       float64  `json:"at_ms"`
@@ -176,7 +178,8 @@ func (a *account) String() string {
 	}
 	text += fmt.Sprintf("\nThe demo was stopped %s and continued.", times(a.stops))
 	if a.waited > 0 {
-		text += fmt.Sprintf(" %d deliveries fell due meanwhile and were at most %s late.", a.waited, formatDuration(a.longest))
+		text += fmt.Sprintf(" %d deliveries fell due meanwhile and were at most %s late.",
+			a.waited, formatDuration(a.longest))
 	}
 	if a.again > 0 {
 		text += fmt.Sprintf(" %d messages were delivered again, because the stop came before their ack.", a.again)

@@ -207,7 +207,9 @@ func (s *shop) plan() []step {
 func orderID(number int) string { return fmt.Sprintf("order-%d", number) }
 
 // send sends a message once in the life of the demo. It reports whether that was now, or just before a stop.
-func (s *shop) send(ctx context.Context, q *later.Queue, id, payload string, opts ...later.SendOption) (sent bool, err error) {
+func (s *shop) send(
+	ctx context.Context, q *later.Queue, id, payload string, opts ...later.SendOption,
+) (sent bool, err error) {
 	if s.book.has(bookSent, id) {
 		return false, nil
 	}

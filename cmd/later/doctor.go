@@ -18,8 +18,8 @@ func (m *Main) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check and repair a store",
-		Long: `Doctor checks everything in a store: every block of an embedded store's files, and whether the messages, indexes and
-counters of each queue agree. It prints a line for each check and each issue:
+		Long: `Doctor checks everything in a store: every block of an embedded store's files, and whether the messages,
+indexes and counters of each queue agree. It prints a line for each check and each issue:
 
   ok          no issue
   note        worth knowing; no action needed
@@ -33,7 +33,8 @@ directory that must be missing or empty, and leaves the damaged store unchanged.
 message may be delivered again.
 
 Only one process at a time can open an embedded store: stop the program that has it open. The exit code is 0 if there
-is nothing worse than a note, ` + fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` if errors remain or something was lost, and 1 if there are only warnings.`,
+is nothing worse than a note, ` +
+			fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
 		Example: `  later doctor
   later doctor --repair --json
   later doctor --store file:///var/lib/later --recover /var/lib/later-new`,

@@ -60,7 +60,8 @@ func TestDoctorFindsNoIssuesInAnIntactStore(t *testing.T) {
 	if got := c.ok("stats"); !strings.Contains(got, "q") {
 		t.Errorf("stats afterwards: %q", got)
 	}
-	contains(t, c.fails(11, "doctor", "--store", filepath.Join(dir, "none")), "there is no store in "+filepath.Join(dir, "none"))
+	contains(t, c.fails(11, "doctor", "--store", filepath.Join(dir, "none")),
+		"there is no store in "+filepath.Join(dir, "none"))
 	contains(t, c.fails(2, "doctor", "extra"), "usage: later doctor")
 }
 

@@ -40,7 +40,8 @@ func TestABatchReportsWhichLinesAreSentButNotConfirmed(t *testing.T) {
 	if r.exit != 17 || n == 0 || n == strings.Count(lines, "\n") {
 		t.Errorf("exit %d, want 17, after %d lines, want some: %s", r.exit, n, r.stderr)
 	}
-	contains(t, r.stderr, fmt.Sprintf("sent %d messages to q", n), fmt.Sprintf("; %d of them are not confirmed as durable\n", n),
+	contains(t, r.stderr, fmt.Sprintf("sent %d messages to q", n),
+		fmt.Sprintf("; %d of them are not confirmed as durable\n", n),
 		fmt.Sprintf("lines 1 to %d are sent, but not confirmed as durable", n), "0 of 1 replicas within 100ms")
 
 	r = c.runWith(t.Context(), "a\nb\n", "send", "few", "--batch", "--durable", "1,100ms", "--json")

@@ -59,7 +59,8 @@ func TestTheDefaultStoreIsTheEmbeddedStoreOfTheUser(t *testing.T) {
 	r = runMain(t.Context(), env, "", "stats")
 	contains(t, r.stderr, "there are no queues yet in "+dir)
 	contains(t, runMain(t.Context(), env, "", "version").stdout, "\nstore "+dir+" (the default)\n")
-	if v := object(t, runMain(t.Context(), env, "", "version", "--json").stdout); v["store"] != dir || v["store_from"] != "the default" {
+	v := object(t, runMain(t.Context(), env, "", "version", "--json").stdout)
+	if v["store"] != dir || v["store_from"] != "the default" {
 		t.Errorf("version printed %v", v)
 	}
 }
@@ -292,7 +293,7 @@ func TestADirectoryThatCannotBeCreatedIsNamed(t *testing.T) {
 	if r.exit != 19 {
 		t.Errorf("exit %d, want 19", r.exit)
 	}
-	contains(t, r.stderr, "holds file and is no store of Later")
+	contains(t, r.stderr, "holds file and is not a store of Later")
 }
 
 func TestNothingOfPebbleReachesTheTerminal(t *testing.T) {

@@ -20,10 +20,11 @@ func (m *Main) exportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [QUEUE...]",
 		Short: "Export messages as JSON",
-		Long: `Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live includes
-dead. The output has one JSON object per line, with everything that later import needs to restore the messages in any
-store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their bytes.
-Leased messages are imported as if they had been released. Pauses, and ids within their dedup window, are not exported.
+		Long: `Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
+includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages
+in any store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their
+bytes. Leased messages are imported as if they had been released. Pauses, and ids within their dedup window, are not
+exported.
 
 Export only reads the store. An export made while workers are busy is not a snapshot: a message that changes state
 meanwhile may be missing. For a complete export, use later pause first and wait until no message is leased.
@@ -32,7 +33,8 @@ With --file, export writes to a new file that only you can read. With --resume, 
 export after the last complete line, or creates the file, so you can repeat the command until it succeeds. It leaves
 a complete export alone.
 
-If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` + strconv.Itoa(store.ErrCorrupt.Code.Exit) + `.`,
+If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` +
+			strconv.Itoa(store.ErrCorrupt.Code.Exit) + `.`,
 		Example: `  later export > messages.ndjson
   later export orders mail --file messages.ndjson --resume
   later export orders | jq -r 'select(.state == "dead") | .last_error'`,

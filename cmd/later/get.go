@@ -18,8 +18,8 @@ func (m *Main) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get QUEUE ID",
 		Short: "Show a message",
-		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts and its last error. It does not
-claim the message. A message that was acked or cancelled no longer exists: exit code %d.
+		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts and its last
+error. It does not claim the message. A message that was acked or cancelled no longer exists: exit code %d.
 
 Delivered is yes if the message was replayed, or if a worker has settled it other than by release. Its expiry then no
 longer applies.`,

@@ -21,17 +21,19 @@ func (m *Main) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
 		Short: "Import messages that later export wrote",
-		Long: `Import reads an export from standard input and restores its messages in the store, with all their fields. The input can
-be several exports, one after the other.
+		Long: `Import reads an export from standard input and restores its messages in the store, with all their fields. The
+input can be several exports, one after the other.
 
 Import counts and skips a message whose id is live in the store or within its dedup window. So you can repeat an import
 that failed or was stopped, with the same input; --from-line continues at the line that the first one reported, which is
 faster. But messages that the store's workers finished in between are delivered again: start those workers after the
 import. Due times do not change, even if they have passed.
 
-If a line is not a valid message, import reports it and exits with code ` + strconv.Itoa(store.ErrInvalid.Code.Exit) + `, or ` +
+If a line is not a valid message, import reports it and exits with code ` +
+			strconv.Itoa(store.ErrInvalid.Code.Exit) + `, or ` +
 			strconv.Itoa(store.ErrTooLarge.Code.Exit) + ` if it is over a limit; the
-lines before it are imported. An incomplete export is imported as far as it goes, with exit code ` + strconv.Itoa(store.Internal.Exit) + `. Other input is
+lines before it are imported. An incomplete export is imported as far as it goes, with exit code ` +
+			strconv.Itoa(store.Internal.Exit) + `. Other input is
 refused before anything is written.`,
 		Example: `  later import < messages.ndjson
   later import --from-line 70001 < messages.ndjson
@@ -106,8 +108,8 @@ func (m *Main) printImported(queues []migrate.QueueImport) error {
 	return m.flush(t)
 }
 
-// readerUntil returns a reader of r whose reads fail with the cause of ctx when ctx ends; a read of a terminal or a pipe
-// cannot be stopped otherwise. Call release when done. The reading goroutine may outlive it.
+// readerUntil returns a reader of r whose reads fail with the cause of ctx when ctx ends; a read of a terminal or a
+// pipe cannot be stopped otherwise. Call release when done. The reading goroutine may outlive it.
 func readerUntil(ctx context.Context, r io.Reader) (_ io.Reader, release func()) {
 	pr, pw := io.Pipe()
 	go func() {

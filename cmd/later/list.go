@@ -45,8 +45,8 @@ func (m *Main) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list QUEUE [--state STATE]",
 		Short: "List messages",
-		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages by due time,
-dead messages by time of death. A message that does not change state meanwhile is listed exactly once (a leased
+		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages by due
+time, dead messages by time of death. A message that does not change state meanwhile is listed exactly once (a leased
 message at least once). Times are in this machine's time zone.
 
 With --json, list prints every field that later get shows.`,

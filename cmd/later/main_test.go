@@ -16,8 +16,8 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// runAsProgramEnv is an environment variable that makes the test binary run as the program. Tests of signals and of restarting
-// need a separate process, and the test binary has the race detector.
+// runAsProgramEnv is an environment variable that makes the test binary run as the program. Tests of signals and of
+// restarting need a separate process, and the test binary has the race detector.
 const runAsProgramEnv = "LATER_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {

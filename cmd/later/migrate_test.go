@@ -134,8 +134,10 @@ func TestAnImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
 		want  []string
 	}{
 		{strings.Join(lines[:4], ""), 1, []string{"with --from-line 5", "the export is incomplete: it ends after line 4"}},
-		{strings.Join(lines[:4], "") + lines[4][:20], 1, []string{"with --from-line 5", "line 5, the last one, is not whole"}},
-		{strings.Join(lines[:3], "") + "{}\n" + lines[4], 2, []string{"up to line 3", "use --from-line 4", `line 4: field "queue" is missing`}},
+		{strings.Join(lines[:4], "") + lines[4][:20], 1,
+			[]string{"with --from-line 5", "line 5, the last one, is not whole"}},
+		{strings.Join(lines[:3], "") + "{}\n" + lines[4], 2,
+			[]string{"up to line 3", "use --from-line 4", `line 4: field "queue" is missing`}},
 		{"a,b\n", 2, []string{"line 1 is not the header of an export"}},
 		{"", 2, []string{"input is empty"}},
 	} {

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// eventTimeout limits every wait for an event. It is far longer than any needs, so that a busy machine does not fail a test.
+// eventTimeout limits every wait for an event. It is far longer than any needs, so that a busy machine does not fail a
+// test.
 const eventTimeout = 30 * time.Second
 
 // process is the program running in its own process.

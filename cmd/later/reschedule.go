@@ -15,8 +15,8 @@ func (m *Main) rescheduleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reschedule QUEUE ID (--in DURATION | --at TIME)",
 		Short: "Change the due time of a message",
-		Long: fmt.Sprintf(`Reschedule sets a new due time for a scheduled or ready message; its attempts are kept. It refuses a leased message
-(exit code %d) and a dead message (exit code %d, use later dead replay).`,
+		Long: fmt.Sprintf(`Reschedule sets a new due time for a scheduled or ready message; its attempts are kept. It refuses
+a leased message (exit code %d) and a dead message (exit code %d, use later dead replay).`,
 			store.ErrLeased.Code.Exit, store.ErrDead.Code.Exit),
 		Example: `  later reschedule orders order-17 --in 2h
   later reschedule orders order-17 --at "2030-12-31 18:00"`,

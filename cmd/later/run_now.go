@@ -15,8 +15,8 @@ func (m *Main) runNowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run-now QUEUE ID...",
 		Short: "Make messages due at once",
-		Long: fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. It refuses a leased message (exit code %d)
-and a dead message (exit code %d, use later dead replay).
+		Long: fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. It refuses a leased message
+(exit code %d) and a dead message (exit code %d, use later dead replay).
 
 If some messages are refused, run-now reports them on standard error, makes the others due, and exits with the code of
 the last error.`,

@@ -35,9 +35,9 @@ func (m *Main) sendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send QUEUE [PAYLOAD|-] [--in DURATION | --at TIME]",
 		Short: "Send a message, or one per line of standard input",
-		Long: fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the message and delivers it at
-least once, never before it is due. Without --in and --at the message is due at once. The first message creates the
-queue.
+		Long: fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the
+message and delivers it at least once, never before it is due. Without --in and --at the message is due at once. The
+first message creates the queue.
 
 PAYLOAD is any text; - reads it unchanged from standard input, up to %d bytes.
 

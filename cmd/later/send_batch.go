@@ -120,7 +120,8 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 		switch {
 		case r.Err == nil:
 			b.sent++
-		case r.Err == err && errors.Is(err, later.ErrNotDurable): // messages of later parts, which are not sent, have another error
+		case r.Err == err && errors.Is(err, later.ErrNotDurable):
+			// Messages of later parts, which are not sent, have another error.
 			b.sent++
 			b.unconfirmed++
 		}

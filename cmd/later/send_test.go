@@ -67,7 +67,8 @@ func TestBatchSendsEachLineInOrder(t *testing.T) {
 	want.WriteString(input.String() + "\nlast, without an end\n")
 	input.WriteString("\nlast, without an end")
 	r := c.runWith(t.Context(), input.String(), "send", "q", "--batch", "--header", "k=v")
-	if r.exit != 0 || r.stdout != "" || !strings.HasPrefix(r.stderr, fmt.Sprintf("later: sent %d messages to q in ", n+2)) {
+	summary := fmt.Sprintf("later: sent %d messages to q in ", n+2)
+	if r.exit != 0 || r.stdout != "" || !strings.HasPrefix(r.stderr, summary) {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
 	if got := c.ok("work", "q", "--max", fmt.Sprint(n+2)); got != want.String() {

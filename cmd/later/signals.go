@@ -44,8 +44,8 @@ func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// reportClosedOutput makes a write to a closed pipe return an error instead of ending the process, so that a command can
-// release its messages. It does not ignore SIGPIPE, because child processes would inherit that.
+// reportClosedOutput makes a write to a closed pipe return an error instead of ending the process, so that a command
+// can release its messages. It does not ignore SIGPIPE, because child processes would inherit that.
 func reportClosedOutput() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
@@ -54,8 +54,8 @@ func reportClosedOutput() {
 // is followed.
 func program() (string, error) { return exec.LookPath(os.Args[0]) }
 
-// restart executes the program again in this process, with the same arguments and the given environment. It returns only
-// if that fails.
+// restart executes the program again in this process, with the same arguments and the given environment. It returns
+// only if that fails.
 func restart(env []string) error {
 	path, err := program()
 	if err != nil {

@@ -9,7 +9,9 @@ import (
 )
 
 // signalActions maps the signals other than stopSignals to what later work does on them.
-var signalActions = map[os.Signal]signalAction{syscall.SIGTSTP: actionPause, syscall.SIGCONT: actionResume, syscall.SIGUSR2: actionRestart}
+var signalActions = map[os.Signal]signalAction{
+	syscall.SIGTSTP: actionPause, syscall.SIGCONT: actionResume, syscall.SIGUSR2: actionRestart,
+}
 
 // errPipeClosed are the errors of writing to a pipe without a reader.
 var errPipeClosed = []error{syscall.EPIPE}

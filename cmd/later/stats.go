@@ -19,9 +19,9 @@ func (m *Main) statsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stats [QUEUE...]",
 		Short: "Count messages by state",
-		Long: `Stats prints how many messages the named queues, or all queues, have in each state, and when the earliest waiting
-message is due by the store's clock. It is cheap, however many messages there are. If a queue is damaged, stats reports
-it on standard error, shows the others, and exits with the code of the error.
+		Long: `Stats prints how many messages the named queues, or all queues, have in each state, and when the earliest
+waiting message is due by the store's clock. It is cheap, however many messages there are. If a queue is damaged, stats
+reports it on standard error, shows the others, and exits with the code of the error.
 
   scheduled    not yet due
   ready        due, and held by nobody

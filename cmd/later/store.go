@@ -140,8 +140,8 @@ func (m *Main) withClient(
 	})
 }
 
-// existing returns the named queue and its counts. If the queue does not exist, it returns ErrNotFound with the names of
-// the existing queues.
+// existing returns the named queue and its counts. If the queue does not exist, it returns ErrNotFound with the names
+// of the existing queues.
 func existing(ctx context.Context, c *later.Client, name string) (*later.Queue, later.Stats, error) {
 	q := c.Queue(name)
 	stats, err := q.Stats(ctx)

@@ -122,7 +122,8 @@ type whenFlags struct {
 func (w *whenFlags) add(flags *pflag.FlagSet) {
 	w.set = flags
 	durationFlag(flags, &w.in, "in", "due after this delay, by the store's clock: 500ms, 30m, 2d12h")
-	timeFlag(flags, &w.at, "at", `due at this time: 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+	timeFlag(flags, &w.at, "at",
+		`due at 15:04 (the next), "2030-12-31 15:04:05" (local) or 2030-12-31T15:04:05Z`)
 }
 
 // when returns the due time that the flags set. ok is false if neither is set.

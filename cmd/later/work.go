@@ -35,8 +35,9 @@ func (m *Main) workCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "work QUEUE... [--exec COMMAND]",
 		Short: "Print messages as they fall due, or run a command for each",
-		Long: fmt.Sprintf(`Work takes messages from queues as they fall due, until it is stopped. Without --exec it prints each message's payload
-on a line, or the whole message as an object with --json, and acks it. A message that cannot be printed is released.
+		Long: fmt.Sprintf(`Work takes messages from queues as they fall due, until it is stopped. Without --exec it prints
+each message's payload on a line, or the whole message as an object with --json, and acks it. A message that cannot be
+printed is released.
 
 With --exec it runs sh -c COMMAND for each message, at most --concurrency at a time. The command reads the payload from
 its standard input. Its environment has
@@ -87,9 +88,11 @@ Windows supports only the first: Ctrl-C, Ctrl-Break, and the end of the console 
 	o.set = cmd.Flags()
 	flags := o.set
 	flags.StringVar(&o.command, "exec", "", "run `COMMAND` with sh for each message")
-	flags.IntVar(&o.concurrency, "concurrency", 0, "handle `N` messages at a time (default: 1, which keeps the order; with --exec one per CPU)")
+	flags.IntVar(&o.concurrency, "concurrency", 0,
+		"handle `N` messages at a time (default: 1, which keeps the order; with --exec one per CPU)")
 	durationFlag(flags, &o.lease, "lease", "if this process dies, its messages are delivered again after this time")
-	durationFlag(flags, &o.timeout, "timeout", "time limit per message (default: none); a message's own limit takes precedence")
+	durationFlag(flags, &o.timeout, "timeout",
+		"time limit per message (default: none); a message's own limit takes precedence")
 	durationFlag(flags, &o.drain, "drain", "how long commands may continue after a stop")
 	flags.IntVar(&o.max, "max", 0, "stop after `N` messages; 0 for no limit, the default")
 	return cmd

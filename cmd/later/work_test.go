@@ -66,10 +66,12 @@ func TestExecGetsPayloadHeadersAndIdentity(t *testing.T) {
 	c.ok("send", "q", "the payload", "--id", "a", "--header", "content-type=text plain", "--header", "Ünï=x",
 		"--max-attempts", "4")
 	got := c.ok("work", "q", "--max", "1", "--exec", `cat; echo; env | grep ^LATER_ | grep -v STORE | sort`)
-	contains(t, got, "the payload\n", "LATER_ATTEMPT=1\n", "LATER_HEADER_CONTENT_TYPE=text plain\n", "LATER_HEADER__N_=x\n",
+	contains(t, got, "the payload\n", "LATER_ATTEMPT=1\n", "LATER_HEADER_CONTENT_TYPE=text plain\n",
+		"LATER_HEADER__N_=x\n",
 		"LATER_ID=a\n", "LATER_MAX_ATTEMPTS=4\n", "LATER_QUEUE=q\n", "LATER_DUE=2")
-	if got := object(t, c.ok("stats", "q", "--json")); got["ready"] != 0.0 || got["scheduled"] != 0.0 || got["dead"] != 0.0 {
-		t.Errorf("exit 0 did not ack: %v", got)
+	stats := object(t, c.ok("stats", "q", "--json"))
+	if stats["ready"] != 0.0 || stats["scheduled"] != 0.0 || stats["dead"] != 0.0 {
+		t.Errorf("exit 0 did not ack: %v", stats)
 	}
 }
 
@@ -117,7 +119,8 @@ func TestExecKillsTheWholeGroupAtTheDeadline(t *testing.T) {
 			awaitEnd()
 			contains(t, r.stderr, "error: command was stopped", "time limit has passed")
 			got := object(t, c.ok("get", "q", "a", "--json"))
-			if got["state"] != "dead" || !strings.HasPrefix(got["last_error"].(string), "handler's time limit has passed (300ms)") {
+			lastError := got["last_error"].(string)
+			if got["state"] != "dead" || !strings.HasPrefix(lastError, "handler's time limit has passed (300ms)") {
 				t.Errorf("got %v", got)
 			}
 		})
