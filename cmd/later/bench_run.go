@@ -77,7 +77,7 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 		if !slices.Contains(o.run, w.name) {
 			continue
 		}
-		err := b.onOwnQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, q) })
+		err := b.withNewQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, q) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -92,8 +92,8 @@ func isRedis(url string) bool {
 	return strings.HasPrefix(url, "redis") || strings.HasPrefix(url, "unix:")
 }
 
-// onOwnQueue calls f with a new queue and then deletes the queue.
-func (b *bench) onOwnQueue(ctx context.Context, workload string, f func(q benchQueue) error) error {
+// withNewQueue calls f with a new queue and then deletes the queue.
+func (b *bench) withNewQueue(ctx context.Context, workload string, f func(q benchQueue) error) error {
 	name := "bench-" + workload + "-" + strings.ToLower(rand.Text()[:10])
 	defer b.progress("")
 	err := f(benchmark.Later(b.client, name))

@@ -109,15 +109,15 @@ func (b *bench) printDrained(workload, name string, d benchmark.Drained, cost be
 func (b *bench) drain(ctx context.Context, q benchQueue) error {
 	name := fmt.Sprintf("drain, %d handlers", b.o.handlers)
 	b.progress(name)
-	d, cost, err := b.drained(ctx, q, benchmark.Drain, b.o.messages/2, nil)
+	d, cost, err := b.measureDrain(ctx, q, benchmark.Drain, b.o.messages/2, nil)
 	if err != nil {
 		return err
 	}
 	return b.printDrained("drain", name, d, cost, nil)
 }
 
-// drained runs Drain or Herd and measures its cost, starting when the queue is filled.
-func (b *bench) drained(ctx context.Context, q benchQueue,
+// measureDrain runs Drain or Herd and measures its cost, starting when the queue is filled.
+func (b *bench) measureDrain(ctx context.Context, q benchQueue,
 	f func(context.Context, benchmark.Queue, benchmark.DrainConfig) (benchmark.Drained, error),
 	messages int, onFilled func(),
 ) (d benchmark.Drained, cost benchCost, err error) {
@@ -142,7 +142,7 @@ func (b *bench) herd(ctx context.Context, q benchQueue) error {
 	name := fmt.Sprintf("herd of %d", b.o.herd)
 	b.progress(name)
 	if b.redis == nil {
-		d, cost, err := b.drained(ctx, q, benchmark.Herd, b.o.herd, nil)
+		d, cost, err := b.measureDrain(ctx, q, benchmark.Herd, b.o.herd, nil)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (b *bench) herd(ctx context.Context, q benchQueue) error {
 	}
 	var worst func() (time.Duration, error)
 	var started error
-	d, cost, err := b.drained(ctx, q, benchmark.Herd, b.o.herd, func() { worst, started = b.startPinger(ctx) })
+	d, cost, err := b.measureDrain(ctx, q, benchmark.Herd, b.o.herd, func() { worst, started = b.startPinger(ctx) })
 	if err = errors.Join(err, started); worst != nil {
 		ping, failed := worst()
 		if err = errors.Join(err, failed); err == nil {

@@ -38,7 +38,7 @@ If some messages do not exist, cancel reports them on standard error, cancels th
 					return err
 				}
 			}
-			return explain(ctx, c, args[0], m.several(append(failed, err)))
+			return explainNotFound(ctx, c, args[0], m.reportAllButLast(append(failed, err)))
 		}),
 	}
 }

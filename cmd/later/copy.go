@@ -127,7 +127,7 @@ func (m *Main) copy(ctx context.Context, o copyOptions) error {
 	if err != nil && len(result.Queues) > 0 && (errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)) {
 		m.note("repeat the command to continue once the store is available again")
 	}
-	return m.several(errs)
+	return m.reportAllButLast(errs)
 }
 
 // copiedJSON is a queue's line with --json. It has either copied or moved.

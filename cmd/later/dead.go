@@ -43,7 +43,7 @@ func (m *Main) deadListCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -146,7 +146,7 @@ func selectDead(ctx context.Context, c *later.Client, args []string, all bool) (
 	case !all && len(ids) == 0:
 		return nil, nil, store.Invalid("no ids: give the ids of dead messages, or --all")
 	}
-	q, _, err := existing(ctx, c, args[0])
+	q, _, err := existingQueue(ctx, c, args[0])
 	return q, ids, err
 }
 

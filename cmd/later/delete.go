@@ -19,7 +19,7 @@ for confirmation first unless --yes is set. A message sent afterwards creates th
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}

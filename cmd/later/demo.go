@@ -132,7 +132,7 @@ func (m *Main) openDemo(ctx context.Context, o *demoOptions, r *demoReport) (*sh
 func (m *Main) openShop(ctx context.Context, o *demoOptions, r *demoReport, name, source string) (*shop, error) {
 	url, err := m.storeURLOf(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%s)", err, from(source))
+		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	}
 	s := &shop{report: r, url: url, count: o.orders, speed: o.speed}
 	_, s.keeps = directoryOf(url)
@@ -227,11 +227,11 @@ func (s *shop) run(ctx context.Context) error {
 func (s *shop) sumUp(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
-	found, err := s.look(ctx)
+	found, err := s.findMessages(ctx)
 	if err != nil {
 		return err
 	}
-	a := s.book.account(found.pending, found.dead)
+	a := s.book.outcome(found.pending, found.dead)
 	if stopped {
 		if s.keeps {
 			s.report.main.note("stopped with %d messages waiting: later demo continues, later demo --fresh starts over",

@@ -163,8 +163,8 @@ func (b *book) last() time.Time {
 	return last
 }
 
-// account counts what became of the messages of a demo, over all its runs.
-type account struct {
+// outcome counts what became of the messages of a demo, over all its runs.
+type outcome struct {
 	sent      int
 	delivered int // messages that a handler completed
 	paid      int // messages that were cancelled
@@ -181,9 +181,9 @@ type account struct {
 	stops      int
 }
 
-// account counts the entries. pending and dead are the ids of the messages in the store.
-func (b *book) account(pending, dead map[string]bool) *account {
-	a := &account{stops: b.stops()}
+// outcome counts the entries. pending and dead are the ids of the messages in the store.
+func (b *book) outcome(pending, dead map[string]bool) *outcome {
+	a := &outcome{stops: b.stops()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.entries {
@@ -212,7 +212,7 @@ func (b *book) account(pending, dead map[string]bool) *account {
 	return a
 }
 
-func (a *account) addDelivery(e bookEntry) {
+func (a *outcome) addDelivery(e bookEntry) {
 	a.deliveries++
 	if e.Early {
 		a.early++

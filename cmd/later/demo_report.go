@@ -17,7 +17,7 @@ type demoReport struct {
 	failed  func(error) // is called when the output is closed or full
 	colours bool
 	elapsed func() time.Duration // running time of the demo
-	clock   engineClock
+	clock   storeClock
 }
 
 func newDemoReport(m *Main, failed func(error)) *demoReport {
@@ -149,7 +149,7 @@ type summaryJSON struct {
 }
 
 // summary prints what became of all messages. The last line is meant for programs.
-func (r *demoReport) summary(a *account) error {
+func (r *demoReport) summary(a *outcome) error {
 	p50, p99, most := percentile(a.lateness, 50), percentile(a.lateness, 99), percentile(a.lateness, 100)
 	return r.main.printResult(
 		summaryJSON{
@@ -160,7 +160,7 @@ func (r *demoReport) summary(a *account) error {
 		a, a.sent, a.deliveries, a.early, len(a.lost), formatMillis(p50), formatMillis(p99), formatMillis(most))
 }
 
-func (a *account) String() string {
+func (a *outcome) String() string {
 	parts := []string{
 		fmt.Sprintf("%d done", a.delivered), fmt.Sprintf("%d cancelled by payment", a.paid), fmt.Sprintf("%d dead", a.dead),
 	}
@@ -202,8 +202,8 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }
 
-// engineClock is the difference between the store's clock and the local clock. The zero value means none.
-type engineClock struct {
+// storeClock is the difference between the store's clock and the local clock. The zero value means none.
+type storeClock struct {
 	ahead time.Duration // of the local clock
 	error time.Duration // the maximum error of ahead
 }
@@ -212,7 +212,7 @@ type engineClock struct {
 const clockSamples = 10
 
 // measure compares the store's clock with the local clock.
-func (c *engineClock) measure(ctx context.Context, q *later.Queue) error {
+func (c *storeClock) measure(ctx context.Context, q *later.Queue) error {
 	for i := range clockSamples {
 		asked := time.Now()
 		stats, err := q.Stats(ctx)
@@ -221,14 +221,14 @@ func (c *engineClock) measure(ctx context.Context, q *later.Queue) error {
 		}
 		roundTrip := time.Since(asked)
 		if i == 0 || roundTrip/2 < c.error {
-			*c = engineClock{ahead: stats.Now.Sub(asked.Add(roundTrip / 2)), error: roundTrip / 2}
+			*c = storeClock{ahead: stats.Now.Sub(asked.Add(roundTrip / 2)), error: roundTrip / 2}
 		}
 	}
 	return nil
 }
 
 // isBefore reports whether the store's clock had certainly not reached t when the local clock showed now.
-func (c *engineClock) isBefore(now, t time.Time) bool {
+func (c *storeClock) isBefore(now, t time.Time) bool {
 	return now.Add(c.ahead + c.error).Before(t)
 }
 

@@ -70,8 +70,8 @@ func (s *shop) queues() []*later.Queue {
 	return []*later.Queue{s.mail, s.orders, s.remind, s.webhook}
 }
 
-// look finds all messages of the shop.
-func (s *shop) look(ctx context.Context) (*found, error) {
+// findMessages finds all messages of the shop.
+func (s *shop) findMessages(ctx context.Context) (*found, error) {
 	f := &found{states: map[later.State]int{}, pending: map[string]bool{}, dead: map[string]bool{}}
 	// In the order in which messages change state, so that none is missed while it does.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
@@ -94,7 +94,7 @@ func (s *shop) look(ctx context.Context) (*found, error) {
 
 // resume continues a stopped demo.
 func (s *shop) resume(ctx context.Context) (err error) {
-	if s.found, err = s.look(ctx); err != nil {
+	if s.found, err = s.findMessages(ctx); err != nil {
 		return err
 	}
 	s.found.stopped = s.book.last()

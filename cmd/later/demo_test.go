@@ -108,7 +108,7 @@ func TestADemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
 
 func TestADeliveryIsEarlyOnlyBeyondTheErrorOfTheClocks(t *testing.T) {
 	due := time.Unix(1e9, 0)
-	clock := engineClock{ahead: time.Hour, error: time.Millisecond} // the local clock is an hour behind
+	clock := storeClock{ahead: time.Hour, error: time.Millisecond} // the local clock is an hour behind
 	for late, early := range map[time.Duration]bool{
 		-2 * time.Millisecond:   true,
 		-time.Millisecond / 2:   false,

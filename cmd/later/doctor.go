@@ -50,7 +50,7 @@ is nothing worse than a note, ` +
 				}
 				return d.recover(ctx, target)
 			}
-			return d.examine(ctx, later.Examination{Repair: repair})
+			return d.check(ctx, later.Examination{Repair: repair})
 		}),
 	}
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair inconsistent indexes and counters")
@@ -66,7 +66,7 @@ type doctor struct {
 	printing                   error // the first error of printing
 }
 
-func (d *doctor) examine(ctx context.Context, opts later.Examination) error {
+func (d *doctor) check(ctx context.Context, opts later.Examination) error {
 	m := d.main
 	name, _ := m.storeName()
 	url, err := m.storeURLOf(name)
@@ -105,12 +105,12 @@ func (d *doctor) recover(ctx context.Context, target string) error {
 	name, source := m.storeName()
 	url, err := m.storeURLOf(name)
 	if err != nil {
-		return fmt.Errorf("%w (%s)", err, from(source))
+		return fmt.Errorf("%w (%s)", err, describeSource(source))
 	}
 	dir, ok := directoryOf(url)
 	if !ok {
 		return store.Invalid("--recover needs an embedded store, but the store is %s (%s): give a directory with --store",
-			store.RedactURL(url), from(source))
+			store.RedactURL(url), describeSource(source))
 	}
 	err = diskstore.Recover(ctx, dir, target, d.report)
 	if held, ok := errors.AsType[*diskstore.HeldError](err); ok {

@@ -18,7 +18,7 @@ const durableTimeout = 5 * time.Second
 // durableFlag adds --durable.
 func durableFlag(set *pflag.FlagSet, d *later.Durability) {
 	set.Var(&durableValue{d: d}, "durable", fmt.Sprintf(
-		"wait for the disk and so many replicas (default timeout: %s)",
+		"wait for the disk and this many replicas (default timeout: %s)",
 		formatDuration(durableTimeout)))
 }
 

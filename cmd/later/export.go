@@ -101,7 +101,7 @@ func (m *Main) export(ctx context.Context, queues []string, file string, resume 
 	case result.Messages > 0:
 		m.note("exported %s so far; an export with --file FILE can be resumed", messages(result.Messages))
 	}
-	return m.several(split(err))
+	return m.reportAllButLast(split(err))
 }
 
 func messages(n int64) string {

@@ -31,7 +31,7 @@ longer applies.`,
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			info, err := c.Queue(args[0]).Get(ctx, args[1])
 			if err != nil {
-				return explain(ctx, c, args[0], err)
+				return explainNotFound(ctx, c, args[0], err)
 			}
 			if m.json {
 				return m.printJSON(newInfoJSON(args[0], info))

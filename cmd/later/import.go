@@ -84,7 +84,7 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 		m.note("imported up to line %d: to continue, correct the rest and use --from-line %d",
 			result.NextLine-1, result.NextLine)
 	}
-	return m.several([]error{printed, client.Close(), err})
+	return m.reportAllButLast([]error{printed, client.Close(), err})
 }
 
 // importedJSON is a queue's line with --json.

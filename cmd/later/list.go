@@ -62,7 +62,7 @@ With --json, list prints every field that later get shows.`,
 			if err := r.check(); err != nil {
 				return err
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}

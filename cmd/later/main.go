@@ -87,8 +87,8 @@ func (m *Main) printErrorJSON(code later.Code, err error) {
 	fmt.Fprintf(m.Stderr, "%s\n", line)
 }
 
-// several prints all errors except the last, which it returns. It skips nil errors.
-func (m *Main) several(errs []error) error {
+// reportAllButLast prints all errors except the last, which it returns. It skips nil errors.
+func (m *Main) reportAllButLast(errs []error) error {
 	var last error
 	for _, err := range errs {
 		if err == nil {
@@ -117,7 +117,7 @@ func run(f func(ctx context.Context, args []string) error) func(*cobra.Command, 
 	}
 }
 
-// arguments requires at least and at most so many arguments.
+// arguments requires between least and most arguments.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {

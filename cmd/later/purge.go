@@ -37,7 +37,7 @@ remains, and remains paused if it was.`,
 					return store.Invalid("--state is %q: use one of %s, or omit it", state, strings.Join(purgeable, ", "))
 				}
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ a leased message (exit code %d) and a dead message (exit code %d, use later dead
 			if !given {
 				return store.Invalid("no due time: give --in or --at (or use later run-now)")
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}

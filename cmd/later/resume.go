@@ -19,7 +19,7 @@ queue that is not paused is left unchanged.`,
 		ValidArgsFunction: m.queueNames(true),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			for _, name := range args {
-				q, _, err := existing(ctx, c, name)
+				q, _, err := existingQueue(ctx, c, name)
 				if err != nil {
 					return err
 				}

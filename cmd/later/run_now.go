@@ -25,7 +25,7 @@ the last error.`,
 		Args:              arguments(2, unlimited),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ the last error.`,
 					return err
 				}
 			}
-			return m.several(failed)
+			return m.reportAllButLast(failed)
 		}),
 	}
 }

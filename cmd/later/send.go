@@ -46,8 +46,8 @@ or the id is within its dedup window (see --remember), sending it again changes 
 therefore safe to send again after an error.
 
 With --durable, send waits for more than the store always guarantees: until the message is on the server's disk and on
-so many replicas of Redis. If that is not confirmed in time, the exit code is %d, but the message was sent. Sending it
-again with the same --id waits for the confirmation again.
+the given number of Redis replicas. If that is not confirmed in time, the exit code is %d, but the message was sent.
+Sending it again with the same --id waits for the confirmation again.
 
 With --batch, each line of standard input is a message, including empty lines. Lines are sent as they arrive, many per
 call if they arrive fast, and a summary is printed at the end. An error names the line that failed; the lines before it

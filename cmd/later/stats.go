@@ -40,7 +40,7 @@ screen; otherwise it prints a block each time.`,
 			}
 			var names []string // each once
 			for _, name := range args {
-				if _, _, err := existing(ctx, c, name); err != nil && !isDamage(err) {
+				if _, _, err := existingQueue(ctx, c, name); err != nil && !isDamage(err) {
 					return err
 				}
 				if !slices.Contains(names, name) {
@@ -54,7 +54,7 @@ screen; otherwise it prints a block each time.`,
 			if err == nil && (len(all) > 0 || len(damaged) == 0) {
 				err = m.printStats(all)
 			}
-			return m.several(append(damaged, err))
+			return m.reportAllButLast(append(damaged, err))
 		}),
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until stopped")

@@ -52,8 +52,8 @@ func (m *Main) shownURL() string {
 	return store.RedactURL(name)
 }
 
-// from describes the source of a store's name.
-func from(source string) string {
+// describeSource describes the source of a store's name.
+func describeSource(source string) string {
 	if source == sourceDefault {
 		return source
 	}
@@ -99,13 +99,13 @@ func isMemory(url string) bool { return strings.HasPrefix(url, "mem:") }
 func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.Option) (*later.Client, error) {
 	url, err := m.storeURLOf(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%s)", err, from(source))
+		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	}
 	client, err := openWithRetry(ctx, url, append(opts, later.WithLogger(m.logger()))...)
 	if err == nil {
 		return client, nil
 	}
-	shown := store.RedactURL(url) + " (" + from(source) + ")"
+	shown := store.RedactURL(url) + " (" + describeSource(source) + ")"
 	held, isHeld := errors.AsType[*diskstore.HeldError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -118,7 +118,7 @@ func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.O
 	case isUnreachable(err):
 		return nil, fmt.Errorf("the store at %s does not answer; is it running, and is the address right? %w", shown, err)
 	case errors.Is(err, later.ErrInvalid):
-		return nil, fmt.Errorf("%w (%s)", err, from(source))
+		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	case source == sourceDefault:
 		return nil, fmt.Errorf("the store at %s cannot be used: %w; use --store, LATER_STORE or REDIS_URL for another",
 			shown, err)
@@ -140,9 +140,9 @@ func (m *Main) withClient(
 	})
 }
 
-// existing returns the named queue and its counts. If the queue does not exist, it returns ErrNotFound with the names
-// of the existing queues.
-func existing(ctx context.Context, c *later.Client, name string) (*later.Queue, later.Stats, error) {
+// existingQueue returns the named queue and its counts. If the queue does not exist, it returns ErrNotFound with the
+// names of the existing queues.
+func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Queue, later.Stats, error) {
 	q := c.Queue(name)
 	stats, err := q.Stats(ctx)
 	if err != nil {
@@ -180,10 +180,10 @@ func notFound(format string, args ...any) error {
 	return &textError{later.ErrNotFound, fmt.Sprintf(format, args...)}
 }
 
-// explain returns err, or a better error if an id was not found because its queue does not exist.
-func explain(ctx context.Context, c *later.Client, queue string, err error) error {
+// explainNotFound returns err, or a better error if an id was not found because its queue does not exist.
+func explainNotFound(ctx context.Context, c *later.Client, queue string, err error) error {
 	if errors.Is(err, later.ErrNotFound) {
-		if _, _, missing := existing(ctx, c, queue); errors.Is(missing, later.ErrNotFound) {
+		if _, _, missing := existingQueue(ctx, c, queue); errors.Is(missing, later.ErrNotFound) {
 			return missing
 		}
 	}

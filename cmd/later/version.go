@@ -40,7 +40,7 @@ func (m *Main) printVersion() error {
 		where = err.Error()
 	} else {
 		v.Store, v.StoreFrom = store.RedactURL(url), source
-		where = fmt.Sprintf("store %s (%s)", v.Store, from(source))
+		where = fmt.Sprintf("store %s (%s)", v.Store, describeSource(source))
 	}
 	return m.printResult(v, "later %s%s, %s %s\n%s", v.Version, commit, v.Go, v.Platform, where)
 }
