@@ -3,6 +3,7 @@ package diskstore
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -130,6 +131,9 @@ func TestOpenAfterACrashAtAnyPointOfACloseAndOpen(t *testing.T) {
 			c.take(func() { s = openOn(t, c, clock, WithSyncEvery(every), withMemTable(64<<10)) })
 			s.Close()
 			for i, fs := range c.left {
+				if i%3 != 0 && os.Getenv("LATER_LONG") == "" {
+					continue // both kinds of a crash still come, at different points
+				}
 				if i >= closing {
 					kept = len(ids)
 				}
@@ -167,7 +171,7 @@ func TestPowerFailureOfARelaxedStoreLeavesAStoreThatOpens(t *testing.T) {
 		}
 	})
 	s.Close()
-	for i := 0; i < len(c.left); i += 1 + len(c.left)/400 {
+	for i := 0; i < len(c.left); i += 1 + len(c.left)/150 {
 		s, err := Open("later", withFS(c.left[i]), WithClock(clock))
 		if err != nil {
 			t.Errorf("crash before %s: open returns %v", c.ops[i], err)

@@ -16,12 +16,13 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 		t.Errorf("send printed %q, want the id", got)
 	}
 	contains(t, c.ok("get", "q", "a"), "id              a\n", "state           scheduled\n",
-		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n", "expires         1h after it is due\n",
-		"remember        1d\n", "header          k=v=w\n", "payload         9 bytes\n", "\ntwo\nlines\n")
+		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n",
+		"expires         1h after it is due\n", "remember        1d\n", "header          k=v=w\n",
+		"payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
-		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0, "delivered": false,
-		"timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "remember_ms": 86400000.0,
+		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
+		"delivered": false, "timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "remember_ms": 86400000.0,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -33,15 +34,15 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	}
 }
 
-// TestGetTellsWhetherAMessageWasDelivered: what a worker gave back untouched was not.
-func TestGetTellsWhetherAMessageWasDelivered(t *testing.T) {
+// TestGetShowsWhetherAMessageWasDelivered checks, too, that a released message does not count as delivered.
+func TestGetShowsWhetherAMessageWasDelivered(t *testing.T) {
 	c := newCLI(t)
 	q := c.client().Queue("q")
 	c.ok("send", "q", "x", "--id", "a")
 	for _, step := range []struct {
 		settle func(d *later.Delivery) error
-		text   string // while it is held
-		after  bool   // once it is settled
+		text   string // while leased
+		after  bool   // after settle
 	}{
 		{func(d *later.Delivery) error { return d.Release(t.Context()) }, "now, for the first time", false},
 		{func(d *later.Delivery) error { return d.Snooze(t.Context(), 0) }, "now, for the first time", true},
@@ -59,13 +60,13 @@ func TestGetTellsWhetherAMessageWasDelivered(t *testing.T) {
 		contains(t, c.ok("get", "q", "a"), "delivered       "+text+"\n")
 		for _, command := range [][]string{{"get", "q", "a", "--json"}, {"list", "q", "--json"}} {
 			if got := object(t, c.ok(command...))["delivered"]; got != step.after {
-				t.Errorf("%v tells delivered %v, want %v", command, got, step.after)
+				t.Errorf("%v: delivered is %v, want %v", command, got, step.after)
 			}
 		}
 	}
 }
 
-func TestAPayloadThatIsNoTextIsBase64InJSON(t *testing.T) {
+func TestANonTextPayloadIsBase64InJSON(t *testing.T) {
 	c := newCLI(t)
 	if r := c.runWith(t.Context(), "\xff\x00", "send", "q", "-", "--id", "a", "--in", "1h"); r.exit != 0 {
 		t.Fatal(r.stderr)
@@ -78,7 +79,7 @@ func TestAPayloadThatIsNoTextIsBase64InJSON(t *testing.T) {
 
 func TestUnknownIDsAndQueuesAreExit11(t *testing.T) {
 	c := newCLI(t)
-	contains(t, c.fails(11, "stats", "ordrs"), `no queue "ordrs"; there are none yet`)
+	contains(t, c.fails(11, "stats", "ordrs"), `no queue "ordrs"; this store has no queues yet`)
 	c.ok("send", "orders", "x", "--in", "1h")
 	c.ok("send", "mail", "x", "--in", "1h")
 	for _, args := range [][]string{
@@ -86,10 +87,11 @@ func TestUnknownIDsAndQueuesAreExit11(t *testing.T) {
 		{"reschedule", "ordrs", "a", "--in", "1s"}, {"dead", "list", "ordrs"}, {"dead", "replay", "ordrs", "--all"},
 		{"dead", "purge", "ordrs", "a"}, {"resume", "ordrs"}, {"purge", "ordrs", "--yes"}, {"delete", "ordrs", "--yes"},
 	} {
-		contains(t, c.fails(11, args...), `no queue "ordrs"; queues there are: mail, orders`+"\n")
+		contains(t, c.fails(11, args...), `no queue "ordrs"; existing queues: mail, orders`+"\n")
 	}
 	for _, args := range [][]string{
-		{"get", "orders", "a"}, {"cancel", "orders", "a"}, {"run-now", "orders", "a"}, {"reschedule", "orders", "a", "--in", "1s"},
+		{"get", "orders", "a"}, {"cancel", "orders", "a"}, {"run-now", "orders", "a"},
+		{"reschedule", "orders", "a", "--in", "1s"},
 	} {
 		contains(t, c.fails(11, args...), `message "a" of queue "orders"`, "not found")
 	}
@@ -127,12 +129,12 @@ func TestListShowsStatesAndRanges(t *testing.T) {
 		}
 	}
 	contains(t, c.ok("list", "q"), "ID      STATE      DUE", "s1      scheduled  2040-01-01", "leased  leased", "  held\n")
-	contains(t, c.run("list", "q", "--limit", "2").stderr, "there are more: give a higher --limit")
-	contains(t, c.run("list", "q", "--state", "dead").stderr, `no such messages in queue "q"`)
+	contains(t, c.run("list", "q", "--limit", "2").stderr, "there are more messages: use a higher --limit")
+	contains(t, c.run("list", "q", "--state", "dead").stderr, `no matching messages in queue "q"`)
 	contains(t, c.fails(2, "list", "q", "--state", "late"), `state is "late": give scheduled, ready, leased or dead`)
 }
 
-func TestCancelTellsTheStateAndGoesOnAfterAnUnknownID(t *testing.T) {
+func TestCancelPrintsTheStateAndContinuesAfterAnUnknownID(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x", "--id", "a", "--in", "1h")
 	c.ok("send", "q", "x", "--id", "b")
@@ -158,12 +160,14 @@ func TestRescheduleAndRunNowMoveMessages(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	moved := object(t, c.ok("reschedule", "q", "a", "--in", "2h", "--json"))
-	if due := object(t, c.ok("get", "q", "a", "--json"))["due"]; moved["id"] != "a" || moved["queue"] != "q" || moved["due"] != due {
-		t.Errorf("got %v, but it is due %v", moved, due)
+	due := object(t, c.ok("get", "q", "a", "--json"))["due"]
+	if moved["id"] != "a" || moved["queue"] != "q" || moved["due"] != due {
+		t.Errorf("got %v, want due %v", moved, due)
 	}
 	moved = object(t, c.ok("run-now", "q", "a", "--json"))
-	if due := object(t, c.ok("get", "q", "a", "--json"))["due"]; moved["id"] != "a" || moved["queue"] != "q" || moved["due"] != due {
-		t.Errorf("got %v, but it is due %v", moved, due)
+	due = object(t, c.ok("get", "q", "a", "--json"))["due"]
+	if moved["id"] != "a" || moved["queue"] != "q" || moved["due"] != due {
+		t.Errorf("got %v, want due %v", moved, due)
 	}
 	if got := c.ok("run-now", "q", "a"); got != "a is due now\n" {
 		t.Errorf("got %q", got)
@@ -196,7 +200,8 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 		c.ok("send", "q", "to "+id, "--id", id)
 	}
 	bury(3)
-	contains(t, c.ok("dead", "list", "q"), "REASON  ATTEMPTS  LAST ERROR   PAYLOAD\n", "buried         1  bad address  to a\n")
+	contains(t, c.ok("dead", "list", "q"), "REASON  ATTEMPTS  LAST ERROR   PAYLOAD\n",
+		"buried         1  bad address  to a\n")
 	if got := objects(t, c.ok("dead", "list", "q", "--json")); len(got) != 3 || got[0]["dead_reason"] != "buried" {
 		t.Errorf("got %v", got)
 	}
@@ -213,7 +218,8 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 	if got := c.ok("dead", "purge", "q", "b"); got != "purged 1\n" {
 		t.Errorf("got %q", got)
 	}
-	contains(t, c.fails(2, "dead", "purge", "q", "--all"), `Remove 1 dead messages of queue "q" for good?`, "nobody said yes")
+	contains(t, c.fails(2, "dead", "purge", "q", "--all"),
+		`Permanently remove 1 dead messages from queue "q"?`, "not confirmed")
 	if got := c.ok("dead", "purge", "q", "--all", "--yes"); got != "purged 1\n" {
 		t.Errorf("got %q", got)
 	}
@@ -225,7 +231,7 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 func TestPauseStopsDeliveriesUntilResume(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x")
-	if got := c.ok("pause", "q", "new"); got != "paused q\npaused new, which is new\n" {
+	if got := c.ok("pause", "q", "new"); got != "paused q\npaused new (created)\n" {
 		t.Errorf("got %q", got)
 	}
 	contains(t, c.ok("stats", "q"), "paused\n")
@@ -246,7 +252,8 @@ func TestPurgeAsksFirst(t *testing.T) {
 		if r.exit != 2 || !strings.Contains(r.stderr, "nothing was done") {
 			t.Errorf("answer %q: exit %d: %s", answer, r.exit, r.stderr)
 		}
-		contains(t, r.stderr, `Remove all messages (1 scheduled, 1 ready, 0 leased, 0 dead) of queue "q" for good? [y/N] `)
+		contains(t, r.stderr,
+			`Permanently remove all messages (1 scheduled, 1 ready, 0 leased, 0 dead) from queue "q"? [y/N] `)
 	}
 	if r := c.runWith(t.Context(), "y\n", "purge", "q", "--state", "ready"); r.exit != 0 || r.stdout != "purged 1\n" {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
@@ -256,7 +263,7 @@ func TestPurgeAsksFirst(t *testing.T) {
 	}
 }
 
-func TestDeleteAsksFirstAndQueuesNamesWhatIsLeft(t *testing.T) {
+func TestDeleteAsksFirstAndQueuesListsTheRest(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "b", "x")
 	c.ok("send", "a", "x")
@@ -288,8 +295,9 @@ func TestStatsCountsAllQueuesOrTheNamedOnes(t *testing.T) {
 	if strings.Join(strings.Fields(lines[1]), " ") != "mail 0 0 1 0 -" {
 		t.Errorf("mail %q", lines[1])
 	}
-	if got := strings.Join(strings.Fields(lines[2]), " "); !strings.HasPrefix(got, "orders 2 0 0 0 in 59m") && !strings.HasPrefix(got, "orders 2 0 0 0 in 1h (") {
-		t.Errorf("orders %q", got)
+	row := strings.Join(strings.Fields(lines[2]), " ")
+	if !strings.HasPrefix(row, "orders 2 0 0 0 in 59m") && !strings.HasPrefix(row, "orders 2 0 0 0 in 1h (") {
+		t.Errorf("orders %q", row)
 	}
 	got := object(t, c.ok("stats", "orders", "--json"))
 	if got["queue"] != "orders" || got["scheduled"] != 2.0 || got["next_due"] == nil || got["paused"] != false {
@@ -297,13 +305,14 @@ func TestStatsCountsAllQueuesOrTheNamedOnes(t *testing.T) {
 	}
 }
 
-func TestStatsNamesADamagedQueueAndShowsTheOthers(t *testing.T) {
+func TestStatsReportsADamagedQueueAndShowsTheOthers(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "good", "x")
 	c.damage("bad")
 	for _, args := range [][]string{{"stats"}, {"stats", "good", "bad", "good"}} {
 		r := c.run(args...)
-		if r.exit != 20 || strings.Count(r.stdout, "good") != 1 || !strings.HasPrefix(r.stderr, `later: stats on queue "bad": `) {
+		if r.exit != 20 || strings.Count(r.stdout, "good") != 1 ||
+			!strings.HasPrefix(r.stderr, `later: stats on queue "bad": `) {
 			t.Errorf("%q: exit %d: %s%s", args, r.exit, r.stdout, r.stderr)
 		}
 		r = c.run(append(args, "--json")...)
@@ -317,7 +326,7 @@ func TestStatsNamesADamagedQueueAndShowsTheOthers(t *testing.T) {
 	}
 }
 
-func TestWatchedStatsTellTheChangeASecond(t *testing.T) {
+func TestWatchedStatsShowTheChangePerSecond(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	before := later.Stats{Scheduled: 100, Ready: 5, Now: now}
 	after := later.Stats{Scheduled: 103, Ready: 5, Dead: 40, Now: now.Add(2 * time.Second)}

@@ -15,15 +15,15 @@ func (m *Main) backupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Copy the embedded store to a new directory",
-		Long: `Backup writes a consistent copy of the embedded store to a directory, which must be missing or empty, and verifies it.
-DIR appears when the copy is complete; a backup that is interrupted leaves DIR.partial, to be removed. The copy is a
-store: name it with --store to look into it, or put it in the place of the one that was lost.
+		Long: `Backup writes a consistent copy of the embedded store to DIR and verifies it. DIR must be missing or empty, and
+appears only when the copy is complete. An interrupted backup leaves DIR.partial, which you can remove. The copy is a
+store: open it with --store to inspect it, or put it in the place of a lost one.
 
-One process at a time has an embedded store open. While a program of yours has it, that program can make the backup by
-Client.Backup, and go on working. For stores on Redis use later export, or the backups of the server.
+Only one process at a time can open an embedded store. While your program has it open, that program can make the
+backup with Client.Backup and keep working. For stores on Redis, use later export or the server's own backups.
 
-On the disk of the store a backup takes little time and space, because it shares the files that never change. For the
-same reason it does not help when that disk fails: copy it to another machine, or give a directory on another disk.`,
+On the same disk as the store, a backup takes little time and space, because it shares the files that never change.
+For the same reason it does not help when that disk fails: use a directory on another disk, or copy it elsewhere.`,
 		Example: `  later backup ./later-backup
   later backup --store /var/lib/later /mnt/other/later-backup
   later doctor --store ./later-backup`,
@@ -46,7 +46,7 @@ func (m *Main) backup(ctx context.Context, target string) error {
 	}
 	client, err := m.openExisting(ctx)
 	if held, ok := errors.AsType[*inUseError](err); ok {
-		return fmt.Errorf("%w.\n  Or have that program make the backup, by Client.Backup", held)
+		return fmt.Errorf("%w.\n  Or make the backup from that program, with Client.Backup", held)
 	}
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (m *Main) backup(ctx context.Context, target string) error {
 	}{dir, m.shownURL(), millisJSON(time.Since(began))}, "backed up %s to %s", m.shownURL(), dir)
 }
 
-// backupDirectory returns the directory that a person named, by a path or a file URL.
+// backupDirectory returns the directory that a path or a file URL names.
 func (m *Main) backupDirectory(text string) (string, error) {
 	if strings.HasPrefix(text, "file:") || strings.HasPrefix(text, "~/") {
 		url, err := m.storeURLOf(text)

@@ -28,7 +28,7 @@ type benchOptions struct {
 	handlers int
 	pinger   bool
 
-	sendFor time.Duration // for each number of goroutines
+	sendFor time.Duration // limit of each send measurement
 	idleFor time.Duration
 }
 
@@ -47,23 +47,23 @@ func (m *Main) benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure your own setup: rates, lateness, idle cost, memory",
-		Long: `Bench measures Later on the store that is named, from this machine, in about a minute:
+		Long: `Bench measures Later on the selected store, from this machine, in about a minute:
 
-  send        messages a second from 1, 32 and 1000 goroutines that each send one at a time, and in batches
-  drain       messages a second that --handlers handlers take, when all are due and a handler does nothing
-  lateness    time from the due time to the handler, at --rate messages a second with random delays up to
-              --delay. Not the store's clock but this machine's is compared: on a Redis elsewhere the
-              difference of the two clocks is in it, and can make a message look early
-  idle        what a worker costs that has nothing to do
-  memory      bytes that a message takes in the store above its payload
-  herd        --herd messages due in the same millisecond, and on a Redis the longest time that another client
+  send        messages per second from 1, 32 and 1000 goroutines that each send one at a time, and in batches
+  drain       messages per second that --handlers handlers take when all messages are due and handlers do nothing
+  lateness    time from a message's due time to its handler, at --rate messages per second with random delays up to
+              --delay. It is measured with this machine's clock: with a Redis elsewhere, it includes the
+              difference between the two clocks, which can make a message look early
+  idle        cost of a worker that has nothing to do
+  memory      bytes that a message takes in the store beyond its payload
+  herd        --herd messages due in the same millisecond; on Redis also the longest time that another client
               waited for a PING meanwhile
 
-It uses queues of its own, with random names that begin with bench-, leaves all others alone, and deletes its own
-at the end, also after Ctrl-C. The store needs room for --messages messages. Server figures are those of the whole
-server as its INFO tells them, so others who use it are in them; what a store cannot tell is left out.
+Bench creates its own queues, with random names that begin with bench-, and deletes them at the end, also after Ctrl-C.
+It leaves all other queues alone. The store needs room for --messages messages. Server figures come from INFO and
+cover the whole server, including its other clients. Figures that a store cannot report are left out.
 
-It says so when this machine was the bottleneck: then the store can do more than is shown.`,
+Bench prints a note when this machine was the bottleneck; the store can then do more than the figures show.`,
 		Example: `  later bench
   later bench --store redis://localhost:6379/0 --run lateness --rate 5000 --duration 30s
   later bench --quick --json`,
@@ -86,21 +86,21 @@ It says so when this machine was the bottleneck: then the store can do more than
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&o.run, "run", o.run, "what to measure")
-	flags.BoolVar(&o.quick, "quick", false, "small numbers, ten seconds: rough figures")
+	flags.BoolVar(&o.quick, "quick", false, "smaller runs, rough figures in ten seconds")
 	flags.IntVar(&o.messages, "messages", o.messages, "send and drain up to `N` messages")
 	flags.IntVar(&o.size, "size", o.size, "payloads of `N` bytes")
-	flags.IntVar(&o.rate, "rate", o.rate, "lateness: send `N` messages a second")
-	durationFlag(flags, &o.duration, "duration", "lateness: send for so long")
-	durationFlag(flags, &o.delay, "delay", "lateness: delays are random, up to this")
+	flags.IntVar(&o.rate, "rate", o.rate, "lateness: send `N` messages per second")
+	durationFlag(flags, &o.duration, "duration", "lateness: how long to send")
+	durationFlag(flags, &o.delay, "delay", "lateness: longest random delay")
 	flags.IntVar(&o.herd, "herd", o.herd, "herd: `N` messages due at once")
 	flags.IntVar(&o.handlers, "handlers", o.handlers, "handle `N` messages at a time")
-	flags.BoolVar(&o.pinger, "pinger", false, "for later bench itself: ask the store for PING until standard input ends")
+	flags.BoolVar(&o.pinger, "pinger", false, "used by later bench itself: ping the store until standard input ends")
 	flags.MarkHidden("pinger")
 	cmd.RegisterFlagCompletionFunc("run", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// shorten makes small numbers of those that were not given.
+// shorten reduces the numbers whose flags were not set.
 func (o *benchOptions) shorten(given func(flag string) bool) {
 	for flag, set := range map[string]func(){
 		"messages": func() { o.messages = 20_000 },
@@ -118,7 +118,7 @@ func (o *benchOptions) shorten(given func(flag string) bool) {
 func (o *benchOptions) check() error {
 	for _, name := range o.run {
 		if !slices.Contains(benchNames(), name) {
-			return store.Invalid("--run has %q: known are %s", name, strings.Join(benchNames(), ", "))
+			return store.Invalid("--run has %q: use some of %s", name, strings.Join(benchNames(), ", "))
 		}
 	}
 	if len(o.run) == 0 {
@@ -147,13 +147,14 @@ func (o *benchOptions) check() error {
 		}
 	}
 	if n := float64(o.rate) * o.duration.Seconds(); n < 1 || n > maxBenchMessages {
-		return store.Invalid("--rate %d for --duration %s is %.0f messages: give numbers that make 1 to %d",
+		return store.Invalid("--rate %d for --duration %s is %.0f messages: the product must be 1 to %d",
 			o.rate, formatDuration(o.duration), n, maxBenchMessages)
 	}
 	return nil
 }
 
-// ping is what the child process of the herd does. It prints the longest wait as JSON, in milliseconds.
+// ping runs in a child process during the herd workload. It pings Redis until standard input ends, and prints the
+// longest wait as JSON, in milliseconds.
 func (m *Main) ping(ctx context.Context) error {
 	url, _ := m.storeName()
 	r, err := benchmark.OpenRedis(ctx, url)

@@ -20,7 +20,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// benchWorkloads are those of later bench, in the order in which they run.
+// benchWorkloads lists the workloads in the order in which they run.
 var benchWorkloads = []struct {
 	name    string
 	measure func(b *bench, ctx context.Context, q benchQueue) error
@@ -40,7 +40,6 @@ func benchNames() (names []string) {
 	return names
 }
 
-// benchQueue is a queue of later bench.
 type benchQueue = benchmark.BatchQueue
 
 // bench is one run of later bench.
@@ -78,7 +77,7 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 		if !slices.Contains(o.run, w.name) {
 			continue
 		}
-		err := b.onOwnQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, q) })
+		err := b.withNewQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, q) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -93,8 +92,8 @@ func isRedis(url string) bool {
 	return strings.HasPrefix(url, "redis") || strings.HasPrefix(url, "unix:")
 }
 
-// onOwnQueue calls f with a new queue, and deletes it.
-func (b *bench) onOwnQueue(ctx context.Context, workload string, f func(q benchQueue) error) error {
+// withNewQueue calls f with a new queue and then deletes the queue.
+func (b *bench) withNewQueue(ctx context.Context, workload string, f func(q benchQueue) error) error {
 	name := "bench-" + workload + "-" + strings.ToLower(rand.Text()[:10])
 	defer b.progress("")
 	err := f(benchmark.Later(b.client, name))
@@ -102,7 +101,7 @@ func (b *bench) onOwnQueue(ctx context.Context, workload string, f func(q benchQ
 	defer cancel()
 	b.progress("deleting queue " + name)
 	if left := b.client.Queue(name).Delete(cleaning); left != nil {
-		return errors.Join(err, fmt.Errorf("queue %s is left, delete it by later delete %s: %w", name, name, left))
+		return errors.Join(err, fmt.Errorf("cannot delete queue %s, remove it with later delete %s: %w", name, name, left))
 	}
 	return err
 }
@@ -110,7 +109,7 @@ func (b *bench) onOwnQueue(ctx context.Context, workload string, f func(q benchQ
 // benchCleanTimeout is how long the deletion of a queue may take.
 const benchCleanTimeout = time.Minute
 
-// progress shows on a terminal what is going on, until the next result or progress.
+// progress shows text on a terminal until the next result or progress.
 func (b *bench) progress(text string) {
 	if m := b.main; isTerminal(m.Stderr) && !m.json {
 		if text != "" {
@@ -120,7 +119,7 @@ func (b *bench) progress(text string) {
 	}
 }
 
-// result prints a measurement: as an object, or as a line with a name before it.
+// result prints a measurement: as an object with --json, else as a line that starts with name.
 func (b *bench) result(object any, name, format string, args ...any) error {
 	b.progress("")
 	return b.main.printResult(object, "%-26s  %s", name, fmt.Sprintf(format, args...))
@@ -135,7 +134,9 @@ type benchTitleJSON struct {
 }
 
 func (b *bench) title(ctx context.Context) error {
-	title := benchTitleJSON{Store: store.RedactURL(b.url), Go: runtime.Version(), CPUs: runtime.GOMAXPROCS(0), Size: b.o.size}
+	title := benchTitleJSON{
+		Store: store.RedactURL(b.url), Go: runtime.Version(), CPUs: runtime.GOMAXPROCS(0), Size: b.o.size,
+	}
 	server := ""
 	if b.redis != nil {
 		var err error
@@ -144,28 +145,29 @@ func (b *bench) title(ctx context.Context) error {
 		}
 		server = " (" + title.Server + ")"
 	}
-	return b.main.printResult(title, "Later on %s%s, %d-byte payloads, %d CPUs here", title.Store, server, title.Size, title.CPUs)
+	return b.main.printResult(title, "Later on %s%s, %d-byte payloads, %d CPUs here",
+		title.Store, server, title.Size, title.CPUs)
 }
 
-// benchCost is what something cost while it lasted.
+// benchCost is the time and CPU that a measurement took.
 type benchCost struct {
 	took           time.Duration
 	client, server time.Duration // CPU time
 	hasServer      bool
 }
 
-// costSince begins to measure; what it gives ends it.
-func (b *bench) costSince(ctx context.Context) (end func() (benchCost, error), err error) {
-	look := func() (now time.Time, client time.Duration, server benchmark.Usage, err error) {
+// startCost starts a measurement; end stops it and returns the cost.
+func (b *bench) startCost(ctx context.Context) (end func() (benchCost, error), err error) {
+	read := func() (now time.Time, client time.Duration, server benchmark.Usage, err error) {
 		client, _ = benchmark.ProcessCPU()
 		if b.redis != nil {
 			server, err = b.redis.Usage(ctx)
 		}
 		return time.Now(), client, server, err
 	}
-	begin, client, server, err := look()
+	begin, client, server, err := read()
 	return func() (benchCost, error) {
-		now, clientNow, serverNow, err := look()
+		now, clientNow, serverNow, err := read()
 		return benchCost{now.Sub(begin), clientNow - client, serverNow.CPU - server.CPU, b.redis != nil}, err
 	}, err
 }
@@ -176,7 +178,7 @@ type benchCostJSON struct {
 	ServerCPU  *float64 `json:"server_cpu_us_per_message,omitempty"`
 }
 
-// json tells how many CPUs were busy.
+// json returns the cost as the number of busy CPUs.
 func (c benchCost) json(messages int) benchCostJSON {
 	j := benchCostJSON{ClientCPUs: round3(c.client.Seconds() / c.took.Seconds())}
 	if c.hasServer {
@@ -186,7 +188,7 @@ func (c benchCost) json(messages int) benchCostJSON {
 	return j
 }
 
-// text tells the server's cost of a message, if it is known.
+// text returns the server CPU per message, or "" if it is not known.
 func (c benchCost) text(messages int) string {
 	if !c.hasServer {
 		return ""
@@ -200,28 +202,30 @@ func perMessage(d time.Duration, messages int) float64 {
 
 func round3(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }
 
-// busy is the part of all CPUs from which on a client is the bottleneck, if its server is not as busy.
+// busy is the share of all CPUs above which the client counts as the bottleneck, unless the server is as busy.
 const busy = 0.9
 
-// warn tells that the client was the bottleneck.
+// warn prints a note if the client was the bottleneck.
 func (b *bench) warn(what string, c benchCost) {
 	cpus := c.client.Seconds() / c.took.Seconds()
 	server := c.server.Seconds() / c.took.Seconds()
-	if c.hasServer && c.took >= 100*time.Millisecond && cpus >= busy*float64(runtime.GOMAXPROCS(0)) && server < busy {
-		b.main.note("%s: this machine was the bottleneck: %.1f of its %d CPUs were busy here, and %.1f in the server, which can do more",
+	allBusy := cpus >= busy*float64(runtime.GOMAXPROCS(0))
+	if c.hasServer && c.took >= 100*time.Millisecond && allBusy && server < busy {
+		b.main.note("%s: this machine was the bottleneck: %.1f of its %d CPUs were busy, but only %.1f in the server",
 			what, cpus, runtime.GOMAXPROCS(0), server)
 	}
 }
 
-// startPinger asks the Redis for PING from a process of its own; what it gives ends it and tells the longest wait.
+// startPinger starts a process that pings Redis. worst ends it and returns the longest wait.
 func (b *bench) startPinger(ctx context.Context) (worst func() (time.Duration, error), err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, "bench", "--pinger")
-	cmd.Env = append(slices.Clone(b.main.Env), "LATER_STORE="+b.url) // not among the arguments, which everybody can read
-	ownGroup(cmd)                                                    // Ctrl-C is ours
+	// The URL is passed in the environment, because every user can read a process's arguments.
+	cmd.Env = append(slices.Clone(b.main.Env), "LATER_STORE="+b.url)
+	ownGroup(cmd) // so that Ctrl-C reaches only this process
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -234,7 +238,7 @@ func (b *bench) startPinger(ctx context.Context) (worst func() (time.Duration, e
 	return func() (time.Duration, error) {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			return 0, fmt.Errorf("the process that asks for PING: %s", cmp.Or(strings.TrimSpace(problem.String()), err.Error()))
+			return 0, fmt.Errorf("PING process: %s", cmp.Or(strings.TrimSpace(problem.String()), err.Error()))
 		}
 		var ms float64
 		err := json.Unmarshal(out.Bytes(), &ms)
@@ -242,7 +246,7 @@ func (b *bench) startPinger(ctx context.Context) (worst func() (time.Duration, e
 	}, nil
 }
 
-// directory gives the directory of an embedded store; "" for another.
+// directory returns the directory of an embedded store, or "" for other stores.
 func (b *bench) directory() string {
 	dir, _ := directoryOf(b.url)
 	return dir

@@ -17,10 +17,12 @@ import (
 	_ "github.com/laterq/later/diskstore"
 )
 
-// small makes later bench quick.
-var small = []string{"bench", "--quick", "--messages", "2000", "--herd", "500", "--rate", "200", "--duration", "300ms", "--delay", "100ms"}
+// small are the arguments of a quick run of later bench.
+var small = []string{
+	"bench", "--quick", "--messages", "2000", "--herd", "500", "--rate", "200", "--duration", "300ms", "--delay", "100ms",
+}
 
-// measured runs later bench --json and gives its objects by workload; those of send are checked here.
+// measured runs later bench --json and returns its objects by workload. It checks those of send itself.
 func (c *cli) measured(args ...string) map[string]map[string]any {
 	c.t.Helper()
 	byName := map[string]map[string]any{}
@@ -30,7 +32,8 @@ func (c *cli) measured(args ...string) map[string]map[string]any {
 		byName[name] = o
 		if name == "send" {
 			senders += fmt.Sprint(o["senders"], "x", o["batch"], " ")
-			if n := o["messages"].(float64); n < 1 || n > 500 || o["messages_per_second"].(float64) <= 0 { // a slow disk sends fewer
+			n := o["messages"].(float64) // fewer than 500 on a slow disk
+			if n < 1 || n > 500 || o["messages_per_second"].(float64) <= 0 {
 				c.t.Errorf("sent %v", o)
 			}
 		}
@@ -41,7 +44,7 @@ func (c *cli) measured(args ...string) map[string]map[string]any {
 	return byName
 }
 
-// checkMeasured checks what holds of every store.
+// checkMeasured checks what every store must report.
 func checkMeasured(t *testing.T, got map[string]map[string]any) {
 	t.Helper()
 	for workload, want := range map[string]map[string]any{
@@ -64,14 +67,15 @@ func checkMeasured(t *testing.T, got map[string]map[string]any) {
 }
 
 func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
-	t.Setenv(asProgram, "1") // the process that asks for PING is this test binary
+	t.Setenv(runAsProgramEnv, "1") // the PING process is this test binary
 	c := newCLI(t)
 	c.ok("send", "orders", "x", "--in", "1h", "--id", "a")
 	got := c.measured(small...)
 	checkMeasured(t, got)
 	for workload, figures := range map[string][]string{
 		"": {"server"}, "drain": {"server_cpu_us_per_message", "client_cpus"}, "herd": {"worst_ping_ms"},
-		"memory": {"bytes_above_payload"}, "idle": {"requests_per_second", "server_cpu_ms_per_second"}, "lateness": {"lateness_p999_ms"},
+		"memory": {"bytes_above_payload"}, "idle": {"requests_per_second", "server_cpu_ms_per_second"},
+		"lateness": {"lateness_p999_ms"},
 	} {
 		for _, name := range figures {
 			if got[workload][name] == nil {
@@ -86,7 +90,10 @@ func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
 }
 
 func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
-	for name, url := range map[string]string{"URL": "file://" + filepath.Join(t.TempDir(), "store"), "directory": filepath.Join(t.TempDir(), "store"), "memory": "mem://"} {
+	for name, url := range map[string]string{
+		"URL": "file://" + filepath.Join(t.TempDir(), "store"), "directory": filepath.Join(t.TempDir(), "store"),
+		"memory": "mem://",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := &cli{t, url}
@@ -95,7 +102,9 @@ func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
 			if where := got["memory"]["where"]; (where == "on disk") != (url != "mem://") {
 				t.Errorf("memory is measured %v", where)
 			}
-			for workload, name := range map[string]string{"": "server", "drain": "server_cpu_us_per_message", "herd": "worst_ping_ms", "idle": "requests_per_second"} {
+			for workload, name := range map[string]string{
+				"": "server", "drain": "server_cpu_us_per_message", "herd": "worst_ping_ms", "idle": "requests_per_second",
+			} {
 				if got[workload][name] != nil {
 					t.Errorf("%s of %s is %v", name, workload, got[workload][name])
 				}
@@ -104,11 +113,13 @@ func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
 	}
 }
 
-func TestBenchPrintsALineAMeasurement(t *testing.T) {
+func TestBenchPrintsALinePerMeasurement(t *testing.T) {
 	c := newCLI(t)
 	got := c.ok(append(small, "--run", "send,drain,memory,lateness")...)
-	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ", "µs of server CPU each",
-		"drain, 32 handlers", "lateness, 200 msg/s", " 0 of 60 early", "bytes a message above the payload, in the server's memory")
+	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ",
+		"µs of server CPU each",
+		"drain, 32 handlers", "lateness, 200 msg/s", " 0 of 60 early",
+		"bytes per message beyond the payload, in the server's memory")
 	if strings.Contains(got, "herd") || strings.Contains(got, "idle") {
 		t.Errorf("measured what was not asked for:\n%s", got)
 	}
@@ -127,10 +138,10 @@ func TestBenchStoppedHalfwayDeletesItsQueues(t *testing.T) {
 	}
 }
 
-func TestBenchRefusesNumbersThatMakeNoSense(t *testing.T) {
+func TestBenchRefusesNumbersOutOfRange(t *testing.T) {
 	c := newCLI(t)
 	for _, bad := range []struct{ args, want string }{
-		{"--run sent", `--run has "sent": known are send, drain, lateness, idle, memory, herd`},
+		{"--run sent", `--run has "sent": use some of send, drain, lateness, idle, memory, herd`},
 		{"--messages 0", "--messages is 0: give 1 to 10000000"},
 		{"--size 31", "--size is 31: give 32 to"},
 		{"--rate 0", "--rate is 0: give 1 to 1000000"},
@@ -138,7 +149,7 @@ func TestBenchRefusesNumbersThatMakeNoSense(t *testing.T) {
 		{"--handlers 100000", "--handlers is 100000: give 1 to 10000"},
 		{"--duration 2h", "--duration is 2h: give 1ms to 1h"},
 		{"--delay 0s", "--delay is 0s: give 1ms to 1h"},
-		{"--rate 1000000 --duration 1h", "is 3600000000 messages: give numbers that make 1 to 10000000"},
+		{"--rate 1000000 --duration 1h", "is 3600000000 messages: the product must be 1 to 10000000"},
 		{"extra", "usage: later bench"},
 	} {
 		contains(t, c.fails(2, append([]string{"bench"}, strings.Fields(bad.args)...)...), bad.want)
@@ -148,7 +159,7 @@ func TestBenchRefusesNumbersThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestBenchSaysWhenThisMachineIsTheBottleneck(t *testing.T) {
+func TestBenchNotesWhenThisMachineIsTheBottleneck(t *testing.T) {
 	all := time.Second * time.Duration(runtime.GOMAXPROCS(0))
 	for _, c := range []struct {
 		cost benchCost
@@ -157,8 +168,8 @@ func TestBenchSaysWhenThisMachineIsTheBottleneck(t *testing.T) {
 		{benchCost{took: time.Second, client: all, server: time.Second / 2, hasServer: true}, true},
 		{benchCost{took: time.Second, client: all, server: time.Second, hasServer: true}, false},         // both are
 		{benchCost{took: time.Second, client: all / 2, server: time.Second / 2, hasServer: true}, false}, // neither is
-		{benchCost{took: time.Second, client: all}, false},                                               // the store is this process
-		{benchCost{took: time.Millisecond, client: all / 1000, hasServer: true}, false},                  // too short to tell
+		{benchCost{took: time.Second, client: all}, false},                                               // no server
+		{benchCost{took: time.Millisecond, client: all / 1000, hasServer: true}, false},                  // too short
 	} {
 		var stderr bytes.Buffer
 		b := &bench{main: &Main{Stderr: &stderr}}
@@ -173,8 +184,9 @@ func TestAQueueThatBenchCannotDeleteIsNamed(t *testing.T) {
 	c := newCLI(t)
 	client := c.client()
 	b := &bench{main: &Main{Stderr: new(bytes.Buffer)}, client: client}
-	err := b.onOwnQueue(context.Background(), "send", func(q benchQueue) error { return client.Close() })
-	if err == nil || !strings.Contains(err.Error(), "is left, delete it by later delete bench-send-") || later.CodeOf(err) != later.CodeOf(later.ErrClosed) {
+	err := b.withNewQueue(context.Background(), "send", func(q benchQueue) error { return client.Close() })
+	if err == nil || !strings.Contains(err.Error(), "remove it with later delete bench-send-") ||
+		later.CodeOf(err) != later.CodeOf(later.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -31,10 +31,13 @@ func (b *bench) send(ctx context.Context, q benchQueue) error {
 		name              string
 		goroutines, batch int
 	}{
-		{"send, 1 goroutine", 1, 1}, {"send, 32 goroutines", 32, 1}, {"send, 1000 goroutines", 1000, 1}, {"send, batches of 1000", 4, 1000},
+		{"send, 1 goroutine", 1, 1},
+		{"send, 32 goroutines", 32, 1},
+		{"send, 1000 goroutines", 1000, 1},
+		{"send, batches of 1000", 4, 1000},
 	} {
 		b.progress(c.name)
-		end, err := b.costSince(ctx)
+		end, err := b.startCost(ctx)
 		if err != nil {
 			return err
 		}
@@ -48,8 +51,10 @@ func (b *bench) send(ctx context.Context, q benchQueue) error {
 		if err != nil {
 			return err
 		}
-		err = b.result(benchSendJSON{"send", c.goroutines, c.batch, sent.Messages, millisJSON(sent.Took), round3(sent.PerSecond()), cost.json(sent.Messages)},
-			c.name, "%9.0f msg/s%s", sent.PerSecond(), cost.text(sent.Messages))
+		err = b.result(benchSendJSON{
+			"send", c.goroutines, c.batch, sent.Messages, millisJSON(sent.Took), round3(sent.PerSecond()),
+			cost.json(sent.Messages),
+		}, c.name, "%9.0f msg/s%s", sent.PerSecond(), cost.text(sent.Messages))
 		if err != nil {
 			return err
 		}
@@ -72,26 +77,27 @@ type benchDrainJSON struct {
 	benchCostJSON
 }
 
-// handled prints what Drain and Herd measured.
-func (b *bench) handled(workload, name string, d benchmark.Drained, cost benchCost, ping *time.Duration) error {
+// printDrained prints the result of Drain or Herd.
+func (b *bench) printDrained(workload, name string, d benchmark.Drained, cost benchCost, ping *time.Duration) error {
 	j := benchDrainJSON{
-		Workload: workload, Handlers: b.o.handlers, Messages: d.Messages, Handled: d.Handled, Doubles: d.Doubles, Early: d.Early, Left: d.Left,
-		TookMS: millisJSON(d.Took), PerSecond: round3(d.PerSecond()), benchCostJSON: cost.json(d.Handled),
+		Workload: workload, Handlers: b.o.handlers, Messages: d.Messages, Handled: d.Handled, Doubles: d.Doubles,
+		Early: d.Early, Left: d.Left, TookMS: millisJSON(d.Took), PerSecond: round3(d.PerSecond()),
+		benchCostJSON: cost.json(d.Handled),
 	}
 	text := fmt.Sprintf("%9.0f msg/s%s", d.PerSecond(), cost.text(d.Handled))
 	if ping != nil {
 		ms := millisJSON(*ping)
 		j.WorstPing = &ms
-		text += "  worst PING of another client " + formatMillis(*ping)
+		text += "  worst PING from another client " + formatMillis(*ping)
 	}
 	if d.Handled < d.Messages {
-		text += fmt.Sprintf("  %d of %d were handled within %s", d.Handled, d.Messages, formatDuration(drainLimit))
+		text += fmt.Sprintf("  %d of %d handled within %s", d.Handled, d.Messages, formatDuration(drainLimit))
 	}
 	if d.Doubles > 0 {
-		text += fmt.Sprintf("  %d came twice", d.Doubles)
+		text += fmt.Sprintf("  %d delivered twice", d.Doubles)
 	}
 	if d.Early > 0 {
-		text += fmt.Sprintf("  %d came early by this machine's clock", d.Early)
+		text += fmt.Sprintf("  %d early by this machine's clock", d.Early)
 	}
 	if err := b.result(j, name, "%s", text); err != nil {
 		return err
@@ -103,16 +109,17 @@ func (b *bench) handled(workload, name string, d benchmark.Drained, cost benchCo
 func (b *bench) drain(ctx context.Context, q benchQueue) error {
 	name := fmt.Sprintf("drain, %d handlers", b.o.handlers)
 	b.progress(name)
-	d, cost, err := b.drained(ctx, q, benchmark.Drain, b.o.messages/2, nil)
+	d, cost, err := b.measureDrain(ctx, q, benchmark.Drain, b.o.messages/2, nil)
 	if err != nil {
 		return err
 	}
-	return b.handled("drain", name, d, cost, nil)
+	return b.printDrained("drain", name, d, cost, nil)
 }
 
-// drained runs Drain or Herd and measures what it cost from when the queue was full.
-func (b *bench) drained(ctx context.Context, q benchQueue,
-	f func(context.Context, benchmark.Queue, benchmark.DrainConfig) (benchmark.Drained, error), messages int, onFilled func(),
+// measureDrain runs Drain or Herd and measures its cost, starting when the queue is filled.
+func (b *bench) measureDrain(ctx context.Context, q benchQueue,
+	f func(context.Context, benchmark.Queue, benchmark.DrainConfig) (benchmark.Drained, error),
+	messages int, onFilled func(),
 ) (d benchmark.Drained, cost benchCost, err error) {
 	var end func() (benchCost, error)
 	var begun error
@@ -122,7 +129,7 @@ func (b *bench) drained(ctx context.Context, q benchQueue,
 			if onFilled != nil {
 				onFilled()
 			}
-			end, begun = b.costSince(ctx)
+			end, begun = b.startCost(ctx)
 		},
 	})
 	if err = errors.Join(err, begun); err == nil {
@@ -135,19 +142,19 @@ func (b *bench) herd(ctx context.Context, q benchQueue) error {
 	name := fmt.Sprintf("herd of %d", b.o.herd)
 	b.progress(name)
 	if b.redis == nil {
-		d, cost, err := b.drained(ctx, q, benchmark.Herd, b.o.herd, nil)
+		d, cost, err := b.measureDrain(ctx, q, benchmark.Herd, b.o.herd, nil)
 		if err != nil {
 			return err
 		}
-		return b.handled("herd", name, d, cost, nil)
+		return b.printDrained("herd", name, d, cost, nil)
 	}
 	var worst func() (time.Duration, error)
 	var started error
-	d, cost, err := b.drained(ctx, q, benchmark.Herd, b.o.herd, func() { worst, started = b.startPinger(ctx) })
+	d, cost, err := b.measureDrain(ctx, q, benchmark.Herd, b.o.herd, func() { worst, started = b.startPinger(ctx) })
 	if err = errors.Join(err, started); worst != nil {
 		ping, failed := worst()
 		if err = errors.Join(err, failed); err == nil {
-			return b.handled("herd", name, d, cost, &ping)
+			return b.printDrained("herd", name, d, cost, &ping)
 		}
 	}
 	return err
@@ -170,7 +177,7 @@ type benchLatenessJSON struct {
 func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 	name := fmt.Sprintf("lateness, %d msg/s", b.o.rate)
 	b.progress(name)
-	end, err := b.costSince(ctx)
+	end, err := b.startCost(ctx)
 	if err != nil {
 		return err
 	}
@@ -188,16 +195,17 @@ func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 	text := fmt.Sprintf("p50 %s  p99 %s  p99.9 %s  max %s  %d of %d early",
 		formatMillis(at(0.5)), formatMillis(at(0.99)), formatMillis(at(0.999)), formatMillis(at(1)), d.Early, len(d.Samples))
 	if d.Missing > 0 {
-		text += fmt.Sprintf("  %d did not come within %s", d.Missing, formatDuration(drainLimit))
+		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, formatDuration(drainLimit))
 	}
 	if d.Doubles > 0 {
-		text += fmt.Sprintf("  %d came twice", d.Doubles)
+		text += fmt.Sprintf("  %d delivered twice", d.Doubles)
 	}
 	if late := d.Took - b.o.duration; late > b.o.duration/10 {
 		text += fmt.Sprintf("  sending took %s", formatDuration(d.Took))
 	}
 	err = b.result(benchLatenessJSON{
-		Workload: "lateness", Rate: b.o.rate, Messages: d.Sent, Handled: len(d.Samples), Doubles: d.Doubles, Early: d.Early,
+		Workload: "lateness", Rate: b.o.rate, Messages: d.Sent, Handled: len(d.Samples), Doubles: d.Doubles,
+		Early: d.Early,
 		P50MS: millisJSON(at(0.5)), P99MS: millisJSON(at(0.99)), P999MS: millisJSON(at(0.999)), MaxMS: millisJSON(at(1)),
 		benchCostJSON: cost.json(d.Sent),
 	}, name, "%s", text)
@@ -216,10 +224,10 @@ type benchIdleJSON struct {
 	ServerCPU *float64 `json:"server_cpu_ms_per_second,omitempty"`
 }
 
-// idleSettle is how long a worker gets to become idle.
+// idleSettle is how long to wait for a worker to become idle.
 const idleSettle = time.Second
 
-// idle measures a worker of which the one message is due in an hour.
+// idle measures a worker whose only message is due in an hour.
 func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	b.progress("idle worker")
 	if err := benchmark.Fill(ctx, q, 1, b.o.size, benchmark.InAnHour); err != nil {
@@ -227,7 +235,7 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	}
 	worked, requests := q, func() int64 { return -1 }
 	if b.redis != nil {
-		if counted, closeAll, err := b.redis.Counted(); err == nil { // else it is a Cluster
+		if counted, closeAll, err := b.redis.Counted(); err == nil { // a Cluster cannot be counted
 			client := later.New(counted, later.WithLogger(b.main.logger()))
 			defer func() { err = errors.Join(err, client.Close(), closeAll()) }()
 			worked, requests = benchmark.Later(client, benchmark.NameOf(q)), b.redis.Requests
@@ -243,7 +251,7 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	if err := pause(ctx, idleSettle); err != nil {
 		return err
 	}
-	end, err := b.costSince(ctx)
+	end, err := b.startCost(ctx)
 	if err != nil {
 		return err
 	}
@@ -257,8 +265,10 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 		return err
 	}
 	seconds := cost.took.Seconds()
-	j := benchIdleJSON{Workload: "idle", TookMS: millisJSON(cost.took), ClientCPU: round3(millisJSON(cost.client) / seconds)}
-	text := fmt.Sprintf("%.1f ms of CPU a second here", j.ClientCPU)
+	j := benchIdleJSON{
+		Workload: "idle", TookMS: millisJSON(cost.took), ClientCPU: round3(millisJSON(cost.client) / seconds),
+	}
+	text := fmt.Sprintf("%.1f ms of CPU per second here", j.ClientCPU)
 	if cost.hasServer {
 		server := round3(millisJSON(cost.server) / seconds)
 		j.ServerCPU = &server
@@ -267,7 +277,7 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	if before >= 0 {
 		rate := round3(float64(sent) / seconds)
 		j.Requests = &rate
-		text = fmt.Sprintf("%.1f requests a second, %s", rate, text)
+		text = fmt.Sprintf("%.1f requests per second, %s", rate, text)
 	}
 	return b.result(j, "idle worker", "%s", text)
 }
@@ -293,7 +303,7 @@ type benchMemoryJSON struct {
 func (b *bench) memory(ctx context.Context, q benchQueue) error {
 	b.progress("memory")
 	n := max(1, b.o.messages/4)
-	if err := benchmark.Fill(ctx, q, 1, b.o.size, benchmark.InAnHour); err != nil { // makes the queue
+	if err := benchmark.Fill(ctx, q, 1, b.o.size, benchmark.InAnHour); err != nil { // creates the queue
 		return err
 	}
 	where, before, err := b.used(ctx)
@@ -308,10 +318,11 @@ func (b *bench) memory(ctx context.Context, q benchQueue) error {
 		return err
 	}
 	each := float64(after-before)/float64(n) - float64(b.o.size)
-	return b.result(benchMemoryJSON{"memory", n, where, round3(each)}, "memory", "%.0f bytes a message above the payload, %s", each, where)
+	return b.result(benchMemoryJSON{"memory", n, where, round3(each)},
+		"memory", "%.0f bytes per message beyond the payload, %s", each, where)
 }
 
-// used tells what the store takes, and where.
+// used returns how many bytes the store uses, and where.
 func (b *bench) used(ctx context.Context) (where string, bytes int64, err error) {
 	if b.redis != nil {
 		usage, err := b.redis.Usage(ctx)
@@ -324,7 +335,7 @@ func (b *bench) used(ctx context.Context) (where string, bytes int64, err error)
 					bytes += info.Size()
 				}
 			}
-			if errors.Is(err, fs.ErrNotExist) { // the store removes files as it works
+			if errors.Is(err, fs.ErrNotExist) { // the store removes files while it runs
 				return nil
 			}
 			return err

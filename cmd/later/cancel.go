@@ -14,10 +14,10 @@ func (m *Main) cancelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel QUEUE ID...",
 		Short: "Cancel messages",
-		Long: fmt.Sprintf(`Cancel removes messages, whatever their state, and tells the state that each was in. A leased message is not
-delivered again, and whoever handles it is told to stop with its worker's next heartbeat; it may finish before.
+		Long: fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not
+delivered again. Its handler's context ends at the worker's next heartbeat; the handler may finish before that.
 
-Messages that do not exist are named on standard error, the others are cancelled, and the exit code is %d.`,
+If some messages do not exist, cancel reports them on standard error, cancels the others, and exits with code %d.`,
 			store.ErrNotFound.Code.Exit),
 		Example: `  later cancel orders order-17
   later list orders --state scheduled --json | jq -r .id | xargs later cancel orders`,
@@ -38,7 +38,7 @@ Messages that do not exist are named on standard error, the others are cancelled
 					return err
 				}
 			}
-			return explain(ctx, c, args[0], m.several(append(failed, err)))
+			return explainNotFound(ctx, c, args[0], m.reportAllButLast(append(failed, err)))
 		}),
 	}
 }

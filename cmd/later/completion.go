@@ -7,9 +7,9 @@ import (
 func (m *Main) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
-		Short: "Print a script that completes commands in a shell",
-		Long: `Completion prints a script that lets a shell complete later's commands and flags, and the names of queues, for
-which it asks the store. Load it in the shell's start-up file:
+		Short: "Print a shell completion script",
+		Long: `Completion prints a script that completes commands, flags and queue names in a shell. Queue names come from the
+store. Load the script in the shell's start-up file:
 
   bash    source <(later completion bash)
   zsh     source <(later completion zsh)

@@ -26,38 +26,40 @@ func (m *Main) copyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "copy --from STORE --to STORE",
 		Short: "Copy or move messages to another store",
-		Long: `Copy copies the living messages of a store, of all its queues or of those named, to another store: with their
-due times, attempts, headers and limits, dead ones with their reasons, unreadable ones with their bytes. A STORE is
-a URL or a directory, as for --store. Due times stay, so the clocks of both stores should agree. Not copied are
-pauses, and the ids of messages that are done and remembered.
+		Long: `Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
+includes dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and
+unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of
+both stores should agree. Pauses, and ids within their dedup window, are not copied.
 
-The source is only read. A message whose id the target has is left as it is there, so a copy that was stopped goes
-on when the same command is given again; but what the target's workers have done in between comes again: start
-them when the copy is done. Leased messages are copied as if they had been given back. While workers are busy in the
-source, what changes its state may be missing: later pause stops them for a complete backup.
+Copy only reads the source. It skips a message whose id exists in the target, so you can repeat a copy that was
+stopped. But messages that the target's workers finished in between are delivered again: start those workers after
+the copy. Leased messages are copied as if they had been released. While workers are busy in the source, messages
+that change state may be missed; for a complete copy, stop them with later pause first.
 
-With --move each message is removed from the source when the target has it, so that it comes once, also when the
-move is stopped and given again. Each queue of the source is paused, and stays paused. Stop what sends to it first.
-Leased messages are left there: exit code ` + strconv.Itoa(store.ErrLeased.Code.Exit) + `; move again when their workers have finished or their leases have
-run out. So are those whose id the target has for another message, or remembers: exit code ` + strconv.Itoa(store.ErrDuplicate.Code.Exit) + `.`,
-		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move      # from the embedded store to Redis
-  later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move      # and back
-  later copy --from redis://localhost:6379/0 --to ./backup --queue orders          # a backup of one queue`,
+With --move, copy removes each message from the source once the target has it, so that it is delivered once, even
+if you stop and repeat the move. It pauses each queue of the source, and leaves it paused. Stop the producers first.
+Leased messages stay in the source, and the exit code is ` +
+			strconv.Itoa(store.ErrLeased.Code.Exit) + `; move again after their workers have finished or
+their leases have expired. A message also stays if the target has another message with its id, or still refuses the
+id: exit code ` + strconv.Itoa(store.ErrDuplicate.Code.Exit) + `.`,
+		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move  # embedded to Redis
+  later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move  # and back
+  later copy --from redis://localhost:6379/0 --to ./backup --queue orders      # a backup of one queue`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              run(func(ctx context.Context, _ []string) error { return m.copy(ctx, o) }),
 	}
 	cmd.Flags().StringVar(&o.from, "from", "", "copy from this `STORE`")
 	cmd.Flags().StringVar(&o.to, "to", "", "copy to this `STORE`")
-	cmd.Flags().StringArrayVar(&o.queues, "queue", nil, "copy this `QUEUE`; may be given again (default: all)")
-	cmd.Flags().BoolVar(&o.move, "move", false, "remove from the source what the target has")
+	cmd.Flags().StringArrayVar(&o.queues, "queue", nil, "copy this `QUEUE`; can be repeated (default: all)")
+	cmd.Flags().BoolVar(&o.move, "move", false, "remove each message from the source once the target has it")
 	return cmd
 }
 
-// check refuses flags that cannot be meant.
+// checkCopy rejects invalid combinations of flags.
 func (m *Main) checkCopy(o copyOptions) error {
 	if m.storeURL != "" {
-		return store.Invalid("--store is given: copy takes --from and --to instead")
+		return store.Invalid("--store is set: copy uses --from and --to instead")
 	}
 	var urls [2]string
 	for i, flag := range []struct{ name, value string }{{"--from", o.from}, {"--to", o.to}} {
@@ -67,10 +69,11 @@ func (m *Main) checkCopy(o copyOptions) error {
 				dir, _ := directoryOf(url)
 				embedded = "; the embedded store of this user is " + dir
 			}
-			return store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a directory%s", flag.name, embedded)
+			return store.Invalid("%s is missing: give a URL such as redis://localhost:6379/0, or a directory%s",
+				flag.name, embedded)
 		}
 		if isMemory(flag.value) {
-			return store.Invalid("%s is %s: that is the memory of this command alone, with nothing in it", flag.name, flag.value)
+			return store.Invalid("%s is %s, the memory of this command itself: use another store", flag.name, flag.value)
 		}
 		url, err := m.storeURLOf(flag.value)
 		if err != nil {
@@ -79,7 +82,7 @@ func (m *Main) checkCopy(o copyOptions) error {
 		urls[i] = url
 	}
 	if urls[0] == urls[1] {
-		return store.Invalid("--from and --to are the same store, %s: give two", store.RedactURL(urls[0]))
+		return store.Invalid("--from and --to are the same store, %s: use two stores", store.RedactURL(urls[0]))
 	}
 	if dir, _ := directoryOf(urls[0]); isNew(urls[0]) {
 		return notFound("no store in %s (from --from)", dir)
@@ -105,14 +108,14 @@ func (m *Main) copy(ctx context.Context, o copyOptions) error {
 		return err
 	}
 	if dir, _ := directoryOf(url); made {
-		m.note("made a new store in %s", dir)
+		m.note("created a store in %s", dir)
 	}
 	progress := copyProgress{to: m.Stderr, shown: isTerminal(m.Stderr) && !m.json, last: time.Now()}
 	result, err := later.Copy(ctx, to, from, later.CopyConfig{Queues: o.queues, Move: o.move, Progress: progress.report})
 	progress.clear()
 	printed := m.printCopied(result.Queues, o)
 	if _, stopped := errors.AsType[*stopError](err); stopped {
-		m.note("stopped; what was done stays, and the same command goes on")
+		m.note("stopped; repeat the command to continue")
 		return errors.Join(err, to.Close())
 	}
 	errs := []error{printed, to.Close()}
@@ -122,12 +125,12 @@ func (m *Main) copy(ctx context.Context, o copyOptions) error {
 		errs = append(errs, err)
 	}
 	if err != nil && len(result.Queues) > 0 && (errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)) {
-		m.note("what was done stays; when the store serves again the same command goes on")
+		m.note("repeat the command to continue once the store is available again")
 	}
-	return m.several(errs)
+	return m.reportAllButLast(errs)
 }
 
-// copiedJSON is a queue's line with --json. Of copied and moved there is one.
+// copiedJSON is a queue's line with --json. It has either copied or moved.
 type copiedJSON struct {
 	Queue      string `json:"queue"`
 	Copied     *int64 `json:"copied,omitempty"`
@@ -143,7 +146,8 @@ func (m *Main) printCopied(queues []later.QueueCopy, o copyOptions) error {
 	if m.json {
 		for _, q := range queues {
 			line := copiedJSON{
-				Queue: q.Queue, Duplicates: q.Duplicates, Leased: q.Leased, Conflicts: q.Conflicts, Refused: q.Refused, Paused: q.Paused,
+				Queue: q.Queue, Duplicates: q.Duplicates, Leased: q.Leased, Conflicts: q.Conflicts,
+				Refused: q.Refused, Paused: q.Paused,
 			}
 			if line.Copied = &q.Copied; o.move {
 				line.Copied, line.Moved = nil, &q.Copied
@@ -157,9 +161,9 @@ func (m *Main) printCopied(queues []later.QueueCopy, o copyOptions) error {
 	if len(queues) == 0 {
 		return nil
 	}
-	t := newTable("QUEUE", ">COPIED", ">THERE ALREADY", ">LEASED", ">REFUSED")
+	t := newTable("QUEUE", ">COPIED", ">EXISTING", ">LEASED", ">REFUSED")
 	if o.move {
-		t = newTable("QUEUE", ">MOVED", ">THERE ALREADY", ">LEFT: LEASED", ">LEFT: CONFLICTS", ">LEFT: REFUSED")
+		t = newTable("QUEUE", ">MOVED", ">EXISTING", ">LEFT: LEASED", ">LEFT: CONFLICTS", ">LEFT: REFUSED")
 	}
 	for _, q := range queues {
 		counts := []int64{q.Copied, q.Duplicates, q.Leased, q.Refused}
@@ -172,23 +176,23 @@ func (m *Main) printCopied(queues []later.QueueCopy, o copyOptions) error {
 		}
 		t.add(row...)
 		if q.Paused {
-			m.note("queue %q was paused in the source; it is not paused in the target", q.Queue)
+			m.note("queue %q is paused in the source, but not in the target", q.Queue)
 		}
 	}
 	if o.move {
-		m.note("the queues that were moved are paused in the source")
+		m.note("the moved queues are paused in the source")
 	}
 	return m.print("%s", t)
 }
 
-// copyProgress shows on a terminal how far a copy is, in one line that is written over.
+// copyProgress shows the progress of a copy on one line of a terminal.
 type copyProgress struct {
 	to      io.Writer
 	shown   bool
 	queue   string
-	began   time.Time // of the queue
-	last    time.Time // something was told
-	written time.Time
+	began   time.Time // start of the queue
+	last    time.Time // last report
+	written time.Time // last line
 }
 
 func (p *copyProgress) report(q later.QueueCopy) {
@@ -209,7 +213,7 @@ func (p *copyProgress) clear() {
 	}
 }
 
-// progressLine tells how far the copy of a queue is.
+// progressLine formats the progress of a queue.
 func progressLine(q later.QueueCopy, elapsed time.Duration) string {
 	line := fmt.Sprintf("%s  %d of %d", preview(q.Queue, 40), q.Seen(), max(q.Total, q.Seen()))
 	if q.Total > 0 {

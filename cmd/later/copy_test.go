@@ -19,7 +19,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// openStore opens a store by its URL, without a client.
+// openStore opens the store at a URL, without a client.
 func openStore(t *testing.T, url string) store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), url, store.OpenConfig{Logger: slog.New(slog.DiscardHandler)})
@@ -29,8 +29,8 @@ func openStore(t *testing.T, url string) store.Store {
 	return s
 }
 
-// told gives all messages of a queue, a leased one as it is when it is given back, each in a line by its id.
-func told(t *testing.T, url, queue string) map[string]string {
+// messagesByID returns all messages of a queue by id, each as one line. A leased message looks as if it were released.
+func messagesByID(t *testing.T, url, queue string) map[string]string {
 	t.Helper()
 	s := openStore(t, url)
 	defer s.Close()
@@ -43,9 +43,10 @@ func told(t *testing.T, url, queue string) map[string]string {
 				t.Fatal(err)
 			}
 			for _, i := range p.Messages {
-				all[i.ID] = fmt.Sprintf("%v %q %q due %d, %d of %d, %v %q, %q at %d, %v %v %d %d %v, raw %v %q", i.State == store.StateDead, i.Payload, i.Headers,
-					i.Due.UnixMilli(), i.Attempts, i.MaxAttempts, i.Delivered, i.LastError, i.DeadReason, i.DiedAt.UnixMilli(),
-					i.Timeout, i.ExpireAfter, i.ExpireAt.UnixMilli(), i.SentAt.UnixMilli(), i.Remember, i.Raw != nil, i.Raw)
+				all[i.ID] = fmt.Sprintf("%v %q %q due %d, %d of %d, %v %q, %q at %d, %v %v %d %d %v, raw %v %q",
+					i.State == store.StateDead, i.Payload, i.Headers, i.Due.UnixMilli(), i.Attempts, i.MaxAttempts,
+					i.Delivered, i.LastError, i.DeadReason, i.DiedAt.UnixMilli(), i.Timeout, i.ExpireAfter,
+					i.ExpireAt.UnixMilli(), i.SentAt.UnixMilli(), i.Remember, i.Raw != nil, i.Raw)
 			}
 			if req.Cursor = p.Next; req.Cursor == "" {
 				break
@@ -55,7 +56,7 @@ func told(t *testing.T, url, queue string) map[string]string {
 	return all
 }
 
-func sameTold(t *testing.T, what string, got, want map[string]string) {
+func sameMessages(t *testing.T, what string, got, want map[string]string) {
 	t.Helper()
 	for id := range want {
 		if got[id] != want[id] {
@@ -67,8 +68,8 @@ func sameTold(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// fillWithAll puts messages of every kind into a queue, of which a worker holds one.
-func fillWithAll(t *testing.T, url, queue string) {
+// fillWithEveryKind adds messages of every kind to a queue; one of them is leased.
+func fillWithEveryKind(t *testing.T, url, queue string) {
 	t.Helper()
 	s := openStore(t, url)
 	defer s.Close()
@@ -85,7 +86,9 @@ func fillWithAll(t *testing.T, url, queue string) {
 		return func(i *store.Info) { i.Message, i.Raw = store.Message{ID: i.ID}, []byte(text) }
 	}
 	all := []store.Info{
-		message("leased", store.StateReady, past.Add(-time.Hour), func(i *store.Info) { i.Attempts, i.LastError, i.Delivered = 2, "no", true }),
+		message("leased", store.StateReady, past.Add(-time.Hour), func(i *store.Info) {
+			i.Attempts, i.LastError, i.Delivered = 2, "no", true
+		}),
 		message("ready", store.StateReady, past, nil),
 		message(store.NewID(), store.StateScheduled, future, nil),
 		message("full", store.StateScheduled, future, func(i *store.Info) {
@@ -93,13 +96,18 @@ func fillWithAll(t *testing.T, url, queue string) {
 			i.MaxAttempts, i.Timeout, i.Remember, i.ExpireAfter = 7, time.Minute, time.Hour, time.Second
 		}),
 		message("expires", store.StateScheduled, future, func(i *store.Info) { i.ExpireAt = future.Add(time.Hour) }),
-		message("no longer expires", store.StateReady, past, func(i *store.Info) { i.ExpireAfter, i.Delivered = time.Second, true }),
-		message("failed once", store.StateScheduled, future, func(i *store.Info) { i.Attempts, i.LastError, i.Delivered = 1, "tab\tand\nline", true }),
+		message("no longer expires", store.StateReady, past, func(i *store.Info) {
+			i.ExpireAfter, i.Delivered = time.Second, true
+		}),
+		message("failed once", store.StateScheduled, future, func(i *store.Info) {
+			i.Attempts, i.LastError, i.Delivered = 1, "tab\tand\nline", true
+		}),
 		message("bytes", store.StateReady, past, func(i *store.Info) { i.Payload = []byte("\x00\xff") }),
 		message("unreadable", store.StateScheduled, future, raw("\xffof a later version")),
 		message("dead and unreadable", store.StateDead, past, raw("")),
 	}
-	for n, reason := range []store.DeadReason{store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried, store.DeadExpired} {
+	reasons := []store.DeadReason{store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried, store.DeadExpired}
+	for n, reason := range reasons {
 		all = append(all, message("dead: "+string(reason), store.StateDead, past, func(i *store.Info) {
 			i.DeadReason, i.DiedAt, i.LastError, i.Attempts = reason, now.Add(-time.Duration(n+1)*time.Minute), "text", n
 		}))
@@ -124,46 +132,48 @@ func directory(t *testing.T) (url string) { return fileURL(filepath.Join(t.TempD
 func TestCopyFromDiskToRedisAndBackLosesNothing(t *testing.T) {
 	c, disk, back := newCLI(t), directory(t), directory(t)
 	for _, queue := range []string{"a", "b"} {
-		fillWithAll(t, disk, queue)
+		fillWithEveryKind(t, disk, queue)
 	}
-	want := told(t, disk, "a")
+	want := messagesByID(t, disk, "a")
 	got := objects(t, c.ok("copy", "--from", disk, "--to", c.store, "--json"))
 	for i, queue := range []string{"a", "b"} {
-		if q := got[i]; q["queue"] != queue || q["copied"] != 14.0 || q["leased"] != 1.0 || q["moved"] != nil || q["duplicates"] != 0.0 {
+		if q := got[i]; q["queue"] != queue || q["copied"] != 14.0 || q["leased"] != 1.0 || q["moved"] != nil ||
+			q["duplicates"] != 0.0 {
 			t.Errorf("got %v", q)
 		}
 	}
-	sameTold(t, "the source", told(t, disk, "a"), want)
-	sameTold(t, "Redis", told(t, c.store, "a"), want)
+	sameMessages(t, "the source", messagesByID(t, disk, "a"), want)
+	sameMessages(t, "Redis", messagesByID(t, c.store, "a"), want)
 
 	r := c.run("copy", "--from", c.store, "--to", back, "--queue", "a")
-	if fields := strings.Fields(r.stdout); r.exit != 0 || !slices.Equal(fields[len(fields)-5:], []string{"a", "14", "0", "0", "0"}) {
+	fields := strings.Fields(r.stdout)
+	if r.exit != 0 || !slices.Equal(fields[len(fields)-5:], []string{"a", "14", "0", "0", "0"}) {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
-	contains(t, r.stderr, "made a new store in "+strings.TrimPrefix(back, "file://"))
-	sameTold(t, "the way back", told(t, back, "a"), want)
+	contains(t, r.stderr, "created a store in "+strings.TrimPrefix(back, "file://"))
+	sameMessages(t, "the way back", messagesByID(t, back, "a"), want)
 	if names := c.ok("queues", "--store", back); names != "a\n" {
 		t.Errorf("queues %s", names)
 	}
 	c.ok("pause", "a")
 	r = c.run("copy", "--from", c.store, "--to", back, "--queue", "a")
-	contains(t, r.stderr, `queue "a" was paused in the source; it is not paused in the target`)
-	contains(t, r.stdout, "QUEUE  COPIED  THERE ALREADY  LEASED  REFUSED\n", "a           0             14       0        0\n")
+	contains(t, r.stderr, `queue "a" is paused in the source, but not in the target`)
+	contains(t, r.stdout, "QUEUE  COPIED  EXISTING  LEASED  REFUSED\n", "a           0        14       0        0\n")
 }
 
-func TestMoveLeavesWhatWorkersHold(t *testing.T) {
+func TestMoveLeavesLeasedMessages(t *testing.T) {
 	c, disk := newCLI(t), directory(t)
-	fillWithAll(t, disk, "q")
-	want := told(t, disk, "q")
+	fillWithEveryKind(t, disk, "q")
+	want := messagesByID(t, disk, "q")
 	r := c.run("copy", "--from", disk, "--to", c.store, "--move", "--json")
 	if q := object(t, r.stdout); r.exit != 13 || q["moved"] != 13.0 || q["leased"] != 1.0 || q["copied"] != nil {
 		t.Errorf("exit %d: %v", r.exit, q)
 	}
 	contains(t, r.stderr, "1 left in the source, because workers hold them", `"leased"`)
-	left := told(t, disk, "q")
-	sameTold(t, "the source", left, map[string]string{"leased": want["leased"]})
+	left := messagesByID(t, disk, "q")
+	sameMessages(t, "the source", left, map[string]string{"leased": want["leased"]})
 	delete(want, "leased")
-	sameTold(t, "the target", told(t, c.store, "q"), want)
+	sameMessages(t, "the target", messagesByID(t, c.store, "q"), want)
 	if got := object(t, c.ok("stats", "q", "--store", disk, "--json")); got["paused"] != true || got["leased"] != 1.0 {
 		t.Errorf("the source has %v", got)
 	}
@@ -171,14 +181,15 @@ func TestMoveLeavesWhatWorkersHold(t *testing.T) {
 	c.ok("send", "q", "another", "--id", "taken", "--in", "1h")
 	c.ok("send", "q", "x", "--id", "taken", "--in", "1h", "--store", disk)
 	r = c.run("copy", "--from", disk, "--to", c.store, "--move")
-	contains(t, r.stderr, "1 left in the source, because the target has other messages of their ids", "paused in the source")
-	contains(t, r.stdout, "LEFT: CONFLICTS", "q          0              0             1                1              0\n")
+	contains(t, r.stderr, "1 left in the source, because the target has other messages of their ids",
+		"paused in the source")
+	contains(t, r.stdout, "LEFT: CONFLICTS", "q          0         0             1                1              0\n")
 	if r.exit != 13 && r.exit != 12 {
 		t.Errorf("exit %d", r.exit)
 	}
 }
 
-func TestCopySaysWhatIsWrongWithItsStores(t *testing.T) {
+func TestCopyErrorsNameTheStore(t *testing.T) {
 	c, disk := newCLI(t), directory(t)
 	c.ok("send", "q", "x", "--store", disk)
 	c.ok("send", "q", "x")
@@ -191,8 +202,11 @@ func TestCopySaysWhatIsWrongWithItsStores(t *testing.T) {
 		{2, "--to " + disk, []string{"--from is missing", "redis://localhost:6379/0", "embedded store"}},
 		{2, "--from " + disk, []string{"--to is missing"}},
 		{2, "--from " + disk + " --to " + disk, []string{"--from and --to are the same store"}},
-		{2, "--from " + strings.TrimPrefix(disk, "file://") + " --to " + disk, []string{"--from and --to are the same store"}},
-		{2, "--from " + disk + " --to " + c.store + " --store " + disk, []string{"--store is given", "--from and --to"}},
+		{
+			2, "--from " + strings.TrimPrefix(disk, "file://") + " --to " + disk,
+			[]string{"--from and --to are the same store"},
+		},
+		{2, "--from " + disk + " --to " + c.store + " --store " + disk, []string{"--store is set", "--from and --to"}},
 		{2, "--from mem:// --to " + disk, []string{"--from is mem://"}},
 		{2, "--from " + disk + " --to mem://x", []string{"--to is mem://x"}},
 		{2, "--from redis:/x --to " + disk, []string{"(from --from)"}},
@@ -202,13 +216,16 @@ func TestCopySaysWhatIsWrongWithItsStores(t *testing.T) {
 		{18, "--from redis://127.0.0.1:1 --to " + disk, []string{"does not answer", "from --from"}},
 		{11, "--from " + disk + " --to " + c.store + " --queue none", []string{`queue "none" of the source`}},
 		{2, "--from " + disk + " --to " + c.store + " --queue {}", []string{"brace"}},
-		{2, "--move --from " + c.store + " --to " + strings.Replace(c.store, "127.0.0.1", "localhost", 1), []string{"the same store"}},
+		{
+			2, "--move --from " + c.store + " --to " + strings.Replace(c.store, "127.0.0.1", "localhost", 1),
+			[]string{"the same store"},
+		},
 		{2, "--from " + disk + " --to " + c.store + " extra", []string{"usage: later copy"}},
 	} {
 		contains(t, c.fails(test.exit, append([]string{"copy"}, strings.Fields(test.args)...)...), test.want...)
 	}
 	if _, err := os.Stat(missing); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a store was made: %v", err)
+		t.Errorf("a store was created: %v", err)
 	}
 	if got := c.ok("queues"); got != "q\n" {
 		t.Errorf("queues of the target are %q", got)
@@ -219,10 +236,10 @@ func TestCopySaysWhatIsWrongWithItsStores(t *testing.T) {
 	}
 }
 
-// copied is how many messages the tests of interrupted copies have: enough for many pages.
+// copied is the number of messages in the tests of interrupted copies: enough for many pages.
 const copied = 6_000
 
-// fillMany sends many messages, scheduled and ready ones and a few dead, and gives the ids.
+// fillMany sends many messages, scheduled, ready and a few dead, and returns their ids.
 func fillMany(t *testing.T, url string) map[string]bool {
 	t.Helper()
 	s := openStore(t, url)
@@ -232,8 +249,13 @@ func fillMany(t *testing.T, url string) map[string]bool {
 	for len(ids) < copied {
 		var part []store.Info
 		for range store.MaxBatch {
-			i := store.Info{Message: store.Message{ID: store.NewID(), Payload: []byte(fmt.Sprint(len(ids)))}, State: store.StateReady, Due: now.Add(-time.Hour)}
-			switch n := len(ids); {
+			n := len(ids)
+			i := store.Info{
+				Message: store.Message{ID: store.NewID(), Payload: []byte(fmt.Sprint(n))},
+				State:   store.StateReady,
+				Due:     now.Add(-time.Hour),
+			}
+			switch {
 			case n%3 == 0:
 				i.Due = now.Add(time.Duration(n) * time.Second)
 			case n%100 == 1:
@@ -249,9 +271,9 @@ func fillMany(t *testing.T, url string) map[string]bool {
 	return ids
 }
 
-// interruptions are copies that are ended in the midst, so many times each. Redis tells of each page that is written
-// to it or removed from it.
-func interruptions(t *testing.T, rounds int, end func(t *testing.T, p *process)) {
+// interruptCopies runs copies and calls end in the middle of each, rounds times. Redis notifies it of each page that is
+// written or removed.
+func interruptCopies(t *testing.T, rounds int, end func(t *testing.T, p *process)) {
 	for _, test := range []struct {
 		name            string
 		move, fromRedis bool
@@ -289,7 +311,7 @@ func interruptions(t *testing.T, rounds int, end func(t *testing.T, p *process))
 				changes.Close()
 			}
 			c.ok(args...)
-			got := told(t, to, "q")
+			got := messagesByID(t, to, "q")
 			for id := range ids {
 				if got[id] == "" {
 					t.Fatalf("message %s is lost", id)
@@ -298,43 +320,43 @@ func interruptions(t *testing.T, rounds int, end func(t *testing.T, p *process))
 			if len(got) != len(ids) {
 				t.Errorf("%d messages, want %d", len(got), len(ids))
 			}
-			if left := told(t, from, "q"); test.move && len(left) > 0 || !test.move && len(left) != copied {
+			if left := messagesByID(t, from, "q"); test.move && len(left) > 0 || !test.move && len(left) != copied {
 				t.Errorf("%d messages are left in the source", len(left))
 			}
 		})
 	}
 }
 
-func TestACopyThatIsKilledAndMadeAgainLosesAndDoublesNothing(t *testing.T) {
+func TestAKilledAndRepeatedCopyNeitherLosesNorDuplicates(t *testing.T) {
 	killed := 0
-	interruptions(t, 3, func(_ *testing.T, p *process) {
+	interruptCopies(t, 3, func(_ *testing.T, p *process) {
 		p.cmd.Process.Kill()
 		if p.exit() == exitBy(syscall.SIGKILL) {
 			killed++
 		}
 	})
 	if killed < 3 {
-		t.Errorf("only %d copies were killed before their end", killed)
+		t.Errorf("%d copies were killed before their end, want 3 or more", killed)
 	}
 }
 
-func TestCtrlCStopsACopyBetweenPagesAndSaysHowToGoOn(t *testing.T) {
+func TestCtrlCStopsACopyBetweenPagesAndSaysHowToContinue(t *testing.T) {
 	stopped := 0
-	interruptions(t, 1, func(t *testing.T, p *process) {
-		p.cmd.Process.Signal(syscall.SIGINT) // unless it has ended
+	interruptCopies(t, 1, func(t *testing.T, p *process) {
+		p.cmd.Process.Signal(syscall.SIGINT) // fails if the process has ended
 		if exit := p.exit(); exit == 130 {
 			stopped++
-			p.await(p.stderr, "stopped; what was done stays, and the same command goes on")
+			p.await(p.stderr, "stopped; repeat the command to continue")
 		} else if exit != 0 {
 			t.Errorf("exit %d", exit)
 		}
 	})
 	if stopped < 2 {
-		t.Errorf("only %d copies were stopped before their end", stopped)
+		t.Errorf("%d copies were stopped before their end, want 2 or more", stopped)
 	}
 }
 
-func TestProgressTellsHowFarACopyIs(t *testing.T) {
+func TestCopyShowsItsProgress(t *testing.T) {
 	q := later.QueueCopy{Queue: "orders", Total: 4000, Copied: 900, Duplicates: 100}
 	if got := progressLine(q, 2*time.Second); got != "orders  1000 of 4000  25 %  500/s" {
 		t.Errorf("got %q", got)
@@ -355,6 +377,6 @@ func TestProgressTellsHowFarACopyIs(t *testing.T) {
 	p.report(q)
 	p.clear()
 	if out.Len() > 0 {
-		t.Errorf("wrote %q where there is no terminal", out.String())
+		t.Errorf("wrote %q without a terminal", out.String())
 	}
 }

@@ -16,9 +16,9 @@ func (m *Main) deadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead list|replay|purge QUEUE",
 		Short: "List, replay or purge dead messages",
-		Long: `A message is dead when its last attempt failed or its worker died in it, when it was not delivered before its
-expiry, when a handler buried it, or when its stored bytes cannot be read. It stays, with the reason, until
-it is replayed, purged or cancelled.`,
+		Long: `A message is dead when its last attempt failed or its worker died during it, when it was not delivered before
+its expiry, when a handler buried it, or when its stored bytes cannot be read. A dead message is kept, with the reason,
+until it is replayed, purged or cancelled.`,
 		Example: `  later dead list orders
   later dead replay orders --all --in 5m
   later dead purge orders order-17`,
@@ -33,9 +33,9 @@ func (m *Main) deadListCommand() *cobra.Command {
 	var r rangeFlags
 	cmd := &cobra.Command{
 		Use:   "list QUEUE",
-		Short: "List dead messages with the reason",
-		Long: `List lists the dead messages of a queue by time of death: why each died, its attempts and its last error. With
---json each message has all that later get shows.`,
+		Short: "List dead messages and the reasons",
+		Long: `List prints the dead messages of a queue by time of death, each with its reason, attempts and last error. With
+--json it prints every field that later get shows.`,
 		Example:           `  later dead list orders --from "2030-12-31 00:00" --limit 0`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),
@@ -43,7 +43,7 @@ func (m *Main) deadListCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -77,10 +77,10 @@ func (m *Main) deadReplayCommand() *cobra.Command {
 	var w whenFlags
 	cmd := &cobra.Command{
 		Use:   "replay QUEUE (ID... | --all) [--in DURATION | --at TIME]",
-		Short: "Make dead messages live again",
-		Long: `Replay makes dead messages live again, due at once or as --in or --at say, with their attempts back at zero; an
-expiry that they had no longer counts. --all replays those that are dead when it begins, in many small steps:
-when it fails half-way, those before stay replayed.`,
+		Short: "Make dead messages ready or scheduled again",
+		Long: `Replay makes dead messages due again, at once or as --in or --at say. Their attempts start at zero, and their
+expiry no longer applies. --all replays the messages that are dead when the command starts, in many small steps; if it
+fails halfway, the messages replayed so far stay replayed.`,
 		Example: `  later dead replay orders order-17
   later dead replay orders --all --in 5m`,
 		Args:              arguments(1, unlimited),
@@ -95,7 +95,7 @@ when it fails half-way, those before stay replayed.`,
 				return err
 			}
 			n, err := q.Replay(ctx, when, ids...)
-			return m.bulkDone("replayed", q, n, ids, err)
+			return m.printBulkResult("replayed", q, n, ids, err)
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "replay all dead messages of the queue")
@@ -107,9 +107,9 @@ func (m *Main) deadPurgeCommand() *cobra.Command {
 	var all, yes bool
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE (ID... | --all)",
-		Short: "Remove dead messages for good",
-		Long: `Purge removes dead messages. It asks before it removes all of them; --yes answers. --all removes those that are
-dead when it begins, in many small steps.`,
+		Short: "Remove dead messages permanently",
+		Long: `Purge removes dead messages. --all removes the messages that are dead when the command starts, in many small
+steps, and asks for confirmation first unless --yes is set.`,
 		Example: `  later dead purge orders order-17
   later dead purge orders --all --yes`,
 		Args:              arguments(1, unlimited),
@@ -124,34 +124,34 @@ dead when it begins, in many small steps.`,
 				if err != nil {
 					return err
 				}
-				if err := m.confirm("Remove %d dead messages of queue %q for good?", stats.Dead, q.Name()); err != nil {
+				if err := m.confirm("Permanently remove %d dead messages from queue %q?", stats.Dead, q.Name()); err != nil {
 					return err
 				}
 			}
 			n, err := q.PurgeDead(ctx, ids...)
-			return m.bulkDone("purged", q, n, ids, err)
+			return m.printBulkResult("purged", q, n, ids, err)
 		}),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "remove all dead messages of the queue")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 
-// selectDead gives the queue and the ids of the arguments; no ids mean all, which must have been said.
+// selectDead returns the queue and the ids of the arguments. No ids means all, and requires all to be true.
 func selectDead(ctx context.Context, c *later.Client, args []string, all bool) (*later.Queue, []string, error) {
 	ids := args[1:]
 	switch {
 	case all && len(ids) > 0:
-		return nil, nil, store.Invalid("--all and ids are both given: give one")
+		return nil, nil, store.Invalid("--all and ids are both given: use one of them")
 	case !all && len(ids) == 0:
-		return nil, nil, store.Invalid("no ids: give those of dead messages, or --all")
+		return nil, nil, store.Invalid("no ids: give the ids of dead messages, or --all")
 	}
-	q, _, err := existing(ctx, c, args[0])
+	q, _, err := existingQueue(ctx, c, args[0])
 	return q, ids, err
 }
 
-// bulkDone tells how many messages something was done to; ids that were not dead are an error.
-func (m *Main) bulkDone(done string, q *later.Queue, n int, ids []string, err error) error {
+// printBulkResult prints how many messages were changed. It returns an error if some of the ids were not dead.
+func (m *Main) printBulkResult(done string, q *later.Queue, n int, ids []string, err error) error {
 	if err != nil {
 		return fmt.Errorf("after %d messages were %s: %w", n, done, err)
 	}
@@ -159,7 +159,7 @@ func (m *Main) bulkDone(done string, q *later.Queue, n int, ids []string, err er
 		return err
 	}
 	if n < len(ids) {
-		return notFound("%d of the %d ids are not dead in queue %q, and nothing was done to them (see later get)",
+		return notFound("%d of the %d ids are not dead in queue %q and were left unchanged (see later get)",
 			len(ids)-n, len(ids), q.Name())
 	}
 	return nil

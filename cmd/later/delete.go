@@ -12,14 +12,14 @@ func (m *Main) deleteCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "delete QUEUE",
-		Short: "Delete a queue with all that it holds",
-		Long: `Delete removes a queue with all its messages, leased ones too, its remembered ids and its settings. It asks first;
---yes answers. A message that is sent later makes the queue anew.`,
+		Short: "Delete a queue and everything in it",
+		Long: `Delete removes a queue with all its messages, including leased ones, its dedup window and its settings. It asks
+for confirmation first unless --yes is set. A message sent afterwards creates the queue again.`,
 		Example:           `  later delete orders`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -36,6 +36,6 @@ func (m *Main) deleteCommand() *cobra.Command {
 			}{q.Name()}, "deleted %s", q.Name())
 		}),
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }

@@ -21,7 +21,7 @@ const (
 	maxDemoOrders = 100_000
 	maxDemoSpeed  = 100
 	cleanTimeout  = 5 * time.Second
-	// demoPrefix begins the names of the demo's queues.
+	// demoPrefix is the prefix of the demo's queue names.
 	demoPrefix = "demo-"
 )
 
@@ -37,23 +37,24 @@ func (m *Main) demoCommand() *cobra.Command {
 	o := demoOptions{orders: 8, speed: 1}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Watch a small shop whose unpaid orders cancel themselves",
+		Short: "Run a small shop whose unpaid orders cancel themselves",
 		Long: `Demo runs a small shop for about ten seconds. Each order sends a mail at once, and a message that is due some
-seconds later and cancels the order. When a customer pays, that message is cancelled; one asks for more time,
-and it is rescheduled. A reminder fails twice and is tried again, a webhook never works and ends in dead.
+seconds later and cancels the order. When a customer pays, that message is cancelled. One customer asks for more time,
+and the message is rescheduled. A reminder fails twice and is retried; a webhook always fails and its message ends up
+dead.
 
-Each delivery is printed with its lateness, and a summary of all ends it: what became of every message that was
-sent. One of which nothing is known would be lost, and the exit code 1. A delivery is early when it came before its
-due time; on a Redis the two clocks are compared first, and the comparison's error is allowed for.
+Demo prints each delivery with its lateness, and finally what became of every message. If a message is unaccounted
+for, it is lost, and the exit code is 1. A delivery is early if it came before its due time. On Redis, demo compares
+the two clocks first and allows for the error of that comparison.
 
-In an embedded store, which is the default, it can be stopped at any moment, by Ctrl-C, kill -9 or a power cut: the
-next run says what it found, goes on where it was, and counts all of it. The messages that fell due meanwhile come at
-once; those that the killed worker held, when their lease has ended, within %s. At its end it removes its queues,
+In an embedded store, the default, you can stop the demo at any moment, by Ctrl-C, kill -9 or a power cut. The next run
+prints what it found, continues, and counts everything. Messages that fell due in between are delivered at once; those
+that the killed worker held are delivered when their leases expire, within %s. At the end, demo removes its queues,
 %s.
 
-When another process has the embedded store open, or it cannot be used, the demo runs in memory and says so; a store
-that was named must work. On a Redis it uses queues of its own with names of their own, and removes them at the end,
-also after Ctrl-C; there, and in memory, it begins anew each time.`,
+If another process has the embedded store open, or it cannot be used, the demo runs in memory and says so; a store that
+you name must work. On Redis, demo uses its own queues with unique names and removes them at the end, also after
+Ctrl-C. On Redis and in memory, every run starts over.`,
 		Example: `  later demo
   later demo --fresh
   later demo --store redis://localhost:6379/0 --orders 1000`,
@@ -69,7 +70,7 @@ also after Ctrl-C; there, and in memory, it begins anew each time.`,
 	o.set = cmd.Flags()
 	o.set.IntVar(&o.orders, "orders", o.orders, "place `N` orders")
 	o.set.Float64Var(&o.speed, "speed", o.speed, "run `N` times faster")
-	o.set.BoolVar(&o.fresh, "fresh", false, "begin anew: remove what a demo left that was stopped")
+	o.set.BoolVar(&o.fresh, "fresh", false, "start over: remove what a stopped demo left")
 	return cmd
 }
 
@@ -103,8 +104,8 @@ func (m *Main) demo(ctx context.Context, o *demoOptions) error {
 	return err
 }
 
-// openDemo prepares the shop on the store that the user named; else on the embedded one, or in memory if that cannot
-// be used.
+// openDemo prepares the shop on the store that the user named. Without a name it uses the embedded store, or memory if
+// that cannot be used.
 func (m *Main) openDemo(ctx context.Context, o *demoOptions, r *demoReport) (*shop, error) {
 	name, source := m.storeName()
 	if name != "" && source != sourceDefault {
@@ -121,27 +122,27 @@ func (m *Main) openDemo(ctx context.Context, o *demoOptions, r *demoReport) (*sh
 	if held, ok := errors.AsType[*diskstore.HeldError](err); ok {
 		reason = fmt.Sprintf("the embedded store in %s is in use by %s", held.Dir, cmp.Or(held.Holder, "another process"))
 	} else if name == "" {
-		reason = "there is no place for an embedded store, since HOME is not set"
+		reason = "there is no directory for an embedded store, because HOME is not set"
 	}
-	m.note("the demo runs in memory, and cannot go on after a stop: %s", reason)
+	m.note("the demo runs in memory and cannot be continued after a stop: %s", reason)
 	return m.openShop(ctx, o, r, "mem://", sourceDefault)
 }
 
-// openShop prepares the shop on a store: a new one, or one that was stopped.
+// openShop prepares a new or a stopped shop on a store.
 func (m *Main) openShop(ctx context.Context, o *demoOptions, r *demoReport, name, source string) (*shop, error) {
 	url, err := m.storeURLOf(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%s)", err, from(source))
+		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	}
 	s := &shop{report: r, url: url, count: o.orders, speed: o.speed}
 	_, s.keeps = directoryOf(url)
 	s.shared = !s.keeps && !isMemory(url)
 	prefix := demoPrefix
-	if s.shared { // somebody else may have a demo there too
+	if s.shared { // others may run a demo in this store, too
 		prefix += strings.ToLower(rand.Text()[:6]) + "-"
 	}
-	s.living = newLiving(prefix)
-	s.client, err = m.openURL(ctx, url, source, later.WithObserver(s.living.observe))
+	s.pending = newPendingCount(prefix)
+	s.client, err = m.openURL(ctx, url, source, later.WithObserver(s.pending.observe))
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func (m *Main) openShop(ctx context.Context, o *demoOptions, r *demoReport, name
 	return s, nil
 }
 
-// prepare finds what there is, and begins anew or goes on.
+// prepare starts a new demo, or continues a stopped one.
 func (s *shop) prepare(ctx context.Context, prefix string, o *demoOptions) (err error) {
 	s.mail, s.orders = s.client.Queue(prefix+"mail"), s.client.Queue(prefix+"orders")
 	s.remind, s.webhook = s.client.Queue(prefix+"reminders"), s.client.Queue(prefix+"webhooks")
@@ -164,7 +165,7 @@ func (s *shop) prepare(ctx context.Context, prefix string, o *demoOptions) (err 
 	s.report.elapsed = s.book.elapsed
 	begun, ok := s.book.entry(bookBegun, "")
 	if ok && (o.fresh || s.book.has(bookClosed, "")) {
-		// Should the removal be stopped, nothing that is gone shall seem lost.
+		// If the removal is interrupted, removed messages must not count as lost.
 		if err := s.book.note(ctx, bookEntry{Kind: bookClosed}); err != nil {
 			return err
 		}
@@ -180,7 +181,8 @@ func (s *shop) prepare(ctx context.Context, prefix string, o *demoOptions) (err 
 	if ok {
 		s.count, s.speed = begun.Orders, begun.Speed
 		if o.set.Changed("orders") && o.orders != s.count || o.set.Changed("speed") && o.speed != s.speed {
-			s.report.main.note("a demo that was stopped goes on as it began, with --orders %d --speed %v; --fresh begins anew",
+			s.report.main.note(
+				"the stopped demo continues as it started, with --orders %d --speed %v; use --fresh to start over",
 				s.count, s.speed)
 		}
 		return s.resume(ctx)
@@ -197,7 +199,7 @@ func (s *shop) prepare(ctx context.Context, prefix string, o *demoOptions) (err 
 	return s.book.note(ctx, bookEntry{Kind: bookBegun, Orders: s.count, Speed: s.speed})
 }
 
-// run opens the shop, and sums up and cleans when it has closed or was stopped.
+// run opens the shop, and prints the summary and cleans up when the shop has closed or was stopped.
 func (s *shop) run(ctx context.Context) error {
 	if s.shared {
 		if err := s.report.clock.measure(ctx, s.orders); err != nil {
@@ -221,21 +223,21 @@ func (s *shop) run(ctx context.Context) error {
 	return s.cleanAfter(ctx, err)
 }
 
-// sumUp prints what became of all messages.
+// sumUp prints the summary.
 func (s *shop) sumUp(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
-	found, err := s.look(ctx)
+	found, err := s.findMessages(ctx)
 	if err != nil {
 		return err
 	}
-	a := s.book.account(found.living, found.dead)
+	a := s.book.outcome(found.pending, found.dead)
 	if stopped {
 		if s.keeps {
-			s.report.main.note("stopped before its end: %d messages wait; later demo goes on with them, later demo --fresh begins anew",
-				len(found.living))
+			s.report.main.note("stopped with %d messages waiting: later demo continues, later demo --fresh starts over",
+				len(found.pending))
 		} else {
-			s.report.main.note("stopped before its end, with %d messages waiting", len(found.living))
+			s.report.main.note("stopped with %d messages waiting", len(found.pending))
 		}
 	}
 	if err := s.report.summary(a); err != nil || stopped {
@@ -247,7 +249,7 @@ func (s *shop) sumUp(ctx context.Context, stopped bool) error {
 	return s.book.note(ctx, bookEntry{Kind: bookClosed})
 }
 
-// cleanAfter removes the demo's queues. It gives err, or what went wrong if that is nil.
+// cleanAfter removes the demo's queues. It returns err, or the error of the removal if err is nil.
 func (s *shop) cleanAfter(ctx context.Context, err error) error {
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
 	defer cancel()
@@ -261,7 +263,7 @@ func (s *shop) cleanAfter(ctx context.Context, err error) error {
 	return err
 }
 
-// removeQueues removes the book last, so that a removal that is stopped can be taken up again.
+// removeQueues removes the demo's queues. The book comes last, so that an interrupted removal can be repeated.
 func (s *shop) removeQueues(ctx context.Context) error {
 	for _, q := range append(s.queues(), s.book.queue) {
 		if err := q.Delete(ctx); err != nil {

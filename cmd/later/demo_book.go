@@ -14,37 +14,37 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// book is what the shop has written down, so that a demo that was stopped can go on and count what went before. Each
-// entry is a message, due in a far future, of a queue that nobody works on. Its id says what it is about, so writing it
-// twice changes nothing.
+// book is the demo's journal. With it, a demo that was stopped can continue and count what happened before. Each entry
+// is a message in a queue without workers, due in the far future. Its id is the entry's key, so writing an entry twice
+// changes nothing.
 type book struct {
 	queue *later.Queue
-	began time.Time     // this process
-	ran   time.Duration // before it
+	began time.Time     // start of this process
+	ran   time.Duration // by earlier processes
 
 	mu      sync.Mutex
 	entries map[string]bookEntry
-	handled map[string]bool // ids of messages that a handler was done with
+	handled map[string]bool // ids of messages that a handler completed
 }
 
 // bookEntry is one entry.
 type bookEntry struct {
 	Kind  string        `json:"kind"`
-	ID    string        `json:"id,omitempty"` // of the message it is about
+	ID    string        `json:"id,omitempty"` // of the message
 	At    time.Time     `json:"at"`
-	After time.Duration `json:"after_ns"` // so long the demo had run
+	After time.Duration `json:"after_ns"` // running time of the demo
 
-	// of bookBegun
+	// Only in bookBegun.
 	Orders int     `json:"orders,omitempty"`
 	Speed  float64 `json:"speed,omitempty"`
 
-	// of bookDelivery
+	// Only in bookDelivery.
 	Attempt  int           `json:"attempt,omitempty"`
 	Lateness time.Duration `json:"lateness_ns,omitempty"`
 	Early    bool          `json:"early,omitempty"`
-	Waited   bool          `json:"waited,omitempty"` // it fell due while no demo ran
-	Done     bool          `json:"done,omitempty"`   // the handler had no error
-	Again    bool          `json:"again,omitempty"`  // and had been done with the message before
+	Waited   bool          `json:"waited,omitempty"` // fell due while no demo was running
+	Done     bool          `json:"done,omitempty"`   // the handler returned no error
+	Again    bool          `json:"again,omitempty"`  // a handler had completed the message before
 }
 
 // The kinds of entries.
@@ -53,10 +53,10 @@ const (
 	bookResumed  = "resumed"
 	bookSent     = "sent"
 	bookPaying   = "paying" // written before the order's message is cancelled
-	bookPaid     = "paid"   // and after that was printed
+	bookPaid     = "paid"   // written after that was printed
 	bookMoved    = "moved"
 	bookDelivery = "delivery" // written before the message is acked
-	bookClosed   = "closed"   // all is done but the removal of the queues
+	bookClosed   = "closed"   // only the removal of the queues is left
 )
 
 // key is the id of the entry's own message.
@@ -67,7 +67,7 @@ func (e *bookEntry) key() string {
 	return e.Kind + " " + e.ID
 }
 
-// openBook reads what is written down.
+// openBook reads the journal from its queue.
 func openBook(ctx context.Context, q *later.Queue) (*book, error) {
 	b := &book{queue: q, began: time.Now(), entries: map[string]bookEntry{}, handled: map[string]bool{}}
 	for info, err := range q.All(ctx, later.ListOptions{State: later.StateScheduled, Limit: store.MaxBatch}) {
@@ -84,9 +84,10 @@ func openBook(ctx context.Context, q *later.Queue) (*book, error) {
 	return b, nil
 }
 
-// notOurs is the error of a queue that has the name of one of the demo's.
+// notOurs returns the error for a queue that has a demo's name but was not created by a demo.
 func notOurs(q *later.Queue) error {
-	return store.Invalid("queue %q is none of a demo's: give the demo another --store, or remove the queue with later delete %s",
+	return store.Invalid(
+		"queue %q was not created by a demo: use another --store, or remove the queue with later delete %s",
 		q.Name(), q.Name())
 }
 
@@ -97,7 +98,7 @@ func (b *book) add(e bookEntry) {
 	}
 }
 
-// note writes an entry down.
+// note writes an entry.
 func (b *book) note(ctx context.Context, e bookEntry) error {
 	b.mu.Lock()
 	e.At, e.After = time.Now(), b.elapsed()
@@ -117,10 +118,10 @@ func (b *book) note(ctx context.Context, e bookEntry) error {
 	return nil
 }
 
-// elapsed tells how long the demo has run, not counting the time between a stop and the next run.
+// elapsed returns how long the demo has run, without the time between a stop and the next run.
 func (b *book) elapsed() time.Duration { return b.ran + time.Since(b.began) }
 
-// has tells whether there is an entry of a kind about a message.
+// has reports whether there is an entry of this kind for a message.
 func (b *book) has(kind, id string) bool {
 	_, ok := b.entry(kind, id)
 	return ok
@@ -133,14 +134,14 @@ func (b *book) entry(kind, id string) (bookEntry, bool) {
 	return e, ok
 }
 
-// wasHandled tells whether a handler was done with a message.
+// wasHandled reports whether a handler completed the message.
 func (b *book) wasHandled(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.handled[id]
 }
 
-// stops tells how often the demo was stopped and went on.
+// stops returns how often the demo was stopped and continued.
 func (b *book) stops() int {
 	n := 0
 	for b.has(bookResumed, strconv.Itoa(n+1)) {
@@ -149,7 +150,7 @@ func (b *book) stops() int {
 	return n
 }
 
-// last tells when something was written down last.
+// last returns the time of the latest entry.
 func (b *book) last() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,27 +163,27 @@ func (b *book) last() time.Time {
 	return last
 }
 
-// account is the whole story of a demo, over all its runs.
-type account struct {
+// outcome counts what became of the messages of a demo, over all its runs.
+type outcome struct {
 	sent      int
-	delivered int // messages that a handler was done with
+	delivered int // messages that a handler completed
 	paid      int // messages that were cancelled
 	dead      int
 	waiting   int
-	lost      []string // ids that were sent, and of which nothing is known
+	lost      []string // ids of messages that were sent and are unaccounted for
 
-	deliveries int // failed ones too
+	deliveries int // including failed ones
 	early      int
-	again      int           // of messages that were delivered before
-	waited     int           // of messages that fell due while no demo ran
-	longest    time.Duration // lateness of those
+	again      int           // deliveries of messages that had been completed before
+	waited     int           // deliveries that fell due while no demo was running
+	longest    time.Duration // longest lateness of those
 	lateness   []time.Duration
 	stops      int
 }
 
-// account adds up what is written down. living and dead are the ids of the messages that the store has.
-func (b *book) account(living, dead map[string]bool) *account {
-	a := &account{stops: b.stops()}
+// outcome counts the entries. pending and dead are the ids of the messages in the store.
+func (b *book) outcome(pending, dead map[string]bool) *outcome {
+	a := &outcome{stops: b.stops()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.entries {
@@ -193,7 +194,7 @@ func (b *book) account(living, dead map[string]bool) *account {
 			_, paying := b.entries[(&bookEntry{Kind: bookPaying, ID: e.ID}).key()]
 			a.sent++
 			switch {
-			case living[e.ID]:
+			case pending[e.ID]:
 				a.waiting++
 			case dead[e.ID]:
 				a.dead++
@@ -211,7 +212,7 @@ func (b *book) account(living, dead map[string]bool) *account {
 	return a
 }
 
-func (a *account) addDelivery(e bookEntry) {
+func (a *outcome) addDelivery(e bookEntry) {
 	a.deliveries++
 	if e.Early {
 		a.early++

@@ -14,10 +14,10 @@ import (
 // demoReport prints what happens in the shop and counts deliveries.
 type demoReport struct {
 	main    *Main
-	failed  func(error) // called when the output is closed or full
+	failed  func(error) // is called when the output is closed or full
 	colours bool
-	elapsed func() time.Duration // since the shop opened
-	clock   engineClock
+	elapsed func() time.Duration // running time of the demo
+	clock   storeClock
 }
 
 func newDemoReport(m *Main, failed func(error)) *demoReport {
@@ -26,7 +26,7 @@ func newDemoReport(m *Main, failed func(error)) *demoReport {
 
 func (r *demoReport) title(url string) {
 	if !r.main.json {
-		r.main.print("A shop on %s. Its orders cancel themselves when they are not paid in time.\n\n", url)
+		r.main.print("A shop on %s. Orders that are not paid in time cancel themselves.\n\n", url)
 	}
 }
 
@@ -39,23 +39,26 @@ type resumedJSON struct {
 	Dead      int    `json:"dead"`
 }
 
-// resumed tells what was found of a demo that was stopped.
+// resumed prints what was found of a stopped demo.
 func (r *demoReport) resumed(f *found) error {
 	scheduled, ready, leased, dead := f.states[later.StateScheduled], f.states[later.StateReady],
 		f.states[later.StateLeased], f.states[later.StateDead]
 	now := time.Now()
 	held := ""
 	if leased > 0 {
-		held = fmt.Sprintf(" (by the worker that is gone: again when its lease ends, within %s)", formatDuration(demoLease))
+		held = fmt.Sprintf(" (by the stopped worker: delivered again when its lease expires, within %s)",
+			formatDuration(demoLease))
 	}
 	return r.main.printResult(resumedJSON{"resumed", timeJSON(f.stopped), scheduled, ready, leased, dead},
-		"Found %d messages of a demo that was stopped after %s (%s), and goes on where it was:\n"+
-			"%d scheduled, %d that fell due meanwhile, %d leased%s, %d dead.\n",
-		len(f.living)+dead, formatTime(f.stopped, now), formatRelative(f.stopped, now), scheduled, ready, leased, held, dead)
+		"Found %d messages of a demo that was stopped after %s (%s). It continues with\n"+
+			"%d scheduled, %d ready, %d leased%s, %d dead.\n",
+		len(f.pending)+dead, formatTime(f.stopped, now), formatRelative(f.stopped, now), scheduled, ready, leased, held, dead)
 }
 
-// colour of what happened, as a number of ECMA-48's SGR.
-var colour = map[string]int{"placed": 2, "paid": 36, "moved": 36, "delivered": 32, "failed": 33, "dead": 31, "too late": 33}
+// colour is the colour of each event, as an SGR number of ECMA-48.
+var colour = map[string]int{
+	"placed": 2, "paid": 36, "moved": 36, "delivered": 32, "failed": 33, "dead": 31, "too late": 33,
+}
 
 type happeningJSON struct {
 	AtMS       float64  `json:"at_ms"`
@@ -65,7 +68,7 @@ type happeningJSON struct {
 	Text       string   `json:"text"`
 	Attempt    int      `json:"attempt,omitempty"`
 	LatenessMS *float64 `json:"lateness_ms,omitempty"`
-	Waited     bool     `json:"waited,omitempty"` // it fell due while no demo ran
+	Waited     bool     `json:"waited,omitempty"` // fell due while no demo was running
 }
 
 // did prints something that the shop did.
@@ -73,7 +76,7 @@ func (r *demoReport) did(event string, q *later.Queue, id, text string) {
 	r.line(happeningJSON{Event: event, Queue: q.Name(), ID: id, Text: text}, "")
 }
 
-// delivery prints a delivery, and what its handler said.
+// delivery prints a delivery and the result of its handler.
 func (r *demoReport) delivery(m *later.Message, text string, err error, waited bool) {
 	event := "delivered"
 	switch {
@@ -122,7 +125,7 @@ func (r *demoReport) dead(t *table) error {
 	if r.main.json || len(t.rows) == 0 {
 		return nil
 	}
-	return r.main.print("\nDead, kept with the reason until replayed or purged:\n\n%s\n", indent(t))
+	return r.main.print("\nDead messages, kept with the reason until they are replayed or purged:\n\n%s\n", indent(t))
 }
 
 func indent(t *table) string { return "  " + strings.Join(t.lines(), "\n  ") + "\n" }
@@ -145,8 +148,8 @@ type summaryJSON struct {
 	MaxWaitMS float64 `json:"waited_max_ms"`
 }
 
-// summary prints the whole story, its last line in figures.
-func (r *demoReport) summary(a *account) error {
+// summary prints what became of all messages. The last line is meant for programs.
+func (r *demoReport) summary(a *outcome) error {
 	p50, p99, most := percentile(a.lateness, 50), percentile(a.lateness, 99), percentile(a.lateness, 100)
 	return r.main.printResult(
 		summaryJSON{
@@ -157,9 +160,10 @@ func (r *demoReport) summary(a *account) error {
 		a, a.sent, a.deliveries, a.early, len(a.lost), formatMillis(p50), formatMillis(p99), formatMillis(most))
 }
 
-// String tells it in words.
-func (a *account) String() string {
-	parts := []string{fmt.Sprintf("%d done", a.delivered), fmt.Sprintf("%d cancelled by payment", a.paid), fmt.Sprintf("%d dead", a.dead)}
+func (a *outcome) String() string {
+	parts := []string{
+		fmt.Sprintf("%d done", a.delivered), fmt.Sprintf("%d cancelled by payment", a.paid), fmt.Sprintf("%d dead", a.dead),
+	}
 	if a.waiting > 0 {
 		parts = append(parts, fmt.Sprintf("%d waiting", a.waiting))
 	}
@@ -167,17 +171,18 @@ func (a *account) String() string {
 	if len(a.lost) > 0 {
 		lost = strconv.Itoa(len(a.lost))
 	}
-	text := fmt.Sprintf("Of %d messages that were sent: %s, %s lost; %d deliveries with the failed attempts.",
+	text := fmt.Sprintf("Of %d messages sent: %s, %s lost; %d deliveries, including failed attempts.",
 		a.sent, strings.Join(parts, ", "), lost, a.deliveries)
 	if a.stops == 0 {
 		return text
 	}
-	text += fmt.Sprintf("\nThe demo was stopped %s and went on.", times(a.stops))
+	text += fmt.Sprintf("\nThe demo was stopped %s and continued.", times(a.stops))
 	if a.waited > 0 {
-		text += fmt.Sprintf(" Meanwhile %d deliveries fell due, and came %s late at most.", a.waited, formatDuration(a.longest))
+		text += fmt.Sprintf(" %d deliveries fell due meanwhile and were at most %s late.",
+			a.waited, formatDuration(a.longest))
 	}
 	if a.again > 0 {
-		text += fmt.Sprintf(" %d came again, since the stop was before their ack.", a.again)
+		text += fmt.Sprintf(" %d messages were delivered again, because the stop came before their ack.", a.again)
 	}
 	return text
 }
@@ -189,7 +194,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// percentile gives the smallest of the sorted durations that p percent of them do not exceed.
+// percentile returns the smallest of the sorted durations that p percent of them do not exceed.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -197,17 +202,17 @@ func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }
 
-// engineClock is the store's clock as seen from this process. The zero value is one that is the same.
-type engineClock struct {
-	ahead time.Duration // of ours
-	error time.Duration // of ahead, at most
+// storeClock is the difference between the store's clock and the local clock. The zero value means none.
+type storeClock struct {
+	ahead time.Duration // of the local clock
+	error time.Duration // the maximum error of ahead
 }
 
-// clockSamples is how often the clocks are compared; the quickest answer is the most exact one.
+// clockSamples is how often the clocks are compared. The fastest reply is the most accurate.
 const clockSamples = 10
 
-// measure compares the store's clock with ours.
-func (c *engineClock) measure(ctx context.Context, q *later.Queue) error {
+// measure compares the store's clock with the local clock.
+func (c *storeClock) measure(ctx context.Context, q *later.Queue) error {
 	for i := range clockSamples {
 		asked := time.Now()
 		stats, err := q.Stats(ctx)
@@ -216,29 +221,31 @@ func (c *engineClock) measure(ctx context.Context, q *later.Queue) error {
 		}
 		roundTrip := time.Since(asked)
 		if i == 0 || roundTrip/2 < c.error {
-			*c = engineClock{ahead: stats.Now.Sub(asked.Add(roundTrip / 2)), error: roundTrip / 2}
+			*c = storeClock{ahead: stats.Now.Sub(asked.Add(roundTrip / 2)), error: roundTrip / 2}
 		}
 	}
 	return nil
 }
 
-// isBefore tells whether the store's clock surely had not reached t when ours showed now.
-func (c *engineClock) isBefore(now, t time.Time) bool {
+// isBefore reports whether the store's clock had certainly not reached t when the local clock showed now.
+func (c *storeClock) isBefore(now, t time.Time) bool {
 	return now.Add(c.ahead + c.error).Before(t)
 }
 
-// living counts the messages of the shop that are not yet done or dead, as far as this process knows.
-type living struct {
+// pendingCount counts the messages of the shop that are neither done nor dead, as far as this process knows.
+type pendingCount struct {
 	prefix string        // of the queues
-	none   chan struct{} // holds a token after there may be none
+	none   chan struct{} // receives a token when there may be none left
 
 	mu    sync.Mutex
 	count int
 }
 
-func newLiving(prefix string) *living { return &living{prefix: prefix, none: make(chan struct{}, 1)} }
+func newPendingCount(prefix string) *pendingCount {
+	return &pendingCount{prefix: prefix, none: make(chan struct{}, 1)}
+}
 
-func (l *living) add(n int) {
+func (l *pendingCount) add(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.count += n
@@ -251,7 +258,7 @@ func (l *living) add(n int) {
 	}
 }
 
-func (l *living) observe(e later.Event) {
+func (l *pendingCount) observe(e later.Event) {
 	if e.Queue == l.prefix+"book" {
 		return
 	}

@@ -39,42 +39,42 @@ func TestDemoRunsInMemoryWhereTheDefaultStoreCannotBeUsed(t *testing.T) {
 		r := runMain(t.Context(), env, "", "demo", "--speed", "100", "--orders", "1")
 		checkSummary(t, r.stdout)
 		contains(t, r.stdout, "A shop on mem://")
-		contains(t, r.stderr, "the demo runs in memory, and cannot go on after a stop: "+reason)
+		contains(t, r.stderr, "the demo runs in memory and cannot be continued after a stop: "+reason)
 		if r.exit != 0 || strings.Count(r.stderr, "\n") != 1 {
 			t.Errorf("exit %d: %s", r.exit, r.stderr)
 		}
 	}
-	check(nil, "there is no place for an embedded store")
+	check(nil, "there is no directory for an embedded store")
 	check(env, "the embedded store in "+home)
-	contains(t, c.fails(18, "demo"), "is in use by process ") // one that was named must work
+	contains(t, c.fails(18, "demo"), "is in use by process ") // a named store must work
 	p.signal(syscall.SIGTERM)
 	p.exit()
 
 	c.ok("send", "demo-mail", "mine", "--id", "a")
-	check(env, `queue "demo-mail" is none of a demo's`)
-	contains(t, c.fails(2, "demo"), `queue "demo-mail" is none of a demo's`, "later delete demo-mail")
+	check(env, `queue "demo-mail" was not created by a demo`)
+	contains(t, c.fails(2, "demo"), `queue "demo-mail" was not created by a demo`, "later delete demo-mail")
 	c.ok("get", "demo-mail", "a")
 	c.ok("delete", "demo-mail", "--yes")
 	c.ok("send", "demo-book", "mine", "--id", "a", "--in", "1h")
-	contains(t, c.fails(2, "demo", "--fresh"), `queue "demo-book" is none of a demo's`)
+	contains(t, c.fails(2, "demo", "--fresh"), `queue "demo-book" was not created by a demo`)
 	c.ok("get", "demo-book", "a")
 }
 
-// stopDemo begins a demo and stops it by Ctrl-C.
+// stopDemo starts a demo and stops it by Ctrl-C.
 func stopDemo(t *testing.T, c *cli) {
 	t.Helper()
 	p := c.start("demo", "--orders", "7", "--speed", "4")
 	p.await(p.stdout, "delivered  mail-7")
-	p.await(p.stdout, "  demo-webhooks ") // of the first table, which the demo prints when the replies to all sends have come
+	p.await(p.stdout, "  demo-webhooks ") // in the first table, which is printed after all sends have returned
 	p.signal(syscall.SIGINT)
-	p.await(p.stderr, " messages wait; later demo goes on with them, later demo --fresh begins anew")
+	p.await(p.stderr, " messages waiting: later demo continues, later demo --fresh starts over")
 	contains(t, p.await(p.stdout, "Of 16 messages"), " waiting, none lost; ")
 	if exit := p.exit(); exit != 130 {
 		t.Errorf("exit %d, want 130", exit)
 	}
 }
 
-func TestAStoppedDemoGoesOnWhereItWas(t *testing.T) {
+func TestAStoppedDemoContinues(t *testing.T) {
 	t.Parallel()
 	c := newDiskCLI(t)
 	stopDemo(t, c)
@@ -83,11 +83,11 @@ func TestAStoppedDemoGoesOnWhereItWas(t *testing.T) {
 	if r.exit != 0 {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
-	contains(t, r.stderr, "goes on as it began, with --orders 7 --speed 4; --fresh begins anew")
+	contains(t, r.stderr, "continues as it started, with --orders 7 --speed 4; use --fresh to start over")
 	contains(t, r.stdout, "messages of a demo that was stopped after ", "delivered  order-7", "dead       webhook-1",
-		"Of 16 messages that were sent: ", " none lost; ", "The demo was stopped once and went on.")
+		"Of 16 messages sent: ", " none lost; ", "The demo was stopped once and continued.")
 	if strings.Contains(r.stdout, "placed") || strings.Contains(r.stdout, "mail-1 ") {
-		t.Errorf("it did again what was done:\n%s", r.stdout)
+		t.Errorf("completed steps were repeated:\n%s", r.stdout)
 	}
 	if n := checkSummary(t, r.stdout); n < 18 || n > 21 {
 		t.Errorf("%d deliveries", n)
@@ -104,7 +104,7 @@ func TestAFreshDemoForgetsAStoppedOne(t *testing.T) {
 	if r.exit != 0 || strings.Contains(r.stdout, "Found") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
-	contains(t, r.stdout, "Of 6 messages that were sent: ")
+	contains(t, r.stdout, "Of 6 messages sent: ")
 }
 
 func TestADemoNoticesALostMessage(t *testing.T) {
@@ -120,9 +120,9 @@ func TestADemoNoticesALostMessage(t *testing.T) {
 	}
 }
 
-// TestAKilledDemoGoesOnAndLosesNothing kills a demo with SIGKILL after a random number of printed lines, again and
-// again, and then lets it end. What any of the runs printed is the witness, not what the demo wrote down.
-func TestAKilledDemoGoesOnAndLosesNothing(t *testing.T) {
+// TestAKilledDemoContinuesAndLosesNothing repeatedly kills a demo with SIGKILL after a random number of printed lines,
+// and then lets it end. It checks what the runs printed, not the demo's own journal.
+func TestAKilledDemoContinuesAndLosesNothing(t *testing.T) {
 	rounds := 4
 	if os.Getenv("LATER_LONG") != "" {
 		rounds = 100
@@ -175,7 +175,7 @@ func killDemo(t *testing.T, c *cli) {
 	for i := 1; i <= orders; i++ {
 		order, mail := fmt.Sprintf("order-%d", i), fmt.Sprintf("mail-%d", i)
 		if happened["placed "+order] && !happened["delivered "+order] && !happened["paid "+order] {
-			t.Errorf("%s was placed, and neither cancelled itself nor was paid", order)
+			t.Errorf("%s was placed, but neither cancelled itself nor was paid", order)
 		}
 		if !happened["delivered "+mail] {
 			t.Errorf("%s was never delivered", mail)
@@ -184,10 +184,11 @@ func killDemo(t *testing.T, c *cli) {
 	if !happened["delivered reminder-1"] {
 		t.Error("the reminder was never delivered")
 	}
-	if summary["sent"] != 2.0*orders+2 || summary["lost"] != 0.0 || summary["waiting"] != 0.0 || summary["early"] != 0.0 || summary["dead"] != 1.0 {
+	if summary["sent"] != 2.0*orders+2 || summary["lost"] != 0.0 || summary["waiting"] != 0.0 ||
+		summary["early"] != 0.0 || summary["dead"] != 1.0 {
 		t.Errorf("the summary is %v", summary)
 	}
-	c.ok("demo", "--speed", "100", "--orders", "1") // ends what a kill after the summary left, or begins anew
+	c.ok("demo", "--speed", "100", "--orders", "1") // finishes a demo killed after its summary, or runs a new one
 	if got := c.ok("queues"); got != "" {
 		t.Errorf("left: %s", got)
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// When things happen in the demo, after its opening if nothing else is said.
+// Times of the demo's events, after its start unless stated otherwise.
 const (
 	placingTime  = 1200 * time.Millisecond // over which orders are placed
-	firstUnpaid  = 4 * time.Second         // after its placing the first unpaid order cancels itself
-	lastUnpaid   = 8 * time.Second         // and the last one
-	payAfter     = 2 * time.Second         // after its placing
+	firstUnpaid  = 4 * time.Second         // first order cancels itself, after it was placed
+	lastUnpaid   = 8 * time.Second         // last order cancels itself, after it was placed
+	payAfter     = 2 * time.Second         // after the order was placed
 	moreTimeAt   = 3 * time.Second
 	moreTime     = 7 * time.Second
 	webhookAt    = time.Second
@@ -26,32 +26,32 @@ const (
 	secondStats  = 5 * time.Second
 	retryBackoff = 700 * time.Millisecond
 
-	// demoLease is how long a killed demo still holds what it was at, at any speed.
+	// demoLease is how long a killed demo still holds its messages, at any speed.
 	demoLease = 3 * time.Second
-	// auditEvery is how often the store is asked whether anything is left, should an event have been missed.
+	// auditEvery is how often the store is asked for remaining messages, in case an event was missed.
 	auditEvery = time.Second
-	// idKept is how long the ids of messages that are done are refused.
+	// idKept is the dedup window of the demo's messages.
 	idKept = 24 * time.Hour
 )
 
-// demoQueues are the names of the demo's queues, behind their prefix.
+// demoQueues are the names of the demo's queues, without the prefix.
 var demoQueues = []string{"mail", "orders", "reminders", "webhooks", "book"}
 
-// shop is what the demo shows.
+// shop is the demo's shop.
 type shop struct {
-	report *demoReport
-	living *living
-	client *later.Client
-	url    string
-	keeps  bool // a stopped demo goes on in the next run
-	shared bool // others may have a demo in this store at the same time
+	report  *demoReport
+	pending *pendingCount
+	client  *later.Client
+	url     string
+	keeps   bool // the next run can continue a stopped demo
+	shared  bool // others may run a demo in this store at the same time
 
-	count int // orders
+	count int // number of orders
 	speed float64
 	book  *book
-	found *found // what was there of a demo that was stopped; else nil
+	found *found // messages of a stopped demo, or nil
 
-	working time.Time // since then there is a worker
+	working time.Time // start of the worker
 
 	mail    *later.Queue // confirmations, due at once
 	orders  *later.Queue // messages that cancel unpaid orders
@@ -59,21 +59,21 @@ type shop struct {
 	webhook *later.Queue
 }
 
-// found is what the store has of a demo.
+// found is what the store contains of a demo.
 type found struct {
-	stopped      time.Time           // after this, when it was; else zero
-	states       map[later.State]int // how many messages
-	living, dead map[string]bool     // ids
+	stopped       time.Time           // the last entry before the stop, or zero
+	states        map[later.State]int // number of messages
+	pending, dead map[string]bool     // ids
 }
 
 func (s *shop) queues() []*later.Queue {
 	return []*later.Queue{s.mail, s.orders, s.remind, s.webhook}
 }
 
-// look finds all messages of the shop.
-func (s *shop) look(ctx context.Context) (*found, error) {
-	f := &found{states: map[later.State]int{}, living: map[string]bool{}, dead: map[string]bool{}}
-	// In the order in which messages move, so that none is overlooked while it does.
+// findMessages finds all messages of the shop.
+func (s *shop) findMessages(ctx context.Context) (*found, error) {
+	f := &found{states: map[later.State]int{}, pending: map[string]bool{}, dead: map[string]bool{}}
+	// In the order in which messages change state, so that none is missed while it does.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
 		for _, q := range s.queues() {
 			for info, err := range q.All(ctx, later.ListOptions{State: state, Limit: store.MaxBatch}) {
@@ -84,7 +84,7 @@ func (s *shop) look(ctx context.Context) (*found, error) {
 				if state == later.StateDead {
 					f.dead[info.ID] = true
 				} else {
-					f.living[info.ID] = true
+					f.pending[info.ID] = true
 				}
 			}
 		}
@@ -92,13 +92,13 @@ func (s *shop) look(ctx context.Context) (*found, error) {
 	return f, nil
 }
 
-// resume goes on with a demo that was stopped.
+// resume continues a stopped demo.
 func (s *shop) resume(ctx context.Context) (err error) {
-	if s.found, err = s.look(ctx); err != nil {
+	if s.found, err = s.findMessages(ctx); err != nil {
 		return err
 	}
 	s.found.stopped = s.book.last()
-	s.living.add(len(s.found.living))
+	s.pending.add(len(s.found.pending))
 	return s.book.note(ctx, bookEntry{Kind: bookResumed, ID: strconv.Itoa(s.book.stops() + 1)})
 }
 
@@ -125,7 +125,7 @@ func (s *shop) open(ctx context.Context) error {
 	return err
 }
 
-// awaitNone waits until the store has no message of the shop that is not dead.
+// awaitNone waits until all of the shop's messages are done or dead.
 func (s *shop) awaitNone(ctx context.Context) error {
 	audit := time.NewTicker(auditEvery)
 	defer audit.Stop()
@@ -142,7 +142,7 @@ func (s *shop) awaitNone(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-s.living.none:
+		case <-s.pending.none:
 		case <-audit.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -150,19 +150,19 @@ func (s *shop) awaitNone(ctx context.Context) error {
 	}
 }
 
-// pace gives a duration at the demo's speed.
+// pace scales a duration to the demo's speed.
 func (s *shop) pace(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / s.speed)
 }
 
-// step is something that happens in the shop so long after its opening.
+// step is something that the shop does at a time after its start.
 type step struct {
 	at time.Duration
 	do func(ctx context.Context) error
 }
 
-// play does the steps of the plan, each at its time. After a stop it does those of before it at once, and what they
-// have done already they do not do again.
+// play executes the steps of the plan, each at its time. A continued demo executes the earlier steps at once; steps do
+// not repeat what they have already done.
 func (s *shop) play(ctx context.Context) error {
 	plan := s.plan()
 	slices.SortStableFunc(plan, func(a, b step) int { return int(a.at - b.at) })
@@ -181,7 +181,7 @@ func (s *shop) play(ctx context.Context) error {
 	return nil
 }
 
-// plan is all that the shop does by itself; the worker does the rest.
+// plan returns the steps of the shop itself; the worker does the rest.
 func (s *shop) plan() []step {
 	plan := []step{
 		{0, s.sendReminder},
@@ -189,7 +189,7 @@ func (s *shop) plan() []step {
 		{moreTimeAt, s.giveMoreTime},
 	}
 	for _, at := range []time.Duration{firstStats, secondStats} {
-		if s.pace(at) >= s.book.ran { // else it was shown before the stop
+		if s.pace(at) >= s.book.ran { // not shown before the stop
 			plan = append(plan, step{at, s.showStats})
 		}
 	}
@@ -206,8 +206,10 @@ func (s *shop) plan() []step {
 
 func orderID(number int) string { return fmt.Sprintf("order-%d", number) }
 
-// send sends a message once in the life of the demo, and tells whether it was now, or shortly before a stop.
-func (s *shop) send(ctx context.Context, q *later.Queue, id, payload string, opts ...later.SendOption) (sent bool, err error) {
+// send sends a message once in the life of the demo. It reports whether that was now, or just before a stop.
+func (s *shop) send(
+	ctx context.Context, q *later.Queue, id, payload string, opts ...later.SendOption,
+) (sent bool, err error) {
 	if s.book.has(bookSent, id) {
 		return false, nil
 	}
@@ -243,15 +245,15 @@ func (s *shop) sendWebhook(ctx context.Context) error {
 	return err
 }
 
-// pay cancels an order's message. That it is about to is written down before: should the demo be stopped in between, a
-// message that is gone and was not delivered is one that was cancelled.
+// pay cancels an order's message. It writes a journal entry first: if the demo is stopped in between, a message that is
+// gone and was not delivered counts as cancelled.
 func (s *shop) pay(ctx context.Context, number int) error {
 	id := orderID(number)
 	if s.book.has(bookPaid, id) {
 		return nil
 	}
-	// Then it may have been cancelled before a stop, unless it was there after it.
-	begun := s.book.has(bookPaying, id) && !s.found.living[id]
+	// The message may have been cancelled before a stop, unless it was found after the stop.
+	begun := s.book.has(bookPaying, id) && !s.found.pending[id]
 	if err := s.book.note(ctx, bookEntry{Kind: bookPaying, ID: id}); err != nil {
 		return err
 	}
@@ -262,12 +264,12 @@ func (s *shop) pay(ctx context.Context, number int) error {
 	case missing && begun:
 		s.report.did("paid", s.orders, id, "its message was cancelled just before the stop")
 	case missing:
-		return fmt.Errorf("message %q is lost: it was sent, is not there, and was never delivered", id)
+		return fmt.Errorf("message %q is lost: it was sent, but is not in the store and was never delivered", id)
 	case err != nil:
 		return err
 	default:
-		s.living.add(-1)
-		s.report.did("paid", s.orders, id, fmt.Sprintf("its message, which was %s, is cancelled", state))
+		s.pending.add(-1)
+		s.report.did("paid", s.orders, id, fmt.Sprintf("its message was %s and is cancelled", state))
 	}
 	return s.book.note(ctx, bookEntry{Kind: bookPaid, ID: id})
 }
@@ -296,7 +298,7 @@ func (s *shop) worker() *later.Worker {
 		Lease:  demoLease,
 		Queues: map[string]later.QueueConfig{s.remind.Name(): retry, s.webhook.Name(): retry},
 		OnDead: func(_ context.Context, info *later.Info) {
-			s.report.did("dead", s.client.Queue(info.Queue), info.ID, fmt.Sprintf("set aside after %d attempts", info.Attempts))
+			s.report.did("dead", s.client.Queue(info.Queue), info.ID, fmt.Sprintf("dead after %d attempts", info.Attempts))
 		},
 	})
 	w.Handle(s.mail.Name(), s.handler(confirm))
@@ -306,8 +308,8 @@ func (s *shop) worker() *later.Worker {
 	return w
 }
 
-// handler makes a handler of what the shop does with a message. What came of it is written down, printed and then
-// acked, so a delivery that a stop hid comes again, and one that was printed counts.
+// handler returns a handler that calls do. It writes the result to the journal, prints it, and then acks. So a delivery
+// that a stop interrupted is repeated, and a delivery that was printed is counted.
 func (s *shop) handler(do func(m *later.Message) (text string, err error)) later.HandlerFunc {
 	return func(ctx context.Context, m *later.Message) error {
 		entry := bookEntry{
@@ -343,7 +345,7 @@ func sendReminderMail(m *later.Message) (string, error) {
 }
 
 func callWebhook(*later.Message) (string, error) {
-	return "", errors.New("shop.example answers 503")
+	return "", errors.New("shop.example returns 503")
 }
 
 func (s *shop) showStats(ctx context.Context) error {

@@ -13,15 +13,16 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-var summaryLine = regexp.MustCompile(`^sent=\d+ delivered=(\d+) early=0 lost=0 lateness p50=\d+\.\dms p99=\d+\.\dms max=\d+\.\dms$`)
+var summaryLine = regexp.MustCompile(
+	`^sent=\d+ delivered=(\d+) early=0 lost=0 lateness p50=\d+\.\dms p99=\d+\.\dms max=\d+\.\dms$`)
 
-// checkSummary checks the last line and gives how many were delivered.
+// checkSummary checks the last line and returns the number of deliveries.
 func checkSummary(t *testing.T, output string) int {
 	t.Helper()
 	all := strings.Split(strings.TrimSuffix(output, "\n"), "\n")
 	match := summaryLine.FindStringSubmatch(all[len(all)-1])
 	if match == nil {
-		t.Fatalf("no summary ends:\n%s", output)
+		t.Fatalf("no summary at the end of:\n%s", output)
 	}
 	n, _ := strconv.Atoi(match[1])
 	return n
@@ -34,11 +35,13 @@ func checkDemo(t *testing.T, r result) {
 	}
 	contains(t, r.stdout,
 		"placed     order-6", "delivered  mail-6", "moved      order-3", "delivered  order-3",
-		"failed     reminder-1   the mail server is busy (attempt 2 of 20)", "delivered  reminder-1   please pay order-1 (attempt 3)",
-		"failed     webhook-1    shop.example answers 503 (attempt 3 of 3)", "dead       webhook-1    set aside after 3 attempts",
-		"NEXT DUE", "LAST ERROR", "ms late", "Of 14 messages that were sent: ", " 1 dead, none lost; ")
-	// 6 mails, 4 unpaid orders, 3 attempts each of the reminder and the webhook; on a machine that stalls, the
-	// 2 payments may come too late.
+		"failed     reminder-1   the mail server is busy (attempt 2 of 20)",
+		"delivered  reminder-1   please pay order-1 (attempt 3)",
+		"failed     webhook-1    shop.example returns 503 (attempt 3 of 3)",
+		"dead       webhook-1    dead after 3 attempts",
+		"NEXT DUE", "LAST ERROR", "ms late", "Of 14 messages sent: ", " 1 dead, none lost; ")
+	// 6 mails, 4 unpaid orders, 3 attempts each of the reminder and the webhook. If the machine stalls, the 2 payments
+	// may come too late.
 	if n := checkSummary(t, r.stdout); n < 16 || n > 18 {
 		t.Errorf("%d deliveries", n)
 	}
@@ -58,11 +61,12 @@ func TestDemoRunsOnRedisAndDeletesItsQueues(t *testing.T) {
 	}
 }
 
-func TestDemoIsJSONToo(t *testing.T) {
+func TestDemoPrintsJSON(t *testing.T) {
 	r := runMain(t.Context(), nil, "", "demo", "--speed", "20", "--orders", "1", "--json", "--store", "mem://")
 	all := objects(t, r.stdout)
 	last := all[len(all)-1]
-	if r.exit != 0 || last["delivered"].(float64) < 7 || last["early"] != 0.0 || last["sent"] != 4.0 || last["lost"] != 0.0 || last["lateness_max_ms"] == nil {
+	if r.exit != 0 || last["delivered"].(float64) < 7 || last["early"] != 0.0 || last["sent"] != 4.0 ||
+		last["lost"] != 0.0 || last["lateness_max_ms"] == nil {
 		t.Errorf("exit %d: %v", r.exit, last)
 	}
 }
@@ -104,7 +108,7 @@ func TestADemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
 
 func TestADeliveryIsEarlyOnlyBeyondTheErrorOfTheClocks(t *testing.T) {
 	due := time.Unix(1e9, 0)
-	clock := engineClock{ahead: time.Hour, error: time.Millisecond} // ours is an hour behind
+	clock := storeClock{ahead: time.Hour, error: time.Millisecond} // the local clock is an hour behind
 	for late, early := range map[time.Duration]bool{
 		-2 * time.Millisecond:   true,
 		-time.Millisecond / 2:   false,

@@ -17,22 +17,24 @@ func (m *Main) doctorCommand() *cobra.Command {
 	var target string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check a store, and repair it",
-		Long: `Doctor checks everything that a store keeps: of an embedded store every block of its files, and of each queue
-whether its messages, indexes and counters agree. It prints a line for each thing that it checked or found:
+		Short: "Check and repair a store",
+		Long: `Doctor checks everything in a store: every block of an embedded store's files, and whether the messages,
+indexes and counters of each queue agree. It prints a line for each check and each issue:
 
-  ok          it is right
-  note        worth knowing, and nothing needs to be done
-  warning     nothing is lost, and something should be done
+  ok          no issue
+  note        worth knowing; no action needed
+  warning     nothing is lost, but action is needed
   error       messages are lost or cannot be delivered, or counts are wrong
-  repaired    it was wrong and is repaired
+  repaired    an issue that was repaired
 
-With --repair it repairs what contradicts itself; no message that can be read is removed by that. A damaged file it
-cannot repair: --recover creates a new store, in a directory that is missing or empty, from all that can still be read,
-and changes nothing in the damaged one. A message may then come back that was acked, where the damage hit the ack.
+With --repair, doctor makes indexes and counters consistent again. It never removes a message that can be read. It
+cannot repair damaged files: for those, --recover creates a new store from everything that can still be read, in a
+directory that must be missing or empty, and leaves the damaged store unchanged. If the damage hit an ack, the acked
+message may be delivered again.
 
-An embedded store is open in one process at a time: stop the program that has it. The exit code is 0 when nothing is
-worse than a note, ` + fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` when errors are left or something was lost, and 1 when there are only warnings.`,
+Only one process at a time can open an embedded store: stop the program that has it open. The exit code is 0 if there
+is nothing worse than a note, ` +
+			fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
 		Example: `  later doctor
   later doctor --repair --json
   later doctor --store file:///var/lib/later --recover /var/lib/later-new`,
@@ -44,27 +46,27 @@ worse than a note, ` + fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` when errors ar
 			d := &doctor{main: m}
 			if target != "" {
 				if repair {
-					return store.Invalid("--repair and --recover are both given: recover first, the new store needs no repair")
+					return store.Invalid("--repair and --recover are both given: use --recover, the new store needs no repair")
 				}
 				return d.recover(ctx, target)
 			}
-			return d.examine(ctx, later.Examination{Repair: repair})
+			return d.check(ctx, later.Examination{Repair: repair})
 		}),
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "repair what contradicts itself")
-	cmd.Flags().StringVar(&target, "recover", "", "create a new store in `DIR` from what can be read of a damaged one")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair inconsistent indexes and counters")
+	cmd.Flags().StringVar(&target, "recover", "", "recover a damaged store to a new store in `DIR`")
 	cmd.MarkFlagDirname("recover")
 	return cmd
 }
 
-// doctor prints findings, and counts them.
+// doctor prints and counts findings.
 type doctor struct {
 	main                       *Main
 	errors, warnings, repaired int
-	printing                   error // the first of printing
+	printing                   error // the first error of printing
 }
 
-func (d *doctor) examine(ctx context.Context, opts later.Examination) error {
+func (d *doctor) check(ctx context.Context, opts later.Examination) error {
 	m := d.main
 	name, _ := m.storeName()
 	url, err := m.storeURLOf(name)
@@ -82,13 +84,13 @@ func (d *doctor) examine(ctx context.Context, opts later.Examination) error {
 	defer client.Close()
 	err = client.Examine(ctx, opts, d.report)
 	if errors.Is(err, later.ErrUnsupported) {
-		m.note("there is nothing to examine in %s", m.shownURL())
+		m.note("there is nothing to check in %s", m.shownURL())
 		return nil
 	}
 	return d.done(err)
 }
 
-// inspect reports what is damaged in a store that cannot be opened for a reason.
+// inspect reports the damage in a store that cannot be opened. reason is the error of the open.
 func (d *doctor) inspect(ctx context.Context, dir string, reason error) error {
 	err := diskstore.Inspect(ctx, dir, d.report)
 	if err == nil && d.errors == 0 {
@@ -97,18 +99,18 @@ func (d *doctor) inspect(ctx context.Context, dir string, reason error) error {
 	return d.done(err)
 }
 
-// recover recovers what can be read of a damaged store into a new directory.
+// recover copies what can still be read from a damaged store to a new store in target.
 func (d *doctor) recover(ctx context.Context, target string) error {
 	m := d.main
 	name, source := m.storeName()
 	url, err := m.storeURLOf(name)
 	if err != nil {
-		return fmt.Errorf("%w (%s)", err, from(source))
+		return fmt.Errorf("%w (%s)", err, describeSource(source))
 	}
 	dir, ok := directoryOf(url)
 	if !ok {
-		return store.Invalid("--recover is for an embedded store, and the store is %s (%s): give its directory with --store",
-			store.RedactURL(url), from(source))
+		return store.Invalid("--recover needs an embedded store, but the store is %s (%s): give a directory with --store",
+			store.RedactURL(url), describeSource(source))
 	}
 	err = diskstore.Recover(ctx, dir, target, d.report)
 	if held, ok := errors.AsType[*diskstore.HeldError](err); ok {
@@ -117,7 +119,7 @@ func (d *doctor) recover(ctx context.Context, target string) error {
 	if err != nil {
 		return fmt.Errorf("%w; remove %s before you try again", err, target)
 	}
-	m.note("what could be read is in %s, and %s is as it was", target, dir)
+	m.note("recovered what could be read to %s; %s is unchanged", target, dir)
 	return d.done(nil)
 }
 
@@ -147,7 +149,9 @@ func (d *doctor) report(f later.Finding) {
 		return
 	}
 	if d.main.json {
-		d.printing = d.main.printJSON(findingJSON{string(f.Severity), f.Check, f.Queue, f.Text, f.Advice, f.Count, f.Repaired})
+		d.printing = d.main.printJSON(findingJSON{
+			string(f.Severity), f.Check, f.Queue, f.Text, f.Advice, f.Count, f.Repaired,
+		})
 		return
 	}
 	queue := ""
@@ -161,23 +165,23 @@ func (d *doctor) report(f later.Finding) {
 	d.printing = d.main.print("%s", printable(text))
 }
 
-// done returns err, or else the error that the findings amount to.
+// done returns err if it is not nil, else the error that the findings amount to.
 func (d *doctor) done(err error) error {
 	switch {
 	case err != nil:
 	case d.printing != nil:
 		err = d.printing
 	case d.errors > 0:
-		err = fmt.Errorf("%w: %s", later.ErrCorrupt, plural(d.errors, "error", "is", "errors", "are")+" left")
+		err = fmt.Errorf("%w: %s", later.ErrCorrupt, plural(d.errors, "error remains", "errors remain"))
 	case d.warnings > 0:
-		err = errors.New(plural(d.warnings, "warning", "is", "warnings", "are") + " left")
+		err = errors.New(plural(d.warnings, "warning remains", "warnings remain"))
 	}
 	return err
 }
 
-func plural(n int, one, is, many, are string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
-		return fmt.Sprintf("1 %s %s", one, is)
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s %s", n, many, are)
+	return fmt.Sprintf("%d %s", n, many)
 }

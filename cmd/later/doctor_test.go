@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// newEmbedded returns a cli on an embedded store with three messages in queue q and one in other.
+// newEmbedded returns a cli on an embedded store with three messages in queue q and one in queue other.
 func newEmbedded(t *testing.T) (c *cli, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -23,7 +23,7 @@ func newEmbedded(t *testing.T) (c *cli, dir string) {
 	return c, dir
 }
 
-// change writes to the database of a store that is not open.
+// change calls f with the database of a store that is not open.
 func change(t *testing.T, dir string, f func(db *pebble.DB)) {
 	t.Helper()
 	db, err := pebble.Open(dir, &pebble.Options{FormatMajorVersion: pebble.FormatTableFormatV6, Logger: silent{}})
@@ -42,10 +42,11 @@ func (silent) Infof(string, ...any)  {}
 func (silent) Errorf(string, ...any) {}
 func (silent) Fatalf(string, ...any) {}
 
-func TestDoctorFindsNothingWrongWithASoundStore(t *testing.T) {
+func TestDoctorFindsNoIssuesInAnIntactStore(t *testing.T) {
 	c, dir := newEmbedded(t)
 	out := c.ok("doctor")
-	contains(t, out, "ok        ", "queue q: messages: 3 (3 scheduled or ready", "queue other: messages: 1 (", "match their checksums")
+	contains(t, out, "ok        ", "queue q: messages: 3 (3 scheduled or ready", "queue other: messages: 1 (",
+		"match their checksums")
 	for line := range strings.Lines(out) {
 		if !strings.HasPrefix(line, "ok  ") {
 			t.Errorf("line %q", line)
@@ -57,22 +58,23 @@ func TestDoctorFindsNothingWrongWithASoundStore(t *testing.T) {
 		}
 	}
 	if got := c.ok("stats"); !strings.Contains(got, "q") {
-		t.Errorf("afterwards stats says %q", got)
+		t.Errorf("stats afterwards: %q", got)
 	}
-	contains(t, c.fails(11, "doctor", "--store", filepath.Join(dir, "none")), "there is no store in "+filepath.Join(dir, "none"))
+	contains(t, c.fails(11, "doctor", "--store", filepath.Join(dir, "none")),
+		"there is no store in "+filepath.Join(dir, "none"))
 	contains(t, c.fails(2, "doctor", "extra"), "usage: later doctor")
 }
 
-func TestDoctorReportsAndRepairsWhatContradictsItself(t *testing.T) {
+func TestDoctorReportsAndRepairsInconsistencies(t *testing.T) {
 	c, dir := newEmbedded(t)
 	change(t, dir, func(db *pebble.DB) {
-		// Nobody is due 5 ms after 1970, and the counters do not know of it: see diskstore/keys.go.
+		// A due entry at 5 ms after 1970 without a message, which the counters do not include: see diskstore/keys.go.
 		if err := db.Set([]byte("\x00\x00\x00\x01d\x00\x00\x00\x00\x00\x05nobody"), nil, pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 	})
 	r := c.run("doctor")
-	if r.exit != 20 || r.stderr != "later: store corrupt: 1 error is left\n" {
+	if r.exit != 20 || r.stderr != "later: store corrupt: 1 error remains\n" {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	contains(t, r.stdout, "error     queue q: an index does not match the messages: by due time has 4 entries for 3 messages\n"+
@@ -92,7 +94,7 @@ func TestDoctorReportsAndRepairsWhatContradictsItself(t *testing.T) {
 	}
 	c.ok("doctor")
 	if got := c.ok("work", "q", "--max", "3"); len(strings.Split(strings.TrimSpace(got), "\n")) != 3 {
-		t.Errorf("work returns %q", got)
+		t.Errorf("work printed %q", got)
 	}
 }
 
@@ -119,7 +121,8 @@ func TestDoctorRecoversADamagedStore(t *testing.T) {
 	}
 	target := filepath.Join(t.TempDir(), "new")
 	r = c.run("doctor", "--recover", target)
-	if r.exit != 20 || !strings.Contains(r.stderr, "what could be read is in "+target) || !strings.Contains(r.stdout, "queue q: messages: 3 (") {
+	if r.exit != 20 || !strings.Contains(r.stderr, "recovered what could be read to "+target) ||
+		!strings.Contains(r.stdout, "queue q: messages: 3 (") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
 	recovered := &cli{t, fileURL(target)}
@@ -131,13 +134,13 @@ func TestDoctorRecoversADamagedStore(t *testing.T) {
 	contains(t, c.fails(2, "doctor", "--recover", target, "--repair"), "both given")
 }
 
-func TestDoctorOfAStoreWithNothingToExamine(t *testing.T) {
+func TestDoctorOfAStoreWithNothingToCheck(t *testing.T) {
 	c := &cli{t, "mem://"}
 	r := c.run("doctor")
-	if r.exit != 0 || r.stdout != "" || !strings.Contains(r.stderr, "nothing to examine in mem://") {
+	if r.exit != 0 || r.stdout != "" || !strings.Contains(r.stderr, "nothing to check in mem://") {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
-	contains(t, c.fails(2, "doctor", "--recover", t.TempDir()), "--recover is for an embedded store", "mem://")
+	contains(t, c.fails(2, "doctor", "--recover", t.TempDir()), "--recover needs an embedded store", "mem://")
 }
 
 func TestDoctorNamesWhoHasTheStore(t *testing.T) {

@@ -12,16 +12,17 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// durableTimeout is how long a confirmation may take when --durable does not say.
+// durableTimeout is the default timeout of --durable.
 const durableTimeout = 5 * time.Second
 
 // durableFlag adds --durable.
 func durableFlag(set *pflag.FlagSet, d *later.Durability) {
-	set.Var(&durableValue{d: d}, "durable", fmt.Sprintf("exit 0 only when the server's disk and so many replicas have it (default timeout: %s)",
+	set.Var(&durableValue{d: d}, "durable", fmt.Sprintf(
+		"wait for the disk and this many replicas (default timeout: %s)",
 		formatDuration(durableTimeout)))
 }
 
-// durableValue is a flag.
+// durableValue is the value of --durable.
 type durableValue struct {
 	d    *later.Durability
 	text string
@@ -31,7 +32,8 @@ func (v *durableValue) Set(text string) error {
 	number, rest, hasTimeout := strings.Cut(text, ",")
 	replicas, err := strconv.Atoi(number)
 	if err != nil || replicas < 0 || replicas > store.MaxReplicas {
-		return fmt.Errorf("give 0 (the disk alone) to %d replicas, and if need be a timeout, such as 1 or 1,500ms", store.MaxReplicas)
+		return fmt.Errorf("give 0 (disk only) to %d replicas and optionally a timeout, such as 1 or 1,500ms",
+			store.MaxReplicas)
 	}
 	timeout := durableTimeout
 	if hasTimeout {

@@ -9,13 +9,13 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestADurableSendThatIsNotConfirmedIsExit17AndTellsTheID(t *testing.T) {
+func TestAnUnconfirmedDurableSendIsExit17AndPrintsTheID(t *testing.T) {
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	c := newCLI(t)
 	send := []string{"--store", primary.URL(), "send", "q", "x", "--id", "a", "--durable"}
 	replica.Freeze(t)
-	contains(t, c.fails(17, append(send, "1,100ms")...), "sent, with the id a", "0 of 1 replicas within 100ms")
+	contains(t, c.fails(17, append(send, "1,100ms")...), "sent with id a", "0 of 1 replicas within 100ms")
 	contains(t, c.fails(17, append(send, "1,100ms")...), "already in queue", "0 of 1 replicas within 100ms")
 	replica.Thaw(t)
 	contains(t, c.fails(12, append(send, "1,20s")...), "already in queue")
@@ -24,9 +24,9 @@ func TestADurableSendThatIsNotConfirmedIsExit17AndTellsTheID(t *testing.T) {
 	}
 }
 
-// TestABatchTellsWhichLinesAreSentButNotConfirmed: they count as sent, and what comes after them is not sent. The
-// lines are so large that what is sent together takes several calls.
-func TestABatchTellsWhichLinesAreSentButNotConfirmed(t *testing.T) {
+// TestABatchReportsWhichLinesAreSentButNotConfirmed checks that unconfirmed lines count as sent, and that later lines
+// are not sent. The lines are so large that the batch takes several calls.
+func TestABatchReportsWhichLinesAreSentButNotConfirmed(t *testing.T) {
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	c := newCLI(t)
@@ -40,7 +40,8 @@ func TestABatchTellsWhichLinesAreSentButNotConfirmed(t *testing.T) {
 	if r.exit != 17 || n == 0 || n == strings.Count(lines, "\n") {
 		t.Errorf("exit %d, want 17, after %d lines, want some: %s", r.exit, n, r.stderr)
 	}
-	contains(t, r.stderr, fmt.Sprintf("sent %d messages to q", n), fmt.Sprintf("; %d of them are not confirmed as durable\n", n),
+	contains(t, r.stderr, fmt.Sprintf("sent %d messages to q", n),
+		fmt.Sprintf("; %d of them are not confirmed as durable\n", n),
 		fmt.Sprintf("lines 1 to %d are sent, but not confirmed as durable", n), "0 of 1 replicas within 100ms")
 
 	r = c.runWith(t.Context(), "a\nb\n", "send", "few", "--batch", "--durable", "1,100ms", "--json")

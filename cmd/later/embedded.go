@@ -20,44 +20,45 @@ import (
 )
 
 const (
-	// Commands that are short do not fail because of each other: heldPatience is how long a directory is waited for that one
-	// and the same process has open, or until it had it for heldYoung, since on a busy machine a short command takes longer;
-	// and heldLimit how long when they come and go.
-	heldPatience = time.Second
-	heldYoung    = 3 * time.Second
-	heldLimit    = 15 * time.Second
-	// Pauses between two tries to open it; they are jittered, so that of many processes each has its turn.
-	minHeldPause = 4 * time.Millisecond
-	maxHeldPause = 40 * time.Millisecond
+	// A command waits for a directory that another process has open, so that short commands do not fail because of each
+	// other. It waits holderWait for the same process, or until that process has had the directory open for
+	// youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most when processes
+	// come and go.
+	holderWait     = time.Second
+	youngHolderAge = 3 * time.Second
+	maxHolderWait  = 15 * time.Second
+	// Pauses between attempts to open the directory. They have jitter, so that each of many processes gets its turn.
+	minRetryPause = 4 * time.Millisecond
+	maxRetryPause = 40 * time.Millisecond
 )
 
-// sourceDefault is the source of a store's name that nobody gave.
+// sourceDefault is the source of the store when the user named none.
 const sourceDefault = "the default"
 
-// defaultStore gives the URL of the embedded store that is used when no store is named.
+// defaultStore returns the URL of the embedded store that is used when no store is named.
 func (m *Main) defaultStore() (string, error) {
 	dir, err := dataDirectory(runtime.GOOS, m.getenv)
 	if err != nil {
-		return "", store.Invalid("no store is named, and %v: give --store redis://localhost:6379/0, or --store ./dir for an "+
-			"embedded one, or set LATER_STORE or REDIS_URL", err)
+		return "", store.Invalid("no store is named, and %v: use --store redis://localhost:6379/0, or --store ./dir for an "+
+			"embedded store, or set LATER_STORE or REDIS_URL", err)
 	}
 	return fileURL(dir), nil
 }
 
-// dataDirectory gives the directory for Later's data of this user, by the rules of
+// dataDirectory returns the user's directory for Later's data:
 //
-//	Linux and others    XDG Base Directory Specification 0.8: $XDG_DATA_HOME, which counts only when it is absolute,
-//	                    else ~/.local/share
-//	macOS               File System Programming Guide of Apple: ~/Library/Application Support
-//	Windows             KNOWNFOLDERID of Microsoft: %LocalAppData%
+//	Linux and others    $XDG_DATA_HOME if it is absolute, else ~/.local/share
+//	                    (XDG Base Directory Specification 0.8)
+//	macOS               ~/Library/Application Support (Apple's File System Programming Guide)
+//	Windows             %LocalAppData% (Microsoft's KNOWNFOLDERID)
 func dataDirectory(goos string, getenv func(string) string) (string, error) {
 	under := func(variable string, path ...string) (string, error) {
 		base := getenv(variable)
 		switch {
 		case base == "":
-			return "", fmt.Errorf("%s is not set, under which the embedded one would be", variable)
+			return "", fmt.Errorf("there is no default, because %s is not set", variable)
 		case !filepath.IsAbs(base):
-			return "", fmt.Errorf("%s is %q, which is no absolute directory for the embedded one to be under", variable, base)
+			return "", fmt.Errorf("there is no default, because %s is %q, not an absolute directory", variable, base)
 		}
 		return filepath.Join(append(append([]string{base}, path...), "later")...), nil
 	}
@@ -75,13 +76,13 @@ func dataDirectory(goos string, getenv func(string) string) (string, error) {
 
 func fileURL(dir string) string {
 	path := filepath.ToSlash(dir)
-	if !strings.HasPrefix(path, "/") { // C:/later of Windows
+	if !strings.HasPrefix(path, "/") { // C:/later on Windows
 		path = "/" + path
 	}
 	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
-// directoryOf gives the directory of an embedded store's URL.
+// directoryOf returns the directory of an embedded store's URL.
 func directoryOf(text string) (dir string, ok bool) {
 	if !strings.HasPrefix(text, "file:") {
 		return "", false
@@ -97,7 +98,7 @@ func directoryOf(text string) (dir string, ok bool) {
 	return path, true
 }
 
-// isNew tells whether an embedded store is yet to be made: its directory is missing or empty.
+// isNew reports whether url is an embedded store that does not exist yet: its directory is missing or empty.
 func isNew(url string) bool {
 	dir, ok := directoryOf(url)
 	if !ok {
@@ -107,8 +108,8 @@ func isNew(url string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0
 }
 
-// storeURLOf gives the URL of a store that a person named: a URL, or a directory by a path that begins with a slash,
-// a dot, a tilde or, on Windows, a drive.
+// storeURLOf returns the URL of the store that text names: a URL, or a directory whose path begins with a slash, a dot,
+// a tilde or, on Windows, a drive.
 func (m *Main) storeURLOf(text string) (string, error) {
 	first, _, _ := strings.Cut(text, "/")
 	switch {
@@ -117,12 +118,12 @@ func (m *Main) storeURLOf(text string) (string, error) {
 	case strings.HasPrefix(text, "file:") && !strings.HasPrefix(text, "file:///"):
 		path := strings.TrimPrefix(strings.TrimPrefix(text, "file:"), "//")
 		if filepath.IsAbs(path) {
-			return "", store.Invalid("store URL %s lacks slashes: give file://%s", text, path)
+			return "", store.Invalid("store URL %s lacks slashes: use file://%s", text, path)
 		}
-		return "", store.Invalid("store URL %s names no absolute directory: give ./%s, or file:///DIRECTORY with three slashes",
+		return "", store.Invalid("store URL %s has no absolute directory: use ./%s, or file:///DIRECTORY with three slashes",
 			text, strings.TrimPrefix(path, "./"))
 	case !strings.Contains(text, "://"):
-		return "", store.Invalid("store is neither a URL nor a directory: give such as redis://localhost:6379/0, or ./dir")
+		return "", store.Invalid("store is neither a URL nor a directory: use one such as redis://localhost:6379/0 or ./dir")
 	}
 	return text, nil
 }
@@ -131,7 +132,7 @@ func (m *Main) directoryURL(path string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~"); ok {
 		home := m.getenv("HOME")
 		if !filepath.IsAbs(home) {
-			return "", store.Invalid("store %s cannot be found, since HOME is %q: give the directory in full", path, home)
+			return "", store.Invalid("store %s cannot be found, because HOME is %q: use an absolute path", path, home)
 		}
 		path = home + rest
 	}
@@ -140,17 +141,18 @@ func (m *Main) directoryURL(path string) (string, error) {
 		return "", err
 	}
 	if name, parameters, ok := strings.Cut(dir, "?"); ok {
-		return "", store.Invalid("store %s has a question mark: with parameters give a URL, %s?%s", path, fileURL(name), parameters)
+		return "", store.Invalid("store %s has a question mark: to set parameters, use a URL, %s?%s",
+			path, fileURL(name), parameters)
 	}
 	return fileURL(dir), nil
 }
 
-// openPatiently opens a store. It waits for an embedded one that another process has open.
-func openPatiently(ctx context.Context, url string, opts ...later.Option) (*later.Client, error) {
+// openWithRetry opens a store. It waits for an embedded store that another process has open.
+func openWithRetry(ctx context.Context, url string, opts ...later.Option) (*later.Client, error) {
 	var holder string
-	var until time.Time // the patience with this holder ends
-	limit := time.Now().Add(heldLimit)
-	for pause := minHeldPause; ; pause = min(2*pause, maxHeldPause) {
+	var until time.Time // end of the wait for this holder
+	limit := time.Now().Add(maxHolderWait)
+	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
 		opening, cancel := context.WithTimeout(ctx, openTimeout)
 		client, err := later.Open(opening, url, opts...)
 		cancel()
@@ -160,7 +162,7 @@ func openPatiently(ctx context.Context, url string, opts ...later.Option) (*late
 		}
 		now := time.Now()
 		if until.IsZero() || held.Holder != holder {
-			holder, until = held.Holder, patienceEnds(held.Since, now)
+			holder, until = held.Holder, holderWaitEnds(held.Since, now)
 		}
 		if now.After(until) || now.After(limit) {
 			return nil, err
@@ -175,21 +177,21 @@ func openPatiently(ctx context.Context, url string, opts ...later.Option) (*late
 	}
 }
 
-// patienceEnds is until when a directory is waited for that has a new holder.
-func patienceEnds(since, now time.Time) time.Time {
-	until := now.Add(heldPatience)
-	if old := since.Add(heldYoung); since.Before(now) && old.After(until) {
+// holderWaitEnds returns until when to wait for a process that has had the directory open since then.
+func holderWaitEnds(since, now time.Time) time.Time {
+	until := now.Add(holderWait)
+	if old := since.Add(youngHolderAge); since.Before(now) && old.After(until) {
 		return old
 	}
 	return until
 }
 
-// inUseError tells who has a store open, and what to do about it.
+// inUseError names the process that has a store open, and says what to do.
 type inUseError struct{ held *diskstore.HeldError }
 
 func (e *inUseError) Error() string {
 	return fmt.Sprintf(`the embedded store in %s is in use by %s.
-  One process at a time has it open. Stop that one, or use a Redis, which many processes share:
+  Only one process at a time can open it. Stop that process, or use Redis, which many processes can share:
   --store redis://localhost:6379/0, or LATER_STORE with that URL`, e.held.Dir, cmp.Or(e.held.Holder, "another process"))
 }
 

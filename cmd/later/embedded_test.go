@@ -19,13 +19,13 @@ import (
 	"github.com/laterq/later"
 )
 
-// newDiskCLI gives a cli on an embedded store of this test's own.
+// newDiskCLI returns a cli on a new embedded store.
 func newDiskCLI(t *testing.T) *cli {
 	t.Helper()
 	return &cli{t, fileURL(filepath.Join(t.TempDir(), "store"))}
 }
 
-func TestWithoutANameTheStoreIsTheEmbeddedOneOfTheUser(t *testing.T) {
+func TestTheDefaultStoreIsTheEmbeddedStoreOfTheUser(t *testing.T) {
 	home := t.TempDir()
 	env := []string{"HOME=" + home}
 	dir, err := (&Main{Env: env}).defaultStore()
@@ -33,17 +33,20 @@ func TestWithoutANameTheStoreIsTheEmbeddedOneOfTheUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, _ := directoryOf(dir)
-	for _, refused := range [][]string{{"send", "mail"}, {"send", "mail", "x", "--header", "k"}, {"send", "mail", "--batch", "--id", "a"}} {
+	for _, refused := range [][]string{
+		{"send", "mail"}, {"send", "mail", "x", "--header", "k"}, {"send", "mail", "--batch", "--id", "a"},
+	} {
 		if r := runMain(t.Context(), env, "", refused...); r.exit != 2 || !isNew(dir) {
 			t.Errorf("later %q: exit %d, want 2 and no store: %s", refused, r.exit, r.stderr)
 		}
 	}
 	r := runMain(t.Context(), env, "", "send", "mail", "hello", "--id", "a")
-	if r.exit != 0 || r.stderr != "later: made a new store in "+path+"; --store, LATER_STORE or REDIS_URL name another\n" {
+	created := "later: created a store in " + path + "; use --store, LATER_STORE or REDIS_URL for another\n"
+	if r.exit != 0 || r.stderr != created {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	if !strings.HasPrefix(path, home) {
-		t.Errorf("it is in %s, not under %s", path, home)
+		t.Errorf("the store is in %s, want it under %s", path, home)
 	}
 	r = runMain(t.Context(), env, "", "work", "mail", "--max", "1")
 	if r.exit != 0 || r.stdout != "hello\n" {
@@ -56,8 +59,9 @@ func TestWithoutANameTheStoreIsTheEmbeddedOneOfTheUser(t *testing.T) {
 	r = runMain(t.Context(), env, "", "stats")
 	contains(t, r.stderr, "there are no queues yet in "+dir)
 	contains(t, runMain(t.Context(), env, "", "version").stdout, "\nstore "+dir+" (the default)\n")
-	if v := object(t, runMain(t.Context(), env, "", "version", "--json").stdout); v["store"] != dir || v["store_from"] != "the default" {
-		t.Errorf("version tells %v", v)
+	v := object(t, runMain(t.Context(), env, "", "version", "--json").stdout)
+	if v["store"] != dir || v["store_from"] != "the default" {
+		t.Errorf("version printed %v", v)
 	}
 }
 
@@ -65,7 +69,7 @@ func TestTheDataDirectoryIsThatOfThePlatform(t *testing.T) {
 	for _, test := range []struct {
 		goos string
 		env  map[string]string
-		want string // or a part of the error
+		want string // the directory, or part of the error
 	}{
 		{"linux", map[string]string{"HOME": "/home/ann"}, "/home/ann/.local/share/later"},
 		{"linux", map[string]string{"HOME": "/home/ann", "XDG_DATA_HOME": "/data"}, "/data/later"},
@@ -77,7 +81,7 @@ func TestTheDataDirectoryIsThatOfThePlatform(t *testing.T) {
 		{"linux", nil, "HOME is not set"},
 		{"darwin", nil, "HOME is not set"},
 		{"windows", map[string]string{"HOME": "/home/ann"}, "LocalAppData is not set"},
-		{"linux", map[string]string{"HOME": "ann"}, `HOME is "ann", which is no absolute directory`},
+		{"linux", map[string]string{"HOME": "ann"}, `HOME is "ann", not an absolute directory`},
 	} {
 		got, err := dataDirectory(test.goos, func(name string) string { return test.env[name] })
 		if err != nil {
@@ -102,14 +106,14 @@ func TestDirectoriesNameEmbeddedStores(t *testing.T) {
 		"file:///a?sync=1s":     "file:///a?sync=1s",
 		"redis://localhost/0":   "redis://localhost/0",
 		"mem://":                "mem://",
-		"file://a/b":            "give ./a/b, or file:///DIRECTORY",
-		"file:a":                "give ./a, or file:///DIRECTORY",
-		"file://./a":            "give ./a, or file:///DIRECTORY",
-		"file:/a":               "lacks slashes: give file:///a",
+		"file://a/b":            "use ./a/b, or file:///DIRECTORY",
+		"file:a":                "use ./a, or file:///DIRECTORY",
+		"file://./a":            "use ./a, or file:///DIRECTORY",
+		"file:/a":               "lacks slashes: use file:///a",
 		"a/b":                   "neither a URL nor a directory",
 		"":                      "neither a URL nor a directory",
 		"user:secret@localhost": "neither a URL nor a directory",
-		"./a?sync=1s":           "has a question mark: with parameters give a URL, " + fileURL(here) + "/a?sync=1s",
+		"./a?sync=1s":           "has a question mark: to set parameters, use a URL, " + fileURL(here) + "/a?sync=1s",
 	} {
 		got, err := m.storeURLOf(text)
 		if err != nil {
@@ -166,9 +170,11 @@ func TestEveryCommandWorksOnTheEmbeddedStore(t *testing.T) {
 	}
 }
 
-func TestCompletionMakesNoStore(t *testing.T) {
+func TestCompletionCreatesNoStore(t *testing.T) {
 	home, empty := t.TempDir(), t.TempDir()
-	for _, args := range [][]string{{"stats", ""}, {"work", "--store", empty, ""}, {"work", "--store", filepath.Join(empty, "a"), ""}} {
+	for _, args := range [][]string{
+		{"stats", ""}, {"work", "--store", empty, ""}, {"work", "--store", filepath.Join(empty, "a"), ""},
+	} {
 		r := runMain(t.Context(), []string{"HOME=" + home}, "", append([]string{"__complete"}, args...)...)
 		if r.exit != 0 || r.stdout != ":4\n" {
 			t.Errorf("%q: exit %d: %q", args, r.exit, r.stdout)
@@ -181,14 +187,14 @@ func TestCompletionMakesNoStore(t *testing.T) {
 	}
 }
 
-func TestAStoreInUseIsExit18AndTellsByWhom(t *testing.T) {
+func TestAStoreInUseIsExit18AndNamesTheHolder(t *testing.T) {
 	c := newDiskCLI(t)
 	p := c.start("work", "mail")
 	p.await(p.stderr, "working on mail")
 	got := c.fails(18, "send", "mail", "hello")
-	contains(t, got, "is in use by process ", ", since 2", "Stop that one, or use a Redis", "--store redis://")
+	contains(t, got, "is in use by process ", ", since 2", "Stop that process, or use Redis", "--store redis://")
 	if strings.Contains(got, "store unavailable") {
-		t.Errorf("it says too much: %s", got)
+		t.Errorf("the error repeats its kind: %s", got)
 	}
 	e, _ := object(t, c.fails(18, "stats", "--json"))["error"].(map[string]any)
 	if e["code"] != "unavailable" {
@@ -201,7 +207,7 @@ func TestAStoreInUseIsExit18AndTellsByWhom(t *testing.T) {
 	c.ok("send", "mail", "hello")
 }
 
-// heldStore gives the URL of a store that is open until the test ends.
+// heldStore returns the URL of a store that is open until the test ends.
 func heldStore(t *testing.T) string {
 	t.Helper()
 	url := newDiskCLI(t).store
@@ -213,29 +219,29 @@ func heldStore(t *testing.T) string {
 	return url
 }
 
-func TestAStoreInUseIsWaitedForASecond(t *testing.T) {
+func TestOpenWaitsASecondForAStoreInUse(t *testing.T) {
 	url := heldStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		r := runMain(t.Context(), nil, "", "stats", "--store", url)
-		if took := time.Since(began); r.exit != 18 || took < heldPatience || took > heldPatience+2*maxHeldPause {
+		if took := time.Since(began); r.exit != 18 || took < holderWait || took > holderWait+2*maxRetryPause {
 			t.Errorf("exit %d after %v: %s", r.exit, took, r.stderr)
 		}
 	})
 }
 
-func TestAYoungHolderIsWaitedForLonger(t *testing.T) {
+func TestOpenWaitsLongerForAYoungHolder(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct{ age, want time.Duration }{
 		{time.Second, 2 * time.Second}, {2500 * time.Millisecond, time.Second}, {time.Hour, time.Second},
-		{-time.Hour, time.Second}, // by another clock
+		{-time.Hour, time.Second}, // from another clock
 	} {
-		if got := patienceEnds(now.Add(-c.age), now).Sub(now); got != c.want {
-			t.Errorf("one that is there for %v is waited for %v, want %v", c.age, got, c.want)
+		if got := holderWaitEnds(now.Add(-c.age), now).Sub(now); got != c.want {
+			t.Errorf("wait for a holder of age %v: %v, want %v", c.age, got, c.want)
 		}
 	}
-	if got := patienceEnds(time.Time{}, now).Sub(now); got != time.Second {
-		t.Errorf("one of unknown age is waited for %v", got)
+	if got := holderWaitEnds(time.Time{}, now).Sub(now); got != time.Second {
+		t.Errorf("wait for a holder of unknown age: %v", got)
 	}
 }
 
@@ -246,7 +252,7 @@ func TestTheWaitForAStoreEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
 		began := time.Now()
-		_, err := openPatiently(ctx, url)
+		_, err := openWithRetry(ctx, url)
 		if took := time.Since(began); !errors.Is(err, cause) || took != 100*time.Millisecond {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -269,7 +275,7 @@ func TestShortCommandsAtTheSameTimeAllSucceed(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBeMadeIsNamed(t *testing.T) {
+func TestADirectoryThatCannotBeCreatedIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -278,7 +284,8 @@ func TestADirectoryThatCannotBeMadeIsNamed(t *testing.T) {
 	if r.exit != 18 {
 		t.Errorf("exit %d, want 18", r.exit)
 	}
-	contains(t, r.stderr, file, "(the default) cannot be used", "not a directory", "--store, LATER_STORE or REDIS_URL name another")
+	contains(t, r.stderr, file, "(the default) cannot be used", "not a directory",
+		"use --store, LATER_STORE or REDIS_URL for another")
 	r = runMain(t.Context(), nil, "", "stats", "--store", filepath.Join(file, "x"))
 	contains(t, r.stderr, "(from --store) cannot be used")
 	foreign := filepath.Dir(file)
@@ -286,18 +293,18 @@ func TestADirectoryThatCannotBeMadeIsNamed(t *testing.T) {
 	if r.exit != 19 {
 		t.Errorf("exit %d, want 19", r.exit)
 	}
-	contains(t, r.stderr, "holds file and is no store of Later")
+	contains(t, r.stderr, "holds file and is not a store of Later")
 }
 
 func TestNothingOfPebbleReachesTheTerminal(t *testing.T) {
 	c := newDiskCLI(t)
 	for _, args := range [][]string{{"send", "q", "x"}, {"stats"}, {"work", "q", "--max", "1"}, {"delete", "q", "--yes"}} {
 		if got := c.run(args...).stderr; strings.Contains(got, "pebble") || strings.Contains(got, "WAL") {
-			t.Errorf("%q says:\n%s", args, got)
+			t.Errorf("%q printed:\n%s", args, got)
 		}
 	}
 	u, _ := url.Parse(c.store)
 	if _, err := os.Stat(filepath.Join(u.Path, "LATER")); errors.Is(err, fs.ErrNotExist) {
-		t.Error("there was no embedded store to be silent about")
+		t.Error("there is no embedded store")
 	}
 }

@@ -19,20 +19,22 @@ func (m *Main) exportCommand() *cobra.Command {
 	var resume bool
 	cmd := &cobra.Command{
 		Use:   "export [QUEUE...]",
-		Short: "Write messages as JSON, for later import",
-		Long: `Export writes the messages of a store, of all queues or of those named, to standard output or to a file: one JSON
-object a line, with everything that later import needs to restore them in any store: due times, attempts, headers and
-limits, dead messages with their reasons, unreadable ones with their bytes. Leased messages are imported as if their
-workers had given them back. Pauses, and the ids of messages that are done and remembered, are not exported.
+		Short: "Export messages as JSON",
+		Long: `Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
+includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages
+in any store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their
+bytes. Leased messages are imported as if they had been released. Pauses, and ids within their dedup window, are not
+exported.
 
-The store is only read. An export made while workers are busy is not a snapshot: a message that changes its state
-meanwhile may be missing. For a complete one use later pause first, and wait until nothing is leased.
+Export only reads the store. An export made while workers are busy is not a snapshot: a message that changes state
+meanwhile may be missing. For a complete export, use later pause first and wait until no message is leased.
 
-With --file the export goes to a new file that only you can read. With --resume it continues in the file that an earlier
-export left, after the last complete line; where there is no file yet it makes one, so the same command can be given
-until it succeeds. A complete export is left alone.
+With --file, export writes to a new file that only you can read. With --resume, it continues the file of an earlier
+export after the last complete line, or creates the file, so you can repeat the command until it succeeds. It leaves
+a complete export alone.
 
-A damaged queue does not keep the others from being exported: exit code ` + strconv.Itoa(store.ErrCorrupt.Code.Exit) + `.`,
+If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` +
+			strconv.Itoa(store.ErrCorrupt.Code.Exit) + `.`,
 		Example: `  later export > messages.ndjson
   later export orders mail --file messages.ndjson --resume
   later export orders | jq -r 'select(.state == "dead") | .last_error'`,
@@ -40,17 +42,17 @@ A damaged queue does not keep the others from being exported: exit code ` + strc
 		ValidArgsFunction: m.queueNames(true),
 		RunE: run(func(ctx context.Context, args []string) error {
 			if resume && file == "" {
-				return store.Invalid("--resume is given without --file: name the file to continue")
+				return store.Invalid("--resume needs --file: name the file to continue")
 			}
 			return m.export(ctx, args, file, resume)
 		}),
 	}
 	cmd.Flags().StringVar(&file, "file", "", "write to this new `FILE` (default: standard output)")
-	cmd.Flags().BoolVar(&resume, "resume", false, "continue the export that the file holds")
+	cmd.Flags().BoolVar(&resume, "resume", false, "continue the export in the file")
 	return cmd
 }
 
-// openExisting opens the store that the user named, and does not make one.
+// openExisting opens the selected store, and returns an error instead of creating it.
 func (m *Main) openExisting(ctx context.Context) (*later.Client, error) {
 	name, _ := m.storeName()
 	if url, err := m.storeURLOf(name); err == nil && isNew(url) {
@@ -68,7 +70,8 @@ func (m *Main) export(ctx context.Context, queues []string, file string, resume 
 		return err
 	}
 	defer client.Close()
-	progress := copyProgress{to: m.Stderr, shown: isTerminal(m.Stderr) && !isTerminal(m.Stdout) && !m.json, last: time.Now()}
+	shown := isTerminal(m.Stderr) && !isTerminal(m.Stdout) && !m.json
+	progress := copyProgress{to: m.Stderr, shown: shown, last: time.Now()}
 	cfg := migrate.ExportConfig{Queues: queues, Progress: func(q migrate.QueueExport) {
 		progress.report(later.QueueCopy{Queue: q.Queue, Total: q.Total, Copied: q.Exported, Refused: q.Refused})
 	}}
@@ -81,24 +84,24 @@ func (m *Main) export(ctx context.Context, queues []string, file string, resume 
 	progress.clear()
 	for _, q := range result.Queues {
 		if q.Leased > 0 {
-			m.note("queue %q: %d exported that workers hold", q.Queue, q.Leased)
+			m.note("queue %q: %d of the exported messages are leased", q.Queue, q.Leased)
 		}
 		if q.Paused {
-			m.note("queue %q is paused; that is not exported", q.Queue)
+			m.note("queue %q is paused; the pause is not exported", q.Queue)
 		}
 	}
 	switch {
 	case errors.Is(err, errOutputClosed):
 	case result.Complete && len(result.Queues) == 0 && resume && result.Messages > 0:
-		m.note("%s is complete: it has %s", file, messages(result.Messages))
+		m.note("%s is complete, with %s", file, messages(result.Messages))
 	case result.Complete:
 		m.note("exported %s", messages(result.Messages))
 	case result.Messages > 0 && file != "":
-		m.note("%s has %s so far: to go on, give the same command with --resume", file, messages(result.Messages))
+		m.note("%s has %s so far: to continue, repeat the command with --resume", file, messages(result.Messages))
 	case result.Messages > 0:
 		m.note("exported %s so far; an export with --file FILE can be resumed", messages(result.Messages))
 	}
-	return m.several(apart(err))
+	return m.reportAllButLast(split(err))
 }
 
 func messages(n int64) string {
@@ -108,8 +111,8 @@ func messages(n int64) string {
 	return fmt.Sprintf("%d messages", n)
 }
 
-// apart returns the errors that were joined into one.
-func apart(err error) []error {
+// split returns the errors that were joined into one.
+func split(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
 	}

@@ -17,12 +17,12 @@ import (
 func (m *Main) getCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get QUEUE ID",
-		Short: "Show all that is known of a message",
-		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts, and why it failed last.
-It does not take the message from anyone. A message that is done or was cancelled is gone: exit code %d.
+		Short: "Show a message",
+		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts and its last
+error. It does not claim the message. A message that was acked or cancelled no longer exists: exit code %d.
 
-Delivered tells whether a worker had the message and gave it back in another way than untouched, or it was replayed:
-its expiry then no longer counts.`,
+Delivered is yes if the message was replayed, or if a worker has settled it other than by release. Its expiry then no
+longer applies.`,
 			store.ErrNotFound.Code.Exit),
 		Example: `  later get orders order-17
   later get orders order-17 --json | jq -r .payload`,
@@ -31,7 +31,7 @@ its expiry then no longer counts.`,
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			info, err := c.Queue(args[0]).Get(ctx, args[1])
 			if err != nil {
-				return explain(ctx, c, args[0], err)
+				return explainNotFound(ctx, c, args[0], err)
 			}
 			if m.json {
 				return m.printJSON(newInfoJSON(args[0], info))
@@ -94,7 +94,7 @@ func maxAttempts(info *later.Info) int {
 	return info.MaxAttempts
 }
 
-// sentAt gives the sender's clock at the send; ids that were made carry it.
+// sentAt returns the time of the send by the sender's clock. Generated ids contain it.
 func sentAt(info *later.Info) time.Time {
 	if info.SentAt.IsZero() {
 		t, _ := store.IDTime(info.ID)
@@ -113,7 +113,7 @@ func delivered(info *later.Info) string {
 	return "no"
 }
 
-// describe writes a line for each thing that is known, then the payload.
+// describe formats a message as one line per field, followed by the payload.
 func describe(queue string, info *later.Info) string {
 	var b strings.Builder
 	now := time.Now()

@@ -4,12 +4,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// helpCommand is in the place of cobra's own, which takes an unknown command for none.
+// helpCommand replaces cobra's help command, which prints the overview for an unknown command.
 func (m *Main) helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
-		Short:   "Explain a command",
-		Long:    `Help prints the page on a command, as COMMAND --help does, or the overview.`,
+		Short:   "Print help for a command",
+		Long:    `Help prints the help page of a command, like COMMAND --help. Without a command it prints the overview.`,
 		Example: `  later help dead list`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := cmd.Root().Find(args)

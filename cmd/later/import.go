@@ -20,19 +20,21 @@ func (m *Main) importCommand() *cobra.Command {
 	var from int64
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Read messages that later export wrote",
-		Long: `Import reads an export from standard input and adds its messages to the store, with everything they had. Several
-exports may follow each other.
+		Short: "Import messages that later export wrote",
+		Long: `Import reads an export from standard input and restores its messages in the store, with all their fields. The
+input can be several exports, one after the other.
 
-A message whose id the store has, or remembers, is left as it is there and counted. So an import that failed or was
-stopped can be given again with the same input; --from-line continues at the line that it named, and is faster. But
-what the store's workers have done in between comes again: start them when the import is done. Due times stay, also
-those that have passed.
+Import counts and skips a message whose id is live in the store or within its dedup window. So you can repeat an import
+that failed or was stopped, with the same input; --from-line continues at the line that the first one reported, which is
+faster. But messages that the store's workers finished in between are delivered again: start those workers after the
+import. Due times do not change, even if they have passed.
 
-A line that is not a message within the limits ends the import with exit code ` + strconv.Itoa(store.ErrInvalid.Code.Exit) + ` or ` +
-			strconv.Itoa(store.ErrTooLarge.Code.Exit) + `, and is named; those before it are
-imported. Of an export that is incomplete all there is is imported: exit code ` + strconv.Itoa(store.Internal.Exit) + `. Input of something else is refused before
-anything is written.`,
+If a line is not a valid message, import reports it and exits with code ` +
+			strconv.Itoa(store.ErrInvalid.Code.Exit) + `, or ` +
+			strconv.Itoa(store.ErrTooLarge.Code.Exit) + ` if it is over a limit; the
+lines before it are imported. An incomplete export is imported as far as it goes, with exit code ` +
+			strconv.Itoa(store.Internal.Exit) + `. Other input is
+refused before anything is written.`,
 		Example: `  later import < messages.ndjson
   later import --from-line 70001 < messages.ndjson
   ssh host later export orders | later import --store redis://localhost:6379/0`,
@@ -43,12 +45,12 @@ anything is written.`,
 				return store.Invalid("--from-line is %d: give 1 or more", from)
 			}
 			if isTerminal(m.Stdin) {
-				return store.Invalid("standard input is a terminal: give a file, as in later import < FILE")
+				return store.Invalid("standard input is a terminal: use a file, as in later import < FILE")
 			}
 			return m.importAll(ctx, from)
 		}),
 	}
-	cmd.Flags().Int64Var(&from, "from-line", 1, "import from this line `N` on")
+	cmd.Flags().Int64Var(&from, "from-line", 1, "start at line `N`")
 	return cmd
 }
 
@@ -58,7 +60,7 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 	pipe, release := readerUntil(ctx, m.Stdin)
 	defer release()
 	input := bufio.NewReader(pipe)
-	if err := migrate.CheckHeader(input); err != nil { // before a store is made for it
+	if err := migrate.CheckHeader(input); err != nil { // before a store is created
 		return err
 	}
 	client, err := m.open(ctx)
@@ -73,14 +75,16 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 	_, stopped := errors.AsType[*stopError](err)
 	switch {
 	case errors.Is(err, migrate.ErrIncomplete):
-		m.note("what there is of the export is imported: to go on, give the whole one with --from-line %d, or make a new export",
+		m.note("imported the incomplete export: to continue, import the complete one with --from-line %d, or export again",
 			result.NextLine)
 	case err != nil && begun && (stopped || errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)):
-		m.note("imported up to line %d: to go on, give the same input with --from-line %d", result.NextLine-1, result.NextLine)
+		m.note("imported up to line %d: to continue, repeat with the same input and --from-line %d",
+			result.NextLine-1, result.NextLine)
 	case err != nil && begun:
-		m.note("imported up to line %d: to go on when the rest is right, give --from-line %d", result.NextLine-1, result.NextLine)
+		m.note("imported up to line %d: to continue, correct the rest and use --from-line %d",
+			result.NextLine-1, result.NextLine)
 	}
-	return m.several([]error{printed, client.Close(), err})
+	return m.reportAllButLast([]error{printed, client.Close(), err})
 }
 
 // importedJSON is a queue's line with --json.
@@ -91,7 +95,7 @@ type importedJSON struct {
 }
 
 func (m *Main) printImported(queues []migrate.QueueImport) error {
-	t := newTable("QUEUE", ">IMPORTED", ">THERE ALREADY")
+	t := newTable("QUEUE", ">IMPORTED", ">EXISTING")
 	for _, q := range queues {
 		if m.json {
 			if err := m.printJSON(importedJSON(q)); err != nil {
@@ -104,8 +108,8 @@ func (m *Main) printImported(queues []migrate.QueueImport) error {
 	return m.flush(t)
 }
 
-// readerUntil returns a reader of r whose reads end, with the cause, when ctx does: the read of a terminal or a pipe
-// cannot be stopped otherwise. Call release when done. The goroutine that reads is not waited for.
+// readerUntil returns a reader of r whose reads fail with the cause of ctx when ctx ends; a read of a terminal or a
+// pipe cannot be stopped otherwise. Call release when done. The reading goroutine may outlive it.
 func readerUntil(ctx context.Context, r io.Reader) (_ io.Reader, release func()) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -119,7 +123,7 @@ func readerUntil(ctx context.Context, r io.Reader) (_ io.Reader, release func())
 	}
 }
 
-// importProgress shows on a terminal how far an import is, in one line that is written over.
+// importProgress shows the progress of an import on one line of a terminal.
 type importProgress struct {
 	to      io.Writer
 	shown   bool
@@ -140,7 +144,7 @@ func (p *importProgress) clear() {
 	}
 }
 
-// importLine says how far an import is.
+// importLine formats the progress of an import.
 func importLine(r migrate.ImportResult, elapsed time.Duration) string {
 	n := r.Imported + r.Duplicates
 	line := messages(n)

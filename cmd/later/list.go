@@ -17,19 +17,19 @@ const (
 	previewWidth     = 50
 )
 
-// allStates are the states of a listing, in its order.
+// allStates are the states that a listing shows, in this order.
 var allStates = []later.State{later.StateLeased, later.StateReady, later.StateScheduled, later.StateDead}
 
-// rangeFlags say what part of a state to list.
+// rangeFlags are the flags that select a range of messages.
 type rangeFlags struct {
 	from, to time.Time
 	limit    int
 }
 
 func (r *rangeFlags) add(flags *pflag.FlagSet, what string) {
-	timeFlag(flags, &r.from, "from", what+" at this time or later")
-	timeFlag(flags, &r.to, "to", what+" before this time")
-	flags.IntVar(&r.limit, "limit", defaultListLimit, "list `N` messages at most; 0 for all")
+	timeFlag(flags, &r.from, "from", "only messages "+what+" at this time or later")
+	timeFlag(flags, &r.to, "to", "only messages "+what+" before this time")
+	flags.IntVar(&r.limit, "limit", defaultListLimit, "list at most `N` messages; 0 for all")
 }
 
 func (r *rangeFlags) check() error {
@@ -45,11 +45,11 @@ func (m *Main) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list QUEUE [--state STATE]",
 		Short: "List messages",
-		Long: `List lists the messages of a queue, of one state or of all: leased, ready and scheduled ones by due time, dead
-ones by time of death. A message that stays in its state while the list is made is listed exactly once (a
-leased one at least once). Times are shown on this machine's clock.
+		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages by due
+time, dead messages by time of death. A message that does not change state meanwhile is listed exactly once (a leased
+message at least once). Times are in this machine's time zone.
 
-With --json each message has all that later get shows.`,
+With --json, list prints every field that later get shows.`,
 		Example: `  later list orders
   later list orders --state scheduled --to 18:00 --limit 0 --json`,
 		Args:              arguments(1, 1),
@@ -62,27 +62,27 @@ With --json each message has all that later get shows.`,
 			if err := r.check(); err != nil {
 				return err
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
 			return m.list(ctx, q, states, r, &stateListing{now: stats.Now})
 		}),
 	}
-	cmd.Flags().StringVar(&state, "state", "", "scheduled, ready, leased or dead (default: all of them)")
+	cmd.Flags().StringVar(&state, "state", "", "scheduled, ready, leased or dead (default: all states)")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
 		[]string{"scheduled", "ready", "leased", "dead"}, cobra.ShellCompDirectiveNoFileComp))
 	r.add(cmd.Flags(), "due")
 	return cmd
 }
 
-// listing is how messages are shown in a table.
+// listing formats messages as a table.
 type listing interface {
 	table() *table
 	row(info *later.Info) []string
 }
 
-// list lists messages of some states, up to the limit over all of them, page by page.
+// list prints messages in the given states page by page. The limit applies to all states together.
 func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r rangeFlags, shape listing) error {
 	table, listed := shape.table(), 0
 	for _, state := range states {
@@ -95,7 +95,7 @@ func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r
 			case err != nil:
 				return err
 			case r.limit > 0 && listed == r.limit:
-				m.note("there are more: give a higher --limit, or 0 for all")
+				m.note("there are more messages: use a higher --limit, or 0 for all")
 				return m.flush(table)
 			case m.json:
 				if err := m.printJSON(newInfoJSON(q.Name(), info)); err != nil {
@@ -113,7 +113,7 @@ func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r
 		}
 	}
 	if listed == 0 && !m.json {
-		m.note("there are no such messages in queue %q", q.Name())
+		m.note("no matching messages in queue %q", q.Name())
 	}
 	return m.flush(table)
 }

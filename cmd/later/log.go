@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// logger gives the log of a command on standard error: lines for people, or JSON with --json.
+// logger returns a logger to standard error, which writes lines of text, or JSON with --json.
 func (m *Main) logger() *slog.Logger {
 	if m.json {
 		return slog.New(slog.NewJSONHandler(m.Stderr, nil))
@@ -17,7 +17,7 @@ func (m *Main) logger() *slog.Logger {
 	return slog.New(&lineHandler{to: m.Stderr})
 }
 
-// lineHandler writes a record as "15:04:05 error: message key=value".
+// lineHandler writes each record as "15:04:05 error: message key=value".
 type lineHandler struct {
 	to    io.Writer
 	attrs string
@@ -63,5 +63,5 @@ func (h *lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &with
 }
 
-// WithGroup leaves the group out: neither Later nor this program uses any.
+// WithGroup ignores the group: neither Later nor this program uses groups.
 func (h *lineHandler) WithGroup(string) slog.Handler { return h }

@@ -1,10 +1,10 @@
-// Command later sends, handles and looks after the messages of Later's queues. Run it without arguments for an
-// overview, and `later COMMAND --help` for a page on a command.
+// Command later sends, handles and manages the messages of Later's queues. Run it without arguments for an overview,
+// and `later COMMAND --help` for help on a command.
 //
-// Each command has a file of its own. The others: main.go and root.go are the program, store.go names and opens
-// the store, embedded.go is about the one in a directory, output.go and table.go print, value.go reads times and
-// durations, signals.go is about being stopped, with files for the systems that differ, log.go is what a worker says.
-// It imports the public API, the contract, and the one engine whose URLs the API does not know by itself.
+// Each command has its own file. The other files: main.go and root.go are the program, store.go selects and opens the
+// store, embedded.go handles the embedded store, output.go and table.go print, value.go parses times and durations,
+// signals.go handles signals, with a file for each system that differs, and log.go formats a worker's log. The program
+// imports the public API, the engine contract, and the engine whose URLs the API does not register by itself.
 package main
 
 import (
@@ -27,45 +27,45 @@ import (
 
 func main() {
 	reportClosedOutput()
-	logging.Disable() // go-redis would write of its own accord what our errors say
+	logging.Disable() // go-redis would log what our errors already report
 	m := &Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ()}
 	os.Exit(m.Run(context.Background(), os.Args[1:]))
 }
 
-// Main is the program. A test makes one with streams and an environment of its own and calls Run.
+// Main is the program. Tests call Run with their own streams and environment.
 type Main struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	Env            []string // as of os.Environ
+	Env            []string // as in os.Environ
 
-	// Set by the flags that every command has.
+	// Set by the global flags.
 	storeURL string
 	json     bool
 }
 
-// Run runs the command that args names, without the program's own name, and returns the exit code when all
-// that it started has ended. It may be called once.
+// Run runs the command in args, which do not include the program's name. It returns the exit code after everything that
+// it started has ended. Run can be called only once.
 func (m *Main) Run(ctx context.Context, args []string) int {
 	m.Stdout, m.Stderr = newOutput(m.Stdout), newOutput(m.Stderr)
 	root := m.rootCommand()
-	root.SetArgs(append([]string{}, args...)) // not nil, which would mean os.Args
+	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetIn(m.Stdin)
 	root.SetOut(m.Stdout)
 	root.SetErr(m.Stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if _, ok := errors.AsType[*commandError](err); err != nil && !ok {
-		m.json = m.json || slices.Contains(args, "--json") // which may stand behind the error
+		m.json = m.json || slices.Contains(args, "--json") // it may follow the argument that failed
 		err = usageError(cmd, err)
 	}
 	return m.report(err)
 }
 
-// report prints an error and gives its exit code.
+// report prints an error and returns its exit code.
 func (m *Main) report(err error) int {
 	stop, stopped := errors.AsType[*stopError](err)
 	switch {
 	case err == nil || errors.Is(err, errOutputClosed):
-		return 0 // who reads the output has enough of it
+		return 0 // the reader of the output has read enough
 	case stopped:
 		return stop.exit()
 	}
@@ -87,8 +87,8 @@ func (m *Main) printErrorJSON(code later.Code, err error) {
 	fmt.Fprintf(m.Stderr, "%s\n", line)
 }
 
-// several reports all errors but the last, which it returns; nil ones are passed over.
-func (m *Main) several(errs []error) error {
+// reportAllButLast prints all errors except the last, which it returns. It skips nil errors.
+func (m *Main) reportAllButLast(errs []error) error {
 	var last error
 	for _, err := range errs {
 		if err == nil {
@@ -102,12 +102,12 @@ func (m *Main) several(errs []error) error {
 	return last
 }
 
-// commandError is an error of a command that began; one of cobra's own is an error in its usage.
+// commandError is an error of a command that was started. Any other error comes from cobra and is a usage error.
 type commandError struct{ error }
 
 func (e *commandError) Unwrap() error { return e.error }
 
-// run makes a command's function into cobra's.
+// run adapts a command's function to cobra.
 func run(f func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := f(cmd.Context(), args); err != nil {
@@ -117,7 +117,7 @@ func run(f func(ctx context.Context, args []string) error) func(*cobra.Command, 
 	}
 }
 
-// arguments demands so many arguments, at least and at most.
+// arguments requires between least and most arguments.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -127,16 +127,16 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// unlimited is no limit to the number of arguments.
+// unlimited means no limit on the number of arguments.
 const unlimited = math.MaxInt
 
 func usageError(cmd *cobra.Command, err error) error {
 	return store.Invalid("%v; see %s --help", err, cmd.CommandPath())
 }
 
-// getenv gives a variable of the environment; "" when it is not set.
+// getenv returns the value of an environment variable, or "" if it is not set.
 func (m *Main) getenv(name string) string {
-	for _, entry := range slices.Backward(m.Env) { // the last one wins, as in os/exec
+	for _, entry := range slices.Backward(m.Env) { // the last entry wins, as in os/exec
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {
 			return value
 		}

@@ -16,12 +16,12 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// asProgram in the environment makes the test binary the program itself: tests of signals and of restarting
-// need a process of their own, and this one has the race detector.
-const asProgram = "LATER_TEST_AS_PROGRAM"
+// runAsProgramEnv is an environment variable that makes the test binary run as the program. Tests of signals and of
+// restarting need a separate process, and the test binary has the race detector.
+const runAsProgramEnv = "LATER_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(runAsProgramEnv) != "" {
 		main()
 	}
 	logging.Disable() // as main does
@@ -34,7 +34,7 @@ type cli struct {
 	store string
 }
 
-// newCLI gives a cli on a part of the shared Redis that is this test's own.
+// newCLI returns a cli on the shared Redis, with a key prefix of its own.
 func newCLI(t *testing.T) *cli {
 	t.Helper()
 	return &cli{t, redistest.Shared(t).URL() + "?prefix=" + strconv.FormatUint(rand.Uint64(), 36) + ":"}
@@ -64,7 +64,7 @@ func runMain(ctx context.Context, env []string, stdin string, args ...string) re
 	return result{exit, stdout.String(), stderr.String()}
 }
 
-// ok runs a command that must succeed and gives its output.
+// ok runs a command that must succeed and returns its standard output.
 func (c *cli) ok(args ...string) string {
 	c.t.Helper()
 	r := c.run(args...)
@@ -74,7 +74,7 @@ func (c *cli) ok(args ...string) string {
 	return r.stdout
 }
 
-// fails runs a command that must exit like this and gives its standard error.
+// fails runs a command that must exit with this code and returns its standard error.
 func (c *cli) fails(exit int, args ...string) string {
 	c.t.Helper()
 	r := c.run(args...)
@@ -84,7 +84,7 @@ func (c *cli) fails(exit int, args ...string) string {
 	return r.stderr
 }
 
-// client gives a client of the cli's store.
+// client returns a client of the cli's store.
 func (c *cli) client() *later.Client {
 	c.t.Helper()
 	client, err := later.Open(c.t.Context(), c.store)
@@ -95,7 +95,7 @@ func (c *cli) client() *later.Client {
 	return client
 }
 
-// damage makes a queue that cannot be read.
+// damage creates a queue that cannot be read.
 func (c *cli) damage(queue string) {
 	c.t.Helper()
 	c.ok("send", queue, "x")
@@ -110,20 +110,20 @@ func (c *cli) damage(queue string) {
 	}
 }
 
-// objects reads one JSON object a line.
+// objects parses one JSON object per line.
 func objects(t *testing.T, output string) (all []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(output) {
 		object := map[string]any{}
 		if err := json.Unmarshal([]byte(line), &object); err != nil {
-			t.Fatalf("%q is no JSON object: %v", line, err)
+			t.Fatalf("%q is not a JSON object: %v", line, err)
 		}
 		all = append(all, object)
 	}
 	return all
 }
 
-// object reads the one line of JSON.
+// object parses a single line of JSON.
 func object(t *testing.T, output string) map[string]any {
 	t.Helper()
 	all := objects(t, output)
@@ -133,12 +133,12 @@ func object(t *testing.T, output string) map[string]any {
 	return all[0]
 }
 
-// contains fails the test when a text lacks a part.
+// contains fails the test if text lacks one of the parts.
 func contains(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			t.Errorf("%q is not in:\n%s", part, text)
+			t.Errorf("missing %q in:\n%s", part, text)
 		}
 	}
 }

@@ -29,34 +29,35 @@ func TestAnExportIsImportedIntoEveryOtherStore(t *testing.T) {
 	redis, disk := newCLI(t), newDiskCLI(t)
 	cluster := &cli{t, redistest.SharedCluster(t).URL()}
 	for _, from := range []*cli{redis, disk} {
-		fillWithAll(t, from.store, "q")
-		fillWithAll(t, from.store, "mail")
+		fillWithEveryKind(t, from.store, "q")
+		fillWithEveryKind(t, from.store, "mail")
 	}
 	for _, test := range []struct{ from, to *cli }{{redis, newDiskCLI(t)}, {disk, newCLI(t)}, {disk, cluster}} {
-		want := told(t, test.from.store, "q")
+		want := messagesByID(t, test.from.store, "q")
 		r := test.from.run("export")
 		if r.exit != 0 {
 			t.Fatalf("exit %d: %s", r.exit, r.stderr)
 		}
-		contains(t, r.stderr, "that workers hold", "exported ", " messages\n")
+		contains(t, r.stderr, "of the exported messages are leased", "exported ", " messages\n")
 		in := test.to.importInto(r.stdout)
 		if in.exit != 0 {
 			t.Fatalf("exit %d: %s", in.exit, in.stderr)
 		}
-		contains(t, in.stdout, "QUEUE  IMPORTED  THERE ALREADY\nmail ", "\nq ")
-		sameTold(t, "imported", told(t, test.to.store, "q"), want)
+		contains(t, in.stdout, "QUEUE  IMPORTED  EXISTING\nmail ", "\nq ")
+		sameMessages(t, "imported", messagesByID(t, test.to.store, "q"), want)
 		again := objects(t, test.to.importInto(r.stdout, "--json").stdout)
-		if len(again) != 2 || again[0]["queue"] != "mail" || again[0]["imported"] != 0.0 || again[0]["duplicates"] != float64(len(want)) {
+		if len(again) != 2 || again[0]["queue"] != "mail" || again[0]["imported"] != 0.0 ||
+			again[0]["duplicates"] != float64(len(want)) {
 			t.Errorf("imported again: %v", again)
 		}
-		sameTold(t, "imported again", told(t, test.to.store, "q"), want)
+		sameMessages(t, "imported again", messagesByID(t, test.to.store, "q"), want)
 	}
 	for _, queue := range []string{"q", "mail"} {
 		cluster.ok("delete", queue, "--yes")
 	}
 }
 
-func TestAnExportIsOfTheQueuesThatAreNamed(t *testing.T) {
+func TestExportWritesTheNamedQueues(t *testing.T) {
 	c := newDiskCLI(t)
 	for _, queue := range []string{"a", "b", "c"} {
 		c.ok("send", queue, "<x> & y")
@@ -64,12 +65,13 @@ func TestAnExportIsOfTheQueuesThatAreNamed(t *testing.T) {
 	c.ok("pause", "c")
 	r := c.run("export", "c", "a", "--json")
 	lines := objects(t, r.stdout)
-	if len(lines) != 4 || lines[1]["queue"] != "c" || lines[2]["queue"] != "a" || lines[1]["payload"] != "<x> & y" {
+	if len(lines) != 4 || lines[1]["queue"] != "c" || lines[2]["queue"] != "a" ||
+		lines[1]["payload"] != "<x> & y" {
 		t.Errorf("got %s", r.stdout)
 	}
 	contains(t, r.stdout, "<x> & y")
 	if notes := objects(t, r.stderr); len(notes) != 2 || notes[1]["note"] != "exported 2 messages" {
-		t.Errorf("noted %s", r.stderr)
+		t.Errorf("notes are %s", r.stderr)
 	}
 	if got := c.run("export", "none"); got.exit != 11 || got.stdout != "" {
 		t.Errorf("exit %d: %s", got.exit, got.stdout)
@@ -88,8 +90,9 @@ func TestAnExportToAFileIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, c.fails(2, "export", "--file", path), path+" exists", "resume")
-	contains(t, c.fails(2, "export", "--resume"), "--resume is given without --file")
-	if r := c.run("export", "--file", path, "--resume"); r.exit != 0 || !strings.Contains(r.stderr, path+" is complete: it has ") {
+	contains(t, c.fails(2, "export", "--resume"), "--resume needs --file")
+	r := c.run("export", "--file", path, "--resume")
+	if r.exit != 0 || !strings.Contains(r.stderr, path+" is complete, with ") {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 	if err := os.WriteFile(path, whole[:len(whole)/2], 0o600); err != nil {
@@ -108,7 +111,7 @@ func TestAnExportToAFileIsResumed(t *testing.T) {
 	contains(t, c.fails(1, "export", "--file", filepath.Join(other, "x")), "not a directory")
 }
 
-func TestADamagedQueueDoesNotKeepOthersFromBeingExportedByTheCommand(t *testing.T) {
+func TestExportSkipsADamagedQueue(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "good", "x")
 	c.damage("bad")
@@ -119,7 +122,7 @@ func TestADamagedQueueDoesNotKeepOthersFromBeingExportedByTheCommand(t *testing.
 	contains(t, r.stderr, `queue "bad"`, "exported 1 message\n")
 }
 
-func TestAnImportThatEndsEarlySaysWhereToGoOn(t *testing.T) {
+func TestAnImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
 	c := newDiskCLI(t)
 	for range 4 {
 		c.ok("send", "q", "x")
@@ -131,8 +134,10 @@ func TestAnImportThatEndsEarlySaysWhereToGoOn(t *testing.T) {
 		want  []string
 	}{
 		{strings.Join(lines[:4], ""), 1, []string{"with --from-line 5", "the export is incomplete: it ends after line 4"}},
-		{strings.Join(lines[:4], "") + lines[4][:20], 1, []string{"with --from-line 5", "line 5, the last one, is not whole"}},
-		{strings.Join(lines[:3], "") + "{}\n" + lines[4], 2, []string{"up to line 3", "give --from-line 4", `line 4: field "queue" is missing`}},
+		{strings.Join(lines[:4], "") + lines[4][:20], 1,
+			[]string{"with --from-line 5", "line 5, the last one, is not whole"}},
+		{strings.Join(lines[:3], "") + "{}\n" + lines[4], 2,
+			[]string{"up to line 3", "use --from-line 4", `line 4: field "queue" is missing`}},
 		{"a,b\n", 2, []string{"line 1 is not the header of an export"}},
 		{"", 2, []string{"input is empty"}},
 	} {
@@ -143,11 +148,12 @@ func TestAnImportThatEndsEarlySaysWhereToGoOn(t *testing.T) {
 		}
 		contains(t, r.stderr, test.want...)
 		if made := !isNew(to.store); made != (test.exit == 1 || len(test.want) == 3) {
-			t.Errorf("%.30q: made a store: %v", test.input, made)
+			t.Errorf("%.30q: created a store: %v", test.input, made)
 		}
 	}
 	to := newDiskCLI(t)
-	if r := to.importInto(strings.Join(lines, ""), "--from-line", "4", "--json"); r.exit != 0 || object(t, r.stdout)["imported"] != 2.0 {
+	r := to.importInto(strings.Join(lines, ""), "--from-line", "4", "--json")
+	if r.exit != 0 || object(t, r.stdout)["imported"] != 2.0 {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
 	contains(t, to.fails(2, "import", "--from-line", "0"), "--from-line is 0: give 1 or more")
@@ -165,7 +171,7 @@ func TestAnImportIsStoppedWhileItWaitsForInput(t *testing.T) {
 	if _, err := io.WriteString(feed, export[:strings.LastIndex(strings.TrimSuffix(export, "\n"), "\n")+1]); err != nil {
 		t.Fatal(err)
 	}
-	p.await(p.stderr, "made a new store") // it reads
+	p.await(p.stderr, "created a store") // it is reading
 	p.signal(syscall.SIGTERM)
 	if exit := p.exit(); exit != 143 {
 		t.Errorf("exit %d, want 143", exit)
@@ -173,14 +179,17 @@ func TestAnImportIsStoppedWhileItWaitsForInput(t *testing.T) {
 	if r := to.importInto(export); r.exit != 0 {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
-	sameTold(t, "imported", told(t, to.store, "q"), told(t, c.store, "q"))
+	sameMessages(t, "imported", messagesByID(t, to.store, "q"), messagesByID(t, c.store, "q"))
 }
 
-func TestAnExportThatNobodyReadsEndsQuietly(t *testing.T) {
+func TestAnExportToAClosedOutputEndsQuietly(t *testing.T) {
 	c := newDiskCLI(t)
 	fillMany(t, c.store)
 	var stderr bytes.Buffer
-	m := &Main{Stdin: strings.NewReader(""), Stdout: closedOutput{}, Stderr: &stderr, Env: append(os.Environ(), "LATER_STORE="+c.store)}
+	m := &Main{
+		Stdin: strings.NewReader(""), Stdout: closedOutput{}, Stderr: &stderr,
+		Env: append(os.Environ(), "LATER_STORE="+c.store),
+	}
 	if exit := m.Run(t.Context(), []string{"export"}); exit != 0 || stderr.Len() > 0 {
 		t.Errorf("exit %d: %s", exit, &stderr)
 	}
@@ -190,7 +199,7 @@ type closedOutput struct{}
 
 func (closedOutput) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-func TestProgressTellsHowFarAnImportIs(t *testing.T) {
+func TestImportShowsItsProgress(t *testing.T) {
 	r := migrate.ImportResult{Imported: 900, Duplicates: 100}
 	if got := importLine(r, 2*time.Second); got != "1000 messages  500/s" {
 		t.Errorf("got %q", got)
@@ -206,11 +215,11 @@ func TestProgressTellsHowFarAnImportIs(t *testing.T) {
 
 func TestABackupIsAStore(t *testing.T) {
 	c, dir := newDiskCLI(t), filepath.Join(t.TempDir(), "backup")
-	fillWithAll(t, c.store, "q")
-	want := told(t, c.store, "q")
+	fillWithEveryKind(t, c.store, "q")
+	want := messagesByID(t, c.store, "q")
 	contains(t, c.ok("backup", dir), "backed up "+c.store+" to "+dir+"\n")
 	c.ok("delete", "q", "--yes")
-	sameTold(t, "backed up", told(t, fileURL(dir), "q"), want)
+	sameMessages(t, "backed up", messagesByID(t, fileURL(dir), "q"), want)
 	if got := object(t, c.ok("backup", fileURL(dir)+"2", "--json")); got["dir"] != dir+"2" || got["store"] != c.store {
 		t.Errorf("got %v", got)
 	}
@@ -227,12 +236,12 @@ func TestABackupIsAStore(t *testing.T) {
 	}
 }
 
-func TestABackupOfAStoreInUseIsForTheProgramThatHasIt(t *testing.T) {
+func TestBackupOfAStoreInUseSuggestsClientBackup(t *testing.T) {
 	c := &cli{t, heldStore(t)}
 	contains(t, c.fails(18, "backup", filepath.Join(t.TempDir(), "b")), "is in use by process", "Client.Backup")
 }
 
-func TestRelativeDirectoriesOfBackupsAreInThisOne(t *testing.T) {
+func TestBackupDirectoriesAreRelativeToTheCurrentOne(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
 	m := &Main{Env: []string{"HOME=/home/ann"}}

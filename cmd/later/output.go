@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 )
 
-// errOutputClosed: nobody reads standard output any more, as after `| head`. The command ends quietly.
+// errOutputClosed means that standard output was closed by its reader, as by `| head`. The command ends quietly.
 var errOutputClosed = errors.New("output is closed")
 
 // output is a stream to which several goroutines write whole lines.
@@ -39,10 +39,11 @@ func (o *output) Write(p []byte) (int, error) {
 }
 
 func isPipeClosed(err error) bool {
-	return errors.Is(err, io.ErrClosedPipe) || slices.ContainsFunc(errPipeClosed, func(closed error) bool { return errors.Is(err, closed) })
+	return errors.Is(err, io.ErrClosedPipe) ||
+		slices.ContainsFunc(errPipeClosed, func(closed error) bool { return errors.Is(err, closed) })
 }
 
-// fileOf gives the file behind one of Main's streams, if it is one.
+// fileOf returns the file behind one of Main's streams, if there is one.
 func fileOf(stream any) (*os.File, bool) {
 	if o, ok := stream.(*output); ok {
 		stream = o.to
@@ -56,7 +57,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize gives columns and rows; 80 × 24 where they are not known.
+// terminalSize returns the columns and rows of a terminal, or 80 and 24 if they are not known.
 func terminalSize(stream any) (columns, rows int) {
 	if f, ok := fileOf(stream); ok {
 		if columns, rows, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 && rows > 0 {
@@ -72,7 +73,7 @@ func (m *Main) print(format string, args ...any) error {
 	return err
 }
 
-// note tells something beside the result, on standard error.
+// note prints a note to standard error.
 func (m *Main) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if m.json {
@@ -83,11 +84,11 @@ func (m *Main) note(format string, args ...any) {
 	fmt.Fprintf(m.Stderr, "later: %s\n", text)
 }
 
-// printJSON writes one object a line to standard output.
+// printJSON writes an object to standard output, on one line.
 func (m *Main) printJSON(value any) error {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false) // payloads are shown as they are
+	encoder.SetEscapeHTML(false) // print payloads unchanged
 	if err := encoder.Encode(value); err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (m *Main) printJSON(value any) error {
 	return err
 }
 
-// printResult writes the result as JSON or, without --json, as text.
+// printResult writes a result as text, or as JSON with --json.
 func (m *Main) printResult(value any, format string, args ...any) error {
 	if m.json {
 		return m.printJSON(value)
@@ -103,7 +104,7 @@ func (m *Main) printResult(value any, format string, args ...any) error {
 	return m.print(format+"\n", args...)
 }
 
-// payloadJSON is the part of an object that holds a payload: text where it is text.
+// payloadJSON holds a payload as text if it is valid UTF-8, else as base64.
 type payloadJSON struct {
 	Payload       *string `json:"payload,omitempty"`
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
@@ -117,7 +118,7 @@ func newPayloadJSON(payload []byte) payloadJSON {
 	return payloadJSON{PayloadBase64: payload}
 }
 
-// timeJSON gives a time in UTC with milliseconds; "" for the zero time.
+// timeJSON formats a time in UTC with milliseconds. It returns "" for the zero time.
 func timeJSON(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -125,12 +126,12 @@ func timeJSON(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// millisJSON gives a duration in milliseconds, to the microsecond.
+// millisJSON returns a duration in milliseconds, truncated to microseconds.
 func millisJSON(d time.Duration) float64 {
 	return float64(d.Microseconds()) / 1000
 }
 
-// printable makes text safe for a terminal: what would steer it is shown as an escape.
+// printable makes text safe for a terminal by escaping control characters.
 func printable(s string) string {
 	var b strings.Builder
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
@@ -143,10 +144,10 @@ func printable(s string) string {
 	return b.String()
 }
 
-// preview makes one short line of text.
+// preview shortens text to one line of at most limit characters.
 func preview(s string, limit int) string {
 	if len(s) > 4*limit {
-		s = s[:4*limit] // enough of it, whatever its characters are
+		s = s[:4*limit] // enough for limit characters of any size
 	}
 	line := strings.Join(strings.Fields(printable(s)), " ")
 	if utf8.RuneCountInString(line) <= limit {
@@ -155,7 +156,7 @@ func preview(s string, limit int) string {
 	return string([]rune(line)[:limit-1]) + "…"
 }
 
-// colours says whether to write colours to standard output; https://no-color.org.
+// colours reports whether to use colours on standard output. It follows https://no-color.org.
 func (m *Main) colours() bool {
 	return isTerminal(m.Stdout) && m.getenv("NO_COLOR") == "" && m.getenv("TERM") != "dumb"
 }

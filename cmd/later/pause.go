@@ -11,10 +11,10 @@ import (
 func (m *Main) pauseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause QUEUE...",
-		Short: "Stop the deliveries of queues",
-		Long: `Pause stops deliveries from queues, to all workers everywhere, until later resume. Messages that workers hold
-may be finished, and sending goes on. It makes a queue that does not exist, so that one can be paused before
-its first message.`,
+		Short: "Stop deliveries from queues",
+		Long: `Pause stops deliveries from queues to all workers, until later resume. Workers can finish leased messages, and
+producers can continue to send. Pause creates a queue that does not exist, so that you can pause it before its first
+message.`,
 		Example:           `  later pause orders mail`,
 		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.queueNames(true),
@@ -30,7 +30,7 @@ its first message.`,
 				}
 				made := ""
 				if !before.Exists {
-					made = ", which is new"
+					made = " (created)"
 				}
 				if err := m.printResult(pauseJSON{name, true}, "paused %s%s", name, made); err != nil {
 					return err

@@ -15,14 +15,15 @@ import (
 	"time"
 )
 
-// patience bounds every wait for an event. It is far beyond what any needs, since a busy machine must not fail a test.
-const patience = 30 * time.Second
+// eventTimeout limits every wait for an event. It is far longer than any needs, so that a busy machine does not fail a
+// test.
+const eventTimeout = 30 * time.Second
 
-// process is the program in a process of its own.
+// process is the program running in its own process.
 type process struct {
 	t              *testing.T
 	cmd            *exec.Cmd
-	out            *os.File // our end of its standard output
+	out            *os.File // the test's end of its standard output
 	stdout, stderr <-chan string
 	exited         chan int
 }
@@ -33,12 +34,12 @@ func (c *cli) start(args ...string) *process {
 	return c.startAs(os.Args[0], nil, args...)
 }
 
-// startAs starts it by another name of the test binary and with a standard input.
+// startAs starts the program by another path of the test binary and with a standard input.
 func (c *cli) startAs(program string, stdin *os.File, args ...string) *process {
 	c.t.Helper()
 	p := &process{t: c.t, cmd: exec.Command(program, args...), exited: make(chan int, 1)}
-	p.cmd.Env = append(os.Environ(), asProgram+"=1", "LATER_STORE="+c.store,
-		"GORACE=atexit_sleep_ms=0") // else each process would end a second late
+	p.cmd.Env = append(os.Environ(), runAsProgramEnv+"=1", "LATER_STORE="+c.store,
+		"GORACE=atexit_sleep_ms=0") // the race detector would delay each exit by a second
 	outRead, outWrite := pipe(c.t)
 	errRead, errWrite := pipe(c.t)
 	p.cmd.Stdout, p.cmd.Stderr = outWrite, errWrite
@@ -78,7 +79,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// lines gives the lines of r; the channel holds more than any test prints, so that its goroutine ends.
+// lines returns the lines of r. The channel has room for more than any test prints, so that its goroutine ends.
 func lines(r io.Reader) <-chan string {
 	all := make(chan string, 10_000)
 	go func() {
@@ -91,23 +92,23 @@ func lines(r io.Reader) <-chan string {
 	return all
 }
 
-// await reads lines until one has the text, and gives that.
+// await reads lines until one contains the text, and returns it.
 func (p *process) await(from <-chan string, text string) string {
 	p.t.Helper()
-	limit := time.After(patience)
+	limit := time.After(eventTimeout)
 	var seen []string
 	for {
 		select {
 		case line, ok := <-from:
 			if !ok {
-				p.t.Fatalf("no line has %q; there were:\n%s", text, strings.Join(seen, "\n"))
+				p.t.Fatalf("no line contains %q; got:\n%s", text, strings.Join(seen, "\n"))
 			}
 			if strings.Contains(line, text) {
 				return line
 			}
 			seen = append(seen, line)
 		case <-limit:
-			p.t.Fatalf("no line has %q after %v; there were:\n%s", text, patience, strings.Join(seen, "\n"))
+			p.t.Fatalf("no line contains %q after %v; got:\n%s", text, eventTimeout, strings.Join(seen, "\n"))
 		}
 	}
 }
@@ -119,20 +120,20 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// exit waits for the end and gives the code; that of a shell where a signal ended it.
+// exit waits for the process to end and returns its exit code, or that of a shell if a signal ended it.
 func (p *process) exit() int {
 	p.t.Helper()
 	select {
 	case code := <-p.exited:
 		return code
-	case <-time.After(patience):
-		p.t.Fatalf("it still runs after %v", patience)
+	case <-time.After(eventTimeout):
+		p.t.Fatalf("still running after %v", eventTimeout)
 		return 0
 	}
 }
 
-// watchGroup gives a part of a shell command that holds a pipe open in every process of its group, and a
-// function that waits until none of them is left.
+// watchGroup returns a shell command that keeps a pipe open in every process of its group, and a function that waits
+// until none of them is left.
 func watchGroup(t *testing.T) (hold string, awaitEnd func()) {
 	t.Helper()
 	fifo := filepath.Join(t.TempDir(), "fifo")
@@ -144,13 +145,13 @@ func watchGroup(t *testing.T) (hold string, awaitEnd func()) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	// Without a writer a read is at its end at once, so awaitEnd is to be called when the command has begun.
+	// Without a writer a read ends at once, so call awaitEnd only after the command has started.
 	return "exec 3>" + fifo, func() {
 		t.Helper()
-		r.SetReadDeadline(time.Now().Add(patience))
+		r.SetReadDeadline(time.Now().Add(eventTimeout))
 		if _, err := io.Copy(io.Discard, r); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Fatalf("a process of the group is left after %v", patience)
+				t.Fatalf("a process of the group is left after %v", eventTimeout)
 			}
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// purgeable are the states whose messages can be purged by state.
+// purgeable are the values of --state.
 var purgeable = []string{"scheduled", "ready", "dead"}
 
 func (m *Main) purgeCommand() *cobra.Command {
@@ -20,10 +20,11 @@ func (m *Main) purgeCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE [--state STATE]...",
-		Short: "Remove the messages of a queue for good",
-		Long: `Purge removes the messages of a queue in the given states, or all of them, leased ones too, whose handlers are
-told to stop. It asks first; --yes answers. It works in many small steps, so that a large purge does not hold
-up the store, and leaves what comes after it began. The queue itself stays, and stays paused if it was.`,
+		Short: "Remove messages permanently",
+		Long: `Purge removes the messages of a queue in the given states, or all messages. All includes leased messages, whose
+handlers' contexts end. Purge asks for confirmation first unless --yes is set. It works in many small steps, so that a
+large purge does not block the store, and does not remove messages that are sent after it started. The queue itself
+remains, and remains paused if it was.`,
 		Example: `  later purge orders
   later purge orders --state scheduled --state ready --yes`,
 		Args:              arguments(1, 1),
@@ -33,29 +34,29 @@ up the store, and leaves what comes after it began. The queue itself stays, and 
 			for i, state := range states {
 				chosen[i] = later.State(state)
 				if !slices.Contains(purgeable, state) {
-					return store.Invalid("--state is %q: give one of %s, or leave it out", state, strings.Join(purgeable, ", "))
+					return store.Invalid("--state is %q: use one of %s, or omit it", state, strings.Join(purgeable, ", "))
 				}
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
 			if !yes {
-				if err := m.confirm("Remove %s of queue %q for good?", countsOf(stats, states), q.Name()); err != nil {
+				if err := m.confirm("Permanently remove %s from queue %q?", countsOf(stats, states), q.Name()); err != nil {
 					return err
 				}
 			}
 			n, err := q.Purge(ctx, chosen...)
-			return m.bulkDone("purged", q, n, nil, err)
+			return m.printBulkResult("purged", q, n, nil, err)
 		}),
 	}
-	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; may be given again (default: all messages)")
+	cmd.Flags().StringArrayVar(&states, "state", nil, "scheduled, ready or dead; can be repeated (default: all messages)")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(purgeable, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 
-// countsOf says how many messages of the states there are; of all when there are no states.
+// countsOf describes how many messages are in the given states, or in all states if there are none.
 func countsOf(s later.Stats, states []string) string {
 	if len(states) == 0 {
 		return fmt.Sprintf("all messages (%d scheduled, %d ready, %d leased, %d dead)",

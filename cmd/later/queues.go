@@ -11,8 +11,8 @@ import (
 func (m *Main) queuesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "queues",
-		Short: "Name all queues",
-		Long: `Queues prints the names of all queues, one a line. A queue exists from its first message or pause until it is
+		Short: "List all queues",
+		Long: `Queues prints the names of all queues, one per line. A queue exists from its first message or pause until it is
 deleted.`,
 		Example: `  later queues
   later queues | xargs later pause`,

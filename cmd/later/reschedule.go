@@ -14,9 +14,9 @@ func (m *Main) rescheduleCommand() *cobra.Command {
 	var w whenFlags
 	cmd := &cobra.Command{
 		Use:   "reschedule QUEUE ID (--in DURATION | --at TIME)",
-		Short: "Give a message another due time",
-		Long: fmt.Sprintf(`Reschedule gives a scheduled or ready message another due time; its attempts are kept. A message that a worker
-holds cannot be moved (exit code %d), a dead one is replayed instead (exit code %d, see later dead replay).`,
+		Short: "Change the due time of a message",
+		Long: fmt.Sprintf(`Reschedule sets a new due time for a scheduled or ready message; its attempts are kept. It refuses
+a leased message (exit code %d) and a dead message (exit code %d, use later dead replay).`,
 			store.ErrLeased.Code.Exit, store.ErrDead.Code.Exit),
 		Example: `  later reschedule orders order-17 --in 2h
   later reschedule orders order-17 --at "2030-12-31 18:00"`,
@@ -30,7 +30,7 @@ holds cannot be moved (exit code %d), a dead one is replayed instead (exit code 
 			if !given {
 				return store.Invalid("no due time: give --in or --at (or use later run-now)")
 			}
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ holds cannot be moved (exit code %d), a dead one is replayed instead (exit code 
 	return cmd
 }
 
-// movedJSON is a message with its new due time.
+// movedJSON is a message and its new due time.
 type movedJSON struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`

@@ -11,15 +11,15 @@ import (
 func (m *Main) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume QUEUE...",
-		Short: "Let the deliveries of queues go on",
-		Long: `Resume lets deliveries from paused queues go on. What fell due meanwhile is ready, earliest first. A queue that
-was not paused stays as it is.`,
+		Short: "Resume deliveries from paused queues",
+		Long: `Resume resumes deliveries from paused queues. Messages that fell due meanwhile are ready, earliest first. A
+queue that is not paused is left unchanged.`,
 		Example:           `  later resume orders`,
 		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.queueNames(true),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			for _, name := range args {
-				q, _, err := existing(ctx, c, name)
+				q, _, err := existingQueue(ctx, c, name)
 				if err != nil {
 					return err
 				}

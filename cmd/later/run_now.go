@@ -15,21 +15,21 @@ func (m *Main) runNowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run-now QUEUE ID...",
 		Short: "Make messages due at once",
-		Long: fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. A message that a worker holds runs
-already (exit code %d), a dead one is replayed instead (exit code %d, see later dead replay).
+		Long: fmt.Sprintf(`Run-now makes scheduled messages due at once; their attempts are kept. It refuses a leased message
+(exit code %d) and a dead message (exit code %d, use later dead replay).
 
-Messages with which it does not work are named on standard error, the others are made due, and the exit code
-is that of the last one that failed.`,
+If some messages are refused, run-now reports them on standard error, makes the others due, and exits with the code of
+the last error.`,
 			store.ErrLeased.Code.Exit, store.ErrDead.Code.Exit),
 		Example:           `  later run-now orders order-17 order-18`,
 		Args:              arguments(2, unlimited),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			q, stats, err := existing(ctx, c, args[0])
+			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
-			now := stats.Now.Truncate(time.Millisecond) // it is due in whole ones, and not in a part of one to come
+			now := stats.Now.Truncate(time.Millisecond) // due times are rounded up, so this is not in the future
 			var failed []error
 			for _, id := range args[1:] {
 				if err := q.Reschedule(ctx, id, later.At(now)); err != nil {
@@ -40,7 +40,7 @@ is that of the last one that failed.`,
 					return err
 				}
 			}
-			return m.several(failed)
+			return m.reportAllButLast(failed)
 		}),
 	}
 }

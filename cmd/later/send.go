@@ -34,24 +34,25 @@ func (m *Main) sendCommand() *cobra.Command {
 	var o sendOptions
 	cmd := &cobra.Command{
 		Use:   "send QUEUE [PAYLOAD|-] [--in DURATION | --at TIME]",
-		Short: "Send a message, or one for each line of standard input",
-		Long: fmt.Sprintf(`Send sends a message to a queue, which its first message makes, and prints the message's id. When it has
-printed the id the store has the message, and it will be delivered at least once, never before it is due.
-Without --in and --at it is due at once.
+		Short: "Send a message, or one per line of standard input",
+		Long: fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the
+message and delivers it at least once, never before it is due. Without --in and --at the message is due at once. The
+first message creates the queue.
 
-PAYLOAD is any text; - reads it from standard input, byte for byte, up to %d bytes.
+PAYLOAD is any text; - reads it unchanged from standard input, up to %d bytes.
 
-With --id the message has an id that you choose. While a message of that id is scheduled, ready, leased or
-dead (or remembered, see --remember) sending it again changes nothing and exits with %d. Sending again after an
-error is therefore safe.
+With --id you choose the message's id. While a message with that id is live, that is scheduled, ready, leased or dead,
+or the id is within its dedup window (see --remember), sending it again changes nothing and exits with code %d. It is
+therefore safe to send again after an error.
 
-With --durable it waits until the message is safer than the store makes it always: on the disk of the server, and on so
-many replicas of a Redis. When that is not confirmed in time it exits with %d; the message is there, and sending it again
-with the same --id waits on.
+With --durable, send waits for more than the store always guarantees: until the message is on the server's disk and on
+the given number of Redis replicas. If that is not confirmed in time, the exit code is %d, but the message was sent.
+Sending it again with the same --id waits for the confirmation again.
 
-With --batch each line of standard input is a message, an empty line too. Lines are sent as they come, many in
-one call when they come fast, and a summary ends it. When it fails, the lines before the one it names are sent. With
---durable it ends, too, when some are not confirmed in time: they are sent and counted, and it names them.`,
+With --batch, each line of standard input is a message, including empty lines. Lines are sent as they arrive, many per
+call if they arrive fast, and a summary is printed at the end. An error names the line that failed; the lines before it
+are sent. With --durable, the batch also ends when messages are not confirmed in time: they are sent and counted, and
+the error names their lines.`,
 			store.MaxPayload, store.ErrDuplicate.Code.Exit, store.ErrNotDurable.Code.Exit),
 		Example: `  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json
@@ -60,7 +61,7 @@ one call when they come fast, and a summary ends it. When it fails, the lines be
   seq 1 100000 | later send numbers --batch --in 10s`,
 		Args: arguments(1, 2),
 		RunE: run(func(ctx context.Context, args []string) error {
-			message, err := m.readMessage(args[1:], &o) // before a store is made for what is refused
+			message, err := m.readMessage(args[1:], &o) // before a store is created
 			if err != nil {
 				return err
 			}
@@ -79,27 +80,27 @@ one call when they come fast, and a summary ends it. When it fails, the lines be
 	o.set = cmd.Flags()
 	o.when.add(o.set)
 	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
-	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: one that sorts by time)")
-	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; may be given again")
+	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
+	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; can be repeated")
 	o.set.IntVar(&o.maxAttempts, "max-attempts", store.DefaultMaxAttempts, "dead after `N` failed attempts")
-	durationFlag(o.set, &o.timeout, "timeout", "time limit for one run of its handler (default: the worker's)")
-	durationFlag(o.set, &o.expireAfter, "expire-after", "dead when not delivered so long after it is due")
-	timeFlag(o.set, &o.expireAt, "expire-at", "dead when not delivered by then")
-	durationFlag(o.set, &o.remember, "remember", "refuse the id for so long after the message is done")
+	durationFlag(o.set, &o.timeout, "timeout", "time limit for one run of the handler (default: the worker's)")
+	durationFlag(o.set, &o.expireAfter, "expire-after", "dead if not delivered within this time after it is due")
+	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
+	durationFlag(o.set, &o.remember, "remember", "dedup window: refuse the id for this long after the message was acked")
 	durableFlag(o.set, &o.durable)
 	return cmd
 }
 
-// message gives a message as the flags say, without a payload.
+// message returns the message that the flags describe, without a payload.
 func (o *sendOptions) message() (later.Outgoing, error) {
 	when, _, err := o.when.when()
 	if err != nil {
 		return later.Outgoing{}, err
 	}
-	// Zero means a default in Outgoing, but whoever types it means zero.
+	// Zero means the default in Outgoing, but a user who types zero means zero.
 	for _, name := range []string{"max-attempts", "timeout", "expire-after", "remember"} {
 		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
-			return later.Outgoing{}, store.Invalid("--%s is 0: give more, or leave it out", name)
+			return later.Outgoing{}, store.Invalid("--%s is 0: give more than 0, or omit it", name)
 		}
 	}
 	if o.timeout > store.MaxLease {
@@ -107,7 +108,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 			formatDuration(o.timeout), formatDuration(store.MaxLease))
 	}
 	if o.id == "" && o.set.Changed("id") {
-		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or leave it out", store.MaxID)
+		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
 	}
 	headers := map[string]string{}
 	for _, header := range o.headers {
@@ -116,7 +117,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 			return later.Outgoing{}, store.Invalid("--header is %q: give key=value", header)
 		}
 		if _, twice := headers[key]; twice {
-			return later.Outgoing{}, store.Invalid("--header gives %q twice: give each key once", key)
+			return later.Outgoing{}, store.Invalid("--header sets %q twice: set each key once", key)
 		}
 		headers[key] = value
 	}
@@ -133,7 +134,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	}, nil
 }
 
-// options gives what is set in a message as options, which refuse what is not allowed in words for one message.
+// options converts a message to send options. Their errors, unlike those of a batch, speak of a single message.
 func options(o later.Outgoing) []later.SendOption {
 	set := []later.SendOption{o.When, later.Headers(o.Headers), later.MaxAttempts(o.MaxAttempts)}
 	if o.ID != "" {
@@ -157,13 +158,13 @@ func options(o later.Outgoing) []later.SendOption {
 	return set
 }
 
-// readMessage gives the message as flags and arguments say; with --batch without a payload.
+// readMessage returns the message that the flags and arguments describe. With --batch it has no payload.
 func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outgoing, err error) {
 	switch {
 	case o.batch && len(payload) > 0 && payload[0] != "-":
-		err = store.Invalid("--batch reads the payloads from standard input: leave out PAYLOAD")
+		err = store.Invalid("--batch reads the payloads from standard input: omit PAYLOAD")
 	case o.batch && o.id != "":
-		err = store.Invalid("--id cannot be that of all messages of a --batch: leave it out")
+		err = store.Invalid("--id cannot be used with --batch: omit it")
 	case !o.batch && len(payload) == 0:
 		err = store.Invalid("no payload: give one ('' for an empty one), - to read it from standard input, or --batch")
 	default:
@@ -178,11 +179,11 @@ func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outg
 func (m *Main) send(ctx context.Context, q *later.Queue, message later.Outgoing) error {
 	id, err := q.Send(ctx, message.Payload, options(message)...)
 	if errors.Is(err, later.ErrDuplicate) {
-		return fmt.Errorf("id %q is already in queue %q, and nothing was changed (see later get %s %s): %w",
+		return fmt.Errorf("id %q is already in queue %q, nothing was changed (see later get %s %s): %w",
 			id, q.Name(), q.Name(), id, later.ErrDuplicate)
 	}
 	if errors.Is(err, later.ErrNotDurable) {
-		return fmt.Errorf("sent, with the id %s; %w", id, err)
+		return fmt.Errorf("sent with id %s; %w", id, err)
 	}
 	if err != nil {
 		return err
@@ -193,18 +194,18 @@ func (m *Main) send(ctx context.Context, q *later.Queue, message later.Outgoing)
 	}{id, q.Name()}, "%s", id)
 }
 
-// payload gives the payload that was asked for: the argument, or standard input.
+// payload returns the argument, or the content of standard input if the argument is "-".
 func (m *Main) payload(argument string) ([]byte, error) {
 	if argument != "-" {
 		return []byte(argument), nil
 	}
-	// One byte too many is enough to be refused.
+	// One byte over the limit is enough to refuse it.
 	payload, err := io.ReadAll(io.LimitReader(m.Stdin, store.MaxPayload+1))
 	if err != nil {
 		return nil, fmt.Errorf("read standard input: %w", err)
 	}
 	if len(payload) > store.MaxPayload {
-		return nil, store.TooLarge("payload is more than %d bytes, which is the limit; keep large data elsewhere and send its address",
+		return nil, store.TooLarge("payload exceeds the limit of %d bytes; keep large data elsewhere and send its address",
 			store.MaxPayload)
 	}
 	return payload, nil

@@ -16,7 +16,7 @@ import (
 // progressEvery is how often progress is shown on a terminal.
 const progressEvery = 200 * time.Millisecond
 
-// sendBatch sends each line of standard input as a message like the given one.
+// sendBatch sends each line of standard input as the payload of a message like the given one.
 func (m *Main) sendBatch(ctx context.Context, q *later.Queue, like later.Outgoing) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -44,7 +44,7 @@ func (m *Main) sendBatch(ctx context.Context, q *later.Queue, like later.Outgoin
 	switch {
 	case err == nil || ctx.Err() != nil:
 	case b.unconfirmed > 0:
-		err = fmt.Errorf("lines %d to %d are sent, but not confirmed as durable, and those after them are not sent: %w",
+		err = fmt.Errorf("lines %d to %d are sent, but not confirmed as durable; later lines are not sent: %w",
 			b.sent-b.unconfirmed+1, b.sent, err)
 	default:
 		err = fmt.Errorf("line %d: %w", b.sent+1, err)
@@ -65,18 +65,18 @@ func (m *Main) printSummary(b *batchSend) error {
 	return nil
 }
 
-// batchSend is a batch on its way.
+// batchSend is the progress of a batch.
 type batchSend struct {
 	queue       *later.Queue
 	like        later.Outgoing
 	started     time.Time
 	sent        int
-	unconfirmed int // the last so many of sent, as durable as was asked; then no more are sent
+	unconfirmed int // how many of the last sent messages are not confirmed as durable
 }
 
 func (b *batchSend) String() string {
 	took := time.Since(b.started)
-	text := fmt.Sprintf("sent %d messages to %s in %s, %.0f a second",
+	text := fmt.Sprintf("sent %d messages to %s in %s, %.0f per second",
 		b.sent, b.queue.Name(), formatDuration(took), float64(b.sent)/took.Seconds())
 	if b.unconfirmed > 0 {
 		text += fmt.Sprintf("; %d of them are not confirmed as durable", b.unconfirmed)
@@ -84,7 +84,7 @@ func (b *batchSend) String() string {
 	return text
 }
 
-// next sends the lines that have come, about as many as go into one call; more is false when there are none left.
+// next sends the lines that have arrived, about as many as fit into one call. more is false when there are none left.
 func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool, err error) {
 	var batch []later.Outgoing
 	size := 0
@@ -107,20 +107,21 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 	}
 	for waiting := true; waiting && len(batch) < store.MaxBatch && size < store.MaxBatchBytes; {
 		select {
-		case lines := <-chunks: // none when there are no more
+		case lines := <-chunks: // nil at the end of the input
 			add(lines)
 			waiting = lines != nil
 		default:
-			waiting = false // do not hold up those that have come
+			waiting = false // do not delay the lines that have arrived
 		}
 	}
-	// A send that began is finished even when we are stopped, so that the count is right.
+	// A send that was started is finished even after a stop signal, so that the count is right.
 	results, err := b.queue.SendBatch(context.WithoutCancel(ctx), batch)
 	for _, r := range results {
 		switch {
 		case r.Err == nil:
 			b.sent++
-		case r.Err == err && errors.Is(err, later.ErrNotDurable): // that of later parts says that they are not sent
+		case r.Err == err && errors.Is(err, later.ErrNotDurable):
+			// Messages of later parts, which are not sent, have another error.
 			b.sent++
 			b.unconfirmed++
 		}
@@ -128,8 +129,9 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 	return true, err
 }
 
-// readLines gives the lines that r has at a time, and at their end the error, if any. Its goroutine ends with
-// the input or soon after ctx; it is not waited for, since the read of a terminal or pipe cannot be stopped.
+// readLines returns a channel with the lines that r has at a time, and a channel that receives the final error, if any.
+// Its goroutine ends with the input, or at the first line after ctx ends. Nobody waits for it, because a read of a
+// terminal or pipe cannot be stopped.
 func readLines(ctx context.Context, r io.Reader) (<-chan [][]byte, <-chan error) {
 	chunks, failed := make(chan [][]byte, 8), make(chan error, 1)
 	go func() {
@@ -156,7 +158,7 @@ func readLines(ctx context.Context, r io.Reader) (<-chan [][]byte, <-chan error)
 	return chunks, failed
 }
 
-// readChunk reads a line and those that follow it without waiting.
+// readChunk reads a line, and those that follow it without blocking.
 func readChunk(r *bufio.Reader) (lines [][]byte, err error) {
 	for len(lines) < store.MaxBatch {
 		line, err := readLine(r)
@@ -171,7 +173,7 @@ func readChunk(r *bufio.Reader) (lines [][]byte, err error) {
 	return lines, nil
 }
 
-// readLine reads a line without its end; io.EOF when there is none left.
+// readLine reads a line and returns it without its line end. It returns io.EOF if there is none left.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	line := []byte{}
 	for {
@@ -179,7 +181,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		line = append(line, part...)
 		switch {
 		case len(line) > store.MaxPayload+1:
-			return nil, store.TooLarge("it is longer than %d bytes, which is the limit of a payload", store.MaxPayload)
+			return nil, store.TooLarge("payload exceeds the limit of %d bytes", store.MaxPayload)
 		case err == nil || err == io.EOF && len(line) > 0:
 			return bytes.TrimSuffix(line, []byte("\n")), nil
 		case err != bufio.ErrBufferFull:

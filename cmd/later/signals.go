@@ -9,21 +9,21 @@ import (
 	"syscall"
 )
 
-// stopError ends a command that a signal stopped before it was done.
+// stopError is the error of a command that a signal stopped before it was done.
 type stopError struct{ signal syscall.Signal }
 
 func (e *stopError) Error() string { return "stopped: " + e.signal.String() }
 
-// exit is the code with which shells name an end by that signal.
+// exit returns the exit code that shells use for a process that the signal ended.
 func (e *stopError) exit() int { return exitBy(e.signal) }
 
 func exitBy(s syscall.Signal) int { return 128 + int(s) }
 
-// stopSignals ask a program to end.
+// stopSignals are the signals that ask a program to end.
 var stopSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 
-// interruptible gives a context that ends, with a stopError as its cause, at Ctrl-C or SIGTERM; a second one
-// ends the process as if this had not been called. Call stop when done.
+// interruptible returns a context that ends at Ctrl-C or SIGTERM, with a stopError as its cause. A second signal ends
+// the process. Call stop when done.
 func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
@@ -44,26 +44,26 @@ func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// reportClosedOutput makes a write to a closed pipe an error instead of the end of the process, so that a
-// command can give back the messages that it holds. It does not ignore SIGPIPE: child processes would too.
+// reportClosedOutput makes a write to a closed pipe return an error instead of ending the process, so that a command
+// can release its messages. It does not ignore SIGPIPE, because child processes would inherit that.
 func reportClosedOutput() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 }
 
-// program gives the path of the program: that which its name now leads to, so that a link that was moved to
-// another version counts.
+// program returns the path that the program's name resolves to now, so that a link that was changed to another version
+// is followed.
 func program() (string, error) { return exec.LookPath(os.Args[0]) }
 
-// restart executes the program again in this process, with the same arguments and this environment. It returns
-// only when it failed.
+// restart executes the program again in this process, with the same arguments and the given environment. It returns
+// only if that fails.
 func restart(env []string) error {
 	path, err := program()
 	if err != nil {
 		return err
 	}
-	// Until the new program looks after the signal itself, one more of it would end the process.
-	for s, w := range wishes {
-		if w == wishRestart {
+	// Another restart signal would end the process until the new program handles it.
+	for s, w := range signalActions {
+		if w == actionRestart {
 			signal.Ignore(s)
 		}
 	}

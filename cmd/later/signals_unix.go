@@ -8,17 +8,19 @@ import (
 	"syscall"
 )
 
-// wishes are what signals other than those that stop a program ask of later work.
-var wishes = map[os.Signal]wish{syscall.SIGTSTP: wishPause, syscall.SIGCONT: wishResume, syscall.SIGUSR2: wishRestart}
+// signalActions maps the signals other than stopSignals to what later work does on them.
+var signalActions = map[os.Signal]signalAction{
+	syscall.SIGTSTP: actionPause, syscall.SIGCONT: actionResume, syscall.SIGUSR2: actionRestart,
+}
 
-// errPipeClosed are what writing to a pipe gives that nobody reads.
+// errPipeClosed are the errors of writing to a pipe without a reader.
 var errPipeClosed = []error{syscall.EPIPE}
 
-// ownGroup has a command begin a process group of its own, to which a Ctrl-C at the terminal does not go.
+// ownGroup makes a command start in a new process group, which a Ctrl-C at the terminal does not reach.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// endGroup asks a process group to end.
+// endGroup sends SIGTERM to a process group.
 func endGroup(leader int) { syscall.Kill(-leader, syscall.SIGTERM) }
 
-// killGroup kills what is left of a process group.
+// killGroup kills a process group.
 func killGroup(leader int) { syscall.Kill(-leader, syscall.SIGKILL) }

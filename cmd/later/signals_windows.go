@@ -7,21 +7,21 @@ import (
 	"syscall"
 )
 
-// wishes are none: Windows has no signals but Ctrl-C, Ctrl-Break and the end of the console or of the session.
-var wishes map[os.Signal]wish
+// signalActions is empty: Windows has only Ctrl-C, Ctrl-Break and the end of the console or of the session.
+var signalActions map[os.Signal]signalAction
 
-// errPipeClosed are what writing to a pipe gives that nobody reads; 232 is ERROR_NO_DATA.
+// errPipeClosed are the errors of writing to a pipe without a reader; 232 is ERROR_NO_DATA.
 var errPipeClosed = []error{syscall.ERROR_BROKEN_PIPE, syscall.Errno(232)}
 
-// ownGroup has a command begin a process group of its own, to which a Ctrl-C at the console does not go.
+// ownGroup makes a command start in a new process group, which a Ctrl-C at the console does not reach.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }
 
-// endGroup kills: Windows has no way to ask that every program understands.
+// endGroup kills the group, because Windows has no request to end that every program understands.
 func endGroup(leader int) { killGroup(leader) }
 
-// killGroup kills a process and all that descend from it by processes that are still there.
+// killGroup kills a process and its descendants whose parent processes still exist.
 func killGroup(leader int) {
-	exec.Command("taskkill", "/t", "/f", "/pid", strconv.Itoa(leader)).Run() // it may have ended, which is an error
+	exec.Command("taskkill", "/t", "/f", "/pid", strconv.Itoa(leader)).Run() // fails if the process has ended
 }

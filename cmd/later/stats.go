@@ -18,18 +18,18 @@ func (m *Main) statsCommand() *cobra.Command {
 	interval := time.Second
 	cmd := &cobra.Command{
 		Use:   "stats [QUEUE...]",
-		Short: "Count the messages of queues by state",
-		Long: `Stats counts the messages of the given queues, or of all, by state, and tells when the earliest that waits is
-due, on the store's clock. It is cheap, however many messages there are. A queue that is damaged is named on
-standard error, the others are shown, and the exit code is that of the damage.
+		Short: "Count messages by state",
+		Long: `Stats prints how many messages the named queues, or all queues, have in each state, and when the earliest
+waiting message is due by the store's clock. It is cheap, however many messages there are. If a queue is damaged, stats
+reports it on standard error, shows the others, and exits with the code of the error.
 
   scheduled    not yet due
-  ready        due, and not yet taken by a worker
+  ready        due, and held by nobody
   leased       held by a worker
-  dead         set aside after the last attempt, expired or buried
+  dead         set aside with a reason: last attempt failed, expired, buried or unreadable
 
-With --watch it looks again and again until Ctrl-C and tells how much each count changes a second. On a
-terminal it stays on one screen; else it prints a block each time.`,
+With --watch, stats repeats until Ctrl-C and prints how much each count changes per second. On a terminal it updates the
+screen; otherwise it prints a block each time.`,
 		Example: `  later stats
   later stats orders mail --json
   later stats --watch`,
@@ -40,7 +40,7 @@ terminal it stays on one screen; else it prints a block each time.`,
 			}
 			var names []string // each once
 			for _, name := range args {
-				if _, _, err := existing(ctx, c, name); err != nil && !isDamage(err) {
+				if _, _, err := existingQueue(ctx, c, name); err != nil && !isDamage(err) {
 					return err
 				}
 				if !slices.Contains(names, name) {
@@ -54,23 +54,23 @@ terminal it stays on one screen; else it prints a block each time.`,
 			if err == nil && (len(all) > 0 || len(damaged) == 0) {
 				err = m.printStats(all)
 			}
-			return m.several(append(damaged, err))
+			return m.reportAllButLast(append(damaged, err))
 		}),
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "look again and again")
-	durationFlag(cmd.Flags(), &interval, "interval", "how often --watch looks")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until stopped")
+	durationFlag(cmd.Flags(), &interval, "interval", "how often --watch updates")
 	return cmd
 }
 
-// queueStats is the counts of a queue, and with --watch how they change.
+// queueStats is the counts of a queue, and with --watch those before.
 type queueStats struct {
 	name string
 	later.Stats
-	before *later.Stats // those of the last look; nil when there was none
+	before *later.Stats // the previous counts, or nil
 }
 
-// readStats reads the counts of the given queues, or of all. Queues that are gone are left out; damaged has the
-// errors of those whose counts cannot be read.
+// readStats reads the counts of the named queues, or of all queues. It leaves out queues that no longer exist. damaged
+// has the errors of queues whose counts cannot be read.
 func readStats(ctx context.Context, c *later.Client, names []string) (all []queueStats, damaged []error, err error) {
 	if len(names) == 0 {
 		if names, err = c.Queues(ctx); err != nil {
@@ -91,7 +91,7 @@ func readStats(ctx context.Context, c *later.Client, names []string) (all []queu
 	return all, damaged, nil
 }
 
-// isDamage: it is the queue that is at fault, so the others may be sound.
+// isDamage reports whether an error is about a single queue, so that other queues may be intact.
 func isDamage(err error) bool {
 	return errors.Is(err, later.ErrCorrupt) || errors.Is(err, later.ErrUnsupported)
 }
@@ -106,7 +106,7 @@ func (m *Main) printStats(all []queueStats) error {
 		return nil
 	}
 	if len(all) == 0 {
-		m.note("there are no queues yet in %s: later send QUEUE PAYLOAD makes one", m.shownURL())
+		m.note("there are no queues yet in %s: later send QUEUE PAYLOAD creates one", m.shownURL())
 		return nil
 	}
 	return m.print("%s", statsTable(all))
@@ -136,7 +136,7 @@ func (q *queueStats) json() statsJSON {
 	}
 }
 
-// statsTable has a column more for each count when there was a look before.
+// statsTable formats the counts. It adds a column for the change of each count if there are previous counts.
 func statsTable(all []queueStats) *table {
 	watched := false
 	for _, q := range all {
@@ -183,7 +183,7 @@ func (q *queueStats) nextDue() string {
 	return formatRelative(q.NextDue, q.Now) + " (" + formatTime(q.NextDue, q.Now) + ")"
 }
 
-// formatRate writes a change a second; nothing when there was none.
+// formatRate formats a change per second. It returns "" if there was no change.
 func formatRate(change int64, elapsed time.Duration) string {
 	if change == 0 || elapsed <= 0 {
 		return ""

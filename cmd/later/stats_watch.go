@@ -12,16 +12,16 @@ import (
 	"github.com/laterq/later"
 )
 
-// Sequences of terminals, as ECMA-48 and xterm have them.
+// Terminal control sequences of ECMA-48 and xterm.
 const (
 	otherScreen = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
 	mainScreen  = "\x1b[?25h\x1b[?1049l"
 	homeCursor  = "\x1b[H"
-	clearLine   = "\x1b[K" // from the cursor on
+	clearLine   = "\x1b[K" // from the cursor
 	clearBelow  = "\x1b[J"
 )
 
-// watch shows the counts every interval until it is stopped. A store that fails is tried again.
+// watch prints the counts every interval until it is stopped. It retries if the store is unavailable.
 func (m *Main) watch(ctx context.Context, c *later.Client, names []string, interval time.Duration) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
@@ -44,7 +44,7 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 		for i := range all {
 			last, seen := before[all[i].name]
 			if !seen {
-				last.Now = all[i].Now.Add(-interval) // it is new, and was empty the last time
+				last.Now = all[i].Now.Add(-interval) // a new queue was empty before
 			}
 			if looks > 0 {
 				all[i].before = &last
@@ -74,7 +74,7 @@ func (m *Main) watch(ctx context.Context, c *later.Client, names []string, inter
 	}
 }
 
-// printBlock prints the counts below those before.
+// printBlock prints the counts below the previous ones.
 func (m *Main) printBlock(all []queueStats, looks int) error {
 	if m.json {
 		return m.printStats(all)
@@ -86,9 +86,9 @@ func (m *Main) printBlock(all []queueStats, looks int) error {
 	return m.print("%s%s\n%s", separator, time.Now().Format(time.DateTime), statsTable(all))
 }
 
-// printScreen prints the counts over those before, in one write and without clearing what stays.
+// printScreen overwrites the screen in one write, without clearing it first.
 func (m *Main) printScreen(all []queueStats, problems []error, interval time.Duration) error {
-	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C ends",
+	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C to stop",
 		time.Now().Format(time.TimeOnly), m.shownURL(), formatDuration(interval)), ""}
 	problems = slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 	switch {
@@ -105,7 +105,7 @@ func (m *Main) printScreen(all []queueStats, problems []error, interval time.Dur
 	return err
 }
 
-// frame fits lines onto a screen.
+// frame formats lines to fit a screen.
 func frame(lines []string, columns, rows int) string {
 	if over := len(lines) - (rows - 1); over > 0 {
 		lines = append(lines[:max(0, rows-2):max(0, rows-2)], fmt.Sprintf("and %d more lines", over+1))

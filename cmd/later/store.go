@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// openTimeout is how long a store may take to answer at first.
+	// openTimeout is how long a store may take to open.
 	openTimeout = 2500 * time.Millisecond
-	// completionTimeout is how long a shell waits for the names of queues.
+	// completionTimeout is how long shell completion waits for queue names.
 	completionTimeout = 500 * time.Millisecond
-	// maxNamed is how many queues an error names.
+	// maxNamed is the maximum number of queues that an error lists.
 	maxNamed = 10
 )
 
-// storeName gives the URL of the store, as it was named, and what named it; "" when nothing did and there is no place
-// for an embedded one.
+// storeName returns the selected store as the user named it, and the source of that name. Both are "" if no store is
+// named and there is no directory for the embedded store.
 func (m *Main) storeName() (url, source string) {
 	if m.storeURL != "" {
 		return m.storeURL, "--store"
@@ -43,7 +43,7 @@ func (m *Main) storeName() (url, source string) {
 	return "", ""
 }
 
-// shownURL gives the URL of the store that is open, in full and without a password.
+// shownURL returns the full URL of the selected store, without a password.
 func (m *Main) shownURL() string {
 	name, _ := m.storeName()
 	if url, err := m.storeURLOf(name); err == nil {
@@ -52,15 +52,15 @@ func (m *Main) shownURL() string {
 	return store.RedactURL(name)
 }
 
-// from says in an error what named a store.
-func from(source string) string {
+// describeSource describes the source of a store's name.
+func describeSource(source string) string {
 	if source == sourceDefault {
 		return source
 	}
 	return "from " + source
 }
 
-// open opens the store that the user named, or the embedded one.
+// open opens the store that the user named, or else the embedded store.
 func (m *Main) open(ctx context.Context) (*later.Client, error) {
 	url, source := m.storeName()
 	if url == "" {
@@ -68,7 +68,7 @@ func (m *Main) open(ctx context.Context) (*later.Client, error) {
 		return nil, err
 	}
 	if isMemory(url) {
-		m.note("%s forgets its messages when this command ends", url)
+		m.note("messages in %s are lost when this command ends", url)
 	}
 	full, err := m.storeURLOf(url)
 	made := err == nil && isNew(full)
@@ -77,15 +77,15 @@ func (m *Main) open(ctx context.Context) (*later.Client, error) {
 		dir, _ := directoryOf(full)
 		other := ""
 		if source == sourceDefault {
-			other = "; --store, LATER_STORE or REDIS_URL name another"
+			other = "; use --store, LATER_STORE or REDIS_URL for another"
 		}
-		m.note("made a new store in %s%s", dir, other)
+		m.note("created a store in %s%s", dir, other)
 	}
 	return client, err
 }
 
-// unanswered: nobody there said anything, rather than something that we cannot use.
-func unanswered(err error) bool {
+// isUnreachable reports whether err means that nothing answered at the store's address.
+func isUnreachable(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return true
 	}
@@ -95,17 +95,17 @@ func unanswered(err error) bool {
 
 func isMemory(url string) bool { return strings.HasPrefix(url, "mem:") }
 
-// openURL opens the store of a name. It fails within openTimeout when nothing answers there.
+// openURL opens the named store. It fails within openTimeout if nothing answers.
 func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.Option) (*later.Client, error) {
 	url, err := m.storeURLOf(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w (%s)", err, from(source))
+		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	}
-	client, err := openPatiently(ctx, url, append(opts, later.WithLogger(m.logger()))...)
+	client, err := openWithRetry(ctx, url, append(opts, later.WithLogger(m.logger()))...)
 	if err == nil {
 		return client, nil
 	}
-	shown := store.RedactURL(url) + " (" + from(source) + ")"
+	shown := store.RedactURL(url) + " (" + describeSource(source) + ")"
 	held, isHeld := errors.AsType[*diskstore.HeldError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -113,20 +113,23 @@ func (m *Main) openURL(ctx context.Context, name, source string, opts ...later.O
 	case isHeld:
 		return nil, &inUseError{held}
 	case redis.IsAuthError(err):
-		return nil, fmt.Errorf("the store at %s does not let us in: give user and password in the store URL, as in "+
+		return nil, fmt.Errorf("the store at %s refused the login: give user and password in the store URL, as in "+
 			"redis://user:password@host:6379/0: %w", shown, err)
-	case unanswered(err):
+	case isUnreachable(err):
 		return nil, fmt.Errorf("the store at %s does not answer; is it running, and is the address right? %w", shown, err)
 	case errors.Is(err, later.ErrInvalid):
-		return nil, fmt.Errorf("%w (%s)", err, from(source))
+		return nil, fmt.Errorf("%w (%s)", err, describeSource(source))
 	case source == sourceDefault:
-		return nil, fmt.Errorf("the store at %s cannot be used: %w; --store, LATER_STORE or REDIS_URL name another", shown, err)
+		return nil, fmt.Errorf("the store at %s cannot be used: %w; use --store, LATER_STORE or REDIS_URL for another",
+			shown, err)
 	}
 	return nil, fmt.Errorf("the store at %s cannot be used: %w", shown, err)
 }
 
-// withClient makes cobra's function of one that needs the store.
-func (m *Main) withClient(f func(ctx context.Context, c *later.Client, args []string) error) func(*cobra.Command, []string) error {
+// withClient adapts a function that needs a client to cobra.
+func (m *Main) withClient(
+	f func(ctx context.Context, c *later.Client, args []string) error,
+) func(*cobra.Command, []string) error {
 	return run(func(ctx context.Context, args []string) error {
 		client, err := m.open(ctx)
 		if err != nil {
@@ -137,8 +140,9 @@ func (m *Main) withClient(f func(ctx context.Context, c *later.Client, args []st
 	})
 }
 
-// existing gives the queue of a name and its counts; ErrNotFound, naming those there are, when it does not exist.
-func existing(ctx context.Context, c *later.Client, name string) (*later.Queue, later.Stats, error) {
+// existingQueue returns the named queue and its counts. If the queue does not exist, it returns ErrNotFound with the
+// names of the existing queues.
+func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Queue, later.Stats, error) {
 	q := c.Queue(name)
 	stats, err := q.Stats(ctx)
 	if err != nil {
@@ -152,40 +156,41 @@ func existing(ctx context.Context, c *later.Client, name string) (*later.Queue, 
 		return nil, stats, err
 	}
 	if len(names) == 0 {
-		return nil, stats, notFound("no queue %q; there are none yet in this store (see later version): later send QUEUE PAYLOAD makes one", name)
+		return nil, stats, notFound(
+			"no queue %q; this store has no queues yet (see later version): later send QUEUE PAYLOAD creates one", name)
 	}
 	more := ""
 	if len(names) > maxNamed {
 		more = fmt.Sprintf(" and %d more (see later queues)", len(names)-maxNamed)
 		names = names[:maxNamed]
 	}
-	return nil, stats, notFound("no queue %q; queues there are: %s%s", name, strings.Join(names, ", "), more)
+	return nil, stats, notFound("no queue %q; existing queues: %s%s", name, strings.Join(names, ", "), more)
 }
 
-// kindError is an error of a kind with a text of its own.
-type kindError struct {
+// textError is an error of a kind with its own text.
+type textError struct {
 	kind error
 	text string
 }
 
-func (e *kindError) Error() string { return e.text }
-func (e *kindError) Unwrap() error { return e.kind }
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.kind }
 
 func notFound(format string, args ...any) error {
-	return &kindError{later.ErrNotFound, fmt.Sprintf(format, args...)}
+	return &textError{later.ErrNotFound, fmt.Sprintf(format, args...)}
 }
 
-// explain says of an id that was not found that its queue does not exist either, if so.
-func explain(ctx context.Context, c *later.Client, queue string, err error) error {
+// explainNotFound returns err, or a better error if an id was not found because its queue does not exist.
+func explainNotFound(ctx context.Context, c *later.Client, queue string, err error) error {
 	if errors.Is(err, later.ErrNotFound) {
-		if _, _, missing := existing(ctx, c, queue); errors.Is(missing, later.ErrNotFound) {
+		if _, _, missing := existingQueue(ctx, c, queue); errors.Is(missing, later.ErrNotFound) {
 			return missing
 		}
 	}
 	return err
 }
 
-// queueNames completes the first argument (or, with all, every one) with the names of queues.
+// queueNames completes the first argument, or every argument if all is true, with queue names.
 func (m *Main) queueNames(all bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 && !all {
@@ -195,7 +200,7 @@ func (m *Main) queueNames(all bool) cobra.CompletionFunc {
 		defer cancel()
 		name, _ := m.storeName()
 		url, err := m.storeURLOf(name)
-		if err != nil || isNew(url) { // a look at what there is makes nothing
+		if err != nil || isNew(url) { // completion must not create a store
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		client, err := later.Open(ctx, url, later.WithLogger(m.logger()))

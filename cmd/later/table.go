@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// table is text in columns: those whose heading begins with a > are aligned to the right.
+// table is text in columns. Columns whose heading begins with > are aligned right.
 type table struct {
 	headings []string
 	rows     [][]string
@@ -15,7 +15,7 @@ func newTable(headings ...string) *table { return &table{headings: headings} }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// lines gives the heading and the rows, without line ends.
+// lines returns the headings and the rows, without line ends.
 func (t *table) lines() []string {
 	right := make([]bool, len(t.headings))
 	width := make([]int, len(t.headings))

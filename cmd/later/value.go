@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// parseDuration reads what time.ParseDuration reads, and days of 24 hours before it: 90s, 2d12h, 1.5d.
+// parseDuration parses a duration as time.ParseDuration does, with optional leading days of 24 hours: 90s, 2d12h, 1.5d.
 func parseDuration(text string) (time.Duration, error) {
 	days, rest, hasDays := strings.Cut(text, "d")
 	if !hasDays {
@@ -30,7 +30,7 @@ func parseDuration(text string) (time.Duration, error) {
 		return 0, errDuration
 	}
 	if !(number >= 0) || d < 0 { // NaN too
-		return 0, errors.New("give a duration that is not below zero")
+		return 0, errors.New("the duration must not be negative")
 	}
 	if number*24+d.Hours() > store.MaxDelay.Hours() {
 		return 0, errDuration
@@ -38,10 +38,12 @@ func parseDuration(text string) (time.Duration, error) {
 	return time.Duration(number*float64(24*time.Hour)) + d, nil
 }
 
-var errDuration = fmt.Errorf("give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is %s",
+var errDuration = fmt.Errorf(
+	"give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is %s",
 	formatDuration(store.MaxDelay))
 
-// parseTime reads a time: RFC 3339, or a local one as a date with a time, or as a time that comes next after now.
+// parseTime parses a time in RFC 3339, a local date and time, or a local time of day, which means the next one after
+// now.
 func parseTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -56,7 +58,7 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 		if err != nil {
 			continue
 		}
-		for day := 0; ; day++ { // the day after, by the calendar: it may have 23 or 25 hours
+		for day := 0; ; day++ { // calendar days, which may have 23 or 25 hours
 			t := time.Date(now.Year(), now.Month(), now.Day()+day,
 				clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
 			if t.After(now) {
@@ -64,10 +66,11 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 			}
 		}
 	}
-	return time.Time{}, errors.New(`give a time such as 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+	return time.Time{}, errors.New(
+		`give a time such as 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
 }
 
-// durationValue and timeValue are flags.
+// durationValue and timeValue are flag values.
 type (
 	durationValue struct{ d *time.Duration }
 	timeValue     struct{ t *time.Time }
@@ -118,16 +121,17 @@ type whenFlags struct {
 
 func (w *whenFlags) add(flags *pflag.FlagSet) {
 	w.set = flags
-	durationFlag(flags, &w.in, "in", "due so long after now, on the store's clock: 500ms, 30m, 2d12h")
-	timeFlag(flags, &w.at, "at", `due at: 15:04 (the next one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+	durationFlag(flags, &w.in, "in", "due after this delay, by the store's clock: 500ms, 30m, 2d12h")
+	timeFlag(flags, &w.at, "at",
+		`due at 15:04 (the next), "2030-12-31 15:04:05" (local) or 2030-12-31T15:04:05Z`)
 }
 
-// when gives what the flags say; ok is false when none was given.
+// when returns the due time that the flags set. ok is false if neither is set.
 func (w *whenFlags) when() (when later.When, ok bool, err error) {
 	in, at := w.set.Changed("in"), w.set.Changed("at")
 	switch {
 	case in && at:
-		return when, false, store.Invalid("--in and --at are both given: give one")
+		return when, false, store.Invalid("--in and --at are both given: use one of them")
 	case in:
 		return later.In(w.in), true, nil
 	case at:
@@ -136,8 +140,8 @@ func (w *whenFlags) when() (when later.When, ok bool, err error) {
 	return when, false, nil
 }
 
-// due gives the time that the flags say when the store's clock shows now, rounded up to a millisecond as the
-// store keeps it.
+// due returns the due time that the flags set, where now is the store's clock. It is rounded up to a millisecond, like
+// in the store.
 func (w *whenFlags) due(now time.Time) time.Time {
 	due := w.at
 	if w.set.Changed("in") {
@@ -146,7 +150,7 @@ func (w *whenFlags) due(now time.Time) time.Time {
 	return store.Time(store.UnixMillis(due))
 }
 
-// formatDuration writes a duration as parseDuration reads it, as long as need be: 1.5s, 12m3s, 2d12h.
+// formatDuration formats a duration for people, in the syntax of parseDuration: 1.5s, 12m3s, 2d12h.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
@@ -178,7 +182,7 @@ func formatDuration(d time.Duration) string {
 	return days + text
 }
 
-// formatRelative says how far t is from now: "in 12.3s", "3m ago".
+// formatRelative formats t relative to now: "in 12.3s", "3m ago".
 func formatRelative(t, now time.Time) string {
 	switch d := t.Sub(now); {
 	case d >= time.Millisecond:
@@ -189,7 +193,7 @@ func formatRelative(t, now time.Time) string {
 	return "now"
 }
 
-// formatTime writes a local time, without the date when it is today's.
+// formatTime formats a local time, without the date if it is today.
 func formatTime(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
@@ -198,7 +202,7 @@ func formatTime(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// formatMillis writes a duration in milliseconds: 0.6ms.
+// formatMillis formats a duration in milliseconds: 0.6ms.
 func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestDurationsHaveDaysToo(t *testing.T) {
+func TestDurationsCanHaveDays(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"500ms":  500 * time.Millisecond,
 		"1h30m":  90 * time.Minute,
@@ -20,7 +20,10 @@ func TestDurationsHaveDaysToo(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "30", "d", "xd", "1d-2h", "-1s", "-1d", "1d2", "1e300d", "NaNd", "Infd", "1d1d", "12h2d", "100y", "36500d1ms", "3000000h"} {
+	for _, text := range []string{
+		"", "30", "d", "xd", "1d-2h", "-1s", "-1d", "1d2", "1e300d", "NaNd", "Infd", "1d1d", "12h2d", "100y", "36500d1ms",
+		"3000000h",
+	} {
 		if got, err := parseDuration(text); err == nil {
 			t.Errorf("%q is %v, want an error", text, got)
 		}
@@ -32,7 +35,7 @@ func TestTimesAreRFC3339OrLocal(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	now := time.Date(2030, 3, 30, 12, 0, 0, 0, berlin) // the clock is put forward the next night
+	now := time.Date(2030, 3, 30, 12, 0, 0, 0, berlin) // daylight saving time starts the next night
 	local := func(day, hour, minute, second int) time.Time {
 		return time.Date(2030, 3, day, hour, minute, second, 0, berlin)
 	}
@@ -43,7 +46,7 @@ func TestTimesAreRFC3339OrLocal(t *testing.T) {
 		"2030-03-31 15:04":          local(31, 15, 4, 0),
 		"2030-03-31 15:04:05":       local(31, 15, 4, 5),
 		"12:01":                     local(30, 12, 1, 0),
-		"12:00":                     local(31, 12, 0, 0), // not now, but the next one
+		"12:00":                     local(31, 12, 0, 0), // the next one, not now
 		"11:59":                     local(31, 11, 59, 0),
 		"11:59:30":                  local(31, 11, 59, 30),
 	} {
@@ -77,13 +80,13 @@ func TestDurationsAreWrittenShort(t *testing.T) {
 	}
 }
 
-func TestALogWritesDurationsAsOthersDo(t *testing.T) {
+func TestLogDurationsAreFormattedLikeOthers(t *testing.T) {
 	if got := formatAttr(slog.Duration("after", 2*time.Hour)); got != " after=2h" {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestTextForATerminalCannotSteerIt(t *testing.T) {
+func TestControlCharactersAreEscapedForATerminal(t *testing.T) {
 	if got := printable("a\x1b[2Jb\tc\nd\x00é\xff"); got != "a\\x1b[2Jb\tc\nd\\x00é\uFFFD" {
 		t.Errorf("got %q", got)
 	}

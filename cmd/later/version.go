@@ -14,9 +14,9 @@ import (
 func (m *Main) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Tell the version of this program, and which store it uses",
-		Long: `Version tells the version of this program, the commit it was built from where that is known, and its Go; and which
-store the other commands use, and what named it. It does not open the store.`,
+		Short: "Print the version and the selected store",
+		Long: `Version prints the version of this program, the commit it was built from if known, and its Go version. It also
+prints which store the other commands use, and what selected it. It does not open the store.`,
 		Example:           `  later version --json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -40,7 +40,7 @@ func (m *Main) printVersion() error {
 		where = err.Error()
 	} else {
 		v.Store, v.StoreFrom = store.RedactURL(url), source
-		where = fmt.Sprintf("store %s (%s)", v.Store, from(source))
+		where = fmt.Sprintf("store %s (%s)", v.Store, describeSource(source))
 	}
 	return m.printResult(v, "later %s%s, %s %s\n%s", v.Version, commit, v.Go, v.Platform, where)
 }
@@ -54,7 +54,7 @@ type versionJSON struct {
 	StoreFrom string `json:"store_from,omitempty"` // "--store", the variable's name, or "the default"
 }
 
-// readVersion reads what the Go command noted in the program.
+// readVersion reads the build information that the go command embeds.
 func readVersion() versionJSON {
 	v := versionJSON{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

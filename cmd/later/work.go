@@ -35,47 +35,47 @@ func (m *Main) workCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "work QUEUE... [--exec COMMAND]",
 		Short: "Print messages as they fall due, or run a command for each",
-		Long: fmt.Sprintf(`Work takes messages from queues as they fall due, until it is stopped. Without --exec it prints each
-message's payload as a line (with --json an object with all of the message) and acknowledges it; a message
-that could not be printed is given back.
+		Long: fmt.Sprintf(`Work takes messages from queues as they fall due, until it is stopped. Without --exec it prints
+each message's payload on a line, or the whole message as an object with --json, and acks it. A message that cannot be
+printed is released.
 
-With --exec it runs sh -c COMMAND for each message, up to --concurrency of them at a time. The payload is on
-the command's standard input, and its environment has
+With --exec it runs sh -c COMMAND for each message, at most --concurrency at a time. The command reads the payload from
+its standard input. Its environment has
 
   LATER_ID, LATER_QUEUE                the message
-  LATER_ATTEMPT, LATER_MAX_ATTEMPTS    1 at first, and the attempts it has
-  LATER_DUE                            when it fell due, in RFC 3339 with milliseconds
-  LATER_HEADER_<NAME>                  a header: its name in capitals, with a _ for what is no letter or digit.
+  LATER_ATTEMPT, LATER_MAX_ATTEMPTS    number of this attempt, starting at 1, and the maximum
+  LATER_DUE                            when the message fell due, in RFC 3339 with milliseconds
+  LATER_HEADER_<NAME>                  a header: its name in capitals, with _ for anything but letters and digits.
                                        a-b and a_b are both LATER_HEADER_A_B; one of them wins
 
-Its output goes where that of later work goes. How it ends decides:
+The command writes to the standard output and standard error of later work. Its exit code decides:
 
-  exit 0      the message is done
-  else        it is tried again after the backoff, which counts as an attempt; the failure is logged
+  exit 0      the message is acked
+  other       the attempt failed: it is logged, and the message is retried after the backoff
   exit %d     the same, but without a log line (EX_TEMPFAIL of sysexits.h)
 
-The end of the command's standard error is kept as the reason. After the last attempt the message is dead (see
+The end of the command's standard error is kept as the last error. After its last attempt the message is dead (see
 later dead). The backoff grows from a second to ten minutes, with jitter.
 
-An embedded store is open in one process at a time, so while work runs on one, other commands are refused there; on a
-Redis any number of workers and commands go together.
+Only one process at a time can open an embedded store, so other commands fail there while work runs. Redis can serve any
+number of workers and commands at once.
 
-The command is one process group. When its time limit has passed, when the message is cancelled, or when its
-lease is lost because the store could not be reached, the group gets SIGTERM, and SIGKILL %s later.
-On Windows, where --exec needs an sh as that of Git, it is killed with all that it began.
+The command runs in its own process group. The group gets SIGTERM, and SIGKILL %s later, when the time limit has passed,
+when the message is cancelled, or when the lease is lost because the store could not be reached. On Windows, where
+--exec needs an sh such as that of Git, the command is killed together with its child processes.
 
-While a command runs its lease is extended; if later work dies, the message comes again after --lease. So a
-message can be handled twice: commands should bear it. A store that fails is tried again, forever.
+Work extends the lease while a command runs. If later work dies, the message is delivered again after --lease. So a
+message can be handled twice: make commands idempotent. If the store fails, work retries forever.
 
 Signals:
 
-  SIGINT (Ctrl-C), SIGTERM,   drain: claim no more, let commands finish for up to --drain, then stop them and
-  SIGHUP                      give their messages back, uncounted; a second one kills at once
+  SIGINT (Ctrl-C), SIGTERM,   drain: claim no more, let commands finish for up to --drain, then stop them and release
+  SIGHUP                      their messages, which does not count as an attempt; a second signal kills at once
   SIGTSTP (Ctrl-Z)            claim no more until SIGCONT
-  SIGUSR2                     drain, then execute the program again with the same arguments: a deploy. When the
-                              program is not there, or cannot be executed, the work goes on
+  SIGUSR2                     drain, then execute the program again with the same arguments, to deploy a new version.
+                              If the program is missing or cannot be executed, the work continues
 
-Windows has the first of them only: Ctrl-C, Ctrl-Break, and the end of the console or of the session.`,
+Windows supports only the first: Ctrl-C, Ctrl-Break, and the end of the console or of the session.`,
 			exitTempFail, killGrace),
 		Example: `  later work mail
   later work orders refunds --json
@@ -88,24 +88,26 @@ Windows has the first of them only: Ctrl-C, Ctrl-Break, and the end of the conso
 	o.set = cmd.Flags()
 	flags := o.set
 	flags.StringVar(&o.command, "exec", "", "run `COMMAND` with sh for each message")
-	flags.IntVar(&o.concurrency, "concurrency", 0, "handle `N` messages at a time (default: 1, which keeps the order; with --exec one a CPU)")
-	durationFlag(flags, &o.lease, "lease", "when this process dies its messages come again after so long")
-	durationFlag(flags, &o.timeout, "timeout", "time limit for one message (default: none); a message's own comes before it")
-	durationFlag(flags, &o.drain, "drain", "how long commands may go on after a stop")
+	flags.IntVar(&o.concurrency, "concurrency", 0,
+		"handle `N` messages at a time (default: 1, which keeps the order; with --exec one per CPU)")
+	durationFlag(flags, &o.lease, "lease", "if this process dies, its messages are delivered again after this time")
+	durationFlag(flags, &o.timeout, "timeout",
+		"time limit per message (default: none); a message's own limit takes precedence")
+	durationFlag(flags, &o.drain, "drain", "how long commands may continue after a stop")
 	flags.IntVar(&o.max, "max", 0, "stop after `N` messages; 0 for no limit, the default")
 	return cmd
 }
 
-// worker is later work at work.
+// worker runs later work.
 type worker struct {
 	main     *Main
 	log      *slog.Logger
 	commands commands
 	later    *later.Worker
-	stop     context.CancelCauseFunc // begins the drain
+	stop     context.CancelCauseFunc // starts the drain
 }
 
-// work works until it is stopped. To restart is to be executed again; when that fails it works on.
+// work runs until it is stopped. If a restart fails, it continues.
 func (m *Main) work(ctx context.Context, queues []string, o workOptions) error {
 	if err := o.check(queues); err != nil {
 		return err
@@ -116,11 +118,11 @@ func (m *Main) work(ctx context.Context, queues []string, o workOptions) error {
 			return err
 		}
 		// Everything is drained and closed by now.
-		m.logger().Error("cannot restart, and goes on", "error", restart(m.Env))
+		m.logger().Error("cannot restart, continuing", "error", restart(m.Env))
 	}
 }
 
-// workOnce works until it is stopped, and tells whether that was to restart.
+// workOnce runs until it is stopped. It reports whether that was for a restart.
 func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (again bool, err error) {
 	c, err := m.open(ctx)
 	if err != nil {
@@ -152,21 +154,21 @@ func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (ag
 	return again, nil
 }
 
-// check refuses what the worker would not, or less clearly, and fills in defaults.
+// check rejects options that the worker would accept, or reject less clearly, and sets defaults.
 func (o *workOptions) check(queues []string) error {
 	for i, queue := range queues {
 		if err := store.CheckQueue(queue); err != nil {
 			return err
 		}
 		if slices.Contains(queues[:i], queue) {
-			return store.Invalid("queue %q is given twice: give it once", queue)
+			return store.Invalid("queue %q is given twice: name it once", queue)
 		}
 	}
 	if o.set.Changed("exec") && strings.TrimSpace(o.command) == "" {
-		return store.Invalid("--exec is empty: give a command, or leave it out to print")
+		return store.Invalid("--exec is empty: give a command, or omit it to print")
 	}
 	if o.set.Changed("concurrency") && o.concurrency < 1 {
-		return store.Invalid("--concurrency is %d: give 1 or more, or leave it out", o.concurrency)
+		return store.Invalid("--concurrency is %d: give 1 or more, or omit it", o.concurrency)
 	}
 	if o.max < 0 {
 		return store.Invalid("--max is %d: give 1 or more, or 0 for no limit", o.max)
@@ -213,14 +215,14 @@ func (w *worker) config(o workOptions) later.WorkerConfig {
 	return config
 }
 
-// limit lets so many messages through, then stops the worker.
+// limit handles n messages, then stops the worker.
 func (w *worker) limit(n int64) func(later.HandlerFunc) later.HandlerFunc {
 	var begun, ended atomic.Int64
 	return func(next later.HandlerFunc) later.HandlerFunc {
 		return func(ctx context.Context, msg *later.Message) error {
 			switch i := begun.Add(1); {
 			case i > n:
-				return later.Snooze(0) // claimed before the pause: it is for others
+				return later.Snooze(0) // claimed before the pause
 			case i == n:
 				w.later.Pause()
 			}
@@ -234,7 +236,7 @@ func (w *worker) limit(n int64) func(later.HandlerFunc) later.HandlerFunc {
 	}
 }
 
-// deliveryJSON is a message as it was delivered.
+// deliveryJSON is a delivered message.
 type deliveryJSON struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
@@ -272,7 +274,7 @@ func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 	}
 	w.stop(err)
 	if !errors.Is(err, errOutputClosed) {
-		w.log.Error("message cannot be printed and is given back", "id", msg.ID, "error", err)
+		w.log.Error("message cannot be printed and is released", "id", msg.ID, "error", err)
 	}
-	return later.Snooze(0) // not its fault
+	return later.Snooze(0) // not a failed attempt
 }

@@ -21,20 +21,20 @@ import (
 const (
 	// exitTempFail is EX_TEMPFAIL of sysexits.h.
 	exitTempFail = 75
-	// killGrace is the time between SIGTERM and SIGKILL, and how long a command's output is waited for when
-	// something that it left behind holds it open.
+	// killGrace is the time between SIGTERM and SIGKILL. It is also how long to wait for a command's output if a process
+	// that the command left behind keeps it open.
 	killGrace = 2 * time.Second
-	// shutdownGrace is killGrace when the drain has given up: a worker then waits a second for its handlers.
+	// shutdownGrace replaces killGrace after the drain has timed out: a worker then waits a second for its handlers.
 	shutdownGrace = 500 * time.Millisecond
-	// maxTail is how many bytes of a command's standard error are kept as the reason of a failure.
+	// maxTail is how many bytes of a command's standard error are kept as the last error.
 	maxTail = 1500
 )
 
-// execute gives the handler that runs a command for each message.
+// execute returns a handler that runs a command for each message.
 func (w *worker) execute(command string) later.HandlerFunc {
 	environment := slices.DeleteFunc(slices.Clone(w.main.Env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return ownVariable(name) // of a later work around this one
+		return isLaterVariable(name) // set by an enclosing later work
 	})
 	return func(ctx context.Context, msg *later.Message) error {
 		stderr := &tail{to: w.main.Stderr}
@@ -43,16 +43,16 @@ func (w *worker) execute(command string) later.HandlerFunc {
 		cmd.Stdin = bytes.NewReader(msg.Payload)
 		cmd.Stdout = w.main.Stdout
 		if file, ok := fileOf(w.main.Stdout); ok {
-			cmd.Stdout = file // the command gets the file itself
+			cmd.Stdout = file // pass the file itself to the command
 		}
 		cmd.Stderr = stderr
 		cmd.WaitDelay = killGrace
-		return w.verdict(ctx, msg, w.commands.run(ctx, cmd), stderr)
+		return w.settleResult(ctx, msg, w.commands.run(ctx, cmd), stderr)
 	}
 }
 
-// verdict turns the end of a command into a handler's result, and logs a failure.
-func (w *worker) verdict(ctx context.Context, msg *later.Message, err error, stderr *tail) error {
+// settleResult returns the handler's result for a command that has ended, and logs a failure.
+func (w *worker) settleResult(ctx context.Context, msg *later.Message, err error, stderr *tail) error {
 	if err == nil {
 		return nil
 	}
@@ -60,9 +60,9 @@ func (w *worker) verdict(ctx context.Context, msg *later.Message, err error, std
 	exit, _ := errors.AsType[*exec.ExitError](err)
 	switch cause := context.Cause(ctx); {
 	case cause == later.ErrShutdown:
-		log.Warn("command was stopped, and its message is given back")
+		log.Warn("command was stopped and its message is released")
 	case errors.Is(cause, later.ErrCancelled):
-		log.Info("command was stopped, since its message was cancelled")
+		log.Info("command was stopped because its message was cancelled")
 	case cause != nil:
 		log.Error("command was stopped", "error", cause)
 	case exit != nil && exit.ExitCode() == exitTempFail:
@@ -75,14 +75,14 @@ func (w *worker) verdict(ctx context.Context, msg *later.Message, err error, std
 	return err
 }
 
-// commands are those that run, each in a process group of its own.
+// commands are the running commands, each in its own process group.
 type commands struct {
 	mu     sync.Mutex
 	groups map[int]bool
 }
 
-// run runs a command until it ends. When ctx ends before, its process group is ended and there is an error
-// whatever the command's exit.
+// run runs a command until it ends. If ctx ends first, run stops the process group and returns an error, whatever the
+// command's exit code.
 func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
 	ownGroup(cmd)
 	if err := c.start(cmd); err != nil {
@@ -95,7 +95,7 @@ func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
 	select {
 	case err := <-done:
 		if errors.Is(err, exec.ErrWaitDelay) {
-			return nil // it ended well; what it left behind holds its output open
+			return nil // it succeeded, but a process that it left behind keeps its output open
 		}
 		return err
 	case <-ctx.Done():
@@ -108,7 +108,7 @@ func (c *commands) run(ctx context.Context, cmd *exec.Cmd) error {
 	defer grace.Stop()
 	select {
 	case err := <-done:
-		killGroup(group) // those of the group that do not hold its output
+		killGroup(group) // processes of the group that do not keep the output open
 		return stopped(err)
 	case <-grace.C:
 		killGroup(group)
@@ -142,7 +142,7 @@ func (c *commands) ended(group int) {
 	delete(c.groups, group)
 }
 
-// killAll kills all commands. No other can begin, since the lock is kept: the process is about to end.
+// killAll kills all commands. It keeps the lock, so that no other can start before the process ends.
 func (c *commands) killAll() {
 	c.mu.Lock()
 	for group := range c.groups {
@@ -152,7 +152,7 @@ func (c *commands) killAll() {
 
 const headerVariable = "LATER_HEADER_"
 
-func ownVariable(name string) bool {
+func isLaterVariable(name string) bool {
 	switch name {
 	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE":
 		return true
@@ -160,7 +160,7 @@ func ownVariable(name string) bool {
 	return strings.HasPrefix(name, headerVariable)
 }
 
-// variables gives a message's part of the environment. Of headers whose names become the same, the last wins.
+// variables returns the environment variables for a message. If header names map to the same variable, the last wins.
 func variables(msg *later.Message) []string {
 	vars := []string{
 		"LATER_ID=" + msg.ID,
@@ -170,7 +170,7 @@ func variables(msg *later.Message) []string {
 		"LATER_DUE=" + timeJSON(msg.Due),
 	}
 	for _, name := range slices.Sorted(maps.Keys(msg.Headers)) {
-		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // which no environment can hold
+		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // not allowed in an environment
 		vars = append(vars, headerVariable+variableName(name)+"="+value)
 	}
 	return vars
@@ -188,7 +188,7 @@ func variableName(header string) string {
 	}, header)
 }
 
-// tail passes on what is written and keeps the end of it.
+// tail passes on writes and keeps the end of the output.
 type tail struct {
 	to   io.Writer
 	kept []byte
@@ -202,8 +202,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	if _, err := t.to.Write(p); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, errOutputClosed) {
 		return 0, err
 	}
-	return len(p), nil // a command must not die because nobody reads our standard error
+	return len(p), nil // a closed standard error must not end the command
 }
 
-// String gives the end of what was written. It is to be called when the command has ended.
+// String returns the end of the output. Call it only after the command has ended.
 func (t *tail) String() string { return strings.TrimSpace(string(t.kept)) }

@@ -9,17 +9,17 @@ import (
 	"syscall"
 )
 
-// wish is what a signal asks of later work.
-type wish uint8
+// signalAction is what later work does on a signal.
+type signalAction uint8
 
 const (
-	wishEnd wish = iota // also again, which kills
-	wishPause
-	wishResume
-	wishRestart
+	actionDrain signalAction = iota // kill on the second signal
+	actionPause
+	actionResume
+	actionRestart
 )
 
-// workSignals are what later work listens to.
+// workSignals handles the signals of later work.
 type workSignals struct {
 	worker   *worker
 	received chan os.Signal
@@ -29,11 +29,11 @@ type workSignals struct {
 	restart  bool
 }
 
-// listen begins to listen; stop ends it.
+// listen starts to handle signals, until stop is called.
 func (w *worker) listen() *workSignals {
 	s := &workSignals{worker: w, received: make(chan os.Signal, 8), ended: make(chan struct{})}
-	signal.Notify(s.received, slices.AppendSeq(slices.Clone(stopSignals), maps.Keys(wishes))...)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+	signal.Notify(s.received, slices.AppendSeq(slices.Clone(stopSignals), maps.Keys(signalActions))...)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		signal.Notify(s.received, syscall.SIGHUP)
 	}
 	go func() {
@@ -45,7 +45,7 @@ func (w *worker) listen() *workSignals {
 	return s
 }
 
-// stop tells whether the program shall be executed again.
+// stop stops handling signals. It reports whether a restart was requested.
 func (s *workSignals) stop() (restart bool) {
 	signal.Stop(s.received)
 	close(s.received)
@@ -55,42 +55,42 @@ func (s *workSignals) stop() (restart bool) {
 
 func (s *workSignals) handle(received syscall.Signal) {
 	w := s.worker
-	switch wishes[received] {
-	case wishPause:
+	switch signalActions[received] {
+	case actionPause:
 		if !s.draining && !s.paused {
 			s.paused = true
 			w.later.Pause()
-			w.log.Info(fmt.Sprintf("paused: no more messages are claimed; kill -CONT %d goes on", os.Getpid()))
+			w.log.Info(fmt.Sprintf("paused, claiming no more messages; kill -CONT %d resumes", os.Getpid()))
 		}
-	case wishResume:
+	case actionResume:
 		if s.paused {
 			s.paused = false
 			w.later.Resume()
-			w.log.Info("goes on")
+			w.log.Info("resumed")
 		}
-	case wishRestart:
+	case actionRestart:
 		if s.draining {
 			return
 		}
 		if _, err := program(); err != nil {
-			w.log.Error("cannot restart, and goes on", "error", err)
+			w.log.Error("cannot restart, continuing", "error", err)
 			return
 		}
 		s.draining, s.restart = true, true
-		w.log.Info("draining to restart; Ctrl-C to end instead")
+		w.log.Info("draining to restart; press Ctrl-C to end instead")
 		w.stop(nil)
 	default:
 		switch {
 		case s.restart:
 			s.restart = false
-			w.log.Info("draining to end, not to restart; again to kill")
+			w.log.Info("draining to end instead; repeat to kill")
 		case s.draining:
 			w.commands.killAll()
-			w.log.Warn("killed; messages come again when their leases end")
+			w.log.Warn("killed; messages are delivered again when their leases expire")
 			os.Exit(exitBy(received))
 		default:
 			s.draining = true
-			w.log.Info("draining; again to kill")
+			w.log.Info("draining; repeat to kill")
 			w.stop(nil)
 		}
 	}

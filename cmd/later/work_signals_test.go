@@ -25,7 +25,7 @@ func TestASignalDrainsAndLetsCommandsFinish(t *testing.T) {
 		p := c.start("work", "q", "--exec", `echo started; read go < `+gate+`; read line; echo "got $line"`)
 		p.await(p.stdout, "started")
 		p.signal(signal)
-		p.await(p.stderr, "draining; again to kill")
+		p.await(p.stderr, "draining; repeat to kill")
 		if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestASignalDrainsAndLetsCommandsFinish(t *testing.T) {
 	}
 }
 
-func TestADrainThatTakesTooLongGivesTheMessageBackUncounted(t *testing.T) {
+func TestADrainThatTakesTooLongReleasesTheMessageUncounted(t *testing.T) {
 	c := newCLI(t)
 	hold, awaitEnd := watchGroup(t)
 	c.ok("send", "q", "x", "--id", "a")
@@ -48,7 +48,7 @@ func TestADrainThatTakesTooLongGivesTheMessageBackUncounted(t *testing.T) {
 	p.await(p.stdout, "started")
 	p.signal(syscall.SIGTERM)
 	awaitEnd()
-	p.await(p.stderr, "its message is given back")
+	p.await(p.stderr, "its message is released")
 	if exit := p.exit(); exit != 0 {
 		t.Errorf("exit %d", exit)
 	}
@@ -80,10 +80,10 @@ func TestSIGTSTPStopsClaimingUntilSIGCONT(t *testing.T) {
 	p := c.start("work", "q")
 	p.await(p.stdout, "before")
 	p.signal(syscall.SIGTSTP)
-	p.await(p.stderr, "paused: no more messages are claimed; kill -CONT")
+	p.await(p.stderr, "paused, claiming no more messages; kill -CONT")
 
 	c.ok("send", "q", "meanwhile")
-	deliveries, err := c.client().Queue("q").Receive(t.Context(), 1) // would wait if the worker had it
+	deliveries, err := c.client().Queue("q").Receive(t.Context(), 1) // would block if the worker held the message
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestSIGTSTPStopsClaimingUntilSIGCONT(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGCONT)
-	p.await(p.stderr, "goes on")
+	p.await(p.stderr, "resumed")
 	p.await(p.stdout, "meanwhile")
 	p.signal(syscall.SIGTERM)
 	if exit := p.exit(); exit != 0 {
@@ -120,7 +120,7 @@ func TestSIGUSR2DrainsAndExecutesTheProgramAgain(t *testing.T) {
 	}
 }
 
-func TestARestartWithoutAProgramIsRefusedAndTheWorkGoesOn(t *testing.T) {
+func TestARestartWithoutAProgramIsRefusedAndWorkContinues(t *testing.T) {
 	c := newCLI(t)
 	link := filepath.Join(t.TempDir(), "later")
 	if err := os.Symlink(os.Args[0], link); err != nil {
@@ -137,17 +137,17 @@ func TestARestartWithoutAProgramIsRefusedAndTheWorkGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGUSR2)
-	if line := p.await(p.stderr, ""); !strings.Contains(line, "error: cannot restart, and goes on") {
-		t.Errorf("it said %q, and did not refuse at once", line)
+	if line := p.await(p.stderr, ""); !strings.Contains(line, "error: cannot restart, continuing") {
+		t.Errorf("logged %q, want an immediate refusal", line)
 	}
 	works("after a refusal")
 
-	if err := os.WriteFile(link, []byte("no program"), 0o700); err != nil { // which is seen when it is executed
+	if err := os.WriteFile(link, []byte("no program"), 0o700); err != nil { // fails only when it is executed
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGUSR2)
 	p.await(p.stderr, "drained")
-	p.await(p.stderr, "cannot restart, and goes on")
+	p.await(p.stderr, "cannot restart, continuing")
 	p.await(p.stderr, "working on q")
 	works("after a failure")
 
@@ -160,7 +160,7 @@ func TestARestartWithoutAProgramIsRefusedAndTheWorkGoesOn(t *testing.T) {
 	p.signal(syscall.SIGUSR2)
 	p.await(p.stderr, "drained")
 	if line := p.await(p.stderr, ""); !strings.Contains(line, "working on q") {
-		t.Errorf("it said %q, and did not restart", line)
+		t.Errorf("logged %q, want a restart", line)
 	}
 	works("after a restart")
 	p.signal(syscall.SIGTERM)
@@ -177,7 +177,7 @@ func TestCtrlCDuringARestartEndsInstead(t *testing.T) {
 	p.signal(syscall.SIGUSR2)
 	p.await(p.stderr, "draining to restart")
 	p.signal(syscall.SIGINT)
-	p.await(p.stderr, "draining to end, not to restart; again to kill")
+	p.await(p.stderr, "draining to end instead; repeat to kill")
 	p.signal(syscall.SIGINT)
 	if exit := p.exit(); exit != 130 {
 		t.Errorf("exit %d", exit)
@@ -196,7 +196,7 @@ func TestAClosedOutputEndsWorkQuietlyAndLosesNothing(t *testing.T) {
 		t.Errorf("exit %d", exit)
 	}
 	if line, more := <-p.stderr; more {
-		t.Errorf("it said %q", line)
+		t.Errorf("printed %q", line)
 	}
 	if got := object(t, c.ok("get", "q", "a", "--json")); got["state"] != "ready" || got["attempts"] != 0.0 {
 		t.Errorf("got %v", got)
@@ -213,12 +213,12 @@ func TestAClosedOutputEndsOtherCommandsQuietly(t *testing.T) {
 			t.Errorf("%q: exit %d", args, exit)
 		}
 		for line := range p.stderr {
-			t.Errorf("%q said %q", args, line)
+			t.Errorf("%q printed %q", args, line)
 		}
 	}
 }
 
-func TestAWorkerGoesOnWhenItsRedisComesBack(t *testing.T) {
+func TestAWorkerContinuesWhenItsRedisComesBack(t *testing.T) {
 	server := redistest.Start(t)
 	c := &cli{t, server.URL()}
 	p := c.start("work", "q")

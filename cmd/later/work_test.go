@@ -63,12 +63,15 @@ func TestWorkStopsAfterMaxAndLeavesTheOthers(t *testing.T) {
 
 func TestExecGetsPayloadHeadersAndIdentity(t *testing.T) {
 	c := newCLI(t)
-	c.ok("send", "q", "the payload", "--id", "a", "--header", "content-type=text plain", "--header", "Ünï=x", "--max-attempts", "4")
+	c.ok("send", "q", "the payload", "--id", "a", "--header", "content-type=text plain", "--header", "Ünï=x",
+		"--max-attempts", "4")
 	got := c.ok("work", "q", "--max", "1", "--exec", `cat; echo; env | grep ^LATER_ | grep -v STORE | sort`)
-	contains(t, got, "the payload\n", "LATER_ATTEMPT=1\n", "LATER_HEADER_CONTENT_TYPE=text plain\n", "LATER_HEADER__N_=x\n",
+	contains(t, got, "the payload\n", "LATER_ATTEMPT=1\n", "LATER_HEADER_CONTENT_TYPE=text plain\n",
+		"LATER_HEADER__N_=x\n",
 		"LATER_ID=a\n", "LATER_MAX_ATTEMPTS=4\n", "LATER_QUEUE=q\n", "LATER_DUE=2")
-	if got := object(t, c.ok("stats", "q", "--json")); got["ready"] != 0.0 || got["scheduled"] != 0.0 || got["dead"] != 0.0 {
-		t.Errorf("exit 0 did not ack: %v", got)
+	stats := object(t, c.ok("stats", "q", "--json"))
+	if stats["ready"] != 0.0 || stats["scheduled"] != 0.0 || stats["dead"] != 0.0 {
+		t.Errorf("exit 0 did not ack: %v", stats)
 	}
 }
 
@@ -116,7 +119,8 @@ func TestExecKillsTheWholeGroupAtTheDeadline(t *testing.T) {
 			awaitEnd()
 			contains(t, r.stderr, "error: command was stopped", "time limit has passed")
 			got := object(t, c.ok("get", "q", "a", "--json"))
-			if got["state"] != "dead" || !strings.HasPrefix(got["last_error"].(string), "handler's time limit has passed (300ms)") {
+			lastError := got["last_error"].(string)
+			if got["state"] != "dead" || !strings.HasPrefix(lastError, "handler's time limit has passed (300ms)") {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -128,7 +132,7 @@ func TestExecOutlivedByAChildIsDone(t *testing.T) {
 	c := newCLI(t)
 	hold, awaitEnd := watchGroup(t)
 	c.ok("send", "q", "x")
-	// The child holds the output open for longer than anybody waits for it.
+	// The child keeps the output open for longer than killGrace.
 	r := c.run("work", "q", "--max", "1", "--exec", hold+"; sleep 3 &")
 	if r.exit != 0 || strings.Contains(r.stderr, "error") {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
@@ -177,7 +181,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func TestAFullDiskIsAnErrorAndTheMessageIsGivenBack(t *testing.T) {
+func TestAFullDiskIsAnErrorAndTheMessageIsReleased(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "hello", "--id", "a")
 	full := writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })
@@ -186,7 +190,7 @@ func TestAFullDiskIsAnErrorAndTheMessageIsGivenBack(t *testing.T) {
 	if exit := m.Run(t.Context(), []string{"work", "q"}); exit != 1 {
 		t.Errorf("exit %d, want 1", exit)
 	}
-	contains(t, stderr.String(), "cannot be printed and is given back", "later: no space left on device")
+	contains(t, stderr.String(), "cannot be printed and is released", "later: no space left on device")
 	if got := object(t, c.ok("get", "q", "a", "--json")); got["state"] != "ready" || got["attempts"] != 0.0 {
 		t.Errorf("got %v", got)
 	}

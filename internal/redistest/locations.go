@@ -17,7 +17,7 @@ import (
 //   - every lease has a deadline and every deadline a lease, and
 //   - every bucket has a start and every start a bucket.
 //
-// See redisstore/keys.go, lua/_lease.lua and lua/_far.lua.
+// See redisstore/keys.go, lua/_lease.lua and lua/_buckets.lua.
 func Locations(
 	ctx context.Context, rdb redis.UniversalClient, queue string, mismatch func(id, text string),
 ) (map[string]string, error) {
