@@ -149,6 +149,9 @@ func (c *Client) Queue(name string) *Queue {
 	if q := c.queues[name]; q != nil {
 		return q
 	}
+	if c.closed {
+		return &Queue{client: c, name: name, invalid: errClientClosed}
+	}
 	q = newQueue(c, name)
 	c.queues[name] = q
 	return q
@@ -192,7 +195,7 @@ func (c *Client) Close() error {
 		c.loops.Wait() // handlers may still send
 
 		c.mu.Lock()
-		c.closed = true
+		c.closed = true // from here on no queue is added
 		c.mu.Unlock()
 		grace := time.AfterFunc(confirmGrace, func() { c.giveUp(errClientClosed) })
 		for _, q := range c.queues {

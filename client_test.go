@@ -257,3 +257,38 @@ func TestClientErrorsAfterCloseSayThatItIsClosed(t *testing.T) {
 		}
 	}
 }
+
+func TestClientQueueMadeAfterCloseIsClosed(t *testing.T) {
+	s := memstore.New()
+	defer s.Close()
+	c := New(s)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Queue("new").Send(t.Context(), []byte("m"))
+	wantError(t, err, ErrClosed)
+	if stats, err := s.Stats(t.Context(), "new"); err != nil || stats.Exists {
+		t.Errorf("the store has %+v, %v: the closed client sent", stats, err)
+	}
+}
+
+// Queues that are made while the client closes are closed with it, whoever comes first.
+func TestClientCloseWhileQueuesAreMade(t *testing.T) {
+	for range 20 {
+		s := memstore.New()
+		c := New(s)
+		var makers sync.WaitGroup
+		for i := range 8 {
+			makers.Go(func() {
+				if _, err := c.Queue(strings.Repeat("q", i+1)).Send(t.Context(), nil); err != nil && !errors.Is(err, ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		makers.Wait()
+		s.Close()
+	}
+}
