@@ -54,13 +54,15 @@ func (s *Store) setAside(q *queue, err error) error {
 		return err
 	}
 	s.refuse(q, err)
-	s.logger.Error("later: a queue is damaged and refused until it is repaired", "dir", s.dir, "queue", q.name, "cause", err)
+	s.logger.Error("later: a queue is damaged and refused until it is repaired",
+		"dir", s.dir, "queue", q.name, "cause", err)
 	return nil
 }
 
 // refuse makes calls on a queue return why it is damaged.
 func (s *Store) refuse(q *queue, err error) {
-	q.damage = fmt.Errorf("queue %q is damaged: %w; see later doctor --store %s, which can --repair it", q.name, err, s.url())
+	q.damage = fmt.Errorf("queue %q is damaged: %w; see later doctor --store %s, which can --repair it",
+		q.name, err, s.url())
 }
 
 // loadLastNumber finds the highest number in use, also by what has lost its name.

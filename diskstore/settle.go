@@ -121,7 +121,8 @@ func (s *Store) repairable(queue, id string, err error) error {
 	if !isFormatError(err) {
 		return err
 	}
-	return fmt.Errorf("message %q of queue %q: %w; a claim moves it to dead when it is due, or later doctor --store %s --repair does now",
+	return fmt.Errorf("message %q of queue %q: %w; "+
+		"a claim moves it to dead when it is due, or later doctor --store %s --repair does now",
 		id, queue, err, s.url())
 }
 

@@ -214,10 +214,12 @@ func (s *Store) Histogram(ctx context.Context, name string, from, to time.Time, 
 const interruptEvery = 10_000
 
 // count calls f for the messages of a queue that fall due in [from, to), and closes the snapshot.
-func (s *Store) count(ctx context.Context, snapshot *pebble.Snapshot, number uint32, from, to int64, f func(entry)) error {
+func (s *Store) count(ctx context.Context, snapshot *pebble.Snapshot, number uint32, from, to int64,
+	f func(entry)) error {
 	return s.guarded(func() error {
 		r := &reader{s: s, src: snapshot}
-		it, err := r.iterate(appendTimeKey(nil, number, kindDue, entry{at: from}), appendTimeKey(nil, number, kindDue, entry{at: to}))
+		it, err := r.iterate(appendTimeKey(nil, number, kindDue, entry{at: from}),
+			appendTimeKey(nil, number, kindDue, entry{at: to}))
 		if err != nil {
 			return s.closeSnapshot(snapshot, err)
 		}

@@ -98,7 +98,8 @@ func parseEnd(line []byte) (e end, err error) {
 
 func checkVersion(v int) error {
 	if v != version {
-		return fmt.Errorf("%w: the export has the format %d and this version of Later knows %d: use the version that wrote it",
+		return fmt.Errorf("%w: the export has the format %d and this version of Later knows %d: "+
+			"use the version that wrote it",
 			store.ErrUnsupported, v, version)
 	}
 	return nil
@@ -138,7 +139,8 @@ func (l *lineReader) next() ([]byte, error) {
 		case len(l.line) > wire.MaxMessage+1:
 			l.number++
 			l.whole = true
-			return nil, store.TooLarge("line is longer than %d bytes, which is the limit: give one message a line", wire.MaxMessage)
+			return nil, store.TooLarge("line is longer than %d bytes, which is the limit: give one message a line",
+				wire.MaxMessage)
 		}
 	}
 }

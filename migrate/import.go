@@ -186,7 +186,8 @@ func (i *importer) lack(format string, args ...any) {
 func (i *importer) complete() error {
 	switch {
 	case i.lines.number < i.cfg.FromLine-1:
-		return store.Invalid("line to import from is %d, and the input has %d lines: give a line that it has", i.cfg.FromLine, i.lines.number)
+		return store.Invalid("line to import from is %d, and the input has %d lines: give a line that it has",
+			i.cfg.FromLine, i.lines.number)
 	case i.incomplete == nil && i.began > 0:
 		i.lack("it ends after line %d without an end", i.lines.number)
 	}

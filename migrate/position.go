@@ -85,7 +85,8 @@ func (p *place) has(id string) bool { return p.seen.has(id) || p.atLast.has(id) 
 func ReadPosition(r io.Reader) (*Position, error) {
 	lines := newLineReader(r)
 	h, err := lines.readHeader()
-	if lines.number == 0 && errors.Is(err, store.ErrInvalid) || lines.number == 1 && !lines.whole && isPartOfHeader(lines.line) {
+	if lines.number == 0 && errors.Is(err, store.ErrInvalid) ||
+		lines.number == 1 && !lines.whole && isPartOfHeader(lines.line) {
 		return &Position{}, nil
 	}
 	if err != nil {
