@@ -16,7 +16,7 @@ const (
 )
 
 // maxTaken is how many requests the writer takes from the backlog at a time.
-const maxTaken = 32
+const maxTaken = 256
 
 // maxUnsynced is how many groups may wait for their fsync while the next one is executed.
 const maxUnsynced = 1
@@ -83,7 +83,7 @@ func (t *tx) run() (*group, error) {
 		}
 		for i, r := range t.requests {
 			n := len(g.requests)
-			if n == maxGroupRequests || n > 0 && (t.size+t.batch.Len() > maxGroupBytes || time.Since(begin) > maxGroupTime) {
+			if n == maxGroupRequests || n > 0 && (t.size+t.batch.Len() > maxGroupBytes || n%8 == 0 && time.Since(begin) > maxGroupTime) {
 				t.s.backlog.putBack(t.requests[i:])
 				return g, t.finish(g)
 			}
