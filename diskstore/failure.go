@@ -57,7 +57,7 @@ func (s *Store) isStuck() bool {
 	}
 }
 
-// guarded calls Pebble, and returns when Pebble gives up during the call, or has before.
+// guarded calls Pebble. It returns early if Pebble fails for good during the call, or has before.
 func (s *Store) guarded(f func() error) error {
 	if s.isStuck() {
 		return s.failure

@@ -121,7 +121,11 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 	}
 }
 
-// post has the writer execute something that nobody waits for. The caller is within a call.
+// post has the writer execute something that nobody waits for. The caller is within a call, or left behind by one when
+// Pebble gave up; then the writer may have ended.
 func (s *Store) post(queue string, run func(*tx)) {
+	if s.hasFailed() {
+		return
+	}
 	s.backlog.add(&request{queue: queue, urgent: true, run: run, done: make(chan struct{}, 1)})
 }

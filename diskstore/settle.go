@@ -181,7 +181,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	return store.CancelResult{State: state}
 }
 
-// rescheduleAll gives messages a new due time. Everything is read before the first change; the caller has flushed.
+// rescheduleAll sets a new due time for messages. Everything is read before the first change; the caller has flushed.
 func (t *tx) rescheduleAll(q *queue, ids []string, due store.Due) ([]error, error) {
 	refused := make([]error, len(ids))
 	places := make([]place, len(ids))

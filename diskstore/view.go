@@ -95,7 +95,7 @@ func (v *view) each(x *indexView, from entry, last int64, f func(e entry, value 
 	return v.scan(v.number, x, from, last, func(g gap) { x.found = append(x.found, g) }, f)
 }
 
-// read runs a read of a view, and returns when Pebble gives up during it.
+// read calls f with a view. It returns early if Pebble fails for good meanwhile.
 func read[T any](ctx context.Context, s *Store, name string, prepare func(t *tx, q *queue),
 	f func(v *view) (T, error)) (T, error) {
 	var none T
