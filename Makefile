@@ -27,7 +27,7 @@ check: ## formatting, go vet, staticcheck
 	$(GO) vet ./...
 	@set -e; for system in $(SYSTEMS); do \
 		echo "$$system: $(GO) vet"; \
-		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... ./diskstore ./memstore ./migrate ./redisstore ./store/...; done
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... ./diskstore ./compat/... ./doctor ./memstore ./migrate ./redisstore ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup check unit once modules ## everything that a change must pass
@@ -38,7 +38,8 @@ unit: ## the tests, with the race detector
 once: ## each benchmark once, so that none of them rots
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./...
 
-modules: ## build, vet and test the other modules of this repository
+modules: ## build, vet and test the other modules of this repository; installs PostgreSQL and MariaDB where it may
+	internal/tools/setup.sh databases
 	@set -e; for dir in $(MODULES); do \
 		echo "cd $$dir && $(GO) build, vet, test ./..."; \
 		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && $(GO) test -timeout $(TIMEOUT) ./...); done

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -79,6 +80,8 @@ func (q *Queue) CancelBatch(ctx context.Context, ids []string) ([]CancelResult, 
 		for i, a := range answers {
 			if a.Err != nil {
 				a.Err = q.errorOf(part[i], a.Err)
+			} else {
+				q.event(ctx, EventCancelled, part[i])
 			}
 			results = append(results, CancelResult{part[i], a.State, a.Err})
 		}
@@ -104,6 +107,7 @@ func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {
 	if errs[0] != nil {
 		return q.errorOf(id, errs[0])
 	}
+	q.event(ctx, EventRescheduled, id)
 	return nil
 }
 
@@ -234,7 +238,7 @@ func (q *Queue) Replay(ctx context.Context, when When, ids ...string) (int, erro
 	if err := when.check(); err != nil {
 		return 0, err
 	}
-	return q.bulk(StateDead, ids, func(sel store.Selection) (store.Bulk, error) {
+	return q.bulk(ctx, EventReplayed, StateDead, ids, func(sel store.Selection) (store.Bulk, error) {
 		return q.client.store.Replay(ctx, q.name, sel, when.due)
 	})
 }
@@ -243,7 +247,7 @@ func (q *Queue) Replay(ctx context.Context, when When, ids ...string) (int, erro
 // dead when it begins. It ignores ids of messages that are not dead. Like Replay, it works in many small
 // steps.
 func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
-	return q.bulk(StateDead, ids, func(sel store.Selection) (store.Bulk, error) {
+	return q.bulk(ctx, EventPurged, StateDead, ids, func(sel store.Selection) (store.Bulk, error) {
 		return q.client.store.Purge(ctx, q.name, sel)
 	})
 }
@@ -265,7 +269,7 @@ func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 	}
 	total := 0
 	for _, s := range states {
-		n, err := q.bulk(s, nil, func(sel store.Selection) (store.Bulk, error) {
+		n, err := q.bulk(ctx, EventPurged, s, nil, func(sel store.Selection) (store.Bulk, error) {
 			return q.client.store.Purge(ctx, q.name, sel)
 		})
 		total += n
@@ -276,8 +280,10 @@ func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
 	return total, nil
 }
 
-// bulk repeats a bounded call until it is done, with ids split into parts that fit into one call.
-func (q *Queue) bulk(state State, ids []string, call func(store.Selection) (store.Bulk, error)) (int, error) {
+// bulk repeats a bounded call until it is done, with ids split into parts that fit into one call. It reports the number
+// of messages as an event.
+func (q *Queue) bulk(ctx context.Context, kind EventKind, state State, ids []string,
+	call func(store.Selection) (store.Bulk, error)) (int, error) {
 	if err := q.begin(ids...); err != nil {
 		return 0, err
 	}
@@ -287,6 +293,7 @@ func (q *Queue) bulk(state State, ids []string, call func(store.Selection) (stor
 		parts = [][]string{nil} // all
 	}
 	total := 0
+	defer func() { q.bulkEvent(ctx, kind, total) }()
 	for _, part := range parts {
 		sel := store.Selection{IDs: part, State: state}
 		for more := true; more; {
@@ -318,15 +325,81 @@ func (q *Queue) setPaused(ctx context.Context, paused bool) error {
 		return err
 	}
 	defer q.client.calls.Done()
-	return q.client.store.SetPaused(ctx, q.name, paused)
+	if err := q.client.store.SetPaused(ctx, q.name, paused); err != nil {
+		return err
+	}
+	kind := EventResumed
+	if paused {
+		kind = EventPaused
+	}
+	q.event(ctx, kind, "")
+	return nil
 }
 
-// Delete removes the queue with its messages, dedup windows and settings. Deleting a queue that does not
-// exist is not an error.
+// Activity is how many events of each kind happened to a queue lately, in all processes.
+type Activity = store.Activity
+
+// ActivityWindow counts the events in a span of time.
+type ActivityWindow = store.ActivityWindow
+
+// Activity returns how many events of each kind happened to the queue in the last minute, hour and day, in all
+// processes: all kinds but EventStarted. The counts are those that processes have reported, which they do once a
+// second. A process that is killed takes its last second with it, and a report that fails is not repeated. The
+// embedded store keeps counts when it is closed, but not in a crash. A queue that does not exist has none.
+func (q *Queue) Activity(ctx context.Context) (Activity, error) {
+	if err := q.begin(); err != nil {
+		return Activity{}, err
+	}
+	defer q.client.calls.Done()
+	return q.client.store.Activity(ctx, q.name)
+}
+
+// SetDeadRetention limits the dead messages that the queue keeps, by age and by number; it replaces both limits. The
+// zero Retention keeps all for ever, which is the default. It creates the queue if necessary. Stats returns what is
+// set, and how many messages were removed because of it.
+//
+// Claims of workers and Receive remove what exceeds the limits, those that died first, 500 messages at a time, also
+// on a paused queue. They report each as EventDropped. A queue that nobody claims from keeps its dead messages.
+func (q *Queue) SetDeadRetention(ctx context.Context, r Retention) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	if err := q.begin(); err != nil {
+		return err
+	}
+	defer q.client.calls.Done()
+	return q.client.store.SetDeadRetention(ctx, q.name, r)
+}
+
+// Delete removes the queue with its messages, dedup windows and settings, and ends its subscriptions. Deleting a
+// queue that does not exist is not an error.
 func (q *Queue) Delete(ctx context.Context) error {
 	if err := q.begin(); err != nil {
 		return err
 	}
 	defer q.client.calls.Done()
-	return q.client.store.Delete(ctx, q.name)
+	return q.delete(ctx)
+}
+
+func (q *Queue) delete(ctx context.Context) error {
+	properties, err := q.client.store.Properties(ctx, q.name)
+	if err != nil {
+		return err
+	}
+	subscribed := false
+	for topic := range properties {
+		if !strings.HasPrefix(topic, topicPrefix) {
+			continue
+		}
+		subscribed = true
+		// If the topic was deleted meanwhile, this creates nothing.
+		err := q.client.store.SetProperties(ctx, topic, map[string]string{subscriptionPrefix + q.name: ""})
+		if err != nil {
+			return err
+		}
+	}
+	if err := q.client.store.Delete(ctx, q.name); err != nil || !subscribed {
+		return err
+	}
+	return q.client.topicsChanged(ctx)
 }

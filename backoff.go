@@ -1,10 +1,11 @@
 package later
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // Backoff returns how long a message waits after an attempt failed with err. The first attempt is 1. A
@@ -12,32 +13,33 @@ import (
 // safe for concurrent use.
 type Backoff func(attempt int, err error) time.Duration
 
-// ConstantBackoff returns a Backoff that waits d after every failure. It panics if d is below zero.
+// ConstantBackoff returns a Backoff that waits d after every failure. A d below zero means at once.
 func ConstantBackoff(d time.Duration) Backoff {
-	checkBackoff("delay", d)
 	return func(int, error) time.Duration { return d }
 }
 
 // ExponentialBackoff returns a Backoff of a random time between zero and base·2^(attempt-1), at most limit.
 // This "full jitter" spreads messages that failed together (Marc Brooker, "Exponential Backoff And Jitter",
-// AWS Architecture Blog, 2015). It panics if base or limit is below zero.
+// AWS Architecture Blog, 2015). A base or limit below zero means at once.
 func ExponentialBackoff(base, limit time.Duration) Backoff {
-	checkBackoff("base", base)
-	ceiling := GeometricBackoff(base, 2, limit)
+	ceiling := geometric(base, 2, limit)
 	return func(attempt int, err error) time.Duration {
 		return time.Duration(rand.Int64N(int64(ceiling(attempt, err)) + 1))
 	}
 }
 
 // GeometricBackoff returns a Backoff of first·factor^(attempt-1), at most limit and without jitter. Delays
-// grow with a factor above 1 and shrink with one below 1. It panics if first or limit is below zero, or if
-// factor is not a finite number above zero.
-func GeometricBackoff(first time.Duration, factor float64, limit time.Duration) Backoff {
-	checkBackoff("first delay", first)
-	checkBackoff("limit", limit)
+// grow with a factor above 1 and shrink with one below 1. A first or limit below zero means at once.
+// GeometricBackoff returns ErrInvalid when factor is not a finite number above zero.
+func GeometricBackoff(first time.Duration, factor float64, limit time.Duration) (Backoff, error) {
 	if !(factor > 0) || math.IsInf(factor, 1) {
-		panic(fmt.Sprintf("later: backoff: factor is %v: give a number above 0", factor))
+		return nil, store.Invalid("backoff's factor is %v: give a finite number above 0", factor)
 	}
+	return geometric(first, factor, limit), nil
+}
+
+func geometric(first time.Duration, factor float64, limit time.Duration) Backoff {
+	first, limit = max(0, first), max(0, limit)
 	return func(attempt int, _ error) time.Duration {
 		// Compare as floats: the product may overflow a Duration.
 		d := float64(first) * math.Pow(factor, float64(max(attempt, 1)-1))
@@ -45,12 +47,6 @@ func GeometricBackoff(first time.Duration, factor float64, limit time.Duration) 
 			return limit
 		}
 		return time.Duration(d)
-	}
-}
-
-func checkBackoff(name string, d time.Duration) {
-	if d < 0 {
-		panic(fmt.Sprintf("later: backoff: %s is %v: give 0 or more", name, d))
 	}
 }
 

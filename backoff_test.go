@@ -3,6 +3,7 @@ package later
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -28,7 +29,11 @@ func TestBackoffGeometricGrowsOrShrinks(t *testing.T) {
 		{2, 100_000, 10 * time.Second}, {2, 0, time.Second},
 		{0.5, 1, time.Second}, {0.5, 3, time.Second / 4}, {0.5, 100_000, 0}, {1, 7, time.Second},
 	} {
-		if d := GeometricBackoff(time.Second, c.factor, 10*time.Second)(c.attempt, nil); d != c.want {
+		b, err := GeometricBackoff(time.Second, c.factor, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := b(c.attempt, nil); d != c.want {
 			t.Errorf("factor %v, attempt %d: %v, want %v", c.factor, c.attempt, d, c.want)
 		}
 	}
@@ -56,23 +61,23 @@ func TestBackoffExponentialHasFullJitter(t *testing.T) {
 	}
 }
 
-func TestBackoffPanicsOnInvalidArguments(t *testing.T) {
-	for i, f := range []func(){
-		func() { ConstantBackoff(-1) },
-		func() { ExponentialBackoff(-1, 1) },
-		func() { ExponentialBackoff(1, -1) },
-		func() { GeometricBackoff(-1, 1, 1) },
-		func() { GeometricBackoff(1, 0, 1) },
-		func() { GeometricBackoff(1, -2, 1) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("case %d did not panic", i)
-				}
-			}()
-			f()
-		}()
+func TestBackoffBelowZeroMeansAtOnce(t *testing.T) {
+	geometric, err := GeometricBackoff(-1, 2, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range []Backoff{geometric, ConstantBackoff(-1), ExponentialBackoff(-1, 1), ExponentialBackoff(1, -1)} {
+		if d := b(1, nil); d > 0 {
+			t.Errorf("case %d: %v", i, d)
+		}
+	}
+}
+
+func TestBackoffGeometricRefusesFactors(t *testing.T) {
+	for _, factor := range []float64{0, -2, math.NaN(), math.Inf(1)} {
+		if b, err := GeometricBackoff(1, factor, 1); b != nil || !errors.Is(err, ErrInvalid) {
+			t.Errorf("factor %v: %v", factor, err)
+		}
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 // the call; other calls and workers continue meanwhile. dir must be missing or empty, and outside the
 // store's own directory. It appears only when the copy is complete, so there is none after an error.
 //
-// Only the embedded store supports Backup. Other stores return ErrUnsupported: use Copy, migrate.Export or
-// the server's own backups. A copy on the same disk takes little time and space because it shares immutable
+// Only the embedded store supports Backup. Other stores return ErrUnsupported: use package migrate or the
+// server's own backups. A copy on the same disk takes little time and space because it shares immutable
 // files with the store; for the same reason it does not help when that disk fails.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	if err := c.begin(); err != nil {

@@ -28,7 +28,7 @@ func TestClientBackupNeedsAStoreThatSupportsIt(t *testing.T) {
 		t.Errorf("%v does not say what to use instead", err)
 	}
 	s := &backing{Store: memstore.New()}
-	c := New(s, quiet)
+	c := mustNew(t, s, quiet)
 	if err := c.Backup(t.Context(), "dir"); err != nil || s.dir != "dir" {
 		t.Errorf("Backup used directory %q and returned %v", s.dir, err)
 	}

@@ -27,8 +27,9 @@ const (
 // batcher combines single items from many goroutines into batches, each sent in one call.
 //
 // An item is sent at once while fewer than maxInFlight batches are in flight; otherwise it waits with
-// others until one returns. So a lone item is never delayed, and batches grow with the load. The items of
-// an ackGroup are batched separately and wait for linger at most.
+// others until one returns. So a lone item is never delayed, and batches grow with the load. If its caller
+// waits for it in any case, it is sent on the caller's own goroutine. The items of an ackGroup are batched
+// separately and wait for linger at most.
 //
 // The number of waiting items is bounded by their senders: a caller of do has one item here, and a worker
 // stops claiming while too many of its settles are in flight.
@@ -43,7 +44,7 @@ type batcher[T, R any] struct {
 	spare       []*batch[T, R] // empty batches; a sync.Pool would lose them at each garbage collection
 	inFlight    int
 	maxInFlight int
-	running     sync.WaitGroup // goroutines of sendReady
+	running     sync.WaitGroup // goroutines that send
 	closed      bool
 	lingerTimer *time.Timer // calls flush; nil before the first group
 	lingering   bool        // lingerTimer is set
@@ -164,7 +165,16 @@ func (b *batcher[T, R]) sendReady() {
 		}
 		b.mu.Unlock()
 
-		b.send(next)
+		if len(next.items) > 0 { // otherwise all were withdrawn
+			results, err := b.send(next.items)
+			for i, done := range next.done {
+				var result R
+				if err == nil {
+					result = results[i]
+				}
+				done.complete(result, err)
+			}
+		}
 
 		next.empty()
 		b.mu.Lock()
@@ -214,24 +224,16 @@ func (g *batch[T, R]) empty() {
 	*g = batch[T, R]{items: g.items[:0], done: g.done[:0]}
 }
 
-func (b *batcher[T, R]) send(next *batch[T, R]) {
-	if len(next.items) == 0 {
-		return // all were withdrawn
-	}
-	// The call serves many callers, so no caller's context ends it.
+// send makes one call.
+func (b *batcher[T, R]) send(items []T) ([]R, error) {
+	// The call may serve many callers, so no caller's context ends it.
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
-	results, err := b.call(ctx, next.items)
-	if err == nil && len(results) != len(next.items) {
-		err = fmt.Errorf("store answered %d items with %d results: %w", len(next.items), len(results), ErrCorrupt)
+	results, err := b.call(ctx, items)
+	if err == nil && len(results) != len(items) {
+		err = fmt.Errorf("store answered %d items with %d results: %w", len(items), len(results), ErrCorrupt)
 	}
-	for i, done := range next.done {
-		var result R
-		if err == nil {
-			result = results[i]
-		}
-		done.complete(result, err)
-	}
+	return results, err
 }
 
 // do adds an item and waits for its result. If ctx ends first, do returns its cause; the item was then not
@@ -241,10 +243,18 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	if ctx.Err() != nil {
 		return none, context.Cause(ctx)
 	}
+	if ctx.Done() == nil && b.beginAlone() {
+		return b.sendAlone(item)
+	}
 	w := b.waiters.Get().(*waiter[R])
 	if err := b.put(item, w, nil); err != nil {
 		b.waiters.Put(w)
 		return none, err
+	}
+	if ctx.Done() == nil { // a select would cost twice as much
+		a := <-w.answered
+		b.waiters.Put(w)
+		return a.result, a.err
 	}
 	select {
 	case a := <-w.answered:
@@ -263,6 +273,41 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	default: // w will still be answered, so it cannot be reused
 		return none, fmt.Errorf("outcome unknown, the call was in flight: %w", context.Cause(ctx))
 	}
+}
+
+// beginAlone reports whether nothing else is in flight or waits to be. The caller then calls sendAlone.
+func (b *batcher[T, R]) beginAlone() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.inFlight > 0 || b.closed {
+		return false
+	}
+	b.inFlight++
+	b.running.Add(1)
+	return true
+}
+
+// sendAlone sends one item on the caller's goroutine, without the cost of waking another one. If other items
+// have come meanwhile, it leaves them to sendReady.
+func (b *batcher[T, R]) sendAlone(item T) (R, error) {
+	defer b.endAlone()
+	results, err := b.send([]T{item})
+	if err != nil {
+		var none R
+		return none, err
+	}
+	return results[0], nil
+}
+
+func (b *batcher[T, R]) endAlone() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.ContainsFunc(b.waiting, func(g *batch[T, R]) bool { return g.ready }) {
+		go b.sendReady()
+		return
+	}
+	b.inFlight--
+	b.running.Done()
 }
 
 // withdraw removes an item. It reports false if the item is in flight.

@@ -3,6 +3,7 @@ package later
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,56 @@ func TestBatcherSendsALoneItemAtOnce(t *testing.T) {
 			t.Errorf("got %q, %v", r, err)
 		}
 		b.close()
+	})
+}
+
+func TestBatcherSendsALoneItemOnItsCallersGoroutine(t *testing.T) {
+	own := false
+	b := newBatcher(func(_ context.Context, items []string) ([]string, error) {
+		own = strings.Contains(string(debug.Stack()), "OnItsCallersGoroutine(")
+		return items, nil
+	}, stringSize)
+	for _, c := range []struct {
+		ctx  context.Context
+		want bool
+	}{
+		{context.WithoutCancel(t.Context()), true},
+		{t.Context(), false}, // do must return when it ends
+	} {
+		if _, err := b.do(c.ctx, "lone"); err != nil || own != c.want {
+			t.Errorf("sent on its caller's goroutine: %t, %v", own, err)
+		}
+	}
+	b.close()
+}
+
+func TestBatcherSendsWhatComesWhileALoneItemIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, done := newGate(), &log[outcome]{}
+		b := newBatcher(g.call, stringSize)
+		for _, item := range []string{"lone", "second", "a", "b"} {
+			go func() {
+				r, err := b.do(context.WithoutCancel(t.Context()), item)
+				done.add(outcome{item, r, err})
+			}()
+			synctest.Wait()
+		}
+		g.open <- struct{}{} // for the lone item or the second
+		synctest.Wait()
+		if got := g.seen(); len(got) != 3 || !slices.Equal(got[2], []string{"a", "b"}) || len(done.list()) != 1 {
+			t.Errorf("calls: %v, outcomes: %v; want a and b in one call", got, done.list())
+		}
+		close(g.open)
+		b.close()
+		synctest.Wait()
+		for _, o := range done.list() {
+			if o.result != o.item || o.err != nil {
+				t.Errorf("outcome: %v", o)
+			}
+		}
+		if n := len(done.list()); n != 4 {
+			t.Errorf("%d outcomes", n)
+		}
 	})
 }
 
@@ -176,6 +227,32 @@ func TestBatcherReportsAnUnknownOutcomeForAnItemInFlight(t *testing.T) {
 		}
 		b.close()
 	})
+}
+
+func TestBatcherDoesNotReuseAWaiterWhoseOutcomeIsUnknown(t *testing.T) {
+	for range 20 { // a sync.Pool may drop what it is given, and does so at random under the race detector
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate()
+			b := newBatcher(g.call, stringSize)
+			var made []*waiter[string]
+			create := b.waiters.New
+			b.waiters.New = func() any {
+				w := create().(*waiter[string])
+				made = append(made, w)
+				return w
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			// On this goroutine, so that the pool would return the waiter that do has put back.
+			_, err := b.do(ctx, "item")
+			next := b.waiters.Get().(*waiter[string])
+			if err == nil || len(made) == 0 || next == made[0] {
+				t.Errorf("error %v; the waiter of the call in flight is reused", err)
+			}
+			close(g.open)
+			b.close()
+		})
+	}
 }
 
 func TestBatcherFailsOnlyTheItemsOfAFailedCall(t *testing.T) {

@@ -2,9 +2,11 @@ package later
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -27,7 +29,7 @@ func BenchmarkBatcher(b *testing.B) {
 }
 
 func BenchmarkSend(b *testing.B) {
-	c := New(memstore.New())
+	c := mustNew(b, memstore.New())
 	defer c.Close()
 	payload := make([]byte, 100)
 	q, ctx := c.Queue("bench"), b.Context()
@@ -39,7 +41,7 @@ func BenchmarkSend(b *testing.B) {
 }
 
 func BenchmarkSendAlone(b *testing.B) {
-	c := New(memstore.New())
+	c := mustNew(b, memstore.New())
 	defer c.Close()
 	payload := make([]byte, 100)
 	q, ctx := c.Queue("bench"), b.Context()
@@ -91,10 +93,10 @@ func (s *instant) Settle(_ context.Context, _ string, items []store.Settlement) 
 }
 
 func BenchmarkWorker(b *testing.B) {
-	s := &instant{done: make(chan struct{})}
+	s := &instant{Store: memstore.New(), done: make(chan struct{})}
 	s.left.Store(int64(b.N))
-	c := New(s)
-	w := NewWorker(c, WorkerConfig{Concurrency: 32})
+	c := mustNew(b, s)
+	w := NewWorker(c, WorkerConfig{Unlisted: true, Concurrency: 32})
 	w.Handle("bench", func(context.Context, *Message) error { return nil })
 	ctx, cancel := context.WithCancel(b.Context())
 	b.ReportAllocs()
@@ -111,4 +113,53 @@ func BenchmarkWorker(b *testing.B) {
 	cancel()
 	running.Wait()
 	c.Close()
+}
+
+// BenchmarkSchedulerSlot measures how a slot passes from one message to the next, next to idle queues and among
+// queues that all want it.
+func BenchmarkSchedulerSlot(b *testing.B) {
+	for _, c := range []struct{ queues, busy int }{{1, 1}, {10_000, 1}, {10_000, 10_000}} {
+		b.Run(fmt.Sprintf("%d of %d queues busy", c.busy, c.queues), func(b *testing.B) {
+			queueWorkers := make([]*queueWorker, c.queues)
+			tasks := make([]*task, c.queues)
+			for i := range queueWorkers {
+				qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, -1)}
+				queueWorkers[i], tasks[i] = qw, &task{lease: &lease{qw: qw}}
+			}
+			s := newScheduler(1, 0, queueWorkers, func(*task) {})
+			for i, qw := range queueWorkers[:c.busy] {
+				qw.buffer.push([]*task{tasks[i]})
+				s.update(qw)
+			}
+			var running *task
+			s.distribute(&running)
+			for b.Loop() {
+				qw := running.lease.qw
+				running.stage.Store(stageBuffered)
+				qw.buffer.push([]*task{running})
+				running = s.next(running)
+			}
+		})
+	}
+}
+
+// BenchmarkWatchEvents encodes and decodes what a process reports every 10 ms at most.
+func BenchmarkWatchEvents(b *testing.B) {
+	events := make([]WatchEvent, maxDetails)
+	for i := range events {
+		events[i] = WatchEvent{Kind: EventAcked, ID: store.NewID(), Time: time.Now(), Attempt: 1,
+			Lateness: 612 * time.Microsecond, Duration: 12345 * time.Microsecond}
+	}
+	process := thisProcess()
+	encoded, _ := encodeEvents(process, events, 0)
+	b.Run("encode", func(b *testing.B) {
+		for b.Loop() {
+			encodeEvents(process, events, 0)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			decodeEvents("q", encoded)
+		}
+	})
 }

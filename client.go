@@ -3,9 +3,11 @@ package later
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/laterq/later/store"
 )
@@ -13,11 +15,13 @@ import (
 // Client provides access to the queues of one store. Create it with Open or New, and call Close when done.
 // Its methods are safe for concurrent use.
 type Client struct {
-	store      store.Store
-	owned      bool // the store was opened by Open, so Close closes it
-	log        *slog.Logger
-	observe    func(Event) // nil without an observer
-	durability Durability  // default for sends
+	store          store.Store
+	owned          bool // the store was opened by Open, so Close closes it
+	log            *slog.Logger
+	observe        func(Event) // nil without an observer
+	reporter       *reporter   // nil with WithoutActivity
+	defaults       *Outgoing   // for sends; nil if there are none
+	sendMiddleware []func(context.Context, *Outgoing) error
 
 	// ending is cancelled with ErrClosed when Close begins.
 	ending context.Context
@@ -28,10 +32,11 @@ type Client struct {
 	confirming context.Context
 	giveUp     context.CancelCauseFunc
 
-	mu      sync.RWMutex // guards the fields below, and adding to loops and calls
-	closing bool         // no new loops
-	closed  bool         // no new calls
-	queues  map[string]*Queue
+	mu      sync.RWMutex                   // guards the fields below, and adding to loops and calls
+	closing bool                           // no new loops
+	closed  bool                           // no new calls
+	queues  map[string]weak.Pointer[Queue] // those that somebody uses
+	watches map[*Watch]struct{}            // open ones
 
 	closeOnce sync.Once
 	closeErr  error
@@ -50,14 +55,18 @@ func (f option) applyClient(o *options) error {
 }
 
 type options struct {
-	logger        *slog.Logger
-	observer      func(Event)
-	allowEviction bool
-	durability    Durability
+	logger         *slog.Logger
+	observer       func(Event)
+	unreported     bool
+	defaults       Outgoing
+	defaultsGiven  bool
+	sendMiddleware []func(context.Context, *Outgoing) error
+	wait           time.Duration // of Open, for a store that does not answer
 }
 
-// WithLogger sets the logger of the client, its workers and the store. The default is slog.Default(). Later
-// logs little: outages and recoveries of the store, panics of handlers, and work it had to give up.
+// WithLogger sets the logger of the client, its workers and the store. The default, also for nil, is
+// slog.Default(). Later logs little: outages and recoveries of the store, panics of handlers, and work it
+// had to give up.
 func WithLogger(l *slog.Logger) Option {
 	return option(func(o *options) { o.logger = l })
 }
@@ -69,10 +78,11 @@ func WithObserver(f func(Event)) Option {
 	return option(func(o *options) { o.observer = f })
 }
 
-// AllowEviction lets Open accept a Redis server whose maxmemory-policy may evict keys. Evicted keys are
-// lost messages. AllowEviction has no effect on New; use the engine's own option there.
-func AllowEviction() Option {
-	return option(func(o *options) { o.allowEviction = true })
+// WithoutActivity has the client not report what it does: its events reach no Watch and do not count in
+// Queue.Activity. Reports cost one call a second while the client does something; see Client.Watch. An observer
+// and the client's own watches are not affected.
+func WithoutActivity() Option {
+	return option(func(o *options) { o.unreported = true })
 }
 
 // Open opens the store at url and returns a client that closes it on Close.
@@ -83,13 +93,14 @@ func AllowEviction() Option {
 // are gone when the last of them closes it.
 //
 // Open returns ErrInvalid for a malformed URL or for an option that is nil or not allowed, ErrUnsupported
-// for a server that cannot be used, and ErrUnavailable for a server that does not answer.
+// for a server that cannot be used, ErrMisconfigured for one that refuses the client, and ErrUnavailable for a
+// server that does not answer; see WaitForStore.
 func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	if err != nil {
 		return nil, err
 	}
-	s, err := store.Open(ctx, url, store.OpenConfig{Logger: o.logger, AllowEviction: o.allowEviction})
+	s, err := openStore(ctx, url, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -99,13 +110,22 @@ func Open(ctx context.Context, url string, opts ...Option) (*Client, error) {
 }
 
 // New returns a client of a store that the caller created. The caller closes the store, after the client.
-// New panics when an option is nil or not allowed.
-func New(s store.Store, opts ...Option) *Client {
+// New returns ErrInvalid when the store is nil, when an option is nil or not allowed, and the error of a
+// store that was created with arguments that are not allowed (see store.Configured).
+func New(s store.Store, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	if err != nil {
-		panic("later: New: " + err.Error())
+		return nil, err
 	}
-	return newClient(s, o)
+	if s == nil {
+		return nil, store.Invalid("store is nil: give one, or call Open with a URL")
+	}
+	if c, ok := s.(store.Configured); ok {
+		if err := c.ConfigError(); err != nil {
+			return nil, err
+		}
+	}
+	return newClient(s, o), nil
 }
 
 func optionsOf(opts []Option) (options, error) {
@@ -125,40 +145,75 @@ func optionsOf(opts []Option) (options, error) {
 }
 
 func newClient(s store.Store, o options) *Client {
-	c := &Client{store: s, log: o.logger, observe: o.observer, durability: o.durability, queues: map[string]*Queue{}}
+	c := &Client{
+		store: s, log: o.logger, observe: o.observer, sendMiddleware: o.sendMiddleware,
+		queues: map[string]weak.Pointer[Queue]{},
+	}
+	if o.defaultsGiven || o.defaults.Durability.kind != durabilityDefault {
+		c.defaults = &o.defaults
+	}
+	if !o.unreported {
+		c.reporter = newReporter(s, o.logger)
+	}
 	c.ending, c.end = context.WithCancelCause(context.Background())
 	c.confirming, c.giveUp = context.WithCancelCause(context.Background())
 	return c
 }
 
 // Queue returns the queue with the given name. The queue need not exist; its first message creates it. If
-// the name is not allowed, every method of the Queue returns ErrInvalid. The client keeps each Queue that
-// it returned, at a few hundred bytes each.
+// the name is not allowed, every method of the Queue returns ErrInvalid. Calls with the same name return the
+// same Queue while it is in use; after that its memory, a few hundred bytes, is freed.
 func (c *Client) Queue(name string) *Queue {
 	c.mu.RLock()
-	q := c.queues[name]
+	q := c.queues[name].Value()
 	c.mu.RUnlock()
 	if q != nil {
 		return q
 	}
-	if err := store.CheckQueue(name); err != nil {
+	err := store.CheckQueue(name)
+	if err == nil {
+		err = checkWorkerQueue(name)
+	}
+	if err != nil {
 		return &Queue{client: c, name: name, invalid: err}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if q := c.queues[name]; q != nil {
+	if q := c.queues[name].Value(); q != nil {
 		return q
 	}
 	if c.closed {
 		return &Queue{client: c, name: name, invalid: errClientClosed}
 	}
 	q = newQueue(c, name)
-	c.queues[name] = q
+	c.queues[name] = weak.Make(q)
+	runtime.AddCleanup(q, c.forget, name)
 	return q
 }
 
+// used returns the queues that somebody uses.
+func (c *Client) used() (queues []*Queue) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, used := range c.queues {
+		if q := used.Value(); q != nil {
+			queues = append(queues, q)
+		}
+	}
+	return queues
+}
+
+// forget is called when nobody uses a Queue any more.
+func (c *Client) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.queues[name].Value() == nil {
+		delete(c.queues, name)
+	}
+}
+
 // Queues returns the names of all existing queues, sorted. A queue exists from its first message or pause
-// until it is deleted.
+// until it is deleted. Those that Later keeps for itself are not among them.
 func (c *Client) Queues(ctx context.Context) ([]string, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -172,6 +227,7 @@ func (c *Client) Queues(ctx context.Context) ([]string, error) {
 		}
 		all = append(all, names...)
 		if next == "" {
+			all = slices.DeleteFunc(all, func(name string) bool { return name == topicIndex || isWorkerQueue(name) })
 			slices.Sort(all)
 			return slices.Compact(all), nil // a name can appear on two pages
 		}
@@ -183,22 +239,30 @@ func (c *Client) Queues(ctx context.Context) ([]string, error) {
 //
 // It ends every Receive with ErrClosed, drains the client's workers, and completes the sends and settles in
 // flight. This may take as long as a worker's ShutdownTimeout. Durable sends wait for their confirmation
-// for one more second and then return ErrNotDurable. Later calls return ErrClosed, including those on a
-// Delivery. Close closes the store if Open opened it. Do not call Close from a handler: it waits for
-// handlers.
+// for one more second and then return ErrNotDurable. The last report of what the client did may take 0.1
+// seconds. Watches end with ErrClosed. Later calls return ErrClosed, including those on a Delivery. Close
+// closes the store if Open opened it.
+//
+// Close waits for handlers, so it returns ErrInvalid and does nothing when a handler calls it. End the context of
+// Worker.Run instead, and close the client when Run has returned.
 func (c *Client) Close() error {
+	if calledByHandler() {
+		return store.Invalid("Close is called by a handler, for which it would wait: end the context of Worker.Run, and " +
+			"close the client when Run has returned")
+	}
 	c.closeOnce.Do(func() {
 		c.mu.Lock()
 		c.closing = true
 		c.mu.Unlock()
 		c.end(errClientClosed)
+		c.closeWatches()
 		c.loops.Wait() // handlers may still send
 
 		c.mu.Lock()
 		c.closed = true // from here on no queue is added
 		c.mu.Unlock()
 		grace := time.AfterFunc(confirmGrace, func() { c.giveUp(errClientClosed) })
-		for _, q := range c.queues {
+		for _, q := range c.used() {
 			q.sends.close()
 			q.durables.close()
 			q.settles.close()
@@ -206,9 +270,11 @@ func (c *Client) Close() error {
 		c.calls.Wait()
 		grace.Stop()
 		c.giveUp(errClientClosed)
+		c.reporter.close()
 		if c.owned {
 			c.closeErr = c.store.Close()
 		}
+		c.reporter.wait()
 	})
 	return c.closeErr
 }

@@ -3,13 +3,20 @@ package later
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/redisstore"
 	"github.com/laterq/later/store"
 )
 
@@ -26,7 +33,7 @@ func TestClientClosesTheStoreOnlyAfterOpen(t *testing.T) {
 	}
 	s := memstore.New()
 	defer s.Close()
-	if err := New(s).Close(); err != nil {
+	if err := mustNew(t, s).Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Stats(t.Context(), "q"); err != nil {
@@ -84,6 +91,66 @@ func TestClientCloseCompletesSendsInFlightAndRefusesNewOnes(t *testing.T) {
 	})
 }
 
+func TestClientCloseInAHandlerIsRefusedAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		began := time.Now()
+		refused := make(chan error, 1)
+		w := NewWorker(c, WorkerConfig{Middleware: []func(HandlerFunc) HandlerFunc{
+			func(next HandlerFunc) HandlerFunc {
+				return func(ctx context.Context, m *Message) error { return next(ctx, m) }
+			},
+		}})
+		w.Handle("q", func(context.Context, *Message) error {
+			refused <- c.Close()
+			return nil
+		})
+		stop := start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		err := <-refused
+		wantError(t, err, ErrInvalid)
+		if !strings.Contains(err.Error(), "end the context of Worker.Run") || time.Since(began) > 0 {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		synctest.Wait()
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0) // the client goes on
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// closingDestination is a Deliverer that closes its client.
+type closingDestination struct {
+	client  *Client
+	refused chan error
+}
+
+func (d closingDestination) Deliver(context.Context, []*Message) []error {
+	d.refused <- d.client.Close()
+	return nil
+}
+
+func TestClientCloseInABatchOrADestinationIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		refused := make(chan error, 2)
+		w := NewWorker(c, WorkerConfig{})
+		w.HandleBatch("batches", func(context.Context, []*Message) []error {
+			refused <- c.Close()
+			return nil
+		}, BatchConfig{})
+		w.Forward("moved", To(closingDestination{c, refused}))
+		start(t, w)
+		mustSend(t, c.Queue("batches"), "")
+		mustSend(t, c.Queue("moved"), "")
+		for range 2 {
+			wantError(t, <-refused, ErrInvalid)
+		}
+	})
+}
+
 func TestClientCloseDrainsItsWorkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, done := c.Queue("q"), false
@@ -112,16 +179,70 @@ func TestClientCloseDrainsItsWorkers(t *testing.T) {
 }
 
 func TestErrorsHaveStableCodes(t *testing.T) {
-	for err, want := range map[error]string{
+	for err, want := range map[error]Code{
 		ErrInvalid: "invalid", ErrTooLarge: "too_large", ErrNotFound: "not_found", ErrDuplicate: "duplicate",
 		ErrLeased: "leased", ErrDead: "dead", ErrLeaseLost: "lease_lost", ErrCancelled: "lease_lost", ErrFull: "full",
 		ErrNotDurable: "not_durable", ErrUnavailable: "unavailable", ErrUnsupported: "unsupported",
 		ErrCorrupt: "corrupt", ErrClosed: "closed", context.Canceled: "internal",
 	} {
-		if got := CodeOf(err).Name; got != want {
+		if got := CodeOf(err); got != want {
 			t.Errorf("%v has the code %q, want %q", err, got, want)
 		}
 	}
+}
+
+// TestEventHasTheValuesOfItsCall checks that an observer can join the trace of a sender, a receiver or a worker.
+func TestEventHasTheValuesOfItsCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{}
+		with := func(name string) context.Context { return context.WithValue(t.Context(), key{}, name) }
+		var mu sync.Mutex
+		seen := map[string]bool{}
+		c := newClientOn(t, memstore.New(), WithObserver(func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			name, _ := e.Context.Value(key{}).(string)
+			if m := MessageFromContext(e.Context); m != nil {
+				name += " with message " + m.ID
+			}
+			seen[string(e.Kind)+" by "+name] = true
+		}))
+		q := c.Queue("q")
+		for range 2 {
+			if _, err := q.Send(with("send"), nil, WithID("a")); err != nil && !errors.Is(err, ErrDuplicate) {
+				t.Fatal(err)
+			}
+			if _, err := q.SendBatch(with("batch"), []Outgoing{{ID: "b"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := q.Receive(with("receive"), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got[0].Nack(with("nack"), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		ctx, stop := context.WithCancel(with("run"))
+		result := make(chan error)
+		go func() { result <- w.Run(ctx) }()
+		synctest.Wait()
+		stop()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{
+			"sent by send", "duplicate by send", "sent by batch", "duplicate by batch", "claimed by receive",
+			"nacked by nack", "claimed by run with message a", "started by run with message b",
+			"acked by run with message b",
+		} {
+			if !seen[want] {
+				t.Errorf("no event %q; seen: %v", want, slices.Sorted(maps.Keys(seen)))
+			}
+		}
+	})
 }
 
 func TestClientWithoutObserverAllocatesNothing(t *testing.T) {
@@ -129,8 +250,8 @@ func TestClientWithoutObserverAllocatesNothing(t *testing.T) {
 	m := &Message{ID: "id"}
 	d := &Delivery{Message: m, queue: c.Queue("q")}
 	if n := testing.AllocsPerRun(100, func() {
-		d.queue.event(EventSent, m.ID)
-		d.event(EventAcked, nil)
+		d.queue.event(t.Context(), EventSent, m.ID)
+		d.event(t.Context(), EventAcked, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations; want 0", n)
 	}
@@ -195,7 +316,11 @@ func (upper) Decode(p []byte, v any) error { *v.(*string) = strings.ToLower(stri
 
 func TestTypedCodecAndUnencodableValue(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
-	words := TypedQueue[string](q).WithCodec(upper{})
+	wantError(t, second(TypedQueue[string](q).WithCodec(nil)), ErrInvalid)
+	words, err := TypedQueue[string](q).WithCodec(upper{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := words.Send(t.Context(), "word"); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +336,7 @@ func TestTypedCodecAndUnencodableValue(t *testing.T) {
 	})(t.Context(), d.Message); err != nil {
 		t.Error(err)
 	}
-	_, err := TypedQueue[chan int](q).Send(t.Context(), nil)
+	_, err = TypedQueue[chan int](q).Send(t.Context(), nil)
 	wantError(t, err, ErrInvalid)
 	_, err = TypedQueue[chan int](q).SendBatch(t.Context(), []chan int{nil})
 	wantError(t, err, ErrInvalid)
@@ -224,16 +349,31 @@ func TestClientRefusesNilOptions(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	for name, err := range map[string]error{
 		"Open":     second(Open(t.Context(), "mem://", quiet, nil)),
+		"New":      second(New(memstore.New(), quiet, nil)),
+		"With":     second(q.With(Durability{}, nil)),
 		"Send":     second(q.Send(t.Context(), nil, In(0), nil)),
-		"Receive":  second(q.Receive(t.Context(), 1, LeaseFor(time.Second), nil)),
+		"Receive":  second(q.Receive(t.Context(), 1, Lease(time.Second), nil)),
 		"Outgoing": second(TypedQueue[int](q).Outgoing(1, In(0), nil)),
 	} {
 		if !errors.Is(err, ErrInvalid) || err.Error() != text {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
-	if got, want := panicOf(func() { New(memstore.New(), quiet, nil) }), "later: New: "+text; got != want {
-		t.Errorf("New panicked with %q; want %q", got, want)
+}
+
+func TestClientNewReturnsConfigurationErrors(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{})
+	defer rdb.Close()
+	for text, s := range map[string]store.Store{
+		"store is nil":                    nil,
+		"option 0 is nil":                 memstore.New(nil),
+		"client is nil":                   redisstore.New(nil),
+		"contains a brace":                redisstore.New(rdb, redisstore.Prefix("{x}")),
+		"option of redisstore.New is nil": redisstore.New(rdb, nil),
+	} {
+		if c, err := New(s); c != nil || !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), text) {
+			t.Errorf("New returned %v; want ErrInvalid with %q", err, text)
+		}
 	}
 }
 
@@ -252,7 +392,7 @@ func TestClientErrorsAfterCloseSayThatItIsClosed(t *testing.T) {
 		"Ack":     d.Ack(t.Context()),
 		"Run":     NewWorker(c, WorkerConfig{}).Run(t.Context()),
 	} {
-		if !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "client is closed") || CodeOf(err).Name != "closed" {
+		if !errors.Is(err, ErrClosed) || !strings.Contains(err.Error(), "client is closed") || CodeOf(err) != "closed" {
 			t.Errorf("%s: error is %v", call, err)
 		}
 	}
@@ -261,7 +401,7 @@ func TestClientErrorsAfterCloseSayThatItIsClosed(t *testing.T) {
 func TestClientQueueMadeAfterCloseIsClosed(t *testing.T) {
 	s := memstore.New()
 	defer s.Close()
-	c := New(s)
+	c := mustNew(t, s)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +416,7 @@ func TestClientQueueMadeAfterCloseIsClosed(t *testing.T) {
 func TestClientCloseWhileQueuesAreMade(t *testing.T) {
 	for range 20 {
 		s := memstore.New()
-		c := New(s)
+		c := mustNew(t, s)
 		var makers sync.WaitGroup
 		for i := range 8 {
 			makers.Go(func() {
@@ -290,5 +430,32 @@ func TestClientCloseWhileQueuesAreMade(t *testing.T) {
 		}
 		makers.Wait()
 		s.Close()
+	}
+}
+
+// A client that has used many queues does not keep them.
+func TestClientForgetsUnusedQueues(t *testing.T) {
+	c := mustNew(t, memstore.New())
+	defer c.Close()
+	kept := c.Queue("kept")
+	for i := range 100 {
+		if _, err := c.Queue(fmt.Sprint("q", i)).Send(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for limit := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
+		runtime.GC()
+		c.mu.RLock()
+		n := len(c.queues)
+		c.mu.RUnlock()
+		if n == 1 {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("%d queues are kept, want one", n)
+		}
+	}
+	if c.Queue("kept") != kept {
+		t.Error("a Queue in use was replaced")
 	}
 }

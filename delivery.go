@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,12 +13,15 @@ import (
 
 const defaultLease = 30 * time.Second
 
-// Delivery is a message returned by Receive, to be settled with Ack, Nack, Snooze, Bury or Release.
+// Delivery is a received message, to be settled with Ack, Nack, Snooze, Bury or Release.
 //
 // If it is not settled before its lease ends, it is delivered again, and that counts as a failed attempt.
 // At most one settle takes effect. After an Ack, another Ack returns nil. Any other repeated settle returns
 // ErrLeaseLost, as does a settle after the lease has ended or the message was cancelled. After any other
-// error the outcome is unknown, and the settle can safely be repeated. Methods are safe for concurrent use.
+// error the outcome is unknown, and the settle can safely be repeated: it returns nil if it took effect,
+// and ErrLeaseLost if it did not or if the message has since been removed. Methods are safe for concurrent
+// use.
+// Receipt returns a text with which another process can settle the message.
 type Delivery struct {
 	*Message
 	queue   *Queue
@@ -32,14 +36,16 @@ type Delivery struct {
 // receivedLease is shared by the deliveries of one Receive.
 type receivedLease struct {
 	mu       sync.Mutex
-	deadline time.Time // on this process's clock, and not later than the store's
+	received time.Time // zero in another process
+	deadline time.Time // on this process's clock, and not later than the store's; zero in another process
+	until    time.Time // the deadline on the store's clock
 	lost     map[string]bool
 }
 
 // Receive claims up to n ready messages, earliest due first.
 //
 // n is 1 to store.MaxBatch. Receive blocks until there is at least one message or ctx ends; then it returns
-// ctx's cause and has claimed nothing. The messages are held under one lease (see LeaseFor), which only
+// ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which only
 // Delivery.Extend extends. A paused queue delivers no messages.
 func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*Delivery, error) {
 	if q.invalid != nil {
@@ -100,13 +106,13 @@ func (q *Queue) receiveOnce(ctx context.Context, req store.ClaimRequest) (got []
 		select {
 		case replies <- reply{claim, err}:
 		case <-gone:
-			q.observeDead(claim)
+			q.observeDead(ctx, claim)
 			q.release(claim.Messages)
 		}
 	})
 	select {
 	case r := <-replies:
-		return q.deliveries(r.claim, asked.Add(req.Lease)), r.claim.More, r.err
+		return q.deliveries(ctx, r.claim, asked.Add(req.Lease)), r.claim.More, r.err
 	case <-ctx.Done():
 		close(gone)
 		return nil, false, context.Cause(ctx)
@@ -131,35 +137,38 @@ func (q *Queue) release(msgs []store.Claimed) {
 	}
 }
 
-func (q *Queue) deliveries(claim store.Claim, deadline time.Time) []*Delivery {
-	q.observeDead(claim)
+func (q *Queue) deliveries(ctx context.Context, claim store.Claim, deadline time.Time) []*Delivery {
+	q.observeDead(ctx, claim)
 	if len(claim.Messages) == 0 {
 		return nil
 	}
-	lease := &receivedLease{deadline: deadline}
+	lease := &receivedLease{received: time.Now(), deadline: deadline, until: claim.Deadline}
 	got := make([]*Delivery, len(claim.Messages))
 	for i := range claim.Messages {
 		m := new(Message)
 		m.fill(q.name, &claim.Messages[i], claim.Now)
 		got[i] = &Delivery{Message: m, queue: q, lease: lease, receipt: claim.Messages[i].Receipt}
-		got[i].event(EventClaimed, nil)
+		got[i].event(ctx, EventClaimed, nil)
 	}
 	return got
 }
 
-// observeDead reports the messages that a claim moved to dead.
-func (q *Queue) observeDead(claim store.Claim) {
+// observeDead reports the messages that a claim moved to dead, and the dead ones that it dropped.
+func (q *Queue) observeDead(ctx context.Context, claim store.Claim) {
 	for _, id := range claim.Expired {
-		q.event(EventExpired, id)
+		q.event(ctx, EventExpired, id)
 	}
 	for _, id := range claim.Died {
-		q.event(EventDied, id)
+		q.event(ctx, EventDied, id)
+	}
+	for _, id := range claim.Dropped {
+		q.event(ctx, EventDropped, id)
 	}
 }
 
 // Ack removes the message: it is done.
 func (d *Delivery) Ack(ctx context.Context) error {
-	return d.settle(ctx, store.Settlement{Action: store.Ack, Remember: d.remember}, nil)
+	return d.settle(ctx, store.Settlement{Action: store.Ack, DedupWindow: d.dedupWindow}, nil)
 }
 
 // Nack reports that the attempt failed. The message is delivered again after the delay, or is dead if this
@@ -174,12 +183,13 @@ func (d *Delivery) Nack(ctx context.Context, delay time.Duration, reason error) 
 }
 
 // Snooze delivers the message again after the delay, without counting an attempt. The delay is up to
-// store.MaxDelay; below zero means at once.
-func (d *Delivery) Snooze(ctx context.Context, delay time.Duration) error {
+// store.MaxDelay; below zero means at once. See the function Snooze for ResetAttempts.
+func (d *Delivery) Snooze(ctx context.Context, delay time.Duration, opts ...SnoozeOption) error {
 	if err := store.CheckDelay(delay); err != nil {
 		return err
 	}
-	return d.settle(ctx, store.Settlement{Action: store.Snooze, Delay: max(0, delay)}, nil)
+	reset := slices.Contains(opts, ResetAttempts)
+	return d.settle(ctx, store.Settlement{Action: store.Snooze, Delay: max(0, delay), ResetAttempts: reset}, nil)
 }
 
 // Bury moves the message to dead, where it can be listed, replayed and purged. The reason may be nil and is
@@ -206,19 +216,31 @@ func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error)
 		return d.afterSettle(before, s.Action)
 	}
 	s.Receipt = d.receipt
+	if !d.lease.received.IsZero() {
+		s.Duration = time.Since(d.lease.received)
+	}
+	s.Worker = defaultWorkerName()
 	result, err := d.queue.settles.do(ctx, s)
 	if err == nil {
 		err = result.Err
 	}
-	effect, err := d.recordSettle(s.Action, err)
+	settledBefore := false
+	if errors.Is(err, ErrLeaseLost) && d.isUnsure(s.Action) {
+		var unknown error
+		if settledBefore, unknown = d.settledEarlier(ctx, s.Action); unknown != nil {
+			err = unknown
+		}
+	}
+	effect, err := d.recordSettle(s.Action, err, settledBefore)
 	switch {
 	case effect:
-		d.event(eventOf[s.Action], reason)
+		d.event(ctx, eventOf[s.Action], reason)
+		d.queue.client.sentWithAck(ctx, s.Then)
 		if result.State == StateDead {
-			d.event(EventDied, reason)
+			d.event(ctx, EventDied, reason)
 		}
 	case errors.Is(err, ErrLeaseLost):
-		d.event(EventLeaseLost, err)
+		d.event(ctx, EventLeaseLost, err)
 	}
 	return err
 }
@@ -229,9 +251,16 @@ func (d *Delivery) settledBy() store.Action {
 	return d.settled
 }
 
-// recordSettle stores the outcome of a settle. It reports whether the settle took effect, and returns the
-// error for the caller.
-func (d *Delivery) recordSettle(action store.Action, err error) (effect bool, _ error) {
+// isUnsure reports whether the same settle was made before, with an unknown outcome.
+func (d *Delivery) isUnsure(action store.Action) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unsure == action
+}
+
+// recordSettle stores the outcome of a settle. settledBefore is set if an earlier call certainly took effect. It
+// reports whether the settle took effect, and returns the error for the caller.
+func (d *Delivery) recordSettle(action store.Action, err error, settledBefore bool) (effect bool, _ error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -243,8 +272,7 @@ func (d *Delivery) recordSettle(action store.Action, err error) (effect bool, _ 
 		return false, err
 	case d.settled != 0: // by another goroutine in the meantime
 		return false, d.afterSettle(d.settled, action)
-	case d.unsure == action && d.lease.holds():
-		// The lease is still held, so our own earlier call settled the message and its reply was lost.
+	case d.unsure == action && settledBefore:
 		d.settled = action
 		return true, nil
 	}
@@ -296,7 +324,7 @@ func (l *receivedLease) extended(deadline time.Time, result store.ExtendResult, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if result.Err == nil {
-		l.deadline = deadline
+		l.deadline, l.until = deadline, result.Deadline
 	}
 	for _, r := range result.Lost { // the store may report it only once, to whichever message asked
 		if l.lost == nil {
@@ -307,11 +335,46 @@ func (l *receivedLease) extended(deadline time.Time, result store.ExtendResult, 
 	return l.lost[id]
 }
 
-// holds reports whether the lease is certain to be held still.
-func (l *receivedLease) holds() bool {
+// holdsLease reports whether the lease is certain to be held still. A Delivery from another process's receipt
+// knows only the deadline on the store's clock, and asks the store for the time.
+func (d *Delivery) holdsLease(ctx context.Context) (bool, error) {
+	d.lease.mu.Lock()
+	deadline, until := d.lease.deadline, d.lease.until
+	d.lease.mu.Unlock()
+	if !deadline.IsZero() {
+		return time.Now().Before(deadline.Add(-time.Millisecond)), nil // the store counts whole milliseconds
+	}
+	stats, err := d.queue.Stats(ctx)
+	return err == nil && stats.Now.Before(until), err
+}
+
+// settledEarlier reports whether an earlier call with an unknown outcome took effect, given that the same settle was
+// now refused. While the lease is held, either the earlier call settled the message or the message was cancelled.
+// Both remove the message if it was an Ack. After any other settle the message still exists, with its attempts.
+func (d *Delivery) settledEarlier(ctx context.Context, action store.Action) (bool, error) {
+	held, err := d.holdsLease(ctx)
+	if !held || err != nil || action == store.Ack {
+		return held, err
+	}
+	infos, err := d.queue.client.store.Get(ctx, d.Queue, []string{d.ID})
+	if err != nil || infos[0] == nil {
+		return false, err
+	}
+	attempts := d.Attempt
+	if action == store.Snooze || action == store.Release {
+		attempts--
+	}
+	// The id may have been sent again after a cancel.
+	_, sentAt := resolve(&infos[0].Message)
+	same := d.SentAt.IsZero() || sentAt.IsZero() || sentAt.UnixMilli() == d.SentAt.UnixMilli()
+	return same && infos[0].Attempts >= attempts, nil
+}
+
+// storeDeadline returns when the lease ends on the store's clock.
+func (l *receivedLease) storeDeadline() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Now().Before(l.deadline.Add(-time.Millisecond)) // the store counts whole milliseconds
+	return l.until
 }
 
 // eventOf maps a settle to the event that follows it.
@@ -323,16 +386,17 @@ var eventOf = map[store.Action]EventKind{
 	store.Release: EventReleased,
 }
 
-func (d *Delivery) event(kind EventKind, err error) {
-	if d.queue.client.observe != nil {
-		d.queue.client.observe(Event{
+// event reports and counts an event of the message.
+func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
+	if d.queue.wantsEvents() {
+		d.queue.report(Event{
 			Kind:     kind,
-			Queue:    d.Queue,
 			ID:       d.ID,
-			Time:     time.Now(),
+			Context:  ctx,
 			Attempt:  d.Attempt,
 			Lateness: d.Lateness,
 			Err:      err,
 		})
 	}
+	d.queue.activity.count(kind, 1)
 }

@@ -25,8 +25,10 @@
 //
 // A Worker runs handlers. The result of a handler settles its message: nil is an ack, and an error, a panic
 // or an exceeded time limit is a failed attempt, which is retried after the worker's Backoff. RetryIn,
-// Snooze and Bury override that, even after the time limit. Use Queue.Receive to pull messages and settle
-// them yourself.
+// Snooze and Bury override that, even after the time limit. Then acks and sends follow-ups in one step. A Mux
+// selects handlers by the kind of a message, and HandleBatch handles several messages at once. Use
+// Queue.Receive to pull messages and settle them yourself, and Worker.Forward to move them to another queue, or
+// to a Redis list, stream or channel.
 //
 // # Guarantees
 //
@@ -67,8 +69,19 @@
 //
 // Errors are of the kinds ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead,
 // ErrLeaseLost, ErrFull, ErrNotDurable, ErrUnavailable, ErrUnsupported, ErrCorrupt and ErrClosed. Test for
-// them with errors.Is. CodeOf returns the stable code of a kind, which is also the exit code of the later
-// command.
+// them with errors.Is. CodeOf returns the stable code of a kind, such as "not_found"; the later command has
+// an exit code for each.
+//
+// # Options
+//
+// An option is named after what it sets: In, At, MaxAttempts, Timeout, Header, Kind, ExpireAfter, DedupWindow,
+// Durable, Lease. It has the prefix With only where the bare name is a type or a function, or would read as
+// something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
+//
+// What is configured wrongly is an error of the call that is configured: nothing panics, nothing is ignored,
+// and nothing fails later. Two calls that have no result report to the next one: a Queue whose name is not
+// allowed returns ErrInvalid from every method, and Worker.Run returns what NewWorker, Handle and a Mux refuse
+// before it does anything.
 //
 // # Performance
 //

@@ -20,7 +20,7 @@ func TestDocsLinkToExistingFiles(t *testing.T) {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("%d pages in docs, %v", len(pages), err)
 	}
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Error(err)

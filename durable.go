@@ -65,11 +65,11 @@ func Durable(replicas int, timeout time.Duration) Durability {
 	return Durability{store.Durability{Replicas: replicas, Timeout: timeout}, durabilityAsked}
 }
 
-// String returns "2 replicas within 1s", "disk within 1s" or "as the store gives".
+// String returns "2 replicas within 1s", "disk within 1s" or "whatever the store guarantees".
 func (d Durability) String() string {
 	switch {
 	case d.kind != durabilityAsked:
-		return "as the store gives"
+		return "whatever the store guarantees"
 	case d.asked.Replicas == 0:
 		return fmt.Sprintf("disk within %v", d.asked.Timeout)
 	case d.asked.Replicas == 1:
@@ -93,14 +93,6 @@ func (d Durability) given() Durability {
 	return d
 }
 
-// or returns what d asks for, or else what the default asks for.
-func (d Durability) or(of Durability) store.Durability {
-	if d.kind == durabilityDefault {
-		return of.asked
-	}
-	return d.asked
-}
-
 func (d Durability) applySend(o *Outgoing) error {
 	if o.Durability.kind != durabilityDefault {
 		return twice("durability")
@@ -110,44 +102,14 @@ func (d Durability) applySend(o *Outgoing) error {
 }
 
 func (d Durability) applyClient(o *options) error {
-	if o.durability.kind != durabilityDefault {
-		return twice("durability")
-	}
-	o.durability = d.given()
-	return d.check()
-}
-
-func (d Durability) applyQueue(q *Queue) error {
-	q.durability = d.given()
-	return d.check()
-}
-
-// QueueOption changes the Queue that Queue.With returns.
-type QueueOption interface {
-	applyQueue(*Queue) error
-}
-
-// With returns the same queue with other defaults for sends; q does not change. Every method of the
-// returned Queue returns ErrInvalid if an option is nil or not allowed.
-func (q *Queue) With(opts ...QueueOption) *Queue {
-	with := *q
-	for i, opt := range opts {
-		err := nilOption(i)
-		if opt != nil {
-			err = opt.applyQueue(&with)
-		}
-		if err != nil && with.invalid == nil {
-			with.invalid = err
-		}
-	}
-	return &with
+	return d.applySend(&o.defaults)
 }
 
 // durableSends batches the durable sends of a queue, separately for each Durability, so that no send waits
 // for a confirmation that another one asked for.
 type durableSends struct {
 	client *Client
-	queue  string
+	queue  *Queue
 
 	mu     sync.RWMutex
 	byKind map[store.Durability]*batcher[store.Outgoing, store.SendResult]
@@ -204,7 +166,7 @@ func (s *durableSends) send(ctx context.Context, msgs []store.Outgoing) ([]store
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.client.confirming, func() { cancel(errClientClosed) })()
-	return s.client.store.Send(ctx, s.queue, msgs)
+	return s.queue.store(ctx, msgs)
 }
 
 func (s *durableSends) close() {

@@ -9,15 +9,15 @@ import (
 
 // The kinds of error. Each has one stable code (see CodeOf); test for them with errors.Is.
 //
-// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull and
-// ErrClosed the outcome of the call is certain. After any other error the call may or may not have taken
-// effect; repeating it with the same id is safe.
+// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull,
+// ErrMisconfigured and ErrClosed the outcome of the call is certain. After any other error the call may or may not
+// have taken effect; repeating it with the same id is safe.
 var (
 	// ErrInvalid is returned for an argument that is not allowed. Nothing was changed.
 	ErrInvalid error = store.ErrInvalid
 	// ErrTooLarge is returned for a payload, header or batch over its limit. Nothing was changed.
 	ErrTooLarge error = store.ErrTooLarge
-	// ErrNotFound is returned when no live message has the id.
+	// ErrNotFound is returned when no live message has the id, and by Client.Watch when no queue has the name.
 	ErrNotFound error = store.ErrNotFound
 	// ErrDuplicate is returned when the id is live or within its dedup window. Nothing was changed.
 	ErrDuplicate error = store.ErrDuplicate
@@ -38,6 +38,9 @@ var (
 	ErrNotDurable error = store.ErrNotDurable
 	// ErrUnavailable is returned when the store cannot be reached or cannot serve the call now.
 	ErrUnavailable error = store.ErrUnavailable
+	// ErrMisconfigured is returned when the store refuses this client as it is configured: a wrong password or database,
+	// a user without permission, a certificate that is not trusted. Retrying does not help.
+	ErrMisconfigured error = store.ErrMisconfigured
 	// ErrUnsupported is returned when the server is too old, holds another format, or could lose messages as
 	// it is configured. A call that the store does not support returns it too.
 	ErrUnsupported error = store.ErrUnsupported
@@ -58,6 +61,10 @@ var (
 	ErrShutdown error = &detail{"worker is shutting down", context.Canceled}
 )
 
+// ErrRestart is returned by Worker.Run after a drain for which CommandRestart asked. The program should then execute
+// itself again, or end so that its supervisor starts it.
+var ErrRestart = errors.New("worker was told to restart")
+
 // detail is an error of some kind with a text of its own.
 type detail struct {
 	text string
@@ -67,7 +74,7 @@ type detail struct {
 func (d *detail) Error() string { return d.text }
 func (d *detail) Unwrap() error { return d.kind }
 
-// Code identifies a kind of error. It is the same in Go and in the exit code of the later command.
+// Code is the stable name of a kind of error, such as "not_found".
 type Code = store.Code
 
 // CodeOf returns the code of an error. An error of no known kind has the code "internal".

@@ -1,27 +1,41 @@
 package later
 
-import "time"
+import (
+	"context"
+	"time"
 
-// Event reports to an observer what happened to one message. See WithObserver.
+	"github.com/laterq/later/store"
+)
+
+// Event reports to an observer what happened to one message, or to a queue. See WithObserver, and Client.Watch for the
+// events of all processes.
 type Event struct {
 	Kind  EventKind
 	Queue string
-	ID    string
+	ID    string // "" for EventPaused, EventResumed, EventReplayed and EventPurged
+	// Context has the values of the call that caused the event, for example of a trace: of Send or SendBatch for
+	// EventSent and EventDuplicate, of Receive or of the settle for the events of a Delivery, of the handler for
+	// those of a worker, and of the call, such as Cancel, for the others. It is never nil. It may have ended, and is
+	// not for calls or for keeping: it holds its message in memory.
+	Context context.Context
 	// Time is when the event happened, on this process's clock.
 	Time time.Time
-	// Attempt is the number of the attempt. It is 0 when unknown: for EventSent, EventDuplicate and
-	// EventExpired, and for an EventDied that does not follow a nack or bury.
+	// Attempt is the number of the attempt. It is 0 when unknown: for EventSent, EventDuplicate, EventExpired,
+	// EventDropped, EventCancelled and EventRescheduled, and for an EventDied that does not follow a nack or bury.
 	Attempt int
-	// Lateness is set for EventClaimed and all later events of the message. It is final from EventStarted on.
+	// Lateness is set for EventClaimed and all later events of the message. It is final from EventStarted on. It
+	// is 0 for a Delivery of a receipt.
 	Lateness time.Duration
 	// Duration is how long the handler ran. It is set for the events after its run.
 	Duration time.Duration
 	// Err is the reason for a nack or bury, or the cause of a lost lease or of a settle that was given up.
 	Err error
+	// Count is the number of messages of an EventReplayed or EventPurged. It is 0 for the other kinds.
+	Count int
 }
 
 // EventKind is the kind of an Event. The names of kinds never change; new kinds may be added.
-type EventKind string
+type EventKind = store.EventKind
 
 // The kinds of events.
 const (
@@ -30,6 +44,7 @@ const (
 	EventClaimed   EventKind = "claimed"    // claimed by a worker or Receive
 	EventStarted   EventKind = "started"    // a worker is about to call the handler
 	EventAcked     EventKind = "acked"      // done and removed
+	EventForwarded EventKind = "forwarded"  // moved to a destination; it ends the message in this queue
 	EventNacked    EventKind = "nacked"     // the attempt failed
 	EventSnoozed   EventKind = "snoozed"    // delivered again later; not an attempt
 	EventBuried    EventKind = "buried"     // moved to dead by Bury
@@ -40,4 +55,16 @@ const (
 	// EventDied is a move to dead, for any reason. It follows EventNacked, EventBuried or EventExpired, and
 	// comes alone when the last lease expired or the stored bytes cannot be read.
 	EventDied EventKind = "died"
+	// EventDropped is the end of a dead message that exceeded the queue's Retention. The worker or Receive whose
+	// claim removed it reports it, like an EventDied of an expired lease.
+	EventDropped EventKind = "dropped"
+
+	EventCancelled   EventKind = "cancelled"   // removed by id
+	EventRescheduled EventKind = "rescheduled" // given a new due time, also by RunNow
+	EventPaused      EventKind = "paused"      // the queue; there is no id
+	EventResumed     EventKind = "resumed"     // the queue
+	EventReplayed    EventKind = "replayed"    // Count dead messages are live again
+	EventPurged      EventKind = "purged"      // Count messages were removed
+	// EventMissed comes only from a Watch: it has missed events. See WatchEvent.Missed.
+	EventMissed EventKind = "missed"
 )

@@ -25,7 +25,7 @@ func ExampleQueue_Cancel() {
 	state, err := orders.Cancel(ctx, "order-1001") // it was paid
 	fmt.Println(state, err)
 	_, err = orders.Cancel(ctx, "order-1001")
-	fmt.Println(errors.Is(err, later.ErrNotFound), later.CodeOf(err).Name)
+	fmt.Println(errors.Is(err, later.ErrNotFound), later.CodeOf(err))
 	// Output:
 	// scheduled <nil>
 	// true not_found

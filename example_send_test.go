@@ -87,7 +87,10 @@ func ExampleDurable() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	payments := client.Queue("payments").With(later.Durable(0, 5*time.Second))
+	payments, err := client.Queue("payments").With(later.Durable(0, 5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
 	if _, err := payments.Send(ctx, []byte("charge"), later.WithID("payment-7")); err != nil {
 		log.Fatal(err)
 	}
@@ -96,4 +99,16 @@ func ExampleDurable() {
 	fmt.Println(err)
 	// Output:
 	// durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: store unsupported
+}
+
+func ExampleOutgoing_Check() {
+	m := later.Outgoing{Payload: []byte("hello"), MaxAttempts: 100_000}
+	fmt.Println(m.Check())
+	// Output: max attempts is 100000: give 1 to 65535, or 0 for the default of 20
+}
+
+func ExampleWhen_Time() {
+	now := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
+	fmt.Println(later.In(time.Hour).Time(now).Format(time.TimeOnly))
+	// Output: 10:00:00
 }

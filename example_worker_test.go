@@ -49,6 +49,32 @@ func ExampleWorker() {
 	// dead: payment-7 of payments, buried: account is closed
 }
 
+func ExampleThen() {
+	ctx, cancel := context.WithCancel(context.Background())
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	worker := later.NewWorker(client, later.WorkerConfig{})
+	worker.Handle("orders", func(ctx context.Context, m *later.Message) error {
+		return later.Then("mail", fmt.Appendf(nil, "order %s is on its way", m.Payload))
+	})
+	worker.Handle("mail", func(ctx context.Context, m *later.Message) error {
+		fmt.Printf("%s\n", m.Payload)
+		cancel()
+		return nil
+	})
+	if _, err := client.Queue("orders").Send(ctx, []byte("42")); err != nil {
+		log.Fatal(err)
+	}
+	if err := worker.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output: order 42 is on its way
+}
+
 func ExampleTypedQueue() {
 	type order struct {
 		Number int    `json:"number"`

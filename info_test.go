@@ -2,11 +2,14 @@ package later
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -61,4 +64,52 @@ func TestInfoKeepsTheSendersValues(t *testing.T) {
 			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})
+}
+
+// TestInfoHasEveryFieldOfTheStore fails when package store has a field that Info lacks or that newInfo leaves out.
+func TestInfoHasEveryFieldOfTheStore(t *testing.T) {
+	var from store.Info
+	set := func(v reflect.Value) {
+		for i := range v.NumField() {
+			switch f := v.Field(i).Addr().Interface().(type) {
+			case *store.Message:
+			case *[]byte:
+				*f = []byte("bytes")
+			case *[]store.Failure:
+				*f = []store.Failure{{Time: time.UnixMilli(1), Attempt: 2, Duration: time.Second, Worker: "w", Error: "no"}}
+			case *map[string]string:
+				*f = map[string]string{"key": "value"}
+			case *bool:
+				*f = true
+			case *time.Time:
+				*f = time.UnixMilli(int64(i + 1))
+			default:
+				switch f := v.Field(i); f.Kind() {
+				case reflect.String:
+					f.SetString(v.Type().Field(i).Name)
+				default:
+					f.SetInt(int64(i + 1))
+				}
+			}
+		}
+	}
+	set(reflect.ValueOf(&from).Elem())
+	set(reflect.ValueOf(&from.Message).Elem())
+	want := string(wire.Append(nil, wire.NewInfo("q", &from)))
+	if got, err := json.Marshal(newInfo("q", from)); err != nil || string(got) != want {
+		t.Errorf("JSON %s, %v", got, err)
+	}
+	info := reflect.ValueOf(*newInfo("q", from))
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[store.Info]()) {
+		if field.Anonymous {
+			continue
+		}
+		want := reflect.ValueOf(from).FieldByIndex(field.Index).Interface()
+		if got := info.FieldByName(field.Name); !got.IsValid() || !reflect.DeepEqual(got.Interface(), want) {
+			t.Errorf("%s is %v, want %v", field.Name, got, want)
+		}
+	}
+	if n := reflect.TypeFor[*Info]().NumMethod(); n != 1 {
+		t.Errorf("Info has %d methods, want MarshalJSON only", n)
+	}
 }

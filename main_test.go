@@ -3,7 +3,6 @@ package later
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -33,12 +32,22 @@ func inBubble(t *testing.T, f func(t *testing.T, c *Client)) {
 // newClientOn returns a client that is closed when the test ends.
 func newClientOn(t *testing.T, s store.Store, opts ...Option) *Client {
 	t.Helper()
-	c := New(s, append([]Option{quiet}, opts...)...)
+	c := mustNew(t, s, append([]Option{quiet}, opts...)...)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
+	return c
+}
+
+// mustNew returns a client that the test closes.
+func mustNew(t testing.TB, s store.Store, opts ...Option) *Client {
+	t.Helper()
+	c, err := New(s, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
@@ -90,24 +99,44 @@ func do[R any](f *faulty, ctx context.Context, call string, do func() (R, error)
 	return result, err
 }
 
+// callOn returns the name of a call on a queue. Calls about workers, such as "claim of workers", are not those of
+// their queues.
+func callOn(queue, call string) string {
+	if isWorkerQueue(queue) {
+		return call + " of workers"
+	}
+	return call
+}
+
+func (f *faulty) SetProperties(ctx context.Context, queue string, set map[string]string) error {
+	_, err := do(f, ctx, callOn(queue, "set properties"), func() (struct{}, error) {
+		return struct{}{}, f.Store.SetProperties(ctx, queue, set)
+	})
+	return err
+}
+
 func (f *faulty) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	return do(f, ctx, "send", func() ([]store.SendResult, error) { return f.Store.Send(ctx, queue, msgs) })
+	return do(f, ctx, callOn(queue, "send"), func() ([]store.SendResult, error) { return f.Store.Send(ctx, queue, msgs) })
 }
 
 func (f *faulty) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
-	return do(f, ctx, "claim", func() (store.Claim, error) { return f.Store.Claim(ctx, queue, req) })
+	return do(f, ctx, callOn(queue, "claim"), func() (store.Claim, error) { return f.Store.Claim(ctx, queue, req) })
 }
 
 func (f *faulty) Settle(ctx context.Context, queue string, s []store.Settlement) ([]store.SettleResult, error) {
-	return do(f, ctx, "settle", func() ([]store.SettleResult, error) { return f.Store.Settle(ctx, queue, s) })
+	return do(f, ctx, callOn(queue, "settle"), func() ([]store.SettleResult, error) {
+		return f.Store.Settle(ctx, queue, s)
+	})
 }
 
 func (f *faulty) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
-	return do(f, ctx, "extend", func() ([]store.ExtendResult, error) { return f.Store.Extend(ctx, queue, e) })
+	return do(f, ctx, callOn(queue, "extend"), func() ([]store.ExtendResult, error) {
+		return f.Store.Extend(ctx, queue, e)
+	})
 }
 
 func (f *faulty) Wait(ctx context.Context, queue string) error {
-	_, err := do(f, ctx, "wait", func() (struct{}, error) { return struct{}{}, f.Store.Wait(ctx, queue) })
+	_, err := do(f, ctx, callOn(queue, "wait"), func() (struct{}, error) { return struct{}{}, f.Store.Wait(ctx, queue) })
 	return err
 }
 
@@ -254,14 +283,3 @@ func (b *lockedBuffer) String() string {
 }
 
 func (b *lockedBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
-
-// panicOf returns the text of f's panic, or "" without one.
-func panicOf(f func()) (text string) {
-	defer func() {
-		if p := recover(); p != nil {
-			text = fmt.Sprint(p)
-		}
-	}()
-	f()
-	return ""
-}

@@ -27,21 +27,21 @@ type Message struct {
 	// Timeout is the sender's limit for one run of the handler; 0 means the worker's (see WorkerConfig).
 	Timeout time.Duration
 
-	remember time.Duration
+	dedupWindow time.Duration
 }
 
 // fill sets m to the message of a claim made at now on the store's clock.
 func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 	*m = Message{
-		ID:       c.ID,
-		Queue:    queue,
-		Payload:  c.Payload,
-		Headers:  c.Headers,
-		Due:      c.Due,
-		Attempt:  c.Attempt,
-		Lateness: max(0, now.Sub(c.Due)),
-		Timeout:  c.Timeout,
-		remember: c.Remember,
+		ID:          c.ID,
+		Queue:       queue,
+		Payload:     c.Payload,
+		Headers:     c.Headers,
+		Due:         c.Due,
+		Attempt:     c.Attempt,
+		Lateness:    max(0, now.Sub(c.Due)),
+		Timeout:     c.Timeout,
+		dedupWindow: c.DedupWindow,
 	}
 	m.MaxAttempts, m.SentAt = resolve(&c.Message)
 }
@@ -60,16 +60,19 @@ type Outgoing struct {
 	// MaxAttempts is the number of failed attempts after which the message is dead, 1 to store.MaxAttempts.
 	// Default: store.DefaultMaxAttempts.
 	MaxAttempts int
-	// Timeout limits one run of the handler, up to store.MaxLease. An exceeded limit is a failed attempt; see
+	// Timeout limits one run of the handler, up to store.MaxTimeout. An exceeded limit is a failed attempt; see
 	// WorkerConfig.Timeout for details. Default: the worker's limit.
 	Timeout time.Duration
 	// ExpireAfter makes the message dead if it has not been delivered so long after its due time. ExpireAt
-	// does so at a fixed time. At most one of them may be set. Default: never.
+	// does so at a fixed time, which may not be before the message is due; for a delay, the sender's clock decides
+	// that. At most one of them may be set. Default: never.
 	ExpireAfter time.Duration
 	ExpireAt    time.Time
-	// Remember is the dedup window: how long the id is refused as a duplicate after an ack. Default: no
+	// DedupWindow is how long the id is refused as a duplicate after an ack, up to store.MaxDelay. Default: no
 	// window.
-	Remember time.Duration
+	DedupWindow time.Duration
+	// Queue is the queue's name, for middleware of sends. A send sets it.
+	Queue string
 	// Durability is how safe the message must be before the send returns; see Durable. Default: the queue's,
 	// else the client's.
 	Durability Durability
@@ -85,8 +88,15 @@ type SendResult struct {
 	Err error
 }
 
+// Check returns the ErrInvalid or ErrTooLarge with which Send refuses the message, or nil. It serves code that keeps
+// messages elsewhere before they are sent.
+func (o *Outgoing) Check() error {
+	_, err := o.prepare()
+	return err
+}
+
 // prepare checks the message and returns what the store keeps. It generates an id when there is none.
-func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
+func (o *Outgoing) prepare() (store.Outgoing, error) {
 	out := store.Outgoing{
 		Message: store.Message{
 			ID:          o.ID,
@@ -96,10 +106,10 @@ func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
 			Timeout:     o.Timeout,
 			ExpireAfter: o.ExpireAfter,
 			ExpireAt:    o.ExpireAt,
-			Remember:    o.Remember,
+			DedupWindow: o.DedupWindow,
 		},
 		Due:     o.When.due,
-		Durable: o.Durability.or(durability),
+		Durable: o.Durability.asked,
 	}
 	if o.ID == "" {
 		out.ID = store.NewID()
@@ -112,14 +122,27 @@ func (o *Outgoing) prepare(durability Durability) (store.Outgoing, error) {
 	if err := o.Durability.check(); err != nil {
 		return out, err
 	}
-	return out, out.Check()
+	if err := out.Check(); err != nil {
+		return out, err
+	}
+	return out, o.checkExpiry()
+}
+
+// checkExpiry refuses a message that would expire before it is due.
+func (o *Outgoing) checkExpiry() error {
+	if o.ExpireAt.IsZero() {
+		return nil
+	}
+	due := o.When.due.At
+	if d := o.When.due.Delay; d > 0 {
+		due = time.Now().Add(d)
+	}
+	if due.After(o.ExpireAt) {
+		return store.Invalid("expiry at %s is before the message is due, %v: give a later expiry, or an earlier due time",
+			o.ExpireAt.Format(time.RFC3339), o.When)
+	}
+	return nil
 }
 
 // sendSize returns the bytes that a message counts towards store.MaxBatchBytes.
-func sendSize(m store.Outgoing) int {
-	size := len(m.Payload)
-	for name, value := range m.Headers {
-		size += len(name) + len(value)
-	}
-	return size
-}
+func sendSize(m store.Outgoing) int { return m.Size() }

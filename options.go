@@ -42,6 +42,15 @@ func At(t time.Time) When {
 	return When{due: store.Due{At: t}, kind: whenAt}
 }
 
+// Time returns the time at which a message that is sent at now falls due, or the zero time if that is at once. Send
+// itself does not use it: it adds the delay of In to the store's clock.
+func (w When) Time(now time.Time) time.Time {
+	if w.due.Delay > 0 {
+		return now.Add(w.due.Delay)
+	}
+	return w.due.At
+}
+
 // String returns "at once", "in 30m0s" or "at 2030-01-01T00:00:00Z".
 func (w When) String() string {
 	switch {
@@ -134,10 +143,10 @@ func (o *Outgoing) addHeader(key, value string) error {
 	return nil
 }
 
-// Timeout limits one run of the handler, up to store.MaxLease. An exceeded limit is a failed attempt; see
+// Timeout limits one run of the handler, up to store.MaxTimeout. An exceeded limit is a failed attempt; see
 // WorkerConfig.Timeout for details. Default: the worker's limit.
 func Timeout(d time.Duration) SendOption {
-	return durationOption("timeout", d, store.MaxLease, func(o *Outgoing) *time.Duration { return &o.Timeout })
+	return durationOption("timeout", d, store.MaxTimeout, func(o *Outgoing) *time.Duration { return &o.Timeout })
 }
 
 // ExpireAfter makes the message dead if it has not been delivered d after its due time. d is up to
@@ -146,10 +155,10 @@ func ExpireAfter(d time.Duration) SendOption {
 	return durationOption("expiry", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.ExpireAfter })
 }
 
-// RememberID sets the dedup window: how long the id is refused as a duplicate after an ack. d is up to
+// DedupWindow sets how long the id is refused as a duplicate after an ack. d is up to
 // store.MaxDelay. Default: no window.
-func RememberID(d time.Duration) SendOption {
-	return durationOption("remember", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.Remember })
+func DedupWindow(d time.Duration) SendOption {
+	return durationOption("dedup window", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.DedupWindow })
 }
 
 func durationOption(name string, d, limit time.Duration, field func(*Outgoing) *time.Duration) SendOption {
@@ -166,7 +175,7 @@ func durationOption(name string, d, limit time.Duration, field func(*Outgoing) *
 	})
 }
 
-// ExpireAt makes the message dead if it has not been delivered by t.
+// ExpireAt makes the message dead if it has not been delivered by t, which may not be before it is due.
 func ExpireAt(t time.Time) SendOption {
 	return sendOption(func(o *Outgoing) error {
 		if !o.ExpireAt.IsZero() {
@@ -194,9 +203,9 @@ type receiveOption func(*receiveOptions) error
 
 func (f receiveOption) applyReceive(o *receiveOptions) error { return f(o) }
 
-// LeaseFor sets how long the received messages are held unless they are extended. It is store.MinLease to
+// Lease sets how long the received messages are held unless they are extended. It is store.MinLease to
 // store.MaxLease. Default: 30 s.
-func LeaseFor(d time.Duration) ReceiveOption {
+func Lease(d time.Duration) ReceiveOption {
 	return receiveOption(func(o *receiveOptions) error {
 		if o.lease != 0 {
 			return twice("lease")

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -13,9 +15,11 @@ import (
 type Queue struct {
 	client  *Client
 	name    string
-	invalid error // why the name or an option is not allowed
+	invalid error // why the name is not allowed
 
-	durability Durability // default for sends
+	defaults *Outgoing // for sends; nil if there are none
+	activity *queueActivity
+	dropped  *atomic.Int64 // when messages of an unsubscribed topic were dropped, in ns since 1970
 
 	sends    *batcher[store.Outgoing, store.SendResult]
 	durables *durableSends
@@ -23,14 +27,29 @@ type Queue struct {
 }
 
 func newQueue(c *Client, name string) *Queue {
-	q := &Queue{client: c, name: name, durability: c.durability, durables: &durableSends{client: c, queue: name}}
+	// Calls in flight refer to q, so that it is in use until they return.
+	q := &Queue{client: c, name: name, defaults: c.defaults, dropped: new(atomic.Int64), activity: c.reporter.of(name)}
+	q.durables = &durableSends{client: c, queue: q}
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
-		return c.store.Send(ctx, name, items)
+		return q.store(ctx, items)
 	}, sendSize)
 	q.settles = newBatcher(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
-		return c.store.Settle(ctx, name, items)
-	}, func(s store.Settlement) int { return len(s.Reason) })
+		return c.store.Settle(ctx, q.name, items)
+	}, settleSize)
 	return q
+}
+
+// store stores messages in one call, and counts those that are no duplicates.
+func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
+	results, err := q.client.store.Send(ctx, q.name, msgs)
+	sent := 0
+	for i := range results {
+		if !results[i].Duplicate {
+			sent++
+		}
+	}
+	q.activity.count(EventSent, sent)
+	return results, err
 }
 
 // Name returns the queue's name.
@@ -39,7 +58,8 @@ func (q *Queue) Name() string { return q.name }
 // Send sends a message and returns its id once the store has it.
 //
 // Without options the message is due at once, has a generated id, and has store.DefaultMaxAttempts
-// attempts. Concurrent Sends to a queue are batched. The payload may be reused when Send has returned.
+// attempts. Concurrent Sends to a queue are batched. The payload may be reused when Send has returned. A lone
+// Send is fastest with a context that cannot end, such as context.Background.
 //
 // Send returns ErrDuplicate and changes nothing when the id set by WithID is live or within its dedup
 // window. ErrNotDurable, for sends with a Durability, means that the message was stored but is not as safe
@@ -49,8 +69,9 @@ func (q *Queue) Name() string { return q.name }
 //
 // Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
 // Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the
-// engine stops retrying; the Redis engine does after 10 seconds by default. A Send that waits behind
-// earlier calls can take longer.
+// engine stops retrying; the Redis engine does after 10 seconds by default, or after what redisstore.RetryFor or
+// retry in the store URL set, as in redis://localhost:6379/0?retry=2s. A Send that waits behind earlier calls can take
+// longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
 	if q.invalid != nil {
 		return "", q.invalid
@@ -58,11 +79,11 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	var m store.Outgoing
 	var err error
 	chosen := false
-	if len(opts) == 0 {
+	if len(opts) == 0 && q.defaults == nil && len(q.client.sendMiddleware) == 0 {
 		plain := Outgoing{Payload: payload}
-		m, err = plain.prepare(q.durability)
+		m, err = plain.prepare()
 	} else {
-		m, chosen, err = q.prepareWith(payload, opts)
+		m, chosen, err = q.prepareWith(ctx, payload, opts)
 	}
 	if err != nil {
 		return "", err
@@ -82,10 +103,10 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 		case err != nil:
 			return m.ID, err
 		case !result.Duplicate:
-			q.event(EventSent, m.ID)
+			q.sent(ctx, m.ID)
 			return m.ID, result.Err
 		case chosen:
-			q.event(EventDuplicate, m.ID)
+			q.event(ctx, EventDuplicate, m.ID)
 			if result.Err != nil {
 				return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, result.Err)
 			}
@@ -95,34 +116,72 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	}
 }
 
-// prepareWith is separate so that a Send without options does not move its Outgoing to the heap.
-func (q *Queue) prepareWith(payload []byte, opts []SendOption) (m store.Outgoing, chosen bool, err error) {
-	o, err := outgoing(payload, opts)
-	if err != nil {
+// outgoings has empty Outgoings, because one that options are applied to does not stay on the stack.
+var outgoings = sync.Pool{New: func() any { return new(Outgoing) }}
+
+// prepareWith is separate so that a Send without options needs no Outgoing from the pool.
+func (q *Queue) prepareWith(
+	ctx context.Context, payload []byte, opts []SendOption,
+) (m store.Outgoing, chosen bool, err error) {
+	o := outgoings.Get().(*Outgoing)
+	defer func() {
+		*o = Outgoing{}
+		outgoings.Put(o)
+	}()
+	if err := o.apply(payload, opts); err != nil {
 		return m, false, err
 	}
-	m, err = o.prepare(q.durability)
+	m, err = q.complete(ctx, o)
 	return m, o.ID != "", err
 }
 
-func outgoing(payload []byte, opts []SendOption) (*Outgoing, error) {
-	o := &Outgoing{Payload: payload}
+// apply sets an empty o to a message with the given options.
+func (o *Outgoing) apply(payload []byte, opts []SendOption) error {
+	o.Payload = payload
 	for i, opt := range opts {
 		if opt == nil {
-			return nil, nilOption(i)
+			return nilOption(i)
 		}
 		if err := opt.applySend(o); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return o, nil
+	return nil
 }
 
-// event reports a message without a claim to the observer.
-func (q *Queue) event(kind EventKind, id string) {
-	if q.client.observe != nil {
-		q.client.observe(Event{Kind: kind, Queue: q.name, ID: id, Time: time.Now()})
+// event reports an event of a message without a claim, or of the queue.
+func (q *Queue) event(ctx context.Context, kind EventKind, id string) {
+	if q.wantsEvents() {
+		q.report(Event{Kind: kind, ID: id, Context: ctx})
 	}
+	q.activity.count(kind, 1)
+}
+
+// sent reports a message that store has counted.
+func (q *Queue) sent(ctx context.Context, id string) {
+	if q.wantsEvents() {
+		q.report(Event{Kind: EventSent, ID: id, Context: ctx})
+	}
+}
+
+// bulkEvent reports a number of messages.
+func (q *Queue) bulkEvent(ctx context.Context, kind EventKind, n int) {
+	if n > 0 && q.wantsEvents() {
+		q.report(Event{Kind: kind, Context: ctx, Count: n})
+	}
+	q.activity.count(kind, n)
+}
+
+// wantsEvents reports whether there is an observer, or watchers of the queue.
+func (q *Queue) wantsEvents() bool { return q.client.observe != nil || q.activity.wantsDetails() }
+
+// report completes an event and passes it to the observer and to watchers. The caller counts it.
+func (q *Queue) report(e Event) {
+	e.Queue, e.Time = q.name, time.Now()
+	if q.client.observe != nil {
+		q.client.observe(e)
+	}
+	q.activity.collect(&e)
 }
 
 // SendBatch sends any number of messages and returns a result for each, in order.
@@ -148,7 +207,8 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 	prepared := make([]store.Outgoing, len(msgs))
 	results := make([]SendResult, len(msgs))
 	for i := range msgs {
-		m, err := msgs[i].prepare(q.durability)
+		o := msgs[i]
+		m, err := q.complete(ctx, &o)
 		if err != nil {
 			return nil, fmt.Errorf("message %d of the batch: %w", i, err)
 		}
@@ -176,7 +236,7 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 func partEnd(msgs []store.Outgoing, start int) int {
 	size := 0
 	for i := start; i < len(msgs); i++ {
-		size += sendSize(msgs[i])
+		size += msgs[i].Size()
 		if i > start && (i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable) {
 			return i
 		}
@@ -188,9 +248,7 @@ func partEnd(msgs []store.Outgoing, start int) int {
 func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Outgoing, results []SendResult) error {
 	send := q.durables.send
 	if !part[0].Durable.Asked() {
-		send = func(ctx context.Context, part []store.Outgoing) ([]store.SendResult, error) {
-			return q.client.store.Send(ctx, q.name, part)
-		}
+		send = q.store
 	}
 	answers, err := send(ctx, part)
 	for i := range part {
@@ -205,10 +263,10 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		}
 		switch {
 		case !answer.Duplicate:
-			q.event(EventSent, part[i].ID)
+			q.sent(ctx, part[i].ID)
 		case asked[i].ID != "":
 			results[i].Duplicate = true
-			q.event(EventDuplicate, part[i].ID)
+			q.event(ctx, EventDuplicate, part[i].ID)
 		default: // another process generated the same id in the same millisecond
 			again := part[i : i+1]
 			again[0].ID = store.NewID()

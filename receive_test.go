@@ -3,6 +3,7 @@ package later
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -17,8 +18,8 @@ func TestReceiveChecksItsArguments(t *testing.T) {
 	for _, err := range []error{
 		second(q.Receive(t.Context(), 0)),
 		second(q.Receive(t.Context(), store.MaxBatch+1)),
-		second(q.Receive(t.Context(), 1, LeaseFor(time.Millisecond))),
-		second(q.Receive(t.Context(), 1, LeaseFor(time.Second), LeaseFor(time.Second))),
+		second(q.Receive(t.Context(), 1, Lease(time.Millisecond))),
+		second(q.Receive(t.Context(), 1, Lease(time.Second), Lease(time.Second))),
 	} {
 		wantError(t, err, ErrInvalid)
 	}
@@ -103,7 +104,7 @@ func TestDeliveryReturnsWhenItsLeaseEnds(t *testing.T) {
 		q := c.Queue("q")
 		mustSend(t, q, "")
 		begin := time.Now()
-		first := mustReceive(t, q, 1, LeaseFor(10*time.Second))[0]
+		first := mustReceive(t, q, 1, Lease(10*time.Second))[0]
 		again := mustReceive(t, q, 1)[0]
 		if again.Attempt != 2 || time.Since(begin) != 10*time.Second {
 			t.Errorf("attempt %d after %v", again.Attempt, time.Since(begin))
@@ -120,7 +121,7 @@ func TestDeliveryLateNackCreatesNoSecondCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		mustSend(t, q, "")
-		first := mustReceive(t, q, 1, LeaseFor(time.Second))[0]
+		first := mustReceive(t, q, 1, Lease(time.Second))[0]
 		again := mustReceive(t, q, 1)[0]
 		wantError(t, first.Nack(t.Context(), 0, errors.New("late")), ErrLeaseLost)
 		wantCounts(t, q, 0, 0, 1, 0)
@@ -214,7 +215,7 @@ func TestDeliveryExtendExtendsAllMessagesOfAReceive(t *testing.T) {
 		q := c.Queue("q")
 		mustSend(t, q, "a")
 		mustSend(t, q, "b")
-		got := mustReceive(t, q, 2, LeaseFor(10*time.Second))
+		got := mustReceive(t, q, 2, Lease(10*time.Second))
 		for range 5 {
 			time.Sleep(9 * time.Second)
 			if err := got[0].Extend(t.Context(), 10*time.Second); err != nil {
@@ -266,12 +267,57 @@ func TestDeliveryAckCanBeRepeatedAfterALostReply(t *testing.T) {
 	})
 }
 
+// The lease is held and the settle refused: only the message shows whether the earlier call arrived or the message was
+// cancelled.
+func TestDeliverySettleThatNeverArrivedIsRefusedAfterACancel(t *testing.T) {
+	reason := errors.New("no")
+	for name, settle := range map[string]func(ctx context.Context, d *Delivery) error{
+		"nack":    func(ctx context.Context, d *Delivery) error { return d.Nack(ctx, time.Second, reason) },
+		"snooze":  func(ctx context.Context, d *Delivery) error { return d.Snooze(ctx, time.Second) },
+		"release": func(ctx context.Context, d *Delivery) error { return d.Release(ctx) },
+		"bury":    func(ctx context.Context, d *Delivery) error { return d.Bury(ctx, reason) },
+	} {
+		for _, arrived := range []bool{false, true} {
+			for _, resent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, arrived %t, sent again %t", name, arrived, resent), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						f := &faulty{Store: memstore.New()}
+						q := newClientOn(t, f).Queue("q")
+						mustSend(t, q, "", WithID("m"))
+						d := mustReceive(t, q, 1)[0]
+						if f.set(unavailable("settle"), nil); arrived {
+							f.set(nil, unavailable("settle"))
+						}
+						wantError(t, settle(t.Context(), d), ErrUnavailable)
+						f.set(nil, nil)
+						if !arrived || resent {
+							if _, err := q.Cancel(t.Context(), "m"); err != nil {
+								t.Fatal(err)
+							}
+						}
+						if time.Sleep(time.Millisecond); resent {
+							mustSend(t, q, "", WithID("m"))
+						}
+						var want error
+						if !arrived || resent {
+							want = ErrLeaseLost
+						}
+						if err := settle(t.Context(), d); !errors.Is(err, want) {
+							t.Errorf("repeated settle returned %v, want %v", err, want)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
 func TestDeliveryAckRepeatedAfterTheLeaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		q := newClientOn(t, f).Queue("q")
 		mustSend(t, q, "")
-		d := mustReceive(t, q, 1, LeaseFor(time.Second))[0]
+		d := mustReceive(t, q, 1, Lease(time.Second))[0]
 		f.set(unavailable("settle"), nil)
 		wantError(t, d.Ack(t.Context()), ErrUnavailable)
 		f.set(nil, nil)
@@ -325,4 +371,44 @@ func TestReceiveReportsEvents(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 	})
+}
+
+func TestSnoozeResetsAttemptsIfAsked(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		var attempts []int
+		w := NewWorker(c, WorkerConfig{Backoff: ConstantBackoff(time.Second)})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			switch attempts = append(attempts, m.Attempt); len(attempts) {
+			case 1, 3:
+				return errors.New("no")
+			case 2:
+				return Snooze(time.Second, ResetAttempts)
+			case 4:
+				return Snooze(time.Second)
+			}
+			return Snooze(time.Hour)
+		})
+		start(t, w)
+		mustSend(t, q, "", MaxAttempts(3))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(attempts, []int{1, 2, 1, 2, 2}) {
+			t.Errorf("attempts %v", attempts)
+		}
+	})
+}
+
+func TestDeliverySnoozeResetsAttemptsIfAsked(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	mustSend(t, q, "", WithID("a"))
+	if err := mustReceive(t, q, 1)[0].Nack(t.Context(), 0, errors.New("no")); err != nil {
+		t.Fatal(err)
+	}
+	if err := mustReceive(t, q, 1)[0].Snooze(t.Context(), 0, ResetAttempts); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := q.Get(t.Context(), "a"); err != nil || info.Attempts != 0 || len(info.Failures) != 1 {
+		t.Errorf("Get returned %+v, %v", info, err)
+	}
 }

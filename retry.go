@@ -19,7 +19,23 @@ func RetryIn(d time.Duration) error { return &retryIn{d} }
 
 // Snooze returns an error with which a handler gets its message again after d, without counting an attempt.
 // It works wrapped or joined, and limits d, like RetryIn.
-func Snooze(d time.Duration) error { return &snooze{d} }
+//
+// The failed attempts so far still count, so a message that is snoozed again and again dies when MaxAttempts of its
+// attempts have failed, however far apart they are. Give ResetAttempts where a snooze ends a run that went well, as in
+// a handler that returns every hour for months.
+func Snooze(d time.Duration, opts ...SnoozeOption) error {
+	s := &snooze{delay: d}
+	for _, opt := range opts {
+		s.reset = s.reset || opt == ResetAttempts
+	}
+	return s
+}
+
+// SnoozeOption is an option of Snooze.
+type SnoozeOption uint8
+
+// ResetAttempts sets the number of failed attempts of the snoozed message to zero. Its history of failures stays.
+const ResetAttempts SnoozeOption = 1
 
 // Bury returns an error with which a handler moves its message to dead, because a retry would not help. The
 // text of err, which may be nil, is kept as the reason. Bury works wrapped or joined.
@@ -29,7 +45,10 @@ type retryIn struct{ delay time.Duration }
 
 func (e *retryIn) Error() string { return fmt.Sprintf("retry in %v", e.delay) }
 
-type snooze struct{ delay time.Duration }
+type snooze struct {
+	delay time.Duration
+	reset bool
+}
 
 func (e *snooze) Error() string { return fmt.Sprintf("snooze for %v", e.delay) }
 
@@ -54,7 +73,7 @@ func resultOf(m *Message, err error, backoff Backoff) result {
 		return result{action: store.Bury, reason: store.CutReason(err.Error())}
 	}
 	if snoozed, ok := errors.AsType[*snooze](err); ok {
-		return result{action: store.Snooze, delay: clampDelay(snoozed.delay)}
+		return result{action: store.Snooze, delay: clampDelay(snoozed.delay), reset: snoozed.reset}
 	}
 	r := result{action: store.Nack, reason: store.CutReason(err.Error())}
 	if retry, ok := errors.AsType[*retryIn](err); ok {

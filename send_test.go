@@ -82,24 +82,26 @@ func TestSendRefusesInvalidOptions(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")
 	for name, opts := range map[string][]SendOption{
-		"due time is given twice":      {In(time.Second), At(time.Now())},
-		"due time is the zero time":    {At(time.Time{})},
-		"delay is":                     {In(store.MaxDelay + time.Second)},
-		"id is given twice":            {WithID("a"), WithID("b")},
-		"id is empty":                  {WithID("")},
-		"max attempts is given twice":  {MaxAttempts(1), MaxAttempts(2)},
-		"max attempts is 0":            {MaxAttempts(0)},
-		"max attempts is 65536":        {MaxAttempts(store.MaxAttempts + 1)},
-		`header "a" is given twice`:    {Header("a", "1"), Headers(map[string]string{"a": "2"})},
-		"header name is empty":         {Header("", "1")},
-		"timeout is given twice":       {Timeout(1), Timeout(1)},
-		"timeout is 0s":                {Timeout(0)},
-		"timeout is 25h":               {Timeout(25 * time.Hour)},
-		"expiry is -1s":                {ExpireAfter(-time.Second)},
-		"expiry is given twice":        {ExpireAt(time.Now()), ExpireAt(time.Now())},
-		"expiry is the zero time":      {ExpireAt(time.Time{})},
-		"twice, relative and absolute": {ExpireAfter(time.Hour), ExpireAt(time.Now())},
-		"remember is 0s":               {RememberID(0)},
+		"due time is given twice":       {In(time.Second), At(time.Now())},
+		"due time is the zero time":     {At(time.Time{})},
+		"delay is":                      {In(store.MaxDelay + time.Second)},
+		"id is given twice":             {WithID("a"), WithID("b")},
+		"id is empty":                   {WithID("")},
+		"max attempts is given twice":   {MaxAttempts(1), MaxAttempts(2)},
+		"max attempts is 0":             {MaxAttempts(0)},
+		"max attempts is 65536":         {MaxAttempts(store.MaxAttempts + 1)},
+		`header "a" is given twice`:     {Header("a", "1"), Headers(map[string]string{"a": "2"})},
+		"header name is empty":          {Header("", "1")},
+		"timeout is given twice":        {Timeout(1), Timeout(1)},
+		"timeout is 0s":                 {Timeout(0)},
+		"timeout is 25h":                {Timeout(25 * time.Hour)},
+		"expiry is -1s":                 {ExpireAfter(-time.Second)},
+		"expiry is given twice":         {ExpireAt(time.Now()), ExpireAt(time.Now())},
+		"expiry is the zero time":       {ExpireAt(time.Time{})},
+		"twice, relative and absolute":  {ExpireAfter(time.Hour), ExpireAt(time.Now())},
+		"before the message is due, in": {ExpireAt(time.Now().Add(time.Minute)), In(time.Hour)},
+		"before the message is due, at": {ExpireAt(time.Now().Add(time.Minute)), At(time.Now().Add(time.Hour))},
+		"dedup window is 0s":            {DedupWindow(0)},
 	} {
 		_, err := q.Send(t.Context(), nil, opts...)
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), name) {
@@ -283,6 +285,35 @@ func TestSendWithAnEndedContextSendsNothing(t *testing.T) {
 	wantCounts(t, q, 0, 0, 0, 0)
 }
 
+func TestWhenTime(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		when When
+		want time.Time
+	}{
+		{When{}, time.Time{}}, {In(0), time.Time{}}, {In(-time.Hour), time.Time{}},
+		{In(time.Hour), now.Add(time.Hour)}, {At(now.Add(-time.Hour)), now.Add(-time.Hour)},
+	} {
+		if got := c.when.Time(now); !got.Equal(c.want) {
+			t.Errorf("%v is at %v; want %v", c.when, got, c.want)
+		}
+	}
+}
+
+func TestCheckReturnsWhatSendWouldReturn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		for _, m := range []Outgoing{
+			{}, {ID: "a"}, {ID: "a\n"}, {Payload: make([]byte, store.MaxPayload+1)}, {When: At(time.Time{})}, {MaxAttempts: -1},
+			{When: In(time.Hour), ExpireAt: time.Now().Add(time.Minute)},
+		} {
+			_, want := c.Queue("q").SendBatch(t.Context(), []Outgoing{m})
+			if got := m.Check(); CodeOf(got) != CodeOf(want) || (got == nil) != (want == nil) {
+				t.Errorf("Check of %+v returns %v; a send returns %v", m.ID, got, want)
+			}
+		}
+	})
+}
+
 func TestWhenString(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for want, w := range map[string]When{
@@ -300,7 +331,7 @@ func TestWhenString(t *testing.T) {
 func TestSendWithinTheDedupWindowIsADuplicate(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
-		mustSend(t, q, "", WithID("a"), RememberID(time.Hour))
+		mustSend(t, q, "", WithID("a"), DedupWindow(time.Hour))
 		if err := mustReceive(t, q, 1)[0].Ack(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"github.com/laterq/later/store"
 )
 
 // Codec converts values to payloads and back. It must be safe for concurrent use.
@@ -30,8 +32,13 @@ type Typed[T any] struct {
 // TypedQueue returns a view of q whose payloads are values of T encoded as JSON.
 func TypedQueue[T any](q *Queue) Typed[T] { return Typed[T]{q, JSON} }
 
-// WithCodec returns the same view with another codec.
-func (t Typed[T]) WithCodec(c Codec) Typed[T] { return Typed[T]{t.Queue, c} }
+// WithCodec returns the same view with another codec. It returns ErrInvalid when the codec is nil.
+func (t Typed[T]) WithCodec(c Codec) (Typed[T], error) {
+	if c == nil {
+		return Typed[T]{}, store.Invalid("codec is nil: give one, or leave WithCodec out for JSON")
+	}
+	return Typed[T]{t.Queue, c}, nil
+}
 
 // Send sends a value, like Queue.Send. It returns ErrInvalid for a value that cannot be encoded.
 func (t Typed[T]) Send(ctx context.Context, value T, opts ...SendOption) (string, error) {
@@ -49,11 +56,11 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 	if err != nil {
 		return Outgoing{}, err
 	}
-	o, err := outgoing(payload, opts)
-	if err != nil {
+	var o Outgoing
+	if err := o.apply(payload, opts); err != nil {
 		return Outgoing{}, err
 	}
-	return *o, nil
+	return o, nil
 }
 
 // SendBatch sends values with the same options, like Queue.SendBatch. To give messages different options,
@@ -86,6 +93,9 @@ func Handler[T any](h func(ctx context.Context, value T, m *Message) error) Hand
 }
 
 func handler[T any](codec Codec, h func(context.Context, T, *Message) error) HandlerFunc {
+	if h == nil {
+		return nil // which Run reports
+	}
 	return func(ctx context.Context, m *Message) error {
 		value, err := decode[T](codec, m)
 		if err != nil {

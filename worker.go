@@ -1,10 +1,12 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,9 +15,9 @@ import (
 
 // HandlerFunc handles one message.
 //
-// Its result settles the message. nil is an Ack. RetryIn, Snooze and Bury select their own settlement. Any
-// other error, a panic, and nil after the time limit are a failed attempt, which is retried after the
-// worker's Backoff.
+// Its result settles the message. nil is an Ack, and Then an Ack with follow-ups. RetryIn, Snooze and Bury
+// select their own settlement. Any other error, a panic, and nil or Then after the time limit are a failed
+// attempt, which is retried after the worker's Backoff.
 //
 // The context ends when the handler should stop. Its context.Cause is ErrTimeout, ErrLeaseLost,
 // ErrCancelled or ErrShutdown. After ErrLeaseLost, ErrCancelled and ErrShutdown the result is ignored,
@@ -26,15 +28,15 @@ type HandlerFunc func(ctx context.Context, m *Message) error
 
 // WorkerConfig configures a Worker. The zero value is valid.
 type WorkerConfig struct {
-	// Concurrency is the maximum number of handlers that run at a time, over all queues. Default: 10 times
-	// GOMAXPROCS.
+	// Concurrency is the maximum number of handlers that run at a time, over all queues. A batch of messages
+	// counts as one (see HandleBatch). Default: 10 times GOMAXPROCS.
 	Concurrency int
 	// Queues has the settings of individual queues. Each of them must have a handler.
 	Queues map[string]QueueConfig
 	// Lease is how long a message is held between heartbeats, store.MinLease to store.MaxLease. If this
 	// process dies, its messages are delivered again after that time. Default: 30 s.
 	Lease time.Duration
-	// Timeout limits one run of a handler, up to store.MaxDelay. When it is exceeded, the handler's context
+	// Timeout limits one run of a handler, up to store.MaxTimeout. When it is exceeded, the handler's context
 	// ends with ErrTimeout, and its result, even nil, is a failed attempt with that error. The exception is a
 	// handler that returns RetryIn, Snooze or Bury: they take effect as usual. A message's own Timeout takes
 	// precedence. Default: 0, no limit.
@@ -43,7 +45,8 @@ type WorkerConfig struct {
 	// 10*time.Minute).
 	Backoff Backoff
 	// ShutdownTimeout is how long handlers may continue after Run's context has ended. After that their
-	// contexts end with ErrShutdown and their messages are released. Default: 30 s. Below zero means at once.
+	// contexts end with ErrShutdown and their messages are released. Default: 25 s, which leaves time to settle
+	// and close within the 30 s that Kubernetes gives by default. Below zero means at once.
 	ShutdownTimeout time.Duration
 	// MaxPrefetch limits how many messages of a queue wait in this process for a free handler, up to 2000.
 	// Within that limit a queue prefetches as much as its handlers do in about 20 ms, and nothing when they
@@ -51,12 +54,33 @@ type WorkerConfig struct {
 	// and a busy worker slower: with 250, by a third where a million messages fall due at once
 	// (docs/benchmarks.md).
 	MaxPrefetch int
-	// Middleware wraps every handler when Run begins. The first is the outermost.
+	// StarvationLimit is how long the queues of a Priority can be kept waiting by those of a higher one. Then one
+	// message of theirs starts in the next handler that becomes free, and the time begins again. Below zero means
+	// for as long as the higher queues have messages. Default: 5 s.
+	StarvationLimit time.Duration
+	// Middleware wraps every handler when Run begins, other than those of HandleBatch. The first is the outermost.
 	Middleware []func(HandlerFunc) HandlerFunc
 	// OnDead is called, by one goroutine, after a message became dead in this worker. Its last attempt failed,
 	// it was buried, or a claim of this worker found it expired or out of attempts. Calls are best-effort: one
-	// can be lost if the process dies. The dead messages themselves are kept.
+	// can be lost if the process dies. When OnDead is so slow that 10,000 messages wait for it, further ones are
+	// skipped, and the Logger reports how many. The dead messages themselves are kept.
 	OnDead func(ctx context.Context, info *Info)
+	// Name names the worker in Client.Workers and for Client.ControlWorkers, up to MaxWorkerName bytes. Workers with
+	// the same name obey the same commands. Default: the machine's name and the process id, "host:1234".
+	Name string
+	// Version is the version of the program in Client.Workers, up to MaxWorkerName bytes. Default: the version of its
+	// main module, or else its commit.
+	Version string
+	// Unlisted keeps the worker out of Client.Workers and out of reach of Client.ControlWorkers. To be listed takes a
+	// call to the store every 14 seconds, and one every minute.
+	Unlisted bool
+	// OnCommand is called with each command of Client.ControlWorkers but CommandReport, before the worker obeys it. If
+	// it returns an error, the worker does not obey, and the sender receives the error's text. One goroutine calls it,
+	// and further commands wait for it.
+	OnCommand func(WorkerCommand) error
+	// FailureLevel is the level at which a failed attempt is logged, and DeathLevel that of a message that became
+	// dead in this worker. Defaults: slog.LevelDebug and slog.LevelWarn.
+	FailureLevel, DeathLevel slog.Leveler
 	// Logger receives the worker's log messages. Default: the client's logger.
 	Logger *slog.Logger
 }
@@ -65,9 +89,14 @@ type WorkerConfig struct {
 type QueueConfig struct {
 	// Concurrency is the maximum number of handlers of this queue that run at a time. Default: the worker's.
 	Concurrency int
-	// Weight is the queue's share of the handlers when several queues have messages waiting, 1 to 1000. A
-	// queue of weight 3 starts three messages for each message of a queue of weight 1. Default: 1.
+	// Weight is the queue's share of the handlers when several queues of the same Priority have messages
+	// waiting, 1 to 1000. A queue of weight 3 starts three messages for each message of a queue of weight 1.
+	// Default: 1.
 	Weight int
+	// Priority puts the queue before those of a lower Priority: they start messages only while this one is
+	// known to have none waiting, or runs its Concurrency. A message that runs is not interrupted. Below zero is
+	// allowed. See WorkerConfig.StarvationLimit, and docs/workers.md. Default: 0.
+	Priority int
 	// Lease, Timeout and Backoff override the worker's settings.
 	Lease   time.Duration
 	Timeout time.Duration
@@ -85,10 +114,19 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 		c.Backoff = defaultBackoff
 	}
 	if c.ShutdownTimeout == 0 {
-		c.ShutdownTimeout = 30 * time.Second
+		c.ShutdownTimeout = 25 * time.Second
 	}
 	if c.MaxPrefetch == 0 {
 		c.MaxPrefetch = maxPrefetch
+	}
+	if c.StarvationLimit == 0 {
+		c.StarvationLimit = 5 * time.Second
+	}
+	if c.Name == "" {
+		c.Name = defaultWorkerName()
+	}
+	if c.Version == "" {
+		c.Version = defaultVersion()
 	}
 	if c.Logger == nil {
 		c.Logger = log
@@ -120,10 +158,10 @@ func (c WorkerConfig) queue(name string) QueueConfig {
 // maxWeight bounds weights so that a queue of weight 1 does not wait for long.
 const maxWeight = 1000
 
-// validate checks a configuration, with its defaults filled in, for the handled queues.
-func (c WorkerConfig) validate(handled map[string]HandlerFunc) error {
-	if len(handled) == 0 {
-		return store.Invalid("worker has no queue: call Handle before Run")
+// validate checks a configuration, with its defaults filled in, for queues.
+func (c WorkerConfig) validate(queues []string) error {
+	if len(queues) == 0 {
+		return store.Invalid("worker has no queue: call Handle or Forward before Run")
 	}
 	if c.Concurrency < 1 {
 		return store.Invalid("worker's Concurrency is %d: give 1 or more, or 0 for the default", c.Concurrency)
@@ -134,17 +172,21 @@ func (c WorkerConfig) validate(handled map[string]HandlerFunc) error {
 	if err := checkTimes(c.Lease, c.Timeout); err != nil {
 		return fmt.Errorf("worker's %w", err)
 	}
+	if err := cmp.Or(checkWorkerText("Name", c.Name), checkWorkerText("Version", c.Version)); err != nil {
+		return err
+	}
 	for i, m := range c.Middleware {
 		if m == nil {
 			return store.Invalid("worker's Middleware %d is nil: leave it out", i)
 		}
 	}
 	for name := range c.Queues {
-		if handled[name] == nil {
-			return store.Invalid("worker's Queues has %q, which has no handler: call Handle for it or leave it out", name)
+		if !slices.Contains(queues, name) {
+			return store.Invalid("worker's Queues has %q, which has no handler or destination: call Handle or Forward for it "+
+				"or leave it out", name)
 		}
 	}
-	for name := range handled {
+	for _, name := range queues {
 		if err := c.queue(name).validate(); err != nil {
 			return fmt.Errorf("worker's queue %q: %w", name, err)
 		}
@@ -166,8 +208,8 @@ func checkTimes(lease, timeout time.Duration) error {
 	if store.CheckLease(lease) != nil {
 		return store.Invalid("Lease is %v: give %v to %v, or 0 for the default", lease, store.MinLease, store.MaxLease)
 	}
-	if timeout < 0 || timeout > store.MaxDelay {
-		return store.Invalid("Timeout is %v: give up to %v, or 0 for the default", timeout, store.MaxDelay)
+	if timeout < 0 || timeout > store.MaxTimeout {
+		return store.Invalid("Timeout is %v: give up to %v, or 0 for the default", timeout, store.MaxTimeout)
 	}
 	return nil
 }
@@ -178,31 +220,66 @@ type Worker struct {
 	client *Client
 	cfg    WorkerConfig
 
-	mu       sync.Mutex // guards the fields below
-	handlers map[string]HandlerFunc
-	paused   bool
-	run      *run // nil until Run is called
+	mu           sync.Mutex // guards the fields below
+	handlers     map[string]queueHandler
+	destinations map[string]Destination
+	invalid      error // the first registration that is not allowed, for Run
+	paused       bool
+	run          *run          // nil until Run is called
+	claimed      chan struct{} // see Claimed
 }
 
 // NewWorker returns a Worker on c. It starts nothing, and Run reports a configuration that is not allowed.
 func NewWorker(c *Client, cfg WorkerConfig) *Worker {
-	return &Worker{client: c, cfg: cfg.withDefaults(c.log), handlers: map[string]HandlerFunc{}}
+	return &Worker{
+		client: c, cfg: cfg.withDefaults(c.log),
+		handlers: map[string]queueHandler{}, destinations: map[string]Destination{}, claimed: make(chan struct{}),
+	}
 }
 
-// Handle registers the handler of a queue. Like http.ServeMux, it panics on programming errors: a queue
-// name that is not allowed, a nil handler, a second handler for a queue, or a call after Run.
+// Handle registers the handler of a queue. Call it before Run.
+//
+// Run returns ErrInvalid, and delivers nothing, after a Handle with a queue name that is not allowed, a nil
+// handler, or a queue that has a handler already. A Handle after Run has begun has no effect but an error in
+// the log.
 func (w *Worker) Handle(queue string, h HandlerFunc) {
+	var err error
+	if h == nil {
+		err = store.Invalid("handler of queue %q is nil: give a function", queue)
+	}
+	w.register("Handle", queue, queueHandler{single: h}, err)
+}
+
+// queueHandler is what a worker calls for the messages of a queue. One of its fields is set.
+type queueHandler struct {
+	single HandlerFunc
+	mux    *Mux
+	batch  *batchHandler
+}
+
+// register registers the handler of a queue, unless err says that it is not allowed.
+func (w *Worker) register(call, queue string, h queueHandler, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch err := store.CheckQueue(queue); {
-	case err != nil:
-		panic("later: Handle: " + err.Error())
-	case h == nil:
-		panic(fmt.Sprintf("later: Handle: handler of queue %q is nil", queue))
-	case w.handlers[queue] != nil:
-		panic(fmt.Sprintf("later: Handle: queue %q has a handler already", queue))
-	case w.run != nil:
-		panic(fmt.Sprintf("later: Handle: queue %q: call Handle before Run", queue))
+	if wrong := checkOwnQueue(queue); wrong != nil {
+		err = wrong
 	}
-	w.handlers[queue] = h
+	_, handled := w.handlers[queue]
+	_, forwarded := w.destinations[queue]
+	switch {
+	case err != nil:
+	case handled:
+		err = store.Invalid("queue %q has a handler already: give each queue one handler", queue)
+	case forwarded:
+		err = store.Invalid("queue %q has a destination: give it either a handler or a destination", queue)
+	case w.run != nil:
+		w.cfg.Logger.Error("later: a handler has no effect: call "+call+" before Run", "queue", queue)
+		return
+	default:
+		w.handlers[queue] = h
+		return
+	}
+	if w.invalid == nil {
+		w.invalid = fmt.Errorf("worker's %s: %w", call, err)
+	}
 }

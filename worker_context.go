@@ -19,14 +19,15 @@ type contextState struct {
 
 type liveContext struct {
 	context.Context
-	end context.CancelCauseFunc
+	end   context.CancelCauseFunc
+	batch *messageBatch // nil unless a batch handler gets the message
 }
 
 // real returns the real context, and creates it if necessary. The lock is held.
 func (c *messageContext) real() *liveContext {
 	if c.live == nil {
 		ctx, end := context.WithCancelCause(c.lease.qw.run.handling)
-		c.live = &liveContext{ctx, end}
+		c.live = &liveContext{Context: ctx, end: end}
 		if c.ended {
 			end(nil)
 		}
@@ -40,14 +41,38 @@ func (c *messageContext) limit(d time.Duration) (stop context.CancelFunc) {
 	defer c.mu.Unlock()
 	live := c.real()
 	ctx, stop := context.WithTimeoutCause(live.Context, d, ErrTimeout)
-	c.live = &liveContext{ctx, live.end}
+	c.live = &liveContext{Context: ctx, end: live.end}
 	return stop
+}
+
+// join adds the message to a batch, which then learns when its context ends. It reports false if it has ended.
+func (c *messageContext) join(b *messageBatch) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	own := c.live
+	if own == nil {
+		c.live = &b.liveContext
+		return true
+	}
+	// An observer has used the context.
+	end := func(cause error) {
+		own.end(cause)
+		b.left(cause)
+	}
+	c.live = &liveContext{Context: own.Context, end: end, batch: b}
+	return true
 }
 
 // end ends the context with a cause. A nil cause means context.Canceled.
 func (c *messageContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
 	if c.live != nil || cause != nil {
 		c.real().end(cause)
 	}
@@ -84,8 +109,11 @@ func (c *messageContext) Err() error {
 // Value implements context.Context. Package context uses a key of its own to find the cause of a parent
 // context.
 func (c *messageContext) Value(key any) any {
-	if key == (messageKey{}) {
+	switch key {
+	case messageKey{}:
 		return &c.Message
+	case concurrencyKey{}:
+		return c.lease.qw.run.cfg.Concurrency
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +123,23 @@ func (c *messageContext) Value(key any) any {
 	return c.real().Value(key)
 }
 
-type messageKey struct{}
+type (
+	messageKey     struct{}
+	concurrencyKey struct{}
+)
+
+// ConcurrencyFromContext returns the number of messages that the worker of a handler's context, or of an ancestor of
+// it, handles at a time, or 0. Middleware that makes handlers wait can use it to keep some of them free.
+func ConcurrencyFromContext(ctx context.Context) int {
+	n, _ := ctx.Value(concurrencyKey{}).(int)
+	return n
+}
+
+// ContextWithMessage returns a context from which MessageFromContext returns m, as in a handler. Use it in tests of
+// handlers and of what they call.
+func ContextWithMessage(ctx context.Context, m *Message) context.Context {
+	return context.WithValue(ctx, messageKey{}, m)
+}
 
 // MessageFromContext returns the message of the handler whose context is ctx or an ancestor of it, or nil.
 func MessageFromContext(ctx context.Context) *Message {

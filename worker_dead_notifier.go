@@ -3,26 +3,31 @@ package later
 import (
 	"context"
 	"runtime/debug"
-	"slices"
 	"sync"
+	"time"
 
 	"github.com/laterq/later/store"
 )
 
+const (
+	// maxDeadWaiting is the maximum number of messages that wait for OnDead.
+	maxDeadWaiting = 10_000
+	// readDeadTimeout limits a read of dead messages, because the OnDead calls of other queues wait for it.
+	readDeadTimeout = 5 * time.Second
+)
+
 // deadNotifier calls OnDead for messages that became dead, one at a time. Its goroutine ends when there are
-// no more.
+// no more. Beyond maxDeadWaiting it skips messages, and logs how many.
 type deadNotifier struct {
 	run       *run
 	goroutine sync.WaitGroup
 
 	mu      sync.Mutex
-	dead    []deadMessage
+	ids     map[*queueWorker][]string // of dead messages, by queue
+	turns   []*queueWorker            // the keys of ids, in the order in which they are served
+	waiting int                       // number of ids
+	skipped int                       // since the last log message
 	working bool
-}
-
-type deadMessage struct {
-	qw *queueWorker
-	id string
 }
 
 func (n *deadNotifier) add(qw *queueWorker, ids ...string) {
@@ -31,13 +36,27 @@ func (n *deadNotifier) add(qw *queueWorker, ids ...string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, id := range ids {
-		n.dead = append(n.dead, deadMessage{qw, id})
+	fit := min(len(ids), maxDeadWaiting-n.waiting)
+	n.skipped += len(ids) - fit
+	if fit > 0 {
+		n.push(qw, ids[:fit])
 	}
 	if !n.working {
 		n.working = true
 		n.goroutine.Go(n.work)
 	}
+}
+
+// push adds ids of a queue. The lock is held.
+func (n *deadNotifier) push(qw *queueWorker, ids []string) {
+	if n.ids == nil {
+		n.ids = map[*queueWorker][]string{}
+	}
+	if len(n.ids[qw]) == 0 {
+		n.turns = append(n.turns, qw)
+	}
+	n.ids[qw] = append(n.ids[qw], ids...)
+	n.waiting += len(ids)
 }
 
 func (n *deadNotifier) busy() bool {
@@ -48,12 +67,16 @@ func (n *deadNotifier) busy() bool {
 
 func (n *deadNotifier) work() {
 	for {
-		qw, ids := n.take()
+		qw, ids, skipped := n.take()
+		if skipped > 0 {
+			n.run.log.Error("later: OnDead is too slow and was not called for some messages; they are kept as dead",
+				"messages", skipped, "waiting", maxDeadWaiting)
+		}
 		if qw == nil {
 			n.run.signalChange()
 			return
 		}
-		ctx, cancel := context.WithTimeout(n.run.calling, callTimeout)
+		ctx, cancel := context.WithTimeout(n.run.calling, readDeadTimeout)
 		infos, err := n.run.client.store.Get(ctx, qw.queue.name, ids)
 		cancel()
 		if err != nil {
@@ -69,20 +92,28 @@ func (n *deadNotifier) work() {
 	}
 }
 
-// take returns ids of one queue, as many as fit into one call, and a nil queueWorker when there are none.
-func (n *deadNotifier) take() (qw *queueWorker, ids []string) {
+// take returns ids of one queue, as many as fit into one call, and a nil queueWorker when there are none. The
+// queues take turns. skipped is the number of messages skipped since the last take.
+func (n *deadNotifier) take() (qw *queueWorker, ids []string, skipped int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.dead) == 0 {
+	skipped, n.skipped = n.skipped, 0
+	if n.waiting == 0 {
 		n.working = false
-		return nil, nil
+		return nil, nil, skipped
 	}
-	qw = n.dead[0].qw
-	for len(ids) < min(len(n.dead), store.MaxBatch) && n.dead[len(ids)].qw == qw {
-		ids = append(ids, n.dead[len(ids)].id)
+	qw = n.turns[0]
+	n.turns = n.turns[1:]
+	all := n.ids[qw]
+	ids = all[:min(len(all), store.MaxBatch)]
+	if rest := all[len(ids):]; len(rest) > 0 {
+		n.ids[qw] = rest
+		n.turns = append(n.turns, qw)
+	} else {
+		delete(n.ids, qw)
 	}
-	n.dead = slices.Delete(n.dead, 0, len(ids))
-	return qw, ids
+	n.waiting -= len(ids)
+	return qw, ids, skipped
 }
 
 func (n *deadNotifier) call(info *Info) {

@@ -159,12 +159,61 @@ func TestWorkerDrainReleasesMessagesOfAClaimInFlight(t *testing.T) {
 		stopped := make(chan error)
 		go func() { stopped <- stop() }()
 		synctest.Wait()
+		begin := time.Now()
 		close(let)
-		if err := <-stopped; err != nil {
-			t.Error(err)
+		if err := <-stopped; err != nil || time.Since(begin) != 0 {
+			t.Errorf("Run returned %v after %v; want the message released at once", err, time.Since(begin))
 		}
 		wantCounts(t, q, 0, 1, 0, 0)
 	})
+}
+
+// The drain may begin after a claim has returned and before its messages are delivered.
+func TestWorkerDrainReleasesAClaimThatIsBeingDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		c := newClientOn(t, memstore.New(), WithObserver(func(e Event) {
+			if e.Kind == EventClaimed {
+				cancel()
+				<-ended // only the worker's own context has ended; its drain has begun
+			}
+		}))
+		q := c.Queue("q")
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(context.Context, *Message) error { t.Error("handler was called"); return nil })
+		mustSend(t, q, "")
+		result := make(chan error)
+		go func() { result <- w.Run(ctx) }()
+		synctest.Wait()
+		begin := time.Now()
+		close(ended)
+		if err := <-result; err != nil || time.Since(begin) != 0 {
+			t.Errorf("Run returned %v after %v; want the message released at once", err, time.Since(begin))
+		}
+		wantCounts(t, q, 0, 1, 0, 0)
+	})
+}
+
+// Between the check whether the worker drains and the delivery there must be no gap, in which a message would
+// be buffered that nobody handles or releases.
+func TestSchedulerDeliversNothingOnceTheDrainHasBegun(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 2}, 10)}
+	s := newScheduler(2, 0, []*queueWorker{qw}, func(*task) { t.Error("a task was started") })
+	r := s.reserve(ctx, qw)
+	held := &lease{qw: qw}
+	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
+	cancel()
+	if left := s.stop(); len(left) != 0 {
+		t.Errorf("stop returned %d tasks before the delivery", len(left))
+	}
+	if unwanted := s.deliver(ctx, qw, r, tasks, false); len(unwanted) != 3 || qw.buffer.len() != 0 {
+		t.Errorf("%d tasks were returned and %d buffered; want 3 and 0", len(unwanted), qw.buffer.len())
+	}
+	if s.free != 2 || qw.held != 0 || qw.coming != 0 {
+		t.Errorf("%d slots are free, %d held, room for %d is reserved; want 2, 0, 0", s.free, qw.held, qw.coming)
+	}
 }
 
 func TestWorkerDrainSettlesEverythingBeforeRunReturns(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -30,11 +31,11 @@ const (
 func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 	failures := 0
 	for {
-		n, room, ok := r.scheduler.reserve(ctx, qw)
-		if !ok {
+		reserved := r.scheduler.reserve(ctx, qw)
+		if reserved == nil {
 			return
 		}
-		short, err := r.fetchOnce(ctx, qw, n, room, &qw.claimed)
+		short, err := r.fetchOnce(ctx, qw, reserved)
 		if err == nil && short {
 			err = r.wait(ctx, qw)
 		}
@@ -57,15 +58,15 @@ func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 }
 
 // fetchAhead makes a second claim while one is in flight and more messages are ready, so that the store
-// need not wait for this process to handle the reply. It does not report errors: the other claim does.
+// need not wait for this process to handle the reply. It ends when no messages are left behind. It does not
+// report errors: the other claim does.
 func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
-	var claimed []store.Claimed
 	for failures := 0; ; {
-		room := r.scheduler.reserveAhead(ctx, qw)
-		if room == 0 {
+		reserved := r.scheduler.reserveAhead(ctx, qw)
+		if reserved == nil {
 			return
 		}
-		if _, err := r.fetchOnce(ctx, qw, 0, room, &claimed); err != nil {
+		if _, err := r.fetchOnce(ctx, qw, reserved); err != nil {
 			pause(ctx, failures)
 			failures++
 		} else {
@@ -74,36 +75,37 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	}
 }
 
-// fetchOnce makes one claim, for n slots and room messages in the buffer. It reports whether it got fewer
-// messages.
-func (r *run) fetchOnce(
-	ctx context.Context, qw *queueWorker, n, room int, claimed *[]store.Claimed,
-) (short bool, err error) {
+// fetchOnce makes one claim for what is reserved. It reports whether it got fewer messages.
+func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *reservation) (short bool, err error) {
 	// The claim does not end with ctx: it may have claimed messages, which are then released.
 	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, qw.cfg.Lease))
 	defer cancel()
 	asked := time.Now()
-	req := store.ClaimRequest{Max: n + room, Lease: qw.cfg.Lease, Buffer: *claimed}
+	buffer := r.claimBuffers.Get().(*[]store.Claimed)
+	defer r.claimBuffers.Put(buffer)
+	req := store.ClaimRequest{Max: reserved.max, Lease: qw.cfg.Lease, Buffer: *buffer}
+	watch := qw.calls.begin(reserved != &qw.claim, asked.Sub(r.begun))
 	claim, err := r.client.store.Claim(calling, qw.queue.name, req)
+	watch.end()
 	if err != nil {
-		r.scheduler.cancel(qw, n, room)
+		r.scheduler.fail(qw, reserved)
 		return false, err
 	}
-	*claimed = claim.Messages[:0]
+	r.hasClaimed()
+	*buffer = claim.Messages[:0]
 	defer clear(claim.Messages) // let the garbage collector free the messages
 	// A claim that returned all that it asked for is not short, even if no more messages are ready: without a
 	// free slot this worker must not consume a wake-up that another process could use.
-	short = !claim.More && len(claim.Messages) < n+room
-	qw.queue.observeDead(claim)
+	short = !claim.More && len(claim.Messages) < reserved.max
+	qw.queue.observeDead(r.handling, claim)
+	r.logDeaths(qw, claim.Died)
 	r.dead.add(qw, claim.Died...)
 	tasks := r.receive(qw, claim, asked)
-	if ctx.Err() != nil {
-		r.scheduler.cancel(qw, n, room)
-	} else {
-		tasks = r.scheduler.deliver(qw, n, room, tasks, short)
-	}
-	for _, t := range tasks {
+	for _, t := range r.scheduler.deliver(ctx, qw, reserved, tasks, short) {
 		t.release(nil)
+	}
+	if short {
+		runtime.Gosched() // let the handlers start before this goroutine prepares to wait
 	}
 	return short, nil
 }
@@ -124,6 +126,7 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*ta
 		held.acks = &ackGroup{pending: len(held.tasks)}
 	}
 	held.open.Store(int64(len(held.tasks)))
+	reports := qw.queue.wantsEvents()
 	var tasks []task
 	for i := range claim.Messages {
 		if len(tasks) == 0 {
@@ -133,8 +136,11 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*ta
 		tasks = tasks[1:]
 		t.init(held, &claim.Messages[i], claim.Now)
 		held.tasks[i] = t
-		t.event(EventClaimed, nil)
+		if reports {
+			t.report(EventClaimed, nil)
+		}
 	}
+	qw.queue.activity.count(EventClaimed, len(held.tasks))
 	r.leases.add(held, asked)
 	if !held.arrived.Before(leaseEnd(asked, qw.cfg.Lease)) {
 		for _, t := range held.tasks {

@@ -53,6 +53,7 @@ type leaseKeeper struct {
 	leases  map[*lease]struct{}
 	retries []*task   // settles to retry
 	next    time.Time // the next beat; zero during a beat and when none is scheduled
+	beating time.Time // when the beat in progress began; zero when there is none
 	stopped bool
 }
 
@@ -159,8 +160,12 @@ func (k *leaseKeeper) stop() {
 // beat does what is due and returns the time of the next beat, or zero when there is nothing to wait for.
 func (k *leaseKeeper) beat(now time.Time) time.Time {
 	k.mu.Lock()
-	k.next = time.Time{} // anything scheduled from here on wakes run
+	k.next, k.beating = time.Time{}, now // anything scheduled from here on wakes run
 	ended, due, next := k.sortLeases(now)
+	queues := map[*queueWorker]struct{}{} // those that may have messages in their buffer
+	for held := range k.leases {
+		queues[held.qw] = struct{}{}
+	}
 	again := k.takeRetries(now)
 	for _, t := range k.retries {
 		next = earlier(next, t.unusual.retry.at)
@@ -180,7 +185,7 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 	for _, t := range again {
 		t.settle()
 	}
-	for _, qw := range k.r.queueWorkers {
+	for qw := range queues {
 		stale, oldest := k.r.scheduler.stale(qw, now.Add(-qw.maxBuffer()))
 		for _, t := range stale {
 			t.release(nil)
@@ -192,7 +197,7 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.next = earlier(k.next, next)
+	k.next, k.beating = earlier(k.next, next), time.Time{}
 	return k.next
 }
 

@@ -180,6 +180,45 @@ func TestWorkerHandlerEndsWithItsLeaseWhenTheStoreIsUnreachable(t *testing.T) {
 	})
 }
 
+// The lease counts from the store's clock at the call, which may be long before its reply.
+func TestWorkerLeaseCountsFromTheRequestOfAClaimOrExtension(t *testing.T) {
+	const length, slow = 9 * time.Second, 2 * time.Second
+	for call, want := range map[string]time.Duration{ // from the first claim
+		"claim":  length,
+		"extend": length + length/3, // one extension, requested at a third of the lease
+	} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &faulty{Store: memstore.New()}
+				c := newClientOn(t, f)
+				begin, ended := time.Now(), make(chan time.Duration, 1)
+				w := NewWorker(c, WorkerConfig{Lease: length})
+				w.Handle("q", func(ctx context.Context, m *Message) error {
+					if m.Attempt == 1 {
+						err := sleep(ctx, time.Hour)
+						ended <- time.Since(begin)
+						return err
+					}
+					return nil
+				})
+				f.set(nil, func(_ context.Context, made string) error {
+					if made == call {
+						f.set(unavailable("extend"), nil)
+						time.Sleep(slow)
+					}
+					return nil
+				})
+				mustSend(t, c.Queue("q"), "")
+				start(t, w)
+				if after := <-ended; after > want || after < want-time.Second {
+					t.Errorf("the handler ended %v after the claim; the store ended its lease after %v", after, want)
+				}
+				f.set(nil, nil)
+			})
+		})
+	}
+}
+
 func TestWorkerHandlerEndsWithItsLeaseWhenTheStoreHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
@@ -309,6 +348,39 @@ func TestWorkerSettleIsGivenUpAtTheEndOfItsLease(t *testing.T) {
 	})
 }
 
+func TestWorkerSettleRefusedAfterItsLeaseIsNoAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithObserver(seen.add))
+		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w.Handle("q", ignore)
+		var settles atomic.Int32
+		f.set(func(_ context.Context, call string) error {
+			switch {
+			case call == "extend":
+				return store.ErrUnavailable
+			case call == "settle":
+				switch settles.Add(1) {
+				case 1:
+					return store.ErrUnavailable // the call is lost
+				case 2:
+					time.Sleep(4 * time.Second) // it reaches the store after the end of the lease
+				}
+			}
+			return nil
+		}, nil)
+		mustSend(t, c.Queue("q"), "", WithID("id"))
+		start(t, w)
+		time.Sleep(time.Minute)
+		acked, lost := seen.of(EventAcked), seen.of(EventLeaseLost)
+		if len(acked) != 1 || acked[0].Attempt != 2 || len(lost) != 1 || lost[0].Attempt != 1 {
+			t.Errorf("acks %+v, lost leases %+v; want the first attempt lost and the second acked", acked, lost)
+		}
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+	})
+}
+
 func TestWorkerSettleThatCannotSucceedIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
@@ -391,7 +463,7 @@ func TestWorkerStopsClaimingWithTooManySettlesInFlight(t *testing.T) {
 func TestWorkerLostLeaseDoesNotRaceWithItsHandler(t *testing.T) {
 	const n = 20
 	lost := make(chan struct{}, n)
-	c := New(memstore.New(), WithObserver(func(e Event) {
+	c := mustNew(t, memstore.New(), WithObserver(func(e Event) {
 		if e.Kind == EventLeaseLost {
 			lost <- struct{}{}
 		}

@@ -20,24 +20,39 @@ const shutdownGrace = time.Second
 // run is the state of a Worker during Run. Its parts are:
 //
 //	queueWorker   one queue of the worker; claims its messages (worker_fetch.go)
-//	scheduler     divides the worker's concurrency among the queues (worker_scheduler.go)
+//	scheduler     divides the worker's concurrency among the queues (worker_scheduler.go, worker_turns.go,
+//	              worker_claim.go, worker_share.go)
+//	forwarder     moves the messages of a queue to a destination (worker_forward.go)
+//	distributors  distribute messages of topics to subscribed queues (worker_topics.go)
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
+//	messageBatch  tasks that a handler gets together (worker_batch.go, worker_forming.go)
 //	leaseKeeper   extends leases, ends handlers of lost ones, retries failed settles (worker_lease.go)
 //	deadNotifier  calls OnDead (worker_dead_notifier.go)
+//	presence      lists the worker and obeys commands (worker_presence.go)
 type run struct {
 	client *Client
 	cfg    WorkerConfig
 	log    *slog.Logger
 
 	queueWorkers []*queueWorker
+	forwarders   []*forwarder
+	distributors *distributors
+	gate         pauseGate    // for forwarders and distributors
+	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
 	scheduler    *scheduler
 	leases       *leaseKeeper
 	dead         *deadNotifier
+	presence     *presence // nil if the worker is unlisted
+	begun        time.Time
+	claimed      chan struct{} // closed after the first claim; see Worker.Claimed
+	claimedOnce  sync.Once
 
 	end      context.CancelCauseFunc // begins the drain
 	handling context.Context         // parent of the handlers' contexts; never ends
 	calling  context.Context         // for calls to the store and OnDead; ends when the drain runs out of time
 	endCalls context.CancelCauseFunc
+
+	claimBuffers sync.Pool // *[]store.Claimed, shared by the queues so that idle ones need none
 
 	fetching   sync.WaitGroup
 	background sync.WaitGroup // the leaseKeeper and its calls
@@ -49,12 +64,13 @@ type queueWorker struct {
 	run     *run
 	queue   *Queue
 	cfg     QueueConfig
-	handler HandlerFunc // with its middleware
+	handler HandlerFunc   // with its middleware; nil if there is a batch handler
+	batch   *batchHandler // nil if there is a handler of single messages
 
-	queueShare                 // guarded by scheduler.mu
-	settling   atomic.Int64    // settles in flight
-	claimed    []store.Claimed // buffer for the next claim; used by fetch only
-	failing    atomic.Bool     // the store is failing, and this was logged
+	queueShare              // guarded by scheduler.mu
+	settling   atomic.Int64 // settles in flight
+	calls      callWatch    // claims in flight
+	failing    atomic.Bool  // the store is failing, and this was logged
 }
 
 // Run claims and handles messages until ctx ends, then drains. It may be called once.
@@ -63,10 +79,11 @@ type queueWorker struct {
 // ShutdownTimeout to finish. Then their contexts end with ErrShutdown and their messages are released at
 // once, without counting an attempt; handlers have one more second to return.
 //
-// Run returns nil when everything is settled. It returns ErrInvalid for a configuration that is not
-// allowed, and ErrClosed when the client is closed or the store has stopped for good. It returns an error
-// when handlers or OnDead ignore the end of their context, and leaves them running. It returns
-// ErrUnavailable when messages could not be settled; they are delivered again when their leases end.
+// Run returns nil when everything is settled, or ErrRestart if CommandRestart asked for the drain. It returns
+// ErrInvalid for a configuration that is not allowed, and ErrClosed when the client is closed or the store has
+// stopped for good. It returns an error when handlers, Deliver or OnDead ignore the end of their context, and
+// leaves them running. It returns ErrUnavailable when messages could not be settled; they are delivered again when
+// their leases end.
 func (w *Worker) Run(ctx context.Context) error {
 	if err := w.client.beginLoop(); err != nil {
 		return err
@@ -82,17 +99,28 @@ func (w *Worker) Run(ctx context.Context) error {
 	r.end = cancel
 	defer r.endCalls(nil)
 
+	if r.presence != nil {
+		r.presence.start()
+		defer r.presence.leave()
+	}
 	r.background.Go(r.leases.run)
 	for _, qw := range r.queueWorkers {
 		r.fetching.Go(func() { r.fetch(ctx, qw) })
-		if qw.limit > 1 { // a single handler gets messages in order
-			r.fetching.Go(func() { r.fetchAhead(ctx, qw) })
-		}
 	}
+	for _, f := range r.forwarders {
+		r.fetching.Go(func() { r.forward(ctx, f) })
+	}
+	r.fetching.Go(func() { r.distributors.watch(ctx, r.queueNames()) })
 	<-ctx.Done()
+	if r.presence != nil {
+		r.presence.drain()
+	}
 	err = r.drain()
-	if cause := context.Cause(ctx); cause != errClientClosed && errors.Is(cause, ErrClosed) {
+	switch cause := context.Cause(ctx); {
+	case cause != errClientClosed && errors.Is(cause, ErrClosed):
 		return fmt.Errorf("worker ended with its store: %w", cause)
+	case cause == ErrRestart && err == nil:
+		return ErrRestart
 	}
 	return err
 }
@@ -103,7 +131,12 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	if w.run != nil {
 		return nil, store.Invalid("Run was called before: make a new Worker to run again")
 	}
-	if err := w.cfg.validate(w.handlers); err != nil {
+	if w.invalid != nil {
+		return nil, w.invalid
+	}
+	queues := slices.Sorted(maps.Keys(w.handlers))
+	forwarded := slices.Sorted(maps.Keys(w.destinations))
+	if err := w.cfg.validate(slices.Concat(queues, forwarded)); err != nil {
 		return nil, err
 	}
 	r := &run{
@@ -112,40 +145,83 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		log:      w.cfg.Logger,
 		handling: context.WithoutCancel(ctx),
 		changed:  make(chan struct{}, 1),
+		begun:    time.Now(),
+		claimed:  w.claimed,
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.handlers)) {
+	for _, name := range queues {
 		qw, err := r.newQueueWorker(name, w.handlers[name])
 		if err != nil {
 			return nil, err
 		}
 		r.queueWorkers = append(r.queueWorkers, qw)
 	}
+	for _, name := range forwarded {
+		f, err := r.newForwarder(name, w.destinations[name])
+		if err == nil {
+			err = checkCycle(w.client, w.destinations, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.forwarders = append(r.forwarders, f)
+	}
 	r.calling, r.endCalls = context.WithCancelCause(r.handling)
 	r.leases = newLeaseKeeper(r)
 	r.dead = &deadNotifier{run: r}
-	r.scheduler = newScheduler(r.cfg.Concurrency, r.queueWorkers, r.work)
+	r.distributors = &distributors{run: r}
+	r.scheduler = newScheduler(r.cfg.Concurrency, r.cfg.StarvationLimit, r.queueWorkers, r.work)
 	r.scheduler.changed = r.signalChange
+	r.scheduler.fetchAhead = func(qw *queueWorker) { r.fetching.Go(func() { r.fetchAhead(ctx, qw) }) }
+	r.claimBuffers.New = func() any { return new([]store.Claimed) }
+	if !w.cfg.Unlisted {
+		r.presence = newPresence(r, w)
+	}
 	if w.paused {
 		r.scheduler.setPaused(true)
+		r.gate.set(true)
+	}
+	for _, registered := range w.handlers {
+		if registered.mux != nil {
+			registered.mux.freeze(r.log)
+		}
 	}
 	w.run = r
 	return r, nil
 }
 
-func (r *run) newQueueWorker(name string, h HandlerFunc) (*queueWorker, error) {
+// queueNames returns the names of all queues of the worker.
+func (r *run) queueNames() (names []string) {
+	for _, qw := range r.queueWorkers {
+		names = append(names, qw.queue.name)
+	}
+	for _, f := range r.forwarders {
+		names = append(names, f.queue.name)
+	}
+	return names
+}
+
+func (r *run) newQueueWorker(name string, registered queueHandler) (*queueWorker, error) {
+	cfg := r.cfg.queue(name)
+	qw := &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch}
+	if registered.batch != nil {
+		qw.queueShare = newQueueShare(cfg, 0)
+		qw.batchSize = registered.batch.Size
+		return qw, nil
+	}
+	h := registered.single
+	if registered.mux != nil {
+		var err error
+		if h, err = registered.mux.handler(name, r.log); err != nil {
+			return nil, fmt.Errorf("worker's HandleMux of queue %q: %w", name, err)
+		}
+	}
 	for i, wrap := range slices.Backward(r.cfg.Middleware) {
 		if h = wrap(h); h == nil {
 			return nil, store.Invalid("worker's Middleware %d returned nil for queue %q: return a handler", i, name)
 		}
 	}
-	cfg := r.cfg.queue(name)
-	return &queueWorker{
-		run:        r,
-		queue:      r.client.Queue(name),
-		cfg:        cfg,
-		handler:    h,
-		queueShare: newQueueShare(cfg, r.cfg.MaxPrefetch),
-	}, nil
+	qw.handler, qw.queueShare = h, newQueueShare(cfg, r.cfg.MaxPrefetch)
+	return qw, nil
 }
 
 // drain stops the worker as described at Run.
@@ -172,12 +248,19 @@ func (r *run) drainError() error {
 	if n := r.scheduler.handlers(); n > 0 {
 		return fmt.Errorf("%d handlers ignored the end of their context and are still running", n)
 	}
+	if n := r.abandoned.Load(); n > 0 {
+		return fmt.Errorf("%d calls of Deliver ignored the end of their context and are still running", n)
+	}
 	r.scheduler.goroutines.Wait() // no handlers are running
 	if r.dead.busy() {
 		return errors.New("OnDead ignored the end of its context and is still running")
 	}
 	r.dead.goroutine.Wait()
-	if n := r.leases.unsettled(); n > 0 {
+	n := r.leases.unsettled()
+	for _, f := range r.forwarders {
+		n += int64(f.unsettled)
+	}
+	if n > 0 {
 		return fmt.Errorf("%d messages could not be settled and will be delivered again when their leases end: %w",
 			n, ErrUnavailable)
 	}
@@ -226,12 +309,23 @@ func (w *Worker) Pause() { w.setPaused(true) }
 // Resume continues claiming.
 func (w *Worker) Resume() { w.setPaused(false) }
 
+// Paused reports whether the worker is paused, by Pause or by a command.
+func (w *Worker) Paused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused
+}
+
 func (w *Worker) setPaused(paused bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.paused = paused
 	if w.run != nil {
 		w.run.scheduler.setPaused(paused)
+		w.run.gate.set(paused)
+		if w.run.presence != nil {
+			w.run.presence.kick()
+		}
 	}
 }
 

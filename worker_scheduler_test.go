@@ -3,6 +3,7 @@ package later
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -202,7 +203,7 @@ func TestWorkerPrefetchesForFastHandlersInLargeClaims(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &claims{Store: memstore.New()}
 				client := newClientOn(t, s)
-				w := NewWorker(client, WorkerConfig{Concurrency: 4, MaxPrefetch: c.prefetch})
+				w := NewWorker(client, WorkerConfig{Concurrency: 4, MaxPrefetch: c.prefetch, Unlisted: true})
 				w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, c.handler) })
 				backlog(t, client.Queue("q"), 8000)
 				start(t, w)
@@ -249,21 +250,96 @@ func TestWorkerReleasesBufferedMessagesWhenAHandlerBecomesSlow(t *testing.T) {
 	})
 }
 
+func TestWorkerWithASingleHandlerDoesNotWaitForRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		q := c.Queue("q")
+		const n, roundTrip = 20_000, 4 * time.Millisecond
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		var order log[string]
+		done := make(chan struct{})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			order.add(m.ID)
+			if len(order.all) == n {
+				close(done)
+			}
+			return nil
+		})
+		msgs := make([]Outgoing, n)
+		for i := range msgs {
+			msgs[i].ID = fmt.Sprintf("%06d", i)
+		}
+		if _, err := q.SendBatch(t.Context(), msgs); err != nil {
+			t.Fatal(err)
+		}
+		f.set(nil, func(context.Context, string) error {
+			time.Sleep(roundTrip)
+			return nil
+		})
+		begin := time.Now()
+		start(t, w)
+		<-done
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("%d messages took %v with round trips of %v; want at most 1 s", n, took, roundTrip)
+		}
+		if !slices.IsSorted(order.list()) {
+			t.Error("the messages were not handled in order")
+		}
+	})
+}
+
+func TestWorkerIdleQueueHasOneGoroutineAndNoTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		const n = 1000
+		w := NewWorker(c, WorkerConfig{Concurrency: 10})
+		for i := range n {
+			w.Handle(fmt.Sprint(i), ignore)
+		}
+		before := runtime.NumGoroutine()
+		start(t, w)
+		check := func(when string) {
+			synctest.Wait()
+			if g := runtime.NumGoroutine() - before; g > n+10 {
+				t.Errorf("%s: %d goroutines for %d idle queues; want one each", when, g, n)
+			}
+			s := w.run.scheduler
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.turns.levels[0].waiting) != 0 || len(s.claims.inFlight) != 0 || s.free != 10 {
+				t.Errorf("%s: %d idle queues wait for a turn, %d claim, and %d slots of 10 are free",
+					when, len(s.turns.levels[0].waiting), len(s.claims.inFlight), s.free)
+			}
+			for _, qw := range s.queueWorkers {
+				if cap(qw.buffer.tasks) > keptBuffer {
+					t.Errorf("%s: an idle queue keeps a buffer for %d messages", when, cap(qw.buffer.tasks))
+				}
+			}
+		}
+		check("at the start")
+		for i := range n / 10 {
+			backlog(t, c.Queue(fmt.Sprint(i)), 2000) // enough to fetch ahead
+			synctest.Wait()
+		}
+		check("after bursts")
+	})
+}
+
 func TestWorkerDoesNotRunALostBufferedMessage(t *testing.T) {
 	qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
 	started := make(chan *task, 1)
 	var s *scheduler
-	s = newScheduler(1, []*queueWorker{qw}, func(t *task) {
+	s = newScheduler(1, 0, []*queueWorker{qw}, func(t *task) {
 		started <- t
 		s.goroutines.Done()
 	})
 	held := &lease{qw: qw}
 	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
-	n, room, ok := s.reserve(t.Context(), qw)
-	if n != 1 || room != 0 || !ok {
-		t.Fatalf("reserved %d, room %d, %v", n, room, ok)
+	r := s.reserve(t.Context(), qw)
+	if r == nil || r.slots != 1 || r.room != 0 || r.max != 1 {
+		t.Fatalf("reserved %+v", r)
 	}
-	s.deliver(qw, n, room, tasks, true)
+	s.deliver(t.Context(), qw, r, tasks, true)
 	if first := <-started; first != tasks[0] {
 		t.Error("the first task was not started")
 	}

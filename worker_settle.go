@@ -11,9 +11,13 @@ import (
 func (t *task) settle() {
 	t.lease.qw.settling.Add(1)
 	o := t.ending()
-	s := store.Settlement{Receipt: t.receipt(), Action: o.action, Delay: o.delay, Reason: o.reason}
-	if s.Action == store.Ack {
-		s.Remember = t.remember
+	s := store.Settlement{Receipt: t.receipt(), Action: o.action, Delay: o.delay, Reason: o.reason, Then: o.then,
+		ResetAttempts: o.reset}
+	switch s.Action {
+	case store.Ack:
+		s.DedupWindow = t.dedupWindow
+	case store.Nack, store.Bury:
+		s.Duration, s.Worker = time.Duration(t.ran.Load()), t.lease.qw.run.cfg.Name
 	}
 	var g *ackGroup
 	if o == &plainAck {
@@ -56,9 +60,14 @@ func (t *task) settled(state State) {
 	qw.worked()
 	o := t.ending()
 	t.event(eventOf[o.action], o.err)
-	if state == StateDead {
+	qw.run.client.sentWithAck(t.ctx(), o.then)
+	switch {
+	case state == StateDead:
+		qw.run.logDeath(t.Queue, t.ID, t.Attempt, t.MaxAttempts, o.err)
 		t.event(EventDied, o.err)
 		qw.run.dead.add(qw, t.ID)
+	case o.action == store.Nack:
+		t.logFailure(o.delay, o.err)
 	}
 	t.close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type task struct {
 // ending is how a task ends. It is set by the goroutine that moved the task to over.
 type ending struct {
 	result
+	then  []store.FollowUp
 	err   error        // the cause of the result
 	retry *settleRetry // nil until a settle fails
 }
@@ -48,9 +50,9 @@ func (t *task) ending() *ending {
 	return t.unusual
 }
 
-func (t *task) endWith(r result, err error) {
-	if r != plainAck.result || err != nil {
-		t.unusual = &ending{result: r, err: err}
+func (t *task) endWith(e ending) {
+	if e.result != plainAck.result || e.err != nil || e.then != nil {
+		t.unusual = &e
 	}
 }
 
@@ -59,6 +61,7 @@ type result struct {
 	action store.Action
 	delay  time.Duration
 	reason string
+	reset  bool
 }
 
 // settleRetry is the retry state of a settle that failed, and may have taken effect.
@@ -103,7 +106,9 @@ func (r *run) work(t *task) {
 			return
 		}
 		// The handler called runtime.Goexit, as testing's FailNow does. Another goroutine takes over the slot.
-		t.finish(resultOf(&t.Message, errGoexit, defaultBackoff), errGoexit)
+		for _, exited := range t.together() {
+			exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff), err: errGoexit})
+		}
 		if next := r.scheduler.next(t); next != nil {
 			r.scheduler.goroutines.Add(1)
 			go r.work(next)
@@ -117,10 +122,14 @@ func (r *run) work(t *task) {
 
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// run runs the handler and settles its result.
+// run runs the handler and settles its result, or those of the task's batch.
 func (t *task) run() {
-	started := time.Now()
-	t.Lateness += max(0, started.Sub(t.lease.arrived))
+	if t.lease.qw.batch != nil {
+		t.live.batch.run()
+		return
+	}
+	waited := time.Since(t.lease.arrived) // reading only the monotonic clock is cheaper than time.Now
+	t.Lateness += max(0, waited)
 	t.late.Store(int64(t.Lateness))
 	limit := t.Timeout
 	if limit == 0 {
@@ -129,14 +138,16 @@ func (t *task) run() {
 	if limit > 0 {
 		defer t.ctx().limit(limit)()
 	}
-	t.event(EventStarted, nil)
-	result, err := t.call(limit)
-	t.ran.Store(int64(time.Since(started)))
-	t.finish(result, err)
+	if t.lease.qw.run.client.observe != nil { // not for watchers
+		t.report(EventStarted, nil)
+	}
+	e := t.call(limit)
+	t.ran.Store(int64(time.Since(t.lease.arrived) - waited))
+	t.finish(e)
 }
 
-// call calls the handler and converts its result or panic to a settlement and its cause.
-func (t *task) call(limit time.Duration) (r result, err error) {
+// call calls the handler and converts its result or panic to the task's ending.
+func (t *task) call(limit time.Duration) (e ending) {
 	returned, decided := false, false
 	backoff := t.lease.qw.cfg.Backoff
 	defer func() {
@@ -147,29 +158,42 @@ func (t *task) call(limit time.Duration) (r result, err error) {
 		if p == nil {
 			return // runtime.Goexit; handled by work
 		}
-		err = &panicError{p, panicStack()}
+		err := &panicError{p, panicStack()}
 		t.lease.qw.run.log.Error("later: handler panicked",
 			"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
 		if returned {
 			backoff = defaultBackoff // the queue's backoff panicked
 		}
-		r = resultOf(&t.Message, err, backoff)
+		e = ending{result: resultOf(&t.Message, err, backoff), err: err}
 	}()
-	err = t.lease.qw.handler(t.ctx(), &t.Message)
+	err := t.lease.qw.handler(t.ctx(), &t.Message)
 	returned = true
 	if limit > 0 && context.Cause(t.ctx()) == ErrTimeout {
 		err = overtime(limit, err)
 	}
-	r = resultOf(&t.Message, err, backoff)
+	e = t.endingOf(err, backoff)
 	decided = true
-	return r, err
+	return e
 }
 
-// overtime returns the error of a handler that exceeded its time limit and returned err. A nil err is a
-// failure too, because the handler may have been cut short without noticing.
+// endingOf converts what the handler returned to the task's ending. Follow-ups that cannot be written with the ack are
+// sent here.
+func (t *task) endingOf(err error, backoff Backoff) ending {
+	if f := followUpsOf(err); f != nil {
+		then, failed := f.after(t.ctx(), t.lease.qw.run.client, &t.Message)
+		if failed == nil {
+			return ending{result: plainAck.result, then: then}
+		}
+		err = failed
+	}
+	return ending{result: resultOf(&t.Message, err, backoff), err: err}
+}
+
+// overtime returns the error of a handler that exceeded its time limit and returned err. A nil err and
+// follow-ups are failures too, because the handler may have been cut short without noticing.
 func overtime(limit time.Duration, err error) error {
 	switch {
-	case err == nil:
+	case err == nil || followUpsOf(err) != nil:
 		return fmt.Errorf("%w (%v)", ErrTimeout, limit)
 	case errors.Is(err, ErrTimeout):
 		return err
@@ -179,10 +203,10 @@ func overtime(limit time.Duration, err error) error {
 
 // finish ends the handler's context and settles the message, unless it was lost or released in the
 // meantime.
-func (t *task) finish(r result, err error) {
+func (t *task) finish(e ending) {
 	t.ctx().end(nil)
 	if t.end() {
-		t.endWith(r, err)
+		t.endWith(e)
 		t.settle()
 	}
 }
@@ -191,7 +215,7 @@ func (t *task) finish(r result, err error) {
 func (t *task) release(cause error) {
 	if t.end() {
 		t.ctx().end(cause)
-		t.endWith(result{action: store.Release}, cause)
+		t.endWith(ending{result: result{action: store.Release}, err: cause})
 		t.settle()
 	}
 }
@@ -205,16 +229,21 @@ func (t *task) lose(cause error) {
 	}
 }
 
-// event reports an event of the task to the observer.
+// event reports and counts an event of the task.
 func (t *task) event(kind EventKind, err error) {
-	if t.lease.qw.run.client.observe == nil {
-		return
+	q := t.lease.qw.queue
+	if q.wantsEvents() {
+		t.report(kind, err)
 	}
-	t.lease.qw.run.client.observe(Event{
+	q.activity.count(kind, 1)
+}
+
+// report reports an event of the task to the observer and to watchers.
+func (t *task) report(kind EventKind, err error) {
+	t.lease.qw.queue.report(Event{
 		Kind:     kind,
-		Queue:    t.Queue,
 		ID:       t.ID,
-		Time:     time.Now(),
+		Context:  t.ctx(),
 		Attempt:  t.Attempt,
 		Lateness: time.Duration(t.late.Load()),
 		Duration: time.Duration(t.ran.Load()),
@@ -247,4 +276,24 @@ func panicStack() string {
 		}
 	}
 	return stack
+}
+
+// handlerFrames are the functions that call handlers, of one message, of batches and of destinations.
+var handlerFrames = []string{"later.(*task).call", "later.(*messageBatch).call", "later.(*forwarder).callCustom.func1"}
+
+// calledByHandler reports whether the caller runs in a handler, on the handler's own goroutine.
+func calledByHandler() bool {
+	var pcs [512]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		for _, name := range handlerFrames {
+			if strings.HasSuffix(frame.Function, name) {
+				return true
+			}
+		}
+		if !more {
+			return false
+		}
+	}
 }

@@ -3,6 +3,8 @@ package later
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ func TestWorkerPanicIsAFailureAndTheWorkerContinues(t *testing.T) {
 		w := NewWorker(c, WorkerConfig{Concurrency: 1, Backoff: ConstantBackoff(time.Hour)})
 		w.Handle("q", func(_ context.Context, m *Message) error {
 			if m.ID == "bad" {
+				time.Sleep(time.Second)
 				explode()
 			}
 			done.Add(1)
@@ -29,6 +32,7 @@ func TestWorkerPanicIsAFailureAndTheWorkerContinues(t *testing.T) {
 		start(t, w)
 		mustSend(t, q, "", WithID("bad"))
 		mustSend(t, q, "")
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if done.Load() != 1 {
 			t.Error("the message after the panic was not handled")
@@ -37,6 +41,17 @@ func TestWorkerPanicIsAFailureAndTheWorkerContinues(t *testing.T) {
 		if err != nil || info.Attempts != 1 || !strings.HasPrefix(info.LastError, "panic: boom\n\n") ||
 			!strings.Contains(strings.SplitN(info.LastError, "\n", 4)[2], "explode") {
 			t.Errorf("Get returned %+v, %v", info, err)
+		}
+		host, _ := os.Hostname()
+		want := Failure{
+			Time: time.Now(), Attempt: 1, Duration: time.Second, Worker: fmt.Sprintf("%s:%d", host, os.Getpid()),
+			Error: "panic: boom",
+		}
+		if len(info.Failures) != 1 || !info.Failures[0].Time.Equal(want.Time) {
+			t.Fatalf("failures %+v", info.Failures)
+		}
+		if want.Time = info.Failures[0].Time; info.Failures[0] != want {
+			t.Errorf("got  %+v\nwant %+v", info.Failures[0], want)
 		}
 	})
 }

@@ -17,28 +17,20 @@ import (
 
 func ignore(context.Context, *Message) error { return nil }
 
-func TestWorkerHandlePanicsOnProgrammingErrors(t *testing.T) {
+func TestWorkerRunReturnsTheErrorsOfHandle(t *testing.T) {
 	c := newClientOn(t, memstore.New())
-	ran := NewWorker(c, WorkerConfig{})
-	ran.Handle("q", ignore)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := ran.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	twice := NewWorker(c, WorkerConfig{})
-	twice.Handle("q", ignore)
-	for text, f := range map[string]func(){
-		"holds a brace":          func() { NewWorker(c, WorkerConfig{}).Handle("{}", ignore) },
-		"is nil":                 func() { NewWorker(c, WorkerConfig{}).Handle("q", nil) },
-		"has a handler already":  func() { twice.Handle("q", ignore) },
-		"call Handle before Run": func() { ran.Handle("p", ignore) },
+	for text, handle := range map[string]func(*Worker){
+		"holds a brace":         func(w *Worker) { w.Handle("{}", ignore) },
+		"is nil":                func(w *Worker) { w.Handle("p", Handler[string](nil)) },
+		"has a handler already": func(w *Worker) { w.Handle("q", ignore) },
 	} {
-		if got := panicOf(f); !strings.Contains(got, text) {
-			t.Errorf("panic is %q; want %q in it", got, text)
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		handle(w)
+		if err := w.Run(t.Context()); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), text) {
+			t.Errorf("Run returned %v; want ErrInvalid with %q", err, text)
 		}
 	}
-	wantError(t, ran.Run(ctx), ErrInvalid)
 }
 
 func TestWorkerRunRefusesAnInvalidConfiguration(t *testing.T) {
@@ -50,7 +42,7 @@ func TestWorkerRunRefusesAnInvalidConfiguration(t *testing.T) {
 		"Middleware 0 is nil":            {Middleware: []func(HandlerFunc) HandlerFunc{nil}},
 		"worker's Lease is 1ms: give 10": {Lease: time.Millisecond},
 		"worker's Timeout is -1s":        {Timeout: -time.Second},
-		"worker's Timeout is 8760":       {Timeout: store.MaxDelay + 1},
+		"worker's Timeout is 24h0m0.0":   {Timeout: store.MaxTimeout + 1},
 		`"other", which has no handler`:  {Queues: map[string]QueueConfig{"other": {}}},
 		`queue "q": Concurrency is -2`:   queue(QueueConfig{Concurrency: -2}),
 		`queue "q": Weight is 1001`:      queue(QueueConfig{Weight: 1001}),
@@ -129,7 +121,7 @@ func TestWorkerFailedMessageWaitsForTheBackoffAndDiesAfterItsLastAttempt(t *test
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, begin := c.Queue("q"), time.Now()
 		var runs log[time.Duration]
-		w := NewWorker(c, WorkerConfig{Backoff: GeometricBackoff(time.Second, 2, time.Hour)})
+		w := NewWorker(c, WorkerConfig{Backoff: geometric(time.Second, 2, time.Hour)})
 		w.Handle("q", func(_ context.Context, m *Message) error {
 			runs.add(time.Since(begin))
 			return errors.New("no luck")
@@ -219,6 +211,35 @@ func TestWorkerMiddlewareWrapsFromTheOutsideIn(t *testing.T) {
 	})
 }
 
+func TestWorkerOnDeadThatIsTooSlowSkipsMessagesAndLogsHowMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text lockedBuffer
+		c := newClientOn(t, memstore.New(), WithLogger(text.logger()))
+		q, let := c.Queue("q"), make(chan struct{})
+		var called atomic.Int32
+		w := NewWorker(c, WorkerConfig{OnDead: func(context.Context, *Info) { called.Add(1); <-let }})
+		w.Handle("q", func(context.Context, *Message) error { return Bury(nil) })
+		w.Handle("other", func(context.Context, *Message) error { return Bury(nil) })
+		start(t, w)
+		mustSend(t, q, "") // waits in OnDead
+		synctest.Wait()
+		backlog(t, q, maxDeadWaiting-10)
+		synctest.Wait()
+		backlog(t, c.Queue("other"), 17)
+		synctest.Wait()
+		wantCounts(t, q, 0, 0, 0, maxDeadWaiting-9) // nothing waits for OnDead but OnDead
+		close(let)
+		synctest.Wait()
+		if n := called.Load(); n != 1+maxDeadWaiting {
+			t.Errorf("OnDead was called %d times, want %d", n, 1+maxDeadWaiting)
+		}
+		if !strings.Contains(text.String(), "was not called for some messages") ||
+			!strings.Contains(text.String(), "messages=7 ") {
+			t.Errorf("log %q; want 7 skipped messages", text.String())
+		}
+	})
+}
+
 func TestWorkerOnDeadIsCalledForEveryDeadReason(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
@@ -238,7 +259,7 @@ func TestWorkerOnDeadIsCalledForEveryDeadReason(t *testing.T) {
 		})
 		mustSend(t, q, "", WithID("expired"), ExpireAfter(time.Second))
 		mustSend(t, q, "", WithID("crashed"), MaxAttempts(1))
-		for _, d := range mustReceive(t, q, 2, LeaseFor(2*time.Second)) {
+		for _, d := range mustReceive(t, q, 2, Lease(2*time.Second)) {
 			if d.ID == "expired" {
 				d.Release(t.Context())
 			}
@@ -295,6 +316,40 @@ func TestWorkerReportsEvents(t *testing.T) {
 	})
 }
 
+func TestWorkerReportsDroppedDeadMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
+		q := c.Queue("q")
+		if err := q.SetDeadRetention(t.Context(), Retention{MaxCount: -1}); !errors.Is(err, ErrInvalid) {
+			t.Errorf("SetDeadRetention of a negative count = %v", err)
+		}
+		if err := q.SetDeadRetention(t.Context(), Retention{MaxAge: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			if m.ID == "dead" {
+				return Bury(errors.New("bad"))
+			}
+			return nil
+		})
+		mustSend(t, q, "", WithID("dead"))
+		start(t, w)
+		time.Sleep(time.Hour)
+		mustSend(t, q, "", WithID("other")) // so that the worker claims
+		time.Sleep(time.Second)
+		want := []EventKind{EventSent, EventClaimed, EventStarted, EventBuried, EventDied, EventDropped}
+		if got := seen.kinds("dead"); !slices.Equal(got, want) {
+			t.Errorf("events %v, want %v", got, want)
+		}
+		stats, err := q.Stats(t.Context())
+		if err != nil || stats.Dead != 0 || stats.Dropped != 1 || stats.DeadRetention.MaxAge != time.Hour {
+			t.Errorf("Stats = %+v, %v", stats, err)
+		}
+	})
+}
+
 func TestWorkerReportsExpiredMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
@@ -302,7 +357,7 @@ func TestWorkerReportsExpiredMessages(t *testing.T) {
 		q := c.Queue("q")
 		mustSend(t, q, "", WithID("expired"), ExpireAfter(time.Second))
 		mustSend(t, q, "", WithID("crashed"), MaxAttempts(1))
-		if d := mustReceive(t, q, 1, LeaseFor(time.Second))[0]; d.ID != "crashed" {
+		if d := mustReceive(t, q, 1, Lease(time.Second))[0]; d.ID != "crashed" {
 			t.Fatalf("received %q", d.ID)
 		}
 		time.Sleep(time.Minute)
@@ -326,7 +381,7 @@ func TestWorkerDoesNotPollWhenIdle(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
 		f.set(func(context.Context, string) error { calls.Add(1); return nil }, nil)
-		w := NewWorker(c, WorkerConfig{})
+		w := NewWorker(c, WorkerConfig{Unlisted: true}) // its record is renewed every 10 s
 		w.Handle("q", ignore)
 		start(t, w)
 		mustSend(t, c.Queue("q"), "")

@@ -174,12 +174,12 @@ type clientRun struct {
 	underWay int
 	batch    int
 	ids      []string // of each send, in batches
-	numbers  []string // of each send and then each ack, ascending
+	numbers  []string // of each send, then of each claim and its ack; ascending
 	leases   []string // of each claim
 }
 
 func (l *clientRun) prepare(steps int) {
-	l.ids, l.numbers, l.leases = make([]string, steps*l.batch), make([]string, 2*steps), make([]string, steps)
+	l.ids, l.numbers, l.leases = make([]string, steps*l.batch), make([]string, 3*steps), make([]string, steps)
 	for i := range l.ids {
 		l.ids[i] = store.NewID()
 	}
@@ -249,7 +249,8 @@ func (l *clientRun) send(ctx context.Context, w *caller, i int) error {
 
 func (l *clientRun) claimAndAck(ctx context.Context, w *caller, i int) error {
 	lease := l.leases[i]
-	w.args = l.calls.claimArgs(w.args[:0], lease)
+	claim := len(l.leases) + 2*i
+	w.args = l.calls.claimArgs(w.args[:0], w.name, l.numbers[claim], lease)
 	text, err := l.claimOnce(ctx, w.args)
 	if err != nil {
 		return err
@@ -258,7 +259,7 @@ func (l *clientRun) claimAndAck(ctx context.Context, w *caller, i int) error {
 	if len(w.held) != l.batch {
 		return fmt.Errorf("a lease of %d messages lists %d", l.batch, len(w.held))
 	}
-	w.args = ackArgs(w.args[:0], w.name, l.numbers[len(l.leases)+i], lease, text, w.held)
+	w.args = ackArgs(w.args[:0], w.name, l.numbers[claim+1], lease, text, w.held)
 	ctx, cancel := callContext(ctx)
 	defer cancel()
 	refused, err := l.client.ack(ctx, w.args)

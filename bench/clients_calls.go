@@ -34,13 +34,16 @@ type recordedCall struct {
 
 // Indexes of the arguments of a send, a claim and an ack; see send.lua, claim.lua and ack.lua in redisstore/lua.
 const (
-	sendSession = 1
-	sendNumber  = 2
-	sendCount   = 6
-	sendDues    = 7 // one for each message, followed by its id and envelope
-	claimLease  = 2
-	ackSession  = 0
-	ackNumber   = 1
+	sendSession  = 0
+	sendNumber   = 1
+	sendCount    = 6
+	sendDues     = 7 // one for each message, followed by its id and envelope
+	claimSession = 0
+	claimNumber  = 1
+	claimLease   = 5
+	claimCount   = 7
+	ackSession   = 0
+	ackNumber    = 1
 )
 
 // recordCalls records how a Store sends, claims and acks batches on the Redis at addr. It leaves the queue empty.
@@ -108,8 +111,8 @@ func (s *scriptCalls) check(msgs []store.Outgoing) error {
 	if again := s.sendArgs(nil, send[sendSession], send[sendNumber], ids); !slices.Equal(again, send) {
 		return fmt.Errorf("arguments of a send are %.300q, rebuilt as %.300q", send, again)
 	}
-	if len(s.claim.args) != 3 {
-		return fmt.Errorf("a claim has %d arguments, want 3: %q", len(s.claim.args), s.claim.args)
+	if len(s.claim.args) != claimCount {
+		return fmt.Errorf("a claim has %d arguments, want %d: %q", len(s.claim.args), claimCount, s.claim.args)
 	}
 	reply, _ := s.claim.reply.([]any)
 	if len(reply) < 6 {
@@ -137,9 +140,10 @@ func (s *scriptCalls) sendArgs(args []string, session, number string, ids []stri
 	return args
 }
 
-func (s *scriptCalls) claimArgs(args []string, lease string) []string {
+// claimArgs appends the arguments of a first attempt of a claim.
+func (s *scriptCalls) claimArgs(args []string, session, number, lease string) []string {
 	args = append(args, s.claim.args...)
-	args[claimLease] = lease
+	args[claimSession], args[claimNumber], args[claimLease] = session, number, lease
 	return args
 }
 

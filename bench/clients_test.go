@@ -53,7 +53,7 @@ func TestClientsReadTheSameReplies(t *testing.T) {
 			}
 		}
 		lease := strings.Repeat("L", i+1)
-		text, n, size, err := c.claim(t.Context(), calls.claimArgs(nil, lease))
+		text, n, size, err := c.claim(t.Context(), calls.claimArgs(nil, "claimer", strconv.Itoa(i+1), lease))
 		if n != batch || size < batch*100 || err != nil || !slices.Equal(heldIDs(nil, text), ids) {
 			t.Errorf("%s: claimed %d messages, %d bytes, lease %q, %v; want %q", subject.name, n, size, text, err, ids)
 		}

@@ -23,7 +23,10 @@ func laterSubjects() []*subject {
 		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
 			s := redisstore.New(rdb)
-			c := later.New(s)
+			c, err := later.New(s)
+			if err != nil {
+				return nil, nil, errors.Join(err, s.Close(), rdb.Close())
+			}
 			return benchmark.LaterWorker(c, queueName, worker), func() error {
 				return errors.Join(c.Close(), s.Close(), rdb.Close())
 			}, nil

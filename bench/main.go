@@ -22,6 +22,7 @@ import (
 	"os/signal"
 	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -72,6 +73,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	n := flags.Int("n", 0, "messages of send and drain (default 200,000 and 100,000)")
 	herd := flags.Int("herd", 0, "messages due in one millisecond (default 1,000,000)")
 	growth := flags.Int("growth", 0, "maximum number of pending messages in growth (default 10,000,000)")
+	senders := flags.String("senders", "", "comma-separated numbers of senders, 0 for batches (default 1,32,1000,0)")
 	size := flags.Int("size", 0, "payload bytes (default 100; memory uses its own sizes)")
 	flags.StringVar(&o.json, "json", "", "write all measurements to this file")
 	flags.StringVar(&o.plots, "plots", "", "write the plots, as SVG files, to this directory")
@@ -88,6 +90,16 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	o.plan = fullPlan()
 	if *quick {
 		o.plan = quickPlan()
+	}
+	if *senders != "" {
+		o.plan.Senders = nil
+		for text := range strings.SplitSeq(*senders, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 0 {
+				return o, fmt.Errorf("-senders has %q, which is no number of senders", text)
+			}
+			o.plan.Senders = append(o.plan.Senders, n)
+		}
 	}
 	for _, f := range []struct {
 		name  string

@@ -47,6 +47,27 @@ func markdown(r *results, plots string) string {
 			b.WriteString("\n" + text)
 		}
 	}
+	return wrapProse(b.String())
+}
+
+// wrapProse breaks lines of more than 120 bytes that are no table, image or code.
+func wrapProse(page string) string {
+	var b strings.Builder
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "|") || strings.HasPrefix(line, "!") || strings.HasPrefix(line, "    ") {
+			b.WriteString(line)
+			continue
+		}
+		for len(line) > 120 {
+			space := strings.LastIndexByte(line[:120], ' ')
+			if space < 0 {
+				break
+			}
+			b.WriteString(line[:space] + "\n")
+			line = line[space+1:]
+		}
+		b.WriteString(line)
+	}
 	return b.String()
 }
 
@@ -56,7 +77,7 @@ type column struct {
 	n       int
 	value   string
 	scale   float64 // factor for the value; 0 means 1
-	ceiling bool    // as a fraction of the ceiling's value
+	ceiling bool    // as a fraction of the ceiling's value, or of a CPU time the other way around
 	blank   string  // shown instead of 0
 }
 
@@ -108,6 +129,12 @@ func (r *results) cell(workload, subject string, c column) string {
 	if c.ceiling {
 		top, ok := r.of(workload, c.n, "ceiling", c.value)
 		if !ok || subject == "ceiling" {
+			return ""
+		}
+		if c.value == serverCPU || c.value == clientCPU {
+			s, top = top, s
+		}
+		if top.Median == 0 {
 			return ""
 		}
 		return fmt.Sprintf("%.2f", s.Median/top.Median)
@@ -164,26 +191,40 @@ func (r *results) columns(workload, value string) (all []column) {
 	return all
 }
 
+// ofTheCeiling explains the columns that compare with the ceiling.
+const ofTheCeiling = "Of the ceiling is the rate as a fraction of the ceiling's rate, or the ceiling's CPU time as a " +
+	"fraction of the CPU time; the latter depends less on the machine."
+
 func sendSection(r *results, plots string) string {
 	columns := r.columns("send", perSecond)
-	for _, n := range []int{32, 1000} {
+	for _, n := range []int{1, 32, 1000} {
 		heading := "of the ceiling, " + caseName("send", n)
 		columns = append(columns, column{heading: heading, n: n, value: perSecond, ceiling: true})
 	}
-	columns = append(columns, column{heading: "server CPU, 1,000 senders", n: 1000, value: serverCPU})
+	const n = 1000
+	columns = append(columns,
+		column{heading: "server CPU, 1,000 senders", n: n, value: serverCPU},
+		column{heading: "of the ceiling", n: n, value: serverCPU, ceiling: true},
+		column{heading: "sender CPU, 1,000 senders", n: n, value: clientCPU},
+		column{heading: "of the ceiling", n: n, value: clientCPU, ceiling: true})
 	return section(r, "send", "Send", fmt.Sprintf("Messages a second, with %d-byte payloads, each due at a random time "+
 		"in 10 to 50 minutes. A sender sends one message, waits until the queue has it, and sends the next; batches "+
-		"are sent by 4 senders. Server CPU is in µs a message, as reported by Redis.", r.Plan.Size),
+		"are sent by 4 senders. CPU is in µs a message; that of the server is as reported by Redis. "+
+		ofTheCeiling, r.Plan.Size),
 		plots, "send", columns)
 }
 
 func drainSection(r *results, plots string) string {
 	return section(r, "drain", "Drain", fmt.Sprintf("%s messages that are due at once, claimed by a worker with "+
 		"%d handlers that do nothing. All are acked. The clock of Later and of the ceiling stops when the last ack has "+
-		"returned, that of the others when the last handler has started.", number(float64(r.Plan.Drain)), handlers),
+		"returned, that of the others when the last handler has started. "+ofTheCeiling,
+		number(float64(r.Plan.Drain)), handlers),
 		plots, "drain", []column{
 			{heading: "msg/s", value: perSecond}, {heading: "of the ceiling", value: perSecond, ceiling: true},
-			{heading: "server CPU, µs a message", value: serverCPU}, {heading: "worker CPU, µs a message", value: clientCPU},
+			{heading: "server CPU, µs a message", value: serverCPU},
+			{heading: "of the ceiling", value: serverCPU, ceiling: true},
+			{heading: "worker CPU, µs a message", value: clientCPU},
+			{heading: "of the ceiling", value: clientCPU, ceiling: true},
 			{heading: "came twice", value: doubles}, {heading: "lost", value: lost},
 			{heading: "left when time was up", value: unfinished},
 		})

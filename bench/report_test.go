@@ -28,7 +28,7 @@ func someResults() *results {
 		for round := range 3 {
 			rate := 400_000 / float64(1+i*i*10) * (1 + float64(round)/10)
 			for _, n := range []int{0, 1, 32, 1000} {
-				add("send", n, name, map[string]float64{perSecond: rate, serverCPU: 2.5})
+				add("send", n, name, map[string]float64{perSecond: rate, serverCPU: 2.5 * float64(i+1)})
 			}
 			add("drain", 0, name, map[string]float64{perSecond: rate * 1.5})
 			if i > 0 {
@@ -100,6 +100,7 @@ func TestReportReplacesOnlyItsOwnPart(t *testing.T) {
 		"| Later | 40,000 (36,400–43,600) |", "| BullMQ | **not measured:** node is not installed <here> |", "0.09",
 		"BullMQ failed (drain): it crashed.", "ceiling (bare scripts) is not included: it waits for nothing.",
 		"![Lateness at 500 msg/s](plots/lateness-500.svg)", "40 / 20",
+		"| 5 | 0.50 |",
 		"| ceiling (bare scripts) | 500 | 1 | 2.6 | 1.2 | 0.5 |\n| Later | 500 | 1 | 2.9 | 1.3 | 0.6 |",
 		"commands/s, 100 processes", "| 500 messages a call, 8 calls under way | go-redis | 1 | 2 | 3 | 4 | 5 | 6 |",
 		"| 500 messages a call, 8 calls under way | rueidis | 201 | 202 | 203 | 204 | 205 | 206 |",

@@ -69,7 +69,6 @@ func quickPlan() plan {
 // workload is one kind of load on a subject.
 type workload struct {
 	name  string
-	about string
 	once  bool // not repeated in rounds
 	cases func(p *plan) []int
 	run   func(ctx context.Context, c *cell) error
@@ -79,24 +78,24 @@ type workload struct {
 func noCase(*plan) []int { return []int{0} }
 
 var workloads = []*workload{
-	{
-		name: "send", about: "concurrent senders, each one message at a time",
-		cases: func(p *plan) []int { return p.Senders }, run: runSend,
-	},
-	{name: "drain", about: "messages due at once, handled and acked", cases: noCase, run: runDrain},
-	{
-		name: "lateness", about: "from the due time to the handler",
-		cases: func(p *plan) []int { return p.Rates }, run: runLateness,
-	},
-	{name: "herd", about: "messages due in one millisecond", cases: noCase, run: runHerd},
-	{name: "growth", about: "the cost of calls with many messages pending", once: true, cases: noCase, run: runGrowth},
-	{name: "memory", about: "bytes a message", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
-	{
-		name: "idle", about: "idle workers", once: true,
-		cases: func(p *plan) []int { return p.Idle }, run: runIdle,
-	},
-	{name: "scripts", about: "Redis' CPU for claims and acks by their size", once: true, cases: noCase, run: runScripts},
-	{name: "clients", about: "Later's scripts called by go-redis and by rueidis", cases: clientCases, run: runClients},
+	// Concurrent senders, each one message at a time.
+	{name: "send", cases: func(p *plan) []int { return p.Senders }, run: runSend},
+	// Messages due at once, handled and acked.
+	{name: "drain", cases: noCase, run: runDrain},
+	// From the due time to the handler.
+	{name: "lateness", cases: func(p *plan) []int { return p.Rates }, run: runLateness},
+	// Messages due in one millisecond.
+	{name: "herd", cases: noCase, run: runHerd},
+	// The cost of calls with many messages pending.
+	{name: "growth", once: true, cases: noCase, run: runGrowth},
+	// Bytes per message.
+	{name: "memory", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
+	// Idle workers.
+	{name: "idle", once: true, cases: func(p *plan) []int { return p.Idle }, run: runIdle},
+	// Redis' CPU for claims and acks by their size.
+	{name: "scripts", once: true, cases: noCase, run: runScripts},
+	// Later's scripts called by go-redis and by rueidis.
+	{name: "clients", cases: clientCases, run: runClients},
 }
 
 func workloadNames() (names []string) {

@@ -123,7 +123,8 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 		done("small")
 	})
 	sends.Go(func() {
-		if r, err := s.Extend(t.Context(), "q", []store.Extension{{Lease: lease, For: time.Hour}}); err != nil || r[0].Err != nil {
+		if r, err := s.Extend(t.Context(), "q", []store.Extension{{Lease: lease, For: time.Hour}}); err != nil ||
+			r[0].Err != nil {
 			t.Error(err, r)
 		}
 		done("heartbeat")

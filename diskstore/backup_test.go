@@ -34,7 +34,8 @@ func noBackup(t *testing.T, fs vfs.FS, dir string) {
 func TestABackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	const workers, backups = 4, 5
 	clock, dir := newManualClock(), t.TempDir()
-	s, err := Open(filepath.Join(dir, "store"), withMemTable(256<<10), withReserve(0), WithClock(clock)) // logs are used again
+	// logs are used again
+	s, err := Open(filepath.Join(dir, "store"), withMemTable(256<<10), withReserve(0), WithClock(clock))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestABackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	}
 	close(stop)
 	group.Wait()
-	if found := bad(examined(t, s, false)); len(found) > 0 {
+	if found := issuesOf(checked(t, s, false)); len(found) > 0 {
 		t.Errorf("the source has %v", found)
 	}
 	for w, l := range ledgers {
@@ -78,7 +79,7 @@ func TestABackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := bad(examined(t, b, false)); len(found) > 0 {
+		if found := issuesOf(checked(t, b, false)); len(found) > 0 {
 			t.Errorf("backup %d has %v", i, found)
 		}
 		for w, l := range before[i] {
@@ -93,7 +94,7 @@ func TestABackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 
 func TestABackupIsDurableAndApartFromItsStore(t *testing.T) {
 	fs, clock := vfs.NewCrashableMem(), newManualClock()
-	s := openOn(t, fs, clock, WithSyncEvery(time.Hour))
+	s := openOn(t, fs, clock, SyncEvery(time.Hour))
 	defer s.Close()
 	send(t, s, "a")
 	if err := s.Backup(t.Context(), "backups/first"); err != nil {
@@ -115,7 +116,8 @@ func TestABackupGoesToANewPlaceOnly(t *testing.T) {
 	root := t.TempDir()
 	dir, empty, full := filepath.Join(root, "store"), filepath.Join(root, "empty"), filepath.Join(root, "full")
 	if err := errors.Join(os.Mkdir(empty, 0o700), os.MkdirAll(filepath.Join(full, "x"), 0o700),
-		os.Mkdir(filepath.Join(root, "again"+partialSuffix), 0o700), os.Symlink(root, filepath.Join(root, "link"))); err != nil {
+		os.Mkdir(filepath.Join(root, "again"+partialSuffix), 0o700), os.Symlink(root,
+			filepath.Join(root, "link"))); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Open(dir, withReserve(0))
@@ -242,7 +244,8 @@ func TestABackupNeedsRoom(t *testing.T) {
 	defer s.Close()
 	send(t, s, "a")
 	disk.left.Store(backupMargin - 1)
-	if err := s.Backup(t.Context(), "backup"); !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "another disk") {
+	if err := s.Backup(t.Context(), "backup"); !errors.Is(err, store.ErrFull) ||
+		!strings.Contains(err.Error(), "another disk") {
 		t.Errorf("got %v, want ErrFull", err)
 	}
 	noBackup(t, disk, "backup")

@@ -97,12 +97,20 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 	if err != nil {
 		return store.Bulk{}, err
 	}
+	failures := make([]string, len(c.all)) // everything is read before the first change
+	for i, x := range c.all {
+		r, _, err := t.find(q.number, x.id)
+		if err != nil && !isFormatError(err) {
+			return store.Bulk{}, err
+		}
+		failures[i] = r.failures
+	}
 	for _, x := range c.all {
 		t.removeDead(q, x.entry)
 	}
 	c.removed()
-	for _, x := range c.all {
-		r := record{due: t.dueAt(due), delivered: true} // its expiry no longer counts
+	for i, x := range c.all {
+		r := record{due: t.dueAt(due), delivered: true, failures: failures[i]} // its expiry no longer counts
 		t.keep(q, x.id, &r)
 		t.addDue(q, x.id, &r)
 	}

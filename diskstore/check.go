@@ -18,11 +18,11 @@ import (
 	"github.com/laterq/later/store"
 )
 
-var _ store.Examiner = (*Store)(nil)
+var _ store.Checker = (*Store)(nil)
 
-// Examine implements store.Examiner. It checks each queue as it was at one moment, in a snapshot, while other calls go
+// Check implements store.Checker. It checks each queue as it was at one moment, in a snapshot, while other calls go
 // on. With Repair it rebuilds each queue that has an issue; see repair.go. Calls on that queue wait meanwhile, and
-// calls on other queues go on. One Examine with Repair runs at a time; another returns ErrUnavailable.
+// calls on other queues go on. One Check with Repair runs at a time; another returns ErrUnavailable.
 //
 // What the messages themselves say is right: a message whose record has a reason of death is dead; else one that a
 // lease holds is leased, by the lease that ends last; else it is due at the time of its record, or the time that it was
@@ -37,7 +37,7 @@ var _ store.Examiner = (*Store)(nil)
 //   - keys of an unknown kind are removed.
 //
 // What a damaged file held cannot be repaired; see Recover.
-func (s *Store) Examine(ctx context.Context, opts store.Examination, report func(store.Finding)) error {
+func (s *Store) Check(ctx context.Context, opts store.CheckOptions, report func(store.CheckResult)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *Store) Examine(ctx context.Context, opts store.Examination, report func
 	}
 	var mu sync.Mutex
 	returned := false
-	e := &examiner{s, ctx, opts.Repair, func(f store.Finding) {
+	e := &checker{s, ctx, opts.Repair, func(f store.CheckResult) {
 		mu.Lock()
 		defer mu.Unlock()
 		if !returned { // Pebble may give up, and leave this goroutine behind
@@ -64,24 +64,24 @@ func (s *Store) Examine(ctx context.Context, opts store.Examination, report func
 	return err
 }
 
-// examiner checks an open store.
-type examiner struct {
+// checker checks an open store.
+type checker struct {
 	s      *Store
 	ctx    context.Context
 	repair bool
-	report func(store.Finding)
+	report func(store.CheckResult)
 }
 
-func (e *examiner) run() error {
+func (e *checker) run() error {
 	e.ok("format", "", 0, "%s is a store of format %s", e.s.dir, oneLine(formatText))
 	var full error
 	if err := e.step("", false, func(t *tx) error { full = t.checkRoom(); return nil }); err != nil {
 		return err
 	}
 	if full != nil {
-		e.report(store.Finding{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
+		e.report(store.CheckResult{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
 	}
-	e.report(e.s.reserve.finding())
+	e.report(e.s.reserve.report())
 	used := e.s.db.Metrics().DiskSpaceUsage()
 	e.ok("size", "", int64(used), "the files take %s", formatBytes(used))
 	tables, err := liveTables(e.s.db)
@@ -103,14 +103,14 @@ func (e *examiner) run() error {
 	return nil
 }
 
-func (e *examiner) ok(check, queue string, n int64, format string, args ...any) {
+func (e *checker) ok(check, queue string, n int64, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	e.report(store.Finding{Severity: store.SeverityOK, Check: check, Queue: queue, Count: n, Text: text})
+	e.report(store.CheckResult{Severity: store.SeverityOK, Check: check, Queue: queue, Count: n, Text: text})
 }
 
 // step has the writer execute f after all changes so far. It waits for a repair of the queue, which is "" for the store
 // itself, except in the repair that parked the queue.
-func (e *examiner) step(queue string, parked bool, f func(t *tx) error) error {
+func (e *checker) step(queue string, parked bool, f func(t *tx) error) error {
 	var failed error
 	run := func(t *tx) {
 		if failed = t.flush(); failed == nil {
@@ -130,7 +130,7 @@ func (e *examiner) step(queue string, parked bool, f func(t *tx) error) error {
 }
 
 // inSnapshot has r read a snapshot during read. The writer calls prepare right before it takes the snapshot; see step.
-func (e *examiner) inSnapshot(r *reader, queue string, parked bool, prepare func(t *tx) error,
+func (e *checker) inSnapshot(r *reader, queue string, parked bool, prepare func(t *tx) error,
 	read func() error) error {
 	var snapshot *pebble.Snapshot
 	err := e.step(queue, parked, func(t *tx) error {
@@ -152,7 +152,7 @@ func (e *examiner) inSnapshot(r *reader, queue string, parked bool, prepare func
 
 // checkNames checks, and repairs, what the store holds beside the contents of its queues. It returns the names of all
 // queues by number, "" for a number without a name.
-func (e *examiner) checkNames() (map[uint32]string, error) {
+func (e *checker) checkNames() (map[uint32]string, error) {
 	queues := map[uint32]string{}
 	stray := map[string]string{} // keys that belong to nothing, with their values
 	var all issues
@@ -206,7 +206,7 @@ func numberOf(b string) uint32 {
 
 // checkTables compares every block of tables with its checksum, and reports those that are damaged. It passes over a
 // table that was merged into others meanwhile.
-func (d *directory) checkTables(interrupted func() error, tables []string, report func(store.Finding)) error {
+func (d *directory) checkTables(interrupted func() error, tables []string, report func(store.CheckResult)) error {
 	damaged := false
 	for _, name := range tables {
 		if err := interrupted(); err != nil {
@@ -217,11 +217,11 @@ func (d *directory) checkTables(interrupted func() error, tables []string, repor
 			continue
 		}
 		damaged = true
-		report(store.Finding{Severity: store.SeverityError, Check: "tables", Count: 1,
+		report(store.CheckResult{Severity: store.SeverityError, Check: "tables", Count: 1,
 			Text: fmt.Sprintf("%s is damaged: %v", name, err), Advice: d.recoverAdvice()})
 	}
 	if !damaged {
-		report(store.Finding{Severity: store.SeverityOK, Check: "tables", Count: int64(len(tables)),
+		report(store.CheckResult{Severity: store.SeverityOK, Check: "tables", Count: int64(len(tables)),
 			Text: fmt.Sprintf("tables: %d; all blocks match their checksums", len(tables))})
 	}
 	return nil
@@ -266,7 +266,7 @@ var countedIssues = map[string]string{
 	"remembered": "remembered ids that would never be forgotten",
 }
 
-// maxExamples is how many ids a finding names.
+// maxExamples is how many ids an issue names.
 const maxExamples = 3
 
 // add counts an issue of a check in countedIssues.
@@ -286,9 +286,9 @@ func (all *issues) note(check string, n int64, text string) {
 	*all = append(*all, &issue{check: check, text: text, n: n})
 }
 
-func (all issues) report(queue string, repaired bool, report func(store.Finding)) {
+func (all issues) report(queue string, repaired bool, report func(store.CheckResult)) {
 	for _, i := range all {
-		f := store.Finding{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
+		f := store.CheckResult{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
 			Repaired: repaired}
 		if i.examples != nil {
 			f.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))

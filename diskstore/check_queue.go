@@ -18,10 +18,10 @@ import (
 var errGone = errors.New("the queue is gone")
 
 // checkQueue checks a queue, and repairs it if it has an issue. The name is "" for a number without one.
-func (e *examiner) checkQueue(name string, number uint32) error {
+func (e *checker) checkQueue(name string, number uint32) error {
 	c, err := e.scanQueue(name, number)
 	if errors.Is(err, store.ErrCorrupt) && !e.s.hasFailed() { // a damaged file, which concerns this queue only
-		e.report(store.Finding{Severity: store.SeverityError, Check: "tables", Queue: name, Count: 1,
+		e.report(store.CheckResult{Severity: store.SeverityError, Check: "tables", Queue: name, Count: 1,
 			Text: err.Error(), Advice: e.s.recoverAdvice()})
 		return nil
 	}
@@ -55,14 +55,18 @@ func (e *examiner) checkQueue(name string, number uint32) error {
 }
 
 // scanQueue finds the issues of a queue.
-func (e *examiner) scanQueue(name string, number uint32) (*scan, error) {
+func (e *checker) scanQueue(name string, number uint32) (*scan, error) {
 	c := newScan(e, number)
 	err := e.inSnapshot(&c.reader, name, false, func(t *tx) error {
 		c.now = t.now
 		if name == "" {
 			return nil
 		}
-		_, err := t.same(name, number)
+		q, err := t.same(name, number)
+		if err == nil && q.damage == nil {
+			q.cells.fold(q.due.n)
+			c.cells, c.counted = cellCheck{all: q.cells.all}, q.cells.known
+		}
 		return err
 	}, c.check)
 	return c, err
@@ -96,6 +100,8 @@ type scan struct {
 	more       bool
 	seed       maphash.Seed
 	want, have [256]sum // by the kind of index
+	cells      cellCheck
+	counted    bool // cells are known
 }
 
 // sum is the number of entries of an index and the sum of their hashes.
@@ -104,7 +110,7 @@ type sum struct {
 	hash uint64
 }
 
-func newScan(e *examiner, number uint32) *scan {
+func newScan(e *checker, number uint32) *scan {
 	return &scan{reader: reader{s: e.s}, ctx: e.ctx, number: number, meta: meta{head: never}, held: map[string]*member{},
 		seed: maphash.MakeSeed(), write: func(key, value []byte) error { return nil }}
 }
@@ -144,7 +150,12 @@ func (c *scan) visit(key, value []byte) error {
 	}
 	kind, rest := key[prefixLength-1], key[prefixLength:]
 	switch {
-	case kind == kindDue, kind == kindDead, kind == kindForget:
+	case kind == kindDue:
+		c.have[kind].add(c.seed, rest, len(value) > 0)
+		if len(rest) >= timeLength {
+			c.cells.add(readTime(rest))
+		}
+	case kind == kindDead, kind == kindForget:
 		c.have[kind].add(c.seed, rest, len(value) > 0)
 	case kind == kindLease:
 		return c.lease(key, value)
@@ -157,6 +168,9 @@ func (c *scan) visit(key, value []byte) error {
 		return c.entry(kindForget, readTime(value), string(rest), false)
 	case kind == kindRecord: // read with its message
 	case kind == kindMeta && len(rest) == 0:
+	case kind == kindProperty && len(rest) > 0 && len(value) > 0:
+	case kind == kindCells && len(rest) == 0: // compared as they are in memory
+	case kind == kindActivity && len(rest) == 0 && soundActivity(value):
 	default:
 		return c.fix("keys", fmt.Sprintf("%x", key), key, nil)
 	}
@@ -355,10 +369,14 @@ func (c *scan) compare(stored *meta, damage error) {
 	if len(counters) > 0 {
 		c.note("counters", int64(len(counters)), "counters are wrong: "+strings.Join(counters, ", "))
 	}
+	// If the index or its counter is wrong, so are the counts, and a repair counts anew anyway.
+	if c.counted && len(indexes) == 0 && stored.due == c.meta.due && !c.cells.end() {
+		c.note("counts", 1, "the counts by due time, for histograms, are wrong: a repair counts anew")
+	}
 }
 
-// checkRemembered checks that each remembered id has an entry at the time until which it is remembered. An entry alone
-// is no issue: an id may be remembered anew, until another time.
+// checkRemembered checks that each remembered id has an entry at the time until which it is remembered. An entry
+// alone is no issue: an id may be remembered anew, until another time.
 func (c *scan) checkRemembered() error {
 	if c.want[kindForget] == c.have[kindForget] {
 		return nil

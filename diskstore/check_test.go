@@ -15,20 +15,19 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// examined returns the findings of an Examine.
-func examined(t testing.TB, s *Store, repair bool) (all []store.Finding) {
+// checked returns the results of a Check.
+func checked(t testing.TB, s *Store, repair bool) (all []store.CheckResult) {
 	t.Helper()
-	if err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) { all = append(all, f) }); err != nil {
+	err := s.Check(t.Context(), store.CheckOptions{Repair: repair}, func(r store.CheckResult) { all = append(all, r) })
+	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// bad returns the findings that are worse than a note.
-func bad(all []store.Finding) []store.Finding {
-	return slices.DeleteFunc(slices.Clone(all), func(f store.Finding) bool {
-		return f.Severity == store.SeverityOK || f.Severity == store.SeverityNote
-	})
+// issuesOf returns the results that are issues.
+func issuesOf(all []store.CheckResult) []store.CheckResult {
+	return slices.DeleteFunc(slices.Clone(all), func(r store.CheckResult) bool { return !r.IsIssue() })
 }
 
 // places puts messages of queue q in all states, and returns the leased ones: s1, s2 scheduled; r1, r2 ready; l1, l2
@@ -49,9 +48,10 @@ func places(t *testing.T, s *Store) store.Claim {
 		}
 		return c
 	}
-	settle := func(c store.Claim, action store.Action, delay, remember time.Duration) {
+	settle := func(c store.Claim, action store.Action, delay, window time.Duration) {
 		for _, m := range c.Messages {
-			r, err := s.Settle(ctx, "q", []store.Settlement{{Receipt: m.Receipt, Action: action, Delay: delay, Reason: "no", Remember: remember}})
+			r, err := s.Settle(ctx, "q",
+				[]store.Settlement{{Receipt: m.Receipt, Action: action, Delay: delay, Reason: "no", DedupWindow: window}})
 			if err != nil || r[0].Err != nil {
 				t.Fatal(err, r)
 			}
@@ -84,7 +84,7 @@ func placed() map[string]store.State {
 		"d1": store.StateDead, "d2": store.StateDead}
 }
 
-func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
+func TestCheckFindsAndRepairsEveryKindOfDamage(t *testing.T) {
 	t.Parallel()
 	for _, d := range damages {
 		for _, live := range []bool{false, true} { // damaged while it is open, or before
@@ -92,8 +92,8 @@ func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
 				fs, clock := vfs.NewMem(), newManualClock()
 				s := openOn(t, fs, clock)
 				places(t, s)
-				if all := bad(examined(t, s, false)); len(all) > 0 {
-					t.Fatalf("findings of a sound store: %+v", all)
+				if all := issuesOf(checked(t, s, false)); len(all) > 0 {
+					t.Fatalf("results of a sound store: %+v", all)
 				}
 				d.damage(raw{t, s, s.queues["q"].number})
 				if !live {
@@ -102,15 +102,15 @@ func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
 				}
 				defer func() { s.Close() }()
 				for range 2 { // a check changes nothing
-					wantFindings(t, bad(examined(t, s, false)), d.checks, false)
+					wantIssues(t, issuesOf(checked(t, s, false)), d.checks, false)
 				}
 				if _, err := s.Stats(t.Context(), "other"); err != nil {
 					t.Errorf("a call on the other queue returns %v", err)
 				}
-				wantFindings(t, bad(examined(t, s, true)), d.checks, true)
+				wantIssues(t, issuesOf(checked(t, s, true)), d.checks, true)
 				for range 2 { // at once, and when it is loaded anew
-					if all := bad(examined(t, s, false)); len(all) > 0 {
-						t.Errorf("findings after the repair: %+v", all)
+					if all := issuesOf(checked(t, s, false)); len(all) > 0 {
+						t.Errorf("results after the repair: %+v", all)
 					}
 					wantPlaces(t, s, d.queue, d.states)
 					s.Close()
@@ -122,13 +122,14 @@ func TestExamineFindsAndRepairsEveryKindOfDamage(t *testing.T) {
 	}
 }
 
-func wantFindings(t *testing.T, all []store.Finding, checks string, repaired bool) {
+func wantIssues(t *testing.T, all []store.CheckResult, checks string, repaired bool) {
 	t.Helper()
 	var got []string
 	for _, f := range all {
 		got = append(got, f.Check)
-		if f.Severity != store.SeverityError || f.Repaired != repaired || (f.Advice == "") != repaired || f.Count == 0 || f.Text == "" {
-			t.Errorf("finding %+v", f)
+		if f.Severity != store.SeverityError || f.Repaired != repaired || (f.Advice == "") != repaired || f.Count == 0 ||
+			f.Text == "" {
+			t.Errorf("result %+v", f)
 		}
 	}
 	if got := strings.Join(got, " "); got != checks {
@@ -173,7 +174,8 @@ func wantDeliveries(t *testing.T, s *Store, clock *manualClock, queue string, ch
 				t.Errorf("%s has the payload %q", m.ID, m.Payload)
 			}
 			got = append(got, m.ID)
-			if r, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}); err != nil || r[0].Err != nil {
+			if r, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}); err != nil ||
+				r[0].Err != nil {
 				t.Fatal(err, r)
 			}
 		}
@@ -209,32 +211,34 @@ func TestOpenRefusesADamagedQueueAndServesOthers(t *testing.T) {
 	s = openOn(t, fs, clock)
 	defer func() { s.Close() }()
 	_, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "--repair") || !strings.Contains(err.Error(), `"q"`) {
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "--repair") ||
+		!strings.Contains(err.Error(), `"q"`) {
 		t.Errorf("claim returns %v, want ErrCorrupt with the queue and what to do", err)
 	}
-	if c, err := s.Claim(t.Context(), "other", store.ClaimRequest{Max: 1, Lease: time.Minute}); err != nil || len(c.Messages) != 1 {
+	if c, err := s.Claim(t.Context(), "other", store.ClaimRequest{Max: 1, Lease: time.Minute}); err != nil ||
+		len(c.Messages) != 1 {
 		t.Errorf("the other queue returns %v, %v", c, err)
 	}
 	if err := s.Delete(t.Context(), "q"); err != nil {
 		t.Errorf("a damaged queue cannot be deleted: %v", err)
 	}
-	if all := bad(examined(t, s, false)); len(all) > 0 {
-		t.Errorf("findings after the deletion: %+v", all)
+	if all := issuesOf(checked(t, s, false)); len(all) > 0 {
+		t.Errorf("results after the deletion: %+v", all)
 	}
 }
 
-func TestExamineReportsNothingOfAQueueThatIsDeletedMeanwhile(t *testing.T) {
+func TestCheckReportsNothingOfAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	places(t, s)
-	err := s.Examine(t.Context(), store.Examination{Repair: true}, func(f store.Finding) {
+	err := s.Check(t.Context(), store.CheckOptions{Repair: true}, func(f store.CheckResult) {
 		if f.Check == "names" {
 			if err := s.Delete(t.Context(), "q"); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if f.Severity == store.SeverityError || f.Queue == "q" {
-			t.Errorf("finding %+v", f)
+			t.Errorf("result %+v", f)
 		}
 	})
 	if err != nil {
@@ -242,14 +246,15 @@ func TestExamineReportsNothingOfAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestExamineAndRepairBesideOtherCalls damages messages that nobody works on, while others are worked on.
-func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
+// TestCheckAndRepairBesideOtherCalls damages messages that nobody works on, while others are worked on.
+func TestCheckAndRepairBesideOtherCalls(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	const n = 500
 	var far []store.Outgoing
 	for i := range n {
-		far = append(far, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("far%03d", i)}, Due: store.Due{Delay: time.Hour}})
+		far = append(far,
+			store.Outgoing{Message: store.Message{ID: fmt.Sprintf("far%03d", i)}, Due: store.Due{Delay: time.Hour}})
 	}
 	for _, queue := range []string{"q0", "q1"} {
 		if _, err := s.Send(t.Context(), queue, far[:store.MaxBatch]); err != nil {
@@ -265,8 +270,8 @@ func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
 		group.Go(func() { l.work(t, s, queue, stop) })
 	}
 	for round := range 5 {
-		if wrong := bad(examined(t, s, round%2 == 0)); len(wrong) > 0 {
-			t.Errorf("findings of a sound store at work: %+v", wrong)
+		if wrong := issuesOf(checked(t, s, round%2 == 0)); len(wrong) > 0 {
+			t.Errorf("results of a sound store at work: %+v", wrong)
 		}
 		r := raw{t, s, 1}
 		for i := round * 10; i < round*10+10; i++ {
@@ -275,7 +280,7 @@ func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
 			r.set(r.time(kindDue, int64(i), "nobody"+id), nil)
 		}
 		counted := map[string]int64{}
-		for _, f := range bad(examined(t, s, true)) {
+		for _, f := range issuesOf(checked(t, s, true)) {
 			counted[f.Check] += f.Count
 		}
 		if counted["indexes"] != 1 || len(counted) != 1 {
@@ -284,19 +289,20 @@ func TestExamineAndRepairBesideOtherCalls(t *testing.T) {
 	}
 	close(stop)
 	group.Wait()
-	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
-		t.Errorf("findings at the end: %+v", wrong)
+	if wrong := issuesOf(checked(t, s, false)); len(wrong) > 0 {
+		t.Errorf("results at the end: %+v", wrong)
 	}
 	for i, queue := range []string{"q0", "q1"} {
 		ledgers[i].check(t, s, queue, ledgers[i])
 		scheduled := listed(t, s, queue, store.StateScheduled)
-		if got := len(slices.DeleteFunc(scheduled, func(id string) bool { return !strings.HasPrefix(id, "far") })); got != store.MaxBatch {
+		if got := len(slices.DeleteFunc(scheduled,
+			func(id string) bool { return !strings.HasPrefix(id, "far") })); got != store.MaxBatch {
 			t.Errorf("%d of the messages that nobody worked on are there, want %d", got, store.MaxBatch)
 		}
 	}
 }
 
-func TestExamineEndsWithItsContextAndWithTheStore(t *testing.T) {
+func TestCheckEndsWithItsContextAndWithTheStore(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	places(t, s)
@@ -305,24 +311,24 @@ func TestExamineEndsWithItsContextAndWithTheStore(t *testing.T) {
 	}
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	err := s.Examine(ctx, store.Examination{}, func(store.Finding) { cancel(enough) })
+	err := s.Check(ctx, store.CheckOptions{}, func(store.CheckResult) { cancel(enough) })
 	if !errors.Is(err, enough) {
-		t.Errorf("examine returns %v, want the cause", err)
+		t.Errorf("Check returns %v, want the cause", err)
 	}
 	closing := make(chan error, 1)
-	err = s.Examine(t.Context(), store.Examination{}, func(f store.Finding) {
+	err = s.Check(t.Context(), store.CheckOptions{}, func(f store.CheckResult) {
 		if f.Check == "format" {
 			go func() { closing <- s.Close() }()
 			<-s.closed
 		}
 	})
 	if !errors.Is(err, store.ErrClosed) {
-		t.Errorf("examine returns %v, want ErrClosed", err)
+		t.Errorf("Check returns %v, want ErrClosed", err)
 	}
 	if err := <-closing; err != nil {
 		t.Error(err)
 	}
-	if err := s.Examine(t.Context(), store.Examination{}, nil); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("examine of a closed store returns %v, want ErrClosed", err)
+	if err := s.Check(t.Context(), store.CheckOptions{}, nil); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("Check of a closed store returns %v, want ErrClosed", err)
 	}
 }

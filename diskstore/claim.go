@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,20 +26,28 @@ type found struct {
 
 func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim, error) {
 	c := store.Claim{Now: later(now, time.UnixMilli(t.now)), Died: t.reap(q)}
+	var err error
+	if c.Dropped, err = t.dropDead(q); err != nil && len(c.Died) > 0 {
+		c.More = true // the next claim returns the error; this one returns what died
+		return c, nil
+	}
+	if err != nil {
+		return store.Claim{}, err
+	}
 	if !q.paused && q.due.first.at <= t.now {
 		ready, rest, err := t.readReady(q, req.Max)
-		if err != nil && len(c.Died) > 0 {
+		if err != nil && len(c.Died)+len(c.Dropped) > 0 {
 			c.More = true // the next claim returns the error; this one returns what died
 			return c, nil
 		}
 		if err != nil {
 			return store.Claim{}, err
 		}
-		t.take(q, &c, ready, store.Millis(req.Lease))
+		t.take(q, &c, ready, req)
 		q.due.startAt(rest, true)
 	}
 	next, err := t.next(q)
-	c.More = next <= t.now
+	c.More = next <= t.now || len(c.Dropped) == store.MaxBatch
 	q.wake = q.wake || c.More
 	return c, err
 }
@@ -197,13 +206,17 @@ func (r *messageReader) readOne(f *found) error {
 }
 
 // take moves messages into a new lease, or to dead.
-func (t *tx) take(q *queue, c *store.Claim, ready []found, length int64) {
-	l := &lease{id: rand.Text(), deadline: t.now + length}
+func (t *tx) take(q *queue, c *store.Claim, ready []found, req store.ClaimRequest) {
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease)}
+	if req.Uncounted {
+		l.id = store.UncountedLease + l.id
+	}
 	for i := range ready {
 		f := &ready[i]
 		t.removeDue(q, f.entry)
 		if f.gone {
-			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue", q.name, "id", f.id)
+			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue",
+				q.name, "id", f.id)
 			t.erase(q, f.id, &f.record)
 			continue
 		}
@@ -235,6 +248,44 @@ func (t *tx) take(q *queue, c *store.Claim, ready []found, length int64) {
 	}
 }
 
+// dropDead removes a bounded number of dead messages that exceed the retention and returns their ids.
+func (t *tx) dropDead(q *queue) (dropped []string, err error) {
+	reached, excess := int64(-1), int64(0) // died at this time or earlier; number beyond the maximum
+	if q.retention.MaxAge > 0 {
+		reached = t.now - store.Millis(q.retention.MaxAge)
+	}
+	if q.retention.MaxCount > 0 {
+		excess = q.dead.n - q.retention.MaxCount
+	}
+	if q.dead.n == 0 || q.dead.first.at > reached && excess <= 0 {
+		return nil, nil
+	}
+	if err := t.flush(); err != nil {
+		return nil, err
+	}
+	var all []entry
+	rest := entry{at: never}
+	err = t.each(q, &q.dead, q.dead.first, lastTime, func(e entry, _ []byte) (bool, error) {
+		if len(all) == store.MaxBatch || e.at > reached && int64(len(all)) >= excess {
+			rest = e
+			return false, nil
+		}
+		all = append(all, e)
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		t.removeDead(q, e)
+		t.erase(q, e.id, &record{stored: true})
+		dropped = append(dropped, e.id)
+	}
+	q.dropped += int64(len(dropped))
+	q.dead.startAt(rest, true)
+	return dropped, nil
+}
+
 // reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It returns the ids
 // that died.
 func (t *tx) reap(q *queue) (died []string) {
@@ -248,10 +299,15 @@ func (t *tx) reap(q *queue) (died []string) {
 			}
 			t.unhold(q, m)
 			r := &m.record
+			if strings.HasPrefix(l.id, store.UncountedLease) {
+				t.addDue(q, m.id, r)
+				continue
+			}
 			r.delivered = true
 			r.attempts++
 			r.due = l.deadline
 			r.lastError = store.LeaseExpiredText
+			r.addFailure(store.LeaseExpired(store.Time(l.deadline), r.attempts))
 			if attemptsLeft(r.attempts, m.maxAttempts) {
 				t.keep(q, m.id, r)
 				t.addDue(q, m.id, r)

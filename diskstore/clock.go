@@ -3,6 +3,7 @@ package diskstore
 import (
 	"time"
 
+	"github.com/laterq/later/internal/precise"
 	"github.com/laterq/later/store"
 )
 
@@ -18,8 +19,7 @@ type systemClock struct{}
 func (systemClock) Now() time.Time { return time.Now() }
 
 func (systemClock) Alarm(t time.Time) (<-chan time.Time, func()) {
-	timer := time.NewTimer(time.Until(t))
-	return timer.C, func() { timer.Stop() }
+	return precise.At(t)
 }
 
 // maxStandstill is how many milliseconds the engine's clock stands still for when the machine's goes back, also from
@@ -52,8 +52,8 @@ func (t *tx) readClock() {
 	t.s.lastNow = t.now
 }
 
-// rewind leaves each lease of a queue the time that it had left before the clock went back by some milliseconds, so that
-// a correction of the clock neither ends it nor prolongs it. No deadline is later than a new lease's can be.
+// rewind leaves each lease of a queue the time that it had left before the clock went back by some milliseconds, so
+// that a correction of the clock neither ends it nor prolongs it. No deadline is later than a new lease's can be.
 func (t *tx) rewind(q *queue, by int64) {
 	for _, l := range q.leases {
 		deadline := min(l.deadline-by, t.now+maxLease)

@@ -73,7 +73,18 @@ func openMemory(t *testing.T) storetest.Harness {
 	return storetest.Harness{
 		Store: s, Peer: s, Exact: true,
 		Advance: func(_ testing.TB, _ string, d time.Duration) { clock.Advance(d) },
+		Asleep:  s.asleep,
 	}
+}
+
+// asleep returns how many calls of Wait on a queue sleep.
+func (s *Store) asleep(queue string) int {
+	s.waitMu.Lock()
+	defer s.waitMu.Unlock()
+	if b := s.notifiers[queue]; b != nil {
+		return b.line.Len()
+	}
+	return 0
 }
 
 func TestConformance(t *testing.T) { storetest.Run(t, openMemory) }

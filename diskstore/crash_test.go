@@ -90,7 +90,12 @@ func (l *ledger) note(f func()) {
 // copied returns the ledger as it is now.
 func (l *ledger) copied() (c *ledger) {
 	l.note(func() {
-		c = &ledger{sent: maps.Clone(l.sent), acked: maps.Clone(l.acked), tries: maps.Clone(l.tries), asked: maps.Clone(l.asked)}
+		c = &ledger{
+			sent:  maps.Clone(l.sent),
+			acked: maps.Clone(l.acked),
+			tries: maps.Clone(l.tries),
+			asked: maps.Clone(l.asked),
+		}
 	})
 	return c
 }

@@ -90,7 +90,8 @@ func wantCorrupt(t *testing.T, fs vfs.FS, file string) {
 	if err == nil {
 		s.Close()
 	}
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "--recover") {
+	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), file) ||
+		!strings.Contains(err.Error(), "--recover") {
 		t.Errorf("open returns %v, want ErrCorrupt with %s and what to do", err, file)
 	}
 }
@@ -109,13 +110,14 @@ func wantMessages(t *testing.T, fs vfs.FS, n int) {
 	}
 }
 
-// inspectedOf returns all findings of Inspect.
-func inspectedOf(t *testing.T, fs vfs.FS) (findings []store.Finding) {
+// inspectedOf returns all results of Inspect.
+func inspectedOf(t *testing.T, fs vfs.FS) (results []store.CheckResult) {
 	t.Helper()
-	if err := inspect(t.Context(), directory{"later", fs}, func(f store.Finding) { findings = append(findings, f) }); err != nil {
+	if err := inspect(t.Context(), directory{"later", fs},
+		func(f store.CheckResult) { results = append(results, f) }); err != nil {
 		t.Fatal(err)
 	}
-	return findings
+	return results
 }
 
 func TestOpenCutsATornTailOfTheLog(t *testing.T) {
@@ -139,12 +141,12 @@ func TestOpenCutsATornTailOfTheLog(t *testing.T) {
 	} {
 		fs := same(crashed)
 		writeAll(t, fs, path, append(slices.Clone(after[:before]), tail...))
-		if wrong := bad(inspectedOf(t, fs)); len(wrong) > 0 {
+		if wrong := issuesOf(inspectedOf(t, fs)); len(wrong) > 0 {
 			t.Errorf("tail %d: inspect reports %+v", i, wrong)
 		}
 		h := &harmed{fs: same(fs), clock: newManualClock()}
-		if got, findings := h.recovered(t); len(got["q"]) != 20 || len(bad(findings)) > 0 {
-			t.Errorf("tail %d: recover saves %d messages, and reports %+v", i, len(got["q"]), findings)
+		if got, results := h.recovered(t); len(got["q"]) != 20 || len(issuesOf(results)) > 0 {
+			t.Errorf("tail %d: recover saves %d messages, and reports %+v", i, len(got["q"]), results)
 		}
 		wantMessages(t, fs, 20)
 	}
@@ -175,7 +177,7 @@ func TestOpenRefusesADamagedLog(t *testing.T) {
 			b := slices.Clone(whole)
 			copy(b[2000:], bytes.Repeat([]byte{fill}, length))
 			writeAll(t, fs, path, b)
-			if !mentions(bad(inspectedOf(t, fs)), name) {
+			if !mentions(issuesOf(inspectedOf(t, fs)), name) {
 				t.Errorf("%d bytes of %x: inspect does not report %s", length, fill, name)
 			}
 			wantCorrupt(t, fs, name)
@@ -254,14 +256,15 @@ func TestOpenRefusesADamagedOlderLog(t *testing.T) {
 	for _, end := range []int{ends[len(ends)-1] - 1, ends[len(ends)-2] + 1, ends[3] + 5} {
 		changed := same(fs)
 		writeAll(t, changed, logs[0], first[:end])
-		if !mentions(bad(inspectedOf(t, changed)), fs.PathBase(logs[0])) {
+		if !mentions(issuesOf(inspectedOf(t, changed)), fs.PathBase(logs[0])) {
 			t.Errorf("inspect does not report %s", logs[0])
 		}
 		wantCorrupt(t, changed, fs.PathBase(logs[0]))
 	}
 }
 
-// TestInspectOfRecycledLogsAfterACrashReportsNothing has logs that were written over older ones, and crashes at any moment.
+// TestInspectOfRecycledLogsAfterACrashReportsNothing has logs that were written over older ones, and crashes at any
+// moment.
 func TestInspectOfRecycledLogsAfterACrashReportsNothing(t *testing.T) {
 	t.Parallel()
 	rounds := 10
@@ -282,7 +285,7 @@ func TestInspectOfRecycledLogsAfterACrashReportsNothing(t *testing.T) {
 		strict, loose := synced(fs), crash(fs, uint64(round))
 		s.Close()
 		for _, after := range []*vfs.MemFS{strict, loose} {
-			if wrong := bad(inspectedOf(t, after)); len(wrong) > 0 {
+			if wrong := issuesOf(inspectedOf(t, after)); len(wrong) > 0 {
 				t.Errorf("round %d: inspect reports %+v", round, wrong)
 			}
 			wantMessages(t, after, n)
@@ -318,7 +321,8 @@ func TestOpenRefusesADamagedManifest(t *testing.T) {
 		writeAll(t, changed, path, b)
 		wantCorrupt(t, changed, fs.PathBase(path))
 	}
-	for _, gone := range []string{path, lastFile(t, crashed, "marker.manifest."), lastFile(t, crashed, "marker.format-version.")} {
+	for _, gone := range []string{path, lastFile(t, crashed, "marker.manifest."),
+		lastFile(t, crashed, "marker.format-version.")} {
 		changed := same(crashed)
 		changed.Remove(gone)
 		wantCorrupt(t, changed, "")
@@ -349,7 +353,7 @@ func TestOpenRefusesAMissingOrCutTable(t *testing.T) {
 // TestOpenNoticesFlippedBits flips bits anywhere. Then Open fails, or Get of a message does, or they are all there.
 func TestOpenNoticesFlippedBits(t *testing.T) {
 	t.Parallel()
-	rounds := 25
+	rounds := 8
 	if os.Getenv("LATER_LONG") != "" {
 		rounds = 5000
 	}

@@ -86,50 +86,120 @@ func (r raw) lease() (id string, value []byte) {
 var damages = []struct {
 	name   string
 	damage func(r raw)
-	checks string            // of the findings, in order
+	checks string            // of the results, in order
 	states map[string]string // messages that are elsewhere after the repair: a state, or "" for none
 	queue  string            // "q" is called this after the repair
 }{
-	{name: "counter of due", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.due += 5; m.ready -= 2 }) }},
-	{name: "counter of due is zero", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.due, m.ready = 0, 0 }) }},
+	{
+		name:   "counter of due",
+		checks: "counters",
+		damage: func(r raw) { r.meta(func(m *meta) { m.due += 5; m.ready -= 2 }) },
+	},
+	{
+		name:   "counter of due is zero",
+		checks: "counters",
+		damage: func(r raw) { r.meta(func(m *meta) { m.due, m.ready = 0, 0 }) },
+	},
 	{name: "counter of dead", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.dead = 0 }) }},
-	{name: "counter of remembered", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.remembered = 0 }) }},
+	{
+		name:   "counter of remembered",
+		checks: "counters",
+		damage: func(r raw) { r.meta(func(m *meta) { m.remembered = 0 }) },
+	},
 	{name: "earliest is too late", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.head += 1e9 }) }},
 	{name: "no counters", checks: "counters", damage: func(r raw) { r.remove(appendKey(nil, r.number, kindMeta)) }},
-	{name: "counters of another format", checks: "counters", damage: func(r raw) { r.set(appendKey(nil, r.number, kindMeta), []byte("x")) }},
-	{name: "due entry without message", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, 5, "nobody"), nil) }},
-	{name: "dead entry without message", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDead, 5, "nobody"), nil) }},
+	{
+		name:   "counters of another format",
+		checks: "counters",
+		damage: func(r raw) { r.set(appendKey(nil, r.number, kindMeta), []byte("x")) },
+	},
+	{
+		name:   "due entry without message",
+		checks: "indexes",
+		damage: func(r raw) { r.set(r.time(kindDue, 5, "nobody"), nil) },
+	},
+	{
+		name:   "dead entry without message",
+		checks: "indexes",
+		damage: func(r raw) { r.set(r.time(kindDead, 5, "nobody"), nil) },
+	},
 	{name: "record without message", checks: "keys", damage: func(r raw) {
 		r.set(r.id(kindRecord, "nobody"), appendRecord(nil, &record{due: 7}))
 	}},
-	{name: "message without its bytes", checks: "indexes counters", states: map[string]string{"r1": ""}, damage: func(r raw) { r.remove(r.id(kindMessage, "r1")) }},
-	{name: "dead message without its bytes", checks: "keys indexes counters", states: map[string]string{"d1": ""}, damage: func(r raw) { r.remove(r.id(kindMessage, "d1")) }},
-	{name: "leased message without its bytes", checks: "leases", states: map[string]string{"l1": ""}, damage: func(r raw) { r.remove(r.id(kindMessage, "l1")) }},
-	{name: "scheduled in no state", checks: "indexes", damage: func(r raw) { r.remove(r.time(kindDue, r.due("s1"), "s1")) }},
+	{
+		name:   "message without its bytes",
+		checks: "indexes counters",
+		states: map[string]string{"r1": ""},
+		damage: func(r raw) { r.remove(r.id(kindMessage, "r1")) },
+	},
+	{
+		name:   "dead message without its bytes",
+		checks: "keys indexes counters",
+		states: map[string]string{"d1": ""},
+		damage: func(r raw) { r.remove(r.id(kindMessage, "d1")) },
+	},
+	{
+		name:   "leased message without its bytes",
+		checks: "leases",
+		states: map[string]string{"l1": ""},
+		damage: func(r raw) { r.remove(r.id(kindMessage, "l1")) },
+	},
+	{
+		name:   "scheduled in no state",
+		checks: "indexes",
+		damage: func(r raw) { r.remove(r.time(kindDue, r.due("s1"), "s1")) },
+	},
 	{name: "ready in no state", checks: "indexes", damage: func(r raw) { r.remove(r.time(kindDue, r.due("r1"), "r1")) }},
-	{name: "tried and in no state", checks: "indexes", damage: func(r raw) { r.remove(r.time(kindDue, r.record("n1").due, "n1")) }},
-	{name: "dead in no state", checks: "indexes", damage: func(r raw) { r.remove(r.time(kindDead, r.record("d1").diedAt, "d1")) }},
+	{
+		name:   "tried and in no state",
+		checks: "indexes",
+		damage: func(r raw) { r.remove(r.time(kindDue, r.record("n1").due, "n1")) },
+	},
+	{
+		name:   "dead in no state",
+		checks: "indexes",
+		damage: func(r raw) { r.remove(r.time(kindDead, r.record("d1").diedAt, "d1")) },
+	},
 	{name: "due twice", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, 5, "s1"), nil) }},
 	{name: "due and dead", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDead, 5, "r1"), nil) }},
 	{name: "dead and due", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, 5, "d1"), withRecord) }},
 	{name: "leased and due", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, r.due("l1"), "l1"), nil) }},
-	{name: "leased and dead", checks: "leases indexes counters", states: map[string]string{"l1": "dead"}, damage: func(r raw) {
-		died := record{due: r.due("l1"), deadReason: store.DeadFailed, diedAt: 77}
-		r.set(r.id(kindRecord, "l1"), appendRecord(nil, &died))
-	}},
+	{
+		name:   "leased and dead",
+		checks: "leases indexes counters",
+		states: map[string]string{"l1": "dead"},
+		damage: func(r raw) {
+			died := record{due: r.due("l1"), deadReason: store.DeadFailed, diedAt: 77}
+			r.set(r.id(kindRecord, "l1"), appendRecord(nil, &died))
+		},
+	},
 	{name: "listed at another time", checks: "indexes", damage: func(r raw) {
 		r.remove(r.time(kindDue, r.due("s1"), "s1"))
 		r.set(r.time(kindDue, r.due("s1")+1, "s1"), nil)
 	}},
-	{name: "entry that says nothing of the record", checks: "indexes", damage: func(r raw) { r.set(r.time(kindDue, r.record("n1").due, "n1"), nil) }},
-	{name: "no lease", checks: "indexes counters", states: map[string]string{"l1": "ready", "l2": "ready"}, damage: func(r raw) {
-		id, _ := r.lease()
-		r.remove(r.id(kindLease, id))
-	}},
-	{name: "lease of another format", checks: "leases indexes counters", states: map[string]string{"l1": "ready", "l2": "ready"}, damage: func(r raw) {
-		id, _ := r.lease()
-		r.set(r.id(kindLease, id), []byte("lease"))
-	}},
+	{
+		name:   "entry that says nothing of the record",
+		checks: "indexes",
+		damage: func(r raw) { r.set(r.time(kindDue, r.record("n1").due, "n1"), nil) },
+	},
+	{
+		name:   "no lease",
+		checks: "indexes counters",
+		states: map[string]string{"l1": "ready", "l2": "ready"},
+		damage: func(r raw) {
+			id, _ := r.lease()
+			r.remove(r.id(kindLease, id))
+		},
+	},
+	{
+		name:   "lease of another format",
+		checks: "leases indexes counters",
+		states: map[string]string{"l1": "ready", "l2": "ready"},
+		damage: func(r raw) {
+			id, _ := r.lease()
+			r.set(r.id(kindLease, id), []byte("lease"))
+		},
+	},
 	{name: "two leases", checks: "leases", damage: func(r raw) {
 		id, value := r.lease()
 		r.set(r.id(kindLease, id+"too"), value)
@@ -139,24 +209,53 @@ var damages = []struct {
 		value[timeLength+2+3+timeLength-1] ^= 1
 		r.set(r.id(kindLease, id), value)
 	}},
-	{name: "unreadable message", checks: "unreadable indexes counters", states: map[string]string{"r1": "dead"}, damage: func(r raw) {
-		r.set(r.id(kindMessage, "r1"), append(appendTime(nil, r.due("r1")), "\xffbytes"...))
-	}},
-	{name: "unreadable leased message", checks: "unreadable leases indexes counters", states: map[string]string{"l1": "dead"}, damage: func(r raw) {
-		r.set(r.id(kindMessage, "l1"), append(appendTime(nil, r.due("l1")), "\xffbytes"...))
-	}},
-	{name: "message without due time", checks: "unreadable indexes counters", states: map[string]string{"r1": "dead"}, damage: func(r raw) {
-		r.set(r.id(kindMessage, "r1"), []byte("\x00abc"))
-	}},
-	{name: "record of another format", checks: "unreadable indexes", states: map[string]string{"n1": "ready"}, damage: func(r raw) { r.set(r.id(kindRecord, "n1"), []byte("x")) }},
-	{name: "dead record of another format", checks: "unreadable indexes counters", states: map[string]string{"d1": "ready"}, damage: func(r raw) { r.set(r.id(kindRecord, "d1"), []byte("x")) }},
+	{
+		name:   "unreadable message",
+		checks: "unreadable indexes counters",
+		states: map[string]string{"r1": "dead"},
+		damage: func(r raw) {
+			r.set(r.id(kindMessage, "r1"), append(appendTime(nil, r.due("r1")), "\xffbytes"...))
+		},
+	},
+	{
+		name:   "unreadable leased message",
+		checks: "unreadable leases indexes counters",
+		states: map[string]string{"l1": "dead"},
+		damage: func(r raw) {
+			r.set(r.id(kindMessage, "l1"), append(appendTime(nil, r.due("l1")), "\xffbytes"...))
+		},
+	},
+	{
+		name:   "message without due time",
+		checks: "unreadable indexes counters",
+		states: map[string]string{"r1": "dead"},
+		damage: func(r raw) {
+			r.set(r.id(kindMessage, "r1"), []byte("\x00abc"))
+		},
+	},
+	{
+		name:   "record of another format",
+		checks: "unreadable indexes",
+		states: map[string]string{"n1": "ready"},
+		damage: func(r raw) { r.set(r.id(kindRecord, "n1"), []byte("x")) },
+	},
+	{
+		name:   "dead record of another format",
+		checks: "unreadable indexes counters",
+		states: map[string]string{"d1": "ready"},
+		damage: func(r raw) { r.set(r.id(kindRecord, "d1"), []byte("x")) },
+	},
 	{name: "leased record of another format", checks: "unreadable leases", damage: func(r raw) {
 		r.set(r.id(kindRecord, "l1"), []byte("x"))
 	}},
 	{name: "remembered for ever", checks: "counters remembered", damage: func(r raw) {
 		r.remove(r.time(kindForget, readTime(r.get(r.id(kindRemembered, "gone"))), "gone"))
 	}},
-	{name: "remembered until nobody knows", checks: "remembered", damage: func(r raw) { r.set(r.id(kindRemembered, "gone"), []byte("x")) }},
+	{
+		name:   "remembered until nobody knows",
+		checks: "remembered",
+		damage: func(r raw) { r.set(r.id(kindRemembered, "gone"), []byte("x")) },
+	},
 	{name: "short keys", checks: "indexes counters", damage: func(r raw) {
 		r.set(r.id(kindDue, "a"), nil)
 		r.set(r.id(kindDead, "b"), nil)
@@ -171,10 +270,23 @@ var damages = []struct {
 		r.set([]byte{0, 0, 0, 0, 'a'}, nil)
 		r.set([]byte{0, 0}, nil)
 	}},
-	{name: "no name", checks: "names", queue: "recovered-1", damage: func(r raw) { r.remove(appendIDKey(nil, 0, kindName, "q")) }},
+	{
+		name:   "no name",
+		checks: "names",
+		queue:  "recovered-1",
+		damage: func(r raw) { r.remove(appendIDKey(nil, 0, kindName, "q")) },
+	},
 	{name: "name of no number", checks: "names names", queue: "recovered-1", damage: func(r raw) {
 		r.set(appendIDKey(nil, 0, kindName, "q"), []byte("one"))
 	}},
-	{name: "two names", checks: "names", damage: func(r raw) { r.set(appendIDKey(nil, 0, kindName, "qq"), numberKey(r.number)) }},
-	{name: "number of nobody", checks: "indexes counters names", damage: func(r raw) { r.set(appendIDKey(nil, 77, kindDue, "123456x"), nil) }},
+	{
+		name:   "two names",
+		checks: "names",
+		damage: func(r raw) { r.set(appendIDKey(nil, 0, kindName, "qq"), numberKey(r.number)) },
+	},
+	{
+		name:   "number of nobody",
+		checks: "indexes counters names",
+		damage: func(r raw) { r.set(appendIDKey(nil, 77, kindDue, "123456x"), nil) },
+	},
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -113,7 +112,7 @@ func TestSyncEveryMakesDurableInTime(t *testing.T) {
 		}
 		return nil
 	}))
-	s := openOn(t, watched, clock, WithSyncEvery(time.Millisecond))
+	s := openOn(t, watched, clock, SyncEvery(time.Millisecond))
 	send(t, s, "m")
 	watching.Store(true)
 	for id := range 3 { // each sync begins when the one before is done
@@ -127,30 +126,6 @@ func TestSyncEveryMakesDurableInTime(t *testing.T) {
 	infos, err := s.Get(t.Context(), "q", []string{"m"})
 	if err != nil || infos[0] == nil {
 		t.Errorf("the message is lost (%v) although the log was synced", err)
-	}
-}
-
-func TestSyncInTheMidstOfAWriteLeavesItToTheNextSync(t *testing.T) {
-	var s *Store
-	var watching, synced atomic.Bool
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if watching.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".log") {
-			s.unsynced.Store(false) // as the loop does that syncs; the write waits for its new log
-			synced.Store(true)
-		}
-		return nil
-	}))
-	s = openOn(t, fs, newManualClock(), WithSyncEvery(time.Hour), withMemTable(256<<10))
-	defer s.Close()
-	watching.Store(true)
-	for i := 0; !synced.Load(); i++ { // until a write fills the log
-		m := store.Outgoing{Message: store.Message{ID: strconv.Itoa(i), Payload: noise[:50<<10]}}
-		if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !s.unsynced.Load() {
-		t.Error("nothing will sync the last write")
 	}
 }
 
@@ -211,15 +186,15 @@ func inChild(t *testing.T) bool {
 	if os.Getenv(name) != "" {
 		return true
 	}
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=60s")
-	child.Env = append(os.Environ(), name+"=1")
+	child := childProcess(t, t.Name(), name, "1")
+	child.Args = append(child.Args, "-test.timeout=60s")
 	if out, _ := child.CombinedOutput(); !strings.Contains(string(out), kept) {
 		t.Errorf("the child says:\n%s", out)
 	}
 	return false
 }
 
-// withoutManifest is a file system whose manifest cannot be written once broken is set, which Pebble gives up for.
+// withoutManifest is a file system whose manifest cannot be written once broken is set. Pebble then stops.
 func withoutManifest(fs vfs.FS, broken *atomic.Bool) vfs.FS {
 	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && strings.Contains(op.Path, "MANIFEST") && op.Kind == errorfs.OpFileWrite {
@@ -260,8 +235,8 @@ func TestFailedManifestStopsTheStoreAndLosesNothing(t *testing.T) {
 	}
 }
 
-// looking is a context that calls look once, the third time that somebody asks whether it has ended: a call does so when
-// it begins, when it goes to the writer, and after each 10,000 messages that it counts.
+// looking is a context that calls look once, the third time that somebody asks whether it has ended: a call does so
+// when it begins, when it goes to the writer, and after each 10,000 messages that it counts.
 type looking struct {
 	context.Context
 	asked atomic.Int64
@@ -286,6 +261,7 @@ func TestPebbleThatGivesUpEndsAHistogramAndTheClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	uncounted(t, s)
 	ctx := &looking{Context: t.Context(), look: func() {
 		broken.Store(true)
 		if _, err := s.db.AsyncFlush(); err != nil {
@@ -294,7 +270,8 @@ func TestPebbleThatGivesUpEndsAHistogramAndTheClose(t *testing.T) {
 		<-s.stuck
 	}}
 	from := s.clock.Now()
-	if _, err := s.Histogram(ctx, "q", from.Add(-time.Hour), from.Add(time.Hour), 1); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := s.Histogram(ctx, "q", from.Add(-time.Hour), from.Add(time.Hour), 1); !errors.Is(err,
+		store.ErrUnavailable) {
 		t.Errorf("histogram gives %v, want ErrUnavailable", err)
 	}
 	s.Close()

@@ -1,12 +1,14 @@
-// Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the process,
-// on Pebble (ordered keys in a log-structured merge tree). It imports the store contract, the message envelope and
-// Pebble, nothing else of Later. Import it for its URL scheme, file:///absolute/dir, or call Open. Start reading with
-// open.go, store.go and keys.go, which is the layout.
+// Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the
+// process, on Pebble (ordered keys in a log-structured merge tree). Of Later, it imports the store contract, the
+// message envelope and precise timers. Import it for its URL scheme, file:///absolute/dir, or call Open. Start
+// reading with open.go, store.go and keys.go, which is the layout.
 //
 // # Durability
 //
-// A call returns nil only after its changes, and everything that it was shown, are fsynced. Calls that come at the same
-// time share one fsync. WithSyncEvery (in the URL: sync=100ms) trades that for speed.
+// A call returns nil only after its changes, and everything that it was shown, are fsynced. Calls that come at the
+// same time share one fsync. SyncEvery (in the URL: sync=100ms) trades that for speed. A claim in which nothing died
+// returns when it is written to the log, before the fsync: a killed process does not undo it, a power failure may,
+// and then its messages are ready again (written.go).
 //
 // # One writer
 //
@@ -23,18 +25,18 @@
 //
 // # What is in memory
 //
-// Of each queue some counters, and what is leased. Everything else is read when it is needed, so the disk bounds the
-// number of pending messages.
+// Of each queue some counters, how many messages fall due when in a bounded number of cells (cells.go), and what is
+// leased. Everything else is read when it is needed, so the disk bounds the number of pending messages.
 //
 // # Damage
 //
 // Pebble checks every block of a table and every record of a log against a checksum. Open refuses a damaged directory
-// with ErrCorrupt, naming the file: a missing or cut table, a manifest that is damaged before its last record, and, if
-// the store was closed in good order, any file that does not end cleanly (manifest.go). After a crash the end of the
-// last log may be torn; Pebble cuts it, and nothing that was acknowledged is in it. A damaged block of a table is found
-// when it is read: the call that needs it returns ErrCorrupt, and all others go on. Examine checks everything and
-// repairs a queue that contradicts itself by rebuilding its indexes, Inspect checks a store that cannot be opened, and
-// Recover copies what can still be read to a new store.
+// with ErrCorrupt, naming the file: a missing or cut table, a manifest that is damaged before its last record, and,
+// if the store was closed in good order, any file that does not end cleanly (manifest.go). After a crash the end of
+// the last log may be torn; Pebble cuts it, and nothing that was acknowledged is in it. A damaged block of a table is
+// found when it is read: the call that needs it returns ErrCorrupt, and all others go on. Check checks everything and
+// repairs a queue that contradicts itself by rebuilding its indexes, Inspect checks a store that cannot be opened,
+// and Recover copies what can still be read to a new store.
 //
 // # A full disk
 //

@@ -13,7 +13,7 @@ import (
 // sends, but no durable one, none before it, and none of which a durable repetition found it there.
 func TestADurableSendOutlivesTheMachineWhateverTheSync(t *testing.T) {
 	fs := vfs.NewCrashableMem()
-	s := openOn(t, fs, newManualClock(), WithSyncEvery(time.Hour))
+	s := openOn(t, fs, newManualClock(), SyncEvery(time.Hour))
 	defer s.Close()
 	send := func(id string, d store.Durability) bool {
 		t.Helper()

@@ -18,12 +18,15 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	s, err := diskstore.Open(filepath.Join(dir, "queue"), diskstore.WithSyncEvery(100*time.Millisecond))
+	s, err := diskstore.Open(filepath.Join(dir, "queue"), diskstore.SyncEvery(100*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer s.Close()
-	client := later.New(s)
+	client, err := later.New(s)
+	if err != nil {
+		log.Fatal(err)
+	}
 	defer client.Close()
 
 	_, err = diskstore.Open(filepath.Join(dir, "queue"))

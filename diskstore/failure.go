@@ -23,7 +23,8 @@ func (s *Store) fail(cause error) error {
 		if s.syncEvery > 0 {
 			kept = fmt.Sprintf("what was acknowledged before is on the disk, except for the last %v", s.syncEvery)
 		}
-		s.failure = &stopped{fmt.Errorf("%w: %s stopped: %w; %s: repair the disk and start the program again", kind, s.dir, cause, kept)}
+		s.failure = &stopped{fmt.Errorf("%w: %s stopped: %w; %s: repair the disk and start the program again", kind, s.dir,
+			cause, kept)}
 		s.logger.Error("later: the store stopped", "dir", s.dir, "cause", cause)
 		close(s.failed)
 	})

@@ -67,7 +67,8 @@ func BenchmarkSingleClaim(b *testing.B) {
 			if err != nil || len(c.Messages) != 1 {
 				b.Fatal(err, len(c.Messages))
 			}
-			if _, err := s.Settle(b.Context(), "q", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}); err != nil {
+			if _, err := s.Settle(b.Context(), "q",
+				[]store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -17,7 +17,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in keys.go and record.go.
-	formatVersion = 2
+	formatVersion = 5
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6
@@ -41,7 +41,8 @@ func (d *directory) readFormat() (isNew bool, err error) {
 	var keys, files int
 	n, _ := fmt.Sscanf(text, "later diskstore %d\npebble format %d\n", &keys, &files)
 	if n == 0 || n == 1 && keys == formatVersion {
-		return false, corrupt("%s of %s is %q, which names no format: restore the directory from a backup", formatFile, d.dir, text)
+		return false, corrupt("%s of %s is %q, which names no format: restore the directory from a backup", formatFile,
+			d.dir, text)
 	}
 	if keys != formatVersion || files > int(pebbleFormat) {
 		return false, fmt.Errorf("%w: %s has the format %q and this version of Later reads %q: use the version that wrote it",

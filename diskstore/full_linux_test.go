@@ -57,7 +57,8 @@ func TestFullTmpfs(t *testing.T) {
 	if acked += len(some); err != nil || len(some) != 500 {
 		t.Errorf("with the reserve in use, %d claims and acks went on, then %v", len(some), err)
 	}
-	if _, err = s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}}); !errors.Is(err, store.ErrFull) {
+	if _, err = s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "late"}}}); !errors.Is(err,
+		store.ErrFull) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
 	if err := s.Close(); err != nil { // a full disk is no hindrance to that

@@ -80,7 +80,8 @@ func makeHarmed(t *testing.T) *harmed {
 			if action == 0 {
 				break
 			}
-			if _, err := s.Settle(t.Context(), queue, []store.Settlement{{Receipt: m.Receipt, Action: action, Delay: time.Hour, Reason: "no"}}); err != nil {
+			if _, err := s.Settle(t.Context(), queue,
+				[]store.Settlement{{Receipt: m.Receipt, Action: action, Delay: time.Hour, Reason: "no"}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -146,12 +147,13 @@ func (h *harmed) files(t *testing.T) map[string]string {
 	return all
 }
 
-// recovered recovers the store, and returns the messages of each queue with the findings. Nothing in the damaged
+// recovered recovers the store, and returns the messages of each queue with the results. Nothing in the damaged
 // directory may change, and the new store must be sound.
-func (h *harmed) recovered(t *testing.T) (all map[string]map[string]store.State, findings []store.Finding) {
+func (h *harmed) recovered(t *testing.T) (all map[string]map[string]store.State, results []store.CheckResult) {
 	t.Helper()
 	before := h.files(t)
-	err := recoverStore(t.Context(), directory{"later", h.fs}, directory{"new", h.fs}, func(f store.Finding) { findings = append(findings, f) })
+	err := recoverStore(t.Context(), directory{"later", h.fs}, directory{"new", h.fs},
+		func(f store.CheckResult) { results = append(results, f) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +165,8 @@ func (h *harmed) recovered(t *testing.T) (all map[string]map[string]store.State,
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
-		t.Errorf("findings of the new store: %+v", wrong)
+	if wrong := issuesOf(checked(t, s, false)); len(wrong) > 0 {
+		t.Errorf("results of the new store: %+v", wrong)
 	}
 	names, _, err := s.Queues(t.Context(), "")
 	if err != nil {
@@ -174,24 +176,25 @@ func (h *harmed) recovered(t *testing.T) (all map[string]map[string]store.State,
 	for _, name := range names {
 		all[name] = live(t, s, name)
 	}
-	return all, findings
+	return all, results
 }
 
-// inspected returns the findings of Inspect that are worse than a note.
-func (h *harmed) inspected(t *testing.T) (findings []store.Finding) {
+// inspected returns the results of Inspect that are worse than a note.
+func (h *harmed) inspected(t *testing.T) (results []store.CheckResult) {
 	t.Helper()
 	before := h.files(t)
-	if err := inspect(t.Context(), directory{"later", h.fs}, func(f store.Finding) { findings = append(findings, f) }); err != nil {
+	if err := inspect(t.Context(), directory{"later", h.fs},
+		func(f store.CheckResult) { results = append(results, f) }); err != nil {
 		t.Fatal(err)
 	}
 	if after := h.files(t); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Error("the damaged directory was changed")
 	}
-	return bad(findings)
+	return issuesOf(results)
 }
 
-func mentions(all []store.Finding, text string) bool {
-	return slices.ContainsFunc(all, func(f store.Finding) bool { return strings.Contains(f.Text, text) })
+func mentions(all []store.CheckResult, text string) bool {
+	return slices.ContainsFunc(all, func(f store.CheckResult) bool { return strings.Contains(f.Text, text) })
 }
 
 // wantRecovered checks that no other messages than the given ones are lost.

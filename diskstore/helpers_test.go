@@ -2,6 +2,8 @@ package diskstore
 
 import (
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"slices"
 	"testing"
 
@@ -51,10 +53,24 @@ func same(fs *vfs.MemFS) *vfs.MemFS {
 // synced returns a copy of a file system as a power failure leaves it in which nothing that was not synced survives.
 func synced(fs *vfs.MemFS) *vfs.MemFS { return fs.CrashClone(vfs.CrashCloneCfg{}) }
 
-// wantSound checks a store by Examine.
+// uncounted makes the cells of q unknown, as a crash does.
+func uncounted(t testing.TB, s *Store) {
+	t.Helper()
+	execute(t, s, func(*tx) { s.queues["q"].cells.forget() })
+}
+
+// wantSound checks a store by Check.
 func wantSound(t testing.TB, s *Store) {
 	t.Helper()
-	if wrong := bad(examined(t, s, false)); len(wrong) > 0 {
+	if wrong := issuesOf(checked(t, s, false)); len(wrong) > 0 {
 		t.Errorf("the store has issues: %+v", wrong)
 	}
+}
+
+// childProcess returns a command that runs one test of this package in another process, with a variable set.
+func childProcess(t *testing.T, test, variable, value string) *exec.Cmd {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+test+"$")
+	child.Env = append(os.Environ(), variable+"="+value)
+	return child
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // index is the entries of one kind of a queue in order of time. Removed entries leave tombstones, which a scan steps
-// over one by one until Pebble has compacted them away. So an index knows where nothing is: before its first entry, and
-// in some gaps. Scans skip ranges known to be empty.
+// over one by one until Pebble has compacted them away. So an index knows where nothing is: before its first entry,
+// and in some gaps. Scans skip ranges known to be empty.
 type index struct {
 	kind byte
 	n    int64 // entries
@@ -186,8 +186,8 @@ func (x *index) learnFrom(v *indexView) {
 }
 
 // scan calls f for the entries of an index from one on to the end of the millisecond last, until it returns false. It
-// skips what is known to be empty, and calls learn with the gaps that it finds. A value of kindDue is 1 where a record
-// is stored.
+// skips what is known to be empty, and calls learn with the gaps that it finds. A value of kindDue is 1 where a
+// record is stored.
 func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn func(gap),
 	f func(e entry, value []byte) (bool, error)) error {
 	to := entry{at: min(last, lastTime-1) + 1}
@@ -203,8 +203,35 @@ func (r *reader) scan(queue uint32, x *indexView, from entry, last int64, learn 
 	}
 	s := scanner{it: it, queue: queue, view: x, at: from}
 	err = s.run(to, f)
+	return r.endScan(&s, err, learn)
+}
+
+// scanEdges calls f for the entries of edges, which are in order, with one iterator.
+func (r *reader) scanEdges(queue uint32, x *indexView, edges []edge, learn func(gap), f func(p *edge) error) error {
+	if len(edges) == 0 {
+		return nil
+	}
+	it, err := r.iterate(nil, nil)
+	if err != nil {
+		return err
+	}
+	s := scanner{it: it, queue: queue, view: x}
+	for i := range edges {
+		p := &edges[i]
+		to := entry{at: min(p.last, lastTime-1) + 1}
+		s.at = entry{at: p.first}
+		it.SetBounds(appendTimeKey(nil, queue, x.kind, s.at), appendTimeKey(nil, queue, x.kind, to))
+		if err = s.run(to, func(entry, []byte) (bool, error) { return true, f(p) }); err != nil {
+			break
+		}
+	}
+	return r.endScan(&s, err, learn)
+}
+
+// endScan closes the iterator of a scan that ended with err, and has its gaps learned.
+func (r *reader) endScan(s *scanner, err error, learn func(gap)) error {
 	r.s.steps.Add(int64(s.steps))
-	if err = r.end(it, err); err == nil {
+	if err = r.end(s.it, err); err == nil {
 		for _, g := range s.found {
 			learn(g)
 		}

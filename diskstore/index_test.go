@@ -89,11 +89,12 @@ func TestBulkCallsWalkOverAMessageOnce(t *testing.T) {
 	}{
 		"purge of all":       {change: later},
 		"purge of scheduled": {change: later, state: store.StateScheduled},
-		"purge of scheduled behind ready ones": {change: later, state: store.StateScheduled, prepare: func(t *testing.T, s *Store) {
-			if _, err := s.Send(t.Context(), "q", outgoing(10, store.Due{})); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		"purge of scheduled behind ready ones": {change: later, state: store.StateScheduled,
+			prepare: func(t *testing.T, s *Store) {
+				if _, err := s.Send(t.Context(), "q", outgoing(10, store.Due{})); err != nil {
+					t.Fatal(err)
+				}
+			}},
 		"purge of ready":  {change: now, state: store.StateReady},
 		"purge of dead":   {change: now, state: store.StateDead, prepare: bury},
 		"replay of dead":  {change: now, state: store.StateDead, prepare: bury, replay: true},
@@ -294,7 +295,7 @@ func TestForgettingWalksOverAnIDOnce(t *testing.T) {
 	steps(t, s, 6*rounds*store.MaxBatch, "remembering and forgetting", func() {
 		for range rounds {
 			sendMany(t, s, store.MaxBatch, func(*store.Outgoing) {})
-			settleAll(t, s, store.Settlement{Action: store.Ack, Remember: time.Millisecond})
+			settleAll(t, s, store.Settlement{Action: store.Ack, DedupWindow: time.Millisecond})
 			clock.Advance(2 * time.Millisecond)
 		}
 	})
@@ -315,7 +316,8 @@ func TestWhatIsAddedInAGapIsFound(t *testing.T) {
 		if err != nil || len(p.Messages) != 1 {
 			t.Fatal(p, err)
 		}
-		bulk, err := s.Purge(t.Context(), "q", store.Selection{State: []store.State{store.StateScheduled, store.StateNone}[i%2]})
+		bulk, err := s.Purge(t.Context(), "q",
+			store.Selection{State: []store.State{store.StateScheduled, store.StateNone}[i%2]})
 		if err != nil || bulk.Done == 0 {
 			t.Fatal(bulk, err)
 		}

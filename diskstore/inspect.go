@@ -22,14 +22,14 @@ import (
 )
 
 // Inspect checks the files of a store that is not open, or that cannot be opened because they are damaged. It changes
-// nothing, and reports all damaged files where Open stops at the first. Damage is no error but a finding. Errors:
+// nothing, and reports all damaged files where Open stops at the first. Damage is not an error but an issue. Errors:
 // ErrUnavailable when the directory is open, as a HeldError, or cannot be read; ErrUnsupported when it is no store; the
 // cause of ctx.
-func Inspect(ctx context.Context, dir string, report func(store.Finding)) error {
+func Inspect(ctx context.Context, dir string, report func(store.CheckResult)) error {
 	return inspect(ctx, directory{dir, defaultFS}, report)
 }
 
-func inspect(ctx context.Context, d directory, report func(store.Finding)) error {
+func inspect(ctx context.Context, d directory, report func(store.CheckResult)) error {
 	return d.withFiles(report, func(files files) error {
 		if err := d.checkTables(func() error { return context.Cause(ctx) }, files.tables, report); err != nil {
 			return err
@@ -38,7 +38,7 @@ func inspect(ctx context.Context, d directory, report func(store.Finding)) error
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			report(d.logFinding(log, files.mayBeTorn(i)))
+			report(d.checkLog(log, files.mayBeTorn(i)))
 		}
 		return nil
 	})
@@ -57,7 +57,7 @@ func (f *files) mayBeTorn(i int) bool { return !f.wasClosed && i == len(f.logs)-
 // withFiles calls f with the files of a store, while other processes cannot open it. It reports a damaged formatFile,
 // and returns ErrUnsupported for a format of another version. Nothing in the directory is changed; a copy without
 // lockFile and a directory that cannot be written to are not locked.
-func (d *directory) withFiles(report func(store.Finding), f func(files) error) (err error) {
+func (d *directory) withFiles(report func(store.CheckResult), f func(files) error) (err error) {
 	names, err := d.fs.List(d.dir)
 	if err != nil {
 		return d.readError(err)
@@ -74,7 +74,7 @@ func (d *directory) withFiles(report func(store.Finding), f func(files) error) (
 		}
 	}
 	if _, err := d.readFormat(); errors.Is(err, store.ErrCorrupt) {
-		report(store.Finding{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
+		report(store.CheckResult{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
 	} else if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (d *directory) withFiles(report func(store.Finding), f func(files) error) (
 
 // liveFiles finds out which files belong to the store; others are left over, and hold what was removed since. If the
 // manifest is damaged or a table is missing nobody knows: it reports that, and returns all files.
-func (d *directory) liveFiles(names []string, report func(store.Finding)) (files, error) {
+func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (files, error) {
 	f := files{wasClosed: !slices.Contains(names, holderFile)}
 	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *directory) liveFiles(names []string, report func(store.Finding)) (files
 		err = fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, err, d.advice())
 	}
 	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); damage != nil {
-		report(store.Finding{Severity: store.SeverityError, Check: "files", Count: 1, Text: damage.Error()})
+		report(store.CheckResult{Severity: store.SeverityError, Check: "files", Count: 1, Text: damage.Error()})
 		f.tables = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != tableSuffix })
 		slices.Sort(f.tables)
 		return f, nil
@@ -115,10 +115,10 @@ func (d *directory) logName(log wal.LogicalLog) string {
 	return d.fs.PathBase(path)
 }
 
-// logFinding reports whether a log can be read to its end.
-func (d *directory) logFinding(log wal.LogicalLog, mayBeTorn bool) store.Finding {
+// checkLog reports whether a log can be read to its end.
+func (d *directory) checkLog(log wal.LogicalLog, mayBeTorn bool) store.CheckResult {
 	name := d.logName(log)
-	f := store.Finding{Severity: store.SeverityOK, Check: "log", Text: name + " has a clean end"}
+	f := store.CheckResult{Severity: store.SeverityOK, Check: "log", Text: name + " has a clean end"}
 	at, err := readLog(log, nil)
 	switch {
 	case err == nil:
@@ -142,7 +142,7 @@ func (d *directory) openError(cause error) error {
 	}
 	logs, scanErr := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
 	for i := 0; i < len(logs) && err == nil && scanErr == nil; i++ {
-		if f := d.logFinding(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
+		if f := d.checkLog(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
 			cause = fmt.Errorf("%s: %w", f.Text, cause)
 		}
 	}

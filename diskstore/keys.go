@@ -14,6 +14,8 @@ import (
 // Times are six bytes of milliseconds since 1970; all numbers are big endian.
 //
 //	kindMeta        -           → counters, pause, clock   see meta in record.go
+//	kindCells       -           → counts by due time       see cells.go; only while nothing has changed since
+//	kindActivity    -           → counts of events         see events.go; as they were at the last close
 //	kindMessage     id          → due as sent, envelope    every live message, written once
 //	kindRecord      id          → record                   only of what is not as it was sent, see record.go
 //	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
@@ -21,15 +23,19 @@ import (
 //	kindLease       lease id    → what it holds            see lease.go
 //	kindRemembered  id          → until when               acked ids that are refused
 //	kindForget      until, id   → nothing                  the same by time
+//	kindProperty    name        → value                    properties, see properties.go
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key
 // for each queue's name with its number, and kindStamp is what the last backup had to contain.
 const (
+	kindActivity   = 'a'
+	kindCells      = 'c'
 	kindDue        = 'd'
 	kindForget     = 'f'
 	kindLease      = 'l'
 	kindMessage    = 'm'
 	kindName       = 'n'
+	kindProperty   = 'p'
 	kindMeta       = 'q'
 	kindRemembered = 'r'
 	kindStamp      = 's'

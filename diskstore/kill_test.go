@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +11,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// childDir in the environment makes the test binary the child that is killed: it works in that directory.
-const childDir = "LATER_DISKSTORE_CHILD"
+// childDir in the environment makes the test binary the child that is killed: it works in that directory. childSync is
+// its SyncEvery.
+const (
+	childDir  = "LATER_DISKSTORE_CHILD"
+	childSync = "LATER_DISKSTORE_CHILD_SYNC"
+)
 
 // TestChildProcess is not a test but the process that TestNothingAcknowledgedIsLostByKill kills. It prints each step
 // once it knows the outcome, and an ack also before.
@@ -22,7 +25,11 @@ func TestChildProcess(t *testing.T) {
 	if dir == "" {
 		t.Skip("runs only as a child")
 	}
-	s, err := Open(dir)
+	every, err := time.ParseDuration(os.Getenv(childSync))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(dir, SyncEvery(every))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +59,12 @@ func TestChildProcess(t *testing.T) {
 }
 
 func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
+	for _, every := range []string{"0s", "1h"} {
+		t.Run("sync every "+every, func(t *testing.T) { killRepeatedly(t, every) })
+	}
+}
+
+func killRepeatedly(t *testing.T, every string) {
 	rounds := 4
 	if os.Getenv("LATER_LONG") != "" {
 		rounds = 50
@@ -59,8 +72,8 @@ func TestNothingAcknowledgedIsLostByKill(t *testing.T) {
 	dir := t.TempDir()
 	total := newLedger()
 	for round := range rounds {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChildProcess$")
-		child.Env = append(os.Environ(), childDir+"="+dir)
+		child := childProcess(t, "TestChildProcess", childDir, dir)
+		child.Env = append(child.Env, childSync+"="+every)
 		out, err := child.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)

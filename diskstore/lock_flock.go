@@ -18,7 +18,7 @@ func (diskFS) Lock(name string) (io.Closer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := flock(f); err != nil {
+		if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 		locked, err := f.Stat()
@@ -27,7 +27,7 @@ func (diskFS) Lock(name string) (io.Closer, error) {
 		}
 		// The lock counts only if the name still leads to the file that was locked.
 		if now, err := os.Stat(name); err == nil && os.SameFile(locked, now) {
-			return f, nil
+			return heldLock{f}, nil
 		}
 		if err := f.Close(); err != nil {
 			return nil, err
@@ -35,9 +35,17 @@ func (diskFS) Lock(name string) (io.Closer, error) {
 	}
 }
 
-func flock(f *os.File) error {
+// heldLock is a locked file. Close unlocks it first, because a process that is being started at that moment has a copy
+// of the descriptor until it runs its program, and the copy would keep the lock.
+type heldLock struct{ *os.File }
+
+func (l heldLock) Close() error {
+	return errors.Join(flock(l.File, syscall.LOCK_UN), l.File.Close())
+}
+
+func flock(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,9 +35,7 @@ func TestLockChild(t *testing.T) {
 // openElsewhere opens a directory in a second process and returns how that ended.
 func openElsewhere(t *testing.T, dir string) (outcome string) {
 	t.Helper()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLockChild$")
-	child.Env = append(os.Environ(), lockDir+"="+dir)
-	out, err := child.CombinedOutput()
+	out, err := childProcess(t, "TestLockChild", lockDir, dir).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -59,6 +59,7 @@ func (r *reader) info(queue uint32, id string, p *place, now int64) (*store.Info
 		Attempts:   p.record.attempts,
 		Delivered:  p.record.delivered,
 		LastError:  p.record.lastError,
+		Failures:   envelope.ParseFailures(p.record.failures),
 		DeadReason: p.record.deadReason,
 		DiedAt:     store.Time(p.record.diedAt),
 	}

@@ -79,8 +79,8 @@ func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err erro
 	}
 }
 
-// checkLogEnd returns an error for isInvalidRecord if a log does not really end where Pebble sees its end: a flipped bit
-// in the log number of a record makes it look like the mark of the end, which has no checksum.
+// checkLogEnd returns an error for isInvalidRecord if a log does not really end where Pebble sees its end: a flipped
+// bit in the log number of a record makes it look like the mark of the end, which has no checksum.
 func checkLogEnd(log wal.LogicalLog, at int64) error {
 	fs, path := log.SegmentLocation(log.NumSegments() - 1)
 	f, err := fs.Open(path)

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/store"
 )
 
@@ -29,15 +30,16 @@ type Store struct {
 	db   *pebble.DB
 	lock *pebble.Lock
 
-	mu       sync.Mutex
-	closing  bool
-	backlog  *backlog
-	writing  chan *group    // from the writer to the acknowledger
-	calls    sync.WaitGroup // calls under way
-	loops    sync.WaitGroup
-	closed   chan struct{} // closed when Close begins
-	ended    chan struct{} // closed when it is over
-	unsynced atomic.Bool   // something was written since the last sync, with syncEvery
+	mu      sync.Mutex
+	closing bool
+	backlog *backlog
+	writing chan *group    // from the writer to the acknowledger
+	calls   sync.WaitGroup // calls under way
+	loops   sync.WaitGroup
+	closed  chan struct{} // closed when Close begins
+	ended   chan struct{} // closed when it is over
+	logs    lazyLogs      // with syncEvery
+	written *written
 
 	failing sync.Once
 	failed  chan struct{} // closed when the store stopped for good
@@ -49,7 +51,9 @@ type Store struct {
 	notifiers map[string]*notifier // by queue
 	waiters   atomic.Int64         // in line; grows in the writer only
 
-	repairing sync.Mutex // held by an Examine with Repair
+	hub activity.Hub // of watchers
+
+	repairing sync.Mutex // held by a Check with Repair
 
 	steps atomic.Int64 // that scans of indexes took, for tests
 
@@ -65,8 +69,14 @@ type Store struct {
 // Option changes a Store that Open returns.
 type Option func(*Store)
 
-// WithClock makes the store live by c instead of the machine's clock.
-func WithClock(c Clock) Option { return func(s *Store) { s.clock = c } }
+// WithClock makes the store live by c. The default, also for nil, is the machine's clock.
+func WithClock(c Clock) Option {
+	return func(s *Store) {
+		if c != nil {
+			s.clock = c
+		}
+	}
+}
 
 // WithLogger makes the store log to l. The default, also for nil, is to be silent.
 func WithLogger(l *slog.Logger) Option {
@@ -77,10 +87,11 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithSyncEvery lets calls return before their changes are fsynced, and fsyncs every d instead. A killed process still
-// loses nothing; a power failure may undo up to the last d of acknowledged calls, always the latest ones: sends are
-// lost, acked messages come again. 0 is the default, an fsync before every reply; else d is a millisecond or more.
-func WithSyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
+// SyncEvery lets calls return when their changes are written, and fsyncs every d instead of before every reply. The end
+// of the process undoes nothing. When the power fails, up to about the last d of acknowledged calls is undone, always
+// the latest ones: sends are lost, acked messages come again. 0 is the default, an fsync before every reply; else d is
+// a millisecond or more.
+func SyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
 
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
@@ -106,6 +117,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		reserveSize: -1,
 		backlog:     newBacklog(),
 		writing:     make(chan *group, maxUnsynced),
+		written:     newWritten(),
 		closed:      make(chan struct{}),
 		ended:       make(chan struct{}),
 		failed:      make(chan struct{}),
@@ -113,7 +125,10 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		queues:      map[string]*queue{},
 		notifiers:   map[string]*notifier{},
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, store.Invalid("option %d is nil: leave it out", i)
+		}
 		opt(s)
 	}
 	if s.reserveSize < 0 {
@@ -149,8 +164,29 @@ func (s *Store) open() error {
 			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
 		}
 	}
-	if err := s.openDatabase(isNew); err != nil {
+	if err := s.openLogged(isNew, wasClosed); err != nil {
 		return errors.Join(err, s.releaseDirectory(false))
+	}
+	return nil
+}
+
+// openLogged opens the database and sees to it that relaxedFile exists while the log may be torn.
+func (s *Store) openLogged(isNew, wasClosed bool) error {
+	if !isNew && !wasClosed {
+		if err := s.reserve.try(func() error { return s.cutTornLog(s.logger) }); err != nil {
+			return err
+		}
+	}
+	if s.syncEvery > 0 {
+		if err := s.reserve.try(func() error { return s.setRelaxed(true) }); err != nil {
+			return err
+		}
+	}
+	if err := s.openDatabase(isNew); err != nil || s.syncEvery > 0 {
+		return err
+	}
+	if err := s.setRelaxed(false); err != nil { // what an earlier log held is in tables now
+		return errors.Join(err, s.guarded(s.db.Close))
 	}
 	return nil
 }
@@ -224,8 +260,8 @@ func (s *Store) enter(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the calls under way, ends every Wait with ErrClosed, and closes the directory. A second call waits
-// for the first. If Pebble gave up, the directory stays locked until the process ends.
+// Close waits for the calls under way, ends every Wait and Watcher with ErrClosed, and closes the directory. A second
+// call waits for the first. If Pebble gave up, the directory stays locked until the process ends.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -250,6 +286,8 @@ func (s *Store) Close() error {
 	}
 	err := s.guarded(func() error {
 		s.loops.Wait()
+		s.storeCells()
+		s.storeActivity()
 		return s.db.Close()
 	})
 	inOrder := err == nil && !s.hasFailed()

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/tidwall/btree"
 
+	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/store"
 )
 
@@ -17,9 +19,13 @@ type queue struct {
 	damage error  // why it is refused; nil when it is not
 	paused bool
 
+	retention store.Retention // of dead messages, MaxAge in whole milliseconds
+	dropped   int64           // dead messages removed because of it
+
 	due    index // scheduled and ready messages
 	dead   index
 	forget index // remembered ids
+	cells  cells // of due
 
 	mark     int64    // ready counts the due messages up to this millisecond
 	ready    int64    //
@@ -34,6 +40,9 @@ type queue struct {
 	wake    bool   // something became ready, or a claim left something, since the waiters were notified
 	highest string // no live message has a higher id
 	window  int    // messages that a claim reads at a time
+
+	activity *activity.Ring // nil until it is used; see events.go
+	counted  bool           // activity has changed since it was read
 }
 
 func newQueue(name string, number uint32) *queue {
@@ -48,18 +57,22 @@ func newQueue(name string, number uint32) *queue {
 		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
 		unread:    map[string]bool{},
 		window:    store.MaxBatch,
+		cells:     cells{known: true},
 	}
 }
 
 // meta returns what is stored of the queue at a time.
 func (q *queue) meta(now int64) meta {
-	return meta{paused: q.paused, due: q.due.n, dead: q.dead.n, remembered: q.forget.n,
+	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
+		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n,
 		mark: q.mark, ready: q.ready, head: q.due.first.at, now: now}
 }
 
 // restore sets what meta returned.
 func (q *queue) restore(m meta) {
 	q.paused, q.mark, q.ready = m.paused, m.mark, m.ready
+	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
+	q.dropped = m.dropped
 	q.due.n, q.dead.n, q.forget.n = m.due, m.dead, m.remembered
 	for _, x := range []*index{&q.due, &q.dead, &q.forget} {
 		x.forgetGaps()
@@ -185,6 +198,7 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 		q.wake = true
 	}
 	q.counting.add(e.at, 1)
+	t.count(q, e.at, false)
 	t.touch(q)
 }
 
@@ -195,6 +209,7 @@ func (t *tx) removeDue(q *queue, e entry) {
 		q.ready--
 	}
 	q.counting.add(e.at, -1)
+	t.count(q, e.at, true)
 	t.touch(q)
 }
 

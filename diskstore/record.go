@@ -16,6 +16,7 @@ type record struct {
 	attempts   int
 	delivered  bool // it came back from a worker otherwise than by Release, or was replayed: it no longer expires
 	lastError  string
+	failures   string // by envelope.AppendFailures
 	deadReason store.DeadReason
 	diedAt     int64
 }
@@ -24,19 +25,25 @@ type record struct {
 var deadReasons = []store.DeadReason{"", store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried,
 	store.DeadExpired, store.DeadUnreadable}
 
-const recordLength = 2*timeLength + 1 + 1 + 4
+const recordLength = 2*timeLength + 1 + 1 + 4 + 2
 
-// appendRecord writes times of due and death, delivered, reason, attempts, last error.
+// appendRecord writes times of due and death, delivered, reason, attempts, length of the failures, failures, last
+// error.
 func appendRecord(b []byte, r *record) []byte {
 	b = appendTime(appendTime(b, r.due), r.diedAt)
 	b = append(b, boolByte(r.delivered), byte(slices.Index(deadReasons, r.deadReason)))
 	b = binary.BigEndian.AppendUint32(b, uint32(r.attempts))
-	return append(b, r.lastError...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(r.failures)))
+	return append(append(b, r.failures...), r.lastError...)
 }
 
 func parseRecord(b []byte) (record, error) {
 	if len(b) < recordLength || int(b[2*timeLength+1]) >= len(deadReasons) {
 		return record{}, corrupt("record %x is not of this format", b)
+	}
+	text := recordLength + int(binary.BigEndian.Uint16(b[recordLength-2:])) // where the last error starts
+	if text > len(b) {
+		return record{}, corrupt("record %x is shorter than its failures", b)
 	}
 	return record{
 		stored:     true,
@@ -45,8 +52,14 @@ func parseRecord(b []byte) (record, error) {
 		delivered:  b[2*timeLength] == 1,
 		deadReason: deadReasons[b[2*timeLength+1]],
 		attempts:   int(binary.BigEndian.Uint32(b[2*timeLength+2:])),
-		lastError:  string(b[recordLength:]),
+		failures:   string(b[recordLength:text]),
+		lastError:  string(b[text:]),
 	}, nil
+}
+
+// addFailure adds the latest failure.
+func (r *record) addFailure(f store.Failure) {
+	r.failures = string(envelope.AppendFailures(nil, store.AddFailure(f, envelope.ParseFailures(r.failures))))
 }
 
 func boolByte(b bool) byte {
@@ -96,6 +109,9 @@ func expired(now int64, r *record, m *store.Message) bool {
 // meta is what is stored of a queue beside its messages. It is written with every change of the queue.
 type meta struct {
 	paused     bool
+	maxAge     int64 // of dead messages in ms; 0 is no limit
+	maxCount   int64 // of dead messages; 0 is no limit
+	dropped    int64 // dead messages removed because of these
 	due        int64 // number of scheduled and ready messages
 	dead       int64
 	remembered int64 // number of kindForget keys
@@ -105,34 +121,47 @@ type meta struct {
 	now        int64 // the engine's clock at the last change
 }
 
+// settings are what the queue's messages do not show, so that a repair keeps it.
+func (m *meta) settings() []*int64 { return []*int64{&m.maxAge, &m.maxCount, &m.dropped} }
+
 func (m *meta) numbers() []*int64 {
 	return []*int64{&m.due, &m.dead, &m.remembered, &m.mark, &m.ready, &m.head, &m.now}
 }
 
-func appendMeta(b []byte, m meta) []byte {
-	b = append(b, boolByte(m.paused))
-	for _, n := range m.numbers() {
+func appendMeta(b []byte, m meta) []byte { return appendNumbers(appendSettings(b, m), m.numbers()) }
+
+// appendSettings appends the part of the meta that a repair keeps.
+func appendSettings(b []byte, m meta) []byte {
+	return appendNumbers(append(b, boolByte(m.paused)), m.settings())
+}
+
+func appendNumbers(b []byte, numbers []*int64) []byte {
+	for _, n := range numbers {
 		b = binary.BigEndian.AppendUint64(b, uint64(*n))
 	}
 	return b
 }
 
-// interruptedLength is the length of what a repair puts in place of the counters until it is done: whether the queue
-// is paused.
-const interruptedLength = 1
+func readNumbers(b []byte, numbers []*int64) {
+	for i, n := range numbers {
+		*n = int64(binary.BigEndian.Uint64(b[8*i:]))
+	}
+}
+
+// interruptedLength is the length of what a repair puts in place of the counters until it is done: the settings.
+const interruptedLength = 1 + 3*8
 
 var errInterrupted = corrupt("its repair was interrupted: repair it again")
 
 func parseMeta(b []byte) (meta, error) {
-	if len(b) == interruptedLength {
-		return meta{paused: b[0] == 1}, errInterrupted
-	}
-	if len(b) != 1+7*8 {
+	if len(b) != interruptedLength && len(b) != interruptedLength+7*8 {
 		return meta{}, corrupt("counters %x are not of this format", b)
 	}
 	m := meta{paused: b[0] == 1}
-	for i, n := range m.numbers() {
-		*n = int64(binary.BigEndian.Uint64(b[1+8*i:]))
+	readNumbers(b[1:], m.settings())
+	if len(b) == interruptedLength {
+		return m, errInterrupted
 	}
+	readNumbers(b[interruptedLength:], m.numbers())
 	return m, nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Recover reads all that can still be read of the damaged store in dir, where it changes nothing, into a new store in
-// target, which must be missing or empty. Then it repairs the new store; see Examine. It calls report for each part of
+// target, which must be missing or empty. Then it repairs the new store; see Check. It calls report for each part of
 // a file that is lost, for each issue that it repaired, and for what each queue has.
 //
 // It reads tables block by block and logs record by record, and continues past the damage. Of a damaged log, what
@@ -29,11 +29,11 @@ import (
 //
 // Damage is no error. Errors: ErrInvalid for an unsuitable target; ErrUnavailable when dir is open, as a HeldError, or
 // reading or writing fails; ErrUnsupported when dir is no store; the cause of ctx. After an error, remove target.
-func Recover(ctx context.Context, dir, target string, report func(store.Finding)) error {
+func Recover(ctx context.Context, dir, target string, report func(store.CheckResult)) error {
 	return recoverStore(ctx, directory{dir, defaultFS}, directory{target, defaultFS}, report)
 }
 
-func recoverStore(ctx context.Context, from, to directory, report func(store.Finding)) error {
+func recoverStore(ctx context.Context, from, to directory, report func(store.CheckResult)) error {
 	if err := to.checkTarget(from.dir); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Fin
 	if err != nil {
 		return err
 	}
-	err = s.Examine(ctx, store.Examination{Repair: true}, func(f store.Finding) {
+	err = s.Check(ctx, store.CheckOptions{Repair: true}, func(f store.CheckResult) {
 		if f.Severity == store.SeverityError || f.Check == "queue" {
 			report(f)
 		}
@@ -104,7 +104,7 @@ func isInside(a, b string) bool {
 type recovery struct {
 	directory
 	ctx    context.Context
-	report func(store.Finding)
+	report func(store.CheckResult)
 	writes *writes
 }
 
@@ -126,7 +126,7 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 	if err != nil {
 		return err
 	}
-	r.report(store.Finding{Severity: store.SeverityOK, Check: "recover", Count: n,
+	r.report(store.CheckResult{Severity: store.SeverityOK, Check: "recover", Count: n,
 		Text: fmt.Sprintf("writes recovered: %d, from %d tables and %d logs", n, len(files.tables), len(files.logs))})
 	return nil
 }
@@ -148,7 +148,7 @@ func (r *recovery) part(what string, read func() error) {
 
 // lost reports what of a file cannot be read.
 func (r *recovery) lost(what string, err error) {
-	r.report(store.Finding{Severity: store.SeverityError, Check: "recover", Count: 1,
+	r.report(store.CheckResult{Severity: store.SeverityError, Check: "recover", Count: 1,
 		Text: fmt.Sprintf("%s cannot be read: %v", what, err)})
 }
 

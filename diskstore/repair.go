@@ -14,7 +14,7 @@ import (
 // maxRebuildBatch is how many bytes one step of a rebuild writes. They take the writer a few milliseconds.
 const maxRebuildBatch = 256 << 10
 
-func (e *examiner) rebuild(name string, number uint32) (*scan, error) {
+func (e *checker) rebuild(name string, number uint32) (*scan, error) {
 	s := e.s
 	s.backlog.park(name)
 	defer s.backlog.unpark(name)
@@ -58,7 +58,7 @@ func (e *examiner) rebuild(name string, number uint32) (*scan, error) {
 	return c, err
 }
 
-// begin replaces the counters by whether the queue is paused, which no load accepts as counters.
+// begin replaces the counters by the queue's settings, which no load accepts as counters.
 func (c *scan) begin(t *tx, name string) error {
 	q, err := t.same(name, c.number)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *scan) begin(t *tx, name string) error {
 	key := appendKey(nil, c.number, kindMeta)
 	_, err = t.view(key, func(value []byte) error {
 		if m, err := parseMeta(value); err == nil || errors.Is(err, errInterrupted) {
-			c.meta.paused = m.paused
+			c.meta.paused, c.meta.maxAge, c.meta.maxCount, c.meta.dropped = m.paused, m.maxAge, m.maxCount, m.dropped
 		}
 		return nil
 	})
@@ -81,7 +81,8 @@ func (c *scan) begin(t *tx, name string) error {
 		}
 	}
 	t.durable = true
-	t.set(key, []byte{boolByte(c.meta.paused)})
+	t.set(key, appendSettings(nil, c.meta))
+	t.remove(appendKey(t.key[:0], c.number, kindCells))
 	t.refuseInterrupted(name, c.number)
 	return t.flush()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -44,7 +45,11 @@ func TestRepairSurvivesACrashAtAnyPoint(t *testing.T) {
 // TestRepairInSeveralStepsSurvivesACrash has so many messages that the index is written in several steps.
 func TestRepairInSeveralStepsSurvivesACrash(t *testing.T) {
 	t.Parallel()
-	repairWithCrashes(t, 2*maxRebuildBatch/250, 5)
+	every := 20
+	if os.Getenv("LATER_LONG") != "" {
+		every = 1
+	}
+	repairWithCrashes(t, 2*maxRebuildBatch/250, every)
 }
 
 // repairWithCrashes cuts the power before any write during a repair, and looks at what is left at every nth one.
@@ -68,7 +73,7 @@ func repairWithCrashes(t *testing.T, messages, every int) {
 		want[m.ID] = store.StateScheduled
 	}
 	c.take(func() {
-		if all := bad(examined(t, s, true)); len(all) == 0 {
+		if all := issuesOf(checked(t, s, true)); len(all) == 0 {
 			t.Fatal("nothing was repaired")
 		}
 	})
@@ -79,15 +84,16 @@ func repairWithCrashes(t *testing.T, messages, every int) {
 		_, err := s.Stats(t.Context(), "q")
 		if err == nil { // else the repair is not over; before it the two leases of l1 are refused
 			if got := live(t, s, "q"); !maps.Equal(got, want) {
-				t.Errorf("crash before %s: the queue is served with %d messages, want %d in other states", c.ops[i], len(got), len(want))
+				t.Errorf("crash before %s: the queue is served with %d messages, want %d in other states", c.ops[i], len(got),
+					len(want))
 			}
 		}
 		if err != nil && strings.Contains(err.Error(), "interrupted: repair it again") {
 			refused++
 		}
-		examined(t, s, true)
-		if all := bad(examined(t, s, false)); len(all) > 0 {
-			t.Errorf("crash before %s: findings after another repair: %+v", c.ops[i], all)
+		checked(t, s, true)
+		if all := issuesOf(checked(t, s, false)); len(all) > 0 {
+			t.Errorf("crash before %s: results after another repair: %+v", c.ops[i], all)
 		}
 		got := live(t, s, "q")
 		if !maps.Equal(got, want) {
@@ -131,14 +137,14 @@ func TestRepairThatIsInterruptedRefusesTheQueueUntilItIsRepaired(t *testing.T) {
 		}
 		want := damageSeveral(t, s)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		err := s.Examine(&interrupting{ctx, cancel, n}, store.Examination{Repair: true}, func(store.Finding) {})
+		err := s.Check(&interrupting{ctx, cancel, n}, store.CheckOptions{Repair: true}, func(store.CheckResult) {})
 		cancel(nil)
 		if err == nil {
 			s.Close()
 			break
 		}
 		if !errors.Is(err, errEnough) {
-			t.Errorf("step %d: examine returns %v, want the cause", n, err)
+			t.Errorf("step %d: Check returns %v, want the cause", n, err)
 		}
 		if _, err := s.Get(t.Context(), "q", []string{"s1"}); errors.Is(err, store.ErrCorrupt) {
 			interrupted++
@@ -149,7 +155,7 @@ func TestRepairThatIsInterruptedRefusesTheQueueUntilItIsRepaired(t *testing.T) {
 		if _, err := s.Stats(t.Context(), "other"); err != nil {
 			t.Errorf("step %d: stats of the other queue returns %v", n, err)
 		}
-		examined(t, s, true)
+		checked(t, s, true)
 		if got := live(t, s, "q"); !maps.Equal(got, want) {
 			t.Errorf("step %d: the messages are %v, want %v", n, got, want)
 		}
@@ -183,7 +189,7 @@ func TestRepairWakesWaitersAndKeepsLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	examined(t, s, true)
+	checked(t, s, true)
 	if err := <-waiting; err != nil {
 		t.Errorf("wait returns %v", err)
 	}
@@ -197,8 +203,8 @@ func TestRepairWakesWaitersAndKeepsLeases(t *testing.T) {
 			t.Errorf("ack of %s, leased before the repair: %v, %v", m.ID, results, err)
 		}
 	}
-	if all := bad(examined(t, s, false)); len(all) > 0 {
-		t.Errorf("findings after the repair: %+v", all)
+	if all := issuesOf(checked(t, s, false)); len(all) > 0 {
+		t.Errorf("results after the repair: %+v", all)
 	}
 }
 
@@ -212,15 +218,15 @@ func TestRepairOfANumberWithoutNameLeavesOtherNamesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	raw{t, s, 0}.remove(appendIDKey(nil, 0, kindName, "q"))
-	examined(t, s, true)
+	checked(t, s, true)
 	if got := live(t, s, name); !maps.Equal(got, map[string]store.State{"mine": store.StateReady}) {
 		t.Errorf("queue %s has %v", name, got)
 	}
 	if got := live(t, s, name+"-again"); !maps.Equal(got, placed()) {
 		t.Errorf("queue %s-again has %v", name, got)
 	}
-	if all := bad(examined(t, s, false)); len(all) > 0 {
-		t.Errorf("findings after the repair: %+v", all)
+	if all := issuesOf(checked(t, s, false)); len(all) > 0 {
+		t.Errorf("results after the repair: %+v", all)
 	}
 }
 
@@ -229,16 +235,16 @@ func TestRepairRefusesToRunTwiceAtATime(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	once := false
-	err := s.Examine(t.Context(), store.Examination{Repair: true}, func(store.Finding) {
+	err := s.Check(t.Context(), store.CheckOptions{Repair: true}, func(store.CheckResult) {
 		if once {
 			return
 		}
 		once = true
-		err := s.Examine(t.Context(), store.Examination{Repair: true}, func(store.Finding) {})
+		err := s.Check(t.Context(), store.CheckOptions{Repair: true}, func(store.CheckResult) {})
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("a second repair returns %v, want ErrUnavailable", err)
 		}
-		examined(t, s, false)
+		checked(t, s, false)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// hanging is a file system on which syncs of the log hang while on is set, until free is closed. hangs receives for each.
+// hanging is a file system on which syncs of the log hang while on is set, until free is closed. hangs receives for
+// each.
 type hanging struct {
 	vfs.FS
 	on    atomic.Bool

@@ -190,7 +190,8 @@ func (r *reserve) check() (done bool) {
 	if r.ended {
 		return true
 	}
-	enough := errors.Is(err, vfs.ErrUnsupported) || err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
+	enough := errors.Is(err, vfs.ErrUnsupported) ||
+		err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
 	if r.full && enough {
 		r.full = false
 		r.changed.Broadcast()
@@ -320,7 +321,7 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	if err != nil {
 		return nil, err
 	}
-	return &reserveFile{File: f, r: r, category: category}, nil
+	return r.newFile(f, category), nil
 }
 
 // wait waits until there is room, or the writer waits for it.
@@ -396,7 +397,7 @@ func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 	if err != nil {
 		return nil, err
 	}
-	return &reserveFile{File: f, r: r, category: category}, nil
+	return r.newFile(f, category), nil
 }
 
 // Link is called for tables and markers.
@@ -417,6 +418,14 @@ type reserveFile struct {
 	resumed  time.Time // when the last write of a compaction returned
 }
 
+func (r *reserve) newFile(f vfs.File, category vfs.DiskWriteCategory) vfs.File {
+	f = &reserveFile{File: f, r: r, category: category}
+	if category == forLog && r.s.syncEvery > 0 {
+		f = r.s.logs.add(f)
+	}
+	return f
+}
+
 // Write writes all of p, trying once more if the disk was full and the reserve is free now. A failed sync is never
 // tried again, because nobody knows what the disk has then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
@@ -429,7 +438,14 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 		return 0, syscall.ENOSPC // Pebble removes what the compaction has written so far
 	}
 	frees := f.r.frees()
+	var group uint64
+	if f.category == forLog {
+		group = f.r.s.written.tagged(p) // before the write, to which p belongs: Pebble's memory file system changes it
+	}
 	n, err = f.File.Write(p)
+	if err == nil && group > 0 {
+		f.r.s.written.reached(group)
+	}
 	if err == nil || !isFullError(err) {
 		return n, err
 	}
@@ -451,11 +467,11 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// finding reports whether the store is prepared for a full disk.
-func (r *reserve) finding() store.Finding {
+// report describes how well the store is prepared for a full disk.
+func (r *reserve) report() store.CheckResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := store.Finding{Severity: store.SeverityNote, Check: "reserve"}
+	f := store.CheckResult{Severity: store.SeverityNote, Check: "reserve"}
 	switch {
 	case r.full:
 		f.Severity = store.SeverityWarning
@@ -472,8 +488,8 @@ func (r *reserve) finding() store.Finding {
 	return f
 }
 
-// exhausted is called when not even the tables can be written that the writer waits for. Pebble would try again at once,
-// for ever, while the writer waits; so the store stops, and this goroutine of Pebble's too, as in Fatalf.
+// exhausted is called when not even the tables can be written that the writer waits for. Pebble would try again at
+// once, for ever, while the writer waits; so the store stops, and this goroutine of Pebble's too, as in Fatalf.
 func (r *reserve) exhausted(cause error) {
 	r.s.fail(cause)
 	r.s.giveUp()

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -50,7 +48,11 @@ func (q *quotaFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	used := q.used()
-	return vfs.DiskUsage{AvailBytes: uint64(max(0, q.total-used)), TotalBytes: uint64(q.total), UsedBytes: uint64(used)}, nil
+	return vfs.DiskUsage{
+		AvailBytes: uint64(max(0, q.total-used)),
+		TotalBytes: uint64(q.total),
+		UsedBytes:  uint64(used),
+	}, nil
 }
 
 func (q *quotaFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -126,7 +128,8 @@ func fillQueue(t testing.TB, s *Store, queue string, n int) {
 	for i := 0; i < n; i += 100 {
 		var msgs []store.Outgoing
 		for k := range 100 {
-			msgs = append(msgs, store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%06d", i+k), Payload: noise[(i+k)%1000*1000:][:1000]}})
+			msgs = append(msgs,
+				store.Outgoing{Message: store.Message{ID: fmt.Sprintf("m%06d", i+k), Payload: noise[(i+k)%1000*1000:][:1000]}})
 		}
 		if _, err := s.Send(t.Context(), queue, msgs); err != nil {
 			t.Fatal(err)
@@ -231,13 +234,7 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 
 // TestUsedUpReserveStopsTheStoreAndLosesNothing runs in a child process, since goroutines of Pebble's do not end.
 func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
-	const inChild = "LATER_DISKSTORE_RESERVE"
-	if os.Getenv(inChild) == "" {
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-		child.Env = append(os.Environ(), inChild+"=1")
-		if out, _ := child.CombinedOutput(); !strings.Contains(string(out), kept) {
-			t.Errorf("the child says:\n%s", out)
-		}
+	if !inChild(t) {
 		return
 	}
 	q, mem, clock, s := newQuota(t)

@@ -41,14 +41,15 @@ func (s *Store) Remove(ctx context.Context, name string, msgs []store.Info) ([]b
 }
 
 func (t *tx) restoreOne(q *queue, m *store.Info) {
-	r := record{due: store.UnixMillis(m.Due), attempts: m.Attempts, delivered: m.Delivered, lastError: m.LastError}
+	r := record{due: store.UnixMillis(m.Due), attempts: m.Attempts, delivered: m.Delivered, lastError: m.LastError,
+		failures: string(envelope.AppendFailures(nil, m.Failures))}
 	t.value = envelope.AppendInfo(appendTime(t.value[:0], r.due), m)
 	t.addMessage(q, m.ID, t.value)
 	dead := m.State == store.StateDead
 	if dead {
 		r.deadReason, r.diedAt = m.DeadReason, min(store.UnixMillis(m.DiedAt), t.now)
 	}
-	if dead || r.attempts > 0 || r.delivered || r.lastError != "" {
+	if dead || r.attempts > 0 || r.delivered || r.lastError != "" || r.failures != "" {
 		t.keep(q, m.ID, &r)
 	}
 	if !dead {

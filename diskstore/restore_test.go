@@ -48,8 +48,13 @@ func TestRestoredAndRemovedMessagesSurviveACrash(t *testing.T) {
 		fs := vfs.NewCrashableMem()
 		clock := newManualClock()
 		s := openOn(t, fs, clock)
-		all := []store.Info{restored("ready", store.StateReady), restored("dead", store.StateDead), restored("gone", store.StateDead)}
-		all = append(all, store.Info{Message: store.Message{ID: "raw"}, State: store.StateReady, Due: time.UnixMilli(1), Raw: []byte("\xff")})
+		all := []store.Info{
+			restored("ready", store.StateReady),
+			restored("dead", store.StateDead),
+			restored("gone", store.StateDead),
+		}
+		all = append(all,
+			store.Info{Message: store.Message{ID: "raw"}, State: store.StateReady, Due: time.UnixMilli(1), Raw: []byte("\xff")})
 		if _, err := s.Restore(t.Context(), "q", all); err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,8 @@ func (t *tx) checkRoom() error {
 	}
 	switch {
 	case t.s.reserve.isFull():
-		t.full = fmt.Errorf("%w: the disk of %s was full a moment ago, and its room is kept for claims and acks: free some space",
+		t.full = fmt.Errorf(
+			"%w: the disk of %s was full a moment ago, and its room is kept for claims and acks: free some space",
 			store.ErrFull, t.s.dir)
 	case errors.Is(err, vfs.ErrUnsupported): // a system that does not say
 	case err != nil:

@@ -29,7 +29,8 @@ func TestSendFitsSmallDisks(t *testing.T) {
 			}
 		}
 		if !errors.Is(refused, store.ErrFull) || int64(sent)*16_000 < disk.free/5 {
-			t.Errorf("%+v: %d messages of 16 kB were sent, then %v, want a 5th of the free space at least, and ErrFull", disk, sent, refused)
+			t.Errorf("%+v: %d messages of 16 kB were sent, then %v, want a 5th of the free space at least, and ErrFull", disk,
+				sent, refused)
 		}
 		if acked, err := ackSome(t, s, "q", 50); err != nil || len(acked) != 50 {
 			t.Errorf("%+v: %d claims and acks went on, then %v", disk, len(acked), err)

@@ -10,16 +10,19 @@ func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error
 		return results, err
 	}
 	for i := range msgs {
-		if results[i].Duplicate {
-			continue
+		if !results[i].Duplicate {
+			t.add(q, &msgs[i])
 		}
-		m := &msgs[i].Message
-		r := record{due: t.dueAt(msgs[i].Due)}
-		t.value = appendMessage(t.value[:0], r.due, m)
-		t.addMessage(q, m.ID, t.value)
-		t.addDue(q, m.ID, &r)
 	}
 	return results, nil
+}
+
+// add adds a message that was accepted.
+func (t *tx) add(q *queue, m *store.Outgoing) {
+	r := record{due: t.dueAt(m.Due)}
+	t.value = appendMessage(t.value[:0], r.due, &m.Message)
+	t.addMessage(q, m.ID, t.value)
+	t.addDue(q, m.ID, &r)
 }
 
 // accept finds out which of n messages are duplicates, before anything is written. It returns the queue, created if

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,14 +16,21 @@ func (t *tx) current(q *queue, id string) *lease {
 	return nil
 }
 
+// holds reports whether a message is held under a receipt.
+func (t *tx) holds(q *queue, r *store.Receipt) bool {
+	l, m := t.current(q, r.Lease), q.held[r.ID]
+	return l != nil && m != nil && m.lease == l && r.Epoch == 0
+}
+
 func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	if err := s.Action.Check(); err != nil {
 		return store.SettleResult{Err: err}
 	}
-	l, m := t.current(q, s.Receipt.Lease), q.held[s.Receipt.ID]
-	if l == nil || m == nil || m.lease != l || s.Receipt.Epoch != 0 {
+	if !t.holds(q, &s.Receipt) {
 		return store.SettleResult{Err: store.ErrLeaseLost}
 	}
+	m := q.held[s.Receipt.ID]
+	l := m.lease
 	t.unhold(q, m)
 	if l.left == 0 && len(l.cancelled) == 0 {
 		t.endLease(q, l)
@@ -31,16 +39,21 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	switch s.Action {
 	case store.Ack:
 		t.erase(q, m.id, r)
-		if s.Remember > 0 {
-			t.remember(q, m.id, t.now+store.Millis(s.Remember))
+		if s.DedupWindow > 0 {
+			t.remember(q, m.id, t.now+store.Millis(s.DedupWindow))
 		}
 		return store.SettleResult{}
 	case store.Release:
 		t.addDue(q, m.id, r)
 		return store.SettleResult{State: waitingState(r, t.now)}
+	case store.Snooze:
+		if s.ResetAttempts {
+			r.attempts, r.lastError = 0, ""
+		}
 	case store.Nack, store.Bury:
 		r.attempts++
 		r.lastError = store.CutReason(s.Reason)
+		r.addFailure(store.NewFailure(store.Time(t.now), r.attempts, s))
 	}
 	r.delivered = true
 	switch {
@@ -55,6 +68,42 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	t.keep(q, m.id, r)
 	t.addDue(q, m.id, r)
 	return store.SettleResult{State: waitingState(r, t.now)}
+}
+
+// settleThen acks a message and sends its follow-ups. Everything is read before the first change.
+func (t *tx) settleThen(q *queue, s *store.Settlement) (store.SettleResult, error) {
+	if err := s.CheckThen(t.s, q.name); err != nil {
+		return store.SettleResult{Err: err}, nil
+	}
+	if !t.holds(q, &s.Receipt) {
+		return store.SettleResult{Err: store.ErrLeaseLost}, nil
+	}
+	var added []func()
+	for name, then := range store.ByQueue(s.Then) {
+		if err := t.s.queue(name).damage; err != nil {
+			return store.SettleResult{Err: err}, nil
+		}
+		to, results, err := t.accept(name, len(then), func(i int) string { return then[i].Message.ID })
+		if errors.Is(err, store.ErrFull) {
+			return store.SettleResult{Err: err}, nil
+		}
+		if err != nil {
+			return store.SettleResult{}, err
+		}
+		for i := range then {
+			if !results[i].Duplicate {
+				added = append(added, func() { t.add(to, &then[i].Message) })
+			}
+		}
+	}
+	result := t.settle(q, s)
+	for _, add := range added {
+		add()
+	}
+	for i := range s.Then {
+		t.notify(s.Then[i].Queue)
+	}
+	return result, nil
 }
 
 // waiting returns the state of a message that is neither leased nor dead.

@@ -2,7 +2,6 @@ package diskstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -10,8 +9,9 @@ import (
 )
 
 // How many messages are ready is known up to a millisecond, the queue's mark. Stats counts those that fell due since,
-// and moves the mark, so each is counted once. A few are counted by the writer; more, such as a night's, are counted in
-// a snapshot while other calls go on, and the writer notes what changes among them meanwhile.
+// and moves the mark, so each is counted once. A few are counted by the writer, and more by cells (cells.go). When
+// those are not known, what fell due is counted in a snapshot while other calls go on, and the writer notes what
+// changes among them meanwhile.
 
 // countAtOnce is how many messages the writer counts, in about 20 µs.
 const countAtOnce = 64
@@ -49,8 +49,8 @@ func (c *recount) over() bool {
 	}
 }
 
-// Stats implements store.Store. It reads one key for each message that fell due since it was last called, and no
-// message twice; other calls go on meanwhile.
+// Stats implements store.Store. It reads few keys, unless the queue was not counted since a crash: then it reads one
+// for each message that fell due since it was last called, and no message twice, while other calls go on.
 func (s *Store) Stats(ctx context.Context, name string) (store.Stats, error) {
 	if err := s.enter(ctx); err != nil {
 		return store.Stats{}, err
@@ -154,6 +154,9 @@ func (t *tx) stats(q *queue) (store.Stats, error) {
 		Paused:    q.paused,
 		Exists:    q.number != 0,
 		Now:       store.Time(t.now),
+
+		DeadRetention: q.retention,
+		Dropped:       q.dropped,
 	}
 	if first.at != never {
 		s.NextDue = store.Time(first.at)
@@ -179,8 +182,14 @@ func (t *tx) countReady(q *queue) (done bool, err error) {
 		n++
 		return n <= countAtOnce, nil
 	})
-	if n > countAtOnce || err != nil {
+	if err != nil {
 		return false, err
+	}
+	if n > countAtOnce {
+		var known bool
+		if n, known, err = t.countDue(q, from.at, max(q.mark, t.now)); err != nil || !known {
+			return false, err
+		}
 	}
 	if t.now < q.mark {
 		n = -n
@@ -188,26 +197,6 @@ func (t *tx) countReady(q *queue) (done bool, err error) {
 	q.ready += n
 	q.mark = t.now
 	return true, nil
-}
-
-// Histogram implements store.Store. It reads one key for each message it counts, 2 to 5 million a second, while other
-// calls go on; ctx ends it.
-func (s *Store) Histogram(ctx context.Context, name string, from, to time.Time, buckets int) ([]int64, error) {
-	bounds := store.HistogramBounds(from, to, buckets)
-	return read(ctx, s, name, nil, func(v *view) ([]int64, error) {
-		counts, bucket, n := make([]int64, buckets), 0, 0
-		err := v.each(v.due, entry{at: bounds[0]}, bounds[buckets]-1, func(e entry, _ []byte) (bool, error) {
-			for e.at >= bounds[bucket+1] {
-				bucket++
-			}
-			counts[bucket]++
-			if n++; n%interruptEvery == 0 {
-				return true, s.interrupted(ctx)
-			}
-			return true, nil
-		})
-		return counts, err
-	})
 }
 
 // interruptEvery is after how many keys a long read looks whether it should stop.

@@ -3,6 +3,7 @@ package diskstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -10,7 +11,8 @@ import (
 var _ store.Store = (*Store)(nil)
 
 // call has the writer execute one step on a queue. The queue is an empty one of number 0 when it does not exist.
-func call[T any](ctx context.Context, s *Store, name string, urgent bool, step func(t *tx, q *queue) (T, error)) (T, error) {
+func call[T any](ctx context.Context, s *Store, name string, urgent bool, step func(t *tx, q *queue) (T, error)) (T,
+	error) {
 	var result T
 	var failed error
 	err := s.do(ctx, name, urgent, func(t *tx) {
@@ -43,12 +45,13 @@ func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q 
 }
 
 // Send implements store.Store. It is refused with ErrFull while the disk has too little room left for claims and acks;
-// see room.go. A durable one is fsynced before it returns, with WithSyncEvery too; there are no replicas, so asking for
+// see room.go. A durable one is fsynced before it returns, with SyncEvery too; there are no replicas, so asking for
 // one is ErrUnsupported.
 func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	durable := len(msgs) > 0 && msgs[0].Durable.Asked()
 	if durable && msgs[0].Durable.Replicas > 0 {
-		return nil, fmt.Errorf("durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
+		return nil, fmt.Errorf(
+			"durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
 			store.ErrUnsupported)
 	}
 	return call(ctx, s, name, inOrder, func(t *tx, _ *queue) ([]store.SendResult, error) {
@@ -57,10 +60,12 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 	})
 }
 
-// Claim implements store.Store.
+// Claim implements store.Store. It does not wait for the fsync, unless messages died; see written.go.
 func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) (store.Claim, error) {
-		return t.claim(q, req, s.clock.Now()) // finer than the engine counts, for measurements of lateness
+		c, err := t.claim(q, req, s.clock.Now()) // finer than the engine counts, for measurements of lateness
+		t.quick = err == nil && len(c.Died) == 0
+		return c, err
 	})
 }
 
@@ -69,11 +74,21 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []store.Set
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.SettleResult, error) {
 		results := make([]store.SettleResult, len(settlements))
 		for i := range settlements {
-			results[i] = t.settle(q, &settlements[i])
+			if len(settlements[i].Then) == 0 {
+				results[i] = t.settle(q, &settlements[i])
+				continue
+			}
+			var err error
+			if results[i], err = t.settleThen(q, &settlements[i]); err != nil {
+				return nil, err
+			}
 		}
 		return results, nil
 	})
 }
+
+// Linked implements store.Linker: all queues are in one log.
+func (s *Store) Linked(string, string) bool { return true }
 
 // Extend implements store.Store.
 func (s *Store) Extend(ctx context.Context, name string, extensions []store.Extension) ([]store.ExtendResult, error) {
@@ -118,6 +133,23 @@ func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
 		q, err := t.create(name)
 		if err == nil {
 			q.paused = paused
+			t.touch(q)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// SetDeadRetention implements store.Store.
+func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Retention) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	_, err := call(ctx, s, name, inOrder, func(t *tx, _ *queue) (struct{}, error) {
+		q, err := t.create(name)
+		if err == nil {
+			q.retention = store.Retention{MaxAge: time.Duration(store.Millis(r.MaxAge)) * time.Millisecond,
+				MaxCount: r.MaxCount}
 			t.touch(q)
 		}
 		return struct{}{}, err

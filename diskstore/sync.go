@@ -6,9 +6,21 @@ import (
 	"github.com/laterq/later/store"
 )
 
-var _ store.Syncer = (*Store)(nil)
+var (
+	_ store.Syncer = (*Store)(nil)
+	_ store.Pinger = (*Store)(nil)
+)
 
-// Sync implements store.Syncer. With WithSyncEvery it fsyncs at once; otherwise it waits only for the calls that are
+// Ping implements store.Pinger. A store that has failed stays so.
+func (s *Store) Ping(ctx context.Context) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	s.calls.Done()
+	return nil
+}
+
+// Sync implements store.Syncer. With SyncEvery it fsyncs at once; otherwise it waits only for the calls that are
 // under way.
 func (s *Store) Sync(ctx context.Context) error {
 	return s.do(ctx, "", inOrder, func(t *tx) { t.durable = true })

@@ -10,6 +10,7 @@ import (
 
 	client "github.com/laterq/later"
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
 )
 
@@ -26,7 +27,7 @@ func (r *removals) Remove(ctx context.Context, queue string, msgs []store.Info) 
 
 func TestSyncMakesDurableWhatWasAcknowledgedBefore(t *testing.T) {
 	fs, clock := vfs.NewCrashableMem(), newManualClock()
-	s := openOn(t, fs, clock, WithSyncEvery(time.Hour))
+	s := openOn(t, fs, clock, SyncEvery(time.Hour))
 	defer s.Close()
 	send(t, s, "a")
 	before := fs.CrashClone(vfs.CrashCloneCfg{})
@@ -57,7 +58,7 @@ func TestMoveLosesNothingWhenTheTargetsPowerFails(t *testing.T) {
 	for _, present := range []bool{false, true} { // at the target, unsynced, before the move
 		t.Run(fmt.Sprint("present=", present), func(t *testing.T) {
 			fs, clock := vfs.NewCrashableMem(), newManualClock()
-			target := openOn(t, fs, clock, WithSyncEvery(time.Hour))
+			target := openOn(t, fs, clock, SyncEvery(time.Hour))
 			defer target.Close()
 			var crashes []*vfs.MemFS
 			source := &removals{Store: memstore.New(), removing: func() {
@@ -75,15 +76,22 @@ func TestMoveLosesNothingWhenTheTargetsPowerFails(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			from, to := client.New(source), client.New(target)
+			from, err := client.New(source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := client.New(target)
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer from.Close()
 			defer to.Close()
 			if present {
-				if _, err := client.Copy(t.Context(), to, from, client.CopyConfig{}); err != nil {
+				if _, err := migrate.Copy(t.Context(), to, from, migrate.CopyConfig{}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := client.Copy(t.Context(), to, from, client.CopyConfig{Move: true}); err != nil {
+			if _, err := migrate.Copy(t.Context(), to, from, migrate.CopyConfig{Move: true}); err != nil {
 				t.Fatal(err)
 			}
 			if len(crashes) != 3 {

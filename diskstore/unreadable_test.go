@@ -74,7 +74,8 @@ func TestOneUnreadableMessageDoesNotStopItsQueue(t *testing.T) {
 				t.Fatal(err)
 			}
 			p, err := s.List(t.Context(), "q", store.ListRequest{State: store.StateReady, Limit: 10})
-			if listed := len(p.Messages) == 2; err != nil || listed != (c.state != "") || listed && p.Messages[0].State != c.state {
+			if listed := len(p.Messages) == 2; err != nil || listed != (c.state != "") ||
+				listed && p.Messages[0].State != c.state {
 				t.Errorf("list gives %+v, %v", p.Messages, err)
 			}
 			r, err := s.Reschedule(t.Context(), "q", []string{"good", idKey}, store.Due{})
@@ -100,7 +101,8 @@ func TestOneUnreadableMessageDoesNotStopItsQueue(t *testing.T) {
 			if !c.dies {
 				return
 			}
-			if i := infos[0]; i.DeadReason != store.DeadUnreadable || string(i.Raw) != c.raw || i.LastError != store.UnreadableText {
+			if i := infos[0]; i.DeadReason != store.DeadUnreadable || string(i.Raw) != c.raw ||
+				i.LastError != store.UnreadableText {
 				t.Errorf("it is dead as %+v", i)
 			}
 			cancelled, err := s.Cancel(t.Context(), "q", []string{idKey, idKey})
@@ -196,7 +198,8 @@ func TestGetOfLongMessagesComesInPartsAndInOrder(t *testing.T) {
 		t.Fatal(len(infos), err)
 	}
 	for i, info := range infos {
-		if (info == nil) != (ids[i] == "none") || info != nil && (info.ID != ids[i] || len(info.Payload) != store.MaxPayload) {
+		if (info == nil) != (ids[i] == "none") ||
+			info != nil && (info.ID != ids[i] || len(info.Payload) != store.MaxPayload) {
 			t.Errorf("in the place of %s there is %v", ids[i], info)
 		}
 	}

@@ -14,14 +14,14 @@ func init() {
 	store.Register("file", open)
 }
 
-// open opens the store of file:///absolute/directory, with the parameter sync=always (the default) or a duration such as
-// sync=100ms; see WithSyncEvery.
+// open opens the store of file:///absolute/directory, with the parameter sync=always (the default) or a duration such
+// as sync=100ms; see SyncEvery.
 func open(_ context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
 	dir, every, err := parseURL(text)
 	if err != nil {
 		return nil, err
 	}
-	return Open(dir, WithLogger(cfg.Logger), WithSyncEvery(every))
+	return Open(dir, WithLogger(cfg.Logger), SyncEvery(every))
 }
 
 func parseURL(text string) (dir string, every time.Duration, err error) {
@@ -51,7 +51,8 @@ func parseURL(text string) (dir string, every time.Duration, err error) {
 			continue
 		}
 		if every, err = time.ParseDuration(values[0]); err != nil || every < minSyncEvery {
-			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least", values[0], minSyncEvery)
+			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least",
+				values[0], minSyncEvery)
 		}
 	}
 	return filepath.Clean(dir), every, nil

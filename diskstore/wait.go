@@ -58,6 +58,7 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 // listen puts a waiter in line, unless a claim may return something now.
 func (s *Store) listen(ctx context.Context, name string, w *waiter) (ready bool, err error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) (bool, error) {
+		t.quick = true
 		next, err := t.next(q)
 		if err != nil || next <= t.now {
 			return true, err

@@ -92,7 +92,8 @@ func consume(ctx context.Context, s *Store, claims *atomic.Int64, got chan<- str
 		}
 		claims.Add(1)
 		for _, m := range c.Messages {
-			if _, err := s.Settle(context.WithoutCancel(ctx), "q", []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}); err != nil {
+			if _, err := s.Settle(context.WithoutCancel(ctx), "q",
+				[]store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}); err != nil {
 				return err
 			}
 			got <- m.ID

@@ -24,7 +24,10 @@ const maxUnsynced = 1
 // group is requests that were executed together.
 type group struct {
 	requests []*request
+	quick    []*request    // return when they are written, before the fsync; see written.go
 	batch    *pebble.Batch // to wait for; nil when nothing is
+	number   uint64        // in the log; 0 when nothing of it waits for the fsync
+	durable  bool          // has to be fsynced, whatever syncEvery says
 }
 
 // tx is what the writer executes a group with. Changes go to the batch; reads come from the database, so flush comes
@@ -37,10 +40,12 @@ type tx struct {
 	soonest  int64  // its next whole millisecond
 	size     int    // bytes of changes of the group that were written before its end
 	durable  bool   // a call of the group asks for an fsync, whatever syncEvery says
+	quick    bool   // this call returns when it is written
 	full     error  // why sends are refused
 	checked  bool   // full was found out in this group
 	touched  map[*queue]struct{}
 	leases   []touchedLease
+	uncount  []*queue   // whose changes of cells are to be folded
 	requests []*request // scratch
 }
 
@@ -63,10 +68,12 @@ func (s *Store) write() {
 			if err != nil {
 				s.fail(err)
 			}
-			if len(g.requests) == 0 {
+			if len(g.requests)+len(g.quick) == 0 {
 				break
 			}
-			s.writing <- g
+			if len(g.requests) > 0 || g.batch != nil {
+				s.writing <- g
+			}
 		}
 	}
 }
@@ -82,15 +89,20 @@ func (t *tx) run() (*group, error) {
 			return g, t.finish(g)
 		}
 		for i, r := range t.requests {
-			n := len(g.requests)
+			n := len(g.requests) + len(g.quick)
 			late := n%8 == 7 && time.Since(begin) > maxGroupTime // reading the clock is a part of a short call's cost
 			if n == maxGroupRequests || n > 0 && t.size+t.batch.Len() > maxGroupBytes || late {
 				t.s.backlog.putBack(t.requests[i:])
 				return g, t.finish(g)
 			}
 			t.readClock()
+			t.quick = false
 			r.execute(t)
-			g.requests = append(g.requests, r)
+			if t.quick && t.s.syncEvery == 0 {
+				g.quick = append(g.quick, r)
+			} else {
+				g.requests = append(g.requests, r)
+			}
 			if t.s.hasFailed() {
 				return g, nil
 			}
@@ -100,30 +112,29 @@ func (t *tx) run() (*group, error) {
 
 // finish applies what is left of a group's changes, and asks for the fsync.
 func (t *tx) finish(g *group) error {
+	if err := t.foldCells(); err != nil {
+		return err
+	}
 	if err := t.gather(); err != nil {
 		return err
 	}
 	// What was written before without an fsync, by this group or an earlier one, goes with the fsync of this one.
 	late := t.durable && t.s.syncEvery > 0
-	switch {
-	case t.batch.Empty() && t.size == 0 && !late:
+	if t.batch.Empty() && t.size == 0 && !late {
+		t.s.written.expect(g.quick)
 		return t.batch.Close()
-	case t.s.syncEvery > 0 && !late:
-		if err := t.apply(pebble.NoSync); err != nil {
-			return err
-		}
-		t.s.unsynced.Store(true) // only now: a sync during the write may precede it
-		return t.batch.Close()
-	case t.batch.Empty():
-		// Something was written without waiting: the log's next sync includes it.
-		if err := t.batch.LogData(nil, nil); err != nil {
-			return err
-		}
 	}
+	// If the batch is empty, something was written without waiting: the log's next sync includes it.
+	number, tag := t.s.written.begin()
+	if err := t.batch.LogData(tag, nil); err != nil {
+		return err
+	}
+	g.number = number
+	t.s.written.expect(g.quick)
 	if err := t.apply(pebble.Sync); err != nil {
 		return err
 	}
-	g.batch = t.batch
+	g.batch, g.durable = t.batch, late
 	return nil
 }
 
@@ -161,6 +172,13 @@ func (t *tx) gather() error {
 		if err := t.batch.Set(t.key, t.value, nil); err != nil {
 			return err
 		}
+		if q.cells.stored {
+			q.cells.stored = false
+			t.key = appendKey(t.key[:0], q.number, kindCells)
+			if err := t.batch.Delete(t.key, nil); err != nil {
+				return err
+			}
+		}
 		clear(q.unread)
 	}
 	clear(t.touched)
@@ -188,22 +206,32 @@ func (t *tx) apply(mode *pebble.WriteOptions) (err error) {
 // comes after those that wrote what it read, so that is durable too.
 func (s *Store) acknowledge() {
 	for g := range s.writing {
-		if g.batch != nil {
-			if err := g.batch.SyncWait(); err != nil {
-				s.fail(err)
-				continue
-			}
+		if err := s.awaitSync(g); err != nil {
+			s.fail(err)
+			continue
 		}
 		if s.hasFailed() {
 			continue
 		}
 		if g.batch != nil {
 			g.batch.Close()
+			s.written.reached(g.number)
 		}
 		for _, r := range g.requests {
 			r.done <- struct{}{} // has room
 		}
 	}
+}
+
+// awaitSync waits until a group is fsynced, or only written, with syncEvery.
+func (s *Store) awaitSync(g *group) error {
+	if g.batch == nil {
+		return nil
+	}
+	if err := g.batch.SyncWait(); err != nil || !g.durable {
+		return err
+	}
+	return s.logs.sync()
 }
 
 // sync is the third loop, with syncEvery.
@@ -218,10 +246,7 @@ func (s *Store) sync() {
 		case <-s.failed:
 			return
 		}
-		if !s.unsynced.Swap(false) {
-			continue
-		}
-		if err := s.db.LogData(nil, pebble.Sync); err != nil {
+		if err := s.logs.sync(); err != nil {
 			s.fail(err)
 			return
 		}

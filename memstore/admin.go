@@ -3,7 +3,9 @@ package memstore
 import (
 	"bytes"
 	"iter"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/laterq/later/store"
 )
@@ -20,6 +22,7 @@ func (q *queue) get(now int64, id string) *store.Info {
 		Attempts:   m.attempts,
 		Delivered:  m.delivered,
 		LastError:  m.lastError,
+		Failures:   slices.Clone(m.failures),
 		DeadReason: m.deadReason,
 		DiedAt:     store.Time(m.diedAt),
 		Raw:        bytes.Clone(m.raw),
@@ -182,11 +185,35 @@ func (q *queue) stats(now int64) store.Stats {
 		Paused:    q.paused,
 		Exists:    q.exists,
 		Now:       store.Time(now),
+
+		DeadRetention: q.retention,
+		Dropped:       q.dropped,
 	}
 	if e := q.due.first(); e.at != never {
 		s.NextDue = store.Time(e.at)
 	}
 	return s
+}
+
+// setProperties sets properties and removes those with an empty value.
+func (q *queue) setProperties(set map[string]string) error {
+	changed := make(map[string]string, len(q.properties)+len(set))
+	maps.Copy(changed, q.properties)
+	sets := false
+	for name, value := range set {
+		if value == "" {
+			delete(changed, name)
+			continue
+		}
+		changed[name] = value
+		sets = true
+	}
+	if err := store.CheckPropertyCount(len(changed)); err != nil {
+		return err
+	}
+	q.properties = changed
+	q.exists = q.exists || sets
+	return nil
 }
 
 // histogram counts the due times between each two adjacent bounds.

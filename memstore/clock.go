@@ -3,6 +3,8 @@ package memstore
 import (
 	"sync"
 	"time"
+
+	"github.com/laterq/later/internal/precise"
 )
 
 // Clock is a Store's source of time and alarms.
@@ -18,8 +20,7 @@ type systemClock struct{}
 func (systemClock) Now() time.Time { return time.Now() }
 
 func (systemClock) Alarm(t time.Time) (<-chan time.Time, func()) {
-	timer := time.NewTimer(time.Until(t))
-	return timer.C, func() { timer.Stop() }
+	return precise.At(t)
 }
 
 // ManualClock is a Clock that moves only when Advance is called.

@@ -1,16 +1,19 @@
 // Package memstore is Later's reference engine: a simple store in memory, with a clock that tests can move.
 // Messages do not outlive the process. One lock guards all data, so every call is one atomic step. Start reading at
-// Store for the calls and at queue for the transitions. Of Later, the package imports only the store contract.
+// Store for the calls and at queue for the transitions. Of Later, the package imports the store contract, precise
+// timers and what engines share for events.
 package memstore
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/store"
 )
 
@@ -21,6 +24,7 @@ func init() {
 // Store is a store.Store in memory.
 type Store struct {
 	data    *data
+	invalid error // see ConfigError
 	closing sync.Once
 	closed  chan struct{}
 	release func() // drops one use of a shared name; nil for a private store
@@ -33,24 +37,39 @@ type data struct {
 	mu        sync.Mutex
 	queues    map[string]*queue
 	notifiers map[string]*notifier
+
+	hub activity.Hub
 }
 
 // Option configures a Store made by New.
 type Option func(*data)
 
-// WithClock makes the store use c instead of the time package's clock.
+// WithClock makes the store use c. The default, also for nil, is the time package's clock.
 func WithClock(c Clock) Option {
-	return func(d *data) { d.clock = c }
+	return func(d *data) {
+		if c != nil {
+			d.clock = c
+		}
+	}
 }
 
-// New returns an empty store that shares its data with no other.
+// New returns an empty store that shares its data with no other. A nil option is an
+// ErrInvalid of later.New and ConfigError.
 func New(opts ...Option) *Store {
 	d := &data{clock: systemClock{}, queues: map[string]*queue{}, notifiers: map[string]*notifier{}}
-	for _, opt := range opts {
+	var invalid error
+	for i, opt := range opts {
+		if opt == nil {
+			invalid = store.Invalid("option %d is nil: leave it out", i)
+			continue
+		}
 		opt(d)
 	}
-	return &Store{data: d, closed: make(chan struct{})}
+	return &Store{data: d, invalid: invalid, closed: make(chan struct{})}
 }
+
+// ConfigError implements store.Configured.
+func (s *Store) ConfigError() error { return s.invalid }
 
 // shared holds the data of the stores opened by name, with the number of their users.
 var shared = struct {
@@ -95,6 +114,9 @@ func open(_ context.Context, url string, _ store.OpenConfig) (store.Store, error
 	}
 	return s, nil
 }
+
+// Ping implements store.Pinger.
+func (s *Store) Ping(ctx context.Context) error { return s.check(ctx) }
 
 // Close ends every Wait with ErrClosed. If no other Store shares the data, its messages are lost.
 func (s *Store) Close() error {
@@ -183,8 +205,36 @@ func (s *Store) Settle(
 	ctx context.Context, queueName string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SettleResult {
-		return each(settlements, func(one store.Settlement) store.SettleResult { return q.settle(now, one) })
+		return each(settlements, func(one store.Settlement) store.SettleResult {
+			if err := one.CheckThen(s, queueName); err != nil {
+				return store.SettleResult{Err: err}
+			}
+			result := q.settle(now, one)
+			if result.Err == nil {
+				s.data.followUp(q, queueName, now, one.Then)
+			}
+			return result
+		})
 	})
+}
+
+// Linked implements store.Linker.
+func (s *Store) Linked(string, string) bool { return true }
+
+// followUp sends the follow-ups of an ack on a queue.
+func (d *data) followUp(acked *queue, name string, now int64, then []store.FollowUp) {
+	for i := range then {
+		q := acked
+		if then[i].Queue != name {
+			q = d.queue(then[i].Queue)
+			q.delayStart = acked.delayStart
+		}
+		q.send(now, []store.Outgoing{then[i].Message})
+		if q.exists {
+			d.queues[then[i].Queue] = q
+		}
+		d.notify(then[i].Queue)
+	}
 }
 
 // Extend implements store.Store.
@@ -282,6 +332,36 @@ func (s *Store) SetPaused(ctx context.Context, queueName string, paused bool) er
 		return struct{}{}
 	})
 	return err
+}
+
+// SetDeadRetention implements store.Store.
+func (s *Store) SetDeadRetention(ctx context.Context, queueName string, r store.Retention) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	_, err := update(ctx, s, queueName, func(q *queue, _ int64) struct{} {
+		r.MaxAge = time.Duration(store.Millis(r.MaxAge)) * time.Millisecond
+		q.exists, q.retention = true, r
+		return struct{}{}
+	})
+	return err
+}
+
+// SetProperties implements store.Store.
+func (s *Store) SetProperties(ctx context.Context, queueName string, set map[string]string) error {
+	if err := store.CheckProperties(set); err != nil {
+		return err
+	}
+	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error { return q.setProperties(set) })
+	if err != nil {
+		return err
+	}
+	return refused
+}
+
+// Properties implements store.Store.
+func (s *Store) Properties(ctx context.Context, queueName string) (map[string]string, error) {
+	return view(ctx, s, queueName, func(q *queue, _ int64) map[string]string { return maps.Clone(q.properties) })
 }
 
 // Queues implements store.Store.

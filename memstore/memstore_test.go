@@ -20,6 +20,7 @@ func open(t *testing.T) storetest.Harness {
 	return storetest.Harness{
 		Store: s, Peer: s, Exact: true,
 		Advance: func(_ testing.TB, _ string, d time.Duration) { clock.Advance(d) },
+		Asleep:  s.Asleep,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/laterq/later/internal/activity"
 	"github.com/laterq/later/store"
 )
 
@@ -13,6 +14,13 @@ import (
 type queue struct {
 	exists bool
 	paused bool
+
+	retention store.Retention // of dead messages, MaxAge in whole milliseconds
+	dropped   int64           // dead messages removed because of it
+
+	properties map[string]string // nil until one is set
+	activity   activity.Ring
+
 	// delayStart is when delays start to count in the current step: the clock, rounded up to a millisecond.
 	delayStart int64
 
@@ -51,6 +59,7 @@ type message struct {
 	lease     *lease
 
 	lastError  string
+	failures   []store.Failure
 	deadReason store.DeadReason
 	diedAt     int64
 }
@@ -59,6 +68,7 @@ type message struct {
 type lease struct {
 	id        string
 	deadline  int64
+	uncounted bool
 	members   map[string]*message
 	cancelled []store.Receipt // members cancelled since the last Extend
 }
@@ -96,13 +106,7 @@ func (m *message) expired(now int64) bool {
 }
 
 // size returns the number of bytes that the message counts against store.MaxBatchBytes.
-func (m *message) size() int {
-	n := len(m.Payload) + len(m.raw)
-	for name, value := range m.Headers {
-		n += len(name) + len(value)
-	}
-	return n
-}
+func (m *message) size() int { return m.Message.Size() + len(m.raw) }
 
 // normalize returns a copy of m as the store keeps it: in whole milliseconds, and sent at the time in its id.
 func normalize(m store.Message) store.Message {
@@ -112,7 +116,7 @@ func normalize(m store.Message) store.Message {
 	} else if !m.SentAt.IsZero() {
 		m.SentAt = store.Time(m.SentAt.UnixMilli())
 	}
-	for _, d := range []*time.Duration{&m.Timeout, &m.ExpireAfter, &m.Remember} {
+	for _, d := range []*time.Duration{&m.Timeout, &m.ExpireAfter, &m.DedupWindow} {
 		*d = time.Duration(store.Millis(*d)) * time.Millisecond
 	}
 	if !m.ExpireAt.IsZero() {
@@ -179,7 +183,10 @@ func (q *queue) dropDedup(now int64) {
 
 func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 	c := store.Claim{Now: store.Time(now), Died: q.reap(now)}
-	l := &lease{id: rand.Text(), deadline: now + store.Millis(req.Lease), members: map[string]*message{}}
+	c.Dropped = q.dropDead(now)
+	l := &lease{
+		id: rand.Text(), deadline: now + store.Millis(req.Lease), uncounted: req.Uncounted, members: map[string]*message{},
+	}
 	size, dying := 0, 0
 	for !q.paused && len(c.Messages) < req.Max && dying < store.MaxBatch {
 		e := q.due.first()
@@ -214,8 +221,27 @@ func (q *queue) claim(now int64, req store.ClaimRequest) store.Claim {
 		q.deadlines.add(l.deadline, l.id)
 		c.Deadline = store.Time(l.deadline)
 	}
-	c.More = q.next() <= now
+	c.More = q.next() <= now || len(c.Dropped) == store.MaxBatch
 	return c
+}
+
+// dropDead removes a bounded number of dead messages that exceed the retention and returns their ids.
+func (q *queue) dropDead(now int64) (dropped []string) {
+	for len(dropped) < store.MaxBatch && q.deadExcess(now) {
+		e := q.dead.first()
+		q.dead.remove(e.at, e.id)
+		delete(q.messages, e.id)
+		dropped = append(dropped, e.id)
+		q.dropped++
+	}
+	return dropped
+}
+
+// deadExcess reports whether the first dead message exceeds the retention.
+func (q *queue) deadExcess(now int64) bool {
+	r := q.retention
+	return r.MaxCount > 0 && int64(q.dead.len()) > r.MaxCount ||
+		r.MaxAge > 0 && q.dead.first().at <= now-store.Millis(r.MaxAge)
 }
 
 // reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It returns the ids of
@@ -230,10 +256,15 @@ func (q *queue) reap(now int64) (died []string) {
 		handled += 1 + len(l.members)
 		for _, m := range l.members {
 			q.unhold(m)
+			if l.uncounted {
+				q.due.add(m.due, m.ID)
+				continue
+			}
 			m.delivered = true
 			m.attempts++
 			m.due = l.deadline
 			m.lastError = store.LeaseExpiredText
+			m.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), m.attempts), m.failures)
 			if m.attemptsLeft() {
 				q.due.add(m.due, m.ID)
 				continue
@@ -316,28 +347,36 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 	switch s.Action {
 	case store.Ack:
 		delete(q.messages, m.ID)
-		if s.Remember > 0 {
-			q.startDedup(m.ID, now+store.Millis(s.Remember))
+		if s.DedupWindow > 0 {
+			q.startDedup(m.ID, now+store.Millis(s.DedupWindow))
 		}
 		return store.SettleResult{}
 	case store.Nack:
-		m.attempts++
-		m.lastError = store.CutReason(s.Reason)
+		q.fail(now, m, &s)
 		if !m.attemptsLeft() {
 			q.die(now, m, store.DeadFailed)
 			return store.SettleResult{State: store.StateDead}
 		}
 		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	case store.Snooze:
+		if s.ResetAttempts {
+			m.attempts, m.lastError = 0, ""
+		}
 		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	case store.Bury:
-		m.attempts++
-		m.lastError = store.CutReason(s.Reason)
+		q.fail(now, m, &s)
 		q.die(now, m, store.DeadBuried)
 		return store.SettleResult{State: store.StateDead}
 	}
 	q.due.add(m.due, m.ID)
 	return store.SettleResult{State: m.state(now)}
+}
+
+// fail counts a failed attempt.
+func (q *queue) fail(now int64, m *message, s *store.Settlement) {
+	m.attempts++
+	m.lastError = store.CutReason(s.Reason)
+	m.failures = store.AddFailure(store.NewFailure(store.Time(now), m.attempts, s), m.failures)
 }
 
 func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {

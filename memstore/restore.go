@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/laterq/later/store"
 )
@@ -19,6 +20,7 @@ func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
 			attempts:  info.Attempts,
 			delivered: info.Delivered,
 			lastError: info.LastError,
+			failures:  slices.Clone(info.Failures),
 		}
 		if info.Raw != nil {
 			m.Message, m.raw = store.Message{ID: info.ID}, bytes.Clone(info.Raw)

@@ -18,7 +18,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer from.Close()
-	if _, err := from.Queue("orders").Send(ctx, []byte("remind"), later.WithID("order-17"), later.In(30*time.Minute)); err != nil {
+	if _, err := from.Queue("orders").Send(ctx, []byte("remind"), later.WithID("order-17"),
+		later.In(30*time.Minute)); err != nil {
 		log.Fatal(err)
 	}
 	var file bytes.Buffer

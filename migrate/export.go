@@ -13,20 +13,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const (
-	// leasedPage is the number of leased messages that are read at once: engines bound their bytes less well.
-	leasedPage = 50
-	// maxRefusals is how many refused messages the error names.
-	maxRefusals = 5
-)
-
-// exportOrder is the order in which the states of a queue are listed. A message goes from scheduled to ready by itself,
-// and to leased or dead by workers, so each state comes after those that lead to it. A lease may end in any of them, so
-// leased messages come first too.
-var exportOrder = []store.State{
-	store.StateLeased, store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead,
-}
-
 // ExportConfig configures Export. The zero value exports all queues.
 type ExportConfig struct {
 	// Queues are the queues to export. Default: all that the store has, or those of the export that is resumed.
@@ -63,8 +49,8 @@ type QueueExport struct {
 
 // Export writes the messages of a store to w: their ids, payloads, headers and limits, due times, failed attempts, last
 // errors, and of dead ones reason and time of death; of unreadable ones the bytes. Leased messages are written as such,
-// and imported as if they had been released. The ids of messages that are done and remembered, and pauses, are not
-// exported. The store is only read, page by page, and memory is bounded.
+// and imported as if they had been released. The dedup windows of acked messages, and the pauses,
+// retentions and properties of queues, are not exported. The store is only read, page by page, and memory is bounded.
 //
 // An export made while workers are busy is not a snapshot: what changes its state meanwhile is written once or twice
 // (an import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.
@@ -94,7 +80,7 @@ func Export(ctx context.Context, client *later.Client, w io.Writer, cfg ExportCo
 		err = writing(flushed)
 	}
 	if err == nil {
-		err = errors.Join(e.left...)
+		err = errors.Join(append(e.damaged, e.refused.errors()...)...)
 	}
 	return e.result, err
 }
@@ -108,8 +94,8 @@ type exporter struct {
 	w       *bufio.Writer
 	line    []byte
 	result  ExportResult
-	left    []error // damaged queues and refused messages
-	refused int64
+	damaged []error // of damaged queues
+	refused refusals
 }
 
 // names returns the queues to export.
@@ -126,27 +112,7 @@ func (e *exporter) names(ctx context.Context) ([]string, error) {
 		asked = e.at.queues
 	}
 	e.at.queues = asked
-	if len(asked) == 0 {
-		return e.client.Queues(ctx)
-	}
-	var names []string
-	for _, name := range asked {
-		if err := store.CheckQueue(name); err != nil {
-			return nil, err
-		}
-		if slices.Contains(names, name) {
-			continue
-		}
-		stats, err := e.store.Stats(ctx, name)
-		if err != nil && !errors.Is(err, store.ErrCorrupt) {
-			return nil, err
-		}
-		if err == nil && !stats.Exists && e.at.Size == 0 {
-			return nil, fmt.Errorf("queue %q: %w", name, store.ErrNotFound)
-		}
-		names = append(names, name)
-	}
-	return names, nil
+	return queuesOf(ctx, e.client, asked, e.at.Size > 0)
 }
 
 // all writes the whole export.
@@ -166,13 +132,10 @@ func (e *exporter) all(ctx context.Context, names []string) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, store.ErrCorrupt):
-			e.left = append(e.left, fmt.Errorf("queue %q: %w", name, err))
+			e.damaged = append(e.damaged, fmt.Errorf("queue %q: %w", name, err))
 		default:
-			return errors.Join(append(e.left, fmt.Errorf("queue %q: %w", name, err))...)
+			return errors.Join(append([]error{fmt.Errorf("queue %q: %w", name, err)}, e.damaged...)...)
 		}
-	}
-	if more := e.refused - maxRefusals; more > 0 {
-		e.left = append(e.left, store.Invalid("and %d more messages were left out", more))
 	}
 	if _, err := e.w.Write(newEnd(e.result.Messages)); err != nil {
 		return writing(err)
@@ -188,9 +151,9 @@ func (e *exporter) queue(ctx context.Context, name string) error {
 		return err
 	}
 	q := &queueExport{exporter: e, QueueExport: QueueExport{
-		Queue: name, Total: stats.Scheduled + stats.Ready + stats.Leased + stats.Dead, Paused: stats.Paused,
+		Queue: name, Total: total(stats), Paused: stats.Paused,
 	}, place: newPlace(name)}
-	order, from := exportOrder, int64(0)
+	order, from := stateOrder, int64(0)
 	if last := e.at.last; last != nil && last.queue == name {
 		q.place = last
 		order, from = last.rest()
@@ -210,14 +173,14 @@ func (e *exporter) queue(ctx context.Context, name string) error {
 
 // rest returns the states that are left to be listed, and the time from which the first of them is.
 func (p *place) rest() (order []store.State, from int64) {
-	i := slices.Index(exportOrder, p.state)
+	i := slices.Index(stateOrder, p.state)
 	if p.state == store.StateLeased {
 		if p.again {
 			i = 3
 		}
-		return exportOrder[i:], 0 // not listed by time
+		return stateOrder[i:], 0 // not listed by time
 	}
-	return exportOrder[i:], p.at
+	return stateOrder[i:], p.at
 }
 
 // queueExport writes one queue.
@@ -229,17 +192,10 @@ type queueExport struct {
 
 // list writes the messages of a state that were not written before.
 func (q *queueExport) list(ctx context.Context, state store.State, from int64) error {
-	req := store.ListRequest{State: state, From: store.Time(from), Limit: store.MaxBatch}
-	if state == store.StateLeased {
-		req.Limit = leasedPage
-	}
-	for {
-		page, err := q.store.List(ctx, q.Queue, req)
-		if err != nil {
-			return err
-		}
-		for i := range page.Messages {
-			if err := q.write(&page.Messages[i]); err != nil {
+	req := store.ListRequest{State: state, From: store.Time(from)}
+	return eachPage(ctx, q.store, q.Queue, req, func(infos []store.Info) error {
+		for i := range infos {
+			if err := q.write(&infos[i]); err != nil {
 				return err
 			}
 		}
@@ -249,10 +205,8 @@ func (q *queueExport) list(ctx context.Context, state store.State, from int64) e
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if req.Cursor = page.Next; req.Cursor == "" {
-			return nil
-		}
-	}
+		return nil
+	})
 }
 
 // write writes a message, unless it was written before or no store would accept it.
@@ -264,9 +218,7 @@ func (q *queueExport) write(info *store.Info) error {
 		if q.Refused++; q.Refused <= maxSeen {
 			q.place.seen[info.ID] = struct{}{} // met again, it is not counted again
 		}
-		if q.refused++; q.refused <= maxRefusals {
-			q.left = append(q.left, fmt.Errorf("message %q of queue %q was left out: %w", info.ID, q.Queue, err))
-		}
+		q.refused.add(q.Queue, info.ID, err)
 		return nil
 	}
 	q.line = append(wire.AppendMessage(q.line[:0], q.Queue, info), '\n')

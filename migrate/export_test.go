@@ -21,12 +21,14 @@ func TestAnExportTellsOfEachQueue(t *testing.T) {
 	var b bytes.Buffer
 	var last QueueExport
 	r, err := Export(t.Context(), source, &b, ExportConfig{Progress: func(q QueueExport) { last = q }})
-	want := []QueueExport{{Queue: "a", Total: 17, Exported: 17, Leased: 2}, {Queue: "b", Total: 14, Exported: 14, Leased: 2, Paused: true}}
+	want := []QueueExport{{Queue: "a", Total: 17, Exported: 17, Leased: 2},
+		{Queue: "b", Total: 14, Exported: 14, Leased: 2, Paused: true}}
 	if err != nil || !slices.Equal(r.Queues, want) || r.Messages != 31 || last != want[1] {
 		t.Errorf("%v, %+v, last %+v", err, r, last)
 	}
 	lines := strings.Split(b.String(), "\n")
-	if !strings.HasPrefix(lines[0], `{"later_export":1,"time":"2`) || lines[32] != `{"later_export_end":1,"messages":31}` || lines[33] != "" {
+	if !strings.HasPrefix(lines[0], `{"later_export":1,"time":"2`) ||
+		lines[32] != `{"later_export_end":1,"messages":31}` || lines[33] != "" {
 		t.Errorf("the export begins with %s and ends with %q", lines[0], lines[32:])
 	}
 }
@@ -87,13 +89,15 @@ func TestMessagesThatNoStoreWouldAcceptAreLeftOut(t *testing.T) {
 	source := newMem(t)
 	var bad []store.Info
 	for i := range 7 {
-		bad = append(bad, store.Info{Message: store.Message{ID: fmt.Sprint("bad", i), MaxAttempts: -1}, State: store.StateReady, Due: time.UnixMilli(1)})
+		bad = append(bad, store.Info{Message: store.Message{ID: fmt.Sprint("bad", i), MaxAttempts: -1},
+			State: store.StateReady, Due: time.UnixMilli(1)})
 	}
 	restore(t, source, "q", bad) // unchecked, below the client
 	fill(t, source, "q", 2)
 	var b bytes.Buffer
 	r, err := Export(t.Context(), source, &b, ExportConfig{})
-	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "max attempts is -1") || !strings.Contains(err.Error(), "2 more") {
+	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "max attempts is -1") ||
+		!strings.Contains(err.Error(), "2 more") {
 		t.Errorf("got %v", err)
 	}
 	if q := r.Queues[0]; !r.Complete || q.Refused < 5 || q.Exported+q.Refused != q.Total {
@@ -119,7 +123,8 @@ func TestAMessageThatChangesItsStateMeanwhileIsExportedOnce(t *testing.T) {
 			}
 		case 3: // the ready ones are written; one is claimed and one dies
 			c := claim(t, source, queue, 2)
-			if _, err := source.Store().Settle(t.Context(), queue, []store.Settlement{{Receipt: c[0].Receipt, Action: store.Bury}}); err != nil {
+			if _, err := source.Store().Settle(t.Context(), queue,
+				[]store.Settlement{{Receipt: c[0].Receipt, Action: store.Bury}}); err != nil {
 				t.Error(err)
 			}
 		}

@@ -1,10 +1,12 @@
-// Package migrate writes the messages of a store to a file, and reads them into another: an export is JSON, one object
-// a line, the same for every engine. It may import package later, package store and internal packages, and no engine.
-// Start with Export and Import.
+// Package migrate copies or moves the messages of a store to another, writes them to a file, and reads them back. It
+// also takes over the messages of other programs' queues in Redis. It may import package later, package store, internal
+// packages and go-redis, and no engine. Start with Copy, Export and Import, of which source.go is what they share, or
+// with FromDelayQueue, FromAsynq and FromZSet, which share from.go.
 //
 // # Format
 //
-// The first line is a header, the last one an end with the number of messages between them:
+// An export is JSON, one object a line, the same for every engine. The first line is a header, the last one an end with
+// the number of messages between them:
 //
 //	{"later_export":1,"time":"2030-12-31T23:59:59.000Z"}
 //	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload":"remind"}
@@ -147,7 +149,8 @@ func (l *lineReader) next() ([]byte, error) {
 
 var (
 	errEmpty    = store.Invalid("input is empty: give what later export wrote")
-	errNoHeader = store.Invalid(`line 1 is not the header of an export, {"later_export":%d,…}: give what later export wrote`, version)
+	errNoHeader = store.Invalid(
+		`line 1 is not the header of an export, {"later_export":%d,…}: give what later export wrote`, version)
 )
 
 // CheckHeader returns an error, an ErrInvalid, if r does not begin as an export does. It reads nothing from r: programs

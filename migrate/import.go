@@ -27,7 +27,7 @@ type ImportResult struct {
 	// Queues are those of the messages, in the order in which they were met.
 	Queues []QueueImport
 	// Imported is the number of messages that were added; Duplicates that of messages that were left out, because their
-	// ids are live or remembered.
+	// ids are live or within their dedup window.
 	Imported, Duplicates int64
 	// NextLine is the first line that was not imported: ImportConfig.FromLine to go on there.
 	NextLine int64
@@ -40,9 +40,9 @@ type QueueImport struct {
 }
 
 // Import adds the messages of an export to a store, batch by batch, in bounded memory. A message whose id is live or
-// remembered there changes nothing and is counted as a duplicate, so an import that failed or was stopped can be made
-// again with the same input, or go on from ImportResult.NextLine. But what the store's workers have done in between
-// comes again: start them when the import is done. Due times are kept.
+// within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was stopped
+// can be made again with the same input, or go on from ImportResult.NextLine. But what the store's workers have done
+// in between comes again: start them when the import is done. Due times are kept.
 //
 // Input that is empty or does not begin with the header of an export is ErrInvalid before anything is written. A line
 // that cannot be imported is ErrInvalid or ErrTooLarge and names the line and the field; the lines before it are
@@ -204,7 +204,7 @@ func (i *importer) add(ctx context.Context, line []byte) error {
 		return err
 	}
 	size := info.Size()
-	if len(i.batch) > 0 && (queue != i.queue || len(i.batch) == store.MaxBatch || i.size+size > store.MaxBatchBytes) {
+	if len(i.batch) > 0 && queue != i.queue || !fits(len(i.batch), i.size, size) {
 		if err := i.flush(ctx, i.lines.number); err != nil {
 			return err
 		}

@@ -85,7 +85,8 @@ func TestAStoreThatRefusesIsNamedWithTheLine(t *testing.T) {
 		}
 		target := newClient(t, h)
 		r, err := Import(t.Context(), target, bytes.NewReader(whole), ImportConfig{})
-		if !errors.Is(err, kind) || r.NextLine != 2+store.MaxBatch || r.Imported != store.MaxBatch || !strings.Contains(err.Error(), `line 502 on, into queue "q"`) {
+		if !errors.Is(err, kind) || r.NextLine != 2+store.MaxBatch || r.Imported != store.MaxBatch ||
+			!strings.Contains(err.Error(), `line 502 on, into queue "q"`) {
 			t.Errorf("%v, %+v", err, r)
 		}
 		r, err = Import(t.Context(), target, bytes.NewReader(whole), ImportConfig{FromLine: r.NextLine})
@@ -112,10 +113,12 @@ func TestInputOfSomethingElseWritesNothing(t *testing.T) {
 			return nil, errStop
 		}}
 		_, err := Import(t.Context(), newClient(t, h), strings.NewReader(text), ImportConfig{})
-		if !errors.Is(err, store.ErrInvalid) && !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, store.ErrInvalid) && !errors.Is(err, store.ErrUnsupported) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
 		}
-		if early := CheckHeader(bufio.NewReader(strings.NewReader(text))); (early == nil) != (kindOf([]byte(text)) == headerLine) {
+		early := CheckHeader(bufio.NewReader(strings.NewReader(text)))
+		if (early == nil) != (kindOf([]byte(text)) == headerLine) {
 			t.Errorf("%.40q: the header alone is %v", text, early)
 		}
 	}
@@ -134,10 +137,13 @@ func TestALineThatCannotBeImportedIsNamedAndThoseBeforeItAreImported(t *testing.
 		target := newMem(t)
 		input := strings.Join(slices.Replace(slices.Clone(lines), 3, 4, bad), "")
 		r, err := Import(t.Context(), target, strings.NewReader(input), ImportConfig{})
-		if err == nil || !strings.Contains(err.Error(), want) || r.Imported != 2 || r.NextLine != 4 || errors.Is(err, ErrIncomplete) {
+		if err == nil || !strings.Contains(err.Error(), want) || r.Imported != 2 || r.NextLine != 4 ||
+			errors.Is(err, ErrIncomplete) {
 			t.Errorf("%.30q: %.200v, %+v", bad, err, r)
 		}
-		if r, err := Import(t.Context(), target, strings.NewReader(strings.Join(lines, "")), ImportConfig{FromLine: 4}); err != nil || r.Duplicates != 0 {
+		if r, err := Import(t.Context(), target, strings.NewReader(strings.Join(lines, "")),
+			ImportConfig{FromLine: 4}); err != nil ||
+			r.Duplicates != 0 {
 			t.Errorf("%v, %+v", err, r)
 		}
 	}
@@ -152,8 +158,10 @@ func TestAnIncompleteExportIsImportedAndToldOf(t *testing.T) {
 	}{
 		{"no end", strings.Join(lines[:n-1], ""), "it ends after line 32 without an end", 31},
 		{"torn", strings.Join(lines[:9], "") + `{"queue":"a`, "line 10, the last one, is not whole", 8},
-		{"a line is missing", strings.Join(lines[:5], "") + strings.Join(lines[6:], ""), "line 32 says that the export has 31 messages, and there are 30", 30},
-		{"torn before another", strings.Join(lines[:9], "") + all, "begins at line 1 has no end before the next begins at line 10", 31},
+		{"a line is missing", strings.Join(lines[:5], "") + strings.Join(lines[6:], ""),
+			"line 32 says that the export has 31 messages, and there are 30", 30},
+		{"torn before another", strings.Join(lines[:9], "") + all,
+			"begins at line 1 has no end before the next begins at line 10", 31},
 	} {
 		r, err := Import(t.Context(), newMem(t), strings.NewReader(test.input), ImportConfig{})
 		if !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), test.want) || r.Imported != test.imported {
@@ -188,7 +196,8 @@ func TestTheLineToImportFromIsOneOfTheInput(t *testing.T) {
 		}
 	}
 	for _, from := range []int64{33, 34} { // nothing is left
-		if r, err := Import(t.Context(), newMem(t), bytes.NewReader(whole), ImportConfig{FromLine: from}); err != nil || r.Imported != 0 {
+		if r, err := Import(t.Context(), newMem(t), bytes.NewReader(whole), ImportConfig{FromLine: from}); err != nil ||
+			r.Imported != 0 {
 			t.Errorf("from line %d: %v, %+v", from, err, r)
 		}
 	}

@@ -3,6 +3,7 @@ package migrate
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,7 +22,10 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 // newClient returns a client of a store, which ends with the test.
 func newClient(t testing.TB, s store.Store) *later.Client {
 	t.Helper()
-	c := later.New(s, later.WithLogger(slog.New(slog.DiscardHandler)))
+	c, err := later.New(s, later.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -62,14 +66,19 @@ func contents(t failer, c *later.Client, queue string) map[string]store.Info {
 // sameContents compares a queue of two stores.
 func sameContents(t failer, to, from *later.Client, queue string) {
 	t.Helper()
-	got, want := contents(t, to, queue), contents(t, from, queue)
+	sameMessages(t, contents(t, to, queue), contents(t, from, queue))
+}
+
+// sameMessages compares messages, by id.
+func sameMessages(t failer, got, want map[string]store.Info) {
+	t.Helper()
 	for id, info := range want {
 		if other, ok := got[id]; !ok || !other.Same(&info) {
-			t.Errorf("queue %q, message %q\n got  %+v\n want %+v", queue, id, other, info)
+			t.Errorf("message %q\n got  %+v\n want %+v", id, other, info)
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("queue %q: %d messages, want %d", queue, len(got), len(want))
+		t.Errorf("%d messages, want %d", len(got), len(want))
 	}
 }
 
@@ -136,12 +145,14 @@ func imported(t failer, c *later.Client, r io.Reader) ImportResult {
 	return result
 }
 
-// hooked is a store of which a test may replace some calls.
+// hooked is a store whose calls a test can replace or observe.
 type hooked struct {
 	store.Store
-	list    func(queue string, req store.ListRequest) (store.Page, error)
-	stats   func(queue string) (store.Stats, error)
-	restore func(queue string, infos []store.Info) ([]store.SendResult, error)
+	list     func(queue string, req store.ListRequest) (store.Page, error)
+	stats    func(queue string) (store.Stats, error)
+	restore  func(queue string, infos []store.Info) ([]store.SendResult, error)
+	restored func(infos []store.Info) error // called after messages are restored
+	removing func(infos []store.Info) error // called before messages are removed
 }
 
 func (h *hooked) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
@@ -162,5 +173,62 @@ func (h *hooked) Restore(ctx context.Context, queue string, infos []store.Info) 
 	if h.restore != nil {
 		return h.restore(queue, infos)
 	}
-	return h.Store.Restore(ctx, queue, infos)
+	results, err := h.Store.Restore(ctx, queue, infos)
+	if err == nil && h.restored != nil {
+		err = h.restored(infos)
+	}
+	return results, err
+}
+
+func (h *hooked) Remove(ctx context.Context, queue string, infos []store.Info) ([]bool, error) {
+	if h.removing != nil {
+		if err := h.removing(infos); err != nil {
+			return nil, err
+		}
+	}
+	return h.Store.Remove(ctx, queue, infos)
+}
+
+func mustSend(t *testing.T, q *later.Queue, payload string, opts ...later.SendOption) string {
+	t.Helper()
+	id, err := q.Send(t.Context(), []byte(payload), opts...)
+	if err != nil {
+		t.Fatalf("Send: %v", err)
+	}
+	return id
+}
+
+func mustReceive(t *testing.T, q *later.Queue, n int, opts ...later.ReceiveOption) []*later.Delivery {
+	t.Helper()
+	got, err := q.Receive(t.Context(), n, opts...)
+	if err != nil {
+		t.Fatalf("Receive: %v", err)
+	}
+	return got
+}
+
+func mustStats(t *testing.T, q *later.Queue) later.Stats {
+	t.Helper()
+	s, err := q.Stats(t.Context())
+	if err != nil {
+		t.Fatalf("Stats: %v", err)
+	}
+	return s
+}
+
+// wantCounts checks the number of messages in each state.
+func wantCounts(t *testing.T, q *later.Queue, scheduled, ready, leased, dead int64) {
+	t.Helper()
+	s := mustStats(t, q)
+	got := [...]int64{s.Scheduled, s.Ready, s.Leased, s.Dead}
+	if want := [...]int64{scheduled, ready, leased, dead}; got != want {
+		t.Errorf("queue has scheduled, ready, leased, dead %d; want %d", got, want)
+	}
+}
+
+func wantError(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error is %v; want %v", err, want)
+	}
 }

@@ -150,7 +150,8 @@ func TestWhatIsNotAnExportIsNotResumed(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	var b bytes.Buffer
-	if r, err := Export(t.Context(), source, &b, ExportConfig{Resume: p}); err != nil || !r.Complete || r.Messages != 31 || b.Len() > 0 {
+	if r, err := Export(t.Context(), source, &b, ExportConfig{Resume: p}); err != nil || !r.Complete || r.Messages != 31 ||
+		b.Len() > 0 {
 		t.Errorf("%+v, %v, wrote %q", r, err, &b)
 	}
 }

@@ -24,13 +24,13 @@ import (
 
 // engines returns a client of each engine, by name.
 func engines(t *testing.T) (names []string, clients map[string]*later.Client) {
-	disk, err := diskstore.Open(t.TempDir(), diskstore.WithSyncEvery(time.Second))
+	disk, err := diskstore.Open(t.TempDir(), diskstore.SyncEvery(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { disk.Close() })
 	prefix := strconv.FormatUint(rand.Uint64(), 36) + ":"
-	rdb := redisstore.New(redistest.Shared(t).Client(t), redisstore.WithPrefix(prefix))
+	rdb := redisstore.New(redistest.Shared(t).Client(t), redisstore.Prefix(prefix))
 	t.Cleanup(func() { rdb.Close() })
 	return []string{"mem", "disk", "redis"}, map[string]*later.Client{
 		"mem": newClient(t, memstore.New()), "disk": newClient(t, disk), "redis": newClient(t, rdb),
@@ -55,7 +55,8 @@ func TestAnExportIsImportedAsItWasByEveryEngine(t *testing.T) {
 			}
 			restore(t, source, queue, infos)
 			if leased := rapid.IntRange(0, 2).Draw(t, "leased"); leased > 0 {
-				if _, err := source.Store().Claim(context.Background(), queue, store.ClaimRequest{Max: leased, Lease: time.Hour}); err != nil {
+				if _, err := source.Store().Claim(context.Background(), queue,
+					store.ClaimRequest{Max: leased, Lease: time.Hour}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -17,7 +17,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store
 	if len(ids) == 0 {
 		return results, nil
 	}
-	c := s.newCall(&s.scripts.cancel, queue, 2+len(ids))
+	c := s.newCall("cancel", queue, 2+len(ids))
 	defer s.sessions.release(s.stampRequest(c))
 	for i := range ids {
 		c.add(&ids[i])
@@ -40,7 +40,7 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 	if len(ids) == 0 {
 		return errs, nil
 	}
-	c := s.newCall(&s.scripts.reschedule, queue, 3+len(ids))
+	c := s.newCall("reschedule", queue, 3+len(ids))
 	defer s.sessions.release(s.stampRequest(c))
 	c.add(string(appendDue(nil, due)))
 	for i := range ids {
@@ -76,8 +76,9 @@ func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.Stat
 	return states, nil
 }
 
-// Get implements store.Store. The due time and deadline of a leased message are in its lease, which Get finds by
-// scanning the open leases; there is one for each claim in progress.
+// Get implements store.Store. The due time and deadline of a leased message are in its lease. Only the leases know who
+// holds it, so that a claim has one lease to write, however many messages it takes. So Get searches the leases, in
+// bounded calls.
 func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
 	infos, epochs, err := s.read(ctx, queue, ids)
 	if err != nil {
@@ -89,22 +90,7 @@ func (s *Store) Get(ctx context.Context, queue string, ids []string) ([]*store.I
 			leased[messageEpoch{in.ID, epochs[i]}] = in
 		}
 	}
-	for cursor := "0"; len(leased) > 0; {
-		held, next, err := s.scanLeases(ctx, queue, cursor)
-		if err != nil {
-			return nil, err
-		}
-		for _, h := range held {
-			if in := leased[h.messageEpoch]; in != nil {
-				in.Due, in.LeaseDeadline = h.due, h.deadline
-				delete(leased, h.messageEpoch)
-			}
-		}
-		if cursor = next; cursor == "0" {
-			break
-		}
-	}
-	return infos, nil
+	return infos, s.findLeases(ctx, queue, leased)
 }
 
 // read returns messages without reading their leases, and the epoch of each.
@@ -126,8 +112,8 @@ func readInfos(ids []string, all []storedMessage) (infos []*store.Info, epochs [
 	return infos, epochs
 }
 
-// storedMessage holds the stored fields of a message: value in msg, due time, time of death and record, each nil if
-// absent.
+// storedMessage holds the stored fields of a message: value in messages, due time, time of death and record, each nil
+// if absent.
 type storedMessage struct {
 	fields []any
 	now    time.Time // when it was read
@@ -150,7 +136,7 @@ func (s *Store) readBatch(ctx context.Context, queue string, ids []string) (some
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	c := s.newCall(&s.scripts.get, queue, len(ids))
+	c := s.newCall("get", queue, len(ids))
 	for i := range ids {
 		c.add(&ids[i])
 	}
@@ -198,7 +184,7 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 	if err != nil {
 		return store.Page{}, err
 	}
-	c := s.newCall(&s.scripts.list, queue, 6)
+	c := s.newCall("list", queue, 6)
 	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -260,7 +246,7 @@ func (s *Store) Replay(ctx context.Context, queue string, sel store.Selection, d
 	if err := sel.CheckReplay(); err != nil {
 		return store.Bulk{}, err
 	}
-	return s.bulk(ctx, &s.scripts.replay, queue, string(appendDue(nil, due)), sel)
+	return s.bulk(ctx, "replay", queue, string(appendDue(nil, due)), sel)
 }
 
 // Purge implements store.Store.
@@ -268,11 +254,11 @@ func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (s
 	if err := sel.CheckPurge(); err != nil {
 		return store.Bulk{}, err
 	}
-	return s.bulk(ctx, &s.scripts.purge, queue, string(sel.State), sel)
+	return s.bulk(ctx, "purge", queue, string(sel.State), sel)
 }
 
-func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel store.Selection) (store.Bulk, error) {
-	c := s.newCall(sc, queue, 4+len(sel.IDs))
+func (s *Store) bulk(ctx context.Context, script, queue, first string, sel store.Selection) (store.Bulk, error) {
+	c := s.newCall(script, queue, 4+len(sel.IDs))
 	defer s.sessions.release(s.stampRequest(c))
 	c.add(first, bound(sel.Before))
 	for i := range sel.IDs {
@@ -291,7 +277,7 @@ func (s *Store) bulk(ctx context.Context, sc *script, queue, first string, sel s
 
 // Stats implements store.Store.
 func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
-	reply, err := s.run(ctx, queue, s.newCall(&s.scripts.stats, queue, 0))
+	reply, err := s.run(ctx, queue, s.newCall("stats", queue, 0))
 	if err != nil {
 		return store.Stats{}, err
 	}
@@ -303,55 +289,42 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	if n(7) >= 0 {
 		st.NextDue = time.UnixMilli(n(7))
 	}
-	if n(8) == 0 {
-		return st, nil
+	text := func(i int) int64 {
+		number, _ := strconv.ParseInt(r[i].(string), 10, 64)
+		return number
 	}
-	// More buckets are overdue than one call counts.
-	past, err := s.histogram(ctx, queue, "0", []int64{0, st.Now.UnixMilli() + 1})
-	if err != nil {
-		return store.Stats{}, err
-	}
-	moved := min(past[0], st.Scheduled)
-	st.Ready, st.Scheduled = st.Ready+moved, st.Scheduled-moved
+	st.DeadRetention = store.Retention{MaxAge: time.Duration(text(8)) * time.Millisecond, MaxCount: text(9)}
+	st.Dropped = text(10)
 	return st, nil
 }
 
-// Histogram implements store.Store. It makes one call for up to 500 buckets of messages due far ahead, so it is exact
-// only if no message moves meanwhile.
-func (s *Store) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
-	return s.histogram(ctx, queue, "", store.HistogramBounds(from, to, buckets))
-}
-
-// histogram counts buckets that start at or after place; "" counts everything.
-func (s *Store) histogram(ctx context.Context, queue, place string, bounds []int64) ([]int64, error) {
-	counts := make([]int64, len(bounds)-1)
-	for {
-		c := s.newCall(&s.scripts.histogram, queue, 1+len(bounds))
-		c.add(place)
-		for _, b := range bounds {
-			c.add(b)
-		}
-		reply, err := s.run(ctx, queue, c)
-		if err != nil {
-			return nil, err
-		}
-		for i, n := range reply.([]any)[1:] {
-			counts[i] += n.(int64)
-		}
-		if place = reply.([]any)[0].(string); place == "" {
-			return counts, nil
-		}
-	}
-}
-
-// SetPaused implements store.Store.
+// SetPaused implements store.Store. A queue that exists is paused or resumed without registering its name, which a full
+// server refuses.
 func (s *Store) SetPaused(ctx context.Context, queue string, paused bool) error {
-	c := s.newCall(&s.scripts.pause, queue, 4)
-	create := len(c.args)
-	c.add("0")
+	c := s.newCall("pause", queue, 4)
 	defer s.sessions.release(s.stampRequest(c))
-	c.add(paused)
-	_, err := s.runRegistered(ctx, queue, c, create)
+	create := len(c.args)
+	c.add("0", paused)
+	_, err := s.runCreating(ctx, queue, c, create)
+	return err
+}
+
+// SetDeadRetention implements store.Store. Like SetPaused, it works on a full server if the queue exists.
+func (s *Store) SetDeadRetention(ctx context.Context, queue string, r store.Retention) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	c := s.newCall("retain", queue, 5)
+	defer s.sessions.release(s.stampRequest(c))
+	create := len(c.args)
+	limit := func(n int64) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.FormatInt(n, 10)
+	}
+	c.add("0", limit(store.Millis(r.MaxAge)), limit(r.MaxCount))
+	_, err := s.runCreating(ctx, queue, c, create)
 	return err
 }
 
@@ -385,13 +358,24 @@ func (s *Store) Queues(ctx context.Context, cursor string) ([]string, string, er
 
 // Delete implements store.Store. It removes the queue before its name.
 func (s *Store) Delete(ctx context.Context, queue string) error {
-	if _, err := s.run(ctx, queue, s.newCall(&s.scripts.delete, queue, 0)); err != nil {
+	c := s.newCall("delete", queue, 2)
+	c.addKey(s.keys.key(queue, propertiesKey))
+	c.addKey(s.keys.key(queue, activityKey))
+	if _, err := s.run(ctx, queue, c); err != nil {
 		return err
 	}
 	if err := s.unregister(ctx, queue); err != nil {
 		return fmt.Errorf("delete queue %q: %w", queue, err)
 	}
+	s.forget(queue)
 	return nil
+}
+
+// forget frees what is kept of a queue that this process may not use again.
+func (s *Store) forget(queue string) {
+	if _, used := s.registered.Load(queue); !used {
+		s.keys.forget(queue)
+	}
 }
 
 // unregister removes the name of a queue that does not exist. It registers the name again if the queue was created

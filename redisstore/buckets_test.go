@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -30,42 +29,48 @@ func TestBucketWidthFollowsMessageDensity(t *testing.T) {
 		}
 		return ids
 	}
-	class := func() string {
-		text, err := rdb.HGet(t.Context(), "later:{q}:meta", "class").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		class, _, _ := strings.Cut(text, " ")
-		return class
-	}
 	ids := send(20_000, 24*time.Hour)
-	buckets, err := rdb.HGetAll(t.Context(), "later:{q}:far").Result()
+	buckets, err := rdb.HGetAll(t.Context(), "later:{q}:buckets").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := 0
 	for name, text := range buckets {
 		lines += strings.Count(text, "\n") - 1
-		if len(text) > 512 {
+		if len(text) > 2048 {
 			t.Errorf("bucket %s has %d bytes", name, len(text))
 		}
 	}
-	if lines != len(ids) || lines < 8*len(buckets) || lines > 25*len(buckets) {
-		t.Errorf("%d messages are packed into %d buckets, want %d with 8 to 25 in each", lines, len(buckets), len(ids))
+	if lines != len(ids) || lines < 8*len(buckets) || lines > 50*len(buckets) {
+		t.Errorf("%d messages are packed into %d buckets, want %d with 8 to 50 in each on average", lines, len(buckets),
+			len(ids))
 	}
-	if class() == "0" {
-		t.Error("20,000 messages within a day filled no bucket of the widest class")
+	for name := range buckets {
+		if name[0] == 'a' {
+			delete(buckets, name)
+		}
+	}
+	if len(buckets) == 0 {
+		t.Error("20,000 messages within a day fit into buckets of the widest class")
 	}
 	for ; len(ids) > 0; ids = ids[store.MaxBatch:] {
 		if _, err := s.Cancel(t.Context(), "q", ids[:store.MaxBatch]); err != nil {
 			t.Fatal(err)
 		}
-		if len(ids) == store.MaxBatch { // the class is kept while a message is packed
-			send(10_000, 100*365*24*time.Hour-2*time.Hour)
+	}
+	for _, key := range []string{"buckets", "bucket_starts", "bucket_counts"} {
+		if n, err := rdb.Exists(t.Context(), "later:{q}:"+key).Result(); err != nil || n > 0 {
+			t.Errorf("%s exists with no packed message, %v", key, err)
 		}
 	}
-	if class() != "0" {
-		t.Errorf("sends of messages years apart start with class %s, want 0", class())
+	send(10_000, 100*365*24*time.Hour-2*time.Hour)
+	if buckets, err = rdb.HGetAll(t.Context(), "later:{q}:buckets").Result(); err != nil {
+		t.Fatal(err)
+	}
+	for name := range buckets {
+		if name[0] != 'a' {
+			t.Fatalf("of messages years apart, some are in bucket %s, which is not of the widest class", name)
+		}
 	}
 }
 
@@ -108,18 +113,15 @@ func TestOverdueBucketsAreClaimedInOrder(t *testing.T) {
 }
 
 // The message is in the same bucket as the one that was the earliest.
-func TestPackedMessageThatBecomesEarliestSetsMarker(t *testing.T) {
+func TestPackedMessageThatBecomesEarliestNotifies(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
 	sendDueAt(t, s, map[string]int64{"a": begins + 1000_000})
-	if err := rdb.ZPopMin(t.Context(), "later:{q}:wake").Err(); err != nil { // by another process
-		t.Fatal(err)
-	}
+	p := newListener(t, rdb, "q", float64(begins+1000_000))
 	sendDueAt(t, s, map[string]int64{"b": begins + 500_000})
-	if marker, err := rdb.ZScore(t.Context(), "later:{q}:wake", "m").Result(); err != nil ||
-		int64(marker) != begins+500_000 {
-		t.Errorf("marker = %.0f, %v; want the due time of b, %d", marker, err, begins+500_000)
+	if got, want := p.receive(), fmt.Sprint(begins+500_000, " later:{q}:wake"); got != want {
+		t.Errorf("received %q; want the due time of b, %q", got, want)
 	}
 }
 
@@ -141,35 +143,8 @@ func TestCrowdAtOneDueTimeKeepsOtherBucketsWide(t *testing.T) {
 		send(func() store.Due { return store.Due{Delay: 2*time.Hour + rand.N(24*time.Hour)} })
 		send(func() store.Due { return store.Due{At: crowd} })
 	}
-	buckets, err := rdb.HLen(t.Context(), "later:{q}:far").Result()
+	buckets, err := rdb.HLen(t.Context(), "later:{q}:buckets").Result()
 	if err != nil || buckets > 10_000/6 {
 		t.Errorf("10,000 messages within a day are in %d buckets, %v", buckets, err)
-	}
-}
-
-// If there are too many buckets to count, the repair sets a count that is large enough for the messages to be
-// delivered.
-func TestLostPackedCountIsRepaired(t *testing.T) {
-	rdb := redistest.Start(t).Client(t)
-	constants := maps.Clone(luaConstants)
-	constants["MAX_COUNTED_BUCKETS"] = "1"
-	s := newWith(t, loadScripts(frozenClock, constants), rdb)
-	begins := (time.Now().UnixMilli()/widestBucketMS + 10) * widestBucketMS
-	ids := map[string]int64{}
-	for i := range int64(30) {
-		ids[fmt.Sprint("m", i)] = begins + i/2*widestBucketMS + i // two in each bucket
-	}
-	sendDueAt(t, s, ids)
-	if err := rdb.HDel(t.Context(), "later:{q}:meta", "far").Err(); err != nil {
-		t.Fatal(err)
-	}
-	wantChecks(t, findIssues(t, s, true), []string{"far"}, true)
-	advance(rdb)(t, "q", 100*widestBucketMS*time.Millisecond)
-	got := 0
-	for range ids {
-		got += len(claim(t, s, "q", 1, time.Hour).Messages)
-	}
-	if got != len(ids) {
-		t.Errorf("%d of %d messages were delivered", got, len(ids))
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-var _ store.Examiner = (*Store)(nil)
+var _ store.Checker = (*Store)(nil)
 
-// Examine implements store.Examiner. Other calls proceed meanwhile: an issue of a queue existed at the moment of one
+// Check implements store.Checker. Other calls proceed meanwhile: an issue of a queue existed at the moment of one
 // script, which repairs it in the same step. One call to the server reads one page, so no call is held up for long.
 // Names of queues are found by a SCAN over all keys of the server, which takes about a second per million keys.
-func (s *Store) Examine(ctx context.Context, opts store.Examination, report func(store.Finding)) error {
+func (s *Store) Check(ctx context.Context, opts store.CheckOptions, report func(store.CheckResult)) error {
 	x := &checkRun{s: s, repair: opts.Repair, report: report}
 	if err := x.run(ctx); err != nil {
 		kind, _ := classify(err)
@@ -30,11 +30,11 @@ func (s *Store) Examine(ctx context.Context, opts store.Examination, report func
 	return nil
 }
 
-// checkRun is one run of Examine.
+// checkRun is one run of Check.
 type checkRun struct {
 	s      *Store
 	repair bool
-	report func(store.Finding)
+	report func(store.CheckResult)
 }
 
 func (x *checkRun) run(ctx context.Context) error {
@@ -43,7 +43,7 @@ func (x *checkRun) run(ctx context.Context) error {
 		if !errors.Is(err, store.ErrUnsupported) {
 			return err
 		}
-		x.report(store.Finding{Severity: store.SeverityError, Check: "server", Text: err.Error()})
+		x.report(store.CheckResult{Severity: store.SeverityError, Check: "server", Text: err.Error()})
 	}
 	nodes, err := x.s.nodes(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (x *checkRun) registry(ctx context.Context, nodes []*redis.Client) ([]strin
 		return nil, err
 	}
 	if kind != "set" && kind != "none" {
-		x.report(store.Finding{Severity: store.SeverityError, Check: "types", Count: 1,
+		x.report(store.CheckResult{Severity: store.SeverityError, Check: "types", Count: 1,
 			Text:   fmt.Sprintf("the set of queue names, %s, is a %s", x.s.keys.registry(), kind),
 			Advice: "find out who wrote it, then delete that key and check with repair"})
 	}
@@ -134,7 +134,7 @@ func (x *checkRun) registry(ctx context.Context, nodes []*redis.Client) ([]strin
 		}
 	}
 	slices.Sort(all)
-	x.report(store.Finding{Severity: store.SeverityOK, Check: "registry", Count: int64(len(all)),
+	x.report(store.CheckResult{Severity: store.SeverityOK, Check: "registry", Count: int64(len(all)),
 		Text: fmt.Sprintf("%d queues have keys, %d names are registered", len(all), len(registered))})
 	return all, nil
 }
@@ -150,7 +150,7 @@ func (x *checkRun) scanQueues(ctx context.Context, n *redis.Client, found map[st
 		}
 		for _, key := range keys {
 			name, part, ok := strings.Cut(strings.TrimPrefix(key, prefix), "}:")
-			if ok && slices.Contains(keyNames[:], part) && store.CheckQueue(name) == nil {
+			if ok && slices.Contains(allKeyNames, part) && store.CheckQueue(name) == nil {
 				found[name] = true
 			}
 		}
@@ -160,8 +160,8 @@ func (x *checkRun) scanQueues(ctx context.Context, n *redis.Client, found map[st
 	}
 }
 
-// checkUnregistered reports a queue that has keys but is not registered. Keys that hold only the marker or ids in
-// their dedup window do not count as a queue.
+// checkUnregistered reports a queue that has keys but is not registered. Keys that hold only waiting processes or ids
+// in their dedup window do not count as a queue.
 func (x *checkRun) checkUnregistered(ctx context.Context, name string, broken bool) error {
 	if !broken {
 		if here, err := x.s.rdb.SIsMember(ctx, x.s.keys.registry(), name).Result(); err != nil || here {
@@ -175,7 +175,7 @@ func (x *checkRun) checkUnregistered(ctx context.Context, name string, broken bo
 	if err == nil && !st.Exists && st.Ready+st.Scheduled+st.Dead+st.Leased == 0 {
 		return nil
 	}
-	f := store.Finding{Severity: store.SeverityWarning, Check: "registry", Queue: name, Count: 1,
+	f := store.CheckResult{Severity: store.SeverityWarning, Check: "registry", Queue: name, Count: 1,
 		Text:   "the queue has keys but is missing from the set of queue names, so listings omit it",
 		Advice: "check with repair to add its name"}
 	if x.repair && !broken {
@@ -197,7 +197,7 @@ func (x *checkRun) checkNameOnly(ctx context.Context, name string) error {
 	if st.Exists {
 		return nil // created since the keys were scanned
 	}
-	f := store.Finding{Severity: store.SeverityNote, Check: "registry", Queue: name, Count: 1,
+	f := store.CheckResult{Severity: store.SeverityNote, Check: "registry", Queue: name, Count: 1,
 		Text:   "the set of queue names contains it, but there is no such queue",
 		Advice: "harmless; check with repair to remove its name"}
 	if x.repair {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -68,7 +69,7 @@ func TestCheckAcceptsBuriedUnreadableMessage(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	s := newStore(t, rdb)
 	send(t, s, "q", "m", store.Due{})
-	if err := rdb.HSet(t.Context(), DefaultPrefix+"{q}:msg", "m", "\xff").Err(); err != nil {
+	if err := rdb.HSet(t.Context(), DefaultPrefix+"{q}:messages", "m", "\xff").Err(); err != nil {
 		t.Fatal(err)
 	}
 	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 0 || !slices.Equal(c.Died, []string{"m"}) {
@@ -106,15 +107,15 @@ func TestRepairKeepsQueueCreatedMeanwhile(t *testing.T) {
 	m := &createDuring{UniversalClient: rdb, make: func() { send(t, other, "q", "m", store.Due{}) }}
 	s := newStore(t, m)
 	m.asked = func(cmd redis.Cmder) bool {
-		return fmt.Sprint(cmd.Args()[1]) == s.scripts.stats.sha && cmd.Err() == nil
+		return fmt.Sprint(cmd.Args()[1]) == s.scripts["stats"].sha && cmd.Err() == nil
 	}
 	s.preflightDone.Store(true)
-	var found []store.Finding
-	x := &checkRun{s: s, repair: true, report: func(f store.Finding) { found = append(found, f) }}
+	var found []store.CheckResult
+	x := &checkRun{s: s, repair: true, report: func(f store.CheckResult) { found = append(found, f) }}
 	if err := other.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := rdb.ScriptLoad(t.Context(), s.scripts.stats.body).Err(); err != nil {
+	if err := rdb.ScriptLoad(t.Context(), s.scripts["stats"].body).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.checkNameOnly(t.Context(), "q"); err != nil || m.make != nil {
@@ -130,5 +131,25 @@ func TestRepairKeepsQueueCreatedMeanwhile(t *testing.T) {
 	if err := x.checkUnregistered(t.Context(), "q", false); err != nil ||
 		len(found) > 0 { // found after the names were read
 		t.Errorf("issues of a registered queue: %+v, %v", found, err)
+	}
+}
+
+// Valkey 8 reports its mode in a field of its own.
+func TestCheckNamesModeOfServer(t *testing.T) {
+	for name, shared := range map[string]func(testing.TB) *redistest.Server{
+		"redis": redistest.Shared, "valkey": redistest.SharedValkey,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var text string
+			s := newStore(t, shared(t).Client(t))
+			err := s.Check(t.Context(), store.CheckOptions{}, func(f store.CheckResult) {
+				if f.Check == "server" {
+					text = f.Text
+				}
+			})
+			if err != nil || !strings.Contains(text, ", standalone, up for") {
+				t.Errorf("the check reports %q, %v", text, err)
+			}
+		})
 	}
 }

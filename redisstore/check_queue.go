@@ -15,17 +15,18 @@ import (
 const (
 	// maxLeaseEntries is how many leased messages lost.lua reads in one call: about 20 ms of the server's time.
 	maxLeaseEntries = 100_000
-	// maxCountedBuckets is how many buckets check.lua counts in one call: 40 to 60 ms of the server's time.
-	maxCountedBuckets = 25_000
 	// maxSamples is how many ids an issue names.
 	maxSamples = 3
 	// largeBytes is the size from which a queue's keys are reported as large.
 	largeBytes = 1 << 30
 )
 
-// checkedKeys are the keys that check.lua takes, in the order of repair: records first, because everything else reads
-// them, and messages last, when the remaining index entries are correct.
-var checkedKeys = []string{"meta", "tries", "due", "dead", "fars", "far", "total", "lease", "expiry", "msg"}
+// checkedKeys are what check.lua checks, keys and one field of meta, in the order of repair: records first, because
+// everything else reads them, and messages last, when the remaining index entries are correct. The number is a level of
+// bucket_counts; each is the sum of the next.
+var checkedKeys = []string{"meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts 6",
+	"bucket_counts 5", "bucket_counts 4", "bucket_counts 3", "bucket_counts 2", "bucket_counts 1", "packed_messages",
+	"leases", "lease_deadlines", "messages"}
 
 // issueKind is a kind of issue that the scripts report.
 type issueKind struct {
@@ -44,9 +45,9 @@ var issueKinds = map[string]issueKind{
 		"live messages have the record of a cancelled one", "resets their attempts"},
 	"record without message": {"records", store.SeverityNote,
 		"records have no message", "removes them"},
-	"due without message": {"orphans", store.SeverityError,
+	"due without message": {"entries", store.SeverityError,
 		"entries of the due index have no message and are claimed again and again", "removes the entries"},
-	"dead without message": {"orphans", store.SeverityError,
+	"dead without message": {"entries", store.SeverityError,
 		"entries of the dead index have no message", "removes the entries"},
 	"deadline without lease": {"leases", store.SeverityWarning,
 		"deadlines have no lease", "removes them"},
@@ -64,29 +65,29 @@ var issueKinds = map[string]issueKind{
 		"leases have no deadline, so their messages are never delivered again", "ends them now, which counts as an attempt"},
 	"lease unreadable": {"leases", store.SeverityError,
 		"leases cannot be read", "ends them and makes their messages ready"},
-	"longest too small": {"meta", store.SeverityWarning,
+	"max_envelope_bytes too small": {"meta", store.SeverityWarning,
 		"messages are longer than the recorded maximum, so calls may be larger than they should be", "corrects the maximum"},
-	"unusual flag missing": {"meta", store.SeverityError,
+	"inspect_envelopes missing": {"meta", store.SeverityError,
 		"messages have their own attempts or expiry, which claims ignore", "makes claims inspect them"},
-	"packed without message": {"orphans", store.SeverityError,
+	"packed without message": {"entries", store.SeverityError,
 		"entries of buckets of messages due far ahead have no message", "removes the entries"},
 	"packed and elsewhere": {"states", store.SeverityError,
 		"messages are in a bucket and also due, dead or in the bucket again", "removes them from the bucket"},
-	"packed but not found by id": {"far", store.SeverityError,
+	"packed but not found by id": {"buckets", store.SeverityError,
 		"messages are in a bucket that their id does not lead to, so they cannot be cancelled",
 		"moves them to the due index"},
-	"packed in wrong bucket": {"far", store.SeverityError,
+	"packed in wrong bucket": {"buckets", store.SeverityError,
 		"messages are in a bucket for other due times, so they may be late", "moves them to the due index"},
-	"bucket unreadable": {"far", store.SeverityError,
+	"bucket unreadable": {"buckets", store.SeverityError,
 		"buckets have unreadable lines", "removes the lines and makes their messages ready"},
-	"bucket not indexed": {"far", store.SeverityError,
+	"bucket not indexed": {"buckets", store.SeverityError,
 		"buckets are missing from the index of buckets or have a wrong start, so their messages are late or never delivered",
 		"moves their messages to the due index"},
-	"bucket without messages": {"far", store.SeverityWarning,
+	"bucket without messages": {"buckets", store.SeverityWarning,
 		"buckets are empty", "removes them"},
-	"indexed bucket missing": {"far", store.SeverityError,
+	"indexed bucket missing": {"buckets", store.SeverityError,
 		"entries of the index of buckets have no bucket", "removes them"},
-	"wrong packed count": {"far", store.SeverityError,
+	"wrong packed count": {"buckets", store.SeverityError,
 		"recorded number of messages due far ahead is wrong, so counts are wrong or the messages are not found",
 		"counts them again"},
 	"lost": {"lost", store.SeverityError,
@@ -99,8 +100,7 @@ type queueCheck struct {
 	name      string
 	found     map[string]*occurrences
 	order     []string
-	unchecked int  // messages not checked because too many are leased
-	total     bool // set if there are too many buckets to count
+	unchecked int // messages not checked because too many are leased
 }
 
 type occurrences struct {
@@ -127,20 +127,22 @@ func (x *checkRun) queue(ctx context.Context, name string) error {
 
 // types checks the types of the keys. If one is wrong, the rest of the queue cannot be checked.
 func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
-	want := map[string]string{"due": "zset", "msg": "hash", "lease": "hash", "expiry": "zset", "tries": "hash",
-		"dead": "zset", "done": "zset", "meta": "hash", "calls": "zset",
-		"far": "hash", "fars": "zset", "wake": "zset"}
+	want := map[string]string{"due": "zset", "messages": "hash", "leases": "hash", "lease_deadlines": "zset",
+		"records": "hash", "dead": "zset", "dedup": "zset", "meta": "hash", "sessions": "hash",
+		"old_sessions": "hash", "buckets": "hash", "bucket_starts": "zset", "bucket_counts": "hash", "wake": "zset",
+		"properties": "hash", "activity": "hash"}
 	sound = true
-	for i, key := range q.s.keys.of(q.name).args {
-		kind, err := q.s.rdb.Type(ctx, key.(string)).Result()
+	for _, name := range allKeyNames {
+		key := q.s.keys.key(q.name, name)
+		kind, err := q.s.rdb.Type(ctx, key).Result()
 		if err != nil {
 			return false, err
 		}
-		if kind != "none" && kind != want[keyNames[i]] {
+		if kind != "none" && kind != want[name] {
 			sound = false
-			q.report(store.Finding{Severity: store.SeverityError, Check: "types", Queue: q.name, Count: 1,
+			q.report(store.CheckResult{Severity: store.SeverityError, Check: "types", Queue: q.name, Count: 1,
 				Text: fmt.Sprintf("key %s is a %s and should be a %s; the rest of the queue was not checked", key, kind,
-					want[keyNames[i]]),
+					want[name]),
 				Advice: "another program wrote it: find out which, save what is of value, delete that key (RENAME keeps it) and " +
 					"check with repair"})
 		}
@@ -149,13 +151,12 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 }
 
 func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
-	meta := q.s.keys.of(q.name).args[slices.Index(keyNames[:], "meta")].(string)
-	format, err := q.s.rdb.HGet(ctx, meta, "format").Result()
+	format, err := q.s.rdb.HGet(ctx, q.s.keys.key(q.name, "meta"), "format").Result()
 	if err != nil && err != redis.Nil {
 		return false, err
 	}
 	if format != "" && format != layoutFormat {
-		q.report(store.Finding{Severity: store.SeverityError, Check: "format", Queue: q.name,
+		q.report(store.CheckResult{Severity: store.SeverityError, Check: "format", Queue: q.name,
 			Text: fmt.Sprintf("the queue has format %s and this version of Later reads only %s; it was not checked", format,
 				layoutFormat),
 			Advice: "use the version of Later that created it, or drain it with that one first"})
@@ -171,16 +172,13 @@ func (q *queueCheck) pages(ctx context.Context, key string) error {
 		repair = "1"
 	}
 	var stateless []string
+	key, level, _ := strings.Cut(key, " ")
 	for cursor := "0"; ; {
-		c := q.s.newCall(&q.s.scripts.check, q.name, 3)
-		c.add(key, cursor, repair)
+		c := q.s.newCall("check", q.name, 4)
+		c.add(key, cursor, repair, level)
 		reply, err := q.s.run(ctx, q.name, c)
 		if err != nil {
 			return err
-		}
-		if reply == any(int64(replyBusy)) {
-			q.total = true
-			return nil
 		}
 		r := reply.([]any)
 		found := r[1].([]any)
@@ -209,7 +207,7 @@ func (q *queueCheck) lost(ctx context.Context, ids []string) error {
 		repair = "1"
 	}
 	for part := range slices.Chunk(ids, store.MaxBatch) {
-		c := q.s.newCall(&q.s.scripts.lost, q.name, 1+len(part))
+		c := q.s.newCall("lost", q.name, 1+len(part))
 		c.add(repair)
 		for i := range part {
 			c.add(&part[i])
@@ -250,24 +248,18 @@ func (q *queueCheck) summary(ctx context.Context) error {
 		if len(t.ids) > 0 {
 			text += fmt.Sprintf(" (such as %q)", t.ids)
 		}
-		finding := store.Finding{Severity: f.severity, Check: f.check, Queue: q.name, Count: t.count, Text: text,
+		result := store.CheckResult{Severity: f.severity, Check: f.check, Queue: q.name, Count: t.count, Text: text,
 			Repaired: q.repair, Advice: "check with repair, which " + f.repairText}
 		if q.repair {
-			finding.Advice = "the repair " + f.repairText
+			result.Advice = "the repair " + f.repairText
 		}
-		q.report(finding)
+		q.report(result)
 	}
 	if q.unchecked > 0 {
-		q.report(store.Finding{Severity: store.SeverityNote, Check: "lost", Queue: q.name, Count: int64(q.unchecked),
+		q.report(store.CheckResult{Severity: store.SeverityNote, Check: "lost", Queue: q.name, Count: int64(q.unchecked),
 			Text: fmt.Sprintf("more than %d messages are leased, so messages in no state were not searched for",
 				maxLeaseEntries),
 			Advice: "check again when fewer are leased"})
-	}
-	if q.total {
-		q.report(store.Finding{Severity: store.SeverityNote, Check: "far", Queue: q.name,
-			Text: fmt.Sprintf("more than %d buckets hold messages due far ahead, so the recorded number of these was "+
-				"not verified", maxCountedBuckets),
-			Advice: "check again when fewer are scheduled"})
 	}
 	st, err := q.s.Stats(ctx, q.name)
 	if err != nil {
@@ -289,7 +281,7 @@ func (q *queueCheck) summary(ctx context.Context) error {
 		severity = store.SeverityNote
 		advice = "keys of this size take seconds to move to another Cluster node and to copy to a new replica"
 	}
-	q.report(store.Finding{Severity: severity, Check: "queue", Queue: q.name, Text: text, Advice: advice,
+	q.report(store.CheckResult{Severity: severity, Check: "queue", Queue: q.name, Text: text, Advice: advice,
 		Count: st.Scheduled + st.Ready + st.Leased + st.Dead})
 	return nil
 }
@@ -297,8 +289,8 @@ func (q *queueCheck) summary(ctx context.Context) error {
 // memory estimates the memory of the queue's keys by sampling. It returns 0 if the server does not report it.
 func (q *queueCheck) memory(ctx context.Context) (int64, error) {
 	var sum int64
-	for _, key := range q.s.keys.of(q.name).args {
-		bytes, err := q.s.rdb.MemoryUsage(ctx, key.(string), 20).Result()
+	for _, name := range allKeyNames {
+		bytes, err := q.s.rdb.MemoryUsage(ctx, q.s.keys.key(q.name, name), 20).Result()
 		switch {
 		case err == redis.Nil:
 		case err != nil && (forbidden(err) || strings.HasPrefix(err.Error(), "ERR")):

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,7 +32,7 @@ func (x *checkRun) server(ctx context.Context, n *redis.Client) error {
 	if err := v.readInfo(ctx); err != nil {
 		return err
 	}
-	checks := []func(context.Context) error{v.version, v.persistence, v.memory, v.replicas, v.clock, v.slowlog}
+	checks := []func(context.Context) error{v.version, v.persistence, v.memory, v.replicas, v.clock, v.channels, v.slowlog}
 	for _, check := range checks {
 		if err := check(ctx); err != nil {
 			return err
@@ -48,7 +49,8 @@ type serverCheck struct {
 }
 
 func (v *serverCheck) reportf(severity store.Severity, check, advice, format string, args ...any) {
-	v.report(store.Finding{Severity: severity, Check: check, Text: v.name + fmt.Sprintf(format, args...), Advice: advice})
+	v.report(
+		store.CheckResult{Severity: severity, Check: check, Text: v.name + fmt.Sprintf(format, args...), Advice: advice})
 }
 
 func (v *serverCheck) readInfo(ctx context.Context) error {
@@ -92,7 +94,8 @@ func (v *serverCheck) version(context.Context) error {
 	if v.info["valkey_version"] != "" {
 		program, version = "Valkey", v.info["valkey_version"]
 	}
-	v.reportf(store.SeverityOK, "server", "", "%s %s, %s, up for %v", program, version, v.info["redis_mode"],
+	mode := cmp.Or(v.info["redis_mode"], v.info["server_mode"]) // Valkey 8 has the second
+	v.reportf(store.SeverityOK, "server", "", "%s %s, %s, up for %v", program, version, mode,
 		time.Duration(v.number("uptime_in_seconds"))*time.Second)
 	return nil
 }
@@ -264,8 +267,8 @@ func (v *serverCheck) slowlog(ctx context.Context) error {
 		return err
 	}
 	names := map[string]string{}
-	for _, x := range v.s.scripts.all() {
-		names[x.script.sha] = x.name
+	for name, sc := range v.s.scripts {
+		names[sc.sha] = name
 	}
 	count, slowest, name := 0, time.Duration(0), ""
 	for _, e := range entries {
@@ -278,7 +281,7 @@ func (v *serverCheck) slowlog(ctx context.Context) error {
 		}
 	}
 	if count > 0 {
-		v.report(store.Finding{Severity: store.SeverityNote, Check: "slowlog", Count: int64(count),
+		v.report(store.CheckResult{Severity: store.SeverityNote, Check: "slowlog", Count: int64(count),
 			Text: v.name + fmt.Sprintf("%d of Later's calls are in the slow log, the slowest took %v (%s)", count, slowest,
 				name),
 			Advice: "large payloads or a busy server cause this; SLOWLOG GET shows when they ran"})

@@ -16,9 +16,9 @@ import (
 )
 
 // findIssues returns the issues that a check finds in queues, without those of the server.
-func findIssues(t *testing.T, s *Store, repair bool) (wrong []store.Finding) {
+func findIssues(t *testing.T, s *Store, repair bool) (wrong []store.CheckResult) {
 	t.Helper()
-	err := s.Examine(t.Context(), store.Examination{Repair: repair}, func(f store.Finding) {
+	err := s.Check(t.Context(), store.CheckOptions{Repair: repair}, func(f store.CheckResult) {
 		if f.Severity != store.SeverityOK && !serverChecks[f.Check] {
 			wrong = append(wrong, f)
 		}
@@ -60,7 +60,7 @@ func (d *damaged) get(args ...any) string {
 
 func (d *damaged) lease() string {
 	d.Helper()
-	ids, err := d.rdb.HKeys(d.Context(), d.key("lease")).Result()
+	ids, err := d.rdb.HKeys(d.Context(), d.key("leases")).Result()
 	if err != nil || len(ids) != 1 {
 		d.Fatal(ids, err)
 	}
@@ -92,11 +92,24 @@ func (d *damaged) sendPacked(ids ...string) string {
 	for i, id := range ids {
 		send(d.T, d.s, "q", id, store.Due{At: time.UnixMilli(begins).Add(time.Duration(i) * time.Minute)})
 	}
-	names, err := d.rdb.ZRange(d.Context(), d.key("fars"), 0, -1).Result()
+	names, err := d.rdb.ZRange(d.Context(), d.key("bucket_starts"), 0, -1).Result()
 	if err != nil || len(names) != 1 {
 		d.Fatal(names, err)
 	}
 	return names[0]
+}
+
+// addPacked adds to all counts of packed messages, of which one bucket has one message or more.
+func (d *damaged) addPacked(n int) {
+	d.Helper()
+	d.do("HINCRBY", d.key("meta"), "packed_messages", n)
+	blocks, err := d.rdb.HGetAll(d.Context(), d.key("bucket_counts")).Result()
+	if err != nil || len(blocks) != 3 {
+		d.Fatal(blocks, err)
+	}
+	for name, text := range blocks { // of counts of one byte each, of which only the last one is not 0
+		d.do("HSET", d.key("bucket_counts"), name, text[:len(text)-1]+string([]byte{text[len(text)-1] + byte(n)}))
+	}
 }
 
 // damages lists manual changes. For each it states what a check finds, the number of messages in each state after the
@@ -111,9 +124,9 @@ var damages = []struct {
 }{
 	{"nothing", func(*damaged) {}, nil, "1 1 1 1", nil},
 	{"an entry of the due index without a message", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "ghost") },
-		[]string{"orphans"}, "1 1 1 1", nil},
+		[]string{"entries"}, "1 1 1 1", nil},
 	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") },
-		[]string{"orphans"}, "1 1 1 1", nil},
+		[]string{"entries"}, "1 1 1 1", nil},
 	{"messages that left their index", func(d *damaged) {
 		d.do("ZREM", d.key("due"), "ready", "scheduled")
 		d.do("ZREM", d.key("dead"), "dead")
@@ -122,49 +135,57 @@ var damages = []struct {
 		nil},
 	{"a message leased and ready", func(d *damaged) { d.do("ZADD", d.key("due"), 1, "leased") }, []string{"states"},
 		"1 2 0 1", nil},
-	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("tries"), "dead") }, []string{"records"},
+	{"a dead message without its record", func(d *damaged) { d.do("HDEL", d.key("records"), "dead") }, []string{"records"},
 		"1 1 1 1", nil},
 	{"a dead message with the record of a live one", func(d *damaged) {
-		d.do("HSET", d.key("tries"), "dead",
+		d.do("HSET", d.key("records"), "dead",
 			"0\t3\t1\t0\t")
 	}, []string{"records"}, "1 1 1 1", nil},
-	{"unreadable records", func(d *damaged) { d.do("HSET", d.key("tries"), "ready", "x", "dead", "y", "leased", "\t\t") },
+	{"unreadable records", func(d *damaged) {
+		d.do("HSET", d.key("records"), "ready", "x", "dead", "y", "leased", "\t\t")
+	},
 		[]string{"records", "records"}, "1 1 1 1", nil},
 	{"the record of a cancelled message for a live one", func(d *damaged) {
-		d.do("HSET", d.key("tries"), "ready",
+		d.do("HSET", d.key("records"), "ready",
 			"0\tx\t0\t0\t")
 	}, []string{"records"}, "1 1 1 1", nil},
-	{"a record without a message", func(d *damaged) { d.do("HSET", d.key("tries"), "ghost", "0\t3\t1\t0\t") },
+	{"a record without a message", func(d *damaged) { d.do("HSET", d.key("records"), "ghost", "0\t3\t1\t0\t") },
 		[]string{"records"}, "1 1 1 1", nil},
-	{"a lease without its deadline", func(d *damaged) { d.do("DEL", d.key("expiry")) }, []string{"leases"}, "1 2 0 1",
+	{"a lease without its deadline", func(d *damaged) {
+		d.do("DEL", d.key("lease_deadlines"))
+	}, []string{"leases"}, "1 2 0 1",
 		nil},
-	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("expiry"), 1e15, "ghost") },
+	{"a deadline without its lease", func(d *damaged) { d.do("ZADD", d.key("lease_deadlines"), 1e15, "ghost") },
 		[]string{"leases"}, "1 1 1 1", nil},
-	{"a deleted lease", func(d *damaged) { d.do("DEL", d.key("lease"), d.key("expiry")) }, []string{"lost"}, "1 2 0 1",
+	{"a deleted lease", func(d *damaged) {
+		d.do("DEL", d.key("leases"), d.key("lease_deadlines"))
+	}, []string{"lost"}, "1 2 0 1",
 		nil},
 	{"an empty lease", func(d *damaged) {
-		d.do("HSET", d.key("lease"), "ghost", "\n")
-		d.do("ZADD", d.key("expiry"), 1e15, "ghost")
+		d.do("HSET", d.key("leases"), "ghost", "\n")
+		d.do("ZADD", d.key("lease_deadlines"), 1e15, "ghost")
 	}, []string{"leases"}, "1 1 1 1", nil},
 	{"a lease of a deleted message", func(d *damaged) {
 		lease := d.lease()
-		d.do("HSET", d.key("lease"), lease, d.get("HGET", d.key("lease"), lease)+"ghost\n")
+		d.do("HSET", d.key("leases"), lease, d.get("HGET", d.key("leases"), lease)+"ghost\n")
 	}, []string{"leases"}, "1 1 1 1", nil},
-	{"an unreadable lease", func(d *damaged) { d.do("HSET", d.key("lease"), d.lease(), "\nleased\tx\ty\n") },
+	{"an unreadable lease", func(d *damaged) { d.do("HSET", d.key("leases"), d.lease(), "\nleased\tx\ty\n") },
 		[]string{"leases", "lost"}, "1 2 0 1", nil},
 	{"no recorded format", func(d *damaged) { d.do("HDEL", d.key("meta"), "format") }, []string{"format"}, "1 1 1 1", nil},
 	{"no meta", func(d *damaged) { d.do("DEL", d.key("meta")) }, []string{"format", "meta"}, "1 1 1 1", nil},
-	{"a recorded maximum length that is too small", func(d *damaged) { d.do("HSET", d.key("meta"), "longest", 0) },
+	{"a recorded maximum length that is too small", func(d *damaged) {
+		d.do("HSET", d.key("meta"), "max_envelope_bytes", 0)
+	},
 		[]string{"meta"}, "1 1 1 1", nil},
 	{"packed messages without damage", func(d *damaged) { d.sendPacked("f1", "f2") }, nil, "3 1 1 1", nil},
 	{"packed messages and no meta", func(d *damaged) {
 		d.sendPacked("f1", "f2")
 		d.do("DEL", d.key("meta"))
-	}, []string{"far", "format", "meta"}, "3 1 1 1", nil},
+	}, []string{"buckets", "format", "meta"}, "3 1 1 1", nil},
 	{"a deleted packed message", func(d *damaged) {
 		d.sendPacked("f1", "f2")
-		d.do("HDEL", d.key("msg"), "f1")
-	}, []string{"orphans"}, "2 1 1 1", nil},
+		d.do("HDEL", d.key("messages"), "f1")
+	}, []string{"entries"}, "2 1 1 1", nil},
 	{"a message packed and due", func(d *damaged) {
 		d.sendPacked("f1", "f2")
 		d.do("ZADD", d.key("due"), 1, "f2")
@@ -172,71 +193,87 @@ var damages = []struct {
 	{"a message packed and dead", func(d *damaged) {
 		d.sendPacked("f1", "f2")
 		d.do("ZADD", d.key("dead"), 1, "f2")
-		d.do("HSET", d.key("tries"), "f2", "0\t1\t1\t0\t1\tburied\tboom")
+		d.do("HSET", d.key("records"), "f2", "0\t1\t1\t0\t1\tburied\t\tboom")
 	}, []string{"states"}, "2 1 1 2", nil},
 	{"a message packed and leased", func(d *damaged) {
 		name := d.sendPacked("f1", "f2")
-		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+"5\tleased\n")
-		d.do("HINCRBY", d.key("meta"), "far", 1)
-	}, []string{"far"}, "4 1 0 1", []string{"far", "states"}},
+		d.do("HSET", d.key("buckets"), name, d.get("HGET", d.key("buckets"), name)+"5\tleased\n")
+		d.addPacked(1)
+	}, []string{"buckets"}, "4 1 0 1", []string{"buckets", "states"}},
 	{"a message packed twice into its bucket", func(d *damaged) {
 		name := d.sendPacked("f1", "f2")
-		text := d.get("HGET", d.key("far"), name)
-		d.do("HSET", d.key("far"), name, text+text[1:])
-		d.do("HINCRBY", d.key("meta"), "far", 2)
+		text := d.get("HGET", d.key("buckets"), name)
+		d.do("HSET", d.key("buckets"), name, text+text[1:])
+		d.addPacked(2)
 	}, []string{"states"}, "3 1 1 1", nil},
 	{"a packed message whose value does not name its bucket", func(d *damaged) {
 		d.sendPacked("f1", "f2")
-		d.do("HSET", d.key("msg"), "f1", "\x00")
-	}, []string{"far", "lost"}, "3 1 1 1", []string{"far"}},
+		d.do("HSET", d.key("messages"), "f1", "\x00")
+	}, []string{"buckets", "lost"}, "3 1 1 1", []string{"buckets"}},
 	{"a message packed into a bucket for other due times", func(d *damaged) {
 		name := d.sendPacked("f1", "f2")
 		const late = "99999999" // ms after the start, outside any bucket
-		d.do("HSET", d.key("far"), name, d.get("HGET", d.key("far"), name)+late+"\tf3\n")
-		d.do("HSET", d.key("msg"), "f3", d.get("HGET", d.key("msg"), "f1"))
-		d.do("HINCRBY", d.key("meta"), "far", 1)
-	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
+		d.do("HSET", d.key("buckets"), name, d.get("HGET", d.key("buckets"), name)+late+"\tf3\n")
+		d.do("HSET", d.key("messages"), "f3", d.get("HGET", d.key("messages"), "f1"))
+		d.addPacked(1)
+	}, []string{"buckets", "lost"}, "4 1 1 1", []string{"buckets"}},
 	{"a message packed into a bucket of its time that its value does not name", func(d *damaged) {
 		name := d.sendPacked("f1", "f2")
-		text := d.get("HGET", d.key("far"), name)
-		d.do("HSET", d.key("far"), name, text+strings.Split(text,
+		text := d.get("HGET", d.key("buckets"), name)
+		d.do("HSET", d.key("buckets"), name, text+strings.Split(text,
 			"\n")[1]+"3\n") // the line of f1 with a 3 appended to the id
-		d.do("HSET", d.key("msg"), "f13", "\x00")
-		d.do("HINCRBY", d.key("meta"), "far", 1)
-	}, []string{"far", "lost"}, "4 1 1 1", []string{"far"}},
+		d.do("HSET", d.key("messages"), "f13", "\x00")
+		d.addPacked(1)
+	}, []string{"buckets", "lost"}, "4 1 1 1", []string{"buckets"}},
 	{"a bucket missing from the index", func(d *damaged) {
 		d.sendPacked("f1", "f2")
-		d.do("DEL", d.key("fars"))
-	}, []string{"far"}, "3 1 1 1", nil},
-	{"an index entry without a bucket", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, 5) }, []string{"far"},
+		d.do("DEL", d.key("bucket_starts"))
+	}, []string{"buckets"}, "3 1 1 1", nil},
+	{"an index entry without a bucket", func(d *damaged) {
+		d.do("ZADD", d.key("bucket_starts"), 5, 5)
+	}, []string{"buckets"},
 		"1 1 1 1", nil},
 	{"all buckets deleted", func(d *damaged) {
 		d.sendPacked("f1", "f2")
-		d.do("DEL", d.key("far"))
-	}, []string{"far", "far", "lost"}, "1 3 1 1", nil},
-	{"a bucket indexed at a wrong start", func(d *damaged) { d.do("ZADD", d.key("fars"), 5, d.sendPacked("f1", "f2")) },
-		[]string{"far"}, "3 1 1 1", nil},
+		d.do("DEL", d.key("buckets"))
+	}, []string{"buckets", "buckets", "lost"}, "1 3 1 1", nil},
+	{"a bucket indexed at a wrong start", func(d *damaged) {
+		d.do("ZADD", d.key("bucket_starts"), 5, d.sendPacked("f1", "f2"))
+	},
+		[]string{"buckets"}, "3 1 1 1", nil},
 	{"a bucket with an invalid name", func(d *damaged) {
 		name := d.sendPacked("f1", "f2")
-		d.do("HSET", d.key("far"), "z"+name[1:], d.get("HGET", d.key("far"), name))
-		d.do("ZADD", d.key("fars"), 5, "z"+name[1:])
-		d.do("HDEL", d.key("far"), name)
-		d.do("ZREM", d.key("fars"), name)
-	}, []string{"far", "far", "lost"}, "3 1 1 1", []string{"far", "far"}},
+		d.do("HSET", d.key("buckets"), "z"+name[1:], d.get("HGET", d.key("buckets"), name))
+		d.do("ZADD", d.key("bucket_starts"), 5, "z"+name[1:])
+		d.do("HDEL", d.key("buckets"), name)
+		d.do("ZREM", d.key("bucket_starts"), name)
+	}, []string{"buckets", "buckets", "buckets", "lost"}, "3 1 1 1", []string{"buckets", "buckets", "buckets"}},
 	{"an empty bucket", func(d *damaged) {
-		d.do("HSET", d.key("far"), "k5", "\n")
-		d.do("ZADD", d.key("fars"), 5, "k5")
-	}, []string{"far"}, "1 1 1 1", nil},
-	{"an unreadable bucket", func(d *damaged) { d.do("HSET", d.key("far"), d.sendPacked("f1", "f2"), "\nf1 and f2\n") },
-		[]string{"far", "far", "lost"}, "1 3 1 1", nil},
+		d.do("HSET", d.key("buckets"), "k5", "\n")
+		d.do("ZADD", d.key("bucket_starts"), 5, "k5")
+	}, []string{"buckets"}, "1 1 1 1", nil},
+	{"an unreadable bucket", func(d *damaged) {
+		d.do("HSET", d.key("buckets"), d.sendPacked("f1", "f2"), "\nf1 and f2\n")
+	},
+		[]string{"buckets", "buckets", "lost"}, "1 3 1 1", nil},
 	{"a wrong packed count", func(d *damaged) {
 		d.sendPacked("f1", "f2")
-		d.do("HSET", d.key("meta"), "far", 7)
-	}, []string{"far"}, "3 1 1 1", nil},
+		d.do("HSET", d.key("meta"), "packed_messages", 7)
+	}, []string{"buckets"}, "3 1 1 1", nil},
 	{"no packed count", func(d *damaged) {
 		d.sendPacked("f1", "f2")
-		d.do("HDEL", d.key("meta"), "far")
-	}, []string{"far"}, "3 1 1 1", nil},
+		d.do("HDEL", d.key("meta"), "packed_messages")
+	}, []string{"buckets"}, "3 1 1 1", nil},
+	{"wrong counts of packed messages", func(d *damaged) {
+		d.sendPacked("f1", "f2")
+		for block, text := range map[string]string{"A0": "\x01\x07", "F123": "\x04\x00\x01", "G1": "", "Bx": "7"} {
+			d.do("HSET", d.key("bucket_counts"), block, text)
+		}
+	}, []string{"buckets"}, "3 1 1 1", nil},
+	{"no counts of packed messages", func(d *damaged) {
+		d.sendPacked("f1", "f2")
+		d.do("DEL", d.key("bucket_counts"))
+	}, []string{"buckets"}, "3 1 1 1", nil},
 	{"a queue that is not registered", func(d *damaged) { d.do("DEL", DefaultPrefix+"queues") }, []string{"registry"},
 		"1 1 1 1", nil},
 	{"a registered name without a queue", func(d *damaged) { d.do("SADD", DefaultPrefix+"queues", "ghost") },
@@ -282,14 +319,14 @@ func TestDamageIsFoundRepairedAndDelivered(t *testing.T) {
 	}
 }
 
-func wantChecks(t *testing.T, found []store.Finding, want []string, repaired bool) {
+func wantChecks(t *testing.T, found []store.CheckResult, want []string, repaired bool) {
 	t.Helper()
 	var got []string
 	for _, f := range found {
 		got = append(got, f.Check)
 		if f.Text == "" || f.Advice == "" || f.Count == 0 && f.Check != "format" || f.Repaired != repaired ||
 			strings.Contains(f.Text, "\n") {
-			t.Errorf("incomplete finding %+v", f)
+			t.Errorf("incomplete result %+v", f)
 		}
 	}
 	slices.Sort(got)
@@ -341,10 +378,10 @@ func (d *damaged) wantAllDelivered() {
 			d.Fatal(err)
 		}
 	}
-	if leases, err := d.rdb.HLen(ctx, d.key("lease")).Result(); err != nil {
+	if leases, err := d.rdb.HLen(ctx, d.key("leases")).Result(); err != nil {
 		d.Fatal(err)
 	} else if leases == 1 {
-		d.do("ZADD", d.key("expiry"), 1, d.lease()) // its deadline passes
+		d.do("ZADD", d.key("lease_deadlines"), 1, d.lease()) // its deadline passes
 	}
 	want = append(want, "leased")
 	var got []string
@@ -368,7 +405,7 @@ func (d *damaged) wantAllDelivered() {
 func TestCheckNamesKeyOfWrongType(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	d := newDamaged(t, rdb)
-	d.do("SET", d.key("tries"), "text")
+	d.do("SET", d.key("records"), "text")
 	d.do("SET", "later:{other}:due", "text")
 	found := findIssues(t, d.s, true)
 	if len(found) < 2 {
@@ -379,7 +416,7 @@ func TestCheckNamesKeyOfWrongType(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if got := d.get("GET", d.key("tries")); got != "text" {
+	if got := d.get("GET", d.key("records")); got != "text" {
 		t.Errorf("the key was changed to %q", got)
 	}
 }
@@ -399,10 +436,10 @@ func TestRepairLeavesOtherFormatAlone(t *testing.T) {
 }
 
 func TestCheckReportsServerSettings(t *testing.T) {
-	findings := func(s *Store) map[string]store.Finding {
+	results := func(s *Store) map[string]store.CheckResult {
 		t.Helper()
-		all := map[string]store.Finding{}
-		err := s.Examine(t.Context(), store.Examination{}, func(f store.Finding) {
+		all := map[string]store.CheckResult{}
+		err := s.Check(t.Context(), store.CheckOptions{}, func(f store.CheckResult) {
 			if old, ok := all[f.Check]; !ok || old.Severity == store.SeverityOK {
 				all[f.Check] = f
 			}
@@ -415,7 +452,7 @@ func TestCheckReportsServerSettings(t *testing.T) {
 	primary := redistest.Start(t)
 	rdb := primary.Client(t)
 	s := newStore(t, rdb)
-	want := func(all map[string]store.Finding, check string, severity store.Severity, words ...string) {
+	want := func(all map[string]store.CheckResult, check string, severity store.Severity, words ...string) {
 		t.Helper()
 		f := all[check]
 		for _, w := range words {
@@ -427,7 +464,7 @@ func TestCheckReportsServerSettings(t *testing.T) {
 			t.Errorf("%s: no advice in %+v", check, f)
 		}
 	}
-	all := findings(s)
+	all := results(s)
 	want(all, "server", store.SeverityOK, "standalone")
 	want(all, "persistence", store.SeverityOK, "everysec")
 	want(all, "memory", store.SeverityOK, "no maxmemory", "noeviction")
@@ -444,7 +481,7 @@ func TestCheckReportsServerSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim(t, s, "q", 1, time.Second)
-	all = findings(s)
+	all = results(s)
 	want(all, "persistence", store.SeverityWarning, "nothing is written to disk", "appendonly yes")
 	want(all, "memory", store.SeverityWarning, "nearly full")
 	want(all, "slowlog", store.SeverityNote, "slow log")
@@ -454,24 +491,25 @@ func TestCheckReportsServerSettings(t *testing.T) {
 		}
 	}
 	replica := redistest.StartReplica(t, primary)
-	all = findings(s)
+	all = results(s)
 	want(all, "persistence", store.SeverityWarning, "snapshots only", "3600 1")
 	want(all, "memory", store.SeverityError, "may evict")
 	want(all, "replicas", store.SeverityNote, "min-replicas-to-write is 0")
-	want(findings(newStore(t, replica.Client(t))), "replicas", store.SeverityError, "the server is a slave")
+	want(results(newStore(t, replica.Client(t))), "replicas", store.SeverityError, "the server is a slave")
 }
 
 func TestUnfinishedCheckReturnsError(t *testing.T) {
 	srv := redistest.Start(t)
-	s := newStore(t, srv.Client(t), WithRetry(0))
+	s := newStore(t, srv.Client(t), RetryFor(0))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	err := s.Examine(ctx, store.Examination{}, func(store.Finding) { cancel(enough) })
+	err := s.Check(ctx, store.CheckOptions{}, func(store.CheckResult) { cancel(enough) })
 	if !errors.Is(err, enough) {
 		t.Errorf("check with a canceled context: %v", err)
 	}
 	srv.Kill()
-	if err := s.Examine(t.Context(), store.Examination{}, func(store.Finding) {}); !errors.Is(err, store.ErrUnavailable) {
+	if err := s.Check(t.Context(), store.CheckOptions{}, func(store.CheckResult) {}); !errors.Is(err,
+		store.ErrUnavailable) {
 		t.Errorf("check of a dead server: %v", err)
 	}
 }

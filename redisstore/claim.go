@@ -34,16 +34,24 @@ func (s *leaseSnapshot) contains(r *store.Receipt) bool {
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
 	lease := newLease()
-	c := s.newCall(&s.scripts.claim, queue, 3)
-	c.add(req.Max, store.Millis(req.Lease), lease)
-	asked := s.waker.claiming(queue)
+	if req.Uncounted {
+		lease = store.UncountedLease + lease
+	}
+	if err := s.ready(ctx); err != nil {
+		return store.Claim{}, err
+	}
+	c := s.newCall("claim", queue, 7)
+	defer s.sessions.release(s.stampRequest(c))
+	c.repeated = len(c.args)
+	waiting := s.waker.claiming(ctx, queue)
+	c.add("0", req.Max, store.Millis(req.Lease), lease, waiting.channel)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
+		s.waker.failed(waiting)
 		return store.Claim{}, err
 	}
 	r := reply.([]any)
-	envelopes := r[5].([]any)
-	records, _ := r[6].([]any)
+	envelopes, records := r[5].([]any), r[6].([]any) // records: position and record alternating
 	claim := store.Claim{
 		Now:      time.UnixMicro(r[0].(int64)),
 		More:     r[2].(int64) == 1,
@@ -56,7 +64,13 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	for _, id := range r[8].([]any) {
 		claim.Expired = append(claim.Expired, id.(string))
 	}
-	s.waker.claimed(queue, asked, claim.Now, r[1].(int64), len(envelopes), claim.More)
+	if len(r) > 9 {
+		for _, id := range r[9].([]any) {
+			claim.Dropped = append(claim.Dropped, id.(string))
+		}
+	}
+	s.waker.claimed(waiting, claimReply{now: claim.Now, next: r[1].(int64), more: claim.More,
+		removed: len(envelopes) > 0 && c.args[c.repeated] != "1"})
 
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
 	var bad, missing []store.Receipt
@@ -74,12 +88,11 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 			Attempt: 1,
 		}
 		text, ok := envelopes[i].(string)
-		if records != nil {
-			if rec, ok := records[i].(string); ok {
-				m.Attempt = parseRecord(rec).attempts + 1
-			}
-		}
 		i++
+		if len(records) > 0 && records[0] == any(int64(i)) {
+			m.Attempt = parseRecord(records[1].(string)).attempts + 1
+			records = records[2:]
+		}
 		if !ok {
 			missing = append(missing, m.Receipt)
 			continue
@@ -119,10 +132,10 @@ func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.R
 }
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
-	c := s.newCall(&s.scripts.settle, queue, 2+6*len(bad))
+	c := s.newCall("settle", queue, 2+7*len(bad))
 	defer s.sessions.release(s.stampRequest(c))
 	for i := range bad {
-		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText)
+		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText, "")
 		died = append(died, bad[i].ID)
 	}
 	_, err = s.run(ctx, queue, c)

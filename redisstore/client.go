@@ -5,3 +5,14 @@ import "github.com/redis/go-redis/v9"
 // Client returns the client that the store uses: the one passed to New, or the one created from a URL, which the
 // store's Close closes. It is meant for observing the server directly, as `later bench` does.
 func (s *Store) Client() redis.UniversalClient { return s.rdb }
+
+// OpenClient returns the client that a store URL describes, for programs that read what is not Later's. It uses neither
+// the prefix nor the eviction of the URL, and does not connect. The caller closes the client. OpenClient returns
+// ErrInvalid for a URL that is not allowed; the package comment describes those that are.
+func OpenClient(url string) (redis.UniversalClient, error) {
+	u, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	return u.client()
+}

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"maps"
 	"strconv"
 	"strings"
@@ -19,25 +20,28 @@ var frozenClockScripts = loadScripts(frozenClock, luaConstants)
 
 // packing are such scripts that pack every scheduled message into buckets of only a few messages, so that buckets are
 // created, filled, partly emptied and deleted all the time. Long messages are not packed.
-var packing = func() *scripts {
+var packing = func() scripts {
 	constants := maps.Clone(luaConstants)
 	constants["PACK_AFTER_MS"], constants["PROMOTE_LEAD_MS"], constants["BUCKET_BYTES"] = "0", "5", "100"
-	constants["PACK_MAX_ENVELOPE"], constants["BUCKET_PAGE"] = "60", "3"
-	constants["BUCKET_WIDEST_MS"], constants["BUCKET_CLASSES"], constants["CLASS_IMBALANCE"],
-		constants["PACK_MAX_BUCKETS"] = "65536", "7", "2", "8"
+	constants["PACK_MAX_ENVELOPE"], constants["CHUNK_BYTES"], constants["BUCKET_LINE_BYTES"] = "60", "200", "20"
+	constants["BUCKET_WIDEST_MS"], constants["BUCKET_CLASSES"], constants["PACK_MAX_BUCKETS"] = "16384", "9", "8"
+	constants["HISTOGRAM_WORK"] = "30"
 	return loadScripts(frozenClock, constants)
 }()
 
-var frozenClock = `local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
-local clock = frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
-` + strings.SplitAfterN(render("_now.lua", "", nil), "\n", 2)[1]
+var frozenClock = `local function server_time()
+  local frozen = redis.call('GET', string.match(KEYS[1], '^(.-}:)') .. 'clock')
+  return frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
+end
+
+` + strings.Replace(render("_clock.lua", "", nil), "redis.call('TIME')", "server_time()", 1)
 
 // newFrozenClock returns a store whose clock tests can move.
 func newFrozenClock(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
 	return newWith(t, frozenClockScripts, rdb, opts...)
 }
 
-func newWith(t testing.TB, scripts *scripts, rdb redis.UniversalClient, opts ...Option) *Store {
+func newWith(t testing.TB, scripts scripts, rdb redis.UniversalClient, opts ...Option) *Store {
 	s := New(rdb, opts...)
 	s.scripts = scripts
 	t.Cleanup(func() { s.Close() })
@@ -59,12 +63,21 @@ func advance(rdb redis.UniversalClient) func(t testing.TB, queue string, d time.
 			err = rdb.Set(ctx, key, strconv.FormatInt(now+d.Microseconds(), 10), 0).Err()
 		}
 		if err == nil { // waiters use their own clocks and must be notified
-			err = rdb.ZAdd(ctx, DefaultPrefix+"{"+queue+"}:wake", redis.Z{Score: 0, Member: "m"}).Err()
+			err = wakeAll(ctx, rdb, queue)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// wakeAll sends a message to every process in the list of a queue.
+func wakeAll(ctx context.Context, rdb redis.UniversalClient, queue string) error {
+	key := DefaultPrefix + "{" + queue + "}:wake"
+	return rdb.Eval(ctx, `for _, process in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+			redis.call('PUBLISH', process, '0 ' .. KEYS[1])
+		end
+		return 1`, []string{key}).Err()
 }
 
 // engines are the kinds of server that run the conformance suite.
@@ -81,11 +94,22 @@ func harness(client func(t testing.TB) redis.UniversalClient) func(t *testing.T)
 	return harnessOf(frozenClockScripts, client)
 }
 
-func harnessOf(scripts *scripts, client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
+func harnessOf(scripts scripts, client func(t testing.TB) redis.UniversalClient) func(t *testing.T) storetest.Harness {
 	return func(t *testing.T) storetest.Harness {
 		rdb := client(t)
+		s := newWith(t, scripts, rdb)
 		return storetest.Harness{
-			Store: newWith(t, scripts, rdb), Peer: newWith(t, scripts, client(t)), Advance: advance(rdb), Exact: true,
+			Store: s, Peer: newWith(t, scripts, client(t)), Advance: advance(rdb), Exact: true, Asleep: s.asleep,
 		}
 	}
+}
+
+// asleep returns how many calls of Wait on a queue sleep: none while the process is not in the queue's list.
+func (s *Store) asleep(queue string) int {
+	s.waker.mu.Lock()
+	defer s.waker.mu.Unlock()
+	if q := s.waker.queues[queue]; q != nil && q.listing == listed && q.server.listening && !q.notified {
+		return len(q.waiters)
+	}
+	return 0
 }

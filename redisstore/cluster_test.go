@@ -20,7 +20,7 @@ func TestClusterCallSurvivesNodeFailure(t *testing.T) {
 	t.Cleanup(c.Remove)
 	s := newStore(t, c.Client(t))
 	send(t, s, "q", "before", store.Due{})
-	node := c.Node(t, DefaultPrefix+"{q}:msg")
+	node := c.Node(t, DefaultPrefix+"{q}:messages")
 	rdb := redis.NewClient(node.Options())
 	defer rdb.Close()
 	if n, err := rdb.Wait(t.Context(), 1, time.Minute).Result(); n != 1 || err != nil {

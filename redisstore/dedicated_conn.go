@@ -30,6 +30,7 @@ type dedicatedConn struct {
 
 	confirmMode confirmMode
 	refused     string // why the server cannot confirm writes to its own disk, "" if it can
+	noWait      bool   // WAIT and WAITAOF are forbidden, so the server cannot confirm writes to replicas either
 }
 
 // confirmMode is how the server confirms that a write is safe.
@@ -198,6 +199,7 @@ func (conn *dedicatedConn) probe(ctx context.Context) error {
 		}
 	}
 	if err := wait.Err(); err != nil && conn.confirmMode == confirmReplicas {
+		conn.noWait = true
 		conn.refused = "the server forbids WAIT and WAITAOF (" + err.Error() + "): allow one of them"
 	}
 	return nil

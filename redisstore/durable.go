@@ -81,11 +81,10 @@ func (s *Store) doDurably(ctx context.Context, c *call) (any, error) {
 
 // canConfirm returns an error if the server can never confirm what was asked.
 func (conn *dedicatedConn) canConfirm(asked store.Durability) error {
-	forbidden := conn.confirmMode == confirmReplicas && strings.Contains(conn.refused, "forbids WAIT")
-	if conn.refused == "" || asked.Replicas > 0 && !forbidden {
+	switch {
+	case conn.refused == "" || asked.Replicas > 0 && !conn.noWait:
 		return nil
-	}
-	if asked.Replicas > 0 {
+	case asked.Replicas > 0:
 		return fmt.Errorf("%s: %w", conn.refused, store.ErrUnsupported)
 	}
 	return fmt.Errorf("%s, or ask for replicas: %w", conn.refused, store.ErrUnsupported)

@@ -103,9 +103,70 @@ func TestDurableSendIsConfirmedOrErrorStatesProgress(t *testing.T) {
 	})
 }
 
+// The connection breaks while the server waits for the replica. The repeated call finds that it was executed, and waits
+// as well: the new connection has written something.
+func TestDurableSendRepeatedAfterBrokenWaitIsNotConfirmedByItself(t *testing.T) {
+	eachServer(t, func(t *testing.T, opts ...redistest.Option) {
+		primary := redistest.Start(t, opts...)
+		replica := redistest.StartReplica(t, primary)
+		s, rdb := newStore(t, primary.Client(t)), primary.Client(t)
+		if r := sendDurably(t, s, "first", oneReplica); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		replica.Freeze(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		sent := make(chan error, 1)
+		go func() {
+			d := store.Durability{Replicas: 1, Timeout: time.Hour}
+			r, err := s.Send(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "m", SentAt: time.Now()}, Durable: d}})
+			if err == nil {
+				err = r[0].Err
+			}
+			sent <- err
+		}()
+		var killed string
+		for {
+			waiting := blockedClient(t, rdb)
+			if waiting != "" && killed == "" {
+				if err := rdb.ClientKillByFilter(t.Context(), "ID", waiting).Err(); err != nil {
+					t.Fatal(err)
+				}
+				killed = waiting
+			}
+			if waiting != "" && waiting != killed {
+				break
+			}
+			select {
+			case err := <-sent:
+				t.Fatalf("the send returned %v while the replica was frozen", err)
+			default:
+			}
+		}
+		cancel()
+		wantNotDurable(t, <-sent, "0 of 1 replicas")
+	})
+}
+
+// blockedClient returns the id of a client that waits for replicas, or "".
+func blockedClient(t *testing.T, rdb *redis.Client) string {
+	t.Helper()
+	list, err := rdb.ClientList(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(list) {
+		if strings.Contains(line, " cmd=wait") && strings.Contains(line, " flags=b") {
+			id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
+			return id
+		}
+	}
+	return ""
+}
+
 func wantOnReplica(t *testing.T, replica *redistest.Server, id string) {
 	t.Helper()
-	if ok, err := replica.Client(t).HExists(t.Context(), "later:{q}:msg", id).Result(); err != nil || !ok {
+	if ok, err := replica.Client(t).HExists(t.Context(), "later:{q}:messages", id).Result(); err != nil || !ok {
 		t.Errorf("replica has %q: %v, %v", id, ok, err)
 	}
 }
@@ -211,7 +272,7 @@ func TestDiskDurabilityIsRefusedIfServerCannotConfirm(t *testing.T) {
 					t.Errorf("%q does not say %q", err, w)
 				}
 			}
-			if n, err := rdb.Exists(t.Context(), "later:{q}:msg").Result(); n != 0 || err != nil {
+			if n, err := rdb.Exists(t.Context(), "later:{q}:messages").Result(); n != 0 || err != nil {
 				t.Errorf("keys were written: %d, %v", n, err)
 			}
 			for _, kv := range c.set {
@@ -224,6 +285,28 @@ func TestDiskDurabilityIsRefusedIfServerCannotConfirm(t *testing.T) {
 				t.Errorf("after the change: %v", r.Err)
 			}
 		})
+	}
+}
+
+// Without WAIT and WAITAOF nothing can be confirmed, not even by replicas.
+func TestDurableSendIsRefusedIfWaitIsForbidden(t *testing.T) {
+	admin := redistest.Start(t).Client(t)
+	rules := []any{"ACL", "SETUSER", "app", "on", "nopass", "~*", "&*", "+@all", "-wait"}
+	if n := admin.Do(t.Context(), "WAITAOF", 0, 0, 1).Err(); n == nil {
+		rules = append(rules, "-waitaof")
+	}
+	if err := admin.Do(t.Context(), rules...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	options := *admin.Options()
+	options.Username, options.Password = "app", "any"
+	rdb := redis.NewClient(&options)
+	defer rdb.Close()
+	s := newStore(t, rdb)
+	for _, d := range []store.Durability{soon(0), oneReplica} {
+		if _, err := trySendDurably(t, s, "m", d); !errors.Is(err, store.ErrUnsupported) {
+			t.Errorf("with %d replicas the send returned %v, want ErrUnsupported", d.Replicas, err)
+		}
 	}
 }
 
@@ -326,7 +409,7 @@ func TestDedicatedConnNeverReconnects(t *testing.T) {
 }
 
 func TestClusterReplicaConfirmsDurableSend(t *testing.T) {
-	cluster, err := redistest.RunCluster(1)
+	cluster, err := redistest.RunCluster(1, "--appendfsync", "always")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,11 +422,12 @@ func TestClusterReplicaConfirmsDurableSend(t *testing.T) {
 			t.Error(r, err)
 		}
 	}
-	r, err := s.Send(t.Context(), "q0", []store.Outgoing{{Message: store.Message{ID: "n"}, Durable: soon(2)}})
+	r, err := s.Send(t.Context(), "q0", []store.Outgoing{{Message: store.Message{ID: "n"},
+		Durable: store.Durability{Replicas: 2, Timeout: 2 * time.Second}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantNotDurable(t, r[0].Err, "acknowledged by 1 of 2 replicas")
+	wantNotDurable(t, r[0].Err, "by 1 of 2 replicas") // acknowledged, or fsynced if the server has WAITAOF
 }
 
 func TestDurableSendFollowsItsClusterSlot(t *testing.T) {
@@ -378,7 +462,7 @@ func TestDurableSendFollowsItsClusterSlot(t *testing.T) {
 			t.Errorf("duplicate: %v, want %v", r[0].Duplicate, duplicate)
 		}
 	}
-	if ok, err := to.Client(t).HExists(t.Context(), "later:{other}:msg", "m").Result(); err != nil || !ok {
+	if ok, err := to.Client(t).HExists(t.Context(), "later:{other}:messages", "m").Result(); err != nil || !ok {
 		t.Errorf("the message is not on the node that now has its slot: %v", err)
 	}
 }

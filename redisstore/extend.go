@@ -9,13 +9,20 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Extend implements store.Store.
+// Extend implements store.Store. It makes one call for some leases each. If a later call fails, the results of the
+// earlier calls stand, and the remaining extensions get its error.
 func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	results := make([]store.ExtendResult, 0, len(extensions))
 	for part := range slices.Chunk(extensions, maxExtensions) {
 		part, err := s.extend(ctx, queue, part)
-		if err != nil {
+		if err != nil && len(results) == 0 {
 			return nil, err
+		}
+		if err != nil {
+			for len(results) < len(extensions) {
+				results = append(results, store.ExtendResult{Err: err})
+			}
+			break
 		}
 		results = append(results, part...)
 	}
@@ -23,7 +30,7 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 }
 
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
-	c := s.newCall(&s.scripts.extend, queue, 2+2*len(extensions))
+	c := s.newCall("extend", queue, 2+2*len(extensions))
 	defer s.sessions.release(s.stampRequest(c))
 	for i := range extensions {
 		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))

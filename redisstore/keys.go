@@ -1,33 +1,66 @@
 package redisstore
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // The keys of a queue have its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// receives all twelve in this order; lua/_keys.lua names them.
+// receives all fourteen in this order; lua/_keys.lua names them.
 //
-//	due     zset  id → due ms                        scheduled and ready messages, except packed ones
-//	msg     hash  id → envelope                      every live message; see stripPrefix for the prefix of packed ones
-//	lease   hash  lease id → lease text              see lua/_lease.lua
-//	expiry  zset  lease id → deadline ms
-//	tries   hash  id → record                        only state that differs from the defaults, see lua/_record.lua
-//	dead    zset  id → time of death ms
-//	done    zset  id → end of dedup window ms        acked ids
-//	meta    hash  format, paused, longest, far       longest: bytes of the longest envelope so far; far: number of packed
-//	                                                 messages; and more, see docs/redis-layout.md
-//	calls   zset  session → last request number      so that a repeated request is executed once, see session.go
-//	far     hash  bucket → messages due far ahead    see lua/_buckets.lua
-//	fars    zset  bucket → start ms
-//	wake    zset  "m" → earliest due ms              the marker that wakes one waiter
+//	due              zset  id → due ms                      scheduled and ready messages, except packed ones
+//	messages         hash  id → envelope                    every live message; see stripPrefix
+//	leases           hash  lease id → lease text            see lua/_lease.lua
+//	lease_deadlines  zset  lease id → deadline ms
+//	records          hash  id → record                      only what differs from the defaults, see lua/_record.lua
+//	dead             zset  id → time of death ms
+//	dedup            zset  id → end of dedup window ms      acked ids
+//	meta             hash  see below
+//	sessions         hash  session → last request           so that a repeated request is executed once, see session.go
+//	old_sessions     hash  the same, from before            see lua/_session.lua
+//	buckets          hash  bucket → messages due far ahead  see lua/_buckets.lua
+//	bucket_starts    zset  bucket → start ms
+//	bucket_counts    hash  cell → messages in buckets       see lua/_bucket_counts.lua
+//	wake             zset  channel → promise                processes that wait, see lua/_waiting.lua
 //
-// One more key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
-// atomically with a queue; see runRegistered and Delete.
-var keyNames = [...]string{"due", "msg", "lease", "expiry", "tries", "dead", "done", "meta", "calls",
-	"far", "fars", "wake"}
+// The fields of meta:
+//
+//	format              layoutFormat; a queue exists if it has this field
+//	paused              1 if it is paused
+//	max_envelope_bytes  length of the longest value in messages since a claim found the queue empty, at least
+//	inspect_envelopes   1 if one was sent since then with its own attempts or expiry, which claims then look for
+//	dead_max_age_ms     how long dead messages are kept; none: for ever
+//	dead_max_count      how many dead messages are kept; none: all
+//	dead_dropped        how many dead messages were removed because of these
+//	packed_messages     number of messages in buckets
+//
+// Two more keys of a queue are properties, a hash name → value, and activity, a hash bucket of time → counts of
+// events. Only the scripts that use them receive them, after the fourteen; see propertiesKey and activityKey.
+//
+// Another key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
+// atomically with a queue; see runRegistered and Delete. A third one, <prefix>processes, has the processes that wait;
+// see lua/beat.lua.
+var keyNames = [...]string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup", "meta",
+	"sessions", "old_sessions", "buckets", "bucket_starts", "bucket_counts", "wake"}
+
+// propertiesKey is the name of the key that has the properties of a queue.
+const propertiesKey = "properties"
+
+// activityKey is the name of the key that has the counts of events of a queue; see events.go.
+const activityKey = "activity"
+
+// allKeyNames are the names of all keys of a queue.
+var allKeyNames = append(keyNames[:], propertiesKey, activityKey)
+
+// maxNames is about how many names of queues a process remembers. A process that uses more forgets all of them now and
+// then.
+const maxNames = 1 << 17
 
 // keyTable caches the keys of each queue.
 type keyTable struct {
 	prefix string
 	queues sync.Map // name → *queueKeys
+	count  atomic.Int64
 }
 
 type queueKeys struct {
@@ -41,11 +74,24 @@ func (t *keyTable) of(queue string) *queueKeys {
 	}
 	keys := &queueKeys{}
 	for _, name := range keyNames {
-		keys.wake = t.prefix + "{" + queue + "}:" + name
+		keys.wake = t.key(queue, name)
 		keys.args = append(keys.args, keys.wake)
 	}
-	stored, _ := t.queues.LoadOrStore(queue, keys)
+	stored, known := t.queues.LoadOrStore(queue, keys)
+	if !known && t.count.Add(1) > maxNames {
+		t.queues.Clear()
+		t.count.Store(0)
+	}
 	return stored.(*queueKeys)
 }
+
+func (t *keyTable) forget(queue string) {
+	if _, known := t.queues.LoadAndDelete(queue); known {
+		t.count.Add(-1)
+	}
+}
+
+// key returns the key of a queue with one of the names in allKeyNames.
+func (t *keyTable) key(queue, name string) string { return t.prefix + "{" + queue + "}:" + name }
 
 func (t *keyTable) registry() string { return t.prefix + "queues" }

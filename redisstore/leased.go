@@ -30,7 +30,7 @@ func (m messageEpoch) compare(other messageEpoch) int {
 // scanLeases makes one step of a scan over the open leases. It returns their messages sorted by id and epoch,
 // whichever leases hold them.
 func (s *Store) scanLeases(ctx context.Context, queue, cursor string) (held []leaseEntry, next string, err error) {
-	c := s.newCall(&s.scripts.leases, queue, 1)
+	c := s.newCall("leases", queue, 1)
 	c.add(cursor)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -46,6 +46,36 @@ func (s *Store) scanLeases(ctx context.Context, queue, cursor string) (held []le
 	}
 	slices.SortFunc(held, func(a, b leaseEntry) int { return a.compare(b.messageEpoch) })
 	return held, r[0].(string), nil
+}
+
+// findLeases sets the due time and deadline of leased messages, as far as it finds them.
+func (s *Store) findLeases(ctx context.Context, queue string, leased map[messageEpoch]*store.Info) error {
+	for cursor := "0"; len(leased) > 0; {
+		c := s.newCall("find_leases", queue, 1+len(leased))
+		c.add(cursor)
+		for m := range leased {
+			c.add(m.id)
+		}
+		reply, err := s.run(ctx, queue, c)
+		if err != nil {
+			return err
+		}
+		r := reply.([]any)
+		for i := 1; i < len(r); i += 2 {
+			deadline, _ := r[i+1].(string)
+			for l := range leaseLines(r[i].(string)) {
+				m := messageEpoch{l.id, l.epoch}
+				if in := leased[m]; in != nil {
+					in.Due, in.LeaseDeadline = l.due, parseMillis(deadline)
+					delete(leased, m)
+				}
+			}
+		}
+		if cursor = r[0].(string); cursor == "0" {
+			break
+		}
+	}
+	return nil
 }
 
 // listLeased lists the messages of a few leases per page. Its cursor consists of Redis' cursor and the last message

@@ -22,9 +22,9 @@ func open(ctx context.Context, url string, cfg store.OpenConfig) (store.Store, e
 	if err != nil {
 		return nil, err
 	}
-	s := New(rdb, WithPrefix(u.Prefix), WithLogger(cfg.Logger))
+	s := New(rdb, Prefix(u.Prefix), WithLogger(cfg.Logger), RetryFor(u.RetryFor))
 	s.ownsClient = true
-	s.allowEviction = cfg.AllowEviction || u.AllowEviction
+	s.allowEviction = u.AllowEviction
 	if err := s.preflight(ctx); err != nil {
 		s.Close()
 		return nil, err

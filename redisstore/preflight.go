@@ -12,8 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// oldestMajor is the first version of Redis and Valkey with script flags, and with ZRANGE BYSCORE and BZPOPMIN as used
-// here.
+// oldestMajor is the first version of Redis and Valkey with script flags, and with ZRANGE BYSCORE as used here.
 const oldestMajor = 7
 
 // ready runs the preflight check once, before the first call.
@@ -22,6 +21,7 @@ func (s *Store) ready(ctx context.Context) error {
 		return store.ErrClosed
 	}
 	if s.preflightDone.Load() {
+		s.remark(ctx)
 		return nil
 	}
 	select {
@@ -46,9 +46,25 @@ func (s *Store) preflight(ctx context.Context) error {
 	return nil
 }
 
+// ConfigError implements store.Configured: it returns an error if New was called with a nil client, a *redis.Ring, a
+// nil option or a prefix that is not allowed.
+func (s *Store) ConfigError() error {
+	if s.rdb == nil {
+		return store.Invalid("Redis client is nil: give one, such as redis.NewClient returns")
+	}
+	if _, ok := s.rdb.(*redis.Ring); ok {
+		return fmt.Errorf("a redis.Ring moves queues to other servers when one is away: use one server, Sentinel or a "+
+			"Cluster: %w", store.ErrUnsupported)
+	}
+	if s.nilOption {
+		return store.Invalid("an option of redisstore.New is nil: leave it out")
+	}
+	return checkPrefix(s.keys.prefix)
+}
+
 // tryPreflight refuses a server that is too old or may evict keys. In a Cluster it checks every primary that answers.
 func (s *Store) tryPreflight(ctx context.Context) error {
-	err := checkPrefix(s.keys.prefix)
+	err := s.ConfigError()
 	if err != nil {
 		return err
 	}
@@ -56,7 +72,7 @@ func (s *Store) tryPreflight(ctx context.Context) error {
 	case *redis.ClusterClient:
 		var answered atomic.Bool
 		err = rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			err := s.preflightServer(ctx, node)
+			err := s.preflightServer(ctx, node, serverAddr{node.Options().Addr, node})
 			if kind, outageLogged := classify(err); err != nil && outageLogged && kind == store.ErrUnavailable {
 				s.log.Warn("later: a node of the Cluster was not checked", "error", err)
 				return nil
@@ -67,11 +83,8 @@ func (s *Store) tryPreflight(ctx context.Context) error {
 		if err == nil && !answered.Load() {
 			err = fmt.Errorf("no primary of the Cluster answers: %w", store.ErrUnavailable)
 		}
-	case *redis.Ring:
-		err = fmt.Errorf("a redis.Ring moves queues to other servers when one is away: use one server, Sentinel or a "+
-			"Cluster: %w", store.ErrUnsupported)
 	default:
-		err = s.preflightServer(ctx, rdb)
+		err = s.preflightServer(ctx, rdb, serverAddr{})
 	}
 	if err == nil {
 		s.preflightDone.Store(true)
@@ -79,15 +92,12 @@ func (s *Store) tryPreflight(ctx context.Context) error {
 	return err
 }
 
-func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable) error {
+func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable, at serverAddr) error {
 	info, err := rdb.Info(ctx, "server").Result()
 	switch {
 	case err == nil:
 		if err := checkVersion(info); err != nil {
 			return err
-		}
-		if strings.Contains(info, "redis_mode:cluster") {
-			s.cluster.Store(true)
 		}
 	case forbidden(err):
 		if err := rdb.Ping(ctx).Err(); err != nil {
@@ -100,13 +110,19 @@ func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable) error {
 	policy, err := rdb.ConfigGet(ctx, "maxmemory-policy").Result()
 	switch {
 	case err == nil:
-		return s.checkPolicy(policy["maxmemory-policy"])
+		if err := s.checkPolicy(policy["maxmemory-policy"]); err != nil {
+			return err
+		}
 	case forbidden(err):
 		s.log.Warn("later: CONFIG is forbidden, so the eviction policy is unknown; it must be noeviction, or messages " +
 			"can vanish")
-		return nil
+	default:
+		return fmt.Errorf("read Redis's eviction policy: %w", err)
 	}
-	return fmt.Errorf("read Redis's eviction policy: %w", err)
+	if err := s.probeChannel(ctx, rdb, at); err != nil {
+		s.log.Debug("later: cannot tell whether messages can be announced", "error", err)
+	}
+	return nil
 }
 
 func (s *Store) checkPolicy(policy string) error {

@@ -16,12 +16,14 @@ type record struct {
 	delivered bool
 	due       time.Time        // only of a dead message
 	reason    store.DeadReason // only of a dead message
+	failures  string           // see envelope.AppendFailures
 	text      string           // the last error
 }
 
+// parseRecord returns the record in a text, which lua/claim.lua cuts after its first fields.
 func parseRecord(s string) record {
 	var r record
-	fields := strings.SplitN(s, "\t", 7)
+	fields := strings.SplitN(s, "\t", 8)
 	r.epoch, _ = strconv.ParseInt(fields[0], 10, 64)
 	if len(fields) > 1 {
 		r.attempts, _ = strconv.Atoi(fields[1])
@@ -29,21 +31,21 @@ func parseRecord(s string) record {
 	if len(fields) > 2 {
 		r.delivered = fields[2] == "1"
 	}
-	if len(fields) == 7 {
+	if len(fields) == 8 {
 		if fields[4] != "" {
 			r.due = parseMillis(fields[4])
 		}
-		r.reason, r.text = store.DeadReason(fields[5]), fields[6]
+		r.reason, r.failures, r.text = store.DeadReason(fields[5]), fields[6], fields[7]
 	}
 	return r
 }
 
-// prefixSize is the length of the prefix before the envelope, in msg, of a message that was ever packed: byte 128,
+// prefixSize is the length of the prefix before the envelope, in messages, of a message that was ever packed: byte 128,
 // which starts no envelope, then its due time and the class of its bucket at that time. It locates the bucket of a
 // message by id. The prefix is ignored once the message has left the bucket.
 const prefixSize = 1 + 6
 
-// stripPrefix returns the envelope in a value of msg.
+// stripPrefix returns the envelope in a value of messages.
 func stripPrefix(value string) string {
 	if len(value) >= prefixSize && value[0] == 128 {
 		return value[prefixSize:]
@@ -51,7 +53,7 @@ func stripPrefix(value string) string {
 	return value
 }
 
-// info assembles a message from its value in msg and its record, nil if it has none.
+// info assembles a message from its value in messages and its record, nil if it has none.
 func info(id, value string, recorded any, state store.State) store.Info {
 	text := stripPrefix(value)
 	in := store.Info{Message: store.Message{ID: id}, State: state}
@@ -61,6 +63,7 @@ func info(id, value string, recorded any, state store.State) store.Info {
 	if s, ok := recorded.(string); ok {
 		r := parseRecord(s)
 		in.Attempts, in.Delivered, in.LastError = r.attempts, r.delivered, r.text
+		in.Failures = envelope.ParseFailures(r.failures)
 		if state == store.StateDead {
 			in.DeadReason, in.Due = r.reason, r.due
 		}

@@ -16,7 +16,7 @@ func TestLargeHashIsRehashedWithinASixthMoreMessages(t *testing.T) {
 	constants := maps.Clone(luaConstants)
 	constants["LARGE_HASH"] = fmt.Sprint(slots)
 	for name, test := range map[string]struct {
-		scripts *scripts
+		scripts scripts
 		doubled bool // at the end
 	}{
 		"large":   {loadScripts("", constants), true},
@@ -37,7 +37,7 @@ func TestLargeHashIsRehashedWithinASixthMoreMessages(t *testing.T) {
 				}
 			}
 			doubling := func() bool {
-				stats, err := rdb.Do(t.Context(), "DEBUG", "HTSTATS-KEY", "later:{q}:msg").Text()
+				stats, err := rdb.Do(t.Context(), "DEBUG", "HTSTATS-KEY", "later:{q}:messages").Text()
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -42,8 +43,8 @@ func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstC
 	if err := s.ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, script := range s.scripts.all() { // a delayed call does not send its script
-		if err := s.rdb.ScriptLoad(t.Context(), script.script.body).Err(); err != nil {
+	for _, script := range s.scripts { // a delayed call does not send its script
+		if err := s.rdb.ScriptLoad(t.Context(), script.body).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,35 +55,67 @@ func newDelayedStore(t *testing.T, s *Store, queue string) (*Store, *delayFirstC
 	return other, l
 }
 
+// A late attempt of a claim finds what its repetition claimed, acked or not, and claims nothing else: nobody would
+// receive that, and a message with one attempt would die without a delivery.
 func TestClaimArrivingAfterItsRepetitionClaimsNothingElse(t *testing.T) {
-	for _, acked := range []bool{false, true} {
-		rdb := redistest.Shared(t).Client(t)
-		s := newFrozenClock(t, rdb)
-		ctx, queue := t.Context(), "late-claim"
-		if err := s.Delete(ctx, queue); err != nil {
-			t.Fatal(err)
-		}
-		send(t, s, queue, "a", store.Due{})
-		send(t, s, queue, "b", store.Due{})
-		advance(rdb)(t, queue, time.Second)
-		other, l := newDelayedStore(t, s, queue)
-		c, err := other.Claim(ctx, queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
-		if err != nil || len(c.Messages) != 1 {
-			t.Fatalf("Claim = %+v, %v", c, err)
-		}
-		l.deliver(t)
-		want := 2
-		if acked {
-			want = 1
-			results, err := other.Settle(ctx, queue, []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}})
-			if err != nil || results[0].Err != nil {
-				t.Errorf("ack = %+v, %v", results, err)
+	for _, c := range []struct {
+		name             string
+		before           int // messages sent before the claim, of which it takes one; another one is sent after it
+		acked, replyLost bool
+		leased, left     int // messages after the late attempt
+	}{
+		{"held", 1, false, false, 1, 1},
+		{"acked", 1, true, false, 0, 1},
+		{"acked with others", 2, true, false, 0, 2},
+		{"of nothing", 0, false, false, 0, 1},
+		{"acked after a third attempt", 1, true, true, 0, 1},
+		{"of nothing in three attempts", 0, false, true, 0, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rdb := redistest.Shared(t).Client(t)
+			s := newFrozenClock(t, rdb)
+			ctx, queue := t.Context(), "late-claim"
+			if err := s.Delete(ctx, queue); err != nil {
+				t.Fatal(err)
 			}
-		}
-		advance(rdb)(t, queue, time.Hour)
-		if again := claim(t, s, queue, 10, time.Minute); len(again.Messages) != want {
-			t.Errorf("acked %t: %d messages claimed after the lease, want %d", acked, len(again.Messages), want)
-		}
+			sendOnce := func(id string) {
+				m := store.Message{ID: id, MaxAttempts: 1}
+				if _, err := s.Send(ctx, queue, []store.Outgoing{{Message: m}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			send(t, s, queue, "later", store.Due{Delay: 24 * time.Hour})
+			for i := range c.before {
+				sendOnce(fmt.Sprint(i))
+			}
+			advance(rdb)(t, queue, time.Second)
+			other, l := newDelayedStore(t, s, queue)
+			if c.replyLost { // of the first attempt, and the second one is late
+				l.skip = 1
+				other.rdb = &loseFirstReply{UniversalClient: l, do: func() {}}
+			}
+			got, err := other.Claim(ctx, queue, store.ClaimRequest{Max: 1, Lease: time.Minute})
+			if err != nil || len(got.Messages) != min(1, c.before) {
+				t.Fatalf("Claim = %+v, %v", got, err)
+			}
+			if c.acked { // in another session, whose number protects no claim
+				results, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: got.Messages[0].Receipt, Action: store.Ack}})
+				if err != nil || results[0].Err != nil {
+					t.Fatalf("ack = %+v, %v", results, err)
+				}
+			}
+			sendOnce("new")
+			advance(rdb)(t, queue, time.Second)
+			l.deliver(t)
+			if st, err := s.Stats(ctx, queue); err != nil || st.Leased != int64(c.leased) || st.Ready != int64(c.left) {
+				t.Errorf("after the late attempt %d are leased and %d ready, want %d and %d (%v)", st.Leased, st.Ready, c.leased,
+					c.left, err)
+			}
+			advance(rdb)(t, queue, time.Hour)
+			if again := claim(t, s, queue, 10, time.Minute); len(again.Messages) != c.left || len(again.Died) != c.leased {
+				t.Errorf("after the lease: %+v, want %d messages, and %d to have died", again, c.left, c.leased)
+			}
+		})
 	}
 }
 
@@ -100,8 +133,8 @@ func TestLateOldRequestKeepsNewerSessionState(t *testing.T) {
 	var other *Store
 	other = afterLostReply(t, rdb, func() {
 		sess := other.sessions.name + ":1"
-		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:calls", sess).Val()) - 1
-		call := s.newCall(&s.scripts.ack, queue, 8)
+		number := int64(rdb.ZScore(ctx, "later:{"+queue+"}:sessions", sess).Val()) - 1
+		call := s.newCall("ack", queue, 8)
 		call.add(sess, number, 0, old.Messages[0].Receipt.Lease, 0, 2, "c", "d")
 		if reply, err := s.run(ctx, queue, call); err != nil {
 			t.Errorf("old request = %v, %v", reply, err)

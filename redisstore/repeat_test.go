@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,6 +58,25 @@ func (o otherClient) pause(paused bool) {
 	}
 }
 
+func (o otherClient) setProperties(set map[string]string) {
+	o.Helper()
+	if err := o.s.SetProperties(o.Context(), o.queue, set); err != nil {
+		o.Error(err)
+	}
+}
+
+// fillProperties sets as many properties as a queue may have.
+func (o otherClient) fillProperties() {
+	o.Helper()
+	for i := range store.MaxProperties / store.MaxBatch {
+		set := map[string]string{}
+		for j := range store.MaxBatch {
+			set[fmt.Sprint(i*store.MaxBatch+j)] = "1"
+		}
+		o.setProperties(set)
+	}
+}
+
 func (o otherClient) info(id string) *store.Info {
 	o.Helper()
 	infos, err := o.s.Get(o.Context(), o.queue, []string{id})
@@ -73,7 +93,11 @@ func (o otherClient) state() string {
 	if err != nil {
 		o.Fatal(err)
 	}
-	text := fmt.Sprintf("paused %t\n", st.Paused)
+	properties, err := o.s.Properties(o.Context(), o.queue)
+	if err != nil {
+		o.Fatal(err)
+	}
+	text := fmt.Sprintf("paused %t, %+v, %q\n", st.Paused, st.DeadRetention, properties)
 	for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
 		page, err := o.s.List(o.Context(), o.queue, store.ListRequest{State: state, Limit: 100})
 		if err != nil {
@@ -229,6 +253,47 @@ func mutations() []mutation {
 			before: func(o otherClient) { o.pause(true) }, between: func(o otherClient) { o.pause(true) },
 		},
 		{
+			name: "retain",
+			call: func(o otherClient, s *Store) (string, error) {
+				return "", s.SetDeadRetention(o.Context(), o.queue, store.Retention{MaxCount: 1})
+			},
+			before: func(o otherClient) { o.send("a", 0) },
+			between: func(o otherClient) {
+				if err := o.s.SetDeadRetention(o.Context(), o.queue, store.Retention{MaxCount: 2}); err != nil {
+					o.Error(err)
+				}
+			},
+		},
+		{
+			name:   "set properties",
+			before: func(o otherClient) { o.setProperties(map[string]string{"old": "1", "kept": "1"}) },
+			call: func(o otherClient, s *Store) (string, error) {
+				return "", s.SetProperties(o.Context(), o.queue, map[string]string{"old": "", "new": "1"})
+			},
+			between: func(o otherClient) { o.setProperties(map[string]string{"old": "2", "new": "", "kept": "2"}) },
+		},
+		{
+			name:   "set of too many properties",
+			before: func(o otherClient) { o.fillProperties() },
+			call: func(o otherClient, s *Store) (string, error) {
+				err := s.SetProperties(o.Context(), o.queue, map[string]string{"new": "1"})
+				if errors.Is(err, store.ErrTooLarge) {
+					return "too large", nil
+				}
+				return "", err
+			},
+			between: func(o otherClient) { o.setProperties(map[string]string{"1": ""}) },
+			answer:  "too large",
+		},
+		{
+			name:   "removal of unknown properties",
+			before: func(o otherClient) { o.send("a", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				return "", s.SetProperties(o.Context(), o.queue, map[string]string{"a": ""})
+			},
+			between: func(o otherClient) { o.setProperties(map[string]string{"a": "1"}) },
+		},
+		{
 			name:   "replay",
 			before: func(o otherClient) { o.bury("a"); o.bury("b") },
 			call: func(o otherClient, s *Store) (string, error) {
@@ -280,6 +345,47 @@ func mutations() []mutation {
 			answer:  "[{ lease lost} {dead <nil>}]",
 		},
 		{
+			name:   "claim",
+			before: func(o otherClient) { o.send("a", 0) },
+			call: func(o otherClient, s *Store) (string, error) {
+				c, err := s.Claim(o.Context(), o.queue, store.ClaimRequest{Max: 2, Lease: time.Hour})
+				if err != nil || len(c.Messages) != 1 {
+					return fmt.Sprint(c), err
+				}
+				return c.Messages[0].ID, nil
+			},
+			between: func(o otherClient) { o.send("b", 0) },
+			answer:  "a",
+		},
+		{
+			name:   "extend",
+			before: func(o otherClient) { hold(o, "a"); hold(o, "b"); o.cancel("b") },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Extend(o.Context(), o.queue, []store.Extension{
+					{Lease: held[o.Name()+"a"].Lease, For: time.Hour}, {Lease: "none", For: time.Hour}})
+				return fmt.Sprint(len(results[0].Lost), results[0].Err, results[1].Err), err
+			},
+			between: func(o otherClient) { o.send("b", time.Hour) },
+			answer:  "0 <nil> lease lost",
+		},
+		{
+			name:   "ack with follow-ups",
+			before: func(o otherClient) { hold(o, "a"); o.send("here", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				var then []store.FollowUp
+				for _, id := range []string{"here", "new"} {
+					m := store.Outgoing{Message: store.Message{ID: id}, Due: hour}
+					then = append(then, store.FollowUp{Queue: o.queue, Message: m})
+				}
+				results, err := s.Settle(o.Context(), o.queue, []store.Settlement{
+					{Receipt: store.Receipt{Lease: "none", ID: "x"}, Action: store.Ack, Then: then},
+					{Receipt: held[o.Name()+"a"], Action: store.Ack, Then: then}})
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.cancel("here"); o.cancel("new") },
+			answer:  "[{ lease lost} { <nil>}]",
+		},
+		{
 			name: "ack", call: put(store.Ack), before: func(o otherClient) { hold(o, "a") },
 			between: func(o otherClient) { o.send("a", time.Hour) },
 			answer:  "[{ lease lost} { <nil>}]",
@@ -322,7 +428,8 @@ func TestRepeatedCallReturnsSameReplyAndChangesNothing(t *testing.T) {
 	})
 }
 
-// A first attempt that arrives late changes nothing.
+// A first attempt that arrives late changes nothing. Its session has made a later request meanwhile, whose number it
+// must not replace by its own: that would let late attempts of other requests through.
 func TestCallArrivingAfterItsRepetitionChangesNothing(t *testing.T) {
 	eachMutation(t, func(o otherClient, c mutation) (*Store, func() string) {
 		s, l := newDelayedStore(o.T, o.s, o.queue)
@@ -330,7 +437,14 @@ func TestCallArrivingAfterItsRepetitionChangesNothing(t *testing.T) {
 		return s, func() string {
 			c.between(o)
 			left := o.state()
+			sessions, session, later := "later:{"+o.queue+"}:sessions", s.sessions.name+":1", "1000"
+			if err := s.rdb.HSet(o.Context(), sessions, session, later).Err(); err != nil {
+				o.Fatal(err)
+			}
 			l.deliver(o.T)
+			if last := s.rdb.HGet(o.Context(), sessions, session).Val(); last != later {
+				o.Errorf("the last request of the session is %s after the late attempt, want %s", last, later)
+			}
 			return left
 		}
 	})

@@ -15,13 +15,11 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	if len(msgs) == 0 {
 		return results, nil
 	}
-	c := s.newCall(&s.scripts.restore, queue, 5+7*len(msgs))
-	create := len(c.args)
-	c.add("0")
+	c := s.newCall("restore", queue, 5+7*len(msgs))
 	defer s.sessions.release(s.stampRequest(c))
-	longestAt := len(c.args)
-	c.add(nil, nil)
-	longest, inspect := 0, false
+	create := len(c.args)
+	c.add("0", nil, nil)
+	maxBytes, inspect := 0, false
 	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
 	indexes := make([]int, 0, len(msgs)) // index in msgs of each message that is sent
 	for i := range msgs {
@@ -32,11 +30,11 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 		}
 		indexes = append(indexes, i)
 		body := envelope.AppendInfo(make([]byte, 0, envelope.InfoSize(m)), m)
-		longest = max(longest, len(body)+prefixSize)
+		maxBytes = max(maxBytes, len(body)+prefixSize)
 		inspect = inspect || len(body) == 0 || envelope.Unusual(body[0])
 		c.add(&m.ID, body, millis(m.Due), millis(m.DiedAt), m.Attempts, m.Delivered, restOf(m))
 	}
-	c.args[longestAt], c.args[longestAt+1] = longest, inspect
+	c.args[create+1], c.args[create+2] = maxBytes, inspect
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
 		return nil, err
@@ -57,13 +55,13 @@ func millis(t time.Time) string {
 
 // restOf returns the rest of a message's record, see lua/_record.lua.
 func restOf(m *store.Info) string {
-	switch {
-	case m.State == store.StateDead:
-		return millis(m.Due) + "\t" + string(m.DeadReason) + "\t" + m.LastError
-	case m.LastError != "":
-		return "\t\t" + m.LastError
+	due := ""
+	if m.State == store.StateDead {
+		due = millis(m.Due)
+	} else if m.LastError == "" && len(m.Failures) == 0 {
+		return ""
 	}
-	return ""
+	return due + "\t" + string(m.DeadReason) + "\t" + string(envelope.AppendFailures(nil, m.Failures)) + "\t" + m.LastError
 }
 
 // Remove implements store.Store. It reads the messages and compares them. The script then removes only those that are
@@ -78,7 +76,7 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCall(&s.scripts.remove, queue, 2+5*len(msgs))
+	c := s.newCall("remove", queue, 2+5*len(msgs))
 	defer s.sessions.release(s.stampRequest(c))
 	var indexes []int // index in msgs of each compared message
 	seen := newSeenIDs(len(ids), func(i int) string { return ids[i] })

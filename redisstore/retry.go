@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,25 @@ const (
 var transientPrefixes = []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "MOVED", "ASK",
 	"BUSY", "NOREPLICAS", "UNBLOCKED"}
 
+// misconfiguredPrefixes are the errors of a server that refuses this client: its password, its user's permissions, its
+// database, or that it connects at all. go-redis removes a leading "ERR ".
+var misconfiguredPrefixes = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "AUTH", "invalid password",
+	"DB index is out of range", "invalid DB index", "SELECT is not allowed", "unknown command",
+	"Client sent AUTH", "This instance has cluster support disabled"}
+
+func isMisconfigured(err error) bool {
+	for _, prefix := range misconfiguredPrefixes {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	_, ok := errors.AsType[tls.RecordHeaderError](err) // the server does not speak TLS
+	return ok
+}
+
 // classify returns an error's kind and reports whether a retry can succeed.
 func classify(err error) (kind *store.Error, again bool) {
 	if e, ok := errors.AsType[*store.Error](err); ok {
@@ -43,9 +63,11 @@ func classify(err error) (kind *store.Error, again bool) {
 		return store.ErrCorrupt, false
 	case redis.IsMaxClientsError(err):
 		return store.ErrUnavailable, true
+	case isMisconfigured(err):
+		return store.ErrMisconfigured, false
 	}
 	if redisErr, ok := errors.AsType[redis.Error](err); ok && redisErr != nil {
-		return store.ErrUnavailable, false // NOAUTH, NOPERM, MISCONF and the like need a change of configuration
+		return store.ErrUnavailable, false // MISCONF and the like last until somebody mends the server
 	}
 	if _, ok := errors.AsType[net.Error](err); ok || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, net.ErrClosed) {
@@ -62,11 +84,39 @@ func wrap(kind *store.Error, err error) error {
 	return fmt.Errorf("%w: %w", kind, err)
 }
 
-// retry repeats f until it succeeds, the context ends or the store's retry limit has passed.
+// mayHaveExecuted reports whether the server may have executed a call that returned err: the call was sent, and there
+// was no reply.
+func mayHaveExecuted(err error) bool {
+	if _, refused := errors.AsType[*store.Error](err); refused {
+		return false
+	}
+	if _, answered := errors.AsType[redis.Error](err); answered {
+		return false
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return false
+	}
+	return !errors.Is(err, redis.ErrClosed) && !errors.Is(err, redis.ErrPoolTimeout)
+}
+
+// closedError returns the error of a call that Close ended: ErrClosed if the call was certainly not executed, and
+// ErrUnavailable if unknown, the error of an earlier attempt, leaves that open.
+func closedError(unknown error) error {
+	if unknown == nil {
+		return store.ErrClosed
+	}
+	return wrap(store.ErrUnavailable, fmt.Errorf("the store was closed before it knew the outcome: %w", unknown))
+}
+
+// retry repeats f until it succeeds, the context ends or the store's retry limit has passed, and for maxRetry at most
+// after an attempt that may have been executed: the server does not remember it for ever.
 func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, error)) (any, error) {
 	var began, until time.Time
+	var unknown error           // of the last attempt that may have been executed
+	var mayBeExecuted time.Time // start of the first of them
 	pause := minBackoff
 	for {
+		asked := time.Now()
 		v, err := f(ctx)
 		if err == nil {
 			if !began.IsZero() && s.outageLogged.Swap(false) {
@@ -74,8 +124,14 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, err
 			}
 			return v, nil
 		}
+		if mayHaveExecuted(err) {
+			unknown = err
+			if mayBeExecuted.IsZero() {
+				mayBeExecuted = asked
+			}
+		}
 		if s.closing.Err() != nil {
-			return nil, store.ErrClosed
+			return nil, closedError(unknown)
 		}
 		kind, tryAgain := classify(err)
 		if ctx.Err() != nil {
@@ -85,7 +141,11 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, err
 		if began.IsZero() {
 			began, until = now, now.Add(s.retryFor)
 		}
-		if !tryAgain || now.After(until) {
+		if !tryAgain && unknown != nil && !mayHaveExecuted(err) {
+			// This attempt was refused, but an earlier one may have been executed, which these kinds of error deny.
+			return nil, wrap(store.ErrUnavailable, fmt.Errorf("%w; a repetition was refused: %v", unknown, err))
+		}
+		if !tryAgain || now.After(until) || !mayBeExecuted.IsZero() && now.Sub(mayBeExecuted) > maxRetry {
 			return nil, wrap(kind, err)
 		}
 		s.reloadSlots(ctx, err)
@@ -98,7 +158,7 @@ func (s *Store) retry(ctx context.Context, f func(ctx context.Context) (any, err
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), wrap(kind, err))
 		case <-s.closing.Done():
-			return nil, store.ErrClosed
+			return nil, closedError(unknown)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,39 +24,61 @@ const (
 	replyUnregistered = -1 // the queue does not exist and its name may not be registered
 	replyNewer        = -2 // the queue has another format
 	replyBusy         = -3 // there is too much to read in one call
+	replyUncommon     = -4 // the script handles only the common case, and did nothing
 )
 
 // layoutFormat is the version of the key layout, stored in each queue's meta.
-const layoutFormat = "4"
+const layoutFormat = "8"
 
-// luaConstants are the constants that scripts refer to by name. PACK_AFTER_MS is 59 min, so that a delay of an hour is
-// packed. BUCKET_WIDEST_MS is less, so that no bucket has started when a send packs into it.
+// packAfter is how far ahead a message is due at least to be packed. It is less than an hour, a common delay.
+const packAfter = 59 * time.Minute
+
+// luaConstants are the constants that scripts refer to by name. BUCKET_WIDEST_MS is less
+// than PACK_AFTER_MS, so that no bucket has started when a send packs into it.
 var luaConstants = map[string]string{
 	"FORMAT":              strconv.Quote(layoutFormat),
 	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
 	"NEWER":               strconv.Itoa(replyNewer),
+	"UNCOMMON":            strconv.Itoa(replyUncommon),
+	"QUEUE_KEYS":          strconv.Itoa(len(keyNames)),
+	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BYTES":           strconv.Itoa(store.MaxBatchBytes),
+	"MAX_PROPERTIES":      strconv.Itoa(store.MaxProperties),
+	"MAX_FAILURES":        strconv.Itoa(store.MaxFailures),
+	"RECORD_HEAD":         "48", // bytes that hold the first fields of a record, before its texts
 	"REAP_LEASES":         "100",
 	"DEFAULT_ATTEMPTS":    strconv.Itoa(store.DefaultMaxAttempts),
+	"UNCOUNTED_LEASE":     strconv.Quote(store.UncountedLease),
 	"LEASE_EXPIRED_TEXT":  strconv.Quote(store.LeaseExpiredText),
 	"EXPIRED_TEXT":        strconv.Quote(store.ExpiredText),
 	"UNREADABLE_TEXT":     strconv.Quote(store.UnreadableText),
 	"REASON_LOST_TEXT":    strconv.Quote("the reason was lost; a repair put this text in its place"),
-	"KEEP_SESSIONS":       "1000", // of each queue, at least
+	"RECORDS_PLACEHOLDER": strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
+	"FEW_RECORDS":         "32",
+	"FEW_MESSAGES":        "4",
+	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
 	"MAX_LEASE_ENTRIES":   strconv.Itoa(maxLeaseEntries),
-	"LARGE_HASH":          "1048576",                        // messages; smaller tables are doubled quickly
-	"PACK_AFTER_MS":       "3540000",                        // sends due later than this are packed
+	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
+	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
+	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),
+	"LISTED_MS":           strconv.FormatInt(listedFor.Milliseconds(), 10),
+	"DEAD_AFTER_MS":       strconv.FormatInt(deadAfter.Milliseconds(), 10),
+	"FORGET_PROCESS_MS":   strconv.FormatInt(forgetProcess.Milliseconds(), 10),
+	"LARGE_HASH":          "1048576", // messages; smaller tables are doubled quickly
+	"PACK_AFTER_MS":       strconv.FormatInt(packAfter.Milliseconds(), 10),
 	"PROMOTE_LEAD_MS":     "60000",                          // how long before its start a bucket is emptied
-	"BUCKET_BYTES":        "512",                            // maximum size of a bucket's text
+	"BUCKET_BYTES":        "512",                            // maximum size of a bucket's text that takes more lines
+	"CHUNK_BYTES":         "2048",                           // maximum size of a new bucket's text
+	"BUCKET_LINE_BYTES":   "24.5",                           // of a line of class 0 with a generated id, at most
 	"BUCKET_WIDEST_MS":    "1048576",                        // width of class 0
-	"BUCKET_CLASSES":      "11",                             // each a quarter of the last; max 16: packed_value
+	"BUCKET_CLASSES":      "16",                             // each a quarter of the last, at least 1 ms; max 16
+	"COUNT_LEVELS":        "6",                              // levels of BUCKET_COUNTS
+	"HISTOGRAM_WORK":      "1000",                           // µs of a histogram call, about
+	"MAX_DUE_MS":          "8796093022208",                  // in the year 2248, more than any due time
 	"PACK_MAX_ENVELOPE":   "16384",                          // bytes of a packed envelope at most: a cancel has to read it
-	"CLASS_IMBALANCE":     "100",                            // full minus empty buckets, at which sends change class
-	"PACK_MAX_BUCKETS":    strconv.Itoa(3 * store.MaxBatch), // buckets that a send reads at most, about
-	"BUCKET_PAGE":         "500",                            // buckets counted per call
-	"MAX_COUNTED_BUCKETS": strconv.Itoa(maxCountedBuckets),
+	"PACK_MAX_BUCKETS":    strconv.Itoa(2 * store.MaxBatch), // buckets that a send reads at most, about
 }
 
 // script is one transition: lua/<name>.lua with its includes.
@@ -65,72 +88,63 @@ type script struct {
 	sha  string
 }
 
-// scripts holds all scripts.
-type scripts struct {
-	send, claim, ack, settle, extend                     script
-	cancel, reschedule, get, list, leases, replay, purge script
-	restore, remove                                      script
-	stats, histogram, pause, delete, mark                script
-	check, lost                                          script
-}
+// scripts are the scripts of lua/ by name. Files whose names start with "_" are only included.
+type scripts map[string]*script
 
 var production = loadScripts("", luaConstants)
 
-// loadScripts renders every script. A clock that is not empty replaces the text of lua/_now.lua, so that tests can
+// loadScripts renders every script. A clock that is not empty replaces the text of lua/_clock.lua, so that tests can
 // control time.
-func loadScripts(clock string, constants map[string]string) *scripts {
-	s := &scripts{}
-	for _, x := range s.all() {
-		body := render(x.name+".lua", clock, constants)
+func loadScripts(clock string, constants map[string]string) scripts {
+	files, err := luaFiles.ReadDir("lua")
+	if err != nil {
+		panic(err) // the files are embedded
+	}
+	all := scripts{}
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), "_") {
+			continue
+		}
+		body := render(f.Name(), clock, constants)
 		sum := sha1.Sum([]byte(body))
-		x.script.name, x.script.body, x.script.sha = x.name, body, hex.EncodeToString(sum[:])
+		name := strings.TrimSuffix(f.Name(), ".lua")
+		all[name] = &script{name, body, hex.EncodeToString(sum[:])}
 	}
-	return s
-}
-
-type namedScript struct {
-	name   string
-	script *script
-}
-
-func (s *scripts) all() []namedScript {
-	return []namedScript{
-		{"send", &s.send}, {"claim", &s.claim}, {"ack", &s.ack}, {"settle", &s.settle}, {"extend", &s.extend},
-		{"cancel", &s.cancel}, {"reschedule", &s.reschedule}, {"get", &s.get}, {"list", &s.list},
-		{"leases", &s.leases}, {"replay", &s.replay}, {"purge", &s.purge},
-		{"restore", &s.restore}, {"remove", &s.remove}, {"stats", &s.stats},
-		{"histogram", &s.histogram}, {"pause", &s.pause}, {"delete", &s.delete}, {"mark", &s.mark},
-		{"check", &s.check}, {"lost", &s.lost},
-	}
+	return all
 }
 
 var (
-	includeLine = regexp.MustCompile(`(?m)^[ ]*--@include (\w+)$`)
+	includeLine = regexp.MustCompile(`(?m)^--@include (\w+)\n`)
 	constant    = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
 )
 
-// render inserts includes and constants into a script. It panics on a missing file: the files are embedded, so any
-// test finds that.
+// render inserts includes and constants into a script.
 func render(file, clock string, constants map[string]string) string {
-	text, err := luaFiles.ReadFile("lua/" + file)
-	if err != nil {
-		panic(err)
-	}
-	body := includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
-		name := includeLine.FindStringSubmatch(line)[1]
-		if name == "now" && clock != "" {
-			return clock
-		}
-		return strings.TrimSuffix(render("_"+name+".lua", clock, constants), "\n")
-	})
-	if strings.HasPrefix(file, "_") {
-		return body
-	}
-	return constant.ReplaceAllStringFunc(body, func(word string) string {
+	return constant.ReplaceAllStringFunc(include(file, clock, map[string]bool{}), func(word string) string {
 		if value, ok := constants[word]; ok {
 			return value
 		}
 		return word
+	})
+}
+
+// include returns the text of a file with its includes, except those in done, which it extends: a script has each
+// include once. It panics on a missing file: the files are embedded, so any test finds that.
+func include(file, clock string, done map[string]bool) string {
+	text, err := luaFiles.ReadFile("lua/" + file)
+	if err != nil {
+		panic(err)
+	}
+	return includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
+		name := includeLine.FindStringSubmatch(line)[1]
+		if done[name] {
+			return ""
+		}
+		done[name] = true
+		if name == "clock" && clock != "" {
+			return clock
+		}
+		return include("_"+name+".lua", clock, done)
 	})
 }
 
@@ -141,43 +155,72 @@ func (scriptCmd) NoRetry() bool { return true }
 
 // call is a script call under construction. args reserves space for what precedes the script's own arguments.
 type call struct {
-	script *script
-	args   []any
+	script   *script
+	common   *script // executed instead, unless it replies replyUncommon; nil for none
+	args     []any
+	repeated int // index in args of what becomes "1" when the call is repeated; 0 for none
 
 	confirmed *confirmation // only for a durable send
 }
 
 const callHead = 3 + len(keyNames) // EVALSHA, sha, number of keys, keys
 
-// newCall returns a call with room for n arguments.
-func (s *Store) newCall(sc *script, queue string, n int) *call {
+// newCall returns a call of the named script with room for n arguments.
+func (s *Store) newCall(name, queue string, n int) *call {
+	sc := s.scripts[name]
 	c := &call{script: sc, args: make([]any, 3, callHead+n)}
 	c.args[0], c.args[1], c.args[2] = "evalsha", sc.sha, len(keyNames)
 	c.args = append(c.args, s.keys.of(queue).args...)
 	return c
 }
 
+// newServerCall returns a call of a script whose only key is not one of a queue.
+func (s *Store) newServerCall(name, key string, args ...any) *call {
+	sc := s.scripts[name]
+	return &call{script: sc, args: append([]any{"evalsha", sc.sha, 1, key}, args...)}
+}
+
+// addKey adds a key after those that every script receives. It comes before all other arguments.
+func (c *call) addKey(key string) {
+	c.args = append(c.args, key)
+	c.args[2] = c.args[2].(int) + 1
+}
+
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
-// stampRequest adds the session and request number that identify the call when it is repeated. The caller must
-// release the session after the call.
+// stampRequest adds the session and request number that identify the call when it is repeated, the first arguments of
+// every script that takes them. The caller must release the session after the call.
 func (s *Store) stampRequest(c *call) *session {
 	sess, number := s.sessions.acquire()
 	c.add(&sess.name, number)
 	return sess
 }
 
-// do executes a call once. If the server does not know the script, it sends the script's text.
+// do executes a call once.
 func (s *Store) do(ctx context.Context, c *call) (any, error) {
 	if c.confirmed != nil {
 		return s.doDurably(ctx, c)
 	}
-	cmd := scriptCmd{redis.NewCmd(ctx, c.args...)}
+	if c.common != nil {
+		reply, err := s.execute(ctx, c.common, c.args)
+		if err != nil || reply != any(int64(replyUncommon)) {
+			return reply, err
+		}
+		c.common = nil
+	}
+	return s.execute(ctx, c.script, c.args)
+}
+
+// execute executes a script with the arguments of a call. If the server does not know the script, it sends the
+// script's text.
+func (s *Store) execute(ctx context.Context, sc *script, callArgs []any) (any, error) {
+	callArgs[1] = sc.sha
+	cmd := scriptCmd{redis.NewCmd(ctx, callArgs...)}
 	cmd.SetFirstKeyPos(3)
 	err := s.rdb.Process(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		args := append([]any(nil), c.args...)
-		args[0], args[1] = "eval", c.script.body
+		args := append([]any(nil), callArgs...)
+		args[0], args[1] = "eval", sc.body
 		cmd = scriptCmd{redis.NewCmd(ctx, args...)}
 		cmd.SetFirstKeyPos(3)
 		err = s.rdb.Process(ctx, cmd)
@@ -193,45 +236,83 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) { return s.do(ctx, c) })
+	first := true
+	reply, err := s.retry(ctx, func(ctx context.Context) (any, error) {
+		if !first && c.repeated > 0 {
+			c.args[c.repeated] = "1"
+		}
+		first = false
+		return s.do(ctx, c)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
 	if code, ok := reply.(int64); ok && code == replyNewer {
-		return nil, fmt.Errorf("queue %q was created by another version of Later, and this one reads only format %s: "+
-			"use that version, or drain the queue with it first: %w", queue, layoutFormat, store.ErrUnsupported)
+		return nil, newerError(queue)
 	}
 	return reply, nil
 }
 
-// runRegistered executes a call that may create the queue, and registers the queue's name first. It does so on the
-// first use in this process, and whenever the script reports that the queue does not exist; then it repeats the call
-// with permission to create it. flag is the index in args of that permission.
+// newerError returns the error of a queue that has another format.
+func newerError(queue string) error {
+	return fmt.Errorf("queue %q was created by another version of Later, and this one reads only format %s: "+
+		"use that version, or drain the queue with it first: %w", queue, layoutFormat, store.ErrUnsupported)
+}
+
+// runRegistered executes a call that may create the queue, and registers the queue's name first. flag is the index in
+// args of the permission to create it.
 func (s *Store) runRegistered(ctx context.Context, queue string, c *call, flag int) (any, error) {
-	if _, known := s.registered.Load(queue); !known {
+	return s.runAllRegistered(ctx, queue, c, []string{queue}, []int{flag})
+}
+
+// runAllRegistered executes a call that may create the queues of some names, and registers these first. It does so on
+// their first use in this process, and whenever the script reports that a queue does not exist; then it repeats the
+// call with permission to create all. flags are the indexes in args of these permissions.
+func (s *Store) runAllRegistered(
+	ctx context.Context, queue string, c *call, names []string, flags []int,
+) (reply any, err error) {
+	for i, name := range names {
+		if _, known := s.registered.Load(name); known {
+			continue
+		}
 		// Register on the first use even if the queue exists, so that a lost registry is rebuilt.
 		if err := s.ready(ctx); err != nil {
 			return nil, err
 		}
-		if err := s.register(ctx, queue); err != nil {
+		if err := s.register(ctx, name); err != nil {
 			return nil, err
 		}
-		c.args[flag] = "1"
-		return s.run(ctx, queue, c)
+		c.args[flags[i]] = "1"
+		c.common = nil // the queue may not exist
 	}
+	if reply, err = s.run(ctx, queue, c); err != nil || reply != any(int64(replyUnregistered)) {
+		return reply, err
+	}
+	for i, name := range names {
+		if err := s.register(ctx, name); err != nil {
+			return nil, err
+		}
+		c.args[flags[i]] = "1"
+	}
+	if reply, err = s.run(ctx, queue, c); err != nil {
+		return nil, err
+	}
+	for _, name := range names { // again, in case a Delete removed one in between
+		if err := s.register(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return reply, nil
+}
+
+// runCreating executes a call that creates the queue if it does not exist, and only then registers the queue's name.
+func (s *Store) runCreating(ctx context.Context, queue string, c *call, flag int) (any, error) {
 	reply, err := s.run(ctx, queue, c)
 	if err != nil || reply != any(int64(replyUnregistered)) {
 		return reply, err
 	}
-	if err := s.register(ctx, queue); err != nil {
-		return nil, err
-	}
-	c.args[flag] = "1"
-	if reply, err = s.run(ctx, queue, c); err != nil {
-		return nil, err
-	}
-	// Register again, in case a Delete removed the name in between.
-	return reply, s.register(ctx, queue)
+	s.registered.Delete(queue)
+	return s.runRegistered(ctx, queue, c, flag)
 }
 
 // register adds a queue's name to the registry.
@@ -242,6 +323,9 @@ func (s *Store) register(ctx context.Context, queue string) error {
 	if err != nil {
 		return fmt.Errorf("register queue %q: %w", queue, err)
 	}
-	s.registered.Store(queue, true)
+	if _, known := s.registered.Swap(queue, true); !known && s.registeredCount.Add(1) > maxNames {
+		s.registered.Clear()
+		s.registeredCount.Store(0)
+	}
 	return nil
 }

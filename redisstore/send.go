@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"strconv"
+	"time"
 	"unsafe"
 
 	"github.com/laterq/later/internal/envelope"
@@ -26,11 +27,15 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
 	indexes := make([]int, 0, len(msgs))    // index in msgs of each message that is sent
 	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
-	c := s.newCall(&s.scripts.send, queue, 7+3*len(msgs))
+	durable := msgs[0].Durable
+	c := s.newCall("send", queue, 7+3*len(msgs))
+	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) {
+		c.common = s.scripts["send_one"]
+	}
+	defer s.sessions.release(s.stampRequest(c))
 	create := len(c.args)
 	c.add("0")
-	defer s.sessions.release(s.stampRequest(c))
-	longest, inspect := 0, false
+	maxBytes, inspect := 0, false
 	for i := range msgs {
 		m := &msgs[i]
 		if seen.add(m.ID) {
@@ -42,16 +47,15 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 		texts = append(texts, textFrom(from))
 		from = len(buf)
 		buf = envelope.Append(buf, &m.Message)
-		longest = max(longest, len(buf)-from+prefixSize)
+		maxBytes = max(maxBytes, len(buf)-from+prefixSize)
 		inspect = inspect || envelope.Unusual(buf[from])
 		texts = append(texts, textFrom(from))
 		indexes = append(indexes, i)
 	}
-	durable := msgs[0].Durable
 	if durable.Asked() {
 		c.confirm(durable)
 	}
-	c.add(longest, inspect, durable.Asked(), len(indexes))
+	c.add(maxBytes, inspect, durable.Asked(), len(indexes))
 	for i := range indexes {
 		c.add(&texts[2*i])
 	}
@@ -93,6 +97,14 @@ func (s seenIDs) add(id string) bool {
 	n := len(s)
 	s[id] = struct{}{}
 	return len(s) == n
+}
+
+// isFar reports whether a message is due so late that it is packed, by this machine's clock.
+func isFar(due store.Due) bool {
+	if due.At.IsZero() {
+		return due.Delay > packAfter
+	}
+	return time.Until(due.At) > packAfter
 }
 
 func appendDue(b []byte, due store.Due) []byte {

@@ -45,6 +45,23 @@ func TestServerThatMayEvictIsRefused(t *testing.T) {
 	}
 }
 
+// TestDriverLogsThroughTheStoresLogger checks that go-redis, which logs each failed connection, does not bypass it.
+func TestDriverLogsThroughTheStoresLogger(t *testing.T) {
+	srv := redistest.Start(t)
+	var text bytes.Buffer
+	s := newStore(t, srv.Client(t), RetryFor(0), WithLogger(slog.New(slog.NewTextHandler(&text,
+		&slog.HandlerOptions{Level: slog.LevelDebug}))))
+	defer setDriverLog(slog.Default())
+	srv.Kill()
+	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("call to a dead server: %v", err)
+	}
+	redis.SetLogger(driverLog{slog.New(slog.DiscardHandler)}) // no more writes to text
+	if !strings.Contains(text.String(), "later: go-redis: ") || !strings.Contains(text.String(), "connection refused") {
+		t.Errorf("logged %q", text.String())
+	}
+}
+
 func TestServerWithoutConfigCommandIsAcceptedWithOneWarning(t *testing.T) {
 	srv := redistest.Start(t, redistest.Args("--rename-command", "CONFIG", ""))
 	var text bytes.Buffer
@@ -65,7 +82,7 @@ func TestServerWithoutConfigCommandIsAcceptedWithOneWarning(t *testing.T) {
 func TestPrefixThatBreaksHashTagIsRefused(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	for _, prefix := range []string{"{a}", "a}", "a\n", strings.Repeat("a", 65)} {
-		s := newStore(t, rdb, WithPrefix(prefix))
+		s := newStore(t, rdb, Prefix(prefix))
 		if _, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "m"}}}); !errors.Is(err,
 			store.ErrInvalid) {
 			t.Errorf("prefix %q: %v", prefix, err)
@@ -87,7 +104,7 @@ func TestWrongPasswordIsNotTakenForManagedServer(t *testing.T) {
 	}
 	for _, user := range []string{":wrong@", "", "off:secret@", "nobody:x@"} {
 		for _, url := range []string{"redis://" + user + host, "redis+sentinel://" + user + host + "/mymaster"} {
-			if _, err := openURL(t, url, slog.Default()); !errors.Is(err, store.ErrUnavailable) {
+			if _, err := openURL(t, url, slog.Default()); !errors.Is(err, store.ErrMisconfigured) {
 				t.Errorf("Open as %q: %v", user, err)
 			}
 		}
@@ -113,7 +130,7 @@ func TestOldServerIsRefused(t *testing.T) {
 func TestDeadServerReturnsErrorWithinRetryLimit(t *testing.T) {
 	srv := redistest.Start(t)
 	url := srv.URL()
-	s := newStore(t, srv.Client(t), WithRetry(0))
+	s := newStore(t, srv.Client(t), RetryFor(0))
 	claim(t, s, "q", 1, time.Second)
 	srv.Kill()
 	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
@@ -126,7 +143,7 @@ func TestDeadServerReturnsErrorWithinRetryLimit(t *testing.T) {
 
 // A call made while the server is away is executed when it is back.
 func TestCallsSurviveServerRestart(t *testing.T) {
-	srv := redistest.Start(t)
+	srv := redistest.Start(t, redistest.Args("--appendfsync", "always"))
 	s := newStore(t, srv.Client(t))
 	send(t, s, "q", "before", store.Due{})
 	srv.Kill()

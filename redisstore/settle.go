@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
 )
 
-// token returns how scripts name a held message, see lua/_lease.lua.
+// token returns how scripts name a held message, see lua/_open_leases.lua.
 func token(r *store.Receipt) string {
 	if r.Epoch == 0 {
 		return r.ID
@@ -25,22 +27,28 @@ const (
 	maxExtensions = maxLeaseLines / store.MaxBatch
 )
 
-// Settle implements store.Store. It makes one call for acks and one for the rest, or more if they are of many large
-// claims. If a later call fails, the results of the earlier calls stand, and the remaining settlements get its error.
+// Settle implements store.Store. It makes one call for acks, one for those with follow-ups and one for the rest, or
+// more if they are of many large claims. If a later call fails, the results of the earlier calls stand, and the
+// remaining settlements get its error.
 func (s *Store) Settle(
 	ctx context.Context, queue string, settlements []store.Settlement,
 ) ([]store.SettleResult, error) {
 	results := make([]store.SettleResult, len(settlements))
 	indexes := sortSettlements(settlements)
 	indexes = slices.DeleteFunc(indexes, func(i int) bool {
-		results[i].Err = settlements[i].Action.Check()
+		if results[i].Err = settlements[i].Action.Check(); results[i].Err == nil {
+			results[i].Err = settlements[i].CheckThen(s, queue)
+		}
 		return results[i].Err != nil
 	})
 	for done := 0; done < len(indexes); {
 		n := batchSize(settlements, indexes[done:])
 		settle := s.settleOthers
-		if settlements[indexes[done]].Action == store.Ack {
+		switch kindOf(&settlements[indexes[done]]) {
+		case acks:
 			settle = s.ack
+		case acksThen:
+			settle = s.ackThen
 		}
 		if err := settle(ctx, queue, settlements, indexes[done:done+n], results); err != nil {
 			if done == 0 {
@@ -80,7 +88,7 @@ func sortWholeClaim(settlements []store.Settlement, indexes []int) bool {
 			snapshot = of
 		}
 		index := st.Receipt.Index
-		if of == nil || of != snapshot || len(of.lines) != len(indexes) || st.Action != store.Ack || index < 0 ||
+		if of == nil || of != snapshot || len(of.lines) != len(indexes) || kindOf(st) != acks || index < 0 ||
 			index >= len(indexes) || indexes[index] != 0 {
 			clear(indexes)
 			return false
@@ -93,13 +101,29 @@ func sortWholeClaim(settlements []store.Settlement, indexes []int) bool {
 	return true
 }
 
-// compareSettlements sorts acks first, then by claim and place in it.
+// settlementKind decides which script settles a message.
+type settlementKind int
+
+const (
+	acks settlementKind = iota
+	acksThen
+	others
+)
+
+func kindOf(s *store.Settlement) settlementKind {
+	switch {
+	case s.Action != store.Ack:
+		return others
+	case len(s.Then) > 0:
+		return acksThen
+	}
+	return acks
+}
+
+// compareSettlements sorts by kind, then by claim and place in it.
 func compareSettlements(a, b *store.Settlement) int {
-	if (a.Action == store.Ack) != (b.Action == store.Ack) {
-		if a.Action == store.Ack {
-			return -1
-		}
-		return 1
+	if by := kindOf(a) - kindOf(b); by != 0 {
+		return int(by)
 	}
 	if a.Receipt.Claim != nil && a.Receipt.Claim == b.Receipt.Claim {
 		return a.Receipt.Index - b.Receipt.Index
@@ -109,11 +133,11 @@ func compareSettlements(a, b *store.Settlement) int {
 
 // batchSize returns how many of the settlements at indexes, which are sorted, go into one call.
 func batchSize(settlements []store.Settlement, indexes []int) int {
-	acks := settlements[indexes[0]].Action == store.Ack
+	kind := kindOf(&settlements[indexes[0]])
 	lines, lease := 0, ""
 	for n, p := range indexes {
 		st := &settlements[p]
-		if (st.Action == store.Ack) != acks {
+		if kindOf(st) != kind {
 			return n
 		}
 		if n == 0 || st.Receipt.Lease != lease {
@@ -137,11 +161,11 @@ func (s *Store) ack(
 ) error {
 	withDedup := 0
 	for _, p := range indexes {
-		if settlements[p].Remember > 0 {
+		if settlements[p].DedupWindow > 0 {
 			withDedup++
 		}
 	}
-	c := s.newCall(&s.scripts.ack, queue, 11+2*withDedup+2*len(indexes))
+	c := s.newCall("ack", queue, 11+2*withDedup+2*len(indexes))
 	defer s.sessions.release(s.stampRequest(c))
 	c.add(withDedup)
 	for left := indexes; len(left) > 0; {
@@ -153,8 +177,8 @@ func (s *Store) ack(
 		left = left[n:]
 	}
 	for i, p := range indexes {
-		if st := &settlements[p]; st.Remember > 0 {
-			c.add(i+1, store.Millis(st.Remember))
+		if st := &settlements[p]; st.DedupWindow > 0 {
+			c.add(i+1, store.Millis(st.DedupWindow))
 		}
 	}
 	reply, err := s.run(ctx, queue, c)
@@ -223,12 +247,17 @@ func splitRuns(settlements []store.Settlement, indexes []int) (runs [][]int, sin
 func (s *Store) settleOthers(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {
-	c := s.newCall(&s.scripts.settle, queue, 2+6*len(indexes))
+	c := s.newCall("settle", queue, 2+7*len(indexes))
 	defer s.sessions.release(s.stampRequest(c))
 	for _, p := range indexes {
 		st := &settlements[p]
-		c.add(&st.Receipt.Lease, token(&st.Receipt), st.Action.String(), store.Millis(st.Delay), string(store.DeadBuried),
-			&st.Reason)
+		failure := store.NewFailure(time.Time{}, 0, st)
+		action := st.Action.String()
+		if st.Action == store.Snooze && st.ResetAttempts {
+			action = "restart"
+		}
+		c.add(&st.Receipt.Lease, token(&st.Receipt), action, store.Millis(st.Delay), string(store.DeadBuried),
+			&st.Reason, envelope.FailureTail(&failure))
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {

@@ -28,22 +28,26 @@ type Store struct {
 	rdb           redis.UniversalClient
 	ownsClient    bool
 	keys          keyTable
-	scripts       *scripts
+	scripts       scripts
 	log           *slog.Logger
 	allowEviction bool
 	retryFor      time.Duration
+	nilOption     bool // see ConfigError
 
-	outageLogged  atomic.Bool // set once an outage is logged
-	preflightDone atomic.Bool
-	preflightLock chan struct{} // holds a token during the preflight check
-	cluster       atomic.Bool   // the server is part of a Cluster
-	registered    sync.Map      // names of queues registered by this process
+	outageLogged    atomic.Bool // set once an outage is logged
+	preflightDone   atomic.Bool
+	preflightLock   chan struct{} // holds a token during the preflight check
+	registered      sync.Map      // names of queues registered by this process
+	registeredCount atomic.Int64  // of registrations since the map was cleared, at least their number
+	mute            atomic.Int64  // when remark is due, in ns since 1970; 0 if this process may notify others
 
 	closing        context.Context
 	closeWith      context.CancelFunc
 	waker          waker
 	dedicatedConns dedicatedConns // of durable sends
 	sessions       sessions
+	watchers       watchers
+	silent         atomic.Bool // set once it is logged that this process may not publish events
 }
 
 var _ store.Store = (*Store)(nil)
@@ -51,28 +55,37 @@ var _ store.Store = (*Store)(nil)
 // Option changes a Store's defaults.
 type Option func(*Store)
 
-// WithPrefix sets the prefix of every key: up to 64 bytes without control characters and braces, which mark Redis
-// Cluster's hash tag. With an invalid prefix the first call returns ErrInvalid. The default is DefaultPrefix.
-func WithPrefix(prefix string) Option { return func(s *Store) { s.keys.prefix = prefix } }
+// Prefix sets the prefix of every key: up to 64 bytes without control characters and braces, which mark Redis
+// Cluster's hash tag. The default is DefaultPrefix.
+func Prefix(prefix string) Option { return func(s *Store) { s.keys.prefix = prefix } }
 
-// WithLogger sets the logger. The default is slog.Default().
-func WithLogger(log *slog.Logger) Option { return func(s *Store) { s.log = log } }
+// WithLogger sets the logger. The default, also for nil, is slog.Default(). What go-redis logs is logged by it too, at
+// debug level. go-redis has one logger for the whole process: the last store's, or what redis.SetLogger sets later.
+func WithLogger(log *slog.Logger) Option {
+	return func(s *Store) {
+		if log != nil {
+			s.log = log
+		}
+	}
+}
 
 // AllowEviction accepts a server whose maxmemory-policy may evict keys. Such a server can lose any message, or a part
 // of a queue's bookkeeping, without any error.
 func AllowEviction() Option { return func(s *Store) { s.allowEviction = true } }
 
-// WithRetry sets how long a call is retried while the server cannot be reached or cannot serve it. A shorter deadline
-// of the call's context takes precedence. The default is DefaultRetry.
-func WithRetry(d time.Duration) Option { return func(s *Store) { s.retryFor = d } }
+// RetryFor sets how long a call is retried while the server cannot be reached or cannot serve it. A shorter deadline
+// of the call's context takes precedence. Below zero means not at all. The default is DefaultRetry. A call that the
+// server may have executed is repeated for 5 minutes at most, because the server does not remember it for ever.
+func RetryFor(d time.Duration) Option { return func(s *Store) { s.retryFor = d } }
 
 // New returns a Store over a go-redis client. The caller keeps ownership: Close does not close the client. New does
-// not connect; the first call does, and returns ErrUnsupported if the server is too old or may evict keys. A
-// *redis.Ring is also refused, because it moves queues to other servers when one is away.
+// not connect; the first call does, and returns ErrUnsupported if the server is too old or may evict keys.
 //
-// The store opens one more connection with the client's options, on which it waits for messages. Over a client that
-// is neither a *redis.Client nor a *redis.ClusterClient, it waits on the client's own connections, of which there
-// must be more than one.
+// later.New, ConfigError and every call return an error if rdb or an option is not allowed: ErrInvalid, or
+// ErrUnsupported for a *redis.Ring, which moves queues to other servers when one is away.
+//
+// A store that waits for messages opens one more connection with the client's options, or one to each primary of a
+// Cluster, on which it listens to a channel of its own.
 func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{
 		rdb:           rdb,
@@ -83,17 +96,23 @@ func New(rdb redis.UniversalClient, opts ...Option) *Store {
 		preflightLock: make(chan struct{}, 1),
 	}
 	for _, o := range opts {
+		if o == nil {
+			s.nilOption = true
+			continue
+		}
 		o(s)
 	}
+	setDriverLog(s.log)
 	s.closing, s.closeWith = context.WithCancel(context.Background())
 	s.waker.init(s)
 	return s
 }
 
-// Close ends every Wait, and closes the client if the store was opened from a URL.
+// Close ends every Wait and Watcher, and closes the client if the store was opened from a URL.
 func (s *Store) Close() error {
 	s.waker.close()
 	s.closeWith()
+	s.watchers.close()
 	s.dedicatedConns.close()
 	if s.ownsClient {
 		return s.rdb.Close()

@@ -20,6 +20,7 @@
 //	dial_timeout       5s         for a new connection: 1ms to 1h, like all timeouts
 //	read_timeout       5s         for a reply
 //	write_timeout      as read    for a request
+//	retry              10s        how long a call is retried while the server is away: 0s to 1h; see RetryFor
 //	eviction           (refused)  "allow" accepts a server whose maxmemory-policy may evict messages
 //	tls_ca             (system)   PEM file of certificates to trust instead of the system's
 //	tls_cert, tls_key  (none)     PEM files of the client's certificate and key
@@ -40,6 +41,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -91,6 +93,7 @@ type parsedURL struct {
 	Options       redis.UniversalOptions // without TLSConfig, which client makes
 	Prefix        string
 	AllowEviction bool
+	RetryFor      time.Duration
 
 	scheme scheme
 	tls    *tlsSettings // nil without TLS
@@ -136,7 +139,7 @@ func parseURL(raw string) (parsedURL, error) {
 	}
 	u := parsedURL{
 		scheme: s,
-		Prefix: DefaultPrefix,
+		Prefix: DefaultPrefix, RetryFor: DefaultRetry,
 		Options: redis.UniversalOptions{
 			ClientName: defaultClientName,
 			// The engine retries calls itself, with the same request numbers.

@@ -91,6 +91,14 @@ var parameters = map[string]parameter{
 	"dial_timeout":  timeout("dial_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.DialTimeout }),
 	"read_timeout":  timeout("read_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.ReadTimeout }),
 	"write_timeout": timeout("write_timeout", func(o *redis.UniversalOptions) *time.Duration { return &o.WriteTimeout }),
+	"retry": {set: func(u *parsedURL, value string) error {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < 0 || d > maxTimeout {
+			return store.Invalid("retry is %q: give 0s (not at all) to %v, for example 2s", value, maxTimeout)
+		}
+		u.RetryFor = d
+		return nil
+	}},
 	"eviction": {set: func(u *parsedURL, value string) error {
 		if value != "allow" {
 			return store.Invalid("eviction is %q: give allow, or leave it out", value)

@@ -43,11 +43,11 @@ func TestURLSetsOptions(t *testing.T) {
 			u.Options.Addrs = []string{"[fe80::1%eth0]:6379"}
 		}},
 		{"redis://h?prefix=shop%3A&client_name=a.b&pool_size=7&dial_timeout=1s&read_timeout=2s&" +
-			"write_timeout=3m&eviction=allow",
+			"write_timeout=3m&eviction=allow&retry=0s",
 			func(u *parsedURL) {
 				u.Options.Addrs, u.Options.ClientName, u.Options.PoolSize = []string{"h:6379"}, "a.b", 7
 				u.Options.DialTimeout, u.Options.ReadTimeout, u.Options.WriteTimeout = time.Second, 2*time.Second, 3*time.Minute
-				u.Prefix, u.AllowEviction = "shop:", true
+				u.Prefix, u.AllowEviction, u.RetryFor = "shop:", true, 0
 			}},
 		{"rediss://h", func(u *parsedURL) {
 			u.Options.Addrs, u.tls = []string{"h:6379"}, &tlsSettings{}
@@ -83,7 +83,9 @@ func TestURLSetsOptions(t *testing.T) {
 		}},
 	} {
 		name, _, _ := strings.Cut(test.url, "://")
-		want := parsedURL{Prefix: "later:", scheme: schemes[name], Options: engineOptions(schemes[name].form)}
+		want := parsedURL{
+			Prefix: "later:", RetryFor: DefaultRetry, scheme: schemes[name], Options: engineOptions(schemes[name].form),
+		}
 		test.want(&want)
 		got, err := parseURL(test.url)
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -138,6 +140,7 @@ func TestBadURLIsRefusedWithoutItsPassword(t *testing.T) {
 		{"redis://h?pool_size=0", "1 to 100000"},
 		{"redis://h?pool_size=many", "1 to 100000"},
 		{"redis://h?read_timeout=5", "1ms to 1h"},
+		{"redis://h?retry=-1s", "0s (not at all) to 1h"},
 		{"redis://h?dial_timeout=-1s", "1ms to 1h"},
 		{"redis://h?write_timeout=2h", "1ms to 1h"},
 		{"redis://h?eviction=no", "give allow"},
@@ -344,6 +347,7 @@ func format(u parsedURL) string {
 	add("sentinel_username", o.SentinelUsername)
 	add("sentinel_password", o.SentinelPassword)
 	addIf(u.AllowEviction, "eviction", "allow")
+	add("retry", u.RetryFor.String())
 	if u.tls != nil {
 		add("tls_ca", u.tls.ca)
 		add("tls_cert", u.tls.cert)
@@ -356,3 +360,18 @@ func format(u parsedURL) string {
 
 // escape percent-encodes every character that is special anywhere in a URL.
 func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
+
+func TestOpenClientConnectsToTheServerOfAURL(t *testing.T) {
+	server := redistest.Shared(t)
+	rdb, err := OpenClient(server.URL() + "?prefix=x:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	if err := rdb.Ping(t.Context()).Err(); err != nil {
+		t.Error(err)
+	}
+	if _, err := OpenClient("redis://"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a URL without a host: %v", err)
+	}
+}

@@ -2,96 +2,134 @@ package redisstore
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/precise"
 	"github.com/laterq/later/store"
 )
 
 // How a process learns that a claim may find something.
 //
-// A queue's wake key holds one marker, whose score is the due time of the queue's earliest message. A script sets it
-// when a message becomes the earliest, and when a claim was full and left messages behind. Idle processes block on it
-// with BZPOPMIN (wakeloop.go), so one of them receives it and the others stay asleep.
+// Each process listens on one channel of each server (wake_server.go). A claim that returns fewer messages than
+// requested lists the process in the queue's wake key, in the same step. If no other listed process has, it promises to
+// claim at the time of the next event, which it does by a timer. A script that makes a message the earliest looks there
+// for a process that has promised to claim by its due time, and otherwise sends one of them the time, which is then its
+// promise (lua/_waiting.lua). So one message wakes one process, and waiting takes no commands.
 //
-// That process owns the queue's timer: it sleeps until the marker's time and then claims. After a claim that returned
-// messages, but fewer than requested, its process owns the timer for whatever comes next. A process without waiters
-// puts the marker back for others.
-//
-// Markers can get lost, with a killed process or a reply. So each waiting process claims every few seconds even if it
-// heard nothing. If that safety claim returns nothing, the process runs a backup timer once, slightly delayed so as
-// not to compete with a live timer owner. This limits the effect of any loss to a few seconds of lateness.
+// A process that stops waiting leaves the list, and another one takes over its promise. If it dies, the others learn of
+// it by its missing beats, remove it from the lists of their queues and renew the promises. If it loses its connection
+// or its place in the lists, it looks at all its queues. All of that takes seconds, and concerns lists, not messages.
+// In case that something was lost in a way that nobody notices, every waiting queue is claimed from time to time.
 const (
-	safetyInterval    = 5 * time.Second       // between claims without a notification, ± 20 %
-	backupDelay       = 50 * time.Millisecond // maximum delay after the timer owner
-	returnMarkerAfter = 50 * time.Millisecond // an unused notification returns to the marker
-	clockGuard        = 100 * time.Microsecond
-	clockReadingTTL   = 30 * time.Second // how long the best reading of the server's clock is kept
+	// safetyInterval is the time between claims without a notification, ± 20 %, for a process that waits for few queues;
+	// all its queues together are claimed safetyRate times a second at most.
+	safetyInterval = 5 * time.Second
+	safetyRate     = 10
+	// patientInterval is safetyInterval for a queue whose waiter is patient; see store.Patient.
+	patientInterval = time.Minute
+	// deafInterval and deafRate are the same while processes cannot be notified.
+	deafInterval = 100 * time.Millisecond
+	deafRate     = 200
+	unusedAfter  = 50 * time.Millisecond // when a process that does not wait leaves the list
+	clockGuard   = 100 * time.Microsecond
 )
 
-type role uint8
+// listing is what a process knows of its place in a queue's list.
+type listing uint8
 
 const (
-	noTimer     role = iota
-	backupTimer      // wakes once, slightly after next
-	timerOwner       // wakes at next
-)
-
-// cause is why a waiter was woken. It determines what an empty claim means.
-type cause uint8
-
-const (
-	noCause       cause = iota
-	byMarker            // the marker's time has come
-	byOwnTimer          // the timer owner's timer
-	byBackupTimer       // the backup timer
-	bySafety            // no notification for a long time
-	byLocalClaim        // a claim of this process left messages behind
+	notListed   listing = iota
+	maybeListed         // it depends on a call whose outcome, or place among others, is unknown
+	listed
 )
 
 // waker wakes this process's waiters.
 type waker struct {
-	s      *Store
-	mu     sync.Mutex
-	closed bool
-	queues map[string]*queueWake
-	loops  map[string]*wakeLoop // by connection: "" for all queues, or a queue's name in a Cluster
-	done   sync.WaitGroup
-	clock  serverClock
+	s       *Store
+	mu      sync.Mutex
+	closed  bool
+	queues  map[string]*queueWake  // those with something to remember
+	servers map[string]*wakeServer // by address
+	waiting int                    // number of queues with waiters
+	done    sync.WaitGroup
 }
 
 // queueWake is the waker's state of one queue.
 type queueWake struct {
-	name        string
-	waiters     []chan struct{}
-	role        role
-	next        time.Time // server's clock; set unless role is noTimer
-	delay       time.Duration
-	notified    bool // a notification came, and no claim has started since
-	why         cause
-	safety      time.Time
-	timer       *time.Timer // wakes a waiter
-	returnTimer *time.Timer // returns the marker
-	claimed     bool
-	full        bool // the last claim left messages behind
-	popCount    int  // number of markers popped before their time
+	name     string
+	server   *wakeServer
+	waiters  []chan struct{}
+	notified bool      // a notification came, and no claim has started since
+	next     time.Time // server's clock: when this process has to claim; zero if it need not
+	heard    int       // number of messages from others
+	listing  listing
+	begun    int            // calls begun that can change the listing
+	calls    int            // those in flight
+	queued   bool           // it is in server.pending
+	deaths   int            // server.deaths at the last look
+	safety   time.Time      // of the next claim without a notification
+	patient  bool           // the last waiter was; see store.Patient
+	timer    *precise.Timer // wakes a waiter
+	unused   *time.Timer    // calls giveUp
+	giving   bool           // unused is running
+}
+
+// claimStart is the state at the start of a claim, or of another call that can change the listing.
+type claimStart struct {
+	q       *queueWake
+	server  *wakeServer
+	channel string // to be listed; "" if this process does not listen
+	at      time.Time
+	begun   int
+	heard   int
+	epoch   int
+	alone   bool // no other such call was in flight
 }
 
 func (w *waker) init(s *Store) {
 	w.s = s
 	w.queues = map[string]*queueWake{}
-	w.loops = map[string]*wakeLoop{}
+	w.servers = map[string]*wakeServer{}
 }
 
-// queue returns the state of a queue. The lock is held.
-func (w *waker) queue(name string) *queueWake {
+// queue returns the state of a queue, whose server is at an address. The lock is held.
+func (w *waker) queue(name string, at serverAddr) *queueWake {
+	v := w.servers[at.addr]
+	if v == nil {
+		v = newWakeServer(w, at)
+		w.servers[at.addr] = v
+	}
 	q := w.queues[name]
 	if q == nil {
-		q = &queueWake{name: name}
+		q = &queueWake{name: name, server: v}
 		w.queues[name] = q
+		v.queues++
+	}
+	if q.server != v { // the queue has moved
+		q.server.queues--
+		v.queues++
+		q.server, q.listing = v, min(q.listing, maybeListed)
 	}
 	return q
+}
+
+// release forgets a queue about which there is nothing to remember. The lock is held.
+func (w *waker) release(q *queueWake) {
+	if q.calls > 0 || len(q.waiters) > 0 || q.listing != notListed || q.queued || q.notified || w.queues[q.name] != q {
+		return
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+	if q.unused != nil {
+		q.unused.Stop()
+	}
+	delete(w.queues, q.name)
+	q.server.queues--
 }
 
 // Wait implements store.Store.
@@ -103,21 +141,28 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 		return err
 	}
 	w := &s.waker
+	at := s.serverOf(ctx, queue)
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
 		return store.ErrClosed
 	}
-	q := w.queue(queue)
+	q := w.queue(queue, at)
 	if q.notified {
-		q.why = byMarker
 		w.mu.Unlock()
 		return nil
 	}
 	woken := make(chan struct{})
 	q.waiters = append(q.waiters, woken)
-	w.arm(q)
-	w.listen(q)
+	if len(q.waiters) == 1 {
+		w.waiting++
+	}
+	if patient := store.IsPatient(ctx); q.safety.IsZero() || patient != q.patient {
+		q.patient = patient
+		q.safety = time.Now().Add(w.safetyAfter(q))
+	}
+	q.server.start()
+	w.settle(q)
 	w.mu.Unlock()
 
 	select {
@@ -134,165 +179,186 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	}
 }
 
-// leave removes a waiter. If the waiter was woken meanwhile, its notification is passed on.
+// leave removes a waiter. If the waiter was woken meanwhile, the next one is woken.
 func (w *waker) leave(q *queueWake, woken chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, other := range q.waiters {
-		if other == woken {
-			q.waiters = append(q.waiters[:i], q.waiters[i+1:]...)
-			w.arm(q)
-			return
-		}
-	}
-	w.wakeOne(q, q.why)
-}
-
-// wakeOne wakes the longest waiting waiter. The notification is kept until a claim starts, or for the next waiter, so
-// that it is not lost with a waiter that does not use it. The lock is held.
-func (w *waker) wakeOne(q *queueWake, why cause) {
-	q.why = why
-	if why != bySafety {
-		q.notified = true
-	}
-	if len(q.waiters) > 0 {
-		close(q.waiters[0])
-		q.waiters = q.waiters[1:]
-	}
-	w.arm(q)
-}
-
-// claiming is called before a claim. Its result is passed to claimed.
-func (w *waker) claiming(queue string) claimStart {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.queue(queue)
-	start := claimStart{at: time.Now(), why: q.why, popCount: q.popCount}
-	q.why, q.notified = noCause, false
-	w.arm(q)
-	return start
-}
-
-type claimStart struct {
-	at       time.Time
-	why      cause
-	popCount int
-}
-
-// claimed evaluates a claim's reply: the server's clock, the time of the next event (ms, -1 for none), the number of
-// messages claimed, and whether more were left behind.
-func (w *waker) claimed(queue string, start claimStart, now time.Time, next int64, given int, more bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if step := w.clock.read(start.at, time.Now(), now); step.Abs() >= minLoggedStep {
-		w.s.log.Warn("later: the server's clock was stepped; messages are early or late by that much",
-			"by", step.Round(time.Millisecond))
-	}
-	q := w.queue(queue)
-	q.safety = time.Now().Add(safetyInterval*4/5 + rand.N(safetyInterval*2/5))
-	first := !q.claimed
-	q.claimed, q.full = true, more
-	if q.role == timerOwner && q.popCount != start.popCount {
-		// The other connection popped the marker meanwhile, perhaps the very one that this claim set. It is newer
-		// than this reply, and no other process knows it.
-		if next >= 0 && time.UnixMilli(next).Before(q.next) {
-			q.next = time.UnixMilli(next)
-		}
-		w.arm(q)
-		return
-	}
-	if next < 0 {
-		q.role = noTimer
-		w.arm(q)
-		return
-	}
-	before := q.next
-	q.next = time.UnixMilli(next)
-	switch {
-	case more:
-		// If messages were claimed, the script has set the marker for all processes; a local waiter need not wait for
-		// it.
-		q.role = noTimer
-		if len(q.waiters) > 0 {
-			w.wakeOne(q, byLocalClaim)
-		}
-	case given > 0 || start.why == byMarker:
-		q.role = timerOwner
-	case start.why == byOwnTimer && q.next.Equal(before):
-		q.role = timerOwner // the timer fired slightly early
-	case start.why == byOwnTimer:
-		q.become(backupTimer) // another process was faster, or the message was cancelled
-	case start.why == byBackupTimer:
-		q.role = noTimer
-	case start.why == bySafety || first:
-		if q.role == noTimer {
-			q.become(backupTimer)
-		}
-	}
-	w.arm(q)
-}
-
-func (q *queueWake) become(r role) {
-	q.role = r
-	if r == backupTimer {
-		q.delay = backupDelay/10 + rand.N(backupDelay*9/10)
-	}
-}
-
-// markerPopped is called with the marker's score, the due time of the queue's earliest message.
-func (w *waker) markerPopped(queue string, due time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.queue(queue)
-	now, known := w.clock.now()
-	if !known || !due.After(now) {
-		w.wakeOne(q, byMarker)
-		return
-	}
-	if q.role != timerOwner || due.Before(q.next) {
-		q.role, q.next = timerOwner, due
-	}
-	q.popCount++
-	w.arm(q)
-}
-
-// arm sets the queue's timers according to its state. The lock is held.
-func (w *waker) arm(q *queueWake) {
 	if w.closed {
 		return
 	}
-	switch unused := q.notified || q.role == timerOwner && len(q.waiters) == 0; {
-	case unused && q.returnTimer == nil:
-		after := returnMarkerAfter
-		if q.full && len(q.waiters) == 0 {
-			after = 0 // this process is at capacity
+	for i, other := range q.waiters {
+		if other == woken {
+			q.waiters = append(q.waiters[:i], q.waiters[i+1:]...)
+			if len(q.waiters) == 0 {
+				w.waiting--
+			}
+			w.settle(q)
+			return
 		}
-		q.returnTimer = time.AfterFunc(after, func() { w.returnMarker(q) })
-	case !unused && q.returnTimer != nil:
-		q.returnTimer.Stop()
-		q.returnTimer = nil
+	}
+	w.wakeOne(q, q.notified)
+}
+
+// wakeOne wakes the longest waiting waiter. If it was notified, that is kept until a claim starts, or for the next
+// waiter, so that it is not lost with a waiter that does not use it. The lock is held.
+func (w *waker) wakeOne(q *queueWake, notified bool) {
+	q.notified = q.notified || notified
+	if len(q.waiters) > 0 {
+		close(q.waiters[0])
+		q.waiters = q.waiters[1:]
+		if len(q.waiters) == 0 {
+			q.waiters = nil
+			w.waiting--
+		}
+	}
+	w.settle(q)
+}
+
+// begin is called before a call that can change the listing. The lock is held.
+func (w *waker) begin(q *queueWake) claimStart {
+	q.begun++
+	q.calls++
+	start := claimStart{q: q, server: q.server, at: time.Now(), begun: q.begun, heard: q.heard, epoch: q.server.epoch,
+		alone: q.calls == 1}
+	if q.server.listening {
+		start.channel = q.server.channel
+		q.listing = maybeListed
+	}
+	return start
+}
+
+// end is called after it. It reports whether its outcome is the current state: no other such call was in flight, and
+// the connection on which this process listens is the same. The lock is held.
+func (w *waker) end(start claimStart) bool {
+	q := start.q
+	q.calls--
+	return start.alone && q.begun == start.begun && q.server == start.server && q.server.epoch == start.epoch
+}
+
+// claiming is called before a claim, whose outcome is then passed to claimed or failed.
+func (w *waker) claiming(ctx context.Context, queue string) claimStart {
+	at := w.s.serverOf(ctx, queue)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.queue(queue, at)
+	q.notified = false
+	return w.begin(q)
+}
+
+// claimReply is what the reply to a claim says about waiting.
+type claimReply struct {
+	now     time.Time // server's clock
+	next    int64     // ms, when this process has to claim again; -1 if it need not
+	more    bool      // more messages were left behind
+	removed bool      // this process was removed from the list
+}
+
+func (w *waker) claimed(start claimStart, r claimReply) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	received := time.Now()
+	if step := start.server.clock.read(start.at, received, r.now); step.Abs() >= minLoggedStep {
+		w.s.log.Warn("later: the server's clock was stepped; messages are early or late by that much",
+			"by", step.Round(time.Millisecond))
+	}
+	q := start.q
+	current := w.end(start)
+	q.safety = received.Add(w.safetyAfter(q))
+	switch {
+	case r.more:
+		if current && (r.removed || start.channel == "") {
+			q.listing = notListed
+		}
+		q.next = time.Time{}
+		if len(q.waiters) > 0 {
+			w.wakeOne(q, true)
+		}
+	case r.next < 0:
+		w.expect(q, start, current, time.Time{})
+	default:
+		w.expect(q, start, current, time.UnixMilli(r.next))
+	}
+	w.settle(q)
+}
+
+// expect records when this process has to claim, according to a reply. The lock is held.
+func (w *waker) expect(q *queueWake, start claimStart, current bool, next time.Time) {
+	if current {
+		q.listing = notListed
+		if start.channel != "" {
+			q.listing = listed
+		}
+	}
+	// A message on the other connection may be newer than this reply, and so may the reply to another claim.
+	if (!current || q.heard != start.heard) && !q.next.IsZero() && (next.IsZero() || q.next.Before(next)) {
+		return
+	}
+	q.next = next
+}
+
+// failed is called instead of claimed after an error.
+func (w *waker) failed(start claimStart) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end(start)
+	w.settle(start.q)
+}
+
+// hear is called when another process has sent the time at which this one has to claim.
+func (w *waker) hear(q *queueWake, due time.Time) {
+	q.heard++
+	q.listing = max(q.listing, maybeListed)
+	now, known := q.server.clock.now()
+	if !known || !due.After(now) {
+		w.wakeOne(q, true)
+		return
+	}
+	if q.next.IsZero() || due.Before(q.next) {
+		q.next = due
+	}
+	w.settle(q)
+}
+
+// settle sets the queue's timers according to its state and has the server's goroutine do what is necessary. The lock
+// is held.
+func (w *waker) settle(q *queueWake) {
+	if w.closed {
+		return
+	}
+	unused := q.calls == 0 && (q.notified || len(q.waiters) == 0 && q.listing != notListed)
+	switch {
+	case unused && !q.giving:
+		q.giving = true
+		if q.unused == nil {
+			q.unused = time.AfterFunc(unusedAfter, func() { w.giveUp(q) })
+		} else {
+			q.unused.Reset(unusedAfter)
+		}
+	case !unused && q.giving:
+		q.giving = false
+		q.unused.Stop()
 	}
 	if len(q.waiters) == 0 {
 		if q.timer != nil {
 			q.timer.Stop()
 		}
+		w.release(q)
 		return
 	}
-	if q.safety.IsZero() {
-		q.safety = time.Now()
+	if q.calls == 0 && q.server.mustLook(q) {
+		q.server.attend(q)
 	}
+	w.arm(q)
+}
+
+// arm sets the timer that wakes a waiter. The lock is held.
+func (w *waker) arm(q *queueWake) {
 	wait := time.Until(q.safety)
-	if q.role != noTimer {
-		if now, known := w.clock.now(); known {
-			until := q.next.Sub(now) + clockGuard
-			if q.role == backupTimer {
-				until += q.delay
-			}
-			wait = min(wait, until)
-		}
+	if now, known := q.server.clock.now(); known && !q.next.IsZero() {
+		wait = min(wait, q.next.Sub(now)+clockGuard)
 	}
 	if q.timer == nil {
-		q.timer = time.AfterFunc(max(wait, 0), func() { w.fire(q) })
+		q.timer = precise.AfterFunc(max(wait, 0), func() { w.fire(q) })
 	} else {
 		q.timer.Reset(max(wait, 0))
 	}
@@ -305,70 +371,67 @@ func (w *waker) fire(q *queueWake) {
 	if w.closed || len(q.waiters) == 0 {
 		return
 	}
-	why := noCause
-	if now, known := w.clock.now(); known && q.role != noTimer {
-		switch {
-		case q.role == timerOwner && !q.next.After(now):
-			why = byOwnTimer
-		case q.role == backupTimer && !q.next.Add(q.delay).After(now):
-			why = byBackupTimer
-		}
+	now, known := q.server.clock.now()
+	switch {
+	case known && !q.next.IsZero() && !q.next.After(now):
+		q.next = time.Time{}
+		w.wakeOne(q, true)
+	case time.Until(q.safety) <= 0:
+		// The woken waiter claims. If it does not, the next waiter makes a safety claim.
+		q.safety = time.Now().Add(w.safetyAfter(q))
+		w.wakeOne(q, false)
+	default:
+		w.arm(q) // a stale timer
 	}
-	if why == noCause {
-		if time.Until(q.safety) > 0 {
-			w.arm(q) // a stale timer
-			return
-		}
-		why = bySafety
-	}
-	// The woken waiter claims, which determines what comes next. If it does not, the next waiter makes a safety claim.
-	q.safety = time.Now().Add(safetyInterval)
-	if why != bySafety {
-		q.role = noTimer
-	}
-	w.wakeOne(q, why)
 }
 
-// returnMarker is called by the timer of an unused notification or unused timer ownership. It passes it on to the
-// next waiter of this process or, if there is none, puts the marker back.
-func (w *waker) returnMarker(q *queueWake) {
+// giveUp is called when a notification was not used, or the process does not wait any more. It wakes the next waiter of
+// this process or, if there is none, leaves the list, so that another process is notified.
+func (w *waker) giveUp(q *queueWake) {
 	w.mu.Lock()
-	q.returnTimer = nil
-	if w.closed || !q.notified && q.role != timerOwner {
-		w.mu.Unlock()
+	defer w.mu.Unlock()
+	if !q.giving || w.closed {
 		return
 	}
-	if len(q.waiters) > 0 {
-		if q.notified {
-			w.wakeOne(q, byMarker)
+	q.giving = false
+	switch {
+	case len(q.waiters) > 0:
+		w.wakeOne(q, true)
+	case q.listing == notListed:
+		q.notified = false
+		w.release(q)
+	default:
+		q.server.attend(q)
+	}
+}
+
+// safetyAfter returns a random time until the next safety claim of a queue. The lock is held.
+func (w *waker) safetyAfter(q *queueWake) time.Duration {
+	interval, deaf, rate := safetyInterval, deafInterval, time.Duration(safetyRate)
+	if q.patient {
+		interval, deaf = patientInterval, safetyInterval
+	}
+	for _, v := range w.servers {
+		if v.deaf() {
+			interval, rate = deaf, deafRate
 		}
-		w.mu.Unlock()
-		return
 	}
-	due := int64(0)
-	if !q.notified {
-		due = q.next.UnixMilli()
-	}
-	q.notified, q.role = false, noTimer
-	w.forget(q)
-	w.done.Add(1)
-	w.mu.Unlock()
-	defer w.done.Done()
-	w.put(q.name, due) // if this fails, safety claims of other processes find the queue
+	d := max(interval, time.Duration(w.waiting)*time.Second/rate)
+	return d*4/5 + rand.N(d*2/5)
 }
 
-// put sets the marker, unless an earlier one exists or the queue is gone.
-func (w *waker) put(queue string, due int64) (written bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	c := w.s.newCall(&w.s.scripts.mark, queue, 1)
-	c.add(due)
-	reply, err := w.s.do(ctx, c)
-	return reply == any(int64(1)), err
+// hasten brings safety claims forward that would now be set to an earlier time. The lock is held.
+func (w *waker) hasten() {
+	now := time.Now()
+	for _, q := range w.queues {
+		if soon := now.Add(w.safetyAfter(q)); len(q.waiters) > 0 && soon.Before(q.safety) {
+			q.safety = soon
+			w.arm(q)
+		}
+	}
 }
 
-// close ends every wait. It then puts back the markers that this process holds, but only after its blocking reads
-// have ended, so that they do not pop them again.
+// close ends every wait and leaves all lists, so that other processes take over.
 func (w *waker) close() {
 	w.mu.Lock()
 	first := !w.closed
@@ -381,67 +444,24 @@ func (w *waker) close() {
 		if q.timer != nil {
 			q.timer.Stop()
 		}
-		if q.returnTimer != nil {
-			q.returnTimer.Stop()
+		if q.unused != nil {
+			q.unused.Stop()
 		}
 	}
-	var interrupts sync.WaitGroup
-	for _, l := range w.loops {
-		interrupts.Go(l.interrupt)
+	for _, v := range w.servers {
+		v.stop()
 	}
 	w.mu.Unlock()
-	interrupts.Wait()
 	w.done.Wait()
 	if !first {
 		return
 	}
-	markers := map[string]int64{}
 	w.mu.Lock()
-	for _, q := range w.queues {
-		if q.notified {
-			markers[q.name] = 0
-		} else if q.role == timerOwner {
-			markers[q.name] = q.next.UnixMilli()
-		}
-	}
+	servers := slices.Collect(maps.Values(w.servers))
 	w.mu.Unlock()
-	for queue, due := range markers {
-		if _, err := w.put(queue, due); err != nil {
-			return // the server does not answer; safety claims of other processes find the queues
-		}
+	var leaving sync.WaitGroup
+	for _, v := range servers {
+		leaving.Go(v.leaveAll)
 	}
-}
-
-// serverClock estimates the server's clock from the replies of claims.
-type serverClock struct {
-	known  bool
-	offset time.Duration // server minus local
-	trip   time.Duration // round trip of the reading, which bounds its error
-	at     time.Time     // time of the reading
-	server time.Time     // the server's clock then
-}
-
-// minLoggedStep is the smallest step of the server's clock that is logged.
-const minLoggedStep = time.Second
-
-// read records a reading: the server's clock was server at some moment between sent and received. It returns the
-// difference from what earlier readings predict.
-func (c *serverClock) read(sent, received, server time.Time) (step time.Duration) {
-	trip := received.Sub(sent)
-	if c.known {
-		elapsed := received.Sub(c.at) // by the monotonic clock, which is never stepped
-		step = server.Sub(c.server) - elapsed
-	}
-	if c.known && trip > c.trip && received.Sub(c.at) < clockReadingTTL {
-		if d := server.Sub(received.Add(-trip/2)) - c.offset; d.Abs() <= (trip+c.trip)/2+time.Millisecond {
-			return 0 // the older reading is more accurate and consistent
-		}
-	}
-	c.known, c.trip, c.at, c.server = true, trip, received, server
-	c.offset = server.Sub(received.Add(-trip / 2))
-	return step
-}
-
-func (c *serverClock) now() (time.Time, bool) {
-	return time.Now().Add(c.offset), c.known
+	leaving.Wait()
 }

@@ -3,9 +3,7 @@ package redisstore
 import (
 	"bufio"
 	"context"
-	"errors"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,23 +15,43 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// waiting waits until n waiters of the queue are registered and a read blocks on the marker.
+// listener is a process that waits for a queue and does nothing else.
+type listener struct {
+	t       *testing.T
+	sub     *redis.PubSub
+	channel string
+}
+
+// newListener lists a process with a score, which is its promise.
+func newListener(t *testing.T, rdb *redis.Client, queue string, score float64) *listener {
+	t.Helper()
+	p := &listener{t: t, channel: "later:wake:" + newLease()}
+	p.sub = rdb.Subscribe(t.Context(), p.channel)
+	t.Cleanup(func() { p.sub.Close() })
+	if _, err := p.sub.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := rdb.ZAdd(t.Context(), "later:{"+queue+"}:wake", redis.Z{Score: score, Member: p.channel}).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// receive returns the next message to the process.
+func (p *listener) receive() string {
+	p.t.Helper()
+	message, err := p.sub.ReceiveTimeout(p.t.Context(), 20*time.Second)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return message.(*redis.Message).Payload
+}
+
+// waiting waits until n waiters of the queue sleep, and its process is in the queue's list.
 func waiting(t *testing.T, s *Store, queue string, n int) {
 	t.Helper()
-	eventually(t, func() bool {
-		s.waker.mu.Lock()
-		defer s.waker.mu.Unlock()
-		q := s.waker.queues[queue]
-		return q != nil && len(q.waiters) == n
-	})
-	rdb := s.rdb
-	eventually(t, func() bool {
-		clients, err := rdb.ClientList(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Contains(clients, "cmd=bzpopmin")
-	})
+	eventually(t, func() bool { return s.asleep(queue) == n })
 }
 
 // eventually waits for a condition that has no event.
@@ -51,14 +69,14 @@ func eventually(t *testing.T, done func() bool) {
 	}
 }
 
-func send(t *testing.T, s *Store, queue string, id string, due store.Due) {
+func send(t testing.TB, s *Store, queue string, id string, due store.Due) {
 	t.Helper()
 	if _, err := s.Send(t.Context(), queue, []store.Outgoing{{Message: store.Message{ID: id}, Due: due}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func claim(t *testing.T, s *Store, queue string, max int, lease time.Duration) store.Claim {
+func claim(t testing.TB, s *Store, queue string, max int, lease time.Duration) store.Claim {
 	t.Helper()
 	c, err := s.Claim(t.Context(), queue, store.ClaimRequest{Max: max, Lease: lease})
 	if err != nil {
@@ -67,7 +85,7 @@ func claim(t *testing.T, s *Store, queue string, max int, lease time.Duration) s
 	return c
 }
 
-func newStore(t *testing.T, rdb redis.UniversalClient, opts ...Option) *Store {
+func newStore(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {
 	s := New(rdb, opts...)
 	t.Cleanup(func() { s.Close() })
 	return s
@@ -140,49 +158,6 @@ func TestMessageWakesOneOfManyWaiters(t *testing.T) {
 	}
 }
 
-// A process that knows the next due time but has no waiters any more passes the marker to one that has.
-func TestTimerOwnerPassesMarkerOn(t *testing.T) {
-	srv := redistest.Start(t)
-	first, second := newStore(t, srv.Client(t)), newStore(t, srv.Client(t))
-	send(t, first, "q", "now", store.Due{})
-	send(t, first, "q", "soon", store.Due{Delay: 300 * time.Millisecond})
-	claim(t, second, "q", 0+1, time.Minute) // claims "now" and, being full, sets the marker
-	got := make(chan error, 1)
-	claim(t, first, "q", 1, time.Minute)
-	go func() { got <- second.Wait(t.Context(), "q") }()
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() bool {
-		c := claim(t, second, "q", 1, time.Minute)
-		return len(c.Messages) == 1 && c.Messages[0].ID == "soon"
-	})
-}
-
-// The process that held the marker is gone. Another one finds the message by its safety claim.
-func TestLostMarkerDelaysBySecondsOnly(t *testing.T) {
-	srv := redistest.Start(t)
-	s := newStore(t, srv.Client(t))
-	claim(t, s, "q", 1, time.Minute)
-	got := make(chan error, 1)
-	go func() { got <- s.Wait(t.Context(), "q") }()
-	waiting(t, s, "q", 1)
-	// Add the message without a marker, as if a process that is gone had popped it.
-	rdb := srv.Client(t)
-	if err := rdb.Eval(t.Context(), `redis.call('HSET', KEYS[1], 'm', '\0')
-		redis.call('ZADD', KEYS[2], 1, 'm')
-		redis.call('HSET', KEYS[3], 'format', ARGV[1])`,
-		[]string{"later:{q}:msg", "later:{q}:due", "later:{q}:meta"}, layoutFormat).Err(); err != nil && err != redis.Nil {
-		t.Fatal(err)
-	}
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
-	if c := claim(t, s, "q", 1, time.Minute); len(c.Messages) != 1 {
-		t.Error("the safety claim found nothing")
-	}
-}
-
 func TestWaitSurvivesServerRestart(t *testing.T) {
 	srv := redistest.Start(t)
 	s := newStore(t, srv.Client(t))
@@ -208,73 +183,6 @@ func TestWaitSurvivesServerRestart(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Fatal(err)
 	}
-}
-
-// A process that is closed does not lose what it knows.
-func TestClosePutsMarkerBack(t *testing.T) {
-	srv := redistest.Start(t)
-	s := New(srv.Client(t))
-	send(t, s, "q", "m", store.Due{Delay: time.Hour})
-	claim(t, s, "q", 1, time.Minute)
-	ended := make(chan error, 1)
-	go func() { ended <- s.Wait(t.Context(), "q") }()
-	eventually(t, func() bool { // the marker is popped
-		n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n == 0
-	})
-	eventually(t, func() bool {
-		s.waker.mu.Lock()
-		defer s.waker.mu.Unlock()
-		return s.waker.queues["q"].role == timerOwner
-	})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; !errors.Is(err, store.ErrClosed) {
-		t.Errorf("Wait = %v, want ErrClosed", err)
-	}
-	if n, err := srv.Client(t).Exists(t.Context(), "later:{q}:wake").Result(); err != nil || n != 1 {
-		t.Errorf("the marker was not put back: %v", err)
-	}
-}
-
-func TestWaitersOfManyQueuesShareOneConnection(t *testing.T) {
-	srv := redistest.Start(t)
-	s := newStore(t, srv.Client(t))
-	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	queues := []string{"a", "b", "c", "d"}
-	woken := make(chan string, 100)
-	for _, q := range queues {
-		claim(t, s, q, 1, time.Minute)
-		all.Go(func() {
-			for s.Wait(ctx, q) == nil {
-				c, err := s.Claim(ctx, q, store.ClaimRequest{Max: 1, Lease: time.Minute})
-				if err == nil && len(c.Messages) == 1 {
-					woken <- q
-				}
-			}
-		})
-	}
-	for _, q := range slices.Backward(queues) {
-		waiting(t, s, q, 1)
-		send(t, s, q, "m", store.Due{})
-		if got := <-woken; got != q {
-			t.Errorf("want a wake-up of queue %s, got %s", got, q)
-		}
-	}
-	clients, err := srv.Client(t).ClientList(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(clients, "cmd=bzpopmin"); n > 1 {
-		t.Errorf("%d connections wait, want 1", n)
-	}
-	stop()
-	all.Wait()
 }
 
 func TestServerClock(t *testing.T) {
@@ -321,43 +229,22 @@ func TestUnusedNotificationIsPassedOn(t *testing.T) {
 	}
 }
 
-// The process's own blocking read, on another connection, may pop the marker that a claim's script set before the
-// claim's reply is processed. Then only this process knows when to wake.
-func TestMarkerPoppedBeforeClaimReplyIsKept(t *testing.T) {
-	now := time.Now()
-	due := now.Add(time.Minute)
-	for name, claimed := range map[string]func(w *waker, start claimStart){
-		"set by a full claim": func(w *waker, s claimStart) {
-			w.claimed("q", s, now, due.UnixMilli(), 1,
-				true)
-		},
-		"set by a send after an empty claim": func(w *waker, s claimStart) { w.claimed("q", s, now, -1, 0, false) },
-		"set by a send before the next event": func(w *waker, s claimStart) {
-			w.claimed("q", s, now, due.Add(time.Hour).UnixMilli(), 1, false)
-		},
+func TestWakePatientWaitersClaimOnceAMinuteAndOthersEveryFewSeconds(t *testing.T) {
+	w := &waker{}
+	for _, test := range []struct {
+		q    queueWake
+		deaf bool
+		want time.Duration
+	}{
+		{queueWake{}, false, safetyInterval}, {queueWake{patient: true}, false, patientInterval},
+		{queueWake{}, true, deafInterval}, {queueWake{patient: true}, true, safetyInterval},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := &Store{}
-			w := &s.waker
-			w.init(s)
-			defer func() {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.closed = true
-				for _, q := range w.queues {
-					if q.returnTimer != nil {
-						q.returnTimer.Stop()
-					}
-				}
-			}()
-			w.clock.read(now, now, now)
-			start := w.claiming("q")
-			w.markerPopped("q", due)
-			claimed(w, start)
-			if q := w.queue("q"); q.role != timerOwner || q.next.UnixMilli() != due.UnixMilli() {
-				t.Errorf("role = %d, next in %v; want timer owner (%d) in %v",
-					q.role, time.Until(q.next).Round(time.Second), timerOwner, time.Minute)
+		w.servers = map[string]*wakeServer{"server": {running: true, listening: true, muted: test.deaf}}
+		for range 100 {
+			if got := w.safetyAfter(&test.q); got < test.want*4/5 || got > test.want*6/5 {
+				t.Fatalf("patient %v, deaf %v: the next claim is after %v; want about %v", test.q.patient, test.deaf, got,
+					test.want)
 			}
-		})
+		}
 	}
 }

@@ -5,58 +5,65 @@ import (
 	"fmt"
 )
 
-// Error is a kind of error with a stable code: the same in Go, JSON, HTTP and the exit status of the later command.
+// Error is a kind of error with a stable code.
 type Error struct {
 	Code Code
 	text string
 }
 
-// Code names a kind of error. Codes never change.
-type Code struct {
-	Name string // in JSON
-	Exit int    // exit status of the later command
-	HTTP int    // status code
-}
+// Code names a kind of error, such as "not_found". Codes never change.
+type Code string
 
 func (e *Error) Error() string { return e.text }
 
 // The kinds of error. Test for them with errors.Is; the texts of returned errors are more specific than these.
 var (
 	// ErrInvalid means that an argument is not allowed. Nothing was done.
-	ErrInvalid = &Error{Code{"invalid", 2, 400}, "invalid argument"}
-	// ErrTooLarge means that a payload, header, batch or reason exceeds its limit. Nothing was done.
-	ErrTooLarge = &Error{Code{"too_large", 10, 413}, "too large"}
+	ErrInvalid = &Error{"invalid", "invalid argument"}
+	// ErrTooLarge means that a payload, header, batch, reason or property exceeds its limit. Nothing was done.
+	ErrTooLarge = &Error{"too_large", "too large"}
 	// ErrNotFound means that no live message has the id, or no queue has the name.
-	ErrNotFound = &Error{Code{"not_found", 11, 404}, "not found"}
+	ErrNotFound = &Error{"not_found", "not found"}
 	// ErrDuplicate means that the id is live or within its dedup window. Nothing was changed.
-	ErrDuplicate = &Error{Code{"duplicate", 12, 409}, "duplicate id"}
+	ErrDuplicate = &Error{"duplicate", "duplicate id"}
 	// ErrLeased means that a worker holds the message, so that it cannot be moved now.
-	ErrLeased = &Error{Code{"leased", 13, 409}, "message is leased"}
+	ErrLeased = &Error{"leased", "message is leased"}
 	// ErrDead means that the message is dead; replay it instead.
-	ErrDead = &Error{Code{"dead", 14, 409}, "message is dead"}
+	ErrDead = &Error{"dead", "message is dead"}
 	// ErrLeaseLost means that the caller no longer holds the message. Nothing was changed.
-	ErrLeaseLost = &Error{Code{"lease_lost", 15, 409}, "lease lost"}
+	ErrLeaseLost = &Error{"lease_lost", "lease lost"}
 	// ErrCancelled is the cause of a handler's context when its message was cancelled. It is also an
 	// ErrLeaseLost.
 	ErrCancelled = fmt.Errorf("message was cancelled: %w", ErrLeaseLost)
 	// ErrFull means that the store has no room. Nothing was done; claims and acks still succeed.
-	ErrFull = &Error{Code{"full", 16, 507}, "store is full"}
+	ErrFull = &Error{"full", "store is full"}
 	// ErrNotDurable means that the write was done but not confirmed to be as durable as asked.
-	ErrNotDurable = &Error{Code{"not_durable", 17, 503}, "not durable"}
+	ErrNotDurable = &Error{"not_durable", "not durable"}
 	// ErrUnavailable means that the store cannot be reached or cannot serve calls now. Retrying with the same
 	// ids is safe.
-	ErrUnavailable = &Error{Code{"unavailable", 18, 503}, "store unavailable"}
+	ErrUnavailable = &Error{"unavailable", "store unavailable"}
+	// ErrMisconfigured means that the store refuses this client as it is configured: a wrong password or database, a
+	// user without permission, a certificate that is not trusted. Nothing was done; retrying does not help.
+	ErrMisconfigured = &Error{"misconfigured", "store refuses this configuration"}
 	// ErrUnsupported means that the store cannot do what was asked: the server is too old, its configuration
 	// could lose messages, it holds another format, or it cannot be as durable as asked.
-	ErrUnsupported = &Error{Code{"unsupported", 19, 501}, "store unsupported"}
+	ErrUnsupported = &Error{"unsupported", "store unsupported"}
 	// ErrCorrupt means that the stored data is inconsistent. Nothing was changed.
-	ErrCorrupt = &Error{Code{"corrupt", 20, 500}, "store corrupt"}
+	ErrCorrupt = &Error{"corrupt", "store corrupt"}
 	// ErrClosed means that the client, worker or store is closed.
-	ErrClosed = &Error{Code{"closed", 21, 503}, "closed"}
+	ErrClosed = &Error{"closed", "closed"}
 )
 
 // Internal is the code of every other error.
-var Internal = Code{"internal", 1, 500}
+const Internal Code = "internal"
+
+// Kinds returns all kinds of error.
+func Kinds() []*Error {
+	return []*Error{
+		ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull, ErrNotDurable,
+		ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrCorrupt, ErrClosed,
+	}
+}
 
 // CodeOf returns the code of the first *Error in err's tree, or Internal if there is none.
 func CodeOf(err error) Code {

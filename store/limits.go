@@ -15,16 +15,27 @@ const (
 	MaxHeaders     = 64                         // headers of a message
 	MaxHeaderBytes = 16 << 10                   // bytes of all names and values of a message's headers
 	MaxReason      = 2048                       // bytes of an error text
+	MaxFailures    = 5                          // failures that a message remembers
+	MaxFailureText = 256                        // bytes of the error of a Failure
+	MaxWorkerName  = 128                        // bytes of the name of a worker
 	MaxAttempts    = 65535                      // largest Message.MaxAttempts
 	MaxDelay       = 100 * 365 * 24 * time.Hour // longest delay, relative expiry or dedup window
 	MinLease       = 10 * time.Millisecond      // shortest lease
-	MaxLease       = 24 * time.Hour             // longest lease and longest Message.Timeout
+	MaxLease       = 24 * time.Hour             // longest lease
+	MaxTimeout     = MaxLease                   // longest run of a handler, also for Message.Timeout
+	MaxLeaseName   = 64                         // bytes of a Receipt.Lease
+	MaxReceipt     = 512                        // bytes of a receipt as text
 	MaxBatch       = 500                        // messages in one call
 	MaxBatchBytes  = 4 << 20                    // payload, header and raw bytes in one call
+	MaxDeadCount   = int64(1_000_000_000_000)   // largest Retention.MaxCount
 	MaxBuckets     = 500                        // parts of a Histogram
 	MaxReplicas    = 16                         // replicas of a Durability
 	MinConfirm     = time.Millisecond           // shortest Durability.Timeout
 	MaxConfirm     = time.Hour                  // longest Durability.Timeout
+
+	MaxProperties    = 1000 // properties of a queue
+	MaxPropertyName  = 256  // bytes of the name of a property
+	MaxPropertyValue = 4096 // bytes of the value of a property
 )
 
 // DefaultMaxAttempts is the number of failed attempts after which a message is dead, unless its sender sets another.
@@ -91,8 +102,8 @@ func (m *Outgoing) Check() error {
 		return Invalid("max attempts is %d: give 1 to %d, or 0 for the default of %d",
 			m.MaxAttempts, MaxAttempts, DefaultMaxAttempts)
 	}
-	if m.Timeout < 0 || m.Timeout > MaxLease {
-		return Invalid("timeout is %v: give 0 (none) to %v", m.Timeout, MaxLease)
+	if m.Timeout < 0 || m.Timeout > MaxTimeout {
+		return Invalid("timeout is %v: give 0 (none) to %v", m.Timeout, MaxTimeout)
 	}
 	if m.ExpireAfter < 0 || m.ExpireAfter > MaxDelay {
 		return Invalid("expiry is %v after the due time: give 0 (never) to %v", m.ExpireAfter, MaxDelay)
@@ -103,8 +114,8 @@ func (m *Outgoing) Check() error {
 	if err := checkTime("expiry", m.ExpireAt); err != nil {
 		return err
 	}
-	if m.Remember < 0 || m.Remember > MaxDelay {
-		return Invalid("remember is %v: give 0 (not at all) to %v", m.Remember, MaxDelay)
+	if m.DedupWindow < 0 || m.DedupWindow > MaxDelay {
+		return Invalid("dedup window is %v: give 0 (not at all) to %v", m.DedupWindow, MaxDelay)
 	}
 	if err := m.Durable.Check(); err != nil {
 		return err
@@ -184,6 +195,43 @@ func CheckDelay(d time.Duration) error {
 	return nil
 }
 
+// CheckProperties returns an ErrInvalid or ErrTooLarge unless Store.SetProperties accepts set.
+//
+// There must be 1 to MaxBatch properties. A name has 1 to MaxPropertyName bytes of UTF-8 without control characters,
+// and a value up to MaxPropertyValue bytes of UTF-8.
+func CheckProperties(set map[string]string) error {
+	if len(set) == 0 {
+		return Invalid("no properties are given: give 1 to %d", MaxBatch)
+	}
+	if len(set) > MaxBatch {
+		return TooLarge("%d properties are given: the limit is %d in one call; make several", len(set), MaxBatch)
+	}
+	for name, value := range set {
+		if name == "" {
+			return Invalid("property name is empty: give a name of 1 to %d bytes", MaxPropertyName)
+		}
+		if err := checkText("property name", name, MaxPropertyName); err != nil {
+			return err
+		}
+		if len(value) > MaxPropertyValue {
+			return TooLarge("value of property %q is %d bytes long: the limit is %d", name, len(value), MaxPropertyValue)
+		}
+		if !utf8.ValidString(value) {
+			return Invalid("property %q has a value that is not UTF-8: encode it as text", name)
+		}
+	}
+	return nil
+}
+
+// CheckPropertyCount returns an ErrTooLarge if n properties are too many for a queue: more than MaxProperties. Engines
+// call it with the number that a queue would have.
+func CheckPropertyCount(n int) error {
+	if n > MaxProperties {
+		return TooLarge("queue would have %d properties: the limit is %d; remove some first", n, MaxProperties)
+	}
+	return nil
+}
+
 // CheckHistogram returns an ErrInvalid unless Store.Histogram accepts the arguments.
 //
 // There must be 1 to MaxBuckets buckets, and the range must last at least a millisecond for each.
@@ -215,15 +263,7 @@ func HistogramBounds(from, to time.Time, buckets int) []int64 {
 
 // CutReason returns s as valid UTF-8, cut between characters to at most MaxReason bytes.
 func CutReason(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= MaxReason {
-		return s
-	}
-	end := MaxReason
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
+	return cut(strings.ToValidUTF8(s, "\uFFFD"), MaxReason)
 }
 
 // Millis returns d in milliseconds, rounded up, or 0 if d is negative.

@@ -133,13 +133,13 @@ func TestMessagesHaveLimits(t *testing.T) {
 		{"expiry before 1970", func(m *store.Outgoing) {
 			m.ExpireAt = time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)
 		}, store.ErrInvalid, []string{"expiry", "1970"}},
-		{"longest dedup window", func(m *store.Outgoing) { m.Remember = store.MaxDelay }, nil, nil},
+		{"longest dedup window", func(m *store.Outgoing) { m.DedupWindow = store.MaxDelay }, nil, nil},
 		{"dedup window too long", func(m *store.Outgoing) {
-			m.Remember = store.MaxDelay + 1
-		}, store.ErrInvalid, []string{"remember", "876000h"}},
+			m.DedupWindow = store.MaxDelay + 1
+		}, store.ErrInvalid, []string{"dedup window", "876000h"}},
 		{"dedup window below zero", func(m *store.Outgoing) {
-			m.Remember = -1
-		}, store.ErrInvalid, []string{"remember", "-1ns"}},
+			m.DedupWindow = -1
+		}, store.ErrInvalid, []string{"dedup window", "-1ns"}},
 		{"longest delay", func(m *store.Outgoing) { m.Due.Delay = store.MaxDelay }, nil, nil},
 		{"delay too long", func(m *store.Outgoing) {
 			m.Due.Delay = store.MaxDelay + 1
@@ -340,4 +340,43 @@ func TestActionsHaveNames(t *testing.T) {
 			t.Errorf("action %d is %q, want %q", uint8(action), got, want)
 		}
 	}
+}
+
+func TestPropertiesHaveLimits(t *testing.T) {
+	many := func(n int) map[string]string {
+		set := map[string]string{}
+		for i := range n {
+			set[fmt.Sprint(i)] = "v"
+		}
+		return set
+	}
+	for _, c := range []struct {
+		name  string
+		set   map[string]string
+		kind  error
+		words []string
+	}{
+		{"one", map[string]string{"a": "1"}, nil, nil},
+		{"removal", map[string]string{"a": ""}, nil, nil},
+		{"any characters in a value", map[string]string{"größe": "a\nb\x00 é"}, nil, nil},
+		{"longest", map[string]string{strings.Repeat("n", 256): strings.Repeat("v", 4096)}, nil, nil},
+		{"most", many(store.MaxBatch), nil, nil},
+		{"nil", nil, store.ErrInvalid, []string{"no properties", "1 to 500"}},
+		{"none", many(0), store.ErrInvalid, []string{"no properties", "1 to 500"}},
+		{"too many", many(501), store.ErrTooLarge, []string{"501 properties", "500", "several"}},
+		{"empty name", map[string]string{"": "1"}, store.ErrInvalid, []string{"property name", "empty", "256"}},
+		{"long name", map[string]string{strings.Repeat("n", 257): "1"}, store.ErrInvalid,
+			[]string{"property name", "257", "256"}},
+		{"control character in a name", map[string]string{"a\tb": "1"}, store.ErrInvalid,
+			[]string{"property name", "control character"}},
+		{"name not UTF-8", map[string]string{"\xff": ""}, store.ErrInvalid, []string{"property name", "UTF-8"}},
+		{"long value", map[string]string{"a": strings.Repeat("v", 4097)}, store.ErrTooLarge,
+			[]string{`property "a"`, "4097", "4096"}},
+		{"value not UTF-8", map[string]string{"a": "\xff"}, store.ErrInvalid, []string{`property "a"`, "UTF-8"}},
+	} {
+		checkError(t, c.name, store.CheckProperties(c.set), c.kind, c.words...)
+	}
+	checkError(t, "number", store.CheckPropertyCount(store.MaxProperties), nil)
+	checkError(t, "number", store.CheckPropertyCount(store.MaxProperties+1), store.ErrTooLarge, "1001 properties", "1000",
+		"remove")
 }

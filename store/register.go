@@ -14,8 +14,6 @@ import (
 type OpenConfig struct {
 	// Logger is never nil.
 	Logger *slog.Logger
-	// AllowEviction allows a Redis server whose maxmemory-policy may evict keys.
-	AllowEviction bool
 }
 
 // Opener opens the engine that a URL names. Unknown parameters in the URL are errors. The URL is passed as text,

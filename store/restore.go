@@ -26,6 +26,9 @@ func (i *Info) Check() error {
 		return Invalid("last error is %d bytes long or not UTF-8: the limit is %d; cut it with CutReason",
 			len(i.LastError), MaxReason)
 	}
+	if err := i.checkFailures(); err != nil {
+		return err
+	}
 	switch i.State {
 	case StateScheduled, StateReady, StateLeased:
 		if i.DeadReason != "" || !i.DiedAt.IsZero() {
@@ -73,13 +76,7 @@ func (i *Info) checkDeath() error {
 }
 
 // Size returns the number of bytes that the message counts against MaxBatchBytes.
-func (i *Info) Size() int {
-	n := len(i.Payload) + len(i.Raw)
-	for name, value := range i.Headers {
-		n += len(name) + len(value)
-	}
-	return n
-}
+func (i *Info) Size() int { return i.Message.Size() + len(i.Raw) }
 
 // SameMessage reports whether i and o are the same message as it was sent, whatever has happened to it since. Times
 // are compared in whole milliseconds.
@@ -87,16 +84,17 @@ func (i *Info) SameMessage(o *Info) bool {
 	return i.ID == o.ID && (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) &&
 		bytes.Equal(i.Payload, o.Payload) && maps.Equal(i.Headers, o.Headers) && i.MaxAttempts == o.MaxAttempts &&
 		Millis(i.Timeout) == Millis(o.Timeout) && Millis(i.ExpireAfter) == Millis(o.ExpireAfter) &&
-		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.Remember) == Millis(o.Remember) && sameTime(i.SentAt, o.SentAt)
+		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.DedupWindow) == Millis(o.DedupWindow) && sameTime(i.SentAt, o.SentAt)
 }
 
 // Same reports whether i and o are the same message in the same condition.
 //
-// Besides SameMessage it compares the due time, the failed attempts, whether the message was delivered, the last error,
-// and the reason and time of death. A message that has become ready or has been leased is still the same.
+// Besides SameMessage it compares the due time, the failed attempts, whether the message was delivered, the last error
+// and failures, and the reason and time of death. A message that has become ready or has been leased is still the same.
 func (i *Info) Same(o *Info) bool {
 	return i.SameMessage(o) && sameTime(i.Due, o.Due) && i.Attempts == o.Attempts && i.Delivered == o.Delivered &&
-		i.LastError == o.LastError && i.DeadReason == o.DeadReason && sameTime(i.DiedAt, o.DiedAt)
+		i.LastError == o.LastError && sameFailures(i.Failures, o.Failures) && i.DeadReason == o.DeadReason &&
+		sameTime(i.DiedAt, o.DiedAt)
 }
 
 func sameTime(t, u time.Time) bool {

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,33 @@ func TestRestoredMessagesHaveLimits(t *testing.T) {
 		{"last error not UTF-8", func(i *store.Info) {
 			i.LastError = "\xff"
 		}, store.ErrInvalid, []string{"last error", "UTF-8"}},
+		{"failures at their limits", func(i *store.Info) {
+			i.Failures = slices.Repeat([]store.Failure{{
+				Time: at, Attempt: store.MaxAttempts, Duration: store.MaxDelay, Worker: strings.Repeat("w", store.MaxWorkerName),
+				Error: strings.Repeat("x", store.MaxFailureText),
+			}}, store.MaxFailures)
+		}, nil, nil},
+		{"too many failures", func(i *store.Info) {
+			i.Failures = slices.Repeat([]store.Failure{{Time: at, Attempt: 1}}, store.MaxFailures+1)
+		}, store.ErrInvalid, []string{"6 failures", "5"}},
+		{"failure without a time", func(i *store.Info) {
+			i.Failures = []store.Failure{{Attempt: 1}}
+		}, store.ErrInvalid, []string{"time of a failure", "missing"}},
+		{"failure of a late time", func(i *store.Info) {
+			i.Failures = []store.Failure{{Attempt: 1, Time: late}}
+		}, store.ErrInvalid, []string{"time of a failure", "2200", "2199"}},
+		{"failure without an attempt", func(i *store.Info) {
+			i.Failures = []store.Failure{{Time: at}}
+		}, store.ErrInvalid, []string{"attempt of a failure", "0", "1"}},
+		{"failure of a negative duration", func(i *store.Info) {
+			i.Failures = []store.Failure{{Time: at, Attempt: 1, Duration: -1}}
+		}, store.ErrInvalid, []string{"duration of a failure", "-1ns"}},
+		{"failure with lines", func(i *store.Info) {
+			i.Failures = []store.Failure{{Time: at, Attempt: 1, Error: "a\nb"}}
+		}, store.ErrInvalid, []string{"error of a failure", "one line", "256"}},
+		{"failure of a worker with a control character", func(i *store.Info) {
+			i.Failures = []store.Failure{{Time: at, Attempt: 1, Worker: "a\x1fb"}}
+		}, store.ErrInvalid, []string{"worker of a failure", "128"}},
 		{"no state", func(i *store.Info) { i.State = "" }, store.ErrInvalid, []string{"state", `""`, "leased"}},
 		{"unknown state", func(i *store.Info) { i.State = "asleep" }, store.ErrInvalid, []string{"state", `"asleep"`}},
 		{"ready with a dead reason", func(i *store.Info) {
@@ -101,9 +129,10 @@ func TestSameDetectsEveryChange(t *testing.T) {
 		return store.Info{
 			Message: store.Message{
 				ID: "m", Payload: []byte("p"), Headers: map[string]string{"k": "v"}, MaxAttempts: 5, Timeout: time.Second,
-				ExpireAfter: time.Hour, Remember: time.Minute, SentAt: at,
+				ExpireAfter: time.Hour, DedupWindow: time.Minute, SentAt: at,
 			},
 			State: store.StateScheduled, Due: at, Attempts: 2, LastError: "no",
+			Failures: []store.Failure{{Time: at, Attempt: 2, Duration: time.Second, Worker: "w", Error: "no"}},
 		}
 	}
 	a := fresh()
@@ -124,6 +153,12 @@ func TestSameDetectsEveryChange(t *testing.T) {
 		func(i *store.Info) { i.Attempts++ },
 		func(i *store.Info) { i.Delivered = true },
 		func(i *store.Info) { i.LastError = "" },
+		func(i *store.Info) { i.Failures = nil },
+		func(i *store.Info) { i.Failures[0].Time = at.Add(time.Second) },
+		func(i *store.Info) { i.Failures[0].Attempt++ },
+		func(i *store.Info) { i.Failures[0].Duration++ },
+		func(i *store.Info) { i.Failures[0].Worker = "" },
+		func(i *store.Info) { i.Failures[0].Error = "" },
 		func(i *store.Info) { i.State, i.DeadReason = store.StateDead, store.DeadFailed },
 		func(i *store.Info) { i.DiedAt = at },
 	} {
@@ -141,7 +176,7 @@ func TestSameDetectsEveryChange(t *testing.T) {
 		func(i *store.Info) { i.Timeout = 0 },
 		func(i *store.Info) { i.ExpireAfter = 0 },
 		func(i *store.Info) { i.ExpireAt = at },
-		func(i *store.Info) { i.Remember = 0 },
+		func(i *store.Info) { i.DedupWindow = 0 },
 		func(i *store.Info) { i.SentAt = time.Time{} },
 		func(i *store.Info) { i.Raw = []byte{} },
 	} {

@@ -62,23 +62,32 @@ type Store interface {
 	//
 	// Claim first does a bounded part of the housekeeping: leases whose deadline has passed end. Each of their
 	// messages counts a failed attempt and becomes ready again with the deadline as its due time, or dead if it
-	// has no attempt left.
+	// has no attempt left. Those of an Uncounted lease return as they were.
 	//
 	// Some ready messages become dead instead of being claimed. A message whose expiry has passed and that was
 	// never delivered becomes DeadExpired. One that cannot be read becomes DeadUnreadable and keeps its bytes.
 	//
-	// On a paused queue leases still end, but nothing is claimed and nothing expires.
+	// Claim then drops dead messages that exceed the queue's Retention: up to MaxBatch per call, those that died
+	// first. Those that it sets aside afterwards stay until the next one.
+	//
+	// On a paused queue leases still end and dead messages are dropped, but nothing is claimed and nothing expires.
 	Claim(ctx context.Context, queue string, req ClaimRequest) (Claim, error)
 
 	// Settle ends the holding of messages. Results are in the order of s. A message that is not held under its
 	// receipt, because the lease has expired or ended or because the message was already settled, cancelled or
 	// purged, has ErrLeaseLost in its result and does not change.
+	//
+	// An Ack writes its follow-ups in the same step, and none if it is refused. A follow-up whose id is live or
+	// within its dedup window in its queue is left out, and so is one that has the id of an earlier one. An Ack whose
+	// follow-ups find no room has ErrFull in its result, and its message stays held. Follow-ups notify waiters as
+	// messages of Send do. A Settlement that fails CheckThen has its error in its result and changes nothing.
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)
 
 	// Extend moves the deadline of leases to the engine's now plus Extension.For. Results are in the order of e.
 	//
 	// ExtendResult.Lost lists the messages of the lease that were cancelled since its last Extend, each once. An
-	// engine may leave out a message for which a Settle was refused since then. If all remaining messages of the
+	// engine may leave out a message for which a Settle was refused since then, and may leave more than MaxBatch of
+	// one call to the next Extend, until which they count as remaining. If all remaining messages of the
 	// lease were cancelled, the lease ends and the result has both Lost and ErrLeaseLost. A lease that has
 	// expired or ended has ErrLeaseLost in its result, without Lost.
 	Extend(ctx context.Context, queue string, e []Extension) ([]ExtendResult, error)
@@ -86,8 +95,8 @@ type Store interface {
 	// Wait blocks until a Claim on the queue may return messages.
 	//
 	// It is called after a Claim that returned fewer messages than it asked for. It may return early for no
-	// reason. It returns within a few seconds of a message becoming ready, even if every notification is lost. It
-	// does not poll. When ctx ends it returns the context's cause.
+	// reason. It returns within a few seconds of a message becoming ready, even if every notification is lost, or
+	// within about a minute if ctx is Patient. It does not poll. When ctx ends it returns the context's cause.
 	Wait(ctx context.Context, queue string) error
 
 	// Cancel removes live messages in any state and returns the state each was in. A leased message is not
@@ -116,7 +125,8 @@ type Store interface {
 	// window, nothing changes for it and its SendResult.Duplicate is set, and the first of equal ids within msgs
 	// wins. Restore notifies waiters as Send does. A store without room refuses the whole call with ErrFull.
 	// Times are kept as they are, except that a time of death which this store's clock has not reached becomes
-	// now.
+	// now. Info.Raw is kept byte by byte; an engine that can read it, because it knows more formats than the one
+	// that could not, has a readable message from then on.
 	//
 	// Callers check every Info with Info.Check. They pass at most MaxBatch messages of at most MaxBatchBytes in
 	// total by Info.Size; a single message may be larger.
@@ -150,19 +160,47 @@ type Store interface {
 	// valid.
 	SetPaused(ctx context.Context, queue string, paused bool) error
 
+	// SetDeadRetention limits the dead messages that the queue keeps and creates the queue if necessary. Claims
+	// enforce it, so a queue that nobody claims from keeps its dead messages. Stats returns it. It returns
+	// ErrInvalid if r fails Retention.Check.
+	SetDeadRetention(ctx context.Context, queue string, r Retention) error
+
+	// SetProperties sets properties of the queue, which are named texts that the queue keeps for the code that uses
+	// it. An empty value removes a property. All are set and removed in one atomic step, which creates the queue if
+	// necessary; a call that only removes does not create it. Nothing but SetProperties and Delete changes
+	// properties.
+	//
+	// It returns the error of CheckProperties, and that of CheckPropertyCount if the queue would have too many
+	// properties. Both change nothing.
+	SetProperties(ctx context.Context, queue string, set map[string]string) error
+
+	// Properties returns all properties of the queue: an empty or nil map if it has none or does not exist. The
+	// caller may change the map.
+	Properties(ctx context.Context, queue string) (map[string]string, error)
+
 	// Queues returns a page of the names of existing queues, in no particular order.
 	//
 	// next is the cursor of the next page, or "" if there is none; the cursor of the first page is "". A queue
-	// exists from its first message or pause until it is deleted.
+	// exists from its first message, pause, retention or property until it is deleted.
 	Queues(ctx context.Context, cursor string) (names []string, next string, err error)
 
-	// Delete removes a queue with all its messages, leases, dedup windows and settings. It is no error to delete
-	// a queue that does not exist.
+	// Delete removes a queue with all its messages, leases, dedup windows, settings, properties and activity. It is no
+	// error to delete a queue that does not exist.
 	Delete(ctx context.Context, queue string) error
 
-	// Close frees what the store itself opened and ends every Wait with ErrClosed. It returns when the store's
-	// goroutines have ended.
+	// Events tell what the processes of a store do; see there.
+	Events
+
+	// Close frees what the store itself opened and ends every Wait and Watcher with ErrClosed. It returns when the
+	// store's goroutines have ended.
 	Close() error
+}
+
+// Configured is implemented by a Store whose constructor cannot return an error. later.New calls ConfigError.
+type Configured interface {
+	// ConfigError returns an ErrInvalid or ErrUnsupported if the store was constructed with arguments that are not
+	// allowed.
+	ConfigError() error
 }
 
 // State is where a live message is.
@@ -200,8 +238,8 @@ type Message struct {
 	// that has not been delivered by then becomes dead. At most one of them is set.
 	ExpireAfter time.Duration
 	ExpireAt    time.Time
-	// Remember is the dedup window: how long the id is refused after the message was acked. 0 means not at all.
-	Remember time.Duration
+	// DedupWindow is how long the id is refused after the message was acked. 0 means not at all.
+	DedupWindow time.Duration
 	// SentAt is the sender's clock at Send, in milliseconds. It is set if the sender chose the id itself; an id
 	// made by NewID carries its time.
 	SentAt time.Time
@@ -246,10 +284,16 @@ type SendResult struct {
 type ClaimRequest struct {
 	Max   int           // 1 to MaxBatch
 	Lease time.Duration // MinLease to MaxLease
+	// Uncounted is set by a holder that calls no handler. If the lease expires, its messages return as if they had been
+	// released: no attempt counts.
+	Uncounted bool
 	// Buffer is memory that Claim.Messages may use, to avoid allocations in repeated claims. Its contents are
 	// overwritten. It may be nil.
 	Buffer []Claimed
 }
+
+// UncountedLease begins the id of an Uncounted lease, in engines that distinguish it by its id.
+const UncountedLease = "uncounted-"
 
 // Claim is the result of a Claim call.
 type Claim struct {
@@ -258,11 +302,23 @@ type Claim struct {
 	Now time.Time
 	// Deadline is when the lease ends unless it is extended. It is zero if Messages is empty.
 	Deadline time.Time
-	// More is set if the claim returned all that was asked for or reached its bound, and more may be ready.
+	// More is set if the claim returned all that was asked for or reached a bound, and more may be ready or to be
+	// done.
 	More bool
 	// Died lists the ids that this claim moved to dead, and Expired those among them whose expiry had passed.
 	Died    []string
 	Expired []string
+	// Dropped lists the ids of the dead messages that this claim removed because of the queue's Retention.
+	Dropped []string
+}
+
+// Retention limits the dead messages that a queue keeps. The zero value keeps all of them for ever.
+type Retention struct {
+	// MaxAge is how long a message is kept after its death, 1 ms to MaxDelay; 0 is no limit. Restored messages
+	// keep their time of death.
+	MaxAge time.Duration
+	// MaxCount is the number of dead messages that are kept, those that died last; 0 is no limit.
+	MaxCount int64
 }
 
 // Claimed is a message under a lease.
@@ -273,13 +329,14 @@ type Claimed struct {
 	Attempt int // 1 for the first; the failed attempts so far plus one
 }
 
-// Receipt is what the holder of a message presents to settle it.
+// Receipt is what the holder of a message presents to settle it. Any process can present it.
 type Receipt struct {
-	Lease string
+	Lease string // 1 to MaxLeaseName letters, digits, - and _; set by the engine
 	ID    string
 	Epoch int64 // set by the engine; distinguishes claims of the same id
-	// Claim and Index make settling cheaper; both may be zero. Claim is private data of the engine, the same for
-	// all messages of a claim. Index is the message's position in the claim, below MaxBatch.
+	// Claim and Index make settling cheaper; each may be zero, and is in another process. Claim is private data of
+	// the engine, the same for all messages of a claim. Index is the message's position in the claim, below
+	// MaxBatch.
 	Claim any
 	Index int
 }
@@ -309,8 +366,17 @@ type Settlement struct {
 	Action  Action
 	Delay   time.Duration // for Nack and Snooze
 	Reason  string        // for Nack and Bury: the error, which the caller cuts to MaxReason bytes with CutReason
-	// Remember repeats Message.Remember for an Ack, so that engines need not read the message again.
-	Remember time.Duration
+	// ResetAttempts, with a Snooze, sets the number of failed attempts to zero and forgets the last error.
+	ResetAttempts bool
+	// Duration and Worker are kept in the Failure of a Nack or Bury: how long the attempt took, and who held the
+	// message. Both may be left out.
+	Duration time.Duration
+	Worker   string
+	// DedupWindow repeats Message.DedupWindow for an Ack, so that engines need not read the message again.
+	DedupWindow time.Duration
+	// Then are the follow-ups of an Ack, each of which passes FollowUp.Check. A Settle has at most MaxBatch of them
+	// with at most MaxBatchBytes by Message.Size; a single one may be larger.
+	Then []FollowUp
 }
 
 // SettleResult is the result for one message of a Settle.
@@ -367,6 +433,8 @@ type Info struct {
 	// LastError describes the last failure: the reason of a nack or bury, cut to MaxReason bytes, or
 	// LeaseExpiredText, ExpiredText or UnreadableText.
 	LastError string
+	// Failures are the last MaxFailures failed attempts, latest first. A replay keeps them.
+	Failures []Failure
 	// DeadReason and DiedAt are set for a dead message.
 	DeadReason DeadReason
 	DiedAt     time.Time
@@ -417,7 +485,11 @@ type Stats struct {
 	// NextDue is the due time of the earliest scheduled or ready message, or zero if there is none.
 	NextDue time.Time
 	Paused  bool
-	// Exists reports whether the queue has had a message or a pause since it was last deleted.
+	// DeadRetention is what SetDeadRetention set, and Dropped the number of dead messages that it has removed.
+	DeadRetention Retention
+	Dropped       int64
+	// Exists reports whether the queue has had a message, a pause, a retention or a property since it was last
+	// deleted.
 	Exists bool
 	// Now is the engine's clock.
 	Now time.Time

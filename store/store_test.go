@@ -15,34 +15,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// kinds lists all kinds of error.
-var kinds = []*store.Error{
-	store.ErrInvalid, store.ErrTooLarge, store.ErrNotFound, store.ErrDuplicate, store.ErrLeased, store.ErrDead,
-	store.ErrLeaseLost, store.ErrFull, store.ErrNotDurable, store.ErrUnavailable, store.ErrUnsupported,
-	store.ErrCorrupt, store.ErrClosed,
-}
-
 func TestCodesAreUnique(t *testing.T) {
-	names, exits := map[string]bool{store.Internal.Name: true}, map[int]bool{store.Internal.Exit: true, 0: true}
-	for _, kind := range kinds {
-		if names[kind.Code.Name] || exits[kind.Code.Exit] {
-			t.Errorf("code %+v is used twice", kind.Code)
+	seen := map[store.Code]bool{store.Internal: true}
+	for _, kind := range store.Kinds() {
+		if seen[kind.Code] || kind.Code == "" || kind.Error() == "" {
+			t.Errorf("code %q of %q is used twice, or it or the text is empty", kind.Code, kind)
 		}
-		names[kind.Code.Name], exits[kind.Code.Exit] = true, true
-		if kind.Code.HTTP < 400 || kind.Code.HTTP > 599 || kind.Error() == "" {
-			t.Errorf("code %+v of %q has no HTTP error status or no text", kind.Code, kind)
-		}
-		if kind.Code.Exit == 75 {
-			t.Errorf("exit status 75 of %q is reserved for commands that ask for a retry", kind)
-		}
+		seen[kind.Code] = true
 	}
 }
 
 func TestCodeOfFindsTheKindUnderWraps(t *testing.T) {
-	for _, kind := range kinds {
+	for _, kind := range store.Kinds() {
 		wrapped := fmt.Errorf("send to %q: %w", "q", errors.Join(errors.New("other"), kind))
 		if got := store.CodeOf(wrapped); got != kind.Code {
-			t.Errorf("CodeOf(%v) = %+v, want %+v", wrapped, got, kind.Code)
+			t.Errorf("CodeOf(%v) = %q, want %q", wrapped, got, kind.Code)
 		}
 	}
 	for err, want := range map[error]store.Code{
@@ -54,7 +41,7 @@ func TestCodeOfFindsTheKindUnderWraps(t *testing.T) {
 		store.TooLarge("%d", 12): store.ErrTooLarge.Code,
 	} {
 		if got := store.CodeOf(err); got != want {
-			t.Errorf("CodeOf(%v) = %+v, want %+v", err, got, want)
+			t.Errorf("CodeOf(%v) = %q, want %q", err, got, want)
 		}
 	}
 }

@@ -11,18 +11,18 @@ import (
 
 func TestGetShowsAllOfAMessage(t *testing.T) {
 	c := newCLI(t)
-	if got := c.ok("send", "q", "two\nlines", "--id", "a", "--in", "2d", "--header", "k=v=w", "--max-attempts", "5",
-		"--timeout", "10s", "--expire-after", "1h", "--remember", "1d"); got != "a\n" {
+	if got := c.ok("send", "q", "two\nlines", "--id", "a", "--in", "2d", "--header", "k=v=w", "--kind", "a.b",
+		"--max-attempts", "5", "--timeout", "10s", "--expire-after", "1h", "--dedup-window", "1d"); got != "a\n" {
 		t.Errorf("send printed %q, want the id", got)
 	}
 	contains(t, c.ok("get", "q", "a"), "id              a\n", "state           scheduled\n",
 		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n",
-		"expires         1h after it is due\n", "remember        1d\n", "header          k=v=w\n",
-		"payload         9 bytes\n", "\ntwo\nlines\n")
+		"expires         1h after it is due\n", "dedup window    1d\n", "header          k=v=w\n",
+		"header          kind=a.b\n", "payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
 		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
-		"delivered": false, "timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "remember_ms": 86400000.0,
+		"delivered": false, "timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "dedup_window_ms": 86400000.0,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -31,6 +31,33 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	due, err := time.Parse(time.RFC3339, got["due"].(string))
 	if in := time.Until(due); err != nil || in < 47*time.Hour || in > 48*time.Hour {
 		t.Errorf("due %v", got["due"])
+	}
+}
+
+func TestGetShowsTheFailuresOfAMessage(t *testing.T) {
+	c := newCLI(t)
+	q := c.client().Queue("q")
+	c.ok("send", "q", "x", "--id", "a")
+	for _, reason := range []string{"no route", "panic: boom\n\nits stack"} {
+		held, err := q.Receive(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := held[0].Nack(t.Context(), 0, errors.New(reason)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contains(t, c.ok("get", "q", "a"), "last error      panic: boom\n", "\nfailures        20", " attempt 2 after ",
+		": panic: boom\n                20", " attempt 1 after ", ": no route\n")
+	for _, command := range [][]string{{"get", "q", "a", "--json"}, {"list", "q", "--json"}} {
+		failures, _ := object(t, c.ok(command...))["failures"].([]any)
+		if len(failures) != 2 {
+			t.Fatalf("%v: failures %v", command, failures)
+		}
+		first := failures[0].(map[string]any)
+		if first["attempt"] != 2.0 || first["error"] != "panic: boom" || first["worker"] == nil || first["time"] == nil {
+			t.Errorf("%v: %v", command, first)
+		}
 	}
 }
 
@@ -226,6 +253,45 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 	if got := object(t, c.ok("stats", "q", "--json")); got["dead"] != 0.0 || got["scheduled"] != 1.0 {
 		t.Errorf("got %v", got)
 	}
+}
+
+func TestDeadRetainLimitsDeadMessages(t *testing.T) {
+	c := newCLI(t)
+	if got := c.ok("dead", "retain", "q", "--max-age", "30d", "--max-count", "1"); got !=
+		"dead messages of q are kept for 30d, up to 1; 0 were dropped\n" {
+		t.Errorf("got %q", got)
+	}
+	q := c.client().Queue("q")
+	for _, id := range []string{"a", "b"} {
+		c.ok("send", "q", "x", "--id", id)
+		deliveries, err := q.Receive(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := deliveries[0].Bury(t.Context(), errors.New("bad address")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ok("send", "q", "x", "--id", "c")
+	if _, err := q.Receive(t.Context(), 1); err != nil { // a claim, which drops a
+		t.Fatal(err)
+	}
+	if got := objects(t, c.ok("dead", "list", "q", "--json")); len(got) != 1 || got[0]["id"] != "b" {
+		t.Errorf("got %v", got)
+	}
+	for _, args := range [][]string{{"dead", "retain", "q", "--json"}, {"stats", "q", "--json"}} {
+		got := object(t, c.ok(args...))
+		if got["dead_max_age_ms"] != 2592e6 || got["dead_max_count"] != 1.0 || got["dead_dropped"] != 1.0 {
+			t.Errorf("%v: got %v", args, got)
+		}
+	}
+	if got := c.ok("dead", "retain", "q", "--forever"); got != "dead messages of q are kept for ever; 1 were dropped\n" {
+		t.Errorf("got %q", got)
+	}
+	contains(t, c.fails(2, "dead", "retain", "q", "--forever", "--max-count", "1"), "both given")
+	contains(t, c.fails(2, "dead", "retain", "q", "--max-count", "0"), "--forever")
+	contains(t, c.fails(2, "dead", "retain", "q", "--max-count", "-1"), "maximum number of dead messages is -1")
+	contains(t, c.fails(11, "dead", "retain", "unknown"), "unknown")
 }
 
 func TestPauseStopsDeliveriesUntilResume(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/laterq/later/internal/wire"
 )
 
 func (m *Main) backupCommand() *cobra.Command {
@@ -60,7 +62,7 @@ func (m *Main) backup(ctx context.Context, target string) error {
 		Dir    string  `json:"dir"`
 		Store  string  `json:"store"`
 		TookMS float64 `json:"took_ms"`
-	}{dir, m.shownURL(), millisJSON(time.Since(began))}, "backed up %s to %s", m.shownURL(), dir)
+	}{dir, m.shownURL(), wire.Millis(time.Since(began))}, "backed up %s to %s", m.shownURL(), dir)
 }
 
 // backupDirectory returns the directory that a path or a file URL names.

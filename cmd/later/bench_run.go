@@ -31,6 +31,17 @@ var benchWorkloads = []struct {
 	{"idle", (*bench).idle},
 	{"memory", (*bench).memory},
 	{"herd", (*bench).herd},
+	{"queues", (*bench).queues},
+	{"forward", (*bench).forward},
+	{"topic", (*bench).topic},
+	{"events", (*bench).events},
+}
+
+// benchDefault lists the workloads that run unless --run names others, which are no part of most setups.
+func benchDefault() []string {
+	return slices.DeleteFunc(benchNames(), func(name string) bool {
+		return slices.Contains([]string{"queues", "forward", "topic", "events"}, name)
+	})
 }
 
 func benchNames() (names []string) {

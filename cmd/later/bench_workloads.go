@@ -11,6 +11,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/wire"
 )
 
 // drainLimit is how long bench waits for messages that are due.
@@ -52,7 +53,7 @@ func (b *bench) send(ctx context.Context, q benchQueue) error {
 			return err
 		}
 		err = b.result(benchSendJSON{
-			"send", c.goroutines, c.batch, sent.Messages, millisJSON(sent.Took), round3(sent.PerSecond()),
+			"send", c.goroutines, c.batch, sent.Messages, wire.Millis(sent.Took), round3(sent.PerSecond()),
 			cost.json(sent.Messages),
 		}, c.name, "%9.0f msg/s%s", sent.PerSecond(), cost.text(sent.Messages))
 		if err != nil {
@@ -81,12 +82,12 @@ type benchDrainJSON struct {
 func (b *bench) printDrained(workload, name string, d benchmark.Drained, cost benchCost, ping *time.Duration) error {
 	j := benchDrainJSON{
 		Workload: workload, Handlers: b.o.handlers, Messages: d.Messages, Handled: d.Handled, Doubles: d.Doubles,
-		Early: d.Early, Left: d.Left, TookMS: millisJSON(d.Took), PerSecond: round3(d.PerSecond()),
+		Early: d.Early, Left: d.Left, TookMS: wire.Millis(d.Took), PerSecond: round3(d.PerSecond()),
 		benchCostJSON: cost.json(d.Handled),
 	}
 	text := fmt.Sprintf("%9.0f msg/s%s", d.PerSecond(), cost.text(d.Handled))
 	if ping != nil {
-		ms := millisJSON(*ping)
+		ms := wire.Millis(*ping)
 		j.WorstPing = &ms
 		text += "  worst PING from another client " + formatMillis(*ping)
 	}
@@ -206,7 +207,7 @@ func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 	err = b.result(benchLatenessJSON{
 		Workload: "lateness", Rate: b.o.rate, Messages: d.Sent, Handled: len(d.Samples), Doubles: d.Doubles,
 		Early: d.Early,
-		P50MS: millisJSON(at(0.5)), P99MS: millisJSON(at(0.99)), P999MS: millisJSON(at(0.999)), MaxMS: millisJSON(at(1)),
+		P50MS: wire.Millis(at(0.5)), P99MS: wire.Millis(at(0.99)), P999MS: wire.Millis(at(0.999)), MaxMS: wire.Millis(at(1)),
 		benchCostJSON: cost.json(d.Sent),
 	}, name, "%s", text)
 	if err != nil {
@@ -236,7 +237,10 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	worked, requests := q, func() int64 { return -1 }
 	if b.redis != nil {
 		if counted, closeAll, err := b.redis.Counted(); err == nil { // a Cluster cannot be counted
-			client := later.New(counted, later.WithLogger(b.main.logger()))
+			client, err := later.New(counted, later.WithLogger(b.main.logger()))
+			if err != nil {
+				return errors.Join(err, closeAll())
+			}
 			defer func() { err = errors.Join(err, client.Close(), closeAll()) }()
 			worked, requests = benchmark.Later(client, benchmark.NameOf(q)), b.redis.Requests
 		}
@@ -266,11 +270,11 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	}
 	seconds := cost.took.Seconds()
 	j := benchIdleJSON{
-		Workload: "idle", TookMS: millisJSON(cost.took), ClientCPU: round3(millisJSON(cost.client) / seconds),
+		Workload: "idle", TookMS: wire.Millis(cost.took), ClientCPU: round3(wire.Millis(cost.client) / seconds),
 	}
 	text := fmt.Sprintf("%.1f ms of CPU per second here", j.ClientCPU)
 	if cost.hasServer {
-		server := round3(millisJSON(cost.server) / seconds)
+		server := round3(wire.Millis(cost.server) / seconds)
 		j.ServerCPU = &server
 		text += fmt.Sprintf(", %.1f ms in the whole server", server)
 	}

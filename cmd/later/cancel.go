@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -18,7 +19,7 @@ func (m *Main) cancelCommand() *cobra.Command {
 delivered again. Its handler's context ends at the worker's next heartbeat; the handler may finish before that.
 
 If some messages do not exist, cancel reports them on standard error, cancels the others, and exits with code %d.`,
-			store.ErrNotFound.Code.Exit),
+			exitCode(store.ErrNotFound)),
 		Example: `  later cancel orders order-17
   later list orders --state scheduled --json | jq -r .id | xargs later cancel orders`,
 		Args:              arguments(2, unlimited),
@@ -31,10 +32,8 @@ If some messages do not exist, cancel reports them on standard error, cancels th
 					failed = append(failed, r.Err)
 					continue
 				}
-				if err := m.printResult(struct {
-					ID  string `json:"id"`
-					Was string `json:"was"`
-				}{r.ID, string(r.State)}, "cancelled %s, which was %s", r.ID, r.State); err != nil {
+				if err := m.printResult(wire.Cancelled{ID: r.ID, Queue: args[0], Was: r.State},
+					"cancelled %s, which was %s", r.ID, r.State); err != nil {
 					return err
 				}
 			}

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
 )
 
@@ -29,7 +30,8 @@ func (m *Main) copyCommand() *cobra.Command {
 		Long: `Copy copies the live messages of all queues, or of the queues named with --queue, to another store. Live
 includes dead. Messages keep their due times, attempts, headers and limits; dead messages keep their reasons, and
 unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Due times do not change, so the clocks of
-both stores should agree. Pauses, and ids within their dedup window, are not copied.
+both stores should agree. Properties of a queue are copied unless the target has them. Pauses, retentions, and ids
+within their dedup window are not copied.
 
 Copy only reads the source. It skips a message whose id exists in the target, so you can repeat a copy that was
 stopped. But messages that the target's workers finished in between are delivered again: start those workers after
@@ -39,9 +41,12 @@ that change state may be missed; for a complete copy, stop them with later pause
 With --move, copy removes each message from the source once the target has it, so that it is delivered once, even
 if you stop and repeat the move. It pauses each queue of the source, and leaves it paused. Stop the producers first.
 Leased messages stay in the source, and the exit code is ` +
-			strconv.Itoa(store.ErrLeased.Code.Exit) + `; move again after their workers have finished or
+			strconv.Itoa(exitCode(store.ErrLeased)) + `; move again after their workers have finished or
 their leases have expired. A message also stays if the target has another message with its id, or still refuses the
-id: exit code ` + strconv.Itoa(store.ErrDuplicate.Code.Exit) + `.`,
+id: exit code ` + strconv.Itoa(exitCode(store.ErrDuplicate)) + `.
+
+If several things went wrong, the exit code is that of the first in this list: an error that ended the copy, a damaged
+queue, messages over a limit, conflicts, leased messages.`,
 		Example: `  later copy --from ~/.local/share/later --to redis://localhost:6379/0 --move  # embedded to Redis
   later copy --from redis://localhost:6379/0 --to ~/.local/share/later --move  # and back
   later copy --from redis://localhost:6379/0 --to ./backup --queue orders      # a backup of one queue`,
@@ -110,24 +115,48 @@ func (m *Main) copy(ctx context.Context, o copyOptions) error {
 	if dir, _ := directoryOf(url); made {
 		m.note("created a store in %s", dir)
 	}
-	progress := copyProgress{to: m.Stderr, shown: isTerminal(m.Stderr) && !m.json, last: time.Now()}
-	result, err := later.Copy(ctx, to, from, later.CopyConfig{Queues: o.queues, Move: o.move, Progress: progress.report})
+	shown := isTerminal(m.Stderr) && !m.json
+	progress := copyProgress{progressWriter: progressWriter{to: m.Stderr, shown: shown}, last: time.Now()}
+	result, err := migrate.Copy(ctx, to, from,
+		migrate.CopyConfig{Queues: o.queues, Move: o.move, Progress: progress.report})
 	progress.clear()
 	printed := m.printCopied(result.Queues, o)
-	if _, stopped := errors.AsType[*stopError](err); stopped {
+	switch stopped, unavailable := interruption(err); {
+	case stopped:
 		m.note("stopped; repeat the command to continue")
-		return errors.Join(err, to.Close())
-	}
-	errs := []error{printed, to.Close()}
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		errs = append(errs, all.Unwrap()...)
-	} else {
-		errs = append(errs, err)
-	}
-	if err != nil && len(result.Queues) > 0 && (errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)) {
+	case unavailable && len(result.Queues) > 0:
 		m.note("repeat the command to continue once the store is available again")
 	}
+	return m.endTransfer(to, printed, err)
+}
+
+// interruption reports whether a transfer ended because it was stopped, or because a store was unavailable or full. In
+// both cases the user can continue it with the same command.
+func interruption(err error) (stopped, unavailable bool) {
+	_, stopped = errors.AsType[*stopError](err)
+	return stopped, errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)
+}
+
+// endTransfer ends a copy, an export or an import: it closes the client and reports all errors except the one that
+// decides the exit code, which it returns. That is the first of those that are joined in err. printed is an error of
+// printing the result.
+func (m *Main) endTransfer(client *later.Client, printed, err error) error {
+	errs := []error{printed, client.Close()}
+	for _, part := range slices.Backward(joinedIn(err)) {
+		errs = append(errs, part)
+	}
 	return m.reportAllButLast(errs)
+}
+
+// joinedIn returns the errors that errors.Join joined, or err alone if it is not such an error. An error of several
+// others that has a text of its own, as of fmt.Errorf, stays whole.
+func joinedIn(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		if errs := joined.Unwrap(); errors.Join(errs...).Error() == err.Error() {
+			return errs
+		}
+	}
+	return []error{err}
 }
 
 // copiedJSON is a queue's line with --json. It has either copied or moved.
@@ -142,7 +171,7 @@ type copiedJSON struct {
 	Paused     bool   `json:"paused"`
 }
 
-func (m *Main) printCopied(queues []later.QueueCopy, o copyOptions) error {
+func (m *Main) printCopied(queues []migrate.QueueCopy, o copyOptions) error {
 	if m.json {
 		for _, q := range queues {
 			line := copiedJSON{
@@ -185,36 +214,23 @@ func (m *Main) printCopied(queues []later.QueueCopy, o copyOptions) error {
 	return m.print("%s", t)
 }
 
-// copyProgress shows the progress of a copy on one line of a terminal.
+// copyProgress shows the progress of a copy.
 type copyProgress struct {
-	to      io.Writer
-	shown   bool
-	queue   string
-	began   time.Time // start of the queue
-	last    time.Time // last report
-	written time.Time // last line
+	progressWriter
+	queue string
+	last  time.Time // last report
 }
 
-func (p *copyProgress) report(q later.QueueCopy) {
-	now := time.Now()
+func (p *copyProgress) report(q migrate.QueueCopy) {
 	if q.Queue != p.queue {
 		p.queue, p.began = q.Queue, p.last
 	}
-	p.last = now
-	if p.shown && now.Sub(p.written) >= 100*time.Millisecond {
-		p.written = now
-		fmt.Fprintf(p.to, "\r%s%s", progressLine(q, now.Sub(p.began)), clearLine)
-	}
-}
-
-func (p *copyProgress) clear() {
-	if p.shown {
-		fmt.Fprintf(p.to, "\r%s", clearLine)
-	}
+	p.last = time.Now()
+	p.show(func(elapsed time.Duration) string { return progressLine(q, elapsed) })
 }
 
 // progressLine formats the progress of a queue.
-func progressLine(q later.QueueCopy, elapsed time.Duration) string {
+func progressLine(q migrate.QueueCopy, elapsed time.Duration) string {
 	line := fmt.Sprintf("%s  %d of %d", preview(q.Queue, 40), q.Seen(), max(q.Total, q.Seen()))
 	if q.Total > 0 {
 		line += fmt.Sprintf("  %d %%", 100*q.Seen()/max(q.Total, q.Seen()))

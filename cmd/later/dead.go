@@ -9,23 +9,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
 func (m *Main) deadCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dead list|replay|purge QUEUE",
-		Short: "List, replay or purge dead messages",
+		Use:   "dead list|replay|purge|retain QUEUE",
+		Short: "List, replay, purge or limit dead messages",
 		Long: `A message is dead when its last attempt failed or its worker died during it, when it was not delivered before
 its expiry, when a handler buried it, or when its stored bytes cannot be read. A dead message is kept, with the reason,
-until it is replayed, purged or cancelled.`,
+until it is replayed, purged or cancelled, or exceeds the limits that later dead retain sets.`,
 		Example: `  later dead list orders
   later dead replay orders --all --in 5m
   later dead purge orders order-17`,
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(m.deadListCommand(), m.deadReplayCommand(), m.deadPurgeCommand())
+	cmd.AddCommand(m.deadListCommand(), m.deadReplayCommand(), m.deadPurgeCommand(), m.deadRetainCommand())
 	return cmd
 }
 
@@ -150,12 +151,17 @@ func selectDead(ctx context.Context, c *later.Client, args []string, all bool) (
 	return q, ids, err
 }
 
-// printBulkResult prints how many messages were changed. It returns an error if some of the ids were not dead.
+// printBulkResult prints how many messages were "replayed" or "purged". It returns an error if some of the ids were not
+// dead.
 func (m *Main) printBulkResult(done string, q *later.Queue, n int, ids []string, err error) error {
 	if err != nil {
 		return fmt.Errorf("after %d messages were %s: %w", n, done, err)
 	}
-	if err := m.printResult(map[string]any{"queue": q.Name(), done: n}, "%s %d", done, n); err != nil {
+	changed := wire.Changed{Queue: q.Name(), Replayed: &n}
+	if done == "purged" {
+		changed.Replayed, changed.Purged = nil, &n
+	}
+	if err := m.printResult(changed, "%s %d", done, n); err != nil {
 		return err
 	}
 	if n < len(ids) {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 )
 
 func (m *Main) deleteCommand() *cobra.Command {
@@ -31,9 +32,7 @@ for confirmation first unless --yes is set. A message sent afterwards creates th
 			if err := q.Delete(ctx); err != nil {
 				return err
 			}
-			return m.printResult(struct {
-				Deleted string `json:"deleted"`
-			}{q.Name()}, "deleted %s", q.Name())
+			return m.printResult(wire.Deleted{Queue: q.Name(), Deleted: true}, "deleted %s", q.Name())
 		}),
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")

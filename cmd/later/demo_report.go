@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 )
 
 // demoReport prints what happens in the shop and counts deliveries.
@@ -49,7 +50,7 @@ func (r *demoReport) resumed(f *found) error {
 		held = fmt.Sprintf(" (by the stopped worker: delivered again when its lease expires, within %s)",
 			formatDuration(demoLease))
 	}
-	return r.main.printResult(resumedJSON{"resumed", timeJSON(f.stopped), scheduled, ready, leased, dead},
+	return r.main.printResult(resumedJSON{"resumed", wire.FormatTime(f.stopped), scheduled, ready, leased, dead},
 		"Found %d messages of a demo that was stopped after %s (%s). It continues with\n"+
 			"%d scheduled, %d ready, %d leased%s, %d dead.\n",
 		len(f.pending)+dead, formatTime(f.stopped, now), formatRelative(f.stopped, now), scheduled, ready, leased, held, dead)
@@ -89,7 +90,7 @@ func (r *demoReport) delivery(m *later.Message, text string, err error, waited b
 	if waited {
 		late = "due " + formatDuration(m.Lateness) + " ago"
 	}
-	lateMS := millisJSON(m.Lateness)
+	lateMS := wire.Millis(m.Lateness)
 	r.line(happeningJSON{
 		Event: event, Queue: m.Queue, ID: m.ID, Text: text, Attempt: m.Attempt, LatenessMS: &lateMS, Waited: waited,
 	}, late)
@@ -98,7 +99,7 @@ func (r *demoReport) delivery(m *later.Message, text string, err error, waited b
 func (r *demoReport) line(h happeningJSON, late string) {
 	at := r.elapsed()
 	if r.main.json {
-		h.AtMS = millisJSON(at)
+		h.AtMS = wire.Millis(at)
 		if err := r.main.printJSON(h); err != nil {
 			r.failed(err)
 		}
@@ -154,7 +155,7 @@ func (r *demoReport) summary(a *outcome) error {
 	return r.main.printResult(
 		summaryJSON{
 			a.sent, a.delivered, a.paid, a.dead, a.waiting, len(a.lost), a.deliveries, a.again, a.early,
-			millisJSON(p50), millisJSON(p99), millisJSON(most), a.stops, a.waited, millisJSON(a.longest),
+			wire.Millis(p50), wire.Millis(p99), wire.Millis(most), a.stops, a.waited, wire.Millis(a.longest),
 		},
 		"%s\nsent=%d delivered=%d early=%d lost=%d lateness p50=%s p99=%s max=%s",
 		a, a.sent, a.deliveries, a.early, len(a.lost), formatMillis(p50), formatMillis(p99), formatMillis(most))

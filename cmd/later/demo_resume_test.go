@@ -147,7 +147,7 @@ func killDemo(t *testing.T, c *cli) {
 			killAt = 0
 		}
 		seen := 0
-		for line := range p.stdout {
+		for line := range p.rest(p.stdout) {
 			var event map[string]any
 			if err := json.Unmarshal([]byte(line), &event); err != nil {
 				t.Logf("cut by the kill: %q", line)
@@ -165,7 +165,7 @@ func killDemo(t *testing.T, c *cli) {
 		}
 		if exit := p.exit(); exit != 0 && exit != exitBy(syscall.SIGKILL) {
 			var said []string
-			for line := range p.stderr {
+			for line := range p.rest(p.stderr) {
 				said = append(said, line)
 			}
 			t.Fatalf("killed at %v, exit %d: %s", kills, exit, strings.Join(said, "\n"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -214,7 +215,7 @@ func (s *shop) send(
 		return false, nil
 	}
 	if !s.book.wasHandled(id) {
-		opts = append(opts, later.WithID(id), later.RememberID(idKept))
+		opts = append(opts, later.WithID(id), later.DedupWindow(idKept))
 		if _, err := q.Send(ctx, []byte(payload), opts...); err != nil && !errors.Is(err, later.ErrDuplicate) {
 			return false, err
 		}
@@ -295,8 +296,11 @@ func (s *shop) giveMoreTime(ctx context.Context) error {
 func (s *shop) worker() *later.Worker {
 	retry := later.QueueConfig{Backoff: later.ConstantBackoff(s.pace(retryBackoff))}
 	w := later.NewWorker(s.client, later.WorkerConfig{
-		Lease:  demoLease,
-		Queues: map[string]later.QueueConfig{s.remind.Name(): retry, s.webhook.Name(): retry},
+		DeathLevel: slog.LevelDebug, // the demo prints it
+
+		Unlisted: true, // a demo is not part of a fleet that is told to restart
+		Lease:    demoLease,
+		Queues:   map[string]later.QueueConfig{s.remind.Name(): retry, s.webhook.Name(): retry},
 		OnDead: func(_ context.Context, info *later.Info) {
 			s.report.did("dead", s.client.Queue(info.Queue), info.ID, fmt.Sprintf("dead after %d attempts", info.Attempts))
 		},

@@ -92,13 +92,14 @@ func TestDemoStoppedHalfwayStillCountsAndCleans(t *testing.T) {
 func TestADemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	may := []any{"ACL", "SETUSER", "guest", "on", ">pw", "allkeys", "+info", "+config|get", "+client", "+hello", "+ping"}
+	may := []any{"ACL", "SETUSER", "guest", "on", ">pw", "allkeys", "allchannels", "+info", "+config|get",
+		"+client", "+hello", "+ping", "+publish"}
 	if err := rdb.Do(t.Context(), may...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	url := strings.Replace(server.URL(), "redis://", "redis://guest:pw@", 1)
 	r := runMain(t.Context(), nil, "", "demo", "--store", url)
-	if r.exit != 18 || r.stdout != "" {
+	if r.exit != 22 || r.stdout != "" {
 		t.Errorf("exit %d: %s", r.exit, r.stdout)
 	}
 	for line := range strings.Lines(r.stderr) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/diskstore"
+	"github.com/laterq/later/doctor"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -34,7 +36,7 @@ message may be delivered again.
 
 Only one process at a time can open an embedded store: stop the program that has it open. The exit code is 0 if there
 is nothing worse than a note, ` +
-			fmt.Sprint(store.ErrCorrupt.Code.Exit) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
+			fmt.Sprint(exitCode(store.ErrCorrupt)) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
 		Example: `  later doctor
   later doctor --repair --json
   later doctor --store file:///var/lib/later --recover /var/lib/later-new`,
@@ -43,14 +45,14 @@ is nothing worse than a note, ` +
 		RunE: run(func(ctx context.Context, _ []string) error {
 			ctx, stop := interruptible(ctx)
 			defer stop()
-			d := &doctor{main: m}
+			d := &doctorRun{main: m}
 			if target != "" {
 				if repair {
 					return store.Invalid("--repair and --recover are both given: use --recover, the new store needs no repair")
 				}
 				return d.recover(ctx, target)
 			}
-			return d.check(ctx, later.Examination{Repair: repair})
+			return d.check(ctx, doctor.Config{Repair: repair})
 		}),
 	}
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair inconsistent indexes and counters")
@@ -59,14 +61,14 @@ is nothing worse than a note, ` +
 	return cmd
 }
 
-// doctor prints and counts findings.
-type doctor struct {
-	main                       *Main
-	errors, warnings, repaired int
-	printing                   error // the first error of printing
+// doctorRun prints the results of later doctor, and counts the issues.
+type doctorRun struct {
+	main             *Main
+	errors, warnings int
+	printing         error // the first error of printing
 }
 
-func (d *doctor) check(ctx context.Context, opts later.Examination) error {
+func (d *doctorRun) check(ctx context.Context, cfg doctor.Config) error {
 	m := d.main
 	name, _ := m.storeName()
 	url, err := m.storeURLOf(name)
@@ -82,7 +84,7 @@ func (d *doctor) check(ctx context.Context, opts later.Examination) error {
 		return err
 	}
 	defer client.Close()
-	err = client.Examine(ctx, opts, d.report)
+	err = doctor.Check(ctx, client, cfg, d.report)
 	if errors.Is(err, later.ErrUnsupported) {
 		m.note("there is nothing to check in %s", m.shownURL())
 		return nil
@@ -91,7 +93,7 @@ func (d *doctor) check(ctx context.Context, opts later.Examination) error {
 }
 
 // inspect reports the damage in a store that cannot be opened. reason is the error of the open.
-func (d *doctor) inspect(ctx context.Context, dir string, reason error) error {
+func (d *doctorRun) inspect(ctx context.Context, dir string, reason error) error {
 	err := diskstore.Inspect(ctx, dir, d.report)
 	if err == nil && d.errors == 0 {
 		err = reason
@@ -100,7 +102,7 @@ func (d *doctor) inspect(ctx context.Context, dir string, reason error) error {
 }
 
 // recover copies what can still be read from a damaged store to a new store in target.
-func (d *doctor) recover(ctx context.Context, target string) error {
+func (d *doctorRun) recover(ctx context.Context, target string) error {
 	m := d.main
 	name, source := m.storeName()
 	url, err := m.storeURLOf(name)
@@ -123,50 +125,36 @@ func (d *doctor) recover(ctx context.Context, target string) error {
 	return d.done(nil)
 }
 
-// findingJSON is a finding's line with --json.
-type findingJSON struct {
-	Severity string `json:"severity"`
-	Check    string `json:"check"`
-	Queue    string `json:"queue,omitempty"`
-	Text     string `json:"text"`
-	Advice   string `json:"advice,omitempty"`
-	Count    int64  `json:"count"`
-	Repaired bool   `json:"repaired"`
-}
-
-func (d *doctor) report(f later.Finding) {
-	mark := string(f.Severity)
+func (d *doctorRun) report(r doctor.Result) {
+	mark := string(r.Severity)
 	switch {
-	case f.Repaired:
-		d.repaired++
+	case r.Repaired:
 		mark = "repaired"
-	case f.Severity == later.SeverityError:
+	case r.Severity == doctor.Error:
 		d.errors++
-	case f.Severity == later.SeverityWarning:
+	case r.Severity == doctor.Warning:
 		d.warnings++
 	}
 	if d.printing != nil {
 		return
 	}
 	if d.main.json {
-		d.printing = d.main.printJSON(findingJSON{
-			string(f.Severity), f.Check, f.Queue, f.Text, f.Advice, f.Count, f.Repaired,
-		})
+		d.printing = d.main.printJSON(wire.CheckResult(r))
 		return
 	}
 	queue := ""
-	if f.Queue != "" {
-		queue = fmt.Sprintf("queue %s: ", f.Queue)
+	if r.Queue != "" {
+		queue = fmt.Sprintf("queue %s: ", r.Queue)
 	}
-	text := fmt.Sprintf("%-8s  %s%s\n", mark, queue, f.Text) // "repaired" has 8 letters
-	if f.Advice != "" {
-		text += fmt.Sprintf("%12s%s\n", "", f.Advice)
+	text := fmt.Sprintf("%-8s  %s%s\n", mark, queue, r.Text) // "repaired" has 8 letters
+	if r.Advice != "" {
+		text += fmt.Sprintf("%12s%s\n", "", r.Advice)
 	}
 	d.printing = d.main.print("%s", printable(text))
 }
 
-// done returns err if it is not nil, else the error that the findings amount to.
-func (d *doctor) done(err error) error {
+// done returns err if it is not nil, else the error for the issues that remain.
+func (d *doctorRun) done(err error) error {
 	switch {
 	case err != nil:
 	case d.printing != nil:

@@ -54,7 +54,7 @@ func TestDoctorFindsNoIssuesInAnIntactStore(t *testing.T) {
 	}
 	for _, f := range objects(t, c.ok("doctor", "--json")) {
 		if f["severity"] != "ok" || f["check"] == "" || f["text"] == "" || f["repaired"] != false {
-			t.Errorf("finding %v", f)
+			t.Errorf("result %v", f)
 		}
 	}
 	if got := c.ok("stats"); !strings.Contains(got, "q") {
@@ -77,15 +77,16 @@ func TestDoctorReportsAndRepairsInconsistencies(t *testing.T) {
 	if r.exit != 20 || r.stderr != "later: store corrupt: 1 error remains\n" {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
-	contains(t, r.stdout, "error     queue q: an index does not match the messages: by due time has 4 entries for 3 messages\n"+
-		"            repair it: later doctor --repair\n")
+	contains(t, r.stdout,
+		"error     queue q: an index does not match the messages: by due time has 4 entries for 3 messages\n"+
+			"            repair it: later doctor --repair\n")
 	r = c.run("doctor", "--repair", "--json")
 	repaired := 0
 	for _, f := range objects(t, r.stdout) {
 		if f["repaired"] == true {
 			repaired++
 			if f["severity"] != "error" || f["queue"] != "q" || f["count"] == 0.0 {
-				t.Errorf("finding %v", f)
+				t.Errorf("result %v", f)
 			}
 		}
 	}

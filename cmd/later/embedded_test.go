@@ -118,7 +118,7 @@ func TestDirectoriesNameEmbeddedStores(t *testing.T) {
 		got, err := m.storeURLOf(text)
 		if err != nil {
 			got = err.Error()
-			if later.CodeOf(err).Name != "invalid" || strings.Contains(got, "secret") {
+			if later.CodeOf(err) != "invalid" || strings.Contains(got, "secret") {
 				t.Errorf("%q: %v", text, err)
 			}
 		}

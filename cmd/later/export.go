@@ -23,8 +23,8 @@ func (m *Main) exportCommand() *cobra.Command {
 		Long: `Export writes the live messages of the named queues, or of all queues, to standard output or to a file. Live
 includes dead. The output has one JSON object per line, with everything that later import needs to restore the messages
 in any store: due times, attempts, headers and limits, dead messages with their reasons, unreadable ones with their
-bytes. Leased messages are imported as if they had been released. Pauses, and ids within their dedup window, are not
-exported.
+bytes. Leased messages are imported as if they had been released. Pauses, retentions and properties of queues, and ids
+within their dedup window, are not exported.
 
 Export only reads the store. An export made while workers are busy is not a snapshot: a message that changes state
 meanwhile may be missing. For a complete export, use later pause first and wait until no message is leased.
@@ -34,7 +34,7 @@ export after the last complete line, or creates the file, so you can repeat the 
 a complete export alone.
 
 If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` +
-			strconv.Itoa(store.ErrCorrupt.Code.Exit) + `.`,
+			strconv.Itoa(exitCode(store.ErrCorrupt)) + `.`,
 		Example: `  later export > messages.ndjson
   later export orders mail --file messages.ndjson --resume
   later export orders | jq -r 'select(.state == "dead") | .last_error'`,
@@ -69,11 +69,10 @@ func (m *Main) export(ctx context.Context, queues []string, file string, resume 
 	if err != nil {
 		return err
 	}
-	defer client.Close()
 	shown := isTerminal(m.Stderr) && !isTerminal(m.Stdout) && !m.json
-	progress := copyProgress{to: m.Stderr, shown: shown, last: time.Now()}
+	progress := copyProgress{progressWriter: progressWriter{to: m.Stderr, shown: shown}, last: time.Now()}
 	cfg := migrate.ExportConfig{Queues: queues, Progress: func(q migrate.QueueExport) {
-		progress.report(later.QueueCopy{Queue: q.Queue, Total: q.Total, Copied: q.Exported, Refused: q.Refused})
+		progress.report(migrate.QueueCopy{Queue: q.Queue, Total: q.Total, Copied: q.Exported, Refused: q.Refused})
 	}}
 	var result migrate.ExportResult
 	if file == "" {
@@ -101,7 +100,7 @@ func (m *Main) export(ctx context.Context, queues []string, file string, resume 
 	case result.Messages > 0:
 		m.note("exported %s so far; an export with --file FILE can be resumed", messages(result.Messages))
 	}
-	return m.reportAllButLast(split(err))
+	return m.endTransfer(client, nil, err)
 }
 
 func messages(n int64) string {
@@ -109,12 +108,4 @@ func messages(n int64) string {
 		return "1 message"
 	}
 	return fmt.Sprintf("%d messages", n)
-}
-
-// split returns the errors that were joined into one.
-func split(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
 }

@@ -23,7 +23,7 @@ error. It does not claim the message. A message that was acked or cancelled no l
 
 Delivered is yes if the message was replayed, or if a worker has settled it other than by release. Its expiry then no
 longer applies.`,
-			store.ErrNotFound.Code.Exit),
+			exitCode(store.ErrNotFound)),
 		Example: `  later get orders order-17
   later get orders order-17 --json | jq -r .payload`,
 		Args:              arguments(2, 2),
@@ -34,73 +34,11 @@ longer applies.`,
 				return explainNotFound(ctx, c, args[0], err)
 			}
 			if m.json {
-				return m.printJSON(newInfoJSON(args[0], info))
+				return m.printJSON(info)
 			}
 			return m.print("%s", describe(args[0], info))
 		}),
 	}
-}
-
-type infoJSON struct {
-	ID    string `json:"id"`
-	Queue string `json:"queue"`
-	State string `json:"state"`
-	payloadJSON
-	Headers       map[string]string `json:"headers,omitempty"`
-	Due           string            `json:"due,omitempty"`
-	Attempts      int               `json:"attempts"`
-	MaxAttempts   int               `json:"max_attempts"`
-	Delivered     bool              `json:"delivered"`
-	TimeoutMS     float64           `json:"timeout_ms,omitempty"`
-	ExpireAfterMS float64           `json:"expire_after_ms,omitempty"`
-	ExpireAt      string            `json:"expire_at,omitempty"`
-	RememberMS    float64           `json:"remember_ms,omitempty"`
-	SentAt        string            `json:"sent_at,omitempty"`
-	LeaseDeadline string            `json:"lease_deadline,omitempty"`
-	LastError     string            `json:"last_error,omitempty"`
-	DeadReason    string            `json:"dead_reason,omitempty"`
-	DiedAt        string            `json:"died_at,omitempty"`
-	RawBase64     []byte            `json:"raw_base64,omitempty"`
-}
-
-func newInfoJSON(queue string, info *later.Info) infoJSON {
-	return infoJSON{
-		ID:            info.ID,
-		Queue:         queue,
-		State:         string(info.State),
-		payloadJSON:   newPayloadJSON(info.Payload),
-		Headers:       info.Headers,
-		Due:           timeJSON(info.Due),
-		Attempts:      info.Attempts,
-		MaxAttempts:   maxAttempts(info),
-		Delivered:     info.Delivered,
-		TimeoutMS:     millisJSON(info.Timeout),
-		ExpireAfterMS: millisJSON(info.ExpireAfter),
-		ExpireAt:      timeJSON(info.ExpireAt),
-		RememberMS:    millisJSON(info.Remember),
-		SentAt:        timeJSON(sentAt(info)),
-		LeaseDeadline: timeJSON(info.LeaseDeadline),
-		LastError:     info.LastError,
-		DeadReason:    string(info.DeadReason),
-		DiedAt:        timeJSON(info.DiedAt),
-		RawBase64:     info.Raw,
-	}
-}
-
-func maxAttempts(info *later.Info) int {
-	if info.MaxAttempts == 0 {
-		return store.DefaultMaxAttempts
-	}
-	return info.MaxAttempts
-}
-
-// sentAt returns the time of the send by the sender's clock. Generated ids contain it.
-func sentAt(info *later.Info) time.Time {
-	if info.SentAt.IsZero() {
-		t, _ := store.IDTime(info.ID)
-		return t
-	}
-	return info.SentAt
 }
 
 func delivered(info *later.Info) string {
@@ -111,6 +49,17 @@ func delivered(info *later.Info) string {
 		return "now, for the first time"
 	}
 	return "no"
+}
+
+func describeFailure(f *later.Failure) string {
+	text := fmt.Sprintf("%s attempt %d", f.Time.Local().Format("2006-01-02 15:04:05.000"), f.Attempt)
+	if f.Duration > 0 {
+		text += " after " + formatDuration(f.Duration)
+	}
+	if f.Worker != "" {
+		text += " on " + printable(f.Worker)
+	}
+	return text + ": " + printable(f.Error)
 }
 
 // describe formats a message as one line per field, followed by the payload.
@@ -136,19 +85,26 @@ func describe(queue string, info *later.Info) string {
 	text("queue", queue)
 	text("state", string(info.State))
 	at("due", info.Due)
-	text("attempts", fmt.Sprintf("%d of %d failed", info.Attempts, maxAttempts(info)))
+	text("attempts", fmt.Sprintf("%d of %d failed", info.Attempts, info.MaxAttempts))
 	text("delivered", delivered(info))
 	text("last error", info.LastError)
+	for i, f := range info.Failures {
+		name := ""
+		if i == 0 {
+			name = "failures"
+		}
+		fmt.Fprintf(&b, "%-15s %s\n", name, describeFailure(&f))
+	}
 	text("dead because", string(info.DeadReason))
 	at("died", info.DiedAt)
 	at("leased until", info.LeaseDeadline)
-	at("sent", sentAt(info))
+	at("sent", info.SentAt)
 	duration("timeout", info.Timeout)
 	if info.ExpireAfter > 0 {
 		text("expires", formatDuration(info.ExpireAfter)+" after it is due")
 	}
 	at("expires", info.ExpireAt)
-	duration("remember", info.Remember)
+	duration("dedup window", info.DedupWindow)
 	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
 		text("header", name+"="+info.Headers[name])
 	}

@@ -4,14 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/laterq/later"
 	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/store"
 )
@@ -30,10 +28,10 @@ faster. But messages that the store's workers finished in between are delivered 
 import. Due times do not change, even if they have passed.
 
 If a line is not a valid message, import reports it and exits with code ` +
-			strconv.Itoa(store.ErrInvalid.Code.Exit) + `, or ` +
-			strconv.Itoa(store.ErrTooLarge.Code.Exit) + ` if it is over a limit; the
+			strconv.Itoa(exitCode(store.ErrInvalid)) + `, or ` +
+			strconv.Itoa(exitCode(store.ErrTooLarge)) + ` if it is over a limit; the
 lines before it are imported. An incomplete export is imported as far as it goes, with exit code ` +
-			strconv.Itoa(store.Internal.Exit) + `. Other input is
+			strconv.Itoa(exitCodes[store.Internal]) + `. Other input is
 refused before anything is written.`,
 		Example: `  later import < messages.ndjson
   later import --from-line 70001 < messages.ndjson
@@ -67,24 +65,24 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 	if err != nil {
 		return err
 	}
-	progress := importProgress{to: m.Stderr, shown: isTerminal(m.Stderr) && !m.json, began: time.Now()}
+	progress := importProgress{progressWriter{to: m.Stderr, shown: isTerminal(m.Stderr) && !m.json, began: time.Now()}}
 	result, err := migrate.Import(ctx, client, input, migrate.ImportConfig{FromLine: from, Progress: progress.report})
 	progress.clear()
 	printed := m.printImported(result.Queues)
 	begun := result.Imported+result.Duplicates > 0 || result.NextLine > from
-	_, stopped := errors.AsType[*stopError](err)
+	stopped, unavailable := interruption(err)
 	switch {
 	case errors.Is(err, migrate.ErrIncomplete):
 		m.note("imported the incomplete export: to continue, import the complete one with --from-line %d, or export again",
 			result.NextLine)
-	case err != nil && begun && (stopped || errors.Is(err, later.ErrUnavailable) || errors.Is(err, later.ErrFull)):
+	case err != nil && begun && (stopped || unavailable):
 		m.note("imported up to line %d: to continue, repeat with the same input and --from-line %d",
 			result.NextLine-1, result.NextLine)
 	case err != nil && begun:
 		m.note("imported up to line %d: to continue, correct the rest and use --from-line %d",
 			result.NextLine-1, result.NextLine)
 	}
-	return m.reportAllButLast([]error{printed, client.Close(), err})
+	return m.endTransfer(client, printed, err)
 }
 
 // importedJSON is a queue's line with --json.
@@ -123,25 +121,11 @@ func readerUntil(ctx context.Context, r io.Reader) (_ io.Reader, release func())
 	}
 }
 
-// importProgress shows the progress of an import on one line of a terminal.
-type importProgress struct {
-	to      io.Writer
-	shown   bool
-	began   time.Time
-	written time.Time
-}
+// importProgress shows the progress of an import.
+type importProgress struct{ progressWriter }
 
 func (p *importProgress) report(r migrate.ImportResult) {
-	if now := time.Now(); p.shown && now.Sub(p.written) >= 100*time.Millisecond {
-		p.written = now
-		fmt.Fprintf(p.to, "\r%s%s", importLine(r, now.Sub(p.began)), clearLine)
-	}
-}
-
-func (p *importProgress) clear() {
-	if p.shown {
-		fmt.Fprintf(p.to, "\r%s", clearLine)
-	}
+	p.show(func(elapsed time.Duration) string { return importLine(r, elapsed) })
 }
 
 // importLine formats the progress of an import.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"iter"
 	"strconv"
 	"time"
 
@@ -29,6 +30,10 @@ type rangeFlags struct {
 func (r *rangeFlags) add(flags *pflag.FlagSet, what string) {
 	timeFlag(flags, &r.from, "from", "only messages "+what+" at this time or later")
 	timeFlag(flags, &r.to, "to", "only messages "+what+" before this time")
+	r.addLimit(flags)
+}
+
+func (r *rangeFlags) addLimit(flags *pflag.FlagSet) {
 	flags.IntVar(&r.limit, "limit", defaultListLimit, "list at most `N` messages; 0 for all")
 }
 
@@ -37,6 +42,14 @@ func (r *rangeFlags) check() error {
 		return store.Invalid("--limit is %d: give 1 or more, or 0 for all", r.limit)
 	}
 	return nil
+}
+
+// page returns the number of messages to read at a time.
+func (r *rangeFlags) page() int {
+	if r.limit > 0 {
+		return min(store.MaxBatch, r.limit)
+	}
+	return store.MaxBatch
 }
 
 func (m *Main) listCommand() *cobra.Command {
@@ -82,40 +95,50 @@ type listing interface {
 	row(info *later.Info) []string
 }
 
-// list prints messages in the given states page by page. The limit applies to all states together.
+// list prints messages in the given states. The limit applies to all states together.
 func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r rangeFlags, shape listing) error {
-	table, listed := shape.table(), 0
-	for _, state := range states {
-		options := later.ListOptions{State: state, From: r.from, To: r.to, Limit: store.MaxBatch}
-		if r.limit > 0 {
-			options.Limit = min(options.Limit, r.limit)
-		}
-		for info, err := range q.All(ctx, options) {
-			switch {
-			case err != nil:
-				return err
-			case r.limit > 0 && listed == r.limit:
-				m.note("there are more messages: use a higher --limit, or 0 for all")
-				return m.flush(table)
-			case m.json:
-				if err := m.printJSON(newInfoJSON(q.Name(), info)); err != nil {
-					return err
+	all := func(yield func(*later.Info, error) bool) {
+		for _, state := range states {
+			options := later.ListOptions{State: state, From: r.from, To: r.to, Limit: r.page()}
+			for info, err := range q.All(ctx, options) {
+				if !yield(info, err) {
+					return
 				}
-			default:
-				table.add(shape.row(info)...)
-			}
-			if listed++; len(table.rows) == store.MaxBatch {
-				if err := m.flush(table); err != nil {
-					return err
-				}
-				table = shape.table()
 			}
 		}
 	}
-	if listed == 0 && !m.json {
+	listed, err := m.printMessages(all, r.limit, shape)
+	if listed == 0 && err == nil && !m.json {
 		m.note("no matching messages in queue %q", q.Name())
 	}
-	return m.flush(table)
+	return err
+}
+
+// printMessages prints up to limit messages, or all if it is 0, and returns how many it printed.
+func (m *Main) printMessages(all iter.Seq2[*later.Info, error], limit int, shape listing) (listed int, err error) {
+	table := shape.table()
+	for info, err := range all {
+		switch {
+		case err != nil:
+			return listed, err
+		case limit > 0 && listed == limit:
+			m.note("there are more messages: use a higher --limit, or 0 for all")
+			return listed, m.flush(table)
+		case m.json:
+			if err := m.printJSON(info); err != nil {
+				return listed, err
+			}
+		default:
+			table.add(shape.row(info)...)
+		}
+		if listed++; len(table.rows) == store.MaxBatch {
+			if err := m.flush(table); err != nil {
+				return listed, err
+			}
+			table = shape.table()
+		}
+	}
+	return listed, m.flush(table)
 }
 
 func (m *Main) flush(t *table) error {

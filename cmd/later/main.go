@@ -9,7 +9,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -71,20 +71,11 @@ func (m *Main) report(err error) int {
 	}
 	code := later.CodeOf(err)
 	if m.json {
-		m.printErrorJSON(code, err)
+		fmt.Fprintf(m.Stderr, "%s\n", wire.Append(nil, wire.NewFailure(err)))
 	} else {
 		fmt.Fprintf(m.Stderr, "later: %v\n", err)
 	}
-	return code.Exit
-}
-
-func (m *Main) printErrorJSON(code later.Code, err error) {
-	type body struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-	}
-	line, _ := json.Marshal(map[string]body{"error": {code.Name, err.Error()}}) // strings always encode
-	fmt.Fprintf(m.Stderr, "%s\n", line)
+	return exitCodes[code]
 }
 
 // reportAllButLast prints all errors except the last, which it returns. It skips nil errors.

@@ -205,7 +205,7 @@ func TestImportShowsItsProgress(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	var out strings.Builder
-	p := importProgress{to: &out, shown: true}
+	p := importProgress{progressWriter{to: &out, shown: true}}
 	p.report(r)
 	p.clear()
 	if got := out.String(); !strings.Contains(got, "1000 messages") || !strings.HasSuffix(got, "\r"+clearLine) {

@@ -10,11 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"github.com/laterq/later/internal/wire"
 )
 
 // errOutputClosed means that standard output was closed by its reader, as by `| head`. The command ends quietly.
@@ -77,8 +78,7 @@ func (m *Main) print(format string, args ...any) error {
 func (m *Main) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if m.json {
-		line, _ := json.Marshal(map[string]string{"note": text})
-		fmt.Fprintf(m.Stderr, "%s\n", line)
+		fmt.Fprintf(m.Stderr, "%s\n", wire.Append(nil, wire.Note{Note: text}))
 		return
 	}
 	fmt.Fprintf(m.Stderr, "later: %s\n", text)
@@ -102,33 +102,6 @@ func (m *Main) printResult(value any, format string, args ...any) error {
 		return m.printJSON(value)
 	}
 	return m.print(format+"\n", args...)
-}
-
-// payloadJSON holds a payload as text if it is valid UTF-8, else as base64.
-type payloadJSON struct {
-	Payload       *string `json:"payload,omitempty"`
-	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
-}
-
-func newPayloadJSON(payload []byte) payloadJSON {
-	if utf8.Valid(payload) {
-		text := string(payload)
-		return payloadJSON{Payload: &text}
-	}
-	return payloadJSON{PayloadBase64: payload}
-}
-
-// timeJSON formats a time in UTC with milliseconds. It returns "" for the zero time.
-func timeJSON(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
-}
-
-// millisJSON returns a duration in milliseconds, truncated to microseconds.
-func millisJSON(d time.Duration) float64 {
-	return float64(d.Microseconds()) / 1000
 }
 
 // printable makes text safe for a terminal by escaping control characters.

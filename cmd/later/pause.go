@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 )
 
 func (m *Main) pauseCommand() *cobra.Command {
@@ -32,16 +33,11 @@ message.`,
 				if !before.Exists {
 					made = " (created)"
 				}
-				if err := m.printResult(pauseJSON{name, true}, "paused %s%s", name, made); err != nil {
+				if err := m.printResult(wire.Paused{Queue: name, Paused: true}, "paused %s%s", name, made); err != nil {
 					return err
 				}
 			}
 			return nil
 		}),
 	}
-}
-
-type pauseJSON struct {
-	Queue  string `json:"queue"`
-	Paused bool   `json:"paused"`
 }

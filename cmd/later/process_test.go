@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,41 @@ func (p *process) await(from <-chan string, text string) string {
 	}
 }
 
+// rest yields the remaining lines. A process that prints none for a while fails the test with its goroutines.
+func (p *process) rest(from <-chan string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		p.t.Helper()
+		for {
+			select {
+			case line, ok := <-from:
+				if !ok || !yield(line) {
+					return
+				}
+			case <-time.After(eventTimeout):
+				p.hangs("prints nothing and does not end")
+			}
+		}
+	}
+}
+
+// hangs fails the test with what the process printed last to standard error, which SIGQUIT ends with its goroutines.
+func (p *process) hangs(how string) {
+	p.t.Helper()
+	p.cmd.Process.Signal(syscall.SIGQUIT)
+	var said []string
+	for limit := time.After(eventTimeout); ; {
+		select {
+		case line, ok := <-p.stderr:
+			if ok {
+				said = append(said, line)
+				continue
+			}
+		case <-limit:
+		}
+		p.t.Fatalf("the process %s for %v; standard error:\n%s", how, eventTimeout, strings.Join(said, "\n"))
+	}
+}
+
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -127,7 +163,7 @@ func (p *process) exit() int {
 	case code := <-p.exited:
 		return code
 	case <-time.After(eventTimeout):
-		p.t.Fatalf("still running after %v", eventTimeout)
+		p.hangs("runs on")
 		return 0
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 )
 
 func (m *Main) queuesCommand() *cobra.Command {
@@ -24,9 +25,7 @@ deleted.`,
 				return err
 			}
 			for _, name := range names {
-				if err := m.printResult(struct {
-					Queue string `json:"queue"`
-				}{name}, "%s", name); err != nil {
+				if err := m.printResult(wire.Queue{Queue: name}, "%s", name); err != nil {
 					return err
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -17,7 +18,7 @@ func (m *Main) rescheduleCommand() *cobra.Command {
 		Short: "Change the due time of a message",
 		Long: fmt.Sprintf(`Reschedule sets a new due time for a scheduled or ready message; its attempts are kept. It refuses
 a leased message (exit code %d) and a dead message (exit code %d, use later dead replay).`,
-			store.ErrLeased.Code.Exit, store.ErrDead.Code.Exit),
+			exitCode(store.ErrLeased), exitCode(store.ErrDead)),
 		Example: `  later reschedule orders order-17 --in 2h
   later reschedule orders order-17 --at "2030-12-31 18:00"`,
 		Args:              arguments(2, 2),
@@ -38,17 +39,10 @@ a leased message (exit code %d) and a dead message (exit code %d, use later dead
 			if err := q.Reschedule(ctx, args[1], later.At(due)); err != nil {
 				return err
 			}
-			return m.printResult(movedJSON{args[1], q.Name(), timeJSON(due)}, "%s is due %s (%s)",
+			return m.printResult(wire.Rescheduled{ID: args[1], Queue: q.Name(), Due: wire.FormatTime(due)}, "%s is due %s (%s)",
 				args[1], formatRelative(due, stats.Now), formatTime(due, stats.Now))
 		}),
 	}
 	w.add(cmd.Flags())
 	return cmd
-}
-
-// movedJSON is a message and its new due time.
-type movedJSON struct {
-	ID    string `json:"id"`
-	Queue string `json:"queue"`
-	Due   string `json:"due"`
 }

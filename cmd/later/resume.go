@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 )
 
 func (m *Main) resumeCommand() *cobra.Command {
@@ -26,7 +27,7 @@ queue that is not paused is left unchanged.`,
 				if err := q.Resume(ctx); err != nil {
 					return err
 				}
-				if err := m.printResult(pauseJSON{name, false}, "resumed %s", name); err != nil {
+				if err := m.printResult(wire.Paused{Queue: name, Paused: false}, "resumed %s", name); err != nil {
 					return err
 				}
 			}

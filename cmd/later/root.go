@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/laterq/later/store"
 )
 
 const overview = `Later is a reliable delay queue: a message is sent now and delivered when it falls due, at least once,
@@ -20,6 +18,7 @@ never early, and within about a millisecond.
   later work mail                              print messages as they fall due
   later work mail --exec './send-mail.sh'      run a command for each
   later stats --watch                          watch the queues
+  later events                                 watch what happens to messages, in all processes
 
 Messages are kept in a store, which --store URL, LATER_STORE or REDIS_URL selects, in that order. The default is a
 durable embedded store in your data directory (later version prints which). Only one process at a time can open an
@@ -37,28 +36,6 @@ The first message creates its queue. A message is scheduled until it falls due, 
 holds it. An ack removes it. After its last failed attempt it is dead, and stays dead until it is replayed, cancelled
 or purged. A message in any of these states, including dead, is live: its id is taken.`
 
-// exitKinds are the errors with their own exit code, in the order of the codes.
-var exitKinds = []*store.Error{
-	store.ErrInvalid, store.ErrTooLarge, store.ErrNotFound, store.ErrDuplicate, store.ErrLeased, store.ErrDead,
-	store.ErrLeaseLost, store.ErrFull, store.ErrNotDurable, store.ErrUnavailable, store.ErrUnsupported,
-	store.ErrCorrupt, store.ErrClosed,
-}
-
-// exitCodes returns the part of the overview about exit codes.
-func exitCodes() string {
-	var b strings.Builder
-	b.WriteString("Exit codes, and their names with --json:\n\n")
-	fmt.Fprintf(&b, "   0              success\n  %2d  %-11s  any other error\n", store.Internal.Exit, store.Internal.Name)
-	for _, kind := range exitKinds {
-		fmt.Fprintf(&b, "  %2d  %-11s  %v\n", kind.Code.Exit, kind.Code.Name, kind)
-	}
-	b.WriteString(" 130              interrupted by Ctrl-C; 143 by SIGTERM. When later work has drained, or\n" +
-		"                  later stats --watch is stopped, the exit code is 0\n\n")
-	b.WriteString("With --json, each result is one JSON object per line on standard output, and an error is\n" +
-		`{"error":{"code":"not_found","message":"..."}} on standard error.`)
-	return b.String()
-}
-
 // The groups in which the overview lists the commands.
 const (
 	groupMessages = "messages"
@@ -73,7 +50,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "later",
 		Short: "A reliable delay queue",
-		Long:  overview + "\n\n" + exitCodes(),
+		Long:  overview + "\n\n" + exitCodesText(),
 		Args:  knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
@@ -104,11 +81,12 @@ func (m *Main) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand())
-	add(groupLook, m.statsCommand(), m.listCommand(), m.getCommand())
+	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand(), m.forwardCommand(), m.topicCommand())
+	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),
-		m.copyCommand(), m.exportCommand(), m.importCommand(), m.backupCommand(), m.doctorCommand())
+		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
+		m.workersCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -20,7 +21,7 @@ func (m *Main) runNowCommand() *cobra.Command {
 
 If some messages are refused, run-now reports them on standard error, makes the others due, and exits with the code of
 the last error.`,
-			store.ErrLeased.Code.Exit, store.ErrDead.Code.Exit),
+			exitCode(store.ErrLeased), exitCode(store.ErrDead)),
 		Example:           `  later run-now orders order-17 order-18`,
 		Args:              arguments(2, unlimited),
 		ValidArgsFunction: m.queueNames(false),
@@ -36,7 +37,8 @@ the last error.`,
 					failed = append(failed, err)
 					continue
 				}
-				if err := m.printResult(movedJSON{id, q.Name(), timeJSON(now)}, "%s is due now", id); err != nil {
+				moved := wire.Rescheduled{ID: id, Queue: q.Name(), Due: wire.FormatTime(now)}
+				if err := m.printResult(moved, "%s is due now", id); err != nil {
 					return err
 				}
 			}

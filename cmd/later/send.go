@@ -12,21 +12,24 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/kind"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
-// sendOptions are the flags of later send.
+// sendOptions are the flags of later send and later topic publish.
 type sendOptions struct {
 	set         *pflag.FlagSet
 	when        whenFlags
 	batch       bool
 	id          string
+	kind        string
 	headers     []string
 	maxAttempts int
 	timeout     time.Duration
 	expireAfter time.Duration
 	expireAt    time.Time
-	remember    time.Duration
+	dedupWindow time.Duration
 	durable     later.Durability
 }
 
@@ -42,8 +45,8 @@ first message creates the queue.
 PAYLOAD is any text; - reads it unchanged from standard input, up to %d bytes.
 
 With --id you choose the message's id. While a message with that id is live, that is scheduled, ready, leased or dead,
-or the id is within its dedup window (see --remember), sending it again changes nothing and exits with code %d. It is
-therefore safe to send again after an error.
+or the id is within its dedup window (see --dedup-window), sending it again changes nothing and exits with code %d.
+It is therefore safe to send again after an error.
 
 With --durable, send waits for more than the store always guarantees: until the message is on the server's disk and on
 the given number of Redis replicas. If that is not confirmed in time, the exit code is %d, but the message was sent.
@@ -53,10 +56,10 @@ With --batch, each line of standard input is a message, including empty lines. L
 call if they arrive fast, and a summary is printed at the end. An error names the line that failed; the lines before it
 are sent. With --durable, the batch also ends when messages are not confirmed in time: they are sent and counted, and
 the error names their lines.`,
-			store.MaxPayload, store.ErrDuplicate.Code.Exit, store.ErrNotDurable.Code.Exit),
+			store.MaxPayload, exitCode(store.ErrDuplicate), exitCode(store.ErrNotDurable)),
 		Example: `  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json
-  later send orders '{"order":17}' --id order-17 --in 2d12h --max-attempts 5
+  later send orders '{"order":17}' --id order-17 --kind order.cancel --in 2d12h --max-attempts 5
   later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,
 		Args: arguments(1, 2),
@@ -70,25 +73,30 @@ the error names their lines.`,
 				return err
 			}
 			defer client.Close()
-			if o.batch {
-				return m.sendBatch(ctx, client.Queue(args[0]), message)
-			}
-			return m.send(ctx, client.Queue(args[0]), message)
+			q := client.Queue(args[0])
+			return m.sendTo(ctx, destination{q.Name(), q.Send, q.SendBatch}, message, o.batch)
 		}),
 		ValidArgsFunction: m.queueNames(false),
 	}
-	o.set = cmd.Flags()
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// add defines the flags.
+func (o *sendOptions) add(flags *pflag.FlagSet) {
+	o.set = flags
 	o.when.add(o.set)
 	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
 	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
+	o.set.StringVar(&o.kind, "kind", "", "`kind` of the message, such as order.cancel; the same as --header kind=KIND")
 	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; can be repeated")
 	o.set.IntVar(&o.maxAttempts, "max-attempts", store.DefaultMaxAttempts, "dead after `N` failed attempts")
 	durationFlag(o.set, &o.timeout, "timeout", "time limit for one run of the handler (default: the worker's)")
 	durationFlag(o.set, &o.expireAfter, "expire-after", "dead if not delivered within this time after it is due")
 	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
-	durationFlag(o.set, &o.remember, "remember", "dedup window: refuse the id for this long after the message was acked")
+	durationFlag(o.set, &o.dedupWindow, "dedup-window",
+		"dedup window: refuse the id for this long after the message was acked")
 	durableFlag(o.set, &o.durable)
-	return cmd
 }
 
 // message returns the message that the flags describe, without a payload.
@@ -98,14 +106,14 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		return later.Outgoing{}, err
 	}
 	// Zero means the default in Outgoing, but a user who types zero means zero.
-	for _, name := range []string{"max-attempts", "timeout", "expire-after", "remember"} {
+	for _, name := range []string{"max-attempts", "timeout", "expire-after", "dedup-window"} {
 		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
 			return later.Outgoing{}, store.Invalid("--%s is 0: give more than 0, or omit it", name)
 		}
 	}
-	if o.timeout > store.MaxLease {
+	if o.timeout > store.MaxTimeout {
 		return later.Outgoing{}, store.Invalid("--timeout is %s: the limit is %s",
-			formatDuration(o.timeout), formatDuration(store.MaxLease))
+			formatDuration(o.timeout), formatDuration(store.MaxTimeout))
 	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
@@ -121,6 +129,15 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		}
 		headers[key] = value
 	}
+	if o.set.Changed("kind") {
+		if err := kind.Check(o.kind); err != nil {
+			return later.Outgoing{}, fmt.Errorf("--kind: %w", err)
+		}
+		if _, twice := headers[later.KindHeader]; twice {
+			return later.Outgoing{}, store.Invalid("--kind and --header %s are both given: use one of them", later.KindHeader)
+		}
+		headers[later.KindHeader] = o.kind
+	}
 	return later.Outgoing{
 		ID:          o.id,
 		Headers:     headers,
@@ -129,7 +146,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		Timeout:     o.timeout,
 		ExpireAfter: o.expireAfter,
 		ExpireAt:    o.expireAt,
-		Remember:    o.remember,
+		DedupWindow: o.dedupWindow,
 		Durability:  o.durable,
 	}, nil
 }
@@ -149,8 +166,8 @@ func options(o later.Outgoing) []later.SendOption {
 	if !o.ExpireAt.IsZero() {
 		set = append(set, later.ExpireAt(o.ExpireAt))
 	}
-	if o.Remember != 0 {
-		set = append(set, later.RememberID(o.Remember))
+	if o.DedupWindow != 0 {
+		set = append(set, later.DedupWindow(o.DedupWindow))
 	}
 	if o.Durability != (later.Durability{}) {
 		set = append(set, o.Durability)
@@ -176,11 +193,22 @@ func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outg
 	return message, err
 }
 
-func (m *Main) send(ctx context.Context, q *later.Queue, message later.Outgoing) error {
-	id, err := q.Send(ctx, message.Payload, options(message)...)
+// destination is where messages are sent to: a queue, or a topic with the name of its queue.
+type destination struct {
+	queue     string
+	send      func(ctx context.Context, payload []byte, opts ...later.SendOption) (string, error)
+	sendBatch func(ctx context.Context, msgs []later.Outgoing) ([]later.SendResult, error)
+}
+
+// sendTo sends a message, or one like it for each line of standard input.
+func (m *Main) sendTo(ctx context.Context, to destination, message later.Outgoing, batch bool) error {
+	if batch {
+		return m.sendBatch(ctx, to, message)
+	}
+	id, err := to.send(ctx, message.Payload, options(message)...)
 	if errors.Is(err, later.ErrDuplicate) {
 		return fmt.Errorf("id %q is already in queue %q, nothing was changed (see later get %s %s): %w",
-			id, q.Name(), q.Name(), id, later.ErrDuplicate)
+			id, to.queue, to.queue, id, later.ErrDuplicate)
 	}
 	if errors.Is(err, later.ErrNotDurable) {
 		return fmt.Errorf("sent with id %s; %w", id, err)
@@ -188,10 +216,7 @@ func (m *Main) send(ctx context.Context, q *later.Queue, message later.Outgoing)
 	if err != nil {
 		return err
 	}
-	return m.printResult(struct {
-		ID    string `json:"id"`
-		Queue string `json:"queue"`
-	}{id, q.Name()}, "%s", id)
+	return m.printResult(wire.Sent{ID: id, Queue: to.queue}, "%s", id)
 }
 
 // payload returns the argument, or the content of standard input if the argument is "-".

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -17,10 +18,10 @@ import (
 const progressEvery = 200 * time.Millisecond
 
 // sendBatch sends each line of standard input as the payload of a message like the given one.
-func (m *Main) sendBatch(ctx context.Context, q *later.Queue, like later.Outgoing) error {
+func (m *Main) sendBatch(ctx context.Context, to destination, like later.Outgoing) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	b := &batchSend{queue: q, like: like, started: time.Now()}
+	b := &batchSend{to: to, like: like, started: time.Now()}
 	terminal := isTerminal(m.Stderr) && !m.json
 	shown := b.started
 	chunks, readError := readLines(ctx, m.Stdin)
@@ -59,7 +60,7 @@ func (m *Main) printSummary(b *batchSend) error {
 			Sent        int     `json:"sent"`
 			Unconfirmed int     `json:"unconfirmed,omitempty"`
 			TookMS      float64 `json:"took_ms"`
-		}{b.queue.Name(), b.sent, b.unconfirmed, millisJSON(time.Since(b.started))})
+		}{b.to.queue, b.sent, b.unconfirmed, wire.Millis(time.Since(b.started))})
 	}
 	m.note("%s", b)
 	return nil
@@ -67,7 +68,7 @@ func (m *Main) printSummary(b *batchSend) error {
 
 // batchSend is the progress of a batch.
 type batchSend struct {
-	queue       *later.Queue
+	to          destination
 	like        later.Outgoing
 	started     time.Time
 	sent        int
@@ -77,7 +78,7 @@ type batchSend struct {
 func (b *batchSend) String() string {
 	took := time.Since(b.started)
 	text := fmt.Sprintf("sent %d messages to %s in %s, %.0f per second",
-		b.sent, b.queue.Name(), formatDuration(took), float64(b.sent)/took.Seconds())
+		b.sent, b.to.queue, formatDuration(took), float64(b.sent)/took.Seconds())
 	if b.unconfirmed > 0 {
 		text += fmt.Sprintf("; %d of them are not confirmed as durable", b.unconfirmed)
 	}
@@ -115,7 +116,7 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 		}
 	}
 	// A send that was started is finished even after a stop signal, so that the count is right.
-	results, err := b.queue.SendBatch(context.WithoutCancel(ctx), batch)
+	results, err := b.to.sendBatch(context.WithoutCancel(ctx), batch)
 	for _, r := range results {
 		switch {
 		case r.Err == nil:

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -99,7 +100,7 @@ func isDamage(err error) bool {
 func (m *Main) printStats(all []queueStats) error {
 	if m.json {
 		for _, q := range all {
-			if err := m.printJSON(q.json()); err != nil {
+			if err := m.printJSON(wire.NewStats(q.name, q.Stats)); err != nil {
 				return err
 			}
 		}
@@ -110,30 +111,6 @@ func (m *Main) printStats(all []queueStats) error {
 		return nil
 	}
 	return m.print("%s", statsTable(all))
-}
-
-type statsJSON struct {
-	Queue     string `json:"queue"`
-	Scheduled int64  `json:"scheduled"`
-	Ready     int64  `json:"ready"`
-	Leased    int64  `json:"leased"`
-	Dead      int64  `json:"dead"`
-	NextDue   string `json:"next_due,omitempty"`
-	Paused    bool   `json:"paused"`
-	Now       string `json:"now"`
-}
-
-func (q *queueStats) json() statsJSON {
-	return statsJSON{
-		Queue:     q.name,
-		Scheduled: q.Scheduled,
-		Ready:     q.Ready,
-		Leased:    q.Leased,
-		Dead:      q.Dead,
-		NextDue:   timeJSON(q.NextDue),
-		Paused:    q.Paused,
-		Now:       timeJSON(q.Now),
-	}
 }
 
 // statsTable formats the counts. It adds a column for the change of each count if there are previous counts.

@@ -22,7 +22,7 @@ const (
 	openTimeout = 2500 * time.Millisecond
 	// completionTimeout is how long shell completion waits for queue names.
 	completionTimeout = 500 * time.Millisecond
-	// maxNamed is the maximum number of queues that an error lists.
+	// maxNamed is the maximum number of queues or topics that an error lists.
 	maxNamed = 10
 )
 
@@ -159,12 +159,17 @@ func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Qu
 		return nil, stats, notFound(
 			"no queue %q; this store has no queues yet (see later version): later send QUEUE PAYLOAD creates one", name)
 	}
+	return nil, stats, notFound("no queue %q; existing queues: %s", name, listNames(names, "later queues"))
+}
+
+// listNames lists names for an error, up to maxNamed and the command that shows the others.
+func listNames(names []string, command string) string {
 	more := ""
 	if len(names) > maxNamed {
-		more = fmt.Sprintf(" and %d more (see later queues)", len(names)-maxNamed)
+		more = fmt.Sprintf(" and %d more (see %s)", len(names)-maxNamed, command)
 		names = names[:maxNamed]
 	}
-	return nil, stats, notFound("no queue %q; existing queues: %s%s", name, strings.Join(names, ", "), more)
+	return strings.Join(names, ", ") + more
 }
 
 // textError is an error of a kind with its own text.
@@ -196,25 +201,32 @@ func (m *Main) queueNames(all bool) cobra.CompletionFunc {
 		if len(args) > 0 && !all {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
-		defer cancel()
-		name, _ := m.storeName()
-		url, err := m.storeURLOf(name)
-		if err != nil || isNew(url) { // completion must not create a store
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		client, err := later.Open(ctx, url, later.WithLogger(m.logger()))
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer client.Close()
-		names, err := client.Queues(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		names = slices.DeleteFunc(names, func(name string) bool {
-			return !strings.HasPrefix(name, typed) || slices.Contains(args, name)
-		})
-		return names, cobra.ShellCompDirectiveNoFileComp
+		return m.complete(cmd.Context(), (*later.Client).Queues, args, typed)
 	}
+}
+
+// complete completes an argument with names that a store has. It leaves out those that are among the arguments.
+func (m *Main) complete(
+	ctx context.Context, list func(*later.Client, context.Context) ([]string, error), args []string, typed string,
+) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	name, _ := m.storeName()
+	url, err := m.storeURLOf(name)
+	if err != nil || isNew(url) { // completion must not create a store
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	client, err := later.Open(ctx, url, later.WithLogger(m.logger()))
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer client.Close()
+	names, err := list(client, ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, typed) || slices.Contains(args, name)
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -58,14 +58,14 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"help", "sned"}, `later: unknown command "sned"; did you mean send?; see later --help`},
 		{[]string{"help", "dead", "lst"}, `unknown command "lst"; did you mean list?; see later dead --help`},
 		{[]string{"send", "--foo", "q"}, "unknown flag: --foo; see later send --help"},
-		{[]string{"send", "--remembr", "1d", "q"},
-			"unknown flag: --remembr; did you mean --remember?; see later send --help"},
+		{[]string{"send", "--dedup-windo", "1d", "q"},
+			"unknown flag: --dedup-windo; did you mean --dedup-window?; see later send --help"},
 		{[]string{"work", "--stor", "x", "q"}, "unknown flag: --stor; did you mean --store?; see later work --help"},
 		{[]string{"send", "-x", "q"}, "unknown shorthand flag: 'x' in -x; see later send --help"},
 		{[]string{"send"}, "usage: later send QUEUE [PAYLOAD|-]"},
 		{[]string{"get", "q"}, "usage: later get QUEUE ID; see later get --help"},
 		{[]string{"send", "q", "x", "--in", "30"}, `invalid argument "30" for "--in" flag: give a duration such as 500ms`},
-		{[]string{"send", "q", "x", "--in", "-5m"}, "must not be negative"},
+		{[]string{"send", "q", "x", "--timeout", "-5m"}, "must not be negative"},
 		{[]string{"send", "q", "x", "--in", "100y"}, "the units are ms, s, m, h and d, and the limit is 36500d"},
 		{[]string{"send", "q", "x", "--in", "3000000h"}, "the units are ms, s, m, h and d, and the limit is 36500d"},
 		{[]string{"send", "q", "x", "--in", "36501d"}, "the limit is 36500d"},
@@ -79,6 +79,8 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"send", "q", "x", "--header", "k"}, `--header is "k": give key=value`},
 		{[]string{"send", "q", "x", "--header", "k=1", "--header", "k=2"}, `--header sets "k" twice`},
 		{[]string{"send", "q", "x", "--id", ""}, "--id is empty"},
+		{[]string{"send", "q", "x", "--kind", ""}, "--kind: kind is empty: give 1 to 128 bytes"},
+		{[]string{"send", "q", "x", "--kind", "a", "--header", "kind=b"}, "--kind and --header kind are both given"},
 		{[]string{"send", "q", "x", "--expire-after", "1s", "--expire-at", "2040-01-01 00:00"}, "given twice"},
 		{[]string{"send", "q{", "x"}, "holds a brace"},
 		{[]string{"send", "q", "x", "--batch"}, "omit PAYLOAD"},
@@ -169,15 +171,19 @@ func TestAStoreThatAnswersIsNotReportedAsDown(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	const login = "give user and password in the store URL, as in redis://user:password@host:6379/0"
-	for url, want := range map[string]string{
-		server.URL(): login,
-		strings.Replace(open, "secret", "wrong", 1):          login,
-		strings.TrimSuffix(open, "/0") + "/99":               "cannot be used: ",
-		strings.Replace(open, "redis:", "redis+cluster:", 1): "cannot be used: ",
-		strings.Replace(web.URL, "http://", "redis://", 1):   "cannot be used: ",
+	for _, test := range []struct {
+		url, want string
+		exit      int
+	}{
+		{server.URL(), login, 22},
+		{strings.Replace(open, "secret", "wrong", 1), login, 22},
+		{strings.TrimSuffix(open, "/0") + "/99", "cannot be used: ", 22},
+		{strings.Replace(open, "redis:", "redis+cluster:", 1), "cannot be used: ", 22},
+		{strings.Replace(web.URL, "http://", "redis://", 1), "cannot be used: ", 18},
 	} {
+		url, want := test.url, test.want
 		r := runMain(t.Context(), nil, "", "stats", "--store", url)
-		if r.exit != 18 || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "is it running") {
+		if r.exit != test.exit || !strings.Contains(r.stderr, want) || strings.Contains(r.stderr, "is it running") {
 			t.Errorf("%s: exit %d: %s", url, r.exit, r.stderr)
 		}
 	}

@@ -90,6 +90,18 @@ func (v durationValue) String() string {
 
 func (durationValue) Type() string { return "DURATION" }
 
+// delayValue is a durationValue that takes a delay below zero for none, as later.In does.
+type delayValue struct{ durationValue }
+
+func (v delayValue) Set(text string) error {
+	below, isBelow := strings.CutPrefix(text, "-")
+	err := v.durationValue.Set(below)
+	if isBelow && err == nil {
+		*v.d = 0
+	}
+	return err
+}
+
 func (v timeValue) Set(text string) (err error) {
 	*v.t, err = parseTime(text, time.Now())
 	return err
@@ -121,7 +133,7 @@ type whenFlags struct {
 
 func (w *whenFlags) add(flags *pflag.FlagSet) {
 	w.set = flags
-	durationFlag(flags, &w.in, "in", "due after this delay, by the store's clock: 500ms, 30m, 2d12h")
+	flags.Var(delayValue{durationValue{&w.in}}, "in", "due after this delay, by the store's clock: 500ms, 30m, 2d12h")
 	timeFlag(flags, &w.at, "at",
 		`due at 15:04 (the next), "2030-12-31 15:04:05" (local) or 2030-12-31T15:04:05Z`)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -28,6 +29,7 @@ type workOptions struct {
 	timeout     time.Duration
 	drain       time.Duration
 	max         int
+	name        string
 }
 
 func (m *Main) workCommand() *cobra.Command {
@@ -57,6 +59,8 @@ The command writes to the standard output and standard error of later work. Its 
 The end of the command's standard error is kept as the last error. After its last attempt the message is dead (see
 later dead). The backoff grows from a second to ten minutes, with jitter.
 
+Work also distributes the messages of topics to which its queues are subscribed (see later topic).
+
 Only one process at a time can open an embedded store, so other commands fail there while work runs. Redis can serve any
 number of workers and commands at once.
 
@@ -75,7 +79,11 @@ Signals:
   SIGUSR2                     drain, then execute the program again with the same arguments, to deploy a new version.
                               If the program is missing or cannot be executed, the work continues
 
-Windows supports only the first: Ctrl-C, Ctrl-Break, and the end of the console or of the session.`,
+Windows supports only the first: Ctrl-C, Ctrl-Break, and the end of the console or of the session. Later workers drains,
+pauses, resumes and restarts from any machine.
+
+As a service of systemd with Type=notify-reload, work reports when it is ready, drains and restarts when it is reloaded
+(SIGHUP), and feeds the watchdog while it is not stuck; deploy/systemd/later-work.service is an example.`,
 			exitTempFail, killGrace),
 		Example: `  later work mail
   later work orders refunds --json
@@ -94,26 +102,48 @@ Windows supports only the first: Ctrl-C, Ctrl-Break, and the end of the console 
 	durationFlag(flags, &o.timeout, "timeout",
 		"time limit per message (default: none); a message's own limit takes precedence")
 	durationFlag(flags, &o.drain, "drain", "how long commands may continue after a stop")
+	nameFlag(flags, &o.name)
 	flags.IntVar(&o.max, "max", 0, "stop after `N` messages; 0 for no limit, the default")
 	return cmd
 }
 
-// worker runs later work.
+// nameFlag adds --name of later work and later forward.
+func nameFlag(flags *pflag.FlagSet, name *string) {
+	flags.StringVar(name, "name", "", "`NAME` in later workers (default: this machine's name and the process id)")
+}
+
+// worker runs later work and later forward.
 type worker struct {
 	main     *Main
 	log      *slog.Logger
 	commands commands
 	later    *later.Worker
+	signals  *workSignals
+	systemd  *systemd
+	working  string                  // what it does, for people
 	stop     context.CancelCauseFunc // starts the drain
 }
+
+func (m *Main) newWorker(working string, stop context.CancelCauseFunc) *worker {
+	log := m.logger()
+	return &worker{main: m, log: log, systemd: newSystemd(log), working: working, stop: stop}
+}
+
+// onCommand is the OnCommand of the worker's configuration.
+func (w *worker) onCommand(do later.WorkerCommand) error { return w.signals.command(do) }
 
 // work runs until it is stopped. If a restart fails, it continues.
 func (m *Main) work(ctx context.Context, queues []string, o workOptions) error {
 	if err := o.check(queues); err != nil {
 		return err
 	}
+	return m.restartable(func() (bool, error) { return m.workOnce(ctx, queues, o) })
+}
+
+// restartable calls once, which runs until it is stopped and reports whether that was for a restart.
+func (m *Main) restartable(once func() (again bool, err error)) error {
 	for {
-		again, err := m.workOnce(ctx, queues, o)
+		again, err := once()
 		if err != nil || !again {
 			return err
 		}
@@ -131,7 +161,7 @@ func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (ag
 	defer c.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	w := &worker{main: m, log: m.logger(), stop: stop}
+	w := m.newWorker("working on "+strings.Join(queues, ", "), stop)
 	w.later = later.NewWorker(c, w.config(o))
 	handler := w.print
 	if o.command != "" {
@@ -140,14 +170,23 @@ func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (ag
 	for _, queue := range queues {
 		w.later.Handle(queue, handler)
 	}
-	signals := w.listen()
-	w.log.Info("working on "+strings.Join(queues, ", "), "store", m.shownURL(), "concurrency", o.concurrency)
+	w.signals = w.listen()
+	w.log.Info(w.working, "store", m.shownURL(), "concurrency", o.concurrency)
+	return w.run(ctx)
+}
+
+// run runs until it is stopped. It reports whether that was for a restart.
+func (w *worker) run(ctx context.Context) (again bool, err error) {
+	watching, end := context.WithCancel(context.WithoutCancel(ctx)) // also during the drain
+	watched := w.systemd.watch(watching, w.later, w.working)
 	err = w.later.Run(ctx)
-	again = signals.stop()
-	if err != nil {
+	end()
+	watched()
+	again = w.signals.stop()
+	if err != nil && !errors.Is(err, later.ErrRestart) {
 		return false, err
 	}
-	if cause := context.Cause(ctx); cause != context.Canceled {
+	if cause := context.Cause(ctx); cause != nil && cause != context.Canceled {
 		return false, cause // the output is closed or full
 	}
 	w.log.Info("drained")
@@ -201,9 +240,8 @@ func (w *worker) config(o workOptions) later.WorkerConfig {
 		Timeout:         o.timeout,
 		ShutdownTimeout: o.drain,
 		Logger:          w.log,
-		OnDead: func(_ context.Context, info *later.Info) {
-			w.log.Warn("message is dead", "id", info.ID, "reason", info.DeadReason, "attempts", info.Attempts)
-		},
+		Name:            o.name,
+		OnCommand:       w.onCommand,
 	}
 	if o.drain == 0 {
 		config.ShutdownTimeout = -1
@@ -222,6 +260,7 @@ func (w *worker) limit(n int64) func(later.HandlerFunc) later.HandlerFunc {
 		return func(ctx context.Context, msg *later.Message) error {
 			switch i := begun.Add(1); {
 			case i > n:
+				w.later.Pause()        // again, if later workers resume ended it
 				return later.Snooze(0) // claimed before the pause
 			case i == n:
 				w.later.Pause()
@@ -236,33 +275,20 @@ func (w *worker) limit(n int64) func(later.HandlerFunc) later.HandlerFunc {
 	}
 }
 
-// deliveryJSON is a delivered message.
-type deliveryJSON struct {
-	ID    string `json:"id"`
-	Queue string `json:"queue"`
-	payloadJSON
-	Headers     map[string]string `json:"headers,omitempty"`
-	Due         string            `json:"due"`
-	LatenessMS  float64           `json:"lateness_ms"`
-	Attempt     int               `json:"attempt"`
-	MaxAttempts int               `json:"max_attempts"`
-	SentAt      string            `json:"sent_at,omitempty"`
-}
-
 // print is the handler without --exec.
 func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 	switch {
 	case w.main.json:
-		err = w.main.printJSON(deliveryJSON{
+		err = w.main.printJSON(wire.Delivery{
 			ID:          msg.ID,
 			Queue:       msg.Queue,
-			payloadJSON: newPayloadJSON(msg.Payload),
+			Payload:     wire.NewPayload(msg.Payload),
 			Headers:     msg.Headers,
-			Due:         timeJSON(msg.Due),
-			LatenessMS:  millisJSON(msg.Lateness),
+			Due:         wire.FormatTime(msg.Due),
+			LatenessMS:  wire.Millis(msg.Lateness),
 			Attempt:     msg.Attempt,
 			MaxAttempts: msg.MaxAttempts,
-			SentAt:      timeJSON(msg.SentAt),
+			SentAt:      wire.FormatTime(msg.SentAt),
 		})
 	case isTerminal(w.main.Stdout):
 		err = w.main.print("%s\n", printable(string(msg.Payload)))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 )
 
 const (
@@ -167,7 +168,7 @@ func variables(msg *later.Message) []string {
 		"LATER_QUEUE=" + msg.Queue,
 		"LATER_ATTEMPT=" + strconv.Itoa(msg.Attempt),
 		"LATER_MAX_ATTEMPTS=" + strconv.Itoa(msg.MaxAttempts),
-		"LATER_DUE=" + timeJSON(msg.Due),
+		"LATER_DUE=" + wire.FormatTime(msg.Due),
 	}
 	for _, name := range slices.Sorted(maps.Keys(msg.Headers)) {
 		value := strings.ReplaceAll(msg.Headers[name], "\x00", "") // not allowed in an environment

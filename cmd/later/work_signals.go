@@ -1,15 +1,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/laterq/later"
 )
 
-// signalAction is what later work does on a signal.
+// signalAction is what later work and later forward do on a signal.
 type signalAction uint8
 
 const (
@@ -19,13 +25,14 @@ const (
 	actionRestart
 )
 
-// workSignals handles the signals of later work.
+// workSignals handles the signals of later work and later forward, and what later workers tells them.
 type workSignals struct {
 	worker   *worker
 	received chan os.Signal
 	ended    chan struct{}
+
+	mu       sync.Mutex // guards the fields below
 	draining bool
-	paused   bool
 	restart  bool
 }
 
@@ -53,45 +60,104 @@ func (s *workSignals) stop() (restart bool) {
 	return s.restart
 }
 
+// actionOf returns what to do on a signal. Systemd sends SIGHUP to reload a service.
+func (s *workSignals) actionOf(received syscall.Signal) signalAction {
+	if received == syscall.SIGHUP && s.worker.systemd.active {
+		return actionRestart
+	}
+	return signalActions[received]
+}
+
 func (s *workSignals) handle(received syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	w := s.worker
-	switch signalActions[received] {
+	switch s.actionOf(received) {
 	case actionPause:
-		if !s.draining && !s.paused {
-			s.paused = true
+		if !s.draining && !w.later.Paused() {
 			w.later.Pause()
 			w.log.Info(fmt.Sprintf("paused, claiming no more messages; kill -CONT %d resumes", os.Getpid()))
+			w.systemd.tell(status("paused"))
 		}
 	case actionResume:
-		if s.paused {
-			s.paused = false
+		if !s.draining && w.later.Paused() {
 			w.later.Resume()
 			w.log.Info("resumed")
+			w.systemd.tell(status(w.working))
 		}
 	case actionRestart:
 		if s.draining {
 			return
 		}
-		if _, err := program(); err != nil {
+		if err := s.beginRestart(); err != nil {
 			w.log.Error("cannot restart, continuing", "error", err)
+			w.systemd.refused(err)
 			return
 		}
-		s.draining, s.restart = true, true
-		w.log.Info("draining to restart; press Ctrl-C to end instead")
 		w.stop(nil)
 	default:
 		switch {
 		case s.restart:
-			s.restart = false
-			w.log.Info("draining to end instead; repeat to kill")
+			s.cancelRestart()
 		case s.draining:
 			w.commands.killAll()
 			w.log.Warn("killed; messages are delivered again when their leases expire")
 			os.Exit(exitBy(received))
 		default:
-			s.draining = true
-			w.log.Info("draining; repeat to kill")
+			s.beginDrain()
 			w.stop(nil)
 		}
 	}
+}
+
+// command is called before the worker obeys a command of later workers.
+func (s *workSignals) command(do later.WorkerCommand) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.worker
+	switch do {
+	case later.CommandPause:
+		w.systemd.tell(status("paused"))
+	case later.CommandResume:
+		w.systemd.tell(status(w.working))
+	case later.CommandRestart:
+		if s.draining && !s.restart {
+			return errors.New("it is draining to end")
+		}
+		if !s.draining {
+			return s.beginRestart()
+		}
+	case later.CommandDrain:
+		if s.restart {
+			s.cancelRestart()
+		} else if !s.draining {
+			s.beginDrain()
+		}
+	}
+	return nil
+}
+
+// beginRestart returns an error if there is no program to execute. The lock is held.
+func (s *workSignals) beginRestart() error {
+	if _, err := program(); err != nil {
+		return err
+	}
+	s.draining, s.restart = true, true
+	s.worker.log.Info("draining to restart; press Ctrl-C to end instead")
+	s.worker.systemd.reloading()
+	return nil
+}
+
+// cancelRestart drains to end instead. The lock is held.
+func (s *workSignals) cancelRestart() {
+	s.restart = false
+	s.worker.log.Info("draining to end instead; repeat to kill")
+	s.worker.systemd.tell(daemon.SdNotifyStopping, status("draining"))
+}
+
+// beginDrain drains to end. The lock is held.
+func (s *workSignals) beginDrain() {
+	s.draining = true
+	s.worker.log.Info("draining; repeat to kill")
+	s.worker.systemd.tell(daemon.SdNotifyStopping, status("draining"))
 }

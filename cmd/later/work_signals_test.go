@@ -3,6 +3,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -82,21 +84,40 @@ func TestSIGTSTPStopsClaimingUntilSIGCONT(t *testing.T) {
 	p.signal(syscall.SIGTSTP)
 	p.await(p.stderr, "paused, claiming no more messages; kill -CONT")
 
-	c.ok("send", "q", "meanwhile")
-	deliveries, err := c.client().Queue("q").Receive(t.Context(), 1) // would block if the worker held the message
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := deliveries[0].Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	left := c.sendWhilePaused("q")
 	p.signal(syscall.SIGCONT)
 	p.await(p.stderr, "resumed")
-	p.await(p.stdout, "meanwhile")
+	p.await(p.stdout, left)
 	p.signal(syscall.SIGTERM)
 	if exit := p.exit(); exit != 0 {
 		t.Errorf("exit %d", exit)
 	}
+}
+
+// sendWhilePaused sends messages until one is left to other consumers, and returns its payload. A call in flight
+// when the process was paused may take the first ones.
+func (c *cli) sendWhilePaused(queue string) (payload string) {
+	c.t.Helper()
+	q := c.client().Queue(queue)
+	for begin := time.Now(); time.Since(begin) < eventTimeout; {
+		payload = fmt.Sprintf("meanwhile at %v", time.Since(begin))
+		c.ok("send", queue, payload)
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+		deliveries, err := q.Receive(ctx, 1)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			continue // taken
+		}
+		if err == nil {
+			err = deliveries[0].Release(c.t.Context())
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return string(deliveries[0].Payload)
+	}
+	c.t.Fatalf("the paused process takes messages for %v", eventTimeout)
+	return ""
 }
 
 func TestSIGUSR2DrainsAndExecutesTheProgramAgain(t *testing.T) {
@@ -212,14 +233,14 @@ func TestAClosedOutputEndsOtherCommandsQuietly(t *testing.T) {
 		if exit := p.exit(); exit != 0 {
 			t.Errorf("%q: exit %d", args, exit)
 		}
-		for line := range p.stderr {
+		for line := range p.rest(p.stderr) {
 			t.Errorf("%q printed %q", args, line)
 		}
 	}
 }
 
 func TestAWorkerContinuesWhenItsRedisComesBack(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Start(t, redistest.Args("--appendfsync", "always"))
 	c := &cli{t, server.URL()}
 	p := c.start("work", "q")
 	c.ok("send", "q", "before")

@@ -18,7 +18,10 @@ import (
 // onMemory returns a queue in memory.
 func onMemory(t *testing.T) BatchQueue {
 	s := memstore.New()
-	c := later.New(s)
+	c, err := later.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := errors.Join(c.Close(), s.Close()); err != nil {
 			t.Error(err)
@@ -207,7 +210,10 @@ func TestRedisCountsRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := later.New(s)
+	c, err := later.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
 	q := Later(c, "bench")
 	left(t, q, 0)
 	before := r.Requests()

@@ -28,7 +28,7 @@ type Redis struct {
 
 // OpenRedis connects to the Redis of a store URL, separately from the client that is measured.
 func OpenRedis(ctx context.Context, url string) (*Redis, error) {
-	opened, err := store.Open(ctx, url, store.OpenConfig{AllowEviction: true})
+	opened, err := store.Open(ctx, url, store.OpenConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func (r *Redis) Counted() (s store.Store, closeAll func() error, err error) {
 		prefix = u.Query().Get("prefix")
 	}
 	rdb := redis.NewClient(&options)
-	counted := redisstore.New(rdb, redisstore.WithPrefix(prefix), redisstore.AllowEviction())
+	counted := redisstore.New(rdb, redisstore.Prefix(prefix), redisstore.AllowEviction())
 	return counted, func() error {
 		err := counted.Close()
 		if e := rdb.Close(); err == nil {

@@ -31,7 +31,7 @@ const roleEnv = "LATER_CHAOS_ROLE"
 
 // role describes what a child process does.
 type role struct {
-	Kind        string // worker, receiver or producer
+	Kind        string // worker, receiver, laggard, producer or forwarder
 	Actor       string // names its journal
 	Dir         string // of the journal
 	URL         string
@@ -44,10 +44,14 @@ type role struct {
 	Lease       time.Duration
 	Concurrency int
 
+	// For forwarders, by queue.
+	To map[string]string
+
 	// For producers.
 	Rate                   int // messages a second
 	PayloadMin, PayloadMax int // bytes
 	Spread                 time.Duration
+	Dies                   bool          // a share of the messages fails all attempts or expires
 	Far                    time.Duration // delay of messages due far in the future: farAway, or about a step of the clock
 	Durable                int           // replicas that must have a send; 0 waits for none
 }
@@ -95,13 +99,24 @@ func (r role) execute() error {
 	defer s.Close()
 	j.one(begun, now(), "-", r.Kind)
 	go reportUsage(ctx, j)
+	pulses, quiet := context.WithCancel(context.Background())
+	defer quiet() // before the journal is closed
+	go reportStarvation(pulses, j)
 	switch r.Kind {
 	case "producer":
-		err = newProducer(r, s, j, log).run(ctx)
+		var p *producer
+		if p, err = newProducer(r, s, j, log); err == nil {
+			err = p.run(ctx)
+		}
 	case "worker":
 		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.work(ctx)
+	case "laggard":
+		l := laggard{role: r, store: recorder{s, j}, journal: j}
+		err = l.run(ctx)
 	case "receiver":
 		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.receive(ctx)
+	case "forwarder":
+		err = forwarder{role: r, store: s, journal: j, log: log}.run(ctx)
 	default:
 		err = fmt.Errorf("unknown role %q", r.Kind)
 	}
@@ -131,6 +146,23 @@ func reportUsage(ctx context.Context, j *journal) {
 	for sleep(ctx, time.Second) {
 		metrics.Read(heap)
 		j.one(usage, now(), "-", residentKiB(os.Getpid()), runtime.NumGoroutine(), int64(heap[0].Value.Uint64()>>10))
+	}
+}
+
+// Gaps of a ticker from which a process was not running: it was stopped, or the machine is busy.
+const (
+	pulse       = 50 * time.Millisecond
+	starvedFrom = 300 * time.Millisecond
+)
+
+// reportStarvation records when the process did not run for a while.
+func reportStarvation(ctx context.Context, j *journal) {
+	for last := now(); sleep(ctx, pulse); {
+		at := now()
+		if at-last > starvedFrom.Microseconds() {
+			j.one(starved, at, "-", last)
+		}
+		last = at
 	}
 }
 

@@ -30,7 +30,10 @@ type consumer struct {
 const drainLimit = 5 * time.Second
 
 func (c consumer) work(ctx context.Context) error {
-	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	client, err := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	if err != nil {
+		return err
+	}
 	c.client = client
 	w := later.NewWorker(client, later.WorkerConfig{
 		Concurrency:     c.Concurrency,
@@ -41,7 +44,7 @@ func (c consumer) work(ctx context.Context) error {
 	for _, queue := range c.Queues {
 		w.Handle(queue, c.handle)
 	}
-	err := w.Run(ctx)
+	err = w.Run(ctx)
 	if errors.Is(err, later.ErrUnavailable) {
 		c.log.Warn("chaos: drain timed out while the store was unavailable", "error", err)
 		err = nil // leased messages are redelivered
@@ -69,6 +72,9 @@ func (c consumer) record(m *later.Message) action {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
+	if kind == failing && rand.IntN(10) > 0 {
+		return doFail
+	}
 	do := chooseAction()
 	if do == doBury && c.DrainsFully {
 		return doAck
@@ -91,7 +97,7 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 	case doWork:
 		return c.workFor(ctx, rand.N(20*time.Millisecond))
 	case doWorkOn:
-		return c.workFor(ctx, c.Lease*3/2)
+		return c.workFor(ctx, c.Lease*2) // needs several extensions
 	case doCancel:
 		c.cancel(m)
 	}
@@ -120,14 +126,17 @@ func (c consumer) workFor(ctx context.Context, d time.Duration) error {
 
 // receive takes batches from each queue and settles each message with its own call.
 func (c consumer) receive(ctx context.Context) error {
-	client := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	client, err := later.New(c.store, later.WithLogger(c.log), later.WithObserver(c.observe))
+	if err != nil {
+		return err
+	}
 	c.client = client
 	var receiving sync.WaitGroup
 	for _, name := range c.Queues {
 		receiving.Go(func() {
 			q := client.Queue(name)
 			for ctx.Err() == nil {
-				got, err := q.Receive(ctx, 20, later.LeaseFor(c.Lease))
+				got, err := q.Receive(ctx, 20, later.Lease(c.Lease))
 				if err != nil {
 					sleep(ctx, 50*time.Millisecond)
 				}

@@ -7,9 +7,11 @@
 //	run.go          one run: servers, load, faults on a seeded schedule, recovery, verification
 //	faults.go       the faults and what is permitted under each; inject_*.go injects them
 //	servers.go      a standalone Redis, Sentinel or Cluster; proxy.go the network
-//	child.go        the processes; producer.go and consumer.go their roles; load.go the messages
+//	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
+//	forward.go      a forwarder between the producers and the consumers, and the list that it fills
+//	topic.go        topics between them, whose messages reach the list too
 //	journal.go      what they record; recorder.go records calls at the store interface
-//	verify.go       reads the journals; rules.go and rules_lease.go check each message
+//	verify.go       reads the journals; rules*.go check each message
 //	recovery.go     how soon deliveries resumed; targets.go how soon they should
 //	report.go       the result of a run, as a line and as JSON; table.go summarizes runs for docs/reliability.md
 //	profile.go      CPU profiles of a run

@@ -34,6 +34,11 @@ type load struct {
 	lease                  time.Duration
 	drainsFully            bool
 	durable                int
+	queues                 int  // 0 means a few
+	perNode                bool // each producer sends to the queues of one node
+	dies                   bool // a share of the messages fails all attempts or expires
+	topics                 bool // messages are published to topics; see topic.go
+	forwards               bool // messages reach the consumers' queue, or a list, through a forwarder; see forward.go
 }
 
 var defaultLoad = load{rate: 600, payloadMin: 20, payloadMax: 300, spread: time.Second, lease: 1500 * time.Millisecond}
@@ -143,6 +148,36 @@ var faults = []*fault{
 		inject: stopConsumer,
 	},
 	{
+		name:    "late-claims",
+		title:   "claim or extend that arrives after its repetition was answered and its messages were settled",
+		right:   "it does nothing: no message is held by nobody, and no attempt is lost",
+		setting: setting{form: alone}, load: defaultLoad, pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: delayClaims,
+	},
+	{
+		name: "dead-letters",
+		title: "dead letters throughout: messages that fail all attempts or expire, replays and purges, " +
+			"while replies are lost, requests are late and consumers die",
+		right:   "each change takes effect once; replayed messages start with no attempts",
+		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.dies = true }),
+		pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: disruptDead,
+	},
+	{
+		name: "many-queues", title: "2,000 queues in each worker: replies are lost, consumers and the server die",
+		right:   "as with a few queues: 0 lost",
+		setting: setting{form: alone, args: always}, load: defaultLoad.with(func(l *load) { l.queues = 2000 }),
+		pause: time.Second, quick: 3 * time.Second,
+		inject: disruptManyQueues,
+	},
+	{
+		name: "frozen-node", title: "Cluster: a node frozen for up to 3 s (SIGSTOP, SIGCONT)",
+		right:   "its queues wait, the others do not; nothing lost or doubled",
+		setting: setting{form: cluster, nodeTimeout: 15 * time.Second},
+		load:    defaultLoad.with(func(l *load) { l.perNode = true }), pause: time.Second, quick: 3 * time.Second,
+		inject: freezeNode,
+	},
+	{
 		name: "producer-kill", title: "producer killed with SIGKILL at random points",
 		right:   "no message is ever partly sent",
 		setting: setting{form: alone}, load: defaultLoad, pause: 500 * time.Millisecond, quick: 3 * time.Second,
@@ -171,6 +206,24 @@ var faults = []*fault{
 		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.lease = time.Second }),
 		pause: 500 * time.Millisecond, quick: 2 * time.Second,
 		inject: sendPoison,
+	},
+	{
+		name: "forward",
+		title: "forwarder between the producers' queues and a list and a queue: it is killed, replies are lost, requests " +
+			"are late",
+		right:   "each message reaches the list or the queue exactly once",
+		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.forwards = true }),
+		pause: 300 * time.Millisecond, quick: 4 * time.Second,
+		inject: disruptForwarder,
+	},
+	{
+		name: "topic",
+		title: "topics with a queue for the consumers and one that is forwarded to a list: workers and the forwarder are " +
+			"killed, replies are lost, requests are late",
+		right:   "each message reaches both queues exactly once",
+		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.topics = true }),
+		pause: 300 * time.Millisecond, quick: 4 * time.Second,
+		inject: disruptTopics,
 	},
 	{
 		name: "large", title: "512 KB payloads, 1 % of them unreadable",

@@ -22,6 +22,12 @@ func injectAny(ctx context.Context, r *run) error {
 	return kinds[r.random.IntN(len(kinds))](ctx, r)
 }
 
+// disruptManyQueues injects one of the faults that concern all queues.
+func disruptManyQueues(ctx context.Context, r *run) error {
+	kinds := []func(context.Context, *run) error{loseReplies, killConsumer, killServer}
+	return kinds[r.injected%len(kinds)](ctx, r)
+}
+
 // killConsumer kills a consumer and restarts it after up to a second.
 func killConsumer(ctx context.Context, r *run) error {
 	c := r.pick("worker", "receiver")

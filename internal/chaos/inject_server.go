@@ -131,6 +131,19 @@ func delayRequests(ctx context.Context, r *run) error {
 	return nil
 }
 
+// delayClaims delays some claims until their repetitions were answered and, most likely, settled.
+func delayClaims(ctx context.Context, r *run) error {
+	p := r.servers.proxies[0]
+	held := p.heldClaims()
+	r.withConditions(ctx, "late-claims", conditions{
+		lateClaims: 0.1 + 0.4*r.random.Float64(), claimLease: r.fault.load.lease,
+	})
+	if p.heldClaims() == held {
+		return errors.New("no claim was delivered late")
+	}
+	return nil
+}
+
 // withConditions applies network conditions for one to two seconds.
 func (r *run) withConditions(ctx context.Context, kind string, w conditions) {
 	r.log(kind)
@@ -304,7 +317,7 @@ func damageMessage(ctx context.Context, r *run) error {
 		return 1
 	end
 	return 0`
-	keys := []string{"later:{" + q.Name() + "}:due", "later:{" + q.Name() + "}:msg"}
+	keys := []string{"later:{" + q.Name() + "}:due", "later:{" + q.Name() + "}:messages"}
 	switch n, err := r.servers.admin[0].Eval(ctx, ifScheduled, keys, id, bytes).Int(); {
 	case err != nil:
 		return err

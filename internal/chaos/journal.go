@@ -19,17 +19,23 @@ import (
 const (
 	beginSend       = 's' // id key due(@ms or +ms) flags
 	endSend         = 'S' // id outcome
-	beginCancel     = 'k' // id
+	beginCancel     = 'k' // id: a cancel, or a purge of a dead message
 	endCancel       = 'K' // id outcome: the state before the cancel, or the error's code
 	beginReschedule = 'm' // id due(@ms or +ms): reschedule
 	endReschedule   = 'M' // id outcome
+	beginReplay     = 'r' // id
+	endReplay       = 'R' // id outcome
+	found           = 'd' // id attempts: it was found dead
 	claimed         = 'c' // id call now deadline(ms) lease queue due(ms) attempt bytes; now is the engine's clock in µs
+	claimFailed     = 'q' // - call queue outcome: it may have taken effect
 	handled         = 'h' // id attempt key whole(1 or 0)
 	beginSettle     = 'x' // id lease action delay(µs)
 	endSettle       = 'X' // id lease outcome
 	extended        = 'e' // - call lease deadline(ms) or outcome
 	leaseLost       = 'L' // id attempt kind: an event that reports a lost lease
+	forwarded       = 'f' // id queue: it left the queue for its destination
 	usage           = 'p' // - resident(KiB) goroutines heap(KiB)
+	starved         = 'g' // - since: the process did not run since then
 	begun           = 'b' // - role: the process is running
 	ended           = 'z' // -: the process exited cleanly
 	runEvent        = '!' // - kind what...: an event of the run, such as a fault

@@ -68,6 +68,8 @@ func (m model) step(in input) []model {
 			return when(m.phase == absent, m)
 		}
 		return when(m.phase != absent, gone)
+	case beginReplay:
+		return m.replay(in)
 	case extended:
 		if m.phase == held && m.lease == in.lease {
 			m.deadline = max(m.deadline, in.deadline)
@@ -108,6 +110,23 @@ func (m model) claim(in input) []model {
 	}
 	// Attempts may exceed what we know of, by claims of processes that died before they recorded them.
 	return when(in.attempt > failed, model{phase: held, failed: in.attempt - 1, lease: in.lease, deadline: in.deadline})
+}
+
+// replay replays a message that may be dead: because it was buried, failed its last attempt or expired, or because the
+// last lease expired.
+func (m model) replay(in input) []model {
+	mayBeDead := m.phase == dead || m.phase == waiting || m.phase == held && in.ret >= m.deadline*1000
+	again := model{phase: waiting}
+	switch {
+	case in.unknown || in.outcome == outcomeNotFound && in.repeated:
+		if mayBeDead {
+			return []model{m, again}
+		}
+		return []model{m}
+	case in.outcome == outcomeNotFound:
+		return []model{m}
+	}
+	return when(mayBeDead, again)
 }
 
 func (m model) settle(in input) []model {
@@ -171,6 +190,9 @@ func (ck *checker) operations(m *message) (ops []porcupine.Operation) {
 	}
 	for _, c := range m.cancels {
 		add(c, input{kind: beginCancel})
+	}
+	for _, c := range m.replays {
+		add(c, input{kind: beginReplay})
 	}
 	for _, d := range m.deliveries {
 		add(&call{at: d.call, ret: d.ret, outcome: outcomeOK}, input{
@@ -250,7 +272,7 @@ func TestModelRefusesForbiddenHistories(t *testing.T) {
 	} {
 		ck := &checker{left: map[string]*later.Info{}}
 		if c.present {
-			ck.left["k"] = &later.Info{Info: store.Info{State: store.StateScheduled}}
+			ck.left["k"] = &later.Info{State: store.StateScheduled}
 		}
 		m := &message{id: "k", sends: []*send{sent}, deliveries: c.deliveries}
 		if ok := porcupine.CheckOperations(contract, ck.operations(m)); ok != c.want {

@@ -15,9 +15,10 @@ import (
 
 // Kinds of payloads, which decide what their handler does.
 const (
-	normal = 'n' // handled as chosen by chooseAction
-	headed = 'h' // like normal, with the key also in a header
-	poison = 'X' // kills the process
+	normal  = 'n' // handled as chosen by chooseAction
+	headed  = 'h' // like normal, with the key also in a header
+	poison  = 'X' // kills the process
+	failing = 'F' // fails most attempts
 )
 
 // makePayload returns a payload of about size bytes that contains its key, kind and checksum.
@@ -84,13 +85,13 @@ func chooseAction() action {
 		return doBury
 	case n < 88:
 		return doPanic
-	case n < 90:
+	case n < 92:
 		return doWorkOn
-	case n < 93:
+	case n < 95:
 		return doAbandon
-	case n < 98:
+	case n < 100:
 		return doRelease
-	case n < 101:
+	case n < 103:
 		return doCancel
 	}
 	return doAck
@@ -103,6 +104,7 @@ const (
 	flagNone       = "-"
 	flagDedup      = 'r'
 	flagFar        = 'f' // due long after the run
+	flagExpires    = 'x' // is expired before it is delivered
 	flagDurable    = 'd'
 	flagUnreadable = 'u' // its stored bytes were damaged on purpose
 )
@@ -138,11 +140,14 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 		}
 		o.When, due, flags = later.In(delay), fmt.Sprint("+", delay.Milliseconds()), string(flagFar)
 	}
-	if random.IntN(10) == 0 {
-		o.Remember = dedupWindow
-		flags += string(flagDedup)
+	if p.Dies {
+		flags += p.doom(random, key, &o, &due)
 	}
 	if random.IntN(10) == 0 {
+		o.DedupWindow = dedupWindow
+		flags += string(flagDedup)
+	}
+	if o.MaxAttempts == 0 && random.IntN(10) == 0 {
 		o.MaxAttempts = 5 + random.IntN(20)
 	}
 	if p.Durable > 0 {
@@ -152,4 +157,21 @@ func (p *producer) outgoing(random *rand.Rand, key string) (o later.Outgoing, du
 		flags = flagNone
 	}
 	return o, due, flags
+}
+
+// doom makes a share of the messages fail after one to three attempts or expire, and returns the flags for that.
+func (p *producer) doom(random *rand.Rand, key string, o *later.Outgoing, due *string) string {
+	switch n := random.IntN(100); {
+	case n < 15:
+		o.Payload, o.Headers = makePayload(key, failing, p.PayloadMin), nil
+		o.MaxAttempts = 1 + random.IntN(3)
+	case n < 20 && o.ID != "" && *due == "+0":
+		at := time.Now().Add(-time.Second)
+		o.When, *due = later.At(at), fmt.Sprint("@", at.UnixMilli())
+		o.ExpireAfter = time.Millisecond
+		return string(flagExpires)
+	case n < 30:
+		o.MaxAttempts = 1
+	}
+	return ""
 }

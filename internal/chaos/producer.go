@@ -35,12 +35,16 @@ func (r role) senders() int { return max(4, r.Rate/150) }
 // resendLimit is how long a stopping producer tries to learn the outcome of its last sends.
 const resendLimit = 20 * time.Second
 
-func newProducer(r role, s store.Store, j *journal, log *slog.Logger) *producer {
-	p := &producer{role: r, client: later.New(s, append(r.clientOptions(), later.WithLogger(log))...), journal: j}
+func newProducer(r role, s store.Store, j *journal, log *slog.Logger) (*producer, error) {
+	client, err := later.New(s, append(r.clientOptions(), later.WithLogger(log))...)
+	if err != nil {
+		return nil, err
+	}
+	p := &producer{role: r, client: client, journal: j}
 	for _, name := range r.Queues {
 		p.queues = append(p.queues, p.client.Queue(name))
 	}
-	return p
+	return p, nil
 }
 
 func (p *producer) run(ctx context.Context) error {
@@ -132,11 +136,14 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 	if due != "+0" {
 		options = append(options, o.When)
 	}
-	if o.Remember > 0 {
-		options = append(options, later.RememberID(o.Remember))
+	if o.DedupWindow > 0 {
+		options = append(options, later.DedupWindow(o.DedupWindow))
 	}
 	if o.MaxAttempts > 0 {
 		options = append(options, later.MaxAttempts(o.MaxAttempts))
+	}
+	if o.ExpireAfter > 0 {
+		options = append(options, later.ExpireAfter(o.ExpireAfter))
 	}
 	if o.Headers != nil {
 		options = append(options, later.Headers(o.Headers))
@@ -161,7 +168,7 @@ func (p *producer) sendWithID(trying context.Context, q *later.Queue, random *ra
 		}
 		break
 	}
-	if o.Remember > 0 && random.IntN(5) == 0 {
+	if o.DedupWindow > 0 && random.IntN(5) == 0 {
 		wait := time.Duration(random.Int64N(int64(2 * p.Spread)))
 		p.followUps.Go(func() {
 			sleep(trying, wait) // most likely until it is acked

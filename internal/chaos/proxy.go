@@ -3,8 +3,11 @@
 package chaos
 
 import (
+	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -20,6 +23,7 @@ type proxy struct {
 	net     conditions
 	links   map[*link]struct{}
 	random  *rand.Rand
+	held    int // claims and extends that were delivered late
 	closed  bool
 	changed chan struct{} // closed when the conditions change
 }
@@ -33,6 +37,10 @@ type conditions struct {
 	// lateRequests is the fraction of requests that arrive after their client has lost its connection, at most maxLate
 	// later.
 	lateRequests float64
+	// lateClaims is like lateRequests for claims and extends of leases of claimLease only. They arrive between
+	// minLateClaim and maxLateClaim later, when their repetition was answered and its messages were settled.
+	lateClaims float64
+	claimLease time.Duration
 }
 
 // link is one connection through the proxy.
@@ -49,6 +57,29 @@ type link struct {
 
 // maxLate is how long after its client lost its connection a request may arrive.
 const maxLate = 200 * time.Millisecond
+
+// How much later than its client's loss of the connection a claim is delivered by lateClaims.
+const (
+	minLateClaim = 50 * time.Millisecond
+	maxLateClaim = time.Second
+)
+
+// isClaimOrExtend reports whether a request is a script call that sets a deadline for such a lease: the length of the
+// lease in ms comes before the lease id in a claim, and after it in an extend.
+func isClaimOrExtend(request []byte, lease time.Duration) bool {
+	ms := strconv.FormatInt(lease.Milliseconds(), 10)
+	length := fmt.Appendf(nil, "\r\n$%d\r\n%s\r\n", len(ms), ms)
+	id := fmt.Appendf(nil, "$%d\r\n", leaseIDBytes)
+	before, after, found := bytes.Cut(request, length)
+	if !found || !bytes.Contains(before, []byte("\r\nevalsha\r\n")) {
+		return false
+	}
+	last := bytes.LastIndex(before, []byte("\r\n$"))
+	return bytes.HasPrefix(after, id) || last >= 0 && bytes.HasPrefix(before[last+len("\r\n"):], id)
+}
+
+// leaseIDBytes is the length of a lease id.
+const leaseIDBytes = 12
 
 func newProxy(seed uint64) (*proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,6 +111,13 @@ func (p *proxy) set(c conditions) {
 	p.net = c
 	close(p.changed)
 	p.changed = make(chan struct{})
+}
+
+// heldClaims returns how many claims were delivered late.
+func (p *proxy) heldClaims() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held
 }
 
 // cut resets each open connection with the given probability.
@@ -248,6 +286,11 @@ func (p *proxy) pass(l *link, to net.Conn, x chunk, request bool) bool {
 			if request && w.lateRequests > 0 && p.random.Float64() < w.lateRequests {
 				l.losing = true
 				late = 1 + time.Duration(p.random.Int64N(int64(maxLate)))
+			}
+			if request && w.lateClaims > 0 && isClaimOrExtend(x.bytes, w.claimLease) && p.random.Float64() < w.lateClaims {
+				l.losing = true
+				p.held++
+				late = minLateClaim + time.Duration(p.random.Int64N(int64(maxLateClaim-minLateClaim)))
 			}
 			lose := !request && l.losing
 			p.mu.Unlock()

@@ -5,6 +5,7 @@ package chaos
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -195,4 +196,31 @@ func TestProxyRefusesConnectionsToDeadServer(t *testing.T) {
 		err = c.call(long)
 	}
 	wantCut(t, err)
+}
+
+func TestProxyRecognizesClaimsAndExtends(t *testing.T) {
+	call := func(args ...string) []byte {
+		b := []byte("*9\r\n$7\r\nevalsha\r\n")
+		for _, arg := range args {
+			b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
+		}
+		return b
+	}
+	for _, test := range []struct {
+		args []string
+		want bool
+	}{
+		{[]string{"100", "1500", "h01_dUW9O4do", ""}, true},
+		{[]string{"session:1", "123456", "1", "100", "1500", "h01_dUW9O4do", "later:wake:h01_dUW9O4do"}, true},
+		{[]string{"100", "2500", "h01_dUW9O4do", ""}, false},
+		{[]string{"session:1", "123456", "h01_dUW9O4do", "1500"}, true},
+		{[]string{"h01_dUW9O4do", "1500", "h02_dUW9O4do", "1500"}, true},
+		{[]string{"h01_dUW9O4do", "2500"}, false},
+		{[]string{"id", "1500", "payload"}, false},
+		{nil, false},
+	} {
+		if got := isClaimOrExtend(call(test.args...), 1500*time.Millisecond); got != test.want {
+			t.Errorf("%q is a claim or an extend: %t", test.args, got)
+		}
+	}
 }

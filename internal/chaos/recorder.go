@@ -5,6 +5,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/laterq/later/store"
 )
@@ -18,6 +19,9 @@ type recorder struct {
 
 // Claim implements store.Store.
 func (r recorder) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	if req.Uncounted { // to distribute a topic's messages
+		return r.Store.Claim(ctx, queue, req)
+	}
 	call := now()
 	c, err := r.Store.Claim(ctx, queue, req)
 	if len(c.Messages) > 0 {
@@ -30,11 +34,17 @@ func (r recorder) Claim(ctx context.Context, queue string, req store.ClaimReques
 			}
 		})
 	}
+	if err != nil {
+		r.journal.one(claimFailed, now(), "-", call, queue, outcomeOf(err))
+	}
 	return c, err
 }
 
 // Settle implements store.Store.
 func (r recorder) Settle(ctx context.Context, queue string, s []store.Settlement) ([]store.SettleResult, error) {
+	if strings.HasPrefix(queue, topicQueue) {
+		return r.Store.Settle(ctx, queue, s)
+	}
 	call := now()
 	r.journal.put(func(add func(byte, int64, string, ...any)) {
 		for i := range s {
@@ -57,6 +67,9 @@ func (r recorder) Settle(ctx context.Context, queue string, s []store.Settlement
 
 // Extend implements store.Store.
 func (r recorder) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
+	if strings.HasPrefix(queue, topicQueue) {
+		return r.Store.Extend(ctx, queue, e)
+	}
 	call := now()
 	results, err := r.Store.Extend(ctx, queue, e)
 	ret := now()
@@ -83,5 +96,5 @@ func outcomeOf(err error) string {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return "context"
 	}
-	return store.CodeOf(err).Name
+	return string(store.CodeOf(err))
 }

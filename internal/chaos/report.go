@@ -44,14 +44,16 @@ type Result struct {
 	AfterRestart      Longest `json:"after_restart"`       // from when a server serves again to the next claim
 	AfterPromotion    Longest `json:"after_promotion"`     // from a promotion to the next claim
 	AfterPrimaryDeath Longest `json:"after_primary_death"` // from a primary's death to the next claim after the promotion
+	WhileFrozen       Longest `json:"while_frozen"`        // lateness on queues of other nodes while one is frozen
+	Lateness          Longest `json:"lateness"`            // otherwise, in such runs
 	DrainSeconds      float64 `json:"drain_seconds"`
 	LatestMicros      int64   `json:"latest_micros"`
 	EarlyMost         Longest `json:"early_most"` // due to a stepped clock
 
 	Slow       string      `json:"slow,omitempty"` // missed targets; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`
-	Violations []Violation `json:"violations,omitempty"`
-	violated   int
+	Violated   int         `json:"violated,omitempty"`   // broken guarantees
+	Violations []Violation `json:"violations,omitempty"` // the first maxViolations of them
 }
 
 // Usage is the resource usage of the longest-lived worker and of the servers at one time.
@@ -129,14 +131,14 @@ func newResult(f *fault, cfg Config) *Result {
 }
 
 // OK reports whether every guarantee was kept.
-func (r *Result) OK() bool { return len(r.Violations) == 0 }
+func (r *Result) OK() bool { return r.Violated == 0 }
 
 func (r *Result) violate(kind, id, format string, args ...any) {
 	r.violateWith(func() string { return "" }, kind, id, format, args...)
 }
 
 func (r *Result) violateWith(history func() string, kind, id, format string, args ...any) {
-	r.violated++
+	r.Violated++
 	if len(r.Violations) < maxViolations {
 		r.Violations = append(r.Violations, Violation{kind, id, fmt.Sprintf(format, args...), history()})
 	}
@@ -146,7 +148,7 @@ func (r *Result) violateWith(history func() string, kind, id, format string, arg
 func (r *Result) Line() string {
 	state := "ok"
 	if !r.OK() {
-		state = fmt.Sprintf("FAILED (%d)", len(r.Violations))
+		state = fmt.Sprintf("FAILED (%d)", r.Violated)
 	}
 	line := fmt.Sprintf("%-14s %-8s seed %-4d faults %-2d sent %-6d delivered %-6d dead %-3d "+
 		"lost %d doubled %d early %d holders %d stall %ss",
@@ -158,6 +160,9 @@ func (r *Result) Line() string {
 		if x.of.times > 0 {
 			line += fmt.Sprintf(" after %s %ss", x.name, x.of)
 		}
+	}
+	if r.WhileFrozen.times > 0 {
+		line += fmt.Sprintf(" late while frozen %ss (else %ss)", r.WhileFrozen, r.Lateness)
 	}
 	if r.LostPermitted+r.Undone > 0 {
 		line += fmt.Sprintf(" permitted: lost %d, undone %d", r.LostPermitted, r.Undone)
@@ -174,7 +179,8 @@ func (r *Result) Line() string {
 	return line + " " + state
 }
 
-// Failure describes all violations, with the histories of the first messages. It returns "" if there are none.
+// Failure describes the first violations, with the histories of the first messages, and counts the others. It returns
+// "" if there are none.
 func (r *Result) Failure() string {
 	var b strings.Builder
 	for i, v := range r.Violations {
@@ -182,6 +188,9 @@ func (r *Result) Failure() string {
 			v.History = "" // the JSON has more histories
 		}
 		fmt.Fprintf(&b, "%s: seed %d: message %s: %s: %s\n%s\n", r.Fault, r.Seed, v.ID, v.Kind, v.Text, v.History)
+	}
+	if more := r.Violated - len(r.Violations); more > 0 {
+		fmt.Fprintf(&b, "%s: seed %d: %d more\n", r.Fault, r.Seed, more)
 	}
 	if b.Len() > 0 {
 		fmt.Fprintf(&b, "journals and logs are in %s\n", r.Journals)

@@ -29,8 +29,11 @@ func (ck *checker) check(m *message, result *Result) {
 	ck.checkTimes(m, result, violate)
 	ck.checkOrder(m, result, violate)
 	ck.checkHolders(m, result, violate)
+	ck.checkAttempts(m, violate)
 	ck.checkLeases(m, violate)
+	ck.checkHeartbeats(m, violate)
 	ck.checkLeft(m, violate)
+	ck.checkList(m, violate)
 }
 
 // violator records a violation. It returns false if the violation was permitted.
@@ -51,7 +54,7 @@ func (ck *checker) mayBeUndone(m *message) bool {
 			return true
 		}
 	}
-	for _, c := range m.cancels {
+	for _, c := range slices.Concat(m.cancels, m.replays) {
 		if in(c.actor, c.at, c.ret) {
 			return true
 		}
@@ -87,7 +90,7 @@ func (ck *checker) count(m *message, mayBeUndone bool, result *Result) {
 			result.Unacknowledged++
 		}
 		return
-	case acked:
+	case acked || ck.awayLeft == nil && ck.inList(m) > 0:
 		result.Delivered++
 	case ck.left[m.id] != nil && ck.left[m.id].State == later.StateDead:
 		result.Dead++
@@ -246,8 +249,8 @@ func (ck *checker) checkTimes(m *message, result *Result, violate violator) {
 		if late := d.now - d.due*1000; late > result.LatestMicros && ck.slack == 0 {
 			result.LatestMicros = late
 		}
-		// A reschedule may have been repeated, so it excuses the message.
-		if i+1 < len(m.deliveries) && !ck.recreated(m, m.deliveries[i+1]) && len(m.reschedules) == 0 {
+		// A reschedule or replay may have been repeated, so it excuses the message.
+		if i+1 < len(m.deliveries) && !ck.recreated(m, m.deliveries[i+1]) && len(m.reschedules)+len(m.replays) == 0 {
 			for _, s := range d.settles {
 				next := m.deliveries[i+1]
 				if by := s.at + s.delay - next.now; s.known(outcomeOK) && s.delay > 0 && by > 0 && s.at < next.now {
@@ -281,7 +284,7 @@ func (m *message) requestedDue() (earliest int64) {
 	return earliest
 }
 
-// checkOrder checks that attempts never decrease, and that no delivery follows an ack or a cancel.
+// checkOrder checks that no delivery follows an ack or a cancel, and that there was time for each attempt.
 func (ck *checker) checkOrder(m *message, result *Result, violate violator) {
 	resent := m.resent()
 	dedup := len(m.sends) > 0 && ck.slack == 0 // a stepped clock shortens the dedup window
@@ -315,9 +318,6 @@ func (ck *checker) checkOrder(m *message, result *Result, violate violator) {
 		least := d.attempt + 1 // the lease expired, or the message was nacked
 		if d.endedBy("release", "snooze") {
 			least = d.attempt
-		}
-		if next.attempt < least {
-			violate("attempts", "attempt %d was followed by attempt %d; want %d or more", d.attempt, next.attempt, least)
 		}
 		if ck.tooManyAttempts(next, d.deadline-ck.lease, next.attempt-least) {
 			violate("attempts", "attempt %d was followed by attempt %d after %d ms",
@@ -395,13 +395,16 @@ func (ck *checker) checkHolders(m *message, result *Result, violate violator) {
 }
 
 // lossReported reports whether the loss of a delivery was reported to its holder.
-func (m *message) lossReported(d *delivery) bool {
-	for _, t := range m.leaseLosses {
+func (m *message) lossReported(d *delivery) bool { return m.lossOf(d) != nil }
+
+// lossOf returns the report that a delivery was lost, or nil.
+func (m *message) lossOf(d *delivery) *leaseLoss {
+	for i, t := range m.leaseLosses {
 		if t.actor == d.actor && t.attempt == d.attempt && t.at >= d.call {
-			return true
+			return &m.leaseLosses[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // checkLeft checks that messages left in the store are in a permitted state, and that each dead one has a cause.
@@ -430,6 +433,16 @@ func (ck *checker) checkLeft(m *message, violate violator) {
 		if len(m.sends) == 0 || !m.sends[0].has(flagUnreadable) {
 			violate("dead", "is dead as unreadable, but was not damaged")
 		}
+	case info.DeadReason == later.DeadExpired:
+		if len(m.sends) == 0 || !m.sends[0].has(flagExpires) {
+			violate("dead", "is dead as expired, but has no expiry")
+		}
+		for _, d := range m.deliveries {
+			if !d.endedBy("release") && !m.resent() {
+				violate("dead", "is dead as expired, but was delivered")
+				break
+			}
+		}
 	case info.Attempts < info.MaxAttempts:
 		violate("dead", "is dead as %s after %d of %d attempts", info.DeadReason, info.Attempts, info.MaxAttempts)
 	}
@@ -456,6 +469,12 @@ func (m *message) history() string {
 	for _, c := range m.cancels {
 		add(c.at, "%s cancels it: %s", c.actor, reply(c))
 	}
+	for _, r := range m.replays {
+		add(r.at, "%s replays it: %s", r.actor, reply(r))
+	}
+	for _, o := range m.founds {
+		add(o.at, "it was found dead after %d attempts", o.attempts)
+	}
 	for _, d := range m.deliveries {
 		add(d.now, "%s claims attempt %d under lease %s until %d (call from %d to %d)",
 			d.actor, d.attempt, d.lease, d.deadline*1000, d.call, d.ret)
@@ -465,6 +484,9 @@ func (m *message) history() string {
 	}
 	for _, h := range m.runs {
 		add(h.at, "a handler starts, payload intact: %t", h.whole)
+	}
+	for _, f := range m.forwards {
+		add(f.at, "%s reports that it was moved from %s", f.actor, f.queue)
 	}
 	for _, t := range m.leaseLosses {
 		add(t.at, "the loss of attempt %[2]d is reported to %[1]s", t.actor, t.attempt)

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,14 +41,19 @@ type Config struct {
 
 // run is a run in progress.
 type run struct {
-	cfg     Config
-	fault   *fault
-	dir     string
-	random  *rand.Rand // of the schedule; used by one goroutine only
-	servers *servers
-	client  *later.Client
-	queues  []string
-	journal *journal
+	cfg      Config
+	fault    *fault
+	dir      string
+	random   *rand.Rand // of the schedule; used by one goroutine only
+	servers  *servers
+	client   *later.Client
+	queues   []string
+	lagQueue string         // of the laggard
+	list     string         // that messages are moved to; "" if there is none
+	listed   map[string]int // number of its elements, by key
+	away     string         // queue whose messages are copies; "" if there is none
+	awayLeft map[string]bool
+	journal  *journal
 
 	children     []*child
 	stale        []*child // know only a primary that was cut off
@@ -143,22 +149,54 @@ func (r *run) start(ctx context.Context) (err error) {
 	if set.form == cluster {
 		queues = 4 // so that not all are on one node
 	}
-	for i := range queues {
-		r.queues = append(r.queues, fmt.Sprintf("q%d-%d", i, r.cfg.Seed))
-	}
 	l := r.fault.load
+	if queues = cmp.Or(l.queues, queues); l.perNode {
+		if r.queues, err = r.nameQueues(ctx, queuesPerNode); err != nil {
+			return err
+		}
+	} else {
+		for i := range queues {
+			name := fmt.Sprintf("q%d-%d", i, r.cfg.Seed)
+			if l.topics {
+				name = topicQueue + name
+			}
+			r.queues = append(r.queues, name)
+		}
+	}
 	r.lease = l.lease
 	rate := r.cfg.Rate
 	if rate == 0 {
 		rate = l.rate
 	}
-	for i := range 2 {
-		r.add(r.producer(fmt.Sprint("producer", i), r.servers.url, rate/2))
+	producers := 2
+	if l.perNode {
+		producers = len(r.queues) / queuesPerNode
+	}
+	for i := range producers {
+		p := r.producer(fmt.Sprint("producer", i), r.servers.url, rate/producers)
+		if l.perNode {
+			p.Queues = r.queues[i*queuesPerNode:][:queuesPerNode]
+		}
+		r.add(p)
 	}
 	for i := range 2 {
 		r.add(r.consumer("worker", fmt.Sprint("worker", i), r.servers.url))
 	}
-	r.add(r.consumer("receiver", "receiver", r.servers.url))
+	receiver := r.consumer("receiver", "receiver", r.servers.url)
+	receiver.Queues = receiver.Queues[:min(len(receiver.Queues), manyQueues)]
+	r.add(receiver)
+	laggard := r.consumer("laggard", "laggard", r.servers.url)
+	r.lagQueue = fmt.Sprint("late-", r.cfg.Seed)
+	laggard.Queues = []string{r.lagQueue}
+	r.add(laggard)
+	if l.forwards {
+		r.addForwarder()
+	}
+	if l.topics {
+		if err := r.addTopics(ctx); err != nil {
+			return err
+		}
+	}
 	for _, c := range r.children {
 		if err := c.start(); err != nil {
 			return err
@@ -203,7 +241,7 @@ func (r *run) producer(actor, url string, rate int) role {
 		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues,
 		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
 		PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
-		DrainsFully: l.drainsFully, Durable: l.durable, Far: far,
+		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies,
 		Profile: r.cfg.Profile,
 	}
 }
@@ -383,6 +421,12 @@ func (r *run) pick(kinds ...string) *child {
 	}
 	return of[r.random.IntN(len(of))]
 }
+
+// manyQueues is a number of queues above which a receiver does not receive from all, and most queues are idle.
+const manyQueues = 20
+
+// queuesPerNode is the number of queues on each node if load.perNode is set.
+const queuesPerNode = 2
 
 // firstWorker is the index of the first worker in run.children.
 const firstWorker = 2

@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,10 @@ type servers struct {
 
 // setting is the configuration of a run's servers.
 type setting struct {
-	form  form
-	args  []string
-	clock bool // whether the clock can be stepped
+	form        form
+	args        []string
+	nodeTimeout time.Duration // of a Cluster; 0 means short
+	clock       bool          // whether the clock can be stepped
 }
 
 func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *servers, err error) {
@@ -61,7 +63,9 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 	args := append([]string{"--loglevel", "notice"}, s.args...)
 	switch s.form {
 	case cluster:
-		args = append(args, "--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0")
+		nodeTimeout := cmp.Or(s.nodeTimeout, 1500*time.Millisecond)
+		args = append(args, "--cluster-node-timeout", fmt.Sprint(nodeTimeout.Milliseconds()),
+			"--cluster-replica-validity-factor", "0")
 		c, err := redistest.RunCluster(1, args...)
 		if err != nil {
 			return nil, err

@@ -29,6 +29,7 @@ type Summary struct {
 	Stall                     Longest
 	AfterDeath, AfterRestart  Longest
 	AfterPromotion            Longest
+	WhileFrozen               Longest
 }
 
 // Summarize sums up runs by fault, in the order of Faults.
@@ -70,6 +71,7 @@ func (s *Summary) add(r *Result) {
 	s.AfterDeath.merge(r.AfterDeath)
 	s.AfterRestart.merge(r.AfterRestart)
 	s.AfterPromotion.merge(r.AfterPromotion)
+	s.WhileFrozen.merge(r.WhileFrozen)
 }
 
 // Table returns the summaries as a Markdown table.
@@ -77,16 +79,17 @@ func Table(all []*Summary) string {
 	var b strings.Builder
 	b.WriteString("| fault | what is right | runs | messages | lost | doubled | early | two holders | sent twice | " +
 		"lost, undone as permitted | longest stall s | " +
-		"after death / restart / promotion s (target " + targetsText + ") | runs beyond a target |\n" +
+		"after death / restart / promotion / while another node is frozen s (target " + targetsText + ") | " +
+		"runs beyond a target |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, s := range all {
 		runs := fmt.Sprint(s.Runs)
 		if s.CutShort > 0 {
 			runs += fmt.Sprintf(" (%d cut short)", s.CutShort)
 		}
-		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s | %d |\n",
+		fmt.Fprintf(&b, "| %s (`%s`) | %s | %s | %d | %d | %d | %d | %d | %d | %d, %d | %s | %s / %s / %s / %s | %d |\n",
 			s.Title, s.Fault, s.Right, runs, s.Messages, s.Lost, s.Doubled, s.Early, s.TwoHolders, s.Resent,
-			s.LostPermitted, s.Undone, s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion, s.Slow)
+			s.LostPermitted, s.Undone, s.Stall, s.AfterDeath, s.AfterRestart, s.AfterPromotion, s.WhileFrozen, s.Slow)
 	}
 	return b.String()
 }

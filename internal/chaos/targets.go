@@ -14,11 +14,12 @@ const (
 	targetAfterLease     = time.Second     // after the lease of a consumer that died expires
 	targetAfterRestart   = 2 * time.Second // after the server serves again
 	targetAfterPromotion = 3 * time.Second
+	targetFrozen         = 500 * time.Millisecond // beyond the lateness at other times
 )
 
 // targetsText lists the targets for the table.
-var targetsText = fmt.Sprintf("lease + %.0f / %.0f / %.0f",
-	targetAfterLease.Seconds(), targetAfterRestart.Seconds(), targetAfterPromotion.Seconds())
+var targetsText = fmt.Sprintf("lease + %.0f / %.0f / %.0f / %.1f",
+	targetAfterLease.Seconds(), targetAfterRestart.Seconds(), targetAfterPromotion.Seconds(), targetFrozen.Seconds())
 
 // TooSlow returns the targets the run missed and by how much, or "" if it missed none.
 func (r *Result) TooSlow() string {
@@ -39,6 +40,10 @@ func (r *Result) TooSlow() string {
 		if x.took.micros > x.target.Microseconds() {
 			missed = append(missed, fmt.Sprintf("%ss after a %s; the target is %.1fs", x.took, x.what, x.target.Seconds()))
 		}
+	}
+	if allowed := r.Lateness.micros + targetFrozen.Microseconds(); r.WhileFrozen.micros > allowed {
+		missed = append(missed, fmt.Sprintf("%ss late while another node is frozen; the target is %.1fs",
+			r.WhileFrozen, float64(allowed)/1e6))
 	}
 	return strings.Join(missed, ", ")
 }

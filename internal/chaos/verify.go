@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/doctor"
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
 )
@@ -24,9 +25,12 @@ type message struct {
 	sends       []*send
 	reschedules []*send
 	cancels     []*call
+	replays     []*call
+	founds      []observation
 	deliveries  []*delivery // by the engine's clock, once sorted
 	leaseLosses []leaseLoss
 	runs        []handlerRun
+	forwards    []forward
 }
 
 // call is one call made for a message. A ret of 0 means that it never returned.
@@ -63,6 +67,7 @@ type delivery struct {
 	now       int64 // the engine's clock at the claim, µs
 	deadline  int64 // ms
 	lease     string
+	queue     string
 	due       int64 // ms
 	attempt   int64
 	settles   []*settle
@@ -92,6 +97,13 @@ type handlerRun struct {
 	whole bool
 }
 
+// forward is an event that reported that the message left a queue for its destination.
+type forward struct {
+	actor string
+	at    int64
+	queue string
+}
+
 // checker holds what the journals say about the run as a whole, and verifies its messages.
 type checker struct {
 	windows []window
@@ -100,14 +112,21 @@ type checker struct {
 	lease   int64 // ms requested by every claim
 	killed  map[string]int64
 	stopped map[string][]int64
-	ended   map[string]bool // exited cleanly
+	ended   map[string]bool     // exited cleanly
+	starved map[string][]window // did not run
+	unseen  []unseen
+	freezes []freeze
+	ends    int64 // when the last process ended
 	kinds   map[string]string
 	events  []record
 	extends map[string][]extension // by lease
 	claims  map[string][]int64     // return times of claims with messages, by queue, sorted
 	usage   map[string][]record
 	left    map[string]*later.Info // messages in the store after the run
-	heavy   []string               // claims with more payload bytes than a claim may return
+	listed  map[string]int         // number of elements of the list, by key
+	// awayLeft has the messages in the queue of copies; nil if there is none.
+	awayLeft map[string]bool
+	heavy    []string // claims with more payload bytes than a claim may return
 }
 
 // extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown.
@@ -131,7 +150,8 @@ func (r *run) verify(left map[string]*later.Info) error {
 		return err
 	}
 	ck.windows, ck.slack, ck.late = r.windows, r.slack.Microseconds(), r.late.Milliseconds()
-	ck.left, ck.lease = left, r.lease.Milliseconds()
+	ck.left, ck.listed, ck.lease = left, r.listed, r.lease.Milliseconds()
+	ck.awayLeft = r.awayLeft
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
 		messages, err := readMessages(r.dir, actors, shard, shards)
@@ -141,6 +161,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 		for _, m := range messages {
 			m.sort(ck.slack > 0)
 			ck.check(m, r.result)
+			ck.measureFrozen(m, r.result)
 			if r.cfg.onMessage != nil {
 				r.cfg.onMessage(ck, m)
 			}
@@ -165,12 +186,13 @@ func (r *run) checkExpectations(left map[string]*later.Info) {
 // isRunRecord reports whether newChecker reads records of that kind.
 func isRunRecord(kind byte, _ []byte) bool { return strings.IndexByte(runRecordKinds, kind) >= 0 }
 
-var runRecordKinds = string([]byte{runEvent, begun, ended, extended, usage, claimed})
+var runRecordKinds = string([]byte{runEvent, begun, ended, extended, usage, claimed, claimFailed, starved})
 
 // newChecker reads the records that are not about a single message.
 func newChecker(dir string, actors []string) (*checker, error) {
 	ck := &checker{
 		killed: map[string]int64{}, stopped: map[string][]int64{}, ended: map[string]bool{}, kinds: map[string]string{},
+		starved: map[string][]window{},
 		extends: map[string][]extension{}, usage: map[string][]record{}, claims: map[string][]int64{},
 	}
 	var lastClaim, bytes int64
@@ -180,9 +202,11 @@ func newChecker(dir string, actors []string) (*checker, error) {
 			switch x.kind {
 			case runEvent:
 				ck.events = append(ck.events, x)
+				ck.addFreeze(x)
 				switch x.field(0) {
 				case "kill":
 					ck.killed[x.field(1)] = x.at
+					ck.unseen = append(ck.unseen, unseen{from: x.at - unseenReach, to: x.at + unseenReach})
 				case "stop":
 					ck.stopped[x.field(1)] = append(ck.stopped[x.field(1)], x.at)
 				}
@@ -190,6 +214,11 @@ func newChecker(dir string, actors []string) (*checker, error) {
 				ck.kinds[actor] = x.field(0)
 			case ended:
 				ck.ended[actor] = true
+				ck.ends = max(ck.ends, x.at)
+			case starved:
+				ck.starved[actor] = append(ck.starved[actor], window{from: x.number(0), to: x.at})
+			case claimFailed:
+				ck.unseen = append(ck.unseen, unseen{from: x.number(0), to: x.at + unseenReach, queue: x.field(1)})
 			case extended:
 				lease := x.field(1)
 				ck.extends[lease] = append(ck.extends[lease],
@@ -204,8 +233,9 @@ func newChecker(dir string, actors []string) (*checker, error) {
 				if bytes += x.number(7); bytes > store.MaxBatchBytes+store.MaxPayload {
 					ck.heavy = append(ck.heavy, fmt.Sprintf("lease %s holds %d payload bytes", lastLease, bytes))
 				}
-				// An actor that knows only a primary that was cut off says nothing about the others.
-				if queue := x.field(4); x.at != lastClaim && !strings.HasPrefix(actor, stale) {
+				// An actor that knows only a primary that was cut off says nothing about the others, and a laggard
+				// waits for its leases.
+				if queue := x.field(4); x.at != lastClaim && !strings.HasPrefix(actor, stale) && ck.kinds[actor] != "laggard" {
 					lastClaim = x.at
 					ck.claims[queue] = append(ck.claims[queue], x.at)
 				}
@@ -283,10 +313,21 @@ func (m *message) add(actor string, x record) {
 				break
 			}
 		}
+	case beginReplay:
+		m.replays = append(m.replays, &call{actor: actor, at: x.at})
+	case endReplay:
+		for _, c := range slices.Backward(m.replays) {
+			if c.actor == actor && c.ret == 0 {
+				c.ret, c.outcome = x.at, x.field(0)
+				break
+			}
+		}
+	case found:
+		m.founds = append(m.founds, observation{at: x.at, attempts: x.number(0)})
 	case claimed:
 		m.deliveries = append(m.deliveries, &delivery{
 			actor: actor, call: x.number(0), ret: x.at, now: x.number(1), deadline: x.number(2), lease: x.field(3),
-			due: x.number(5), attempt: x.number(6),
+			queue: x.field(4), due: x.number(5), attempt: x.number(6),
 		})
 	case beginSettle:
 		if d := m.delivery(x.field(0)); d != nil {
@@ -305,6 +346,8 @@ func (m *message) add(actor string, x record) {
 		}
 	case handled:
 		m.runs = append(m.runs, handlerRun{x.at, x.field(1), x.number(2) == 1})
+	case forwarded:
+		m.forwards = append(m.forwards, forward{actor, x.at, x.field(0)})
 	case leaseLost:
 		m.leaseLosses = append(m.leaseLosses, leaseLoss{actor, x.at, x.number(0)})
 	}
@@ -342,7 +385,7 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 		return nil, err
 	}
 	defer rdb.Close()
-	for _, name := range r.queues {
+	for _, name := range append(slices.Clone(r.queues), r.lagQueue) {
 		q := r.client.Queue(name)
 		for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
 			for cursor := ""; ; {
@@ -351,7 +394,11 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 					return nil, fmt.Errorf("list %s of %s: %w", state, q.Name(), err)
 				}
 				for i := range page.Messages {
-					left[page.Messages[i].ID] = page.Messages[i]
+					if id := page.Messages[i].ID; name == r.away {
+						r.awayLeft[id] = true
+					} else {
+						left[id] = page.Messages[i]
+					}
 				}
 				if cursor = page.Next; cursor == "" {
 					break
@@ -362,18 +409,20 @@ func (r *run) inspect(ctx context.Context) (map[string]*later.Info, error) {
 			return nil, err
 		}
 	}
-	return left, r.examine(ctx)
+	if err := r.readList(ctx); err != nil {
+		return nil, err
+	}
+	return left, r.check(ctx)
 }
 
 // serverChecks are the checks about the server's settings, which depend on the fault.
 var serverChecks = []string{"server", "persistence", "memory", "replicas", "clock"}
 
-// examine runs the store's own check, which must find no issue with the messages.
-func (r *run) examine(ctx context.Context) error {
-	return r.client.Examine(ctx, later.Examination{}, func(f later.Finding) {
-		wrong := f.Severity == later.SeverityWarning || f.Severity == later.SeverityError
-		if wrong && !slices.Contains(serverChecks, f.Check) {
-			r.result.violate("check", "-", "%s of %s: %s", f.Check, f.Queue, f.Text)
+// check runs the store's own check, which must find no issue with the messages.
+func (r *run) check(ctx context.Context) error {
+	return doctor.Check(ctx, r.client, doctor.Config{}, func(c doctor.Result) {
+		if c.IsIssue() && !slices.Contains(serverChecks, c.Check) {
+			r.result.violate("check", "-", "%s of %s: %s", c.Check, c.Queue, c.Text)
 		}
 	})
 }

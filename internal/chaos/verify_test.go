@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/store"
 )
 
 // sentOK is the send of a message due at once, at 1 s. All times are in µs.
@@ -35,10 +34,17 @@ func TestCheckerFindsViolations(t *testing.T) {
 		cancel  = "k 1001010 m\nK 1001050 m leased\n"
 		worker  = "b 1 - worker\nz 2000000 -\n"
 	)
-	const ending = "z 2000000 -\n"
-	dead := &later.Info{Info: store.Info{State: later.StateDead, DeadReason: later.DeadFailed, Attempts: 1}}
+	const (
+		ending = "z 2000000 -\n"
+		later3 = "c 1010000 m 1009900 1009950 1011 B q 1000 3 10\nx 1010100 m B ack 0\nX 1010200 m B ok\n"
+		heldOn = "x 1003600 m A ack 0\nX 1003700 m A unavailable\n"
+	)
+	onlyAttempt := &later.Info{State: later.StateDead, DeadReason: later.DeadLeaseExpired, Attempts: 1}
+	onlyAttempt.MaxAttempts = 1
+	expired := &later.Info{State: later.StateDead, DeadReason: later.DeadExpired}
+	dead := &later.Info{State: later.StateDead, DeadReason: later.DeadFailed, Attempts: 1}
 	dead.MaxAttempts = 20
-	waits := &later.Info{Info: store.Info{State: later.StateScheduled}}
+	waits := &later.Info{State: later.StateScheduled}
 	for name, c := range map[string]struct {
 		journal string
 		left    *later.Info
@@ -97,11 +103,11 @@ func TestCheckerFindsViolations(t *testing.T) {
 		"more attempts than leases": {
 			sentOK + first + "c 1003000 m 1002900 1002950 1004 B q 1000 4 10\nx 1003100 m B ack 0\n" +
 				"X 1003200 m B ok\n",
-			nil, "attempts",
+			nil, "attempts unseen",
 		},
 		"a second attempt comes first": {
 			sentOK + strings.Replace(first, "1000 1 10", "1000 2 10", 1) + acked,
-			nil, "attempts",
+			nil, "attempts unseen",
 		},
 		"before it was answered": {
 			sentOK + strings.Replace(first, "1000950 1002", "1001950 1003", 1) + acked,
@@ -157,7 +163,47 @@ func TestCheckerFindsViolations(t *testing.T) {
 			sentOK + "s 1000200 m k-0-1 +0 -\nS 1000300 m duplicate\n" + first + acked,
 			nil, "",
 		},
-		"dead too soon":     {sentOK + first + nacked, dead, "dead"},
+		"dead too soon":      {sentOK + first + nacked, dead, "dead"},
+		"a claim nobody saw": {sentOK + first + later3, nil, "unseen"},
+		"a claim failed": {
+			sentOK + first + "q 1004500 - 1004000 q unavailable\n" + later3, nil, "",
+		},
+		"a claim of another queue failed": {
+			sentOK + first + "q 1004500 - 1004000 other unavailable\n" + later3, nil, "unseen",
+		},
+		"a claim failed too late": {
+			sentOK + first + "q 1009500 - 1009000 q unavailable\n" + later3, nil, "unseen",
+		},
+		"a consumer died":          {sentOK + first + "! 1004500 - kill actor.1\n" + later3, nil, ""},
+		"dead without a delivery":  {sentOK + worker, onlyAttempt, "unseen"},
+		"dead, and a claim failed": {sentOK + "q 1001000 - 1000500 q context\n" + worker, onlyAttempt, ""},
+		"dead with fewer attempts than deliveries": {
+			sentOK + strings.Replace(first, "1 10", "3 10", 1) + nacked + worker + "! 1000001 - kill a\n! 1000002 - kill b\n",
+			onlyAttempt, "attempts",
+		},
+		"replayed": {
+			sentOK + first + nacked + "d 1002000 m 1\nr 1002100 m\nR 1002200 m ok\n" +
+				strings.Replace(second, "2 10", "1 10", 1), nil, "",
+		},
+		"not replayed": {
+			sentOK + first + nacked + "d 1002000 m 1\nr 1002100 m\nR 1002200 m not_found\n" +
+				strings.Replace(second, "2 10", "1 10", 1), nil, "attempts",
+		},
+		"replayed with its attempts": {
+			sentOK + first + nacked + "r 1002100 m\nR 1002200 m ok\n" + second, nil, "unseen",
+		},
+		"expired":                   {strings.Replace(sentOK, "+0 -", "+0 x", 1), expired, ""},
+		"expired without an expiry": {sentOK, expired, "dead"},
+		"extended once":             {worker + sentOK + first + "e 1001600 - 1001500 A 1003\n" + heldOn, nil, "heartbeat"},
+		"extended twice": {
+			worker + sentOK + first + "e 1001600 - 1001500 A 1003\ne 1002600 - 1002500 A 1004\n" + heldOn, nil, "",
+		},
+		"extended once and stopped": {
+			worker + "g 1003000 - 1002000\n" + sentOK + first + "e 1001600 - 1001500 A 1003\n" + heldOn, nil, "",
+		},
+		"extended once, then failed": {
+			worker + sentOK + first + "e 1001600 - 1001500 A 1003\ne 1002900 - 1002500 A unavailable\n" + heldOn, nil, "",
+		},
 		"loss not reported": {worker + sentOK + first + second, nil, "unreported"},
 		"loss reported":     {worker + sentOK + first + "L 1002000 m 1 lease_lost\n" + second, nil, ""},
 	} {

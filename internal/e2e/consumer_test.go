@@ -28,6 +28,7 @@ const (
 	doPanic    = "panic"
 	doDie      = "die"       // kills the whole process at once
 	doWorkFor  = "work for " // followed by a time.Duration
+	doThen     = "then "     // returns a follow-up in the queue that is named next
 	panicValue = "panic requested by the message"
 )
 
@@ -72,6 +73,8 @@ func handle(ctx context.Context, order string, released <-chan struct{}) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	case strings.HasPrefix(order, doThen):
+		return later.Then(strings.TrimPrefix(order, doThen), nil)
 	case order == doBlock:
 		select {
 		case <-released:
@@ -81,7 +84,13 @@ func handle(ctx context.Context, order string, released <-chan struct{}) error {
 	case order == doPanic:
 		panic(panicValue)
 	case order == doDie:
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Kill()
+		}
+		if err != nil {
+			return later.Bury(err)
+		}
 		select {}
 	}
 	return nil

@@ -35,7 +35,7 @@ func TestBurstWithOneSlowWorkerRunsEachMessageOnce(t *testing.T) {
 func lapsed(t *testing.T, q, other *later.Queue) (late, holder *later.Delivery) {
 	t.Helper()
 	send(t, q, "wanted by two")
-	late = receive(t, q, 1, later.LeaseFor(300*time.Millisecond))[0]
+	late = receive(t, q, 1, later.Lease(300*time.Millisecond))[0]
 	holder = receive(t, other, 1)[0] // arrives when the first lease has ended
 	if holder.ID != late.ID || holder.Attempt != 2 {
 		t.Fatalf("the other process received %s, attempt %d; want %s, attempt 2", holder.ID, holder.Attempt, late.ID)

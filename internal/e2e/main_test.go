@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,10 +33,16 @@ const (
 	configEnv = "LATER_E2E_CONFIG"
 )
 
+// exitRestart is the exit code of a child whose worker was told to restart.
+const exitRestart = 3
+
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis logs each connection broken by a killed server
 	if name := os.Getenv(roleEnv); name != "" {
-		if err := runRole(name); err != nil {
+		switch err := runRole(name); {
+		case errors.Is(err, later.ErrRestart):
+			os.Exit(exitRestart)
+		case err != nil:
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -45,7 +52,8 @@ func TestMain(m *testing.M) {
 }
 
 func runRole(name string) error {
-	r, ok := map[string]role{"consumer": &consumer{}, "producer": &producer{}}[name]
+	r, ok := map[string]role{"consumer": &consumer{}, "producer": &producer{}, "forwarder": &forwarder{},
+		"watcher": &watcher{}}[name]
 	if !ok {
 		return fmt.Errorf("unknown role %q", name)
 	}
@@ -94,6 +102,14 @@ func work(t *testing.T, c *later.Client, cfg later.WorkerConfig, queue string, h
 func bounded(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// brief returns a context that expires soon, for calls that may find nothing.
+func brief(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -53,7 +53,7 @@ func sendInOneWay(ctx context.Context, q *later.Queue, id string, n int) (err er
 		ids = append(ids, id)
 	case 2:
 		_, err = q.Send(ctx, nil, when, later.WithID(id), later.Header("a", "b"), later.MaxAttempts(3),
-			later.ExpireAfter(24*time.Hour), later.RememberID(time.Hour))
+			later.ExpireAfter(24*time.Hour), later.DedupWindow(time.Hour))
 		ids = append(ids, id)
 	case 3:
 		msgs := make([]later.Outgoing, 1+rand.IntN(50))

@@ -65,9 +65,9 @@ func Append(b []byte, m *store.Message) []byte {
 		flags |= flagTimeout
 		b = binary.BigEndian.AppendUint32(b, uint32(store.Millis(m.Timeout)))
 	}
-	if m.Remember > 0 {
+	if m.DedupWindow > 0 {
 		flags |= flagDedup
-		b = append48(b, store.Millis(m.Remember))
+		b = append48(b, store.Millis(m.DedupWindow))
 	}
 	if !m.SentAt.IsZero() {
 		flags |= flagSentAt
@@ -77,7 +77,7 @@ func Append(b []byte, m *store.Message) []byte {
 	if len(m.Headers) > 0 {
 		flags |= flagHeaders
 		b = binary.AppendUvarint(b, uint64(len(m.Headers)))
-		for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		for _, name := range HeaderNames(m) {
 			b = appendText(b, name)
 			b = appendText(b, m.Headers[name])
 		}
@@ -85,6 +85,9 @@ func Append(b []byte, m *store.Message) []byte {
 	b[start] = flags
 	return append(b, m.Payload...)
 }
+
+// HeaderNames returns the names of a message's headers in the order in which envelopes have them.
+func HeaderNames(m *store.Message) []string { return slices.Sorted(maps.Keys(m.Headers)) }
 
 // Unusual reports whether the scripts of the engines must read past the flag byte, for attempts or expiry.
 func Unusual(flags byte) bool {
@@ -121,7 +124,7 @@ func Decode(s string, m *store.Message) error {
 		m.Timeout = time.Duration(r.uint(4)) * time.Millisecond
 	}
 	if flags&flagDedup != 0 {
-		m.Remember = r.millis()
+		m.DedupWindow = r.millis()
 	}
 	if flags&flagSentAt != 0 {
 		m.SentAt = time.UnixMilli(int64(r.uint(6)))

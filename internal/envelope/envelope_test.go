@@ -20,7 +20,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		"attempts": {ID: "a", Payload: []byte("x"), MaxAttempts: store.MaxAttempts, SentAt: at},
 		"expiry":   {ID: "a", Payload: []byte("x"), ExpireAfter: store.MaxDelay, SentAt: at},
 		"all": {ID: "a", Payload: bytes.Repeat([]byte{0xff}, 1000), MaxAttempts: 1, ExpireAt: at,
-			Timeout: store.MaxLease, Remember: time.Hour, SentAt: at,
+			Timeout: store.MaxLease, DedupWindow: time.Hour, SentAt: at,
 			Headers: map[string]string{"": "empty name", "k": strings.Repeat("v", 300), "é": ""}},
 	}
 	for name, want := range messages {

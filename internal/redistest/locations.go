@@ -9,10 +9,10 @@ import (
 )
 
 // Locations reads a queue's keys directly, in one transaction, and returns the location of each message by id: due,
-// far, dead or lease. It calls mismatch for each inconsistency, with the message's id or "-" if it concerns no
+// bucket, dead or lease. It calls mismatch for each inconsistency, with the message's id or "-" if it concerns no
 // message. The keys are consistent when
 //
-//   - every message is in exactly one of the due index, the buckets of far messages, the dead index and the leases,
+//   - every message is in exactly one of the due index, the buckets, the dead index and the leases,
 //   - every id in these has a message,
 //   - every lease has a deadline and every deadline a lease, and
 //   - every bucket has a start and every start a bucket.
@@ -22,16 +22,16 @@ func Locations(
 	ctx context.Context, rdb redis.UniversalClient, queue string, mismatch func(id, text string),
 ) (map[string]string, error) {
 	key := func(name string) string { return "later:{" + queue + "}:" + name }
-	var msg, due, dead, expiry, starts *redis.StringSliceCmd
-	var leases, far *redis.MapStringStringCmd
+	var messages, due, dead, deadlines, starts *redis.StringSliceCmd
+	var leases, buckets *redis.MapStringStringCmd
 	_, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		msg = p.HKeys(ctx, key("msg"))
+		messages = p.HKeys(ctx, key("messages"))
 		due = p.ZRange(ctx, key("due"), 0, -1)
 		dead = p.ZRange(ctx, key("dead"), 0, -1)
-		expiry = p.ZRange(ctx, key("expiry"), 0, -1)
-		leases = p.HGetAll(ctx, key("lease"))
-		far = p.HGetAll(ctx, key("far"))
-		starts = p.ZRange(ctx, key("fars"), 0, -1)
+		deadlines = p.ZRange(ctx, key("lease_deadlines"), 0, -1)
+		leases = p.HGetAll(ctx, key("leases"))
+		buckets = p.HGetAll(ctx, key("buckets"))
+		starts = p.ZRange(ctx, key("bucket_starts"), 0, -1)
 		return nil
 	})
 	if err != nil {
@@ -51,10 +51,10 @@ func Locations(
 	for _, id := range dead.Val() {
 		put(id, "dead")
 	}
-	for _, text := range far.Val() {
+	for _, text := range buckets.Val() {
 		for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
 			_, id, _ := strings.Cut(line, "\t")
-			put(id, "far")
+			put(id, "bucket")
 		}
 	}
 	for _, text := range leases.Val() {
@@ -64,11 +64,11 @@ func Locations(
 			}
 		}
 	}
-	pair(far.Val(), "bucket", starts.Val(), "start", mismatch)
-	pair(leases.Val(), "lease", expiry.Val(), "deadline", mismatch)
+	pair(buckets.Val(), "bucket", starts.Val(), "start", mismatch)
+	pair(leases.Val(), "lease", deadlines.Val(), "deadline", mismatch)
 
 	live := map[string]bool{}
-	for _, id := range msg.Val() {
+	for _, id := range messages.Val() {
 		if locations[id] == "" {
 			mismatch(id, "has no location")
 		}

@@ -14,22 +14,22 @@ func TestLocationsReportsMismatches(t *testing.T) {
 		mismatches []string
 	}{
 		{"consistent", nil, nil},
-		{"a message without location", [][]any{{"HSET", "msg", "lost", "x"}}, []string{"lost has no location"}},
+		{"a message without location", [][]any{{"HSET", "messages", "lost", "x"}}, []string{"lost has no location"}},
 		{"no message", [][]any{{"ZADD", "dead", 1, "gone"}}, []string{"gone is in dead but has no message"}},
-		{"due and far", [][]any{{"ZADD", "due", 1, "f"}}, []string{"f is in both due and far"}},
+		{"due and packed", [][]any{{"ZADD", "due", 1, "f"}}, []string{"f is in both due and bucket"}},
 		{"due and leased", [][]any{{"ZADD", "due", 1, "l"}}, []string{"l is in both due and lease"}},
-		{"no deadline", [][]any{{"ZREM", "expiry", "lease1"}}, []string{"- lease lease1 has no deadline"}},
-		{"no lease", [][]any{{"ZADD", "expiry", 1, "lease2"}}, []string{"- deadline lease2 has no lease"}},
-		{"no start", [][]any{{"DEL", "fars"}}, []string{"- bucket a1 has no start"}},
-		{"no bucket", [][]any{{"ZADD", "fars", 1, "a2"}}, []string{"- start a2 has no bucket"}},
+		{"no deadline", [][]any{{"ZREM", "lease_deadlines", "lease1"}}, []string{"- lease lease1 has no deadline"}},
+		{"no lease", [][]any{{"ZADD", "lease_deadlines", 1, "lease2"}}, []string{"- deadline lease2 has no lease"}},
+		{"no start", [][]any{{"DEL", "bucket_starts"}}, []string{"- bucket a1 has no start"}},
+		{"no bucket", [][]any{{"ZADD", "bucket_starts", 1, "a2"}}, []string{"- start a2 has no bucket"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			consistent := [][]any{
-				{"DEL", "msg"}, {"DEL", "due"}, {"DEL", "dead"}, {"DEL", "far"}, {"DEL", "fars"}, {"DEL", "lease"},
-				{"DEL", "expiry"}, {"HSET", "msg", "m", "x", "d", "x", "f", "x", "l", "x"},
+				{"DEL", "messages"}, {"DEL", "due"}, {"DEL", "dead"}, {"DEL", "buckets"}, {"DEL", "bucket_starts"},
+				{"DEL", "leases"}, {"DEL", "lease_deadlines"}, {"HSET", "messages", "m", "x", "d", "x", "f", "x", "l", "x"},
 				{"ZADD", "due", 1, "m"}, {"ZADD", "dead", 1, "d"},
-				{"HSET", "far", "a1", "\n5\tf\n"}, {"ZADD", "fars", 1 << 20, "a1"},
-				{"HSET", "lease", "lease1", "\n\t7\nl\n"}, {"ZADD", "expiry", 9, "lease1"},
+				{"HSET", "buckets", "a1", "\n5\tf\n"}, {"ZADD", "bucket_starts", 1 << 20, "a1"},
+				{"HSET", "leases", "lease1", "\n\t7\nl\n"}, {"ZADD", "lease_deadlines", 9, "lease1"},
 			}
 			for _, command := range append(consistent, c.set...) {
 				command[1] = "later:{locations}:" + command[1].(string)
@@ -44,7 +44,7 @@ func TestLocationsReportsMismatches(t *testing.T) {
 			if err != nil || !slices.Equal(mismatches, c.mismatches) {
 				t.Errorf("got mismatches %v, %v; want %v", mismatches, err, c.mismatches)
 			}
-			want := map[string]string{"m": "due", "d": "dead", "f": "far", "l": "lease"}
+			want := map[string]string{"m": "due", "d": "dead", "f": "bucket", "l": "lease"}
 			if c.set == nil && !maps.Equal(locations, want) {
 				t.Errorf("got locations %v, want %v", locations, want)
 			}

@@ -1,5 +1,6 @@
 // Package redistest starts real Redis servers for tests: a standalone server, a Cluster, or a primary under Sentinel.
-// Each server has its own ports and directory, which are released when the test ends.
+// Each server has its own ports and directory, which are released when the test ends. ServerVariable names another
+// program than redis-server.
 //
 // A package that uses it must call Main from its TestMain:
 //

@@ -40,7 +40,7 @@ func TestServersAreIndependent(t *testing.T) {
 
 func TestServerKeepsDataAcrossKillAndStop(t *testing.T) {
 	t.Parallel()
-	s := Start(t)
+	s := Start(t, Args("--appendfsync", "always"))
 	addr := s.Addr()
 	for _, end := range []struct {
 		name string
@@ -160,8 +160,12 @@ func TestClusterServesAllSlots(t *testing.T) {
 func TestClusterNodeComesBack(t *testing.T) {
 	t.Parallel()
 	c := StartCluster(t)
-	set(t, c.Client(t), "key")
 	node := c.Node(t, "key")
+	// Otherwise the server may lose what it answered while an fsync was in progress.
+	if err := node.Client(t).ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
+		t.Fatal(err)
+	}
+	set(t, c.Client(t), "key")
 	node.Kill()
 	node.Restart(t)
 	rdb := c.Client(t)

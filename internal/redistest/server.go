@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"os"
@@ -15,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Server is a running redis-server. Only Addr and URL are safe for concurrent use.
+// Server is a running server. Only Addr and URL are safe for concurrent use.
 type Server struct {
 	config  config
 	host    string
@@ -27,7 +28,7 @@ type Server struct {
 }
 
 type config struct {
-	binary   string // "" means redis-server
+	binary   string // "" means the one in ServerVariable, or redis-server
 	args     []string
 	env      []string // in addition to this process's environment
 	cluster  bool
@@ -45,12 +46,17 @@ func Args(args ...string) Option {
 	return func(c *config) { c.args = append(c.args, args...) }
 }
 
-// Binary runs another program instead of redis-server.
+// ServerVariable is the environment variable with the program, such as a path of valkey-server, that all test servers
+// run which are not started with Binary or Valkey: standalone servers, replicas, Sentinels and Clusters. The default is
+// redis-server.
+const ServerVariable = "LATER_REDIS_SERVER"
+
+// Binary runs another program instead.
 func Binary(path string) Option {
 	return func(c *config) { c.binary = path }
 }
 
-// Valkey runs valkey-server instead of redis-server. It skips the test if valkey-server is not installed.
+// Valkey runs valkey-server. It skips the test if valkey-server is not installed.
 func Valkey(t testing.TB) Option {
 	t.Helper()
 	path, err := exec.LookPath("valkey-server")
@@ -60,7 +66,7 @@ func Valkey(t testing.TB) Option {
 	return Binary(path)
 }
 
-// Start starts a redis-server for one test on a free port of 127.0.0.1, with DEBUG allowed and an append-only file in
+// Start starts a server for one test on a free port of 127.0.0.1, with DEBUG allowed and an append-only file in
 // its own directory. It is killed when the test ends.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
@@ -78,7 +84,7 @@ func Start(t testing.TB, opts ...Option) *Server {
 
 func start(c config) (*Server, error) {
 	if c.binary == "" {
-		c.binary = "redis-server"
+		c.binary = cmp.Or(os.Getenv(ServerVariable), "redis-server")
 	}
 	dir, err := os.MkdirTemp("", "later-redis-")
 	if err != nil {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and,
 # where they can be had, valkey-server and the beanstalkd that bench measures. Does nothing when all is there.
+# "setup.sh databases" installs PostgreSQL and MariaDB for the tests of outbox instead, which are large.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -52,6 +53,33 @@ valkey_from_backports() {
   as_root rm -rf "$dir"
   return "$status"
 }
+
+have_postgres() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+
+# The tests start servers of their own. A policy keeps the packages from starting theirs.
+databases() {
+  local missing=() policy=/usr/sbin/policy-rc.d made= status=0
+  have_postgres || missing+=(postgresql)
+  have mariadb-install-db || missing+=(mariadb-server)
+  if [ "${#missing[@]}" -eq 0 ]; then return; fi
+  if ! have apt-get || ! may_try; then
+    say "${missing[*]} cannot be installed here; the tests of outbox skip them"
+    return
+  fi
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+    made=yes
+  fi
+  as_root apt-get update -qq </dev/null && apt_install "${missing[@]}" || status=$?
+  if [ -n "$made" ]; then as_root rm -f "$policy"; fi
+  if [ "$status" -ne 0 ]; then say "${missing[*]} could not be installed; in CI, the tests of outbox fail"; fi
+}
+
+if [ "${1:-}" = databases ]; then
+  databases
+  exit
+fi
 
 missing=()
 have redis-server || missing+=(redis-server)

@@ -55,7 +55,7 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 // ofReadable are the fields that are not known of an unreadable message.
 var ofReadable = map[string]bool{
 	"payload": true, "payload_base64": true, "headers": true, "max_attempts": true, "timeout_ms": true,
-	"expire_after_ms": true, "expire_at": true, "remember_ms": true, "sent_at": true,
+	"expire_after_ms": true, "expire_at": true, "dedup_window_ms": true, "sent_at": true,
 }
 
 // messageDecoder gathers the fields of a message.
@@ -90,8 +90,8 @@ func (m *messageDecoder) field(name string, v *Value) {
 		i.ExpireAfter = v.Millis()
 	case "expire_at":
 		i.ExpireAt = v.Time()
-	case "remember_ms":
-		i.Remember = v.Millis()
+	case "dedup_window_ms":
+		i.DedupWindow = v.Millis()
 	case "sent_at":
 		i.SentAt = v.Time()
 	case "attempts":
@@ -100,6 +100,8 @@ func (m *messageDecoder) field(name string, v *Value) {
 		i.Delivered = v.Bool()
 	case "last_error":
 		i.LastError = v.Text()
+	case "failures":
+		i.Failures = v.Failures()
 	case "dead_reason":
 		i.DeadReason = store.DeadReason(v.Text())
 	case "died_at":

@@ -1,5 +1,6 @@
-// Package wire is the JSON of a message, as files and programs exchange it. Package migrate writes it one object a
-// line. It may import package store only. Start with AppendMessage and DecodeMessage.
+// Package wire is the JSON of messages, counts, check results and errors, as files and programs exchange it, and the
+// text of receipts. It may import package store only. Start with result.go for what the command shows; AppendMessage
+// and DecodeMessage are for messages that another store takes over, which package migrate writes one object a line.
 package wire
 
 import (
@@ -31,11 +32,12 @@ type message struct {
 	TimeoutMS     int64             `json:"timeout_ms,omitempty"`
 	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
 	ExpireAt      string            `json:"expire_at,omitempty"`
-	RememberMS    int64             `json:"remember_ms,omitempty"`
+	DedupWindowMS int64             `json:"dedup_window_ms,omitempty"`
 	SentAt        string            `json:"sent_at,omitempty"`
 	Attempts      int               `json:"attempts,omitempty"`
 	Delivered     bool              `json:"delivered,omitempty"`
 	LastError     string            `json:"last_error,omitempty"`
+	Failures      []FailedAttempt   `json:"failures,omitempty"`
 	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
 	DiedAt        string            `json:"died_at,omitempty"`
 	RawBase64     []byte            `json:"raw_base64,omitzero"`
@@ -48,11 +50,12 @@ func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 	m := message{
 		Queue: queue, ID: info.ID, State: info.State, Due: FormatTime(info.Due),
 		Attempts: info.Attempts, Delivered: info.Delivered, LastError: info.LastError,
+		Failures:   NewFailures(info.Failures),
 		DeadReason: info.DeadReason, DiedAt: FormatTime(info.DiedAt), RawBase64: info.Raw,
 	}
 	if info.Raw == nil { // else the other parts of the message are not known
 		m.Headers, m.MaxAttempts = info.Headers, info.MaxAttempts
-		m.TimeoutMS, m.RememberMS = store.Millis(info.Timeout), store.Millis(info.Remember)
+		m.TimeoutMS, m.DedupWindowMS = store.Millis(info.Timeout), store.Millis(info.DedupWindow)
 		m.ExpireAfterMS, m.ExpireAt = store.Millis(info.ExpireAfter), FormatTime(info.ExpireAt)
 		m.SentAt = FormatTime(info.SentAt)
 		if utf8.Valid(info.Payload) {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,12 +57,17 @@ func TestTheLongestMessagesFit(t *testing.T) {
 		},
 		State: store.StateDead, Due: time.UnixMilli(1), DeadReason: store.DeadFailed, DiedAt: time.UnixMilli(1),
 		LastError: strings.Repeat("\x02", store.MaxReason), Attempts: store.MaxAttempts,
+		Failures: slices.Repeat([]store.Failure{{
+			Time: time.UnixMilli(1), Attempt: 1, Duration: store.MaxDelay, Worker: strings.Repeat(`"`, store.MaxWorkerName),
+			Error: strings.Repeat(`"`, store.MaxFailureText),
+		}}, store.MaxFailures),
 	}
 	line := roundTrip(t, strings.Repeat("q", store.MaxQueueName), &long)
 	if len(line) < 6*store.MaxPayload {
 		t.Errorf("the longest message has %d bytes only", len(line))
 	}
-	raw := store.Info{Message: store.Message{ID: "raw"}, State: store.StateReady, Due: time.UnixMilli(1), Raw: make([]byte, store.MaxBatchBytes)}
+	raw := store.Info{Message: store.Message{ID: "raw"}, State: store.StateReady, Due: time.UnixMilli(1),
+		Raw: make([]byte, store.MaxBatchBytes)}
 	roundTrip(t, "q", &raw)
 	if _, _, err := DecodeMessage(make([]byte, MaxMessage+1)); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("a longer line is %v", err)
@@ -76,17 +82,26 @@ func TestTheJSONOfAMessage(t *testing.T) {
 	}{
 		{store.Info{Message: store.Message{ID: "a"}, State: store.StateReady, Due: at},
 			`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z"}`},
-		{store.Info{Message: store.Message{ID: "a", Payload: []byte("<🙂\x00>")}, State: store.StateLeased, Due: at, LeaseDeadline: at},
+		{store.Info{Message: store.Message{ID: "a", Payload: []byte("<🙂\x00>")}, State: store.StateLeased, Due: at,
+			LeaseDeadline: at},
 			`{"queue":"q","id":"a","state":"leased","due":"2030-12-31T22:59:59.002Z","payload":"<🙂\u0000>"}`},
 		{store.Info{
 			Message: store.Message{
 				ID: "a", Payload: []byte{0xff}, Headers: map[string]string{"k": "v"}, MaxAttempts: 3, Timeout: time.Microsecond,
-				ExpireAfter: time.Second, Remember: time.Minute, SentAt: at,
+				ExpireAfter: time.Second, DedupWindow: time.Minute, SentAt: at,
 			},
-			State: store.StateDead, Due: at, Attempts: 2, Delivered: true, LastError: "no", DeadReason: store.DeadBuried, DiedAt: at,
-		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==","headers":{"k":"v"},` +
-			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"remember_ms":60000,"sent_at":"2030-12-31T22:59:59.002Z",` +
-			`"attempts":2,"delivered":true,"last_error":"no","dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`},
+			State: store.StateDead, Due: at, Attempts: 2, Delivered: true, LastError: "no",
+			Failures: []store.Failure{
+				{Time: at, Attempt: 2, Duration: time.Microsecond, Worker: "host:1", Error: "no"}, {Time: at, Attempt: 1},
+			},
+			DeadReason: store.DeadBuried, DiedAt: at,
+		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==",` +
+			`"headers":{"k":"v"},` +
+			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"dedup_window_ms":60000,` +
+			`"sent_at":"2030-12-31T22:59:59.002Z",` +
+			`"attempts":2,"delivered":true,"last_error":"no","failures":[` +
+			`{"time":"2030-12-31T22:59:59.002Z","attempt":2,"duration_ms":1,"worker":"host:1","error":"no"},` +
+			`{"time":"2030-12-31T22:59:59.002Z","attempt":1}],"dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`},
 		{store.Info{Message: store.Message{ID: "a"}, State: store.StateReady, Due: at, Raw: []byte{}},
 			`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z","raw_base64":""}`},
 	} {
@@ -127,7 +142,8 @@ func TestADecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		{`{` + all + `,"attempts":-1}`, `field "attempts" is -1`},
 		{`{` + all + `,"attempts":65536}`, "attempts is 65536: give 0 to 65535"},
 		{`{` + all + `,"max_attempts":99999999999999999999}`, `field "max_attempts" is 99999999999999999999`},
-		{`{` + all + `,"timeout_ms":9223372036854775807}`, `field "timeout_ms" is 9223372036854775807: give a whole number of 0 to 3153600000000`},
+		{`{` + all + `,"timeout_ms":9223372036854775807}`,
+			`field "timeout_ms" is 9223372036854775807: give a whole number of 0 to 3153600000000`},
 		{`{` + all + `,"timeout_ms":86400001}`, "timeout is 24h0m0.001s: give 0 (none) to 24h0m0s"},
 		{`{` + all + `,"delivered":"yes"}`, `field "delivered" is text: give true or false`},
 		{`{` + all + `,"expire_at":"tomorrow"}`, `field "expire_at" is "tomorrow": give a time such as`},
@@ -151,20 +167,26 @@ func TestADecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		}
 	}
 	big := `{` + all + `,"payload":"` + strings.Repeat("x", store.MaxPayload+1) + `"}`
-	if _, _, err := DecodeMessage([]byte(big)); !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "1048576") {
+	if _, _, err := DecodeMessage([]byte(big)); !errors.Is(err, store.ErrTooLarge) ||
+		!strings.Contains(err.Error(), "1048576") {
 		t.Errorf("a payload over its limit is %v", err)
 	}
-	if _, info, err := DecodeMessage([]byte(" { " + all + ` , "payload":"\ud83d\ude42\\ud800\ufffd"}` + "\r")); err != nil || string(info.Payload) != `🙂\ud800`+"\ufffd" {
+	if _, info, err := DecodeMessage([]byte(" { " + all + ` , "payload":"\ud83d\ude42\\ud800\ufffd"}` +
+		"\r")); err != nil || string(info.Payload) != `🙂\ud800`+"\ufffd" {
 		t.Errorf("got %q, %v", info.Payload, err)
 	}
 }
 
 func FuzzDecodeMessage(f *testing.F) {
-	f.Add([]byte(`{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==","headers":{"k":"v"},` +
-		`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"remember_ms":60000,"sent_at":"2030-12-31T22:59:59.002Z",` +
-		`"attempts":2,"delivered":true,"last_error":"no","dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`))
+	f.Add([]byte(
+		`{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==","headers":{"k":"v"},` +
+			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"dedup_window_ms":60000,` +
+			`"sent_at":"2030-12-31T22:59:59.002Z",` +
+			`"attempts":2,"delivered":true,"last_error":"no","dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`))
 	f.Add([]byte(`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z","raw_base64":""}`))
-	f.Add([]byte(`{"queue":"q","id":"a","state":"leased","due":"1970-01-01T00:00:00.001Z","payload":"\ud83d\ude42\u0000","expire_at":"2199-12-31T23:59:59Z"}`))
+	f.Add([]byte(`{"queue":"q","id":"a","state":"leased","due":"1970-01-01T00:00:00.001Z",` +
+		`"payload":"\ud83d\ude42\u0000",` +
+		`"expire_at":"2199-12-31T23:59:59Z"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		queue, info, err := DecodeMessage(line)
 		if err != nil {

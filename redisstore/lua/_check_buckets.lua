@@ -1,88 +1,137 @@
--- line_issue returns what is wrong with a line of a bucket, or nil, and whether its message exists elsewhere or not
--- at all.
-local function line_issue(due, id, class, seen)
-  local value = redis.call('HGET', MSG, id)
-  if not value then return 'packed without message', true end
-  if seen[id] or redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) then
-    return 'packed and elsewhere', true
-  end
-  seen[id] = true
-  local at, in_class = packed_location(value)
-  if at ~= due or in_class ~= class then return 'packed but not found by id', false end
-  return nil
-end
+--@include count_before
+-- new_bucket_checks returns the checks of a page of BUCKETS, BUCKET_STARTS or BUCKET_COUNTS, and of the packed count.
+-- add_issue(what, id) is called for each issue.
+local function new_bucket_checks(buckets, now, repair, add_issue)
+  local checks, counter, counts = {}, new_packed_counter(buckets), buckets.counts
 
--- check_bucket checks one bucket. Misplaced lines become entries of DUE.
-local function check_bucket(name, due)
-  local b = bucket(name)
-  local class = (string.byte(name) or 0) - 97
-  local listed = b.width > 0 and tonumber(redis.call('ZSCORE', FARS, name) or '') == b.from
-  local left, seen, sound = { '\n' }, {}, listed
-  local _, all = string.gsub(b.text, '[^\n]+', '')
-  for at, id in each_line(b) do
-    local wrong, elsewhere = line_issue(at, id, class, seen)
-    if b.width == 0 and not elsewhere then -- the name encodes no time
-      at = packed_location(redis.call('HGET', MSG, id)) or now
+  -- line_issue returns what is wrong with a line of a bucket, or nil, and whether its message exists elsewhere or not
+  -- at all.
+  local function line_issue(due, id, class, seen)
+    local value = redis.call('HGET', MESSAGES, id)
+    if not value then return 'packed without message', true end
+    if seen[id] or redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) then
+      return 'packed and elsewhere', true
     end
-    if not wrong and (at < b.from or at >= b.from + b.width) then wrong = 'packed in wrong bucket' end
-    if wrong then add_issue(wrong, id) end
-    if not wrong and listed then
-      left[#left + 1] = bucket_line(b, at, id)
-    elseif not elsewhere then
-      due[#due + 1] = at
-      due[#due + 1] = id
+    seen[id] = true
+    local at, in_class = buckets.location(value)
+    if at ~= due or in_class ~= class then return 'packed but not found by id', false end
+    return nil
+  end
+
+  -- check_bucket checks one bucket. Misplaced lines become entries of DUE.
+  local function check_bucket(name, due)
+    local b = buckets.get(name)
+    local class = (string.byte(name) or 0) - 97
+    local width = buckets.widths[b.class]
+    local listed = width and tonumber(redis.call('ZSCORE', BUCKET_STARTS, name) or '') == b.from
+    local left, seen, sound = { '\n' }, {}, listed
+    local _, all = string.gsub(b.text, '[^\n]+', '')
+    for at, id in buckets.each_line(b) do
+      local wrong, elsewhere = line_issue(at, id, class, seen)
+      if not width and not elsewhere then -- the name encodes no time
+        at = buckets.location(redis.call('HGET', MESSAGES, id)) or now
+      end
+      if not wrong and (at < b.from or at >= b.from + (width or 0)) then wrong = 'packed in wrong bucket' end
+      if wrong then add_issue(wrong, id) end
+      if not wrong and listed then
+        left[#left + 1] = buckets.line(b, at, id)
+      elseif not elsewhere then
+        due[#due + 1] = at
+        due[#due + 1] = id
+      end
+      all = all - 1
+      sound = sound and not wrong
     end
-    all = all - 1
-    sound = sound and not wrong
-  end
-  if all > 0 then
-    add_issue('bucket unreadable', name)
-    sound = false
-  end
-  if not listed then
-    add_issue('bucket not indexed', name)
-  elseif b.text == '\n' then
-    add_issue('bucket without messages', name)
-    sound = false
-  end
-  if not sound then replace_lines(b, left) end
-end
-
-local function buckets_page(step)
-  local due = {}
-  for i = 1, #step, 2 do check_bucket(step[i], due) end
-  if not repair then return end
-  write('ZADD', DUE, due)
-  write_buckets()
-end
-
-local function bucket_index_page(step)
-  local deleted = {}
-  for i = 1, #step, 2 do
-    if redis.call('HEXISTS', FAR, step[i]) == 0 then
-      add_issue('indexed bucket missing', step[i])
-      deleted[#deleted + 1] = step[i]
+    if all > 0 then
+      add_issue('bucket unreadable', name)
+      sound = false
     end
+    if not listed then
+      add_issue('bucket not indexed', name)
+    elseif b.text == '\n' then
+      add_issue('bucket without messages', name)
+      sound = false
+    end
+    if not sound then buckets.replace_lines(b, left) end
   end
-  if repair then write('ZREM', FARS, deleted) end
-end
 
--- packed_count_page compares the packed count in META with the lines of all buckets. With more than MAX_COUNTED_BUCKETS
--- buckets it only requires the count to be at least the number of buckets, since each holds at least one message.
-local function packed_count_page()
-  local names, total = redis.call('HLEN', FAR), 0
-  if names > MAX_COUNTED_BUCKETS then
-    if packed >= names then return BUSY end
-    total = names
-  else
-    names = redis.call('HKEYS', FAR)
-    for i = 1, #names, 1000 do
-      for _, text in ipairs(redis.call('HMGET', FAR, unpack(names, i, math.min(i + 999, #names)))) do
-        total = total + line_count(text)
+  -- missing_counts adds the blocks of counts that a bucket should have, as empty ones.
+  local function missing_counts(name, missing)
+    local from, _, class = buckets.range(name)
+    for level = 1, from and counts.cell(class, from) or 0 do
+      local field = string.char(64 + level) .. math.floor(from / counts.widths[level])
+      if redis.call('HEXISTS', BUCKET_COUNTS, field) == 0 then
+        missing[#missing + 1] = field
+        missing[#missing + 1] = '\1'
+        if not repair then add_issue('wrong packed count', '') end
       end
     end
   end
-  if total == packed then return end
-  add_issue('wrong packed count', '')
-  if repair then redis.call('HSET', META, 'far', total) end
+
+  function checks.buckets_page(step)
+    local due, missing = {}, {}
+    for i = 1, #step, 2 do
+      check_bucket(step[i], due)
+      if buckets.loaded[step[i]].text ~= '\n' then missing_counts(step[i], missing) end
+    end
+    if not repair then return end
+    write('ZADD', DUE, due)
+    buckets.write()
+    write('HSET', BUCKET_COUNTS, missing) -- counts_page corrects them
+  end
+
+  function checks.starts_page(step)
+    local deleted = {}
+    for i = 1, #step, 2 do
+      if redis.call('HEXISTS', BUCKETS, step[i]) == 0 then
+        add_issue('indexed bucket missing', step[i])
+        deleted[#deleted + 1] = step[i]
+      end
+    end
+    if repair then write('ZREM', BUCKET_STARTS, deleted) end
+  end
+
+  -- same_counts reports whether the text of a block has some counts.
+  local function same_counts(text, list)
+    if not counts.readable(text) then return false end
+    local stored = counts.decode(text)
+    for i = 1, math.max(#stored, #list) do
+      if (stored[i] or 0) ~= (list[i] or 0) then return false end
+    end
+    return true
+  end
+
+  -- counts_page checks the blocks of one level. Those of the next level must be correct.
+  function checks.counts_page(level, step)
+    local set, deleted = {}, {}
+    for i = 1, #step, 2 do
+      local field, block = step[i], tonumber(string.sub(step[i], 2))
+      local at = (string.byte(field) or 0) - 64
+      local valid = at >= 1 and at <= COUNT_LEVELS and block
+      if at == level and valid or level == 1 and not valid then
+        local list = valid and counter.block_counts(level, block) or {}
+        local text, same = counts.encode(list), same_counts(step[i + 1], list)
+        if not same or not text then add_issue('wrong packed count', '') end
+        if not text then
+          deleted[#deleted + 1] = field
+        elseif not same then
+          set[#set + 1] = field
+          set[#set + 1] = text
+        end
+      end
+    end
+    if not repair then return end
+    write('HSET', BUCKET_COUNTS, set)
+    write('HDEL', BUCKET_COUNTS, deleted)
+  end
+
+  -- packed_count compares the packed count in META with the counts of level 1.
+  function checks.packed_count()
+    local total = counter.total()
+    if total == buckets.packed then return end
+    add_issue('wrong packed count', '')
+    if repair then redis.call('HSET', META, 'packed_messages', total) end
+  end
+
+  return checks
 end

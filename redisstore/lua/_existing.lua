@@ -1,10 +1,15 @@
-local stored
-if count * tonumber(meta[2] or 0) <= MAX_BYTES then
-  stored = redis.call('HMGET', MSG, unpack(ids))
-else
-  stored = {}
-  for i = 1, count do stored[i] = redis.call('HEXISTS', MSG, ids[i]) == 1 end
+-- read_existing returns what the queue has under some ids: for each whether it is live (true or its value), its record,
+-- and the end of its dedup window. The last two are false if the queue has none at all. Values are only read if all of
+-- max_bytes each fit in MAX_BYTES: an HMGET is faster than many calls.
+local function read_existing(ids, max_bytes)
+  local live
+  if #ids * max_bytes <= MAX_BYTES then
+    live = redis.call('HMGET', MESSAGES, unpack(ids))
+  else
+    live = {}
+    for i, id in ipairs(ids) do live[i] = redis.call('HEXISTS', MESSAGES, id) == 1 end
+  end
+  local records = redis.call('HLEN', RECORDS) > 0 and redis.call('HMGET', RECORDS, unpack(ids))
+  local dedup = redis.call('ZCARD', DEDUP) > 0 and redis.call('ZMSCORE', DEDUP, unpack(ids))
+  return live, records, dedup
 end
-local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
-local records = redis.call('HLEN', TRIES) > 0 and redis.call('HMGET', TRIES, unpack(ids))
-local done = redis.call('ZCARD', DONE) > 0 and redis.call('ZMSCORE', DONE, unpack(ids))

@@ -1,2 +1,3 @@
--- The keys of a queue, the same twelve in every script; see keys.go.
-local DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, DONE, META, CALLS, FAR, FARS, WAKE = unpack(KEYS)
+-- The keys of a queue, the same fourteen in every script; see keys.go.
+local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS,
+  BUCKET_STARTS, BUCKET_COUNTS, WAKE = unpack(KEYS)

@@ -3,50 +3,83 @@
 -- that it was executed before. Requests that are not repeated look too, because a first attempt may arrive after its
 -- repetition.
 --
+-- SESSIONS holds the sessions that made a request since its field "since". SESSION_TURN_MS later it becomes
+-- OLD_SESSIONS, in place of the one before, so that a request is remembered for SESSION_TURN_MS at least. Both end by
+-- themselves in a queue that is not used.
+
 -- previous_reply returns nil if the request was not executed yet, and otherwise what record_request kept of its
 -- reply. That is '' if nothing was kept, or if a later request of the session was executed, so nobody waits for this
--- reply.
+-- reply. It also returns "since" for record_request, false for none.
 local function previous_reply(session, number)
-  local last = tonumber(redis.call('ZSCORE', CALLS, session) or '')
-  if not last or last < tonumber(number) then return nil end
-  local of, answer = string.match(redis.call('HGET', META, 'answer:' .. session) or '', '^(%d+):(.*)$')
-  return of == number and answer or ''
+  local last, since = unpack(redis.call('HMGET', SESSIONS, session, 'since'))
+  last = last or redis.call('HGET', OLD_SESSIONS, session)
+  if not last then return nil, since end
+  local of, reply = string.match(last, '^(%d+):?(.*)$')
+  if tonumber(of) < tonumber(number) then return nil, since end
+  return of == number and reply or '', since
 end
 
--- record_request records a request. It is the first write of its script. A request that found nothing to change is
--- recorded too if its queue exists, because its first attempt may still arrive when there is something to change.
--- (Refusals for a lost lease are not recorded, because leases never return.) answer is the part of the reply that a
--- repetition cannot recompute, or nil. Numbers are microseconds of the clients' clocks, which may be wrong. With more
--- than KEEP_SESSIONS sessions, each new one deletes some that made no request for a day, both by the server's clock
--- and by the new session's.
-local function record_request(session, number, answer)
-  if answer then redis.call('HLEN', META) end -- a META of a wrong type fails the script here
-  if redis.call('ZADD', CALLS, 'GT', number, session) == 1 and redis.call('ZCARD', CALLS) > KEEP_SESSIONS then
-    local by = math.min(now * 1000, tonumber(number))
-    local old = redis.call('ZRANGE', CALLS, '-inf', by - 86400000000, 'BYSCORE', 'LIMIT', 0, 100)
-    if #old > 0 then
-      redis.call('ZREM', CALLS, unpack(old))
-      for i, name in ipairs(old) do old[i] = 'answer:' .. name end
-      redis.pcall('HDEL', META, unpack(old)) -- META may not have been read
+-- record_request records a request. It is the first write of its script, and follows previous_reply. A request that
+-- found nothing to change is recorded too if its queue exists, because its first attempt may still arrive when there is
+-- something to change. (Refusals for a lost lease are not recorded, because leases never return.) reply is the part of
+-- the reply that a repetition cannot recompute, or nil. since is what previous_reply returned, nil to read it.
+local function record_request(session, number, now, reply, since)
+  if since == nil then since = redis.call('HGET', SESSIONS, 'since') end
+  since = tonumber(since or '')
+  if not since or math.abs(now - since) >= SESSION_TURN_MS then
+    if since then
+      redis.call('UNLINK', OLD_SESSIONS)
+      redis.call('RENAME', SESSIONS, OLD_SESSIONS)
+    end
+    redis.call('HSET', SESSIONS, 'since', now)
+    redis.call('PEXPIRE', SESSIONS, 2 * SESSION_TURN_MS)
+  end
+  redis.call('HSET', SESSIONS, session, reply and number .. ':' .. reply or number)
+end
+
+-- encode_states encodes the states of messages, each '' or a word, as one letter each. It returns nil for none.
+local function encode_states(states)
+  local letters = {}
+  for i, state in ipairs(states) do letters[i] = state == '' and '-' or string.sub(state, 1, 1) end
+  return letters[1] and table.concat(letters)
+end
+
+local function decode_states(reply)
+  local words = { s = 'scheduled', r = 'ready', l = 'leased', d = 'dead', ['-'] = '' }
+  local states = {}
+  for letter in string.gmatch(reply, '.') do states[#states + 1] = words[letter] end
+  return states
+end
+
+-- encode_positions encodes distinct positions, which it sorts, as ranges: "1-3 7". It returns nil for none.
+local function encode_positions(positions)
+  table.sort(positions)
+  local ranges, first = {}, nil
+  for i, position in ipairs(positions) do
+    first = first or position
+    if positions[i + 1] ~= position + 1 then
+      ranges[#ranges + 1] = first == position and position or first .. '-' .. position
+      first = nil
     end
   end
-  if answer then redis.call('HSET', META, 'answer:' .. session, number .. ':' .. answer) end
+  return ranges[1] and table.concat(ranges, ' ')
 end
 
--- decode_words and decode_positions parse lists of words, which may be empty, and of numbers, with a space after each.
-local function decode_words(answer)
-  local all = {}
-  for word in string.gmatch(answer, '([^ ]*) ') do all[#all + 1] = word end
-  return all
+local function decode_positions(reply)
+  local positions = {}
+  for first, last in string.gmatch(reply, '(%d+)%-?(%d*)') do
+    for position = tonumber(first), tonumber(last) or tonumber(first) do positions[#positions + 1] = position end
+  end
+  return positions
 end
 
-local function decode_positions(answer)
-  local all = decode_words(answer)
-  for i, word in ipairs(all) do all[i] = tonumber(word) end
-  return all
+-- encode_bulk encodes the reply of a replay or purge.
+local function encode_bulk(done, more, before)
+  return string.format('%.0f %.0f %.0f', done, more, before)
 end
 
--- encode_list encodes such a list, or returns nil for an empty one.
-local function encode_list(all)
-  return all[1] and table.concat(all, ' ') .. ' ' or nil
+local function decode_bulk(reply)
+  local numbers = {}
+  for number in string.gmatch(reply, '%S+') do numbers[#numbers + 1] = tonumber(number) end
+  return numbers
 end

@@ -1,7 +1,10 @@
--- Records in META that the queue exists and the properties of its messages: ARGV[4] and ARGV[5], see send.lua.
-if not meta[1] then
-  redis.call('HSET', META, 'format', FORMAT, 'longest', ARGV[4])
-elseif tonumber(ARGV[4]) > tonumber(meta[2] or 0) then
-  redis.call('HSET', META, 'longest', ARGV[4])
+-- update_meta records in META that the queue exists and what its messages require. format, max_bytes and inspect are
+-- what META has, sent_max_bytes and sent_inspect ("1" or "0") describe the sent messages.
+local function update_meta(format, max_bytes, inspect, sent_max_bytes, sent_inspect)
+  if not format then
+    redis.call('HSET', META, 'format', FORMAT, 'max_envelope_bytes', sent_max_bytes)
+  elseif tonumber(sent_max_bytes) > tonumber(max_bytes or 0) then
+    redis.call('HSET', META, 'max_envelope_bytes', sent_max_bytes)
+  end
+  if sent_inspect == '1' and not inspect then redis.call('HSET', META, 'inspect_envelopes', 1) end
 end
-if ARGV[5] == '1' and not meta[3] then redis.call('HSET', META, 'unusual', 1) end

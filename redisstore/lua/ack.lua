@@ -4,63 +4,70 @@
 --        3 number of messages with a dedup window
 --        then for each lease: lease id, number of runs, number of single messages,
 --        for each run: the part of the lease's text with all its lines, or "=" and the length of the text for all of
---        it;
---        the number of its messages, their ids
+--        it; the number of its messages, their ids
 --        for each single message: its token
 --        then for each message with a dedup window: its position (as in the reply), ms
 -- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
--- Safe   CALLS is written first; every other key that is written was read before.
+-- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
---@include now
---@include record
---@include write
---@include lease
+--@include clock
+--@include record_changes
+--@include open_leases
+--@include read_records
 --@include session
-local previous = previous_reply(ARGV[1], ARGV[2])
-if previous then return decode_positions(previous) end
-local refused, deleted, ended, texts, position = {}, {}, {}, {}, 0
-local deleted_runs = {} -- first and last argument of each run of ids
-local acked = {} -- position to id, if any message has a dedup window
-local no_records = redis.call('HLEN', TRIES) == 0
 
--- ack_singles acks the messages named by tokens, one by one.
-local function ack_singles(l, tokens)
+-- ack_singles acks the messages of a loaded lease named by tokens, one by one; the first is at a position of the reply.
+-- acked and refused are lists to append to: messages with id and position, and positions.
+local function ack_singles(leases, changes, l, tokens, position, has_records, acked, refused)
   local candidates, ids = {}, {}
-  for _, token in ipairs(tokens) do
-    position = position + 1
+  for i, token in ipairs(tokens) do
     local h = l.held[token]
     if h and not h.position then
-      h.token, h.position = token, position
+      h.token, h.position = token, position + i - 1
       candidates[#candidates + 1] = h
       ids[#ids + 1] = h.id
     else
-      refused[#refused + 1] = position
+      refused[#refused + 1] = position + i - 1
     end
   end
-  local records = not no_records and #ids > 0 and redis.call('HMGET', TRIES, unpack(ids))
+  local records = has_records and #ids > 0 and redis.call('HMGET', RECORDS, unpack(ids))
   for i, h in ipairs(candidates) do
-    local recorded = current_record(h.id, records and records[i])
-    local epoch, _, _, refcount = parse(recorded)
+    local record = changes.current(h.id, records and records[i])
+    local epoch, _, _, refcount = parse_record(record)
     if epoch ~= h.epoch then
       refused[#refused + 1] = h.position
-      drop_stale(l, h.token, h, recorded)
+      leases.drop_stale(l, h.token, record)
     else
-      deleted[#deleted + 1] = h.id
-      acked[h.position] = h.id
-      if recorded then set_record(h.id, tombstone(epoch, refcount)) end
-      remove_entry(l, h.token)
+      acked[#acked + 1] = h
+      if record then changes.remove(h.id, epoch, refcount) end
+      leases.remove(l, h.token)
     end
   end
 end
 
--- cut_runs returns a lease's text without its runs, or nil if it lacks one of them. It is only for leases whose
--- messages have no records, and never looks at single messages. A text only becomes shorter, so one of its original
--- length is unchanged. The last due time in a run may apply to messages below it, so it stays.
+-- any_cancelled reports whether a message in a lease's runs, which are in ARGV from a on, was cancelled while it was
+-- leased, by this lease or another one. The messages of runs have epoch 0. count is the number of fields of RECORDS.
+local function any_cancelled(count, a, runs)
+  for _ = 1, runs do
+    local k = tonumber(ARGV[a + 1])
+    local records = read_records(count, ARGV, a + 2, a + 1 + k)
+    for i = 1, records and k or 0 do
+      if records[i] and parse_record(records[i]) > 0 then return true end
+    end
+    a = a + 2 + k
+  end
+  return false
+end
+
+-- cut_runs returns a lease's text without its runs, which are in ARGV from a on, or nil if it lacks one of them. It is
+-- only for leases none of whose runs has a cancelled message, and never looks at single messages. A text only becomes
+-- shorter, so one of its original length is unchanged. The last due time in a run may apply to messages below it, so it
+-- stays.
 local function cut_runs(lease, a, runs)
   if string.byte(ARGV[a]) == 61 then -- "=": the text itself is not needed, and expensive to read
-    return ARGV[a] == '=' .. redis.call('HSTRLEN', LEASE, lease) and '' or nil
+    return ARGV[a] == '=' .. redis.call('HSTRLEN', LEASES, lease) and '' or nil
   end
-  local text = redis.call('HGET', LEASE, lease)
+  local text = redis.call('HGET', LEASES, lease)
   for _ = 1, text and runs or 0 do
     local run = ARGV[a]
     local from, to = string.find(text, run, 1, true)
@@ -71,25 +78,36 @@ local function cut_runs(lease, a, runs)
   return text
 end
 
-redis.call('HLEN', MSG)
+local now = read_clock()
+local previous, since = previous_reply(ARGV[1], ARGV[2])
+if previous then return decode_positions(previous) end
+local refused, acked_singles, ended, texts = {}, {}, {}, {}
+local acked_runs = {} -- first and last argument of each run of ids
+local acked_ids = {} -- by position, if any message has a dedup window
+local count = redis.call('HLEN', RECORDS)
+local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled messages in leases
+local changes, leases -- only if a lease has to be taken apart
+redis.call('HLEN', MESSAGES)
 local dedup_count = tonumber(ARGV[3])
-if dedup_count > 0 then redis.call('ZCARD', DONE) end
-local a, last = 4, #ARGV - 2 * dedup_count
+if dedup_count > 0 then redis.call('ZCARD', DEDUP) end
+local a, last, position = 4, #ARGV - 2 * dedup_count, 1
 while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
   local text
-  if no_records and singles == 0 then
-    local deadline = redis.call('ZSCORE', EXPIRY, lease)
-    if deadline and tonumber(deadline) > now then text = cut_runs(lease, a, runs) end
+  if singles == 0 then
+    local deadline = redis.call('ZSCORE', LEASE_DEADLINES, lease)
+    if deadline and tonumber(deadline) > now and not (inspect and any_cancelled(count, a, runs)) then
+      text = cut_runs(lease, a, runs)
+    end
   end
   local tokens = {}
   for _ = 1, runs do
     local k = tonumber(ARGV[a + 1])
     if text then
-      deleted_runs[#deleted_runs + 1] = a + 2
-      deleted_runs[#deleted_runs + 1] = a + 1 + k
-      for i = 1, dedup_count > 0 and k or 0 do acked[position + i] = ARGV[a + 1 + i] end
+      acked_runs[#acked_runs + 1] = a + 2
+      acked_runs[#acked_runs + 1] = a + 1 + k
+      for i = 1, dedup_count > 0 and k or 0 do acked_ids[position + i - 1] = ARGV[a + 1 + i] end
       position = position + k
     else
       for i = a + 2, a + 1 + k do tokens[#tokens + 1] = ARGV[i] end
@@ -104,23 +122,37 @@ while a <= last do
   else
     for i = a, a + singles - 1 do tokens[#tokens + 1] = ARGV[i] end
     a = a + singles
-    ack_singles(load_lease(lease, now), tokens)
+    changes = changes or new_record_changes()
+    leases = leases or open_leases(now, changes)
+    ack_singles(leases, changes, leases.load(lease), tokens, position, count > 0, acked_singles, refused)
+    position = position + #tokens
   end
 end
 
-if #deleted + #deleted_runs > 0 then record_request(ARGV[1], ARGV[2], encode_list(refused)) end
-write('HDEL', MSG, deleted)
-for i = 1, #deleted_runs, 2 do redis.call('HDEL', MSG, unpack(ARGV, deleted_runs[i], deleted_runs[i + 1])) end
-write_records()
-write('HDEL', LEASE, ended)
-write('ZREM', EXPIRY, ended)
-write('HSET', LEASE, texts)
-write_leases()
+if #acked_singles + #acked_runs > 0 then
+  record_request(ARGV[1], ARGV[2], now, encode_positions(refused), since)
+end
+if acked_singles[1] then
+  local deleted = {}
+  for i, h in ipairs(acked_singles) do deleted[i], acked_ids[h.position] = h.id, h.id end
+  write('HDEL', MESSAGES, deleted)
+end
+local removed = 0
+for i = 1, #acked_runs, 2 do
+  redis.call('HDEL', MESSAGES, unpack(ARGV, acked_runs[i], acked_runs[i + 1]))
+  if count > 0 then removed = removed + redis.call('HDEL', RECORDS, unpack(ARGV, acked_runs[i], acked_runs[i + 1])) end
+end
+if removed > 0 then remove_placeholder() end
+if changes then changes.write() end
+write('HDEL', LEASES, ended)
+write('ZREM', LEASE_DEADLINES, ended)
+write('HSET', LEASES, texts)
+if leases then leases.write() end
 if dedup_count > 0 then
   for i = last + 1, #ARGV, 2 do
-    local id = acked[tonumber(ARGV[i])]
-    if id then redis.call('ZADD', DONE, now + tonumber(ARGV[i + 1]), id) end
+    local id = acked_ids[tonumber(ARGV[i])]
+    if id then redis.call('ZADD', DEDUP, now + tonumber(ARGV[i + 1]), id) end
   end
-  write('ZREM', DONE, redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
+  write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
 end
 return refused

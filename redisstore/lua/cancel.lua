@@ -2,29 +2,28 @@
 --- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel.
 -- ARGV   1 session, 2 request number, then ids
 -- Reply  for each id the state it was in, or ""; NEWER
--- Safe   CALLS is written first; every other key was read before.
---
+-- Safe   SESSIONS is written first; every other key was read before.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'far')
-local packed = tonumber(meta[2] or '') or 0
---@include format
---@include now
---@include record
---@include write
---@include session
+--@include clock
+--@include record_changes
 --@include buckets
+--@include session
+local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
-if previous then return decode_words(previous) end
+if previous then return decode_states(previous) end
 local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 3))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
-local records = redis.call('HMGET', TRIES, unpack(ARGV, 3))
+local records = redis.call('HMGET', RECORDS, unpack(ARGV, 3))
+local buckets, changes = open_buckets(packed), new_record_changes()
 local states, deleted, due_removed, dead_removed, seen = {}, {}, {}, {}, {}
 for i = 1, #ARGV - 2 do
   local id = ARGV[i + 2]
   local state = ''
-  if not seen[id] and redis.call('HEXISTS', MSG, id) == 1 then
+  if not seen[id] and redis.call('HEXISTS', MESSAGES, id) == 1 then
     seen[id] = true
-    local epoch, _, _, refcount = parse(records[i])
+    local epoch, _, _, refcount = parse_record(records[i])
     deleted[#deleted + 1] = id
     if due[i] then
       state = tonumber(due[i]) > now and 'scheduled' or 'ready'
@@ -34,23 +33,23 @@ for i = 1, #ARGV - 2 do
       dead_removed[#dead_removed + 1] = id
     else
       local at, b
-      if packed > 0 then at, b = packed_due(id) end
+      if buckets.packed > 0 then at, b = buckets.find(id) end
       if at then
         state = at > now and 'scheduled' or 'ready'
-        remove_line(b, at, id)
+        buckets.remove_line(b, at, id)
       else
         state = 'leased'
-        epoch, refcount = epoch + 1, refcount + 1
+        changes.cancel(id, epoch, refcount)
       end
     end
-    if state == 'leased' or records[i] then set_record(id, tombstone(epoch, refcount)) end
+    if state ~= 'leased' and records[i] then changes.remove(id, epoch, refcount) end
   end
   states[i] = state
 end
-if meta[1] then record_request(ARGV[1], ARGV[2], encode_list(states)) end
-write('HDEL', MSG, deleted)
+if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
+write('HDEL', MESSAGES, deleted)
 write('ZREM', DUE, due_removed)
-write_buckets()
+buckets.write()
 write('ZREM', DEAD, dead_removed)
-write_records()
+changes.write()
 return states

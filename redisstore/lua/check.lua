@@ -1,38 +1,36 @@
 #!lua flags=allow-oom
 --- Checks one page of one of a queue's keys against the others and, if asked to, repairs what it finds.
--- ARGV   1 key: "meta", "tries", "due", "dead", "far", "fars", "total", "expiry", "lease" or "msg"; 2 cursor; 3 "1"
---        to repair
--- Reply  {next cursor, issues: name and id alternating, ids that are neither due nor packed nor dead}; BUSY if there
---        are
---        more than MAX_COUNTED_BUCKETS buckets, too many to count their messages in one call; NEWER
+-- ARGV   1 what: "meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts", "packed_messages",
+--        "leases", "lease_deadlines" or "messages"; 2 cursor; 3 "1" to repair; 4 level of the bucket counts
+-- Reply  {next cursor, issues: name and id alternating, ids that are neither due nor packed nor dead}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
---        the
---        same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
+--        the same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual', 'far')
-local packed = tonumber(meta[4] or '') or 0
---@include format
---@include now
---@include record
---@include write
+--@include clock
+--@include record_changes
 --@include lease
---@include notify
---@include buckets
+--@include check_buckets
+local format, max_envelope_bytes, inspect_envelopes, packed =
+  unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+local now = read_clock()
+local buckets, changes = open_buckets(packed), new_record_changes()
 
--- strip_prefix returns the envelope in a value of MSG. A message that was ever packed has seven bytes before it: byte
--- 128, then its due time and class at that time in six bytes; see _buckets.lua.
+-- strip_prefix returns the envelope in a value of MESSAGES. A message that was ever packed has seven bytes before it:
+-- byte 128, then its due time and class at that time in six bytes; see _buckets.lua.
 local function strip_prefix(value)
   if value and #value >= 7 and string.byte(value) == 128 then return string.sub(value, 8) end
   return value
 end
 
-local live = redis.call('HLEN', MSG)
-redis.call('HLEN', FAR)
-redis.call('ZCARD', FARS)
-local held_leases = redis.call('HLEN', LEASE)
-redis.call('ZCARD', EXPIRY)
+local live = redis.call('HLEN', MESSAGES)
+redis.call('HLEN', BUCKETS)
+redis.call('ZCARD', BUCKET_STARTS)
+redis.call('HLEN', BUCKET_COUNTS)
+local held_leases = redis.call('HLEN', LEASES)
+redis.call('ZCARD', LEASE_DEADLINES)
 redis.call('ZCARD', DEAD)
-redis.call('HLEN', TRIES)
+redis.call('HLEN', RECORDS)
 redis.call('ZCARD', WAKE)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local repair = ARGV[3] == '1'
@@ -45,43 +43,44 @@ end
 
 -- readable reports whether the scripts can parse a record, of a dead message or of any.
 local function readable(text, dead)
-  local _, _, _, _, rest = parse(text)
-  return rest and (not dead or string.find(rest, '^%d+\t[%l_]+\t') ~= nil)
+  local _, _, _, _, rest = parse_record(text)
+  return rest and (not dead or string.find(rest, '^%d+\t[%l_]+\t[^\t]*\t') ~= nil)
 end
 
 local function meta_page()
-  if meta[1] or live + held_leases == 0 and not head[1] then return end
+  if format or live + held_leases == 0 and not head[1] then return end
   add_issue('no format', '')
-  -- msg_page determines how long messages are and whether any is unusual.
-  if repair then redis.call('HSET', META, 'format', FORMAT, 'unusual', 1) end
+  -- messages_page determines how long envelopes are and whether claims must inspect them.
+  if repair then redis.call('HSET', META, 'format', FORMAT, 'inspect_envelopes', 1) end
 end
 
 local function records_page(step)
   for i = 1, #step, 2 do
     local id, text = step[i], step[i + 1]
-    local exists = redis.call('HEXISTS', MSG, id) == 1
-    if not readable(text) then
+    local exists = redis.call('HEXISTS', MESSAGES, id) == 1
+    if id == '' then -- the placeholder
+    elseif not readable(text) then
       add_issue('record unreadable', id)
-      changed[id] = false
+      changes.set(id, nil)
     else
-      local epoch, attempts, _, refcount = parse(text)
+      local epoch, attempts, _, refcount = parse_record(text)
       if exists and not attempts then
         add_issue('tombstone with message', id)
-        set_record(id, record(epoch, 0, '0', refcount, ''))
+        changes.set(id, format_record(epoch, 0, '0', refcount, ''))
       elseif not exists and (refcount < 1 or held_leases == 0) then
         add_issue('record without message', id)
-        changed[id] = false
+        changes.set(id, nil)
       end
     end
   end
-  if repair then write_records() end
+  if repair then changes.write() end
 end
 
 local function due_page(step)
   local deleted, dead_removed = {}, {}
   for i = 1, #step, 2 do
     local id = step[i]
-    if redis.call('HEXISTS', MSG, id) == 0 then
+    if redis.call('HEXISTS', MESSAGES, id) == 0 then
       add_issue('due without message', id)
       deleted[#deleted + 1] = id
     elseif redis.call('ZSCORE', DEAD, id) then
@@ -98,36 +97,34 @@ local function dead_page(step)
   local deleted = {}
   for i = 1, #step, 2 do
     local id, at = step[i], step[i + 1]
-    local text = redis.call('HGET', TRIES, id)
-    if redis.call('HEXISTS', MSG, id) == 0 then
+    local text = redis.call('HGET', RECORDS, id)
+    if redis.call('HEXISTS', MESSAGES, id) == 0 then
       add_issue('dead without message', id)
       deleted[#deleted + 1] = id
     elseif not text or not readable(text, true) then
       add_issue('dead without reason', id)
-      local epoch, attempts, _, refcount = parse(text)
-      local rest = string.format('%.0f', tonumber(at)) .. '\tfailed\t' .. REASON_LOST_TEXT
-      set_record(id, record(epoch or 0, attempts or 0, '1', refcount or 0, rest))
+      local epoch, attempts, _, refcount = parse_record(text)
+      local rest = string.format('%.0f', tonumber(at)) .. '\tfailed\t\t' .. REASON_LOST_TEXT
+      changes.set(id, format_record(epoch or 0, attempts or 0, '1', refcount or 0, rest))
     end
   end
   if not repair then return end
   write('ZREM', DEAD, deleted)
-  write_records()
+  changes.write()
 end
 
---@include check_buckets
-
-local function expiry_page(step)
+local function deadlines_page(step)
   local deleted = {}
   for i = 1, #step, 2 do
-    if redis.call('HEXISTS', LEASE, step[i]) == 0 then
+    if redis.call('HEXISTS', LEASES, step[i]) == 0 then
       add_issue('deadline without lease', step[i])
       deleted[#deleted + 1] = step[i]
     end
   end
-  if repair then write('ZREM', EXPIRY, deleted) end
+  if repair then write('ZREM', LEASE_DEADLINES, deleted) end
 end
 
-local function lease_page(step)
+local function leases_page(step)
   local ended, kept, deadlines = {}, {}, {}
   for i = 1, #step, 2 do
     local lease, text = step[i], step[i + 1]
@@ -136,13 +133,13 @@ local function lease_page(step)
     for id, due, epoch, max in each_entry(text) do
       if not tonumber(due) then break end
       left = left - 1
-      local recorded = redis.call('HGET', TRIES, id)
-      local past = recorded and readable(recorded) and parse(recorded) ~= (tonumber(epoch) or 0)
-      local exists = redis.call('HEXISTS', MSG, id) == 1
+      local recorded = redis.call('HGET', RECORDS, id)
+      local past = recorded and readable(recorded) and parse_record(recorded) ~= (tonumber(epoch) or 0)
+      local exists = redis.call('HEXISTS', MESSAGES, id) == 1
       if not past and not exists then
         add_issue('lease of no message', id)
         dropped = dropped + 1
-      elseif not past and (redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) or packed_due(id)) then
+      elseif not past and (redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) or buckets.find(id)) then
         add_issue('leased and elsewhere', id)
         dropped = dropped + 1
       else
@@ -161,7 +158,7 @@ local function lease_page(step)
         kept[#kept + 1] = lease
         kept[#kept + 1] = lease_text(lines, dues)
       end
-      if not redis.call('ZSCORE', EXPIRY, lease) then
+      if not redis.call('ZSCORE', LEASE_DEADLINES, lease) then
         add_issue('lease without deadline', lease)
         deadlines[#deadlines + 1] = now
         deadlines[#deadlines + 1] = lease
@@ -169,32 +166,33 @@ local function lease_page(step)
     end
   end
   if not repair then return end
-  write('HSET', LEASE, kept)
-  write('ZADD', EXPIRY, deadlines)
-  write('HDEL', LEASE, ended)
-  write('ZREM', EXPIRY, ended)
+  write('HSET', LEASES, kept)
+  write('ZADD', LEASE_DEADLINES, deadlines)
+  write('HDEL', LEASES, ended)
+  write('ZREM', LEASE_DEADLINES, ended)
 end
 
-local function msg_page(step)
-  local longest, unusual = tonumber(meta[2] or 0), meta[3]
+local function messages_page(step)
+  local recorded_bytes = tonumber(max_envelope_bytes or 0)
+  local max_bytes, inspect = recorded_bytes, inspect_envelopes
   for i = 1, #step, 2 do
     local id, envelope = step[i], step[i + 1]
     local flags = string.byte(strip_prefix(envelope)) or 128
-    if #envelope > longest then
-      add_issue('longest too small', id)
-      longest = #envelope
+    if #envelope > max_bytes then
+      add_issue('max_envelope_bytes too small', id)
+      max_bytes = #envelope
     end
-    if not unusual and flags < 128 and flags % 8 ~= 0 then -- a claim buries unreadable messages
-      add_issue('unusual flag missing', id)
-      unusual = 1
+    if not inspect and flags < 128 and flags % 8 ~= 0 then -- a claim buries unreadable messages
+      add_issue('inspect_envelopes missing', id)
+      inspect = 1
     end
-    if not redis.call('ZSCORE', DUE, id) and not redis.call('ZSCORE', DEAD, id) and not packed_due(id, envelope) then
+    if not redis.call('ZSCORE', DUE, id) and not redis.call('ZSCORE', DEAD, id) and not buckets.find(id, envelope) then
       stateless[#stateless + 1] = id
     end
   end
-  if not repair or not meta[1] then return end
-  if longest > tonumber(meta[2] or 0) then redis.call('HSET', META, 'longest', longest) end
-  if unusual and not meta[3] then redis.call('HSET', META, 'unusual', unusual) end
+  if not repair or not format then return end
+  if max_bytes > recorded_bytes then redis.call('HSET', META, 'max_envelope_bytes', max_bytes) end
+  if inspect and not inspect_envelopes then redis.call('HSET', META, 'inspect_envelopes', inspect) end
 end
 
 local function scan(command, key, count)
@@ -203,20 +201,22 @@ local function scan(command, key, count)
   return step[2]
 end
 
+local bucket_checks = new_bucket_checks(buckets, now, repair, add_issue)
 local pages = {
   meta = meta_page,
-  tries = function() records_page(scan('HSCAN', TRIES, 200)) end,
+  records = function() records_page(scan('HSCAN', RECORDS, 200)) end,
   due = function() due_page(scan('ZSCAN', DUE, 200)) end,
   dead = function() dead_page(scan('ZSCAN', DEAD, 200)) end,
-  far = function() buckets_page(scan('HSCAN', FAR, 20)) end,
-  fars = function() bucket_index_page(scan('ZSCAN', FARS, 200)) end,
-  total = packed_count_page,
-  expiry = function() expiry_page(scan('ZSCAN', EXPIRY, 200)) end,
-  lease = function() lease_page(scan('HSCAN', LEASE, 2)) end,
-  msg = function()
-    local count = math.floor(MAX_BYTES / math.max(1, tonumber(meta[2] or 1)))
-    msg_page(scan('HSCAN', MSG, math.max(1, math.min(200, count))))
+  buckets = function() bucket_checks.buckets_page(scan('HSCAN', BUCKETS, 20)) end,
+  bucket_starts = function() bucket_checks.starts_page(scan('ZSCAN', BUCKET_STARTS, 200)) end,
+  bucket_counts = function() bucket_checks.counts_page(tonumber(ARGV[4]), scan('HSCAN', BUCKET_COUNTS, 4)) end,
+  packed_messages = bucket_checks.packed_count,
+  lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
+  leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
+  messages = function()
+    local count = math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))
+    messages_page(scan('HSCAN', MESSAGES, math.max(1, math.min(200, count))))
   end,
 }
-if pages[ARGV[1]]() == BUSY then return BUSY end
+pages[ARGV[1]]()
 return { next_cursor, found, stateless }

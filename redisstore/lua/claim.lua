@@ -1,237 +1,126 @@
 #!lua flags=allow-oom
---- Ends expired leases, promotes messages due soon from buckets, then claims ready messages, earliest first, under a
---        new lease.
--- ARGV   1 maximum number of messages, 2 lease duration in ms, 3 lease id
--- Reply  {now in us, time of the next event in ms or -1, more, deadline or 0, lease text, values of MSG,
---         records or 0, ids that died, those of them that had expired}; NEWER
--- Safe   LEASE is written first, or else every key was read before. A repeated call finds its lease and returns the
---        same.
+--- Ends expired leases, drops dead messages that exceed the retention, promotes messages due soon from buckets, then
+--- claims ready messages, earliest first, under a new lease.
+-- ARGV   1 session, 2 request number, 3 "1" if the call is repeated
+--        4 maximum number of messages, 5 lease duration in ms, 6 lease id
+--        7 channel of the process, which waits if there are fewer messages; "" if it does not listen
+-- Reply  {now in us, time in ms at which the process has to claim again or -1, more, deadline or 0, lease text,
+--        values of MESSAGES, records: position and record alternating, ids that died, those of them that had expired,
+--        ids that were dropped or none}; NEWER
+-- Safe   every key is read before the first write. A repeated call finds its lease and returns the same. Only a
+--        repeated call is recorded: its first attempt may arrive when the lease has ended, and then claims nothing.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'paused', 'longest', 'unusual', 'far')
---@include format
---@include now
-local now_us = clock[1] * 1000000 + clock[2]
-if not meta[1] then return { now_us, -1, 0, 0, '', {}, 0, {}, {} } end
---@include record
---@include lease
-local died, expired = {}, {}
+--@include clock
+--@include ready
+--@include session
 
-local function read_records(ids)
-  if #ids > 0 and redis.call('HLEN', TRIES) > 0 then return redis.call('HMGET', TRIES, unpack(ids)) end
-  return nil
+-- list_records returns the positions and the first fields of the records of those of n messages that have a record.
+local function list_records(records, n)
+  local list = {}
+  for i = 1, records and n or 0 do
+    if records[i] then
+      list[#list + 1] = i
+      list[#list + 1] = string.sub(records[i], 1, RECORD_HEAD)
+    end
+  end
+  return list
 end
 
--- default_text returns the lease text of the queue's first n messages, given their ids. Formatting a due time is slow
--- in Redis 7.0, so it counts how many messages share one instead of reading each, as long as that takes fewer reads.
-local function default_text(ids, n)
+-- first_text returns the lease text of the queue's first n messages, given their lines. few is what ZRANGE returns for
+-- them if they are few. Otherwise, since formatting a due time is slow in Redis 7.0, it counts how many messages share
+-- one instead of reading each, as long as that takes fewer reads.
+local function first_text(lines, n, few)
   local parts, at = { '' }, 0
-  while at < n and #parts < 64 do
+  while not few and at < n and #parts < 64 do
     local due = redis.call('ZRANGE', DUE, at, at, 'WITHSCORES')[2]
     local count = math.min(redis.call('ZCOUNT', DUE, due, due), n - at)
     parts[#parts + 1] = '\t' .. due
-    parts[#parts + 1] = table.concat(ids, '\n', at + 1, at + count)
+    parts[#parts + 1] = table.concat(lines, '\n', at + 1, at + count)
     at = at + count
   end
-  local range = at < n and redis.call('ZRANGE', DUE, at, n - 1, 'WITHSCORES') or {}
-  for i = 1, #range, 2 do
+  local range = few or at < n and redis.call('ZRANGE', DUE, at, n - 1, 'WITHSCORES') or {}
+  for i = 1, 2 * (n - at), 2 do
     if range[i + 1] ~= range[i - 1] then parts[#parts + 1] = '\t' .. range[i + 1] end
-    parts[#parts + 1] = range[i]
+    parts[#parts + 1] = lines[at + (i + 1) / 2]
   end
   parts[#parts + 1] = ''
   return table.concat(parts, '\n')
 end
 
-do -- This lease id exists if the call is repeated; the first attempt and the repetition may arrive in either order.
-  local text = redis.call('HGET', LEASE, ARGV[3])
-  if text then
-    local ids, epochs = {}, {}
-    for id, _, epoch in each_entry(text) do
-      ids[#ids + 1] = id
-      epochs[#epochs + 1] = tonumber(epoch) or 0
-    end
-    local envelopes, records = redis.call('HMGET', MSG, unpack(ids)), read_records(ids)
-    for i = 1, #ids do -- omit what was cancelled since, even if its id was sent again
-      if parse(records and records[i]) ~= epochs[i] then envelopes[i] = false end
-    end
-    local deadline = tonumber(redis.call('ZSCORE', EXPIRY, ARGV[3]))
-    return { now_us, now, 1, deadline, text, envelopes, records or 0, died, expired }
+-- repeated_claim returns the reply to a repeated call, given the text of its lease. It omits what was cancelled since,
+-- even if its id was sent again.
+local function repeated_claim(text, now, now_us)
+  local ids, epochs = {}, {}
+  for id, _, epoch in each_entry(text) do
+    ids[#ids + 1] = id
+    epochs[#epochs + 1] = tonumber(epoch) or 0
   end
+  local values = redis.call('HMGET', MESSAGES, unpack(ids))
+  local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
+  for i = 1, #ids do
+    if parse_record(records and records[i]) ~= epochs[i] then values[i] = false end
+  end
+  local deadline = tonumber(redis.call('ZSCORE', LEASE_DEADLINES, ARGV[6]))
+  return { now_us, now, 1, deadline, text, values, list_records(records, #ids), {}, {} }
 end
 
-redis.call('ZCARD', DUE)
-local next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
-
--- Promote packed messages that are due soon.
-local packed = not meta[2] and tonumber(meta[5] or '') or 0
-local next_bucket -- when the first bucket starts; no packed message is due before
-if packed > 0 then
-  local first = redis.call('ZRANGE', FARS, 0, 0, 'WITHSCORES')
-  next_bucket = tonumber(first[2] or '')
-  if next_bucket and next_bucket <= now + PROMOTE_LEAD_MS then
-    redis.call('HLEN', LEASE)
-    redis.call('HLEN', MSG)
-    redis.call('HLEN', TRIES)
-    redis.call('ZCARD', DEAD)
-    redis.call('ZCARD', DONE)
-    redis.call('ZCARD', WAKE)
-    --@include write
-    --@include buckets
-    --@include promote
-    next_bucket = promote_soon(next_bucket, first[1], tonumber(ARGV[1]))
-  end
+local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
+  'dead_max_age_ms', 'dead_max_count')
+local format, inspect_envelopes = meta[1], meta[4]
+if format and format ~= FORMAT then return NEWER end
+local now, now_us = read_clock()
+if not format then
+  enlist(ARGV[7], {}, nil, now, now_us)
+  return { now_us, -1, 0, 0, '', {}, {}, {}, {} }
 end
-
--- End expired leases: at most REAP_LEASES of them and about MAX_BATCH messages.
-if next_expiry and next_expiry <= now then
-  --@include write
-  local past = redis.call('ZRANGE', EXPIRY, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
-  redis.call('ZCARD', DEAD)
-  redis.call('HLEN', MSG)
-  redis.call('ZCARD', DONE)
-  redis.call('ZCARD', WAKE)
-  local ended, again, dead, reaped = {}, {}, {}, 0
-  for i = 1, #past, 2 do
-    if reaped >= MAX_BATCH then break end
-    local lease, deadline = past[i], past[i + 1]
-    ended[#ended + 1] = lease
-    local ids, held = {}, {}
-    for id, _, epoch, max in each_entry(redis.call('HGET', LEASE, lease) or '') do
-      ids[#ids + 1] = id
-      held[#held + 1] = { tonumber(epoch) or 0, tonumber(max) or DEFAULT_ATTEMPTS }
-    end
-    reaped = reaped + #ids
-    local records = read_records(ids)
-    for k, id in ipairs(ids) do
-      local recorded = current_record(id, records and records[k])
-      local epoch, attempts, _, refcount = parse(recorded)
-      if epoch ~= held[k][1] then
-        set_record(id, drop_ref(recorded)) -- cancelled meanwhile
-      elseif attempts + 1 >= held[k][2] then
-        died[#died + 1] = id
-        dead[#dead + 1] = now
-        dead[#dead + 1] = id
-        local rest = deadline .. '\tlease_expired\t' .. LEASE_EXPIRED_TEXT
-        set_record(id, record(epoch, attempts + 1, '1', refcount, rest))
-      else
-        again[#again + 1] = deadline
-        again[#again + 1] = id
-        set_record(id, record(epoch, attempts + 1, '1', refcount, '\t\t' .. LEASE_EXPIRED_TEXT))
-      end
-    end
-  end
-  write('ZADD', DUE, again)
-  write('ZADD', DEAD, dead)
-  write_records()
-  write('HDEL', LEASE, ended)
-  write('ZREM', EXPIRY, ended)
-  next_expiry = tonumber(redis.call('ZRANGE', EXPIRY, 0, 0, 'WITHSCORES')[2])
+-- This lease id exists if the call is repeated; the first attempt and the repetition may arrive in either order.
+local held = redis.call('HGET', LEASES, ARGV[6])
+local previous = previous_reply(ARGV[1], ARGV[2])
+if ARGV[3] == '1' and not previous then
+  for _, key in ipairs({ DUE, LEASE_DEADLINES, DEAD, DEDUP, WAKE, BUCKET_STARTS }) do redis.call('ZCARD', key) end
+  for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS }) do redis.call('HLEN', key) end
+  record_request(ARGV[1], ARGV[2], now)
 end
+if held then return repeated_claim(held, now, now_us) end
+if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
 
-local max = tonumber(ARGV[1])
-local ids = {}
-if not meta[2] then ids = redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max) end
+local ids, values, few, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[4]))
 local n = #ids
-local longest = tonumber(meta[3] or 0)
-if n * longest > MAX_BYTES then
-  -- Some messages may be long: take only as many as fit in a reply.
-  local bytes = 0
-  for i = 1, n do
-    bytes = bytes + redis.call('HSTRLEN', MSG, ids[i])
-    if bytes > MAX_BYTES and i > 1 then
-      for k = i, n do ids[k] = nil end
-      n = i - 1
-      break
-    end
-  end
-end
-local next_due_ms = not meta[2] and tonumber(redis.call('ZRANGE', DUE, n, n, 'WITHSCORES')[2]) or nil
-local unreaped = next_expiry and next_expiry <= now
 if n == 0 then
-  -- Nothing is ready: delete some ids whose dedup window is over.
-  local dedup_expired = redis.call('ZRANGE', DONE, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
-  if #dedup_expired > 0 then redis.call('ZREM', DONE, unpack(dedup_expired)) end
-  local coming = math.min(next_due_ms or math.huge, next_bucket or math.huge, next_expiry or math.huge)
-  return { now_us, coming == math.huge and -1 or coming, unreaped and 1 or 0, 0, '', {}, 0, died, expired }
+  local again = more and now or enlist(ARGV[7], first_waiting, coming, now, now_us)
+  return { now_us, again, more and 1 or 0, 0, '', {}, {}, died, {}, dropped }
 end
 
--- In the common case no message of this queue ever had its own attempts or expiry, and there are no records. Then
--- messages are returned as they are, and MSG is read last, when removing the entries has warmed the cache.
-local records = read_records(ids)
-local all_default = not records and not meta[4]
-redis.call('HLEN', MSG)
-local envelopes = not all_default and redis.call('HMGET', MSG, unpack(ids))
-local lines, dues, claimed_values, claimed_records = {}, {}, {}, records and {} or 0
-local dead, dead_records, g, d = {}, {}, 0, 0 -- g, d: lengths of what is claimed and dead
-local text = ''
-if all_default then
-  g, text = n, default_text(ids, n)
-else
-  local range = redis.call('ZRANGE', DUE, 0, n - 1, 'WITHSCORES')
-  for i = 1, n do
-    local envelope = envelopes[i]
-    -- begin is the position after the prefix, see packed_value.
-    local begin = envelope and string.byte(envelope) == 128 and #envelope >= 7 and 8 or 1
-    local flags = envelope and (string.byte(envelope, begin) or 128)
-    if flags then
-      local epoch, attempts, delivered, refcount = parse(records and records[i])
-      local due, reason, limit = range[2 * i], nil, ''
-      if flags >= 128 then
-        reason = 'unreadable\t' .. UNREADABLE_TEXT
-      else
-        local from = begin + 1
-        if flags % 2 == 1 then
-          local hi, lo = string.byte(envelope, from, from + 1)
-          limit = (hi or 0) * 256 + (lo or 0)
-          from = from + 2
-        end
-        if flags % 8 >= 2 and delivered == '0' then
-          local a, b, c, e, f, l = string.byte(envelope, from, from + 5)
-          local expiry = ((a or 0) * 256 + (b or 0)) * 256 + (c or 0)
-          expiry = ((expiry * 256 + (e or 0)) * 256 + (f or 0)) * 256 + (l or 0)
-          if flags % 4 >= 2 then expiry = expiry + tonumber(due) end
-          if expiry <= now then
-            reason = 'expired\t' .. EXPIRED_TEXT
-            expired[#expired + 1] = ids[i]
-          end
-        end
-      end
-      if reason then
-        d = d + 2
-        died[#died + 1] = ids[i]
-        dead[d - 1] = now
-        dead[d] = ids[i]
-        dead_records[d - 1] = ids[i]
-        dead_records[d] = record(epoch, attempts, delivered, refcount, due .. '\t' .. reason)
-      else
-        g = g + 1
-        lines[g] = entry_line(ids[i], epoch > 0 and epoch or limit ~= '' and 0 or '', limit)
-        dues[g] = due
-        claimed_values[g] = envelope
-        if records then claimed_records[g] = records[i] end
-      end
-    end
-  end
-  if g > 0 then text = lease_text(lines, dues) end
-end
+-- In the common case no message of this queue has its own attempts or expiry, and none that is claimed has a record.
+-- Then messages are returned as they are, and MESSAGES is read last, when removing the entries has warmed the cache.
+local records = read_records(redis.call('HLEN', RECORDS), ids, 1, n)
+redis.call('HLEN', MESSAGES)
+local lines, dead = ids, nil
+if records or inspect_envelopes then lines, dead = inspect_all(ids, inspect_envelopes and values, records, now) end
 
--- Nothing below can fail: every key it writes was read above, or is LEASE, which is written first.
-local more = n == max or unreaped or next_due_ms and next_due_ms <= now or next_bucket and next_bucket <= now
-if more then redis.call('ZCARD', WAKE) end
-if d > 0 then redis.call('ZCARD', DEAD) end
-local deadline = 0
-if g > 0 then
-  deadline = now + tonumber(ARGV[2])
-  redis.call('HSET', LEASE, ARGV[3], text)
-  redis.call('ZADD', EXPIRY, deadline, ARGV[3])
-  next_expiry = math.min(next_expiry or deadline, deadline)
+-- Nothing below can fail: every key that it writes was read.
+local expired = {}
+if dead and dead[1] then
+  redis.call('ZCARD', DEAD)
+  local died_now
+  died_now, expired = kill(dead, now, ids, lines, values, records)
+  for _, id in ipairs(died_now) do died[#died + 1] = id end
+  n, few = #ids, nil
 end
-redis.call('ZREMRANGEBYRANK', DUE, 0, n - 1)
-if all_default then claimed_values = redis.call('HMGET', MSG, unpack(ids)) end
-if d > 0 then
-  redis.call('ZADD', DEAD, unpack(dead))
-  redis.call('HSET', TRIES, unpack(dead_records))
+local text, deadline = '', 0
+if n > 0 then
+  text, deadline = first_text(lines, n, few), now + tonumber(ARGV[5])
+  redis.call('HSET', LEASES, ARGV[6], text)
+  redis.call('ZADD', LEASE_DEADLINES, deadline, ARGV[6])
+  redis.call('ZREMRANGEBYRANK', DUE, 0, n - 1)
+  values = values or redis.call('HMGET', MESSAGES, unpack(ids))
+  coming = math.min(coming or deadline, deadline)
 end
-local coming = math.min(next_due_ms or math.huge, next_bucket or math.huge, next_expiry or math.huge)
-if coming == math.huge then coming = -1
-elseif more then redis.call('ZADD', WAKE, 'LT', coming, 'm') end
-return { now_us, coming, more and 1 or 0, deadline, text, claimed_values, claimed_records, died, expired }
+if not more then
+  coming = enlist(ARGV[7], first_waiting, coming, now, now_us)
+elseif first_waiting[1] then
+  redis.call('ZREM', WAKE, ARGV[7])
+  if coming then notify(coming, now) end
+end
+return { now_us, coming or -1, more and 1 or 0, deadline, text, values, list_records(records, n), died, expired,
+    dropped }

@@ -1,66 +1,25 @@
 #!lua flags=no-writes
---- Counts the messages due in each of several intervals: entries of DUE in the first call, and a page of buckets per
---        call.
--- ARGV   1 start time of the first bucket to read, or "" in the first call
---        2 the bounds of the intervals in ms, increasing
--- Reply  {start time for the next call or "", for each interval, from its bound (inclusive) to the next (exclusive),
---        the count}
+--- Counts the messages due before each of several times, for as many of the first ones as take about a millisecond.
+-- ARGV   times in ms, increasing
+-- Reply  for each time a list: how many messages in DUE are due from the time before (none for the first one), how many
+--        messages are in buckets that end before it; and of the other buckets with messages due before it, start and
+--        text alternating. The caller counts the lines of those, which would take most of the server's time.
 --@include keys
-local packed = tonumber(redis.call('HGET', META, 'far') or '') or 0
-local parts = #ARGV - 2
-local counts = { '' }
-for i = 1, parts do
-  counts[i + 1] = ARGV[1] == '' and redis.call('ZCOUNT', DUE, ARGV[i + 1], '(' .. ARGV[i + 2]) or 0
-end
-if packed == 0 then return counts end
-
---@include buckets
-local bounds = {}
-for i = 1, parts + 1 do bounds[i] = tonumber(ARGV[i + 1]) end
-
--- part_of returns the last interval that does not start after a due time, or 0 if all do.
-local function part_of(due)
-  local from, to = 0, parts + 1
-  while from < to do
-    local middle = math.ceil((from + to) / 2)
-    if bounds[middle] <= due then from = middle else to = middle - 1 end
+--@include count_before
+local buckets = open_buckets(redis.call('HGET', META, 'packed_messages'))
+local packed, reply = new_packed_counter(buckets), {}
+for i, time in ipairs(ARGV) do
+  if i + packed.work > HISTOGRAM_WORK and i > 2 then break end
+  local due = i > 1 and redis.call('ZCOUNT', DUE, ARGV[i - 1], '(' .. time) or 0
+  local sum, names = packed.divide(tonumber(time))
+  local one = { due, sum }
+  for _, name in ipairs(names) do
+    local b = buckets.loaded[name]
+    if b.text ~= '\n' then
+      one[#one + 1] = string.format('%.0f', b.from)
+      one[#one + 1] = b.text
+    end
   end
-  return from
+  reply[i] = one
 end
-
-local function count(b)
-  local part = part_of(b.from)
-  if part > 0 and part <= parts and b.from + b.width <= bounds[part + 1] then
-    counts[part + 1] = counts[part + 1] + line_count(b.text)
-    return 1
-  end
-  for due in each_line(b) do
-    local at = part_of(due)
-    if at > 0 and at <= parts then counts[at + 1] = counts[at + 1] + 1 end
-  end
-  return 10
-end
-
-local min_start = ARGV[1]
-if min_start == '' then -- buckets that start earlier may reach into the first interval
-  local names = bucket_names_at(bounds[1])
-  load_buckets(names)
-  for _, name in ipairs(names) do count(bucket(name)) end
-  min_start = '(' .. ARGV[2]
-end
-local found = redis.call('ZRANGE', FARS, min_start, '(' .. ARGV[#ARGV], 'BYSCORE',
-  'LIMIT', 0, BUCKET_PAGE + BUCKET_CLASSES, 'WITHSCORES')
-local names = {}
-for i = 1, #found, 2 do names[#names + 1] = found[i] end
-load_buckets(names)
-local work, last = 0, nil
-for k, name in ipairs(names) do
-  local starts = found[2 * k]
-  if k + work > BUCKET_PAGE and starts ~= last then -- one call counts all buckets with the same start
-    counts[1] = starts
-    break
-  end
-  work = work + count(bucket(name)) - 1
-  last = starts
-end
-return counts
+return reply

@@ -2,9 +2,11 @@
 --- Lists one page of the scheduled, ready or dead messages, by due time or time of death, then by id.
 -- ARGV   1 state, 2 from in ms or "", 3 to (exclusive) in ms or "", 4 limit, 5 score and 6 id of the last
 --        message of the previous page, or ""
--- Reply  {now, 1 if the listing ends here, ids and scores, values of MSG, records, score and id to continue after}
+-- Reply  {now, 1 if the listing ends here, ids and scores, values of MESSAGES, records, score and id to continue after}
 --@include keys
---@include now
+--@include clock
+--@include buckets
+local now = read_clock()
 local limit = tonumber(ARGV[4])
 local key = ARGV[1] == 'dead' and DEAD or DUE
 local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
@@ -46,14 +48,14 @@ end
 local ended = last >= stop - 1
 local horizon = math.huge -- buckets from here on were not read
 
-local packed = key == DUE and tonumber(redis.call('HGET', META, 'far') or '') or 0
+local packed = key == DUE and tonumber(redis.call('HGET', META, 'packed_messages') or '') or 0
 if packed > 0 then
-  --@include buckets
+  local buckets = open_buckets(packed)
   local after = tonumber(ARGV[5]) or -math.huge
   local start, dues = math.max(from, after), {}
 
   local function read_bucket(b)
-    for due, id in each_line(b) do
+    for due, id in buckets.each_line(b) do
       if due >= from and due < to and (due > after or due == after and not not_after(id, ARGV[6])) then
         dues[#dues + 1] = due
         found[#found + 1] = { due, id, string.format('%.0f', due) }
@@ -64,12 +66,12 @@ if packed > 0 then
   local min_start = '-inf'
   if start > -math.huge then -- buckets that start earlier may hold messages due then
     min_start = string.format('(%.0f', start)
-    local names = bucket_names_at(start)
-    load_buckets(names)
-    for _, name in ipairs(names) do read_bucket(bucket(name)) end
+    local names = buckets.names_at(start)
+    buckets.load(names)
+    for _, name in ipairs(names) do read_bucket(buckets.get(name)) end
   end
-  local seen = counter_below(dues)
-  local names = redis.call('ZRANGE', FARS, min_start, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
+  local seen = buckets.counter_below(dues)
+  local names = redis.call('ZRANGE', BUCKET_STARTS, min_start, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
   for k = 1, #names, 2 do
     local starts = tonumber(names[k + 1])
     if starts >= to then break end
@@ -77,7 +79,7 @@ if packed > 0 then
       horizon = starts
       break
     end
-    read_bucket(bucket(names[k]))
+    read_bucket(buckets.get(names[k]))
   end
   if #dues > 0 then
     table.sort(found, function(a, b)
@@ -90,15 +92,16 @@ end
 local listed, envelopes, records, bytes = {}, {}, {}, 0
 local score, id = ARGV[5], ARGV[6]
 for i, m in ipairs(found) do
-  bytes = bytes + redis.call('HSTRLEN', MSG, m[2])
+  local record = redis.call('HGET', RECORDS, m[2])
+  bytes = bytes + redis.call('HSTRLEN', MESSAGES, m[2]) + #(record or '')
   if i > limit or m[1] >= horizon or bytes > MAX_BYTES and i > 1 then
     ended = false
     break
   end
   score, id = m[3], m[2]
   listed[2 * i - 1], listed[2 * i] = id, score
-  envelopes[i] = redis.call('HGET', MSG, id)
-  records[i] = redis.call('HGET', TRIES, id)
+  envelopes[i] = redis.call('HGET', MESSAGES, id)
+  records[i] = record
 end
 if horizon < math.huge then
   ended = false

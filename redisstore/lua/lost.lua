@@ -3,30 +3,31 @@
 -- ARGV   1 "1" to repair, then ids
 -- Reply  {ids}; BUSY if the leases list more than MAX_LEASE_ENTRIES messages, which is too much for one call; NEWER
 -- Safe   every key that is written was read before; WAKE is written first. A leased message is in a lease at the
---        moment of
---        the script, so no held message is mistaken for a lost one.
+--        moment of the script, so no held message is mistaken for a lost one.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'far')
-local packed = tonumber(meta[2] or '') or 0
---@include format
---@include now
+--@include clock
 --@include lease
---@include notify
+--@include earliest
+--@include waiting
 --@include buckets
+local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+local now = read_clock()
+local buckets = open_buckets(packed)
 redis.call('ZCARD', WAKE)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local missing, left = {}, 0
 for i = 2, #ARGV do
   local id = ARGV[i]
-  if not missing[id] and redis.call('HEXISTS', MSG, id) == 1 and not redis.call('ZSCORE', DUE, id)
-    and not redis.call('ZSCORE', DEAD, id) and not packed_due(id) then
+  if not missing[id] and redis.call('HEXISTS', MESSAGES, id) == 1 and not redis.call('ZSCORE', DUE, id)
+    and not redis.call('ZSCORE', DEAD, id) and not buckets.find(id) then
     missing[id] = true
     left = left + 1
   end
 end
 local cursor, seen = '0', 0
 while left > 0 do
-  local step = redis.call('HSCAN', LEASE, cursor, 'COUNT', 10)
+  local step = redis.call('HSCAN', LEASES, cursor, 'COUNT', 10)
   cursor = step[1]
   for i = 2, #step[2], 2 do
     for id in each_entry(step[2][i]) do
@@ -47,7 +48,7 @@ for id in pairs(missing) do
   due[#due + 1] = id
 end
 if ARGV[1] == '1' and #lost > 0 then
-  notify(head, now)
+  if is_earliest(head, now) then notify(now, now) end
   redis.call('ZADD', DUE, unpack(due))
 end
 return { lost }

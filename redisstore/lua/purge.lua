@@ -4,38 +4,38 @@
 --        3 "scheduled", "ready", "dead" or "" (all, including leased messages and leases), 4 latest due time or time of
 --        death in ms or "", then ids (of dead messages)
 -- Reply  {number, 1 if there may be more, latest time used}; NEWER
--- Safe   CALLS is written first; every other key that is written was read before. Purging all deletes whole keys, which
---        cannot fail and is freed in the background.
+-- Safe   SESSIONS is written first; every other key that is written was read before. Purging all deletes whole keys,
+--        which cannot fail and is freed in the background.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'far')
---@include format
---@include now
---@include record
---@include write
+--@include clock
+--@include record_changes
 --@include session
+--@include buckets
+local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
-if previous then return decode_positions(previous) end
+if previous then return decode_bulk(previous) end
 local state = ARGV[3]
 
 -- record_reply records the reply and returns it.
 local function record_reply(reply)
-  if meta[1] then
-    record_request(ARGV[1], ARGV[2], encode_list({ reply[1], reply[2], string.format('%.0f', reply[3]) }))
+  if format then
+    record_request(ARGV[1], ARGV[2], now, encode_bulk(unpack(reply)))
   end
   return reply
 end
 
 if state == '' then
-  local reply = { redis.call('HLEN', MSG), 0, now }
+  local reply = { redis.call('HLEN', MESSAGES), 0, now }
   record_reply(reply)
-  redis.call('UNLINK', DUE, MSG, LEASE, EXPIRY, TRIES, DEAD, FAR, FARS, WAKE)
-  redis.call('HDEL', META, 'longest', 'far', 'class')
+  redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS)
+  redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
 end
 
 local key = state == 'dead' and DEAD or DUE
-local packed = key == DUE and tonumber(meta[2] or '') or 0
---@include buckets
+local buckets, changes = open_buckets(key == DUE and packed), new_record_changes()
 local before = tonumber(ARGV[4]) or (state == 'scheduled' and math.huge or now)
 local ids, more = {}, 0
 if #ARGV > 4 then
@@ -49,8 +49,8 @@ else
     low = string.format('(%.0f', now)
     if before == math.huge then
       before = tonumber(redis.call('ZRANGE', DUE, -1, -1, 'WITHSCORES')[2] or now)
-      if packed > 0 then
-        local starts = bucket_range(redis.call('ZRANGE', FARS, -1, -1)[1] or '') or 0
+      if buckets.packed > 0 then
+        local starts = buckets.range(redis.call('ZRANGE', BUCKET_STARTS, -1, -1)[1] or '') or 0
         before = math.max(before, starts + BUCKET_WIDEST_MS) -- no packed message is due later
       end
     end
@@ -59,14 +59,14 @@ else
   if #ids == MAX_BATCH then more = 1 end
 end
 local due_removed = #ids -- this many ids are in DUE or DEAD; the others are packed
-if packed > 0 and more == 0 and #ARGV == 4 then
+if buckets.packed > 0 and more == 0 and #ARGV == 4 then
   local after = state == 'scheduled' and now or -math.huge
   -- Buckets that start earlier may hold messages due later.
-  local names = state == 'scheduled' and bucket_names_at(now) or {}
-  load_buckets(names)
+  local names = state == 'scheduled' and buckets.names_at(now) or {}
+  buckets.load(names)
   local begun = #names
   local min_start = begun > 0 and '(' .. now or '-inf'
-  for _, name in ipairs(redis.call('ZRANGE', FARS, min_start, before, 'BYSCORE', 'LIMIT', 0, 101)) do
+  for _, name in ipairs(redis.call('ZRANGE', BUCKET_STARTS, min_start, before, 'BYSCORE', 'LIMIT', 0, 101)) do
     names[#names + 1] = name
   end
   for k, name in ipairs(names) do
@@ -74,28 +74,31 @@ if packed > 0 and more == 0 and #ARGV == 4 then
       more = 1
       break
     end
-    local b = bucket(name)
+    local b = buckets.get(name)
     local left = { '\n' }
-    for due, id in each_line(b) do
-      if due > after and due <= before then
+    for due, id in buckets.each_line(b) do
+      if due <= after or due > before then
+        left[#left + 1] = buckets.line(b, due, id)
+      elseif #ids < MAX_BATCH then
         ids[#ids + 1] = id
       else
-        left[#left + 1] = bucket_line(b, due, id)
+        left[#left + 1] = buckets.line(b, due, id)
+        more = 1
       end
     end
-    if #left - 1 < line_count(b.text) then replace_lines(b, left) end
+    if #left - 1 < buckets.line_count(b.text) then buckets.replace_lines(b, left) end
   end
 end
 if #ids == 0 then return record_reply({ 0, more, before }) end
 
-redis.call('HLEN', MSG)
-for i, recorded in ipairs(redis.call('HMGET', TRIES, unpack(ids))) do
-  local epoch, _, _, refcount = parse(recorded)
-  if recorded then set_record(ids[i], tombstone(epoch, refcount)) end
+redis.call('HLEN', MESSAGES)
+for i, record in ipairs(redis.call('HMGET', RECORDS, unpack(ids))) do
+  local epoch, _, _, refcount = parse_record(record)
+  if record then changes.remove(ids[i], epoch, refcount) end
 end
-record_request(ARGV[1], ARGV[2]) -- the reply is known only after the next command
-local removed = redis.call('HDEL', MSG, unpack(ids))
+record_request(ARGV[1], ARGV[2], now) -- the reply is known only after the next command
+local removed = redis.call('HDEL', MESSAGES, unpack(ids))
 if due_removed > 0 then redis.call('ZREM', key, unpack(ids, 1, due_removed)) end
-write_buckets()
-write_records()
+buckets.write()
+changes.write()
 return record_reply({ removed, more, before })

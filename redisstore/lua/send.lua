@@ -1,57 +1,61 @@
 #!lua
 --- Sends messages: all or none, except ids that are live or within their dedup window.
--- ARGV   1 "1" if the queue's name is registered and the queue may be created
---        2 session, 3 request number
+-- ARGV   1 session, 2 request number
+--        3 "1" if the queue's name is registered and the queue may be created
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
 --        7 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
--- Safe   no allow-oom: a full server refuses the whole script. CALLS is written first; every other key was read
---        before, FAR
---        and FARS if a message is packed.
+-- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
+--        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
-local meta = redis.call('HMGET', META, 'format', 'longest', 'unusual', 'far')
---@include format
-if not meta[1] and ARGV[1] ~= '1' then return UNREGISTERED end
---@include now
+--@include clock
+--@include due
 --@include record
---@include notify
+--@include earliest
+--@include waiting
 --@include session
+--@include existing
+--@include rehash
+--@include pack
+--@include update_meta
 
--- adds_nothing returns the reply when there is nothing to add. WAIT and WAITAOF cover everything the server wrote up
--- to the connection's own last write, so a durable send needs a write: it sets a field to the value it already has.
-local function adds_nothing(duplicates)
-  if ARGV[6] == '1' and meta[1] then redis.call('HSET', META, 'format', FORMAT) end
-  return duplicates
+local format, max_envelope_bytes, inspect_envelopes, packed =
+  unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+if not format and ARGV[3] ~= '1' then return UNREGISTERED end
+local now, now_us = read_clock()
+local previous, since = previous_reply(ARGV[1], ARGV[2])
+if previous then
+  -- WAIT and WAITAOF cover everything the server wrote up to the connection's own last write, so a durable send needs a
+  -- write: it sets a field to the value it already has.
+  if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end
+  return decode_positions(previous)
 end
-
-local previous = previous_reply(ARGV[2], ARGV[3])
-if previous then return adds_nothing(decode_positions(previous)) end
 local count = tonumber(ARGV[7])
 local first_pair = 8 + count
 local ids = {}
 for i = 1, count do ids[i] = ARGV[first_pair + 2 * (i - 1)] end
 
---@include existing
---@include rehash
+local stored, records, dedup = read_existing(ids, tonumber(max_envelope_bytes or 0))
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+speed_up_rehash(count)
 
 local z, kept, duplicates, n, first = {}, {}, {}, 0, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: their positions among all
 local text, score, due, packable -- the previous due time: as given, as a ZADD score, and as a number
-local byte = string.byte
 for i = 1, count do
-  if stored[i] or (done and done[i] and tonumber(done[i]) > now) then
+  if stored[i] or (dedup and dedup[i] and tonumber(dedup[i]) > now) then
     stored[i] = true
     duplicates[#duplicates + 1] = i
   else
     if ARGV[7 + i] ~= text then
       text = ARGV[7 + i]
-      if byte(text) == 43 then -- "+": from now
-        due = after(tonumber(text))
+      due, score = tonumber(text), text
+      if string.byte(text) == 43 then -- "+", from now
+        due = due_at(now_us, text)
         score = string.format('%.0f', due)
-      else
-        due, score = tonumber(text), text
       end
       packable = due - now > PACK_AFTER_MS
     end
@@ -62,58 +66,56 @@ for i = 1, count do
       pack_ids[#pack_at] = ids[i]
     else
       n = n + 2
-      z[n - 1] = score z[n] = ids[i]
+      z[n - 1], z[n] = score, ids[i]
       if not first or due < first then first = due end
     end
     if records and records[i] then
-      local epoch, _, _, refcount = parse(records[i])
+      local epoch, _, _, refcount = parse_record(records[i])
       kept[#kept + 1] = ids[i]
-      kept[#kept + 1] = record(epoch, 0, '0', refcount, '')
+      kept[#kept + 1] = format_record(epoch, 0, '0', refcount, '')
     end
   end
 end
 if n == 0 and #pack_at == 0 then
-  record_request(ARGV[2], ARGV[3], encode_list(duplicates))
-  return adds_nothing(duplicates)
+  record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
+  return duplicates
 end
 
-local write_packed
-local valued = {} -- values for MSG, where they differ from the envelope
+local buckets -- only if messages are packed
+local values = {} -- for MESSAGES, where they differ from the envelope
 if #pack_at > 0 then
-  local packed = tonumber(meta[4] or '') or 0
-  --@include write
-  --@include buckets
-  --@include pack
-  local classes, earliest, first_class = pack(pack_dues, pack_ids)
+  local classes, lowest
+  buckets = open_buckets(packed)
+  classes, lowest = pack(buckets, pack_dues, pack_ids)
   for k, i in ipairs(pack_at) do
     if classes[k] then
-      valued[i] = packed_value(pack_dues[k], classes[k], ARGV[first_pair + 2 * i - 1])
+      values[i] = buckets.value(pack_dues[k], classes[k], ARGV[first_pair + 2 * i - 1])
     else
       n = n + 2
       z[n - 1], z[n] = pack_dues[k], ids[i]
       if not first or pack_dues[k] < first then first = pack_dues[k] end
     end
   end
-  if earliest and (not first or earliest < first) then first = earliest end
-  write_packed = function() write_buckets(first_class) end
+  if lowest and (not first or lowest < first) then first = lowest end
 end
-if is_earliest(head, first) then redis.call('ZCARD', WAKE) end
-record_request(ARGV[2], ARGV[3], encode_list(duplicates))
-notify(head, first)
-if write_packed then write_packed() end
+local earliest = is_earliest(head, first)
+local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
+if anyone then notify(first, now) end
+if buckets then buckets.write() end
 if n == 2 * count then
-  redis.call('HSET', MSG, unpack(ARGV, first_pair))
+  redis.call('HSET', MESSAGES, unpack(ARGV, first_pair))
 else
   local pairs_sent = {}
   for i = 1, count do
     if not stored[i] then
       pairs_sent[#pairs_sent + 1] = ids[i]
-      pairs_sent[#pairs_sent + 1] = valued[i] or ARGV[first_pair + 2 * i - 1]
+      pairs_sent[#pairs_sent + 1] = values[i] or ARGV[first_pair + 2 * i - 1]
     end
   end
-  redis.call('HSET', MSG, unpack(pairs_sent))
+  redis.call('HSET', MESSAGES, unpack(pairs_sent))
 end
 if n > 0 then redis.call('ZADD', DUE, unpack(z)) end
-if #kept > 0 then redis.call('HSET', TRIES, unpack(kept)) end
---@include update_meta
+if #kept > 0 then redis.call('HSET', RECORDS, unpack(kept)) end
+update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])
 return duplicates

@@ -1,70 +1,87 @@
 #!lua flags=allow-oom
---- Settles leased messages other than by ack: nack, snooze, release, bury.
+--- Settles leased messages other than by ack: nack, snooze, restart (a snooze that resets the attempts), release, bury.
 -- ARGV   1 session, 2 request number
---        then for each message: lease id, token, action, delay in ms, reason code (bury), error text
+--        then for each message: lease id, token, action, delay in ms, reason code (bury), error text,
+--        what follows the attempt in its failure (see _record.lua)
 -- Reply  for each message its state now ("scheduled", "ready", "dead"), or "" if it was not held
--- Safe   CALLS is written first; every other key that is written was read before.
+-- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
---@include now
---@include record
---@include write
---@include lease
---@include notify
+--@include clock
+--@include due
+--@include record_changes
+--@include open_leases
+--@include earliest
+--@include waiting
 --@include session
+local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
-if previous then return decode_words(previous) end
+if previous then return decode_states(previous) end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
-redis.call('HLEN', TRIES)
+redis.call('HLEN', RECORDS)
+local changes = new_record_changes()
+local leases = open_leases(now, changes)
 local states, due, dead, first = {}, {}, {}, nil
 
-for a = 3, #ARGV, 6 do
+for a = 3, #ARGV, 7 do
   local token, action, text = ARGV[a + 1], ARGV[a + 2], ARGV[a + 5]
-  local l = load_lease(ARGV[a], now)
+  local l = leases.load(ARGV[a])
   local h = l.held[token]
   local state = ''
   if h then
-    local recorded = current_record(h.id, redis.call('HGET', TRIES, h.id))
-    local epoch, attempts, delivered, refcount, rest = parse(recorded)
+    local stored = changes.current(h.id, redis.call('HGET', RECORDS, h.id))
+    local epoch, attempts, delivered, refcount, rest = parse_record(stored)
     if epoch ~= h.epoch then
-      drop_stale(l, token, h, recorded)
+      leases.drop_stale(l, token, stored)
     else
-      local at = after(tonumber(ARGV[a + 3]))
+      local at = due_at(now_us, '+' .. ARGV[a + 3])
       local code
-      remove_entry(l, token)
+      local failures = failures_of(rest)
+      leases.remove(l, token)
       if action == 'nack' then
-        attempts, delivered, rest = attempts + 1, '1', '\t\t' .. text
+        attempts, delivered = attempts + 1, '1'
+        failures = add_failure(failures, now, attempts, ARGV[a + 6])
+        rest = '\t\t' .. failures .. '\t' .. text
         if attempts >= h.max then code = 'failed' end
       elseif action == 'snooze' then
         delivered = '1'
+      elseif action == 'restart' then
+        attempts, delivered = 0, '1'
+        rest = failures ~= '' and '\t\t' .. failures .. '\t' or ''
       elseif action == 'release' then
         at = tonumber(h.due)
       else
         code = ARGV[a + 4]
-        if code ~= 'unreadable' then attempts, delivered = attempts + 1, '1' end -- no handler saw an unreadable message
+        if code ~= 'unreadable' then -- no handler saw an unreadable message
+          attempts, delivered = attempts + 1, '1'
+          failures = add_failure(failures, now, attempts, ARGV[a + 6])
+        end
       end
       if code then
         state = 'dead'
         dead[#dead + 1] = now
         dead[#dead + 1] = h.id
-        rest = h.due .. '\t' .. code .. '\t' .. text
+        rest = h.due .. '\t' .. code .. '\t' .. failures .. '\t' .. text
       else
         state = at > now and 'scheduled' or 'ready'
         due[#due + 1] = at
         due[#due + 1] = h.id
         if not first or at < first then first = at end
       end
-      if recorded or action ~= 'release' then set_record(h.id, record(epoch, attempts, delivered, refcount, rest)) end
+      if stored or action ~= 'release' then
+        changes.set(h.id, format_record(epoch, attempts, delivered, refcount, rest))
+      end
     end
   end
   states[#states + 1] = state
 end
 
-if is_earliest(head, first) then redis.call('ZCARD', WAKE) end
-if #due + #dead > 0 then record_request(ARGV[1], ARGV[2], encode_list(states)) end
-notify(head, first)
+local earliest = is_earliest(head, first)
+local anyone = earliest and redis.call('ZCARD', WAKE) > 0
+if #due + #dead > 0 then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
+if anyone then notify(first, now) end
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
-write_records()
-write_leases()
+changes.write()
+leases.write()
 return states

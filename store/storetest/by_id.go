@@ -86,6 +86,31 @@ var idRules = []rule{
 		e.refused(c.Receipt)
 		e.ack(last)
 	}},
+	{"an old receipt of an id stays refused after a later lease of the id expired", func(e *env) {
+		for _, died := range []bool{false, true} {
+			e := e.other()
+			e.send(message("m"))
+			old := e.claimOne("m", held)
+			e.cancel("m", store.StateLeased)
+			if died {
+				e.send(message("m", maxAttempts(1)))
+			} else {
+				e.send(message("m"))
+			}
+			e.claimOne("m", short)
+			e.advance(short)
+			if died {
+				e.equal("died", e.claimWith(1, held).Died, []string{"m"})
+				e.cancel("m", store.StateDead)
+			} else {
+				e.ack(e.claimOne("m", held))
+			}
+			e.send(message("m"))
+			c := e.claimOne("m", held)
+			e.refused(old.Receipt)
+			e.ack(c)
+		}
+	}},
 	{"an id sent again after cancel is shown under its own lease", func(e *env) {
 		e.send(message("m"), message("n"))
 		old := e.claimWith(2, short)

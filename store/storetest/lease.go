@@ -41,6 +41,25 @@ var leaseRules = []rule{
 		e.equal("due", ms(info.Due), ms(c.Deadline))
 		e.equal("last error", info.LastError, store.LeaseExpiredText)
 	}},
+	{"the messages of an expired uncounted lease return as they were", func(e *env) {
+		e.send(message("first", maxAttempts(1), expireAfter(time.Hour)), message("second"))
+		c, err := e.Store.Claim(e.Context(), e.queue, store.ClaimRequest{Max: 1, Lease: short, Uncounted: true})
+		e.ok(err)
+		was := describe(e.live("first", store.StateLeased))
+		e.advance(short)
+		e.refused(c.Messages[0].Receipt)
+		again, err := e.Store.Claim(e.Context(), e.queue, store.ClaimRequest{Max: 2, Lease: short, Uncounted: true})
+		e.ok(err)
+		e.equal("claimed", ids(again.Messages), []string{"first", "second"})
+		e.equal("died", again.Died, []string(nil))
+		e.equal("attempt", again.Messages[0].Attempt, 1)
+		is := e.live("first", store.StateLeased)
+		is.LeaseDeadline = c.Deadline
+		e.equal("message", describe(is), was)
+		e.settle(nack(again.Messages[1], 0), store.StateReady)
+		e.advance(2 * time.Hour)
+		e.equal("died of its expiry", e.claimWith(2, short).Died, []string{"first"})
+	}},
 	{"a message whose holders always crash is dead after its last attempt", func(e *env) {
 		e.send(message("m", maxAttempts(3)))
 		for attempt := 1; attempt <= 3; attempt++ {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
 			Payload:     []byte(rapid.StringN(0, 3, -1).Draw(r, "payload")),
 			MaxAttempts: rapid.IntRange(0, 3).Draw(r, "max attempts"),
 			Timeout:     drawDelay(r, "timeout"),
-			Remember:    drawDelay(r, "remember"),
+			DedupWindow: drawDelay(r, "dedup window"),
 		},
 		Due: m.drawDue(r),
 	}
@@ -144,6 +145,9 @@ func (m *machine) Check(r *rapid.T) {
 	s, err := m.h.Store.Stats(m.ctx, m.queue)
 	m.ok(r, err)
 	m.same(r, "stats", statsLine(s), statsLine(m.model.stats()))
+	properties, err := m.h.Peer.Properties(m.ctx, m.queue)
+	m.ok(r, err)
+	m.same(r, "properties", properties, m.model.properties)
 	infos, err := m.h.Peer.Get(m.ctx, m.queue, someIDs)
 	m.ok(r, err)
 	for i, id := range someIDs {
@@ -184,6 +188,8 @@ func (m *machine) Claim(r *rapid.T) {
 	req := store.ClaimRequest{
 		Max:   rapid.IntRange(1, 5).Draw(r, "max"),
 		Lease: time.Duration(rapid.IntRange(10, 100).Draw(r, "lease ms")) * time.Millisecond,
+
+		Uncounted: rapid.IntRange(0, 3).Draw(r, "uncounted if 0") == 0,
 	}
 	c, err := m.store(r).Claim(m.ctx, m.queue, req)
 	m.ok(r, err)
@@ -191,24 +197,16 @@ func (m *machine) Claim(r *rapid.T) {
 	if len(c.Messages) > req.Max {
 		r.Fatalf("a claim of %d returned %d messages", req.Max, len(c.Messages))
 	}
-	leases := len(m.model.leases)
-	mustDie := m.model.reap()
-	worked := leases > len(m.model.leases) || len(c.Messages)+len(c.Died) > 0
-	died := slices.Clone(c.Died)
-	for _, id := range mustDie {
-		at := slices.Index(died, id)
-		if at < 0 {
-			r.Fatalf("the last lease of %s expired, but Died lacks it", id)
+	m.takeInOrder(r, c, ids(c.Messages), func(i int, x *modelMessage) {
+		want := store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}
+		m.same(r, "claimed", claimLine(c.Messages[i]), claimLine(want))
+		receipt := c.Messages[i].Receipt
+		if receipt.ID != x.ID || receipt.Lease != c.Messages[0].Receipt.Lease {
+			r.Fatalf("message %s has the receipt %s", x.ID, key(receipt))
 		}
-		died = slices.Delete(died, at, at+1)
-	}
-	left := m.claimInOrder(r, c, died)
-	if left && !c.More {
-		r.Fatalf("ready messages are left, but More is not set")
-	}
-	if c.More && !worked {
-		r.Fatalf("a claim did nothing, but More is set")
-	}
+		x.receipt = receipt
+		m.receipts = append(m.receipts, receipt)
+	})
 	if len(c.Messages) == 0 {
 		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
 		return
@@ -220,18 +218,30 @@ func (m *machine) Claim(r *rapid.T) {
 	m.leases = append(m.leases, lease)
 	deadline := m.model.now + store.Millis(req.Lease)
 	m.same(r, "deadline", ms(c.Deadline), deadline)
-	m.model.leases[lease] = &modelLease{deadline: deadline, cancelled: map[string]bool{}}
+	m.model.leases[lease] = &modelLease{uncounted: req.Uncounted, deadline: deadline, cancelled: map[string]bool{}}
 }
 
-// claimInOrder checks a claim against the ready messages of the model, earliest first. Up to some point, each message
-// was claimed, or died because it was unreadable or had expired. It reports whether ready messages are left after that
-// point.
-func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left bool) {
-	rest := c.Messages
+// takeInOrder checks a claim, or what else does its housekeeping and took messages with ids, against the ready messages
+// of the model, earliest first. Up to some point, each message was taken, or died because it was unreadable or had
+// expired. It calls took for each one that was taken, with its index.
+func (m *machine) takeInOrder(r *rapid.T, c store.Claim, ids []string, took func(i int, x *modelMessage)) {
+	leases := len(m.model.leases)
+	mustDie := m.model.reap()
+	worked := leases > len(m.model.leases) || len(ids)+len(c.Died)+len(c.Dropped) > 0
+	m.same(r, "dropped", strings.Join(c.Dropped, " "), strings.Join(m.model.dropDead(), " "))
+	died := slices.Clone(c.Died)
+	for _, id := range mustDie {
+		at := slices.Index(died, id)
+		if at < 0 {
+			r.Fatalf("the last lease of %s expired, but Died lacks it", id)
+		}
+		died = slices.Delete(died, at, at+1)
+	}
 	var ready []*modelMessage
 	if !m.model.paused {
 		ready = m.model.in(store.StateReady)
 	}
+	taken, left := 0, false
 	for _, x := range ready {
 		if x.raw != nil || m.model.expired(x) {
 			at := slices.Index(died, x.ID)
@@ -247,24 +257,23 @@ func (m *machine) claimInOrder(r *rapid.T, c store.Claim, died []string) (left b
 			}
 			continue
 		}
-		if len(rest) == 0 {
+		if taken == len(ids) {
 			left = true
 			break
 		}
-		g := rest[0]
-		rest = rest[1:]
-		want := store.Claimed{Message: x.Message, Due: store.Time(x.due), Attempt: x.attempts + 1}
-		m.same(r, "claimed", claimLine(g), claimLine(want))
-		if g.Receipt.ID != g.ID || g.Receipt.Lease != c.Messages[0].Receipt.Lease {
-			r.Fatalf("message %s has the receipt %s", g.ID, key(g.Receipt))
-		}
-		x.receipt = g.Receipt
-		m.receipts = append(m.receipts, g.Receipt)
+		m.same(r, "id in order", ids[taken], x.ID)
+		took(taken, x)
+		taken++
 	}
-	if len(rest) > 0 || len(died) > 0 {
-		r.Fatalf("claimed out of order: %v; died without a reason: %v", ids(rest), died)
+	if taken < len(ids) || len(died) > 0 {
+		r.Fatalf("taken out of order: %v; died without a reason: %v", ids[taken:], died)
 	}
-	return left
+	if left && !c.More {
+		r.Fatalf("ready messages are left, but More is not set")
+	}
+	if c.More && !worked {
+		r.Fatalf("a call did nothing, but More is set")
+	}
 }
 
 func claimLine(c store.Claimed) string {
@@ -285,12 +294,18 @@ func (m *machine) Settle(r *rapid.T) {
 		s := store.Settlement{Receipt: receipt, Action: rapid.SampledFrom(actions).Draw(r, "action")}
 		switch s.Action {
 		case store.Ack:
-			s.Remember = drawDelay(r, "remember")
+			s.DedupWindow = drawDelay(r, "dedup window")
 		case store.Nack, store.Snooze:
 			s.Delay = drawDelay(r, "delay")
 		}
+		if s.Action == store.Snooze {
+			s.ResetAttempts = rapid.Bool().Draw(r, "reset attempts")
+		}
 		if s.Action == store.Nack || s.Action == store.Bury {
 			s.Reason = rapid.SampledFrom([]string{"no", "tab\tand\nline", "über"}).Draw(r, "reason")
+		}
+		if s.Action == store.Ack && len(chosen) == 1 && store.Linked(m.h.Store, m.queue, m.queue) {
+			s.Then = m.drawFollowUps(r, receipt.ID)
 		}
 		settlements = append(settlements, s)
 	}
@@ -302,6 +317,16 @@ func (m *machine) Settle(r *rapid.T) {
 		m.sameError(r, s.Action.String()+" of "+key(s.Receipt), got[i].Err, want.Err)
 		m.same(r, "state after "+s.Action.String(), got[i].State, want.State)
 	}
+}
+
+// drawFollowUps draws messages for the same queue, with other ids than the one that they follow.
+func (m *machine) drawFollowUps(r *rapid.T, after string) (then []store.FollowUp) {
+	for _, out := range rapid.SliceOfN(rapid.Custom(m.drawMessage), 0, 3).Draw(r, "follow-ups") {
+		if out.ID != after {
+			then = append(then, store.FollowUp{Queue: m.queue, Message: out})
+		}
+	}
+	return then
 }
 
 // sameError compares with errors.Is, because the errors of engines may have more specific texts.

@@ -77,6 +77,21 @@ func (m *machine) SetPaused(r *rapid.T) {
 	m.model.paused, m.model.exists = paused, true
 }
 
+func (m *machine) SetDeadRetention(r *rapid.T) {
+	maxCount := rapid.IntRange(0, 3).Draw(r, "count")
+	retention := store.Retention{MaxAge: drawDelay(r, "maximum age"), MaxCount: int64(maxCount)}
+	m.ok(r, m.store(r).SetDeadRetention(m.ctx, m.queue, retention))
+	m.model.retained, m.model.exists = retention, true
+}
+
+// SetProperties draws few names, so that properties are replaced and removed. Check reads them.
+func (m *machine) SetProperties(r *rapid.T) {
+	names, values := rapid.SampledFrom([]string{"p", "q", "größe"}), rapid.SampledFrom([]string{"", "1", "2\n"})
+	set := rapid.MapOfN(names, values, 1, 3).Draw(r, "properties")
+	m.ok(r, m.store(r).SetProperties(m.ctx, m.queue, set))
+	m.model.setProperties(set)
+}
+
 // Delete starts again with an empty queue. Earlier receipts and leases must remain invalid.
 func (m *machine) Delete(r *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(r, "delete if 0") != 0 {

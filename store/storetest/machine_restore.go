@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -19,6 +20,14 @@ func (m *machine) drawInfo(r *rapid.T) store.Info {
 		Attempts:  rapid.IntRange(0, 2).Draw(r, "attempts"),
 		Delivered: rapid.Bool().Draw(r, "delivered"),
 		LastError: rapid.SampledFrom([]string{"", "no", "tab\tand\nline"}).Draw(r, "last error"),
+	}
+	for range rapid.IntRange(0, store.MaxFailures).Draw(r, "failures") {
+		info.Failures = append(info.Failures, store.Failure{
+			Time: m.drawTime(r, "failed at"), Attempt: rapid.IntRange(1, 3).Draw(r, "attempt"),
+			Duration: time.Duration(rapid.IntRange(0, 2).Draw(r, "took ms")) * time.Millisecond,
+			Worker:   rapid.SampledFrom([]string{"", "host:1"}).Draw(r, "worker"),
+			Error:    rapid.SampledFrom([]string{"", "no", "über"}).Draw(r, "error"),
+		})
 	}
 	if info.State == store.StateLeased {
 		info.LeaseDeadline = m.drawTime(r, "deadline")
@@ -58,7 +67,7 @@ func (m *machine) Remove(r *rapid.T) {
 		if info == nil {
 			info = &store.Info{Message: store.Message{ID: id}, State: store.StateReady, Due: m.drawTime(r, "due")}
 		}
-		switch rapid.IntRange(0, 7).Draw(r, "changed") {
+		switch rapid.IntRange(0, 8).Draw(r, "changed") {
 		case 0:
 			info.Due = info.Due.Add(time.Millisecond)
 		case 1:
@@ -67,6 +76,8 @@ func (m *machine) Remove(r *rapid.T) {
 			info.Payload = append([]byte("another "), info.Payload...)
 		case 3:
 			info.LastError += "!"
+		case 4:
+			info.Failures = store.AddFailure(store.LeaseExpired(info.Due, 1), info.Failures)
 		}
 		msgs = append(msgs, *info)
 	}
@@ -86,6 +97,7 @@ func (m *model) restore(i store.Info) store.SendResult {
 	m.exists = true
 	x := &modelMessage{
 		Message: i.Message, raw: i.Raw, due: ms(i.Due), attempts: i.Attempts, delivered: i.Delivered, lastError: i.LastError,
+		failures: slices.Clone(i.Failures),
 	}
 	if i.State == store.StateDead {
 		x.reason, x.diedAt = i.DeadReason, min(ms(i.DiedAt), m.now)

@@ -15,9 +15,13 @@ type model struct {
 	now      int64
 	exists   bool
 	paused   bool
+	retained store.Retention // MaxAge in whole milliseconds
+	dropped  int64
 	messages map[string]*modelMessage
 	leases   map[string]*modelLease
 	dedup    map[string]int64 // acked ids, with the ends of their dedup windows
+
+	properties map[string]string
 }
 
 type modelMessage struct {
@@ -28,13 +32,15 @@ type modelMessage struct {
 	delivered bool
 	receipt   store.Receipt // zero unless the message is leased
 	lastError string
+	failures  []store.Failure
 	reason    store.DeadReason
 	diedAt    int64
 }
 
 // modelLease is a lease that has not ended. Its deadline may have passed.
 type modelLease struct {
-	deadline int64
+	uncounted bool
+	deadline  int64
 	// cancelled holds the messages cancelled since the last Extend, by key. The value is true if a Settle was
 	// refused since then; an engine may then leave the message out of ExtendResult.Lost.
 	cancelled map[string]bool
@@ -46,6 +52,18 @@ func newModel(now int64) *model {
 		messages: map[string]*modelMessage{},
 		leases:   map[string]*modelLease{},
 		dedup:    map[string]int64{},
+
+		properties: map[string]string{},
+	}
+}
+
+func (m *model) setProperties(set map[string]string) {
+	for name, value := range set {
+		if value == "" {
+			delete(m.properties, name)
+			continue
+		}
+		m.properties[name], m.exists = value, true
 	}
 }
 
@@ -104,7 +122,8 @@ func (m *model) info(id string) *store.Info {
 	}
 	info := &store.Info{
 		Message: x.Message, State: m.state(x), Due: store.Time(x.due), Attempts: x.attempts,
-		Delivered: x.delivered, Raw: x.raw, LastError: x.lastError, DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
+		Delivered: x.delivered, Raw: x.raw, LastError: x.lastError, Failures: slices.Clone(x.failures),
+		DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
 	}
 	if info.State == store.StateLeased {
 		info.LeaseDeadline = store.Time(m.leases[x.receipt.Lease].deadline)
@@ -116,7 +135,7 @@ func (m *model) stats() store.Stats {
 	s := store.Stats{
 		Scheduled: int64(len(m.in(store.StateScheduled))), Ready: int64(len(m.in(store.StateReady))),
 		Leased: int64(len(m.in(store.StateLeased))), Dead: int64(len(m.in(store.StateDead))),
-		Paused: m.paused, Exists: m.exists, Now: store.Time(m.now),
+		Paused: m.paused, Exists: m.exists, Now: store.Time(m.now), DeadRetention: m.retained, Dropped: m.dropped,
 	}
 	if waiting := slices.Concat(m.in(store.StateReady), m.in(store.StateScheduled)); len(waiting) > 0 {
 		s.NextDue = store.Time(waiting[0].due)
@@ -144,6 +163,9 @@ func (m *model) moments() []int64 {
 	for _, x := range m.messages {
 		all = append(all, x.due, x.due+store.Millis(x.ExpireAfter), ms(x.ExpireAt))
 	}
+	for _, x := range m.in(store.StateDead) {
+		all = append(all, x.diedAt+m.retained.MaxAge.Milliseconds())
+	}
 	for _, l := range m.leases {
 		all = append(all, l.deadline)
 	}
@@ -166,8 +188,13 @@ func (m *model) reap() (died []string) {
 				continue
 			}
 			x.receipt = store.Receipt{}
+			if l.uncounted {
+				continue
+			}
 			x.due, x.delivered, x.lastError = l.deadline, true, store.LeaseExpiredText
-			if x.attempts++; x.lastAttempt() {
+			x.attempts++
+			x.failures = store.AddFailure(store.LeaseExpired(store.Time(l.deadline), x.attempts), x.failures)
+			if x.lastAttempt() {
 				m.die(x, store.DeadLeaseExpired, store.LeaseExpiredText)
 				died = append(died, x.ID)
 			}
@@ -175,6 +202,20 @@ func (m *model) reap() (died []string) {
 		delete(m.leases, id)
 	}
 	return died
+}
+
+// dropDead drops dead messages that exceed the retention and returns their ids, those that died first.
+func (m *model) dropDead() (dropped []string) {
+	dead := m.in(store.StateDead)
+	for i, x := range dead {
+		if m.retained.MaxCount > 0 && int64(len(dead)-i) > m.retained.MaxCount ||
+			m.retained.MaxAge > 0 && m.now-x.diedAt >= m.retained.MaxAge.Milliseconds() {
+			delete(m.messages, x.ID)
+			dropped = append(dropped, x.ID)
+			m.dropped++
+		}
+	}
+	return dropped
 }
 
 // holds returns the message that is held under a receipt, or nil.
@@ -214,24 +255,36 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 	switch s.Action {
 	case store.Ack:
 		delete(m.messages, x.ID)
-		if s.Remember > 0 {
-			m.dedup[x.ID] = m.now + store.Millis(s.Remember)
+		if s.DedupWindow > 0 {
+			m.dedup[x.ID] = m.now + store.Millis(s.DedupWindow)
+		}
+		for _, f := range s.Then {
+			m.send(f.Message)
 		}
 		return store.SettleResult{}
 	case store.Nack:
 		x.lastError = s.Reason
-		if x.attempts++; x.lastAttempt() {
+		m.fail(x, &s)
+		if x.lastAttempt() {
 			m.die(x, store.DeadFailed, s.Reason)
 		} else {
 			x.due = m.now + store.Millis(s.Delay)
 		}
 	case store.Snooze:
+		if s.ResetAttempts {
+			x.attempts, x.lastError = 0, ""
+		}
 		x.due = m.now + store.Millis(s.Delay)
 	case store.Bury:
-		x.attempts++
+		m.fail(x, &s)
 		m.die(x, store.DeadBuried, s.Reason)
 	}
 	return store.SettleResult{State: m.state(x)}
+}
+
+func (m *model) fail(x *modelMessage, s *store.Settlement) {
+	x.attempts++
+	x.failures = store.AddFailure(store.NewFailure(store.Time(m.now), x.attempts, s), x.failures)
 }
 
 // extend returns the result without Lost, and the keys that must and that may be in Lost.

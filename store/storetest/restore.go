@@ -48,10 +48,17 @@ func everyKind() []store.Info {
 		newInfo("scheduled", store.StateScheduled, farFuture),
 		newInfo("headers", store.StateScheduled, farFuture.Add(time.Hour), headers),
 		newInfo("limits", store.StateReady, longAgo.Add(time.Second), func(i *store.Info) {
-			i.MaxAttempts, i.Timeout, i.Remember, i.SentAt = store.MaxAttempts, store.MaxLease, store.MaxDelay, longAgo
+			i.MaxAttempts, i.Timeout, i.DedupWindow, i.SentAt = store.MaxAttempts, store.MaxLease, store.MaxDelay, longAgo
 		}),
 		newInfo("failed once", store.StateScheduled, farFuture.Add(time.Minute), func(i *store.Info) {
 			i.Attempts, i.LastError, i.Delivered = 1, "tab\tand\nline: über", true
+		}),
+		newInfo("failed before it was replayed", store.StateReady, longAgo, func(i *store.Info) {
+			i.Delivered = true
+			i.Failures = []store.Failure{
+				{Time: longAgo.Add(time.Hour), Attempt: 2, Duration: time.Minute, Worker: "host:1", Error: "über"},
+				{Time: longAgo, Attempt: 1},
+			}
 		}),
 		newInfo("snoozed", store.StateScheduled, farFuture, func(i *store.Info) { i.Delivered = true }),
 		newInfo("expires", store.StateScheduled, farFuture, func(i *store.Info) { i.ExpireAfter = time.Hour }),
@@ -362,8 +369,14 @@ var restoreRules = []rule{
 		big := newDeadInfo(strings.Repeat("ÿ", store.MaxID/2), store.DeadFailed, longAgo, func(i *store.Info) {
 			i.Payload, i.Headers, i.Attempts = []byte(strings.Repeat("\x00", store.MaxPayload)), headers, store.MaxAttempts
 			i.MaxAttempts, i.Timeout = store.MaxAttempts, store.MaxLease
-			i.ExpireAfter, i.Remember = store.MaxDelay, store.MaxDelay
+			i.ExpireAfter, i.DedupWindow = store.MaxDelay, store.MaxDelay
 			i.LastError = strings.Repeat("e", store.MaxReason)
+			for range store.MaxFailures {
+				i.Failures = append(i.Failures, store.Failure{
+					Time: farFuture, Attempt: store.MaxAttempts, Duration: store.MaxDelay,
+					Worker: strings.Repeat("w", store.MaxWorkerName), Error: strings.Repeat("e", store.MaxFailureText),
+				})
+			}
 		})
 		raw := newInfo("raw", store.StateReady, longAgo, unreadable(strings.Repeat("\xff", store.MaxBatchBytes)))
 		for _, m := range []store.Info{big, raw} {

@@ -17,7 +17,8 @@ var sendRules = []rule{
 		full := store.Outgoing{Message: store.Message{
 			ID: "every field", Payload: payload,
 			Headers:     map[string]string{"trace": "a=1;b=\x00\n", "größe": "übergroß", "empty": ""},
-			MaxAttempts: 7, Timeout: 1500 * time.Millisecond, ExpireAfter: time.Hour, Remember: 48 * time.Hour, SentAt: sentAt,
+			MaxAttempts: 7, Timeout: 1500 * time.Millisecond, ExpireAfter: time.Hour,
+			DedupWindow: 48 * time.Hour, SentAt: sentAt,
 		}}
 		absolute := store.Outgoing{Message: store.Message{ID: "absolute", ExpireAt: e.now().Add(time.Hour)}}
 		e.send(full, absolute)
@@ -38,7 +39,7 @@ var sendRules = []rule{
 		}
 		m := store.Outgoing{Message: store.Message{
 			ID: strings.Repeat("ÿ", store.MaxID/2), Payload: []byte(strings.Repeat("\x00", store.MaxPayload)), Headers: headers,
-			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay, Remember: store.MaxDelay,
+			MaxAttempts: store.MaxAttempts, Timeout: store.MaxLease, ExpireAfter: store.MaxDelay, DedupWindow: store.MaxDelay,
 		}}
 		e.ok(m.Check())
 		e.send(m)
@@ -154,7 +155,7 @@ var sendRules = []rule{
 		for range n / store.MaxBatch {
 			var s []store.Settlement
 			for _, c := range e.claim(store.MaxBatch) {
-				s = append(s, store.Settlement{Receipt: c.Receipt, Action: store.Ack, Remember: c.Remember})
+				s = append(s, store.Settlement{Receipt: c.Receipt, Action: store.Ack, DedupWindow: c.DedupWindow})
 			}
 			for _, r := range e.trySettle(s...) {
 				e.ok(r.Err)

@@ -183,6 +183,29 @@ var settleRules = []rule{
 		}
 		e.ack(c)
 	}},
+	{"a receipt settles and extends without its private data, in any process", func(e *env) {
+		all := []store.Action{store.Ack, store.Nack, store.Snooze, store.Release, store.Bury}
+		e.send(many(2 * len(all))...)
+		claimed := e.claim(2 * len(all))
+		for i := range claimed {
+			r := &claimed[i].Receipt
+			e.ok(r.Check())
+			r.Claim = nil
+			if i >= len(all) {
+				r.Index = 0
+			}
+			extended, err := e.Peer.Extend(e.Context(), e.queue, []store.Extension{{Lease: r.Lease, For: held}})
+			e.ok(err)
+			e.ok(extended[0].Err)
+			result := e.trySettle(store.Settlement{Receipt: *r, Action: all[i%len(all)], Delay: time.Hour, Reason: "no"})[0]
+			e.ok(result.Err)
+			e.refused(*r)
+		}
+		e.count(4, 2, 0, 2)
+		extended, err := e.Peer.Extend(e.Context(), e.queue, []store.Extension{{Lease: claimed[0].Receipt.Lease, For: held}})
+		e.ok(err)
+		e.is(extended[0].Err, store.ErrLeaseLost)
+	}},
 	{"settle returns each result separately, in the order of the settlements", func(e *env) {
 		e.send(many(6)...)
 		c := e.claim(6)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +27,9 @@ type Harness struct {
 	// Exact is set if only Advance moves the clock of a queue, from the first Advance until the queue is deleted.
 	// Without it, rules that move the clock and the state machine are skipped.
 	Exact bool
+	// Asleep returns how many calls of Wait on a queue of Store sleep until they are notified or it is time. If it is
+	// nil, rules cannot tell what wakes a waiter from what it finds before it sleeps.
+	Asleep func(queue string) int
 }
 
 // Run runs the conformance suite: a subtest for every rule of the contract, named after the rule.
@@ -41,15 +45,21 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"durable", durableRules},
 		{"claim", claimRules},
 		{"settle", settleRules},
+		{"failures", failureRules},
+		{"follow-ups", followUpRules},
+		{"forward", forwardRules},
 		{"lease", leaseRules},
 		{"expiry", expiryRules},
 		{"by id", idRules},
 		{"list", listRules},
 		{"dead", deadRules},
 		{"purge", purgeRules},
+		{"retention", retentionRules},
+		{"properties", propertyRules},
 		{"restore", restoreRules},
 		{"remove", removeRules},
 		{"queue", queueRules},
+		{"events", eventRules},
 		{"days ahead", daysAheadRules},
 		{"wait", waitRules},
 		{"concurrency", concurrencyRules},
@@ -63,7 +73,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		})
 	}
 	t.Run("close", func(t *testing.T) {
-		for _, r := range closeRules {
+		for _, r := range slices.Concat(closeRules, eventCloseRules) {
 			t.Run(r.name, func(t *testing.T) { r.test(newEnv(t, open(t))) })
 		}
 	})
@@ -77,6 +87,10 @@ type rule struct {
 
 // hangTimeout is how long a rule waits before it fails instead of hanging. No rule measures time with it.
 const hangTimeout = 20 * time.Second
+
+// wakeTimeout is how long a sleeping waiter may take to wake. It is shorter than the time after which an engine checks
+// by itself, which would hide that a notification is missing.
+const wakeTimeout = 2 * time.Second
 
 // held is the length of a lease that does not expire by accident.
 const held = time.Minute
@@ -201,7 +215,7 @@ func expireAt(t time.Time) func(*store.Outgoing) {
 }
 
 func dedupWindow(d time.Duration) func(*store.Outgoing) {
-	return func(m *store.Outgoing) { m.Remember = d }
+	return func(m *store.Outgoing) { m.DedupWindow = d }
 }
 
 // send sends messages that must not be duplicates.
@@ -266,7 +280,7 @@ func (e *env) claimAll() []string {
 		if !c.More {
 			return all
 		}
-		if len(c.Messages) == 0 && len(c.Died) == 0 {
+		if len(c.Messages)+len(c.Died)+len(c.Dropped) == 0 {
 			e.Fatalf("a claim did nothing, but More is set")
 		}
 	}
@@ -304,7 +318,7 @@ func nack(c store.Claimed, delay time.Duration) store.Settlement {
 func (e *env) ack(claimed ...store.Claimed) {
 	e.Helper()
 	for _, c := range claimed {
-		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Ack, Remember: c.Remember}, store.StateNone)
+		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Ack, DedupWindow: c.DedupWindow}, store.StateNone)
 	}
 }
 
@@ -419,9 +433,11 @@ func infoIDs(infos []store.Info) []string {
 }
 
 // timeoutContext returns a context that ends after hangTimeout.
-func (e *env) timeoutContext() context.Context {
-	cause := errors.New("nothing happened within " + hangTimeout.String())
-	ctx, cancel := context.WithTimeoutCause(e.Context(), hangTimeout, cause)
+func (e *env) timeoutContext() context.Context { return e.within(hangTimeout) }
+
+// within returns a context that ends after d.
+func (e *env) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeoutCause(e.Context(), d, fmt.Errorf("nothing happened within %v", d))
 	e.Cleanup(cancel)
 	return ctx
 }
@@ -431,11 +447,19 @@ func describe(i *store.Info) string {
 	if i == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d remember=%v sent=%d"+
-		" lease=%d error=%q reason=%q died=%d delivered=%v raw=%q",
+	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v sent=%d"+
+		" lease=%d error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
 		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
-		ms(i.ExpireAt), i.Remember, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError, i.DeadReason, ms(i.DiedAt),
-		i.Delivered, i.Raw)
+		ms(i.ExpireAt), i.DedupWindow, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError, i.DeadReason, ms(i.DiedAt),
+		i.Delivered, i.Raw, describeFailures(i.Failures))
+}
+
+func describeFailures(failures []store.Failure) string {
+	var b strings.Builder
+	for _, f := range failures {
+		fmt.Fprintf(&b, "[%d #%d %v %q %q]", ms(f.Time), f.Attempt, f.Duration, f.Worker, f.Error)
+	}
+	return b.String()
 }
 
 func ms(t time.Time) int64 {

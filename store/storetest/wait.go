@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -13,18 +14,20 @@ import (
 // soon is the delay of the rules that wait. Engines whose timers use the system clock really wait that long.
 const soon = 30 * time.Millisecond
 
-// pass moves the clock by d if it can be moved. Otherwise real time passes.
+// pass moves the clock by d if it can be moved. Otherwise real time passes. Moving the clock may wake waiters, so for
+// no time it does nothing.
 func (e *env) pass(d time.Duration) {
 	e.Helper()
-	if e.Advance != nil {
+	if e.Advance != nil && d > 0 {
 		e.Advance(e.T, e.queue, d)
 	}
 }
 
-// receive waits for one message and claims it, as a worker does.
+// receive waits for one message and claims it, as a worker does. When ctx ends it waits no more, but still claims if it
+// was notified.
 func (e *env) receive(ctx context.Context, s store.Store) (store.Claimed, error) {
 	for {
-		c, err := s.Claim(ctx, e.queue, store.ClaimRequest{Max: 1, Lease: held})
+		c, err := s.Claim(context.WithoutCancel(ctx), e.queue, store.ClaimRequest{Max: 1, Lease: held})
 		if err != nil {
 			return store.Claimed{}, err
 		}
@@ -40,27 +43,57 @@ func (e *env) receive(ctx context.Context, s store.Store) (store.Claimed, error)
 	}
 }
 
-// wakes calls act and checks that a waiting consumer then receives the message with the id.
+// asleep returns when so many calls of Wait sleep.
+func (e *env) asleep(n int) {
+	e.Helper()
+	for ctx := e.timeoutContext(); e.Asleep != nil && e.Asleep(e.queue) != n; runtime.Gosched() {
+		if ctx.Err() != nil {
+			e.Fatalf("%d calls of Wait sleep, want %d", e.Asleep(e.queue), n)
+		}
+	}
+}
+
+// received is what a consumer received.
+type received struct {
+	store.Claimed
+	err error
+}
+
+// consumer starts a consumer of one message.
+func (e *env) consumer(ctx context.Context) <-chan received {
+	c := make(chan received, 1)
+	go func() {
+		m, err := e.receive(ctx, e.Store)
+		c <- received{m, err}
+	}()
+	return c
+}
+
+// soonReceived returns what a consumer that slept receives, which must be the message with the id, and soon.
+func (e *env) soonReceived(id string, consumer <-chan received) store.Claimed {
+	e.Helper()
+	limit := wakeTimeout
+	if e.Asleep == nil {
+		limit = hangTimeout
+	}
+	select {
+	case r := <-consumer:
+		e.ok(r.err)
+		e.equal("received", r.ID, id)
+		return r.Claimed
+	case <-time.After(limit):
+		e.Fatalf("%v after message %q became ready, the waiter still sleeps", limit, id)
+		return store.Claimed{}
+	}
+}
+
+// wakes calls act and checks that a consumer that slept before then receives the message with the id.
 func (e *env) wakes(id string, act func()) store.Claimed {
 	e.Helper()
-	ctx := e.timeoutContext()
-	type result struct {
-		store.Claimed
-		err error
-	}
-	received := make(chan result, 1)
-	started := make(chan struct{})
-	go func() {
-		close(started)
-		c, err := e.receive(ctx, e.Store)
-		received <- result{c, err}
-	}()
-	<-started
+	consumer := e.consumer(e.timeoutContext())
+	e.asleep(1)
 	act()
-	r := <-received
-	e.ok(r.err)
-	e.equal("received", r.ID, id)
-	return r.Claimed
+	return e.soonReceived(id, consumer)
 }
 
 var waitRules = []rule{
@@ -77,6 +110,15 @@ var waitRules = []rule{
 				_, err := e.Peer.Send(e.Context(), e.queue, []store.Outgoing{message("m")})
 				e.ok(err)
 			}))
+		}
+	}},
+	{"a patient wait ends as soon as any other", func(e *env) {
+		for range 5 {
+			consumer := e.consumer(store.Patient(e.timeoutContext()))
+			e.asleep(1)
+			_, err := e.Peer.Send(e.Context(), e.queue, []store.Outgoing{message("m")})
+			e.ok(err)
+			e.ack(e.soonReceived("m", consumer))
 		}
 	}},
 	{"wait ends for a new earliest message", func(e *env) {
@@ -97,6 +139,10 @@ var waitRules = []rule{
 		e.send(message("m", delay(time.Hour)))
 		e.wakes("m", func() { e.ok(e.tryReschedule("m", store.Due{Delay: soon})); e.pass(soon) })
 	}},
+	{"wait ends when a message is rescheduled to now", func(e *env) {
+		e.send(message("m", delay(time.Hour)))
+		e.wakes("m", func() { e.ok(e.tryReschedule("m", store.Due{})) })
+	}},
 	{"wait ends for a message that is released, snoozed or nacked", func(e *env) {
 		for _, s := range []store.Settlement{
 			{Action: store.Release}, {Action: store.Snooze}, {Action: store.Nack, Reason: "no"},
@@ -115,6 +161,47 @@ var waitRules = []rule{
 		e.send(message("m"))
 		e.claimOne("m", soon)
 		e.equal("attempt", e.wakes("m", func() { e.pass(soon) }).Attempt, 2)
+	}},
+	{"wait ends for the lease that expires next, after another has ended", func(e *env) {
+		e.send(message("first"), message("second"), message("third"))
+		first, _ := e.claimOne("first", soon), e.claimOne("second", 2*soon)
+		e.claimOne("third", held)
+		e.ack(first)
+		second := e.wakes("second", func() { e.pass(2 * soon) })
+		e.equal("attempt", second.Attempt, 2)
+	}},
+	{"wait ends for each of two leases that expire", func(e *env) {
+		e.send(message("first"), message("second"))
+		e.claimOne("first", soon)
+		e.claimOne("second", 3*soon)
+		e.equal("attempt", e.wakes("first", func() { e.pass(soon) }).Attempt, 2)
+		e.equal("attempt", e.wakes("second", func() { e.pass(2 * soon) }).Attempt, 2)
+	}},
+	{"a waiter that leaves passes its notification on", func(e *env) {
+		for i := range 100 {
+			leaving, leave := context.WithCancel(e.Context())
+			leaver := e.consumer(leaving)
+			e.asleep(1)
+			stayer := e.consumer(e.timeoutContext())
+			e.asleep(2)
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				for range i % 20 * 5 { // so that it leaves before, while and after it is notified
+					runtime.Gosched()
+				}
+				leave()
+			}()
+			e.send(message("m"))
+			<-left
+			if r := <-leaver; r.err == nil {
+				e.ack(r.Claimed)
+				e.send(message("m"))
+			} else {
+				e.is(r.err, context.Canceled)
+			}
+			e.ack(e.soonReceived("m", stayer))
+		}
 	}},
 	{"wait ends for a replayed message", func(e *env) {
 		e.sendDead("m")
@@ -234,6 +321,10 @@ var closeRules = []rule{
 		_, err = s.Histogram(ctx, q, time.UnixMilli(1), time.UnixMilli(2), 1)
 		e.is(err, store.ErrClosed)
 		e.is(s.SetPaused(ctx, q, true), store.ErrClosed)
+		e.is(s.SetDeadRetention(ctx, q, store.Retention{}), store.ErrClosed)
+		e.is(s.SetProperties(ctx, q, map[string]string{"a": "1"}), store.ErrClosed)
+		_, err = s.Properties(ctx, q)
+		e.is(err, store.ErrClosed)
 		_, _, err = s.Queues(ctx, "")
 		e.is(err, store.ErrClosed)
 		e.is(s.Delete(ctx, q), store.ErrClosed)

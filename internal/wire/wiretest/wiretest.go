@@ -14,11 +14,19 @@ import (
 func Info(id string) *rapid.Generator[store.Info] {
 	return rapid.Custom(func(t *rapid.T) store.Info {
 		i := store.Info{
-			State:     rapid.SampledFrom([]store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead}).Draw(t, "state"),
+			State: rapid.SampledFrom([]store.State{store.StateScheduled, store.StateReady, store.StateLeased,
+				store.StateDead}).Draw(t, "state"),
 			Due:       drawTime(t, "due"),
 			Attempts:  rapid.IntRange(0, store.MaxAttempts).Draw(t, "attempts"),
 			Delivered: rapid.Bool().Draw(t, "delivered"),
 			LastError: store.CutReason(drawText(t, "last error")),
+		}
+		for range rapid.IntRange(0, store.MaxFailures).Draw(t, "failures") {
+			i.Failures = append(i.Failures, store.NewFailure(drawTime(t, "failed at"),
+				rapid.IntRange(1, store.MaxAttempts).Draw(t, "attempt"), &store.Settlement{
+					Duration: drawDuration(t, store.MaxDelay, "took"),
+					Worker:   drawText(t, "worker"), Reason: drawText(t, "error"),
+				}))
 		}
 		if rapid.IntRange(0, 5).Draw(t, "unreadable when 0") == 0 {
 			i.Raw = append([]byte{}, drawBytes(t, "raw")...)
@@ -41,7 +49,7 @@ func drawMessage(t *rapid.T) store.Message {
 	if rapid.Bool().Draw(t, "with limits") {
 		m.MaxAttempts = rapid.IntRange(0, store.MaxAttempts).Draw(t, "max attempts")
 		m.Timeout = drawDuration(t, store.MaxLease, "timeout")
-		m.Remember = drawDuration(t, store.MaxDelay, "remember")
+		m.DedupWindow = drawDuration(t, store.MaxDelay, "dedup window")
 		m.SentAt = drawTime(t, "sent at")
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "expiry") {
@@ -54,7 +62,8 @@ func drawMessage(t *rapid.T) store.Message {
 		if m.Headers == nil {
 			m.Headers = map[string]string{}
 		}
-		m.Headers[rapid.SampledFrom([]string{"trace", "größe", "🙂", `quo"te\`, "<&>", "\u2028"}).Draw(t, "name")] = drawText(t, "value")
+		m.Headers[rapid.SampledFrom([]string{"trace", "größe", "🙂", `quo"te\`, "<&>", "\u2028"}).Draw(t,
+			"name")] = drawText(t, "value")
 	}
 	return m
 }
@@ -79,14 +88,16 @@ func drawDuration(t *rapid.T, most time.Duration, label string) time.Duration {
 func drawText(t *rapid.T, label string) string {
 	return rapid.OneOf(
 		rapid.StringN(0, 20, 80),
-		rapid.SampledFrom([]string{"", "\x00", "\x00\x1f\x7f", "tab\tand\nline\r\n", "🙂👩‍👩‍👧", "\u2028\u2029", "<script>&", `"\`, "\ufffd", `\ud800`, "\U0010ffff"}),
+		rapid.SampledFrom([]string{"", "\x00", "\x00\x1f\x7f", "tab\tand\nline\r\n", "🙂👩‍👩‍👧", "\u2028\u2029", "<script>&",
+			`"\`, "\ufffd", `\ud800`, "\U0010ffff"}),
 	).Draw(t, label)
 }
 
 // drawBytes draws bytes that are text or not.
 func drawBytes(t *rapid.T, label string) []byte {
 	return rapid.OneOf(
-		rapid.Map(rapid.Custom(func(t *rapid.T) string { return drawText(t, "text") }), func(s string) []byte { return []byte(s) }),
+		rapid.Map(rapid.Custom(func(t *rapid.T) string { return drawText(t, "text") }),
+			func(s string) []byte { return []byte(s) }),
 		rapid.SliceOfN(rapid.Byte(), 0, 40),
 		rapid.SampledFrom([][]byte{nil, {0xff}, {0xed, 0xa0, 0x80}, {'a', 0xc3}, []byte("\xef\xbb\xbf")}),
 	).Draw(t, label)

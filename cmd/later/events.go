@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// watchedKinds are the kinds of events that later events shows, in the order in which help lists them.
+var watchedKinds = []later.EventKind{
+	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
+	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
+	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventPaused,
+	later.EventResumed, later.EventReplayed, later.EventPurged,
+}
+
+// eventFilter selects the events to show. What is missing is always shown.
+type eventFilter struct {
+	kinds []string
+	id    string
+}
+
+func (m *Main) eventsCommand() *cobra.Command {
+	var filter eventFilter
+	cmd := &cobra.Command{
+		Use:   "events [QUEUE...]",
+		Short: "Show what happens in all processes, live",
+		Long: `Events prints what happens to the messages of the named queues, or of all queues, in all processes, until
+Ctrl-C: when, what, queue, id, attempt, how late the message was delivered, how long its handler ran, the error, and the
+process. New queues are included within a few seconds.
+
+A busy process notices within a second that it is watched. Watching never slows a queue: what is too much to show is
+dropped, and a line says how many events are missing.
+
+The store must be a Redis. Only one process at a time can open an embedded store, and in Go Client.Watch shows its
+events.
+
+Kinds: ` + kindsText(),
+		Example: `  later events
+  later events mail --kind nacked --kind died
+  later events mail --id 42 --json`,
+		ValidArgsFunction: m.queueNames(true),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			return m.events(ctx, c, args, filter)
+		}),
+	}
+	cmd.Flags().StringArrayVar(&filter.kinds, "kind", nil, "show only this `KIND`; can be repeated (default: all)")
+	cmd.Flags().StringVar(&filter.id, "id", "", "show only the message with this `ID`")
+	return cmd
+}
+
+// kindsText lists the kinds, in lines of up to 120 characters.
+func kindsText() string {
+	text, column := "", len("Kinds: ")
+	for i, kind := range watchedKinds {
+		word := string(kind)
+		if i < len(watchedKinds)-1 {
+			word += ","
+		}
+		if column+len(word)+1 > 118 {
+			text, column = text+"\n", 0
+		} else if i > 0 {
+			text, column = text+" ", column+1
+		}
+		text, column = text+word, column+len(word)
+	}
+	return text + "."
+}
+
+func (m *Main) events(ctx context.Context, c *later.Client, args []string, filter eventFilter) error {
+	for _, kind := range filter.kinds {
+		if !slices.Contains(watchedKinds, later.EventKind(kind)) {
+			return store.Invalid("--kind is %q: give one of %s", kind, strings.ReplaceAll(kindsText(), "\n", " "))
+		}
+	}
+	switch c.Store().(type) {
+	case *diskstore.Store, *memstore.Store:
+		return fmt.Errorf("events of other processes need Redis, and only this process has %s open: in Go, Client.Watch "+
+			"shows those of the program that uses it: %w", m.shownURL(), store.ErrUnsupported)
+	}
+	for _, name := range args {
+		if _, _, err := existingQueue(ctx, c, name); err != nil {
+			return err
+		}
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	watch, err := c.Watch(ctx, args...)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer watch.Close()
+	if isTerminal(m.Stdout) {
+		m.note("watching %s, Ctrl-C to stop", watchedText(args))
+	}
+	var lines eventLines
+	for {
+		e, err := watch.Next(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case !filter.matches(&e):
+			continue
+		}
+		if err := m.printResult(newWireEvent(&e), "%s", lines.format(&e)); err != nil {
+			return err
+		}
+	}
+}
+
+func watchedText(queues []string) string {
+	if len(queues) == 0 {
+		return "all queues"
+	}
+	return strings.Join(queues, ", ")
+}
+
+func (f *eventFilter) matches(e *later.WatchEvent) bool {
+	if e.Kind == later.EventMissed {
+		return true
+	}
+	return (len(f.kinds) == 0 || slices.Contains(f.kinds, string(e.Kind))) && (f.id == "" || f.id == e.ID)
+}
+
+func newWireEvent(e *later.WatchEvent) wire.Event {
+	w := wire.Event{
+		Time: wire.FormatTime(e.Time), Kind: e.Kind, Queue: e.Queue, ID: e.ID, Attempt: e.Attempt,
+		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
+		Missed: e.Missed,
+	}
+	if e.Process.PID != 0 {
+		w.Process = &wire.Process{Host: e.Process.Host, PID: e.Process.PID, Name: e.Process.Name}
+	}
+	return w
+}
+
+// eventLines formats events as lines. Columns become wider when a text needs it, since later ones are not known.
+type eventLines struct {
+	queue, id, details int
+}
+
+func (l *eventLines) format(e *later.WatchEvent) string {
+	at := e.Time.Local().Format("15:04:05.000")
+	if e.Kind == later.EventMissed {
+		return strings.TrimRight(fmt.Sprintf("%s  %-11s  %s %s", at, e.Kind, missedText(e.Missed), e.Queue), " ")
+	}
+	var details []string
+	if e.Attempt > 0 {
+		details = append(details, fmt.Sprintf("attempt %d", e.Attempt))
+	}
+	if e.Kind == later.EventClaimed || e.Lateness > 0 {
+		details = append(details, "late "+formatMillis(e.Lateness))
+	}
+	if e.Duration > 0 {
+		details = append(details, "took "+formatMillis(e.Duration))
+	}
+	if e.Count > 0 {
+		details = append(details, fmt.Sprintf("%d messages", e.Count))
+	}
+	line := fmt.Sprintf("%s  %-11s  %s  %s  %s  %s", at, e.Kind, pad(&l.queue, printable(e.Queue)),
+		pad(&l.id, printable(e.ID)), pad(&l.details, strings.Join(details, ", ")), e.Process)
+	if e.Error != "" {
+		line += "  " + preview(e.Error, 120)
+	}
+	return line
+}
+
+func missedText(n int) string {
+	if n == 0 {
+		return "the connection was interrupted; some events may be missing"
+	}
+	return fmt.Sprintf("%d events", n)
+}
+
+// pad pads a text to the width of its column, which becomes wider for it up to a limit.
+func pad(width *int, text string) string {
+	const widest = 40
+	n := utf8.RuneCountInString(text)
+	*width = min(max(*width, n), widest)
+	return text + strings.Repeat(" ", max(*width-n, 0))
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+// The queues with a topic's messages and with its history are these and the topic's name.
+const (
+	topicPrefix   = "topic:"
+	historyPrefix = "topic-history:"
+)
+
+func (m *Main) topicCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "topic publish|subscribe|unsubscribe|list|history|rewind|configure|delete TOPIC",
+		Short: "Publish messages that each subscribed queue receives",
+		Long: `A topic distributes messages to queues. Each queue that is subscribed when a message is due receives it, under
+the same id, and has its own workers, attempts and dead messages: it is what other systems call a consumer group.
+
+The workers of subscribed queues distribute the messages; they learn of new subscriptions within about two seconds. A
+queue that nobody works on needs a worker of another subscribed queue of the topic.
+
+Until a message is due it is in the queue topic:TOPIC, where later get, list, cancel, reschedule and run-now find it.`,
+		Example: `  later topic subscribe orders mail
+  later topic subscribe orders audit --where 'region=eu, !test'
+  later topic publish orders 'order 17' --in 30m --header region=eu
+  later work mail`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(m.topicPublishCommand(), m.topicSubscribeCommand(), m.topicUnsubscribeCommand(), m.topicListCommand(),
+		m.topicHistoryCommand(), m.topicRewindCommand(), m.topicConfigureCommand(), m.topicDeleteCommand())
+	return cmd
+}
+
+func (m *Main) topicPublishCommand() *cobra.Command {
+	var o sendOptions
+	cmd := &cobra.Command{
+		Use:   "publish TOPIC [PAYLOAD|-] [--in DURATION | --at TIME]",
+		Short: "Publish a message, or one per line of standard input",
+		Long: fmt.Sprintf(`Publish sends a message to a topic and prints its id. Each queue that is subscribed when the
+message is due receives it with its headers and limits. Publish takes PAYLOAD, standard input and flags as later send
+does; see its help.
+
+Messages that are due while no queue is subscribed wait for the first subscription, unless later topic configure
+--drop-unsubscribed says otherwise. The first message creates the topic. A topic's name has up to %d bytes.`,
+			later.MaxTopicName),
+		Example: `  later topic publish orders 'order 17' --in 30m --id order-17
+  later topic publish orders - --header region=eu < order.json
+  later cancel topic:orders order-17`,
+		Args:              arguments(1, 2),
+		ValidArgsFunction: m.topicNames,
+		RunE: run(func(ctx context.Context, args []string) error {
+			message, err := m.readMessage(args[1:], &o) // before a store is created
+			if err != nil {
+				return err
+			}
+			client, err := m.open(ctx)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			t := client.Topic(args[0])
+			return m.sendTo(ctx, destination{t.Queue().Name(), t.Publish, t.PublishBatch}, message, o.batch)
+		}),
+	}
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// existingTopic returns the named topic, its configuration and the counts of its queue. If the topic does not exist, it
+// returns ErrNotFound with the names of the existing topics.
+func existingTopic(ctx context.Context, c *later.Client, name string) (
+	*later.Topic, later.TopicConfig, later.Stats, error,
+) {
+	t := c.Topic(name)
+	cfg, err := t.Config(ctx)
+	if err != nil {
+		return nil, cfg, later.Stats{}, err
+	}
+	stats, err := t.Queue().Stats(ctx)
+	if err != nil || stats.Exists {
+		return t, cfg, stats, err
+	}
+	names, err := c.Topics(ctx)
+	if err != nil {
+		return nil, cfg, stats, err
+	}
+	if len(names) == 0 {
+		return nil, cfg, stats, notFound(
+			"no topic %q; this store has no topics yet: later topic subscribe TOPIC QUEUE creates one", name)
+	}
+	return nil, cfg, stats, notFound("no topic %q; existing topics: %s", name, listNames(names, "later topic list"))
+}
+
+// explainNoTopic returns err, or a better error if something was not found because the topic does not exist.
+func explainNoTopic(ctx context.Context, c *later.Client, topic string, err error) error {
+	if errors.Is(err, later.ErrNotFound) {
+		if _, _, _, missing := existingTopic(ctx, c, topic); errors.Is(missing, later.ErrNotFound) {
+			return missing
+		}
+	}
+	return err
+}
+
+// checkHistory returns ErrNotFound unless the topic retains a history.
+func checkHistory(ctx context.Context, t *later.Topic) error {
+	cfg, err := t.Config(ctx)
+	if err == nil && cfg.HistoryAge == 0 && cfg.HistoryCount == 0 {
+		err = notFound("topic %q retains no history: later topic configure %s --history-age DURATION sets one",
+			t.Name(), t.Name())
+	}
+	return err
+}
+
+// topicNames completes the first argument with topic names.
+func (m *Main) topicNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return m.complete(cmd.Context(), (*later.Client).Topics, args, typed)
+}
+
+// topicAndQueueNames completes a topic name and then a queue name.
+func (m *Main) topicAndQueueNames(cmd *cobra.Command, args []string, typed string) (
+	[]string, cobra.ShellCompDirective,
+) {
+	switch len(args) {
+	case 0:
+		return m.topicNames(cmd, args, typed)
+	case 1:
+		return m.complete(cmd.Context(), subscribable, nil, typed)
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// subscribable returns the names of the queues that can be subscribed to topics.
+func subscribable(c *later.Client, ctx context.Context) (names []string, err error) {
+	all, err := c.Queues(ctx)
+	for _, name := range all {
+		if name != topicPrefix && !strings.HasPrefix(name, historyPrefix) {
+			names = append(names, name)
+		}
+	}
+	return names, err
+}
+
+// pastTimeValue is the value of a flag for a time in the past: a time of day means the last one.
+type pastTimeValue struct{ timeValue }
+
+func (v pastTimeValue) Set(text string) error {
+	t, err := parseTime(text, time.Now().AddDate(0, 0, -1)) // the next one after a day ago
+	if err != nil {
+		return errors.New(
+			`give a time such as 15:04 (the last one), "2030-12-31 15:04:05" (both local) or 2030-12-31T15:04:05Z`)
+	}
+	*v.t = t
+	return nil
+}
+
+// wireTopicConfig returns the JSON of a topic's configuration.
+func wireTopicConfig(cfg later.TopicConfig) wire.TopicConfig {
+	return wire.NewTopicConfig(cfg.DropUnsubscribed, cfg.HistoryAge, cfg.HistoryCount)
+}
+
+// startFlags are --from and --from-id.
+type startFlags struct {
+	at time.Time
+	id string
+}
+
+func (f *startFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().Var(pastTimeValue{timeValue{&f.at}}, "from", what+" from this due `TIME` on")
+	cmd.Flags().StringVar(&f.id, "from-id", "", what+" from the message with this `ID` on")
+}
+
+// start returns the place in the history, and reports whether it was given.
+func (f *startFlags) start(cmd *cobra.Command) (start later.HistoryStart, given bool, err error) {
+	byTime, byID := cmd.Flags().Changed("from"), cmd.Flags().Changed("from-id")
+	switch {
+	case byTime && byID:
+		return start, true, store.Invalid("--from and --from-id are both given: leave out one of them")
+	case byTime:
+		return later.From(f.at), true, checkFrom(f.at)
+	case byID:
+		err := store.CheckID(f.id)
+		if err != nil {
+			err = fmt.Errorf("%w (from --from-id)", err)
+		}
+		return later.FromID(f.id), true, err
+	}
+	return start, false, nil
+}
+
+// checkFrom returns an ErrInvalid if --from was given without a time that can be in a history.
+func checkFrom(from time.Time) error {
+	if from.Before(time.UnixMilli(1)) {
+		return store.Invalid("--from is %s: give a time after 1970", from.Format(time.RFC3339))
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+func (m *Main) topicHistoryCommand() *cobra.Command {
+	var r rangeFlags
+	cmd := &cobra.Command{
+		Use:   "history TOPIC [--from TIME] [--to TIME]",
+		Short: "List the messages that a topic retains",
+		Long: `History prints the distributed messages that a topic retains, by due time; see later topic configure. With
+--json it prints every field that later get shows.`,
+		Example: `  later topic history orders --from 09:00
+  later topic history orders --limit 0 --json`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: m.topicNames,
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if err := r.check(); err != nil {
+				return err
+			}
+			t, _, stats, err := existingTopic(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			listed, err := m.printMessages(allHistory(ctx, t, r), r.limit, &historyListing{now: stats.Now})
+			if listed > 0 || err != nil || m.json {
+				return err
+			}
+			if err := checkHistory(ctx, t); err != nil {
+				return err
+			}
+			m.note("no matching messages in the history of topic %q", t.Name())
+			return nil
+		}),
+	}
+	cmd.Flags().Var(pastTimeValue{timeValue{&r.from}}, "from", "only messages due at this time or later")
+	cmd.Flags().Var(pastTimeValue{timeValue{&r.to}}, "to", "only messages due before this time")
+	r.addLimit(cmd.Flags())
+	return cmd
+}
+
+// allHistory returns the messages of a topic's history, page by page.
+func allHistory(ctx context.Context, t *later.Topic, r rangeFlags) iter.Seq2[*later.Info, error] {
+	return func(yield func(*later.Info, error) bool) {
+		o := later.HistoryOptions{From: r.from, To: r.to, Limit: r.page()}
+		for {
+			page, err := t.History(ctx, o)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, info := range page.Messages {
+				if !yield(info, nil) {
+					return
+				}
+			}
+			if o.Cursor = page.Next; o.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// historyListing is the table of later topic history.
+type historyListing struct{ now time.Time }
+
+func (*historyListing) table() *table { return newTable("ID", "DUE", "HEADERS", "PAYLOAD") }
+
+func (l *historyListing) row(info *later.Info) []string {
+	return []string{
+		printable(info.ID),
+		formatTime(info.Due, l.now) + " (" + formatRelative(info.Due, l.now) + ")",
+		preview(formatHeaders(info.Headers), previewWidth),
+		preview(string(info.Payload), previewWidth),
+	}
+}
+
+// formatHeaders formats headers in order of name: kind=x region=eu.
+func formatHeaders(headers map[string]string) string {
+	all := make([]string, 0, len(headers))
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		all = append(all, name+"="+headers[name])
+	}
+	return strings.Join(all, " ")
+}
+
+func (m *Main) topicRewindCommand() *cobra.Command {
+	var from startFlags
+	cmd := &cobra.Command{
+		Use:   "rewind TOPIC QUEUE --from TIME | --from-id ID",
+		Short: "Have a subscribed queue receive history again",
+		Long: `Rewind has a subscribed queue receive again what the topic's history has from a due time or a message on, up to
+now, as far as it matches the subscription's filter. The messages start without failed attempts and no longer expire.
+
+A message that the queue still has, dead ones included, is left alone, and so is one whose id is within its dedup
+window. To receive dead messages again, use later dead replay.`,
+		Example: `  later topic rewind orders search --from 09:00
+  later topic rewind orders search --from 2030-12-31T00:00:00Z
+  later topic rewind orders search --from-id order-1`,
+		Args:              arguments(2, 2),
+		ValidArgsFunction: m.topicAndQueueNames,
+	}
+	from.add(cmd, "start")
+	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+		start, given, err := from.start(cmd)
+		if err != nil {
+			return err
+		}
+		if !given {
+			return store.Invalid(`no time: give --from, such as --from 09:00 (the last one) or --from "2030-12-31 15:04:05", ` +
+				"or --from-id")
+		}
+		t, _, stats, err := existingTopic(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		if from.at.After(stats.Now) {
+			return store.Invalid("--from is %s, which is in the future: give a time in the past",
+				from.at.Format(time.RFC3339))
+		}
+		if err := checkHistory(ctx, t); err != nil {
+			return err
+		}
+		r, err := t.Rewind(ctx, args[1], start)
+		if err != nil {
+			return err
+		}
+		return m.printResult(wire.Rewound{Topic: t.Name(), Queue: args[1], Sent: r.Sent, Kept: r.Kept},
+			"sent %d messages to %s; %d were left out, because %s has or remembers them, or its filter does not match",
+			r.Sent, args[1], r.Kept, args[1])
+	})
+	return cmd
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+)
+
+// maxShownFilter is how many characters of a filter a table shows, which is all of them.
+const maxShownFilter = 2048
+
+func (m *Main) topicListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [TOPIC]",
+		Short: "List topics, or the subscriptions of one",
+		Long: `List prints each topic with the number of its subscriptions, the counts of messages that are not distributed
+yet, and the number of messages in its history. Dead are those that expired, and with --drop-unsubscribed of later topic
+configure those that were due while no queue was subscribed.
+
+With TOPIC it prints the topic's configuration, and its subscriptions with their filters and the counts of the
+subscribed queues. With --json both print the same object for each topic, which has everything.`,
+		Example: `  later topic list
+  later topic list orders
+  later topic list orders --json | jq -r .subscriptions[].queue`,
+		Args:              arguments(0, 1),
+		ValidArgsFunction: m.topicNames,
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if len(args) == 0 {
+				return m.listTopics(ctx, c)
+			}
+			t, cfg, _, err := existingTopic(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			topic, err := readTopic(ctx, c, t, true)
+			if err != nil {
+				return err
+			}
+			if m.json {
+				return m.printJSON(topic)
+			}
+			return m.print("%s", describeTopic(topic, cfg))
+		}),
+	}
+}
+
+// listTopics prints all topics. It reports those that are damaged, and prints the others.
+func (m *Main) listTopics(ctx context.Context, c *later.Client) error {
+	names, err := c.Topics(ctx)
+	if err != nil {
+		return err
+	}
+	t := newTable("TOPIC", ">SUBSCRIPTIONS", ">SCHEDULED", ">READY", ">LEASED", ">DEAD", ">HISTORY")
+	var damaged []error
+	for _, name := range names {
+		topic, err := readTopic(ctx, c, c.Topic(name), m.json)
+		switch {
+		case isDamage(err):
+			damaged = append(damaged, err)
+		case err != nil:
+			return err
+		case m.json:
+			if err := m.printJSON(topic); err != nil {
+				return err
+			}
+		default:
+			row := []string{name, strconv.Itoa(len(topic.Subscriptions))}
+			for _, n := range []int64{topic.Scheduled, topic.Ready, topic.Leased, topic.Dead, topic.History} {
+				row = append(row, strconv.FormatInt(n, 10))
+			}
+			t.add(row...)
+		}
+	}
+	if len(names) == 0 && !m.json {
+		m.note("there are no topics yet in %s: later topic subscribe TOPIC QUEUE creates one", m.shownURL())
+	}
+	return m.reportAllButLast(append(damaged, m.flush(t)))
+}
+
+// readTopic reads a topic, and the counts of the subscribed queues if counts is true.
+func readTopic(ctx context.Context, c *later.Client, t *later.Topic, counts bool) (topic wire.Topic, err error) {
+	cfg, err := t.Config(ctx)
+	if err != nil {
+		return topic, err
+	}
+	all, err := t.Subscriptions(ctx)
+	if err != nil {
+		return topic, err
+	}
+	queue, err := t.Queue().Stats(ctx)
+	if err != nil {
+		return topic, err
+	}
+	history, err := c.Queue(historyPrefix + t.Name()).Stats(ctx)
+	if err != nil {
+		return topic, err
+	}
+	subscriptions := make([]wire.Subscription, len(all))
+	for i, s := range all {
+		stats := later.Stats{}
+		if counts {
+			if stats, err = c.Queue(s.Queue).Stats(ctx); err != nil {
+				return topic, err
+			}
+		}
+		subscriptions[i] = wire.Subscription{Stats: wire.NewStats(s.Queue, stats), Where: s.Where}
+	}
+	return wire.NewTopic(t.Name(), queue, history, wireTopicConfig(cfg), subscriptions), nil
+}
+
+// describeTopic formats a topic as one line per field, followed by its subscriptions.
+func describeTopic(topic wire.Topic, cfg later.TopicConfig) string {
+	var b strings.Builder
+	field := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-15s "+format+"\n", append([]any{name}, args...)...)
+	}
+	field("topic", "%s", topic.Topic)
+	field("not distributed", "%d scheduled, %d ready, %d leased, %d dead",
+		topic.Scheduled, topic.Ready, topic.Leased, topic.Dead)
+	field("unsubscribed", "%s", describeUnsubscribed(cfg.DropUnsubscribed))
+	field("history", "%s; has %d", describeHistory(cfg), topic.History)
+	b.WriteString("\n")
+	if len(topic.Subscriptions) == 0 {
+		fmt.Fprintf(&b, "No queue is subscribed: later topic subscribe %s QUEUE\n", topic.Topic)
+		return b.String()
+	}
+	t := newTable("QUEUE", ">SCHEDULED", ">READY", ">LEASED", ">DEAD", "WHERE")
+	for _, s := range topic.Subscriptions {
+		row := []string{s.Queue}
+		for _, n := range []int64{s.Scheduled, s.Ready, s.Leased, s.Dead} {
+			row = append(row, strconv.FormatInt(n, 10))
+		}
+		t.add(append(row, preview(s.Where, maxShownFilter))...)
+	}
+	return b.String() + t.String()
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+)
+
+// shownQueues is how many characters of a worker's queues a table shows.
+const shownQueues = 40
+
+func (m *Main) workersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "workers [NAME...]",
+		Short: "List the live workers, or tell them what to do",
+		Long: `Workers lists the live workers of all processes that use the store: the version of each program, its queues,
+how many messages its handlers hold, and for how long the first of them. With NAME, a worker's name or id, it prints the
+messages too. A worker that does not answer within a second is shown as of its last heartbeat, which is 14 seconds old
+at most. One that dies leaves the list within 30 seconds.
+
+The name of a worker is the name of the machine and the id of the process, unless its program gives another (see --name
+of later work). Several workers can have the same name; the id, with --json, is unique.
+
+The commands drain, restart, pause and resume reach workers on any machine, through the store.`,
+		Example: `  later workers
+  later workers web-1:4711
+  later workers --json | jq -r 'select(.held_count > 0).name'
+  later workers restart --all --one-at-a-time`,
+		Args:              arguments(0, unlimited),
+		ValidArgsFunction: m.workerNames,
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			all, err := c.ReportWorkers(ctx, 0)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 && len(all) == 0 {
+				m.noWorkers()
+			}
+			if len(args) > 0 {
+				if all, err = pickWorkers(all, args); err != nil {
+					return err
+				}
+			}
+			return m.printWorkers(all, len(args) > 0)
+		}),
+	}
+	cmd.AddCommand(m.workersControl(later.CommandDrain), m.workersControl(later.CommandRestart),
+		m.workersControl(later.CommandPause), m.workersControl(later.CommandResume))
+	return cmd
+}
+
+// noWorkers says that there are none, which is no error.
+func (m *Main) noWorkers() {
+	if !m.json {
+		m.note("no worker is live in %s", m.shownURL())
+	}
+}
+
+// workerNames completes arguments with the names of workers.
+func (m *Main) workerNames(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return m.complete(cmd.Context(), func(c *later.Client, ctx context.Context) (names []string, err error) {
+		all, err := c.Workers(ctx)
+		for _, w := range all {
+			names = append(names, w.Name)
+		}
+		return slices.Compact(names), err
+	}, args, typed)
+}
+
+// pickWorkers returns the workers with these names or ids. It returns ErrNotFound, with the names that there are, if
+// there is none for one of them.
+func pickWorkers(all []later.WorkerInfo, names []string) (picked []later.WorkerInfo, err error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(w later.WorkerInfo) bool { return w.Name == name || w.ID == name }) {
+			if len(all) == 0 {
+				return nil, notFound("no worker %q: no worker is live", name)
+			}
+			return nil, notFound("no worker %q; live workers: %s", name, listNames(workerNamesOf(all), "later workers"))
+		}
+	}
+	for _, w := range all {
+		if slices.Contains(names, w.Name) || slices.Contains(names, w.ID) {
+			picked = append(picked, w)
+		}
+	}
+	return picked, nil
+}
+
+// workerNamesOf returns the names of workers, which are sorted by name, each once.
+func workerNamesOf(all []later.WorkerInfo) (names []string) {
+	for _, w := range all {
+		names = append(names, w.Name)
+	}
+	return slices.Compact(names)
+}
+
+func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
+	t := newTable("NAME", "STATE", "VERSION", "QUEUES", ">HANDLERS", ">HELD", ">LONGEST", ">UP")
+	for i, w := range all {
+		var err error
+		switch {
+		case m.json:
+			err = m.printJSON(wireWorker(w))
+		case detailed:
+			separator := ""
+			if i > 0 {
+				separator = "\n"
+			}
+			err = m.print("%s%s", separator, describeWorker(w))
+		default:
+			longest := "-"
+			if len(w.Held) > 0 {
+				longest = ago(w, w.Held[0].Since)
+			}
+			t.add(preview(w.Name, later.MaxWorkerName), string(w.State), dash(preview(w.Version, shownQueues)),
+				queuesOfWorker(w, shownQueues), strconv.Itoa(w.Concurrency), strconv.Itoa(w.HeldCount), longest,
+				ago(w, w.Started))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return m.flush(t)
+}
+
+// ago returns how long ago a time was when the worker was listed.
+func ago(w later.WorkerInfo, t time.Time) string {
+	return formatDuration(max(0, w.Now.Sub(t)).Truncate(time.Millisecond))
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// queuesOfWorker returns the worker's queues, shortened to some characters.
+func queuesOfWorker(w later.WorkerInfo, limit int) string {
+	text := preview(strings.Join(w.Queues, ", "), limit)
+	if more := w.QueueCount - len(w.Queues); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// describeWorker formats a worker as one line per field, followed by what its handlers hold.
+func describeWorker(w later.WorkerInfo) string {
+	var b strings.Builder
+	field := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-11s "+format+"\n", append([]any{name}, args...)...)
+	}
+	field("name", "%s", preview(w.Name, later.MaxWorkerName))
+	field("id", "%s", preview(w.ID, 64))
+	field("state", "%s", w.State)
+	field("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
+	field("version", "%s", dash(preview(w.Version, later.MaxWorkerName)))
+	field("queues", "%s", queuesOfWorker(w, 2000))
+	field("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
+	field("up", "%s", ago(w, w.Started))
+	field("heartbeat", "%s ago", ago(w, w.Heartbeat))
+	if len(w.Held) == 0 {
+		return b.String()
+	}
+	b.WriteString("\n")
+	t := newTable("QUEUE", "ID", ">ATTEMPT", ">HELD FOR")
+	for _, h := range w.Held {
+		t.add(preview(h.Queue, 128), preview(h.ID, 128), strconv.Itoa(h.Attempt), ago(w, h.Since))
+	}
+	b.WriteString(t.String())
+	if more := w.HeldCount - len(w.Held); more > 0 {
+		fmt.Fprintf(&b, "and %d more\n", more)
+	}
+	return b.String()
+}
+
+func wireWorker(w later.WorkerInfo) wire.Worker {
+	held := make([]wire.Held, len(w.Held))
+	for i, h := range w.Held {
+		held[i] = wire.NewHeld(h.Queue, h.ID, h.Attempt, h.Since, w.Now)
+	}
+	return wire.Worker{
+		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process, Version: w.Version,
+		Concurrency: w.Concurrency, Queues: append([]string{}, w.Queues...), QueueCount: w.QueueCount,
+		HeldCount: w.HeldCount, Held: held, Started: wire.FormatTime(w.Started), Heartbeat: wire.FormatTime(w.Heartbeat),
+		Now: wire.FormatTime(w.Now),
+	}
+}

@@ -1,0 +1,43 @@
+package delayqueue
+
+import (
+	"log"
+	"log/slog"
+	"strings"
+)
+
+// log logs a message.
+func (q *DelayQueue) log(format string, args ...any) {
+	q.mu.Lock()
+	logger := q.logger
+	q.mu.Unlock()
+	logger.Printf(format, args...)
+}
+
+// withStandardLogger sets a logger that may be a nil pointer.
+func (q *DelayQueue) withStandardLogger(logger *log.Logger) {
+	if logger == nil {
+		logger = log.Default()
+	}
+	q.WithLogger(logger)
+}
+
+// slogTo returns a logger that writes what is at least informative to a Logger, each record in one line.
+func slogTo(logger Logger) *slog.Logger {
+	text := slog.NewTextHandler(lineWriter{logger}, &slog.HandlerOptions{
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{} // the Logger adds its own
+			}
+			return a
+		},
+	})
+	return slog.New(text)
+}
+
+type lineWriter struct{ logger Logger }
+
+func (w lineWriter) Write(line []byte) (int, error) {
+	w.logger.Printf("%s", strings.TrimSuffix(string(line), "\n"))
+	return len(line), nil
+}

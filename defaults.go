@@ -1,0 +1,139 @@
+package later
+
+import (
+	"context"
+	"maps"
+
+	"github.com/laterq/later/store"
+)
+
+// With returns the same queue with defaults for its sends; q does not change, and its own defaults apply where none of
+// opts does. What a send sets itself takes precedence; its headers are added to those of the defaults.
+//
+// All options of a send are allowed but WithID: two messages cannot share an id. With returns ErrInvalid when an option
+// is nil or not allowed, or when the queue's name is not allowed.
+func (q *Queue) With(opts ...SendOption) (*Queue, error) {
+	if q.invalid != nil {
+		return nil, q.invalid
+	}
+	defaults, err := defaultsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	with := *q
+	with.defaults = defaults.over(q.defaults)
+	return &with, nil
+}
+
+// WithDefaults sets defaults for the sends to all queues of a client. See Queue.With.
+func WithDefaults(opts ...SendOption) Option { return clientDefaults(opts) }
+
+type clientDefaults []SendOption
+
+func (d clientDefaults) applyClient(o *options) error {
+	if o.defaultsGiven {
+		return twice("WithDefaults")
+	}
+	o.defaultsGiven = true
+	defaults, err := defaultsOf(d)
+	if err != nil {
+		return err
+	}
+	if defaults.Durability.kind != durabilityDefault && o.defaults.Durability.kind != durabilityDefault {
+		return twice("durability")
+	}
+	o.defaults = *defaults.over(&o.defaults)
+	return nil
+}
+
+func defaultsOf(opts []SendOption) (*Outgoing, error) {
+	d := new(Outgoing)
+	if err := d.apply(nil, opts); err != nil {
+		return nil, err
+	}
+	if d.ID != "" {
+		return nil, store.Invalid("id %q is given as a default: give it to a send", d.ID)
+	}
+	_, err := d.prepare()
+	return d, err
+}
+
+// over returns the defaults d, and where d leaves something out, those below it, which may be nil.
+func (o *Outgoing) over(below *Outgoing) *Outgoing {
+	with := *o
+	if below != nil {
+		with.fill(below)
+	}
+	return &with
+}
+
+// fill sets what o leaves out to a default. It does not change o's map of headers.
+func (o *Outgoing) fill(d *Outgoing) {
+	if o.When.kind == 0 {
+		o.When = d.When
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = d.MaxAttempts
+	}
+	if o.Timeout == 0 {
+		o.Timeout = d.Timeout
+	}
+	if o.ExpireAfter == 0 && o.ExpireAt.IsZero() {
+		o.ExpireAfter, o.ExpireAt = d.ExpireAfter, d.ExpireAt
+	}
+	if o.DedupWindow == 0 {
+		o.DedupWindow = d.DedupWindow
+	}
+	if o.Durability.kind == durabilityDefault {
+		o.Durability = d.Durability
+	}
+	if len(d.Headers) > 0 {
+		headers := maps.Clone(d.Headers)
+		maps.Copy(headers, o.Headers)
+		o.Headers = headers
+	}
+}
+
+// WithSendMiddleware adds functions that are called, in order, for each message before it is sent: by Send and
+// SendBatch, of a topic too, and for follow-ups. They may change the message, whose Queue is set and whose Headers is
+// never nil, for example to add the headers of a trace. The defaults are filled in before, and everything is checked
+// after. An error is that of the send, which then sends nothing.
+//
+// A function is called on the goroutine of the send. It must be safe for concurrent use.
+func WithSendMiddleware(middleware ...func(ctx context.Context, o *Outgoing) error) Option {
+	return sendMiddleware(middleware)
+}
+
+type sendMiddleware []func(context.Context, *Outgoing) error
+
+func (m sendMiddleware) applyClient(o *options) error {
+	for i, f := range m {
+		if f == nil {
+			return store.Invalid("send middleware %d is nil: leave it out", i)
+		}
+	}
+	o.sendMiddleware = append(o.sendMiddleware, m...)
+	return nil
+}
+
+// complete fills in the defaults, calls the middleware, and returns what the store keeps. It may change o.
+func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, error) {
+	if q.defaults != nil {
+		o.fill(q.defaults)
+	}
+	o.Queue = q.name
+	if len(q.client.sendMiddleware) > 0 {
+		if o.Headers = maps.Clone(o.Headers); o.Headers == nil {
+			o.Headers = map[string]string{}
+		}
+		for _, f := range q.client.sendMiddleware {
+			if err := f(ctx, o); err != nil {
+				return store.Outgoing{}, err
+			}
+		}
+		if len(o.Headers) == 0 {
+			o.Headers = nil
+		}
+	}
+	return o.prepare()
+}

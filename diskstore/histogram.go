@@ -1,0 +1,241 @@
+package diskstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/store"
+)
+
+// Histogram implements store.Store. It reads few keys (cells.go), unless the queue was not counted since a crash:
+// then it reads one for each message it counts, 2 to 5 million a second, and has the queue counted for the next one.
+// Other calls go on meanwhile; ctx ends it.
+func (s *Store) Histogram(ctx context.Context, name string, from, to time.Time, buckets int) ([]int64, error) {
+	bounds := store.HistogramBounds(from, to, buckets)
+	var all []cell
+	known, counting := true, false
+	prepare := func(_ *tx, q *queue) {
+		q.cells.fold(q.due.n)
+		all, known, counting = q.cells.all, q.cells.known, q.cells.counting != nil
+	}
+	return read(ctx, s, name, prepare, func(v *view) ([]int64, error) {
+		if !known {
+			if !counting {
+				s.loops.Go(func() { s.countCells(name) })
+			}
+			return v.histogram(ctx, bounds)
+		}
+		counts, n := make([]int64, buckets+2), 0
+		learn := func(g gap) { v.due.found = append(v.due.found, g) }
+		err := v.scanEdges(v.number, v.due, spread(all, bounds, counts), learn, func(p *edge) error {
+			p.move(counts)
+			if n++; n%interruptEvery == 0 {
+				return s.interrupted(ctx)
+			}
+			return nil
+		})
+		return counts[1 : buckets+1], err
+	})
+}
+
+// histogram reads every entry.
+func (v *view) histogram(ctx context.Context, bounds []int64) ([]int64, error) {
+	buckets := len(bounds) - 1
+	counts, bucket, n := make([]int64, buckets), 0, 0
+	err := v.each(v.due, entry{at: bounds[0]}, bounds[buckets]-1, func(e entry, _ []byte) (bool, error) {
+		for e.at >= bounds[bucket+1] {
+			bucket++
+		}
+		counts[bucket]++
+		if n++; n%interruptEvery == 0 {
+			return true, v.s.interrupted(ctx)
+		}
+		return true, nil
+	})
+	return counts, err
+}
+
+// count has the cells of a queue count one message more or less.
+func (t *tx) count(q *queue, at int64, removed bool) {
+	if q.cells.note(at, removed) {
+		t.uncount = append(t.uncount, q)
+	}
+}
+
+// foldCells folds the cells with many changes, and splits some of those that are crowded.
+func (t *tx) foldCells() error {
+	for i, q := range t.uncount {
+		t.uncount[i] = nil
+		q.cells.fold(q.due.n)
+		if !q.cells.crowded || t.s.queues[q.name] != q {
+			continue
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+		t.splitCells(q)
+	}
+	t.uncount = t.uncount[:0]
+	return nil
+}
+
+// splitCells splits a bounded number of crowded cells. The caller has folded and flushed.
+func (t *tx) splitCells(q *queue) {
+	crowded, splits := crowdOf(q.due.n), 0
+	q.cells.crowded = false
+	all := make([]cell, 0, len(q.cells.all))
+	for _, x := range q.cells.all {
+		if !x.isCrowded(crowded) || splits == maxSplits {
+			all = append(all, x)
+			continue
+		}
+		splits++
+		b := cellBuilder{most: mergedCount(q.due.n)}
+		err := t.each(q, &q.due, entry{at: x.from}, x.last(), func(e entry, _ []byte) (bool, error) {
+			b.add(e.at)
+			return true, nil
+		})
+		if err != nil {
+			return // what cannot be read is not split; whoever needs it learns of it
+		}
+		if b.n != int64(x.n) {
+			t.s.logger.Error("later: the counts by due time of a queue were wrong; they are counted anew",
+				"dir", t.s.dir, "queue", q.name)
+			q.cells.forget()
+			return
+		}
+		all = append(all, b.end()...)
+	}
+	q.cells.all = all
+}
+
+// countDue returns how many messages are due from one millisecond to another, if the cells are known. The caller has
+// flushed.
+func (t *tx) countDue(q *queue, first, last int64) (n int64, known bool, err error) {
+	q.cells.fold(q.due.n)
+	if !q.cells.known {
+		return 0, false, nil
+	}
+	counts := make([]int64, 3)
+	at := indexView{kind: kindDue, first: q.due.first, gaps: q.due.gaps}
+	var found []gap
+	learn := func(g gap) { found = append(found, g) }
+	err = t.scanEdges(q.number, &at, spread(q.cells.all, []int64{first, last + 1}, counts), learn, func(p *edge) error {
+		p.move(counts)
+		return nil
+	})
+	for _, g := range found {
+		q.due.learn(g)
+	}
+	return counts[1], true, err
+}
+
+// countCells counts a queue in a snapshot, and what changes meanwhile in the writer's notes.
+func (s *Store) countCells(name string) {
+	ctx := context.Background()
+	own := new([]int64)
+	var n int64
+	begun := false
+	begin := func(_ *tx, q *queue) {
+		if !q.cells.known && q.cells.counting == nil {
+			q.cells.counting, q.cells.changes = own, nil
+			n, begun = q.due.n, true
+		}
+	}
+	b := cellBuilder{}
+	all, err := read(ctx, s, name, begin, func(v *view) ([]cell, error) {
+		if !begun {
+			return nil, nil
+		}
+		b.most = mergedCount(n)
+		err := v.each(v.due, entry{}, lastTime, func(e entry, _ []byte) (bool, error) {
+			b.add(e.at)
+			if b.n%interruptEvery == 0 {
+				return true, s.interrupted(ctx)
+			}
+			return true, nil
+		})
+		return b.end(), err
+	})
+	if !begun {
+		return
+	}
+	ok := err == nil && b.n == n // else nobody can say what is wrong but a check
+	for done := false; !done; {
+		var changes []int64
+		err = s.do(ctx, name, urgent, func(*tx) {
+			q := s.queues[name]
+			if done = q == nil || q.cells.counting != own; done {
+				return
+			}
+			if done = !ok || len(q.cells.changes) < maxChanges; !done {
+				changes, q.cells.changes = q.cells.changes, nil
+				return
+			}
+			q.cells.counting = nil
+			if q.cells.known = ok; ok {
+				q.cells.all = all
+			} else {
+				q.cells.forget()
+			}
+		})
+		if err != nil {
+			return // the store is closed, or failed
+		}
+		if ok && len(changes) > 0 {
+			all, ok = fold(all, changes)
+		}
+	}
+}
+
+// loadCells reads the cells of a queue, which has its counters, with an iterator as in loadQueue.
+func (s *Store) loadCells(it *pebble.Iterator, q *queue) error {
+	if q.due.n == 0 {
+		return nil
+	}
+	q.cells = cells{}
+	if q.due.n < worthStoring {
+		return nil
+	}
+	boundTo(it, q.number, kindCells)
+	if !it.First() {
+		if err := it.Error(); err != nil {
+			return s.unreadable(err)
+		}
+		return nil
+	}
+	all, err := parseCells(it.Value(), q.due.n)
+	q.cells = cells{stored: true, known: err == nil, all: all}
+	if err != nil {
+		s.logger.Error("later: the counts by due time of a queue cannot be read; they are counted anew",
+			"dir", s.dir, "queue", q.name, "cause", err)
+	}
+	return nil
+}
+
+// storeCells stores the cells of large queues, after the last call. Without them the next Histogram counts, so
+// nothing depends on its success, and it takes no room that is kept for claims and acks.
+func (s *Store) storeCells() {
+	t := &tx{reader: reader{s: s, src: s.db}}
+	if s.hasFailed() || t.checkRoom() != nil {
+		return
+	}
+	t.batch = s.db.NewBatch()
+	defer func() { t.batch.Close() }()
+	for _, q := range s.queues {
+		if q.damage != nil || q.cells.stored || q.due.n < worthStoring {
+			continue
+		}
+		if q.cells.fold(q.due.n); q.cells.known {
+			t.value = appendCells(t.value[:0], q.cells.all)
+			t.set(appendKey(t.key[:0], q.number, kindCells), t.value)
+		}
+	}
+	if !t.batch.Empty() {
+		if err := t.apply(pebble.NoSync); err != nil {
+			s.fail(err)
+		}
+	}
+}

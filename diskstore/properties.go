@@ -1,0 +1,81 @@
+package diskstore
+
+import (
+	"context"
+
+	"github.com/laterq/later/store"
+)
+
+// Each property has a key of its own, so that a change writes no more than what it changes. Properties are read when
+// they are needed and not counted, since a queue has few.
+
+// SetProperties implements store.Store.
+func (s *Store) SetProperties(ctx context.Context, name string, set map[string]string) error {
+	if err := store.CheckProperties(set); err != nil {
+		return err
+	}
+	_, err := look(ctx, s, name, func(t *tx, q *queue) (struct{}, error) {
+		return struct{}{}, t.setProperties(q, set)
+	})
+	return err
+}
+
+// setProperties sets properties of a queue, which is created if it does not exist and one is set. The caller has
+// flushed.
+func (t *tx) setProperties(q *queue, set map[string]string) error {
+	after := map[string]bool{}
+	err := t.eachProperty(q.number, func(name string, _ []byte) { after[name] = true })
+	if err != nil {
+		return err
+	}
+	sets := false
+	for name, value := range set {
+		if value == "" {
+			delete(after, name)
+			continue
+		}
+		after[name], sets = true, true
+	}
+	if err := store.CheckPropertyCount(len(after)); err != nil {
+		return err
+	}
+	if sets {
+		if q, err = t.create(q.name); err != nil {
+			return err
+		}
+	}
+	if q.number == 0 {
+		return nil // nothing to remove
+	}
+	for name, value := range set {
+		key := appendIDKey(t.key[:0], q.number, kindProperty, name)
+		if value == "" {
+			t.remove(key)
+			continue
+		}
+		t.value = append(t.value[:0], value...)
+		t.set(key, t.value)
+	}
+	return nil
+}
+
+// Properties implements store.Store.
+func (s *Store) Properties(ctx context.Context, name string) (map[string]string, error) {
+	return read(ctx, s, name, nil, func(v *view) (map[string]string, error) {
+		all := map[string]string{}
+		err := v.eachProperty(v.number, func(name string, value []byte) { all[name] = string(value) })
+		return all, err
+	})
+}
+
+// eachProperty calls f for the properties of a queue. The value is valid only during the call.
+func (r *reader) eachProperty(queue uint32, f func(name string, value []byte)) error {
+	it, err := r.iterate(appendKey(nil, queue, kindProperty), appendKey(nil, queue, kindProperty+1))
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		f(string(it.Key()[prefixLength:]), it.Value())
+	}
+	return r.end(it, nil)
+}

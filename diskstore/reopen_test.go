@@ -1,0 +1,77 @@
+package diskstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/laterq/later/store"
+)
+
+func claimOne(t *testing.T, s *Store) store.Claimed {
+	t.Helper()
+	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Hour})
+	if err != nil || len(c.Messages) != 1 {
+		t.Fatal(c, err)
+	}
+	return c.Messages[0]
+}
+
+func TestDedupWindowHoldsAndEndsAfterAReopen(t *testing.T) {
+	const window = time.Minute
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	send(t, s, "m")
+	ack := store.Settlement{Receipt: claimOne(t, s).Receipt, Action: store.Ack, DedupWindow: window}
+	if r, err := s.Settle(t.Context(), "q", []store.Settlement{ack}); err != nil || r[0].Err != nil {
+		t.Fatal(r, err)
+	}
+	s.Close()
+	s = openOn(t, fs, clock)
+	defer s.Close()
+	again := []store.Outgoing{{Message: store.Message{ID: "m"}}}
+	if r, err := s.Send(t.Context(), "q", again); err != nil || !r[0].Duplicate {
+		t.Errorf("within its dedup window the id is accepted: %v, %v", r, err)
+	}
+	clock.Advance(window + time.Millisecond)
+	send(t, s, "other") // which forgets what is over
+	execute(t, s, func(tx *tx) {
+		q := s.queues["q"]
+		if err := tx.flush(); err != nil {
+			t.Error(err)
+		}
+		has, err := tx.has(appendIDKey(nil, q.number, kindRemembered, "m"))
+		if has || err != nil || q.forget.n != 0 {
+			t.Errorf("after its dedup window the id is stored: %v, %v; %d ids are remembered", has, err, q.forget.n)
+		}
+	})
+	if r, err := s.Send(t.Context(), "q", again); err != nil || r[0].Duplicate {
+		t.Errorf("after its dedup window the id is refused: %v, %v", r, err)
+	}
+	wantSound(t, s)
+}
+
+func TestCancellationOfALeasedMessageIsKeptOverAReopen(t *testing.T) {
+	for _, rest := range []int{0, 1} { // messages that stay in the lease
+		fs, clock := vfs.NewMem(), newManualClock()
+		s := openOn(t, fs, clock)
+		send(t, s, []string{"cancelled", "stays"}[:1+rest]...)
+		c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 2, Lease: time.Hour})
+		if err != nil || len(c.Messages) != 1+rest {
+			t.Fatal(c, err)
+		}
+		if _, err := s.Cancel(t.Context(), "q", []string{"cancelled"}); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openOn(t, fs, clock)
+		lease := c.Messages[0].Receipt.Lease
+		r, err := s.Extend(t.Context(), "q", []store.Extension{{Lease: lease, For: time.Hour}})
+		if err != nil || len(r[0].Lost) != 1 || r[0].Lost[0].ID != "cancelled" {
+			t.Errorf("with %d other messages the holder learns of %v, %v", rest, r, err)
+		}
+		wantSound(t, s)
+		s.Close()
+	}
+}

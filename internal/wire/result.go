@@ -1,0 +1,247 @@
+package wire
+
+import (
+	"time"
+	"unicode/utf8"
+
+	"github.com/laterq/later/store"
+)
+
+// The JSON of what programs show of a store. Names are in snake case. Times are RFC 3339 in UTC with milliseconds;
+// durations end in _ms and are milliseconds. A field that is always known is always there; others are left out if they
+// are not set.
+
+// Payload is the payload of a message: text if it is valid UTF-8, else base64.
+type Payload struct {
+	Payload       *string `json:"payload,omitempty"`
+	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
+}
+
+// NewPayload returns the JSON of a payload.
+func NewPayload(payload []byte) Payload {
+	if utf8.Valid(payload) {
+		text := string(payload)
+		return Payload{Payload: &text}
+	}
+	return Payload{PayloadBase64: payload}
+}
+
+// Info is a live message as it is now.
+type Info struct {
+	ID    string      `json:"id"`
+	Queue string      `json:"queue"`
+	State store.State `json:"state"`
+	Payload
+	Headers       map[string]string `json:"headers,omitempty"`
+	Due           string            `json:"due,omitempty"`
+	Attempts      int               `json:"attempts"`
+	MaxAttempts   int               `json:"max_attempts"`
+	Delivered     bool              `json:"delivered"`
+	TimeoutMS     float64           `json:"timeout_ms,omitempty"`
+	ExpireAfterMS float64           `json:"expire_after_ms,omitempty"`
+	ExpireAt      string            `json:"expire_at,omitempty"`
+	DedupWindowMS float64           `json:"dedup_window_ms,omitempty"`
+	SentAt        string            `json:"sent_at,omitempty"`
+	LeaseDeadline string            `json:"lease_deadline,omitempty"`
+	LastError     string            `json:"last_error,omitempty"`
+	Failures      []FailedAttempt   `json:"failures,omitempty"`
+	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
+	DiedAt        string            `json:"died_at,omitempty"`
+	RawBase64     []byte            `json:"raw_base64,omitempty"`
+}
+
+// NewInfo returns the JSON of a message of a queue.
+func NewInfo(queue string, i *store.Info) Info {
+	return Info{
+		ID: i.ID, Queue: queue, State: i.State, Payload: NewPayload(i.Payload), Headers: i.Headers, Due: FormatTime(i.Due),
+		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
+		TimeoutMS: Millis(i.Timeout), ExpireAfterMS: Millis(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
+		DedupWindowMS: Millis(i.DedupWindow), SentAt: FormatTime(i.SentAt), LeaseDeadline: FormatTime(i.LeaseDeadline),
+		LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason,
+		DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
+	}
+}
+
+// Delivery is a message as a worker receives it.
+type Delivery struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	Payload
+	Headers     map[string]string `json:"headers,omitempty"`
+	Due         string            `json:"due"`
+	LatenessMS  float64           `json:"lateness_ms"`
+	Attempt     int               `json:"attempt"`
+	MaxAttempts int               `json:"max_attempts"`
+	SentAt      string            `json:"sent_at,omitempty"`
+}
+
+// Sent is a message that was sent.
+type Sent struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+}
+
+// Rescheduled is a message that has a new due time.
+type Rescheduled struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	Due   string `json:"due"`
+}
+
+// Cancelled is a message that was cancelled, and the state that it was in.
+type Cancelled struct {
+	ID    string      `json:"id"`
+	Queue string      `json:"queue"`
+	Was   store.State `json:"was"`
+}
+
+// Stats are the counts of a queue.
+type Stats struct {
+	Queue     string `json:"queue"`
+	Scheduled int64  `json:"scheduled"`
+	Ready     int64  `json:"ready"`
+	Leased    int64  `json:"leased"`
+	Dead      int64  `json:"dead"`
+	NextDue   string `json:"next_due,omitempty"`
+	Paused    bool   `json:"paused"`
+	Now       string `json:"now"`
+	Retention
+}
+
+// Retention limits the dead messages of a queue, where it is limited, and counts those dropped because of it.
+type Retention struct {
+	MaxAgeMS int64 `json:"dead_max_age_ms,omitempty"`
+	MaxCount int64 `json:"dead_max_count,omitempty"`
+	Dropped  int64 `json:"dead_dropped,omitempty"`
+}
+
+// NewRetention returns the JSON of a queue's retention.
+func NewRetention(s store.Stats) Retention {
+	return Retention{MaxAgeMS: s.DeadRetention.MaxAge.Milliseconds(), MaxCount: s.DeadRetention.MaxCount,
+		Dropped: s.Dropped}
+}
+
+// Retained is a queue with its retention.
+type Retained struct {
+	Queue string `json:"queue"`
+	Retention
+}
+
+// NewStats returns the JSON of the counts of a queue.
+func NewStats(queue string, s store.Stats) Stats {
+	return Stats{
+		Queue: queue, Scheduled: s.Scheduled, Ready: s.Ready, Leased: s.Leased, Dead: s.Dead,
+		NextDue: FormatTime(s.NextDue), Paused: s.Paused, Now: FormatTime(s.Now),
+		Retention: NewRetention(s),
+	}
+}
+
+// Event is what happened to a message or a queue.
+type Event struct {
+	Time       string          `json:"time,omitempty"`
+	Kind       store.EventKind `json:"kind"`
+	Queue      string          `json:"queue,omitempty"`
+	ID         string          `json:"id,omitempty"`
+	Attempt    int             `json:"attempt,omitempty"`
+	LatenessMS float64         `json:"lateness_ms,omitempty"`
+	DurationMS float64         `json:"duration_ms,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Count      int             `json:"count,omitempty"`
+	Missed     int             `json:"missed,omitempty"`
+	Process    *Process        `json:"process,omitempty"`
+}
+
+// Process is where an event happened.
+type Process struct {
+	Host string `json:"host,omitempty"`
+	PID  int    `json:"pid"`
+	Name string `json:"name,omitempty"`
+}
+
+// Events are events of one queue in one process, as processes report them to watchers.
+type Events struct {
+	Process Process `json:"process"`
+	Missed  int     `json:"missed,omitempty"`
+	Events  []Event `json:"events,omitempty"` // without queue and process
+}
+
+// Activity counts the events of a queue by kind.
+type Activity struct {
+	Queue  string         `json:"queue"`
+	Minute ActivityWindow `json:"minute"`
+	Hour   ActivityWindow `json:"hour"`
+	Day    ActivityWindow `json:"day"`
+	Now    string         `json:"now"`
+}
+
+// ActivityWindow counts events since a time.
+type ActivityWindow struct {
+	From   string                    `json:"from"`
+	Counts map[store.EventKind]int64 `json:"counts"`
+}
+
+// NewActivity returns the JSON of the activity of a queue.
+func NewActivity(queue string, a store.Activity) Activity {
+	window := func(w store.ActivityWindow) ActivityWindow { return ActivityWindow{FormatTime(w.From), w.Counts} }
+	return Activity{Queue: queue, Minute: window(a.Minute), Hour: window(a.Hour), Day: window(a.Day),
+		Now: FormatTime(a.Now)}
+}
+
+// Queue is the name of a queue.
+type Queue struct {
+	Queue string `json:"queue"`
+}
+
+// Paused is a queue that was paused or resumed.
+type Paused struct {
+	Queue  string `json:"queue"`
+	Paused bool   `json:"paused"`
+}
+
+// Deleted is a queue that was deleted.
+type Deleted struct {
+	Queue   string `json:"queue"`
+	Deleted bool   `json:"deleted"`
+}
+
+// Changed is how many messages of a queue were replayed or purged; one of both is set.
+type Changed struct {
+	Queue    string `json:"queue"`
+	Replayed *int   `json:"replayed,omitempty"`
+	Purged   *int   `json:"purged,omitempty"`
+}
+
+// CheckResult is one result of the check of a store.
+type CheckResult struct {
+	Severity store.Severity `json:"severity"`
+	Check    string         `json:"check"`
+	Queue    string         `json:"queue,omitempty"`
+	Text     string         `json:"text"`
+	Advice   string         `json:"advice,omitempty"`
+	Count    int64          `json:"count"`
+	Repaired bool           `json:"repaired"`
+}
+
+// Failure is an error that ended what was asked for, or a part of it.
+type Failure struct {
+	Error Error `json:"error"`
+}
+
+// Error is the stable code of an error and its text.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// NewFailure returns the JSON of an error.
+func NewFailure(err error) Failure {
+	return Failure{Error{string(store.CodeOf(err)), err.Error()}}
+}
+
+// Note is something worth knowing that is no error.
+type Note struct {
+	Note string `json:"note"`
+}
+
+// Millis returns a duration in milliseconds, truncated to microseconds.
+func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,45 @@
+package wire
+
+import "time"
+
+// Worker is a live worker.
+type Worker struct {
+	Name        string   `json:"name"`
+	ID          string   `json:"id"`
+	State       string   `json:"state"`
+	Host        string   `json:"host"`
+	PID         int      `json:"pid"`
+	Process     string   `json:"process"`
+	Version     string   `json:"version,omitempty"`
+	Concurrency int      `json:"concurrency"`
+	Queues      []string `json:"queues"`
+	QueueCount  int      `json:"queue_count"`
+	HeldCount   int      `json:"held_count"`
+	Held        []Held   `json:"held"`
+	Started     string   `json:"started"`
+	Heartbeat   string   `json:"heartbeat"`
+	Now         string   `json:"now"`
+}
+
+// Held is a message that a handler holds.
+type Held struct {
+	Queue   string  `json:"queue"`
+	ID      string  `json:"id"`
+	Attempt int     `json:"attempt"`
+	Since   string  `json:"since"`
+	HeldMS  float64 `json:"held_ms"`
+}
+
+// NewHeld returns the JSON of a message that is held.
+func NewHeld(queue, id string, attempt int, since, now time.Time) Held {
+	return Held{Queue: queue, ID: id, Attempt: attempt, Since: FormatTime(since), HeldMS: Millis(max(0, now.Sub(since)))}
+}
+
+// Commanded is a worker that was told what to do.
+type Commanded struct {
+	Name    string `json:"name"`
+	ID      string `json:"id"`
+	Command string `json:"command"`
+	// Done is false if nobody waited until it was done.
+	Done bool `json:"done"`
+}

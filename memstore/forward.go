@@ -1,0 +1,55 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/laterq/later/store"
+)
+
+var _ store.Forwarder = (*Store)(nil)
+
+// ForwardsTo implements store.Forwarder. Memory has no lists, streams and channels.
+func (s *Store) ForwardsTo(queue string, to store.Target) (bool, error) {
+	if err := to.Check(); err != nil {
+		return false, err
+	}
+	switch {
+	case to.Kind != store.TargetQueue:
+		return false, fmt.Errorf("destination %q needs Redis, and this store has only queues: %w", to, store.ErrUnsupported)
+	case to.Name == queue:
+		return false, store.Invalid("destination of queue %q is the queue itself: give another one", queue)
+	}
+	return true, nil
+}
+
+// Forward implements store.Forwarder.
+func (s *Store) Forward(ctx context.Context, name string, req store.ForwardRequest) (store.Forwarded, error) {
+	if _, err := s.ForwardsTo(name, req.To); err != nil {
+		return store.Forwarded{}, err
+	}
+	return update(ctx, s, name, func(q *queue, now int64) store.Forwarded {
+		c := q.claim(now, store.ClaimRequest{Max: req.Max, Lease: store.MaxLease})
+		f := store.Forwarded{
+			Count: len(c.Messages), Now: s.data.clock.Now(), More: c.More, Died: c.Died, Expired: c.Expired, Dropped: c.Dropped,
+		}
+		for _, m := range c.Messages {
+			q.settle(now, store.Settlement{Receipt: m.Receipt, Action: store.Ack, DedupWindow: m.DedupWindow})
+			out := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}}
+			s.data.followUp(q, name, now, []store.FollowUp{{Queue: req.To.Name, Message: out}})
+			if req.IDs {
+				f.IDs = append(f.IDs, m.ID)
+			}
+		}
+		return f
+	})
+}
+
+// Deliver implements store.Forwarder.
+func (s *Store) Deliver(_ context.Context, to store.Target, _ []store.Claimed) error {
+	_, err := s.ForwardsTo("", to)
+	if err == nil {
+		err = store.Invalid("destination %q is a queue: send the messages to it", to)
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+package later
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/laterq/later/internal/kind"
+	"github.com/laterq/later/store"
+)
+
+// KindHeader is the header that holds the kind of a message.
+const KindHeader = kind.Header
+
+// Kind sets the kind of the message, by which a Mux selects its handler: 1 to 128 bytes of UTF-8 in segments that dots
+// separate, such as "order.cancel". Segments are not empty and contain neither control characters nor an asterisk.
+// The kind is the header KindHeader, so Outgoing.Headers can set it too.
+func Kind(name string) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		if err := kind.Check(name); err != nil {
+			return err
+		}
+		return o.addHeader(KindHeader, name)
+	})
+}
+
+// Kind returns the kind of the message, or "" if it has none. See the option Kind.
+func (m *Message) Kind() string { return m.Headers[KindHeader] }
+
+// Mux dispatches the messages of a queue to handlers by their kind. Worker.HandleMux gives it a queue:
+//
+//	mux := later.NewMux()
+//	mux.Handle("order.cancel", cancel)
+//	mux.Handle("order.*", later.Handler(func(ctx context.Context, o Order, m *later.Message) error { … }))
+//	worker.HandleMux("orders", mux)
+//
+// A pattern is one of these, and the first that matches wins:
+//
+//   - a kind, such as "order.cancel", matches that kind
+//   - "order.*" matches all kinds that begin with "order.", and not "order" itself; of several such patterns the
+//     longest wins
+//   - "*" matches every message, also those without a kind
+//
+// The empty pattern matches messages without a kind, and nothing else. The order of the calls does not matter. What
+// happens to a message that no pattern matches is the mux's UnknownPolicy.
+//
+// Handlers of typed payloads are made with Handler or Typed.Handler. The zero value of a Mux has no handlers and is
+// ready to use. One Mux can serve several queues and workers.
+type Mux struct {
+	mu         sync.Mutex
+	handlers   map[string]kindHandler // by pattern
+	middleware []func(HandlerFunc) HandlerFunc
+	unknown    UnknownPolicy
+	invalid    error        // the first call that is not allowed, for Run
+	log        *slog.Logger // of a worker that has begun; nil before
+}
+
+type kindHandler struct {
+	handler    HandlerFunc
+	middleware []func(HandlerFunc) HandlerFunc
+}
+
+// NewMux returns a Mux without handlers.
+func NewMux() *Mux { return &Mux{} }
+
+// Handle registers the handler of a pattern, with middleware for it alone, of which the first is the outermost. Call
+// it before Run.
+//
+// Run returns ErrInvalid, and delivers nothing, after a Handle with a pattern that is not allowed or has a handler
+// already, a nil handler or nil middleware. A Handle after Run has begun has no effect but an error in the log.
+func (m *Mux) Handle(pattern string, h HandlerFunc, middleware ...func(HandlerFunc) HandlerFunc) {
+	m.configure("Handle", func() error {
+		if err := kind.CheckPattern(pattern); err != nil {
+			return err
+		}
+		if h == nil {
+			return store.Invalid("handler of %s is nil: give a function", patternText(pattern))
+		}
+		if i := slices.IndexFunc(middleware, isNilMiddleware); i >= 0 {
+			return store.Invalid("middleware %d of %s is nil: leave it out", i, patternText(pattern))
+		}
+		if _, taken := m.handlers[pattern]; taken {
+			return store.Invalid("%s has a handler already: call Handle once for each pattern", patternText(pattern))
+		}
+		if m.handlers == nil {
+			m.handlers = map[string]kindHandler{}
+		}
+		m.handlers[pattern] = kindHandler{h, slices.Clone(middleware)}
+		return nil
+	})
+}
+
+// Use adds middleware for the handlers of all patterns, registered before or after. It runs within the worker's
+// Middleware and around that of each pattern; the first is the outermost. It does not see messages that no pattern
+// matches. Run returns ErrInvalid after a Use with nil. Call it before Run.
+func (m *Mux) Use(middleware ...func(HandlerFunc) HandlerFunc) {
+	m.configure("Use", func() error {
+		if i := slices.IndexFunc(middleware, isNilMiddleware); i >= 0 {
+			return store.Invalid("middleware %d is nil: leave it out", i)
+		}
+		m.middleware = append(m.middleware, middleware...)
+		return nil
+	})
+}
+
+// Unknown sets what happens to messages that no pattern matches. The default is UnknownRelease. Run returns ErrInvalid
+// after an Unknown with a value that is not an UnknownPolicy. Call it before Run.
+func (m *Mux) Unknown(policy UnknownPolicy) {
+	m.configure("Unknown", func() error {
+		if policy > UnknownBury {
+			return store.Invalid("policy is %d: give UnknownRelease, UnknownFail or UnknownBury", policy)
+		}
+		m.unknown = policy
+		return nil
+	})
+}
+
+// configure makes a change, unless the mux runs already, and keeps the first error for Run.
+func (m *Mux) configure(call string, change func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.log != nil {
+		m.log.Error("later: a change of a mux has no effect: configure it before Run", "call", call)
+		return
+	}
+	if err := change(); err != nil && m.invalid == nil {
+		m.invalid = fmt.Errorf("mux's %s: %w", call, err)
+	}
+}
+
+func isNilMiddleware(wrap func(HandlerFunc) HandlerFunc) bool { return wrap == nil }
+
+// patternText names a pattern in an error.
+func patternText(pattern string) string {
+	if pattern == "" {
+		return `pattern "" (messages without a kind)`
+	}
+	return fmt.Sprintf("pattern %q", pattern)
+}
+
+// HandleMux registers a Mux that handles the messages of a queue by their kind. Call it before Run, which returns
+// ErrInvalid, and delivers nothing, for a mux that is nil, has no handlers or had a call that is not allowed. Besides,
+// the rules of Handle apply.
+func (w *Worker) HandleMux(queue string, mux *Mux) {
+	var err error
+	if mux == nil {
+		err = store.Invalid("mux of queue %q is nil: make one with NewMux", queue)
+	}
+	w.register("HandleMux", queue, queueHandler{mux: mux}, err)
+}
+
+// dispatcher is the handler that a Mux makes for a queue.
+type dispatcher struct {
+	exact  map[string]HandlerFunc // by kind; "" is none
+	within map[string]HandlerFunc // by what precedes ".*"
+	every  HandlerFunc            // of "*", or nil
+	other  *unknownKinds
+}
+
+// handler returns the handler of a queue.
+func (m *Mux) handler(queue string, log *slog.Logger) (HandlerFunc, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.invalid != nil {
+		return nil, m.invalid
+	}
+	if len(m.handlers) == 0 {
+		return nil, store.Invalid("mux has no handler: call its Handle before Run")
+	}
+	d := &dispatcher{exact: map[string]HandlerFunc{}, within: map[string]HandlerFunc{}}
+	for pattern, registered := range m.handlers {
+		h := registered.handler
+		for i, wrap := range slices.Backward(slices.Concat(m.middleware, registered.middleware)) {
+			if h = wrap(h); h == nil {
+				return nil, store.Invalid("mux's middleware %d returned nil for %s: return a handler", i, patternText(pattern))
+			}
+		}
+		switch before, wild := strings.CutSuffix(pattern, ".*"); {
+		case pattern == "*":
+			d.every = h
+		case wild:
+			d.within[before] = h
+		default:
+			d.exact[pattern] = h
+		}
+	}
+	d.other = newUnknownKinds(m.unknown, queue, slices.Sorted(maps.Keys(m.handlers)), log)
+	return d.handle, nil
+}
+
+// freeze ends the time in which the mux can be changed, because a worker runs with it.
+func (m *Mux) freeze(log *slog.Logger) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = log
+}
+
+func (d *dispatcher) handle(ctx context.Context, m *Message) error {
+	if h := d.find(m.Kind()); h != nil {
+		return h(ctx, m)
+	}
+	return d.other.handle(m)
+}
+
+// find returns the handler of a kind, or nil.
+func (d *dispatcher) find(name string) HandlerFunc {
+	if h := d.exact[name]; h != nil || len(d.within) == 0 {
+		return orElse(h, d.every)
+	}
+	before := name[:min(len(name), kind.Max)] // no pattern is longer; a header may be
+	for {
+		dot := strings.LastIndexByte(before, '.')
+		if dot < 0 {
+			return d.every
+		}
+		before = before[:dot]
+		if h := d.within[before]; h != nil {
+			return h
+		}
+	}
+}
+
+func orElse(h, other HandlerFunc) HandlerFunc {
+	if h != nil {
+		return h
+	}
+	return other
+}

@@ -1,0 +1,90 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+func TestOutcomeOfSaysWhatAWorkerDoes(t *testing.T) {
+	cause := errors.New("mail server is busy")
+	wrapped := fmt.Errorf("%w: %w", cause, RetryIn(time.Minute))
+	joined := errors.Join(cause, Snooze(time.Hour))
+	badThen := Then("", nil)
+	for name, test := range map[string]struct {
+		err  error
+		want Outcome
+	}{
+		"nil":           {nil, Outcome{Kind: OutcomeAck}},
+		"follow-ups":    {Then("next", nil), Outcome{Kind: OutcomeAck}},
+		"bad follow-up": {badThen, Outcome{Kind: OutcomeRetry, Backoff: true, Err: badThen}},
+		"error":         {cause, Outcome{Kind: OutcomeRetry, Backoff: true, Err: cause}},
+		"retry in":      {RetryIn(time.Minute), Outcome{Kind: OutcomeRetry, Delay: time.Minute}},
+		"wrapped":       {wrapped, Outcome{Kind: OutcomeRetry, Delay: time.Minute, Err: wrapped}},
+		"snooze":        {Snooze(-1), Outcome{Kind: OutcomeSnooze}},
+		"joined":        {joined, Outcome{Kind: OutcomeSnooze, Delay: time.Hour, Err: joined}},
+		"too long":      {Snooze(1 << 62), Outcome{Kind: OutcomeSnooze, Delay: store.MaxDelay}},
+		"bury":          {Bury(cause), Outcome{Kind: OutcomeBury, Err: cause}},
+		"bury nothing":  {Bury(nil), Outcome{Kind: OutcomeBury}},
+	} {
+		if got := OutcomeOf(test.err); got != test.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
+		}
+	}
+	// Bury takes precedence over Snooze, and Snooze over RetryIn, as for a worker.
+	all := errors.Join(RetryIn(1), Snooze(2), Bury(cause))
+	if got := OutcomeOf(all); got.Kind != OutcomeBury || got.Err != all {
+		t.Errorf("got %+v", got)
+	}
+	if got := OutcomeOf(errors.Join(RetryIn(1), Snooze(2))); got.Kind != OutcomeSnooze || got.Delay != 2 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestOutcomeOfAgreesWithTheWorker compares OutcomeOf with what becomes of the message.
+func TestOutcomeOfAgreesWithTheWorker(t *testing.T) {
+	for name, err := range map[string]error{
+		"nil": nil, "error": errors.New("no"), "retry": RetryIn(time.Minute), "snooze": Snooze(time.Minute),
+		"bury": Bury(nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *Client) {
+				kinds := make(chan EventKind, 10)
+				c.observe = func(e Event) { kinds <- e.Kind }
+				w := NewWorker(c, WorkerConfig{})
+				w.Handle("q", func(context.Context, *Message) error { return err })
+				start(t, w)
+				mustSend(t, c.Queue("q"), "")
+				want := map[OutcomeKind]EventKind{
+					OutcomeAck: EventAcked, OutcomeRetry: EventNacked, OutcomeSnooze: EventSnoozed, OutcomeBury: EventBuried,
+				}[OutcomeOf(err).Kind]
+				for {
+					switch kind := <-kinds; kind {
+					case EventSent, EventClaimed, EventStarted:
+						continue
+					case want:
+					default:
+						t.Errorf("the worker's event is %q, want %q", kind, want)
+					}
+					return
+				}
+			})
+		})
+	}
+}
+
+func TestContextWithMessageIsThatOfAHandler(t *testing.T) {
+	m := &Message{ID: "a"}
+	ctx, cancel := context.WithCancel(ContextWithMessage(t.Context(), m))
+	defer cancel()
+	if got := MessageFromContext(ctx); got != m {
+		t.Errorf("got %v", got)
+	}
+	if got := MessageFromContext(t.Context()); got != nil {
+		t.Errorf("got %v without a message", got)
+	}
+}

@@ -1,0 +1,85 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// Linked implements store.Linker. In a Cluster two queues are on different nodes, so a script cannot change both.
+func (s *Store) Linked(queue, to string) bool {
+	_, cluster := s.rdb.(*redis.ClusterClient)
+	return !cluster || queue == to
+}
+
+// ackThen acks the settlements at indexes, which have follow-ups, and sends these. A server that is full refuses all
+// of them.
+func (s *Store) ackThen(
+	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
+) error {
+	var names []string // of the queues with follow-ups
+	groups := map[string]*followUps{}
+	for k, p := range indexes {
+		then := settlements[p].Then
+		for i := range then {
+			g := groups[then[i].Queue]
+			if g == nil {
+				g = &followUps{}
+				groups[then[i].Queue] = g
+				names = append(names, then[i].Queue)
+			}
+			g.add(k+1, &then[i].Message)
+		}
+	}
+	c := s.newCall("ack_then", queue, 3+3*len(indexes))
+	for _, name := range names {
+		c.args = append(c.args, s.keys.of(name).args...)
+	}
+	c.args[2] = len(keyNames) * (1 + len(names))
+	defer s.sessions.release(s.stampRequest(c))
+	c.add(len(indexes))
+	for _, p := range indexes {
+		st := &settlements[p]
+		c.add(&st.Receipt.Lease, token(&st.Receipt), store.Millis(st.DedupWindow))
+	}
+	var create []int
+	for _, name := range names {
+		g := groups[name]
+		create = append(create, len(c.args))
+		c.add("0", g.longest, g.inspect, len(g.args)/4)
+		c.add(g.args...)
+	}
+	reply, err := s.runAllRegistered(ctx, queue, c, names, create)
+	if errors.Is(err, store.ErrFull) {
+		for _, p := range indexes {
+			results[p].Err = err
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, position := range reply.([]any) {
+		results[indexes[position.(int64)-1]].Err = store.ErrLeaseLost
+	}
+	return nil
+}
+
+// followUps are the follow-ups in one queue.
+type followUps struct {
+	args    []any // four for each message
+	longest int
+	inspect bool
+}
+
+// add adds a follow-up of the ack with a number.
+func (g *followUps) add(ack int, m *store.Outgoing) {
+	value := envelope.Append(nil, &m.Message)
+	g.longest = max(g.longest, len(value)+prefixSize)
+	g.inspect = g.inspect || envelope.Unusual(value[0])
+	g.args = append(g.args, ack, string(appendDue(nil, m.Due)), m.ID, value)
+}

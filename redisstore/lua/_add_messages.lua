@@ -1,0 +1,74 @@
+--@include write
+--@include due
+--@include record
+--@include earliest
+--@include waiting
+--@include existing
+--@include pack
+--@include update_meta
+-- use makes a queue the one that all functions work on. from is where its keys begin in KEYS.
+local function use(from)
+  DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS, BUCKET_STARTS,
+    BUCKET_COUNTS, WAKE = unpack(KEYS, from, from + QUEUE_KEYS - 1)
+end
+
+-- plan_add reads what adding messages to the current queue needs, and returns a function that adds them, without those
+-- whose ids are live or within their dedup window. It calls the function with the same queue in use. Instead, it
+-- returns nil and a reply if the queue has another format, or does not exist and may not be created.
+--
+-- queue is {create = "1" or "0", longest = length of the longest value, inspect = "1" or "0"}; the others are lists of
+-- ids, due times in ms and envelopes. changes collects the changes to the queue's records, for the caller to write.
+local function plan_add(queue, ids, dues, envelopes, changes, now)
+  local format, max_envelope_bytes, inspect_envelopes, packed =
+    unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+  if format and format ~= FORMAT then return nil, NEWER end
+  if not format and queue.create ~= '1' then return nil, UNREGISTERED end
+  local stored, records, dedup = read_existing(ids, tonumber(max_envelope_bytes or 0))
+  local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+
+  local buckets = open_buckets(packed)
+  local seen, values, z, first = {}, {}, {}, nil
+  local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
+  for i, id in ipairs(ids) do
+    if not (stored[i] or seen[id] or dedup and dedup[i] and tonumber(dedup[i]) > now) then
+      seen[id] = true
+      values[#values + 1] = id
+      values[#values + 1] = envelopes[i]
+      if dues[i] - now > PACK_AFTER_MS and #envelopes[i] <= PACK_MAX_ENVELOPE then
+        pack_at[#pack_at + 1] = #values
+        pack_dues[#pack_at], pack_ids[#pack_at] = dues[i], id
+      else
+        z[#z + 1] = dues[i]
+        z[#z + 1] = id
+        if not first or dues[i] < first then first = dues[i] end
+      end
+      local record = changes.current(id, records and records[i])
+      if record then
+        local epoch, _, _, refcount = parse_record(record)
+        changes.set(id, format_record(epoch, 0, '0', refcount, ''))
+      end
+    end
+  end
+  if #pack_at > 0 then
+    local classes, lowest = pack(buckets, pack_dues, pack_ids)
+    for k, at in ipairs(pack_at) do
+      if classes[k] then
+        values[at] = buckets.value(pack_dues[k], classes[k], values[at])
+      else
+        z[#z + 1] = pack_dues[k]
+        z[#z + 1] = pack_ids[k]
+        if not first or pack_dues[k] < first then first = pack_dues[k] end
+      end
+    end
+    if lowest and (not first or lowest < first) then first = lowest end
+  end
+  local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
+  return function()
+    if not values[1] then return end
+    if anyone then notify(first, now) end
+    buckets.write()
+    write('HSET', MESSAGES, values)
+    write('ZADD', DUE, z)
+    update_meta(format, max_envelope_bytes, inspect_envelopes, queue.longest, queue.inspect)
+  end
+end

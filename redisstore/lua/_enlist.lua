@@ -1,0 +1,21 @@
+-- listens reports whether a process listens to its channel, as far as is known.
+local function listens(process)
+  local reply = redis.pcall('PUBSUB', 'NUMSUB', process)
+  return reply.err or reply[2] > 0
+end
+
+-- enlist lists a process as waiting; see _waiting.lua. It promises to claim at the time of the next event, nil for
+-- none, unless another process, which must still listen, has promised to be there by then. first is the start of WAKE,
+-- two processes with their scores. Returns the promise, or -1. A process that does not listen, '', is not listed, and
+-- has to claim at every event.
+local function enlist(process, first, coming, now, now_us)
+  if process == '' then return coming or -1 end
+  local score = IDLE + now_us
+  if coming then
+    local i = first[1] == process and 3 or 1
+    local other, promise = first[i], tonumber(first[i + 1] or '')
+    if not other or promise > coming or promise < now - BROKEN_AFTER_MS or not listens(other) then score = coming end
+  end
+  if redis.call('ZADD', WAKE, score, process) == 1 then redis.call('PEXPIRE', WAKE, LISTED_MS) end
+  return score < IDLE and score or -1
+end

@@ -1,0 +1,66 @@
+--@include lease
+-- open_leases returns the leases whose messages a script settles one by one, at first none. A token names a message as
+-- its holder does: the id, and a tab and the epoch unless that is zero. changes are the script's changes to records.
+local function open_leases(now, changes)
+  local loaded = {} -- by lease id
+  local leases = {}
+
+  local function token_of(id, epoch)
+    if epoch ~= '' and epoch ~= '0' then return id .. '\t' .. epoch end
+    return id
+  end
+
+  -- load reads a lease once. An expired or ended lease holds nothing.
+  function leases.load(lease)
+    local l = loaded[lease]
+    if l then return l end
+    l = { held = {}, left = 0 } -- held: messages by token
+    local deadline = redis.call('ZSCORE', LEASE_DEADLINES, lease)
+    local text = redis.call('HGET', LEASES, lease)
+    if text and deadline and tonumber(deadline) > now then
+      l.text = text
+      for id, due, epoch, max in each_entry(text) do
+        l.held[token_of(id, epoch)] = { id = id, due = due, epoch = tonumber(epoch) or 0,
+          max = tonumber(max) or DEFAULT_ATTEMPTS }
+        l.left = l.left + 1
+      end
+    end
+    loaded[lease] = l
+    return l
+  end
+
+  -- remove removes a message from a loaded lease.
+  function leases.remove(l, token)
+    l.held[token] = nil
+    l.left = l.left - 1
+    l.changed = true
+  end
+
+  -- drop_stale drops an entry whose epoch is outdated because the message was cancelled: it removes the entry from the
+  -- lease and decrements the refcount of the record.
+  function leases.drop_stale(l, token, record)
+    changes.drop_ref(l.held[token].id, record)
+    leases.remove(l, token)
+  end
+
+  -- write writes back the changed leases, keeping the order of their messages.
+  function leases.write()
+    for lease, l in pairs(loaded) do
+      if l.changed and l.left == 0 then
+        redis.call('HDEL', LEASES, lease)
+        redis.call('ZREM', LEASE_DEADLINES, lease)
+      elseif l.changed then
+        local held, dues = {}, {}
+        for id, due, epoch, max in each_entry(l.text) do
+          if l.held[token_of(id, epoch)] then
+            held[#held + 1] = entry_line(id, epoch, max)
+            dues[#dues + 1] = due
+          end
+        end
+        redis.call('HSET', LEASES, lease, lease_text(held, dues))
+      end
+    end
+  end
+
+  return leases
+end

@@ -1,0 +1,170 @@
+--@include record_changes
+--@include inspect
+--@include promote
+--@include read_records
+--@include drop_dead
+--@include waiting
+--@include enlist
+-- promote promotes packed messages that are due soon. It returns the start of the first bucket, before which no packed
+-- message is due, or nil if there is none.
+local function promote(packed, now, want)
+  local name, start = unpack(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES'))
+  start = tonumber(start or '')
+  if not start or start > now + PROMOTE_LEAD_MS then return start end
+  redis.call('HLEN', LEASES)
+  redis.call('HLEN', MESSAGES)
+  redis.call('HLEN', RECORDS)
+  redis.call('ZCARD', DEAD)
+  redis.call('ZCARD', DEDUP)
+  redis.call('ZCARD', WAKE)
+  return promote_soon(open_buckets(packed), now, start, name, want)
+end
+
+-- end_expired_leases ends at most REAP_LEASES expired leases with about MAX_BATCH messages, and returns the ids of the
+-- messages that died.
+local function end_expired_leases(now)
+  local past = redis.call('ZRANGE', LEASE_DEADLINES, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
+  redis.call('ZCARD', DEAD)
+  redis.call('HLEN', MESSAGES)
+  redis.call('ZCARD', DEDUP)
+  redis.call('ZCARD', WAKE)
+  local changes = new_record_changes()
+  local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
+  for i = 1, #past, 2 do
+    if reaped >= MAX_BATCH then break end
+    local lease, deadline = past[i], past[i + 1]
+    ended[#ended + 1] = lease
+    local ids, held = {}, {}
+    local uncounted = string.find(lease, UNCOUNTED_LEASE, 1, true) == 1
+    for id, due, epoch, max in each_entry(redis.call('HGET', LEASES, lease) or '') do
+      ids[#ids + 1] = id
+      held[#held + 1] = { epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS, due = due }
+    end
+    reaped = reaped + #ids
+    local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
+    for k, id in ipairs(ids) do
+      local record = changes.current(id, records and records[k])
+      local epoch, attempts, _, refcount, rest = parse_record(record)
+      if epoch ~= held[k].epoch then
+        changes.drop_ref(id, record) -- cancelled meanwhile
+      elseif uncounted then
+        again[#again + 1] = held[k].due
+        again[#again + 1] = id
+      else
+        attempts = attempts + 1
+        local failures = add_failure(failures_of(rest), tonumber(deadline), attempts, '0\31\31' .. LEASE_EXPIRED_TEXT)
+        if attempts >= held[k].max then
+          died[#died + 1] = id
+          dead[#dead + 1] = now
+          dead[#dead + 1] = id
+          rest = deadline .. '\tlease_expired\t'
+        else
+          again[#again + 1] = deadline
+          again[#again + 1] = id
+          rest = '\t\t'
+        end
+        changes.set(id, format_record(epoch, attempts, '1', refcount, rest .. failures .. '\t' .. LEASE_EXPIRED_TEXT))
+      end
+    end
+  end
+  write('ZADD', DUE, again)
+  write('ZADD', DEAD, dead)
+  changes.write()
+  write('HDEL', LEASES, ended)
+  write('ZREM', LEASE_DEADLINES, ended)
+  return died
+end
+
+-- read_values returns the values of as many of the messages as fit in a reply, at least one, given the length of the
+-- queue's longest one, and their number. It reads no more than fits at a time.
+local function read_values(ids, max_bytes)
+  local values, n, bytes = {}, 0, 0
+  while n < #ids do
+    local count = math.min(#ids - n, math.max(1, math.floor((MAX_BYTES - bytes) / max_bytes)))
+    local part = redis.call('HMGET', MESSAGES, unpack(ids, n + 1, n + count))
+    for i = 1, count do
+      bytes = bytes + #(part[i] or '')
+      if bytes > MAX_BYTES and n > 0 then return values, n end
+      n = n + 1
+      values[n] = part[i]
+    end
+  end
+  return values, n
+end
+
+-- kill moves messages that inspect_all found to DEAD and out of the lists of ids, lines, values and records, of which
+-- all but the first may be nil. It returns the ids that died, and those of them that had expired.
+local function kill(dead, now, ids, lines, values, records)
+  local z, changes, died, expired = {}, new_record_changes(), {}, {}
+  for k, d in ipairs(dead) do
+    local i, due, reason, text = unpack(d)
+    local epoch, attempts, delivered, refcount, rest = parse_record(records and records[i])
+    died[k] = ids[i]
+    if reason == 'expired' then expired[#expired + 1] = ids[i] end
+    z[2 * k - 1], z[2 * k] = now, ids[i]
+    rest = due .. '\t' .. reason .. '\t' .. failures_of(rest) .. '\t' .. text
+    changes.set(ids[i], format_record(epoch, attempts, delivered, refcount, rest))
+  end
+  for k = #dead, 1, -1 do
+    local i = dead[k][1]
+    table.remove(ids, i)
+    if lines then table.remove(lines, i) end
+    if values then table.remove(values, i) end
+    if records then table.remove(records, i) end
+  end
+  redis.call('ZREM', DUE, unpack(died))
+  redis.call('ZADD', DEAD, unpack(z))
+  changes.write()
+  return died, expired
+end
+
+-- earliest_of returns the earliest of three times, each of which may be nil.
+local function earliest_of(a, b, c)
+  local first = math.min(a or math.huge, b or math.huge, c or math.huge)
+  return first < math.huge and first or nil
+end
+
+-- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in a
+-- reply. meta is what the caller read of META. It returns their ids; their values, nil unless they had to be read; the
+-- next message with those before it if they are few, as ZRANGE returns them; the time of the next event that does not
+-- depend on these messages; whether more is left to do now; the first two processes of WAKE with their scores; the ids
+-- that died; and those that were dropped, if any can be.
+local function find_ready(meta, now, max)
+  local paused, max_envelope_bytes, inspect_envelopes, packed, max_age, max_count = unpack(meta, 2, 7)
+  max_envelope_bytes = tonumber(max_envelope_bytes or 0)
+  redis.call('ZCARD', DUE)
+  local next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
+  packed = not paused and tonumber(packed or '') or 0
+  local next_bucket = packed > 0 and promote(packed, now, max) or nil
+  local died = {}
+  if next_expiry and next_expiry <= now then
+    died = end_expired_leases(now)
+    next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
+  end
+  local dropped = (max_age or max_count) and drop_dead(max_age, max_count, now) or nil
+
+  local ids = paused and {} or redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+  local values
+  if inspect_envelopes or #ids * max_envelope_bytes > MAX_BYTES then
+    local fitting
+    values, fitting = read_values(ids, max_envelope_bytes)
+    for i = #ids, fitting + 1, -1 do ids[i] = nil end
+  end
+  local n = #ids
+  local from = n <= FEW_MESSAGES and 0 or n
+  local following = paused and {} or redis.call('ZRANGE', DUE, from, n, 'WITHSCORES')
+  local next_due = tonumber(following[2 * (n - from) + 2] or '')
+  local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_BATCH
+  local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
+  if n == 0 then
+    -- Nothing is ready: delete some ids whose dedup window is over.
+    local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+    if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
+    -- An empty queue forgets what its messages required.
+    if (inspect_envelopes or max_envelope_bytes > MAX_BYTES / MAX_BATCH) and redis.call('HLEN', MESSAGES) == 0 then
+      redis.call('HDEL', META, 'inspect_envelopes', 'max_envelope_bytes')
+    end
+  end
+  return ids, values, from == 0 and following, earliest_of(next_due, next_bucket, next_expiry), more,
+    redis.call('ZRANGE', WAKE, 0, 1, 'WITHSCORES'), died, dropped
+end

@@ -1,0 +1,76 @@
+--@include record
+--@include write
+-- RECORDS holds a placeholder under an empty id while it holds anything else: the sum of all refcounts, so that acks
+-- need no lookups while no lease lists a cancelled message, a tab, and a text. The text is too long for the compact
+-- encoding of a small hash, in which each lookup would search all records, and claims look up hundreds of ids.
+
+-- remove_placeholder removes the placeholder if nothing else is left.
+local function remove_placeholder()
+  if redis.call('HLEN', RECORDS) == 1 then redis.call('HDEL', RECORDS, '') end
+end
+
+-- read_refs returns the sum of all refcounts, or nil if it is unknown.
+local function read_refs()
+  return tonumber(string.match(redis.call('HGET', RECORDS, '') or '', '^(%d+)\t'))
+end
+
+-- new_record_changes returns an empty collection of changes to records, which a script writes at its end.
+local function new_record_changes()
+  local changed, refs = {}, 0 -- changed: by id the new record, or false for none; refs: change of all refcounts
+  local changes = {}
+
+  -- set sets the new record of a message, nil for none.
+  function changes.set(id, record)
+    changed[id] = record or false
+  end
+
+  -- current returns the record of a message as this script will leave it, given the stored one.
+  function changes.current(id, stored)
+    if changed[id] == nil then return stored end
+    return changed[id]
+  end
+
+  -- remove removes the record of a removed message, or sets a tombstone while old leases still list its id.
+  function changes.remove(id, epoch, refcount)
+    changed[id] = refcount > 0 and format_record(epoch, 'x', '0', refcount, '')
+  end
+
+  -- cancel sets the tombstone of a message that is cancelled while it is leased.
+  function changes.cancel(id, epoch, refcount)
+    refs = refs + 1
+    changes.remove(id, epoch + 1, refcount + 1)
+  end
+
+  -- drop_ref changes a record after a lease has dropped an entry with an outdated epoch.
+  function changes.drop_ref(id, record)
+    local epoch, attempts, delivered, refcount, rest = parse_record(record)
+    if refcount > 0 then refs = refs - 1 end
+    if attempts then
+      changed[id] = format_record(epoch, attempts, delivered, refcount - 1, rest)
+    else
+      changes.remove(id, epoch, refcount - 1)
+    end
+  end
+
+  function changes.write()
+    local set, unset = {}, {}
+    for id, record in pairs(changed) do
+      if record then
+        set[#set + 1] = id
+        set[#set + 1] = record
+      else
+        unset[#unset + 1] = id
+      end
+    end
+    if refs ~= 0 then
+      redis.call('HSET', RECORDS, '', math.max(0, (read_refs() or 0) + refs) .. '\t' .. RECORDS_PLACEHOLDER)
+    elseif set[1] then
+      redis.call('HSETNX', RECORDS, '', '0\t' .. RECORDS_PLACEHOLDER)
+    end
+    write('HSET', RECORDS, set)
+    write('HDEL', RECORDS, unset)
+    if unset[1] then remove_placeholder() end
+  end
+
+  return changes
+end

@@ -1,0 +1,86 @@
+#!lua
+--- Acks messages and sends their follow-ups, in the same queue and others. A message that is not held has none.
+-- KEYS   the keys of the queue of the acks, then those of each queue with follow-ups, which can be the same again
+-- ARGV   1 session, 2 request number
+--        3 number of acks, then for each: lease id, token, dedup window in ms
+--        then for each queue with follow-ups: "1" if its name is registered and it may be created, length of the
+--        longest envelope including the prefix of a packed one, "1" if claims must inspect one of the envelopes, number
+--        of follow-ups, and for each: the number of its ack, due time ("+ms" from now, or ms since 1970), id, envelope
+-- Reply  numbers (from 1) of the acks that were refused; UNREGISTERED if a queue with follow-ups does not exist; NEWER
+-- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
+--        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
+--@include keys
+--@include clock
+--@include record_changes
+--@include open_leases
+--@include session
+--@include add_messages
+
+local now, now_us = read_clock()
+local previous = previous_reply(ARGV[1], ARGV[2])
+if previous then return decode_positions(previous) end
+local count = redis.call('HLEN', RECORDS)
+redis.call('HLEN', MESSAGES)
+redis.call('ZCARD', DEDUP)
+local changes = new_record_changes()
+local leases = open_leases(now, changes)
+local refused, is_refused, acked, dedup = {}, {}, {}, {}
+local acks, a = tonumber(ARGV[3]), 4
+for i = 1, acks do
+  local l, token = leases.load(ARGV[a]), ARGV[a + 1]
+  local h = l.held[token]
+  local record = h and changes.current(h.id, count > 0 and redis.call('HGET', RECORDS, h.id))
+  local epoch, _, _, refcount = parse_record(record)
+  if h and epoch == h.epoch then
+    acked[#acked + 1] = h.id
+    if record then changes.remove(h.id, epoch, refcount) end
+    leases.remove(l, token)
+    local window = tonumber(ARGV[a + 2])
+    if window > 0 then
+      dedup[#dedup + 1] = now + window
+      dedup[#dedup + 1] = h.id
+    end
+  else
+    if h then leases.drop_stale(l, token, record) end
+    refused[#refused + 1] = i
+    is_refused[i] = true
+  end
+  a = a + 3
+end
+
+local source = KEYS[1]
+local adds = {} -- for each queue with follow-ups: where its keys begin, the function that adds them, changes of records
+for from = 1 + QUEUE_KEYS, #KEYS, QUEUE_KEYS do
+  use(from)
+  local queue = { create = ARGV[a], longest = ARGV[a + 1], inspect = ARGV[a + 2] }
+  local ids, dues, envelopes, last = {}, {}, {}, a + 4 * tonumber(ARGV[a + 3])
+  for f = a + 4, last, 4 do
+    if not is_refused[tonumber(ARGV[f])] then
+      ids[#ids + 1] = ARGV[f + 2]
+      dues[#ids], envelopes[#ids] = due_at(now_us, ARGV[f + 1]), ARGV[f + 3]
+    end
+  end
+  a = last + 4
+  if ids[1] then
+    local own = DUE == source and changes or new_record_changes()
+    local add, reply = plan_add(queue, ids, dues, envelopes, own, now)
+    if reply then return reply end
+    adds[#adds + 1] = { from = from, add = add, changes = own ~= changes and own }
+  end
+end
+
+use(1)
+if acked[1] then record_request(ARGV[1], ARGV[2], now, encode_positions(refused)) end
+write('HDEL', MESSAGES, acked)
+changes.write()
+leases.write()
+if dedup[1] then
+  write('ZADD', DEDUP, dedup)
+  write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
+end
+for _, planned in ipairs(adds) do
+  use(planned.from)
+  planned.add()
+  if planned.changes then planned.changes.write() end
+end
+return refused

@@ -1,0 +1,144 @@
+#!lua flags=allow-oom
+--- Moves ready messages, earliest first, to a destination in one step, after the housekeeping of a claim.
+-- KEYS   those of the queue, then those of the queue to move to, or the key of the list or stream, or in a Cluster the
+--        channel
+-- ARGV   1 maximum number of messages, 2 channel of the process; see claim
+--        3 "queue", "list", "stream" or "channel"
+--        4 "1" if the queue to move to may be created, RPUSH or LPUSH, maximum length or "0", PUBLISH or SPUBLISH
+--        5 channel to publish to, or ""
+--        6 "1" to return the ids of moved messages
+-- Reply  {now in us, time in ms at which the process has to claim again or -1, more, number of moved messages, their
+--        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; NEWER; UNREGISTERED;
+--        the type of a key that is neither a list nor a stream as it should be
+-- Safe   every key is read before the first write. A repeated call moves further messages.
+--@include keys
+--@include clock
+--@include ready
+--@include read_envelope
+--@include session
+--@include add_messages
+
+local kind, option, to = ARGV[3], ARGV[4], KEYS[QUEUE_KEYS + 1]
+local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
+  'dead_max_age_ms', 'dead_max_count')
+local format, inspect_envelopes = meta[1], meta[4]
+if format and format ~= FORMAT then return NEWER end
+local now, now_us = read_clock()
+if kind == 'list' or kind == 'stream' then
+  local found = redis.call('TYPE', to).ok
+  if found ~= 'none' and found ~= kind then return found end
+end
+if kind == 'queue' then
+  use(1 + QUEUE_KEYS)
+  local other = redis.call('HGET', META, 'format')
+  if other and other ~= FORMAT then return NEWER end
+  if not other and option ~= '1' then return UNREGISTERED end
+  for _, key in ipairs({ DUE, DEDUP, BUCKET_STARTS, WAKE }) do redis.call('ZCARD', key) end
+  for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS, BUCKET_COUNTS }) do redis.call('HLEN', key) end
+  use(1)
+end
+if not format then
+  enlist(ARGV[2], {}, nil, now, now_us)
+  return { now_us, -1, 0, 0, {}, {}, {} }
+end
+local ids, values, _, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[1]))
+if #ids == 0 then
+  local again = more and now or enlist(ARGV[2], first_waiting, coming, now, now_us)
+  return { now_us, again, more and 1 or 0, 0, {}, died, {}, dropped }
+end
+
+values = values or redis.call('HMGET', MESSAGES, unpack(ids))
+local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
+local dead = {}
+if records or inspect_envelopes then
+  local _
+  _, dead = inspect_all(ids, inspect_envelopes and values, records, now)
+end
+local dies = {}
+for _, d in ipairs(dead) do dies[d[1]] = true end
+
+-- What is moved: ids, due times in ms, payloads (for a queue envelopes), and headers by position.
+local moved, dues, bodies, headers, n = {}, {}, {}, {}, 0
+local changes, windows, longest, unusual = new_record_changes(), {}, 0, '0'
+local range = (kind == 'queue' or kind == 'stream') and redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')
+local whole, byte, sub = kind == 'queue', string.byte, string.sub
+for i = 1, #ids do
+  local value = values[i]
+  if value and not dies[i] then
+    local at, payload, flags, window, names = 1, 2, byte(value), 0, nil
+    if flags ~= 0 then at, payload, flags, window, names = read_envelope(value) end
+    if not at then
+      dies[i] = true
+      dead[#dead + 1] = { i, redis.call('ZSCORE', DUE, ids[i]), 'unreadable', UNREADABLE_TEXT }
+    else
+      n = n + 1
+      moved[n] = ids[i]
+      bodies[n] = whole and (at == 1 and value or sub(value, at)) or sub(value, payload)
+      if range then
+        dues[n], headers[n] = range[2 * i], names
+        if #value > longest then longest = #value end
+        if flags % 8 > 0 then unusual = '1' end
+      end
+      if window > 0 then
+        windows[#windows + 1] = now + window
+        windows[#windows + 1] = ids[i]
+      end
+    end
+  end
+  if records and records[i] and not dies[i] then
+    local epoch, _, _, refcount = parse_record(records[i])
+    changes.remove(ids[i], epoch, refcount)
+  end
+end
+table.sort(dead, function(one, other) return one[1] < other[1] end)
+redis.call('ZCARD', DEAD)
+redis.call('ZCARD', DEDUP)
+local add, added
+if kind == 'queue' and moved[1] then
+  for i, due in ipairs(dues) do dues[i] = tonumber(due) end
+  use(1 + QUEUE_KEYS)
+  added = new_record_changes()
+  add = plan_add({ create = option, longest = longest, inspect = unusual }, moved, dues, bodies, added, now)
+  use(1)
+end
+
+-- Nothing below can fail after the first write to the destination, and the queue is written after that.
+if kind == 'channel' then
+  for _, body in ipairs(bodies) do redis.call(option, ARGV[5], body) end
+elseif kind == 'list' then
+  write(option, to, bodies)
+elseif kind == 'stream' then
+  for i, id in ipairs(moved) do
+    local entry = option ~= '0' and { 'MAXLEN', '~', option, '*' } or { '*' }
+    for _, text in ipairs({ 'id', id, 'payload', bodies[i], 'due', dues[i] }) do entry[#entry + 1] = text end
+    for k, text in ipairs(headers[i] or {}) do entry[#entry + 1] = (k % 2 == 1 and 'header:' or '') .. text end
+    redis.call('XADD', to, unpack(entry))
+  end
+elseif add then
+  use(1 + QUEUE_KEYS)
+  add()
+  added.write()
+  use(1)
+end
+local expired = {}
+if dead[1] then
+  local died_now
+  died_now, expired = kill(dead, now, ids, nil, nil, records)
+  for _, id in ipairs(died_now) do died[#died + 1] = id end
+end
+if ids[1] then
+  redis.call('ZREMRANGEBYRANK', DUE, 0, #ids - 1)
+  write('HDEL', MESSAGES, moved)
+  changes.write()
+end
+if windows[1] then
+  write('ZADD', DEDUP, windows)
+  write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
+end
+if not more then
+  coming = enlist(ARGV[2], first_waiting, coming, now, now_us)
+elseif first_waiting[1] then
+  redis.call('ZREM', WAKE, ARGV[2])
+  if coming then notify(coming, now) end
+end
+return { now_us, coming or -1, more and 1 or 0, #moved, ARGV[6] == '1' and moved or {}, died, expired, dropped }

@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+--- Removes a process that does not wait any more. If it had promised to claim, another one does.
+-- ARGV   1 the process's channel
+-- Reply  1; NEWER
+-- Safe   only WAKE is written.
+--@include keys
+--@include clock
+--@include waiting
+--@include next_event
+local format, paused, packed = unpack(redis.call('HMGET', META, 'format', 'paused', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+local promise = tonumber(redis.call('ZSCORE', WAKE, ARGV[1]) or '')
+if not promise then return 1 end
+local coming = format and promise < IDLE and next_event(paused, packed)
+redis.call('ZREM', WAKE, ARGV[1])
+if coming then notify(coming, (read_clock())) end
+return 1

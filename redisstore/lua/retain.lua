@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+--- Sets the retention of dead messages.
+-- ARGV   1 session, 2 request number
+--        3 "1" if the queue's name is registered and the queue may be created
+--        4 maximum age in ms or "", 5 maximum number or ""
+-- Reply  1, UNREGISTERED, NEWER
+-- Safe   SESSIONS is written first; META was read before.
+--@include keys
+--@include clock
+--@include session
+local format = redis.call('HGET', META, 'format')
+if format and format ~= FORMAT then return NEWER end
+if not format and ARGV[3] ~= '1' then return UNREGISTERED end
+if previous_reply(ARGV[1], ARGV[2]) then return 1 end
+record_request(ARGV[1], ARGV[2], (read_clock()))
+if not format then redis.call('HSET', META, 'format', FORMAT) end
+for i, field in ipairs({ 'dead_max_age_ms', 'dead_max_count' }) do
+  if ARGV[3 + i] == '' then
+    redis.call('HDEL', META, field)
+  else
+    redis.call('HSET', META, field, ARGV[3 + i])
+  end
+end
+return 1

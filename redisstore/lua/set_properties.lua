@@ -1,0 +1,42 @@
+#!lua flags=allow-oom
+--- Sets and removes properties of a queue.
+-- KEYS   those of every script, then the properties
+-- ARGV   1 session, 2 request number
+--        3 "1" if the queue's name is registered and the queue may be created
+--        then for each property: name, value or "" to remove it
+-- Reply  number of properties that the queue has then; with more than MAX_PROPERTIES nothing was changed;
+--        UNREGISTERED, NEWER
+-- Safe   SESSIONS is written first; META and PROPERTIES were read before.
+--@include keys
+--@include clock
+--@include session
+--@include write
+local PROPERTIES = KEYS[QUEUE_KEYS + 1]
+local format = redis.call('HGET', META, 'format')
+if format and format ~= FORMAT then return NEWER end
+local previous = previous_reply(ARGV[1], ARGV[2])
+if previous then return tonumber(previous) or 0 end
+local count = redis.call('HLEN', PROPERTIES)
+local set, removed = {}, {}
+for a = 4, #ARGV, 2 do
+  local name, value = ARGV[a], ARGV[a + 1]
+  local exists = redis.call('HEXISTS', PROPERTIES, name) == 1
+  if value ~= '' then
+    set[#set + 1] = name
+    set[#set + 1] = value
+    if not exists then count = count + 1 end
+  elseif exists then
+    removed[#removed + 1] = name
+    count = count - 1
+  end
+end
+if not format then
+  if not set[1] then return count end
+  if ARGV[3] ~= '1' then return UNREGISTERED end
+end
+record_request(ARGV[1], ARGV[2], (read_clock()), tostring(count))
+if count > MAX_PROPERTIES then return count end
+if not format then redis.call('HSET', META, 'format', FORMAT) end
+write('HSET', PROPERTIES, set)
+write('HDEL', PROPERTIES, removed)
+return count

@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Scripts are found in lua/ by name, so a wrong name is noticed only when the call is made.
+func TestScriptsHaveFileAndUse(t *testing.T) {
+	used := map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`(?:new(?:Server)?Call\(|bulk\(ctx, |s.scripts\[)"(\w+)"`)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range name.FindAllSubmatch(text, -1) {
+			used[string(m[1])] = true
+		}
+	}
+	got, want := slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(production))
+	if !slices.Equal(got, want) {
+		t.Errorf("the Go code calls the scripts %v, and lua/ has %v", got, want)
+	}
+}
+
+// An include has no effect where it stands: it only defines functions, which take what they need as parameters. The
+// keys are the only constants.
+func TestIncludesOnlyDefineFunctions(t *testing.T) {
+	files, err := filepath.Glob("lua/*.lua")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	inFunction := regexp.MustCompile(`^(local function .*|end|  .*|)$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		included := strings.HasPrefix(filepath.Base(file), "_")
+		code := false // set once a line of code was seen
+		for i, line := range strings.Split(string(text), "\n") {
+			switch {
+			case strings.Contains(line, "--@include"):
+				if code || !includeLine.MatchString(line+"\n") {
+					t.Errorf("%s:%d: include is not at the top", file, i+1)
+				}
+				continue
+			case line == "" || strings.HasPrefix(line, "--") || strings.HasPrefix(line, "#!"):
+				continue
+			}
+			code = true
+			if included && file != filepath.Join("lua", "_keys.lua") && !inFunction.MatchString(line) {
+				t.Errorf("%s:%d: include has code outside of a function: %s", file, i+1, line)
+			}
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package redisstore
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	beatEvery     = 2 * time.Second
+	brokenAfter   = time.Second      // a promise that is so much overdue is not kept any more
+	deadAfter     = 5 * time.Second  // a process without a beat for so long is dead
+	forgetProcess = 15 * time.Minute // when nobody remembers a dead process
+	listedFor     = 24 * time.Hour   // when the lists of a queue that nobody uses vanish
+	lookBatch     = 100              // queues in one request
+	lookPause     = 20 * time.Millisecond
+	maxLookPause  = 10 * lookPause
+	listenIdle    = 20 * time.Second // a connection without waiting queues is closed after this time
+	listenRetry   = 50 * time.Millisecond
+	maxRetryPause = 2 * time.Second
+	deniedRetry   = time.Minute
+	deafAfter     = 10 * time.Second
+	mutedFor      = time.Hour
+	quitTimeout   = 2 * time.Second
+)
+
+// wakeServer is the waker's state of one server, which is one primary in a Cluster: the connection on which this
+// process listens to its channel, and a goroutine that keeps its places in the lists of the server's queues. Both run
+// while queues wait. All but ctx, channel and the atomic fields is guarded by waker.mu.
+type wakeServer struct {
+	w       *waker
+	at      serverAddr
+	channel string
+	clock   serverClock
+	queues  int // those in waker.queues
+	used    time.Time
+
+	running   bool
+	ctx       context.Context
+	cancel    context.CancelFunc
+	work      chan struct{} // has a token while there are pending queues
+	reconnect chan struct{} // has a token when the connection must be replaced
+
+	listening bool
+	epoch     int  // number of connections so far
+	denied    bool // this process may not listen
+	muted     bool // another one may not publish
+	down      time.Time
+	pinged    atomic.Int64 // number of own messages heard
+
+	pending []*queueWake // to be listed or removed
+	missed  bool         // a request failed, so that queues may need one that are not pending
+	members int          // number of processes
+	deaths  int          // number of dead processes seen so far
+	dead    []string     // those that died last
+}
+
+// serverAddr identifies a server.
+type serverAddr struct {
+	addr string        // "" unless it is part of a Cluster
+	node *redis.Client // likewise nil
+}
+
+// serverOf returns the server of a queue's keys. It decides by the client's type whether there is a Cluster.
+func (s *Store) serverOf(ctx context.Context, queue string) serverAddr {
+	return s.serverOfKey(ctx, s.keys.of(queue).wake)
+}
+
+// SameServer implements store.Placer. Only a Cluster has several servers.
+func (s *Store) SameServer(ctx context.Context, queue, other string) bool {
+	return s.serverOf(ctx, queue).addr == s.serverOf(ctx, other).addr
+}
+
+func (s *Store) serverOfKey(ctx context.Context, key string) serverAddr {
+	if rdb, ok := s.rdb.(*redis.ClusterClient); ok {
+		if node, err := rdb.MasterForKey(ctx, key); err == nil {
+			return serverAddr{node.Options().Addr, node}
+		}
+	}
+	return serverAddr{}
+}
+
+// channelPrefix precedes the names of all channels.
+func (s *Store) channelPrefix() string { return s.keys.prefix + "wake:" }
+
+// processesKey returns the key that has the beats of the processes that listen on a server. In a Cluster its hash tag
+// is the first number whose slot is on that server.
+func (s *Store) processesKey(ctx context.Context, at serverAddr) string {
+	key := s.keys.prefix + "processes"
+	for i := 0; at.node != nil && i < 10_000; i++ {
+		tagged := key + ":{" + strconv.Itoa(i) + "}"
+		if s.serverOfKey(ctx, tagged).addr == at.addr {
+			return tagged
+		}
+	}
+	return key
+}
+
+func newWakeServer(w *waker, at serverAddr) *wakeServer {
+	return &wakeServer{w: w, at: at, channel: w.s.channelPrefix() + newLease(), work: make(chan struct{}, 1),
+		reconnect: make(chan struct{}, 1), members: 1}
+}
+
+// start starts the goroutines, unless they run. The lock is held.
+func (v *wakeServer) start() {
+	v.used = time.Now()
+	if _, cluster := v.w.s.rdb.(*redis.ClusterClient); v.running || v.w.closed || cluster && v.at.node == nil {
+		return
+	}
+	v.running, v.down = true, v.used
+	v.ctx, v.cancel = context.WithCancel(v.w.s.closing)
+	v.w.done.Go(v.listen)
+	v.w.done.Go(v.keep)
+}
+
+// stop ends them. The lock is held.
+func (v *wakeServer) stop() {
+	if v.running {
+		v.cancel()
+	}
+}
+
+// deaf reports whether notifications may not arrive. The lock is held.
+func (v *wakeServer) deaf() bool {
+	return v.running && (v.denied || v.muted || !v.listening && time.Since(v.down) > deafAfter)
+}
+
+// mustLook reports whether a queue has to be listed, or may list dead processes. The lock is held.
+func (v *wakeServer) mustLook(q *queueWake) bool {
+	return v.listening && len(q.waiters) > 0 && (q.listing != listed || len(v.dead) > 0 && q.deaths != v.deaths)
+}
+
+// attend has the keeping goroutine list or remove this process. The lock is held.
+func (v *wakeServer) attend(q *queueWake) {
+	if v.start(); v.running && !q.queued {
+		q.queued = true
+		v.pending = append(v.pending, q)
+		signal(v.work)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// listen receives messages until the server is not used any more. It replaces a connection that fails.
+func (v *wakeServer) listen() {
+	pause := listenRetry
+	for v.ctx.Err() == nil {
+		began := time.Now()
+		err := v.receive()
+		v.w.mu.Lock()
+		if v.listening {
+			v.listening, v.down = false, time.Now()
+		}
+		denied := forbidden(err)
+		if denied && !v.denied && v.ctx.Err() == nil {
+			v.w.s.log.Warn("later: the Redis user may not listen to channels, so messages can be 0.1 s late, or more: "+
+				channelsHelp+v.w.s.keys.prefix+"*", "error", err)
+		}
+		if v.denied = denied; denied {
+			v.w.hasten()
+		}
+		v.w.mu.Unlock()
+		if v.ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > maxRetryPause {
+			pause = listenRetry
+		}
+		wait := pause/2 + rand.N(pause)
+		if pause = min(2*pause, maxRetryPause); denied {
+			wait = deniedRetry
+		} else {
+			v.w.s.log.Debug("later: listening for messages failed, retrying", "error", err)
+		}
+		select {
+		case <-time.After(wait):
+		case <-v.ctx.Done():
+		}
+	}
+}
+
+// receive listens on one connection until it fails.
+func (v *wakeServer) receive() error {
+	s := v.w.s
+	subscribe := s.rdb.Subscribe
+	if v.at.node != nil {
+		subscribe = v.at.node.Subscribe
+	}
+	connection := subscribe(v.ctx, v.channel)
+	defer connection.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	select { // a token of an earlier connection
+	case <-v.reconnect:
+	default:
+	}
+	v.w.done.Go(func() {
+		select {
+		case <-v.reconnect:
+		case <-v.ctx.Done():
+		case <-ended:
+		}
+		connection.Close()
+	})
+	for {
+		message, err := connection.Receive(v.ctx)
+		if err != nil {
+			return err
+		}
+		switch m := message.(type) {
+		case *redis.Subscription:
+			v.connected()
+		case *redis.Message:
+			v.heard(m.Payload)
+		}
+	}
+}
+
+// connected is called when this process listens. What was sent before is lost, so it looks at every queue.
+func (v *wakeServer) connected() {
+	v.w.mu.Lock()
+	defer v.w.mu.Unlock()
+	v.listening, v.denied = true, false
+	v.epoch++
+	v.relist()
+}
+
+// relist looks at every queue. The lock is held.
+func (v *wakeServer) relist() {
+	for _, q := range v.w.queues {
+		if q.server == v {
+			q.listing = min(q.listing, maybeListed)
+			v.w.settle(q)
+		}
+	}
+}
+
+// heard handles a message: empty if it is this process's own, or else a time in ms and the key that lists it.
+func (v *wakeServer) heard(payload string) {
+	if payload == "" {
+		v.pinged.Add(1)
+		return
+	}
+	w := v.w
+	due, key, _ := strings.Cut(payload, " ")
+	ms, err := strconv.ParseInt(due, 10, 64)
+	name, found := strings.CutPrefix(key, w.s.keys.prefix+"{")
+	name, whole := strings.CutSuffix(name, "}:wake")
+	if err != nil || !found || !whole {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	q := w.queues[name]
+	if q == nil {
+		q = w.queue(name, v.at)
+	}
+	w.hear(q, time.UnixMilli(ms))
+}

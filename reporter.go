@@ -1,0 +1,429 @@
+package later
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	// reportEvery is how often a process reports the counts of its active queues. A queue that becomes active is
+	// reported at once.
+	reportEvery = time.Second
+	// detailsEvery is how long events wait for others while somebody watches.
+	detailsEvery = 10 * time.Millisecond
+	// reportTimeout limits a report. The store may be slow; nothing waits for a report but the next one.
+	reportTimeout = time.Second
+	// reportGrace is how long Close waits for the last report.
+	reportGrace = 100 * time.Millisecond
+	// reportPart is how many queues are reported in a call.
+	reportPart = 500
+	// maxDetails is how many events of a queue are kept between two reports, and maxCommonDetails those of the most
+	// common kinds among them, so that a flood of these leaves room for the others. More would cost the
+	// process more: encoding so many takes about 3 % of a core, see BenchmarkWatchEvents.
+	maxDetails       = 125
+	maxCommonDetails = 100
+)
+
+// countedKinds are the kinds of events that are counted and shown to watchers, by their index in queueActivity.counts.
+// The most common ones are a cache line apart, so that senders and handlers do not slow each other.
+var countedKinds = [...]EventKind{
+	countSent: EventSent, 1: EventDuplicate, 2: EventCancelled, 3: EventRescheduled, 4: EventPaused, 5: EventResumed,
+	6: EventReplayed, 7: EventPurged,
+	countClaimed: EventClaimed, 9: EventExpired, 10: EventDropped, 11: EventLeaseLost, 12: EventReleased, 13: EventSnoozed,
+	14: EventUnsettled, 15: EventForwarded,
+	countAcked: EventAcked, 17: EventNacked, 18: EventBuried, 19: EventDied,
+}
+
+const (
+	countSent    = 0
+	countClaimed = 8
+	countAcked   = 16
+)
+
+// countIndex returns the index of a kind, or -1 if it is not counted.
+func countIndex(kind EventKind) int {
+	switch kind {
+	case EventSent:
+		return countSent
+	case EventClaimed:
+		return countClaimed
+	case EventAcked:
+		return countAcked
+	case EventStarted, EventMissed:
+		return -1
+	}
+	for i, k := range countedKinds {
+		if k == kind {
+			return i
+		}
+	}
+	return -1
+}
+
+// queueActivity is what the reporter knows of one queue. A nil one records nothing.
+//
+// While nobody watches, an event costs an addition. Details are collected while somebody watches, and while that is not
+// known: until the first report of a queue that was idle.
+type queueActivity struct {
+	reporter *reporter
+	queue    string
+	counts   [len(countedKinds)]atomic.Int64
+	active   atomic.Bool // it is in reporter.active
+	detailed atomic.Bool // details are collected
+
+	mu       sync.Mutex
+	watched  bool // the last report said that somebody watches
+	expected int  // calls of expectWatcher
+	details  []WatchEvent
+	missed   int // events whose details found no room
+}
+
+// count counts n events.
+func (a *queueActivity) count(kind EventKind, n int) {
+	if a == nil || n == 0 {
+		return
+	}
+	i := countIndex(kind)
+	if i < 0 {
+		return
+	}
+	a.counts[i].Add(int64(n))
+	if !a.active.Load() {
+		a.reporter.activate(a)
+	}
+}
+
+// expectWatcher has details collected until a report says that nobody watches.
+func (a *queueActivity) expectWatcher() {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watched = true
+	a.expected++
+	a.detailed.Store(true)
+}
+
+// wantsDetails reports whether collect would keep an event.
+func (a *queueActivity) wantsDetails() bool { return a != nil && a.detailed.Load() }
+
+// collect keeps an event for watchers. The caller counts it, too.
+func (a *queueActivity) collect(e *Event) {
+	if !a.wantsDetails() || e.Kind == EventStarted {
+		return
+	}
+	failure := ""
+	if e.Err != nil { // the program's code, which is not called under the lock
+		failure = cutText(e.Err.Error(), maxEventError)
+	}
+	limit := maxDetails
+	switch e.Kind {
+	case EventSent, EventClaimed, EventAcked:
+		limit = maxCommonDetails
+	}
+	a.mu.Lock()
+	first := len(a.details) == 0 && a.missed == 0
+	if len(a.details) < limit {
+		a.details = append(a.details, newWatchEvent(e, failure))
+	} else {
+		a.missed++
+	}
+	hasten := first && a.watched
+	a.mu.Unlock()
+	if !a.active.Load() {
+		a.reporter.activate(a)
+	} else if hasten {
+		a.reporter.hasten(a)
+	}
+}
+
+// take returns what is to be reported, and whether there is anything.
+func (a *queueActivity) take() (r pendingReport, any bool) {
+	r.activity = a
+	for i := range a.counts {
+		if n := a.counts[i].Swap(0); n > 0 {
+			if r.counts == nil {
+				r.counts = map[EventKind]int64{}
+			}
+			r.counts[countedKinds[i]] = n
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.details, a.details = a.details, nil
+	r.missed, a.missed = a.missed, 0
+	r.expected = a.expected
+	return r, r.counts != nil || len(r.details) > 0 || r.missed > 0
+}
+
+// reported notes what the reply to a report said.
+func (a *queueActivity) reported(r pendingReport, result store.ReportResult) {
+	a.mu.Lock()
+	wasWatched := a.watched
+	// A report that was under way when a watcher began may not have reached it.
+	a.watched = result.Err == nil && (result.Watchers > 0 || a.expected != r.expected)
+	a.detailed.Store(a.watched)
+	switch {
+	case result.Err != nil && wasWatched: // for the next report
+		a.missed += r.missed + len(r.details)
+	case !a.watched:
+		a.details, a.missed = nil, 0
+	}
+	hasten := a.watched && len(a.details) > 0
+	a.mu.Unlock()
+	if hasten {
+		a.reporter.hasten(a)
+	}
+}
+
+// pendingReport is a report before it is encoded.
+type pendingReport struct {
+	activity *queueActivity
+	counts   map[EventKind]int64
+	details  []WatchEvent
+	missed   int
+	expected int
+}
+
+// reporter reports what happens to the queues of a client: counts about once a second, and details while somebody
+// watches. It makes no calls and has no goroutine while nothing happens. A failure is no problem of the queue: what the
+// report carried is lost.
+type reporter struct {
+	store   store.Store
+	log     *slog.Logger
+	process Process
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    sync.WaitGroup // run
+
+	mu      sync.Mutex
+	running bool
+	closing bool
+	active  map[*queueActivity]struct{} // had an event since the last tick
+	fresh   []*queueActivity            // active, and not reported yet
+	hasty   []*queueActivity            // watched, with details
+	tick    time.Time                   // when all active queues are reported
+	hurry   time.Time                   // when hasty is reported
+	kick    chan struct{}               // has a token when run has to look at these
+
+	failing bool // belongs to run
+}
+
+func newReporter(s store.Store, log *slog.Logger) *reporter {
+	r := &reporter{store: s, log: log, process: thisProcess(), kick: make(chan struct{}, 1)}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// of returns the activity of a queue. It is nil if r is.
+func (r *reporter) of(queue string) *queueActivity {
+	if r == nil {
+		return nil
+	}
+	a := &queueActivity{reporter: r, queue: queue}
+	a.detailed.Store(true)
+	return a
+}
+
+// activate has a queue reported at once.
+func (r *reporter) activate(a *queueActivity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing || a.active.Swap(true) {
+		return
+	}
+	if r.active == nil {
+		r.active = map[*queueActivity]struct{}{}
+	}
+	r.active[a] = struct{}{}
+	r.fresh = append(r.fresh, a)
+	if !r.running {
+		r.running = true
+		r.tick = time.Now().Add(reportEvery)
+		r.done.Go(r.run)
+		return
+	}
+	r.signal()
+}
+
+// hasten has the details of a watched queue reported soon.
+func (r *reporter) hasten(a *queueActivity) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		return
+	}
+	if len(r.hasty) == 0 {
+		r.hurry = time.Now().Add(detailsEvery)
+	}
+	r.hasty = append(r.hasty, a)
+	r.signal()
+}
+
+func (r *reporter) signal() {
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run reports until no queue is active.
+func (r *reporter) run() {
+	timer := time.NewTimer(reportEvery)
+	defer timer.Stop()
+	for {
+		due, wait, over := r.next(time.Now())
+		if over {
+			return
+		}
+		if len(due) > 0 {
+			r.report(due)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-r.kick:
+		case <-timer.C:
+		}
+	}
+}
+
+// next returns what has to be reported now, or how long to wait. It reports whether the goroutine is not needed any
+// more.
+func (r *reporter) next(now time.Time) (due []pendingReport, wait time.Duration, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var queues []*queueActivity
+	ticks := !now.Before(r.tick) || r.closing
+	switch {
+	case ticks:
+		for a := range r.active {
+			queues = append(queues, a)
+		}
+		r.fresh, r.hasty = nil, nil
+		r.tick = now.Add(reportEvery)
+	case len(r.fresh) > 0:
+		queues, r.fresh = r.fresh, nil
+	case len(r.hasty) > 0 && !now.Before(r.hurry):
+		queues, r.hasty = r.hasty, nil
+	}
+	for _, a := range queues {
+		if p, any := a.take(); any {
+			due = append(due, p)
+		} else if ticks {
+			r.rest(a)
+		}
+	}
+	if len(due) == 0 && (len(r.active) == 0 || r.closing) {
+		r.running = false
+		return nil, 0, true
+	}
+	wait = r.tick.Sub(now)
+	if len(r.hasty) > 0 {
+		wait = min(wait, max(r.hurry.Sub(now), 0))
+	}
+	return due, wait, false
+}
+
+// rest ends the activity of a queue that had no event since the last tick. The lock is held.
+func (r *reporter) rest(a *queueActivity) {
+	a.detailed.Store(true)
+	a.active.Store(false)
+	// An event that came before active was cleared has not activated it.
+	if a.pending() && !a.active.Swap(true) {
+		r.fresh = append(r.fresh, a)
+		return
+	}
+	if !a.active.Load() {
+		delete(r.active, a)
+	}
+}
+
+// pending reports whether there is something to report.
+func (a *queueActivity) pending() bool {
+	for i := range a.counts {
+		if a.counts[i].Load() > 0 {
+			return true
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.details) > 0 || a.missed > 0
+}
+
+// report makes reports. It does not retry.
+func (r *reporter) report(due []pendingReport) {
+	for len(due) > 0 {
+		n := min(len(due), reportPart)
+		r.reportTogether(due[:n])
+		due = due[n:]
+	}
+}
+
+func (r *reporter) reportTogether(due []pendingReport) {
+	reports := make([]store.Report, len(due))
+	for i := range due {
+		reports[i] = store.Report{Queue: due[i].activity.queue, Counts: due[i].counts}
+		reports[i].Events, reports[i].Number = encodeEvents(r.process, due[i].details, due[i].missed)
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, reportTimeout)
+	defer cancel()
+	results, err := r.store.Report(ctx, reports)
+	if err != nil || len(results) != len(due) {
+		results = make([]store.ReportResult, len(due))
+		for i := range results {
+			results[i].Err = err
+		}
+	}
+	for i := range due {
+		due[i].activity.reported(due[i], results[i])
+		if err == nil {
+			err = results[i].Err
+		}
+	}
+	if err != nil && !r.failing && r.ctx.Err() == nil {
+		r.log.Debug("later: events could not be reported; their counts are lost", "error", err)
+	}
+	r.failing = err != nil
+}
+
+// close makes the last report, for which it waits a little. After it, wait returns when the goroutine has ended.
+func (r *reporter) close() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	r.closing = true
+	running := r.running
+	r.signal()
+	r.mu.Unlock()
+	if !running {
+		r.cancel()
+		return
+	}
+	ended := make(chan struct{})
+	go func() {
+		r.done.Wait()
+		close(ended)
+	}()
+	timer := time.NewTimer(reportGrace)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
+	r.cancel()
+}
+
+// wait returns when no report is under way. Closing the store ends one that the store does not answer.
+func (r *reporter) wait() {
+	if r != nil {
+		r.done.Wait()
+	}
+}

@@ -1,0 +1,94 @@
+package later
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// stuckAfter is how long a part of a worker may be late before it counts as stuck.
+const stuckAfter = 10 * time.Second
+
+// Claimed returns a channel that is closed when the worker has claimed from one of its queues for the first time, and
+// so is ready to work, whether or not it found messages.
+func (w *Worker) Claimed() <-chan struct{} { return w.claimed }
+
+// hasClaimed records a claim.
+func (r *run) hasClaimed() { r.claimedOnce.Do(func() { close(r.claimed) }) }
+
+// Alive returns an error if a part of the running worker is stuck, for health checks and watchdogs: a call to the store
+// has not returned 10 seconds after its time limit, or leases have not been looked after for 10 seconds. If the worker
+// is locked up, Alive does not return. A store that fails is no reason to end a worker, which retries, and neither is a
+// slow handler: Alive then returns nil. It returns ErrInvalid before Run.
+func (w *Worker) Alive() error {
+	w.mu.Lock()
+	r := w.run
+	w.mu.Unlock()
+	if r == nil {
+		return store.Invalid("worker does not run: call Run first")
+	}
+	r.scheduler.handlers() // needs its lock
+	now := time.Now()
+	if late := r.leases.late(now); late > stuckAfter {
+		return fmt.Errorf("worker is stuck: leases were not looked after for %v", late.Round(time.Second))
+	}
+	for _, qw := range r.queueWorkers {
+		if err := r.checkCalls(qw, now); err != nil {
+			return err
+		}
+	}
+	for _, f := range r.forwarders {
+		if err := r.checkCalls(f.queueWorker, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) checkCalls(qw *queueWorker, now time.Time) error {
+	if took := qw.calls.longest(now.Sub(r.begun)); took > callTimeout+stuckAfter {
+		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v", qw.queue.name,
+			took.Round(time.Second))
+	}
+	return nil
+}
+
+// late returns for how long the leaseKeeper has had something to do.
+func (k *leaseKeeper) late(now time.Time) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	since := earlier(k.next, k.beating)
+	if since.IsZero() || k.stopped {
+		return 0
+	}
+	return now.Sub(since)
+}
+
+// callWatch knows since when the claims of a queue are in flight: that of the fetcher, and the one ahead.
+type callWatch [2]inFlight
+
+// inFlight is when a call began, as the time since the worker began, or 0.
+type inFlight struct{ begun atomic.Int64 }
+
+func (w *callWatch) begin(ahead bool, since time.Duration) *inFlight {
+	i := 0
+	if ahead {
+		i = 1
+	}
+	w[i].begun.Store(max(1, int64(since)))
+	return &w[i]
+}
+
+func (c *inFlight) end() { c.begun.Store(0) }
+
+// longest returns how long the longest call has taken by now.
+func (w *callWatch) longest(now time.Duration) (longest time.Duration) {
+	for i := range w {
+		if begun := w[i].begun.Load(); begun > 0 {
+			longest = max(longest, now-time.Duration(begun))
+		}
+	}
+	return longest
+}

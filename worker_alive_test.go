@@ -1,0 +1,73 @@
+package later
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+)
+
+func TestWorkerIsAliveWhileItWorksAndWhileTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		f.set(unavailable("claim"), nil)
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", func(ctx context.Context, _ *Message) error { return sleep(ctx, time.Hour) })
+		wantError(t, w.Alive(), ErrInvalid)
+		start(t, w)
+		time.Sleep(time.Hour)
+		select {
+		case <-w.Claimed():
+			t.Error("the worker has claimed, though claims fail")
+		default:
+		}
+		if err := w.Alive(); err != nil {
+			t.Errorf("Alive while the store fails: %v", err)
+		}
+		f.set(nil, nil)
+		<-w.Claimed()
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(30 * time.Minute)
+		if err := w.Alive(); err != nil {
+			t.Errorf("Alive with a slow handler: %v", err)
+		}
+		hang := make(chan struct{})
+		defer close(hang)
+		f.set(func(_ context.Context, call string) error {
+			if call == "claim" {
+				<-hang // and ignores its context
+			}
+			return nil
+		}, nil)
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(callTimeout + stuckAfter - time.Second)
+		if err := w.Alive(); err != nil {
+			t.Errorf("Alive: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := w.Alive(); err == nil || !strings.Contains(err.Error(), `claim of queue "q" has not returned`) {
+			t.Errorf("Alive with a call that hangs: %v", err)
+		}
+	})
+}
+
+func TestWorkerIsNotAliveIfNobodyLooksAfterItsLeases(t *testing.T) {
+	k := newLeaseKeeper(&run{})
+	begin := time.Now()
+	k.next = begin
+	if late := k.late(begin.Add(time.Minute)); late != time.Minute {
+		t.Errorf("a beat that does not begin is late by %v", late)
+	}
+	k.next, k.beating = time.Time{}, begin
+	if late := k.late(begin.Add(time.Minute)); late != time.Minute {
+		t.Errorf("a beat that does not end is late by %v", late)
+	}
+	k.beating = time.Time{}
+	if late := k.late(begin.Add(time.Minute)); late != 0 {
+		t.Errorf("with nothing to do, it is late by %v", late)
+	}
+}
