@@ -44,16 +44,26 @@ func (q *Queue) errorOf(id string, err error) error {
 // Cancel removes a message, whatever its state, and returns the state it was in.
 //
 // A leased message is not delivered again. Its handler's context ends with ErrCancelled at the worker's
-// next heartbeat: within a third of the lease (10 seconds by default), or later if the worker cannot reach
-// the store. The handler may finish before that. The holder of a received message learns of the cancel when
-// it settles or extends the message. Cancel returns ErrNotFound when no live message has the id.
-func (q *Queue) Cancel(ctx context.Context, id string) (State, error) {
-	results, err := q.CancelBatch(ctx, []string{id})
+// next look at the store: within a second, or later if the worker cannot reach the store. The handler may
+// finish before that. The holder of a received message learns of the cancel when it settles or extends the
+// message. Cancel returns ErrNotFound when no live message has the id.
+//
+// The id may be sent again at once, unless KeepID says otherwise.
+func (q *Queue) Cancel(ctx context.Context, id string, opts ...CancelOption) (State, error) {
+	results, err := q.CancelBatch(ctx, []string{id}, opts...)
 	if err != nil {
 		return StateNone, err
 	}
 	return results[0].State, results[0].Err
 }
+
+// CancelOption is an option of Cancel and CancelBatch.
+type CancelOption func(*store.CancelRequest)
+
+// KeepID starts the dedup window of a cancelled message, as an ack does: until it ends, a send with the same id is a
+// duplicate. So a producer or a relay that repeats its send later does not bring a cancelled message back. KeepID has
+// no effect on a message that was sent without DedupWindow.
+func KeepID() CancelOption { return func(r *store.CancelRequest) { r.KeepIDs = true } }
 
 // CancelResult is the result for one id of a CancelBatch.
 type CancelResult struct {
@@ -66,14 +76,19 @@ type CancelResult struct {
 // cancelled in calls of up to store.MaxBatch ids. When a call fails, CancelBatch returns its error and the
 // results so far. If an id is not allowed, it returns an ErrInvalid that names its index, and cancels
 // nothing.
-func (q *Queue) CancelBatch(ctx context.Context, ids []string) ([]CancelResult, error) {
+func (q *Queue) CancelBatch(ctx context.Context, ids []string, opts ...CancelOption) ([]CancelResult, error) {
 	if err := q.begin(ids...); err != nil {
 		return nil, err
 	}
 	defer q.client.calls.Done()
+	var req store.CancelRequest
+	for _, option := range opts {
+		option(&req)
+	}
 	results := make([]CancelResult, 0, len(ids))
 	for part := range slices.Chunk(ids, store.MaxBatch) {
-		answers, err := q.client.store.Cancel(ctx, q.name, part)
+		req.IDs = part
+		answers, err := q.client.store.Cancel(ctx, q.name, req)
 		if err != nil {
 			return results, err
 		}

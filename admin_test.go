@@ -39,6 +39,30 @@ func TestQueueCancelReturnsTheStateOfTheMessage(t *testing.T) {
 	})
 }
 
+func TestQueueCancelKeepsTheIDForItsDedupWindow(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		ctx := t.Context()
+		q, err := c.Queue("q").With(DedupWindow(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"kept", "forgotten"} {
+			mustSend(t, q, "", WithID(id), In(time.Minute))
+		}
+		if _, err := q.Cancel(ctx, "kept", KeepID()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Cancel(ctx, "forgotten"); err != nil {
+			t.Fatal(err)
+		}
+		mustSend(t, q, "", WithID("forgotten"))
+		_, err = q.Send(ctx, nil, WithID("kept"))
+		wantError(t, err, ErrDuplicate)
+		time.Sleep(time.Hour)
+		mustSend(t, q, "", WithID("kept"))
+	})
+}
+
 func TestQueueCancelBatchReturnsAResultForEachID(t *testing.T) {
 	q := newClientOn(t, memstore.New()).Queue("q")
 	var ids []string

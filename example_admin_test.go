@@ -79,3 +79,27 @@ func ExampleQueue_All() {
 	// in-2h
 	// in-3h
 }
+
+func ExampleKeepID() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	orders := client.Queue("orders")
+	send := func() error {
+		_, err := orders.Send(ctx, nil, later.WithID("order-1001"), later.In(30*time.Minute),
+			later.DedupWindow(24*time.Hour))
+		return err
+	}
+	if err := send(); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := orders.Cancel(ctx, "order-1001", later.KeepID()); err != nil { // it was paid
+		log.Fatal(err)
+	}
+
+	fmt.Println(errors.Is(send(), later.ErrDuplicate)) // a late retry does not bring it back
+	// Output: true
+}

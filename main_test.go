@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,7 +131,11 @@ func (f *faulty) Settle(ctx context.Context, queue string, s []store.Settlement)
 }
 
 func (f *faulty) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
-	return do(f, ctx, callOn(queue, "extend"), func() ([]store.ExtendResult, error) {
+	name := "look" // for what was cancelled
+	if slices.ContainsFunc(e, func(one store.Extension) bool { return one.For > 0 }) {
+		name = "extend"
+	}
+	return do(f, ctx, callOn(queue, name), func() ([]store.ExtendResult, error) {
 		return f.Store.Extend(ctx, queue, e)
 	})
 }

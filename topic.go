@@ -116,11 +116,11 @@ func (t *Topic) PublishBatch(ctx context.Context, msgs []Outgoing) ([]SendResult
 }
 
 // Cancel removes a message that is not distributed yet; see Queue.Cancel.
-func (t *Topic) Cancel(ctx context.Context, id string) (State, error) {
+func (t *Topic) Cancel(ctx context.Context, id string, opts ...CancelOption) (State, error) {
 	if t.invalid != nil {
 		return StateNone, t.invalid
 	}
-	return t.queue.Cancel(ctx, id)
+	return t.queue.Cancel(ctx, id, opts...)
 }
 
 // Reschedule changes the due time of a message that is not distributed yet; see Queue.Reschedule.

@@ -191,7 +191,7 @@ func (t *Topic) trimHistory(ctx context.Context, cfg TopicConfig) error {
 		for i := range page.Messages {
 			ids[i] = page.Messages[i].ID
 		}
-		if _, err := t.client.store.Cancel(ctx, t.history.name, ids); err != nil {
+		if _, err := t.client.store.Cancel(ctx, t.history.name, store.CancelRequest{IDs: ids}); err != nil {
 			return err
 		}
 	}

@@ -21,9 +21,8 @@ import (
 //
 // The context ends when the handler should stop. Its context.Cause is ErrTimeout, ErrLeaseLost,
 // ErrCancelled or ErrShutdown. After ErrLeaseLost, ErrCancelled and ErrShutdown the result is ignored,
-// because the worker no longer holds the message. ErrLeaseLost and ErrCancelled are noticed at a heartbeat,
-// so they reach the handler within a third of the lease (10 seconds by default) while the store can be
-// reached, and at the end of the lease otherwise.
+// because the worker no longer holds the message. ErrLeaseLost and ErrCancelled reach the handler within a
+// second while the store can be reached. Otherwise ErrLeaseLost does at the end of the lease.
 type HandlerFunc func(ctx context.Context, m *Message) error
 
 // WorkerConfig configures a Worker. The zero value is valid.

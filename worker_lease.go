@@ -14,6 +14,9 @@ import (
 // maxBuffered is how long a message may wait in a buffer before it is released for other workers.
 const maxBuffered = time.Second
 
+// cancelCheck is the time between two looks for messages that were cancelled: a handler learns of it within a second.
+const cancelCheck = 750 * time.Millisecond
+
 // lease holds the messages of one claim until all are settled.
 type lease struct {
 	id      string
@@ -27,7 +30,9 @@ type lease struct {
 	// Guarded by leaseKeeper.mu.
 	deadline time.Time // see leaseEnd
 	beatAt   time.Time // when to extend it
-	beating  bool      // an extension is in flight
+	lookAt   time.Time // when to ask what was cancelled
+	beating  bool      // one of both is in flight
+	extend   bool      // that is an extension; unchanged while beating
 	lost     bool      // it has ended; settles in flight keep it here
 }
 
@@ -41,7 +46,8 @@ func leaseEnd(asked time.Time, length time.Duration) time.Time {
 func (qw *queueWorker) maxBuffer() time.Duration { return min(qw.cfg.Lease/4, maxBuffered) }
 
 // leaseKeeper is the one goroutine of a worker that acts on time. It extends leases at a third of their
-// length, with one call for all leases of a queue that are almost due. It ends the handlers of leases that
+// length, and asks every cancelCheck which of their messages were cancelled, with one call for all leases
+// of a queue that are almost due for one of these. It ends the handlers of leases that
 // expired because the store could not be reached. It releases messages that waited in a buffer for too
 // long, and retries failed settles.
 type leaseKeeper struct {
@@ -67,10 +73,13 @@ func (k *leaseKeeper) add(held *lease, asked time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	held.deadline = leaseEnd(asked, length)
-	held.beatAt = asked.Add(length / 3)
+	held.beatAt, held.lookAt = asked.Add(length/3), asked.Add(cancelCheck)
 	k.leases[held] = struct{}{}
-	k.wakeBy(earlier(held.beatAt, held.arrived.Add(held.qw.maxBuffer())))
+	k.wakeBy(earlier(held.attention(), held.arrived.Add(held.qw.maxBuffer())))
 }
+
+// attention returns when the lease is to be extended or asked about.
+func (held *lease) attention() time.Time { return earlier(held.beatAt, held.lookAt) }
 
 // forget removes a lease whose tasks have all ended.
 func (k *leaseKeeper) forget(held *lease) {
@@ -201,14 +210,16 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 	return k.next
 }
 
-// sortLeases returns the leases that have ended and those to extend. When a lease of a queue is due, the
-// queue's leases that are almost due are extended too. next is when another lease needs attention. The lock
+// sortLeases returns the leases that have ended and those to extend or ask about. When a lease of a queue is
+// due, the queue's leases that are almost due are included. next is when another lease needs attention. The lock
 // is held.
 func (k *leaseKeeper) sortLeases(now time.Time) (ended []*lease, due map[*queueWorker][]*lease, next time.Time) {
 	due = map[*queueWorker][]*lease{}
+	extend := map[*queueWorker]bool{}
 	for held := range k.leases {
-		if !held.lost && !held.beating && !now.Before(held.beatAt) {
+		if !held.lost && !held.beating && !now.Before(held.attention()) {
 			due[held.qw] = nil
+			extend[held.qw] = extend[held.qw] || !now.Before(held.beatAt)
 		}
 	}
 	for held := range k.leases {
@@ -225,11 +236,12 @@ func (k *leaseKeeper) sortLeases(now time.Time) (ended []*lease, due map[*queueW
 			continue
 		}
 		_, queueDue := due[held.qw]
-		if slack := held.qw.cfg.Lease / 10; queueDue && !now.Before(held.beatAt.Add(-slack)) {
+		held.extend = extend[held.qw] && !now.Before(held.beatAt.Add(-held.qw.cfg.Lease/10))
+		if held.extend || queueDue && !now.Before(held.lookAt.Add(-cancelCheck/5)) {
 			held.beating = true
 			due[held.qw] = append(due[held.qw], held)
 		} else {
-			next = earlier(next, held.beatAt)
+			next = earlier(next, held.attention())
 		}
 	}
 	return ended, due, next
@@ -247,11 +259,14 @@ func (k *leaseKeeper) takeRetries(now time.Time) (due []*task) {
 	return due
 }
 
-// extend extends leases of one queue and ends the handlers of lost messages.
+// extend extends leases of one queue, or asks about them, and ends the handlers of lost messages.
 func (k *leaseKeeper) extend(qw *queueWorker, leases []*lease) {
 	extensions := make([]store.Extension, len(leases))
 	for i, held := range leases {
-		extensions[i] = store.Extension{Lease: held.id, For: qw.cfg.Lease}
+		extensions[i] = store.Extension{Lease: held.id}
+		if held.extend {
+			extensions[i].For = qw.cfg.Lease
+		}
 	}
 	ctx, cancel := context.WithTimeout(k.r.calling, min(callTimeout, qw.cfg.Lease))
 	defer cancel()
@@ -264,29 +279,31 @@ func (k *leaseKeeper) extend(qw *queueWorker, leases []*lease) {
 	}
 	for i, held := range leases {
 		if err != nil {
-			k.extended(held, asked, store.ExtendResult{Err: err})
+			k.extended(held, asked, extensions[i].For, store.ExtendResult{Err: err})
 		} else {
-			k.extended(held, asked, results[i])
+			k.extended(held, asked, extensions[i].For, results[i])
 		}
 	}
 }
 
-// extended records the result of an extension that was requested at asked.
-func (k *leaseKeeper) extended(held *lease, asked time.Time, result store.ExtendResult) {
-	length := held.qw.cfg.Lease
+// extended records the result of an extension that was requested at asked. If it was by 0, it was a question only.
+func (k *leaseKeeper) extended(held *lease, asked time.Time, by time.Duration, result store.ExtendResult) {
 	lost := errors.Is(result.Err, ErrLeaseLost)
 	k.mu.Lock()
-	held.beating = false
+	held.beating, held.lookAt = false, asked.Add(cancelCheck)
 	switch {
 	case lost:
 		held.lost = true
 	case result.Err != nil:
-		held.beatAt = time.Now().Add(min(length/10, time.Second))
-	default:
-		held.deadline = leaseEnd(asked, length)
-		held.beatAt = asked.Add(length / 3)
+		held.lookAt = time.Now().Add(cancelCheck)
+		if by > 0 {
+			held.beatAt = time.Now().Add(min(by/10, time.Second))
+		}
+	case by > 0:
+		held.deadline = leaseEnd(asked, by)
+		held.beatAt = asked.Add(by / 3)
 	}
-	k.wakeBy(held.beatAt)
+	k.wakeBy(held.attention())
 	k.mu.Unlock()
 
 	for _, t := range held.tasks {

@@ -72,7 +72,7 @@ func TestWorkerHeartbeatKeepsTheLeaseOfALongHandler(t *testing.T) {
 
 func TestWorkerHeartbeatsAreBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var extends atomic.Int32
+		var extends, looks atomic.Int32
 		f := &faulty{Store: memstore.New()}
 		c := newClientOn(t, f)
 		w := NewWorker(c, WorkerConfig{Concurrency: 100, Lease: 30 * time.Second})
@@ -83,14 +83,20 @@ func TestWorkerHeartbeatsAreBatched(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		f.set(func(_ context.Context, call string) error {
-			if call == "extend" {
+			switch call {
+			case "extend":
 				extends.Add(1)
+			case "look":
+				looks.Add(1)
 			}
 			return nil
 		}, nil)
 		time.Sleep(59 * time.Minute)
 		if n := extends.Load(); n > 59*6+10 || n < 59*6-10 {
 			t.Errorf("%d extensions in 59 minutes for 100 leases of 30 s; want one in 10 s", n)
+		}
+		if n := looks.Load(); n > 59*60*4/3 || n < 59*60 {
+			t.Errorf("%d looks for cancelled messages in 59 minutes; want about one in 0.75 s", n)
 		}
 		wantCounts(t, c.Queue("q"), 0, 0, 100, 0)
 	})
@@ -101,14 +107,14 @@ func TestWorkerCancelledMessageEndsTheHandlersContext(t *testing.T) {
 		var seen events
 		c := newClientOn(t, memstore.New(), WithObserver(seen.add))
 		q, causes := c.Queue("q"), make(chan error, 1)
-		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w := NewWorker(c, WorkerConfig{})
 		w.Handle("q", func(ctx context.Context, _ *Message) error {
 			causes <- sleep(ctx, time.Hour)
 			return errors.New("must not be settled")
 		})
 		start(t, w)
 		mustSend(t, q, "", WithID("id"))
-		synctest.Wait()
+		time.Sleep(5*time.Second + cancelCheck/2) // between two looks
 		begin := time.Now()
 		if state, err := q.Cancel(t.Context(), "id"); state != StateLeased || err != nil {
 			t.Fatal(state, err)

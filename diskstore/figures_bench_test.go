@@ -263,7 +263,7 @@ func BenchmarkListOfRemoved(b *testing.B) {
 	}
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	for some := range slices.Chunk(ids[len(ids)/100:], store.MaxBatch) {
-		if _, err := s.Cancel(b.Context(), "c", some); err != nil {
+		if _, err := s.Cancel(b.Context(), "c", store.CancelRequest{IDs: some}); err != nil {
 			b.Fatal(err)
 		}
 	}

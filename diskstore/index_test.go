@@ -138,7 +138,7 @@ func TestClaimDoesNotWalkOverWhatWasCancelledBehindIt(t *testing.T) {
 	defer s.Close()
 	ids := sendMany(t, s, manyMessages, func(m *store.Outgoing) { m.Due.Delay = time.Hour })
 	for some := range slices.Chunk(ids, store.MaxBatch) {
-		if _, err := s.Cancel(t.Context(), "q", some); err != nil {
+		if _, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: some}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestListLearnsWhereNothingIs(t *testing.T) {
 			}
 			rand.Shuffle(len(gone), func(i, j int) { gone[i], gone[j] = gone[j], gone[i] })
 			for some := range slices.Chunk(gone, store.MaxBatch) {
-				if _, err := s.Cancel(t.Context(), "q", some); err != nil {
+				if _, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: some}); err != nil {
 					t.Fatal(err)
 				}
 			}

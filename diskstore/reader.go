@@ -1,7 +1,12 @@
 package diskstore
 
 import (
+	"time"
+
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
 )
 
 // reader reads a store's keys from the database or from a snapshot.
@@ -79,6 +84,19 @@ func (r *reader) envelope(queue uint32, id string) (text string, whole, ok bool,
 		return nil
 	})
 	return text, whole, ok, err
+}
+
+// dedupWindow returns the dedup window of a message; 0 when it has none or cannot be read.
+func (r *reader) dedupWindow(queue uint32, id string) (time.Duration, error) {
+	text, whole, ok, err := r.envelope(queue, id)
+	if err != nil || !ok || !whole {
+		return 0, err
+	}
+	var m store.Message
+	if envelope.Decode(text, &m) != nil {
+		return 0, nil // unreadable messages have no options
+	}
+	return m.DedupWindow, nil
 }
 
 // record returns what became of a message that was sent to be due at a time.

@@ -61,7 +61,7 @@ func TestCancellationOfALeasedMessageIsKeptOverAReopen(t *testing.T) {
 		if err != nil || len(c.Messages) != 1+rest {
 			t.Fatal(c, err)
 		}
-		if _, err := s.Cancel(t.Context(), "q", []string{"cancelled"}); err != nil {
+		if _, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{"cancelled"}}); err != nil {
 			t.Fatal(err)
 		}
 		s.Close()

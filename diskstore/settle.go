@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/laterq/later/store"
 )
@@ -128,11 +129,15 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 		t.endLease(q, l)
 		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}
 	}
-	q.deadlines.Delete(entry{l.deadline, l.id})
-	l.deadline = t.now + store.Millis(e.For)
-	q.deadlines.Set(entry{l.deadline, l.id})
-	l.rewrite = true
-	t.touchLease(q, l)
+	if e.For > 0 {
+		q.deadlines.Delete(entry{l.deadline, l.id})
+		l.deadline = t.now + store.Millis(e.For)
+		q.deadlines.Set(entry{l.deadline, l.id})
+	}
+	if e.For > 0 || len(lost) > 0 {
+		l.rewrite = true
+		t.touchLease(q, l)
+	}
 	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
 }
 
@@ -186,9 +191,10 @@ func (p *place) state(now int64) store.State {
 }
 
 // cancelAll removes messages. Everything is read before the first change; the caller has flushed.
-func (t *tx) cancelAll(q *queue, ids []string) ([]store.CancelResult, error) {
+func (t *tx) cancelAll(q *queue, req store.CancelRequest) ([]store.CancelResult, error) {
+	ids := req.IDs
 	results := make([]store.CancelResult, len(ids))
-	places := make([]place, len(ids))
+	places, windows := make([]place, len(ids)), make([]time.Duration, len(ids))
 	for i, id := range ids {
 		var ok bool
 		var err error
@@ -199,11 +205,19 @@ func (t *tx) cancelAll(q *queue, ids []string) ([]store.CancelResult, error) {
 			return nil, err
 		case !ok:
 			results[i].Err = store.ErrNotFound
+		case req.KeepIDs:
+			if windows[i], err = t.dedupWindow(q.number, id); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for i, id := range ids {
-		if results[i].Err == nil {
-			results[i] = t.cancel(q, id, &places[i])
+		if results[i].Err != nil {
+			continue
+		}
+		results[i] = t.cancel(q, id, &places[i])
+		if results[i].Err == nil && windows[i] > 0 {
+			t.remember(q, id, t.now+store.Millis(windows[i]))
 		}
 	}
 	return results, nil

@@ -90,20 +90,22 @@ func (s *Store) Settle(ctx context.Context, name string, settlements []store.Set
 // Linked implements store.Linker: all queues are in one log.
 func (s *Store) Linked(string, string) bool { return true }
 
-// Extend implements store.Store.
+// Extend implements store.Store. It waits for the fsync unless it extends nothing.
 func (s *Store) Extend(ctx context.Context, name string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.ExtendResult, error) {
 		results := make([]store.ExtendResult, len(extensions))
+		t.quick = true
 		for i, e := range extensions {
 			results[i] = t.extend(q, e)
+			t.quick = t.quick && e.For == 0
 		}
 		return results, nil
 	})
 }
 
 // Cancel implements store.Store.
-func (s *Store) Cancel(ctx context.Context, name string, ids []string) ([]store.CancelResult, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) ([]store.CancelResult, error) { return t.cancelAll(q, ids) })
+func (s *Store) Cancel(ctx context.Context, name string, req store.CancelRequest) ([]store.CancelResult, error) {
+	return look(ctx, s, name, func(t *tx, q *queue) ([]store.CancelResult, error) { return t.cancelAll(q, req) })
 }
 
 // Reschedule implements store.Store.

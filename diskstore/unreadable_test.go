@@ -105,7 +105,7 @@ func TestOneUnreadableMessageDoesNotStopItsQueue(t *testing.T) {
 				i.LastError != store.UnreadableText {
 				t.Errorf("it is dead as %+v", i)
 			}
-			cancelled, err := s.Cancel(t.Context(), "q", []string{idKey, idKey})
+			cancelled, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{idKey, idKey}})
 			if err != nil || cancelled[0].State != store.StateDead || !errors.Is(cancelled[1].Err, store.ErrNotFound) {
 				t.Errorf("cancel gives %v, %v", cancelled, err)
 			}
@@ -122,7 +122,7 @@ func TestCancelTellsWhichOfItsMessagesCannotBeRead(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.Cancel(t.Context(), "q", []string{"bad", "good"})
+	r, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: []string{"bad", "good"}})
 	if err != nil || !errors.Is(r[0].Err, store.ErrCorrupt) || r[1].Err != nil || r[1].State != store.StateReady {
 		t.Errorf("cancel gives %v, %v, want the good one cancelled and ErrCorrupt for the other", r, err)
 	}
@@ -184,7 +184,7 @@ func TestCallsByIDDoNotReadTheMessages(t *testing.T) {
 		return err
 	})
 	allocated("cancel", func() error {
-		_, err := s.Cancel(t.Context(), "q", ids)
+		_, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: ids})
 		return err
 	})
 }

@@ -247,9 +247,11 @@ func (s *Store) Extend(
 }
 
 // Cancel implements store.Store.
-func (s *Store) Cancel(ctx context.Context, queueName string, ids []string) ([]store.CancelResult, error) {
+func (s *Store) Cancel(
+	ctx context.Context, queueName string, req store.CancelRequest,
+) ([]store.CancelResult, error) {
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.CancelResult {
-		return each(ids, func(id string) store.CancelResult { return q.cancel(now, id) })
+		return each(req.IDs, func(id string) store.CancelResult { return q.cancel(now, id, req.KeepIDs) })
 	})
 }
 

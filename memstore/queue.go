@@ -386,13 +386,16 @@ func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
 	}
 	lost := l.cancelled
 	l.cancelled = nil
-	q.deadlines.remove(l.deadline, l.id)
 	if len(l.members) == 0 {
+		q.deadlines.remove(l.deadline, l.id)
 		delete(q.leases, l.id)
 		return store.ExtendResult{Lost: lost, Err: store.ErrLeaseLost}
 	}
-	l.deadline = now + store.Millis(e.For)
-	q.deadlines.add(l.deadline, l.id)
+	if e.For > 0 {
+		q.deadlines.remove(l.deadline, l.id)
+		l.deadline = now + store.Millis(e.For)
+		q.deadlines.add(l.deadline, l.id)
+	}
 	return store.ExtendResult{Deadline: store.Time(l.deadline), Lost: lost}
 }
 
@@ -409,7 +412,7 @@ func (q *queue) remove(m *message) {
 	}
 }
 
-func (q *queue) cancel(now int64, id string) store.CancelResult {
+func (q *queue) cancel(now int64, id string, keepID bool) store.CancelResult {
 	m := q.messages[id]
 	if m == nil {
 		return store.CancelResult{Err: store.ErrNotFound}
@@ -419,6 +422,9 @@ func (q *queue) cancel(now int64, id string) store.CancelResult {
 		l.cancelled = append(l.cancelled, store.Receipt{Lease: l.id, ID: id, Epoch: m.epoch})
 	}
 	q.remove(m)
+	if keepID && m.DedupWindow > 0 {
+		q.startDedup(id, now+store.Millis(m.DedupWindow))
+	}
 	return store.CancelResult{State: state}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,14 +12,42 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Cancel implements store.Store.
-func (s *Store) Cancel(ctx context.Context, queue string, ids []string) ([]store.CancelResult, error) {
-	results := make([]store.CancelResult, len(ids))
-	if len(ids) == 0 {
-		return results, nil
+// maxKept bounds the ids of one call that keeps them, because it reads the messages, whose dedup windows it needs.
+const maxKept = 64
+
+// Cancel implements store.Store. If it keeps ids, it makes one call for some of them each; if a later call fails, the
+// results of the earlier ones stand, and the remaining ids get its error.
+func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
+	results := make([]store.CancelResult, 0, len(req.IDs))
+	size := max(len(req.IDs), 1)
+	if req.KeepIDs {
+		size = maxKept
 	}
-	c := s.newCall("cancel", queue, 2+len(ids))
+	for ids := range slices.Chunk(req.IDs, size) {
+		part, err := s.cancel(ctx, queue, ids, req.KeepIDs)
+		if err != nil && len(results) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			for len(results) < len(req.IDs) {
+				results = append(results, store.CancelResult{Err: err})
+			}
+			break
+		}
+		results = append(results, part...)
+	}
+	return results, nil
+}
+
+func (s *Store) cancel(ctx context.Context, queue string, ids []string, keepIDs bool) ([]store.CancelResult, error) {
+	results := make([]store.CancelResult, len(ids))
+	c := s.newCall("cancel", queue, 3+len(ids))
 	defer s.sessions.release(s.stampRequest(c))
+	keep := int64(0)
+	if keepIDs {
+		keep = 1
+	}
+	c.add(keep)
 	for i := range ids {
 		c.add(&ids[i])
 	}

@@ -69,7 +69,7 @@ func BenchmarkFar(b *testing.B) {
 					}
 					rand.Shuffle(len(ids), func(i, k int) { ids[i], ids[k] = ids[k], ids[i] })
 					return func() {
-						if _, err := x.s.Cancel(b.Context(), "far", ids[:size]); err != nil {
+						if _, err := x.s.Cancel(b.Context(), "far", store.CancelRequest{IDs: ids[:size]}); err != nil {
 							b.Fatal(err)
 						}
 						ids = ids[size:]

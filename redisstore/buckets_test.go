@@ -54,7 +54,7 @@ func TestBucketWidthFollowsMessageDensity(t *testing.T) {
 		t.Error("20,000 messages within a day fit into buckets of the widest class")
 	}
 	for ; len(ids) > 0; ids = ids[store.MaxBatch:] {
-		if _, err := s.Cancel(t.Context(), "q", ids[:store.MaxBatch]); err != nil {
+		if _, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: ids[:store.MaxBatch]}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -41,7 +41,7 @@ func TestCheckOfBusyQueueFindsNoIssues(t *testing.T) {
 				for k, m := range c.Messages {
 					action := []store.Action{store.Ack, store.Nack, store.Release, store.Snooze, store.Bury, 0}[k%6]
 					if k%7 == 0 {
-						if _, err := s.Cancel(context.WithoutCancel(ctx), "live", []string{m.ID}); err != nil {
+						if _, err := s.Cancel(context.WithoutCancel(ctx), "live", store.CancelRequest{IDs: []string{m.ID}}); err != nil {
 							t.Error(err)
 						}
 					}

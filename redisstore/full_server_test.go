@@ -94,7 +94,7 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 			return err
 		}},
 		{"cancel", func(s *Store) error {
-			results, err := s.Cancel(ctx, queue, []string{"b"})
+			results, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"b"}})
 			if err != nil {
 				return err
 			}

@@ -80,7 +80,7 @@ func TestHistogramEqualsNumberOfMessagesInEachPart(t *testing.T) {
 		}
 	}
 	for part := range slices.Chunk(cancelled, store.MaxBatch) {
-		if _, err := s.Cancel(t.Context(), "q", part); err != nil {
+		if _, err := s.Cancel(t.Context(), "q", store.CancelRequest{IDs: part}); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range part {

@@ -33,7 +33,7 @@ func TestGetOfLeasedMessageSearchesManyLeasesPerCall(t *testing.T) {
 	s := newStore(t, srv.Client(t))
 	openLeases(t, s, "leased", 3000)
 	send(t, s, "leased", "m1", store.Due{}) // a duplicate
-	if _, err := s.Cancel(t.Context(), "leased", []string{"m2"}); err != nil {
+	if _, err := s.Cancel(t.Context(), "leased", store.CancelRequest{IDs: []string{"m2"}}); err != nil {
 		t.Fatal(err)
 	}
 	send(t, s, "leased", "m2", store.Due{}) // two leases list it, with different epochs

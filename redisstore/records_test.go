@@ -192,7 +192,7 @@ func TestCancelledMessagesOfLeasesAreCounted(t *testing.T) {
 			send(t, s, queue, "a", store.Due{})
 			send(t, s, queue, "b", store.Due{})
 			c := claim(t, s, queue, 2, time.Minute)
-			if _, err := s.Cancel(ctx, queue, []string{c.Messages[0].ID}); err != nil {
+			if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{c.Messages[0].ID}}); err != nil {
 				t.Fatal(err)
 			}
 			wantRefs("1", "a cancel")
@@ -201,7 +201,7 @@ func TestCancelledMessagesOfLeasesAreCounted(t *testing.T) {
 			}
 			drop(c)
 			wantRefs("0", name)
-			if _, err := s.Cancel(ctx, queue, []string{"a", "b"}); err != nil {
+			if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"a", "b"}}); err != nil {
 				t.Fatal(err)
 			}
 			advance(rdb)(t, queue, 2*time.Hour)

@@ -127,7 +127,7 @@ func TestLateOldRequestKeepsNewerSessionState(t *testing.T) {
 		send(t, s, queue, id, store.Due{})
 	}
 	held, old := claim(t, s, queue, 2, time.Minute), claim(t, s, queue, 2, time.Minute)
-	if _, err := s.Cancel(ctx, queue, []string{"b", "d"}); err != nil { // one of each lease
+	if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"b", "d"}}); err != nil { // one of each lease
 		t.Fatal(err)
 	}
 	var other *Store
@@ -205,7 +205,7 @@ func TestExtendArrivingAfterItsRepetitionReportsNothing(t *testing.T) {
 	if err != nil || first[0].Err != nil {
 		t.Fatalf("Extend = %+v, %v", first, err)
 	}
-	if _, err := s.Cancel(ctx, queue, []string{"a"}); err != nil {
+	if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"a"}}); err != nil {
 		t.Fatal(err)
 	}
 	l.deliver(t)

@@ -24,7 +24,7 @@ func (o otherClient) send(id string, due time.Duration) {
 
 func (o otherClient) cancel(id string) {
 	o.Helper()
-	if r, err := o.s.Cancel(o.Context(), o.queue, []string{id}); err != nil || r[0].Err != nil {
+	if r, err := o.s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{id}}); err != nil || r[0].Err != nil {
 		o.Errorf("Cancel(%s) = %+v, %v", id, r, err)
 	}
 }
@@ -184,7 +184,7 @@ func mutations() []mutation {
 			name:   "cancel of an unknown message",
 			before: func(o otherClient) { o.send("b", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				results, err := s.Cancel(o.Context(), o.queue, []string{"a"})
+				results, err := s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{"a"}})
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.send("a", time.Hour) },
@@ -226,7 +226,7 @@ func mutations() []mutation {
 			name:   "cancel",
 			before: func(o otherClient) { hold(o, "held"); o.send("a", 0); o.send("b", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				results, err := s.Cancel(o.Context(), o.queue, []string{"a", "unknown", "b", "held", "a"})
+				results, err := s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{"a", "unknown", "b", "held", "a"}})
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.send("a", time.Hour); o.send("unknown", time.Hour) },

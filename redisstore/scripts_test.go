@@ -104,11 +104,11 @@ var calls = []struct {
 		return err
 	}},
 	{"cancel packed", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Cancel(ctx, x.queue, []string{"scheduled"})
+		_, err := x.s.Cancel(ctx, x.queue, store.CancelRequest{IDs: []string{"scheduled"}})
 		return err
 	}},
 	{"cancel unknown", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Cancel(ctx, x.queue, []string{"unknown"})
+		_, err := x.s.Cancel(ctx, x.queue, store.CancelRequest{IDs: []string{"unknown"}})
 		return err
 	}},
 	{"replay nothing", func(ctx context.Context, x *populatedQueue) error {
@@ -211,7 +211,17 @@ var calls = []struct {
 		return err
 	}},
 	{"cancel", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Cancel(ctx, x.queue, []string{"ready", "scheduled", "late", "held1", "dead", "none"})
+		ids := []string{"ready", "scheduled", "late", "held1", "dead", "none"}
+		_, err := x.s.Cancel(ctx, x.queue, store.CancelRequest{IDs: ids})
+		return err
+	}},
+	{"cancel and keep the ids", func(ctx context.Context, x *populatedQueue) error {
+		ids := []string{"ready", "scheduled", "late", "held1", "dead", "none"}
+		_, err := x.s.Cancel(ctx, x.queue, store.CancelRequest{IDs: ids, KeepIDs: true})
+		return err
+	}},
+	{"ask what was cancelled", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Extend(ctx, x.queue, []store.Extension{{Lease: x.lease}})
 		return err
 	}},
 	{"reschedule", func(ctx context.Context, x *populatedQueue) error {
@@ -335,7 +345,7 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 	send(store.Outgoing{Message: store.Message{ID: "held2"}})
 	send(store.Outgoing{Message: store.Message{ID: "gone"}})
 	held := claim(3 * time.Hour)
-	_, err := x.s.Cancel(ctx, queue, []string{"gone"})
+	_, err := x.s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"gone"}})
 	must(err)
 	for _, m := range held.Messages {
 		x.held = append(x.held, m.Receipt)
@@ -429,7 +439,8 @@ func TestScriptsLeaveOtherFormatUnchanged(t *testing.T) {
 		before := dump(t, rdb, x.queue)
 		err := c.do(t.Context(), x)
 		switch c.name {
-		case "ack whole claim", "ack with dedup window", "ack with follow-ups", "nack", "bury", "release", "extend":
+		case "ack whole claim", "ack with dedup window", "ack with follow-ups", "nack", "bury", "release", "extend",
+			"ask what was cancelled":
 			continue // these need a claim, which is refused
 		}
 		if store.CodeOf(err) != store.ErrUnsupported.Code {

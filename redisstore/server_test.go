@@ -212,7 +212,7 @@ func TestFullServerRefusesOnlySends(t *testing.T) {
 		For: time.Minute}}); err != nil {
 		t.Errorf("extend: %v", err)
 	}
-	if r, err := s.Cancel(ctx, "q", []string{"m50"}); err != nil || r[0].Err != nil {
+	if r, err := s.Cancel(ctx, "q", store.CancelRequest{IDs: []string{"m50"}}); err != nil || r[0].Err != nil {
 		t.Errorf("cancel: %v %v", err, r)
 	}
 	if r, err := s.Reschedule(ctx, "q", []string{"m60"}, store.Due{Delay: time.Hour}); err != nil || r[0] != nil {
@@ -347,7 +347,7 @@ func TestRepeatedClaimReturnsNothingSentSince(t *testing.T) {
 	send(t, s, "repeated", "m", store.Due{})
 	send(t, s, "repeated", "n", store.Due{})
 	between := &loseFirstReply{UniversalClient: rdb, do: func() {
-		if _, err := s.Cancel(ctx, "repeated", []string{"m"}); err != nil {
+		if _, err := s.Cancel(ctx, "repeated", store.CancelRequest{IDs: []string{"m"}}); err != nil {
 			t.Error(err)
 		}
 		send(t, s, "repeated", "m", store.Due{Delay: time.Hour})

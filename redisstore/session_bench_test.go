@@ -29,7 +29,7 @@ func BenchmarkSessionMemory(b *testing.B) {
 				if i == 0 {
 					send(b, s, queue, "m", store.Due{Delay: time.Hour})
 				}
-				if _, err := s.Cancel(b.Context(), queue, ids[:20]); err != nil {
+				if _, err := s.Cancel(b.Context(), queue, store.CancelRequest{IDs: ids[:20]}); err != nil {
 					b.Fatal(err)
 				}
 			}

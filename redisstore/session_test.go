@@ -44,7 +44,7 @@ func TestRepeatedAckRefusesTheSameMessages(t *testing.T) {
 				acks = append(acks, store.Settlement{Receipt: m.Receipt, Action: store.Ack})
 			}
 		}
-		if _, err := s.Cancel(ctx, queue, []string{"b"}); err != nil {
+		if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"b"}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Settle(ctx, queue, acks[3:]); err != nil {
@@ -77,7 +77,7 @@ func TestRepeatedAckRefusesCancelledMessage(t *testing.T) {
 	send(t, s, queue, "m", store.Due{})
 	c := claim(t, s, queue, 1, time.Minute)
 	ack := []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack}}
-	if _, err := s.Cancel(ctx, queue, []string{"m"}); err != nil {
+	if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"m"}}); err != nil {
 		t.Fatal(err)
 	}
 	results, err := afterLostReply(t, rdb, func() {}).Settle(ctx, queue, ack)
@@ -95,7 +95,7 @@ func TestRepeatedExtendReportsCancelsAgain(t *testing.T) {
 		send(t, s, queue, id, store.Due{})
 	}
 	first, second := claim(t, s, queue, 2, time.Minute), claim(t, s, queue, 1, time.Minute)
-	if _, err := s.Cancel(ctx, queue, []string{"b", "c"}); err != nil {
+	if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"b", "c"}}); err != nil {
 		t.Fatal(err)
 	}
 	send(t, s, queue, "b", store.Due{Delay: time.Hour})
@@ -141,7 +141,7 @@ func TestSessionIsRememberedAndThenForgotten(t *testing.T) {
 	} {
 		id := fmt.Sprint(c.waits)
 		other := newWith(t, s.scripts, &loseFirstReply{UniversalClient: rdb, do: func() {
-			if _, err := s.Cancel(ctx, queue, []string{id}); err != nil {
+			if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{id}}); err != nil {
 				t.Fatal(err)
 			}
 			for _, d := range c.waits {
@@ -199,7 +199,7 @@ func TestRepetitionIgnoresReplyOfAnotherRequest(t *testing.T) {
 		if err := rdb.HSet(ctx, key, c.inject(sess.name, number+1)...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		results, err := other.Cancel(ctx, queue, []string{"a"})
+		results, err := other.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"a"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestKeptRepliesAreSmall(t *testing.T) {
 	if n := kept(); n < 250 || n > 1200 {
 		t.Errorf("a send with %d duplicates keeps %d bytes", len(msgs)/2, n)
 	}
-	if _, err := s.Cancel(ctx, queue, ids); err != nil {
+	if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: ids}); err != nil {
 		t.Fatal(err)
 	}
 	if n := kept(); n < len(ids) || n > 700 {
@@ -266,7 +266,7 @@ func TestExtendKeepsResultsOfEarlierCalls(t *testing.T) {
 		c := claim(t, s, queue, 1, time.Minute)
 		extensions = append(extensions, store.Extension{Lease: c.Messages[0].Receipt.Lease, For: time.Minute})
 	}
-	if _, err := s.Cancel(ctx, queue, []string{"m0"}); err != nil {
+	if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"m0"}}); err != nil {
 		t.Fatal(err)
 	}
 	other := newStore(t, &failSecondCall{UniversalClient: rdb}, RetryFor(-1))
@@ -313,7 +313,7 @@ func TestExtendReportsManyCancelsInTurns(t *testing.T) {
 		}
 		c := claim(t, s, queue, len(msgs), time.Minute)
 		extensions = append(extensions, store.Extension{Lease: c.Messages[0].Receipt.Lease, For: time.Minute})
-		if _, err := s.Cancel(ctx, queue, ids); err != nil {
+		if _, err := s.Cancel(ctx, queue, store.CancelRequest{IDs: ids}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -83,7 +83,8 @@ type Store interface {
 	// messages of Send do. A Settlement that fails CheckThen has its error in its result and changes nothing.
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)
 
-	// Extend moves the deadline of leases to the engine's now plus Extension.For. Results are in the order of e.
+	// Extend moves the deadline of leases to the engine's now plus Extension.For, which changes nothing if it is 0: the
+	// call then only reports what was cancelled. Results are in the order of e.
 	//
 	// ExtendResult.Lost lists the messages of the lease that were cancelled since its last Extend, each once. An
 	// engine may leave out a message for which a Settle was refused since then, and may leave more than MaxBatch of
@@ -101,8 +102,8 @@ type Store interface {
 
 	// Cancel removes live messages in any state and returns the state each was in. A leased message is not
 	// delivered again, and its holder learns of the cancellation from Extend. An unknown id has ErrNotFound in
-	// its result. Results are in the order of ids.
-	Cancel(ctx context.Context, queue string, ids []string) ([]CancelResult, error)
+	// its result. Results are in the order of req.IDs.
+	Cancel(ctx context.Context, queue string, req CancelRequest) ([]CancelResult, error)
 
 	// Reschedule sets a new due time for scheduled and ready messages and keeps their attempts. The error for
 	// each id, in the order of ids, is nil, ErrNotFound, ErrLeased or ErrDead. Dead messages are replayed
@@ -386,10 +387,10 @@ type SettleResult struct {
 	Err   error
 }
 
-// Extension asks for more time for a lease.
+// Extension asks for more time for a lease, or what was cancelled of it.
 type Extension struct {
 	Lease string
-	For   time.Duration
+	For   time.Duration // 0 leaves the deadline as it is
 }
 
 // ExtendResult is the result of one Extension.
@@ -397,6 +398,14 @@ type ExtendResult struct {
 	Deadline time.Time
 	Lost     []Receipt
 	Err      error
+}
+
+// CancelRequest names the messages of a Cancel.
+type CancelRequest struct {
+	IDs []string
+	// KeepIDs starts the dedup window of the messages, as an Ack does: until it ends their ids are refused as
+	// duplicates. It has no effect on a message that has no dedup window or cannot be read.
+	KeepIDs bool
 }
 
 // CancelResult is the result for one id of a Cancel.

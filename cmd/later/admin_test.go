@@ -174,6 +174,9 @@ func TestCancelPrintsTheStateAndContinuesAfterAnUnknownID(t *testing.T) {
 	if got := object(t, c.ok("cancel", "q", "a", "--json")); got["id"] != "a" || got["was"] != "scheduled" {
 		t.Errorf("got %v", got)
 	}
+	c.ok("send", "q", "x", "--id", "a", "--dedup-window", "1h")
+	c.ok("cancel", "q", "a", "--keep-id")
+	contains(t, c.fails(12, "send", "q", "x", "--id", "a"), `"a"`)
 }
 
 func TestRescheduleAndRunNowMoveMessages(t *testing.T) {

@@ -12,11 +12,15 @@ import (
 )
 
 func (m *Main) cancelCommand() *cobra.Command {
-	return &cobra.Command{
+	var keepID bool
+	cmd := &cobra.Command{
 		Use:   "cancel QUEUE ID...",
 		Short: "Cancel messages",
 		Long: fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not
-delivered again. Its handler's context ends at the worker's next heartbeat; the handler may finish before that.
+delivered again. Its handler's context ends within a second; the handler may finish before that.
+
+An id may be sent again at once. With --keep-id it is refused as a duplicate for the dedup window that the message was
+sent with, so that a producer that repeats its send does not bring the message back.
 
 If some messages do not exist, cancel reports them on standard error, cancels the others, and exits with code %d.`,
 			exitCode(store.ErrNotFound)),
@@ -25,7 +29,11 @@ If some messages do not exist, cancel reports them on standard error, cancels th
 		Args:              arguments(2, unlimited),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			results, err := c.Queue(args[0]).CancelBatch(ctx, args[1:])
+			var opts []later.CancelOption
+			if keepID {
+				opts = append(opts, later.KeepID())
+			}
+			results, err := c.Queue(args[0]).CancelBatch(ctx, args[1:], opts...)
 			var failed []error
 			for _, r := range results {
 				if r.Err != nil {
@@ -40,4 +48,6 @@ If some messages do not exist, cancel reports them on standard error, cancels th
 			return explainNotFound(ctx, c, args[0], m.reportAllButLast(append(failed, err)))
 		}),
 	}
+	cmd.Flags().BoolVar(&keepID, "keep-id", false, "refuse the ids as duplicates until their dedup windows end")
+	return cmd
 }

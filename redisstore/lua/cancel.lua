@@ -1,30 +1,40 @@
 #!lua flags=allow-oom
 --- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel.
--- ARGV   1 session, 2 request number, then ids
+-- ARGV   1 session, 2 request number, 3 "1" to start the messages' dedup windows, then ids
 -- Reply  for each id the state it was in, or ""; NEWER
 -- Safe   SESSIONS is written first; every other key was read before.
 --@include keys
 --@include clock
 --@include record_changes
 --@include buckets
+--@include read_envelope
 --@include session
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
 local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end
-local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 3))
-local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 3))
-local records = redis.call('HMGET', RECORDS, unpack(ARGV, 3))
+local keep = ARGV[3] == '1'
+local due = redis.call('ZMSCORE', DUE, unpack(ARGV, 4))
+local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 4))
+local records = redis.call('HMGET', RECORDS, unpack(ARGV, 4))
+if keep then redis.call('ZCARD', DEDUP) end
 local buckets, changes = open_buckets(packed), new_record_changes()
-local states, deleted, due_removed, dead_removed, seen = {}, {}, {}, {}, {}
-for i = 1, #ARGV - 2 do
-  local id = ARGV[i + 2]
+local states, deleted, due_removed, dead_removed, windows, seen = {}, {}, {}, {}, {}, {}
+for i = 1, #ARGV - 3 do
+  local id = ARGV[i + 3]
   local state = ''
   if not seen[id] and redis.call('HEXISTS', MESSAGES, id) == 1 then
     seen[id] = true
     local epoch, _, _, refcount = parse_record(records[i])
     deleted[#deleted + 1] = id
+    if keep then
+      local _, _, _, window = read_envelope(redis.call('HGET', MESSAGES, id))
+      if window and window > 0 then
+        windows[#windows + 1] = now + window
+        windows[#windows + 1] = id
+      end
+    end
     if due[i] then
       state = tonumber(due[i]) > now and 'scheduled' or 'ready'
       due_removed[#due_removed + 1] = id
@@ -51,5 +61,6 @@ write('HDEL', MESSAGES, deleted)
 write('ZREM', DUE, due_removed)
 buckets.write()
 write('ZREM', DEAD, dead_removed)
+write('ZADD', DEDUP, windows)
 changes.write()
 return states

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 --- Extends leases.
--- ARGV   1 session, 2 request number, then for each lease: lease id, ms from now
+-- ARGV   1 session, 2 request number, then for each lease: lease id, ms from now or 0 to leave its deadline as it is
 -- Reply  for each lease: {deadline or 0 if it has expired or ended, tokens of cancelled messages}. A call reports at
 --        most MAX_BATCH of these, because it records them; the next call reports others.
 -- Safe   SESSIONS is written first; every other key that is written was read before.
@@ -52,7 +52,8 @@ for a = 3, #ARGV, 2 do
   elseif previous then -- a cancel is reported once, and this reply may reach nobody
     deadline = tonumber(deadline)
   else
-    deadline = now + tonumber(ARGV[a + 1])
+    local wanted = tonumber(ARGV[a + 1])
+    deadline = wanted > 0 and now + wanted or tonumber(deadline)
     if not no_records then
       local left
       lost, left = drop_cancelled(leases, changes, lease, MAX_BATCH - #new_lost)
@@ -60,7 +61,7 @@ for a = 3, #ARGV, 2 do
       if left == 0 then deadline = 0 end
     end
   end
-  if deadline > 0 and not previous then
+  if deadline > 0 and not previous and ARGV[a + 1] ~= '0' then
     extended[#extended + 1] = deadline
     extended[#extended + 1] = lease
   end

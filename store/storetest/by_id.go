@@ -25,7 +25,7 @@ var idRules = []rule{
 	}},
 	{"cancel returns results in the order of the ids", func(e *env) {
 		e.send(message("a"), message("b", delay(time.Hour)))
-		results, err := e.Store.Cancel(e.Context(), e.queue, []string{"b", "unknown", "a"})
+		results, err := e.Store.Cancel(e.Context(), e.queue, store.CancelRequest{IDs: []string{"b", "unknown", "a"}})
 		e.ok(err)
 		e.equal("number of results", len(results), 3)
 		e.equal("state", results[0].State, store.StateScheduled)

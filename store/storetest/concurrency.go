@@ -129,7 +129,7 @@ var concurrencyRules = []rule{
 		e.concurrently(func(worker int, s store.Store) error {
 			for i, c := range claimed {
 				if worker%2 == 0 {
-					r, err := s.Cancel(e.Context(), e.queue, []string{c.ID})
+					r, err := s.Cancel(e.Context(), e.queue, store.CancelRequest{IDs: []string{c.ID}})
 					if err != nil {
 						return err
 					}

@@ -89,7 +89,7 @@ var daysAheadRules = []rule{
 	{"cancel removes a batch of messages days ahead", func(e *env) {
 		all := outgoingIDs(e.spread(1000))
 		for part := range slices.Chunk(all, store.MaxBatch) {
-			results, err := e.Store.Cancel(e.Context(), e.queue, part)
+			results, err := e.Store.Cancel(e.Context(), e.queue, store.CancelRequest{IDs: part})
 			e.ok(err)
 			for _, r := range results {
 				e.ok(r.Err)

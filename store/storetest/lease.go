@@ -175,6 +175,30 @@ var leaseRules = []rule{
 		e.ack(c[0], c[2])
 		e.is(e.tryExtend(lease, held).Err, store.ErrLeaseLost)
 	}},
+	{"an extension by nothing reports cancelled messages and leaves the deadline", func(e *env) {
+		e.send(many(3)...)
+		c := e.claim(3)
+		lease, deadline := c[0].Receipt.Lease, e.get(c[0].ID).LeaseDeadline
+		e.cancel(c[1].ID, store.StateLeased)
+		for _, lost := range [][]string{{key(c[1].Receipt)}, {}} {
+			e.advance(time.Millisecond)
+			r := e.tryExtend(lease, 0)
+			e.ok(r.Err)
+			e.at("deadline", r.Deadline, deadline)
+			e.equal("lost", keys(r.Lost), lost)
+		}
+		e.cancel(c[0].ID, store.StateLeased)
+		e.ack(c[2])
+		r := e.tryExtend(lease, 0)
+		e.is(r.Err, store.ErrLeaseLost)
+		e.equal("lost", keys(r.Lost), []string{key(c[0].Receipt)})
+		e.send(message("m"))
+		m := e.claimOne("m", short)
+		e.ok(e.tryExtend(m.Receipt.Lease, 0).Err)
+		e.advance(short)
+		e.is(e.tryExtend(m.Receipt.Lease, 0).Err, store.ErrLeaseLost)
+		e.claimOne("m", held)
+	}},
 	{"extend reports a cancelled message after the rest of its lease is settled", func(e *env) {
 		e.send(many(2)...)
 		c := e.claim(2)

@@ -344,7 +344,7 @@ func (m *machine) Extend(r *rapid.T) {
 	recent := m.leases[max(0, len(m.leases)-6):]
 	var extensions []store.Extension
 	for _, lease := range rapid.SliceOfNDistinct(rapid.SampledFrom(recent), 1, 3, rapid.ID[string]).Draw(r, "leases") {
-		d := time.Duration(rapid.IntRange(10, 100).Draw(r, "ms")) * time.Millisecond
+		d := time.Duration(rapid.SampledFrom([]int{0, 10, 30, 100}).Draw(r, "ms")) * time.Millisecond
 		extensions = append(extensions, store.Extension{Lease: lease, For: d})
 	}
 	got, err := m.store(r).Extend(m.ctx, m.queue, extensions)

@@ -48,7 +48,7 @@ func (m *machine) Forward(r *rapid.T) {
 			Message: x.Message, State: store.StateReady, Due: store.Time(x.due),
 		}))
 	}
-	cancelled, err := s.Cancel(m.ctx, to.Name, f.IDs)
+	cancelled, err := s.Cancel(m.ctx, to.Name, store.CancelRequest{IDs: f.IDs})
 	m.ok(r, err)
 	for _, result := range cancelled {
 		m.ok(r, result.Err)

@@ -14,11 +14,12 @@ import (
 
 func (m *machine) Cancel(r *rapid.T) {
 	chosen := drawIDs(r, 1)
-	got, err := m.store(r).Cancel(m.ctx, m.queue, chosen)
+	keep := rapid.Bool().Draw(r, "keep ids")
+	got, err := m.store(r).Cancel(m.ctx, m.queue, store.CancelRequest{IDs: chosen, KeepIDs: keep})
 	m.ok(r, err)
 	m.same(r, "number of results", len(got), len(chosen))
 	for i, id := range chosen {
-		want := m.model.cancel(id)
+		want := m.model.cancel(id, keep)
 		m.sameError(r, "cancel of "+id, got[i].Err, want.Err)
 		m.same(r, "state of the cancelled "+id, got[i].State, want.State)
 	}

@@ -19,7 +19,7 @@ type model struct {
 	dropped  int64
 	messages map[string]*modelMessage
 	leases   map[string]*modelLease
-	dedup    map[string]int64 // acked ids, with the ends of their dedup windows
+	dedup    map[string]int64 // ids that are remembered, with the ends of their dedup windows
 
 	properties map[string]string
 }
@@ -300,14 +300,16 @@ func (m *model) extend(e store.Extension) (r store.ExtendResult, must, may []str
 		}
 	}
 	clear(l.cancelled)
-	l.deadline = m.now + store.Millis(e.For)
+	if e.For > 0 {
+		l.deadline = m.now + store.Millis(e.For)
+	}
 	if m.leave(e.Lease); m.leases[e.Lease] == nil {
 		return store.ExtendResult{Err: store.ErrLeaseLost}, must, may
 	}
 	return store.ExtendResult{Deadline: store.Time(l.deadline)}, must, may
 }
 
-func (m *model) cancel(id string) store.CancelResult {
+func (m *model) cancel(id string, keepID bool) store.CancelResult {
 	x := m.messages[id]
 	if x == nil {
 		return store.CancelResult{Err: store.ErrNotFound}
@@ -317,6 +319,9 @@ func (m *model) cancel(id string) store.CancelResult {
 		m.leases[x.receipt.Lease].cancelled[key(x.receipt)] = false
 	}
 	delete(m.messages, id)
+	if keepID && x.DedupWindow > 0 {
+		m.dedup[id] = m.now + store.Millis(x.DedupWindow)
+	}
 	return store.CancelResult{State: state}
 }
 

@@ -167,6 +167,33 @@ var sendRules = []rule{
 		e.send(msgs[n-1])
 		e.send(msgs[:n-1]...)
 	}},
+	{"a cancelled id is refused within its dedup window if it is kept", func(e *env) {
+		const n = 150
+		e.sendDead("dead", dedupWindow(time.Minute))
+		e.send(message("leased", dedupWindow(time.Minute)), message("windowless"))
+		e.claimOne("leased", held)
+		far := many(n, dedupWindow(time.Minute), delay(30*24*time.Hour))
+		e.send(far...)
+		ids := []string{"dead", "leased", "windowless", "unknown", "leased"}
+		for _, m := range far {
+			ids = append(ids, m.ID)
+		}
+		for i, r := range e.cancelAll(store.CancelRequest{IDs: ids, KeepIDs: true}) {
+			if ids[i] == "unknown" || i == 4 {
+				e.is(r.Err, store.ErrNotFound)
+			} else {
+				e.ok(r.Err)
+			}
+		}
+		e.count(0, 0, 0, 0)
+		for _, r := range e.trySend(append(far, message("dead"), message("leased"))...) {
+			e.equal("duplicate", r.Duplicate, true)
+		}
+		e.send(message("windowless"), message("unknown"))
+		e.advance(time.Minute)
+		e.send(message("dead"), message("leased"))
+		e.send(far...)
+	}},
 	{"a cancelled id has no dedup window", func(e *env) {
 		e.send(message("m", dedupWindow(time.Hour)))
 		e.cancel("m", store.StateReady)

@@ -373,10 +373,15 @@ func (e *env) gone(id string) {
 
 func (e *env) tryCancel(id string) store.CancelResult {
 	e.Helper()
-	results, err := e.Peer.Cancel(e.Context(), e.queue, []string{id})
+	return e.cancelAll(store.CancelRequest{IDs: []string{id}})[0]
+}
+
+func (e *env) cancelAll(req store.CancelRequest) []store.CancelResult {
+	e.Helper()
+	results, err := e.Peer.Cancel(e.Context(), e.queue, req)
 	e.ok(err)
-	e.equal("number of results", len(results), 1)
-	return results[0]
+	e.equal("number of results", len(results), len(req.IDs))
+	return results
 }
 
 // cancel cancels a live message and checks the state it was in.

@@ -300,7 +300,7 @@ var closeRules = []rule{
 		_, err = s.Extend(ctx, q, []store.Extension{{Lease: "l", For: held}})
 		e.is(err, store.ErrClosed)
 		e.is(s.Wait(ctx, q), store.ErrClosed)
-		_, err = s.Cancel(ctx, q, []string{"m"})
+		_, err = s.Cancel(ctx, q, store.CancelRequest{IDs: []string{"m"}})
 		e.is(err, store.ErrClosed)
 		_, err = s.Reschedule(ctx, q, []string{"m"}, store.Due{})
 		e.is(err, store.ErrClosed)
