@@ -20,7 +20,8 @@ type Client struct {
 	log            *slog.Logger
 	observe        func(Event) // nil without an observer
 	reporter       *reporter   // nil with WithoutActivity
-	defaults       *Outgoing   // for sends; nil if there are none
+	eventHeaders   *eventHeaders
+	defaults       *Outgoing // for sends; nil if there are none
 	sendMiddleware []func(context.Context, *Outgoing) error
 
 	// ending is cancelled with ErrClosed when Close begins.
@@ -58,6 +59,7 @@ type options struct {
 	logger         *slog.Logger
 	observer       func(Event)
 	unreported     bool
+	eventHeaders   *eventHeaders
 	defaults       Outgoing
 	defaultsGiven  bool
 	sendMiddleware []func(context.Context, *Outgoing) error
@@ -76,6 +78,13 @@ func WithLogger(l *slog.Logger) Option {
 // is no overhead.
 func WithObserver(f func(Event)) Option {
 	return option(func(o *options) { o.observer = f })
+}
+
+// WithEventHeaders has events carry headers of their messages, for this client's observer and for the watchers of all
+// processes: those with the given names, or all without names. By default events carry none, because watchers receive
+// a bounded number of bytes.
+func WithEventHeaders(names ...string) Option {
+	return option(func(o *options) { o.eventHeaders = &eventHeaders{slices.Clone(names)} })
 }
 
 // WithoutActivity has the client not report what it does: its events reach no Watch and do not count in
@@ -147,7 +156,8 @@ func optionsOf(opts []Option) (options, error) {
 func newClient(s store.Store, o options) *Client {
 	c := &Client{
 		store: s, log: o.logger, observe: o.observer, sendMiddleware: o.sendMiddleware,
-		queues: map[string]weak.Pointer[Queue]{},
+		eventHeaders: o.eventHeaders,
+		queues:       map[string]weak.Pointer[Queue]{},
 	}
 	if o.defaultsGiven || o.defaults.Durability.kind != durabilityDefault {
 		c.defaults = &o.defaults

@@ -396,6 +396,7 @@ func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
 			Attempt:  d.Attempt,
 			Lateness: d.Lateness,
 			Err:      err,
+			Headers:  d.queue.client.eventHeaders.of(d.Headers),
 		})
 	}
 	d.queue.activity.count(kind, 1)

@@ -30,6 +30,9 @@ type Event struct {
 	Duration time.Duration
 	// Err is the reason for a nack or bury, or the cause of a lost lease or of a settle that was given up.
 	Err error
+	// Headers are headers of the message, as far as WithEventHeaders asks for them and this process has the message: for
+	// the events of its sends and of its holding. They are not to be changed.
+	Headers map[string]string
 	// Count is the number of messages of an EventReplayed or EventPurged. It is 0 for the other kinds.
 	Count int
 }
@@ -68,3 +71,28 @@ const (
 	// EventMissed comes only from a Watch: it has missed events. See WatchEvent.Missed.
 	EventMissed EventKind = "missed"
 )
+
+// eventHeaders are the names of the headers that events carry; all if there are none.
+type eventHeaders struct {
+	names []string
+}
+
+// of returns those of a message's headers that its events carry. h may be nil: events carry none.
+func (h *eventHeaders) of(headers map[string]string) map[string]string {
+	switch {
+	case h == nil || len(headers) == 0:
+		return nil
+	case len(h.names) == 0:
+		return headers
+	}
+	var chosen map[string]string
+	for _, name := range h.names {
+		if value, ok := headers[name]; ok {
+			if chosen == nil {
+				chosen = map[string]string{}
+			}
+			chosen[name] = value
+		}
+	}
+	return chosen
+}

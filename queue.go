@@ -103,10 +103,10 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 		case err != nil:
 			return m.ID, err
 		case !result.Duplicate:
-			q.sent(ctx, m.ID)
+			q.sent(ctx, &m)
 			return m.ID, result.Err
 		case chosen:
-			q.event(ctx, EventDuplicate, m.ID)
+			q.duplicate(ctx, &m)
 			if result.Err != nil {
 				return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, result.Err)
 			}
@@ -158,9 +158,17 @@ func (q *Queue) event(ctx context.Context, kind EventKind, id string) {
 }
 
 // sent reports a message that store has counted.
-func (q *Queue) sent(ctx context.Context, id string) {
+func (q *Queue) sent(ctx context.Context, m *store.Outgoing) { q.reportSend(ctx, EventSent, m) }
+
+// duplicate reports and counts a message that was not sent.
+func (q *Queue) duplicate(ctx context.Context, m *store.Outgoing) {
+	q.reportSend(ctx, EventDuplicate, m)
+	q.activity.count(EventDuplicate, 1)
+}
+
+func (q *Queue) reportSend(ctx context.Context, kind EventKind, m *store.Outgoing) {
 	if q.wantsEvents() {
-		q.report(Event{Kind: EventSent, ID: id, Context: ctx})
+		q.report(Event{Kind: kind, ID: m.ID, Context: ctx, Headers: q.client.eventHeaders.of(m.Headers)})
 	}
 }
 
@@ -263,10 +271,10 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		}
 		switch {
 		case !answer.Duplicate:
-			q.sent(ctx, part[i].ID)
+			q.sent(ctx, &part[i])
 		case asked[i].ID != "":
 			results[i].Duplicate = true
-			q.event(ctx, EventDuplicate, part[i].ID)
+			q.duplicate(ctx, &part[i])
 		default: // another process generated the same id in the same millisecond
 			again := part[i : i+1]
 			again[0].ID = store.NewID()

@@ -151,7 +151,7 @@ func (q *Queue) sendFollowUp(ctx context.Context, m store.Outgoing) error {
 		err = result.Err
 	}
 	if err == nil && !result.Duplicate {
-		q.sent(ctx, m.ID)
+		q.sent(ctx, &m)
 	}
 	return err
 }

@@ -37,6 +37,8 @@ type WatchEvent struct {
 	Count    int
 	// Error is the text of Event.Err, up to 300 bytes.
 	Error string
+	// Headers are those that the client of the process asks for; see WithEventHeaders.
+	Headers map[string]string
 	// Process is where the event happened.
 	Process Process
 	// Missed is set for EventMissed: how many events are missing before the next one. It is 0 if that is not known,
@@ -68,7 +70,7 @@ func thisProcess() Process {
 
 func newWatchEvent(e *Event, failure string) WatchEvent {
 	return WatchEvent{Kind: e.Kind, ID: e.ID, Time: e.Time, Attempt: e.Attempt, Lateness: e.Lateness, Duration: e.Duration,
-		Count: e.Count, Error: failure}
+		Count: e.Count, Error: failure, Headers: e.Headers}
 }
 
 // Watch receives the events of some queues, whichever process they happen in. It is returned by Client.Watch. Call
@@ -317,6 +319,7 @@ func wireEvent(e *WatchEvent) wire.Event {
 	return wire.Event{
 		Time: wire.FormatTime(e.Time), Kind: e.Kind, ID: e.ID, Attempt: e.Attempt,
 		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
+		Headers: e.Headers,
 	}
 }
 
@@ -334,6 +337,7 @@ func decodeEvents(queue string, encoded []byte) []WatchEvent {
 		events = append(events, WatchEvent{
 			Kind: e.Kind, Queue: queue, ID: e.ID, Time: at, Attempt: e.Attempt, Error: e.Error, Count: e.Count,
 			Lateness: fromMillis(e.LatenessMS), Duration: fromMillis(e.DurationMS), Process: process,
+			Headers: e.Headers,
 		})
 	}
 	if all.Missed > 0 {

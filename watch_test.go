@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -231,6 +232,45 @@ func TestWatchOfAllQueuesFindsNewOnes(t *testing.T) {
 			t.Errorf("seen: %v", seen)
 		}
 	})
+}
+
+func TestEventsCarryHeadersOnRequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts []Option
+		want map[string]string
+	}{
+		"none":  {nil, nil},
+		"some":  {[]Option{WithEventHeaders("customer", "unknown")}, map[string]string{"customer": "7"}},
+		"other": {[]Option{WithEventHeaders("unknown")}, nil},
+		"all":   {[]Option{WithEventHeaders()}, map[string]string{"customer": "7", "secret": "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var seen events
+				s := memstore.New()
+				c := newClientOn(t, s, append(test.opts, WithObserver(seen.add))...)
+				q := c.Queue("q")
+				mustSend(t, q, "", WithID("first"), In(time.Hour)) // so that the queue exists
+				w := mustWatch(t, newClientOn(t, s), "q")
+				worker := NewWorker(c, WorkerConfig{})
+				worker.Handle("q", func(context.Context, *Message) error { return nil })
+				start(t, worker)
+				time.Sleep(time.Minute)
+				mustSend(t, q, "", WithID("id"), Header("customer", "7"), Header("secret", "x"))
+				for kind := EventKind(""); kind != EventAcked; {
+					e := nextEvent(t, w)
+					if kind = e.Kind; e.ID == "id" && !maps.Equal(e.Headers, test.want) {
+						t.Errorf("the watch's %s has headers %q, want %q", e.Kind, e.Headers, test.want)
+					}
+				}
+				for _, e := range append(seen.of(EventSent), seen.of(EventAcked)...) {
+					if e.ID == "id" && !maps.Equal(e.Headers, test.want) {
+						t.Errorf("the observer's %s has headers %q, want %q", e.Kind, e.Headers, test.want)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestWatchRefusesUnknownQueues(t *testing.T) {

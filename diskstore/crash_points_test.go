@@ -136,7 +136,7 @@ func TestOpenAfterACrashAtAnyPointOfACloseAndOpen(t *testing.T) {
 			c.take(func() { s = openOn(t, c, clock, SyncEvery(every), withMemTable(64<<10)) })
 			s.Close()
 			for i, fs := range c.left {
-				if i%3 != 0 && os.Getenv("LATER_LONG") == "" {
+				if i%7 != 0 && os.Getenv("LATER_LONG") == "" {
 					continue // both kinds of a crash still come, at different points
 				}
 				if i >= closing {
@@ -184,7 +184,7 @@ func TestPowerFailureOfARelaxedStoreLeavesAStoreThatOpens(t *testing.T) {
 	})
 	s.Close()
 	cuts := 0
-	for i := 0; i < len(c.left); i += 2 + len(c.left)/300*2 {
+	for i := 0; i < len(c.left); i += 2 + len(c.left)/120*2 {
 		synced := readyIn(t, "later", c.left[i], clock)
 		fs := c.left[i+1]
 		logged := &countingHandler{}

@@ -15,7 +15,7 @@ import (
 
 // What was removed is walked over once, and not again and again. Steps are those of iterators; a tombstone takes two.
 
-const manyMessages = 20 * store.MaxBatch
+const manyMessages = 8 * store.MaxBatch
 
 // sendMany sends messages with ids in order.
 func sendMany(t *testing.T, s *Store, n int, change func(*store.Outgoing)) (ids []string) {
@@ -234,7 +234,7 @@ func TestListLearnsWhereNothingIs(t *testing.T) {
 					if got := listed(t, s, "q", c.state); !slices.Equal(got, kept) {
 						t.Fatalf("listed %v, want %v", got, kept)
 					}
-					id := fmt.Sprintf("%08d-%d", 9000, i) // in what is empty, found in the next round
+					id := fmt.Sprintf("%08d-%d", manyMessages*9/10, i) // in what is empty, found in the next round
 					if c.bury {
 						continue
 					}

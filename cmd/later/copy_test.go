@@ -237,7 +237,7 @@ func TestCopyErrorsNameTheStore(t *testing.T) {
 }
 
 // copied is the number of messages in the tests of interrupted copies: enough for many pages.
-const copied = 6_000
+const copied = 4_000
 
 // fillMany sends many messages, scheduled, ready and a few dead, and returns their ids.
 func fillMany(t *testing.T, url string) map[string]bool {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -141,7 +142,7 @@ func newWireEvent(e *later.WatchEvent) wire.Event {
 	w := wire.Event{
 		Time: wire.FormatTime(e.Time), Kind: e.Kind, Queue: e.Queue, ID: e.ID, Attempt: e.Attempt,
 		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
-		Missed: e.Missed,
+		Missed: e.Missed, Headers: e.Headers,
 	}
 	if e.Process.PID != 0 {
 		w.Process = &wire.Process{Host: e.Process.Host, PID: e.Process.PID, Name: e.Process.Name}
@@ -171,6 +172,9 @@ func (l *eventLines) format(e *later.WatchEvent) string {
 	}
 	if e.Count > 0 {
 		details = append(details, fmt.Sprintf("%d messages", e.Count))
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		details = append(details, preview(name+"="+e.Headers[name], 40))
 	}
 	line := fmt.Sprintf("%s  %-11s  %s  %s  %s  %s", at, e.Kind, pad(&l.queue, printable(e.Queue)),
 		pad(&l.id, printable(e.ID)), pad(&l.details, strings.Join(details, ", ")), e.Process)

@@ -148,7 +148,9 @@ type Event struct {
 	Error      string          `json:"error,omitempty"`
 	Count      int             `json:"count,omitempty"`
 	Missed     int             `json:"missed,omitempty"`
-	Process    *Process        `json:"process,omitempty"`
+	// Headers are some of the message's.
+	Headers map[string]string `json:"headers,omitempty"`
+	Process *Process          `json:"process,omitempty"`
 }
 
 // Process is where an event happened.
