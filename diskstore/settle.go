@@ -38,7 +38,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	r := &m.record
 	switch s.Action {
 	case store.Ack:
-		t.erase(q, m.id, r)
+		t.erase(q, m.id, r, m.group)
 		if s.DedupWindow > 0 {
 			t.remember(q, m.id, t.now+store.Millis(s.DedupWindow))
 		}
@@ -140,6 +140,7 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 type place struct {
 	record record
 	held   *member // nil for a message that is not leased
+	group  int64   // number of its group, as far as the caller needs it
 }
 
 // place finds a live message by what was flushed; it does not find what this call has removed since. It does not read
@@ -199,6 +200,10 @@ func (t *tx) cancelAll(q *queue, ids []string) ([]store.CancelResult, error) {
 			return nil, err
 		case !ok:
 			results[i].Err = store.ErrNotFound
+		default:
+			if places[i].group, err = t.groupOf(q, id); err != nil {
+				return nil, err
+			}
 		}
 	}
 	for i, id := range ids {
@@ -226,7 +231,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	default:
 		t.removeDue(q, entry{p.record.due, id})
 	}
-	t.erase(q, id, &p.record)
+	t.erase(q, id, &p.record, p.group)
 	return store.CancelResult{State: state}
 }
 
