@@ -57,7 +57,7 @@ func (r ListRequest) Check() error {
 	case StateScheduled, StateReady, StateLeased, StateDead:
 		return nil
 	}
-	return Invalid("state is %q: list scheduled, ready, leased or dead, or a group", r.State)
+	return Invalid("state is %q: give scheduled, ready, leased or dead, or list a group", r.State)
 }
 
 // Check returns an ErrInvalid unless the receipt may be one that an engine returned. It does not check Claim.

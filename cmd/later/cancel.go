@@ -12,19 +12,29 @@ import (
 )
 
 func (m *Main) cancelCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "cancel QUEUE ID...",
+	var group groupFlag
+	cmd := &cobra.Command{
+		Use:   "cancel QUEUE (ID... | --group GROUP)",
 		Short: "Cancel messages",
 		Long: fmt.Sprintf(`Cancel removes messages in any state and prints the state that each was in. A leased message is not
 delivered again. Its handler's context ends at the worker's next heartbeat; the handler may finish before that.
 
+With --group, cancel removes all messages that were sent with that --group, and prints how many. It is no error if there
+are none.
+
 If some messages do not exist, cancel reports them on standard error, cancels the others, and exits with code %d.`,
 			exitCode(store.ErrNotFound)),
 		Example: `  later cancel orders order-17
+  later cancel orders --group customer-9
   later list orders --state scheduled --json | jq -r .id | xargs later cancel orders`,
-		Args:              arguments(2, unlimited),
+		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
+			if ofGroup, err := group.instead(args[1:]); err != nil {
+				return err
+			} else if ofGroup {
+				return m.cancelGroup(ctx, c, args[0], group.name)
+			}
 			results, err := c.Queue(args[0]).CancelBatch(ctx, args[1:])
 			var failed []error
 			for _, r := range results {
@@ -40,4 +50,6 @@ If some messages do not exist, cancel reports them on standard error, cancels th
 			return explainNotFound(ctx, c, args[0], m.reportAllButLast(append(failed, err)))
 		}),
 	}
+	group.add(cmd, "cancel all messages of this `group`")
+	return cmd
 }
