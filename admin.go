@@ -149,8 +149,10 @@ func (q *Queue) Get(ctx context.Context, id string) (*Info, error) {
 
 // ListOptions selects the messages to list.
 type ListOptions struct {
-	// State is required: scheduled, ready, leased or dead.
+	// State is scheduled, ready, leased or dead. It is required unless Group is set.
 	State State
+	// Group selects the messages of a group in any state, in place of State. From and To are then not allowed.
+	Group string
 	// From and To limit the due time (for dead messages, the time of death) to [From, To). Default: no limit.
 	From, To time.Time
 	// Limit is the maximum number of messages in a page, 1 to store.MaxBatch; a page may be shorter. Default:
@@ -161,11 +163,9 @@ type ListOptions struct {
 }
 
 func (o ListOptions) request() (store.ListRequest, error) {
-	req := store.ListRequest{State: o.State, From: o.From, To: o.To, Cursor: o.Cursor, Limit: o.Limit}
-	switch o.State {
-	case StateScheduled, StateReady, StateLeased, StateDead:
-	default:
-		return req, store.Invalid("state is %q: give scheduled, ready, leased or dead", o.State)
+	req := store.ListRequest{State: o.State, Group: o.Group, From: o.From, To: o.To, Cursor: o.Cursor, Limit: o.Limit}
+	if err := req.Check(); err != nil {
+		return req, err
 	}
 	if req.Limit == 0 {
 		req.Limit = 100
@@ -176,9 +176,10 @@ func (o ListOptions) request() (store.ListRequest, error) {
 	return req, nil
 }
 
-// List returns a page of the messages in one state. Scheduled and ready messages are ordered by due time,
-// dead ones by time of death, and leased ones by lease. A message that stays in the state during the
-// listing appears exactly once (a leased one at least once); other messages may or may not appear.
+// List returns a page of the messages in one state or in one group. Scheduled and ready messages are ordered by due
+// time, dead ones by time of death, leased ones by lease, and those of a group by id. A message that stays in the state
+// or group during the listing appears exactly once (listed as leased, at least once); other messages may or may not
+// appear.
 func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 	req, err := o.request()
 	if err != nil {

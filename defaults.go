@@ -84,6 +84,9 @@ func (o *Outgoing) fill(d *Outgoing) {
 	if o.DedupWindow == 0 {
 		o.DedupWindow = d.DedupWindow
 	}
+	if o.Group == "" {
+		o.Group = d.Group
+	}
 	if o.Durability.kind == durabilityDefault {
 		o.Durability = d.Durability
 	}

@@ -168,7 +168,7 @@ func (q *Queue) observeDead(ctx context.Context, claim store.Claim) {
 
 // Ack removes the message: it is done.
 func (d *Delivery) Ack(ctx context.Context) error {
-	return d.settle(ctx, store.Settlement{Action: store.Ack, DedupWindow: d.dedupWindow}, nil)
+	return d.settle(ctx, d.ack(), nil)
 }
 
 // Nack reports that the attempt failed. The message is delivered again after the delay, or is dead if this

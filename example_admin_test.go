@@ -54,6 +54,29 @@ func ExampleQueue_Reschedule() {
 	// Output: remind
 }
 
+func ExampleQueue_CancelGroup() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	reminders := client.Queue("reminders")
+	for _, days := range []time.Duration{1, 3, 7} {
+		if _, err := reminders.Send(ctx, nil, later.In(days*24*time.Hour), later.Group("order-42")); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	moved, err := reminders.RescheduleGroup(ctx, "order-42", later.In(24*time.Hour)) // the customer asked for time
+	fmt.Println(moved.Rescheduled, err)
+	cancelled, err := reminders.CancelGroup(ctx, "order-42") // it was paid
+	fmt.Println(cancelled.Total(), err)
+	// Output:
+	// 3 <nil>
+	// 3 <nil>
+}
+
 func ExampleQueue_All() {
 	ctx := context.Background()
 	client, err := later.Open(ctx, "mem://")

@@ -32,6 +32,8 @@ type Info struct {
 	ExpireAt    time.Time
 	// DedupWindow is how long the id is refused after an ack.
 	DedupWindow time.Duration
+	// Group is the group that the message is in, or "".
+	Group string
 	// SentAt is the sender's clock at Send, or zero when unknown.
 	SentAt time.Time
 
@@ -63,6 +65,7 @@ func newInfo(queue string, i store.Info) *Info {
 		ExpireAfter:   i.ExpireAfter,
 		ExpireAt:      i.ExpireAt,
 		DedupWindow:   i.DedupWindow,
+		Group:         i.Group,
 		LeaseDeadline: i.LeaseDeadline,
 		LastError:     i.LastError,
 		Failures:      i.Failures,
@@ -86,6 +89,7 @@ func (i Info) MarshalJSON() ([]byte, error) {
 			ExpireAfter: i.ExpireAfter,
 			ExpireAt:    i.ExpireAt,
 			DedupWindow: i.DedupWindow,
+			Group:       i.Group,
 			SentAt:      i.SentAt,
 		},
 		State:         i.State,

@@ -26,8 +26,16 @@ type Message struct {
 	SentAt time.Time
 	// Timeout is the sender's limit for one run of the handler; 0 means the worker's (see WorkerConfig).
 	Timeout time.Duration
+	// Group is the group that the sender put the message in, or "".
+	Group string
 
 	dedupWindow time.Duration
+	grouped     bool // it is in a group, which a Delivery made from a receipt does not name
+}
+
+// ack returns the settlement that acks the message, without a receipt.
+func (m *Message) ack() store.Settlement {
+	return store.Settlement{Action: store.Ack, DedupWindow: m.dedupWindow, Grouped: m.grouped}
 }
 
 // fill sets m to the message of a claim made at now on the store's clock.
@@ -41,7 +49,9 @@ func (m *Message) fill(queue string, c *store.Claimed, now time.Time) {
 		Attempt:     c.Attempt,
 		Lateness:    max(0, now.Sub(c.Due)),
 		Timeout:     c.Timeout,
+		Group:       c.Group,
 		dedupWindow: c.DedupWindow,
+		grouped:     c.Group != "",
 	}
 	m.MaxAttempts, m.SentAt = resolve(&c.Message)
 }
@@ -71,6 +81,8 @@ type Outgoing struct {
 	// DedupWindow is how long the id is refused as a duplicate after an ack, up to store.MaxDelay. Default: no
 	// window.
 	DedupWindow time.Duration
+	// Group is the group of the queue that the message is in, up to store.MaxGroup bytes; see Group. Default: none.
+	Group string
 	// Queue is the queue's name, for middleware of sends. A send sets it.
 	Queue string
 	// Durability is how safe the message must be before the send returns; see Durable. Default: the queue's,
@@ -107,6 +119,7 @@ func (o *Outgoing) prepare() (store.Outgoing, error) {
 			ExpireAfter: o.ExpireAfter,
 			ExpireAt:    o.ExpireAt,
 			DedupWindow: o.DedupWindow,
+			Group:       o.Group,
 		},
 		Due:     o.When.due,
 		Durable: o.Durability.asked,

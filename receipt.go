@@ -12,6 +12,7 @@ func (d *Delivery) Receipt() string {
 		Queue:       d.Queue,
 		Receipt:     d.receipt,
 		DedupWindow: d.dedupWindow,
+		Grouped:     d.grouped,
 		Deadline:    d.lease.storeDeadline(),
 		Attempt:     d.Attempt,
 	}
@@ -38,6 +39,6 @@ func (q *Queue) Delivery(receipt string) (*Delivery, error) {
 	if r.Queue != q.name {
 		return nil, store.Invalid("receipt is of queue %q, not %q: use its queue", r.Queue, q.name)
 	}
-	m := &Message{ID: r.ID, Queue: q.name, Attempt: r.Attempt, dedupWindow: r.DedupWindow}
+	m := &Message{ID: r.ID, Queue: q.name, Attempt: r.Attempt, dedupWindow: r.DedupWindow, grouped: r.Grouped}
 	return &Delivery{Message: m, queue: q, lease: &receivedLease{until: r.Deadline}, receipt: r.Receipt}, nil
 }

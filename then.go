@@ -187,7 +187,9 @@ func (d *Delivery) AckThen(ctx context.Context, f *FollowUps) error {
 	if err != nil {
 		return err
 	}
-	return d.settle(ctx, store.Settlement{Action: store.Ack, DedupWindow: d.dedupWindow, Then: then}, nil)
+	s := d.ack()
+	s.Then = then
+	return d.settle(ctx, s, nil)
 }
 
 // Then returns follow-ups with a value for this queue; see the function Then.

@@ -291,7 +291,9 @@ func (f *forwarder) deliverTo(ctx context.Context, claim store.Claim) ([]store.S
 	settlements := make([]store.Settlement, len(claim.Messages))
 	for i := range claim.Messages {
 		m := &claim.Messages[i]
-		settlements[i] = store.Settlement{Receipt: m.Receipt, Action: store.Ack, DedupWindow: m.DedupWindow}
+		settlements[i] = store.Settlement{
+			Receipt: m.Receipt, Action: store.Ack, DedupWindow: m.DedupWindow, Grouped: m.Group != "",
+		}
 		if f.route == routeLinked && f.custom == nil {
 			out := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}}
 			settlements[i].Then = []store.FollowUp{{Queue: f.to.target.Name, Message: out}}

@@ -85,7 +85,7 @@ func TestForwardMovesWholeMessagesWhenTheyAreDue(t *testing.T) {
 		var want []string
 		for i := range messages {
 			opts := []SendOption{At(begin.Add(time.Duration(messages-i) * time.Minute)), Header("k", fmt.Sprint(i)),
-				MaxAttempts(3), Timeout(time.Hour), ExpireAfter(48 * time.Hour)}
+				MaxAttempts(3), Timeout(time.Hour), ExpireAfter(48 * time.Hour), Group("g")}
 			if i%2 == 0 {
 				opts = append(opts, WithID(fmt.Sprint("chosen", i)))
 			}

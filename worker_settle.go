@@ -15,7 +15,7 @@ func (t *task) settle() {
 		ResetAttempts: o.reset}
 	switch s.Action {
 	case store.Ack:
-		s.DedupWindow = t.dedupWindow
+		s.DedupWindow, s.Grouped = t.dedupWindow, t.grouped
 	case store.Nack, store.Bury:
 		s.Duration, s.Worker = time.Duration(t.ran.Load()), t.lease.qw.run.cfg.Name
 	}

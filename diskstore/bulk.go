@@ -9,6 +9,7 @@ type chosen struct {
 	entry
 	record bool // it has one
 	kind   byte // kindDue, kindDead or kindLease
+	group  int64
 }
 
 // choice collects at most store.MaxBatch messages.
@@ -40,7 +41,7 @@ func (t *tx) entries(q *queue, c *choice, x *index, first, last int64) error {
 	}
 	part := gap{from: entry{at: first}, to: entry{at: last + 1}}
 	err := t.each(q, x, part.from, last, func(e entry, value []byte) (bool, error) {
-		if !c.add(chosen{e, x.kind == kindDead || len(value) > 0, x.kind}) {
+		if !c.add(chosen{entry: e, record: x.kind == kindDead || len(value) > 0, kind: x.kind}) {
 			part.to = e
 			return false, nil
 		}
@@ -71,7 +72,7 @@ func (t *tx) deadOnes(q *queue, c *choice, ids []string) error {
 			return err
 		}
 		if ok && p.state(t.now) == store.StateDead {
-			c.add(chosen{entry{p.record.diedAt, id}, true, kindDead})
+			c.add(chosen{entry: entry{p.record.diedAt, id}, record: true, kind: kindDead})
 		}
 	}
 	return nil
@@ -123,6 +124,12 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 	if err := t.choosePurged(q, &c, sel, limit); err != nil {
 		return store.Bulk{}, err
 	}
+	for i := range c.all { // everything is read before the first change
+		var err error
+		if c.all[i].group, err = t.groupOf(q, c.all[i].id); err != nil {
+			return store.Bulk{}, err
+		}
+	}
 	for _, x := range c.all {
 		r := record{stored: x.record}
 		switch x.kind {
@@ -133,7 +140,7 @@ func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 		case kindLease:
 			t.unhold(q, q.held[x.id])
 		}
-		t.erase(q, x.id, &r)
+		t.erase(q, x.id, &r, x.group)
 	}
 	c.removed()
 	if len(sel.IDs) == 0 && sel.State == store.StateNone && !c.more {
@@ -166,7 +173,7 @@ func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64)
 	}
 	if all {
 		for _, m := range q.held {
-			if !c.add(chosen{entry{m.record.due, m.id}, m.record.stored, kindLease}) {
+			if !c.add(chosen{entry: entry{m.record.due, m.id}, record: m.record.stored, kind: kindLease}) {
 				break
 			}
 		}

@@ -155,7 +155,7 @@ func (c *scan) visit(key, value []byte) error {
 		if len(rest) >= timeLength {
 			c.cells.add(readTime(rest))
 		}
-	case kind == kindDead, kind == kindForget:
+	case kind == kindDead, kind == kindForget, kind == kindGroup:
 		c.have[kind].add(c.seed, rest, len(value) > 0)
 	case kind == kindLease:
 		return c.lease(key, value)
@@ -294,11 +294,21 @@ func (c *scan) message(id, value []byte) error {
 			return err
 		}
 	}
-	return c.place(name, &r)
+	group := int64(0)
+	if unreadable == nil {
+		group = groupIn(m.envelope)
+	}
+	if group != 0 {
+		c.meta.grouped++
+		if err := c.entry(kindGroup, group, name, false); err != nil {
+			return err
+		}
+	}
+	return c.place(name, &r, group)
 }
 
-// place notes where a message with a record should be.
-func (c *scan) place(id string, r *record) error {
+// place notes where a message with a record, in a group or 0 for none, should be.
+func (c *scan) place(id string, r *record, group int64) error {
 	h := c.held[id]
 	switch {
 	case r.deadReason != "":
@@ -307,6 +317,9 @@ func (c *scan) place(id string, r *record) error {
 	case h != nil:
 		if h.record.stored != r.stored || !r.stored && h.record.due != r.due {
 			h.record, h.lease.rewrite = *r, true
+		}
+		if h.group != group {
+			h.group, h.lease.rewrite = group, true
 		}
 		delete(c.held, id)
 		return nil
@@ -347,6 +360,7 @@ func (c *scan) compare(stored *meta, damage error) {
 	}
 	index(kindDue, "by due time")
 	index(kindDead, "by time of death")
+	index(kindGroup, "by group")
 	if len(indexes) > 0 {
 		c.note("indexes", int64(len(indexes)), "an index does not match the messages: "+strings.Join(indexes, ", "))
 	}
@@ -362,6 +376,7 @@ func (c *scan) compare(stored *meta, damage error) {
 	counter("due", stored.due, c.meta.due)
 	counter("ready", stored.ready, c.meta.ready)
 	counter("dead", stored.dead, c.meta.dead)
+	counter("in groups", stored.grouped, c.meta.grouped)
 	counter("remembered", stored.remembered, c.have[kindForget].n)
 	if c.meta.due > 0 { // else there is no earliest
 		counter("earliest due time", max(stored.head, c.meta.head), c.meta.head)

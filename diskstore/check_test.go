@@ -31,7 +31,8 @@ func issuesOf(all []store.CheckResult) []store.CheckResult {
 }
 
 // places puts messages of queue q in all states, and returns the leased ones: s1, s2 scheduled; r1, r2 ready; l1, l2
-// leased; d1, d2 dead; n1 tried before and scheduled; "gone" was acked and is remembered.
+// leased; d1, d2 dead; n1 tried before and scheduled; "gone" was acked and is remembered. d2, l2, r2 and s2 are in a
+// group.
 func places(t *testing.T, s *Store) store.Claim {
 	t.Helper()
 	ctx := t.Context()
@@ -58,19 +59,19 @@ func places(t *testing.T, s *Store) store.Claim {
 		}
 	}
 	add("d1", store.Due{}, store.Message{})
-	add("d2", store.Due{}, store.Message{})
+	add("d2", store.Due{}, store.Message{Group: "g"})
 	settle(take(2), store.Bury, 0, 0)
 	add("n1", store.Due{}, store.Message{})
 	settle(take(1), store.Nack, time.Hour, 0)
 	add("gone", store.Due{}, store.Message{})
 	settle(take(1), store.Ack, 0, time.Hour)
 	add("l1", store.Due{}, store.Message{})
-	add("l2", store.Due{}, store.Message{})
+	add("l2", store.Due{}, store.Message{Group: "g"})
 	leased := take(2)
 	add("s1", store.Due{Delay: time.Hour}, store.Message{})
-	add("s2", store.Due{Delay: 2 * time.Hour}, store.Message{})
+	add("s2", store.Due{Delay: 2 * time.Hour}, store.Message{Group: "g"})
 	add("r1", store.Due{}, store.Message{})
-	add("r2", store.Due{}, store.Message{})
+	add("r2", store.Due{}, store.Message{Group: "g"})
 	if _, err := s.Send(ctx, "other", []store.Outgoing{{Message: store.Message{ID: "m"}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func (t *tx) take(q *queue, c *store.Claim, ready []found, req store.ClaimReques
 		if f.gone {
 			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue",
 				q.name, "id", f.id)
-			t.erase(q, f.id, &f.record)
+			t.erase(q, f.id, &f.record, 0) // a repair removes it from its group
 			continue
 		}
 		if f.death != "" {
@@ -230,7 +230,8 @@ func (t *tx) take(q *queue, c *store.Claim, ready []found, req store.ClaimReques
 			c.Died = append(c.Died, f.id)
 			continue
 		}
-		m := &member{lease: l, position: len(l.members), id: f.id, maxAttempts: f.message.MaxAttempts, record: f.record}
+		m := &member{lease: l, position: len(l.members), id: f.id, maxAttempts: f.message.MaxAttempts,
+			record: f.record, group: groupNumber(f.message.Group)}
 		l.members = append(l.members, m)
 		q.held[m.id] = m
 		c.Messages = append(c.Messages, store.Claimed{
@@ -276,9 +277,15 @@ func (t *tx) dropDead(q *queue) (dropped []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range all {
+	groups := make([]int64, len(all)) // everything is read before the first change
+	for i, e := range all {
+		if groups[i], err = t.groupOf(q, e.id); err != nil {
+			return nil, err
+		}
+	}
+	for i, e := range all {
 		t.removeDead(q, e)
-		t.erase(q, e.id, &record{stored: true})
+		t.erase(q, e.id, &record{stored: true}, groups[i])
 		dropped = append(dropped, e.id)
 	}
 	q.dropped += int64(len(dropped))

@@ -106,6 +106,44 @@ var damages = []struct {
 		checks: "counters",
 		damage: func(r raw) { r.meta(func(m *meta) { m.remembered = 0 }) },
 	},
+	{
+		name:   "counter of messages in groups",
+		checks: "counters",
+		damage: func(r raw) { r.meta(func(m *meta) { m.grouped = 9 }) },
+	},
+	{
+		name:   "entry of a group without message",
+		checks: "indexes",
+		damage: func(r raw) { r.set(r.time(kindGroup, groupNumber("g"), "nobody"), nil) },
+	},
+	{
+		name:   "message missing from its group",
+		checks: "indexes",
+		damage: func(r raw) { r.remove(r.time(kindGroup, groupNumber("g"), "s2")) },
+	},
+	{
+		name:   "message in another group",
+		checks: "indexes",
+		damage: func(r raw) {
+			r.remove(r.time(kindGroup, groupNumber("g"), "r2"))
+			r.set(r.time(kindGroup, groupNumber("h"), "r2"), nil)
+		},
+	},
+	{
+		name:   "lease without the group of its message",
+		checks: "leases",
+		damage: func(r raw) {
+			id, value := r.lease()
+			l, err := parseLease(id, value)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			for _, m := range l.members {
+				m.group = 0
+			}
+			r.set(r.id(kindLease, id), appendLease(nil, l))
+		},
+	},
 	{name: "earliest is too late", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.head += 1e9 }) }},
 	{name: "no counters", checks: "counters", damage: func(r raw) { r.remove(appendKey(nil, r.number, kindMeta)) }},
 	{

@@ -31,17 +31,31 @@ type member struct {
 	id          string
 	maxAttempts int
 	record      record
+	group       int64 // number of its group; 0 for none
 }
+
+// The bits of the first byte of a stored member.
+const (
+	memberStored  = 1 // there is a record
+	memberGrouped = 2 // the number of its group follows the id
+)
 
 func appendLease(b []byte, l *lease) []byte {
 	b = appendTime(b, l.deadline)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(l.members)))
 	for _, m := range l.members {
-		b = append(b, boolByte(m.record.stored))
+		bits := boolByte(m.record.stored) * memberStored
+		if m.group != 0 {
+			bits |= memberGrouped
+		}
+		b = append(b, bits)
 		b = binary.BigEndian.AppendUint16(b, uint16(m.maxAttempts))
 		b = appendTime(b, m.record.due)
 		b = append(b, byte(len(m.id)))
 		b = append(b, m.id...)
+		if m.group != 0 {
+			b = appendTime(b, m.group)
+		}
 	}
 	return b
 }
@@ -64,7 +78,14 @@ func parseLease(id string, b []byte) (*lease, error) {
 		l.members[i] = &member{
 			lease: l, position: i, id: string(b[fixed:end]),
 			maxAttempts: int(binary.BigEndian.Uint16(b[1:])),
-			record:      record{stored: b[0] == 1, due: readTime(b[3:])},
+			record:      record{stored: b[0]&memberStored != 0, due: readTime(b[3:])},
+		}
+		if b[0]&memberGrouped != 0 {
+			if len(b) < end+timeLength {
+				return nil, bad
+			}
+			l.members[i].group = readTime(b[end:])
+			end += timeLength
 		}
 		b = b[end:]
 	}

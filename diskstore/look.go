@@ -18,7 +18,8 @@ func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.In
 		for _, id := range ids {
 			if m := q.held[id]; m != nil {
 				// A copy, since the writer goes on.
-				held[id] = place{m.record, &member{id: id, lease: &lease{id: m.lease.id, deadline: m.lease.deadline}}}
+				copied := &member{id: id, lease: &lease{id: m.lease.id, deadline: m.lease.deadline}}
+				held[id] = place{record: m.record, held: copied}
 			}
 		}
 	}
@@ -87,6 +88,9 @@ func (s *Store) List(ctx context.Context, name string, req store.ListRequest) (s
 	from, err := parseCursor(req.Cursor)
 	if err != nil {
 		return store.Page{}, err
+	}
+	if req.Group != "" {
+		return s.listGroup(ctx, name, req, from)
 	}
 	return read(ctx, s, name, nil, func(v *view) (store.Page, error) { return v.list(req, from) })
 }
@@ -197,7 +201,7 @@ func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.P
 // addMembers puts leased messages on a page, until it is full.
 func (v *view) addMembers(p *page, members []*member) error {
 	for _, m := range members {
-		held := place{m.record, m}
+		held := place{record: m.record, held: m}
 		if m.record.stored {
 			rec, err := v.record(v.number, m.id, m.record.due)
 			if err != nil {

@@ -25,6 +25,7 @@ type queue struct {
 	due    index // scheduled and ready messages
 	dead   index
 	forget index // remembered ids
+	groups index // messages in a group, by its number
 	cells  cells // of due
 
 	mark     int64    // ready counts the due messages up to this millisecond
@@ -52,6 +53,7 @@ func newQueue(name string, number uint32) *queue {
 		due:       newIndex(kindDue),
 		dead:      newIndex(kindDead),
 		forget:    newIndex(kindForget),
+		groups:    newIndex(kindGroup),
 		held:      map[string]*member{},
 		leases:    map[string]*lease{},
 		deadlines: btree.NewBTreeGOptions(entry.less, btree.Options{NoLocks: true}),
@@ -64,7 +66,7 @@ func newQueue(name string, number uint32) *queue {
 // meta returns what is stored of the queue at a time.
 func (q *queue) meta(now int64) meta {
 	return meta{paused: q.paused, maxAge: store.Millis(q.retention.MaxAge), maxCount: q.retention.MaxCount,
-		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n,
+		dropped: q.dropped, due: q.due.n, dead: q.dead.n, remembered: q.forget.n, grouped: q.groups.n,
 		mark: q.mark, ready: q.ready, head: q.due.first.at, now: now}
 }
 
@@ -73,14 +75,16 @@ func (q *queue) restore(m meta) {
 	q.paused, q.mark, q.ready = m.paused, m.mark, m.ready
 	q.retention = store.Retention{MaxAge: time.Duration(m.maxAge) * time.Millisecond, MaxCount: m.maxCount}
 	q.dropped = m.dropped
-	q.due.n, q.dead.n, q.forget.n = m.due, m.dead, m.remembered
-	for _, x := range []*index{&q.due, &q.dead, &q.forget} {
+	q.due.n, q.dead.n, q.forget.n, q.groups.n = m.due, m.dead, m.remembered, m.grouped
+	for _, x := range q.indexes() {
 		x.forgetGaps()
 	}
 	if q.due.n > 0 {
 		q.due.startAt(entry{at: m.head}, false)
 	}
 }
+
+func (q *queue) indexes() []*index { return []*index{&q.due, &q.dead, &q.forget, &q.groups} }
 
 // queue returns the queue of a name, or an empty one that is stored nowhere.
 func (s *Store) queue(name string) *queue {
@@ -232,8 +236,9 @@ func (t *tx) die(q *queue, id string, r *record, reason store.DeadReason) {
 	t.addDead(q, entry{t.now, id})
 }
 
-// erase removes a message that is in no index.
-func (t *tx) erase(q *queue, id string, r *record) {
+// erase removes a message that is in no index but that of its group, whose number is 0 for none.
+func (t *tx) erase(q *queue, id string, r *record, group int64) {
+	t.leaveGroup(q, id, group)
 	t.remove(appendIDKey(t.key[:0], q.number, kindMessage, id))
 	if r.stored {
 		t.remove(appendIDKey(t.key[:0], q.number, kindRecord, id))

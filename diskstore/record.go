@@ -115,6 +115,7 @@ type meta struct {
 	due        int64 // number of scheduled and ready messages
 	dead       int64
 	remembered int64 // number of kindForget keys
+	grouped    int64 // number of kindGroup keys
 	mark       int64 // ready counts the due messages up to this millisecond
 	ready      int64
 	head       int64 // no message is due before this millisecond
@@ -125,7 +126,7 @@ type meta struct {
 func (m *meta) settings() []*int64 { return []*int64{&m.maxAge, &m.maxCount, &m.dropped} }
 
 func (m *meta) numbers() []*int64 {
-	return []*int64{&m.due, &m.dead, &m.remembered, &m.mark, &m.ready, &m.head, &m.now}
+	return []*int64{&m.due, &m.dead, &m.remembered, &m.grouped, &m.mark, &m.ready, &m.head, &m.now}
 }
 
 func appendMeta(b []byte, m meta) []byte { return appendNumbers(appendSettings(b, m), m.numbers()) }
@@ -154,7 +155,7 @@ const interruptedLength = 1 + 3*8
 var errInterrupted = corrupt("its repair was interrupted: repair it again")
 
 func parseMeta(b []byte) (meta, error) {
-	if len(b) != interruptedLength && len(b) != interruptedLength+7*8 {
+	if len(b) != interruptedLength && len(b) != interruptedLength+8*8 {
 		return meta{}, corrupt("counters %x are not of this format", b)
 	}
 	m := meta{paused: b[0] == 1}

@@ -38,7 +38,7 @@ func (e *checker) rebuild(name string, number uint32) (*scan, error) {
 		return err
 	}
 	err := e.inSnapshot(&c.reader, name, true, func(t *tx) error { return c.begin(t, name) }, func() error {
-		for _, kind := range []byte{kindDue, kindDead, kindForget} {
+		for _, kind := range []byte{kindDue, kindDead, kindForget, kindGroup} {
 			if err := batch.DeleteRange(appendKey(nil, number, kind), appendKey(nil, number, kind+1), nil); err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func (c *scan) begin(t *tx, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range []*index{&q.due, &q.dead, &q.forget} {
+	for _, x := range q.indexes() {
 		for _, v := range x.views { // what they find does not hold for the new queue
 			v.ended.Store(true)
 		}

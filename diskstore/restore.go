@@ -45,6 +45,11 @@ func (t *tx) restoreOne(q *queue, m *store.Info) {
 		failures: string(envelope.AppendFailures(nil, m.Failures))}
 	t.value = envelope.AppendInfo(appendTime(t.value[:0], r.due), m)
 	t.addMessage(q, m.ID, t.value)
+	group := groupNumber(m.Group)
+	if m.Raw != nil {
+		group = groupIn(string(m.Raw)) // another version of this engine may have written it
+	}
+	t.joinGroup(q, m.ID, group)
 	dead := m.State == store.StateDead
 	if dead {
 		r.deadReason, r.diedAt = m.DeadReason, min(store.UnixMillis(m.DiedAt), t.now)
@@ -72,5 +77,6 @@ func (t *tx) unchanged(q *queue, as *store.Info) (*place, error) {
 	if err != nil || info == nil || !info.Same(as) {
 		return nil, err
 	}
+	p.group = groupNumber(info.Group)
 	return &p, nil
 }

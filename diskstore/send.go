@@ -23,6 +23,7 @@ func (t *tx) add(q *queue, m *store.Outgoing) {
 	t.value = appendMessage(t.value[:0], r.due, &m.Message)
 	t.addMessage(q, m.ID, t.value)
 	t.addDue(q, m.ID, &r)
+	t.joinGroup(q, m.ID, groupNumber(m.Group))
 }
 
 // accept finds out which of n messages are duplicates, before anything is written. It returns the queue, created if

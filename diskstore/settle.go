@@ -39,7 +39,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 	r := &m.record
 	switch s.Action {
 	case store.Ack:
-		t.erase(q, m.id, r)
+		t.erase(q, m.id, r, m.group)
 		if s.DedupWindow > 0 {
 			t.remember(q, m.id, t.now+store.Millis(s.DedupWindow))
 		}
@@ -145,6 +145,7 @@ func (t *tx) extend(q *queue, e store.Extension) store.ExtendResult {
 type place struct {
 	record record
 	held   *member // nil for a message that is not leased
+	group  int64   // number of its group, as far as the caller needs it
 }
 
 // place finds a live message by what was flushed; it does not find what this call has removed since. It does not read
@@ -205,8 +206,11 @@ func (t *tx) cancelAll(q *queue, req store.CancelRequest) ([]store.CancelResult,
 			return nil, err
 		case !ok:
 			results[i].Err = store.ErrNotFound
-		case req.KeepIDs:
-			if windows[i], err = t.dedupWindow(q.number, id); err != nil {
+		default:
+			if places[i].group, err = t.groupOf(q, id); err == nil && req.KeepIDs {
+				windows[i], err = t.dedupWindow(q.number, id)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -240,7 +244,7 @@ func (t *tx) cancel(q *queue, id string, p *place) store.CancelResult {
 	default:
 		t.removeDue(q, entry{p.record.due, id})
 	}
-	t.erase(q, id, &p.record)
+	t.erase(q, id, &p.record, p.group)
 	return store.CancelResult{State: state}
 }
 

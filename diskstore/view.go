@@ -16,6 +16,7 @@ type view struct {
 	now      int64
 	due      *indexView
 	dead     *indexView
+	groups   *indexView // only while a group is listed
 }
 
 // view returns a view of everything that was acknowledged; what it shows is durable. prepare, which may be nil, is
@@ -56,10 +57,12 @@ func (v *view) close(err error) error {
 		return err
 	}
 	var found []*indexView
-	for _, x := range []*indexView{v.due, v.dead} {
-		if len(x.found) == 0 {
+	for _, x := range []*indexView{v.due, v.dead, v.groups} {
+		switch {
+		case x == nil:
+		case len(x.found) == 0:
 			x.ended.Store(true)
-		} else {
+		default:
 			found = append(found, x)
 		}
 	}
@@ -70,10 +73,10 @@ func (v *view) close(err error) error {
 				return
 			}
 			for _, x := range found {
-				if x.kind == kindDue {
-					q.due.learnFrom(x)
-				} else {
-					q.dead.learnFrom(x)
+				for _, index := range q.indexes() {
+					if index.kind == x.kind {
+						index.learnFrom(x)
+					}
 				}
 			}
 		})

@@ -44,6 +44,11 @@ func (q *queue) list(now int64, req store.ListRequest, from entry) store.Page {
 	}
 	var x index
 	switch req.State {
+	case store.StateNone:
+		var ok bool
+		if x, ok = q.groups[req.Group]; !ok {
+			return store.Page{}
+		}
 	case store.StateScheduled:
 		x, from = q.due, later(from, entry{at: now + 1})
 	case store.StateReady:

@@ -31,6 +31,8 @@ type queue struct {
 	leases    map[string]*lease
 	deadlines index // leases by deadline
 
+	groups map[string]index // the messages of each group, all at time 0 and thus by id
+
 	dedup     map[string]int64 // acked ids, with the ends of their dedup windows
 	dedupEnds index            // the same, by time
 }
@@ -43,6 +45,7 @@ func newQueue() *queue {
 		dead:      newIndex(),
 		leases:    map[string]*lease{},
 		deadlines: newIndex(),
+		groups:    map[string]index{},
 		dedup:     map[string]int64{},
 		dedupEnds: newIndex(),
 	}
@@ -150,11 +153,34 @@ func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
 			return store.SendResult{Duplicate: true}
 		}
 		m := &message{Message: normalize(out.Message), due: q.dueAt(now, out.Due)}
-		q.messages[m.ID] = m
+		q.add(m)
 		q.due.add(m.due, m.ID)
-		q.exists = true
 		return store.SendResult{}
 	})
+}
+
+// add adds a message, which the caller adds to another index too.
+func (q *queue) add(m *message) {
+	q.exists = true
+	q.messages[m.ID] = m
+	if m.Group == "" {
+		return
+	}
+	if _, ok := q.groups[m.Group]; !ok {
+		q.groups[m.Group] = newIndex()
+	}
+	q.groups[m.Group].add(0, m.ID)
+}
+
+// erase removes a message, which is in no other index any more.
+func (q *queue) erase(m *message) {
+	delete(q.messages, m.ID)
+	if m.Group == "" {
+		return
+	}
+	if q.groups[m.Group].remove(0, m.ID); q.groups[m.Group].len() == 0 {
+		delete(q.groups, m.Group)
+	}
 }
 
 // taken reports whether an id is live or within its dedup window.
@@ -230,7 +256,7 @@ func (q *queue) dropDead(now int64) (dropped []string) {
 	for len(dropped) < store.MaxBatch && q.deadExcess(now) {
 		e := q.dead.first()
 		q.dead.remove(e.at, e.id)
-		delete(q.messages, e.id)
+		q.erase(q.messages[e.id])
 		dropped = append(dropped, e.id)
 		q.dropped++
 	}
@@ -346,7 +372,7 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 	m.delivered = m.delivered || s.Action != store.Release
 	switch s.Action {
 	case store.Ack:
-		delete(q.messages, m.ID)
+		q.erase(m)
 		if s.DedupWindow > 0 {
 			q.startDedup(m.ID, now+store.Millis(s.DedupWindow))
 		}
@@ -401,7 +427,7 @@ func (q *queue) extend(now int64, e store.Extension) store.ExtendResult {
 
 // remove removes a message in any state from the queue.
 func (q *queue) remove(m *message) {
-	delete(q.messages, m.ID)
+	q.erase(m)
 	switch {
 	case m.lease != nil:
 		q.unhold(m)

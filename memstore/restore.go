@@ -25,8 +25,7 @@ func (q *queue) restore(now int64, msgs []store.Info) []store.SendResult {
 		if info.Raw != nil {
 			m.Message, m.raw = store.Message{ID: info.ID}, bytes.Clone(info.Raw)
 		}
-		q.messages[m.ID] = m
-		q.exists = true
+		q.add(m)
 		if info.State == store.StateDead {
 			q.die(min(store.UnixMillis(info.DiedAt), now), m, info.DeadReason)
 		} else {

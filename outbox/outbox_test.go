@@ -26,7 +26,7 @@ func TestCommittedMessagesAreSentWithAllTheirFields(t *testing.T) {
 		headers := map[string]string{"trace": "größe \x00 \"quoted\"", "leer": "", "a b": "<&>"}
 		full := later.Outgoing{
 			ID: "order 日本 1 ", Payload: payload, Headers: headers, When: later.At(at), MaxAttempts: 7, Timeout: time.Minute,
-			ExpireAt: at.Add(time.Hour), DedupWindow: 48 * time.Hour,
+			ExpireAt: at.Add(time.Hour), DedupWindow: 48 * time.Hour, Group: "order-42",
 		}
 		relative := later.Outgoing{ID: "relative", When: later.In(time.Hour), ExpireAfter: 3 * time.Second}
 		before := time.Now()
@@ -45,7 +45,7 @@ func TestCommittedMessagesAreSentWithAllTheirFields(t *testing.T) {
 		infos[0].SentAt = time.Time{}
 		want := store.Message{
 			ID: full.ID, Payload: payload, Headers: headers, MaxAttempts: 7, Timeout: time.Minute,
-			ExpireAt: full.ExpireAt, DedupWindow: 48 * time.Hour,
+			ExpireAt: full.ExpireAt, DedupWindow: 48 * time.Hour, Group: "order-42",
 		}
 		if got := infos[0].Message; !got.ExpireAt.Equal(want.ExpireAt) {
 			t.Errorf("expiry is %v; want %v", got.ExpireAt, want.ExpireAt)

@@ -25,6 +25,7 @@ type options struct {
 	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
 	ExpireAtMS    *int64            `json:"expire_at_ms,omitempty"`
 	DedupWindowMS int64             `json:"dedup_window_ms,omitempty"`
+	Group         string            `json:"group,omitempty"`
 }
 
 // row is a message in the table.
@@ -69,6 +70,7 @@ func encodeOptions(m later.Outgoing) string {
 		TimeoutMS:     store.Millis(m.Timeout),
 		ExpireAfterMS: store.Millis(m.ExpireAfter),
 		DedupWindowMS: store.Millis(m.DedupWindow),
+		Group:         m.Group,
 	}
 	if !m.ExpireAt.IsZero() {
 		at := store.UnixMillis(m.ExpireAt)
@@ -107,6 +109,7 @@ func (r *row) message(window time.Duration) (later.Outgoing, error) {
 		Timeout:     millis(o.TimeoutMS),
 		ExpireAfter: millis(o.ExpireAfterMS),
 		DedupWindow: max(window, millis(o.DedupWindowMS)),
+		Group:       o.Group,
 	}
 	if o.ExpireAtMS != nil {
 		m.ExpireAt = time.UnixMilli(*o.ExpireAtMS)

@@ -209,6 +209,9 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 	if req.State == store.StateLeased {
 		return s.listLeased(ctx, queue, req)
 	}
+	if req.Group != "" {
+		return s.listGroup(ctx, queue, req)
+	}
 	score, id, err := parseCursor(req.Cursor)
 	if err != nil {
 		return store.Page{}, err

@@ -26,7 +26,7 @@ const (
 // bucket_counts; each is the sum of the next.
 var checkedKeys = []string{"meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts 6",
 	"bucket_counts 5", "bucket_counts 4", "bucket_counts 3", "bucket_counts 2", "bucket_counts 1", "packed_messages",
-	"leases", "lease_deadlines", "messages"}
+	"leases", "lease_deadlines", "groups", "messages"}
 
 // issueKind is a kind of issue that the scripts report.
 type issueKind struct {
@@ -90,6 +90,11 @@ var issueKinds = map[string]issueKind{
 	"wrong packed count": {"buckets", store.SeverityError,
 		"recorded number of messages due far ahead is wrong, so counts are wrong or the messages are not found",
 		"counts them again"},
+	"group entry without message": {"groups", store.SeverityWarning,
+		"entries of the index of groups have no message", "removes the entries"},
+	"message not in its group": {"groups", store.SeverityError,
+		"messages are missing from the index of groups or in it under another group, so that calls for a group miss them",
+		"corrects the index"},
 	"lost": {"lost", store.SeverityError,
 		"messages are in no state, so they are never delivered", "makes them ready"},
 }
@@ -130,6 +135,7 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 	want := map[string]string{"due": "zset", "messages": "hash", "leases": "hash", "lease_deadlines": "zset",
 		"records": "hash", "dead": "zset", "dedup": "zset", "meta": "hash", "sessions": "hash",
 		"old_sessions": "hash", "buckets": "hash", "bucket_starts": "zset", "bucket_counts": "hash", "wake": "zset",
+		"groups":     "zset",
 		"properties": "hash", "activity": "hash"}
 	sound = true
 	for _, name := range allKeyNames {

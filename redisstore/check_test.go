@@ -127,6 +127,23 @@ var damages = []struct {
 		[]string{"entries"}, "1 1 1 1", nil},
 	{"an entry of the dead index without a message", func(d *damaged) { d.do("ZADD", d.key("dead"), 1, "ghost") },
 		[]string{"entries"}, "1 1 1 1", nil},
+	{"an entry of the index of groups without a message", func(d *damaged) { d.do("ZADD", d.key("groups"), 1, "ghost") },
+		[]string{"groups"}, "1 1 1 1", nil},
+	{"a message in a group that it does not name", func(d *damaged) { d.do("ZADD", d.key("groups"), 1, "ready") },
+		[]string{"groups"}, "1 1 1 1", nil},
+	{"messages missing from the index of their group", func(d *damaged) {
+		if _, err := d.s.Cancel(d.Context(), "q", store.CancelRequest{IDs: []string{"ready", "scheduled"}}); err != nil {
+			d.Fatal(err)
+		}
+		if _, err := d.s.Send(d.Context(), "q", []store.Outgoing{
+			{Message: store.Message{ID: "scheduled", Group: "g"}, Due: store.Due{Delay: 5 * time.Minute}},
+			{Message: store.Message{ID: "ready", Group: "g", Headers: map[string]string{"k": "v"}, MaxAttempts: 7,
+				ExpireAfter: time.Hour, Timeout: time.Minute, DedupWindow: time.Minute, SentAt: time.UnixMilli(1)}},
+		}); err != nil {
+			d.Fatal(err)
+		}
+		d.do("DEL", d.key("groups"))
+	}, []string{"groups"}, "1 1 1 1", nil},
 	{"messages that left their index", func(d *damaged) {
 		d.do("ZREM", d.key("due"), "ready", "scheduled")
 		d.do("ZREM", d.key("dead"), "dead")

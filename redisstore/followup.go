@@ -44,7 +44,7 @@ func (s *Store) ackThen(
 	c.add(len(indexes))
 	for _, p := range indexes {
 		st := &settlements[p]
-		c.add(&st.Receipt.Lease, token(&st.Receipt), store.Millis(st.DedupWindow))
+		c.add(&st.Receipt.Lease, token(&st.Receipt), windowOf(st))
 	}
 	var create []int
 	for _, name := range names {

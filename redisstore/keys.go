@@ -6,7 +6,7 @@ import (
 )
 
 // The keys of a queue have its name as their hash tag, so that a Cluster keeps them on one node. Every script
-// receives all fourteen in this order; lua/_keys.lua names them.
+// receives all fifteen in this order; lua/_keys.lua names them.
 //
 //	due              zset  id → due ms                      scheduled and ready messages, except packed ones
 //	messages         hash  id → envelope                    every live message; see stripPrefix
@@ -22,6 +22,7 @@ import (
 //	bucket_starts    zset  bucket → start ms
 //	bucket_counts    hash  cell → messages in buckets       see lua/_bucket_counts.lua
 //	wake             zset  channel → promise                processes that wait, see lua/_waiting.lua
+//	groups           zset  id → number of its group         messages in a group, see lua/_groups.lua
 //
 // The fields of meta:
 //
@@ -35,13 +36,13 @@ import (
 //	packed_messages     number of messages in buckets
 //
 // Two more keys of a queue are properties, a hash name → value, and activity, a hash bucket of time → counts of
-// events. Only the scripts that use them receive them, after the fourteen; see propertiesKey and activityKey.
+// events. Only the scripts that use them receive them, after the fifteen; see propertiesKey and activityKey.
 //
 // Another key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
 // atomically with a queue; see runRegistered and Delete. A third one, <prefix>processes, has the processes that wait;
 // see lua/beat.lua.
 var keyNames = [...]string{"due", "messages", "leases", "lease_deadlines", "records", "dead", "dedup", "meta",
-	"sessions", "old_sessions", "buckets", "bucket_starts", "bucket_counts", "wake"}
+	"sessions", "old_sessions", "buckets", "bucket_starts", "bucket_counts", "wake", "groups"}
 
 // propertiesKey is the name of the key that has the properties of a queue.
 const propertiesKey = "properties"

@@ -42,7 +42,7 @@ func TestSnapshots(t *testing.T) {
 func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', ` +
 		`(DUE|MESSAGES|LEASES|LEASE_DEADLINES|RECORDS|DEAD|DEDUP|META|` +
-		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|PROPERTIES|ACTIVITY|key|to)[,)]|` +
+		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|PROPERTIES|ACTIVITY|key|to)[,)]|` +
 		`command, key,|option, ARGV\[5\],)`)
 	for name, script := range production {
 		all, known := strings.Count(script.body, "redis.call("), len(key.FindAllString(script.body, -1))
@@ -67,7 +67,7 @@ var calls = []struct {
 	do   func(ctx context.Context, x *populatedQueue) error
 }{
 	{"send", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Payload: []byte("xx")}},
+		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "new", Group: "g"}},
 			{Message: store.Message{ID: "gone"}}, {Message: store.Message{ID: "ready"}}})
 		return err
 	}},
@@ -163,7 +163,7 @@ var calls = []struct {
 		s[0].DedupWindow = time.Hour
 		for _, id := range []string{"new", "gone", "done", "dead"} {
 			for _, due := range []store.Due{{}, {Delay: 2 * time.Hour}} {
-				m := store.Outgoing{Message: store.Message{ID: id}, Due: due}
+				m := store.Outgoing{Message: store.Message{ID: id, Group: "g"}, Due: due}
 				s[0].Then = append(s[0].Then, store.FollowUp{Queue: x.queue, Message: m})
 			}
 		}
@@ -251,7 +251,7 @@ var calls = []struct {
 	}},
 	{"restore", func(ctx context.Context, x *populatedQueue) error {
 		info := func(id string, state store.State) store.Info {
-			return store.Info{Message: store.Message{ID: id}, State: state, Due: time.UnixMilli(1)}
+			return store.Info{Message: store.Message{ID: id, Group: "g"}, State: state, Due: time.UnixMilli(1)}
 		}
 		failed, dead := info("failed", store.StateReady), info("died", store.StateDead)
 		failed.Attempts, failed.LastError = 1, "boom"
@@ -299,14 +299,14 @@ func forwards(kind store.TargetKind) func(ctx context.Context, x *populatedQueue
 func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 	var s []store.Settlement
 	for _, r := range held {
-		s = append(s, store.Settlement{Receipt: r, Action: a, Reason: "boom"})
+		s = append(s, store.Settlement{Receipt: r, Action: a, Reason: "boom", Grouped: r.ID == "held1"})
 	}
 	return s
 }
 
 // newPopulatedQueue returns a queue in which every script finds something to do: two held messages, a cancelled one
 // that its lease still lists, an expired lease, a dead and a ready message, an id in its dedup window, and two packed
-// messages, one of them overdue.
+// messages, one of them overdue. One message in each state is in a group.
 func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
@@ -336,12 +336,12 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 	send(store.Outgoing{Message: store.Message{ID: "late"}, Due: store.Due{Delay: time.Hour}})
 	send(store.Outgoing{Message: store.Message{ID: "done"}})
 	settle(claim(time.Minute).Messages[0], store.Ack, 3*time.Hour)
-	send(store.Outgoing{Message: store.Message{ID: "dead"}})
+	send(store.Outgoing{Message: store.Message{ID: "dead", Group: "g"}})
 	settle(claim(time.Minute).Messages[0], store.Bury, 0)
 	send(store.Outgoing{Message: store.Message{ID: "stale"}})
 	send(store.Outgoing{Message: store.Message{ID: "last", MaxAttempts: 1}})
 	claim(time.Second)
-	send(store.Outgoing{Message: store.Message{ID: "held1"}})
+	send(store.Outgoing{Message: store.Message{ID: "held1", Group: "g"}})
 	send(store.Outgoing{Message: store.Message{ID: "held2"}})
 	send(store.Outgoing{Message: store.Message{ID: "gone"}})
 	held := claim(3 * time.Hour)
@@ -352,9 +352,9 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 	}
 	x.lease = held.Messages[0].Receipt.Lease
 	move(t, queue, 2*time.Hour) // expires the lease of stale and last
-	send(store.Outgoing{Message: store.Message{ID: "ready"}})
+	send(store.Outgoing{Message: store.Message{ID: "ready", Group: "g"}})
 	send(store.Outgoing{Message: store.Message{ID: "expired", ExpireAt: time.UnixMilli(1)}})
-	send(store.Outgoing{Message: store.Message{ID: "scheduled"}, Due: store.Due{Delay: time.Hour}})
+	send(store.Outgoing{Message: store.Message{ID: "scheduled", Group: "g"}, Due: store.Due{Delay: time.Hour}})
 	must(rdb.HSet(ctx, x.s.keys.of(queue).args[1].(string), "lost", "\x00").Err()) // in no state
 	if n, err := rdb.HGet(ctx, DefaultPrefix+"{"+queue+"}:meta", "packed_messages").Int(); err != nil || n != 2 {
 		t.Fatalf("%d messages are packed, %v; want late and scheduled", n, err)

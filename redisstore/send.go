@@ -29,7 +29,7 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
 	durable := msgs[0].Durable
 	c := s.newCall("send", queue, 7+3*len(msgs))
-	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) {
+	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) && msgs[0].Group == "" {
 		c.common = s.scripts["send_one"]
 	}
 	defer s.sessions.release(s.stampRequest(c))
@@ -61,6 +61,11 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	}
 	for i, p := range indexes {
 		c.add(&msgs[p].ID, &texts[2*i+1])
+	}
+	for i, p := range indexes {
+		if msgs[p].Group != "" {
+			c.add(i + 1)
+		}
 	}
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {

@@ -159,15 +159,17 @@ func batchSize(settlements []store.Settlement, indexes []int) int {
 func (s *Store) ack(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {
-	withDedup := 0
+	withDedup, grouped := 0, 0
 	for _, p := range indexes {
-		if settlements[p].DedupWindow > 0 {
+		if st := &settlements[p]; st.Grouped {
+			grouped++
+		} else if st.DedupWindow > 0 {
 			withDedup++
 		}
 	}
-	c := s.newCall("ack", queue, 11+2*withDedup+2*len(indexes))
+	c := s.newCall("ack", queue, 11+2*(withDedup+grouped)+2*len(indexes))
 	defer s.sessions.release(s.stampRequest(c))
-	c.add(withDedup)
+	c.add(withDedup + grouped)
 	for left := indexes; len(left) > 0; {
 		n := 1
 		for n < len(left) && settlements[left[n]].Receipt.Lease == settlements[left[0]].Receipt.Lease {
@@ -177,8 +179,13 @@ func (s *Store) ack(
 		left = left[n:]
 	}
 	for i, p := range indexes {
-		if st := &settlements[p]; st.DedupWindow > 0 {
+		if st := &settlements[p]; st.DedupWindow > 0 && !st.Grouped {
 			c.add(i+1, store.Millis(st.DedupWindow))
+		}
+	}
+	for i, p := range indexes {
+		if st := &settlements[p]; grouped > 0 && st.Grouped {
+			c.add(i+1, windowOf(st))
 		}
 	}
 	reply, err := s.run(ctx, queue, c)
@@ -189,6 +196,15 @@ func (s *Store) ack(
 		results[indexes[position.(int64)-1]].Err = store.ErrLeaseLost
 	}
 	return nil
+}
+
+// windowOf returns the dedup window of an acked message as lua/ack.lua reads it: in ms, with a "g" before it if the
+// message is in a group.
+func windowOf(st *store.Settlement) any {
+	if st.Grouped {
+		return "g" + strconv.FormatInt(store.Millis(st.DedupWindow), 10)
+	}
+	return store.Millis(st.DedupWindow)
 }
 
 // addLease adds the acks of one lease in order: as runs of adjacent messages if possible, otherwise as single messages.

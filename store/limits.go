@@ -11,6 +11,7 @@ import (
 const (
 	MaxQueueName   = 128                        // bytes of a queue name
 	MaxID          = 128                        // bytes of an id
+	MaxGroup       = 128                        // bytes of the name of a group
 	MaxPayload     = 1 << 20                    // bytes of a payload
 	MaxHeaders     = 64                         // headers of a message
 	MaxHeaderBytes = 16 << 10                   // bytes of all names and values of a message's headers
@@ -69,6 +70,14 @@ func CheckID(id string) error {
 	return checkText("id", id, MaxID)
 }
 
+// CheckGroup returns an ErrInvalid unless group can be listed: 1 to MaxGroup bytes of UTF-8 without control characters.
+func CheckGroup(group string) error {
+	if group == "" {
+		return Invalid("group is empty: give a name of 1 to %d bytes", MaxGroup)
+	}
+	return checkText("group", group, MaxGroup)
+}
+
 func checkText(field, s string, limit int) error {
 	if len(s) > limit {
 		return Invalid("%s is %d bytes long: the limit is %d", field, len(s), limit)
@@ -96,6 +105,9 @@ func (m *Outgoing) Check() error {
 			len(m.Payload), MaxPayload)
 	}
 	if err := checkHeaders(m.Headers); err != nil {
+		return err
+	}
+	if err := checkText("group", m.Group, MaxGroup); err != nil {
 		return err
 	}
 	if m.MaxAttempts < 0 || m.MaxAttempts > MaxAttempts {

@@ -42,13 +42,22 @@ func (r Retention) Check() error {
 	return nil
 }
 
-// Check returns an ErrInvalid unless the state can be listed.
+// Check returns an ErrInvalid unless the state or the group can be listed.
 func (r ListRequest) Check() error {
+	if r.Group != "" {
+		switch {
+		case r.State != StateNone:
+			return Invalid("state %q and group %q are both given: list one of them", r.State, r.Group)
+		case !r.From.IsZero() || !r.To.IsZero():
+			return Invalid("a time range is given for group %q: only the messages in a state are listed by time", r.Group)
+		}
+		return CheckGroup(r.Group)
+	}
 	switch r.State {
 	case StateScheduled, StateReady, StateLeased, StateDead:
 		return nil
 	}
-	return Invalid("state is %q: list scheduled, ready, leased or dead", r.State)
+	return Invalid("state is %q: give scheduled, ready, leased or dead, or list a group", r.State)
 }
 
 // Check returns an ErrInvalid unless the receipt may be one that an engine returned. It does not check Claim.

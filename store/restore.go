@@ -53,8 +53,8 @@ func (i *Info) checkContent() error {
 	if err := CheckID(i.ID); err != nil {
 		return err
 	}
-	if len(i.Payload) > 0 || len(i.Headers) > 0 {
-		return Invalid("raw bytes are given with a payload or headers: an unreadable message has only raw bytes")
+	if len(i.Payload) > 0 || len(i.Headers) > 0 || i.Group != "" {
+		return Invalid("raw bytes are given with a payload, headers or a group: an unreadable message has only raw bytes")
 	}
 	if len(i.Raw) > MaxBatchBytes {
 		return TooLarge("raw bytes are %d: the limit is %d", len(i.Raw), MaxBatchBytes)
@@ -84,7 +84,8 @@ func (i *Info) SameMessage(o *Info) bool {
 	return i.ID == o.ID && (i.Raw == nil) == (o.Raw == nil) && bytes.Equal(i.Raw, o.Raw) &&
 		bytes.Equal(i.Payload, o.Payload) && maps.Equal(i.Headers, o.Headers) && i.MaxAttempts == o.MaxAttempts &&
 		Millis(i.Timeout) == Millis(o.Timeout) && Millis(i.ExpireAfter) == Millis(o.ExpireAfter) &&
-		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.DedupWindow) == Millis(o.DedupWindow) && sameTime(i.SentAt, o.SentAt)
+		sameTime(i.ExpireAt, o.ExpireAt) && Millis(i.DedupWindow) == Millis(o.DedupWindow) && i.Group == o.Group &&
+		sameTime(i.SentAt, o.SentAt)
 }
 
 // Same reports whether i and o are the same message in the same condition.

@@ -113,9 +113,11 @@ type Store interface {
 	// Get returns what is known of messages, in the order of ids. The entry of an unknown id is nil.
 	Get(ctx context.Context, queue string, ids []string) ([]*Info, error)
 
-	// List returns one page of the messages in a state. Scheduled and ready messages are in order of due time,
-	// dead ones in order of time of death, and leased ones by lease. A message that stays in the state
-	// throughout the listing appears exactly once (if leased, at least once); others may or may not appear.
+	// List returns one page of the messages in a state, or of those in a group. Scheduled and ready messages are in
+	// order of due time, dead ones in order of time of death, leased ones by lease, and those of a group by id. A
+	// message that stays in the state or group throughout the listing appears exactly once (if leased and listed by
+	// state, at least once); others may or may not appear. The cost of a page of a group does not depend on the number
+	// of other messages, except that the leases of the queue are searched for members that are leased.
 	List(ctx context.Context, queue string, req ListRequest) (Page, error)
 
 	// Restore adds messages as Get or List returned them, from this store or another. It keeps their due time,
@@ -241,6 +243,8 @@ type Message struct {
 	ExpireAt    time.Time
 	// DedupWindow is how long the id is refused after the message was acked. 0 means not at all.
 	DedupWindow time.Duration
+	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
+	Group string
 	// SentAt is the sender's clock at Send, in milliseconds. It is set if the sender chose the id itself; an id
 	// made by NewID carries its time.
 	SentAt time.Time
@@ -375,6 +379,8 @@ type Settlement struct {
 	Worker   string
 	// DedupWindow repeats Message.DedupWindow for an Ack, so that engines need not read the message again.
 	DedupWindow time.Duration
+	// Grouped reports, for an Ack, whether Message.Group is set, so that engines need not read the message again.
+	Grouped bool
 	// Then are the follow-ups of an Ack, each of which passes FollowUp.Check. A Settle has at most MaxBatch of them
 	// with at most MaxBatchBytes by Message.Size; a single one may be larger.
 	Then []FollowUp
@@ -455,6 +461,8 @@ type Info struct {
 // ListRequest asks for one page of a listing.
 type ListRequest struct {
 	State State
+	// Group selects the messages of a group in any state, in place of State; From and To are then zero.
+	Group string
 	// From and To limit the due time (for dead messages the time of death) to [From, To). A zero time is no
 	// limit.
 	From, To time.Time

@@ -105,6 +105,7 @@ func describe(queue string, info *later.Info) string {
 	}
 	at("expires", info.ExpireAt)
 	duration("dedup window", info.DedupWindow)
+	text("group", info.Group)
 	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
 		text("header", name+"="+info.Headers[name])
 	}

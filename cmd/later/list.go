@@ -54,23 +54,34 @@ func (r *rangeFlags) page() int {
 
 func (m *Main) listCommand() *cobra.Command {
 	var state string
+	var group groupFlag
 	var r rangeFlags
 	cmd := &cobra.Command{
-		Use:   "list QUEUE [--state STATE]",
+		Use:   "list QUEUE [--state STATE | --group GROUP]",
 		Short: "List messages",
 		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages by due
 time, dead messages by time of death. A message that does not change state meanwhile is listed exactly once (a leased
 message at least once). Times are in this machine's time zone.
 
+With --group, list prints the messages that were sent with that --group, in any state, in order of id.
+
 With --json, list prints every field that later get shows.`,
 		Example: `  later list orders
-  later list orders --state scheduled --to 18:00 --limit 0 --json`,
+  later list orders --state scheduled --to 18:00 --limit 0 --json
+  later list orders --group customer-9`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			states := allStates
 			if state != "" {
 				states = []later.State{later.State(state)}
+			}
+			ofGroup, err := group.given()
+			if err != nil {
+				return err
+			}
+			if ofGroup && (state != "" || !r.from.IsZero() || !r.to.IsZero()) {
+				return store.Invalid("--group is given with --state, --from or --to: omit these, or use them without --group")
 			}
 			if err := r.check(); err != nil {
 				return err
@@ -79,12 +90,17 @@ With --json, list prints every field that later get shows.`,
 			if err != nil {
 				return err
 			}
+			if ofGroup {
+				all := q.All(ctx, later.ListOptions{Group: group.name, Limit: r.page()})
+				return m.listMessages(q, all, r.limit, &stateListing{now: stats.Now})
+			}
 			return m.list(ctx, q, states, r, &stateListing{now: stats.Now})
 		}),
 	}
 	cmd.Flags().StringVar(&state, "state", "", "scheduled, ready, leased or dead (default: all states)")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
 		[]string{"scheduled", "ready", "leased", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	group.add(cmd, "only the messages of this `group`, in any state")
 	r.add(cmd.Flags(), "due")
 	return cmd
 }
@@ -107,7 +123,12 @@ func (m *Main) list(ctx context.Context, q *later.Queue, states []later.State, r
 			}
 		}
 	}
-	listed, err := m.printMessages(all, r.limit, shape)
+	return m.listMessages(q, all, r.limit, shape)
+}
+
+// listMessages prints up to limit messages of a queue, or all if it is 0, or notes that there are none.
+func (m *Main) listMessages(q *later.Queue, all iter.Seq2[*later.Info, error], limit int, shape listing) error {
+	listed, err := m.printMessages(all, limit, shape)
 	if listed == 0 && err == nil && !m.json {
 		m.note("no matching messages in queue %q", q.Name())
 	}

@@ -30,6 +30,7 @@ type sendOptions struct {
 	expireAfter time.Duration
 	expireAt    time.Time
 	dedupWindow time.Duration
+	group       string
 	durable     later.Durability
 }
 
@@ -60,6 +61,7 @@ the error names their lines.`,
 		Example: `  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json
   later send orders '{"order":17}' --id order-17 --kind order.cancel --in 2d12h --max-attempts 5
+  later send orders 'remind' --group customer-9 --in 3d
   later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,
 		Args: arguments(1, 2),
@@ -96,6 +98,7 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
 	durationFlag(o.set, &o.dedupWindow, "dedup-window",
 		"dedup window: refuse the id for this long after the message was acked")
+	o.set.StringVar(&o.group, "group", "", "`group` of the message, by which it can be cancelled with others")
 	durableFlag(o.set, &o.durable)
 }
 
@@ -117,6 +120,9 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
+	}
+	if o.group == "" && o.set.Changed("group") {
+		return later.Outgoing{}, store.Invalid("--group is empty: give 1 to %d bytes, or omit it", store.MaxGroup)
 	}
 	headers := map[string]string{}
 	for _, header := range o.headers {
@@ -147,6 +153,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		ExpireAfter: o.expireAfter,
 		ExpireAt:    o.expireAt,
 		DedupWindow: o.dedupWindow,
+		Group:       o.group,
 		Durability:  o.durable,
 	}, nil
 }
@@ -168,6 +175,9 @@ func options(o later.Outgoing) []later.SendOption {
 	}
 	if o.DedupWindow != 0 {
 		set = append(set, later.DedupWindow(o.DedupWindow))
+	}
+	if o.Group != "" {
+		set = append(set, later.Group(o.Group))
 	}
 	if o.Durability != (later.Durability{}) {
 		set = append(set, o.Durability)

@@ -13,6 +13,9 @@
 //	                                    sorted by name
 //	...   payload
 //
+// The group of a message is its first header, with an empty name, which no other header has. Messages without a group
+// thus have no byte for it.
+//
 // Flag 128 is never set: a first byte of 128 or more marks a later format. The Lua scripts of redisstore read the
 // flags, the attempts and the expiries, so these come first and have fixed widths.
 package envelope
@@ -74,9 +77,14 @@ func Append(b []byte, m *store.Message) []byte {
 		b = append48(b, m.SentAt.UnixMilli())
 		b = binary.BigEndian.AppendUint16(b, uint16(rand.Uint32()))
 	}
-	if len(m.Headers) > 0 {
+	if len(m.Headers) > 0 || m.Group != "" {
 		flags |= flagHeaders
-		b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+		if m.Group != "" {
+			b = binary.AppendUvarint(b, uint64(len(m.Headers)+1))
+			b = appendText(appendText(b, ""), m.Group)
+		} else {
+			b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+		}
 		for _, name := range HeaderNames(m) {
 			b = appendText(b, name)
 			b = appendText(b, m.Headers[name])
@@ -94,9 +102,12 @@ func Unusual(flags byte) bool {
 	return flags&(flagMaxAttempts|flagExpireAfter|flagExpireAt|flagLater) != 0
 }
 
+// HasGroup reports whether an envelope may have a group, from its flag byte alone.
+func HasGroup(s string) bool { return s != "" && s[0] >= flagHeaders && s[0] < flagLater }
+
 // Size returns an upper bound for the length of the envelope.
 func Size(m *store.Message) int {
-	n := 1 + 32 + len(m.Payload)
+	n := 1 + 32 + len(m.Payload) + len(m.Group) + 3
 	for name, value := range m.Headers {
 		n += len(name) + len(value) + 6
 	}
@@ -133,7 +144,7 @@ func Decode(s string, m *store.Message) error {
 		m.SentAt = t
 	}
 	if flags&flagHeaders != 0 {
-		m.Headers = r.headers()
+		m.Headers, m.Group = r.headers()
 	}
 	if r.bad {
 		return ErrUnreadable
@@ -191,22 +202,30 @@ func (r *reader) uvarint() uint64 {
 	}
 }
 
-func (r *reader) headers() map[string]string {
+// headers reads the headers, and the group if the first header has no name.
+func (r *reader) headers() (headers map[string]string, group string) {
 	n := r.uvarint()
-	if n > store.MaxHeaders {
+	if n > store.MaxHeaders+1 {
 		r.bad = true
-		return nil
+		return nil, ""
 	}
-	h := make(map[string]string, n)
-	for range n {
+	for i := range n {
 		name := r.take(r.uvarint())
 		value := r.take(r.uvarint())
-		if r.bad {
-			return nil
+		if r.bad || name == "" && i > 0 {
+			r.bad = true
+			return nil, ""
 		}
-		h[name] = value
+		if name == "" {
+			group = value
+			continue
+		}
+		if headers == nil {
+			headers = make(map[string]string, n-i)
+		}
+		headers[name] = value
 	}
-	return h
+	return headers, group
 }
 
 func append48(b []byte, v int64) []byte {

@@ -21,7 +21,9 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		"expiry":   {ID: "a", Payload: []byte("x"), ExpireAfter: store.MaxDelay, SentAt: at},
 		"all": {ID: "a", Payload: bytes.Repeat([]byte{0xff}, 1000), MaxAttempts: 1, ExpireAt: at,
 			Timeout: store.MaxLease, DedupWindow: time.Hour, SentAt: at,
-			Headers: map[string]string{"": "empty name", "k": strings.Repeat("v", 300), "é": ""}},
+			Headers: map[string]string{"k": strings.Repeat("v", 300), "é": ""}, Group: "order-42"},
+		"group":  {ID: "a", Payload: []byte("x"), SentAt: at, Group: strings.Repeat("g", store.MaxGroup)},
+		"header": {ID: "a", Payload: []byte("x"), SentAt: at, Headers: map[string]string{"k": "v"}},
 	}
 	for name, want := range messages {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +91,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		if m.ExpireAfter == 0 || m.ExpireAt.IsZero() { // a valid message never has both
 			if string(again.Payload) != string(m.Payload) || len(again.Headers) != len(m.Headers) ||
-				again.MaxAttempts != m.MaxAttempts {
+				again.Group != m.Group || again.MaxAttempts != m.MaxAttempts {
 				t.Fatalf("read %+v, again %+v", m, again)
 			}
 		}

@@ -55,7 +55,8 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 // ofReadable are the fields that are not known of an unreadable message.
 var ofReadable = map[string]bool{
 	"payload": true, "payload_base64": true, "headers": true, "max_attempts": true, "timeout_ms": true,
-	"expire_after_ms": true, "expire_at": true, "dedup_window_ms": true, "sent_at": true,
+	"expire_after_ms": true, "expire_at": true, "dedup_window_ms": true, "group": true,
+	"sent_at": true,
 }
 
 // messageDecoder gathers the fields of a message.
@@ -92,6 +93,8 @@ func (m *messageDecoder) field(name string, v *Value) {
 		i.ExpireAt = v.Time()
 	case "dedup_window_ms":
 		i.DedupWindow = v.Millis()
+	case "group":
+		i.Group = v.Text()
 	case "sent_at":
 		i.SentAt = v.Time()
 	case "attempts":

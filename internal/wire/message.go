@@ -33,6 +33,7 @@ type message struct {
 	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
 	ExpireAt      string            `json:"expire_at,omitempty"`
 	DedupWindowMS int64             `json:"dedup_window_ms,omitempty"`
+	Group         string            `json:"group,omitempty"`
 	SentAt        string            `json:"sent_at,omitempty"`
 	Attempts      int               `json:"attempts,omitempty"`
 	Delivered     bool              `json:"delivered,omitempty"`
@@ -57,7 +58,7 @@ func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 		m.Headers, m.MaxAttempts = info.Headers, info.MaxAttempts
 		m.TimeoutMS, m.DedupWindowMS = store.Millis(info.Timeout), store.Millis(info.DedupWindow)
 		m.ExpireAfterMS, m.ExpireAt = store.Millis(info.ExpireAfter), FormatTime(info.ExpireAt)
-		m.SentAt = FormatTime(info.SentAt)
+		m.Group, m.SentAt = info.Group, FormatTime(info.SentAt)
 		if utf8.Valid(info.Payload) {
 			m.Payload = string(info.Payload)
 		} else {

@@ -88,7 +88,7 @@ func TestTheJSONOfAMessage(t *testing.T) {
 		{store.Info{
 			Message: store.Message{
 				ID: "a", Payload: []byte{0xff}, Headers: map[string]string{"k": "v"}, MaxAttempts: 3, Timeout: time.Microsecond,
-				ExpireAfter: time.Second, DedupWindow: time.Minute, SentAt: at,
+				ExpireAfter: time.Second, DedupWindow: time.Minute, Group: "g", SentAt: at,
 			},
 			State: store.StateDead, Due: at, Attempts: 2, Delivered: true, LastError: "no",
 			Failures: []store.Failure{
@@ -97,7 +97,7 @@ func TestTheJSONOfAMessage(t *testing.T) {
 			DeadReason: store.DeadBuried, DiedAt: at,
 		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==",` +
 			`"headers":{"k":"v"},` +
-			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"dedup_window_ms":60000,` +
+			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"dedup_window_ms":60000,"group":"g",` +
 			`"sent_at":"2030-12-31T22:59:59.002Z",` +
 			`"attempts":2,"delivered":true,"last_error":"no","failures":[` +
 			`{"time":"2030-12-31T22:59:59.002Z","attempt":2,"duration_ms":1,"worker":"host:1","error":"no"},` +

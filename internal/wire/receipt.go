@@ -16,13 +16,15 @@ type Receipt struct {
 	store.Receipt
 	// DedupWindow is that of the message; see store.Settlement.
 	DedupWindow time.Duration
+	// Grouped reports whether the message is in a group; see store.Settlement.
+	Grouped bool
 	// Deadline is when the lease ends by the engine's clock, unless it is extended. It is zero if unknown.
 	Deadline time.Time
 	// Attempt is the number of the attempt.
 	Attempt int
 }
 
-// receiptVersion is the first byte of a receipt. Others follow:
+// receiptVersion is the first byte of a receipt, or groupedVersion if its message is in a group. Others follow:
 //
 //	queue, lease, id       each a uvarint of its length, and its bytes
 //	epoch, index, attempt  uvarints
@@ -31,14 +33,21 @@ type Receipt struct {
 //	checksum               4 bytes, CRC-32C of all before it, little-endian
 //
 // The checksum finds texts that were cut or mistyped. It is no signature.
-const receiptVersion = 1
+const (
+	receiptVersion = 1
+	groupedVersion = 2
+)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // String returns the text of the receipt. It leaves out Claim, which only the engine that set it can use.
 func (r *Receipt) String() string {
 	b := make([]byte, 0, 64+len(r.Queue)+len(r.Lease)+len(r.ID))
-	b = append(b, receiptVersion)
+	if r.Grouped {
+		b = append(b, groupedVersion)
+	} else {
+		b = append(b, receiptVersion)
+	}
 	for _, s := range []string{r.Queue, r.Lease, r.ID} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
@@ -64,15 +73,15 @@ func ParseReceipt(text string) (Receipt, error) {
 	switch {
 	case crc32.Checksum(b, castagnoli) != sum:
 		return Receipt{}, errNoReceipt
-	case b[0] != receiptVersion:
-		return Receipt{}, store.Invalid("receipt has the version %d and this version of Later knows %d: "+
-			"use the version that made it", b[0], receiptVersion)
+	case b[0] != receiptVersion && b[0] != groupedVersion:
+		return Receipt{}, store.Invalid("receipt has the version %d and this version of Later knows %d and %d: "+
+			"use the version that made it", b[0], receiptVersion, groupedVersion)
 	}
 	d := receiptDecoder{left: b[1:]}
 	r := Receipt{Queue: d.text(), Receipt: store.Receipt{Lease: d.text(), ID: d.text()}}
 	r.Epoch, r.Index, r.Attempt = d.number(1<<62), int(d.number(store.MaxBatch-1)), int(d.number(store.MaxAttempts+1))
 	r.DedupWindow = time.Duration(d.number(store.Millis(store.MaxDelay))) * time.Millisecond
-	r.Deadline = store.Time(d.number(1 << 53))
+	r.Deadline, r.Grouped = store.Time(d.number(1<<53)), b[0] == groupedVersion
 	if d.bad || len(d.left) > 0 || store.CheckQueue(r.Queue) != nil || r.Check() != nil || r.String() != text {
 		return Receipt{}, errNoReceipt
 	}

@@ -30,6 +30,7 @@ func drawReceipt(t *rapid.T) wire.Receipt {
 		DedupWindow: time.Duration(rapid.Int64Range(0, store.Millis(store.MaxDelay)).Draw(t, "window")) * time.Millisecond,
 		Deadline:    store.Time(rapid.Int64Range(0, 1<<53).Draw(t, "deadline")),
 		Attempt:     rapid.IntRange(0, store.MaxAttempts+1).Draw(t, "attempt"),
+		Grouped:     rapid.Bool().Draw(t, "grouped"),
 	}
 }
 
@@ -60,6 +61,7 @@ func TestReceiptLimit(t *testing.T) {
 			Epoch: 1 << 62, Index: store.MaxBatch - 1,
 		},
 		DedupWindow: store.MaxDelay, Deadline: store.Time(1 << 53), Attempt: store.MaxAttempts + 1,
+		Grouped: true,
 	}
 	text := longest.String()
 	if got, err := wire.ParseReceipt(text); err != nil || got != longest {

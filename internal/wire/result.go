@@ -41,6 +41,7 @@ type Info struct {
 	ExpireAfterMS float64           `json:"expire_after_ms,omitempty"`
 	ExpireAt      string            `json:"expire_at,omitempty"`
 	DedupWindowMS float64           `json:"dedup_window_ms,omitempty"`
+	Group         string            `json:"group,omitempty"`
 	SentAt        string            `json:"sent_at,omitempty"`
 	LeaseDeadline string            `json:"lease_deadline,omitempty"`
 	LastError     string            `json:"last_error,omitempty"`
@@ -56,8 +57,8 @@ func NewInfo(queue string, i *store.Info) Info {
 		ID: i.ID, Queue: queue, State: i.State, Payload: NewPayload(i.Payload), Headers: i.Headers, Due: FormatTime(i.Due),
 		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
 		TimeoutMS: Millis(i.Timeout), ExpireAfterMS: Millis(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
-		DedupWindowMS: Millis(i.DedupWindow), SentAt: FormatTime(i.SentAt), LeaseDeadline: FormatTime(i.LeaseDeadline),
-		LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason,
+		DedupWindowMS: Millis(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),
+		LeaseDeadline: FormatTime(i.LeaseDeadline), LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason,
 		DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
 	}
 }
@@ -86,6 +87,27 @@ type Rescheduled struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
 	Due   string `json:"due"`
+}
+
+// RescheduledGroup counts the messages of a group that have a new due time, and those that were left as they were.
+type RescheduledGroup struct {
+	Queue       string `json:"queue"`
+	Group       string `json:"group"`
+	Due         string `json:"due"`
+	Rescheduled int    `json:"rescheduled"`
+	Leased      int    `json:"leased"`
+	Dead        int    `json:"dead"`
+}
+
+// CancelledGroup counts the messages of a group that were cancelled, by the state that they were in.
+type CancelledGroup struct {
+	Queue     string `json:"queue"`
+	Group     string `json:"group"`
+	Cancelled int    `json:"cancelled"`
+	Scheduled int    `json:"scheduled"`
+	Ready     int    `json:"ready"`
+	Leased    int    `json:"leased"`
+	Dead      int    `json:"dead"`
 }
 
 // Cancelled is a message that was cancelled, and the state that it was in.

@@ -18,7 +18,7 @@ func TestWireResults(t *testing.T) {
 	full := store.Info{
 		Message: store.Message{
 			ID: "a", Payload: []byte("<ü>"), Headers: map[string]string{"k": "v"}, MaxAttempts: 5, Timeout: time.Minute,
-			ExpireAfter: time.Second, DedupWindow: time.Hour, SentAt: at,
+			ExpireAfter: time.Second, DedupWindow: time.Hour, Group: "g", SentAt: at,
 		},
 		State: store.StateLeased, Due: at, LeaseDeadline: at, Attempts: 1, LastError: "no", Delivered: true,
 	}
@@ -32,7 +32,7 @@ func TestWireResults(t *testing.T) {
 	}{
 		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","payload":"<ü>","headers":{"k":"v"},` +
 			`"due":"2030-12-31T22:59:59.001Z","attempts":1,"max_attempts":5,"delivered":true,"timeout_ms":60000,` +
-			`"expire_after_ms":1000,"dedup_window_ms":3600000,"sent_at":"2030-12-31T22:59:59.001Z",` +
+			`"expire_after_ms":1000,"dedup_window_ms":3600000,"group":"g","sent_at":"2030-12-31T22:59:59.001Z",` +
 			`"lease_deadline":"2030-12-31T22:59:59.001Z","last_error":"no"}`},
 		{NewInfo("q", &dead), `{"id":"d","queue":"q","state":"dead","payload":"","due":"2030-12-31T22:59:59.001Z",` +
 			`"attempts":0,"max_attempts":0,"delivered":false,"dead_reason":"unreadable",` +
@@ -65,7 +65,7 @@ func TestWireResults(t *testing.T) {
 func TestWireNames(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
 	for _, value := range []any{
-		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, Cancelled{}, Stats{}, Queue{}, Paused{}, Deleted{},
+		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{}, Stats{}, Queue{}, Paused{}, Deleted{},
 		Retained{}, Retention{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},
 	} {

@@ -6,10 +6,11 @@
 --@include existing
 --@include pack
 --@include update_meta
+--@include groups
 -- use makes a queue the one that all functions work on. from is where its keys begin in KEYS.
 local function use(from)
   DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS, BUCKET_STARTS,
-    BUCKET_COUNTS, WAKE = unpack(KEYS, from, from + QUEUE_KEYS - 1)
+    BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS, from, from + QUEUE_KEYS - 1)
 end
 
 -- plan_add reads what adding messages to the current queue needs, and returns a function that adds them, without those
@@ -27,13 +28,18 @@ local function plan_add(queue, ids, dues, envelopes, changes, now)
   local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 
   local buckets = open_buckets(packed)
-  local seen, values, z, first = {}, {}, {}, nil
+  local seen, values, z, grouped, first = {}, {}, {}, {}, nil
   local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
   for i, id in ipairs(ids) do
     if not (stored[i] or seen[id] or dedup and dedup[i] and tonumber(dedup[i]) > now) then
       seen[id] = true
       values[#values + 1] = id
       values[#values + 1] = envelopes[i]
+      local group = group_of(envelopes[i])
+      if group then
+        grouped[#grouped + 1] = group
+        grouped[#grouped + 1] = id
+      end
       if dues[i] - now > PACK_AFTER_MS and #envelopes[i] <= PACK_MAX_ENVELOPE then
         pack_at[#pack_at + 1] = #values
         pack_dues[#pack_at], pack_ids[#pack_at] = dues[i], id
@@ -63,12 +69,14 @@ local function plan_add(queue, ids, dues, envelopes, changes, now)
     if lowest and (not first or lowest < first) then first = lowest end
   end
   local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
+  if grouped[1] then redis.call('ZCARD', GROUPS) end
   return function()
     if not values[1] then return end
     if anyone then notify(first, now) end
     buckets.write()
     write('HSET', MESSAGES, values)
     write('ZADD', DUE, z)
+    write('ZADD', GROUPS, grouped)
     update_meta(format, max_envelope_bytes, inspect_envelopes, queue.longest, queue.inspect)
   end
 end

@@ -12,6 +12,7 @@ local function drop_dead(max_age, max_count, now)
   redis.call('HLEN', MESSAGES)
   redis.call('ZCARD', DEDUP)
   redis.call('ZCARD', WAKE)
+  local any_grouped = redis.call('ZCARD', GROUPS) > 0
   local changes = new_record_changes()
   for i, record in ipairs(redis.call('HMGET', RECORDS, unpack(ids))) do
     local epoch, _, _, refcount = parse_record(record)
@@ -19,6 +20,7 @@ local function drop_dead(max_age, max_count, now)
   end
   redis.call('HDEL', MESSAGES, unpack(ids))
   redis.call('ZREM', DEAD, unpack(ids))
+  if any_grouped then redis.call('ZREM', GROUPS, unpack(ids)) end
   changes.write()
   local dropped = tonumber(redis.call('HGET', META, 'dead_dropped') or '') or 0
   redis.call('HSET', META, 'dead_dropped', string.format('%.0f', dropped + #ids))

@@ -1,3 +1,3 @@
--- The keys of a queue, the same fourteen in every script; see keys.go.
+-- The keys of a queue, the same fifteen in every script; see keys.go.
 local DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS, OLD_SESSIONS, BUCKETS,
-  BUCKET_STARTS, BUCKET_COUNTS, WAKE = unpack(KEYS)
+  BUCKET_STARTS, BUCKET_COUNTS, WAKE, GROUPS = unpack(KEYS)

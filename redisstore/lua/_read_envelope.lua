@@ -36,12 +36,13 @@ local function read_envelope(value)
     end
   end
   local headers, count = {}, uvarint()
-  if not count or count > MAX_HEADERS then return end
+  if not count or count > MAX_HEADERS + 1 then return end
   for i = 1, 2 * count do
     local length = uvarint()
     if not length or from + length > #value + 1 then return end
     headers[i] = string.sub(value, from, from + length - 1)
     from = from + length
   end
+  if headers[1] == '' then headers = { unpack(headers, 3) } end -- the group
   return at, from, flags, window, headers
 end

@@ -17,6 +17,7 @@ local function promote(packed, now, want)
   redis.call('ZCARD', DEAD)
   redis.call('ZCARD', DEDUP)
   redis.call('ZCARD', WAKE)
+  redis.call('ZCARD', GROUPS)
   return promote_soon(open_buckets(packed), now, start, name, want)
 end
 
@@ -28,6 +29,7 @@ local function end_expired_leases(now)
   redis.call('HLEN', MESSAGES)
   redis.call('ZCARD', DEDUP)
   redis.call('ZCARD', WAKE)
+  redis.call('ZCARD', GROUPS)
   local changes = new_record_changes()
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
   for i = 1, #past, 2 do

@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 --- Acks messages of any number of leases and removes them.
 -- ARGV   1 session, 2 request number
---        3 number of messages with a dedup window
+--        3 number of messages with a dedup window or in a group
 --        then for each lease: lease id, number of runs, number of single messages,
 --        for each run: the part of the lease's text with all its lines, or "=" and the length of the text for all of
 --        it; the number of its messages, their ids
 --        for each single message: its token
 --        then for each message with a dedup window: its position (as in the reply), ms
+--        then for each message in a group: its position, "g" and the ms of its dedup window, 0 for none
 -- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
@@ -83,14 +84,16 @@ local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_positions(previous) end
 local refused, acked_singles, ended, texts = {}, {}, {}, {}
 local acked_runs = {} -- first and last argument of each run of ids
-local acked_ids = {} -- by position, if any message has a dedup window
+local acked_ids = {} -- by position, if any message has a dedup window or is in a group
 local count = redis.call('HLEN', RECORDS)
 local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled messages in leases
 local changes, leases -- only if a lease has to be taken apart
 redis.call('HLEN', MESSAGES)
-local dedup_count = tonumber(ARGV[3])
-if dedup_count > 0 then redis.call('ZCARD', DEDUP) end
-local a, last, position = 4, #ARGV - 2 * dedup_count, 1
+local pair_count = tonumber(ARGV[3])
+local grouped = pair_count > 0 and string.byte(ARGV[#ARGV]) == 103 and {} -- 103 is "g"
+if pair_count > 0 then redis.call('ZCARD', DEDUP) end
+if grouped then redis.call('ZCARD', GROUPS) end
+local a, last, position = 4, #ARGV - 2 * pair_count, 1
 while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
@@ -107,7 +110,7 @@ while a <= last do
     if text then
       acked_runs[#acked_runs + 1] = a + 2
       acked_runs[#acked_runs + 1] = a + 1 + k
-      for i = 1, dedup_count > 0 and k or 0 do acked_ids[position + i - 1] = ARGV[a + 1 + i] end
+      for i = 1, pair_count > 0 and k or 0 do acked_ids[position + i - 1] = ARGV[a + 1 + i] end
       position = position + k
     else
       for i = a + 2, a + 1 + k do tokens[#tokens + 1] = ARGV[i] end
@@ -148,11 +151,16 @@ write('HDEL', LEASES, ended)
 write('ZREM', LEASE_DEADLINES, ended)
 write('HSET', LEASES, texts)
 if leases then leases.write() end
-if dedup_count > 0 then
+if pair_count > 0 then
   for i = last + 1, #ARGV, 2 do
-    local id = acked_ids[tonumber(ARGV[i])]
-    if id then redis.call('ZADD', DEDUP, now + tonumber(ARGV[i + 1]), id) end
+    local id, window = acked_ids[tonumber(ARGV[i])], tonumber(ARGV[i + 1])
+    if id and not window then
+      grouped[#grouped + 1] = id
+      window = tonumber(string.sub(ARGV[i + 1], 2))
+    end
+    if id and window > 0 then redis.call('ZADD', DEDUP, now + window, id) end
   end
+  if grouped then write('ZREM', GROUPS, grouped) end
   write('ZREM', DEDUP, redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH))
 end
 return refused

@@ -2,7 +2,8 @@
 --- Acks messages and sends their follow-ups, in the same queue and others. A message that is not held has none.
 -- KEYS   the keys of the queue of the acks, then those of each queue with follow-ups, which can be the same again
 -- ARGV   1 session, 2 request number
---        3 number of acks, then for each: lease id, token, dedup window in ms
+--        3 number of acks, then for each: lease id, token, dedup window in ms, with "g" before it if the message is in
+--        a group
 --        then for each queue with follow-ups: "1" if its name is registered and it may be created, length of the
 --        longest envelope including the prefix of a packed one, "1" if claims must inspect one of the envelopes, number
 --        of follow-ups, and for each: the number of its ack, due time ("+ms" from now, or ms since 1970), id, envelope
@@ -24,7 +25,7 @@ redis.call('HLEN', MESSAGES)
 redis.call('ZCARD', DEDUP)
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
-local refused, is_refused, acked, dedup = {}, {}, {}, {}
+local refused, is_refused, acked, dedup, grouped = {}, {}, {}, {}, {}
 local acks, a = tonumber(ARGV[3]), 4
 for i = 1, acks do
   local l, token = leases.load(ARGV[a]), ARGV[a + 1]
@@ -36,6 +37,10 @@ for i = 1, acks do
     if record then changes.remove(h.id, epoch, refcount) end
     leases.remove(l, token)
     local window = tonumber(ARGV[a + 2])
+    if not window then
+      grouped[#grouped + 1] = h.id
+      window = tonumber(string.sub(ARGV[a + 2], 2))
+    end
     if window > 0 then
       dedup[#dedup + 1] = now + window
       dedup[#dedup + 1] = h.id
@@ -70,8 +75,10 @@ for from = 1 + QUEUE_KEYS, #KEYS, QUEUE_KEYS do
 end
 
 use(1)
+if grouped[1] then redis.call('ZCARD', GROUPS) end
 if acked[1] then record_request(ARGV[1], ARGV[2], now, encode_positions(refused)) end
 write('HDEL', MESSAGES, acked)
+write('ZREM', GROUPS, grouped)
 changes.write()
 leases.write()
 if dedup[1] then

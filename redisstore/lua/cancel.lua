@@ -56,8 +56,10 @@ for i = 1, #ARGV - 3 do
   end
   states[i] = state
 end
+local any_grouped = redis.call('ZCARD', GROUPS) > 0
 if format then record_request(ARGV[1], ARGV[2], now, encode_states(states)) end
 write('HDEL', MESSAGES, deleted)
+if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
 buckets.write()
 write('ZREM', DEAD, dead_removed)

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 --- Checks one page of one of a queue's keys against the others and, if asked to, repairs what it finds.
 -- ARGV   1 what: "meta", "records", "due", "dead", "bucket_starts", "buckets", "bucket_counts", "packed_messages",
---        "leases", "lease_deadlines" or "messages"; 2 cursor; 3 "1" to repair; 4 level of the bucket counts
+--        "leases", "lease_deadlines", "groups" or "messages"; 2 cursor; 3 "1" to repair; 4 level of the bucket counts
 -- Reply  {next cursor, issues: name and id alternating, ids that are neither due nor packed nor dead}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
 --        the same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
@@ -10,6 +10,7 @@
 --@include record_changes
 --@include lease
 --@include check_buckets
+--@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
@@ -32,6 +33,7 @@ redis.call('ZCARD', LEASE_DEADLINES)
 redis.call('ZCARD', DEAD)
 redis.call('HLEN', RECORDS)
 redis.call('ZCARD', WAKE)
+redis.call('ZCARD', GROUPS)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local repair = ARGV[3] == '1'
 local next_cursor, found, stateless = '0', {}, {}
@@ -172,12 +174,34 @@ local function leases_page(step)
   write('ZREM', LEASE_DEADLINES, ended)
 end
 
+local function groups_page(step)
+  local deleted = {}
+  for i = 1, #step, 2 do
+    if redis.call('HEXISTS', MESSAGES, step[i]) == 0 then
+      add_issue('group entry without message', step[i])
+      deleted[#deleted + 1] = step[i]
+    end
+  end
+  if repair then write('ZREM', GROUPS, deleted) end
+end
+
 local function messages_page(step)
+  local grouped, ungrouped = {}, {}
   local recorded_bytes = tonumber(max_envelope_bytes or 0)
   local max_bytes, inspect = recorded_bytes, inspect_envelopes
   for i = 1, #step, 2 do
     local id, envelope = step[i], step[i + 1]
-    local flags = string.byte(strip_prefix(envelope)) or 128
+    local stripped = strip_prefix(envelope)
+    local flags, group = string.byte(stripped) or 128, group_of(stripped)
+    if tonumber(redis.call('ZSCORE', GROUPS, id) or '') ~= group then
+      add_issue('message not in its group', id)
+      if group then
+        grouped[#grouped + 1] = group
+        grouped[#grouped + 1] = id
+      else
+        ungrouped[#ungrouped + 1] = id
+      end
+    end
     if #envelope > max_bytes then
       add_issue('max_envelope_bytes too small', id)
       max_bytes = #envelope
@@ -191,6 +215,8 @@ local function messages_page(step)
     end
   end
   if not repair or not format then return end
+  write('ZADD', GROUPS, grouped)
+  write('ZREM', GROUPS, ungrouped)
   if max_bytes > recorded_bytes then redis.call('HSET', META, 'max_envelope_bytes', max_bytes) end
   if inspect and not inspect_envelopes then redis.call('HSET', META, 'inspect_envelopes', inspect) end
 end
@@ -212,6 +238,7 @@ local pages = {
   bucket_counts = function() bucket_checks.counts_page(tonumber(ARGV[4]), scan('HSCAN', BUCKET_COUNTS, 4)) end,
   packed_messages = bucket_checks.packed_count,
   lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
+  groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
   leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
   messages = function()
     local count = math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))

@@ -33,7 +33,7 @@ if kind == 'queue' then
   local other = redis.call('HGET', META, 'format')
   if other and other ~= FORMAT then return NEWER end
   if not other and option ~= '1' then return UNREGISTERED end
-  for _, key in ipairs({ DUE, DEDUP, BUCKET_STARTS, WAKE }) do redis.call('ZCARD', key) end
+  for _, key in ipairs({ DUE, DEDUP, BUCKET_STARTS, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS, BUCKET_COUNTS }) do redis.call('HLEN', key) end
   use(1)
 end
@@ -93,6 +93,7 @@ end
 table.sort(dead, function(one, other) return one[1] < other[1] end)
 redis.call('ZCARD', DEAD)
 redis.call('ZCARD', DEDUP)
+local any_grouped = redis.call('ZCARD', GROUPS) > 0
 local add, added
 if kind == 'queue' and moved[1] then
   for i, due in ipairs(dues) do dues[i] = tonumber(due) end
@@ -129,6 +130,7 @@ end
 if ids[1] then
   redis.call('ZREMRANGEBYRANK', DUE, 0, #ids - 1)
   write('HDEL', MESSAGES, moved)
+  if any_grouped then write('ZREM', GROUPS, moved) end
   changes.write()
 end
 if windows[1] then

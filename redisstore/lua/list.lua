@@ -6,21 +6,13 @@
 --@include keys
 --@include clock
 --@include buckets
+--@include byte_order
 local now = read_clock()
 local limit = tonumber(ARGV[4])
 local key = ARGV[1] == 'dead' and DEAD or DUE
 local from, to = tonumber(ARGV[2]) or -math.huge, tonumber(ARGV[3]) or math.huge
 if ARGV[1] == 'scheduled' then from = math.max(from, now + 1) end
 if ARGV[1] == 'ready' then to = math.min(to, now + 1) end
-
--- not_after compares ids by bytes, as Redis orders members of equal score; Lua's comparison uses the server's locale.
-local function not_after(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return x < y end
-  end
-  return #a <= #b
-end
 
 local function below(score) -- messages with a lower score
   if score == -math.huge then return 0 end
@@ -30,12 +22,7 @@ end
 
 local start = below(from)
 if ARGV[5] ~= '' then
-  -- Find the first rank after (score, id) by binary search, since the message itself may have moved.
-  local low, high = below(tonumber(ARGV[5])), redis.call('ZCOUNT', key, '-inf', ARGV[5])
-  while low < high do
-    local middle = math.floor((low + high) / 2)
-    if not_after(redis.call('ZRANGE', key, middle, middle)[1], ARGV[6]) then low = middle + 1 else high = middle end
-  end
+  local low = first_after(key, below(tonumber(ARGV[5])), redis.call('ZCOUNT', key, '-inf', ARGV[5]), ARGV[6])
   start = math.max(start, low)
 end
 local stop = below(to)

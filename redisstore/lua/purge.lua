@@ -29,7 +29,8 @@ end
 if state == '' then
   local reply = { redis.call('HLEN', MESSAGES), 0, now }
   record_reply(reply)
-  redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS)
+  redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS,
+    GROUPS)
   redis.call('HDEL', META, 'max_envelope_bytes', 'packed_messages')
   return reply
 end
@@ -92,12 +93,14 @@ end
 if #ids == 0 then return record_reply({ 0, more, before }) end
 
 redis.call('HLEN', MESSAGES)
+local any_grouped = redis.call('ZCARD', GROUPS) > 0
 for i, record in ipairs(redis.call('HMGET', RECORDS, unpack(ids))) do
   local epoch, _, _, refcount = parse_record(record)
   if record then changes.remove(ids[i], epoch, refcount) end
 end
 record_request(ARGV[1], ARGV[2], now) -- the reply is known only after the next command
 local removed = redis.call('HDEL', MESSAGES, unpack(ids))
+if any_grouped then redis.call('ZREM', GROUPS, unpack(ids)) end
 if due_removed > 0 then redis.call('ZREM', key, unpack(ids, 1, due_removed)) end
 buckets.write()
 changes.write()

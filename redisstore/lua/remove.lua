@@ -46,8 +46,10 @@ for i, id in ipairs(ids) do
     left[#left + 1] = i
   end
 end
+local any_grouped = redis.call('ZCARD', GROUPS) > 0
 if format then record_request(ARGV[1], ARGV[2], now, encode_positions(left)) end
 write('HDEL', MESSAGES, deleted)
+if any_grouped then write('ZREM', GROUPS, deleted) end
 write('ZREM', DUE, due_removed)
 write('ZREM', DEAD, dead_removed)
 buckets.write()

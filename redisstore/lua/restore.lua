@@ -18,6 +18,7 @@
 --@include existing
 --@include pack
 --@include update_meta
+--@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
@@ -34,7 +35,7 @@ local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 
 local buckets, changes = open_buckets(packed), new_record_changes()
-local live, due, dead, duplicates, first = {}, {}, {}, {}, nil
+local live, due, dead, grouped, duplicates, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values in live
 for i = 1, count do
   local a = 7 * i - 1
@@ -45,6 +46,11 @@ for i = 1, count do
     local died, attempts, delivered, rest = ARGV[a + 3], ARGV[a + 4], ARGV[a + 5], ARGV[a + 6]
     local at, value = tonumber(ARGV[a + 2]), ARGV[a + 1]
     local packable = died == '' and at - now > PACK_AFTER_MS and #value <= PACK_MAX_ENVELOPE
+    local group = group_of(value)
+    if group then
+      grouped[#grouped + 1] = group
+      grouped[#grouped + 1] = id
+    end
     -- An unreadable message may start with the same byte as the prefix of a packed one, so it gets a prefix too.
     if string.byte(value) == 128 and not packable then value = buckets.value(0, 0, value) end
     live[#live + 1] = id
@@ -87,6 +93,7 @@ if #pack_at > 0 then
   end
   if lowest and (not first or lowest < first) then first = lowest end
 end
+if grouped[1] then redis.call('ZCARD', GROUPS) end
 local earliest = is_earliest(head, first)
 local anyone = earliest and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates))
@@ -95,6 +102,7 @@ buckets.write()
 write('HSET', MESSAGES, live)
 write('ZADD', DUE, due)
 write('ZADD', DEAD, dead)
+write('ZADD', GROUPS, grouped)
 changes.write()
 update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])
 return duplicates

@@ -6,6 +6,7 @@
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
 --        7 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
+--        then the positions of those in a group
 -- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
@@ -20,6 +21,7 @@
 --@include rehash
 --@include pack
 --@include update_meta
+--@include groups
 
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
@@ -76,6 +78,15 @@ for i = 1, count do
     end
   end
 end
+local grouped = {}
+for a = first_pair + 2 * count, #ARGV do
+  local i = tonumber(ARGV[a])
+  if not stored[i] then
+    grouped[#grouped + 1] = group_of(ARGV[first_pair + 2 * i - 1])
+    grouped[#grouped + 1] = ids[i]
+  end
+end
+if grouped[1] then redis.call('ZCARD', GROUPS) end
 if n == 0 and #pack_at == 0 then
   record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
   return duplicates
@@ -104,7 +115,7 @@ record_request(ARGV[1], ARGV[2], now, encode_positions(duplicates), since)
 if anyone then notify(first, now) end
 if buckets then buckets.write() end
 if n == 2 * count then
-  redis.call('HSET', MESSAGES, unpack(ARGV, first_pair))
+  redis.call('HSET', MESSAGES, unpack(ARGV, first_pair, first_pair + n - 1))
 else
   local pairs_sent = {}
   for i = 1, count do
@@ -116,6 +127,7 @@ else
   redis.call('HSET', MESSAGES, unpack(pairs_sent))
 end
 if n > 0 then redis.call('ZADD', DUE, unpack(z)) end
+if grouped[1] then redis.call('ZADD', GROUPS, unpack(grouped)) end
 if #kept > 0 then redis.call('HSET', RECORDS, unpack(kept)) end
 update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])
 return duplicates

@@ -1,6 +1,6 @@
 #!lua
 --- Sends one message like send.lua, but handles only what is common, at half the cost.
--- ARGV   as in send.lua; 7 is 1
+-- ARGV   as in send.lua; 7 is 1, and the message is in no group
 -- Reply  as in send.lua; UNCOMMON if nothing was done because the queue does not exist or has another format, the
 --        message would be packed, or its id has a record or a dedup window
 -- Safe   no allow-oom: a full server refuses the whole script. MESSAGES is written first; every other key was read

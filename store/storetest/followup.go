@@ -9,7 +9,9 @@ import (
 
 // then returns an ack of a message with follow-ups.
 func then(c store.Claimed, follow ...store.FollowUp) store.Settlement {
-	return store.Settlement{Receipt: c.Receipt, Action: store.Ack, DedupWindow: c.DedupWindow, Then: follow}
+	s := ackOf(c)
+	s.Then = follow
+	return s
 }
 
 // to returns a follow-up in the queue.

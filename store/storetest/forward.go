@@ -42,7 +42,8 @@ var forwardRules = []rule{
 	{"a message is moved whole, with its id and due time", func(e *env) {
 		f := e.forwardsTo()
 		whole := message("m", maxAttempts(3), dedupWindow(time.Hour))
-		whole.Headers = map[string]string{"kind": "mail", "": "empty"}
+		whole.Headers = map[string]string{"kind": "mail", "empty": ""}
+		whole.Group = "order-42"
 		whole.Timeout = time.Minute
 		e.send(whole)
 		was := e.live("m", store.StateReady)

@@ -37,7 +37,7 @@ func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 		}
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		m := &machine{t: t, h: h, ctx: t.Context(), queue: newQueueName()}
+		m := &machine{t: t, h: h, ctx: t.Context(), queue: newQueueName(), grouped: map[string]bool{}}
 		m.begin(r)
 		for range 5 { // rapid's default number of steps rarely reaches deep states
 			r.Repeat(rapid.StateMachineActions(m))
@@ -56,10 +56,14 @@ type machine struct {
 	// receipts and leases are all that were ever returned, valid or not.
 	receipts []store.Receipt
 	leases   []string
+	grouped  map[string]bool // by the key of a receipt: whether its message is in a group
 }
 
 // someIDs are few, so that a history uses the same message again and again.
 var someIDs = []string{"a", "b", "c", "d", "e", "f"}
+
+// someGroups begin alike, so that an engine that compares prefixes is found out.
+var someGroups = []string{"g", "ga"}
 
 // begin starts a history with an empty queue, whose clock stands still from then on.
 func (m *machine) begin(r *rapid.T) {
@@ -124,6 +128,7 @@ func (m *machine) drawMessage(r *rapid.T) store.Outgoing {
 			MaxAttempts: rapid.IntRange(0, 3).Draw(r, "max attempts"),
 			Timeout:     drawDelay(r, "timeout"),
 			DedupWindow: drawDelay(r, "dedup window"),
+			Group:       rapid.SampledFrom(append([]string{"", ""}, someGroups...)).Draw(r, "group"),
 		},
 		Due: m.drawDue(r),
 	}
@@ -152,6 +157,16 @@ func (m *machine) Check(r *rapid.T) {
 	m.ok(r, err)
 	for i, id := range someIDs {
 		m.same(r, "message "+id, describe(infos[i]), describe(m.model.info(id)))
+	}
+	for _, group := range someGroups {
+		got := m.listAll(r, m.h.Store, store.ListRequest{Group: group, Limit: 2})
+		var want []string
+		for _, id := range someIDs {
+			if x := m.model.messages[id]; x != nil && x.Group == group {
+				want = append(want, describe(m.model.info(id)))
+			}
+		}
+		m.same(r, "group "+group, strings.Join(got, "\n      "), strings.Join(want, "\n      "))
 	}
 }
 
@@ -206,6 +221,7 @@ func (m *machine) Claim(r *rapid.T) {
 		}
 		x.receipt = receipt
 		m.receipts = append(m.receipts, receipt)
+		m.grouped[key(receipt)] = x.Group != ""
 	})
 	if len(c.Messages) == 0 {
 		m.same(r, "deadline of an empty claim", ms(c.Deadline), 0)
@@ -295,6 +311,7 @@ func (m *machine) Settle(r *rapid.T) {
 		switch s.Action {
 		case store.Ack:
 			s.DedupWindow = drawDelay(r, "dedup window")
+			s.Grouped = m.grouped[key(receipt)]
 		case store.Nack, store.Snooze:
 			s.Delay = drawDelay(r, "delay")
 		}

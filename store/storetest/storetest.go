@@ -52,6 +52,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"expiry", expiryRules},
 		{"by id", idRules},
 		{"list", listRules},
+		{"groups", groupRules},
 		{"dead", deadRules},
 		{"purge", purgeRules},
 		{"retention", retentionRules},
@@ -318,7 +319,14 @@ func nack(c store.Claimed, delay time.Duration) store.Settlement {
 func (e *env) ack(claimed ...store.Claimed) {
 	e.Helper()
 	for _, c := range claimed {
-		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Ack, DedupWindow: c.DedupWindow}, store.StateNone)
+		e.settle(ackOf(c), store.StateNone)
+	}
+}
+
+// ackOf returns a Settlement that acks a message.
+func ackOf(c store.Claimed) store.Settlement {
+	return store.Settlement{
+		Receipt: c.Receipt, Action: store.Ack, DedupWindow: c.DedupWindow, Grouped: c.Group != "",
 	}
 }
 
@@ -452,10 +460,10 @@ func describe(i *store.Info) string {
 	if i == nil {
 		return "none"
 	}
-	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v sent=%d"+
-		" lease=%d error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
+	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v group=%q"+
+		" sent=%d lease=%d error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
 		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
-		ms(i.ExpireAt), i.DedupWindow, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError, i.DeadReason, ms(i.DiedAt),
+		ms(i.ExpireAt), i.DedupWindow, i.Group, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError, i.DeadReason, ms(i.DiedAt),
 		i.Delivered, i.Raw, describeFailures(i.Failures))
 }
 

@@ -51,6 +51,7 @@ func drawMessage(t *rapid.T) store.Message {
 		m.Timeout = drawDuration(t, store.MaxLease, "timeout")
 		m.DedupWindow = drawDuration(t, store.MaxDelay, "dedup window")
 		m.SentAt = drawTime(t, "sent at")
+		m.Group = rapid.SampledFrom([]string{"", "order-42", "größe"}).Draw(t, "group")
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "expiry") {
 	case 2:

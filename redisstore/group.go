@@ -1,0 +1,44 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/laterq/later/store"
+)
+
+// listGroup lists a page of a group: ids of the index, and of their messages as many as fit in a reply.
+func (s *Store) listGroup(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	_, after, err := parseCursor(req.Cursor)
+	if err != nil {
+		return store.Page{}, err
+	}
+	c := s.newCall("group", queue, 3)
+	c.add(req.Group, req.Limit, after)
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return store.Page{}, err
+	}
+	r := reply.([]any)
+	ids := texts(r[1])
+	some, err := s.readBatch(ctx, queue, ids)
+	if err != nil {
+		return store.Page{}, err
+	}
+	page := store.Page{Messages: make([]store.Info, 0, len(some))}
+	leased := map[messageEpoch]*store.Info{}
+	infos, epochs := readInfos(ids, some)
+	for i, in := range infos {
+		// A message that has gone meanwhile may have been followed by another one, and two groups can have one number.
+		if in == nil || in.Group != req.Group {
+			continue
+		}
+		page.Messages = append(page.Messages, *in)
+		if in.State == store.StateLeased {
+			leased[messageEpoch{in.ID, epochs[i]}] = &page.Messages[len(page.Messages)-1]
+		}
+	}
+	if len(some) < len(ids) || r[0].(int64) == 0 {
+		page.Next = formatCursor("0", ids[len(some)-1])
+	}
+	return page, s.findLeases(ctx, queue, leased)
+}

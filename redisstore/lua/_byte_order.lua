@@ -1,0 +1,18 @@
+-- not_after compares ids by bytes, as Redis orders members of equal score; Lua's comparison uses the server's locale.
+local function not_after(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a <= #b
+end
+
+-- first_after returns the first rank from low on, below high, whose member comes after an id, or high if there is none.
+-- It searches by halves, since the id itself may have gone. The members have equal scores.
+local function first_after(key, low, high, id)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if not_after(redis.call('ZRANGE', key, middle, middle)[1], id) then low = middle + 1 else high = middle end
+  end
+  return low
+end
