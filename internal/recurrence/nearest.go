@@ -13,14 +13,20 @@ func didYouMean(text string, words []string, advice string) string {
 	return ": " + advice
 }
 
-// nearest returns the word that takes the fewest edits, ignoring case, if they are few for the length of text.
+// nearest returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of Europe/Berlin;
+// or else the word that takes the fewest edits, if they are few for the length of text. Case does not matter.
 func nearest(text string, words []string) (string, bool) {
 	if len(text) > 64 {
 		return "", false
 	}
 	best, found := len(text)/2+1, ""
+	text = strings.ToUpper(text)
 	for _, word := range words {
-		if d := edits(strings.ToUpper(text), strings.ToUpper(word)); d < best {
+		upper := strings.ToUpper(word)
+		if len(word) > 2 && strings.HasPrefix(text, upper) || text != "" && strings.HasSuffix(upper, "/"+text) {
+			return word, true
+		}
+		if d := edits(text, upper); d < best {
 			best, found = d, word
 		}
 	}

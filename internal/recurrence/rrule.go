@@ -1,6 +1,7 @@
 package recurrence
 
 import (
+	"slices"
 	"time"
 
 	"github.com/teambition/rrule-go"
@@ -73,24 +74,50 @@ type localRule struct {
 func newLocalRule(r *recurrenceRule, loc *time.Location, start int64) *localRule {
 	l := &localRule{rule: r.ROption, start: start + periodAt(loc, start).offset, last: never}
 	o, dtstart := &l.rule, time.Unix(l.start, 0).UTC()
-	if len(o.Byweekno)+len(o.Byyearday)+len(o.Bymonthday)+len(o.Byweekday) == 0 {
-		switch o.Freq {
-		case rrule.YEARLY:
-			if len(o.Bymonth) == 0 {
-				o.Bymonth = []int{int(dtstart.Month())}
-			}
-			o.Bymonthday = []int{dtstart.Day()}
-		case rrule.MONTHLY:
-			o.Bymonthday = []int{dtstart.Day()}
-		case rrule.WEEKLY:
-			o.Byweekday = []rrule.Weekday{rruleWeekday[(dtstart.Weekday()+6)%7]}
-		}
-	}
+	setDays(o, dtstart)
 	hour, minute, second := dtstart.Clock()
 	o.Byhour, o.Byminute, o.Bysecond = orOne(o.Byhour, hour), orOne(o.Byminute, minute), orOne(o.Bysecond, second)
 	o.Count = 0 // limit counts
 	o.Until = time.Date(lastYear, 12, 31, 23, 59, 59, 0, time.UTC)
 	return l
+}
+
+// setDays takes the days from DTSTART if the rule lists none.
+func setDays(o *rrule.ROption, dtstart time.Time) {
+	switch listed := len(o.Byyearday)+len(o.Bymonthday)+len(o.Byweekday) > 0; {
+	case listed:
+		o.Byweekday = numbered(o)
+	case o.Freq == rrule.WEEKLY || len(o.Byweekno) > 0: // the library would take all days of the weeks
+		o.Byweekday = []rrule.Weekday{rruleWeekday[(dtstart.Weekday()+6)%7]}
+	case o.Freq == rrule.YEARLY && len(o.Bymonth) == 0:
+		o.Bymonth = []int{int(dtstart.Month())}
+		o.Bymonthday = []int{dtstart.Day()}
+	case o.Freq == rrule.YEARLY || o.Freq == rrule.MONTHLY:
+		o.Bymonthday = []int{dtstart.Day()}
+	}
+}
+
+// numbered returns MO,1FR as 1MO, 2MO and so on and 1FR, because the library takes it for the Mondays that are also the
+// first Friday.
+func numbered(o *rrule.ROption) []rrule.Weekday {
+	if !slices.ContainsFunc(o.Byweekday, func(day rrule.Weekday) bool { return day.N() != 0 }) {
+		return o.Byweekday
+	}
+	most := 53 // of a weekday in a year
+	if o.Freq == rrule.MONTHLY || len(o.Bymonth) > 0 {
+		most = 5
+	}
+	var list []rrule.Weekday
+	for _, day := range o.Byweekday {
+		if day.N() != 0 {
+			list = append(list, day)
+			continue
+		}
+		for n := 1; n <= most; n++ {
+			list = append(list, day.Nth(n))
+		}
+	}
+	return list
 }
 
 func orOne(list []int, value int) []int {
@@ -106,19 +133,28 @@ func (l *localRule) next(w wall) (wall, bool) {
 	return found, ok && found <= l.last
 }
 
-// iterate returns the walls at or after one, in order.
+// The calendar repeats itself after 400 years, which are a whole number of weeks.
+const (
+	cycleYears   = 400
+	cycleSeconds = 146_097 * daySeconds
+)
+
+// iterate returns the walls at or after one, in order, for at least 400 years. The library searches until the year 9999,
+// which takes long for a rule that never runs, so this asks it for a time shortly before that.
 func (l *localRule) iterate(from wall) func() (wall, bool) {
+	begin := l.periodBefore(from)
+	cycles := floorDiv(lastYear-cycleYears-int64(begin.Year()), cycleYears)
 	option := l.rule
-	option.Dtstart = l.periodBefore(from)
+	option.Dtstart = begin.AddDate(int(cycles)*cycleYears, 0, 0)
 	rule, err := rrule.NewRRule(option)
-	if err != nil || option.Dtstart.Year() > lastYear {
+	if err != nil {
 		return func() (wall, bool) { return 0, false }
 	}
 	next := rule.Iterator()
 	return func() (wall, bool) {
 		for {
 			t, ok := next()
-			if w := t.Unix(); !ok || w >= from {
+			if w := t.Unix() - cycles*cycleSeconds; !ok || w >= from {
 				return w, ok
 			}
 		}
@@ -154,7 +190,7 @@ func (l *localRule) limit(count int) string {
 	}
 	for i := 1; i < count; i++ {
 		w, more := next()
-		if !more { // the rule ends by itself, in the year 9999
+		if !more { // that is centuries away
 			return ""
 		}
 		last = w
