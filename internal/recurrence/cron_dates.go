@@ -80,7 +80,7 @@ func (c *cronDates) specialDow(first, n int) uint32 {
 
 // special parses an item with L, W or #, and reports whether it is one.
 func (p *cronParser) special(f *cronField, item word) bool {
-	text := strings.ToUpper(item.text)
+	text := upperASCII(item.text)
 	switch {
 	case f.index == domField.index && strings.ContainsAny(text, "LW"):
 		p.specialDom(f, item, text)

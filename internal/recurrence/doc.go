@@ -1,6 +1,6 @@
 // Package recurrence computes when a schedule runs next: by a cron expression, a fixed interval, an RRULE of RFC 5545,
-// a list of times or a geometric series, in a time zone, with exclusions and jitter. It has no clock and no I/O, and the
-// same Spec has the same times in every process. It imports store for its errors and nothing else of Later.
+// a list of times or a geometric series, in a time zone, with exclusions and jitter. It has no clock and no I/O, and
+// the same Spec has the same times in every process. It imports store for its errors and nothing else of Later.
 //
 // Start with Compile in compile.go, which returns a Rule, and Rule.Next in rule.go. Cron expressions are parsed in
 // cron.go, RRULEs in rrule_parse.go. Both become a set of local times ("walls"), which zoned.go translates to instants.
@@ -25,15 +25,15 @@
 // distance from midnight and from other jobs. Vixie cron starts all skipped jobs right after the gap instead.
 //
 // So a daily job runs once for each day. If the clock skips the last hour of a day, as in Nuuk in 2024, a time in that
-// hour moves past midnight. If it skips a whole day, as in Samoa on 30 December 2011, the shifted time of that day is the
-// time of the next day, and they are one: a day that does not exist has no run. A weekly job that is due on that day
-// runs on the next one.
+// hour moves past midnight. If it skips a whole day, as in Samoa on 30 December 2011, the shifted time of that day is
+// the time of the next day, and they are one: a day that does not exist has no run. A weekly job that is due on that
+// day runs on the next one.
 //
 // # Bounds
 //
 // Start is inclusive and End exclusive. Times are whole milliseconds, those of cron expressions and RRULEs whole
 // seconds, from the year 1 to 9999. A cron expression or RRULE that never runs is refused.
 //
-// Zone data comes from the machine or, where it has none, from this package, which embeds it. Processes with zone data of
-// different years can disagree about future times in zones whose rules changed in between.
+// Zone data comes from the machine or, where it has none, from this package, which embeds it. Processes with zone data
+// of different years can disagree about future times in zones whose rules changed in between.
 package recurrence

@@ -7,28 +7,28 @@ import (
 	"github.com/laterq/later/internal/recurrence"
 )
 
-// A report at 02:30 in Berlin, except on a holiday. On 28 March 2027 there is no 02:30 in Berlin.
+// A report at 02:30 in Berlin, except on a holiday. On 29 March 2026 there is no 02:30 in Berlin.
 func ExampleCompile() {
 	rule, err := recurrence.Compile(recurrence.Spec{
 		Cron:     "30 2 * * *",
 		TimeZone: "Europe/Berlin",
-		Exclude:  []string{"2027-03-26"},
+		Exclude:  []string{"2026-03-27"},
 	}, recurrence.Options{Name: "report"})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	after := time.Date(2027, 3, 25, 0, 0, 0, 0, time.UTC)
+	after := time.Date(2026, 3, 26, 0, 0, 0, 0, time.UTC)
 	for range 4 {
 		next, _ := rule.Next(after)
 		fmt.Println(next.Nominal)
 		after = next.Nominal
 	}
 	// Output:
-	// 2027-03-25 02:30:00 +0100 CET
-	// 2027-03-27 02:30:00 +0100 CET
-	// 2027-03-28 03:30:00 +0200 CEST
-	// 2027-03-29 02:30:00 +0200 CEST
+	// 2026-03-26 02:30:00 +0100 CET
+	// 2026-03-28 02:30:00 +0100 CET
+	// 2026-03-29 03:30:00 +0200 CEST
+	// 2026-03-30 02:30:00 +0200 CEST
 }
 
 // Errors say where something is wrong, and what would be right.

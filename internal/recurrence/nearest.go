@@ -13,16 +13,17 @@ func didYouMean(text string, words []string, advice string) string {
 	return ": " + advice
 }
 
-// nearest returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of Europe/Berlin;
-// or else the word that takes the fewest edits, if they are few for the length of text. Case does not matter.
+// nearest returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of
+// Europe/Berlin; or else the word that takes the fewest edits, if they are few for the length of text. Case does not
+// matter.
 func nearest(text string, words []string) (string, bool) {
 	if len(text) > 64 {
 		return "", false
 	}
 	best, found := len(text)/2+1, ""
-	text = strings.ToUpper(text)
+	text = upperASCII(text)
 	for _, word := range words {
-		upper := strings.ToUpper(word)
+		upper := upperASCII(word)
 		if len(word) > 2 && strings.HasPrefix(text, upper) || text != "" && strings.HasSuffix(upper, "/"+text) {
 			return word, true
 		}
@@ -70,4 +71,16 @@ func clip(text string) string {
 		return strings.ToValidUTF8(text[:80], "") + "…"
 	}
 	return text
+}
+
+// upperASCII returns text with its ASCII letters in upper case. It keeps positions, unlike strings.ToUpper, which
+// changes the length of text that is no UTF-8.
+func upperASCII(text string) string {
+	upper := []byte(text)
+	for i, b := range upper {
+		if 'a' <= b && b <= 'z' {
+			upper[i] = b - 'a' + 'A'
+		}
+	}
+	return string(upper)
 }

@@ -67,8 +67,9 @@ func (r *recurrenceRule) possible() bool {
 // would take from DTSTART is set explicitly, so that DTSTART can move.
 type localRule struct {
 	rule  rrule.ROption
-	start wall // none are earlier
-	last  wall // none are later
+	start wall      // none are earlier
+	last  wall      // none are later
+	weeks *calendar // has the walls instead of the library, which is wrong about weeks that span two years
 }
 
 func newLocalRule(r *recurrenceRule, loc *time.Location, start int64) *localRule {
@@ -79,6 +80,9 @@ func newLocalRule(r *recurrenceRule, loc *time.Location, start int64) *localRule
 	o.Byhour, o.Byminute, o.Bysecond = orOne(o.Byhour, hour), orOne(o.Byminute, minute), orOne(o.Bysecond, second)
 	o.Count = 0 // limit counts
 	o.Until = time.Date(lastYear, 12, 31, 23, 59, 59, 0, time.UTC)
+	if len(o.Byweekno) > 0 {
+		l.weeks = &calendar{clock: newClock(o), dates: newWeekDates(o, dtstart.Year())}
+	}
 	return l
 }
 
@@ -139,9 +143,16 @@ const (
 	cycleSeconds = 146_097 * daySeconds
 )
 
-// iterate returns the walls at or after one, in order, for at least 400 years. The library searches until the year 9999,
-// which takes long for a rule that never runs, so this asks it for a time shortly before that.
+// iterate returns the walls at or after one, in order, for at least 400 years. The library searches until the year
+// 9999, which takes long for a rule that never runs, so this asks it for a time shortly before that.
 func (l *localRule) iterate(from wall) func() (wall, bool) {
+	if l.weeks != nil {
+		return func() (w wall, ok bool) {
+			w, ok = l.weeks.next(from)
+			from = w + 1
+			return w, ok
+		}
+	}
 	begin := l.periodBefore(from)
 	cycles := floorDiv(lastYear-cycleYears-int64(begin.Year()), cycleYears)
 	option := l.rule

@@ -1,7 +1,6 @@
 package recurrence
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/teambition/rrule-go"
@@ -41,24 +40,11 @@ func newElapsed(r *recurrenceRule, loc *time.Location, start int64) *elapsed {
 		e.length = 60
 	}
 	e.origin = start - local%e.length
-	e.shown = calendar{dates: newRuleDates(r), clock: clock{second: all60, minute: all60, hour: all24}}
-	setBits(r.Bysecond, func(n uint64) { e.shown.second = n })
-	setBits(r.Byminute, func(n uint64) { e.shown.minute = n })
-	setBits(r.Byhour, func(n uint64) { e.shown.hour = uint32(n) })
+	e.shown = calendar{clock: newClock(&r.ROption), dates: newRuleDates(&r.ROption)}
 	if r.Freq == rrule.HOURLY && len(r.Byminute) > 0 && len(r.Bysecond) == 0 {
 		e.shown.second = 1 << (local % 60)
 	}
 	return e
-}
-
-func setBits(list []int, set func(uint64)) {
-	var n uint64
-	for _, v := range list {
-		n |= 1 << v
-	}
-	if n != 0 {
-		set(n)
-	}
 }
 
 // next implements source.
@@ -115,68 +101,4 @@ func (e *elapsed) limit(count int) string {
 		e.last = at
 	}
 	return ""
-}
-
-// ruleDates are the days that the parts of a rule by the hour, minute or second select.
-type ruleDates struct {
-	months    uint16 // bit 1 is January
-	dom       uint32 // bit 0 is the first day of the month
-	fromLast  uint32 // bit 0 is the last day of the month
-	dow       uint8  // bit 0 is Sunday
-	yearDays  []int
-	anyOfYear bool
-}
-
-func newRuleDates(r *recurrenceRule) *ruleDates {
-	d := &ruleDates{months: 1<<13 - 2, dom: 1<<31 - 1, dow: 0x7f, yearDays: r.Byyearday, anyOfYear: len(r.Byyearday) == 0}
-	setBits(r.Bymonth, func(n uint64) { d.months = uint16(n) })
-	if len(r.Bymonthday) > 0 {
-		d.dom = 0
-	}
-	for _, day := range r.Bymonthday {
-		if day > 0 {
-			d.dom |= 1 << (day - 1)
-		} else {
-			d.fromLast |= 1 << (-day - 1)
-		}
-	}
-	if len(r.Byweekday) > 0 {
-		d.dow = 0
-	}
-	for _, day := range r.Byweekday {
-		d.dow |= 1 << ((day.Day() + 1) % 7)
-	}
-	return d
-}
-
-// days implements daySet.
-func (d *ruleDates) days(year, month int) uint32 {
-	if d.months>>month&1 == 0 {
-		return 0
-	}
-	n, first := daysInMonth(year, month), daysOfCivil(year, month, 1)
-	set := d.dom | bits.Reverse32(d.fromLast)>>(32-n)
-	set &= weekdays(d.dow, weekdayOf(first), n)
-	if d.anyOfYear {
-		return set
-	}
-	return set & d.ofYear(year, int(first-daysOfCivil(year, 1, 1)))
-}
-
-// ofYear returns the days of a month that BYYEARDAY lists, given the number of days before the month.
-func (d *ruleDates) ofYear(year, before int) uint32 {
-	length := 365
-	if isLeap(year) {
-		length = 366
-	}
-	var set uint32
-	for _, day := range d.yearDays {
-		if day < 0 {
-			day += length + 1
-		}
-		if i := day - 1 - before; i >= 0 && i < 31 {
-			set |= 1 << i
-		}
-	}
-	return set
 }

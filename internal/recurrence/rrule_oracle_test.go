@@ -14,9 +14,9 @@ import (
 // TestRRuleIsItsDefinition compares random rules by the day, week, month and year with a plain reading of RFC 5545 that
 // looks at each day of some years.
 func TestRRuleIsItsDefinition(t *testing.T) {
-	rules := 400
+	rules := 300
 	if long() {
-		rules = 20_000
+		rules = 6_000
 	}
 	random := rand.New(rand.NewPCG(17, 3))
 	run := 0
@@ -28,7 +28,7 @@ func TestRRuleIsItsDefinition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := definition(rule, start, start.AddDate(9, 0, 0))
+		want := definition(rule, start, start.AddDate(5, 0, 0))
 		compiled, err := Compile(Spec{RRule: text, Start: start}, Options{})
 		if err != nil {
 			if len(want) > 0 || !strings.Contains(err.Error(), "never runs") {
@@ -37,7 +37,8 @@ func TestRRuleIsItsDefinition(t *testing.T) {
 			continue
 		}
 		// From the start, and from a random moment, since the library does not search from its DTSTART then.
-		for _, after := range []time.Time{start.Add(-time.Second), start.Add(time.Duration(random.Int64N(8*365*86400)) * 1e9)} {
+		later := time.Duration(random.Int64N(4*365*86400)) * time.Second
+		for _, after := range []time.Time{start.Add(-time.Second), start.Add(later)} {
 			i, _ := slices.BinarySearchFunc(want, after.Add(time.Second), time.Time.Compare)
 			for _, w := range want[i:min(len(want), i+20)] {
 				got, ok := compiled.Next(after)
@@ -48,7 +49,7 @@ func TestRRuleIsItsDefinition(t *testing.T) {
 			}
 		}
 	}
-	if run < rules*5 {
+	if run < rules*4 {
 		t.Errorf("only %d times were compared", run)
 	}
 }
@@ -100,7 +101,7 @@ func randomRRule(r *rand.Rand) string {
 	add(6, "BYHOUR", 0, 23)
 	add(6, "BYMINUTE", 0, 59)
 	add(10, "BYSECOND", 0, 59)
-	if len(parts) > 2 && strings.Contains(strings.Join(parts, ";"), ";BY") {
+	if len(parts) > 2 && !byWeek && strings.Contains(strings.Join(parts, ";"), ";BY") {
 		add(4, "BYSETPOS", 1, 6)
 	}
 	return strings.Join(parts, ";")

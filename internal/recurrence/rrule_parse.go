@@ -97,7 +97,7 @@ func (p *rruleParser) refuseLines(body string) error {
 	for name, instead := range map[string]string{"DTSTART": "set start and time_zone of the schedule instead",
 		"EXDATE": "list the times in exclude instead", "RDATE": "use a second schedule with times instead",
 		"EXRULE": "list the times in exclude instead"} {
-		if i := strings.Index(strings.ToUpper(p.text), name); i >= 0 {
+		if i := strings.Index(upperASCII(p.text), name); i >= 0 {
 			return store.Invalid("rrule: %s at position %d of %q: %s", name, i, p.text, instead)
 		}
 	}
@@ -114,8 +114,8 @@ func (p *rruleParser) fail(name string, value word, format string, args ...any) 
 
 func (p *rruleParser) part(part word) error {
 	name, text, ok := strings.Cut(part.text, "=")
-	name = strings.ToUpper(name)
-	value := word{strings.ToUpper(text), part.at + len(name) + 1}
+	name = upperASCII(name)
+	value := word{upperASCII(text), part.at + len(name) + 1}
 	if !slices.Contains(partNames, name) {
 		return store.Invalid("rrule: %q at position %d of %q is no part of a rule%s", name, part.at, p.text,
 			didYouMean(name, partNames, "give parts such as FREQ=DAILY, separated by semicolons"))
@@ -276,6 +276,10 @@ func (p *rruleParser) check() error {
 	if ok && freq >= rrule.HOURLY {
 		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with FREQ=%s: list the wanted values "+
 			"in BYHOUR, BYMINUTE or BYSECOND instead", pos.at-len("BYSETPOS="), p.text, frequencies[freq])
+	}
+	if ok && len(p.rule.Byweekno) > 0 {
+		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with BYWEEKNO: list the wanted weekdays "+
+			"in BYDAY instead", pos.at-len("BYSETPOS="), p.text)
 	}
 	if ok && !p.hasBy() {
 		return store.Invalid("rrule: BYSETPOS at position %d of %q needs another part such as BYDAY",

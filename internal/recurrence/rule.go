@@ -22,8 +22,8 @@ type Occurrence struct {
 	Due     time.Time // Nominal and the jitter: not before Nominal, and before the Nominal that follows
 }
 
-// Next returns the first occurrence whose Nominal is later than after, or false if there is none. It knows nothing about
-// runs: MaxRuns is the business of Finished.
+// Next returns the first occurrence whose Nominal is later than after, or false if there is none. It knows nothing
+// about runs: MaxRuns is the business of Finished.
 func (r *Rule) Next(after time.Time) (Occurrence, bool) {
 	nominal, ok := r.next(milliOf(after))
 	if !ok {

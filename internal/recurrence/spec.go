@@ -8,8 +8,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Spec says when something recurs. Exactly one of Cron, Every, RRule, Times and Series is set. Its JSON has durations as
-// text such as "1h30m", and refuses fields that it does not know.
+// Spec says when something recurs. Exactly one of Cron, Every, RRule, Times and Series is set. Its JSON has durations
+// as text such as "1h30m", and refuses fields that it does not know.
 type Spec struct {
 	// Cron is a cron expression of five fields, or six with seconds first, or a name such as @daily.
 	Cron string `yaml:"cron,omitempty"`

@@ -69,9 +69,9 @@ func forTransitions(t *testing.T, f func(t *testing.T, loc *time.Location, tr tr
 	}
 }
 
-// TestDailyJobRunsOncePerDay is the property that users rely on: whatever the clock does, a daily job runs once for each
-// day of the local calendar. A time that is skipped runs after the gap, a time that is repeated runs at first, and a day
-// that does not exist has no run.
+// TestDailyJobRunsOncePerDay is the property that users rely on: whatever the clock does, a daily job runs once for
+// each day of the local calendar. A time that is skipped runs after the gap, a time that is repeated runs at first, and
+// a day that does not exist has no run.
 func TestDailyJobRunsOncePerDay(t *testing.T) {
 	random, tries := rand.New(rand.NewPCG(17, 42)), 6
 	if long() {
@@ -120,8 +120,8 @@ func expectedInstant(tr transition, w wall) int64 {
 	return w - tr.before // skipped: as if the clock had not changed
 }
 
-// checkOncePerDate counts runs by the date that the clock shows. Only a time that is skipped just before midnight runs on
-// the following date.
+// checkOncePerDate counts runs by the date that the clock shows. Only a time that is skipped just before midnight runs
+// on the following date.
 func checkOncePerDate(t *testing.T, loc *time.Location, tr transition, second int64, runs []int64) {
 	t.Helper()
 	count := map[int64]int{}
@@ -183,7 +183,8 @@ func TestWildcardHoursRunOnElapsedTime(t *testing.T) {
 }
 
 func TestPeriodsOfAZoneAreComplete(t *testing.T) {
-	for _, name := range []string{"Europe/Berlin", "America/New_York", "Pacific/Apia", "Australia/Lord_Howe", "Asia/Gaza"} {
+	for _, name := range []string{"Europe/Berlin", "America/New_York", "Pacific/Apia", "Australia/Lord_Howe",
+		"Asia/Gaza"} {
 		loc := zone(t, name)
 		changes := transitions(loc, 1970, 2110)
 		at := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
