@@ -143,8 +143,10 @@ const (
 	cycleSeconds = 146_097 * daySeconds
 )
 
-// iterate returns the walls at or after one, in order, for at least 400 years. The library searches until the year
-// 9999, which takes long for a rule that never runs, so this asks it for a time shortly before that.
+// iterate returns the walls at or after one, in order.
+//
+// Without BYSETPOS the library is only asked for days, since it would list all times of a period at once: 31 million if
+// a yearly rule lists all seconds.
 func (l *localRule) iterate(from wall) func() (wall, bool) {
 	if l.weeks != nil {
 		return func() (w wall, ok bool) {
@@ -153,9 +155,32 @@ func (l *localRule) iterate(from wall) func() (wall, bool) {
 			return w, ok
 		}
 	}
+	if len(l.rule.Bysetpos) > 0 {
+		return l.ask(l.rule, from)
+	}
+	option, times := l.rule, newClock(&l.rule)
+	option.Byhour, option.Byminute, option.Bysecond = []int{0}, []int{0}, []int{0}
+	days := l.ask(option, floorDiv(from, daySeconds)*daySeconds)
+	day, ok := days()
+	return func() (wall, bool) {
+		for ; ok; day, ok = days() {
+			if from = max(from, day); from >= day+daySeconds {
+				continue
+			}
+			if second, found := times.next(from - day); found {
+				from = day + second + 1
+				return day + second, true
+			}
+		}
+		return 0, false
+	}
+}
+
+// ask returns the walls of the library at or after one, for at least 400 years. The library searches until the year
+// 9999, which takes long for a rule that never runs, so this asks it for a time shortly before that.
+func (l *localRule) ask(option rrule.ROption, from wall) func() (wall, bool) {
 	begin := l.periodBefore(from)
 	cycles := floorDiv(lastYear-cycleYears-int64(begin.Year()), cycleYears)
-	option := l.rule
 	option.Dtstart = begin.AddDate(int(cycles)*cycleYears, 0, 0)
 	rule, err := rrule.NewRRule(option)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // TestRRuleIsItsDefinition compares random rules by the day, week, month and year with a plain reading of RFC 5545 that
 // looks at each day of some years.
 func TestRRuleIsItsDefinition(t *testing.T) {
-	rules := 300
+	rules := 200
 	if long() {
 		rules = 6_000
 	}

@@ -32,10 +32,11 @@ type rulePart struct {
 	field     func(*recurrenceRule) *[]int
 }
 
-// maxInterval and maxCount bound the work for a rule.
+// These bound the work for a rule.
 const (
-	maxInterval = 1_000_000
-	maxCount    = 100_000
+	maxInterval   = 1_000_000
+	maxCount      = 100_000
+	maxTimesOfDay = 1_440 // with BYSETPOS
 )
 
 var ruleParts = map[string]rulePart{
@@ -280,6 +281,11 @@ func (p *rruleParser) check() error {
 	if ok && len(p.rule.Byweekno) > 0 {
 		return store.Invalid("rrule: BYSETPOS at position %d of %q is not supported with BYWEEKNO: list the wanted weekdays "+
 			"in BYDAY instead", pos.at-len("BYSETPOS="), p.text)
+	}
+	if times := max(1, len(p.rule.Byhour)) * max(1, len(p.rule.Byminute)) * max(1, len(p.rule.Bysecond)); ok &&
+		times > maxTimesOfDay {
+		return store.Invalid("rrule: BYSETPOS at position %d of %q selects from %d times a day: the limit is %d",
+			pos.at-len("BYSETPOS="), p.text, times, maxTimesOfDay)
 	}
 	if ok && !p.hasBy() {
 		return store.Invalid("rrule: BYSETPOS at position %d of %q needs another part such as BYDAY",

@@ -197,6 +197,8 @@ func TestRRuleErrorsNamePartPositionAndValue(t *testing.T) {
 		{"FREQ=DAILY;BYSETPOS=1", "needs another part such as BYDAY"},
 		{"FREQ=HOURLY;BYMINUTE=1;BYSETPOS=1", "is not supported with FREQ=HOURLY"},
 		{"FREQ=YEARLY;BYWEEKNO=1;BYSETPOS=1", "is not supported with BYWEEKNO"},
+		{"FREQ=MONTHLY;BYSETPOS=1;BYMINUTE=" + numbers60 + ";BYSECOND=" + numbers60,
+			"from 3600 times a day: the limit is 1440"},
 		{"FREQ=DAILY;;BYHOUR=1", "is no part of a rule"},
 		{"FREQ=DAILY;BYEASTER=0", `"BYEASTER" at position 11`},
 		{"DTSTART:20260101T000000Z\nRRULE:FREQ=DAILY", "set start and time_zone of the schedule instead"},
@@ -230,6 +232,26 @@ func TestRRuleErrorsNamePartPositionAndValue(t *testing.T) {
 	}
 	_, err := Compile(Spec{RRule: "FREQ=DAILY"}, Options{})
 	wantInvalid(t, "no start", err, "rrule: there is nothing to count from: set start")
+}
+
+// numbers60 lists 0 to 59.
+var numbers60 = strings.Trim(strings.ReplaceAll(fmt.Sprint(rand.Perm(60)), " ", ","), "[]")
+
+// TestRRuleWithAllSecondsIsCheap has 31 million times in each period.
+func TestRRuleWithAllSecondsIsCheap(t *testing.T) {
+	rule := mustCompile(t, Spec{Start: day1, RRule: "FREQ=YEARLY;BYDAY=MO,TU,WE,TH,FR,SA,SU;" +
+		"BYHOUR=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23;BYMINUTE=" + numbers60 + ";BYSECOND=" + numbers60})
+	began, at := time.Now(), day1.AddDate(2, 6, 0)
+	for range 100 {
+		next, ok := rule.Next(at)
+		if !ok || !next.Nominal.Equal(at.Add(time.Second)) {
+			t.Fatalf("%v follows %v", next, at)
+		}
+		at = next.Nominal
+	}
+	if took := time.Since(began); took > longestCall {
+		t.Errorf("100 times took %v", took)
+	}
 }
 
 // TestSubDailyRRulesAreTheirDefinition compares random rules by the hour, minute and second with a look at each second
