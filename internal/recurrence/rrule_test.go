@@ -240,7 +240,8 @@ var numbers60 = strings.Trim(strings.ReplaceAll(fmt.Sprint(rand.Perm(60)), " ", 
 // TestRRuleWithAllSecondsIsCheap has 31 million times in each period.
 func TestRRuleWithAllSecondsIsCheap(t *testing.T) {
 	rule := mustCompile(t, Spec{Start: day1, RRule: "FREQ=YEARLY;BYDAY=MO,TU,WE,TH,FR,SA,SU;" +
-		"BYHOUR=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23;BYMINUTE=" + numbers60 + ";BYSECOND=" + numbers60})
+		"BYHOUR=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23;BYMINUTE=" + numbers60 +
+		";BYSECOND=" + numbers60})
 	began, at := time.Now(), day1.AddDate(2, 6, 0)
 	for range 100 {
 		next, ok := rule.Next(at)
