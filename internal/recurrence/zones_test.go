@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -46,34 +47,45 @@ func transitions(loc *time.Location, from, to int) []transition {
 // have, count once.
 func forTransitions(t *testing.T, f func(t *testing.T, loc *time.Location, tr transition)) {
 	t.Helper()
-	names := strings.Fields(zoneNames)
-	zones, changes := 0, 0
-	seen := map[transition][][]transition{}
-	for _, name := range names {
-		loc := zone(t, name)
-		all := transitions(loc, 1970, 2037)
-		same := func(other []transition) bool { return slices.Equal(all, other) }
-		if len(all) == 0 || slices.ContainsFunc(seen[all[0]], same) {
-			continue
-		}
-		seen[all[0]] = append(seen[all[0]], all)
-		zones++
-		changes += len(all)
-		for _, tr := range all {
-			f(t, loc, tr)
+	changes := 0
+	for _, z := range changingZones() {
+		for _, tr := range z.transitions {
+			f(t, z.loc, tr)
+			changes++
 		}
 	}
-	t.Logf("%d zones with %d transitions, of %d names", zones, changes, len(names))
-	if len(names) < 500 || zones < 200 || changes < 10_000 {
+	t.Logf("%d zones with %d transitions", len(changingZones()), changes)
+	if len(changingZones()) < 200 || changes < 10_000 {
 		t.Error("these are too few")
 	}
 }
+
+type changingZone struct {
+	loc         *time.Location
+	transitions []transition
+}
+
+var changingZones = sync.OnceValue(func() []changingZone {
+	var zones []changingZone
+	for name := range strings.FieldsSeq(zoneNames) {
+		loc, err := time.LoadLocation(name)
+		if err != nil {
+			panic(err)
+		}
+		all := transitions(loc, 1970, 2037)
+		same := func(other changingZone) bool { return slices.Equal(all, other.transitions) }
+		if len(all) > 0 && !slices.ContainsFunc(zones, same) {
+			zones = append(zones, changingZone{loc, all})
+		}
+	}
+	return zones
+})
 
 // TestDailyJobRunsOncePerDay is the property that users rely on: whatever the clock does, a daily job runs once for
 // each day of the local calendar. A time that is skipped runs after the gap, a time that is repeated runs at first, and
 // a day that does not exist has no run.
 func TestDailyJobRunsOncePerDay(t *testing.T) {
-	random, tries := rand.New(rand.NewPCG(17, 42)), 3
+	random, tries := rand.New(rand.NewPCG(17, 42)), 2
 	if long() {
 		tries = 300
 	}
