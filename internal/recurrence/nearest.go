@@ -1,0 +1,86 @@
+package recurrence
+
+import (
+	"strconv"
+	"strings"
+)
+
+// didYouMean ends an error's text: with the word that is most similar to text, or else with the advice.
+func didYouMean(text string, words []string, advice string) string {
+	if word, ok := nearest(text, words); ok {
+		return ": did you mean " + word + "?"
+	}
+	return ": " + advice
+}
+
+// nearest returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of
+// Europe/Berlin; or else the word that takes the fewest edits, if they are few for the length of text. Case does not
+// matter.
+func nearest(text string, words []string) (string, bool) {
+	if len(text) > 64 {
+		return "", false
+	}
+	best, found := len(text)/2+1, ""
+	text = upperASCII(text)
+	for _, word := range words {
+		upper := upperASCII(word)
+		if len(word) > 2 && strings.HasPrefix(text, upper) || text != "" && strings.HasSuffix(upper, "/"+text) {
+			return word, true
+		}
+		if d := edits(text, upper); d < best {
+			best, found = d, word
+		}
+	}
+	return found, found != ""
+}
+
+// edits returns how many bytes must be inserted, removed, replaced or swapped with their neighbour to turn a into b.
+func edits(a, b string) int {
+	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row, last, lastButOne := rows[i%3], rows[(i+2)%3], rows[(i+1)%3]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], lastButOne[j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)%3][len(b)]
+}
+
+// outOfRange says which bound a number violates, and the nearest value.
+func outOfRange(n, low, high int) string {
+	if n > high {
+		return "is above " + strconv.Itoa(high) + ": the nearest value is " + strconv.Itoa(high)
+	}
+	return "is below " + strconv.Itoa(low) + ": the nearest value is " + strconv.Itoa(low)
+}
+
+// clip shortens what a user wrote for an error.
+func clip(text string) string {
+	if len(text) > 80 {
+		return strings.ToValidUTF8(text[:80], "") + "…"
+	}
+	return text
+}
+
+// upperASCII returns text with its ASCII letters in upper case. It keeps positions, unlike strings.ToUpper, which
+// changes the length of text that is no UTF-8.
+func upperASCII(text string) string {
+	upper := []byte(text)
+	for i, b := range upper {
+		if 'a' <= b && b <= 'z' {
+			upper[i] = b - 'a' + 'A'
+		}
+	}
+	return string(upper)
+}

@@ -1,0 +1,152 @@
+package recurrence
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Spec says when something recurs. Exactly one of Cron, Every, RRule, Times and Series is set. Its JSON has durations
+// as text such as "1h30m", and refuses fields that it does not know.
+type Spec struct {
+	// Cron is a cron expression of five fields, or six with seconds first, or a name such as @daily.
+	Cron string `yaml:"cron,omitempty"`
+	// Every is a fixed interval of elapsed time: the times are Start, Start+Every, Start+2·Every and so on.
+	Every time.Duration `yaml:"every,omitempty"`
+	// RRule is a recurrence rule of RFC 5545 such as "FREQ=MONTHLY;BYDAY=1FR". Start is its DTSTART.
+	RRule string `yaml:"rrule,omitempty"`
+	// Times is a list of at most 10,000 times, in any order.
+	Times []time.Time `yaml:"times,omitempty"`
+	// Series has delays that grow or shrink.
+	Series *Series `yaml:"series,omitempty"`
+
+	// TimeZone is the name of the zone whose local time Cron and RRule mean, such as Europe/Berlin. Empty means UTC.
+	TimeZone string `yaml:"time_zone,omitempty"`
+	// Start is the earliest time. Intervals, rules and series are counted from it; if it is zero, from Created.
+	Start time.Time `yaml:"start,omitempty"`
+	// End is the time from which on there are none. Zero means no end.
+	End time.Time `yaml:"end,omitempty"`
+	// Exclude leaves out times. Each of its at most 1,000 texts is one of
+	//
+	//	2026-12-25                                    a day of the zone's calendar
+	//	2026-12-24/2026-12-31                         days, both included
+	//	2026-12-24T18:00                              a local time, "T18:00:00Z" or "T18:00:00+01:00" an exact one
+	//	2026-12-24T18:00/2026-12-27T06:00             from the first time until before the second one
+	Exclude []string `yaml:"exclude,omitempty"`
+	// Jitter is the longest delay by which a time is moved, to spread those of several schedules. It is at most 24
+	// hours. The delay depends on the name and the time alone. It never reaches the following time.
+	Jitter time.Duration `yaml:"jitter,omitempty"`
+	// MaxRuns is the number of runs after which a schedule has finished; zero means no limit. Who runs it counts them.
+	MaxRuns int `yaml:"max_runs,omitempty"`
+	// Gap says what happens to a local time that the clock skips. Empty means GapShift.
+	Gap Gap `yaml:"gap,omitempty"`
+	// Overlap says what happens to a local time that the clock shows twice. Empty means OverlapFirst.
+	Overlap Overlap `yaml:"overlap,omitempty"`
+}
+
+// Series is a list of Count times. The first one is First after Start. Each further delay is Factor times the one
+// before, and then limited to Min and Max.
+type Series struct {
+	First  time.Duration `yaml:"first"`
+	Factor float64       `yaml:"factor"`        // above 1 the delays grow, below 1 they shrink
+	Min    time.Duration `yaml:"min,omitempty"` // at least a millisecond, which zero means
+	Max    time.Duration `yaml:"max,omitempty"` // zero means no limit
+	Count  int           `yaml:"count"`         // 1 to 10,000
+}
+
+// Gap says what happens to a local time that does not exist because the clock is set forward.
+type Gap string
+
+// What a schedule does in a gap.
+const (
+	// GapShift runs as much later as the clock is set forward: 02:30 becomes 03:30. This is the rule of RFC 5545.
+	GapShift Gap = "shift"
+	// GapSkip does not run.
+	GapSkip Gap = "skip"
+)
+
+// Overlap says what happens to a local time that exists twice because the clock is set back.
+type Overlap string
+
+// What a schedule does in an overlap.
+const (
+	// OverlapFirst runs at the first of the two times.
+	OverlapFirst Overlap = "first"
+	// OverlapBoth runs at both.
+	OverlapBoth Overlap = "both"
+)
+
+// specJSON and seriesJSON are the JSON of Spec and Series.
+type specJSON struct {
+	Cron     string      `json:"cron,omitempty"`
+	Every    duration    `json:"every,omitempty"`
+	RRule    string      `json:"rrule,omitempty"`
+	Times    []time.Time `json:"times,omitempty"`
+	Series   *seriesJSON `json:"series,omitempty"`
+	TimeZone string      `json:"time_zone,omitempty"`
+	Start    time.Time   `json:"start,omitzero"`
+	End      time.Time   `json:"end,omitzero"`
+	Exclude  []string    `json:"exclude,omitempty"`
+	Jitter   duration    `json:"jitter,omitempty"`
+	MaxRuns  int         `json:"max_runs,omitempty"`
+	Gap      Gap         `json:"gap,omitempty"`
+	Overlap  Overlap     `json:"overlap,omitempty"`
+}
+
+type seriesJSON struct {
+	First  duration `json:"first"`
+	Factor float64  `json:"factor"`
+	Min    duration `json:"min,omitempty"`
+	Max    duration `json:"max,omitempty"`
+	Count  int      `json:"count"`
+}
+
+// MarshalJSON returns the spec without its empty fields.
+func (s Spec) MarshalJSON() ([]byte, error) {
+	return json.Marshal(specJSON{
+		Cron: s.Cron, Every: duration(s.Every), RRule: s.RRule, Times: s.Times, Series: s.Series.json(),
+		TimeZone: s.TimeZone, Start: s.Start, End: s.End, Exclude: s.Exclude, Jitter: duration(s.Jitter),
+		MaxRuns: s.MaxRuns, Gap: s.Gap, Overlap: s.Overlap,
+	})
+}
+
+func (s *Series) json() *seriesJSON {
+	if s == nil {
+		return nil
+	}
+	return &seriesJSON{duration(s.First), s.Factor, duration(s.Min), duration(s.Max), s.Count}
+}
+
+// UnmarshalJSON replaces the spec. A field that it does not know is an error.
+func (s *Spec) UnmarshalJSON(text []byte) error {
+	var j specJSON
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&j); err != nil {
+		return store.Invalid("schedule: %v", err)
+	}
+	*s = Spec{
+		Cron: j.Cron, Every: time.Duration(j.Every), RRule: j.RRule, Times: j.Times, TimeZone: j.TimeZone, Start: j.Start,
+		End: j.End, Exclude: j.Exclude, Jitter: time.Duration(j.Jitter), MaxRuns: j.MaxRuns, Gap: j.Gap, Overlap: j.Overlap,
+	}
+	if r := j.Series; r != nil {
+		s.Series = &Series{time.Duration(r.First), r.Factor, time.Duration(r.Min), time.Duration(r.Max), r.Count}
+	}
+	return nil
+}
+
+// duration is a time.Duration whose text is that of time.ParseDuration.
+type duration time.Duration
+
+func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+func (d *duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return store.Invalid("%q is no duration: give one such as 90s, 15m or 1h30m", clip(string(text)))
+	}
+	*d = duration(parsed)
+	return nil
+}
