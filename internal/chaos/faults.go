@@ -232,7 +232,7 @@ var faults = []*fault{
 	},
 	{
 		name:  "watch",
-		title: "watchers are killed and frozen, connections are cut, the server dies",
+		title: "watchers are killed and frozen, connections are cut, replies are lost, the server dies",
 		right: "the queue does not notice: nothing lost or doubled, no stall while a watcher is frozen; every event that " +
 			"arrives happened, and those that do not are counted; nothing is left of a dead watcher",
 		setting: setting{form: alone, args: always},

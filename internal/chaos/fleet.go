@@ -59,6 +59,9 @@ func (c consumer) ran(ctx context.Context, err error) error {
 
 // resumeFleet ends pauses that are left.
 func resumeFleet(ctx context.Context, r *run) error {
+	if err := r.startEnded(); err != nil {
+		return err
+	}
 	return r.tellDuring(ctx, later.CommandResume, r.fleet(), func() error { return nil })
 }
 
@@ -74,6 +77,9 @@ func (r *run) fleet() (all []*child) {
 
 // disruptFleet tells workers something while something else goes wrong.
 func disruptFleet(ctx context.Context, r *run) error {
+	if err := r.startEnded(); err != nil { // those that obeyed late
+		return err
+	}
 	fleet := r.fleet()
 	some := fleet[:1+r.random.IntN(len(fleet))]
 	switch r.injected % 5 {
@@ -127,6 +133,11 @@ func (r *run) tellDuring(ctx context.Context, do later.WorkerCommand, to []*chil
 			r.result.violate("stayed", "-", "%s was told to %s: %v", c.actor(), do, err)
 		}
 	}
+	return r.startEnded()
+}
+
+// startEnded starts the next generation of each process that has ended.
+func (r *run) startEnded() error {
 	for _, c := range r.children {
 		if !c.alive() {
 			if err := c.start(); err != nil {

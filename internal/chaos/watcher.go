@@ -91,9 +91,9 @@ func (r *run) addWatchers() {
 // longestFreeze limits how long a watcher is frozen.
 const longestFreeze = 15 * time.Second
 
-// disruptWatchers kills or freezes a watcher, cuts connections or restarts the server, in turn.
+// disruptWatchers kills or freezes a watcher, cuts connections, loses replies or kills the server, in turn.
 func disruptWatchers(ctx context.Context, r *run) error {
-	switch r.injected % 4 {
+	switch r.injected % 5 {
 	case 2:
 		r.stop(ctx, r.pick(watcherKind), 500*time.Millisecond+r.upTo(min(longestFreeze, r.cfg.Duration/4)))
 		return nil
@@ -101,6 +101,8 @@ func disruptWatchers(ctx context.Context, r *run) error {
 		r.log("cuts")
 		r.servers.proxies[0].cut(0.5)
 		return nil
+	case 4:
+		return loseReplies(ctx, r)
 	case 0:
 		return killServer(ctx, r)
 	}
