@@ -87,12 +87,21 @@ func TestWorkerRemovesWhatIsLeftOfWorkersWithoutARecord(t *testing.T) {
 		if _, err := c.sendCommand(t.Context(), CommandPause, gone); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * cleanEvery)
-		for id, want := range map[string]bool{live[0].ID: true, gone: false} {
-			if stats, err := c.Store().Stats(t.Context(), workerPrefix+id); err != nil || stats.Exists != want {
-				t.Errorf("the queue of worker %s exists: %t, %v; want %t", id, stats.Exists, err, want)
+		check := func() {
+			t.Helper()
+			for id, want := range map[string]bool{live[0].ID: true, gone: false} {
+				if stats, err := c.Store().Stats(t.Context(), workerPrefix+id); err != nil || stats.Exists != want {
+					t.Errorf("the queue of worker %s exists: %t, %v; want %t", id, stats.Exists, err, want)
+				}
 			}
 		}
+		time.Sleep(3 * cleanEvery)
+		check()
+		if _, err := c.sendCommand(t.Context(), CommandPause, gone); err != nil {
+			t.Fatal(err)
+		}
+		wantWorkers(t, newClientOn(t, c.Store()), "survivor paused") // looks for them, too
+		check()
 	})
 }
 

@@ -85,7 +85,14 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 		return nil, err
 	}
 	defer c.calls.Done()
-	return c.workers(ctx)
+	live, err := c.workers(ctx)
+	if last, now := c.orphansAt.Load(), time.Now().UnixNano(); err == nil && now-last >= int64(cleanEvery) &&
+		c.orphansAt.CompareAndSwap(last, now) {
+		if err := c.removeOrphans(ctx); err != nil {
+			c.log.Debug("later: what dead workers left cannot be removed", "error", err)
+		}
+	}
+	return live, err
 }
 
 func (c *Client) workers(ctx context.Context) ([]WorkerInfo, error) {

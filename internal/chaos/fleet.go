@@ -185,10 +185,7 @@ func (r *run) tell(ctx context.Context, do later.WorkerCommand, to []*child) map
 	unheard := map[string]string{}
 	each(err, func(err error) {
 		if refused, ok := errors.AsType[*later.WorkerError](err); ok {
-			why, _, _ := strings.Cut(refused.Err.Error(), " ")
-			if unheard[refused.Worker.Name] = why; why == notSent {
-				r.unsure++
-			}
+			unheard[refused.Worker.Name], _, _ = strings.Cut(refused.Err.Error(), " ")
 			return
 		}
 		for _, name := range names { // none was told, or it is not known
@@ -204,11 +201,8 @@ func (r *run) tell(ctx context.Context, do later.WorkerCommand, to []*child) map
 	return unheard
 }
 
-// First words of the reason why a worker did not obey, in the text of a later.WorkerError.
-const (
-	notSent     = "cannot" // be told: the command may or may not have been sent
-	notAnswered = "does"   // not answer
-)
+// notAnswered is the first word of the text of a later.WorkerError for a worker that does not answer.
+const notAnswered = "does"
 
 // each calls f for each of the errors that were joined.
 func each(err error, f func(error)) {
@@ -254,7 +248,12 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 	if err := r.servers.clock.step(2*presenceLease + 2*time.Second); err != nil {
 		return err
 	}
-	if _, err = r.client.Workers(ctx); err != nil { // which removes them
+	client, err := openClient(ctx, r.servers.url)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err = client.Workers(ctx); err != nil { // which removes what they left
 		return err
 	}
 	keys, err := r.servers.admin[0].Keys(ctx, "later:{worker:*").Result()
@@ -280,9 +279,7 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 			queues[name] = true
 		}
 	}
-	// A command that reaches the store after its worker was removed creates a queue that the next look for dead workers
-	// removes, minutes later. Its sender does not know whether it was sent.
-	if left := slices.Sorted(maps.Keys(queues)); len(left) > r.unsure {
+	if left := slices.Sorted(maps.Keys(queues)); len(left) > 0 {
 		r.result.violate("left", "-", "all workers died more than %v ago, and of %d queues something is left, such as %s",
 			2*presenceLease, len(left), left[0])
 	}

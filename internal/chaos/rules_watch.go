@@ -4,7 +4,6 @@ package chaos
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -193,9 +192,14 @@ func (ck *checker) checkStreams(result *Result) {
 	}
 }
 
-// longestStall is the longest time between two claims under load while a watcher is frozen. It is generous, because a
-// busy machine must not fail a run; the result reports the longest time.
-const longestStall = 10 * time.Second
+const (
+	// longestStall is the longest time between two claims under load while a watcher is frozen. It is generous, because
+	// a busy machine must not fail a run; the result reports the longest time.
+	longestStall = 10 * time.Second
+	// answersInStall is how many requests for its memory use, one a second, the server must have answered in that time.
+	// Otherwise it was the machine that stalled.
+	answersInStall = 5
+)
 
 // checkFrozenWatchers checks that deliveries go on while a watcher is frozen.
 func (ck *checker) checkFrozenWatchers(result *Result) {
@@ -209,21 +213,29 @@ func (ck *checker) checkFrozenWatchers(result *Result) {
 			continue
 		}
 		for _, from := range stops {
-			to := ck.continuedAfter(actor, from)
-			since := from
-			i, _ := slices.BinarySearch(claims, from)
-			for ; since < to; i++ {
-				next := int64(math.MaxInt64)
+			since, to := from, ck.continuedAfter(actor, from)
+			for i, _ := slices.BinarySearch(claims, from); since < to; i++ {
+				next := to
 				if i < len(claims) {
-					next = claims[i]
+					next = min(next, claims[i])
 				}
-				if next = min(next, to); next-since > longestStall.Microseconds() {
+				if next-since > longestStall.Microseconds() && ck.answers(since, next) >= answersInStall {
 					result.violate("slowed", "-", "nothing was claimed for %d ms while %s was frozen", (next-since)/1000, actor)
 				}
 				since = next
 			}
 		}
 	}
+}
+
+// answers returns how often the server answered the run in a time.
+func (ck *checker) answers(from, to int64) (n int) {
+	for _, u := range ck.usage["run"] {
+		if u.at > from && u.at < to && u.number(0) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // continuedAfter returns when a process continued after a stop, or when it was killed.

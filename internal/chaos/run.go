@@ -68,7 +68,6 @@ type run struct {
 	sampling     sync.WaitGroup
 	sample       context.CancelFunc
 	told         int // commands to workers
-	unsure       int // of them: those to single workers of which it is not known whether they were sent
 }
 
 // window is a time in which acknowledged writes may be undone, because replication is asynchronous.

@@ -109,6 +109,10 @@ func TestCheckerFindsAQueueThatWaitsForAFrozenWatcher(t *testing.T) {
 	later := func(at int) string {
 		return fmt.Sprintf("c %d n %d %d 99002 B q 999 1 10\n", at*1_000_000, at*1_000_000-100, at*1_000_000-50)
 	}
+	var answers string
+	for i := range 20 {
+		answers += fmt.Sprintf("p %d - 1000\n", 1_000_000+i*1_000_000)
+	}
 	for name, c := range map[string]struct{ run, worker, want string }{
 		"for long":       {frozen(11), claim, "slowed"},
 		"until it died":  {"! 1000000 - stop watcher.1\n! 12000000 - kill watcher.1\n", claim, "slowed"},
@@ -117,7 +121,9 @@ func TestCheckerFindsAQueueThatWaitsForAFrozenWatcher(t *testing.T) {
 		"goes on late":   {frozen(19), claim + later(12), "slowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantViolations(t, history{"run": c.run, "receiver.1": c.worker, "watcher.1": "b 1 - watcher 44\n"}, nil, c.want)
+			wantViolations(t, history{"run": answers + c.run, "receiver.1": c.worker, "watcher.1": "b 1 - watcher 44\n"}, nil,
+				c.want)
+			wantViolations(t, history{"run": c.run, "receiver.1": c.worker, "watcher.1": "b 1 - watcher 44\n"}, nil, "")
 		})
 	}
 }
