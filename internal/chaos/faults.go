@@ -237,7 +237,7 @@ var faults = []*fault{
 			"arrives happened, and those that do not are counted; nothing is left of a dead watcher",
 		setting: setting{form: alone, args: always},
 		load:    defaultLoad.with(func(l *load) { l.watched, l.dies = true, true }), pause: 500 * time.Millisecond,
-		quick: 3 * time.Second, inject: disruptWatchers, ended: checkNoWatcherIsLeft,
+		quick: 2 * time.Second, inject: disruptWatchers, ended: checkNoWatcherIsLeft,
 	},
 	{
 		name: "locks",
@@ -247,7 +247,7 @@ var faults = []*fault{
 			"not acked; a dead holder's key goes on; nothing lost",
 		setting: setting{form: alone, args: always},
 		load:    defaultLoad.with(func(l *load) { l.rate, l.locked = 150, true }), pause: 500 * time.Millisecond,
-		quick: 3 * time.Second, inject: disruptLocks, ended: checkNoLockIsLeft,
+		quick: 2 * time.Second, inject: disruptLocks, ended: checkNoLockIsLeft,
 	},
 	{
 		name: "fleet",
@@ -257,7 +257,7 @@ var faults = []*fault{
 			"a dead one disappears; nothing lost or doubled",
 		setting: setting{form: alone, args: always, clock: true},
 		load:    defaultLoad.with(func(l *load) { l.rate, l.controlled = 300, true }), pause: 300 * time.Millisecond,
-		quick: 4 * time.Second, inject: disruptFleet, finish: resumeFleet, ended: checkNoWorkerIsLeft,
+		quick: 2500 * time.Millisecond, inject: disruptFleet, finish: resumeFleet, ended: checkNoWorkerIsLeft,
 	},
 	{
 		name: "large", title: "512 KB payloads, 1 % of them unreadable",

@@ -151,7 +151,7 @@ func (r *run) startEnded() error {
 const (
 	// obeyWithin limits how long a worker may take to end that was told to. It is generous.
 	obeyWithin = time.Minute
-	// answerWithin is how long the run waits for workers to obey. Those killed do not.
+	// answerWithin is how long the run waits for workers to obey, or half as long in short runs. Those killed do not.
 	answerWithin = 2 * time.Second
 )
 
@@ -179,7 +179,11 @@ func (r *run) tell(ctx context.Context, do later.WorkerCommand, to []*child) map
 	}
 	r.told++
 	r.logAt(now(), "tell", fmt.Sprint(r.told), string(do), strings.Join(names, ","))
-	limited, cancel := context.WithTimeout(ctx, answerWithin)
+	wait := answerWithin
+	if r.cfg.Duration < 10*time.Second {
+		wait /= 2
+	}
+	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	_, err := r.client.ControlWorkers(limited, do, names...)
 	unheard := map[string]string{}
