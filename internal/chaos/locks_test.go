@@ -79,6 +79,14 @@ func TestCheckerFindsBrokenLocks(t *testing.T) {
 		"told without reason": {
 			take(0) + begin(0, a) + told(100, a) + end(200, a, "lease_lost"), "", "", "false-loss",
 		},
+		"told, although it was extended": {
+			take(0) + begin(0, a) + extend(until-100, "ok") + told(until, a) + end(until+10, a, "lease_lost"), "", "",
+			"false-loss",
+		},
+		"told, extended too late": {
+			take(0) + begin(0, a) + fmt.Sprintf("l %d - %d extend %s o ok\n", at(until)-10, at(until-500), key) +
+				told(until, a) + end(until+10, a, "lease_lost"), "", "", "",
+		},
 		"told because the extension was refused": {
 			take(0) + begin(0, a) + extend(50, "lease_lost") + told(100, a) + end(200, a, "lease_lost"), "", "", "",
 		},

@@ -32,6 +32,7 @@ type section struct {
 // grant is a call by which a process had a lock for a TTL from then on.
 type grant struct {
 	call, ret int64
+	taken     bool // the lock was taken, not extended
 	lost      bool // an extension that found that the lock was lost
 }
 
@@ -57,7 +58,7 @@ func (h *lockHistory) addLock(actor string, x record) {
 		switch op, outcome := x.field(1), x.field(4); {
 		case op == freeLock:
 		case outcome == outcomeOK:
-			h.grants[of] = append(h.grants[of], grant{call: x.number(0), ret: x.at})
+			h.grants[of] = append(h.grants[of], grant{call: x.number(0), ret: x.at, taken: op == takeLock})
 		case outcome == outcomeLost:
 			h.grants[of] = append(h.grants[of], grant{call: x.number(0), ret: x.at, lost: true})
 		}
@@ -186,11 +187,11 @@ func (ck *checker) checkTold(s *section, result *Result) {
 	refused := slices.ContainsFunc(ck.locks.grants[of], func(g grant) bool {
 		return g.lost && g.call >= s.begin && g.ret <= s.toldAt
 	})
-	// A process does not know of an extension whose answer it has not received.
+	// A process does not know of an extension that was not answered before the lock would have expired.
 	known := int64(0)
 	for _, g := range ck.locks.grants[of] {
-		if !g.lost && g.ret < s.toldAt {
-			known = max(known, g.call+lockTTL.Microseconds())
+		if !g.lost && g.ret < s.toldAt && (g.taken || g.ret < known-lockSlack) {
+			known = g.call + lockTTL.Microseconds()
 		}
 	}
 	// The middleware counts from a little before the call.
