@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -38,6 +39,8 @@ type Client struct {
 	closed  bool                           // no new calls
 	queues  map[string]weak.Pointer[Queue] // those that somebody uses
 	watches map[*Watch]struct{}            // open ones
+
+	orphansAt atomic.Int64 // when Workers looked for orphans, in ns since 1970
 
 	closeOnce sync.Once
 	closeErr  error

@@ -162,20 +162,24 @@ func (a *queueActivity) take() (r pendingReport, any bool) {
 	return r, r.counts != nil || len(r.details) > 0 || r.missed > 0
 }
 
-// reported notes what the reply to a report said.
-func (a *queueActivity) reported(r pendingReport, result store.ReportResult) {
+// reported notes what the reply to a report said. After a failure somebody still watches if somebody did: the next
+// reports, at the pace of ticks, count what the watchers have missed until one succeeds. The last report is not made up
+// for.
+func (a *queueActivity) reported(r pendingReport, result store.ReportResult, last bool) {
 	a.mu.Lock()
-	wasWatched := a.watched
-	// A report that was under way when a watcher began may not have reached it.
-	a.watched = result.Err == nil && (result.Watchers > 0 || a.expected != r.expected)
+	failed := result.Err != nil
+	if !failed {
+		// A report that was under way when a watcher began may not have reached it.
+		a.watched = result.Watchers > 0 || a.expected != r.expected
+	}
 	a.detailed.Store(a.watched)
 	switch {
-	case result.Err != nil && wasWatched: // for the next report
-		a.missed += r.missed + len(r.details)
 	case !a.watched:
 		a.details, a.missed = nil, 0
+	case failed && !last:
+		a.missed += r.missed + len(r.details)
 	}
-	hasten := a.watched && len(a.details) > 0
+	hasten := a.watched && !failed && len(a.details) > 0
 	a.mu.Unlock()
 	if hasten {
 		a.reporter.hasten(a)
@@ -193,7 +197,7 @@ type pendingReport struct {
 
 // reporter reports what happens to the queues of a client: counts about once a second, and details while somebody
 // watches. It makes no calls and has no goroutine while nothing happens. A failure is no problem of the queue: what the
-// report carried is lost.
+// report carried is lost, and watchers are told later how many events they have missed.
 type reporter struct {
 	store   store.Store
 	log     *slog.Logger
@@ -381,8 +385,11 @@ func (r *reporter) reportTogether(due []pendingReport) {
 			results[i].Err = err
 		}
 	}
+	r.mu.Lock()
+	last := r.closing
+	r.mu.Unlock()
 	for i := range due {
-		due[i].activity.reported(due[i], results[i])
+		due[i].activity.reported(due[i], results[i], last)
 		if err == nil {
 			err = results[i].Err
 		}

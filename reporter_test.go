@@ -64,6 +64,42 @@ func onSpy(t *testing.T, f func(t *testing.T, c *Client, s *reportSpy)) {
 	})
 }
 
+func TestReporterCountsWhatWatchersMissWhileReportsFail(t *testing.T) {
+	onSpy(t, func(t *testing.T, c *Client, s *reportSpy) {
+		q := c.Queue("q")
+		mustSend(t, q, "", In(time.Hour))
+		time.Sleep(5 * time.Second)
+		w := mustWatch(t, newClientOn(t, s.Store), "q")
+		const sent = 5000
+		for i := range sent {
+			switch i {
+			case 100: // for several reports
+				s.set(errors.New("connection was cut"), nil)
+			case 4900:
+				s.set(nil, nil)
+			}
+			mustSend(t, q, "", In(time.Hour))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		received, missed := 0, 0
+		for received+missed < sent {
+			e := nextEvent(t, w)
+			if missed += e.Missed; e.Kind == EventSent {
+				received++
+			}
+		}
+		if received+missed != sent || received == 0 || missed == 0 {
+			t.Errorf("%d events were received and %d missed of %d", received, missed, sent)
+		}
+		before, _, _ := s.totals(EventSent)
+		time.Sleep(time.Hour)
+		if after, _, _ := s.totals(EventSent); after != before {
+			t.Errorf("%d reports while nothing happened", after-before)
+		}
+	})
+}
+
 func TestReporterOfIdleClientMakesNoCalls(t *testing.T) {
 	onSpy(t, func(t *testing.T, c *Client, s *reportSpy) {
 		q := c.Queue("q")

@@ -20,8 +20,8 @@ const (
 	// presenceEvery is the time between heartbeats. With a claim of the commands every minute (store.Patient) and a
 	// look for dead workers every cleanEvery, an idle worker makes 0.096 calls a second in order to be listed.
 	presenceEvery = 14 * time.Second
-	// cleanEvery is the time between looks for dead workers, by one of the workers.
-	cleanEvery = 4 * time.Minute
+	// cleanEvery is the time between looks for dead workers, by one of the workers. A look takes about three calls.
+	cleanEvery = 6 * time.Minute
 	// leaveWithin limits how long Run waits for the worker to be removed from the list.
 	leaveWithin = time.Second
 	// maxCommands is the number of commands that are claimed at once.
@@ -187,6 +187,9 @@ func (p *presence) clean() time.Duration {
 	ctx, cancel := context.WithTimeout(p.calling, callTimeout)
 	defer cancel()
 	live, err := p.run.client.workers(ctx)
+	if err == nil {
+		err = p.run.client.removeOrphans(ctx)
+	}
 	p.done(&p.listing, err)
 	every := cleanEvery * time.Duration(max(1, len(live)))
 	return every*3/4 + rand.N(every/2)

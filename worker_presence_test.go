@@ -75,6 +75,36 @@ func TestWorkerThatDiesLeavesTheListWithinALease(t *testing.T) {
 	})
 }
 
+func TestWorkerRemovesWhatIsLeftOfWorkersWithoutARecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		start(t, addHandler(NewWorker(c, WorkerConfig{Name: "survivor"})))
+		time.Sleep(time.Minute)
+		if _, err := c.ControlWorkers(t.Context(), CommandPause, "survivor"); err != nil {
+			t.Fatal(err)
+		}
+		live := wantWorkers(t, c, "survivor paused")
+		gone := store.NewID() // a worker that had ended when a command to it arrived
+		if _, err := c.sendCommand(t.Context(), CommandPause, gone); err != nil {
+			t.Fatal(err)
+		}
+		check := func() {
+			t.Helper()
+			for id, want := range map[string]bool{live[0].ID: true, gone: false} {
+				if stats, err := c.Store().Stats(t.Context(), workerPrefix+id); err != nil || stats.Exists != want {
+					t.Errorf("the queue of worker %s exists: %t, %v; want %t", id, stats.Exists, err, want)
+				}
+			}
+		}
+		time.Sleep(3 * cleanEvery)
+		check()
+		if _, err := c.sendCommand(t.Context(), CommandPause, gone); err != nil {
+			t.Fatal(err)
+		}
+		wantWorkers(t, newClientOn(t, c.Store()), "survivor paused") // looks for them, too
+		check()
+	})
+}
+
 func TestWorkerThatIsIdleMakesATenthOfACallASecondToBeListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
@@ -94,7 +124,7 @@ func TestWorkerThatIsIdleMakesATenthOfACallASecondToBeListed(t *testing.T) {
 		if n := beats.Load(); n == 0 || n > int64(time.Hour/presenceEvery)+1 {
 			t.Errorf("%d heartbeats in an hour; want %d", n, time.Hour/presenceEvery)
 		}
-		rate := 1/presenceEvery.Seconds() + 1/time.Minute.Seconds() + 2/cleanEvery.Seconds()
+		rate := 1/presenceEvery.Seconds() + 1/time.Minute.Seconds() + 3/cleanEvery.Seconds()
 		if rate > 0.105 {
 			t.Errorf("a heartbeat, a claim and a look for dead workers are %.3f calls a second", rate)
 		}

@@ -85,7 +85,14 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 		return nil, err
 	}
 	defer c.calls.Done()
-	return c.workers(ctx)
+	live, err := c.workers(ctx)
+	if last, now := c.orphansAt.Load(), time.Now().UnixNano(); err == nil && now-last >= int64(cleanEvery) &&
+		c.orphansAt.CompareAndSwap(last, now) {
+		if err := c.removeOrphans(ctx); err != nil {
+			c.log.Debug("later: what dead workers left cannot be removed", "error", err)
+		}
+	}
+	return live, err
 }
 
 func (c *Client) workers(ctx context.Context) ([]WorkerInfo, error) {
@@ -140,6 +147,36 @@ func (c *Client) removeWorkers(ctx context.Context, ids []string) error {
 		}
 	}
 	return nil
+}
+
+// removeOrphans removes what is left of workers without a record: the queue of one whose removal was interrupted, or of
+// one that had ended when a command to it reached the store.
+func (c *Client) removeOrphans(ctx context.Context) error {
+	var ids []string
+	for cursor := ""; ; {
+		names, next, err := c.store.Queues(ctx, cursor)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if id, ok := strings.CutPrefix(name, workerPrefix); ok && id != "" {
+				ids = append(ids, id)
+			}
+		}
+		if cursor = next; cursor == "" {
+			break
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	// Read after the queues: whoever created one to send a command had found the worker's record.
+	records, err := c.store.Properties(ctx, workerPrefix)
+	if err != nil {
+		return err
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { _, ok := records[id]; return ok })
+	return c.removeWorkers(ctx, ids[:min(len(ids), maxCleaned)])
 }
 
 // ReportWorkers has all workers report what they hold now, waits for them for a time, 1 s if it is 0, and returns all

@@ -94,6 +94,9 @@ func (m *middleware) try(ctx context.Context, key, owner string) (*heldLock, err
 	defer cancel()
 	expires := time.Now().Add(m.ttl)
 	lock, err := m.locker.TryLock(calling, key, owner, m.ttl)
+	if err == nil && !time.Now().Before(expires) { // the answer came late, for example because the process was stopped
+		err = ErrLost
+	}
 	if err != nil {
 		m.turns.end(key, 0)
 		return nil, err
@@ -185,8 +188,11 @@ func (m *middleware) hold(ctx context.Context, lock *heldLock, msg *later.Messag
 	return err
 }
 
-// extend extends the lock until ctx ends or the lock is lost.
+// extend extends the lock until ctx ends or the lock is lost. The handler learns that its lock has expired even if a
+// call to the lock server does not return.
 func (m *middleware) extend(ctx context.Context, lock *heldLock, end context.CancelCauseFunc) {
+	expiry := time.AfterFunc(time.Until(lock.expires), func() { end(ErrLost) })
+	defer expiry.Stop()
 	tick := time.NewTicker(m.ttl / 3)
 	defer tick.Stop()
 	for {
@@ -200,13 +206,14 @@ func (m *middleware) extend(ctx context.Context, lock *heldLock, end context.Can
 		err := lock.Extend(calling, m.ttl)
 		cancel()
 		switch {
-		case err == nil:
-			lock.expires = asked.Add(m.ttl)
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrLost), !time.Now().Before(lock.expires):
 			end(ErrLost)
 			return
+		case err == nil:
+			lock.expires = asked.Add(m.ttl)
+			expiry.Reset(time.Until(lock.expires))
 		}
 	}
 }

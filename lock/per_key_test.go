@@ -174,6 +174,62 @@ func TestLostLockEndsTheHandlersContext(t *testing.T) {
 	}
 }
 
+// hanging is a Locker whose server does not answer for a time, whatever the context of the call.
+type hanging struct {
+	Locker
+	take, extend time.Duration
+}
+
+type hangingLock struct {
+	Lock
+	extend time.Duration
+}
+
+func (h hanging) TryLock(ctx context.Context, key, owner string, ttl time.Duration) (Lock, error) {
+	l, err := h.Locker.TryLock(ctx, key, owner, ttl)
+	time.Sleep(h.take)
+	return hangingLock{l, h.extend}, err
+}
+
+func (l hangingLock) Extend(ctx context.Context, ttl time.Duration) error {
+	time.Sleep(l.extend)
+	return l.Lock.Extend(ctx, ttl)
+}
+
+func TestExpiredLockEndsTheHandlersContextWhileAnExtensionHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		begin := time.Now()
+		ended := make(chan error, 1)
+		work(t, c, 1, PerKey(hanging{Locker: Local(), extend: 5 * time.Second}, perHeader, Fail(), TTL(3*time.Second)),
+			func(ctx context.Context, _ *later.Message) error {
+				<-ctx.Done()
+				ended <- context.Cause(ctx)
+				return nil
+			})
+		send(t, c, "id", "k")
+		if cause, after := <-ended, time.Since(begin); cause != ErrLost || after != 3*time.Second {
+			t.Errorf("the context ended after %v with %v", after, cause)
+		}
+	})
+}
+
+func TestLockThatIsGrantedTooLateIsNotUsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *later.Client) {
+		work(t, c, 1, PerKey(hanging{Locker: Local(), take: time.Second}, perHeader, Fail(), TTL(time.Second)),
+			func(context.Context, *later.Message) error {
+				t.Error("the handler ran with a lock that had expired")
+				return nil
+			})
+		send(t, c, "id", "k")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		info, err := c.Queue("q").Get(t.Context(), "id")
+		if err != nil || info.Attempts != 1 || !strings.HasPrefix(info.LastError, `lock "k": lock was lost`) {
+			t.Errorf("%+v, %v", info, err)
+		}
+	})
+}
+
 // unreachable is a Locker whose server is gone.
 type unreachable struct{ calls atomic.Int32 }
 

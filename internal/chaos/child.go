@@ -31,7 +31,7 @@ const roleEnv = "LATER_CHAOS_ROLE"
 
 // role describes what a child process does.
 type role struct {
-	Kind        string // worker, receiver, laggard, producer or forwarder
+	Kind        string // worker, receiver, laggard, producer, forwarder, watcher or steady-watcher
 	Actor       string // names its journal
 	Dir         string // of the journal
 	URL         string
@@ -43,6 +43,8 @@ type role struct {
 	// For consumers.
 	Lease       time.Duration
 	Concurrency int
+	Lock        string // policy, by its name in lockPolicies; "" for handlers without locks
+	Controlled  bool   // records the commands that it obeys
 
 	// For forwarders, by queue.
 	To map[string]string
@@ -97,7 +99,7 @@ func (r role) execute() error {
 		return err
 	}
 	defer s.Close()
-	j.one(begun, now(), "-", r.Kind)
+	j.one(begun, now(), "-", r.Kind, os.Getpid())
 	go reportUsage(ctx, j)
 	pulses, quiet := context.WithCancel(context.Background())
 	defer quiet() // before the journal is closed
@@ -117,6 +119,8 @@ func (r role) execute() error {
 		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.receive(ctx)
 	case "forwarder":
 		err = forwarder{role: r, store: s, journal: j, log: log}.run(ctx)
+	case watcherKind, steadyKind:
+		err = watcher{role: r, store: s, journal: j, log: log}.run(ctx)
 	default:
 		err = fmt.Errorf("unknown role %q", r.Kind)
 	}

@@ -35,21 +35,29 @@ func (c consumer) work(ctx context.Context) error {
 		return err
 	}
 	c.client = client
-	w := later.NewWorker(client, later.WorkerConfig{
+	cfg := later.WorkerConfig{
 		Concurrency:     c.Concurrency,
 		Lease:           c.Lease,
 		Backoff:         later.ConstantBackoff(backoff),
 		ShutdownTimeout: drainLimit,
-	})
+	}
+	handle := c.handle
+	if c.Lock != "" {
+		middleware, closeLocks, err := c.locked()
+		if err != nil {
+			return err
+		}
+		defer closeLocks()
+		cfg.Middleware, handle = append(cfg.Middleware, middleware), c.handleLocked
+	}
+	if c.Controlled {
+		c.controlled(&cfg)
+	}
+	w := later.NewWorker(client, cfg)
 	for _, queue := range c.Queues {
-		w.Handle(queue, c.handle)
+		w.Handle(queue, handle)
 	}
-	err = w.Run(ctx)
-	if errors.Is(err, later.ErrUnavailable) {
-		c.log.Warn("chaos: drain timed out while the store was unavailable", "error", err)
-		err = nil // leased messages are redelivered
-	}
-	return errors.Join(err, client.Close())
+	return errors.Join(c.ran(ctx, w.Run(ctx)), client.Close())
 }
 
 // observe records events that report a lost lease to its holder.

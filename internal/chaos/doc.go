@@ -10,10 +10,12 @@
 //	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
 //	forward.go      a forwarder between the producers and the consumers, and the list that it fills
 //	topic.go        topics between them, whose messages reach the list too
+//	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
+//	                restart, drain, pause and resume
 //	journal.go      what they record; recorder.go records calls at the store interface
-//	verify.go       reads the journals; rules*.go check each message
+//	verify.go       reads the journals; rules*.go check each message, and watchers, locks and workers
 //	recovery.go     how soon deliveries resumed; targets.go how soon they should
-//	report.go       the result of a run, as a line and as JSON; table.go summarizes runs for docs/reliability.md
+//	report.go       the result of a run, as a line and as JSON; table*.go summarize runs for docs/reliability.md
 //	profile.go      CPU profiles of a run
 //
 // The tests run each fault for a few seconds; go run ./internal/chaos/cmd/chaos runs them for longer. All processes

@@ -22,6 +22,8 @@ type fault struct {
 	inject func(context.Context, *run) error
 	// finish is called after the last injection, before the remaining messages are handled.
 	finish func(context.Context, *run) error
+	// ended is called when all processes have ended, before what is left in the store is read.
+	ended func(context.Context, *run) error
 	// quick is the duration of the load in the package's tests.
 	quick time.Duration
 }
@@ -38,6 +40,9 @@ type load struct {
 	perNode                bool // each producer sends to the queues of one node
 	dies                   bool // a share of the messages fails all attempts or expires
 	topics                 bool // messages are published to topics; see topic.go
+	watched                bool // processes watch the queues; see watcher.go
+	locked                 bool // handlers hold locks; see locks.go
+	controlled             bool // workers are told what to do; see fleet.go
 	forwards               bool // messages reach the consumers' queue, or a list, through a forwarder; see forward.go
 }
 
@@ -224,6 +229,35 @@ var faults = []*fault{
 		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.topics = true }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
 		inject: disruptTopics,
+	},
+	{
+		name:  "watch",
+		title: "watchers are killed and frozen, connections are cut, replies are lost, the server dies",
+		right: "the queue does not notice: nothing lost or doubled, no stall while a watcher is frozen; every event that " +
+			"arrives happened, and those that do not are counted; nothing is left of a dead watcher",
+		setting: setting{form: alone, args: always},
+		load:    defaultLoad.with(func(l *load) { l.watched, l.dies = true, true }), pause: 500 * time.Millisecond,
+		quick: 2 * time.Second, inject: disruptWatchers, ended: checkNoWatcherIsLeft,
+	},
+	{
+		name: "locks",
+		title: "handlers with `lock.PerKey`, one worker for each policy: holders are killed and frozen, the server dies or " +
+			"is frozen, connections are half-open",
+		right: "no two handlers of a key while the first one's lock lasts; who loses the lock is told and its attempt is " +
+			"not acked; a dead holder's key goes on; nothing lost",
+		setting: setting{form: alone, args: always},
+		load:    defaultLoad.with(func(l *load) { l.rate, l.locked = 150, true }), pause: 500 * time.Millisecond,
+		quick: 2 * time.Second, inject: disruptLocks, ended: checkNoLockIsLeft,
+	},
+	{
+		name: "fleet",
+		title: "workers are told to restart, drain, pause and resume, while they are killed, the server dies and replies " +
+			"are lost",
+		right: "each live worker obeys once, and its next generation does not; a paused one claims nothing; the entry of " +
+			"a dead one disappears; nothing lost or doubled",
+		setting: setting{form: alone, args: always, clock: true},
+		load:    defaultLoad.with(func(l *load) { l.rate, l.controlled = 300, true }), pause: 300 * time.Millisecond,
+		quick: 2500 * time.Millisecond, inject: disruptFleet, finish: resumeFleet, ended: checkNoWorkerIsLeft,
 	},
 	{
 		name: "large", title: "512 KB payloads, 1 % of them unreadable",

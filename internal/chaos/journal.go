@@ -35,8 +35,16 @@ const (
 	leaseLost       = 'L' // id attempt kind: an event that reports a lost lease
 	forwarded       = 'f' // id queue: it left the queue for its destination
 	usage           = 'p' // - resident(KiB) goroutines heap(KiB)
+	watched         = 'v' // id kind queue attempt pid at(µs): an event that a watcher received
+	watchMissed     = 'w' // - number(0 if unknown) queue pid: events that a watcher missed
+	beginLocked     = 'i' // id key attempt: a handler has the lock of its key
+	endLocked       = 'I' // id key attempt outcome(ok, or lease_lost if the handler was told that the lock is lost)
+	lockLost        = 'j' // id key attempt: the handler's context ended because the lock is lost
+	lockCall        = 'l' // - call operation key owner outcome
+	obeyed          = 'a' // - command: a worker obeys it
+	workerEnded     = 'n' // - outcome: Worker.Run returned
 	starved         = 'g' // - since: the process did not run since then
-	begun           = 'b' // - role: the process is running
+	begun           = 'b' // - role pid: the process is running
 	ended           = 'z' // -: the process exited cleanly
 	runEvent        = '!' // - kind what...: an event of the run, such as a fault
 )

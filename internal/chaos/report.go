@@ -50,6 +50,17 @@ type Result struct {
 	LatestMicros      int64   `json:"latest_micros"`
 	EarlyMost         Longest `json:"early_most"` // due to a stepped clock
 
+	EventsSeen     int     `json:"events_seen,omitempty"`     // by watchers, of single messages
+	EventsMissed   int64   `json:"events_missed,omitempty"`   // as watchers were told
+	Gaps           int     `json:"gaps,omitempty"`            // as watchers were told
+	StreamsChecked int     `json:"streams_checked,omitempty"` // of events, without a gap
+	LocksHeld      int     `json:"locks_held,omitempty"`      // by handlers
+	LocksLost      int     `json:"locks_lost,omitempty"`      // of LocksHeld, as handlers were told
+	LocksBeside    int     `json:"locks_beside,omitempty"`    // handlers that began while one with an expired lock ran
+	LockFreed      Longest `json:"lock_freed"`                // from a holder's death to the key's next handler
+	Told           int     `json:"told,omitempty"`            // commands to single workers
+	Obeyed         int     `json:"obeyed,omitempty"`
+
 	Slow       string      `json:"slow,omitempty"` // missed targets; see TooSlow
 	Usage      []Usage     `json:"usage,omitempty"`
 	Violated   int         `json:"violated,omitempty"`   // broken guarantees

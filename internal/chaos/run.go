@@ -67,6 +67,7 @@ type run struct {
 	result       *Result
 	sampling     sync.WaitGroup
 	sample       context.CancelFunc
+	told         int // commands to workers
 }
 
 // window is a time in which acknowledged writes may be undone, because replication is asynchronous.
@@ -125,6 +126,11 @@ func (r *run) execute(ctx context.Context) error {
 	if err := r.endLoad(ctx); err != nil {
 		return err
 	}
+	if r.fault.ended != nil {
+		if err := r.fault.ended(ctx, r); err != nil {
+			return err
+		}
+	}
 	left, err := r.inspect(ctx)
 	if err != nil {
 		return err
@@ -164,6 +170,13 @@ func (r *run) start(ctx context.Context) (err error) {
 		}
 	}
 	r.lease = l.lease
+	workers := 2
+	switch {
+	case l.locked:
+		workers = len(lockPolicies)
+	case l.controlled:
+		workers = fleetSize
+	}
 	rate := r.cfg.Rate
 	if rate == 0 {
 		rate = l.rate
@@ -179,7 +192,7 @@ func (r *run) start(ctx context.Context) (err error) {
 		}
 		r.add(p)
 	}
-	for i := range 2 {
+	for i := range workers {
 		r.add(r.consumer("worker", fmt.Sprint("worker", i), r.servers.url))
 	}
 	receiver := r.consumer("receiver", "receiver", r.servers.url)
@@ -196,6 +209,12 @@ func (r *run) start(ctx context.Context) (err error) {
 		if err := r.addTopics(ctx); err != nil {
 			return err
 		}
+	}
+	if l.watched {
+		r.addWatchers()
+	}
+	if l.locked {
+		r.addLocks()
 	}
 	for _, c := range r.children {
 		if err := c.start(); err != nil {
@@ -250,7 +269,7 @@ func (r *run) consumer(kind, actor, url string) role {
 	return role{
 		Kind: kind, Actor: actor, Dir: r.dir, URL: url, Queues: r.queues, Seed: r.cfg.Seed,
 		Lease: r.lease, Concurrency: 64, DrainsFully: r.fault.load.drainsFully,
-		Profile: r.cfg.Profile,
+		Profile: r.cfg.Profile, Controlled: r.fault.load.controlled,
 	}
 }
 

@@ -209,6 +209,6 @@ func Report(page string, results []*Result) error {
 	}
 	written := fmt.Sprintf("%s%s\n\n%s\n\nOn %s. Made by %s.\n\n%s%s\n%s%s",
 		before, beginMark, Totals(results), Machine(), strings.Join(commands, ", "),
-		Table(Summarize(results)), SoakText(results), endMark, after)
+		Table(Summarize(results)), AroundText(results)+SoakText(results), endMark, after)
 	return os.WriteFile(page, []byte(written), 0o644)
 }

@@ -31,6 +31,7 @@ type message struct {
 	leaseLosses []leaseLoss
 	runs        []handlerRun
 	forwards    []forward
+	sightings   []sighting
 }
 
 // call is one call made for a message. A ret of 0 means that it never returned.
@@ -126,7 +127,8 @@ type checker struct {
 	listed  map[string]int         // number of elements of the list, by key
 	// awayLeft has the messages in the queue of copies; nil if there is none.
 	awayLeft map[string]bool
-	heavy    []string // claims with more payload bytes than a claim may return
+	around
+	heavy []string // claims with more payload bytes than a claim may return
 }
 
 // extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown.
@@ -152,6 +154,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 	ck.windows, ck.slack, ck.late = r.windows, r.slack.Microseconds(), r.late.Milliseconds()
 	ck.left, ck.listed, ck.lease = left, r.listed, r.lease.Milliseconds()
 	ck.awayLeft = r.awayLeft
+	ck.indexStreams()
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
 		messages, err := readMessages(r.dir, actors, shard, shards)
@@ -167,6 +170,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 			}
 		}
 	}
+	ck.checkAllAround(r.result)
 	r.checkExpectations(left)
 	for _, text := range ck.heavy {
 		r.result.violate("heavy", "-", "%s; want at most about %d", text, store.MaxBatchBytes)
@@ -186,19 +190,20 @@ func (r *run) checkExpectations(left map[string]*later.Info) {
 // isRunRecord reports whether newChecker reads records of that kind.
 func isRunRecord(kind byte, _ []byte) bool { return strings.IndexByte(runRecordKinds, kind) >= 0 }
 
-var runRecordKinds = string([]byte{runEvent, begun, ended, extended, usage, claimed, claimFailed, starved})
+var runRecordKinds = aroundKinds + string([]byte{runEvent, begun, ended, extended, usage, claimed, claimFailed, starved})
 
 // newChecker reads the records that are not about a single message.
 func newChecker(dir string, actors []string) (*checker, error) {
 	ck := &checker{
 		killed: map[string]int64{}, stopped: map[string][]int64{}, ended: map[string]bool{}, kinds: map[string]string{},
-		starved: map[string][]window{},
+		starved: map[string][]window{}, around: newAround(),
 		extends: map[string][]extension{}, usage: map[string][]record{}, claims: map[string][]int64{},
 	}
 	var lastClaim, bytes int64
 	lastLease := ""
 	for _, actor := range actors {
 		err := readJournal(filepath.Join(dir, actor+journalSuffix), isRunRecord, func(x record) {
+			ck.addAround(actor, x)
 			switch x.kind {
 			case runEvent:
 				ck.events = append(ck.events, x)
@@ -348,6 +353,8 @@ func (m *message) add(actor string, x record) {
 		m.runs = append(m.runs, handlerRun{x.at, x.field(1), x.number(2) == 1})
 	case forwarded:
 		m.forwards = append(m.forwards, forward{actor, x.at, x.field(0)})
+	case watched:
+		m.sightings = append(m.sightings, newSighting(actor, x))
 	case leaseLost:
 		m.leaseLosses = append(m.leaseLosses, leaseLoss{actor, x.at, x.number(0)})
 	}

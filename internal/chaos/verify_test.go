@@ -300,7 +300,8 @@ func TestResultRoundTrips(t *testing.T) {
 	if err := os.WriteFile(page, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &Result{Command: "the command", Fault: "kill-always", Seed: 7, Sent: 100, Lost: 1, Stall: Longest{1_500_000, 3}}
+	r := &Result{Command: "the command", Fault: "locks", Seed: 7, Sent: 100, Lost: 1, Stall: Longest{1_500_000, 3},
+		LocksHeld: 4321, LockFreed: Longest{1_250_000, 1}}
 	r.violate("lost", "m", "is nowhere")
 	line, err := json.Marshal(r)
 	if err != nil {
@@ -318,7 +319,7 @@ func TestResultRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
-		"before\n", "seeds 7 to 7", "`the command`", "| 1 | 100 | 1 |", "1.50", "1 runs broke a promise", "\nafter\n",
+		"before\n", "seeds 7 to 7", "`the command`", "| 1 | 100 | 1 |", "1.50", "| 4321 |", "| 1.25 |", "1 runs broke a promise", "\nafter\n",
 	} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("the page lacks %q:\n%s", part, text)

@@ -88,7 +88,8 @@ func (o options) run(in *interrupts) error {
 	if err != nil || in.stopped() {
 		return err
 	}
-	fmt.Printf("\n%s%s\n%s\n", chaos.Table(chaos.Summarize(results)), chaos.SoakText(results), chaos.Totals(results))
+	fmt.Printf("\n%s%s%s\n%s\n", chaos.Table(chaos.Summarize(results)), chaos.AroundText(results),
+		chaos.SoakText(results), chaos.Totals(results))
 	if o.report != "" && in.code() != 0 {
 		fmt.Fprintf(os.Stderr, "chaos: %s was not updated, because not all runs were made\n", o.report)
 	} else if o.report != "" {

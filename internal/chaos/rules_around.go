@@ -1,0 +1,67 @@
+//go:build unix
+
+package chaos
+
+// around is what the journals say about what is around the handlers: watchers, locks and commands to workers.
+type around struct {
+	pids      map[int64][]string // actors by process id
+	pidOf     map[string]int64
+	continued map[string][]int64 // when processes continued after a stop
+
+	open      map[streamKey]*stream // since the last gap
+	streams   []*stream
+	streamsOf map[streamKey][]*stream // by queue and process
+	missed    int64
+	gaps      int
+
+	locks lockHistory
+	fleet fleetHistory
+}
+
+func newAround() around {
+	return around{
+		pids: map[int64][]string{}, pidOf: map[string]int64{}, continued: map[string][]int64{}, open: map[streamKey]*stream{},
+	}
+}
+
+// aroundKinds are the records that addAround reads.
+var aroundKinds = string([]byte{begun, runEvent, watched, watchMissed, beginLocked, endLocked, lockLost, lockCall,
+	obeyed, workerEnded})
+
+// addAround adds a record.
+func (ck *checker) addAround(actor string, x record) {
+	switch x.kind {
+	case begun:
+		pid := x.number(1)
+		ck.pids[pid], ck.pidOf[actor] = append(ck.pids[pid], actor), pid
+	case runEvent:
+		ck.fleet.addTelling(x)
+		if x.field(0) == "continue" {
+			ck.continued[x.field(1)] = append(ck.continued[x.field(1)], x.at)
+		}
+	case watched:
+		ck.addSighting(actor, x)
+	case watchMissed:
+		ck.addMissed(actor, x)
+	case beginLocked, endLocked, lockLost, lockCall:
+		ck.locks.addLock(actor, x)
+	case obeyed, workerEnded:
+		ck.fleet.addWorker(actor, x)
+	}
+}
+
+// checkAround checks one message.
+func (ck *checker) checkAround(m *message, result *Result, violate violator) {
+	ck.checkSightings(m, result, violate)
+	ck.countHappened(m)
+	ck.checkLocked(m, violate)
+	ck.checkPaused(m, violate)
+}
+
+// checkAllAround checks what concerns all messages, after checkAround of each of them.
+func (ck *checker) checkAllAround(result *Result) {
+	ck.checkStreams(result)
+	ck.checkFrozenWatchers(result)
+	ck.checkLocks(result)
+	ck.checkFleet(result)
+}

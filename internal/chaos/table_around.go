@@ -1,0 +1,50 @@
+//go:build unix
+
+package chaos
+
+import (
+	"fmt"
+	"strings"
+)
+
+// AroundText returns a table of what runs of the faults watch, locks and fleet verified besides the messages, or "" if
+// there were none.
+func AroundText(results []*Result) string {
+	var rows strings.Builder
+	for _, name := range []string{"watch", "locks", "fleet"} {
+		var sum Result
+		runs := 0
+		for _, r := range results {
+			if r.Fault == name {
+				runs++
+				sum.addAround(r)
+			}
+		}
+		if runs > 0 {
+			fmt.Fprintf(&rows, "| `%s` | %d | %d | %d | %d, %d | %d | %d | %d | %d | %s | %d | %d |\n", name, runs, sum.Injected,
+				sum.EventsSeen, sum.EventsMissed, sum.Gaps, sum.StreamsChecked, sum.LocksHeld, sum.LocksLost, sum.LocksBeside,
+				sum.LockFreed, sum.Told, sum.Obeyed)
+		}
+	}
+	if rows.Len() == 0 {
+		return ""
+	}
+	return "\n| fault | runs | faults injected | events received | events missed, gaps | streams without a gap compared | " +
+		"handlers with a lock | locks lost | beside one whose lock had expired | key free after its holder's death s | " +
+		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
+}
+
+// addAround adds what another run verified.
+func (r *Result) addAround(o *Result) {
+	r.Injected += o.Injected
+	r.EventsSeen += o.EventsSeen
+	r.EventsMissed += o.EventsMissed
+	r.Gaps += o.Gaps
+	r.StreamsChecked += o.StreamsChecked
+	r.LocksHeld += o.LocksHeld
+	r.LocksLost += o.LocksLost
+	r.LocksBeside += o.LocksBeside
+	r.LockFreed.merge(o.LockFreed)
+	r.Told += o.Told
+	r.Obeyed += o.Obeyed
+}
