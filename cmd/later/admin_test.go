@@ -12,7 +12,8 @@ import (
 func TestGetShowsAllOfAMessage(t *testing.T) {
 	c := newCLI(t)
 	if got := c.ok("send", "q", "two\nlines", "--id", "a", "--in", "2d", "--header", "k=v=w", "--kind", "a.b",
-		"--max-attempts", "5", "--timeout", "10s", "--expire-after", "1h", "--dedup-window", "1d", "--group", "g 1"); got != "a\n" {
+		"--max-attempts", "5", "--timeout", "10s", "--expire-after", "1h", "--dedup-window", "1d",
+		"--group", "g 1"); got != "a\n" {
 		t.Errorf("send printed %q, want the id", got)
 	}
 	contains(t, c.ok("get", "q", "a"), "id              a\n", "state           scheduled\n",
@@ -22,7 +23,8 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
 		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
-		"delivered": false, "timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "dedup_window_ms": 86400000.0, "group": "g 1",
+		"delivered": false, "timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "dedup_window_ms": 86400000.0,
+		"group": "g 1",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
