@@ -62,7 +62,7 @@
 // # Limits
 //
 // Limits are constants of package store and are checked before anything is sent: payloads up to 1 MiB; 64
-// headers with 16 KiB in all; ids and queue names up to 128 bytes of UTF-8 without control characters (and
+// headers with 16 KiB in all; ids, groups and queue names up to 128 bytes of UTF-8 without control characters (and
 // without braces in queue names); delays up to 100 years; leases of 10 ms to 24 hours.
 //
 // # Errors

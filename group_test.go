@@ -94,7 +94,9 @@ func TestRescheduleGroupLeavesLeasedAndDeadMessages(t *testing.T) {
 		if want := (GroupReschedule{Rescheduled: 2, Leased: 1, Dead: 1}); got != want || err != nil {
 			t.Errorf("RescheduleGroup returned %+v, %v", got, err)
 		}
-		for id, want := range map[string]time.Duration{"ready": 2 * time.Hour, "scheduled": 2 * time.Hour, "other": time.Hour} {
+		for id, want := range map[string]time.Duration{
+			"ready": 2 * time.Hour, "scheduled": 2 * time.Hour, "other": time.Hour,
+		} {
 			info, err := q.Get(ctx, id)
 			wantNoError(t, err)
 			if due := time.Until(info.Due); due != want {

@@ -39,8 +39,8 @@ func sendAll(t *testing.T, s *Store, queue string) (payloads []string, entries [
 		{ID: "chosen", Payload: []byte(binary), SentAt: at},
 		{ID: "empty"},
 		{ID: "everything", Payload: []byte("x" + binary), SentAt: at, MaxAttempts: 300, ExpireAt: at.AddDate(50, 0, 0),
-			Timeout: time.Hour, DedupWindow: time.Hour, Headers: map[string]string{"": "", "k": strings.Repeat("v", 300),
-				"binary": "\x00\x01"}},
+			Timeout: time.Hour, DedupWindow: time.Hour, Headers: map[string]string{"empty": "", "k": strings.Repeat("v", 300),
+				"binary": "\x00\x01"}, Group: "g"},
 		{ID: "long", Payload: []byte(strings.Repeat("long", 10_000)), Headers: map[string]string{"a": "b"}},
 		{ID: "relative", Payload: []byte("r"), ExpireAfter: 50 * 365 * 24 * time.Hour},
 	} {

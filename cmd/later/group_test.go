@@ -15,9 +15,9 @@ func TestGroupIsListedMovedAndCancelled(t *testing.T) {
 	}
 	listed := c.ok("list", "q", "--group", "g")
 	contains(t, listed, "a   leased", "c   scheduled")
-	all := c.ok("list", "q", "--group", "g", "--json")
-	if strings.Contains(listed, "ready") || strings.Count(all, `"group":"g"`) != 2 {
-		t.Errorf("the group has\n%s", listed)
+	asJSON := c.ok("list", "q", "--group", "g", "--json")
+	if strings.Contains(listed, "ready") || strings.Count(asJSON, `"group":"g"`) != 2 {
+		t.Errorf("the group has\n%s%s", listed, asJSON)
 	}
 	contains(t, c.ok("reschedule", "q", "--group", "g", "--in", "5m"), "moved 1 message of group g, now due in 5m (",
 		"; left 1 leased and 0 dead\n")

@@ -58,8 +58,8 @@ func NewInfo(queue string, i *store.Info) Info {
 		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
 		TimeoutMS: Millis(i.Timeout), ExpireAfterMS: Millis(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
 		DedupWindowMS: Millis(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),
-		LeaseDeadline: FormatTime(i.LeaseDeadline), LastError: i.LastError, Failures: NewFailures(i.Failures), DeadReason: i.DeadReason,
-		DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
+		LeaseDeadline: FormatTime(i.LeaseDeadline), LastError: i.LastError, Failures: NewFailures(i.Failures),
+		DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
 	}
 }
 

@@ -65,7 +65,8 @@ func TestWireResults(t *testing.T) {
 func TestWireNames(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
 	for _, value := range []any{
-		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{}, Stats{}, Queue{}, Paused{}, Deleted{},
+		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{},
+		Stats{}, Queue{}, Paused{}, Deleted{},
 		Retained{}, Retention{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},
 	} {

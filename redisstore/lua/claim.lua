@@ -77,7 +77,8 @@ end
 local held = redis.call('HGET', LEASES, ARGV[6])
 local previous = previous_reply(ARGV[1], ARGV[2])
 if ARGV[3] == '1' and not previous then
-  for _, key in ipairs({ DUE, LEASE_DEADLINES, DEAD, DEDUP, WAKE, BUCKET_STARTS, GROUPS }) do redis.call('ZCARD', key) end
+  local sets = { DUE, LEASE_DEADLINES, DEAD, DEDUP, WAKE, BUCKET_STARTS, GROUPS }
+  for _, key in ipairs(sets) do redis.call('ZCARD', key) end
   for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS }) do redis.call('HLEN', key) end
   record_request(ARGV[1], ARGV[2], now)
 end
