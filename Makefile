@@ -28,7 +28,7 @@ check: ## formatting, go vet, staticcheck
 	$(GO) vet ./...
 	@set -e; for system in $(SYSTEMS); do \
 		echo "$$system: $(GO) vet"; \
-		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... ./diskstore ./compat/... ./doctor ./memstore ./migrate ./redisstore ./store/...; done
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... ./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup check unit once modules ## everything that a change must pass

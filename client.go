@@ -76,11 +76,23 @@ func WithLogger(l *slog.Logger) Option {
 	return option(func(o *options) { o.logger = l })
 }
 
-// WithObserver sets a function that is called for every Event, for example to record metrics. It is called
+// WithObserver adds a function that is called for every Event, for example to record metrics. It is called
 // from many goroutines at once and blocks the caller's work, so it must be fast. Without an observer there
-// is no overhead.
+// is no overhead. Several observers are called in the order of the options; nil adds none.
 func WithObserver(f func(Event)) Option {
-	return option(func(o *options) { o.observer = f })
+	return option(func(o *options) {
+		before := o.observer
+		switch {
+		case f == nil:
+		case before == nil:
+			o.observer = f
+		default:
+			o.observer = func(e Event) {
+				before(e)
+				f(e)
+			}
+		}
+	})
 }
 
 // WithEventHeaders has events carry headers of their messages, for this client's observer and for the watchers of all

@@ -459,3 +459,12 @@ func TestClientForgetsUnusedQueues(t *testing.T) {
 		t.Error("a Queue in use was replaced")
 	}
 }
+
+func TestSeveralObserversGetEveryEvent(t *testing.T) {
+	var first, second events
+	c := newClientOn(t, memstore.New(), WithObserver(first.add), WithObserver(nil), WithObserver(second.add))
+	id := mustSend(t, c.Queue("q"), "")
+	if len(first.kinds(id)) != 1 || len(second.kinds(id)) != 1 {
+		t.Errorf("observers got %v and %v", first.kinds(id), second.kinds(id))
+	}
+}

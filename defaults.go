@@ -102,7 +102,9 @@ func (o *Outgoing) fill(d *Outgoing) {
 // never nil, for example to add the headers of a trace. The defaults are filled in before, and everything is checked
 // after. An error is that of the send, which then sends nothing.
 //
-// A function is called on the goroutine of the send. It must be safe for concurrent use.
+// A function is called on the goroutine of the send. It must be safe for concurrent use. For the follow-ups of a
+// handler, ctx is the context that the worker made: MessageFromContext returns the message that was handled, and what
+// middleware of handlers added to its own context is not there.
 func WithSendMiddleware(middleware ...func(ctx context.Context, o *Outgoing) error) Option {
 	return sendMiddleware(middleware)
 }

@@ -18,7 +18,7 @@ var (
 // docsImports are the packages that the code of the pages may use, by name.
 var docsImports = map[string]string{
 	"later": "github.com/laterq/later", "store": "github.com/laterq/later/store",
-	"lock":    "github.com/laterq/later/lock",
+	"lock": "github.com/laterq/later/lock", "latertest": "github.com/laterq/later/latertest",
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",
 	"syscall": "syscall", "testing": "testing", "time": "time",
 }
@@ -29,6 +29,7 @@ const docsPrelude = `package main
 import (
 	"context"
 	"errors"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,6 +58,7 @@ var (
 	payload, a, b, code        []byte
 	order                      []byte
 	url                        string
+	t                          *testing.T
 	from, to, tomorrowAtNine   time.Time
 	errRateLimited             = errors.New("rate limited")
 	events, lateness, duration gauge
@@ -128,6 +130,20 @@ func writeFile(t *testing.T, dir, name, text string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestDocsTestRuns runs the test that docs/testing.md shows.
+func TestDocsTestRuns(t *testing.T) {
+	page, err := os.ReadFile("docs/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := string(goBlock.FindSubmatch(page)[1])
+	file := writeFile(t, t.TempDir(), "shop_test.go", wrapFragment("test", block))
+	out, err := exec.CommandContext(t.Context(), "go", "test", "-v", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestUnpaidOrderIsCancelledAfterHalfAnHour") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // compile reports the errors of a program, except that a fragment does not use what it declares.

@@ -22,6 +22,8 @@ type Outcome struct {
 	// Delay is that of RetryIn or Snooze. It is 0 when the worker's backoff decides, and Backoff is then set.
 	Delay   time.Duration
 	Backoff bool
+	// ResetAttempts is set for a Snooze with that option.
+	ResetAttempts bool
 	// Err is why: the error of a retry or bury. It is nil for an ack, and for RetryIn, Snooze and Bury without a reason.
 	Err error
 }
@@ -40,7 +42,9 @@ func OutcomeOf(err error) Outcome {
 		return Outcome{Kind: OutcomeBury, Err: reasonOf(err, b, b.err)}
 	}
 	if s, ok := errors.AsType[*snooze](err); ok {
-		return Outcome{Kind: OutcomeSnooze, Delay: clampDelay(s.delay), Err: reasonOf(err, s, nil)}
+		return Outcome{
+			Kind: OutcomeSnooze, Delay: clampDelay(s.delay), ResetAttempts: s.reset, Err: reasonOf(err, s, nil),
+		}
 	}
 	if r, ok := errors.AsType[*retryIn](err); ok {
 		return Outcome{Kind: OutcomeRetry, Delay: clampDelay(r.delay), Err: reasonOf(err, r, nil)}

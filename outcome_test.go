@@ -26,6 +26,7 @@ func TestOutcomeOfSaysWhatAWorkerDoes(t *testing.T) {
 		"retry in":      {RetryIn(time.Minute), Outcome{Kind: OutcomeRetry, Delay: time.Minute}},
 		"wrapped":       {wrapped, Outcome{Kind: OutcomeRetry, Delay: time.Minute, Err: wrapped}},
 		"snooze":        {Snooze(-1), Outcome{Kind: OutcomeSnooze}},
+		"reset":         {Snooze(1, ResetAttempts), Outcome{Kind: OutcomeSnooze, Delay: 1, ResetAttempts: true}},
 		"joined":        {joined, Outcome{Kind: OutcomeSnooze, Delay: time.Hour, Err: joined}},
 		"too long":      {Snooze(1 << 62), Outcome{Kind: OutcomeSnooze, Delay: store.MaxDelay}},
 		"bury":          {Bury(cause), Outcome{Kind: OutcomeBury, Err: cause}},

@@ -175,6 +175,7 @@ func (f *forwarder) step() error {
 
 // move has the store move a batch, and reports whether more messages are ready.
 func (f *forwarder) move() (more bool, err error) {
+	defer f.run.beginClaim()()
 	ctx, cancel := context.WithTimeout(f.run.calling, callTimeout)
 	defer cancel()
 	c := f.run.client
@@ -204,6 +205,7 @@ func (f *forwarder) died(c store.Claim) {
 // deliver claims a batch, delivers it and settles its messages. An error says that the destination or the store takes
 // nothing now.
 func (f *forwarder) deliver() error {
+	defer f.run.beginClaim()()
 	s, lease := f.run.client.store, f.cfg.Lease
 	claiming, cancel := context.WithTimeout(f.run.calling, min(callTimeout, lease))
 	defer cancel()

@@ -57,6 +57,8 @@ type run struct {
 	fetching   sync.WaitGroup
 	background sync.WaitGroup // the leaseKeeper and its calls
 	changed    chan struct{}  // has a token when awaitIdle should check again
+	changes    changes        // the same for WaitIdle
+	claiming   atomic.Int32   // claims and forwarded batches in progress
 }
 
 // queueWorker is one queue of a running worker.
@@ -294,8 +296,9 @@ func (r *run) awaitIdle(limit time.Duration) bool {
 	}
 }
 
-// signalChange makes awaitIdle check again.
+// signalChange makes awaitIdle and WaitIdle check again.
 func (r *run) signalChange() {
+	r.changes.notify()
 	select {
 	case r.changed <- struct{}{}:
 	default:

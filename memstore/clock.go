@@ -1,10 +1,12 @@
 package memstore
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/laterq/later/internal/precise"
+	"github.com/laterq/later/store"
 )
 
 // Clock is a Store's source of time and alarms.
@@ -53,6 +55,25 @@ func (c *ManualClock) Advance(d time.Duration) {
 			delete(c.alarms, fired)
 		}
 	}
+}
+
+// Advance moves the store's clock, which must be a ManualClock, and with it the deadlines of all leases, in one step:
+// time passes for messages and not for those who hold them, whose heartbeats follow another clock. The clock's own
+// Advance lets leases expire. Advance returns ErrUnsupported for another clock.
+func (s *Store) Advance(d time.Duration) error {
+	clock, ok := s.data.clock.(*ManualClock)
+	if !ok {
+		return fmt.Errorf("the clock of this store cannot be moved: use WithClock with a ManualClock: %w",
+			store.ErrUnsupported)
+	}
+	s.data.mu.Lock()
+	defer s.data.mu.Unlock()
+	before := s.data.now()
+	clock.Advance(d)
+	for _, q := range s.data.queues {
+		q.postponeLeases(s.data.now() - before)
+	}
+	return nil
 }
 
 // Alarm implements Clock.

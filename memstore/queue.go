@@ -345,6 +345,15 @@ func (q *queue) endLease(l *lease) {
 	q.deadlines.remove(l.deadline, l.id)
 }
 
+// postponeLeases moves the deadlines of all leases by a number of milliseconds.
+func (q *queue) postponeLeases(by int64) {
+	q.deadlines = newIndex()
+	for _, l := range q.leases {
+		l.deadline += by
+		q.deadlines.add(l.deadline, l.id)
+	}
+}
+
 // current returns the lease, or nil if it has ended or expired.
 func (q *queue) current(now int64, id string) *lease {
 	if l := q.leases[id]; l != nil && l.deadline > now {

@@ -29,7 +29,8 @@ func AroundText(results []*Result) string {
 	if rows.Len() == 0 {
 		return ""
 	}
-	return "\n| fault | runs | faults injected | events received | events missed, gaps | streams without a gap compared | " +
+	return "\n| fault | runs | faults injected | events received | events missed, gaps | " +
+		"streams without a gap compared | " +
 		"handlers with a lock | locks lost | beside one whose lock had expired | key free after its holder's death s | " +
 		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
 }

@@ -190,7 +190,8 @@ func (r *run) checkExpectations(left map[string]*later.Info) {
 // isRunRecord reports whether newChecker reads records of that kind.
 func isRunRecord(kind byte, _ []byte) bool { return strings.IndexByte(runRecordKinds, kind) >= 0 }
 
-var runRecordKinds = aroundKinds + string([]byte{runEvent, begun, ended, extended, usage, claimed, claimFailed, starved})
+var runRecordKinds = aroundKinds +
+	string([]byte{runEvent, begun, ended, extended, usage, claimed, claimFailed, starved})
 
 // newChecker reads the records that are not about a single message.
 func newChecker(dir string, actors []string) (*checker, error) {

@@ -319,7 +319,8 @@ func TestResultRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, part := range []string{
-		"before\n", "seeds 7 to 7", "`the command`", "| 1 | 100 | 1 |", "1.50", "| 4321 |", "| 1.25 |", "1 runs broke a promise", "\nafter\n",
+		"before\n", "seeds 7 to 7", "`the command`", "| 1 | 100 | 1 |", "1.50", "| 4321 |", "| 1.25 |",
+		"1 runs broke a promise", "\nafter\n",
 	} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("the page lacks %q:\n%s", part, text)

@@ -1,0 +1,159 @@
+// Command shop is an order service that is built with Later: orders that are not paid are reminded and then cancelled,
+// and paid ones are announced to a partner whose API is unreliable. See README.md.
+//
+// Start reading at Shop in shop.go: what the service does. main.go puts it together, worker.go runs the messages,
+// partner.go is the unreliable API, api.go the service's own API, and observe.go traces and metrics.
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/diskstore"
+	"github.com/laterq/later/lock"
+	"github.com/laterq/later/redisstore"
+	"github.com/laterq/later/store"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	if err := run(ctx, os.Args[1:], os.Getenv); err != nil {
+		fmt.Fprintln(os.Stderr, "shop:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the service until ctx ends, and then drains it.
+func run(ctx context.Context, args []string, getenv func(string) string) (err error) {
+	flags := flag.NewFlagSet("shop", flag.ContinueOnError)
+	addr := flags.String("addr", "localhost:8080", "address of the HTTP API; :8080 in a container")
+	data := flags.String("data", "shop-data", "directory of the database and of the embedded store")
+	partner := flags.String("partner", "", "URL of the partner's API (default: one in this process that often fails)")
+	demo := flags.Bool("demo", false, "remind after 5 s and cancel after 10 s")
+	cfg := Config{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	flags.DurationVar(&cfg.RemindAfter, "remind", 20*time.Minute, "when unpaid orders are reminded")
+	flags.DurationVar(&cfg.CancelAfter, "cancel", 30*time.Minute, "when unpaid orders are cancelled")
+	flags.DurationVar(&cfg.Retry, "retry", time.Second, "delay before the partner is called again; it doubles each time")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *demo {
+		cfg.RemindAfter, cfg.CancelAfter = 5*time.Second, 10*time.Second
+	}
+	db, err := openDatabase(*data)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if *partner == "" {
+		*partner = "http://" + listener.Addr().String() + "/partner"
+	}
+	cfg.Partner = HTTPPartner{URL: *partner}
+
+	cfg.Metrics = NewMetrics()
+	url := cmp.Or(getenv("LATER_STORE"), getenv("REDIS_URL"))
+	opened, err := openStore(ctx, url, filepath.Join(*data, "later"), ClientOptions(cfg.Log, cfg.Metrics)...)
+	if err != nil {
+		return err
+	}
+	defer opened.close()
+	cfg.Locker = opened.locker
+	shop, err := New(ctx, db, opened.client, cfg)
+	if err != nil {
+		return err
+	}
+	cfg.Log.Info("shop is open", "address", listener.Addr(), "remind", cfg.RemindAfter, "cancel", cfg.CancelAfter)
+	return shop.Run(ctx, listener)
+}
+
+// openedStore is a client of a store, with locks that reach as far as the store does.
+type openedStore struct {
+	client *later.Client
+	locker lock.Locker
+	close  func()
+}
+
+// openStore opens the store at url, or the embedded one in dir if there is no url.
+func openStore(ctx context.Context, url, dir string, opts ...later.Option) (openedStore, error) {
+	switch {
+	case url == "":
+		engine, err := diskstore.Open(dir)
+		if err != nil {
+			return openedStore{}, err
+		}
+		return newStore(ctx, engine, lock.Local(), opts) // it serves one process, and so do the locks
+	case strings.HasPrefix(url, "redis"):
+		redisOptions, err := redis.ParseURL(url)
+		if err != nil {
+			return openedStore{}, fmt.Errorf("store %w; use redis:// or rediss://", err)
+		}
+		rdb := redis.NewClient(redisOptions)
+		opened, err := newStore(ctx, redisstore.New(rdb), lock.Redis(rdb), opts)
+		if err != nil {
+			return openedStore{}, errors.Join(err, rdb.Close())
+		}
+		closeStore := opened.close
+		opened.close = func() {
+			closeStore()
+			rdb.Close()
+		}
+		return opened, nil
+	}
+	client, err := later.Open(ctx, url, opts...)
+	if err != nil {
+		return openedStore{}, err
+	}
+	return openedStore{client, lock.Local(), func() { client.Close() }}, nil
+}
+
+// newStore returns a client of an engine, which it closes if that fails.
+func newStore(
+	ctx context.Context, engine store.Store, locker lock.Locker, opts []later.Option,
+) (openedStore, error) {
+	client, err := later.New(engine, opts...)
+	if err != nil {
+		return openedStore{}, errors.Join(err, engine.Close())
+	}
+	closeAll := func() {
+		client.Close()
+		engine.Close()
+	}
+	if err := client.Ping(ctx); err != nil { // say so now, not with the first order
+		closeAll()
+		return openedStore{}, err
+	}
+	return openedStore{client, locker, closeAll}, nil
+}
+
+// openDatabase opens the shop's own data, which is in SQLite.
+func openDatabase(dir string) (*sql.DB, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	settings := url.Values{"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)"}, "_txlock": {"immediate"}}
+	return sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?"+settings.Encode())
+}
