@@ -163,8 +163,19 @@ func TestURL(t *testing.T) {
 		}
 		s.Close()
 	}
+	t.Chdir(dir)
+	relative, err := store.Open(t.Context(), "file:below/rel%20ative?sync=always", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative.Close()
+	if _, err := os.Stat(filepath.Join(dir, "below", "rel ative", "LATER")); err != nil {
+		t.Error(err)
+	}
 	for url, want := range map[string]string{
 		"file://relative/dir":           "three slashes",
+		"file:":                         "three slashes",
+		"file:a%zz":                     "cannot be read",
 		"file://":                       "three slashes",
 		"file:///d?size=1":              `"size"`,
 		"file:///d?sync=soon":           "sync=soon",

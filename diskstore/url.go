@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,7 @@ func init() {
 	store.Register("file", open)
 }
 
-// open opens the store of file:///absolute/directory, with the parameter sync=always (the default) or a duration such
+// open opens the store of file:///absolute/directory or file:relative/directory, with the parameter sync=always (the default) or a duration such
 // as sync=100ms; see SyncEvery.
 func open(_ context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
 	dir, every, err := parseURL(text)
@@ -29,13 +30,22 @@ func parseURL(text string) (dir string, every time.Duration, err error) {
 	if err != nil {
 		return "", 0, store.Invalid("store URL cannot be read: an example that can is file:///var/lib/later")
 	}
-	dir = filepath.FromSlash(u.Path)
+	path := u.Path
+	if u.Opaque != "" { // file:relative/directory
+		if path, err = url.PathUnescape(u.Opaque); err != nil {
+			return "", 0, store.Invalid("store URL cannot be read: a %% must be written as %%25")
+		}
+	}
+	dir = filepath.FromSlash(path)
 	if drive := strings.TrimPrefix(dir, `\`); filepath.VolumeName(drive) != "" { // Windows: file:///C:/later
 		dir = drive
 	}
-	if u.Host != "" || u.User != nil || u.Fragment != "" || !filepath.IsAbs(dir) {
-		return "", 0, store.Invalid("store URL %s names no absolute directory: give file:///DIRECTORY, with three slashes",
-			store.RedactURL(text))
+	if u.Host != "" || u.User != nil || u.Fragment != "" || dir == "" {
+		return "", 0, store.Invalid("store URL %s names no directory: give file:///DIRECTORY, with three slashes, or "+
+			"file:DIRECTORY for one in the working directory", store.RedactURL(text))
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", 0, fmt.Errorf("directory of the store URL %s: %w", store.RedactURL(text), err)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

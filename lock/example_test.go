@@ -17,7 +17,7 @@ func ExamplePerKey() {
 	}
 	defer client.Close()
 
-	locker := lock.Local() // lock.Redis(rdb) for workers on many machines
+	locker := lock.For(client) // on Redis, for workers on many machines
 	customer := func(m *later.Message) string { return m.Headers["customer"] }
 
 	running, stop := context.WithCancel(ctx)

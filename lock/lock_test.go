@@ -285,3 +285,25 @@ func TestOnlyHalfOfTheHandlersWait(t *testing.T) {
 		}
 	})
 }
+
+func TestForChoosesTheLockerOfTheStore(t *testing.T) {
+	inMemory, err := later.Open(t.Context(), "mem://")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inMemory.Close()
+	if _, ok := For(inMemory).(*local); !ok {
+		t.Errorf("a store in memory has %T", For(inMemory))
+	}
+	inRedis, err := later.Open(t.Context(), redistest.Shared(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inRedis.Close()
+	if _, err := For(inRedis).TryLock(t.Context(), "for", "one", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := For(inRedis).TryLock(t.Context(), "for", "two", time.Minute); !errors.Is(err, ErrHeld) {
+		t.Errorf("another owner's lock: %v", err)
+	}
+}

@@ -7,10 +7,21 @@ import (
 
 	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/laterq/later"
 )
 
 // KeyPrefix begins the Redis keys of locks.
 const KeyPrefix = "later:lock:"
+
+// For returns a Locker for the workers of a client: Redis with the connections of the client's store, or, on a store that
+// only this process has open, Local.
+func For(client *later.Client) Locker {
+	if s, ok := client.Store().(interface{ Client() redis.UniversalClient }); ok {
+		return Redis(s.Client())
+	}
+	return Local()
+}
 
 // Redis returns a Locker that keeps each lock in one Redis key, KeyPrefix followed by the lock's key, which expires. It
 // works with a single Redis, Sentinel and Cluster. A failover can lose a lock that the new primary had not received.

@@ -39,6 +39,9 @@ func Register(scheme string, open Opener) {
 // Open opens the store that a URL names, with the engine registered for its scheme.
 func Open(ctx context.Context, url string, cfg OpenConfig) (Store, error) {
 	scheme, _, ok := strings.Cut(url, "://")
+	if path, isFile := strings.CutPrefix(url, "file:"); isFile && !strings.HasPrefix(path, "//") {
+		scheme, ok = "file", true // file:directory, relative to the working directory
+	}
 	if !ok {
 		return nil, Invalid("store URL has no scheme: give one such as redis://localhost:6379/0")
 	}

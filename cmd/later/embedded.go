@@ -115,13 +115,20 @@ func (m *Main) storeURLOf(text string) (string, error) {
 	switch {
 	case first == "" && text != "", first == ".", first == "..", first == "~", filepath.IsAbs(text):
 		return m.directoryURL(text)
-	case strings.HasPrefix(text, "file:") && !strings.HasPrefix(text, "file:///"):
-		path := strings.TrimPrefix(strings.TrimPrefix(text, "file:"), "//")
-		if filepath.IsAbs(path) {
-			return "", store.Invalid("store URL %s lacks slashes: use file://%s", text, path)
-		}
+	case strings.HasPrefix(text, "file:///"):
+	case strings.HasPrefix(text, "file://"):
 		return "", store.Invalid("store URL %s has no absolute directory: use ./%s, or file:///DIRECTORY with three slashes",
-			text, strings.TrimPrefix(path, "./"))
+			text, strings.TrimPrefix(strings.TrimPrefix(text, "file://"), "./"))
+	case strings.HasPrefix(text, "file:"): // relative to the working directory
+		path, parameters, given := strings.Cut(strings.TrimPrefix(text, "file:"), "?")
+		dir, err := filepath.Abs(filepath.FromSlash(path))
+		if err != nil || path == "" {
+			return "", store.Invalid("store URL %s names no directory: give file:///DIRECTORY or file:DIRECTORY", text)
+		}
+		if given {
+			return fileURL(dir) + "?" + parameters, nil
+		}
+		return fileURL(dir), nil
 	case !strings.Contains(text, "://"):
 		return "", store.Invalid("store is neither a URL nor a directory: use one such as redis://localhost:6379/0 or ./dir")
 	}

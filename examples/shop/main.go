@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -18,18 +17,14 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/diskstore"
+	_ "github.com/laterq/later/diskstore" // for file: URLs
 	"github.com/laterq/later/lock"
-	"github.com/laterq/later/redisstore"
-	"github.com/laterq/later/store"
 )
 
 func main() {
@@ -75,78 +70,19 @@ func run(ctx context.Context, args []string, getenv func(string) string) (err er
 	cfg.Partner = HTTPPartner{URL: *partner}
 
 	cfg.Metrics = NewMetrics()
-	url := cmp.Or(getenv("LATER_STORE"), getenv("REDIS_URL"))
-	opened, err := openStore(ctx, url, filepath.Join(*data, "later"), ClientOptions(cfg.Log, cfg.Metrics)...)
+	url := cmp.Or(getenv("LATER_STORE"), getenv("REDIS_URL"), "file:"+filepath.Join(*data, "later"))
+	client, err := later.Open(ctx, url, ClientOptions(cfg.Log, cfg.Metrics)...)
 	if err != nil {
 		return err
 	}
-	defer opened.close()
-	cfg.Locker = opened.locker
-	shop, err := New(ctx, db, opened.client, cfg)
+	defer client.Close()
+	cfg.Locker = lock.For(client)
+	shop, err := New(ctx, db, client, cfg)
 	if err != nil {
 		return err
 	}
 	cfg.Log.Info("shop is open", "address", listener.Addr(), "remind", cfg.RemindAfter, "cancel", cfg.CancelAfter)
 	return shop.Run(ctx, listener)
-}
-
-// openedStore is a client of a store, with locks that reach as far as the store does.
-type openedStore struct {
-	client *later.Client
-	locker lock.Locker
-	close  func()
-}
-
-// openStore opens the store at url, or the embedded one in dir if there is no url.
-func openStore(ctx context.Context, url, dir string, opts ...later.Option) (openedStore, error) {
-	switch {
-	case url == "":
-		engine, err := diskstore.Open(dir)
-		if err != nil {
-			return openedStore{}, err
-		}
-		return newStore(ctx, engine, lock.Local(), opts) // it serves one process, and so do the locks
-	case strings.HasPrefix(url, "redis"):
-		redisOptions, err := redis.ParseURL(url)
-		if err != nil {
-			return openedStore{}, fmt.Errorf("store %w; use redis:// or rediss://", err)
-		}
-		rdb := redis.NewClient(redisOptions)
-		opened, err := newStore(ctx, redisstore.New(rdb), lock.Redis(rdb), opts)
-		if err != nil {
-			return openedStore{}, errors.Join(err, rdb.Close())
-		}
-		closeStore := opened.close
-		opened.close = func() {
-			closeStore()
-			rdb.Close()
-		}
-		return opened, nil
-	}
-	client, err := later.Open(ctx, url, opts...)
-	if err != nil {
-		return openedStore{}, err
-	}
-	return openedStore{client, lock.Local(), func() { client.Close() }}, nil
-}
-
-// newStore returns a client of an engine, which it closes if that fails.
-func newStore(
-	ctx context.Context, engine store.Store, locker lock.Locker, opts []later.Option,
-) (openedStore, error) {
-	client, err := later.New(engine, opts...)
-	if err != nil {
-		return openedStore{}, errors.Join(err, engine.Close())
-	}
-	closeAll := func() {
-		client.Close()
-		engine.Close()
-	}
-	if err := client.Ping(ctx); err != nil { // say so now, not with the first order
-		closeAll()
-		return openedStore{}, err
-	}
-	return openedStore{client, locker, closeAll}, nil
 }
 
 // openDatabase opens the shop's own data, which is in SQLite.

@@ -267,11 +267,11 @@ func TestTraceOfARequestReachesTheMail(t *testing.T) {
 // TestShopDrainsWhenItIsStopped stops the service while the partner is being called.
 func TestShopDrainsWhenItIsStopped(t *testing.T) {
 	s := newShopTest(t)
-	opened, err := openStore(t.Context(), "", t.TempDir())
+	client, err := later.Open(t.Context(), "file://"+t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer opened.close()
+	defer client.Close()
 	calling, answer := make(chan bool), make(chan bool)
 	cfg := s.shop.cfg
 	cfg.Partner = partnerFunc(func(context.Context, Order) error {
@@ -279,7 +279,7 @@ func TestShopDrainsWhenItIsStopped(t *testing.T) {
 		<-answer
 		return nil
 	})
-	shop, err := New(t.Context(), s.shop.db, opened.client, cfg)
+	shop, err := New(t.Context(), s.shop.db, client, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
