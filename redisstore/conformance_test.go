@@ -50,7 +50,7 @@ func TestStateMachine(t *testing.T) {
 	if os.Getenv("LATER_LONG") == "" {
 		f := flag.Lookup("rapid.checks")
 		defer f.Value.Set(f.Value.String())
-		f.Value.Set("40") // on each of six engines
+		f.Value.Set("25") // on each of six engines
 	}
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) { storetest.RunStateMachine(t, harness(e.client)) })
