@@ -2,6 +2,7 @@ package later
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,11 +11,15 @@ import (
 )
 
 var (
-	code = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
-	link = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)|(?m:^\[[^\]]+\]:\s*(\S+))|(?:src|href)="([^"]+)"`)
+	code    = regexp.MustCompile("(?s)```.*?```|`[^`\n]*`")
+	block   = regexp.MustCompile("(?ms)^```.*?^```")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notSlug = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	link    = regexp.MustCompile(`\]\(\s*<?([^)\s>]+)|(?m:^\[[^\]]+\]:\s*(\S+))|(?:src|href)="([^"]+)"`)
 )
 
-// TestDocsLinkToExistingFiles checks links to files of this repository. It does not check links to the web.
+// TestDocsLinkToExistingFiles checks links to files of this repository and to headings in them. It does not check
+// links to the web.
 func TestDocsLinkToExistingFiles(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -28,13 +33,77 @@ func TestDocsLinkToExistingFiles(t *testing.T) {
 		}
 		for _, groups := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
 			target := groups[1+slices.IndexFunc(groups[1:], func(g string) bool { return g != "" })]
-			file, _, _ := strings.Cut(target, "#")
-			if file == "" || strings.Contains(file, "://") || strings.HasPrefix(file, "mailto:") {
+			file, anchor, _ := strings.Cut(target, "#")
+			if strings.Contains(file, "://") || strings.HasPrefix(file, "mailto:") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), file)); err != nil {
+			linked := page
+			if file != "" {
+				linked = filepath.Join(filepath.Dir(page), file)
+			}
+			if _, err := os.Stat(linked); err != nil {
 				t.Errorf("%s links to %s: %v", page, target, err)
+			} else if anchor != "" && filepath.Ext(linked) == ".md" && !slices.Contains(anchors(t, linked), anchor) {
+				t.Errorf("%s links to %s, but there is no such heading", page, target)
 			}
 		}
+	}
+}
+
+// anchors returns the names by which the headings of a page are linked to.
+func anchors(t *testing.T, page string) (all []string) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range heading.FindAllStringSubmatch(block.ReplaceAllString(string(text), ""), -1) {
+		slug := notSlug.ReplaceAllString(strings.ToLower(h[1]), "")
+		all = append(all, strings.ReplaceAll(slug, " ", "-"))
+	}
+	return all
+}
+
+// TestDocsAreListed checks that the index has every page, and the table in CONTRIBUTING.md every package.
+func TestDocsAreListed(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	index, layout := read("docs/README.md"), read("CONTRIBUTING.md")
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages in docs, %v", len(pages), err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md does not list %s", page)
+		}
+	}
+	listed := func(folder string) bool { // or one that it is in
+		for ; folder != "."; folder = path.Dir(folder) {
+			if strings.Contains(layout, "`"+folder+"/`") {
+				return true
+			}
+		}
+		return false
+	}
+	err = filepath.WalkDir(".", func(folder string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() || folder == "." {
+			return err
+		}
+		if name := entry.Name(); strings.HasPrefix(name, ".") || name == "testdata" {
+			return filepath.SkipDir
+		}
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if len(files) > 0 && !listed(filepath.ToSlash(folder)) {
+			t.Errorf("CONTRIBUTING.md does not list %s", folder)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -224,6 +224,8 @@ func (f *forwarder) deliver() error {
 	if len(claim.Messages) == 0 {
 		return nil
 	}
+	f.run.forwarding.Add(int64(len(claim.Messages)))
+	defer f.run.forwarding.Add(-int64(len(claim.Messages)))
 	held := f.hold(claim.Messages[0].Receipt.Lease, asked)
 	defer held.release()
 	settlements, err := f.deliverTo(held.ctx, claim)

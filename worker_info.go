@@ -46,6 +46,9 @@ type WorkerInfo struct {
 	// MaxHeldMessages. HeldCount is the number of all handlers that run. Messages that are forwarded are not among them.
 	Held      []HeldMessage
 	HeldCount int
+	// Forwarding is the number of messages that the worker holds in order to forward them, or to distribute them to the
+	// queues of a topic. Nobody holds those that the store moves in one step.
+	Forwarding int
 	// Started is when Run was called, and Heartbeat when the worker reported this.
 	Started, Heartbeat time.Time
 	// Now is the store's clock when the worker was listed.
@@ -91,6 +94,7 @@ type workerRecord struct {
 	QueueCount  int               `json:"queue_count"`
 	Seen        []seenCommand     `json:"seen,omitempty"`
 	HeldCount   int               `json:"held_count,omitempty"`
+	Forwarding  int64             `json:"forwarding,omitempty"`
 	Held        []json.RawMessage `json:"held,omitempty"` // each a heldRecord
 }
 
@@ -156,7 +160,8 @@ func decodeWorker(id, text string, now time.Time) (info WorkerInfo, expires time
 	info = WorkerInfo{
 		ID: id, Name: r.Name, Host: r.Host, PID: r.PID, Process: r.Process, Version: r.Version, State: r.State,
 		Concurrency: r.Concurrency, Queues: r.Queues, QueueCount: r.QueueCount, HeldCount: r.HeldCount,
-		Started: store.Time(r.Started), Heartbeat: store.Time(r.At), Now: now, seen: r.Seen,
+		Forwarding: int(r.Forwarding),
+		Started:    store.Time(r.Started), Heartbeat: store.Time(r.At), Now: now, seen: r.Seen,
 	}
 	for _, text := range r.Held {
 		var h heldRecord

@@ -161,7 +161,7 @@ func (p *presence) write() error {
 func (p *presence) describe() (string, error) {
 	held, n := p.run.held()
 	r := p.record
-	r.HeldCount = n
+	r.HeldCount, r.Forwarding = n, p.run.forwarding.Load()
 	switch {
 	case p.draining.Load():
 		r.State = WorkerDraining

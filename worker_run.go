@@ -38,6 +38,7 @@ type run struct {
 	forwarders   []*forwarder
 	distributors *distributors
 	gate         pauseGate    // for forwarders and distributors
+	forwarding   atomic.Int64 // messages that forwarders and distributors hold
 	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
 	scheduler    *scheduler
 	leases       *leaseKeeper
@@ -202,9 +203,10 @@ func (r *run) queueNames() (names []string) {
 	return names
 }
 
-func (r *run) newQueueWorker(name string, registered queueHandler) (*queueWorker, error) {
+func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWorker, err error) {
+	defer recoverRefusal(&err)
 	cfg := r.cfg.queue(name)
-	qw := &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch}
+	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch}
 	if registered.batch != nil {
 		qw.queueShare = newQueueShare(cfg, 0)
 		qw.batchSize = registered.batch.Size
@@ -212,7 +214,6 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (*queueWorker
 	}
 	h := registered.single
 	if registered.mux != nil {
-		var err error
 		if h, err = registered.mux.handler(name, r.log); err != nil {
 			return nil, fmt.Errorf("worker's HandleMux of queue %q: %w", name, err)
 		}

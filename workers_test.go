@@ -93,6 +93,31 @@ func TestWorkersListsWhatAWorkerIs(t *testing.T) {
 	})
 }
 
+func TestWorkersCountsWhatIsForwarded(t *testing.T) {
+	inDelivering(t, func(t *testing.T, f *delivering) {
+		proceed := make(chan struct{})
+		f.start(t, WorkerConfig{}, func(_ context.Context, msgs []*Message) []error {
+			<-proceed
+			return nil
+		})
+		if _, err := f.q.SendBatch(t.Context(), make([]Outgoing, 5)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		want := func(n int) {
+			t.Helper()
+			all, err := f.client.ReportWorkers(t.Context(), 0)
+			if err != nil || len(all) != 1 || all[0].Forwarding != n || all[0].HeldCount != 0 {
+				t.Errorf("%+v, %v; want a worker that forwards %d messages", all, err, n)
+			}
+		}
+		want(5)
+		close(proceed)
+		synctest.Wait()
+		want(0)
+	})
+}
+
 func TestWorkersShowsWhatHandlersHoldLongest(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		w := NewWorker(c, WorkerConfig{Concurrency: 1000})

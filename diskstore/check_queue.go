@@ -381,6 +381,7 @@ func (c *scan) compare(stored *meta, damage error) {
 	if c.meta.due > 0 { // else there is no earliest
 		counter("earliest due time", max(stored.head, c.meta.head), c.meta.head)
 	}
+	counters = append(counters, stored.fixRetention()...)
 	if len(counters) > 0 {
 		c.note("counters", int64(len(counters)), "counters are wrong: "+strings.Join(counters, ", "))
 	}

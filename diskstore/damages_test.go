@@ -145,6 +145,11 @@ var damages = []struct {
 		},
 	},
 	{name: "earliest is too late", checks: "counters", damage: func(r raw) { r.meta(func(m *meta) { m.head += 1e9 }) }},
+	{
+		name:   "retention that is not possible",
+		checks: "counters",
+		damage: func(r raw) { r.meta(func(m *meta) { m.maxAge, m.maxCount = -1, store.MaxDeadCount+1 }) },
+	},
 	{name: "no counters", checks: "counters", damage: func(r raw) { r.remove(appendKey(nil, r.number, kindMeta)) }},
 	{
 		name:   "counters of another format",

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/laterq/later/internal/envelope"
@@ -124,6 +125,19 @@ type meta struct {
 
 // settings are what the queue's messages do not show, so that a repair keeps it.
 func (m *meta) settings() []*int64 { return []*int64{&m.maxAge, &m.maxCount, &m.dropped} }
+
+// fixRetention removes limits of dead messages that cannot have been set, and returns what they were.
+func (m *meta) fixRetention() (wrong []string) {
+	if m.maxAge < 0 || m.maxAge > store.Millis(store.MaxDelay) {
+		wrong = append(wrong, fmt.Sprintf("the maximum age of dead messages is %d ms, so a repair sets none", m.maxAge))
+		m.maxAge = 0
+	}
+	if m.maxCount < 0 || m.maxCount > store.MaxDeadCount {
+		wrong = append(wrong, fmt.Sprintf("the maximum number of dead messages is %d, so a repair sets none", m.maxCount))
+		m.maxCount = 0
+	}
+	return wrong
+}
 
 func (m *meta) numbers() []*int64 {
 	return []*int64{&m.due, &m.dead, &m.remembered, &m.grouped, &m.mark, &m.ready, &m.head, &m.now}

@@ -68,6 +68,7 @@ func (c *scan) begin(t *tx, name string) error {
 	key := appendKey(nil, c.number, kindMeta)
 	_, err = t.view(key, func(value []byte) error {
 		if m, err := parseMeta(value); err == nil || errors.Is(err, errInterrupted) {
+			m.fixRetention()
 			c.meta.paused, c.meta.maxAge, c.meta.maxCount, c.meta.dropped = m.paused, m.maxAge, m.maxCount, m.dropped
 		}
 		return nil

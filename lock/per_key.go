@@ -22,6 +22,8 @@ const (
 	firstPoll   = 5 * time.Millisecond
 	longestPoll = 250 * time.Millisecond
 	callTimeout = 5 * time.Second
+	// unlockWait is how long a message that was handled waits at most for the locker.
+	unlockWait = 500 * time.Millisecond
 )
 
 // Option is an option of PerKey.
@@ -35,24 +37,37 @@ func TTL(d time.Duration) Option { return func(m *middleware) { m.ttl = max(d, m
 // key are then handled one at a time, in no particular order, and those of different keys at once.
 //
 // keyOf returns the key of a message, up to MaxKey bytes; a message with a longer key is buried. A message whose key is
-// "" needs no lock. The policy says what happens while another message holds the lock. Without a locker or keyOf,
-// Worker.Run returns an error.
+// "" needs no lock. The policy says what happens while another message holds the lock. Worker.Run returns ErrInvalid if
+// locker, keyOf or an option is nil.
 //
 // A handler's context ends with ErrLost when its lock is lost, because it expired or because the lock server lost it.
 // Whatever the handler then returns, even nil, is a failed attempt, because it may have run beside another one.
+//
+// When the handler is done, the message waits half a second at most for the lock to be released. A locker whose calls
+// take longer, because they ignore the end of their context, can outlive Worker.Run; the lock expires anyway.
 func PerKey(
 	locker Locker, keyOf func(*later.Message) string, policy Policy, opts ...Option,
 ) func(later.HandlerFunc) later.HandlerFunc {
 	m := &middleware{locker: locker, keyOf: keyOf, policy: policy, ttl: defaultTTL, turns: newTurns()}
+	switch {
+	case locker == nil:
+		return refuse("locker is nil: give one")
+	case keyOf == nil:
+		return refuse("keyOf is nil: give a function that returns the key of a message")
+	}
 	for _, opt := range opts {
+		if opt == nil {
+			return refuse("an option is nil: leave it out")
+		}
 		opt(m)
 	}
 	return func(next later.HandlerFunc) later.HandlerFunc {
-		if locker == nil || keyOf == nil {
-			return nil // which Worker.Run refuses
-		}
 		return func(ctx context.Context, msg *later.Message) error { return m.handle(ctx, msg, next) }
 	}
+}
+
+func refuse(reason string) func(later.HandlerFunc) later.HandlerFunc {
+	return later.InvalidMiddleware(store.Invalid("lock.PerKey: %s", reason))
 }
 
 type middleware struct {
@@ -164,18 +179,24 @@ func (m *middleware) hold(ctx context.Context, lock *heldLock, msg *later.Messag
 	began := time.Now()
 	holding, end := context.WithCancelCause(ctx)
 	extending, stop := context.WithCancel(context.WithoutCancel(ctx))
-	stopped := make(chan struct{})
+	unlocked := make(chan struct{})
 	go func() {
-		defer close(stopped)
+		defer close(unlocked)
 		m.extend(extending, lock, end)
-	}()
-	defer func() { // also after a panic
-		stop()
-		<-stopped
-		end(nil)
+		<-extending.Done() // the handler is done
 		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		_ = lock.Unlock(unlocking) // if that fails, the lock expires
+	}()
+	defer func() { // also after a panic
+		stop()
+		end(nil)
+		enough := time.NewTimer(unlockWait)
+		defer enough.Stop()
+		select {
+		case <-unlocked:
+		case <-enough.C:
+		}
 		m.turns.end(lock.key, time.Since(began))
 	}()
 	err := next(holding, msg)

@@ -177,23 +177,56 @@ func TestLostLockEndsTheHandlersContext(t *testing.T) {
 // hanging is a Locker whose server does not answer for a time, whatever the context of the call.
 type hanging struct {
 	Locker
-	take, extend time.Duration
+	take, extend, unlock time.Duration
 }
 
 type hangingLock struct {
 	Lock
-	extend time.Duration
+	extend, unlock time.Duration
 }
 
 func (h hanging) TryLock(ctx context.Context, key, owner string, ttl time.Duration) (Lock, error) {
 	l, err := h.Locker.TryLock(ctx, key, owner, ttl)
 	time.Sleep(h.take)
-	return hangingLock{l, h.extend}, err
+	return hangingLock{l, h.extend, h.unlock}, err
 }
 
 func (l hangingLock) Extend(ctx context.Context, ttl time.Duration) error {
 	time.Sleep(l.extend)
 	return l.Lock.Extend(ctx, ttl)
+}
+
+func (l hangingLock) Unlock(ctx context.Context) error {
+	time.Sleep(l.unlock)
+	return l.Lock.Unlock(ctx)
+}
+
+func TestHangingLockerDoesNotHoldUpTheMessage(t *testing.T) {
+	for name, locker := range map[string]hanging{
+		"extend": {Locker: Local(), extend: time.Minute},
+		"unlock": {Locker: Local(), unlock: time.Minute},
+		"both":   {Locker: Local(), extend: time.Minute, unlock: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *later.Client) {
+				done := make(chan struct{})
+				work(t, c, 1, PerKey(locker, perHeader, Fail(), TTL(3*time.Second)),
+					func(context.Context, *later.Message) error {
+						defer close(done)
+						time.Sleep(2 * time.Second) // an extension has begun
+						return nil
+					})
+				send(t, c, "id", "k")
+				<-done
+				time.Sleep(unlockWait)
+				synctest.Wait()
+				if _, err := c.Queue("q").Get(t.Context(), "id"); !errors.Is(err, later.ErrNotFound) {
+					t.Errorf("the message was not settled: %v", err)
+				}
+				time.Sleep(time.Hour) // the locker's calls end
+			})
+		})
+	}
 }
 
 func TestExpiredLockEndsTheHandlersContextWhileAnExtensionHangs(t *testing.T) {
@@ -210,6 +243,7 @@ func TestExpiredLockEndsTheHandlersContextWhileAnExtensionHangs(t *testing.T) {
 		if cause, after := <-ended, time.Since(begin); cause != ErrLost || after != 3*time.Second {
 			t.Errorf("the context ended after %v with %v", after, cause)
 		}
+		time.Sleep(10 * time.Second) // the locker's calls end; the message is not handled again yet
 	})
 }
 
@@ -273,17 +307,20 @@ func TestLongKeyIsBuried(t *testing.T) {
 }
 
 func TestMissingLockerIsRefusedByRun(t *testing.T) {
-	for name, middleware := range map[string]func(later.HandlerFunc) later.HandlerFunc{
-		"no locker": PerKey(nil, perHeader, Fail()), "no keyOf": PerKey(Local(), nil, Fail()),
+	for want, middleware := range map[string]func(later.HandlerFunc) later.HandlerFunc{
+		"lock.PerKey: locker is nil: give one":        PerKey(nil, perHeader, Fail()),
+		"lock.PerKey: keyOf is nil: give a function":  PerKey(Local(), nil, Fail()),
+		"lock.PerKey: an option is nil: leave it out": PerKey(Local(), perHeader, Fail(), nil),
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(want, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *later.Client) {
 				w := later.NewWorker(c, later.WorkerConfig{
 					Middleware: []func(later.HandlerFunc) later.HandlerFunc{middleware},
 				})
 				w.Handle("q", func(context.Context, *later.Message) error { return nil })
-				if err := w.Run(t.Context()); !errors.Is(err, later.ErrInvalid) {
-					t.Errorf("Run returned %v", err)
+				if err := w.Run(t.Context()); !errors.Is(err, later.ErrInvalid) ||
+					!strings.Contains(err.Error(), want) {
+					t.Errorf("Run returned %v, want %q", err, want)
 				}
 			})
 		})

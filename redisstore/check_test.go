@@ -194,6 +194,18 @@ var damages = []struct {
 		d.do("HSET", d.key("meta"), "max_envelope_bytes", 0)
 	},
 		[]string{"meta"}, "1 1 1 1", nil},
+	{"a retention that cannot be read", func(d *damaged) {
+		d.do("HSET", d.key("meta"), "dead_max_age_ms", "7 days", "dead_max_count", "")
+	}, []string{"meta"}, "1 1 1 1", nil},
+	{"a retention that is not possible", func(d *damaged) {
+		d.do("HSET", d.key("meta"), "dead_max_age_ms", "-1", "dead_max_count", "0")
+	}, []string{"meta"}, "1 1 1 1", nil},
+	{"a retention that is too large", func(d *damaged) {
+		d.do("HSET", d.key("meta"), "dead_max_age_ms", "1e3", "dead_max_count", store.MaxDeadCount+1)
+	}, []string{"meta"}, "1 1 1 1", nil},
+	{"a retention without damage", func(d *damaged) {
+		d.do("HSET", d.key("meta"), "dead_max_age_ms", store.MaxDelay.Milliseconds(), "dead_max_count", store.MaxDeadCount)
+	}, nil, "1 1 1 1", nil},
 	{"packed messages without damage", func(d *damaged) { d.sendPacked("f1", "f2") }, nil, "3 1 1 1", nil},
 	{"packed messages and no meta", func(d *damaged) {
 		d.sendPacked("f1", "f2")

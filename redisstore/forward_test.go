@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,58 @@ func forward(t *testing.T, s *Store, queue string, to store.Target, max, want in
 		t.Fatalf("%d messages were moved, %q, want %d", f.Count, f.IDs, want)
 	}
 	return f
+}
+
+// A call on two queues says which of them has another format, and changes neither.
+func TestQueueOfAnotherFormatIsNamed(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ack := func(from string, then ...string) error {
+		send(t, s, from, "m", store.Due{})
+		st := store.Settlement{Receipt: claim(t, s, from, 1, time.Minute).Messages[0].Receipt, Action: store.Ack}
+		for _, queue := range then {
+			st.Then = append(st.Then, store.FollowUp{Queue: queue, Message: store.Outgoing{Message: store.Message{ID: "f"}}})
+		}
+		_, err := s.Settle(t.Context(), from, []store.Settlement{st})
+		return err
+	}
+	move := func(from, to string) error {
+		send(t, s, from, "m", store.Due{})
+		_, err := s.Forward(t.Context(), from, store.ForwardRequest{
+			To: store.Target{Kind: store.TargetQueue, Name: to}, Max: 1})
+		return err
+	}
+	for _, known := range []bool{false, true} { // whether this process has used the queue
+		newer := fmt.Sprint("named-newer-", known)
+		if known {
+			send(t, s, newer, "m", store.Due{})
+		}
+		if err := rdb.HSet(t.Context(), s.keys.key(newer, "meta"), "format", "99").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for name, err := range map[string]error{
+			"ack":                   ack("named-ack", newer),
+			"ack, the second queue": ack("named-ack2", "named-other", newer),
+			"forward":               move("named-forward", newer),
+		} {
+			if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("queue %q was", newer)) {
+				t.Errorf("%s: %v; want an error that names queue %q", name, err, newer)
+			}
+		}
+		if err := rdb.HSet(t.Context(), s.keys.key("named-forward", "meta"), "format", "98").Err(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := s.Forward(t.Context(), "named-forward", store.ForwardRequest{
+			To: store.Target{Kind: store.TargetQueue, Name: newer}, Max: 1})
+		if err == nil || !strings.Contains(err.Error(), `queue "named-forward" was`) {
+			t.Errorf("forward of a queue of another format: %v", err)
+		}
+		for _, queue := range []string{"named-ack", "named-ack2", "named-other", "named-forward", newer} {
+			if err := s.Delete(t.Context(), queue); err != nil && !errors.Is(err, store.ErrUnsupported) {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // sendAll sends messages of all kinds that are due one after the other, and returns their payloads and entries in a

@@ -62,7 +62,7 @@ func (s *Store) ConfigError() error {
 	return checkPrefix(s.keys.prefix)
 }
 
-// tryPreflight refuses a server that is too old or may evict keys. In a Cluster it checks every primary that answers.
+// tryPreflight refuses a server that is too old or may evict keys, and a Cluster's node without a Cluster's client. In a Cluster it checks every primary that answers.
 func (s *Store) tryPreflight(ctx context.Context) error {
 	err := s.ConfigError()
 	if err != nil {
@@ -97,6 +97,9 @@ func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable, at serve
 	switch {
 	case err == nil:
 		if err := checkVersion(info); err != nil {
+			return err
+		}
+		if err := s.checkMode(info); err != nil {
 			return err
 		}
 	case forbidden(err):
@@ -137,6 +140,22 @@ func (s *Store) checkPolicy(policy string) error {
 		"maxmemory-policy noeviction (and set it in its configuration), or accept the loss with "+
 		"redisstore.AllowEviction() or eviction=allow in the URL: %w",
 		policy, store.ErrUnsupported)
+}
+
+// checkMode refuses a Cluster's node if the client is for a single server: calls on a queue whose keys another node
+// holds, or on two queues, would fail.
+func (s *Store) checkMode(info string) error {
+	if _, cluster := s.rdb.(*redis.ClusterClient); cluster {
+		return nil
+	}
+	for line := range strings.SplitSeq(info, "\r\n") {
+		if line == "redis_mode:cluster" || line == "server_mode:cluster" { // Valkey 8 has the second
+			return fmt.Errorf("the server is a node of a Cluster, and the client is a %T, which does not follow a Cluster: "+
+				"open redis+cluster://, or give a client that redis.NewClusterClient returns: %w", s.rdb,
+				store.ErrMisconfigured)
+		}
+	}
+	return nil
 }
 
 func checkVersion(info string) error {

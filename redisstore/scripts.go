@@ -45,6 +45,8 @@ var luaConstants = map[string]string{
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BYTES":           strconv.Itoa(store.MaxBatchBytes),
 	"MAX_PROPERTIES":      strconv.Itoa(store.MaxProperties),
+	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),
+	"MAX_DEAD_COUNT":      strconv.FormatInt(store.MaxDeadCount, 10),
 	"MAX_FAILURES":        strconv.Itoa(store.MaxFailures),
 	"RECORD_HEAD":         "48", // bytes that hold the first fields of a record, before its texts
 	"REAP_LEASES":         "100",
@@ -285,7 +287,7 @@ func (s *Store) runAllRegistered(
 		c.args[flags[i]] = "1"
 		c.common = nil // the queue may not exist
 	}
-	if reply, err = s.run(ctx, queue, c); err != nil || reply != any(int64(replyUnregistered)) {
+	if reply, err = s.runNaming(ctx, queue, c, names); err != nil || reply != any(int64(replyUnregistered)) {
 		return reply, err
 	}
 	for i, name := range names {
@@ -294,7 +296,7 @@ func (s *Store) runAllRegistered(
 		}
 		c.args[flags[i]] = "1"
 	}
-	if reply, err = s.run(ctx, queue, c); err != nil {
+	if reply, err = s.runNaming(ctx, queue, c, names); err != nil {
 		return nil, err
 	}
 	for _, name := range names { // again, in case a Delete removed one in between
@@ -303,6 +305,15 @@ func (s *Store) runAllRegistered(
 		}
 	}
 	return reply, nil
+}
+
+// runNaming executes a call like run. A script that reads more queues replies which one of names has another format.
+func (s *Store) runNaming(ctx context.Context, queue string, c *call, names []string) (any, error) {
+	reply, err := s.run(ctx, queue, c)
+	if list, ok := reply.([]any); ok && len(list) == 2 && list[0] == any(int64(replyNewer)) {
+		return nil, newerError(names[list[1].(int64)-1])
+	}
+	return reply, err
 }
 
 // runCreating executes a call that creates the queue if it does not exist, and only then registers the queue's name.

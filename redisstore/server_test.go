@@ -45,6 +45,28 @@ func TestServerThatMayEvictIsRefused(t *testing.T) {
 	}
 }
 
+func TestNodeOfAClusterIsRefusedWithoutItsClient(t *testing.T) {
+	cluster := redistest.SharedCluster(t)
+	node := cluster.Node(t, DefaultPrefix+"{q}:messages") // which serves calls on the queue
+	refused := func(call string, err error) {
+		t.Helper()
+		if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "redis+cluster://") ||
+			!strings.Contains(err.Error(), "NewClusterClient") {
+			t.Errorf("%s: %v, want an error that says what to use", call, err)
+		}
+	}
+	_, err := newStore(t, node.Client(t)).Stats(t.Context(), "q")
+	refused("first call over a client", err)
+	_, err = openURL(t, node.URL(), slog.Default())
+	refused("Open", err)
+	if _, err := openURL(t, cluster.URL(), slog.Default()); err != nil {
+		t.Errorf("Open of what the error names: %v", err)
+	}
+	if err := New(nil).checkMode("redis_mode:standalone\r\nserver_mode:cluster\r\n"); err == nil {
+		t.Error("a node of a Cluster of Valkey is not recognized")
+	}
+}
+
 // TestDriverLogsThroughTheStoresLogger checks that go-redis, which logs each failed connection, does not bypass it.
 func TestDriverLogsThroughTheStoresLogger(t *testing.T) {
 	srv := redistest.Start(t)

@@ -79,7 +79,8 @@ func AllowEviction() Option { return func(s *Store) { s.allowEviction = true } }
 func RetryFor(d time.Duration) Option { return func(s *Store) { s.retryFor = d } }
 
 // New returns a Store over a go-redis client. The caller keeps ownership: Close does not close the client. New does
-// not connect; the first call does, and returns ErrUnsupported if the server is too old or may evict keys.
+// not connect; the first call does, and returns ErrUnsupported if the server is too old or may evict keys, and
+// ErrMisconfigured if it is a node of a Cluster and rdb is not a *redis.ClusterClient.
 //
 // later.New, ConfigError and every call return an error if rdb or an option is not allowed: ErrInvalid, or
 // ErrUnsupported for a *redis.Ring, which moves queues to other servers when one is away.

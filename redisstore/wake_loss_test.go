@@ -287,6 +287,38 @@ func TestConsumerWithoutChannelsReceives(t *testing.T) {
 	}
 }
 
+func TestCheckReportsAUserWithoutChannels(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, c := range []struct {
+		rule string
+		want []string
+	}{
+		{"resetchannels", []string{"may not publish to channels", "may not listen to channels"}},
+		{"-publish", []string{"may not publish to channels"}},
+		{"-subscribe", []string{"may not listen to channels"}},
+		{"+@all", nil},
+	} {
+		rules := []any{"&later:*", c.rule}
+		s := newStore(t, limitedUser(t, srv, rules...), WithLogger(slog.New(slog.DiscardHandler)))
+		var found []string
+		err := s.Check(t.Context(), store.CheckOptions{}, func(r store.CheckResult) {
+			if r.Check != "channels" {
+				return
+			}
+			found = append(found, r.Text)
+			if r.Severity != store.SeverityWarning || !strings.Contains(r.Advice, "ACL SETUSER <user> &later:*") {
+				t.Errorf("%s: %+v", c.rule, r)
+			}
+		})
+		if err != nil {
+			t.Errorf("%s: %v", c.rule, err)
+		}
+		if !slices.EqualFunc(found, c.want, strings.Contains) {
+			t.Errorf("with %s: %q, want %q", c.rule, found, c.want)
+		}
+	}
+}
+
 // In a Cluster there is one connection to each primary for all queues, also if the user may not call INFO.
 func TestClusterWaitersShareOneConnectionPerPrimary(t *testing.T) {
 	cluster := redistest.StartCluster(t)

@@ -165,6 +165,9 @@ func describeWorker(w later.WorkerInfo) string {
 	field("version", "%s", dash(preview(w.Version, later.MaxWorkerName)))
 	field("queues", "%s", queuesOfWorker(w, 2000))
 	field("handlers", "%d of %d run", w.HeldCount, w.Concurrency)
+	if w.Forwarding > 0 {
+		field("forwarding", "%d messages", w.Forwarding)
+	}
 	field("up", "%s", ago(w, w.Started))
 	field("heartbeat", "%s ago", ago(w, w.Heartbeat))
 	if len(w.Held) == 0 {
@@ -190,7 +193,7 @@ func wireWorker(w later.WorkerInfo) wire.Worker {
 	return wire.Worker{
 		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process, Version: w.Version,
 		Concurrency: w.Concurrency, Queues: append([]string{}, w.Queues...), QueueCount: w.QueueCount,
-		HeldCount: w.HeldCount, Held: held, Started: wire.FormatTime(w.Started), Heartbeat: wire.FormatTime(w.Heartbeat),
-		Now: wire.FormatTime(w.Now),
+		HeldCount: w.HeldCount, Held: held, Forwarding: w.Forwarding, Started: wire.FormatTime(w.Started),
+		Heartbeat: wire.FormatTime(w.Heartbeat), Now: wire.FormatTime(w.Now),
 	}
 }

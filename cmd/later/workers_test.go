@@ -70,6 +70,14 @@ func TestWorkersShowsWhatEachHolds(t *testing.T) {
 	}
 }
 
+func TestWorkersShowsHowManyMessagesAreForwarded(t *testing.T) {
+	w := later.WorkerInfo{Name: "one", Forwarding: 12}
+	contains(t, describeWorker(w), "forwarding  12 messages")
+	if got := wireWorker(w).Forwarding; got != 12 {
+		t.Errorf("JSON has %d", got)
+	}
+}
+
 func TestWorkersPauseResumeAndDrainReachOtherProcesses(t *testing.T) {
 	c := newCLI(t)
 	a, b := c.start("work", "q", "--name", "a"), c.start("forward", "f", "--to", "queue:q", "--name", "b")

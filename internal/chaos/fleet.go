@@ -275,7 +275,9 @@ func checkNoWorkerIsLeft(ctx context.Context, r *run) error {
 		}
 	}
 	for _, key := range keys {
-		// The list of waiting processes ends by itself.
+		// A worker that was killed stays in the list of processes that wait for its commands: nobody takes it out, and a
+		// call by which it waits can arrive after its queue was deleted. The key holds no message and expires within a
+		// day.
 		if ttl, err := r.servers.admin[0].PTTL(ctx, key).Result(); err == nil && strings.HasSuffix(key, "}:wake") && ttl > 0 {
 			continue
 		}

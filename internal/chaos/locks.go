@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"sync"
 	"syscall"
 	"time"
 
@@ -61,8 +62,13 @@ func (c consumer) locked() (func(later.HandlerFunc) later.HandlerFunc, func() er
 	}
 	rdb := redis.NewClient(options)
 	keyOf := func(m *later.Message) string { return lockKey(m.ID) }
-	locker := recordingLocker{lock.Redis(rdb), c.journal}
-	return lock.PerKey(locker, keyOf, lockPolicies[c.Lock], lock.TTL(lockTTL)), rdb.Close, nil
+	locker := recordingLocker{lock.Redis(rdb), c.journal, &sync.WaitGroup{}}
+	end := func() error {
+		err := rdb.Close() // which ends calls that hang
+		locker.awaitUnlocks()
+		return err
+	}
+	return lock.PerKey(locker, keyOf, lockPolicies[c.Lock], lock.TTL(lockTTL)), end, nil
 }
 
 // handleLocked handles a message and records from when to when, and that its lock is lost when it learns of that.
@@ -101,6 +107,21 @@ func (c consumer) handleLocked(ctx context.Context, m *later.Message) (err error
 type recordingLocker struct {
 	lock.Locker
 	journal *journal
+	taken   *sync.WaitGroup // locks that are not unlocked
+}
+
+// awaitUnlocks waits for calls that outlived the worker, so that none records anything later. A lock that was granted
+// too late is not unlocked, so the time is bounded.
+func (l recordingLocker) awaitUnlocks() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.taken.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * lockTTL):
+	}
 }
 
 // Operations of lockCall records.
@@ -118,12 +139,14 @@ func (l recordingLocker) TryLock(ctx context.Context, key, owner string, ttl tim
 		return nil, err
 	}
 	l.journal.one(lockCall, now(), "-", call, takeLock, key, owner, outcomeOK)
-	return recordingLock{held, l.journal, key, owner}, nil
+	l.taken.Add(1)
+	return recordingLock{held, l.journal, l.taken, key, owner}, nil
 }
 
 type recordingLock struct {
 	lock.Lock
 	journal    *journal
+	taken      *sync.WaitGroup
 	key, owner string
 }
 
@@ -137,6 +160,7 @@ func (l recordingLock) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock implements lock.Lock.
 func (l recordingLock) Unlock(ctx context.Context) error {
+	defer l.taken.Done()
 	call := now()
 	err := l.Lock.Unlock(ctx)
 	l.journal.one(lockCall, now(), "-", call, freeLock, l.key, l.owner, lockOutcome(err))

@@ -16,6 +16,7 @@ type Worker struct {
 	QueueCount  int      `json:"queue_count"`
 	HeldCount   int      `json:"held_count"`
 	Held        []Held   `json:"held"`
+	Forwarding  int      `json:"forwarding"`
 	Started     string   `json:"started"`
 	Heartbeat   string   `json:"heartbeat"`
 	Now         string   `json:"now"`

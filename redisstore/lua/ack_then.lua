@@ -7,7 +7,8 @@
 --        then for each queue with follow-ups: "1" if its name is registered and it may be created, length of the
 --        longest envelope including the prefix of a packed one, "1" if claims must inspect one of the envelopes, number
 --        of follow-ups, and for each: the number of its ack, due time ("+ms" from now, or ms since 1970), id, envelope
--- Reply  numbers (from 1) of the acks that were refused; UNREGISTERED if a queue with follow-ups does not exist; NEWER
+-- Reply  numbers (from 1) of the acks that were refused; UNREGISTERED if a queue with follow-ups does not exist;
+--        {NEWER, number (from 1) of the queue with follow-ups that has another format}
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
@@ -69,6 +70,7 @@ for from = 1 + QUEUE_KEYS, #KEYS, QUEUE_KEYS do
   if ids[1] then
     local own = DUE == source and changes or new_record_changes()
     local add, reply = plan_add(queue, ids, dues, envelopes, own, now)
+    if reply == NEWER then return { NEWER, (from - 1) / QUEUE_KEYS } end
     if reply then return reply end
     adds[#adds + 1] = { from = from, add = add, changes = own ~= changes and own }
   end

@@ -13,6 +13,7 @@
 --@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+local max_age, max_count = unpack(redis.call('HMGET', META, 'dead_max_age_ms', 'dead_max_count'))
 if format and format ~= FORMAT then return NEWER end
 local now = read_clock()
 local buckets, changes = open_buckets(packed), new_record_changes()
@@ -49,7 +50,16 @@ local function readable(text, dead)
   return rest and (not dead or string.find(rest, '^%d+\t[%l_]+\t[^\t]*\t') ~= nil)
 end
 
+-- check_retention checks one limit of dead messages. One that cannot be read makes claims fail.
+local function check_retention(field, text, most)
+  if not text or string.find(text, '^%d+$') and tonumber(text) >= 1 and tonumber(text) <= most then return end
+  add_issue('retention not possible', field)
+  if repair then redis.call('HDEL', META, field) end
+end
+
 local function meta_page()
+  check_retention('dead_max_age_ms', max_age, MAX_DEAD_AGE_MS)
+  check_retention('dead_max_count', max_count, MAX_DEAD_COUNT)
   if format or live + held_leases == 0 and not head[1] then return end
   add_issue('no format', '')
   -- messages_page determines how long envelopes are and whether claims must inspect them.

@@ -8,8 +8,9 @@
 --        5 channel to publish to, or ""
 --        6 "1" to return the ids of moved messages
 -- Reply  {now in us, time in ms at which the process has to claim again or -1, more, number of moved messages, their
---        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; NEWER; UNREGISTERED;
---        the type of a key that is neither a list nor a stream as it should be
+--        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; UNREGISTERED; NEWER;
+--        {NEWER, 1} if the queue to move to has another format; the type of a key that is neither a list nor a stream
+--        as it should be
 -- Safe   every key is read before the first write. A repeated call moves further messages.
 --@include keys
 --@include clock
@@ -31,7 +32,7 @@ end
 if kind == 'queue' then
   use(1 + QUEUE_KEYS)
   local other = redis.call('HGET', META, 'format')
-  if other and other ~= FORMAT then return NEWER end
+  if other and other ~= FORMAT then return { NEWER, 1 } end
   if not other and option ~= '1' then return UNREGISTERED end
   for _, key in ipairs({ DUE, DEDUP, BUCKET_STARTS, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS, BUCKET_COUNTS }) do redis.call('HLEN', key) end
