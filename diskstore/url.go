@@ -15,8 +15,8 @@ func init() {
 	store.Register("file", open)
 }
 
-// open opens the store of file:///absolute/directory or file:relative/directory, with the parameter sync=always (the default) or a duration such
-// as sync=100ms; see SyncEvery.
+// open opens the store of file:///absolute/directory or file:relative/directory, with the parameter sync=always (the
+// default) or a duration such as sync=100ms; see SyncEvery.
 func open(_ context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
 	dir, every, err := parseURL(text)
 	if err != nil {

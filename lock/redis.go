@@ -14,8 +14,8 @@ import (
 // KeyPrefix begins the Redis keys of locks.
 const KeyPrefix = "later:lock:"
 
-// For returns a Locker for the workers of a client: Redis with the connections of the client's store, or, on a store that
-// only this process has open, Local.
+// For returns a Locker for the workers of a client: Redis with the connections of the client's store, or, on a store
+// that only this process has open, Local.
 func For(client *later.Client) Locker {
 	if s, ok := client.Store().(interface{ Client() redis.UniversalClient }); ok {
 		return Redis(s.Client())

@@ -81,7 +81,8 @@ func (m *Main) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand(), m.forwardCommand(), m.topicCommand())
+	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand(), m.forwardCommand(), m.topicCommand(),
+		m.seriesCommand(), m.scheduleCommand())
 	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),

@@ -90,6 +90,13 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	o.when.add(o.set)
 	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
 	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
+	o.set.StringVar(&o.group, "group", "", "`group` of the message, by which it can be cancelled with others")
+	o.addCommon(flags)
+}
+
+// addCommon defines the flags that all messages of a series can have, too.
+func (o *sendOptions) addCommon(flags *pflag.FlagSet) {
+	o.set, o.when.set = flags, flags
 	o.set.StringVar(&o.kind, "kind", "", "`kind` of the message, such as order.cancel; the same as --header kind=KIND")
 	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; can be repeated")
 	o.set.IntVar(&o.maxAttempts, "max-attempts", store.DefaultMaxAttempts, "dead after `N` failed attempts")
@@ -98,7 +105,6 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
 	durationFlag(o.set, &o.dedupWindow, "dedup-window",
 		"dedup window: refuse the id for this long after the message was acked")
-	o.set.StringVar(&o.group, "group", "", "`group` of the message, by which it can be cancelled with others")
 	durableFlag(o.set, &o.durable)
 }
 

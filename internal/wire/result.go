@@ -110,6 +110,46 @@ type CancelledGroup struct {
 	Dead      int    `json:"dead"`
 }
 
+// SentSeries counts the messages of a series by what became of their send.
+type SentSeries struct {
+	Queue      string `json:"queue"`
+	Series     string `json:"series"`
+	Until      string `json:"until"`
+	Sent       int    `json:"sent"`
+	Skipped    int    `json:"skipped"`
+	Duplicates int    `json:"duplicates"`
+}
+
+// SeriesMessage is a live message of a series.
+type SeriesMessage struct {
+	Queue    string      `json:"queue"`
+	Series   string      `json:"series"`
+	ID       string      `json:"id"`
+	State    store.State `json:"state"`
+	Due      string      `json:"due,omitempty"`
+	Until    string      `json:"until"`
+	OffsetMS int64       `json:"offset_ms"`
+	Index    int         `json:"index"`
+	Count    int         `json:"count"`
+}
+
+// MovedSeries counts the messages of a series that was moved, by what became of them.
+type MovedSeries struct {
+	Queue   string `json:"queue"`
+	Series  string `json:"series"`
+	Until   string `json:"until"`
+	Moved   int    `json:"moved"`
+	Skipped int    `json:"skipped"`
+	Left    int    `json:"left"`
+}
+
+// CancelledSeries counts the messages of a series that were cancelled.
+type CancelledSeries struct {
+	Queue     string `json:"queue"`
+	Series    string `json:"series"`
+	Cancelled int    `json:"cancelled"`
+}
+
 // Cancelled is a message that was cancelled, and the state that it was in.
 type Cancelled struct {
 	ID    string      `json:"id"`
@@ -244,6 +284,14 @@ type CheckResult struct {
 	Advice   string         `json:"advice,omitempty"`
 	Count    int64          `json:"count"`
 	Repaired bool           `json:"repaired"`
+}
+
+// Run is a time at which a recurrence rule runs. Due is later than Nominal by the jitter.
+type Run struct {
+	Nominal  string `json:"nominal"`
+	Due      string `json:"due"`
+	Local    string `json:"local"` // Due in the time zone, with its offset from UTC
+	TimeZone string `json:"time_zone"`
 }
 
 // Failure is an error that ended what was asked for, or a part of it.

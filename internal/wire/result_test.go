@@ -66,7 +66,7 @@ func TestWireNames(t *testing.T) {
 	name := regexp.MustCompile(`^[a-z]+(_[a-z0-9]+)*$`)
 	for _, value := range []any{
 		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{},
-		Stats{}, Queue{}, Paused{}, Deleted{},
+		Stats{}, Queue{}, Paused{}, Deleted{}, SentSeries{}, SeriesMessage{}, MovedSeries{}, CancelledSeries{}, Run{},
 		Retained{}, Retention{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},
 	} {

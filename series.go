@@ -1,0 +1,222 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Series is a reminder series: messages with the same payload at several distances from one moment, such as a day and
+// an hour before an appointment. Queue.SendSeries sends it.
+type Series struct {
+	// Until is the moment, rounded up to a millisecond. It is required.
+	Until time.Time
+	// Offsets are the distances from the moment, below zero for before: 1 to store.MaxBatch different ones, in whole
+	// milliseconds and up to store.MaxDelay. Their order does not matter.
+	Offsets []time.Duration
+	// Past says what happens to messages whose time has passed. Default: SkipPast.
+	Past PastPolicy
+}
+
+// PastPolicy says what happens to a message of a series whose time has passed on the store's clock.
+type PastPolicy uint8
+
+const (
+	// SkipPast leaves the message out.
+	SkipPast PastPolicy = iota
+	// SendPast makes the message due at once.
+	SendPast
+)
+
+const (
+	// MaxSeriesID is the maximum length of the id of a series, in bytes. Its messages have longer ids.
+	MaxSeriesID = 96
+
+	// SeriesGroupPrefix and the id of a series are the Group of its messages.
+	SeriesGroupPrefix = "series:"
+
+	// seriesWindow is the dedup window of a message of a series, unless its sender set one.
+	seriesWindow = 24 * time.Hour
+)
+
+// The headers of a message of a series; see SeriesOf.
+const (
+	seriesHeader       = "series"
+	seriesUntilHeader  = "series-until"
+	seriesOffsetHeader = "series-offset"
+	seriesIndexHeader  = "series-index"
+	seriesCountHeader  = "series-count"
+)
+
+// SeriesResult is the result of a SendSeries.
+type SeriesResult struct {
+	ID string // of the series
+	// Sent counts the messages that were sent, Skipped those left out because their time had passed, and Duplicates
+	// those that were there, or that were acked or skipped by a move within their dedup window.
+	Sent, Skipped, Duplicates int
+}
+
+// SendSeries sends the messages of a series:
+//
+//	result, err := q.SendSeries(ctx, payload, later.Series{
+//		Until:   appointment,
+//		Offsets: []time.Duration{-24 * time.Hour, -time.Hour, -10 * time.Minute},
+//	}, later.WithID("appointment-7"))
+//
+// WithID sets the id of the series, up to MaxSeriesID bytes; without it, one is generated. CancelSeries, MoveSeries and
+// ListSeries take it. The ids of the messages derive from it and their offsets, so a SendSeries can safely be repeated:
+// it sends what is missing and returns ErrDuplicate if that is nothing. A series that was moved stays where it is then.
+// DedupWindow sets for how long a message that was acked is not sent again. Default: 24 hours.
+//
+// Other options apply to each message. In and At are refused, because each message is due at the moment plus its
+// offset, and Group is, because the messages are in the group SeriesGroupPrefix + id. SeriesOf tells a handler which
+// message it has.
+//
+// The messages are sent like a batch: all are checked first, and those that fit into one call are sent whole or not at
+// all. After an error the result counts what was sent.
+func (q *Queue) SendSeries(ctx context.Context, payload []byte, s Series, opts ...SendOption) (SeriesResult, error) {
+	var common Outgoing
+	if err := common.apply(payload, opts); err != nil {
+		return SeriesResult{}, err
+	}
+	if err := s.check(&common); err != nil {
+		return SeriesResult{}, err
+	}
+	if common.ID == "" {
+		common.ID = store.NewID()
+	}
+	result := SeriesResult{ID: common.ID}
+	stats, err := q.Stats(ctx)
+	if err != nil {
+		return result, err
+	}
+	msgs, err := s.messages(common, stats.Now)
+	if err != nil {
+		return result, err
+	}
+	result.Skipped = len(s.Offsets) - len(msgs)
+	sent, err := q.SendBatch(ctx, msgs)
+	for _, one := range sent {
+		switch {
+		case one.Duplicate:
+			result.Duplicates++
+		case one.Err == nil || errors.Is(one.Err, ErrNotDurable):
+			result.Sent++
+		}
+	}
+	if err == nil && result.Sent == 0 && result.Duplicates > 0 {
+		err = fmt.Errorf("series %q is already in queue %q: %w", common.ID, q.name, ErrDuplicate)
+	}
+	return result, err
+}
+
+// check returns an error for a series, or for options of its messages, that are not allowed.
+func (s *Series) check(common *Outgoing) error {
+	switch {
+	case s.Until.IsZero():
+		return store.Invalid("the moment of the series is the zero time: give a time in Until")
+	case len(s.Offsets) == 0:
+		return store.Invalid("the series has no offsets: give 1 to %d", store.MaxBatch)
+	case len(s.Offsets) > store.MaxBatch:
+		return store.TooLarge("the series has %d offsets: the limit is %d", len(s.Offsets), store.MaxBatch)
+	case common.When.kind != 0:
+		return store.Invalid("the series has a due time: leave it out; each message is due at the moment plus its offset")
+	case common.Group != "":
+		return store.Invalid("the series has the group %q: leave it out; its messages are in a group of their own",
+			common.Group)
+	}
+	seen := map[time.Duration]bool{}
+	for _, d := range s.Offsets {
+		switch {
+		case d.Abs() > store.MaxDelay:
+			return store.Invalid("offset %v: the limit is %v before or after the moment", d, store.MaxDelay)
+		case d%time.Millisecond != 0:
+			return store.Invalid("offset %v: give whole milliseconds", d)
+		case seen[d]:
+			return store.Invalid("offset %v is given twice: give it once", d)
+		}
+		seen[d] = true
+	}
+	if err := s.Past.check(); err != nil {
+		return err
+	}
+	if common.ID == "" {
+		return nil
+	}
+	return checkSeriesID(common.ID)
+}
+
+func (p PastPolicy) check() error {
+	if p > SendPast {
+		return store.Invalid("past is %d: give SkipPast or SendPast", p)
+	}
+	return nil
+}
+
+func checkSeriesID(id string) error {
+	switch {
+	case id == "":
+		return store.Invalid("id of the series is empty: give the one that it was sent with")
+	case len(id) > MaxSeriesID:
+		return store.Invalid("id of the series is %d bytes long: the limit is %d", len(id), MaxSeriesID)
+	}
+	return store.CheckID(id)
+}
+
+// messages returns the messages of a series that are to be sent at now.
+func (s *Series) messages(common Outgoing, now time.Time) ([]Outgoing, error) {
+	if common.DedupWindow == 0 {
+		common.DedupWindow = seriesWindow
+	}
+	offsets := slices.Sorted(slices.Values(s.Offsets))
+	until := store.Time(store.UnixMillis(s.Until))
+	var msgs []Outgoing
+	for i, d := range offsets {
+		due := until.Add(d)
+		if s.Past == SkipPast && !due.After(now) {
+			continue
+		}
+		o := common
+		o.ID = common.ID + "/" + offsetText(d)
+		o.Group = SeriesGroupPrefix + common.ID
+		o.When = At(due)
+		o.Headers = maps.Clone(common.Headers)
+		for _, h := range [...][2]string{
+			{seriesHeader, common.ID},
+			{seriesUntilHeader, until.UTC().Format(time.RFC3339Nano)},
+			{seriesOffsetHeader, offsetText(d)},
+			{seriesIndexHeader, strconv.Itoa(i + 1)},
+			{seriesCountHeader, strconv.Itoa(len(offsets))},
+		} {
+			if err := o.addHeader(h[0], h[1]); err != nil {
+				return nil, fmt.Errorf("a series sets this header itself: %w", err)
+			}
+		}
+		msgs = append(msgs, o)
+	}
+	return msgs, nil
+}
+
+// offsetText returns an offset with its sign, as time.ParseDuration reads it.
+func offsetText(d time.Duration) string {
+	if d < 0 {
+		return d.String()
+	}
+	return "+" + d.String()
+}
+
+// SendSeries sends a series of messages with a value, like Queue.SendSeries. It returns ErrInvalid for a value that
+// cannot be encoded.
+func (t Typed[T]) SendSeries(ctx context.Context, value T, s Series, opts ...SendOption) (SeriesResult, error) {
+	payload, err := t.encode(value)
+	if err != nil {
+		return SeriesResult{}, err
+	}
+	return t.Queue.SendSeries(ctx, payload, s, opts...)
+}
