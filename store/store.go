@@ -48,8 +48,8 @@ import (
 // All methods are safe for concurrent use. After Close every other method returns ErrClosed.
 type Store interface {
 	// Send adds messages that fall due at their Due. If an id is live in the queue or within its dedup window,
-	// nothing changes for it and its SendResult.Duplicate is set. The first of equal ids within msgs wins; the
-	// others are duplicates. Results are in the order of msgs. Send notifies a waiter if one of the messages
+	// nothing changes for it and its SendResult.Duplicate is set, unless its OnDuplicate says otherwise. The first
+	// of equal ids within msgs wins; the others are duplicates. Results are in the order of msgs. Send notifies a waiter if one of the messages
 	// becomes the queue's earliest.
 	//
 	// All messages of one Send have the same Durable; see Durability.
@@ -257,6 +257,8 @@ type Outgoing struct {
 	// Durable is how safe the message must be before Send returns. The zero value asks for nothing beyond what
 	// the engine always guarantees.
 	Durable Durability
+	// OnDuplicate is what happens if the id is live. The zero value changes nothing.
+	OnDuplicate OnDuplicate
 }
 
 // Durability is how safe a message must be before its Send returns.
@@ -281,7 +283,10 @@ type Durability struct {
 type SendResult struct {
 	// Duplicate is set if the id is live or within its dedup window; nothing was changed.
 	Duplicate bool
-	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked, else nil.
+	// Replaced is set if the message took the place of the live one, as its OnDuplicate asked for.
+	Replaced bool
+	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
+	// OnDuplicate it may be ErrLeased, ErrDead or another error; then nothing was changed. Otherwise it is nil.
 	Err error
 }
 
