@@ -177,3 +177,23 @@ func mustSent(t *testing.T, q *Queue) int64 {
 	}
 	return s.Scheduled + s.Ready
 }
+
+// Durable sends of all modes travel together, and each call of the store has only messages that may replace others, or
+// none of them.
+func TestDurableSendsOfEveryModeAreSplit(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	msgs := make([]store.Outgoing, 5)
+	for i, mode := range []store.DuplicateMode{store.DuplicateKeep, store.DuplicateReplace, store.DuplicateReplace,
+		store.DuplicateKeep, store.DuplicateReplace} {
+		msgs[i].ID, msgs[i].OnDuplicate.Mode = "a", mode
+	}
+	results, err := q.storeMixed(t.Context(), msgs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []store.SendResult{{}, {Replaced: true}, {Replaced: true}, {Duplicate: true}, {Replaced: true}}
+	if fmt.Sprint(results) != fmt.Sprint(want) {
+		t.Errorf("results are %v, want %v", results, want)
+	}
+}

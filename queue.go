@@ -64,10 +64,11 @@ func (q *Queue) Name() string { return q.name }
 // Send is fastest with a context that cannot end, such as context.Background.
 //
 // Send returns ErrDuplicate and changes nothing when the id set by WithID is live or within its dedup
-// window, unless OnDuplicate says otherwise. ErrNotDurable, for sends with a Durability, means that the message was stored but is not as safe
-// as requested. After ErrInvalid, ErrTooLarge, ErrFull or ErrClosed the message was not sent. When ctx ends
-// first, it was not sent unless the error says that the outcome is unknown. After any other error it may or
-// may not have been sent. Send then still returns the id, and sending again with that id is safe.
+// window, unless OnDuplicate says otherwise. ErrNotDurable, for sends with a Durability, means that the
+// message was stored but is not as safe as requested. After ErrInvalid, ErrTooLarge, ErrLeased, ErrDead,
+// ErrFull or ErrClosed the message was not sent. When ctx ends first, it was not sent unless the error says
+// that the outcome is unknown. After any other error it may or may not have been sent. Send then still
+// returns the id, and sending again with that id is safe.
 //
 // Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
 // Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the

@@ -91,7 +91,8 @@ var calls = []struct {
 		return err
 	}},
 	{"collapse", func(ctx context.Context, x *populatedQueue) error {
-		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, "new", "gone", "ready", "scheduled", "late", "dead", "held1"))
+		ids := []string{"new", "gone", "ready", "scheduled", "late", "dead", "held1"}
+		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, ids...))
 		return err
 	}},
 	{"collapse packed", func(ctx context.Context, x *populatedQueue) error {

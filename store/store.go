@@ -49,8 +49,8 @@ import (
 type Store interface {
 	// Send adds messages that fall due at their Due. If an id is live in the queue or within its dedup window,
 	// nothing changes for it and its SendResult.Duplicate is set, unless its OnDuplicate says otherwise. The first
-	// of equal ids within msgs wins; the others are duplicates. Results are in the order of msgs. Send notifies a waiter if one of the messages
-	// becomes the queue's earliest.
+	// of equal ids within msgs wins; the others are duplicates. Results are in the order of msgs. Send notifies a
+	// waiter if one of the messages becomes the queue's earliest.
 	//
 	// All messages of one Send have the same Durable; see Durability.
 	Send(ctx context.Context, queue string, msgs []Outgoing) ([]SendResult, error)
@@ -245,7 +245,8 @@ type Message struct {
 	DedupWindow time.Duration
 	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
 	Group string
-	// SentAt is the sender's clock at Send, in milliseconds. It is set if the sender chose the id itself; an id
+	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
+	// chose the id itself; an id
 	// made by NewID carries its time.
 	SentAt time.Time
 }

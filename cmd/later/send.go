@@ -202,7 +202,8 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 	return mode, store.Invalid("--on-duplicate is %q: give keep, replace or debounce", o.onDuplicate)
 }
 
-// options converts a message without a mode for duplicates to send options. Their errors, unlike those of a batch, speak of a single message.
+// options converts a message without a mode for duplicates to send options. Their errors, unlike those of a batch,
+// speak of a single message.
 func options(o later.Outgoing) []later.SendOption {
 	set := []later.SendOption{o.When, later.Headers(o.Headers), later.MaxAttempts(o.MaxAttempts)}
 	if o.ID != "" {

@@ -125,7 +125,8 @@ func TestSendReplacesAndDebounces(t *testing.T) {
 		"needs --wait and --max":    {"--id", "a", "--on-duplicate", "debounce", "--wait", "1s"},
 		"are for --on-duplicate":    {"--id", "a", "--on-duplicate", "replace", "--wait", "1s"},
 		"maximum wait of debounce":  {"--id", "a", "--on-duplicate", "debounce", "--wait", "2s", "--max-wait", "1s"},
-		"give only one of them":     {"--id", "a", "--in", "1s", "--on-duplicate", "debounce", "--wait", "1s", "--max-wait", "1s"},
+		"give only one of them": {"--id", "a", "--in", "1s", "--on-duplicate", "debounce", "--wait", "1s", "--max-wait",
+			"1s"},
 	} {
 		contains(t, c.fails(2, append([]string{"send", "q", "x"}, flags...)...), want)
 	}
