@@ -289,6 +289,7 @@ func (c *Client) Close() error {
 		grace := time.AfterFunc(confirmGrace, func() { c.giveUp(errClientClosed) })
 		for _, q := range c.used() {
 			q.sends.close()
+			q.collapses.close()
 			q.durables.close()
 			q.settles.close()
 		}

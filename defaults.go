@@ -25,7 +25,7 @@ func (q *Queue) With(opts ...SendOption) (*Queue, error) {
 	return &with, nil
 }
 
-// WithDefaults sets defaults for the sends to all queues of a client. See Queue.With.
+// WithDefaults sets defaults for the sends to all queues of a client. See Queue.With. OnDuplicate is not allowed.
 func WithDefaults(opts ...SendOption) Option { return clientDefaults(opts) }
 
 type clientDefaults []SendOption
@@ -38,6 +38,9 @@ func (d clientDefaults) applyClient(o *options) error {
 	defaults, err := defaultsOf(d)
 	if err != nil {
 		return err
+	}
+	if defaults.OnDuplicate.given {
+		return store.Invalid("mode for duplicates is a default of the client: give it to a queue by Queue.With, or to a send")
 	}
 	if defaults.Durability.kind != durabilityDefault && o.defaults.Durability.kind != durabilityDefault {
 		return twice("durability")
@@ -54,7 +57,11 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 	if d.ID != "" {
 		return nil, store.Invalid("id %q is given as a default: give it to a send", d.ID)
 	}
-	_, err := d.prepare()
+	check := *d
+	if d.OnDuplicate.given {
+		check.ID = "any" // each send has its own
+	}
+	_, err := check.prepare()
 	return d, err
 }
 
@@ -69,7 +76,10 @@ func (o *Outgoing) over(below *Outgoing) *Outgoing {
 
 // fill sets what o leaves out to a default. It does not change o's map of headers.
 func (o *Outgoing) fill(d *Outgoing) {
-	if o.When.kind == 0 {
+	if !o.OnDuplicate.given {
+		o.OnDuplicate = d.OnDuplicate
+	}
+	if o.When.kind == 0 && o.OnDuplicate.asked.Mode != store.DuplicateDebounce {
 		o.When = d.When
 	}
 	if o.MaxAttempts == 0 {

@@ -40,7 +40,8 @@
 //   - Time is measured in whole milliseconds of the store's clock. The store adds a delay to its own clock,
 //     so no client's clock matters. No message is delivered before it is due.
 //   - An id belongs to one live message of its queue. Sending a live id again changes nothing and returns
-//     ErrDuplicate, so a Send whose reply was lost can safely be repeated with the same id.
+//     ErrDuplicate, so a Send whose reply was lost can safely be repeated with the same id. OnDuplicate has it
+//     replace the message instead.
 //   - No message vanishes. A message that cannot be delivered becomes dead and is kept until it is purged.
 //     A message that kills its workers runs out of attempts too.
 //   - A worker claims what its free handlers can take, and about 20 ms of work ahead when handlers are fast
@@ -75,8 +76,8 @@
 // # Options
 //
 // An option is named after what it sets: In, At, MaxAttempts, Timeout, Header, Kind, ExpireAfter, DedupWindow,
-// Group, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or would read as
-// something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
+// Group, OnDuplicate, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or
+// would read as something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
 //
 // What is configured wrongly is an error of the call that is configured: nothing panics, nothing is ignored,
 // and nothing fails later. Two calls that have no result report to the next one: a Queue whose name is not

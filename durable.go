@@ -166,7 +166,7 @@ func (s *durableSends) send(ctx context.Context, msgs []store.Outgoing) ([]store
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.client.confirming, func() { cancel(errClientClosed) })()
-	return s.queue.store(ctx, msgs)
+	return s.queue.storeMixed(ctx, msgs)
 }
 
 func (s *durableSends) close() {

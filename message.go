@@ -22,7 +22,8 @@ type Message struct {
 	// Lateness is how late the message was delivered: the time of delivery minus Due, on the store's clock,
 	// plus the time that it then waited in this process. It is never negative.
 	Lateness time.Duration
-	// SentAt is the sender's clock at Send, or zero when unknown.
+	// SentAt is the sender's clock at Send, or zero when unknown. For a message sent with an OnDuplicate other than
+	// Keep it is the store's clock, at the first of the sends that were replaced.
 	SentAt time.Time
 	// Timeout is the sender's limit for one run of the handler; 0 means the worker's (see WorkerConfig).
 	Timeout time.Duration
@@ -83,6 +84,9 @@ type Outgoing struct {
 	DedupWindow time.Duration
 	// Group is the group of the queue that the message is in, up to store.MaxGroup bytes; see Group. Default: none.
 	Group string
+	// OnDuplicate is what the send does if the queue has a live message with the ID; see the option OnDuplicate.
+	// Default: Keep.
+	OnDuplicate DuplicateMode
 	// Queue is the queue's name, for middleware of sends. A send sets it.
 	Queue string
 	// Durability is how safe the message must be before the send returns; see Durable. Default: the queue's,
@@ -93,10 +97,13 @@ type Outgoing struct {
 // SendResult is the result of one message of a SendBatch.
 type SendResult struct {
 	ID string
+	// Outcome is what the send did. It is empty if Err is set, except after ErrNotDurable.
+	Outcome SendOutcome
 	// Duplicate is set when the id was live or within its dedup window. Nothing was changed, and Err is nil or
 	// ErrNotDurable.
 	Duplicate bool
-	// Err is why the message was not sent, or is not known to have been. After ErrNotDurable it was sent.
+	// Err is why the message was not sent, or is not known to have been. After ErrNotDurable it was sent. ErrLeased and
+	// ErrDead mean that OnDuplicate asked to replace a message that is in this state, and that nothing was changed.
 	Err error
 }
 
@@ -131,6 +138,11 @@ func (o *Outgoing) prepare() (store.Outgoing, error) {
 	}
 	if err := o.When.check(); err != nil {
 		return out, err
+	}
+	if o.OnDuplicate.asked.Collapses() {
+		if err := o.collapse(&out); err != nil {
+			return out, err
+		}
 	}
 	if err := o.Durability.check(); err != nil {
 		return out, err

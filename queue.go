@@ -21,9 +21,10 @@ type Queue struct {
 	activity *queueActivity
 	dropped  *atomic.Int64 // when messages of an unsubscribed topic were dropped, in ns since 1970
 
-	sends    *batcher[store.Outgoing, store.SendResult]
-	durables *durableSends
-	settles  *batcher[store.Settlement, store.SettleResult]
+	sends     *batcher[store.Outgoing, store.SendResult]
+	collapses *batcher[store.Outgoing, store.SendResult] // sends that may change live messages
+	durables  *durableSends
+	settles   *batcher[store.Settlement, store.SettleResult]
 }
 
 func newQueue(c *Client, name string) *Queue {
@@ -33,18 +34,19 @@ func newQueue(c *Client, name string) *Queue {
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
 		return q.store(ctx, items)
 	}, sendSize)
+	q.collapses = newBatcher(q.store, sendSize)
 	q.settles = newBatcher(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
 		return c.store.Settle(ctx, q.name, items)
 	}, settleSize)
 	return q
 }
 
-// store stores messages in one call, and counts those that are no duplicates.
+// store stores messages in one call, and counts those that it added. Either all or none may change live messages.
 func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
 	results, err := q.client.store.Send(ctx, q.name, msgs)
 	sent := 0
 	for i := range results {
-		if !results[i].Duplicate {
+		if results[i].Added() {
 			sent++
 		}
 	}
@@ -62,10 +64,11 @@ func (q *Queue) Name() string { return q.name }
 // Send is fastest with a context that cannot end, such as context.Background.
 //
 // Send returns ErrDuplicate and changes nothing when the id set by WithID is live or within its dedup
-// window. ErrNotDurable, for sends with a Durability, means that the message was stored but is not as safe
-// as requested. After ErrInvalid, ErrTooLarge, ErrFull or ErrClosed the message was not sent. When ctx ends
-// first, it was not sent unless the error says that the outcome is unknown. After any other error it may or
-// may not have been sent. Send then still returns the id, and sending again with that id is safe.
+// window, unless OnDuplicate says otherwise. ErrNotDurable, for sends with a Durability, means that the
+// message was stored but is not as safe as requested. After ErrInvalid, ErrTooLarge, ErrLeased, ErrDead,
+// ErrFull or ErrClosed the message was not sent. When ctx ends first, it was not sent unless the error says
+// that the outcome is unknown. After any other error it may or may not have been sent. Send then still
+// returns the id, and sending again with that id is safe.
 //
 // Send returns when ctx ends. Set a deadline: without one, a Send blocks while the store cannot be reached.
 // Its call ends after 30 seconds (for durable sends, 30 seconds plus their timeout), or earlier if the
@@ -94,17 +97,22 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	}
 	for {
 		var result store.SendResult
-		if m.Durable.Asked() {
+		switch {
+		case m.Durable.Asked():
 			result, err = q.durables.do(ctx, m)
-		} else {
+		case m.OnDuplicate.Collapses():
+			result, err = q.collapses.do(ctx, m)
+		default:
 			result, err = q.sends.do(ctx, m)
 		}
 		switch {
 		case err != nil:
 			return m.ID, err
-		case !result.Duplicate:
+		case result.Added():
 			q.sent(ctx, &m)
 			return m.ID, result.Err
+		case !result.Duplicate:
+			return m.ID, q.collapsed(ctx, &m, &result)
 		case chosen:
 			q.duplicate(ctx, &m)
 			if result.Err != nil {
@@ -196,7 +204,7 @@ func (q *Queue) report(e Event) {
 //
 // All messages are checked before the first is sent. If one is not allowed, SendBatch returns no results
 // and an ErrInvalid or ErrTooLarge that names its index, and nothing was sent. A duplicate is not an error;
-// its result reports it.
+// its result reports it. Neither is a message that OnDuplicate does not replace: its result has ErrLeased or ErrDead.
 //
 // Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent
 // whole or not at all unless the store documents otherwise, but the batch as a whole is not atomic. When a
@@ -240,12 +248,16 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 }
 
 // partEnd returns the end of the part that begins at start. A part fits into one call, and its messages
-// have the same durability.
+// have the same durability. Either all or none may change live messages.
 func partEnd(msgs []store.Outgoing, start int) int {
 	size := 0
 	for i := start; i < len(msgs); i++ {
 		size += msgs[i].Size()
-		if i > start && (i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable) {
+		if i == start {
+			continue
+		}
+		if i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable ||
+			msgs[i].OnDuplicate.Collapses() != msgs[start].OnDuplicate.Collapses() {
 			return i
 		}
 	}
@@ -266,12 +278,19 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 		return err
 	}
 	for i, answer := range answers {
-		if answer.Err != nil { // the same for the whole part
-			results[i].Err, err = answer.Err, answer.Err
+		results[i].Outcome = outcomeOf(&part[i], &answer)
+		if answer.Err != nil {
+			results[i].Err = q.notReplaced(&part[i], answer.Err)
+			if !staysAsItIs(answer.Err) { // the same for the whole part
+				err = answer.Err
+			}
 		}
 		switch {
-		case !answer.Duplicate:
+		case answer.Added():
 			q.sent(ctx, &part[i])
+		case answer.Replaced:
+			q.duplicate(ctx, &part[i])
+		case !answer.Duplicate:
 		case asked[i].ID != "":
 			results[i].Duplicate = true
 			q.duplicate(ctx, &part[i])

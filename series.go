@@ -127,6 +127,8 @@ func (s *Series) check(common *Outgoing) error {
 		return store.TooLarge("the series has %d offsets: the limit is %d", len(s.Offsets), store.MaxBatch)
 	case common.When.kind != 0:
 		return store.Invalid("the series has a due time: leave it out; each message is due at the moment plus its offset")
+	case common.OnDuplicate != DuplicateMode{}:
+		return store.Invalid("the series has OnDuplicate: leave it out; messages that are there are kept")
 	case common.Group != "":
 		return store.Invalid("the series has the group %q: leave it out; its messages are in a group of their own",
 			common.Group)

@@ -265,7 +265,9 @@ func TestSeriesRefusesBadInput(t *testing.T) {
 	})...)
 	wantError(t, second(q.SendSeries(ctx, nil, many)), ErrTooLarge)
 	long := strings.Repeat("x", MaxSeriesID+1)
-	for _, opt := range []SendOption{In(time.Hour), Group("g"), Header("series", "x"), WithID(long), nil} {
+	for _, opt := range []SendOption{
+		In(time.Hour), Group("g"), OnDuplicate(Replace()), Header("series", "x"), WithID(long), nil,
+	} {
 		wantError(t, second(q.SendSeries(ctx, nil, good, opt)), ErrInvalid)
 	}
 	for _, id := range []string{"", long, "a\n"} {

@@ -59,10 +59,16 @@ func (f *FollowUps) Then(queue string, payload []byte, opts ...SendOption) *Foll
 	return f
 }
 
+var errFollowUpCollapses = store.Invalid("a follow-up has a mode for duplicates: a follow-up never changes a live " +
+	"message; leave it out, or send the message before the ack")
+
 // add adds a message that passes all checks.
 func (f *FollowUps) add(queue string, o Outgoing) error {
 	if err := store.CheckQueue(queue); err != nil {
 		return err
+	}
+	if o.OnDuplicate.asked.Collapses() {
+		return errFollowUpCollapses
 	}
 	m, err := o.prepare()
 	if err != nil {
@@ -107,6 +113,9 @@ func (f *FollowUps) after(ctx context.Context, c *Client, m *Message) ([]store.F
 			o.ID = followUpID(m, i)
 		}
 		out, err := c.Queue(f.msgs[i].queue).complete(ctx, &o)
+		if err == nil && out.OnDuplicate.Collapses() {
+			err = errFollowUpCollapses // set by a middleware
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -35,9 +35,13 @@ func TestFullDiskRefusesSendsAndLetsWorkGoOn(t *testing.T) {
 	defer s.Close()
 	send(t, s, "a", "b")
 	disk.left.Store(minRoom - 1)
-	_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "c"}}})
-	if !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "16.0 MiB") {
-		t.Errorf("send gives %v, want ErrFull and how much is left", err)
+	replacing := store.Outgoing{Message: store.Message{ID: "a"}}
+	replacing.OnDuplicate.Mode = store.DuplicateReplace
+	for _, m := range []store.Outgoing{{Message: store.Message{ID: "c"}}, replacing} {
+		_, err := s.Send(t.Context(), "q", []store.Outgoing{m})
+		if !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "16.0 MiB") {
+			t.Errorf("send of %s gives %v, want ErrFull and how much is left", m.ID, err)
+		}
 	}
 	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 10, Lease: time.Minute})
 	if err != nil || len(c.Messages) != 2 {

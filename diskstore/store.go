@@ -54,6 +54,12 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 			"durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
 			store.ErrUnsupported)
 	}
+	if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
+		return look(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) {
+			t.durable = t.durable || durable
+			return t.collapse(name, msgs)
+		})
+	}
 	return call(ctx, s, name, inOrder, func(t *tx, _ *queue) ([]store.SendResult, error) {
 		t.durable = t.durable || durable
 		return t.send(name, msgs)

@@ -187,6 +187,9 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 			"or use Redis or the embedded store: %w", store.ErrUnsupported)
 	}
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
+		if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
+			return q.collapse(now, msgs)
+		}
 		return q.send(now, msgs)
 	})
 }

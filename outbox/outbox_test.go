@@ -178,6 +178,8 @@ func TestSendRefusesWhatTheStoreWouldRefuse(t *testing.T) {
 		{"zero time", "q", later.Outgoing{When: later.At(time.Time{})}, later.ErrInvalid, []string{"due time", "zero"}},
 		{"expiry before due", "q", later.Outgoing{When: later.In(time.Hour), ExpireAt: time.Now().Add(time.Minute)},
 			later.ErrInvalid, []string{"expiry", "due"}},
+		{"mode for duplicates", "q", later.Outgoing{ID: "a", OnDuplicate: later.Replace()}, later.ErrInvalid,
+			[]string{"mode for duplicates", "outbox", "replace"}},
 		{"durability", "q", later.Outgoing{Durability: later.Durable(1, time.Second)}, later.ErrInvalid,
 			[]string{"durability", "relay"}},
 	} {

@@ -47,6 +47,10 @@ func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
 		return row{}, store.Invalid("durability of a message in an outbox is %v: leave it out, and open the client of the "+
 			"relay with later.Durable, which then keeps each row until its message is confirmed", m.Durability)
 	}
+	if m.OnDuplicate != (later.DuplicateMode{}) {
+		return row{}, store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that is "+
+			"moved again must change nothing", m.OnDuplicate)
+	}
 	if err := m.Check(); err != nil {
 		return row{}, err
 	}

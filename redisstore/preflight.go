@@ -62,8 +62,8 @@ func (s *Store) ConfigError() error {
 	return checkPrefix(s.keys.prefix)
 }
 
-// tryPreflight refuses a server that is too old or may evict keys, and a Cluster's node without a Cluster's client. In a
-// Cluster it checks every primary that answers.
+// tryPreflight refuses a server that is too old or may evict keys, and a Cluster's node without a Cluster's client. In
+// a Cluster it checks every primary that answers.
 func (s *Store) tryPreflight(ctx context.Context) error {
 	err := s.ConfigError()
 	if err != nil {

@@ -157,6 +157,16 @@ func mutations() []mutation {
 			answer:  "true",
 		},
 		{
+			name:   "collapse",
+			before: func(o otherClient) { o.send("here", time.Hour); o.bury("dead"); hold(o, "held") },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Send(o.Context(), o.queue, collapsing(hour, "here", "new", "dead", "held"))
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.cancel("here"); o.cancel("dead"); o.cancel("new"); o.send("new", 0) },
+			answer:  "[{false true <nil>} {false false <nil>} {false false message is dead} {false false message is leased}]",
+		},
+		{
 			name:   "restore",
 			before: func(o otherClient) { o.send("here", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {

@@ -90,6 +90,19 @@ var calls = []struct {
 		_, err := x.s.Send(ctx, x.queue, []store.Outgoing{{Message: store.Message{ID: "ready"}}})
 		return err
 	}},
+	{"collapse", func(ctx context.Context, x *populatedQueue) error {
+		ids := []string{"new", "gone", "ready", "scheduled", "late", "dead", "held1"}
+		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, ids...))
+		return err
+	}},
+	{"collapse packed", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{Delay: 2 * time.Hour}, "new", "gone", "ready", "scheduled"))
+		return err
+	}},
+	{"collapse nothing", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, "dead", "done", "held1"))
+		return err
+	}},
 	{"restore packed", func(ctx context.Context, x *populatedQueue) error {
 		in := func(id string, d time.Duration) store.Info {
 			return store.Info{Message: store.Message{ID: id}, State: store.StateScheduled, Due: time.Now().Add(d)}
@@ -285,6 +298,19 @@ var calls = []struct {
 	}},
 	{"pause", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, true) }},
 	{"resume", func(ctx context.Context, x *populatedQueue) error { return x.s.SetPaused(ctx, x.queue, false) }},
+}
+
+// collapsing returns messages that replace live ones; every other one leaves its group.
+func collapsing(due store.Due, ids ...string) (msgs []store.Outgoing) {
+	for i, id := range ids {
+		m := store.Outgoing{Message: store.Message{ID: id}, Due: due}
+		m.OnDuplicate.Mode = store.DuplicateReplace
+		if i%2 == 0 {
+			m.Group = "g"
+		}
+		msgs = append(msgs, m)
+	}
+	return msgs
 }
 
 // forwards returns a call that moves messages.

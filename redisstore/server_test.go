@@ -220,6 +220,9 @@ func TestFullServerRefusesOnlySends(t *testing.T) {
 	if err := fill(100); !errors.Is(err, store.ErrFull) {
 		t.Errorf("send to a full server: %v", err)
 	}
+	if _, err := s.Send(ctx, "q", collapsing(store.Due{}, "m1")); !errors.Is(err, store.ErrFull) {
+		t.Errorf("replace on a full server: %v", err)
+	}
 	if st, err := s.Stats(ctx, "q"); err != nil || st.Ready != 100 {
 		t.Errorf("after the refused send %d are ready (%v), want 100", st.Ready, err)
 	}

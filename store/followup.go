@@ -4,7 +4,7 @@ package store
 type FollowUp struct {
 	// Queue is the queue that the message is sent to, which may be the queue of the Ack. It is created if necessary.
 	Queue string
-	// Message has an id and, other than in a Send, no Durable.
+	// Message has an id and, other than in a Send, no Durable and no OnDuplicate.
 	Message Outgoing
 }
 
@@ -28,6 +28,10 @@ func (f *FollowUp) Check() error {
 	}
 	if f.Message.Durable.Asked() {
 		return Invalid("durability is asked for a follow-up: it is as durable as the ack that it is written with; " +
+			"leave it out, or send the message before the ack")
+	}
+	if f.Message.OnDuplicate.Collapses() {
+		return Invalid("a follow-up has a mode for duplicates: it never changes a live message; " +
 			"leave it out, or send the message before the ack")
 	}
 	return f.Message.Check()

@@ -132,7 +132,10 @@ func (m *Outgoing) Check() error {
 	if err := m.Durable.Check(); err != nil {
 		return err
 	}
-	return m.Due.Check()
+	if err := m.Due.Check(); err != nil {
+		return err
+	}
+	return m.OnDuplicate.check(m.Due)
 }
 
 // Asked reports whether d asks for more than what the engine always guarantees.

@@ -48,9 +48,9 @@ import (
 // All methods are safe for concurrent use. After Close every other method returns ErrClosed.
 type Store interface {
 	// Send adds messages that fall due at their Due. If an id is live in the queue or within its dedup window,
-	// nothing changes for it and its SendResult.Duplicate is set. The first of equal ids within msgs wins; the
-	// others are duplicates. Results are in the order of msgs. Send notifies a waiter if one of the messages
-	// becomes the queue's earliest.
+	// nothing changes for it and its SendResult.Duplicate is set, unless its OnDuplicate says otherwise. The first
+	// of equal ids within msgs wins; the others are duplicates. Results are in the order of msgs. Send notifies a
+	// waiter if one of the messages becomes the queue's earliest.
 	//
 	// All messages of one Send have the same Durable; see Durability.
 	Send(ctx context.Context, queue string, msgs []Outgoing) ([]SendResult, error)
@@ -245,7 +245,8 @@ type Message struct {
 	DedupWindow time.Duration
 	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
 	Group string
-	// SentAt is the sender's clock at Send, in milliseconds. It is set if the sender chose the id itself; an id
+	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
+	// chose the id itself; an id
 	// made by NewID carries its time.
 	SentAt time.Time
 }
@@ -257,6 +258,8 @@ type Outgoing struct {
 	// Durable is how safe the message must be before Send returns. The zero value asks for nothing beyond what
 	// the engine always guarantees.
 	Durable Durability
+	// OnDuplicate is what happens if the id is live. The zero value changes nothing.
+	OnDuplicate OnDuplicate
 }
 
 // Durability is how safe a message must be before its Send returns.
@@ -281,7 +284,10 @@ type Durability struct {
 type SendResult struct {
 	// Duplicate is set if the id is live or within its dedup window; nothing was changed.
 	Duplicate bool
-	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked, else nil.
+	// Replaced is set if the message took the place of the live one, as its OnDuplicate asked for.
+	Replaced bool
+	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
+	// OnDuplicate it may be ErrLeased, ErrDead or another error; then nothing was changed. Otherwise it is nil.
 	Err error
 }
 

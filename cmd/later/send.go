@@ -30,6 +30,9 @@ type sendOptions struct {
 	expireAfter time.Duration
 	expireAt    time.Time
 	dedupWindow time.Duration
+	onDuplicate string
+	wait        time.Duration
+	maxWait     time.Duration
 	group       string
 	durable     later.Durability
 }
@@ -49,6 +52,11 @@ With --id you choose the message's id. While a message with that id is live, tha
 or the id is within its dedup window (see --dedup-window), sending it again changes nothing and exits with code %d.
 It is therefore safe to send again after an error.
 
+With --on-duplicate replace, the sent message takes the place of a scheduled or ready one with its id, whose due time
+stays unless --in or --at sets another. With --on-duplicate debounce, it does too, and is due --wait after the last send
+but no later than --max-wait after the first. A message that a worker holds is not replaced (exit code %d), nor is a
+dead one (exit code %d).
+
 With --durable, send waits for more than the store always guarantees: until the message is on the server's disk and on
 the given number of Redis replicas. If that is not confirmed in time, the exit code is %d, but the message was sent.
 Sending it again with the same --id waits for the confirmation again.
@@ -57,11 +65,13 @@ With --batch, each line of standard input is a message, including empty lines. L
 call if they arrive fast, and a summary is printed at the end. An error names the line that failed; the lines before it
 are sent. With --durable, the batch also ends when messages are not confirmed in time: they are sent and counted, and
 the error names their lines.`,
-			store.MaxPayload, exitCode(store.ErrDuplicate), exitCode(store.ErrNotDurable)),
+			store.MaxPayload, exitCode(store.ErrDuplicate), exitCode(store.ErrLeased), exitCode(store.ErrDead),
+			exitCode(store.ErrNotDurable)),
 		Example: `  later send mail 'hello' --in 30m
   later send reports - --at 18:00 --header kind=daily < report.json
   later send orders '{"order":17}' --id order-17 --kind order.cancel --in 2d12h --max-attempts 5
   later send orders 'remind' --group customer-9 --in 3d
+  later send index 'doc 7' --id doc-7 --on-duplicate debounce --wait 2s --max-wait 30s
   later send payments 'charge' --id charge-9 --durable 1,2s
   seq 1 100000 | later send numbers --batch --in 10s`,
 		Args: arguments(1, 2),
@@ -91,6 +101,10 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
 	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
 	o.set.StringVar(&o.group, "group", "", "`group` of the message, by which it can be cancelled with others")
+	o.set.StringVar(&o.onDuplicate, "on-duplicate", "keep",
+		"`MODE` for a live message with the id: keep, replace or debounce")
+	durationFlag(o.set, &o.wait, "wait", "of a debounce: due this long after the last send")
+	durationFlag(o.set, &o.maxWait, "max-wait", "of a debounce: due no later than this after the first send")
 	o.addCommon(flags)
 }
 
@@ -130,6 +144,10 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	if o.group == "" && o.set.Changed("group") {
 		return later.Outgoing{}, store.Invalid("--group is empty: give 1 to %d bytes, or omit it", store.MaxGroup)
 	}
+	mode, err := o.mode()
+	if err != nil {
+		return later.Outgoing{}, err
+	}
 	headers := map[string]string{}
 	for _, header := range o.headers {
 		key, value, ok := strings.Cut(header, "=")
@@ -160,11 +178,38 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		ExpireAt:    o.expireAt,
 		DedupWindow: o.dedupWindow,
 		Group:       o.group,
+		OnDuplicate: mode,
 		Durability:  o.durable,
 	}, nil
 }
 
-// options converts a message to send options. Their errors, unlike those of a batch, speak of a single message.
+// mode returns what --on-duplicate and its flags say.
+func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
+	waits := o.set.Changed("wait") || o.set.Changed("max-wait")
+	switch {
+	case waits && o.onDuplicate != "debounce":
+		return mode, store.Invalid("--wait and --max-wait are for --on-duplicate debounce: give that too, or omit them")
+	case !o.set.Changed("on-duplicate"):
+		return mode, nil
+	case o.id == "":
+		return mode, store.Invalid("--on-duplicate is given without --id: give the id that sends share")
+	}
+	switch o.onDuplicate {
+	case "keep":
+		return later.Keep(), nil
+	case "replace":
+		return later.Replace(), nil
+	case "debounce":
+		if !o.set.Changed("wait") || !o.set.Changed("max-wait") {
+			return mode, store.Invalid("--on-duplicate debounce needs --wait and --max-wait: give both, such as 2s and 30s")
+		}
+		return later.Debounce(o.wait, o.maxWait), nil
+	}
+	return mode, store.Invalid("--on-duplicate is %q: give keep, replace or debounce", o.onDuplicate)
+}
+
+// options converts a message without a mode for duplicates to send options. Their errors, unlike those of a batch,
+// speak of a single message.
 func options(o later.Outgoing) []later.SendOption {
 	set := []later.SendOption{o.When, later.Headers(o.Headers), later.MaxAttempts(o.MaxAttempts)}
 	if o.ID != "" {
@@ -221,7 +266,7 @@ func (m *Main) sendTo(ctx context.Context, to destination, message later.Outgoin
 	if batch {
 		return m.sendBatch(ctx, to, message)
 	}
-	id, err := to.send(ctx, message.Payload, options(message)...)
+	id, outcome, err := to.sendOne(ctx, message)
 	if errors.Is(err, later.ErrDuplicate) {
 		return fmt.Errorf("id %q is already in queue %q, nothing was changed (see later get %s %s): %w",
 			id, to.queue, to.queue, id, later.ErrDuplicate)
@@ -232,7 +277,26 @@ func (m *Main) sendTo(ctx context.Context, to destination, message later.Outgoin
 	if err != nil {
 		return err
 	}
-	return m.printResult(wire.Sent{ID: id, Queue: to.queue}, "%s", id)
+	return m.printResult(wire.Sent{ID: id, Queue: to.queue, Outcome: string(outcome)}, "%s", id)
+}
+
+// sendOne sends a message. The outcome is known only of one with a mode for duplicates.
+func (d destination) sendOne(ctx context.Context, message later.Outgoing) (string, later.SendOutcome, error) {
+	if message.OnDuplicate == (later.DuplicateMode{}) {
+		id, err := d.send(ctx, message.Payload, options(message)...)
+		return id, "", err
+	}
+	if err := message.Check(); err != nil { // without the position that errors of a batch have
+		return message.ID, "", err
+	}
+	results, err := d.sendBatch(ctx, []later.Outgoing{message})
+	switch {
+	case len(results) == 0:
+		return message.ID, "", err
+	case results[0].Duplicate && results[0].Err == nil:
+		return message.ID, "", later.ErrDuplicate
+	}
+	return message.ID, results[0].Outcome, results[0].Err
 }
 
 // payload returns the argument, or the content of standard input if the argument is "-".

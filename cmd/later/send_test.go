@@ -95,3 +95,39 @@ func TestBatchSendsALineAtOnceAndPrintsASummaryWhenStopped(t *testing.T) {
 		t.Errorf("exit %d, want 130", exit)
 	}
 }
+
+func TestSendReplacesAndDebounces(t *testing.T) {
+	c := newCLI(t)
+	send := func(payload, outcome string, flags ...string) {
+		t.Helper()
+		args := append([]string{"send", "q", payload, "--id", "a", "--json"}, flags...)
+		if got := object(t, c.ok(args...)); got["outcome"] != outcome || got["id"] != "a" {
+			t.Errorf("got %v, want %s", got, outcome)
+		}
+	}
+	send("first", "sent", "--on-duplicate", "replace", "--in", "1h")
+	due := object(t, c.ok("get", "q", "a", "--json"))["due"]
+	send("second", "replaced", "--on-duplicate", "replace")
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "second" || got["due"] != due {
+		t.Errorf("got %v, want the second payload, due at %v", got, due)
+	}
+	send("third", "debounced", "--on-duplicate", "debounce", "--wait", "2h", "--max-wait", "3h")
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "third" || got["due"] == due {
+		t.Errorf("got %v", got)
+	}
+	contains(t, c.fails(12, "send", "q", "x", "--id", "a", "--on-duplicate", "keep"), `id "a" is already in queue "q"`)
+	if r := c.ok("send", "q", "x", "--id", "b", "--on-duplicate", "replace"); r != "b\n" {
+		t.Errorf("got %q", r)
+	}
+	for want, flags := range map[string][]string{
+		"without --id":              {"--on-duplicate", "replace"},
+		"give keep, replace or deb": {"--id", "a", "--on-duplicate", "merge"},
+		"needs --wait and --max":    {"--id", "a", "--on-duplicate", "debounce", "--wait", "1s"},
+		"are for --on-duplicate":    {"--id", "a", "--on-duplicate", "replace", "--wait", "1s"},
+		"maximum wait of debounce":  {"--id", "a", "--on-duplicate", "debounce", "--wait", "2s", "--max-wait", "1s"},
+		"give only one of them": {"--id", "a", "--in", "1s", "--on-duplicate", "debounce", "--wait", "1s", "--max-wait",
+			"1s"},
+	} {
+		contains(t, c.fails(2, append([]string{"send", "q", "x"}, flags...)...), want)
+	}
+}

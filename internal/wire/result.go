@@ -80,6 +80,8 @@ type Delivery struct {
 type Sent struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
+	// Outcome is sent, replaced or debounced, if the send had a mode for duplicates.
+	Outcome string `json:"outcome,omitempty"`
 }
 
 // Rescheduled is a message that has a new due time.

@@ -199,6 +199,35 @@ func (m *machine) Send(r *rapid.T) {
 	m.same(r, "send", got, want)
 }
 
+// Collapse sends messages that may change live ones.
+func (m *machine) Collapse(r *rapid.T) {
+	msgs := rapid.SliceOfN(rapid.Custom(m.drawCollapsing), 1, 4).Draw(r, "messages")
+	got, err := m.store(r).Send(m.ctx, m.queue, msgs)
+	m.ok(r, err)
+	m.same(r, "number of results", len(got), len(msgs))
+	for i, out := range msgs {
+		want := m.model.collapse(out)
+		m.sameError(r, "collapse of "+out.ID, got[i].Err, want.Err)
+		got[i].Err, want.Err = nil, nil
+		m.same(r, "collapse of "+out.ID, got[i], want)
+	}
+}
+
+func (m *machine) drawCollapsing(r *rapid.T) store.Outgoing {
+	out := m.drawMessage(r)
+	switch rapid.IntRange(0, 2).Draw(r, "mode") {
+	case 0:
+		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace}
+	case 1:
+		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: true}
+	case 2:
+		out.Due = store.Due{Delay: time.Millisecond + drawDelay(r, "wait")}
+		most := out.Due.Delay + drawDelay(r, "more than the wait")
+		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateDebounce, MaxWait: most}
+	}
+	return out
+}
+
 func (m *machine) Claim(r *rapid.T) {
 	req := store.ClaimRequest{
 		Max:   rapid.IntRange(1, 5).Draw(r, "max"),

@@ -152,6 +152,34 @@ func (m *model) send(out store.Outgoing) store.SendResult {
 	return store.SendResult{}
 }
 
+// collapse is send for a message that may change a live one.
+func (m *model) collapse(out store.Outgoing) store.SendResult {
+	x := m.messages[out.ID]
+	if x == nil {
+		out.SentAt = store.Time(m.now)
+		return m.send(out)
+	}
+	switch m.state(x) {
+	case store.StateLeased:
+		return store.SendResult{Err: store.ErrLeased}
+	case store.StateDead:
+		return store.SendResult{Err: store.ErrDead}
+	}
+	sent := x.SentAt
+	if sent.IsZero() {
+		sent = store.Time(m.now)
+	}
+	x.Message, x.raw = out.Message, nil
+	x.SentAt = sent
+	switch {
+	case out.OnDuplicate.Mode == store.DuplicateDebounce:
+		x.due = min(m.dueAt(out.Due), min(ms(sent), m.now)+store.Millis(out.OnDuplicate.MaxWait))
+	case !out.OnDuplicate.KeepDue:
+		x.due = m.dueAt(out.Due)
+	}
+	return store.SendResult{Replaced: true}
+}
+
 func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
 	x.receipt = store.Receipt{}
 	x.reason, x.diedAt, x.lastError = reason, m.now, text

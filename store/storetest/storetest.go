@@ -42,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		rules []rule
 	}{
 		{"send", sendRules},
+		{"collapse", collapseRules},
 		{"durable", durableRules},
 		{"claim", claimRules},
 		{"settle", settleRules},

@@ -1,0 +1,164 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// DuplicateMode says what a send does if its id is live. Create one with Keep, Replace or Debounce; the zero
+// DuplicateMode is Keep, or the default of the queue.
+type DuplicateMode struct {
+	asked store.OnDuplicate
+	wait  time.Duration // of a debounce
+	given bool
+}
+
+// Keep leaves the live message as it is: the send returns ErrDuplicate. Together with a DedupWindow it throttles: of
+// all sends of an id within the window after an ack, none is delivered.
+func Keep() DuplicateMode { return DuplicateMode{given: true} }
+
+// Replace puts the sent message in the place of a scheduled or ready one with its id: payload, headers, group and all
+// options. The due time stays, unless the send has one: with In(0) the message is due now. Without a live message,
+// the message is due at once, or at the due time of the send.
+//
+// See OnDuplicate for what holds for all modes.
+func Replace() DuplicateMode {
+	return DuplicateMode{asked: store.OnDuplicate{Mode: store.DuplicateReplace}, given: true}
+}
+
+// Debounce delivers the last of several sends in quick succession: the message is due when none has replaced it for
+// wait, but no later than most after the first of them, on the store's clock. Each send replaces the message
+// like Replace. It may not have a due time of its own. wait is more than 0, and most is wait to store.MaxDelay.
+//
+// See OnDuplicate for what holds for all modes.
+func Debounce(wait, most time.Duration) DuplicateMode {
+	return DuplicateMode{
+		asked: store.OnDuplicate{Mode: store.DuplicateDebounce, MaxWait: most}, wait: wait, given: true,
+	}
+}
+
+// String returns "keep", "replace" or "debounce for 2s, at most 30s".
+func (m DuplicateMode) String() string {
+	switch m.asked.Mode {
+	case store.DuplicateReplace:
+		return "replace"
+	case store.DuplicateDebounce:
+		return fmt.Sprintf("debounce for %v, at most %v", m.wait, m.asked.MaxWait)
+	}
+	return "keep"
+}
+
+// OnDuplicate sets what the send does if the queue has a live message with its id, which WithID must set. Default:
+// Keep. It is one atomic step of the store, whoever else sends, cancels or claims the message.
+//
+// A send that replaced a message returns its id and nil; SendResult.Outcome tells it from one that added a message, and
+// both engines and observers count it as a duplicate, because no message was added. The replaced message keeps its
+// failed attempts and failures, as with Reschedule, and its SentAt, which is the time of its first send on the store's
+// clock.
+//
+// A message that a worker holds is not replaced: the send returns ErrLeased. For a dead one it returns ErrDead. For an
+// id within its dedup window it returns ErrDuplicate. Nothing was changed then.
+//
+// It is not a default of a client (see Queue.With for a queue), nor an option of follow-ups and of an outbox.
+func OnDuplicate(mode DuplicateMode) SendOption {
+	return sendOption(func(o *Outgoing) error {
+		if o.OnDuplicate.given {
+			return twice("mode for duplicates")
+		}
+		mode.given = true
+		o.OnDuplicate = mode
+		return nil
+	})
+}
+
+// SendOutcome is what a send did.
+type SendOutcome string
+
+// The outcomes of sends. A message that was not sent has none.
+const (
+	SendSent      SendOutcome = "sent"      // a message was added
+	SendDuplicate SendOutcome = "duplicate" // nothing was changed: the id is live or within its dedup window
+	SendReplaced  SendOutcome = "replaced"  // the message took the place of the live one, by Replace
+	SendDebounced SendOutcome = "debounced" // the message took the place of the live one, by Debounce
+)
+
+// collapse sets what the mode of o asks for in the message that is stored.
+func (o *Outgoing) collapse(out *store.Outgoing) error {
+	out.OnDuplicate = o.OnDuplicate.asked
+	timed := o.When.kind != 0
+	switch {
+	case o.ID == "":
+		return store.Invalid("mode for duplicates is %v and there is no id: give WithID", o.OnDuplicate)
+	case out.OnDuplicate.Mode == store.DuplicateReplace:
+		out.OnDuplicate.KeepDue = !timed
+	case timed:
+		return store.Invalid("due time is %v and the mode for duplicates is %v: give only one of them", o.When, o.OnDuplicate)
+	default:
+		out.Due = store.Due{Delay: o.OnDuplicate.wait}
+	}
+	return nil
+}
+
+// outcomeOf returns what the store did with a message.
+func outcomeOf(m *store.Outgoing, r *store.SendResult) SendOutcome {
+	switch {
+	case r.Duplicate:
+		return SendDuplicate
+	case r.Replaced && m.OnDuplicate.Mode == store.DuplicateDebounce:
+		return SendDebounced
+	case r.Replaced:
+		return SendReplaced
+	case r.Added():
+		return SendSent
+	}
+	return ""
+}
+
+// collapsed reports a message that replaced another one, and returns the error of its send.
+func (q *Queue) collapsed(ctx context.Context, m *store.Outgoing, r *store.SendResult) error {
+	if r.Replaced {
+		q.duplicate(ctx, m)
+		return r.Err
+	}
+	return q.notReplaced(m, r.Err)
+}
+
+// notReplaced adds the message to the error for a live one that stays as it is.
+func (q *Queue) notReplaced(m *store.Outgoing, err error) error {
+	if !staysAsItIs(err) {
+		return err
+	}
+	return fmt.Errorf("id %q in queue %q is not replaced: %w", m.ID, q.name, err)
+}
+
+// staysAsItIs reports whether a send was refused because of the state of the live message.
+func staysAsItIs(err error) bool { return errors.Is(err, ErrLeased) || errors.Is(err, ErrDead) }
+
+// storeMixed stores messages of which some may change live ones, in one call for each run of those that may and of
+// those that may not. When a later call fails, its messages and those after it have its error as their result.
+func (q *Queue) storeMixed(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
+	results := make([]store.SendResult, 0, len(msgs))
+	for len(results) < len(msgs) {
+		rest := msgs[len(results):]
+		n := 1
+		for n < len(rest) && rest[n].OnDuplicate.Collapses() == rest[0].OnDuplicate.Collapses() {
+			n++
+		}
+		part, err := q.store(ctx, rest[:n])
+		if err != nil && len(results) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			for len(results) < len(msgs) {
+				results = append(results, store.SendResult{Err: err})
+			}
+			break
+		}
+		results = append(results, part...)
+	}
+	return results, nil
+}

@@ -1,0 +1,95 @@
+package diskstore
+
+import (
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// collapse sends messages that may change live ones. The caller has flushed. Each message is one step: a message whose
+// place cannot be read gets the error, and the others are sent.
+func (t *tx) collapse(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if err := t.checkRoom(); err != nil {
+		return nil, err
+	}
+	if err := t.forget(t.s.queue(name)); err != nil {
+		return nil, err
+	}
+	results := make([]store.SendResult, len(msgs))
+	for i := range msgs {
+		q := t.s.queue(name)
+		if _, ok := q.unread[msgs[i].ID]; ok { // sent by this call before
+			if err := t.flush(); err != nil {
+				return nil, err
+			}
+		}
+		p, ok, err := t.place(q, msgs[i].ID)
+		switch {
+		case isFormatError(err):
+			results[i].Err = err
+		case err != nil:
+			return nil, err
+		case ok:
+			results[i], err = t.replace(q, &msgs[i], &p)
+		default:
+			results[i], err = t.sendFirst(name, &msgs[i])
+		}
+		if err != nil && results[i].Err == nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// sendFirst sends a message whose id is not live.
+func (t *tx) sendFirst(name string, out *store.Outgoing) (store.SendResult, error) {
+	taken, err := t.taken(t.s.queue(name), out.ID)
+	if taken || err != nil {
+		return store.SendResult{Duplicate: taken}, err
+	}
+	q, err := t.create(name)
+	if err == nil {
+		m := *out
+		m.SentAt = store.Time(t.now)
+		t.add(q, &m)
+	}
+	return store.SendResult{}, err
+}
+
+// replace puts a message in the place of a live one, if that is scheduled or ready. Everything is read before the first
+// change.
+func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult, error) {
+	switch p.state(t.now) {
+	case store.StateLeased:
+		return store.SendResult{Err: store.ErrLeased}, nil
+	case store.StateDead:
+		return store.SendResult{Err: store.ErrDead}, nil
+	}
+	text, _, _, err := t.envelope(q.number, out.ID)
+	if err != nil {
+		return store.SendResult{}, err
+	}
+	m := out.Message
+	m.SentAt = store.Time(t.now)
+	old := store.Message{ID: out.ID}
+	if envelope.Decode(text, &old) == nil && !old.SentAt.IsZero() {
+		m.SentAt = old.SentAt
+	}
+	r, before := &p.record, p.record.due
+	switch {
+	case out.OnDuplicate.Mode == store.DuplicateDebounce:
+		limit := min(m.SentAt.UnixMilli(), t.now) + store.Millis(out.OnDuplicate.MaxWait)
+		r.due = min(t.dueAt(out.Due), limit)
+	case !out.OnDuplicate.KeepDue:
+		r.due = t.dueAt(out.Due)
+	}
+	t.removeDue(q, entry{before, out.ID})
+	t.leaveGroup(q, out.ID, groupIn(text))
+	t.value = appendMessage(t.value[:0], r.due, &m)
+	t.addMessage(q, out.ID, t.value)
+	if r.stored {
+		t.keep(q, out.ID, r)
+	}
+	t.addDue(q, out.ID, r)
+	t.joinGroup(q, out.ID, groupNumber(m.Group))
+	return store.SendResult{Replaced: true}, nil
+}

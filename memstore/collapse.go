@@ -1,0 +1,46 @@
+package memstore
+
+import (
+	"github.com/laterq/later/store"
+)
+
+// collapse sends messages that may change live ones.
+func (q *queue) collapse(now int64, msgs []store.Outgoing) []store.SendResult {
+	q.dropDedup(now)
+	return each(msgs, func(out store.Outgoing) store.SendResult { return q.collapseOne(now, &out) })
+}
+
+func (q *queue) collapseOne(now int64, out *store.Outgoing) store.SendResult {
+	m := q.messages[out.ID]
+	fresh := normalize(out.Message)
+	fresh.SentAt = store.Time(now)
+	switch {
+	case m == nil && q.taken(now, out.ID):
+		return store.SendResult{Duplicate: true}
+	case m == nil:
+		m = &message{Message: fresh, due: q.dueAt(now, out.Due)}
+		q.add(m)
+		q.due.add(m.due, m.ID)
+		return store.SendResult{}
+	case m.lease != nil:
+		return store.SendResult{Err: store.ErrLeased}
+	case m.deadReason != "":
+		return store.SendResult{Err: store.ErrDead}
+	}
+	q.due.remove(m.due, m.ID)
+	q.erase(m)
+	if !m.SentAt.IsZero() {
+		fresh.SentAt = m.SentAt
+	}
+	switch {
+	case out.OnDuplicate.Mode == store.DuplicateDebounce:
+		limit := min(fresh.SentAt.UnixMilli(), now) + store.Millis(out.OnDuplicate.MaxWait)
+		m.due = min(q.dueAt(now, out.Due), limit)
+	case !out.OnDuplicate.KeepDue:
+		m.due = q.dueAt(now, out.Due)
+	}
+	m.Message, m.raw = fresh, nil
+	q.add(m)
+	q.due.add(m.due, m.ID)
+	return store.SendResult{Replaced: true}
+}

@@ -1,0 +1,104 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// maxCollapsed bounds the messages of one call that may replace others, because it reads those, which may be long.
+const maxCollapsed = 64
+
+// collapse sends messages that may change live ones. It makes one call for some of them each, with different ids. If a
+// later call fails, the results of the earlier ones stand, and the remaining messages get its error.
+func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	results := make([]store.SendResult, 0, len(msgs))
+	for len(results) < len(msgs) {
+		rest := msgs[len(results):]
+		part, err := s.collapseSome(ctx, queue, rest[:differentIDs(rest)])
+		if err != nil && len(results) == 0 {
+			return nil, err
+		}
+		if err != nil {
+			for len(results) < len(msgs) {
+				results = append(results, store.SendResult{Err: err})
+			}
+			break
+		}
+		results = append(results, part...)
+	}
+	return results, nil
+}
+
+// differentIDs returns how many of the first messages one call can take.
+func differentIDs(msgs []store.Outgoing) int {
+	seen := make(seenIDs, maxCollapsed)
+	for i := range msgs {
+		if i == maxCollapsed || seen.add(msgs[i].ID) {
+			return i
+		}
+	}
+	return len(msgs)
+}
+
+func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	c := s.newCall("collapse", queue, 6+5*len(msgs))
+	defer s.sessions.release(s.stampRequest(c))
+	create := len(c.args)
+	durable := msgs[0].Durable
+	if durable.Asked() {
+		c.confirm(durable)
+	}
+	c.add("0")
+	longest := len(c.args)
+	c.add(0, false, durable.Asked())
+	maxBytes, inspect := 0, false
+	for i := range msgs {
+		m := msgs[i].Message
+		m.SentAt = time.UnixMilli(0) // which the script replaces
+		text := envelope.Append(nil, &m)
+		maxBytes = max(maxBytes, len(text)+prefixSize)
+		inspect = inspect || envelope.Unusual(text[0])
+		idTime := ""
+		if t, ok := store.IDTime(m.ID); ok {
+			idTime = strconv.FormatInt(t.UnixMilli(), 10)
+		}
+		c.add(m.ID, text, idTime, string(appendDue(nil, msgs[i].Due)), liveDue(&msgs[i].OnDuplicate))
+	}
+	c.args[longest], c.args[longest+1] = maxBytes, inspect
+	reply, err := s.runRegistered(ctx, queue, c, create)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]store.SendResult, len(msgs))
+	for i, letter := range []byte(reply.(string)) {
+		switch letter {
+		case 'r':
+			results[i].Replaced = true
+		case 'x':
+			results[i].Duplicate = true
+		case 'l':
+			results[i].Err = store.ErrLeased
+		case 'd':
+			results[i].Err = store.ErrDead
+		}
+		if durable.Asked() && results[i].Err == nil {
+			results[i].Err = c.confirmed.err
+		}
+	}
+	return results, nil
+}
+
+// liveDue returns what becomes of the due time of a live message, for the script.
+func liveDue(o *store.OnDuplicate) string {
+	switch {
+	case o.Mode == store.DuplicateDebounce:
+		return strconv.FormatInt(store.Millis(o.MaxWait), 10)
+	case o.KeepDue:
+		return "keep"
+	}
+	return ""
+}

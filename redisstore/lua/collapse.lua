@@ -1,0 +1,137 @@
+#!lua
+--- Sends messages that replace scheduled and ready ones with the same ids; see store.OnDuplicate. The ids differ.
+-- ARGV   1 session, 2 request number
+--        3 "1" if the queue's name is registered and the queue may be created
+--        4 length of the longest envelope, including the prefix of a packed one
+--        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
+--        6 "1" if the client waits until the messages are durable
+--        then for each message: id; envelope, which has a time of sending; the time in the id in ms, or ""; due ("+ms"
+--        from now, or ms since 1970); and what becomes of the due time of a live message: "keep", "" to set it, or for
+--        a debounce the longest wait in ms
+-- Reply  a letter for each message: s sent, r replaced, x duplicate, l leased, d dead; UNREGISTERED; NEWER
+-- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
+--        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed or leaves its bucket.
+--@include keys
+--@include clock
+--@include due
+--@include record_changes
+--@include earliest
+--@include waiting
+--@include session
+--@include pack
+--@include sent_at
+--@include update_meta
+--@include groups
+local format, max_envelope_bytes, inspect_envelopes, packed =
+  unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
+if format and format ~= FORMAT then return NEWER end
+if not format and ARGV[3] ~= '1' then return UNREGISTERED end
+local now, now_us = read_clock()
+local previous = previous_reply(ARGV[1], ARGV[2])
+if previous then
+  if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end -- as in send.lua
+  return previous
+end
+local ids = {}
+for a = 7, #ARGV, 5 do ids[#ids + 1] = ARGV[a] end
+local due = redis.call('ZMSCORE', DUE, unpack(ids))
+local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
+local records = redis.call('HMGET', RECORDS, unpack(ids))
+local dedup = redis.call('ZMSCORE', DEDUP, unpack(ids))
+local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
+local any_grouped = redis.call('ZCARD', GROUPS) > 0
+local buckets, changes = open_buckets(packed), new_record_changes()
+local any_packed = buckets.packed > 0
+
+-- state_of returns the letter for a message, and the due time of one that will be replaced, with its bucket if it is
+-- packed.
+local function state_of(i, value)
+  if not value then return dedup[i] and tonumber(dedup[i]) > now and 'x' or 's' end
+  if due[i] then return 'r', tonumber(due[i]) end
+  if dead[i] then return 'd' end
+  local at, b
+  if any_packed then at, b = buckets.find(ids[i], value) end
+  return at and 'r' or 'l', at, b
+end
+
+-- times_of returns when a message was sent first, and its due time. value is that of the message that it replaces,
+-- which is due at before; both are nil for a new one.
+local function times_of(a, value, before)
+  local sent, at, live_due = now, due_at(now_us, ARGV[a + 3]), ARGV[a + 4]
+  if not value then return sent, at end
+  local position = find_sent_at(value)
+  sent = position and struct.unpack('>I6', value, position) or tonumber(ARGV[a + 2]) or now
+  if live_due == 'keep' then return sent, before end
+  if live_due == '' then return sent, at end
+  return sent, math.min(at, math.min(sent, now) + tonumber(live_due))
+end
+
+local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
+local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
+for i, id in ipairs(ids) do
+  local a = 5 * i + 2
+  local value = redis.call('HGET', MESSAGES, id)
+  local letter, before, b = state_of(i, value)
+  letters[i] = letter
+  if letter == 's' or letter == 'r' then
+    local sent, at = times_of(a, value, before)
+    local envelope = ARGV[a + 1]
+    local position = find_sent_at(envelope)
+    envelope = string.sub(envelope, 1, position - 1) .. struct.pack('>I6', sent) .. string.sub(envelope, position + 6)
+    values[#values + 1] = id
+    values[#values + 1] = envelope
+    if b then
+      buckets.remove_line(b, before, id)
+      b.replaced = true -- the line may return to it, with which the number of its lines is as it was
+    end
+    if not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
+      pack_at[#pack_at + 1] = #values
+      pack_dues[#pack_at], pack_ids[#pack_at] = at, id
+    else
+      z[#z + 1] = at
+      z[#z + 1] = id
+      if not first or at < first then first = at end
+    end
+    local group = group_of(envelope)
+    if group then
+      grouped[#grouped + 1] = group
+      grouped[#grouped + 1] = id
+    elseif value and any_grouped then
+      ungrouped[#ungrouped + 1] = id
+    end
+    if letter == 's' and records[i] then
+      local epoch, _, _, refcount = parse_record(records[i])
+      changes.set(id, format_record(epoch, 0, '0', refcount, ''))
+    end
+  end
+end
+letters = table.concat(letters)
+if #values == 0 then
+  if format then record_request(ARGV[1], ARGV[2], now, letters) end
+  return letters
+end
+
+if #pack_at > 0 then
+  local classes, lowest = pack(buckets, pack_dues, pack_ids)
+  for k, at in ipairs(pack_at) do
+    if classes[k] then
+      values[at] = buckets.value(pack_dues[k], classes[k], values[at])
+    else
+      z[#z + 1] = pack_dues[k]
+      z[#z + 1] = pack_ids[k]
+      if not first or pack_dues[k] < first then first = pack_dues[k] end
+    end
+  end
+  if lowest and (not first or lowest < first) then first = lowest end
+end
+local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
+record_request(ARGV[1], ARGV[2], now, letters)
+if anyone then notify(first, now) end
+buckets.write()
+write('HSET', MESSAGES, values)
+write('ZADD', DUE, z)
+write('ZADD', GROUPS, grouped)
+write('ZREM', GROUPS, ungrouped)
+changes.write()
+update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])
+return letters

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"errors"
+	"time"
+)
+
+// DuplicateMode says what a Send does if the id of its message is live.
+type DuplicateMode uint8
+
+// The modes.
+const (
+	// DuplicateKeep changes nothing.
+	DuplicateKeep DuplicateMode = iota
+	// DuplicateReplace puts the sent message in the place of the live one.
+	DuplicateReplace
+	// DuplicateDebounce is DuplicateReplace with a due time that each further Send moves.
+	DuplicateDebounce
+)
+
+// OnDuplicate is what a Send does if the id of its message is live. A Send that changes the live message collapses: of
+// several messages that are sent under one id, the last is delivered. It is one atomic step.
+//
+// A scheduled or ready message gets the payload, headers, group and options of the sent one, and a due time that
+// depends on the mode. Its failed attempts, its failures and Info.Delivered stay, as with Reschedule. A leased message
+// does not change, and ErrLeased is in the result; for a dead one it is ErrDead. An id within its dedup window is a
+// duplicate in every mode.
+//
+// A message that is sent with a mode other than DuplicateKeep gets the engine's clock as its SentAt, and keeps it
+// when it is replaced. So SentAt is when the id was first sent. A replaced message without SentAt gets the engine's
+// clock.
+//
+// Either all messages of a Send have a mode other than DuplicateKeep, or none has. With one, equal ids within a Send
+// take effect in order. A Send that fails in part has the error in the results of the messages that were not sent.
+type OnDuplicate struct {
+	Mode DuplicateMode
+	// KeepDue has a DuplicateReplace keep the due time of the live message. Otherwise it sets Outgoing.Due.
+	KeepDue bool
+	// MaxWait limits how long DuplicateDebounce moves the due time. A new message is due at Outgoing.Due, which is a
+	// delay. With a live one it is that delay from now, but no later than MaxWait after SentAt, or after now if SentAt
+	// is later. MaxWait is not below the delay.
+	MaxWait time.Duration
+}
+
+// Collapses reports whether a message with a live id may change the live one.
+func (o *OnDuplicate) Collapses() bool { return o.Mode != DuplicateKeep }
+
+// check returns an ErrInvalid unless o is allowed for a message that is due at a time.
+func (o *OnDuplicate) check(due Due) error {
+	switch {
+	case o.Mode > DuplicateDebounce:
+		return Invalid("mode for duplicates is %d: give %d to %d", o.Mode, DuplicateKeep, DuplicateDebounce)
+	case o.KeepDue && o.Mode != DuplicateReplace:
+		return Invalid("a due time is kept without a replace: give DuplicateReplace too")
+	case o.Mode != DuplicateDebounce:
+		return nil
+	case !due.At.IsZero() || due.Delay <= 0:
+		return Invalid("debounce waits %v: give more than 0 and up to %v", due.Delay, MaxDelay)
+	case o.MaxWait < due.Delay || o.MaxWait > MaxDelay:
+		return Invalid("maximum wait of debounce is %v: give its wait of %v to %v", o.MaxWait, due.Delay, MaxDelay)
+	}
+	return nil
+}
+
+// Added reports whether the Send or Restore added a message.
+func (r *SendResult) Added() bool {
+	return !r.Duplicate && !r.Replaced && (r.Err == nil || errors.Is(r.Err, ErrNotDurable))
+}
