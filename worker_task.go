@@ -52,7 +52,8 @@ func (t *task) ending() *ending {
 
 func (t *task) endWith(e ending) {
 	if e.result != plainAck.result || e.err != nil || e.then != nil {
-		t.unusual = &e
+		unusual := e // so that only this one is allocated
+		t.unusual = &unusual
 	}
 }
 

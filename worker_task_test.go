@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 func TestWorkerPanicIsAFailureAndTheWorkerContinues(t *testing.T) {
@@ -221,4 +222,16 @@ func TestWorkerHandlersContextEndsWithItAndHasTheValuesOfRun(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestTaskThatIsAckedAllocatesNoEnding(t *testing.T) {
+	acked := &task{}
+	if n := testing.AllocsPerRun(100, func() { acked.endWith(plainAck) }); n != 0 {
+		t.Errorf("%v allocations for the end of a task that is acked; want 0", n)
+	}
+	failed := &task{}
+	failed.endWith(ending{result: result{action: store.Nack}})
+	if failed.ending().action != store.Nack || acked.ending().action != store.Ack {
+		t.Errorf("the tasks end with %v and %v", failed.ending().action, acked.ending().action)
+	}
 }
