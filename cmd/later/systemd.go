@@ -13,8 +13,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// systemd tells systemd about later work and later forward, as described in sd_notify(3), if it started the program as
-// a service of Type=notify or notify-reload. Otherwise it does nothing.
+// systemd reports the state of later work and later forward to systemd, as described in sd_notify(3), if systemd started
+// the program as a service of Type=notify or notify-reload. Otherwise it does nothing.
 type systemd struct {
 	log    *slog.Logger
 	active bool
@@ -49,8 +49,8 @@ func (s *systemd) refused(err error) {
 	s.tell(daemon.SdNotifyReady, status("cannot restart: "+preview(err.Error(), 200)))
 }
 
-// watch tells systemd when the worker is ready and, if it asks for that, that it is alive, until ctx ends. The returned
-// function waits for the end.
+// watch reports when the worker is ready and, if systemd wants a watchdog, that it is alive, until ctx ends. The
+// returned function waits for the end.
 func (s *systemd) watch(ctx context.Context, w *later.Worker, working string) (wait func()) {
 	if !s.active {
 		return func() {}

@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-// manager receives what a service tells systemd.
+// manager receives what a service reports to systemd.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn

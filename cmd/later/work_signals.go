@@ -25,7 +25,7 @@ const (
 	actionRestart
 )
 
-// workSignals handles the signals of later work and later forward, and what later workers tells them.
+// workSignals handles the signals of later work and later forward, and the commands of later workers.
 type workSignals struct {
 	worker   *worker
 	received chan os.Signal

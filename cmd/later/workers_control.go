@@ -74,7 +74,7 @@ still do it.`,
 	return cmd
 }
 
-// controlWorkers tells workers what to do and waits until they have done it.
+// controlWorkers sends a command to workers and waits until they have obeyed it.
 func (m *Main) controlWorkers(
 	ctx context.Context, c *later.Client, do later.WorkerCommand, names []string, o controlOptions,
 ) error {
@@ -111,7 +111,7 @@ func (m *Main) controlWorkers(
 	defer stop()
 	k := &controller{main: m, client: c, do: do, wait: o.wait, before: live}
 	if !o.oneAtATime {
-		err = k.tell(ctx, told)
+		err = k.send(ctx, told)
 	} else {
 		err = k.roll(ctx, told)
 	}
@@ -121,7 +121,7 @@ func (m *Main) controlWorkers(
 	return err
 }
 
-// controller tells workers what to do.
+// controller sends a command to workers.
 type controller struct {
 	main   *Main
 	client *later.Client
@@ -131,10 +131,10 @@ type controller struct {
 	taken  []string           // ids of workers that were found to be the successors of others
 }
 
-// roll tells one worker after the other, and stops at the first that fails.
+// roll sends the command to one worker after the other, and stops at the first that fails.
 func (k *controller) roll(ctx context.Context, told []later.WorkerInfo) error {
 	for i, w := range told {
-		err := k.tell(ctx, []later.WorkerInfo{w})
+		err := k.send(ctx, []later.WorkerInfo{w})
 		if left := workerNamesOf(told[i+1:]); err != nil && len(left) > 0 {
 			return fmt.Errorf("%w; %s was not told", err, listNames(left, "later workers"))
 		}
@@ -145,8 +145,8 @@ func (k *controller) roll(ctx context.Context, told []later.WorkerInfo) error {
 	return nil
 }
 
-// tell tells workers at the same time, and waits until they have obeyed.
-func (k *controller) tell(ctx context.Context, told []later.WorkerInfo) error {
+// send sends the command to workers at the same time, and waits until they have obeyed it.
+func (k *controller) send(ctx context.Context, told []later.WorkerInfo) error {
 	ids := make([]string, len(told))
 	for i, w := range told {
 		ids[i] = w.ID

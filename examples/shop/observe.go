@@ -41,7 +41,7 @@ func traceSend(ctx context.Context, m *later.Outgoing) error {
 	return nil
 }
 
-// traceRequests gives each request a trace, unless its client did.
+// traceRequests adds a trace to each request that has none.
 func traceRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		trace := r.Header.Get(traceHeader)

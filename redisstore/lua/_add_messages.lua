@@ -4,7 +4,7 @@
 --@include earliest
 --@include waiting
 --@include existing
---@include pack
+--@include pack_values
 --@include update_meta
 --@include groups
 -- use makes a queue the one that all functions work on. from is where its keys begin in KEYS.
@@ -55,19 +55,7 @@ local function plan_add(queue, ids, dues, envelopes, changes, now)
       end
     end
   end
-  if #pack_at > 0 then
-    local classes, lowest = pack(buckets, pack_dues, pack_ids)
-    for k, at in ipairs(pack_at) do
-      if classes[k] then
-        values[at] = buckets.value(pack_dues[k], classes[k], values[at])
-      else
-        z[#z + 1] = pack_dues[k]
-        z[#z + 1] = pack_ids[k]
-        if not first or pack_dues[k] < first then first = pack_dues[k] end
-      end
-    end
-    if lowest and (not first or lowest < first) then first = lowest end
-  end
+  first = pack_values(buckets, pack_dues, pack_ids, pack_at, values, z, first)
   local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
   if grouped[1] then redis.call('ZCARD', GROUPS) end
   return function()

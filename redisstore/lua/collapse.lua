@@ -18,7 +18,7 @@
 --@include earliest
 --@include waiting
 --@include session
---@include pack
+--@include pack_values
 --@include sent_at
 --@include update_meta
 --@include groups
@@ -111,19 +111,7 @@ if #values == 0 then
   return letters
 end
 
-if #pack_at > 0 then
-  local classes, lowest = pack(buckets, pack_dues, pack_ids)
-  for k, at in ipairs(pack_at) do
-    if classes[k] then
-      values[at] = buckets.value(pack_dues[k], classes[k], values[at])
-    else
-      z[#z + 1] = pack_dues[k]
-      z[#z + 1] = pack_ids[k]
-      if not first or pack_dues[k] < first then first = pack_dues[k] end
-    end
-  end
-  if lowest and (not first or lowest < first) then first = lowest end
-end
+first = pack_values(buckets, pack_dues, pack_ids, pack_at, values, z, first)
 local anyone = is_earliest(head, first) and redis.call('ZCARD', WAKE) > 0
 record_request(ARGV[1], ARGV[2], now, letters)
 if anyone then notify(first, now) end

@@ -8,7 +8,7 @@
 --        5 channel to publish to, or ""
 --        6 "1" to return the ids of moved messages
 -- Reply  {now in us, time in ms at which the process has to claim again or -1, more, number of moved messages, their
---        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; UNREGISTERED; NEWER;
+--        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; UNREGISTERED;
 --        {NEWER, 1} if the queue to move to has another format; the type of a key that is neither a list nor a stream
 --        as it should be
 -- Safe   every key is read before the first write. A repeated call moves further messages.

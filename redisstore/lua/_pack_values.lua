@@ -1,0 +1,19 @@
+--@include pack
+-- pack_values packs messages as pack does. values has their envelopes at the positions at, which get what packed ones
+-- are stored as. Those that are not packed are appended to z, a list of due times and ids. first is the earliest due
+-- time so far, or nil; pack_values returns it with these messages.
+local function pack_values(buckets, dues, ids, at, values, z, first)
+  if #at == 0 then return first end
+  local classes, lowest = pack(buckets, dues, ids)
+  for k, position in ipairs(at) do
+    if classes[k] then
+      values[position] = buckets.value(dues[k], classes[k], values[position])
+    else
+      z[#z + 1] = dues[k]
+      z[#z + 1] = ids[k]
+      if not first or dues[k] < first then first = dues[k] end
+    end
+  end
+  if lowest and (not first or lowest < first) then first = lowest end
+  return first
+end
