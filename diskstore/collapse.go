@@ -30,6 +30,8 @@ func (t *tx) collapse(name string, msgs []store.Outgoing) ([]store.SendResult, e
 			return nil, err
 		case ok:
 			results[i], err = t.replace(q, &msgs[i], &p)
+		case msgs[i].OnDuplicate.Unchanged != nil:
+			results[i].Err = store.ErrNotFound
 		default:
 			results[i], err = t.sendFirst(name, &msgs[i])
 		}
@@ -63,6 +65,15 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult,
 		return store.SendResult{Err: store.ErrLeased}, nil
 	case store.StateDead:
 		return store.SendResult{Err: store.ErrDead}, nil
+	}
+	if out.OnDuplicate.Unchanged != nil {
+		info, err := t.info(q.number, out.ID, p, t.now)
+		if err != nil {
+			return store.SendResult{}, err
+		}
+		if info == nil || !info.Same(out.OnDuplicate.Unchanged) {
+			return store.SendResult{Err: store.ErrConflict}, nil
+		}
 	}
 	text, _, _, err := t.envelope(q.number, out.ID)
 	if err != nil {

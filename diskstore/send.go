@@ -5,7 +5,7 @@ import (
 )
 
 func (t *tx) send(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	q, results, err := t.accept(name, len(msgs), func(i int) string { return msgs[i].ID })
+	q, results, err := t.accept(name, "", len(msgs), func(i int) string { return msgs[i].ID })
 	if err != nil || q == nil {
 		return results, err
 	}
@@ -27,8 +27,8 @@ func (t *tx) add(q *queue, m *store.Outgoing) {
 }
 
 // accept finds out which of n messages are duplicates, before anything is written. It returns the queue, created if
-// need be, or nil when there is nothing to add.
-func (t *tx) accept(name string, n int, id func(i int) string) (*queue, []store.SendResult, error) {
+// need be, or nil when there is nothing to add. The id freed, if it is not empty, does not count as live.
+func (t *tx) accept(name, freed string, n int, id func(i int) string) (*queue, []store.SendResult, error) {
 	if err := t.checkRoom(); err != nil {
 		return nil, nil, err
 	}
@@ -44,7 +44,7 @@ func (t *tx) accept(name string, n int, id func(i int) string) (*queue, []store.
 	fresh := false
 	for i := range n {
 		taken := earlier[id(i)]
-		if !taken {
+		if !taken && id(i) != freed {
 			var err error
 			if taken, err = t.taken(q, id(i)); err != nil {
 				return nil, nil, err

@@ -84,7 +84,11 @@ func (t *tx) settleThen(q *queue, s *store.Settlement) (store.SettleResult, erro
 		if err := t.s.queue(name).damage; err != nil {
 			return store.SettleResult{Err: err}, nil
 		}
-		to, results, err := t.accept(name, len(then), func(i int) string { return then[i].Message.ID })
+		freed := "" // an id that is live only until the ack
+		if name == q.name {
+			freed = s.Receipt.ID
+		}
+		to, results, err := t.accept(name, freed, len(then), func(i int) string { return then[i].Message.ID })
 		if errors.Is(err, store.ErrFull) {
 			return store.SettleResult{Err: err}, nil
 		}

@@ -15,6 +15,8 @@ func (q *queue) collapseOne(now int64, out *store.Outgoing) store.SendResult {
 	fresh := normalize(out.Message)
 	fresh.SentAt = store.Time(now)
 	switch {
+	case out.OnDuplicate.Unchanged != nil && m == nil:
+		return store.SendResult{Err: store.ErrNotFound}
 	case m == nil && q.taken(now, out.ID):
 		return store.SendResult{Duplicate: true}
 	case m == nil:
@@ -26,6 +28,8 @@ func (q *queue) collapseOne(now int64, out *store.Outgoing) store.SendResult {
 		return store.SendResult{Err: store.ErrLeased}
 	case m.deadReason != "":
 		return store.SendResult{Err: store.ErrDead}
+	case out.OnDuplicate.Unchanged != nil && !q.get(now, m.ID).Same(out.OnDuplicate.Unchanged):
+		return store.SendResult{Err: store.ErrConflict}
 	}
 	q.due.remove(m.due, m.ID)
 	q.erase(m)

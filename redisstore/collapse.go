@@ -45,7 +45,11 @@ func differentIDs(msgs []store.Outgoing) int {
 }
 
 func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	c := s.newCall("collapse", queue, 6+5*len(msgs))
+	expected, err := s.expected(ctx, queue, msgs)
+	if err != nil {
+		return nil, err
+	}
+	c := s.newCall("collapse", queue, 6+6*len(msgs))
 	defer s.sessions.release(s.stampRequest(c))
 	create := len(c.args)
 	durable := msgs[0].Durable
@@ -66,7 +70,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		if t, ok := store.IDTime(m.ID); ok {
 			idTime = strconv.FormatInt(t.UnixMilli(), 10)
 		}
-		c.add(m.ID, text, idTime, string(appendDue(nil, msgs[i].Due)), liveDue(&msgs[i].OnDuplicate))
+		c.add(m.ID, text, idTime, string(appendDue(nil, msgs[i].Due)), liveDue(&msgs[i].OnDuplicate), expected[msgs[i].ID])
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
 	reply, err := s.runRegistered(ctx, queue, c, create)
@@ -84,12 +88,49 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 			results[i].Err = store.ErrLeased
 		case 'd':
 			results[i].Err = store.ErrDead
+		case 'c':
+			results[i].Err = store.ErrConflict
+		case 'n':
+			results[i].Err = store.ErrNotFound
 		}
 		if durable.Asked() && results[i].Err == nil {
 			results[i].Err = c.confirmed.err
 		}
 	}
 	return results, nil
+}
+
+// changed is what no stored message is.
+const changed = "changed"
+
+// expected returns, for the script, what the messages that must be unchanged are in the store now, by id. It reads them
+// and compares them; the script then compares them with what was read.
+func (s *Store) expected(ctx context.Context, queue string, msgs []store.Outgoing) (map[string]string, error) {
+	var ids []string
+	known := map[string]*store.Info{}
+	for i := range msgs {
+		if u := msgs[i].OnDuplicate.Unchanged; u != nil {
+			ids = append(ids, msgs[i].ID)
+			known[msgs[i].ID] = u
+		}
+	}
+	stored, err := s.readFields(ctx, queue, ids)
+	if err != nil {
+		return nil, err
+	}
+	expected := make(map[string]string, len(ids))
+	for i, f := range stored {
+		in := readInfo(ids[i], f.fields, f.now)
+		if in == nil || in.State == store.StateLeased || !in.Same(known[ids[i]]) {
+			expected[ids[i]] = changed
+			continue
+		}
+		value, _ := f.fields[0].(string)
+		due, _ := f.fields[1].(string)
+		record, _ := f.fields[3].(string)
+		expected[ids[i]] = due + "\x00" + record + "\x00" + value
+	}
+	return expected, nil
 }
 
 // liveDue returns what becomes of the due time of a live message, for the script.

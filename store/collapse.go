@@ -40,6 +40,10 @@ type OnDuplicate struct {
 	// delay. With a live one it is that delay from now, but no later than MaxWait after SentAt, or after now if SentAt
 	// is later. MaxWait is not below the delay.
 	MaxWait time.Duration
+	// Unchanged has a DuplicateReplace replace only a message that is still as Get or List of this store returned it,
+	// by Info.Same. If it has changed since, ErrConflict is in the result, and if there is none, ErrNotFound; a leased
+	// one has ErrLeased. Nothing was changed then.
+	Unchanged *Info
 }
 
 // Collapses reports whether a message with a live id may change the live one.
@@ -50,6 +54,8 @@ func (o *OnDuplicate) check(due Due) error {
 	switch {
 	case o.Mode > DuplicateDebounce:
 		return Invalid("mode for duplicates is %d: give %d to %d", o.Mode, DuplicateKeep, DuplicateDebounce)
+	case o.Unchanged != nil && o.Mode != DuplicateReplace:
+		return Invalid("a message is to be unchanged without a replace: give DuplicateReplace too")
 	case o.KeepDue && o.Mode != DuplicateReplace:
 		return Invalid("a due time is kept without a replace: give DuplicateReplace too")
 	case o.Mode != DuplicateDebounce:

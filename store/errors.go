@@ -30,6 +30,8 @@ var (
 	ErrLeased = &Error{"leased", "message is leased"}
 	// ErrDead means that the message is dead; replay it instead.
 	ErrDead = &Error{"dead", "message is dead"}
+	// ErrConflict means that the message is not as the caller knew it. Nothing was changed; read it again.
+	ErrConflict = &Error{"conflict", "message has changed"}
 	// ErrLeaseLost means that the caller no longer holds the message. Nothing was changed.
 	ErrLeaseLost = &Error{"lease_lost", "lease lost"}
 	// ErrCancelled is the cause of a handler's context when its message was cancelled. It is also an
@@ -60,8 +62,8 @@ const Internal Code = "internal"
 // Kinds returns all kinds of error.
 func Kinds() []*Error {
 	return []*Error{
-		ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull, ErrNotDurable,
-		ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrCorrupt, ErrClosed,
+		ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost, ErrFull,
+		ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrCorrupt, ErrClosed,
 	}
 }
 

@@ -37,6 +37,11 @@ func (f *FollowUp) Check() error {
 	return f.Message.Check()
 }
 
+// succeeds reports whether the follow-up takes the place of the message that it follows.
+func (f *FollowUp) succeeds(queue string, r *Receipt) bool {
+	return f.Queue == queue && f.Message.ID == r.ID
+}
+
 // CheckThen returns an ErrInvalid unless the settlement's follow-ups can be written by the store.
 func (s *Settlement) CheckThen(on Linker, queue string) error {
 	if len(s.Then) > 0 && s.Action != Ack {
@@ -48,8 +53,9 @@ func (s *Settlement) CheckThen(on Linker, queue string) error {
 			return Invalid("a follow-up in queue %q cannot be written with an ack in queue %q: send it before the ack",
 				to, queue)
 		}
-		if id := s.Then[i].Message.ID; to == queue && id == s.Receipt.ID {
-			return Invalid("a follow-up in queue %q has the id %q of the message that it follows: give it another id", to, id)
+		if s.Then[i].succeeds(queue, &s.Receipt) && s.DedupWindow > 0 {
+			return Invalid("a follow-up in queue %q has the id %q of the message that it follows, which has a dedup window: "+
+				"leave out the window, or give the follow-up another id", to, s.Receipt.ID)
 		}
 	}
 	return nil

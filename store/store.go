@@ -78,7 +78,8 @@ type Store interface {
 	// purged, has ErrLeaseLost in its result and does not change.
 	//
 	// An Ack writes its follow-ups in the same step, and none if it is refused. A follow-up whose id is live or
-	// within its dedup window in its queue is left out, and so is one that has the id of an earlier one. An Ack whose
+	// within its dedup window in its queue is left out, and so is one that has the id of an earlier one. A follow-up
+	// in the same queue may have the id of the message itself: it takes its place. An Ack whose
 	// follow-ups find no room has ErrFull in its result, and its message stays held. Follow-ups notify waiters as
 	// messages of Send do. A Settlement that fails CheckThen has its error in its result and changes nothing.
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)

@@ -25,6 +25,7 @@ var exitCodes = map[store.Code]int{
 	store.ErrCorrupt.Code:       20,
 	store.ErrClosed.Code:        21,
 	store.ErrMisconfigured.Code: 22,
+	store.ErrConflict.Code:      23,
 }
 
 // exitCode returns the exit code of an error.

@@ -19,7 +19,8 @@ end
 --
 -- queue is {create = "1" or "0", longest = length of the longest value, inspect = "1" or "0"}; the others are lists of
 -- ids, due times in ms and envelopes. changes collects the changes to the queue's records, for the caller to write.
-local function plan_add(queue, ids, dues, envelopes, changes, now)
+-- freed has the ids of messages that the caller removes, so that they are not live.
+local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
   local format, max_envelope_bytes, inspect_envelopes, packed =
     unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
   if format and format ~= FORMAT then return nil, NEWER end
@@ -31,7 +32,8 @@ local function plan_add(queue, ids, dues, envelopes, changes, now)
   local seen, values, z, grouped, first = {}, {}, {}, {}, nil
   local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
   for i, id in ipairs(ids) do
-    if not (stored[i] or seen[id] or dedup and dedup[i] and tonumber(dedup[i]) > now) then
+    local live = stored[i] and not freed[id]
+    if not (live or seen[id] or dedup and dedup[i] and tonumber(dedup[i]) > now) then
       seen[id] = true
       values[#values + 1] = id
       values[#values + 1] = envelopes[i]

@@ -1,5 +1,6 @@
 #!lua
---- Acks messages and sends their follow-ups, in the same queue and others. A message that is not held has none.
+--- Acks messages and sends their follow-ups, in the same queue and others. A message that is not held has none. A
+--- follow-up in the same queue may have the id of the message that it follows.
 -- KEYS   the keys of the queue of the acks, then those of each queue with follow-ups, which can be the same again
 -- ARGV   1 session, 2 request number
 --        3 number of acks, then for each: lease id, token, dedup window in ms, with "g" before it if the message is in
@@ -26,7 +27,7 @@ redis.call('HLEN', MESSAGES)
 redis.call('ZCARD', DEDUP)
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
-local refused, is_refused, acked, dedup, grouped = {}, {}, {}, {}, {}
+local refused, is_refused, acked, is_acked, dedup, grouped = {}, {}, {}, {}, {}, {}
 local acks, a = tonumber(ARGV[3]), 4
 for i = 1, acks do
   local l, token = leases.load(ARGV[a]), ARGV[a + 1]
@@ -35,6 +36,7 @@ for i = 1, acks do
   local epoch, _, _, refcount = parse_record(record)
   if h and epoch == h.epoch then
     acked[#acked + 1] = h.id
+    is_acked[h.id] = true
     if record then changes.remove(h.id, epoch, refcount) end
     leases.remove(l, token)
     local window = tonumber(ARGV[a + 2])
@@ -68,8 +70,9 @@ for from = 1 + QUEUE_KEYS, #KEYS, QUEUE_KEYS do
   end
   a = last + 4
   if ids[1] then
-    local own = DUE == source and changes or new_record_changes()
-    local add, reply = plan_add(queue, ids, dues, envelopes, own, now)
+    local same = DUE == source
+    local own = same and changes or new_record_changes()
+    local add, reply = plan_add(queue, ids, dues, envelopes, own, same and is_acked or {}, now)
     if reply == NEWER then return { NEWER, (from - 1) / QUEUE_KEYS } end
     if reply then return reply end
     adds[#adds + 1] = { from = from, add = add, changes = own ~= changes and own }

@@ -6,9 +6,11 @@
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
 --        then for each message: id; envelope, which has a time of sending; the time in the id in ms, or ""; due ("+ms"
---        from now, or ms since 1970); and what becomes of the due time of a live message: "keep", "" to set it, or for
---        a debounce the longest wait in ms
--- Reply  a letter for each message: s sent, r replaced, x duplicate, l leased, d dead; UNREGISTERED; NEWER
+--        from now, or ms since 1970); what becomes of the due time of a live message: "keep", "" to set it, or for a
+--        debounce the longest wait in ms; and "", or what the message must still be: due time in ms, record or "", and
+--        value, with a NUL between them
+-- Reply  a letter for each message: s sent, r replaced, x duplicate, l leased, d dead, c changed, n not found;
+--        UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed or leaves its bucket.
 --@include keys
@@ -33,7 +35,7 @@ if previous then
   return previous
 end
 local ids = {}
-for a = 7, #ARGV, 5 do ids[#ids + 1] = ARGV[a] end
+for a = 7, #ARGV, 6 do ids[#ids + 1] = ARGV[a] end
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
 local records = redis.call('HMGET', RECORDS, unpack(ids))
@@ -66,12 +68,21 @@ local function times_of(a, value, before)
   return sent, math.min(at, math.min(sent, now) + tonumber(live_due))
 end
 
+-- if_unchanged returns the letter for a message that must not have changed.
+local function if_unchanged(letter, expected, before, record, value)
+  if not value then return 'n' end
+  if letter ~= 'r' then return letter end
+  local actual = string.format('%.0f', before) .. '\0' .. (record or '') .. '\0' .. value
+  return actual == expected and 'r' or 'c'
+end
+
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
 for i, id in ipairs(ids) do
-  local a = 5 * i + 2
+  local a = 6 * i + 1
   local value = redis.call('HGET', MESSAGES, id)
   local letter, before, b = state_of(i, value)
+  if ARGV[a + 5] ~= '' then letter = if_unchanged(letter, ARGV[a + 5], before, records[i], value) end
   letters[i] = letter
   if letter == 's' or letter == 'r' then
     local sent, at = times_of(a, value, before)

@@ -100,7 +100,7 @@ if kind == 'queue' and moved[1] then
   for i, due in ipairs(dues) do dues[i] = tonumber(due) end
   use(1 + QUEUE_KEYS)
   added = new_record_changes()
-  add = plan_add({ create = option, longest = longest, inspect = unusual }, moved, dues, bodies, added, now)
+  add = plan_add({ create = option, longest = longest, inspect = unusual }, moved, dues, bodies, added, {}, now)
   use(1)
 end
 

@@ -24,6 +24,11 @@ func debounced(wait, most time.Duration) func(*store.Outgoing) {
 	}
 }
 
+// unchanged has a message replace only one that is as it is known.
+func unchanged(known *store.Info) func(*store.Outgoing) {
+	return func(m *store.Outgoing) { m.OnDuplicate.Unchanged = known }
+}
+
 func payload(text string) func(*store.Outgoing) {
 	return func(m *store.Outgoing) { m.Payload = []byte(text) }
 }
@@ -180,6 +185,55 @@ var collapseRules = []rule{
 			[]store.SendResult{{}, {}, {Replaced: true}, {Replaced: true}})
 		e.equal("payload", string(e.get("m").Payload), "3")
 		e.count(0, 2, 0, 0)
+	}},
+	{"a message is replaced if it is unchanged", func(e *env) {
+		e.send(message("soon"), message("later", delay(time.Hour)), message("far", delay(30*day)))
+		e.settle(nack(e.claimOne("soon", held), 0), store.StateReady)
+		for _, id := range []string{"soon", "later", "far"} {
+			known := e.get(id)
+			e.equal("results", e.trySend(message(id, keepingDue, payload("1"), unchanged(known))), wasReplaced)
+			e.is(e.trySend(message(id, keepingDue, payload("2"), unchanged(known)))[0].Err, store.ErrConflict)
+			known = e.get(id)
+			e.equal("payload", string(known.Payload), "1")
+			e.equal("results", e.trySend(message(id, replacing, delay(time.Minute), unchanged(known))), wasReplaced)
+			e.is(e.trySend(message(id, keepingDue, unchanged(known)))[0].Err, store.ErrConflict)
+			known = e.get(id)
+			e.ok(e.tryReschedule(id, store.Due{Delay: 2 * time.Minute}))
+			e.is(e.trySend(message(id, keepingDue, unchanged(known)))[0].Err, store.ErrConflict)
+		}
+		e.count(3, 0, 0, 0)
+	}},
+	{"a message that is gone, leased or dead is not replaced", func(e *env) {
+		e.send(message("gone"), message("acked", dedupWindow(time.Hour)), message("leased"))
+		known := map[string]*store.Info{}
+		for _, id := range []string{"gone", "acked", "leased"} {
+			known[id] = e.get(id)
+		}
+		e.cancel("gone", store.StateReady)
+		e.ack(e.claimOne("acked", held))
+		e.claimOne("leased", held)
+		e.sendDead("dead")
+		known["dead"] = e.get("dead")
+		for id, want := range map[string]error{
+			"gone": store.ErrNotFound, "acked": store.ErrNotFound, "leased": store.ErrLeased, "dead": store.ErrDead,
+		} {
+			e.is(e.trySend(message(id, replacing, unchanged(known[id])))[0].Err, want)
+		}
+		e.count(0, 0, 1, 1)
+	}},
+	{"of racing replaces of the same message one succeeds", func(e *env) {
+		e.send(message("m"))
+		known := e.get("m")
+		var replaced atomic.Int64
+		e.concurrently(func(worker int, s store.Store) error {
+			m := message("m", keepingDue, payload(fmt.Sprint(worker)), unchanged(known))
+			r, err := s.Send(e.Context(), e.queue, []store.Outgoing{m})
+			if err == nil && r[0].Replaced {
+				replaced.Add(1)
+			}
+			return err
+		})
+		e.equal("replaced", replaced.Load(), int64(1))
 	}},
 	{"many messages have their results in order", func(e *env) {
 		msgs := many(300, replacing, delay(time.Minute))

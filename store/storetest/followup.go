@@ -159,7 +159,9 @@ var followUpRules = []rule{
 			refused = append(refused, store.Settlement{Receipt: c[0].Receipt, Action: action,
 				Then: []store.FollowUp{f.to(message("x"))}})
 		}
-		refused = append(refused, then(c[0], e.to(message("m"))))
+		windowed := then(c[0], e.to(message("m")))
+		windowed.DedupWindow = time.Minute
+		refused = append(refused, windowed)
 		if !store.Linked(e.Store, e.queue, f.queue) {
 			refused = append(refused, then(c[0], f.to(message("x"))))
 		}
@@ -171,6 +173,39 @@ var followUpRules = []rule{
 		e.count(0, 0, 1, 0)
 		e.equal("exists", f.stats().Exists, false)
 		e.ack(c[0])
+	}},
+	{"a follow-up with the id of the message itself takes its place", func(e *env) {
+		e.send(message("m", maxAttempts(3), group("g")), message("n"))
+		c := e.claim(2)
+		e.settle(nack(c[0], 0), store.StateReady)
+		first := e.claimOne("m", held)
+		next := message("m", delay(time.Hour), group("h"), payload("next"))
+		now := e.now()
+		e.settle(then(first, e.to(next), e.to(message("m", payload("too late"))), e.to(message("x"))), store.StateNone)
+		e.settle(then(c[1], e.to(message("n", delay(30*day)))), store.StateNone)
+		e.count(2, 1, 0, 0)
+		info := e.live("m", store.StateScheduled)
+		e.equal("payload", string(info.Payload), "next")
+		e.equal("attempts", info.Attempts, 0)
+		e.equal("failures", len(info.Failures), 0)
+		e.at("due", info.Due, now.Add(time.Hour))
+		e.inGroup("g")
+		e.inGroup("h", "m")
+		e.refused(first.Receipt)
+		e.equal("results", e.trySettle(then(first, e.to(message("m", payload("again")))))[0].Err, error(store.ErrLeaseLost))
+		e.ack(e.claimOne("x", held))
+		e.advance(time.Hour)
+		e.equal("payload", string(e.claimOne("m", held).Payload), "next")
+		e.live("n", store.StateScheduled)
+	}},
+	{"a cancelled message has no successor", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", held)
+		e.cancel("m", store.StateLeased)
+		e.is(e.trySettle(then(c, e.to(message("m"))))[0].Err, store.ErrLeaseLost)
+		e.send(message("m"))
+		e.is(e.trySettle(then(c, e.to(message("m", payload("old holder's")))))[0].Err, store.ErrLeaseLost)
+		e.equal("payload", string(e.claimOne("m", held).Payload), "payload of m")
 	}},
 	{"a follow-up wakes a waiter", func(e *env) {
 		f := e.linked()

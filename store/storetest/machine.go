@@ -351,7 +351,7 @@ func (m *machine) Settle(r *rapid.T) {
 			s.Reason = rapid.SampledFrom([]string{"no", "tab\tand\nline", "über"}).Draw(r, "reason")
 		}
 		if s.Action == store.Ack && len(chosen) == 1 && store.Linked(m.h.Store, m.queue, m.queue) {
-			s.Then = m.drawFollowUps(r, receipt.ID)
+			s.Then = m.drawFollowUps(r, &s)
 		}
 		settlements = append(settlements, s)
 	}
@@ -365,10 +365,10 @@ func (m *machine) Settle(r *rapid.T) {
 	}
 }
 
-// drawFollowUps draws messages for the same queue, with other ids than the one that they follow.
-func (m *machine) drawFollowUps(r *rapid.T, after string) (then []store.FollowUp) {
+// drawFollowUps draws messages for the same queue. One may take the place of the message that it follows.
+func (m *machine) drawFollowUps(r *rapid.T, s *store.Settlement) (then []store.FollowUp) {
 	for _, out := range rapid.SliceOfN(rapid.Custom(m.drawMessage), 0, 3).Draw(r, "follow-ups") {
-		if out.ID != after {
+		if out.ID != s.Receipt.ID || s.DedupWindow == 0 {
 			then = append(then, store.FollowUp{Queue: m.queue, Message: out})
 		}
 	}
