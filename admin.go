@@ -29,6 +29,14 @@ func (q *Queue) begin(ids ...string) error {
 	return q.client.begin()
 }
 
+// beginChange is begin for a call that changes the queue's messages.
+func (q *Queue) beginChange(ids ...string) error {
+	if err := q.checkChange(); err != nil {
+		return err
+	}
+	return q.begin(ids...)
+}
+
 // checkID returns an error for an id that no message can have.
 func checkID(id string) error {
 	if id == "" {
@@ -77,7 +85,7 @@ type CancelResult struct {
 // results so far. If an id is not allowed, it returns an ErrInvalid that names its index, and cancels
 // nothing.
 func (q *Queue) CancelBatch(ctx context.Context, ids []string, opts ...CancelOption) ([]CancelResult, error) {
-	if err := q.begin(ids...); err != nil {
+	if err := q.beginChange(ids...); err != nil {
 		return nil, err
 	}
 	defer q.client.calls.Done()
@@ -111,7 +119,7 @@ func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {
 	if err := when.check(); err != nil {
 		return err
 	}
-	if err := q.begin(id); err != nil {
+	if err := q.beginChange(id); err != nil {
 		return err
 	}
 	defer q.client.calls.Done()
@@ -273,6 +281,9 @@ func (q *Queue) PurgeDead(ctx context.Context, ids ...string) (int, error) {
 // as if they had lost their lease. Messages that arrive after it began may remain. Like Replay, it works in
 // many small steps.
 func (q *Queue) Purge(ctx context.Context, states ...State) (int, error) {
+	if err := q.checkChange(); err != nil {
+		return 0, err
+	}
 	for _, s := range states {
 		switch s {
 		case StateScheduled, StateReady, StateDead:

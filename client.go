@@ -42,6 +42,8 @@ type Client struct {
 
 	orphansAt atomic.Int64 // when Workers looked for orphans, in ns since 1970
 
+	announced atomic.Bool // there are schedules, and workers know where to look
+
 	closeOnce sync.Once
 	closeErr  error
 }

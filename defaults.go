@@ -136,6 +136,9 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 	if q.defaults != nil {
 		o.fill(q.defaults)
 	}
+	if err := q.checkChange(); err != nil {
+		return store.Outgoing{}, err
+	}
 	o.Queue = q.name
 	if len(q.client.sendMiddleware) > 0 {
 		if o.Headers = maps.Clone(o.Headers); o.Headers == nil {

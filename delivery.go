@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,8 +49,8 @@ type receivedLease struct {
 // ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which only
 // Delivery.Extend extends. A paused queue delivers no messages.
 func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*Delivery, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
+		return nil, err
 	}
 	if n < 1 || n > store.MaxBatch {
 		return nil, store.Invalid("n is %d: receive 1 to %d messages at a time", n, store.MaxBatch)

@@ -9,8 +9,8 @@ import (
 
 // The kinds of error. Each has one stable code (see CodeOf); test for them with errors.Is.
 //
-// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrLeaseLost, ErrFull,
-// ErrMisconfigured and ErrClosed the outcome of the call is certain. After any other error the call may or may not
+// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost,
+// ErrFull, ErrMisconfigured and ErrClosed the outcome of the call is certain. After any other error the call may or may not
 // have taken effect; repeating it with the same id is safe.
 var (
 	// ErrInvalid is returned for an argument that is not allowed. Nothing was changed.
@@ -25,6 +25,8 @@ var (
 	ErrLeased error = store.ErrLeased
 	// ErrDead is returned when the message is dead. Replay it instead.
 	ErrDead error = store.ErrDead
+	// ErrConflict is returned when something has changed since the caller read it. Nothing was changed; read it again.
+	ErrConflict error = store.ErrConflict
 	// ErrLeaseLost is returned when the caller no longer holds the message. Nothing was changed. It is also
 	// the cause of a handler's context when another worker may have the message.
 	ErrLeaseLost error = store.ErrLeaseLost

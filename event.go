@@ -33,7 +33,8 @@ type Event struct {
 	// Headers are headers of the message, as far as WithEventHeaders asks for them and this process has the message: for
 	// the events of its sends and of its holding. They are not to be changed.
 	Headers map[string]string
-	// Count is the number of messages of an EventReplayed or EventPurged. It is 0 for the other kinds.
+	// Count is the number of messages of an EventReplayed or EventPurged, and of runs of an EventRunMissed or
+	// EventRunSkipped. It is 0 for the other kinds.
 	Count int
 }
 
@@ -68,6 +69,10 @@ const (
 	EventResumed     EventKind = "resumed"     // the queue
 	EventReplayed    EventKind = "replayed"    // Count dead messages are live again
 	EventPurged      EventKind = "purged"      // Count messages were removed
+	// EventRunMissed and EventRunSkipped are Count runs of a schedule, whose name is the ID, that were not sent to the
+	// queue: because no worker was there in time, or because the run before was unfinished. See Schedule.
+	EventRunMissed  EventKind = "run_missed"
+	EventRunSkipped EventKind = "run_skipped"
 	// EventMissed comes only from a Watch: it has missed events. See WatchEvent.Missed.
 	EventMissed EventKind = "missed"
 )

@@ -81,7 +81,7 @@ func (q *Queue) RescheduleGroup(ctx context.Context, group string, when When) (G
 		return count, err
 	}
 	err := q.eachOfGroup(ctx, group, func(ids []string) error {
-		if err := q.begin(); err != nil {
+		if err := q.beginChange(); err != nil {
 			return err
 		}
 		defer q.client.calls.Done()

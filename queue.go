@@ -79,6 +79,9 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	if q.invalid != nil {
 		return "", q.invalid
 	}
+	if err := q.checkChange(); err != nil {
+		return "", err
+	}
 	var m store.Outgoing
 	var err error
 	chosen := false

@@ -71,6 +71,9 @@ func checkOwnQueue(queue string) error {
 	if strings.HasPrefix(queue, topicPrefix) || strings.HasPrefix(queue, historyPrefix) {
 		return store.Invalid("queue %q belongs to a topic: subscribe another queue to the topic and use that one", queue)
 	}
+	if queue == schedulesQueue {
+		return errSchedulesQueue
+	}
 	if err := checkWorkerQueue(queue); err != nil {
 		return err
 	}
@@ -306,7 +309,7 @@ func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOp
 	if err := checkWorkerQueue(queue); err != nil {
 		return err
 	}
-	if queue == topicIndex || strings.HasPrefix(queue, historyPrefix) {
+	if queue == topicIndex || queue == schedulesQueue || strings.HasPrefix(queue, historyPrefix) {
 		return store.Invalid("queue %q is one of Later's own: subscribe another one", queue)
 	}
 	return t.call(func() error {

@@ -55,7 +55,7 @@ func publish(t *testing.T, topic *Topic, payload string, opts ...SendOption) str
 
 // settled sleeps until workers have learned of subscriptions and distributed what is due.
 func settled() {
-	time.Sleep(2 * topicsEvery)
+	time.Sleep(2 * indexEvery)
 	synctest.Wait()
 }
 

@@ -159,9 +159,6 @@ const maxWeight = 1000
 
 // validate checks a configuration, with its defaults filled in, for queues.
 func (c WorkerConfig) validate(queues []string) error {
-	if len(queues) == 0 {
-		return store.Invalid("worker has no queue: call Handle or Forward before Run")
-	}
 	if c.Concurrency < 1 {
 		return store.Invalid("worker's Concurrency is %d: give 1 or more, or 0 for the default", c.Concurrency)
 	}
@@ -218,6 +215,8 @@ func checkTimes(lease, timeout time.Duration) error {
 type Worker struct {
 	client *Client
 	cfg    WorkerConfig
+
+	onlySchedules bool // it has no queue; see Schedules.Run
 
 	mu           sync.Mutex // guards the fields below
 	handlers     map[string]queueHandler

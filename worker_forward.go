@@ -53,7 +53,9 @@ type forwarder struct {
 	route        route
 	more         bool // more messages are ready
 	// custom delivers claimed messages instead, as deliverTo does, if it is not nil.
-	custom    func(ctx context.Context, claim store.Claim, settlements []store.Settlement) error
+	custom func(ctx context.Context, claim store.Claim, settlements []store.Settlement) error
+	// acked reports an ack, if it is not nil.
+	acked     func(m *store.Claimed, s *store.Settlement)
 	unsettled int // messages of the last claim that could be neither settled nor released
 }
 
@@ -430,6 +432,8 @@ func (f *forwarder) settled(m *store.Claimed, s *store.Settlement, result store.
 		return nil
 	case result.Err != nil && !errors.Is(result.Err, ErrNotDurable):
 		return result.Err
+	case s.Action == store.Ack && f.acked != nil:
+		f.acked(m, s)
 	case s.Action == store.Ack:
 		f.queue.event(f.run.handling, EventForwarded, m.ID)
 	default:

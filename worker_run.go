@@ -24,6 +24,7 @@ const shutdownGrace = time.Second
 //	              worker_claim.go, worker_share.go)
 //	forwarder     moves the messages of a queue to a destination (worker_forward.go)
 //	distributors  distribute messages of topics to subscribed queues (worker_topics.go)
+//	scheduleSender  sends the runs of schedules (worker_schedules.go); watchIndex starts it (worker_index.go)
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
 //	messageBatch  tasks that a handler gets together (worker_batch.go, worker_forming.go)
 //	leaseKeeper   extends leases, ends handlers of lost ones, retries failed settles (worker_lease.go)
@@ -36,7 +37,6 @@ type run struct {
 
 	queueWorkers []*queueWorker
 	forwarders   []*forwarder
-	distributors *distributors
 	gate         pauseGate    // for forwarders and distributors
 	forwarding   atomic.Int64 // messages that forwarders and distributors hold
 	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
@@ -113,7 +113,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, f := range r.forwarders {
 		r.fetching.Go(func() { r.forward(ctx, f) })
 	}
-	r.fetching.Go(func() { r.distributors.watch(ctx, r.queueNames()) })
+	r.fetching.Go(func() { r.watchIndex(ctx, r.queueNames()) })
 	<-ctx.Done()
 	if r.presence != nil {
 		r.presence.drain()
@@ -139,6 +139,9 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	}
 	queues := slices.Sorted(maps.Keys(w.handlers))
 	forwarded := slices.Sorted(maps.Keys(w.destinations))
+	if len(queues)+len(forwarded) == 0 && !w.onlySchedules {
+		return nil, store.Invalid("worker has no queue: call Handle or Forward before Run")
+	}
 	if err := w.cfg.validate(slices.Concat(queues, forwarded)); err != nil {
 		return nil, err
 	}
@@ -171,7 +174,6 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	r.calling, r.endCalls = context.WithCancelCause(r.handling)
 	r.leases = newLeaseKeeper(r)
 	r.dead = &deadNotifier{run: r}
-	r.distributors = &distributors{run: r}
 	r.scheduler = newScheduler(r.cfg.Concurrency, r.cfg.StarvationLimit, r.queueWorkers, r.work)
 	r.scheduler.changed = r.signalChange
 	r.scheduler.fetchAhead = func(qw *queueWorker) { r.fetching.Go(func() { r.fetchAhead(ctx, qw) }) }

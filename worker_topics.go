@@ -2,7 +2,6 @@ package later
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -11,8 +10,6 @@ import (
 )
 
 const (
-	// topicsEvery is how often a worker looks whether subscriptions have changed.
-	topicsEvery = 2 * time.Second
 	// lookPause is the pause between reads of its queues' properties, if they have. A worker that begins reads them
 	// too, in no hurry if there seem to be no topics.
 	lookPause     = time.Millisecond
@@ -42,32 +39,10 @@ type distributor struct {
 	trimmed time.Time
 }
 
-// watch looks for subscriptions of the worker's queues until ctx ends.
-func (d *distributors) watch(ctx context.Context, queues []string) {
-	defer d.running.Wait()
-	d.byQueue = map[string]*distributor{}
-	tick := time.NewTicker(topicsEvery)
-	defer tick.Stop()
-	for failing := false; ; {
-		err := d.look(ctx, queues)
-		if err != nil && ctx.Err() == nil && !failing && !errors.Is(err, ErrClosed) {
-			d.run.log.Warn("later: the subscriptions of the worker's queues cannot be read, so topics are not "+
-				"distributed here; retrying", "error", err)
-		}
-		failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// look starts and ends distributors if subscriptions have changed.
-func (d *distributors) look(ctx context.Context, queues []string) error {
-	index, err := d.run.client.store.Properties(ctx, topicIndex)
-	if err != nil || d.looked && index[topicChanged] == d.seen {
-		return err
+// look starts and ends distributors if subscriptions of the worker's queues have changed since the index was different.
+func (d *distributors) look(ctx context.Context, queues []string, index map[string]string) error {
+	if d.looked && index[topicChanged] == d.seen {
+		return nil
 	}
 	every := lookPause
 	if index[topicChanged] == "" { // there are no topics, unless the index was lost

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/laterq/later/internal/recurrence"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
 

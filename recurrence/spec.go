@@ -1,59 +1,58 @@
 package recurrence
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 
-	"github.com/laterq/later/store"
+	"github.com/laterq/later/internal/jsonfields"
 )
 
 // Spec says when something recurs. Exactly one of Cron, Every, RRule, Times and Series is set. Its JSON has durations
 // as text such as "1h30m", and refuses fields that it does not know.
 type Spec struct {
 	// Cron is a cron expression of five fields, or six with seconds first, or a name such as @daily.
-	Cron string `yaml:"cron,omitempty"`
+	Cron string
 	// Every is a fixed interval of elapsed time: the times are Start, Start+Every, Start+2·Every and so on.
-	Every time.Duration `yaml:"every,omitempty"`
+	Every time.Duration
 	// RRule is a recurrence rule of RFC 5545 such as "FREQ=MONTHLY;BYDAY=1FR". Start is its DTSTART.
-	RRule string `yaml:"rrule,omitempty"`
+	RRule string
 	// Times is a list of at most 10,000 times, in any order.
-	Times []time.Time `yaml:"times,omitempty"`
+	Times []time.Time
 	// Series has delays that grow or shrink.
-	Series *Series `yaml:"series,omitempty"`
+	Series *Series
 
 	// TimeZone is the name of the zone whose local time Cron and RRule mean, such as Europe/Berlin. Empty means UTC.
-	TimeZone string `yaml:"time_zone,omitempty"`
+	TimeZone string
 	// Start is the earliest time. Intervals, rules and series are counted from it; if it is zero, from Created.
-	Start time.Time `yaml:"start,omitempty"`
+	Start time.Time
 	// End is the time from which on there are none. Zero means no end.
-	End time.Time `yaml:"end,omitempty"`
+	End time.Time
 	// Exclude leaves out times. Each of its at most 1,000 texts is one of
 	//
 	//	2026-12-25                                    a day of the zone's calendar
 	//	2026-12-24/2026-12-31                         days, both included
 	//	2026-12-24T18:00                              a local time, "T18:00:00Z" or "T18:00:00+01:00" an exact one
 	//	2026-12-24T18:00/2026-12-27T06:00             from the first time until before the second one
-	Exclude []string `yaml:"exclude,omitempty"`
+	Exclude []string
 	// Jitter is the longest delay by which a time is moved, to spread those of several schedules. It is at most 24
 	// hours. The delay depends on the name and the time alone. It never reaches the following time.
-	Jitter time.Duration `yaml:"jitter,omitempty"`
+	Jitter time.Duration
 	// MaxRuns is the number of runs after which a schedule has finished; zero means no limit. Who runs it counts them.
-	MaxRuns int `yaml:"max_runs,omitempty"`
+	MaxRuns int
 	// Gap says what happens to a local time that the clock skips. Empty means GapShift.
-	Gap Gap `yaml:"gap,omitempty"`
+	Gap Gap
 	// Overlap says what happens to a local time that the clock shows twice. Empty means OverlapFirst.
-	Overlap Overlap `yaml:"overlap,omitempty"`
+	Overlap Overlap
 }
 
 // Series is a list of Count times. The first one is First after Start. Each further delay is Factor times the one
 // before, and then limited to Min and Max.
 type Series struct {
-	First  time.Duration `yaml:"first"`
-	Factor float64       `yaml:"factor"`        // above 1 the delays grow, below 1 they shrink
-	Min    time.Duration `yaml:"min,omitempty"` // at least a millisecond, which zero means
-	Max    time.Duration `yaml:"max,omitempty"` // zero means no limit
-	Count  int           `yaml:"count"`         // 1 to 10,000
+	First  time.Duration
+	Factor float64       // above 1 the delays grow, below 1 they shrink
+	Min    time.Duration // at least a millisecond, which zero means
+	Max    time.Duration // zero means no limit
+	Count  int           // 1 to 10,000
 }
 
 // Gap says what happens to a local time that does not exist because the clock is set forward.
@@ -122,10 +121,13 @@ func (s *Series) json() *seriesJSON {
 // UnmarshalJSON replaces the spec. A field that it does not know is an error.
 func (s *Spec) UnmarshalJSON(text []byte) error {
 	var j specJSON
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&j); err != nil {
-		return store.Invalid("schedule: %v", err)
+	err := jsonfields.Decode(text, map[string]any{
+		"cron": &j.Cron, "every": &j.Every, "rrule": &j.RRule, "times": &j.Times, "series": &j.Series,
+		"time_zone": &j.TimeZone, "start": &j.Start, "end": &j.End, "exclude": &j.Exclude, "jitter": &j.Jitter,
+		"max_runs": &j.MaxRuns, "gap": &j.Gap, "overlap": &j.Overlap,
+	})
+	if err != nil {
+		return err
 	}
 	*s = Spec{
 		Cron: j.Cron, Every: time.Duration(j.Every), RRule: j.RRule, Times: j.Times, TimeZone: j.TimeZone, Start: j.Start,
@@ -137,16 +139,12 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// duration is a time.Duration whose text is that of time.ParseDuration.
-type duration time.Duration
-
-func (d duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	if err != nil {
-		return store.Invalid("%q is no duration: give one such as 90s, 15m or 1h30m", clip(string(text)))
-	}
-	*d = duration(parsed)
-	return nil
+// UnmarshalJSON replaces the series. A field that it does not know is an error.
+func (s *seriesJSON) UnmarshalJSON(text []byte) error {
+	return jsonfields.Decode(text, map[string]any{
+		"first": &s.First, "factor": &s.Factor, "min": &s.Min, "max": &s.Max, "count": &s.Count,
+	})
 }
+
+// duration is a time.Duration whose JSON is text.
+type duration = jsonfields.Duration

@@ -7,6 +7,7 @@ import (
 	"time"
 	_ "time/tzdata" // a machine without zone files runs schedules too
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -26,8 +27,8 @@ func loadZone(name string) (*time.Location, error) {
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, store.Invalid("time zone: %q is unknown%s", clip(name),
-			didYouMean(name, strings.Fields(zoneNames), "give a name such as Europe/Berlin"))
+		return nil, store.Invalid("time zone: %q is unknown%s", nearest.Clip(name),
+			nearest.DidYouMean(name, strings.Fields(zoneNames), "give a name such as Europe/Berlin"))
 	}
 	return loc, nil
 }

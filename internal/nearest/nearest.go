@@ -1,29 +1,29 @@
-package recurrence
+// Package nearest finds the word that somebody may have meant, for error texts.
+package nearest
 
 import (
-	"strconv"
 	"strings"
 )
 
-// didYouMean ends an error's text: with the word that is most similar to text, or else with the advice.
-func didYouMean(text string, words []string, advice string) string {
-	if word, ok := nearest(text, words); ok {
+// DidYouMean ends an error's text: with the word that is most similar to text, or else with the advice.
+func DidYouMean(text string, words []string, advice string) string {
+	if word, ok := Word(text, words); ok {
 		return ": did you mean " + word + "?"
 	}
 	return ": " + advice
 }
 
-// nearest returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of
+// Word returns the word of which text is a longer form, as Monday of MON, or the last part, as berlin of
 // Europe/Berlin; or else the word that takes the fewest edits, if they are few for the length of text. Case does not
 // matter.
-func nearest(text string, words []string) (string, bool) {
+func Word(text string, words []string) (string, bool) {
 	if len(text) > 64 {
 		return "", false
 	}
 	best, found := len(text)/2+1, ""
-	text = upperASCII(text)
+	text = UpperASCII(text)
 	for _, word := range words {
-		upper := upperASCII(word)
+		upper := UpperASCII(word)
 		if len(word) > 2 && strings.HasPrefix(text, upper) || text != "" && strings.HasSuffix(upper, "/"+text) {
 			return word, true
 		}
@@ -57,25 +57,17 @@ func edits(a, b string) int {
 	return rows[len(a)%3][len(b)]
 }
 
-// outOfRange says which bound a number violates, and the nearest value.
-func outOfRange(n, low, high int) string {
-	if n > high {
-		return "is above " + strconv.Itoa(high) + ": the nearest value is " + strconv.Itoa(high)
-	}
-	return "is below " + strconv.Itoa(low) + ": the nearest value is " + strconv.Itoa(low)
-}
-
-// clip shortens what a user wrote for an error.
-func clip(text string) string {
+// Clip shortens what a user wrote for an error.
+func Clip(text string) string {
 	if len(text) > 80 {
 		return strings.ToValidUTF8(text[:80], "") + "…"
 	}
 	return text
 }
 
-// upperASCII returns text with its ASCII letters in upper case. It keeps positions, unlike strings.ToUpper, which
+// UpperASCII returns text with its ASCII letters in upper case. It keeps positions, unlike strings.ToUpper, which
 // changes the length of text that is no UTF-8.
-func upperASCII(text string) string {
+func UpperASCII(text string) string {
 	upper := []byte(text)
 	for i, b := range upper {
 		if 'a' <= b && b <= 'z' {

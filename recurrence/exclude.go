@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -20,7 +21,7 @@ func parseExclusions(texts []string, loc *time.Location) ([]span, error) {
 	for i, text := range texts {
 		s, err := parseExclusion(text, loc)
 		if err != nil {
-			return nil, store.Invalid("exclude: entry %d, %q: %s", i+1, clip(text), err)
+			return nil, store.Invalid("exclude: entry %d, %q: %s", i+1, nearest.Clip(text), err)
 		}
 		spans = append(spans, s)
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/laterq/later/internal/recurrence"
+	"github.com/laterq/later/recurrence"
 )
 
 // A report at 02:30 in Berlin, except on a holiday. On 29 March 2026 there is no 02:30 in Berlin.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/teambition/rrule-go"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -98,7 +99,7 @@ func (p *rruleParser) refuseLines(body string) error {
 	for name, instead := range map[string]string{"DTSTART": "set start and time_zone of the schedule instead",
 		"EXDATE": "list the times in exclude instead", "RDATE": "use a second schedule with times instead",
 		"EXRULE": "list the times in exclude instead"} {
-		if i := strings.Index(upperASCII(p.text), name); i >= 0 {
+		if i := strings.Index(nearest.UpperASCII(p.text), name); i >= 0 {
 			return store.Invalid("rrule: %s at position %d of %q: %s", name, i, p.text, instead)
 		}
 	}
@@ -115,11 +116,11 @@ func (p *rruleParser) fail(name string, value word, format string, args ...any) 
 
 func (p *rruleParser) part(part word) error {
 	name, text, ok := strings.Cut(part.text, "=")
-	name = upperASCII(name)
-	value := word{upperASCII(text), part.at + len(name) + 1}
+	name = nearest.UpperASCII(name)
+	value := word{nearest.UpperASCII(text), part.at + len(name) + 1}
 	if !slices.Contains(partNames, name) {
 		return store.Invalid("rrule: %q at position %d of %q is no part of a rule%s", name, part.at, p.text,
-			didYouMean(name, partNames, "give parts such as FREQ=DAILY, separated by semicolons"))
+			nearest.DidYouMean(name, partNames, "give parts such as FREQ=DAILY, separated by semicolons"))
 	}
 	if !ok || text == "" {
 		return store.Invalid("rrule: %s at position %d of %q has no value", name, part.at, p.text)
@@ -133,7 +134,7 @@ func (p *rruleParser) part(part word) error {
 	case "FREQ":
 		i := slices.Index(frequencies, value.text)
 		if i < 0 {
-			return p.fail(name, value, "is no frequency%s", didYouMean(value.text, frequencies, "give one such as DAILY"))
+			return p.fail(name, value, "is no frequency%s", nearest.DidYouMean(value.text, frequencies, "give one such as DAILY"))
 		}
 		p.rule.Freq = rrule.Frequency(i)
 	case "WKST":
@@ -153,7 +154,7 @@ func (p *rruleParser) part(part word) error {
 func (p *rruleParser) weekday(name string, value word) (rrule.Weekday, error) {
 	i := slices.Index(rruleDays, value.text)
 	if i < 0 {
-		return rrule.MO, p.fail(name, value, "is no weekday%s", didYouMean(value.text, rruleDays, "give one of MO, TU, "+
+		return rrule.MO, p.fail(name, value, "is no weekday%s", nearest.DidYouMean(value.text, rruleDays, "give one of MO, TU, "+
 			"WE, TH, FR, SA and SU"))
 	}
 	return rruleWeekday[i], nil

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -80,7 +81,7 @@ func (c *cronDates) specialDow(first, n int) uint32 {
 
 // special parses an item with L, W or #, and reports whether it is one.
 func (p *cronParser) special(f *cronField, item word) bool {
-	text := upperASCII(item.text)
+	text := nearest.UpperASCII(item.text)
 	switch {
 	case f.index == domField.index && strings.ContainsAny(text, "LW"):
 		p.specialDom(f, item, text)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -87,8 +88,8 @@ func oneOf[T ~string](field string, value T, allowed ...T) error {
 	for i, word := range allowed {
 		words[i] = string(word)
 	}
-	return store.Invalid("%s: %q is unknown%s", field, clip(string(value)),
-		didYouMean(string(value), words, "give "+strings.Join(words, " or ")))
+	return store.Invalid("%s: %q is unknown%s", field, nearest.Clip(string(value)),
+		nearest.DidYouMean(string(value), words, "give "+strings.Join(words, " or ")))
 }
 
 // A source has the times of one kind of rule, in milliseconds since 1970.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
-	"github.com/laterq/later/internal/recurrence"
+	"github.com/laterq/later/recurrence"
 )
 
 // peerYears is how far robfig/cron searches. Where it finds nothing, the next time must be later than that.

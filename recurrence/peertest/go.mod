@@ -1,4 +1,4 @@
-module github.com/laterq/later/internal/recurrence/peertest
+module github.com/laterq/later/recurrence/peertest
 
 go 1.26.0
 
@@ -9,4 +9,4 @@ require (
 
 require github.com/teambition/rrule-go v1.8.2 // indirect
 
-replace github.com/laterq/later => ../../../
+replace github.com/laterq/later => ../../

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -74,7 +75,7 @@ func parseDescriptor(text string, words []word) (*cronRule, error) {
 			names = append(names, known)
 		}
 		return nil, store.Invalid("cron: %q at position %d of %q is unknown%s", name.text, name.at, text,
-			didYouMean(name.text, sorted(names), "give a name such as @daily, or five fields"))
+			nearest.DidYouMean(name.text, sorted(names), "give a name such as @daily, or five fields"))
 	}
 	if len(words) > 1 {
 		return nil, store.Invalid("cron: %q at position %d of %q: nothing can follow %s", words[1].text, words[1].at,

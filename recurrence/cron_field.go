@@ -2,8 +2,10 @@ package recurrence
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
 
@@ -138,7 +140,7 @@ func (p *cronParser) value(f *cronField, v word) int {
 	if f.names == nil {
 		p.fail(f, v, "is no value: %s, *, a range such as 1-5 or a step such as */5", advice)
 	} else {
-		p.fail(f, v, "is no value%s", didYouMean(v.text, f.names, advice+", or a name such as "+f.names[1]))
+		p.fail(f, v, "is no value%s", nearest.DidYouMean(v.text, f.names, advice+", or a name such as "+f.names[1]))
 	}
 	return f.low
 }
@@ -153,4 +155,12 @@ func number(text string) (int, bool) {
 		n = n*10 + int(text[i]-'0')
 	}
 	return n, text != ""
+}
+
+// outOfRange says which bound a number violates, and the nearest value.
+func outOfRange(n, low, high int) string {
+	if n > high {
+		return "is above " + strconv.Itoa(high) + ": the nearest value is " + strconv.Itoa(high)
+	}
+	return "is below " + strconv.Itoa(low) + ": the nearest value is " + strconv.Itoa(low)
 }

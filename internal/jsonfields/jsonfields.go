@@ -1,0 +1,58 @@
+// Package jsonfields decodes JSON objects that people write, with errors that name the field.
+package jsonfields
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/internal/nearest"
+	"github.com/laterq/later/store"
+)
+
+// Decode sets the variables that fields points to, by the names of their fields in a JSON object. A field that is not
+// among them and a value of a wrong type are an ErrInvalid. Fields that the object does not have are left alone.
+func Decode(object []byte, fields map[string]any) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(object, &values); err != nil {
+		return store.Invalid("not a JSON object: %v", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		variable, ok := fields[name]
+		if !ok {
+			names := slices.Sorted(maps.Keys(fields))
+			return store.Invalid("field %q is unknown%s", name,
+				nearest.DidYouMean(name, names, "give some of "+strings.Join(names, ", ")))
+		}
+		if err := json.Unmarshal(values[name], variable); err != nil {
+			return fmt.Errorf("field %q: %w", name, asInvalid(err))
+		}
+	}
+	return nil
+}
+
+func asInvalid(err error) error {
+	if store.CodeOf(err) != store.Internal {
+		return err
+	}
+	return store.Invalid("%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// Duration is a time.Duration whose JSON is a text for time.ParseDuration, such as "1h30m".
+type Duration time.Duration
+
+// MarshalText returns the text.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText returns an ErrInvalid for a text that is no duration.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return store.Invalid("%q is no duration: give one such as 90s, 15m or 1h30m", nearest.Clip(string(text)))
+	}
+	*d = Duration(parsed)
+	return nil
+}

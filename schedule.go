@@ -1,0 +1,232 @@
+package later
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
+)
+
+// Schedule sends a message to a queue again and again: each time that its rule says is a run, and each run is a
+// message of its own. Schedules.Put stores it.
+type Schedule struct {
+	// Name identifies the schedule in the store, up to MaxScheduleName bytes.
+	Name string
+	// Queue is the queue that receives the messages.
+	Queue string
+	// When says when the schedule runs.
+	When recurrence.Spec
+
+	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group are those of each message; see Outgoing. The
+	// whole schedule, with a list of times, has up to store.MaxPayload bytes as JSON.
+	Payload     []byte
+	Headers     map[string]string
+	MaxAttempts int
+	Timeout     time.Duration
+	ExpireAfter time.Duration
+	Group       string
+	// DedupWindow is how long the id of a run is refused after its ack, so that a Backfill does not run it again.
+	// Default: 24 hours, and no less.
+	DedupWindow time.Duration
+
+	// Missed says what happens to runs that are late by more than a minute, because no worker was there. Default:
+	// MissedOne.
+	Missed MissedPolicy
+	// MissedWithin is the age up to which a missed run is made up for, up to store.MaxDelay. Default: an hour.
+	MissedWithin time.Duration
+	// MissedMax is the number of missed runs that MissedAll makes up for, the latest ones, up to MaxRuns. Default: 100.
+	MissedMax int
+
+	// Unfinished says what happens to a run that is due while the one before is still scheduled, ready or leased, for
+	// example because it is retried. Default: UnfinishedSkip.
+	Unfinished UnfinishedPolicy
+
+	// Set names the schedules that are applied together, up to MaxScheduleSet bytes; see Schedules.Apply.
+	Set string
+}
+
+// MissedPolicy says what happens to the runs of a schedule that were missed. A run that is late by up to a minute is
+// not missed: it is sent.
+type MissedPolicy string
+
+// What happens to missed runs. Those that are not made up for are counted in ScheduleInfo.Missed.
+const (
+	MissedNone MissedPolicy = "none" // they are left out
+	MissedOne  MissedPolicy = "one"  // the latest is sent, unless another run has fallen due since
+	MissedAll  MissedPolicy = "all"  // they are sent, in order
+)
+
+// UnfinishedPolicy says what happens to a run of a schedule that is due while the one before is unfinished.
+type UnfinishedPolicy string
+
+// What happens to a run while the one before is unfinished.
+const (
+	UnfinishedSkip  UnfinishedPolicy = "skip"  // it is left out, and counted in ScheduleInfo.Skipped
+	UnfinishedAllow UnfinishedPolicy = "allow" // it is sent: runs can overlap
+	// UnfinishedBuffer keeps one run, which is sent within a second after the one before has ended. Further ones are
+	// skipped.
+	UnfinishedBuffer UnfinishedPolicy = "buffer"
+)
+
+const (
+	// MaxScheduleName is the maximum length of a schedule's name, in bytes. The ids of its messages are longer.
+	MaxScheduleName = 80
+	// MaxScheduleSet is the maximum length of the name of a set of schedules, in bytes.
+	MaxScheduleSet = 80
+	// MaxRuns is the maximum number of runs that one call of Next, Upcoming or Backfill returns or sends, and that
+	// Schedule.MissedMax allows.
+	MaxRuns = 10_000
+)
+
+const (
+	missedAfter      = time.Minute // Quartz' default misfire threshold
+	missedWithin     = time.Hour
+	missedMax        = 100
+	minRunWindow     = 24 * time.Hour
+	maxScheduleBytes = store.MaxPayload
+)
+
+// normalize sets the defaults and whole milliseconds.
+func (s *Schedule) normalize() {
+	s.Missed = cmp.Or(s.Missed, MissedOne)
+	s.MissedWithin = cmp.Or(wholeMillis(s.MissedWithin), missedWithin)
+	s.MissedMax = cmp.Or(s.MissedMax, missedMax)
+	s.Unfinished = cmp.Or(s.Unfinished, UnfinishedSkip)
+	s.DedupWindow = max(wholeMillis(s.DedupWindow), minRunWindow)
+	s.Timeout, s.ExpireAfter = wholeMillis(s.Timeout), wholeMillis(s.ExpireAfter)
+	if len(s.Headers) == 0 {
+		s.Headers = nil
+	}
+}
+
+func wholeMillis(d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	return time.Duration(store.Millis(d)) * time.Millisecond
+}
+
+// Check returns the ErrInvalid or ErrTooLarge with which Put refuses the schedule, or nil.
+func (s *Schedule) Check() error {
+	normal := *s
+	normal.normalize()
+	return normal.check()
+}
+
+// check is Check for a schedule with its defaults.
+func (s *Schedule) check() error {
+	if err := checkScheduleName(s.Name); err != nil {
+		return err
+	}
+	if err := s.checkFields(); err != nil {
+		return fmt.Errorf("schedule %q: %w", s.Name, err)
+	}
+	return nil
+}
+
+func (s *Schedule) checkFields() error {
+	if err := checkOwnQueue(s.Queue); err != nil && !strings.HasPrefix(s.Queue, topicPrefix) {
+		return err
+	}
+	if s.Queue == topicIndex {
+		return store.Invalid("topic name is empty: give topic:NAME, or a queue")
+	}
+	if _, err := s.rule(time.Now()); err != nil {
+		return err
+	}
+	if len(s.Set) > MaxScheduleSet || s.Set != "" && store.CheckID(s.Set) != nil {
+		return store.Invalid("set is %q: give up to %d bytes of UTF-8 without control characters", s.Set, MaxScheduleSet)
+	}
+	switch s.Missed {
+	case MissedNone, MissedOne, MissedAll:
+	default:
+		return store.Invalid("missed is %q: give %s, %s or %s", s.Missed, MissedNone, MissedOne, MissedAll)
+	}
+	switch s.Unfinished {
+	case UnfinishedSkip, UnfinishedAllow, UnfinishedBuffer:
+	default:
+		return store.Invalid("unfinished is %q: give %s, %s or %s", s.Unfinished, UnfinishedSkip, UnfinishedAllow,
+			UnfinishedBuffer)
+	}
+	switch {
+	case s.MissedWithin < 0 || s.MissedWithin > store.MaxDelay:
+		return store.Invalid("missed_within is %v: give up to %v, or 0 for %v", s.MissedWithin, store.MaxDelay, missedWithin)
+	case s.MissedMax < 0 || s.MissedMax > MaxRuns:
+		return store.Invalid("missed_max is %d: give 1 to %d, or 0 for %d", s.MissedMax, MaxRuns, missedMax)
+	case s.Missed == MissedAll && s.Unfinished != UnfinishedAllow:
+		return store.Invalid("missed is %q and unfinished is %q: the first of several missed runs would keep the others "+
+			"from being sent; set unfinished to %s", s.Missed, s.Unfinished, UnfinishedAllow)
+	}
+	for _, name := range []string{scheduleHeader, nominalHeader, causeHeader} {
+		if _, taken := s.Headers[name]; taken {
+			return store.Invalid("header %q is one that runs have: choose another name", name)
+		}
+	}
+	record := scheduleRecord{Schedule: *s}
+	if n := len(record.encode()) + len(`"pause_note":""`) + maxPauseNote; n > maxScheduleBytes {
+		return store.TooLarge("it has %d bytes as JSON: the limit is %d; keep large data elsewhere and send its address",
+			n, maxScheduleBytes)
+	}
+	m := record.message(record.run(parked, parked, RunBackfilled))
+	_, err := m.prepare()
+	return err
+}
+
+// equal reports whether both schedules are the same.
+func (s *Schedule) equal(o *Schedule) bool { return sameJSON(s, o) }
+
+func sameJSON(a, b any) bool {
+	x, err := json.Marshal(a)
+	y, failed := json.Marshal(b)
+	return err == nil && failed == nil && bytes.Equal(x, y)
+}
+
+func checkScheduleName(name string) error {
+	if name == "" {
+		return store.Invalid("schedule name is empty: give a name of 1 to %d bytes", MaxScheduleName)
+	}
+	if len(name) > MaxScheduleName {
+		return store.Invalid("schedule name is %d bytes long: the limit is %d", len(name), MaxScheduleName)
+	}
+	if err := store.CheckID(name); err != nil {
+		return fmt.Errorf("schedule name: %w", err)
+	}
+	return nil
+}
+
+// rule returns the compiled rule of a schedule that was created at a time.
+func (s *Schedule) rule(created time.Time) (*recurrence.Rule, error) {
+	return recurrence.Compile(s.When, recurrence.Options{Name: s.Name, Created: created})
+}
+
+// Next returns the first n runs later than after, without a store. What is counted from the creation of the schedule
+// is counted from after. n is 1 to MaxRuns; there are fewer runs if the rule ends.
+func (s *Schedule) Next(after time.Time, n int) ([]Run, error) {
+	if err := checkRunCount(n); err != nil {
+		return nil, err
+	}
+	rule, err := s.rule(after)
+	if err != nil {
+		return nil, err
+	}
+	var runs []Run
+	for next := range rule.After(after) {
+		if len(runs) == n {
+			break
+		}
+		runs = append(runs, Run{Schedule: s.Name, Nominal: next.Nominal, Due: next.Due, Cause: RunDue})
+	}
+	return runs, nil
+}
+
+func checkRunCount(n int) error {
+	if n < 1 || n > MaxRuns {
+		return store.Invalid("number of runs is %d: give 1 to %d", n, MaxRuns)
+	}
+	return nil
+}

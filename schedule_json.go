@@ -1,0 +1,127 @@
+package later
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+	"unicode/utf8"
+
+	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/store"
+)
+
+// scheduleJSON is the JSON of a Schedule but for its rule, whose fields are next to these.
+type scheduleJSON struct {
+	Name          string              `json:"name"`
+	Queue         string              `json:"queue"`
+	Set           string              `json:"set,omitempty"`
+	Payload       json.RawMessage     `json:"payload,omitempty"` // text, or another value that stands for its JSON
+	PayloadBase64 []byte              `json:"payload_base64,omitempty"`
+	Headers       map[string]string   `json:"headers,omitempty"`
+	MaxAttempts   int                 `json:"max_attempts,omitempty"`
+	Timeout       jsonfields.Duration `json:"timeout,omitempty"`
+	ExpireAfter   jsonfields.Duration `json:"expire_after,omitempty"`
+	Group         string              `json:"group,omitempty"`
+	DedupWindow   jsonfields.Duration `json:"dedup_window,omitempty"`
+	Missed        MissedPolicy        `json:"missed,omitempty"`
+	MissedWithin  jsonfields.Duration `json:"missed_within,omitempty"`
+	MissedMax     int                 `json:"missed_max,omitempty"`
+	Unfinished    UnfinishedPolicy    `json:"unfinished,omitempty"`
+}
+
+// ruleFields are the fields of a rule's JSON.
+var ruleFields = []string{"cron", "every", "rrule", "times", "series", "time_zone", "start", "end", "exclude", "jitter",
+	"max_runs", "gap", "overlap"}
+
+// MarshalJSON returns the JSON of the schedule, as in a file for Apply. The fields of When are next to its own.
+func (s Schedule) MarshalJSON() ([]byte, error) {
+	own := scheduleJSON{
+		Name: s.Name, Queue: s.Queue, Set: s.Set, Headers: s.Headers, MaxAttempts: s.MaxAttempts,
+		Timeout: jsonfields.Duration(s.Timeout), ExpireAfter: jsonfields.Duration(s.ExpireAfter), Group: s.Group,
+		DedupWindow: jsonfields.Duration(s.DedupWindow), Missed: s.Missed,
+		MissedWithin: jsonfields.Duration(s.MissedWithin), MissedMax: s.MissedMax, Unfinished: s.Unfinished,
+	}
+	var err error
+	switch {
+	case len(s.Payload) == 0:
+	case utf8.Valid(s.Payload):
+		own.Payload, err = json.Marshal(string(s.Payload))
+	default:
+		own.PayloadBase64 = s.Payload
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	when, err := json.Marshal(s.When)
+	if err != nil {
+		return nil, err
+	}
+	if len(when) > len("{}") { // both are objects: make them one
+		text = append(append(text[:len(text)-1], ','), when[1:]...)
+	}
+	return text, nil
+}
+
+// UnmarshalJSON replaces the schedule by one of a file for Apply. A payload that is not a text stands for its JSON. A
+// field that it does not know is an error.
+func (s *Schedule) UnmarshalJSON(text []byte) error {
+	var j scheduleJSON
+	fields := map[string]any{
+		"name": &j.Name, "queue": &j.Queue, "set": &j.Set, "payload": &j.Payload, "payload_base64": &j.PayloadBase64,
+		"headers": &j.Headers, "max_attempts": &j.MaxAttempts, "timeout": &j.Timeout, "expire_after": &j.ExpireAfter,
+		"group": &j.Group, "dedup_window": &j.DedupWindow, "missed": &j.Missed, "missed_within": &j.MissedWithin,
+		"missed_max": &j.MissedMax, "unfinished": &j.Unfinished,
+	}
+	rule := map[string]*json.RawMessage{}
+	for _, name := range ruleFields {
+		rule[name] = new(json.RawMessage)
+		fields[name] = rule[name]
+	}
+	err := jsonfields.Decode(text, fields)
+	if err == nil {
+		maps.DeleteFunc(rule, func(_ string, value *json.RawMessage) bool { return *value == nil })
+		var when []byte
+		if when, err = json.Marshal(rule); err == nil {
+			err = s.When.UnmarshalJSON(when)
+		}
+	}
+	var payload []byte
+	if err == nil {
+		payload, err = j.payload()
+	}
+	switch {
+	case err != nil && j.Name != "":
+		return fmt.Errorf("schedule %q: %w", j.Name, err)
+	case err != nil:
+		return fmt.Errorf("schedule: %w", err)
+	}
+	*s = Schedule{
+		Name: j.Name, Queue: j.Queue, When: s.When, Set: j.Set, Payload: payload, Headers: j.Headers,
+		MaxAttempts: j.MaxAttempts, Timeout: time.Duration(j.Timeout), ExpireAfter: time.Duration(j.ExpireAfter),
+		Group: j.Group, DedupWindow: time.Duration(j.DedupWindow), Missed: j.Missed,
+		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: j.Unfinished,
+	}
+	return nil
+}
+
+func (j *scheduleJSON) payload() ([]byte, error) {
+	if len(j.Payload) > 0 && len(j.PayloadBase64) > 0 {
+		return nil, store.Invalid("payload and payload_base64 are both given: give one")
+	}
+	var text string
+	switch {
+	case len(j.Payload) == 0 || string(j.Payload) == "null":
+		return j.PayloadBase64, nil
+	case json.Unmarshal(j.Payload, &text) == nil:
+		return []byte(text), nil
+	}
+	var compact bytes.Buffer
+	err := json.Compact(&compact, j.Payload)
+	return compact.Bytes(), err
+}

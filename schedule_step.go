@@ -1,0 +1,184 @@
+package later
+
+import (
+	"time"
+
+	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxStepRuns is the maximum number of runs that one step sends, so that they and the record fit into one call.
+	maxStepRuns = store.MaxBatch - 1
+	// maxStepTimes is the maximum number of past times of its rule that one step looks at.
+	maxStepTimes = 2 * MaxRuns
+	// bufferPoll is how often it is looked whether the run before a buffered one has ended.
+	bufferPoll = time.Second
+)
+
+// parked is when a schedule is due that has no next run.
+var parked = time.Date(2199, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// stepper makes the step of a schedule that is due. A step sends some runs, and leaves a record that says when the next
+// step is due: at once if there is more to send than one step can.
+type stepper struct {
+	*scheduleRecord
+	rule       *recurrence.Rule
+	now        time.Time // on the store's clock
+	unfinished bool      // the last run is scheduled, ready or leased
+	runs       []Run
+	limit      int // of runs
+}
+
+// step changes the record to the state after the step, and returns the runs to send. unfinished reports whether the
+// last run that was sent is scheduled, ready or leased.
+func (r *scheduleRecord) step(now time.Time, unfinished bool) ([]Run, error) {
+	rule, err := r.rule()
+	if err != nil || r.PausedAt != 0 {
+		return nil, err
+	}
+	s := stepper{scheduleRecord: r, rule: rule, now: now, unfinished: unfinished, limit: r.maxStepRuns()}
+	if r.Buffered != 0 && !unfinished {
+		nominal, due := store.Time(r.Buffered), store.Time(r.BufferedDue)
+		r.Buffered, r.BufferedDue = 0, 0
+		s.send(r.run(nominal, due, RunBuffered))
+	}
+	due, following := s.dueTimes()
+	for i, at := range due {
+		if len(s.runs) == s.limit {
+			following = &due[i]
+			break
+		}
+		if s.finished() {
+			following = nil
+			break
+		}
+		s.meet(at)
+	}
+	if following != nil && s.finished() {
+		following = nil
+	}
+	r.setNext(following)
+	return s.runs, nil
+}
+
+// finished reports whether the schedule has had all its runs.
+func (s *stepper) finished() bool {
+	n := s.Runs - s.RunsBefore
+	if s.Buffered != 0 {
+		n++
+	}
+	return s.rule.Finished(int(n))
+}
+
+// meet sends, buffers or skips the run at a time.
+func (s *stepper) meet(at recurrence.Occurrence) {
+	switch policy := s.Schedule.Unfinished; {
+	case s.unfinished && policy == UnfinishedBuffer && s.Buffered == 0:
+		s.Buffered, s.BufferedDue = at.Nominal.UnixMilli(), at.Due.UnixMilli()
+	case s.unfinished && policy != UnfinishedAllow:
+		s.Skipped++
+	case s.late(at):
+		s.send(s.run(at.Nominal, at.Due, RunMissed))
+	default:
+		s.send(s.run(at.Nominal, at.Due, RunDue))
+	}
+}
+
+func (s *stepper) send(run Run) {
+	s.runs = append(s.runs, run)
+	s.Runs++
+	s.sentLast(run)
+	s.unfinished = true
+}
+
+// late reports whether the run at a time was missed.
+func (s *stepper) late(at recurrence.Occurrence) bool { return s.now.Sub(at.Due) > missedAfter }
+
+// dueTimes returns the times that are due, without those that were missed and are not made up for, and the time that
+// follows them, or nil if there is none.
+func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence.Occurrence) {
+	at, ok := s.skipOld()
+	for ; ok && !at.Due.After(s.now) && len(due) < maxStepTimes; at, ok = s.rule.Next(at.Nominal) {
+		due = append(due, at)
+	}
+	if ok {
+		following = &at
+	}
+	more := ok && !at.Due.After(s.now)
+	late, keep := 0, 0
+	for late < len(due) && s.late(due[late]) {
+		late++
+	}
+	switch {
+	case s.Schedule.Missed == MissedAll:
+		keep = s.Schedule.MissedMax
+	case s.Schedule.Missed == MissedOne && late == len(due) && !more:
+		keep = 1
+	}
+	leftOut := max(0, late-keep)
+	s.Missed += int64(leftOut)
+	if due = due[leftOut:]; more && leftOut > 0 && len(due) > 0 {
+		return nil, &due[0] // there may be later ones to make up for instead
+	}
+	return due, following
+}
+
+// skipOld counts the times that are too old to be made up for, and returns the first that is not. Beyond maxStepTimes
+// it does not count them.
+func (s *stepper) skipOld() (at recurrence.Occurrence, ok bool) {
+	if s.Next == 0 {
+		return at, false
+	}
+	window := missedAfter
+	if s.Schedule.Missed != MissedNone {
+		window = max(window, s.Schedule.MissedWithin)
+	}
+	oldest := s.now.Add(-window)
+	at = recurrence.Occurrence{Nominal: store.Time(s.Next), Due: store.Time(s.NextDue)}
+	ok = true
+	for n := 0; ok && at.Due.Before(oldest); n++ {
+		if n == maxStepTimes {
+			return s.rule.Next(oldest.Add(-s.Schedule.When.Jitter))
+		}
+		s.Missed++
+		at, ok = s.rule.Next(at.Nominal)
+	}
+	return at, ok
+}
+
+// maxStepRuns returns how many runs one step can send together with the record.
+func (r *scheduleRecord) maxStepRuns() int {
+	m := r.message(r.run(parked, parked, RunBackfilled))
+	sent := store.Message{Payload: m.Payload, Headers: m.Headers}
+	room := store.MaxBatchBytes - len(r.encode())
+	return min(maxStepRuns, max(1, room/max(1, sent.Size())))
+}
+
+// sentLast remembers a run as the last one.
+func (r *scheduleRecord) sentLast(run Run) {
+	r.LastID, r.LastNominal, r.LastCause = run.ID, run.Nominal.UnixMilli(), run.Cause
+}
+
+// setNext sets the time of the next run, nil for none.
+func (r *scheduleRecord) setNext(at *recurrence.Occurrence) {
+	r.Next, r.NextDue = 0, 0
+	if at != nil {
+		r.Next, r.NextDue = at.Nominal.UnixMilli(), at.Due.UnixMilli()
+	}
+}
+
+// due returns when the schedule's next step is due.
+func (r *scheduleRecord) due(now time.Time) time.Time {
+	due := parked
+	if r.Next != 0 && r.NextDue < parked.UnixMilli() {
+		due = store.Time(r.NextDue)
+	}
+	if poll := now.Add(bufferPoll); r.Buffered != 0 && poll.Before(due) {
+		due = poll
+	}
+	if r.PausedAt != 0 {
+		due = parked
+	}
+	return due
+}

@@ -1,0 +1,294 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Schedules manages the schedules of a store. Client.Schedules returns it; its methods are safe for concurrent use.
+//
+// Workers send the runs: any of them, whatever its queues, and any number may race. A run is sent in the same step of
+// the store that stores the time of the next one, so a crash neither loses nor doubles it. In a Cluster, where a step
+// cannot change two queues, a run is sent first, under an id that is remembered for a day. A program without a worker
+// calls Run.
+type Schedules struct{ client *Client }
+
+// Schedules returns the schedules of the client's store.
+func (c *Client) Schedules() *Schedules { return &Schedules{c} }
+
+var errSchedulesQueue = store.Invalid("queue %q has the schedules: use Client.Schedules or later schedule, or another "+
+	"queue", schedulesQueue)
+
+// checkChange returns an ErrInvalid if the queue's messages may not be changed like others.
+func (q *Queue) checkChange() error {
+	if q.name == schedulesQueue {
+		return errSchedulesQueue
+	}
+	return nil
+}
+
+// PutResult says what a Put did.
+type PutResult string
+
+// What a Put did.
+const (
+	PutCreated   PutResult = "created"
+	PutChanged   PutResult = "changed"
+	PutUnchanged PutResult = "unchanged"
+)
+
+// Put stores a schedule, or replaces the one with its name.
+//
+// It may be repeated: a schedule that is stored as it is does not change. If the rule or the time zone changes, the
+// next run is the first one later than now on the store's clock, and MaxRuns counts from there; otherwise the
+// next run stays. The counts and a pause stay in either case.
+//
+// Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field.
+func (s *Schedules) Put(ctx context.Context, schedule Schedule) (PutResult, error) {
+	schedule.normalize()
+	if err := schedule.check(); err != nil {
+		return "", err
+	}
+	result := PutUnchanged
+	err := s.change(ctx, schedule.Name, func(r *scheduleRecord, now time.Time) (err error) {
+		result, err = schedule.putInto(r, now)
+		return err
+	})
+	return result, err
+}
+
+// putInto makes a record that of the schedule. The record is empty if there is none.
+func (s *Schedule) putInto(r *scheduleRecord, now time.Time) (PutResult, error) {
+	switch {
+	case r.Created == 0:
+		*r = scheduleRecord{Schedule: *s, Created: now.UnixMilli(), Changed: now.UnixMilli()}
+		return PutCreated, r.restart(now)
+	case s.equal(&r.Schedule):
+		return PutUnchanged, errUnchanged
+	}
+	sameRule := sameJSON(s.When, r.Schedule.When)
+	r.Schedule, r.Changed = *s, now.UnixMilli()
+	if sameRule {
+		return PutChanged, nil
+	}
+	return PutChanged, r.restart(now)
+}
+
+// errUnchanged ends a change that leaves a schedule as it is.
+var errUnchanged = errors.New("unchanged")
+
+// changeTimeout limits how long a change waits for a worker that holds the schedule, besides the context.
+const changeTimeout = 30 * time.Second
+
+// change reads a schedule, changes it with f and stores it, unless f returns an error. If the schedule has changed
+// meanwhile, it tries again. f gets an empty record if there is no schedule, and the store's clock.
+func (s *Schedules) change(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
+	if err := checkScheduleName(name); err != nil {
+		return err
+	}
+	if err := s.client.begin(); err != nil {
+		return err
+	}
+	defer s.client.calls.Done()
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		err := s.tryChange(ctx, name, f)
+		switch {
+		case errors.Is(err, errUnchanged):
+			return nil
+		case !errors.Is(err, ErrLeased) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDuplicate):
+			return err
+		}
+		if sleepFor(ctx, rand.N(wait)) != nil {
+			return fmt.Errorf("schedule %q: %w", name, err)
+		}
+	}
+}
+
+// tryChange is one attempt of change. It returns ErrLeased, ErrConflict or ErrDuplicate if somebody else was faster.
+func (s *Schedules) tryChange(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
+	stats, err := s.client.store.Stats(ctx, schedulesQueue)
+	if err != nil {
+		return err
+	}
+	known, r, err := s.read(ctx, name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	fresh := known == nil
+	if fresh {
+		r = new(scheduleRecord)
+	}
+	if err := f(r, stats.Now); err != nil {
+		return err
+	}
+	if fresh {
+		if err := s.announce(ctx); err != nil {
+			return err
+		}
+	}
+	m := r.outgoing(stats.Now)
+	m.SentAt = store.Time(r.Created)
+	if d := s.client.defaults; d != nil {
+		m.Durable = d.Durability.asked
+	}
+	if !fresh {
+		m.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, Unchanged: known}
+	}
+	results, err := s.client.store.Send(ctx, schedulesQueue, []store.Outgoing{m})
+	switch {
+	case err != nil:
+		return err
+	case results[0].Duplicate, errors.Is(results[0].Err, ErrNotFound):
+		return ErrDuplicate // created or deleted meanwhile
+	}
+	return results[0].Err
+}
+
+// read returns a schedule's message and its record, or ErrNotFound.
+func (s *Schedules) read(ctx context.Context, name string) (*store.Info, *scheduleRecord, error) {
+	infos, err := s.client.store.Get(ctx, schedulesQueue, []string{name})
+	if err != nil {
+		return nil, nil, err
+	}
+	if infos[0] == nil {
+		return nil, nil, fmt.Errorf("schedule %q: %w", name, ErrNotFound)
+	}
+	r, err := recordOf(name, infos[0].Payload, infos[0].State, infos[0].LastError)
+	return infos[0], r, err
+}
+
+// recordOf returns the record in a schedule's message.
+func recordOf(name string, payload []byte, state State, lastError string) (*scheduleRecord, error) {
+	if state == StateDead {
+		return nil, fmt.Errorf("schedule %q does not run, because %s; replay it in queue %q, or delete it: %w", name,
+			lastError, schedulesQueue, ErrCorrupt)
+	}
+	return decodeSchedule(name, payload)
+}
+
+// schedulesExist is the property of the index by which workers learn that there are schedules.
+const schedulesExist = "schedules"
+
+// announce has workers look at the schedules.
+func (s *Schedules) announce(ctx context.Context) error {
+	if s.client.announced.Load() {
+		return nil
+	}
+	err := s.client.store.SetProperties(ctx, topicIndex, map[string]string{schedulesExist: "1"})
+	if err == nil {
+		s.client.announced.Store(true)
+	}
+	return err
+}
+
+// changeExisting is change for a schedule that must exist.
+func (s *Schedules) changeExisting(
+	ctx context.Context, name string, f func(*scheduleRecord, time.Time) error,
+) (info *ScheduleInfo, err error) {
+	err = s.change(ctx, name, func(r *scheduleRecord, now time.Time) error {
+		if r.Created == 0 {
+			return fmt.Errorf("schedule %q: %w", name, ErrNotFound)
+		}
+		err := f(r, now)
+		info = r.info()
+		return err
+	})
+	return info, err
+}
+
+// Get returns a schedule. It returns ErrNotFound if there is none with the name.
+func (s *Schedules) Get(ctx context.Context, name string) (*ScheduleInfo, error) {
+	if err := checkScheduleName(name); err != nil {
+		return nil, err
+	}
+	if err := s.client.begin(); err != nil {
+		return nil, err
+	}
+	defer s.client.calls.Done()
+	_, r, err := s.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return r.info(), nil
+}
+
+// Delete deletes a schedule. Runs that were sent stay in their queue. Delete returns ErrNotFound if there is none with
+// the name.
+func (s *Schedules) Delete(ctx context.Context, name string) error {
+	if err := checkScheduleName(name); err != nil {
+		return err
+	}
+	if err := s.client.begin(); err != nil {
+		return err
+	}
+	defer s.client.calls.Done()
+	results, err := s.client.store.Cancel(ctx, schedulesQueue, store.CancelRequest{IDs: []string{name}})
+	if err == nil {
+		err = results[0].Err
+	}
+	if err != nil {
+		return fmt.Errorf("schedule %q: %w", name, err)
+	}
+	return nil
+}
+
+// SchedulePage is a page of schedules.
+type SchedulePage struct {
+	Schedules []*ScheduleInfo
+	// Next is the cursor of the next page, or "" if this is the last one.
+	Next string
+}
+
+// List returns a page of all schedules, in order of name: up to limit, 1 to store.MaxBatch or 0 for 100, from a cursor
+// on, which is "" for the first page and else SchedulePage.Next. A schedule that cannot be read is an error, which names
+// it.
+func (s *Schedules) List(ctx context.Context, cursor string, limit int) (page SchedulePage, err error) {
+	records, next, err := s.list(ctx, ListOptions{Group: schedulesGroup, Cursor: cursor, Limit: limit})
+	for _, r := range records {
+		page.Schedules = append(page.Schedules, r.info())
+	}
+	page.Next = next
+	return page, err
+}
+
+// All returns an iterator over all schedules, in order of name. Iteration ends after an error.
+func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
+	return func(yield func(*ScheduleInfo, error) bool) {
+		for cursor := ""; ; {
+			page, err := s.List(ctx, cursor, store.MaxBatch)
+			for _, info := range page.Schedules {
+				if !yield(info, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if cursor = page.Next; cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// list returns the records in a page of the schedules' queue. After an error it returns those before.
+func (s *Schedules) list(ctx context.Context, o ListOptions) (records []*scheduleRecord, next string, err error) {
+	page, err := s.client.Queue(schedulesQueue).List(ctx, o)
+	for _, info := range page.Messages {
+		r, err := recordOf(info.ID, info.Payload, info.State, info.LastError)
+		if err != nil {
+			return records, "", err
+		}
+		records = append(records, r)
+	}
+	return records, page.Next, err
+}

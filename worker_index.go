@@ -1,0 +1,39 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// indexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there are
+// schedules.
+const indexEvery = 2 * time.Second
+
+// watchIndex has topics distributed and the runs of schedules sent until ctx ends.
+func (r *run) watchIndex(ctx context.Context, queues []string) {
+	d := &distributors{run: r, byQueue: map[string]*distributor{}}
+	defer d.running.Wait()
+	tick := time.NewTicker(indexEvery)
+	defer tick.Stop()
+	for failing, scheduling := false, false; ; {
+		index, err := r.client.store.Properties(ctx, topicIndex)
+		if err == nil && !scheduling && index[schedulesExist] != "" {
+			scheduling = true
+			d.running.Go(func() { r.sendScheduled(ctx) })
+		}
+		if err == nil {
+			err = d.look(ctx, queues, index)
+		}
+		if err != nil && ctx.Err() == nil && !failing && !errors.Is(err, ErrClosed) {
+			r.log.Warn("later: the subscriptions of the worker's queues cannot be read, so topics are not "+
+				"distributed here; retrying", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

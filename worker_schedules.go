@@ -1,0 +1,219 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	// scheduleLease is the lease of a worker on the schedules that it steps: how long their runs are late after a crash.
+	scheduleLease = 5 * time.Second
+	// scheduleRetry is the pause before the next try of a step that failed.
+	scheduleRetry = 5 * time.Second
+)
+
+// scheduleSender makes the steps of schedules: it sends the runs that are due.
+type scheduleSender struct {
+	*forwarder
+	steps map[string]*scheduleStep // of the claimed schedules, by name
+}
+
+// sendScheduled sends the runs of all schedules until ctx ends.
+func (r *run) sendScheduled(ctx context.Context) {
+	qw := &queueWorker{run: r, queue: r.client.Queue(schedulesQueue), cfg: r.cfg.queue(schedulesQueue)}
+	qw.cfg.Lease = scheduleLease
+	s := &scheduleSender{forwarder: &forwarder{
+		queueWorker: qw, to: Destination{target: store.Target{Kind: store.TargetQueue, Name: "queues of schedules"}},
+		route: routeLinked,
+	}}
+	s.custom, s.acked = s.stepAll, s.stepped
+	s.loop(ctx, func() error {
+		if err := s.deliver(); err != nil || s.more {
+			return err
+		}
+		return s.wait(ctx)
+	})
+}
+
+// scheduleStep is the step of one claimed schedule.
+type scheduleStep struct {
+	settlement *store.Settlement
+	record     *scheduleRecord
+	runs       []store.Outgoing
+	// missed and skipped count the runs that are left out.
+	missed, skipped int64
+}
+
+// stepAll makes the settlements of schedules steps.
+func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
+	byQueue := map[string][]*scheduleStep{}
+	s.steps = make(map[string]*scheduleStep, len(claim.Messages))
+	for i := range claim.Messages {
+		m := &claim.Messages[i]
+		settlements[i].Action = store.Release // an ack without a successor would delete the schedule
+		r, err := decodeSchedule(m.ID, m.Payload)
+		if err != nil {
+			s.refuse(&settlements[i], err)
+			continue
+		}
+		queue := r.Schedule.Queue
+		step := &scheduleStep{settlement: &settlements[i], record: r}
+		s.steps[m.ID], byQueue[queue] = step, append(byQueue[queue], step)
+	}
+	for queue, steps := range byQueue {
+		if err := s.stepQueue(ctx, s.run.client.Queue(queue), steps, claim.Now); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			for _, step := range steps {
+				s.postpone(step.settlement, err)
+			}
+		}
+	}
+	return nil
+}
+
+// refuse settles a schedule that cannot be read.
+func (s *scheduleSender) refuse(settlement *store.Settlement, err error) {
+	if errors.Is(err, errLaterVersion) {
+		s.postpone(settlement, err)
+		return
+	}
+	settlement.Action, settlement.Reason = store.Bury, store.CutReason(err.Error())
+}
+
+// postpone settles a schedule whose step is tried again.
+func (s *scheduleSender) postpone(settlement *store.Settlement, err error) {
+	s.run.log.Error("later: a schedule cannot run; retrying", "schedule", settlement.Receipt.ID, "error", err)
+	settlement.Action, settlement.Delay, settlement.Then = store.Snooze, scheduleRetry, nil
+}
+
+// stepQueue makes the steps of schedules that send to one queue.
+func (s *scheduleSender) stepQueue(ctx context.Context, q *Queue, steps []*scheduleStep, now time.Time) error {
+	unfinished, err := s.unfinished(ctx, q, steps)
+	if err != nil {
+		return err
+	}
+	var sends []store.Outgoing
+	for _, step := range steps {
+		if err := step.make(ctx, q, now, unfinished[step.record.LastID]); err != nil {
+			s.postpone(step.settlement, err)
+			continue
+		}
+		next := store.FollowUp{Queue: schedulesQueue, Message: step.record.outgoing(now)}
+		next.Message.SentAt = store.Time(step.record.Created)
+		step.settlement.Action, step.settlement.Then = store.Ack, []store.FollowUp{next}
+		for _, m := range step.runs {
+			if s.linked(q, &m) {
+				step.settlement.Then = append(step.settlement.Then, store.FollowUp{Queue: q.name, Message: m})
+			} else {
+				sends = append(sends, m)
+			}
+		}
+	}
+	return s.send(ctx, q, sends)
+}
+
+// linked reports whether a run can be written with the ack.
+func (s *scheduleSender) linked(q *Queue, m *store.Outgoing) bool {
+	return !m.Durable.Asked() && store.Linked(s.run.client.store, schedulesQueue, q.name)
+}
+
+// unfinished returns which of the last runs of schedules are scheduled, ready or leased, by id.
+func (s *scheduleSender) unfinished(ctx context.Context, q *Queue, steps []*scheduleStep) (map[string]bool, error) {
+	var ids []string
+	for _, step := range steps {
+		if r := step.record; r.LastID != "" && r.Schedule.Unfinished != UnfinishedAllow {
+			ids = append(ids, r.LastID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	infos, err := s.run.client.store.Get(ctx, q.name, ids)
+	unfinished := make(map[string]bool, len(ids))
+	for _, info := range infos {
+		if info != nil && info.State != StateDead {
+			unfinished[info.ID] = true
+		}
+	}
+	return unfinished, err
+}
+
+// make makes the step.
+func (step *scheduleStep) make(ctx context.Context, q *Queue, now time.Time, unfinished bool) error {
+	r := step.record
+	missed, skipped := r.Missed, r.Skipped
+	runs, err := r.step(now, unfinished)
+	if err != nil {
+		return err
+	}
+	step.missed, step.skipped = r.Missed-missed, r.Skipped-skipped
+	for _, run := range runs {
+		o := r.message(run)
+		m, err := q.complete(ctx, &o)
+		if err != nil {
+			return fmt.Errorf("run %q: %w", run.ID, err)
+		}
+		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
+		step.runs = append(step.runs, m)
+	}
+	return nil
+}
+
+// send sends runs that cannot be written with the acks. Their ids are remembered, so a step that is repeated after a
+// crash sends none again.
+func (s *scheduleSender) send(ctx context.Context, q *Queue, msgs []store.Outgoing) error {
+	for len(msgs) > 0 {
+		n, size := 0, 0
+		for n < len(msgs) && n < store.MaxBatch && (n == 0 || size+msgs[n].Size() <= store.MaxBatchBytes) {
+			size += msgs[n].Size()
+			n++
+		}
+		calling, cancel := context.WithTimeout(ctx, callTimeout)
+		results, err := s.run.client.store.Send(calling, q.name, msgs[:n])
+		cancel()
+		if err != nil {
+			return err
+		}
+		for i, r := range results {
+			if r.Added() {
+				q.event(s.run.handling, EventSent, msgs[i].ID)
+			}
+		}
+		msgs = msgs[n:]
+	}
+	return nil
+}
+
+// stepped reports what a step did.
+func (s *scheduleSender) stepped(m *store.Claimed, settlement *store.Settlement) {
+	step, ctx := s.steps[m.ID], s.run.handling
+	q := s.run.client.Queue(step.record.Schedule.Queue)
+	for i := range settlement.Then[1:] {
+		q.event(ctx, EventSent, settlement.Then[1+i].Message.ID)
+	}
+	if step.missed > 0 {
+		s.run.log.Warn("later: runs of a schedule were missed and are left out", "schedule", m.ID, "runs", step.missed)
+		q.runsLeftOut(ctx, EventRunMissed, m.ID, int(step.missed))
+	}
+	if step.skipped > 0 {
+		s.run.log.Info("later: runs of a schedule are skipped, because the one before is unfinished", "schedule", m.ID,
+			"runs", step.skipped)
+		q.runsLeftOut(ctx, EventRunSkipped, m.ID, int(step.skipped))
+	}
+}
+
+// runsLeftOut reports n runs of a schedule that were not sent to the queue.
+func (q *Queue) runsLeftOut(ctx context.Context, kind EventKind, schedule string, n int) {
+	if q.wantsEvents() {
+		q.report(Event{Kind: kind, ID: schedule, Context: ctx, Count: n})
+	}
+	q.activity.count(kind, n)
+}
