@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/recurrence"
+)
+
+// TestWorkersKilledAtAnyPointSendEachRunOnce kills workers that send and handle the runs of a schedule: three at a
+// time, on a server whose clock is an hour ahead of theirs and in a Cluster, where a run is sent before the schedule
+// is settled; and one on the embedded store.
+func TestWorkersKilledAtAnyPointSendEachRunOnce(t *testing.T) {
+	runs, kills := 1500, 3
+	if os.Getenv("LATER_LONG") != "" {
+		runs, kills = 10_000, 20
+	}
+	t.Run("redis", func(t *testing.T) {
+		library := buildClock(t)
+		t.Setenv("LD_PRELOAD", library)
+		t.Setenv("CLOCK_OFFSET", fmt.Sprint(time.Hour.Seconds()))
+		srv := redistest.Start(t)
+		os.Unsetenv("LD_PRELOAD") // for the workers
+		killSchedulers(t, srv.URL(), 3, runs, kills)
+	})
+	t.Run("cluster", func(t *testing.T) {
+		killSchedulers(t, redistest.SharedCluster(t).URL(), 3, runs, kills)
+	})
+	t.Run("embedded", func(t *testing.T) {
+		killSchedulers(t, "file://"+filepath.ToSlash(t.TempDir())+"/store", 1, runs, kills)
+	})
+}
+
+func killSchedulers(t *testing.T, url string, processes, runs, kills int) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	queue, name := newQueueName(t), fmt.Sprint("schedule-", seed)
+	const every = 2 * time.Millisecond
+	inClient(t, url, func(c *later.Client) {
+		stats, err := c.Queue(queue).Stats(bounded(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := stats.Now.Add(time.Second).Truncate(time.Millisecond)
+		_, err = c.Schedules().Put(bounded(t), later.Schedule{
+			Name: name, Queue: queue, Payload: []byte(doNothing),
+			When:   recurrence.Spec{Every: every, Start: start, End: start.Add(time.Duration(runs) * every)},
+			Missed: later.MissedAll, MissedMax: later.MaxRuns, MissedWithin: 24 * time.Hour,
+			Unfinished: later.UnfinishedAllow,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	j := newJournal()
+	role := consumer{URL: url, Queues: []string{queue}, Concurrency: 8, Lease: time.Second}
+	var alive []*child
+	for i := range processes {
+		alive = append(alive, startConsumer(t, j, fmt.Sprint("worker", i), role))
+	}
+	for kill := range kills {
+		acked := len(j.find(event{Kind: later.EventAcked}))
+		if left := runs - acked; left > 1 {
+			j.await(t, acked+1+random.IntN(min(left/2, 2*runs/kills)+1), event{Kind: later.EventAcked})
+		}
+		victim := random.IntN(len(alive))
+		alive[victim].kill()
+		alive[victim] = startConsumer(t, j, fmt.Sprint("worker", processes+kill), role)
+	}
+	awaitEmpty(t, alive, url, queue, name, runs)
+	var ids []string
+	inClient(t, url, func(c *later.Client) {
+		info, err := c.Schedules().Get(bounded(t), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Runs != int64(runs) || info.Missed+info.Skipped != 0 || !info.Finished {
+			t.Errorf("%d runs were sent, %d missed and %d skipped; want %d", info.Runs, info.Missed, info.Skipped, runs)
+		}
+		ids = checkRuns(t, c, j, queue, info)
+	})
+	for _, id := range ids {
+		if first := j.find(event{Kind: later.EventStarted, ID: id, Attempt: 1}); len(first) > 1 {
+			t.Errorf("run %q was sent %d times: %v", id, len(first), first)
+		}
+	}
+}
+
+// checkRuns checks that each run of a schedule was handled, or has an id that is remembered because it was, and returns
+// their ids. The last events of a killed worker can be lost.
+func checkRuns(t *testing.T, c *later.Client, j *journal, queue string, info *later.ScheduleInfo) (ids []string) {
+	done := map[string]bool{}
+	for _, e := range j.find(event{Kind: later.EventAcked}) {
+		done[e.ID] = true
+	}
+	// The id of a run is that of the last one with another time in it.
+	const layout = "2006-01-02T15:04:05.000Z"
+	prefix, suffix := info.Name+"@", info.LastRun.ID[len(info.Name)+1+len(layout):]
+	for at := info.When.Start; at.Before(info.When.End); at = at.Add(info.When.Every) {
+		id := prefix + at.UTC().Format(layout) + suffix
+		ids = append(ids, id)
+		if done[id] {
+			continue
+		}
+		if _, err := c.Queue(queue).Send(bounded(t), nil, later.WithID(id)); !errors.Is(err, later.ErrDuplicate) {
+			t.Errorf("run %q was never sent: %v", id, err)
+		}
+	}
+	return ids
+}
+
+// awaitEmpty waits until all runs of a schedule were sent and handled. The workers of an embedded store are drained
+// first, since they have it open, and a worker in this process does the rest.
+func awaitEmpty(t *testing.T, workers []*child, url, queue, name string, runs int) {
+	if len(workers) == 1 {
+		workers[0].drain()
+	}
+	inClient(t, url, func(c *later.Client) {
+		ctx, stop := context.WithCancel(bounded(t))
+		defer stop()
+		ended := make(chan error, 1)
+		if len(workers) == 1 {
+			w := later.NewWorker(c, later.WorkerConfig{})
+			w.Handle(queue, func(context.Context, *later.Message) error { return nil })
+			go func() { ended <- w.Run(ctx) }()
+		} else {
+			ended <- nil
+		}
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for finished := false; !finished; {
+			info, err := c.Schedules().Get(ctx, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stats, err := c.Queue(queue).Stats(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			finished = info.Finished && stats.Scheduled+stats.Ready+stats.Leased == 0
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				t.Fatalf("%d of %d runs were sent; %+v", info.Runs, runs, stats)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
