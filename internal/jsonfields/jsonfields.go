@@ -20,16 +20,21 @@ func Decode(object []byte, fields map[string]any) error {
 	if err := json.Unmarshal(object, &values); err != nil {
 		return store.Invalid("not a JSON object: %v", err)
 	}
+	unknown := ""
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		variable, ok := fields[name]
 		if !ok {
-			names := slices.Sorted(maps.Keys(fields))
-			return store.Invalid("field %q is unknown%s", name,
-				nearest.DidYouMean(name, names, "give some of "+strings.Join(names, ", ")))
+			unknown = name
+			continue
 		}
 		if err := json.Unmarshal(values[name], variable); err != nil {
 			return fmt.Errorf("field %q: %w", name, asInvalid(err))
 		}
+	}
+	if unknown != "" {
+		names := slices.Sorted(maps.Keys(fields))
+		return store.Invalid("field %q is unknown%s", unknown,
+			nearest.DidYouMean(unknown, names, "give some of "+strings.Join(names, ", ")))
 	}
 	return nil
 }
