@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -62,10 +63,41 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(when) > len("{}") { // both are objects: make them one
-		text = append(append(text[:len(text)-1], ','), when[1:]...)
+	return joinObjects(text, when), nil
+}
+
+// joinObjects returns the JSON of an object with the fields of two others. The first is not empty.
+func joinObjects(a, b []byte) []byte {
+	if string(b) == "{}" {
+		return a
 	}
-	return text, nil
+	return append(append(a[:len(a)-1], ','), b[1:]...)
+}
+
+// MarshalJSON returns the JSON of the schedule with its status, as the later command prints it; see docs/cli.md.
+func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
+	schedule, err := json.Marshal(i.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	status, err := json.Marshal(wire.ScheduleStatus{
+		Created: wire.FormatTime(i.Created), Changed: wire.FormatTime(i.Changed), Generation: i.Generation,
+		NextRun: i.NextRun.wire(), LastRun: i.LastRun.wire(), Finished: i.Finished, Paused: i.Paused,
+		PauseNote: i.PauseNote, PausedAt: wire.FormatTime(i.PausedAt), Runs: i.Runs, MissedRuns: i.Missed,
+		SkippedRuns: i.Skipped, TriggeredRuns: i.Triggered, Buffered: wire.FormatTime(i.Buffered),
+	})
+	return joinObjects(schedule, status), err
+}
+
+// wire returns the JSON of the run, or nil if there is none.
+func (r Run) wire() *wire.Run {
+	if r.Nominal.IsZero() {
+		return nil
+	}
+	return &wire.Run{
+		Schedule: r.Schedule, ID: r.ID, Nominal: wire.FormatTime(r.Nominal), Due: wire.FormatTime(r.Due),
+		Cause: string(r.Cause),
+	}
 }
 
 // UnmarshalJSON replaces the schedule by one of a file for Apply. A payload that is not a text stands for its JSON. A

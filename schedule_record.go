@@ -87,6 +87,14 @@ func (r *scheduleRecord) rule() (*recurrence.Rule, error) {
 	return r.Schedule.rule(store.Time(r.Created))
 }
 
+// zone returns the zone of the schedule's rule, or UTC if this machine does not know it.
+func (r *scheduleRecord) zone() *time.Location {
+	if rule, err := r.rule(); err == nil {
+		return rule.Location()
+	}
+	return time.UTC
+}
+
 // restart sets the next run to the first one later than now, of a new generation.
 func (r *scheduleRecord) restart(now time.Time) error {
 	r.Generation = max(r.Generation+1, now.UnixMilli())
@@ -192,7 +200,8 @@ func (r *scheduleRecord) info() *ScheduleInfo {
 		Buffered: store.Time(r.Buffered), record: r,
 	}
 	if r.Next != 0 && !i.Paused {
-		i.NextRun = r.run(store.Time(r.Next), store.Time(r.NextDue), RunDue)
+		zone := r.zone()
+		i.NextRun = r.run(store.Time(r.Next).In(zone), store.Time(r.NextDue).In(zone), RunDue)
 	}
 	if r.LastID != "" {
 		i.LastRun = Run{

@@ -110,16 +110,21 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 
 // addCommon defines the flags that all messages of a series can have, too.
 func (o *sendOptions) addCommon(flags *pflag.FlagSet) {
+	o.addMessage(flags)
+	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
+	durableFlag(o.set, &o.durable)
+}
+
+// addMessage defines the flags that the messages of a schedule can have, too.
+func (o *sendOptions) addMessage(flags *pflag.FlagSet) {
 	o.set, o.when.set = flags, flags
 	o.set.StringVar(&o.kind, "kind", "", "`kind` of the message, such as order.cancel; the same as --header kind=KIND")
 	o.set.StringArrayVar(&o.headers, "header", nil, "a header, as `key=value`; can be repeated")
 	o.set.IntVar(&o.maxAttempts, "max-attempts", store.DefaultMaxAttempts, "dead after `N` failed attempts")
 	durationFlag(o.set, &o.timeout, "timeout", "time limit for one run of the handler (default: the worker's)")
 	durationFlag(o.set, &o.expireAfter, "expire-after", "dead if not delivered within this time after it is due")
-	timeFlag(o.set, &o.expireAt, "expire-at", "dead if not delivered by this time")
 	durationFlag(o.set, &o.dedupWindow, "dedup-window",
 		"dedup window: refuse the id for this long after the message was acked")
-	durableFlag(o.set, &o.durable)
 }
 
 // message returns the message that the flags describe, without a payload.

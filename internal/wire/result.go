@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"time"
 	"unicode/utf8"
 
@@ -288,12 +289,57 @@ type CheckResult struct {
 	Repaired bool           `json:"repaired"`
 }
 
-// Run is a time at which a recurrence rule runs. Due is later than Nominal by the jitter.
+// Run is a run of a schedule, or a time at which a recurrence rule runs. Due is later than Nominal by the jitter.
 type Run struct {
+	Schedule string `json:"schedule,omitempty"`
+	ID       string `json:"id,omitempty"`
 	Nominal  string `json:"nominal"`
-	Due      string `json:"due"`
-	Local    string `json:"local"` // Due in the time zone, with its offset from UTC
-	TimeZone string `json:"time_zone"`
+	Due      string `json:"due,omitempty"`
+	Local    string `json:"local,omitempty"` // Due in the time zone, with its offset from UTC
+	TimeZone string `json:"time_zone,omitempty"`
+	Cause    string `json:"cause,omitempty"`
+}
+
+// ScheduleStatus is what became of a schedule. In its JSON these fields are next to those of the schedule.
+type ScheduleStatus struct {
+	Created       string `json:"created"`
+	Changed       string `json:"changed"`
+	Generation    int64  `json:"generation"`
+	NextRun       *Run   `json:"next_run,omitempty"`
+	LastRun       *Run   `json:"last_run,omitempty"`
+	Finished      bool   `json:"finished"`
+	Paused        bool   `json:"paused"`
+	PauseNote     string `json:"pause_note,omitempty"`
+	PausedAt      string `json:"paused_at,omitempty"`
+	Runs          int64  `json:"runs"`
+	MissedRuns    int64  `json:"missed_runs"`
+	SkippedRuns   int64  `json:"skipped_runs"`
+	TriggeredRuns int64  `json:"triggered_runs"`
+	Buffered      string `json:"buffered,omitempty"` // nominal time
+}
+
+// ScheduleResult is what a change did with a schedule: created, changed, unchanged, deleted, paused or resumed.
+type ScheduleResult struct {
+	Schedule string        `json:"schedule"`
+	Result   string        `json:"result"`
+	DryRun   bool          `json:"dry_run,omitempty"`
+	Fields   []FieldChange `json:"fields,omitempty"`
+}
+
+// FieldChange is a field of a schedule that differs. A value that is not there is left out.
+type FieldChange struct {
+	Name string          `json:"name"`
+	Old  json.RawMessage `json:"old,omitempty"`
+	New  json.RawMessage `json:"new,omitempty"`
+}
+
+// Backfilled is the result of a backfill.
+type Backfilled struct {
+	Schedule   string `json:"schedule"`
+	Runs       int    `json:"runs"`
+	Sent       int    `json:"sent"`
+	Duplicates int    `json:"duplicates"`
+	DryRun     bool   `json:"dry_run,omitempty"`
 }
 
 // Failure is an error that ended what was asked for, or a part of it.

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+// maxScheduleFile is the maximum size of a file of schedules, in bytes.
+const maxScheduleFile = 64 << 20
+
+// scheduleFile is a file of schedules.
+type scheduleFile struct {
+	Set       string
+	Schedules []later.Schedule
+}
+
+// readScheduleFile reads a YAML or JSON file, or standard input if its name is "-".
+func (m *Main) readScheduleFile(name string) (file scheduleFile, err error) {
+	var from io.Reader = m.Stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return file, store.Invalid("file of schedules: %v", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxScheduleFile+1))
+	switch {
+	case err != nil:
+		return file, fmt.Errorf("%s: %w", name, err)
+	case len(text) > maxScheduleFile:
+		return file, store.TooLarge("%s has more than %d bytes", name, maxScheduleFile)
+	}
+	if file, err = parseScheduleFile(text); err != nil {
+		return file, fmt.Errorf("%s: %w", name, err)
+	}
+	return file, nil
+}
+
+// parseScheduleFile parses YAML, of which JSON is a part.
+func parseScheduleFile(text []byte) (file scheduleFile, err error) {
+	object, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return file, store.Invalid("not YAML: %s", strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	var list []json.RawMessage
+	if err := jsonfields.Decode(object, map[string]any{"set": &file.Set, "schedules": &list}); err != nil {
+		return file, err
+	}
+	if len(list) == 0 {
+		return file, store.Invalid(`no schedules: give a list named "schedules"`)
+	}
+	file.Schedules = make([]later.Schedule, len(list))
+	for i, one := range list {
+		if err := file.Schedules[i].UnmarshalJSON(one); err != nil {
+			return file, fmt.Errorf("entry %d: %w", i+1, err)
+		}
+	}
+	return file, nil
+}
+
+// printChanges prints what an apply did, or would do.
+func (m *Main) printChanges(changes []later.ScheduleChange, dry bool) error {
+	signs := map[later.PutResult]string{
+		later.PutCreated: "+", later.PutChanged: "~", later.PutDeleted: "-",
+	}
+	count := map[later.PutResult]int{}
+	for _, change := range changes {
+		count[change.Result]++
+		if m.json {
+			result := wire.ScheduleResult{Schedule: change.Name, Result: string(change.Result), DryRun: dry}
+			for _, f := range change.Fields {
+				result.Fields = append(result.Fields, wire.FieldChange{
+					Name: f.Name, Old: json.RawMessage(f.Old), New: json.RawMessage(f.New)})
+			}
+			if err := m.printJSON(result); err != nil {
+				return err
+			}
+			continue
+		}
+		if change.Result == later.PutUnchanged {
+			continue
+		}
+		if err := m.print("%s %s\n", signs[change.Result], printable(change.Name)); err != nil {
+			return err
+		}
+		for _, f := range change.Fields {
+			if err := m.print("    %s\n", describeField(f)); err != nil {
+				return err
+			}
+		}
+	}
+	if m.json || len(changes) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%d created, %d changed, %d deleted, %d unchanged", count[later.PutCreated],
+		count[later.PutChanged], count[later.PutDeleted], count[later.PutUnchanged])
+	if dry {
+		text += " (dry run: nothing was stored)"
+	}
+	return m.print("%s\n", text)
+}
+
+// maxShownField is how many characters of a field's value are shown.
+const maxShownField = 200
+
+func describeField(f later.FieldChange) string {
+	before, after := preview(f.Old, maxShownField), preview(f.New, maxShownField)
+	switch {
+	case f.Old == "":
+		return fmt.Sprintf("+ %s: %s", f.Name, after)
+	case f.New == "":
+		return fmt.Sprintf("- %s: %s", f.Name, before)
+	}
+	return fmt.Sprintf("~ %s: %s → %s", f.Name, before, after)
+}

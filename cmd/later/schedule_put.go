@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+// putFlags are the flags of later schedule put.
+type putFlags struct {
+	rule         ruleFlags
+	message      sendOptions
+	queue        string
+	missed       string
+	missedWithin time.Duration
+	missedMax    int
+	unfinished   string
+	set          string
+}
+
+func (m *Main) schedulePutCommand() *cobra.Command {
+	var f putFlags
+	cmd := &cobra.Command{
+		Use:   "put NAME --queue QUEUE (--cron EXPRESSION | --every DURATION | --rrule RULE | --times TIMES) [PAYLOAD|-]",
+		Short: "Store a schedule, or replace the one with its name",
+		Long: fmt.Sprintf(`Put stores a schedule: from then on, at each time of its rule, a worker sends a message with PAYLOAD
+to the queue. PAYLOAD is any text; - reads it from standard input. Without it the payload is empty.
+
+If there is a schedule with the name, put replaces all of it, and keeps its counts and whether it is paused. Its next
+run stays, unless the rule changes. Put may be repeated: a schedule that is as it should be does not change.
+
+A run that is late by more than a minute, because no worker was there, was missed. With --missed one, the latest missed
+run is sent if it is not older than --missed-within and no other has fallen due since; with none, it is left out; with
+all, all within that time are sent, up to --missed-max. With --unfinished skip, a run is left out while the one before is
+scheduled, ready or leased; with buffer, one run waits for that one's end; with allow, runs can overlap. What is left
+out is counted.
+
+A time is 15:04 (the next), "2030-12-31 15:04:05" (both in the zone of the rule) or 2030-12-31T15:04:05Z. A name has up
+to %d bytes.`, later.MaxScheduleName),
+		Example: `  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
+  later schedule put heartbeat --queue pings --every 30s --missed none
+  later schedule put payroll --queue payroll --rrule 'FREQ=MONTHLY;BYDAY=-1FR' --start "2030-01-01 09:00" --tz Asia/Tokyo
+  later schedule put dunning-17 --queue dunning 'invoice 17' --series-first 3d --series-factor 2 --series-count 4
+  later schedule put import --queue imports --cron '*/5 * * * *' --unfinished buffer --jitter 30s --timeout 10m`,
+		Args:              arguments(1, 2),
+		ValidArgsFunction: m.completeSchedules,
+	}
+	cmd.RunE = run(func(ctx context.Context, args []string) error {
+		schedule, err := f.schedule(cmd, args[0])
+		if err == nil && len(args) > 1 {
+			schedule.Payload, err = m.payload(args[1])
+		}
+		if err == nil {
+			err = schedule.Check()
+		}
+		if err != nil {
+			return err // before a store is created
+		}
+		client, err := m.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		result, err := client.Schedules().Put(ctx, schedule)
+		if err != nil {
+			return err
+		}
+		info, err := client.Schedules().Get(ctx, schedule.Name)
+		if err != nil {
+			return err
+		}
+		return m.printResult(wire.ScheduleResult{Schedule: schedule.Name, Result: string(result)}, "%s %s: %s", result,
+			printable(schedule.Name), scheduleState(info))
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.queue, "queue", "", "`queue` of the messages, or topic:TOPIC")
+	f.rule.add(cmd)
+	f.message.addMessage(flags)
+	flags.StringVar(&f.message.group, "group", "", "`group` of the messages, by which they can be cancelled")
+	flags.StringVar(&f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)")
+	durationFlag(flags, &f.missedWithin, "missed-within", "how old a missed run may be that is sent (default 1h)")
+	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
+	flags.StringVar(&f.unfinished, "unfinished", "",
+		"`policy` for a run while the one before is unfinished: skip, allow or buffer (default skip)")
+	flags.StringVar(&f.set, "set", "", "`name` of a set of schedules; see later schedule apply")
+	cmd.MarkFlagRequired("queue")
+	for name, values := range map[string][]string{
+		"missed": {"none", "one", "all"}, "unfinished": {"skip", "allow", "buffer"},
+	} {
+		cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	cmd.RegisterFlagCompletionFunc("queue", m.queueNames(false))
+	return cmd
+}
+
+// schedule returns the schedule that the flags describe, without a payload.
+func (f *putFlags) schedule(cmd *cobra.Command, name string) (later.Schedule, error) {
+	spec, err := f.rule.spec(cmd, time.Now())
+	if err != nil {
+		return later.Schedule{}, err
+	}
+	o, err := f.message.message()
+	if err != nil {
+		return later.Schedule{}, err
+	}
+	if !cmd.Flags().Changed("max-attempts") {
+		o.MaxAttempts = 0
+	}
+	return later.Schedule{
+		Name: name, Queue: f.queue, When: spec, Headers: o.Headers, MaxAttempts: o.MaxAttempts, Timeout: o.Timeout,
+		ExpireAfter: o.ExpireAfter, DedupWindow: o.DedupWindow, Group: o.Group, Missed: later.MissedPolicy(f.missed),
+		MissedWithin: f.missedWithin, MissedMax: f.missedMax, Unfinished: later.UnfinishedPolicy(f.unfinished), Set: f.set,
+	}, nil
+}
+
+// scheduleState says in words when the schedule runs next, or why it does not.
+func scheduleState(info *later.ScheduleInfo) string {
+	switch {
+	case info.Paused && info.PauseNote != "":
+		return "paused: " + printable(info.PauseNote)
+	case info.Paused:
+		return "paused"
+	case info.Finished:
+		return "finished"
+	case !info.Buffered.IsZero():
+		return "a run waits for the end of " + printable(info.LastRun.ID)
+	}
+	now := time.Now()
+	return "next run " + info.NextRun.Due.Format("Mon 2006-01-02 15:04:05 -07:00") + ", " +
+		formatRelative(info.NextRun.Due, now)
+}
+
+func (m *Main) scheduleGetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get NAME",
+		Short: "Show a schedule and what became of it",
+		Long: `Get prints a schedule: its rule, its messages, its next and last run, and how many runs were sent, missed and
+skipped. With --json, the fields of the schedule are those of a file for later schedule apply.`,
+		Example: `  later schedule get nightly
+  later schedule get nightly --json | jq .next_run.due`,
+		Args:              arguments(1, 1),
+		ValidArgsFunction: m.completeSchedules,
+		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
+			info, err := s.Get(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if m.json {
+				return m.printJSON(info)
+			}
+			return m.print("%s", describeSchedule(info))
+		}),
+	}
+}
+
+// ruleText returns a rule in one line.
+func ruleText(s *later.Schedule) string {
+	w := &s.When
+	var text string
+	switch {
+	case w.Cron != "":
+		text = w.Cron
+	case w.Every != 0:
+		text = "every " + formatDuration(w.Every)
+	case w.RRule != "":
+		text = w.RRule
+	case w.Series != nil:
+		text = fmt.Sprintf("%d delays from %s, times %s", w.Series.Count, formatDuration(w.Series.First),
+			strconv.FormatFloat(w.Series.Factor, 'g', -1, 64))
+	default:
+		text = fmt.Sprintf("%d times", len(w.Times))
+	}
+	if w.TimeZone != "" {
+		text += " (" + w.TimeZone + ")"
+	}
+	return printable(text)
+}
+
+// describeSchedule formats a schedule as one line per field, followed by the payload.
+func describeSchedule(info *later.ScheduleInfo) string {
+	var b strings.Builder
+	now := time.Now()
+	text := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%-15s %s\n", name, strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 16)))
+		}
+	}
+	at := func(name string, t time.Time) {
+		if !t.IsZero() {
+			text(name, t.Format("2006-01-02 15:04:05.000 -07:00")+" ("+formatRelative(t, now)+")")
+		}
+	}
+	text("name", printable(info.Name))
+	text("queue", printable(info.Queue))
+	text("set", printable(info.Set))
+	text("rule", ruleText(&info.Schedule))
+	at("start", info.When.Start)
+	at("end", info.When.End)
+	text("exclude", printable(strings.Join(info.When.Exclude, ", ")))
+	if info.When.Jitter > 0 {
+		text("jitter", "up to "+formatDuration(info.When.Jitter))
+	}
+	if info.When.MaxRuns > 0 {
+		text("max runs", strconv.Itoa(info.When.MaxRuns))
+	}
+	text("state", scheduleState(info))
+	if last := info.LastRun; !last.Nominal.IsZero() {
+		at("last run", last.Nominal)
+		text("", fmt.Sprintf("%s, message %s", last.Cause, printable(last.ID)))
+	}
+	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.Missed, info.Skipped,
+		info.Triggered))
+	text("missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, formatDuration(info.MissedWithin)))
+	text("unfinished", string(info.Unfinished))
+	at("created", info.Created)
+	at("changed", info.Changed)
+	if info.MaxAttempts > 0 {
+		text("max attempts", strconv.Itoa(info.MaxAttempts))
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"timeout", info.Timeout}, {"expires after", info.ExpireAfter}, {"dedup window", info.DedupWindow}} {
+		if d.d > 0 {
+			text(d.name, formatDuration(d.d))
+		}
+	}
+	text("group", printable(info.Group))
+	for _, name := range slices.Sorted(maps.Keys(info.Headers)) {
+		text("header", printable(name+"="+info.Headers[name]))
+	}
+	text("payload", fmt.Sprintf("%d bytes", len(info.Payload)))
+	if len(info.Payload) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", printable(string(info.Payload)))
+	}
+	return b.String()
+}
+
+func (m *Main) scheduleListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all schedules",
+		Long: `List prints all schedules in order of name, with their rule, next run and counts. With --json it prints each as
+later schedule get does.`,
+		Example: `  later schedule list
+  later schedule list --json | jq -r 'select(.paused) | .name'`,
+		Args: arguments(0, 0),
+		RunE: m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
+			t := newTable("SCHEDULE", "QUEUE", "RULE", "STATE", ">RUNS", ">MISSED", ">SKIPPED")
+			found := false
+			for cursor := ""; ; {
+				page, err := c.Schedules().List(ctx, cursor, store.MaxBatch)
+				if err != nil {
+					return err
+				}
+				for _, info := range page.Schedules {
+					found = true
+					if m.json {
+						if err := m.printJSON(info); err != nil {
+							return err
+						}
+						continue
+					}
+					t.add(printable(info.Name), printable(info.Queue), ruleText(&info.Schedule), scheduleState(info),
+						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.Missed, 10), strconv.FormatInt(info.Skipped, 10))
+				}
+				if cursor = page.Next; cursor == "" {
+					break
+				}
+			}
+			if !found && !m.json {
+				m.note("there are no schedules yet in %s: later schedule put NAME creates one", m.shownURL())
+			}
+			return m.flush(t)
+		}),
+	}
+}
