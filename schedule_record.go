@@ -1,6 +1,7 @@
 package later
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -23,12 +24,19 @@ const maxPauseNote = 1024
 // scheduleVersion is the version of the records that this code writes. Those of later versions are left alone.
 const scheduleVersion = 1
 
-// scheduleRecord is a schedule as it is stored. Times are milliseconds since 1970, 0 for none.
+// scheduleRecord is a schedule as it is stored: a line with the JSON of its state, and that of the Schedule.
 type scheduleRecord struct {
-	Version  int      `json:"v"`
-	Schedule Schedule `json:"schedule"`
-	Created  int64    `json:"created"`
-	Changed  int64    `json:"changed"`
+	scheduleState
+	Schedule   Schedule
+	definition []byte           // the JSON of Schedule, or nil
+	compiled   *recurrence.Rule // of Schedule, or nil
+}
+
+// scheduleState is what became of a schedule. Times are milliseconds since 1970, 0 for none.
+type scheduleState struct {
+	Version int   `json:"v"`
+	Created int64 `json:"created"`
+	Changed int64 `json:"changed"`
 	// Generation distinguishes the runs of a rule from those of an earlier one at the same times. It grows.
 	Generation  int64    `json:"generation"`
 	Next        int64    `json:"next,omitempty"` // nominal
@@ -50,28 +58,37 @@ type scheduleRecord struct {
 // encode returns the payload of the record.
 func (r *scheduleRecord) encode() []byte {
 	r.Version = scheduleVersion
-	text, err := json.Marshal(r)
+	state, err := json.Marshal(&r.scheduleState)
+	if err == nil && r.definition == nil {
+		r.definition, err = json.Marshal(&r.Schedule)
+	}
 	if err != nil {
 		panic(fmt.Sprintf("later: a schedule that was checked has no JSON: %v", err))
 	}
-	return text
+	return append(append(state, '\n'), r.definition...)
 }
 
 // errLaterVersion is the error of decodeSchedule for a record that a later version of this package wrote.
 var errLaterVersion = fmt.Errorf("it was stored by a later version of this program: upgrade: %w", ErrUnsupported)
 
-// decodeSchedule returns the record in a payload. It returns ErrCorrupt if it cannot be read.
-func decodeSchedule(name string, payload []byte) (*scheduleRecord, error) {
-	var version struct {
-		V int `json:"v"`
-	}
+// decodeSchedule returns the record in a payload. It returns ErrCorrupt if it cannot be read. like may be an earlier
+// record of the schedule, or nil; what both have in common is not decoded again.
+func decodeSchedule(name string, payload []byte, like *scheduleRecord) (*scheduleRecord, error) {
 	r := new(scheduleRecord)
-	err := json.Unmarshal(payload, &version)
-	if err == nil && version.V > scheduleVersion {
+	state, definition, _ := bytes.Cut(payload, []byte{'\n'})
+	err := json.Unmarshal(state, &r.scheduleState)
+	switch {
+	case err == nil && r.Version > scheduleVersion:
 		return nil, fmt.Errorf("schedule %q: %w", name, errLaterVersion)
-	}
-	if err == nil {
-		err = json.Unmarshal(payload, r)
+	case err == nil && like != nil && bytes.Equal(definition, like.definition):
+		r.Schedule, r.definition = like.Schedule, like.definition
+		if r.Created == like.Created {
+			r.compiled = like.compiled
+		}
+		return r, nil
+	case err == nil:
+		r.definition = definition
+		err = json.Unmarshal(definition, &r.Schedule)
 	}
 	if err == nil && r.Schedule.Name != name {
 		err = fmt.Errorf("it is named %q", r.Schedule.Name)
@@ -82,9 +99,15 @@ func decodeSchedule(name string, payload []byte) (*scheduleRecord, error) {
 	return r, nil
 }
 
+// set replaces the schedule.
+func (r *scheduleRecord) set(s *Schedule) { r.Schedule, r.definition, r.compiled = *s, nil, nil }
+
 // rule returns the compiled rule of the schedule.
-func (r *scheduleRecord) rule() (*recurrence.Rule, error) {
-	return r.Schedule.rule(store.Time(r.Created))
+func (r *scheduleRecord) rule() (rule *recurrence.Rule, err error) {
+	if r.compiled == nil {
+		r.compiled, err = r.Schedule.rule(store.Time(r.Created))
+	}
+	return r.compiled, err
 }
 
 // zone returns the zone of the schedule's rule, or UTC if this machine does not know it.

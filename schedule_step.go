@@ -37,13 +37,16 @@ func (r *scheduleRecord) step(now time.Time, unfinished bool) ([]Run, error) {
 	if err != nil || r.PausedAt != 0 {
 		return nil, err
 	}
-	s := stepper{scheduleRecord: r, rule: rule, now: now, unfinished: unfinished, limit: r.maxStepRuns()}
+	s := stepper{scheduleRecord: r, rule: rule, now: now, unfinished: unfinished, limit: maxStepRuns}
 	if r.Buffered != 0 && !unfinished {
 		nominal, due := store.Time(r.Buffered), store.Time(r.BufferedDue)
 		r.Buffered, r.BufferedDue = 0, 0
 		s.send(r.run(nominal, due, RunBuffered))
 	}
 	due, following := s.dueTimes()
+	if len(due) > 1 {
+		s.limit = r.maxStepRuns()
+	}
 	for i, at := range due {
 		if len(s.runs) == s.limit {
 			following = &due[i]

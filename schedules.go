@@ -67,13 +67,15 @@ func (s *Schedules) Put(ctx context.Context, schedule Schedule) (PutResult, erro
 func (s *Schedule) putInto(r *scheduleRecord, now time.Time) (PutResult, error) {
 	switch {
 	case r.Created == 0:
-		*r = scheduleRecord{Schedule: *s, Created: now.UnixMilli(), Changed: now.UnixMilli()}
+		r.set(s)
+		r.Created, r.Changed = now.UnixMilli(), now.UnixMilli()
 		return PutCreated, r.restart(now)
 	case s.equal(&r.Schedule):
 		return PutUnchanged, errUnchanged
 	}
 	sameRule := sameJSON(s.When, r.Schedule.When)
-	r.Schedule, r.Changed = *s, now.UnixMilli()
+	r.set(s)
+	r.Changed = now.UnixMilli()
 	if sameRule {
 		return PutChanged, nil
 	}
@@ -171,7 +173,7 @@ func recordOf(name string, payload []byte, state State, lastError string) (*sche
 		return nil, fmt.Errorf("schedule %q does not run, because %s; replay it in queue %q, or delete it: %w", name,
 			lastError, schedulesQueue, ErrCorrupt)
 	}
-	return decodeSchedule(name, payload)
+	return decodeSchedule(name, payload, nil)
 }
 
 // schedulesExist is the property of the index by which workers learn that there are schedules.

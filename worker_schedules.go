@@ -19,7 +19,8 @@ const (
 // scheduleSender makes the steps of schedules: it sends the runs that are due.
 type scheduleSender struct {
 	*forwarder
-	steps map[string]*scheduleStep // of the claimed schedules, by name
+	steps map[string]*scheduleStep   // of the claimed schedules, by name
+	known map[string]*scheduleRecord // earlier records of schedules, by name
 }
 
 // sendScheduled sends the runs of all schedules until ctx ends.
@@ -30,6 +31,7 @@ func (r *run) sendScheduled(ctx context.Context) {
 		queueWorker: qw, to: Destination{target: store.Target{Kind: store.TargetQueue, Name: "queues of schedules"}},
 		route: routeLinked,
 	}}
+	s.known = map[string]*scheduleRecord{}
 	s.custom, s.acked = s.stepAll, s.stepped
 	s.loop(ctx, func() error {
 		if err := s.deliver(); err != nil || s.more {
@@ -55,7 +57,7 @@ func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlem
 	for i := range claim.Messages {
 		m := &claim.Messages[i]
 		settlements[i].Action = store.Release // an ack without a successor would delete the schedule
-		r, err := decodeSchedule(m.ID, m.Payload)
+		r, err := s.decode(m)
 		if err != nil {
 			s.refuse(&settlements[i], err)
 			continue
@@ -75,6 +77,22 @@ func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlem
 		}
 	}
 	return nil
+}
+
+// maxKnown is the maximum number of schedules whose rules a worker keeps in memory.
+const maxKnown = 5000
+
+// decode returns the record of a claimed schedule.
+func (s *scheduleSender) decode(m *store.Claimed) (*scheduleRecord, error) {
+	r, err := decodeSchedule(m.ID, m.Payload, s.known[m.ID])
+	if err != nil {
+		return nil, err
+	}
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	s.known[m.ID] = r
+	return r, nil
 }
 
 // refuse settles a schedule that cannot be read.

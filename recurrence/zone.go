@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"math"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // a machine without zone files runs schedules too
 
@@ -16,6 +17,9 @@ import (
 //go:embed zones.txt
 var zoneNames string
 
+// zones has the zones that were loaded, by name. There are about 600.
+var zones sync.Map
+
 // loadZone returns the zone of a name. No name means UTC, and never the zone of the machine: each process must come to
 // the same times.
 func loadZone(name string) (*time.Location, error) {
@@ -25,11 +29,15 @@ func loadZone(name string) (*time.Location, error) {
 	case "Local":
 		return nil, store.Invalid("time zone: \"Local\" differs between machines: give a name such as Europe/Berlin")
 	}
+	if loc, ok := zones.Load(name); ok {
+		return loc.(*time.Location), nil
+	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
 		return nil, store.Invalid("time zone: %q is unknown%s", nearest.Clip(name),
 			nearest.DidYouMean(name, strings.Fields(zoneNames), "give a name such as Europe/Berlin"))
 	}
+	zones.Store(name, loc)
 	return loc, nil
 }
 

@@ -30,6 +30,7 @@ type benchOptions struct {
 	handlers      int
 	queues        int
 	subscriptions int
+	schedules     int
 	pinger        bool
 
 	sendFor time.Duration // limit of each send measurement
@@ -47,7 +48,8 @@ const (
 func (m *Main) benchCommand() *cobra.Command {
 	o := benchOptions{
 		run: benchDefault(), messages: 200_000, size: 100, rate: 500, duration: 10 * time.Second, delay: 3 * time.Second,
-		herd: 100_000, handlers: 32, queues: 1000, subscriptions: 10, sendFor: 3 * time.Second, idleFor: 10 * time.Second,
+		herd: 100_000, handlers: 32, queues: 1000, subscriptions: 10, schedules: 10_000,
+		sendFor: 3 * time.Second, idleFor: 10 * time.Second,
 	}
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -69,6 +71,9 @@ func (m *Main) benchCommand() *cobra.Command {
               sorted set, and lateness as in lateness of what is popped there. Not measured unless --run names it
   topic       messages per second that the handlers of --subscriptions queues receive from one topic, next to a Redis
               stream with as many consumer groups. Not measured unless --run names it
+  schedules   --schedules schedules: how fast they are stored, and their runs sent when all are due at once, and how
+              long it takes to compute the next hundred runs of all, and to read a page. Not measured unless --run
+              names it
   events      messages per second sent and drained without reports of events (later.WithoutActivity), with them, and
               with a watcher in this process; and, in brackets, relative to the first. Not measured unless --run
               names it
@@ -111,6 +116,7 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 	flags.IntVar(&o.handlers, "handlers", o.handlers, "handle `N` messages at a time")
 	flags.IntVar(&o.queues, "queues", o.queues, "queues: `N` queues of one worker")
 	flags.IntVar(&o.subscriptions, "subscriptions", o.subscriptions, "topic: `N` subscribed queues")
+	flags.IntVar(&o.schedules, "schedules", o.schedules, "schedules: `N` schedules")
 	flags.BoolVar(&o.pinger, "pinger", false, "used by later bench itself: ping the store until standard input ends")
 	flags.MarkHidden("pinger")
 	cmd.RegisterFlagCompletionFunc("run", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -153,6 +159,7 @@ func (o *benchOptions) check() error {
 		{"handlers", o.handlers, 1, maxBenchHandlers},
 		{"queues", o.queues, 1, maxBenchQueues},
 		{"subscriptions", o.subscriptions, 1, later.MaxSubscriptions},
+		{"schedules", o.schedules, 1, maxBenchQueues},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return store.Invalid("--%s is %d: give %d to %d", n.flag, n.value, n.least, n.most)

@@ -35,12 +35,13 @@ var benchWorkloads = []struct {
 	{"forward", (*bench).forward},
 	{"topic", (*bench).topic},
 	{"events", (*bench).events},
+	{"schedules", (*bench).schedules},
 }
 
 // benchDefault lists the workloads that run unless --run names others, which are no part of most setups.
 func benchDefault() []string {
 	return slices.DeleteFunc(benchNames(), func(name string) bool {
-		return slices.Contains([]string{"queues", "forward", "topic", "events"}, name)
+		return slices.Contains([]string{"queues", "forward", "topic", "events", "schedules"}, name)
 	})
 }
 
