@@ -22,8 +22,9 @@ type Schedule struct {
 	// When says when the schedule runs.
 	When recurrence.Spec
 
-	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group are those of each message; see Outgoing. The
-	// whole schedule, with a list of times, has up to store.MaxPayload bytes as JSON.
+	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group are those of each message; see Outgoing. Defaults
+	// and middleware of sends apply too: those of the client whose worker sends the run. The whole schedule, with a list
+	// of times, has up to store.MaxPayload bytes as JSON.
 	Payload     []byte
 	Headers     map[string]string
 	MaxAttempts int
@@ -54,7 +55,7 @@ type Schedule struct {
 // not missed: it is sent.
 type MissedPolicy string
 
-// What happens to missed runs. Those that are not made up for are counted in ScheduleInfo.Missed.
+// What happens to missed runs. Those that are not made up for are counted in ScheduleInfo.MissedRuns.
 const (
 	MissedNone MissedPolicy = "none" // they are left out
 	MissedOne  MissedPolicy = "one"  // the latest is sent, unless another run has fallen due since
@@ -66,7 +67,7 @@ type UnfinishedPolicy string
 
 // What happens to a run while the one before is unfinished.
 const (
-	UnfinishedSkip  UnfinishedPolicy = "skip"  // it is left out, and counted in ScheduleInfo.Skipped
+	UnfinishedSkip  UnfinishedPolicy = "skip"  // it is left out, and counted in ScheduleInfo.SkippedRuns
 	UnfinishedAllow UnfinishedPolicy = "allow" // it is sent: runs can overlap
 	// UnfinishedBuffer keeps one run, which is sent within a second after the one before has ended. Further ones are
 	// skipped.

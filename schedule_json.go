@@ -83,8 +83,8 @@ func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
 	status, err := json.Marshal(wire.ScheduleStatus{
 		Created: wire.FormatTime(i.Created), Changed: wire.FormatTime(i.Changed), Generation: i.Generation,
 		NextRun: i.NextRun.wire(), LastRun: i.LastRun.wire(), Finished: i.Finished, Paused: i.Paused,
-		PauseNote: i.PauseNote, PausedAt: wire.FormatTime(i.PausedAt), Runs: i.Runs, MissedRuns: i.Missed,
-		SkippedRuns: i.Skipped, TriggeredRuns: i.Triggered, Buffered: wire.FormatTime(i.Buffered),
+		PauseNote: i.PauseNote, PausedAt: wire.FormatTime(i.PausedAt), Runs: i.Runs, MissedRuns: i.MissedRuns,
+		SkippedRuns: i.SkippedRuns, TriggeredRuns: i.TriggeredRuns, Buffered: wire.FormatTime(i.Buffered),
 	})
 	return joinObjects(schedule, status), err
 }

@@ -167,9 +167,10 @@ type ScheduleInfo struct {
 	Paused    bool
 	PauseNote string
 	PausedAt  time.Time
-	// Runs counts the runs that were sent because of the rule, Missed those that were missed and left out, Skipped
-	// those that were due while the one before was unfinished, and Triggered those of Schedules.Trigger.
-	Runs, Missed, Skipped, Triggered int64
+	// Runs counts the runs that were sent because of the rule, MissedRuns those that were missed and left out,
+	// SkippedRuns those that were left out because the one before was unfinished, and TriggeredRuns those of
+	// Schedules.Trigger.
+	Runs, MissedRuns, SkippedRuns, TriggeredRuns int64
 	// Buffered is the nominal time of the run that waits for the end of the one before, or zero.
 	Buffered time.Time
 
@@ -219,8 +220,9 @@ func (r *scheduleRecord) info() *ScheduleInfo {
 	i := &ScheduleInfo{
 		Schedule: r.Schedule, Created: store.Time(r.Created), Changed: store.Time(r.Changed), Generation: r.Generation,
 		Finished: r.Next == 0 && r.Buffered == 0 && r.PausedAt == 0, Paused: r.PausedAt != 0, PauseNote: r.PauseNote,
-		PausedAt: store.Time(r.PausedAt), Runs: r.Runs, Missed: r.Missed, Skipped: r.Skipped, Triggered: r.Triggered,
-		Buffered: store.Time(r.Buffered), record: r,
+		PausedAt: store.Time(r.PausedAt), Runs: r.Runs, MissedRuns: r.Missed, SkippedRuns: r.Skipped,
+		TriggeredRuns: r.Triggered,
+		Buffered:      store.Time(r.Buffered), record: r,
 	}
 	if r.Next != 0 && !i.Paused {
 		zone := r.zone()

@@ -109,7 +109,7 @@ func TestScheduleRunsAtItsTimes(t *testing.T) {
 		time.Sleep(3*time.Minute + time.Second)
 		ran.want(t, "1m0s", "2m0s", "3m0s")
 		info := getSchedule(t, c, "a")
-		if info.Runs != 3 || info.Missed+info.Skipped != 0 || !info.LastRun.Nominal.Equal(start.Add(3*time.Minute)) ||
+		if info.Runs != 3 || info.MissedRuns+info.SkippedRuns != 0 || !info.LastRun.Nominal.Equal(start.Add(3*time.Minute)) ||
 			!info.NextRun.Nominal.Equal(start.Add(4*time.Minute)) {
 			t.Errorf("the schedule is %+v", info)
 		}
@@ -158,8 +158,8 @@ func TestScheduleSurvivesItsWorkers(t *testing.T) {
 			if !slices.Equal(got, test.want) {
 				t.Errorf("%s: the runs were %q, want %q", name, got, test.want)
 			}
-			if info := getSchedule(t, c, name); info.Missed != test.missed {
-				t.Errorf("%s: %d runs were missed, want %d", name, info.Missed, test.missed)
+			if info := getSchedule(t, c, name); info.MissedRuns != test.missed {
+				t.Errorf("%s: %d runs were missed, want %d", name, info.MissedRuns, test.missed)
 			}
 			ran.stop()
 			if err := c.Schedules().Delete(t.Context(), name); err != nil {
@@ -189,10 +189,10 @@ func TestScheduleMakesUpForTheLatestMissedRun(t *testing.T) {
 		ran := work(t, c, start, nil)
 		time.Sleep(time.Second)
 		ran.want(t, "3h0m0s missed")
-		if info := getSchedule(t, c, "a"); info.Missed != 5 || info.Runs != 1 {
+		if info := getSchedule(t, c, "a"); info.MissedRuns != 5 || info.Runs != 1 {
 			t.Errorf("the schedule is %+v", info)
 		}
-		if info := getSchedule(t, c, "old"); info.Missed != 6 || info.Runs != 0 {
+		if info := getSchedule(t, c, "old"); info.MissedRuns != 6 || info.Runs != 0 {
 			t.Errorf("the schedule is %+v", info)
 		}
 		ran.stop()
@@ -218,8 +218,8 @@ func TestScheduleWithAnUnfinishedRun(t *testing.T) {
 			info := getSchedule(t, c, s.Name)
 			wantSkipped := map[UnfinishedPolicy]int64{UnfinishedSkip: 2, UnfinishedBuffer: 1}[policy]
 			buffered := map[UnfinishedPolicy]time.Time{UnfinishedBuffer: begun.Add(4 * time.Minute)}[policy]
-			if info.Skipped != wantSkipped || !info.Buffered.Equal(buffered) {
-				t.Errorf("%s: %d runs were skipped, want %d; buffered %v, want %v", policy, info.Skipped, wantSkipped,
+			if info.SkippedRuns != wantSkipped || !info.Buffered.Equal(buffered) {
+				t.Errorf("%s: %d runs were skipped, want %d; buffered %v, want %v", policy, info.SkippedRuns, wantSkipped,
 					info.Buffered, buffered)
 			}
 			if err := c.Schedules().Delete(t.Context(), s.Name); err != nil {
@@ -313,7 +313,7 @@ func TestSchedulePauseAndResume(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		ran.want(t, "1m0s", "12m0s")
-		if info := getSchedule(t, c, "a"); info.Missed != 0 || info.Paused {
+		if info := getSchedule(t, c, "a"); info.MissedRuns != 0 || info.Paused {
 			t.Errorf("the schedule is %+v", info)
 		}
 	})
@@ -335,7 +335,7 @@ func TestScheduleTrigger(t *testing.T) {
 		time.Sleep(time.Second)
 		ran.want(t, "5s triggered")
 		info := getSchedule(t, c, "a")
-		if info.Triggered != 1 || info.Runs != 0 || info.LastRun.ID != id || info.LastRun.Cause != RunTriggered {
+		if info.TriggeredRuns != 1 || info.Runs != 0 || info.LastRun.ID != id || info.LastRun.Cause != RunTriggered {
 			t.Errorf("the schedule is %+v", info)
 		}
 	})
@@ -388,7 +388,7 @@ func TestScheduleCancelOfARunSkipsIt(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		info := getSchedule(t, c, "a")
-		if info.Runs != 2 || info.Skipped != 0 {
+		if info.Runs != 2 || info.SkippedRuns != 0 {
 			t.Errorf("the schedule is %+v", info)
 		}
 		cancel()
@@ -546,8 +546,8 @@ func TestScheduleRacingChangesAreNotLost(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if info := getSchedule(t, c, "a"); info.Triggered != 8 {
-		t.Errorf("%d of 8 triggers were counted", info.Triggered)
+	if info := getSchedule(t, c, "a"); info.TriggeredRuns != 8 {
+		t.Errorf("%d of 8 triggers were counted", info.TriggeredRuns)
 	}
 }
 

@@ -63,6 +63,14 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 	return o, nil
 }
 
+// Schedule returns s with this queue, and with a value as the payload of its messages. It returns ErrInvalid for a value
+// that cannot be encoded.
+func (t Typed[T]) Schedule(s Schedule, value T) (Schedule, error) {
+	payload, err := t.encode(value)
+	s.Queue, s.Payload = t.name, payload
+	return s, err
+}
+
 // SendBatch sends values with the same options, like Queue.SendBatch. To give messages different options,
 // create them with Outgoing and send them with Queue.SendBatch.
 func (t Typed[T]) SendBatch(ctx context.Context, values []T, opts ...SendOption) ([]SendResult, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -14,6 +15,8 @@ const (
 	scheduleLease = 5 * time.Second
 	// scheduleRetry is the pause before the next try of a step that failed.
 	scheduleRetry = 5 * time.Second
+	// otherServerTimeout limits a call to a server that may be another one than that of the schedules.
+	otherServerTimeout = time.Second
 )
 
 // scheduleSender makes the steps of schedules: it sends the runs that are due.
@@ -66,17 +69,18 @@ func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlem
 		step := &scheduleStep{settlement: &settlements[i], record: r}
 		s.steps[m.ID], byQueue[queue] = step, append(byQueue[queue], step)
 	}
+	var all sync.WaitGroup
 	for queue, steps := range byQueue {
-		if err := s.stepQueue(ctx, s.run.client.Queue(queue), steps, claim.Now); err != nil {
-			if ctx.Err() != nil {
-				return err
+		all.Go(func() {
+			if err := s.stepQueue(ctx, s.run.client.Queue(queue), steps, claim.Now); err != nil {
+				for _, step := range steps {
+					s.postpone(step.settlement, err)
+				}
 			}
-			for _, step := range steps {
-				s.postpone(step.settlement, err)
-			}
-		}
+		})
 	}
-	return nil
+	all.Wait()
+	return context.Cause(ctx)
 }
 
 // maxKnown is the maximum number of schedules whose rules a worker keeps in memory.
@@ -141,6 +145,15 @@ func (s *scheduleSender) linked(q *Queue, m *store.Outgoing) bool {
 	return !m.Durable.Asked() && store.Linked(s.run.client.store, schedulesQueue, q.name)
 }
 
+// limit limits a call for the runs of a queue. If the queue can be on another server than the schedules, that server's
+// trouble must not delay the runs of other queues for long.
+func (s *scheduleSender) limit(ctx context.Context, q *Queue) (context.Context, context.CancelFunc) {
+	if store.Linked(s.run.client.store, schedulesQueue, q.name) {
+		return context.WithTimeout(ctx, callTimeout)
+	}
+	return context.WithTimeout(ctx, otherServerTimeout)
+}
+
 // unfinished returns which of the last runs of schedules are scheduled, ready or leased, by id.
 func (s *scheduleSender) unfinished(ctx context.Context, q *Queue, steps []*scheduleStep) (map[string]bool, error) {
 	var ids []string
@@ -152,7 +165,7 @@ func (s *scheduleSender) unfinished(ctx context.Context, q *Queue, steps []*sche
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := s.limit(ctx, q)
 	defer cancel()
 	infos, err := s.run.client.store.Get(ctx, q.name, ids)
 	unfinished := make(map[string]bool, len(ids))
@@ -194,7 +207,7 @@ func (s *scheduleSender) send(ctx context.Context, q *Queue, msgs []store.Outgoi
 			size += msgs[n].Size()
 			n++
 		}
-		calling, cancel := context.WithTimeout(ctx, callTimeout)
+		calling, cancel := s.limit(ctx, q)
 		results, err := s.run.client.store.Send(calling, q.name, msgs[:n])
 		cancel()
 		if err != nil {

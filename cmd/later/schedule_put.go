@@ -218,8 +218,8 @@ func describeSchedule(info *later.ScheduleInfo) string {
 		at("last run", last.Nominal)
 		text("", fmt.Sprintf("%s, message %s", last.Cause, printable(last.ID)))
 	}
-	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.Missed, info.Skipped,
-		info.Triggered))
+	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns, info.SkippedRuns,
+		info.TriggeredRuns))
 	text("missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, formatDuration(info.MissedWithin)))
 	text("unfinished", string(info.Unfinished))
 	at("created", info.Created)
@@ -272,7 +272,7 @@ later schedule get does.`,
 						continue
 					}
 					t.add(printable(info.Name), printable(info.Queue), ruleText(&info.Schedule), scheduleState(info),
-						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.Missed, 10), strconv.FormatInt(info.Skipped, 10))
+						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.MissedRuns, 10), strconv.FormatInt(info.SkippedRuns, 10))
 				}
 				if cursor = page.Next; cursor == "" {
 					break

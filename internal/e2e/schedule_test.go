@@ -81,8 +81,8 @@ func killSchedulers(t *testing.T, url string, processes, runs, kills int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Runs != int64(runs) || info.Missed+info.Skipped != 0 || !info.Finished {
-			t.Errorf("%d runs were sent, %d missed and %d skipped; want %d", info.Runs, info.Missed, info.Skipped, runs)
+		if info.Runs != int64(runs) || info.MissedRuns+info.SkippedRuns != 0 || !info.Finished {
+			t.Errorf("%d runs were sent, %d missed and %d skipped; want %d", info.Runs, info.MissedRuns, info.SkippedRuns, runs)
 		}
 		ids = checkRuns(t, c, j, queue, info)
 	})
