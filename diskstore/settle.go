@@ -37,6 +37,13 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		t.endLease(q, l)
 	}
 	r := &m.record
+	if m.follows {
+		t.addDue(q, m.id, r)
+		if s.Action == store.Ack {
+			return store.SettleResult{}
+		}
+		return store.SettleResult{State: waitingState(r, t.now)}
+	}
 	switch s.Action {
 	case store.Ack:
 		t.erase(q, m.id, r, m.group)

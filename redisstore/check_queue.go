@@ -43,6 +43,8 @@ var issueKinds = map[string]issueKind{
 		"records of attempts cannot be read, so claims fail", "removes them; the attempts of their messages start over"},
 	"tombstone with message": {"records", store.SeverityError,
 		"live messages have the record of a cancelled one", "resets their attempts"},
+	"successor of no message": {"records", store.SeverityError,
+		"messages that follow a leased one are also due or dead, so they are delivered again", "resets their attempts"},
 	"record without message": {"records", store.SeverityNote,
 		"records have no message", "removes them"},
 	"due without message": {"entries", store.SeverityError,
