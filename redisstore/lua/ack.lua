@@ -17,6 +17,7 @@
 --@include open_leases
 --@include read_records
 --@include session
+--@include reply_positions
 
 -- ack_singles acks the messages of a loaded lease named by tokens, one by one; the first is at a position of the reply.
 -- acked and refused are lists to append to: messages without a successor with id and position, and positions.

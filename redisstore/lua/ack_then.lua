@@ -17,6 +17,7 @@
 --@include successors
 --@include open_leases
 --@include session
+--@include reply_positions
 --@include add_messages
 
 local now, now_us = read_clock()

@@ -10,6 +10,7 @@
 --@include buckets
 --@include read_envelope
 --@include session
+--@include reply_states
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
 local now = read_clock()

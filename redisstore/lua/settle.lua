@@ -14,6 +14,7 @@
 --@include earliest
 --@include waiting
 --@include session
+--@include reply_states
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end

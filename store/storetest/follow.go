@@ -289,12 +289,13 @@ var followRules = []rule{
 		e.ack(c)
 		e.fresh("m", store.StateReady)
 	}},
-	{"racing sends that follow cause one more run, of the last of them", func(e *env) {
+	{"1,000 racing sends that follow cause one more run, of the last of them, and a cancel removes both", func(e *env) {
+		const n = 1000
 		e.send(message("m"))
 		c := e.claimOne("m", held)
 		var added atomic.Int64
 		e.concurrently(func(worker int, s store.Store) error {
-			for i := range 50 {
+			for i := range n / workers {
 				m := message("m", following, payload(fmt.Sprint(worker, i)))
 				r, err := s.Send(e.Context(), e.queue, []store.Outgoing{m})
 				switch {
@@ -313,7 +314,9 @@ var followRules = []rule{
 		e.ack(c)
 		again := e.claimOne("m", held)
 		e.equal("payload", string(again.Payload), last)
-		e.ack(again)
+		e.equal("results", e.trySend(message("m", following)), wasFollowing)
+		e.cancel("m", store.StateLeased)
+		e.refused(again.Receipt)
 		e.count(0, 0, 0, 0)
 	}},
 	{"racing sends and workers lose no last send", func(e *env) {
