@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// DuplicateMode says what a send does if its id is live. Create one with Keep, Replace or Debounce; the zero
+// DuplicateMode says what a send does if its id is live. Create one with Keep, Replace, Debounce or Follow; the zero
 // DuplicateMode is Keep, or the default of the queue.
 type DuplicateMode struct {
 	asked store.OnDuplicate
@@ -41,13 +41,29 @@ func Debounce(wait, most time.Duration) DuplicateMode {
 	}
 }
 
-// String returns "keep", "replace" or "debounce for 2s, at most 30s".
+// Follow delivers the last send after the run that is under way: a message that a worker holds gets one successor,
+// which a further send replaces. So any number of sends during a run cause one more run, which has what the last one
+// sent. A message that no worker holds is replaced like with Replace.
+//
+// The successor becomes scheduled or ready when the worker is done with the message, or its lease ends. It takes the
+// place of the message, however that went: with its own due time, no failed attempts, and without a trace of a nack or
+// bury. The dedup window of the message does not start, only that of the successor. Cancel removes both, and Info shows
+// the successor; see Info.Follows.
+//
+// See OnDuplicate for what holds for all modes.
+func Follow() DuplicateMode {
+	return DuplicateMode{asked: store.OnDuplicate{Mode: store.DuplicateFollow}, given: true}
+}
+
+// String returns "keep", "replace", "debounce for 2s, at most 30s" or "follow".
 func (m DuplicateMode) String() string {
 	switch m.asked.Mode {
 	case store.DuplicateReplace:
 		return "replace"
 	case store.DuplicateDebounce:
 		return fmt.Sprintf("debounce for %v, at most %v", m.wait, m.asked.MaxWait)
+	case store.DuplicateFollow:
+		return "follow"
 	}
 	return "keep"
 }
@@ -60,8 +76,8 @@ func (m DuplicateMode) String() string {
 // failed attempts and failures, as with Reschedule, and its SentAt, which is the time of its first send on the store's
 // clock.
 //
-// A message that a worker holds is not replaced: the send returns ErrLeased. For a dead one it returns ErrDead. For an
-// id within its dedup window it returns ErrDuplicate. Nothing was changed then.
+// A message that a worker holds is not replaced: the send returns ErrLeased, unless its mode is Follow. For a dead one
+// it returns ErrDead. For an id within its dedup window it returns ErrDuplicate. Nothing was changed then.
 //
 // It is not a default of a client (see Queue.With for a queue), nor an option of follow-ups and of an outbox.
 func OnDuplicate(mode DuplicateMode) SendOption {
@@ -84,6 +100,7 @@ const (
 	SendDuplicate SendOutcome = "duplicate" // nothing was changed: the id is live or within its dedup window
 	SendReplaced  SendOutcome = "replaced"  // the message took the place of the live one, by Replace
 	SendDebounced SendOutcome = "debounced" // the message took the place of the live one, by Debounce
+	SendFollows   SendOutcome = "follows"   // the message is delivered after the one that a worker holds, by Follow
 )
 
 // collapse sets what the mode of o asks for in the message that is stored.
@@ -93,7 +110,7 @@ func (o *Outgoing) collapse(out *store.Outgoing) error {
 	switch {
 	case o.ID == "":
 		return store.Invalid("mode for duplicates is %v and there is no id: give WithID", o.OnDuplicate)
-	case out.OnDuplicate.Mode == store.DuplicateReplace:
+	case out.OnDuplicate.Mode != store.DuplicateDebounce:
 		out.OnDuplicate.KeepDue = !timed
 	case timed:
 		return store.Invalid("due time is %v and the mode for duplicates is %v: give only one of them", o.When, o.OnDuplicate)
@@ -108,6 +125,8 @@ func outcomeOf(m *store.Outgoing, r *store.SendResult) SendOutcome {
 	switch {
 	case r.Duplicate:
 		return SendDuplicate
+	case r.Follows:
+		return SendFollows
 	case r.Replaced && m.OnDuplicate.Mode == store.DuplicateDebounce:
 		return SendDebounced
 	case r.Replaced:

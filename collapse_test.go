@@ -79,12 +79,13 @@ func TestBatchOfMixedModesHasItsOutcomesInOrder(t *testing.T) {
 		{ID: "a", When: hour}, {ID: "a"}, {ID: "a", OnDuplicate: Replace()}, {ID: "held", OnDuplicate: Replace()},
 		{ID: "b", OnDuplicate: debounce}, {ID: "b", OnDuplicate: debounce}, {ID: "b", OnDuplicate: Keep()}, {},
 		{ID: "held", OnDuplicate: debounce}, {ID: "c", OnDuplicate: Replace(), When: hour},
+		{ID: "held", OnDuplicate: Follow()}, {ID: "c", OnDuplicate: Follow()}, {ID: "held", OnDuplicate: Follow()},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []SendOutcome{SendSent, SendDuplicate, SendReplaced, "", SendSent, SendDebounced, SendDuplicate, SendSent, "",
-		SendSent}
+		SendSent, SendFollows, SendReplaced, SendFollows}
 	for i, r := range results {
 		if r.Outcome != want[i] || r.Duplicate != (want[i] == SendDuplicate) || (r.Err != nil) != (want[i] == "") {
 			t.Errorf("result %d is %+v, want %q", i, r, want[i])
@@ -152,7 +153,7 @@ func TestModeForDuplicatesCanBeADefaultOfAQueue(t *testing.T) {
 func TestConcurrentSendsOfEveryModeLeaveOneMessage(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	q := c.Queue("q")
-	modes := []DuplicateMode{Keep(), Replace(), Debounce(time.Hour, 2*time.Hour)}
+	modes := []DuplicateMode{Keep(), Replace(), Debounce(time.Hour, 2*time.Hour), Follow()}
 	var all sync.WaitGroup
 	for i := range 300 {
 		all.Go(func() {

@@ -41,7 +41,7 @@
 //     so no client's clock matters. No message is delivered before it is due.
 //   - An id belongs to one live message of its queue. Sending a live id again changes nothing and returns
 //     ErrDuplicate, so a Send whose reply was lost can safely be repeated with the same id. OnDuplicate has it
-//     replace the message instead.
+//     replace or follow the message instead.
 //   - No message vanishes. A message that cannot be delivered becomes dead and is kept until it is purged.
 //     A message that kills its workers runs out of attempts too.
 //   - A worker claims what its free handlers can take, and about 20 ms of work ahead when handlers are fast

@@ -68,6 +68,50 @@ func ExampleReplace() {
 	// on Friday at 9, room 2, in 68h0m0s
 }
 
+// A report is rebuilt once more after the run that is under way, however often its data changes meanwhile.
+func ExampleFollow() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	reports := client.Queue("reports")
+	rebuild := func(data string) {
+		results, err := reports.SendBatch(ctx, []later.Outgoing{
+			{ID: "report-7", Payload: []byte(data), OnDuplicate: later.Follow()},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(data, results[0].Outcome)
+	}
+	run := func(meanwhile func()) {
+		received, err := reports.Receive(ctx, 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("build from %s\n", received[0].Payload)
+		meanwhile()
+		if err := received[0].Ack(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	rebuild("Monday")
+	run(func() {
+		rebuild("Tuesday")
+		rebuild("Wednesday")
+	})
+	run(func() {})
+	// Output:
+	// Monday sent
+	// build from Monday
+	// Tuesday follows
+	// Wednesday follows
+	// build from Wednesday
+}
+
 // Keep with a dedup window throttles: at most one warning an hour is delivered for each machine.
 func ExampleKeep() {
 	ctx := context.Background()

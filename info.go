@@ -39,6 +39,9 @@ type Info struct {
 
 	// LeaseDeadline is when the lease of a leased message ends unless it is extended.
 	LeaseDeadline time.Time
+	// Follows is set if a worker holds a message that has a successor, by a send with Follow. State and LeaseDeadline
+	// are then of the message that it holds, and all other fields of the successor.
+	Follows bool
 	// LastError is the text of the last failure, up to store.MaxReason bytes.
 	LastError string
 	// Failures are the last store.MaxFailures failed attempts, latest first. A replay keeps them.
@@ -67,6 +70,7 @@ func newInfo(queue string, i store.Info) *Info {
 		DedupWindow:   i.DedupWindow,
 		Group:         i.Group,
 		LeaseDeadline: i.LeaseDeadline,
+		Follows:       i.Follows,
 		LastError:     i.LastError,
 		Failures:      i.Failures,
 		DeadReason:    i.DeadReason,
@@ -97,6 +101,7 @@ func (i Info) MarshalJSON() ([]byte, error) {
 		Attempts:      i.Attempts,
 		Delivered:     i.Delivered,
 		LeaseDeadline: i.LeaseDeadline,
+		Follows:       i.Follows,
 		LastError:     i.LastError,
 		Failures:      i.Failures,
 		DeadReason:    i.DeadReason,

@@ -306,7 +306,7 @@ func (t *tx) reap(q *queue) (died []string) {
 			}
 			t.unhold(q, m)
 			r := &m.record
-			if strings.HasPrefix(l.id, store.UncountedLease) {
+			if m.follows || strings.HasPrefix(l.id, store.UncountedLease) {
 				t.addDue(q, m.id, r)
 				continue
 			}

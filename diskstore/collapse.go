@@ -57,13 +57,14 @@ func (t *tx) sendFirst(name string, out *store.Outgoing) (store.SendResult, erro
 	return store.SendResult{}, err
 }
 
-// replace puts a message in the place of a live one, if that is scheduled or ready. Everything is read before the first
-// change.
+// replace puts a message in the place of a live one, if that is scheduled or ready, or behind it if that is leased.
+// Everything is read before the first change.
 func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult, error) {
-	switch p.state(t.now) {
-	case store.StateLeased:
+	state := p.state(t.now)
+	switch {
+	case state == store.StateLeased && out.OnDuplicate.Mode != store.DuplicateFollow:
 		return store.SendResult{Err: store.ErrLeased}, nil
-	case store.StateDead:
+	case state == store.StateDead:
 		return store.SendResult{Err: store.ErrDead}, nil
 	}
 	if out.OnDuplicate.Unchanged != nil {
@@ -82,8 +83,13 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult,
 	m := out.Message
 	m.SentAt = store.Time(t.now)
 	old := store.Message{ID: out.ID}
-	if envelope.Decode(text, &old) == nil && !old.SentAt.IsZero() {
+	first := state == store.StateLeased && !p.held.follows
+	if !first && envelope.Decode(text, &old) == nil && !old.SentAt.IsZero() {
 		m.SentAt = old.SentAt
+	}
+	if state == store.StateLeased {
+		t.follow(q, out, &m, p.held)
+		return store.SendResult{Follows: true, Replaced: !first}, nil
 	}
 	r, before := &p.record, p.record.due
 	switch {
@@ -103,4 +109,22 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult,
 	t.addDue(q, out.ID, r)
 	t.joinGroup(q, out.ID, groupNumber(m.Group))
 	return store.SendResult{Replaced: true}, nil
+}
+
+// follow makes m, which was sent as out, the successor of a held message, or replaces its successor.
+func (t *tx) follow(q *queue, out *store.Outgoing, m *store.Message, held *member) {
+	due := held.record.due
+	if !held.follows || !out.OnDuplicate.KeepDue {
+		due = t.dueAt(out.Due)
+	}
+	if held.record.stored {
+		t.remove(appendIDKey(t.key[:0], q.number, kindRecord, m.ID))
+	}
+	t.leaveGroup(q, m.ID, held.group)
+	t.value = appendMessage(t.value[:0], due, m)
+	t.addMessage(q, m.ID, t.value)
+	held.record, held.group, held.follows = record{due: due}, groupNumber(m.Group), true
+	t.joinGroup(q, m.ID, held.group)
+	held.lease.rewrite = true
+	t.touchLease(q, held.lease)
 }

@@ -17,7 +17,7 @@ const formatFile = "LATER"
 
 const (
 	// formatVersion is the version of the keys and values in keys.go and record.go.
-	formatVersion = 6
+	formatVersion = 7
 	// pebbleFormat is the format of Pebble's files. It is pinned, so that a program that selects a newer Pebble for
 	// another reason still writes directories that this version reads.
 	pebbleFormat = pebble.FormatTableFormatV6

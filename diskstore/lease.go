@@ -32,19 +32,21 @@ type member struct {
 	maxAttempts int
 	record      record
 	group       int64 // number of its group; 0 for none
+	follows     bool  // it has a successor, whose are everything but lease, position and maxAttempts
 }
 
 // The bits of the first byte of a stored member.
 const (
 	memberStored  = 1 // there is a record
 	memberGrouped = 2 // the number of its group follows the id
+	memberFollows = 4 // it has a successor
 )
 
 func appendLease(b []byte, l *lease) []byte {
 	b = appendTime(b, l.deadline)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(l.members)))
 	for _, m := range l.members {
-		bits := boolByte(m.record.stored) * memberStored
+		bits := boolByte(m.record.stored)*memberStored | boolByte(m.follows)*memberFollows
 		if m.group != 0 {
 			bits |= memberGrouped
 		}
@@ -79,6 +81,7 @@ func parseLease(id string, b []byte) (*lease, error) {
 			lease: l, position: i, id: string(b[fixed:end]),
 			maxAttempts: int(binary.BigEndian.Uint16(b[1:])),
 			record:      record{stored: b[0]&memberStored != 0, due: readTime(b[3:])},
+			follows:     b[0]&memberFollows != 0,
 		}
 		if b[0]&memberGrouped != 0 {
 			if len(b) < end+timeLength {

@@ -18,7 +18,7 @@ func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.In
 		for _, id := range ids {
 			if m := q.held[id]; m != nil {
 				// A copy, since the writer goes on.
-				copied := &member{id: id, lease: &lease{id: m.lease.id, deadline: m.lease.deadline}}
+				copied := &member{id: id, lease: &lease{id: m.lease.id, deadline: m.lease.deadline}, follows: m.follows}
 				held[id] = place{record: m.record, held: copied}
 			}
 		}
@@ -68,7 +68,7 @@ func (r *reader) info(queue uint32, id string, p *place, now int64) (*store.Info
 		info.Message, info.Raw = store.Message{ID: id}, []byte(text)
 	}
 	if p.held != nil {
-		info.LeaseDeadline = store.Time(p.held.lease.deadline)
+		info.LeaseDeadline, info.Follows = store.Time(p.held.lease.deadline), p.held.follows
 	}
 	return info, nil
 }

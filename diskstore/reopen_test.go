@@ -75,3 +75,50 @@ func TestCancellationOfALeasedMessageIsKeptOverAReopen(t *testing.T) {
 		s.Close()
 	}
 }
+
+func TestSuccessorOfALeasedMessageIsKeptOverAReopen(t *testing.T) {
+	fs, clock := vfs.NewMem(), newManualClock()
+	s := openOn(t, fs, clock)
+	defer func() { s.Close() }()
+	send(t, s, "m")
+	nack := store.Settlement{Receipt: claimOne(t, s).Receipt, Action: store.Nack}
+	if r, err := s.Settle(t.Context(), "q", []store.Settlement{nack}); err != nil || r[0].Err != nil {
+		t.Fatal(r, err)
+	}
+	held := claimOne(t, s)
+	reopen := func() *store.Info {
+		t.Helper()
+		wantSound(t, s)
+		s.Close()
+		s = openOn(t, fs, clock)
+		wantSound(t, s)
+		infos, err := s.Get(t.Context(), "q", []string{"m"})
+		if err != nil || infos[0] == nil {
+			t.Fatal(infos, err)
+		}
+		return infos[0]
+	}
+	for i := range 2 {
+		next := store.Outgoing{Message: store.Message{ID: "m", Payload: []byte{byte(i)}, Group: "g"},
+			Due:         store.Due{Delay: time.Duration(i) * time.Minute},
+			OnDuplicate: store.OnDuplicate{Mode: store.DuplicateFollow}}
+		r, err := s.Send(t.Context(), "q", []store.Outgoing{next})
+		if err != nil || !r[0].Follows || r[0].Replaced != (i == 1) {
+			t.Fatal(r, err)
+		}
+		if in := reopen(); in.State != store.StateLeased || !in.Follows || in.Payload[0] != byte(i) || in.Attempts != 0 {
+			t.Errorf("after the send of successor %d the message is %+v", i, in)
+		}
+	}
+	ack := store.Settlement{Receipt: held.Receipt, Action: store.Ack}
+	if r, err := s.Settle(t.Context(), "q", []store.Settlement{ack}); err != nil || r[0].Err != nil {
+		t.Fatal(r, err)
+	}
+	if in := reopen(); in.State != store.StateScheduled || in.Follows || in.Attempts != 0 || in.LastError != "" {
+		t.Errorf("after the ack the successor is %+v", in)
+	}
+	clock.Advance(time.Minute)
+	if c := claimOne(t, s); c.Payload[0] != 1 || c.Attempt != 1 {
+		t.Errorf("claimed %+v, want the last successor", c)
+	}
+}

@@ -37,6 +37,13 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		t.endLease(q, l)
 	}
 	r := &m.record
+	if m.follows {
+		t.addDue(q, m.id, r)
+		if s.Action == store.Ack {
+			return store.SettleResult{}
+		}
+		return store.SettleResult{State: waitingState(r, t.now)}
+	}
 	switch s.Action {
 	case store.Ack:
 		t.erase(q, m.id, r, m.group)
@@ -85,7 +92,7 @@ func (t *tx) settleThen(q *queue, s *store.Settlement) (store.SettleResult, erro
 			return store.SettleResult{Err: err}, nil
 		}
 		freed := "" // an id that is live only until the ack
-		if name == q.name {
+		if name == q.name && !q.held[s.Receipt.ID].follows {
 			freed = s.Receipt.ID
 		}
 		to, results, err := t.accept(name, freed, len(then), func(i int) string { return then[i].Message.ID })

@@ -21,6 +21,7 @@ func (q *queue) get(now int64, id string) *store.Info {
 		Due:        store.Time(m.due),
 		Attempts:   m.attempts,
 		Delivered:  m.delivered,
+		Follows:    m.follows,
 		LastError:  m.lastError,
 		Failures:   slices.Clone(m.failures),
 		DeadReason: m.deadReason,

@@ -24,6 +24,8 @@ func (q *queue) collapseOne(now int64, out *store.Outgoing) store.SendResult {
 		q.add(m)
 		q.due.add(m.due, m.ID)
 		return store.SendResult{}
+	case m.lease != nil && out.OnDuplicate.Mode == store.DuplicateFollow:
+		return q.follow(now, m, fresh, out)
 	case m.lease != nil:
 		return store.SendResult{Err: store.ErrLeased}
 	case m.deadReason != "":
@@ -47,4 +49,21 @@ func (q *queue) collapseOne(now int64, out *store.Outgoing) store.SendResult {
 	q.add(m)
 	q.due.add(m.due, m.ID)
 	return store.SendResult{Replaced: true}
+}
+
+// follow makes a message the successor of the held one, or replaces its successor: m becomes it, and keeps the lease.
+func (q *queue) follow(now int64, m *message, fresh store.Message, out *store.Outgoing) store.SendResult {
+	replaced := m.follows
+	q.held.remove(m.due, m.ID)
+	q.erase(m)
+	if replaced {
+		fresh.SentAt = m.SentAt
+	}
+	if !replaced || !out.OnDuplicate.KeepDue {
+		m.due = q.dueAt(now, out.Due)
+	}
+	*m = message{Message: fresh, due: m.due, epoch: m.epoch, lease: m.lease, follows: true}
+	q.add(m)
+	q.held.add(m.due, m.ID)
+	return store.SendResult{Follows: true, Replaced: replaced}
 }

@@ -60,6 +60,7 @@ type message struct {
 	epoch     int64 // counts the leases it has left; part of the receipt
 	delivered bool  // came back other than by Release, or was replayed: it no longer expires
 	lease     *lease
+	follows   bool // it is in its lease for the message that it follows
 
 	lastError  string
 	failures   []store.Failure
@@ -281,8 +282,7 @@ func (q *queue) reap(now int64) (died []string) {
 		l := q.leases[e.id]
 		handled += 1 + len(l.members)
 		for _, m := range l.members {
-			q.unhold(m)
-			if l.uncounted {
+			if q.unhold(m) || l.uncounted {
 				q.due.add(m.due, m.ID)
 				continue
 			}
@@ -327,11 +327,14 @@ func (q *queue) hold(m *message, l *lease) store.Claimed {
 }
 
 // unhold takes a message out of its lease. The caller adds it to another index, and ends the lease if it is empty.
-func (q *queue) unhold(m *message) {
+// It reports whether the message is the successor of the one that was held.
+func (q *queue) unhold(m *message) (follows bool) {
 	q.held.remove(m.due, m.ID)
 	delete(m.lease.members, m.ID)
-	m.lease = nil
+	follows = m.follows
+	m.lease, m.follows = nil, false
 	m.epoch++
+	return follows
 }
 
 func (q *queue) die(now int64, m *message, reason store.DeadReason) {
@@ -374,9 +377,16 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 	if m == nil || m.epoch != s.Receipt.Epoch {
 		return store.SettleResult{Err: store.ErrLeaseLost}
 	}
-	q.unhold(m)
+	follows := q.unhold(m)
 	if len(l.members) == 0 && len(l.cancelled) == 0 {
 		q.endLease(l)
+	}
+	if follows {
+		q.due.add(m.due, m.ID)
+		if s.Action == store.Ack {
+			return store.SettleResult{}
+		}
+		return store.SettleResult{State: m.state(now)}
 	}
 	m.delivered = m.delivered || s.Action != store.Release
 	switch s.Action {

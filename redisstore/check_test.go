@@ -166,6 +166,17 @@ var damages = []struct {
 		d.do("HSET", d.key("records"), "ready",
 			"0\tx\t0\t0\t")
 	}, []string{"records"}, "1 1 1 1", nil},
+	{"the record of a successor for a message that is due", func(d *damaged) {
+		d.do("HSET", d.key("records"), "ready", "0\t0\t0\t0\t7\tfollows\t\t")
+	}, []string{"records"}, "1 1 1 1", nil},
+	{"a followed message that is ready", func(d *damaged) {
+		otherClient{d.T, d.s, "q"}.follow(store.Due{}, "leased")
+		d.do("ZADD", d.key("due"), 1, "leased")
+	}, []string{"records", "states"}, "1 2 0 1", nil},
+	{"a followed message without its lease", func(d *damaged) {
+		otherClient{d.T, d.s, "q"}.follow(store.Due{Delay: 5 * time.Minute}, "leased")
+		d.do("DEL", d.key("leases"), d.key("lease_deadlines"))
+	}, []string{"lost"}, "2 1 0 1", nil},
 	{"a record without a message", func(d *damaged) { d.do("HSET", d.key("records"), "ghost", "0\t3\t1\t0\t") },
 		[]string{"records"}, "1 1 1 1", nil},
 	{"a lease without its deadline", func(d *damaged) {

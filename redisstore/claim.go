@@ -136,10 +136,17 @@ func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Re
 	defer s.sessions.release(s.stampRequest(c))
 	for i := range bad {
 		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText, "")
-		died = append(died, bad[i].ID)
 	}
-	_, err = s.run(ctx, queue, c)
-	return died, err
+	states, err := s.states(ctx, queue, c)
+	if err != nil {
+		return nil, err
+	}
+	for i, state := range states { // others were cancelled or followed meanwhile
+		if state == store.StateDead {
+			died = append(died, bad[i].ID)
+		}
+	}
+	return died, nil
 }
 
 func newLease() string {

@@ -49,7 +49,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCall("collapse", queue, 6+6*len(msgs))
+	c := s.newCall("collapse", queue, 6+7*len(msgs))
 	defer s.sessions.release(s.stampRequest(c))
 	create := len(c.args)
 	durable := msgs[0].Durable
@@ -70,7 +70,8 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		if t, ok := store.IDTime(m.ID); ok {
 			idTime = strconv.FormatInt(t.UnixMilli(), 10)
 		}
-		c.add(m.ID, text, idTime, string(appendDue(nil, msgs[i].Due)), liveDue(&msgs[i].OnDuplicate), expected[msgs[i].ID])
+		c.add(m.ID, text, idTime, string(appendDue(nil, msgs[i].Due)), liveDue(&msgs[i].OnDuplicate),
+			msgs[i].OnDuplicate.Mode == store.DuplicateFollow, expected[msgs[i].ID])
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
 	reply, err := s.runRegistered(ctx, queue, c, create)
@@ -82,6 +83,10 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		switch letter {
 		case 'r':
 			results[i].Replaced = true
+		case 'f':
+			results[i].Follows = true
+		case 'g':
+			results[i].Follows, results[i].Replaced = true, true
 		case 'x':
 			results[i].Duplicate = true
 		case 'l':

@@ -48,6 +48,14 @@ func (s *Store) scanLeases(ctx context.Context, queue, cursor string) (held []le
 	return held, r[0].(string), nil
 }
 
+// setLease sets the due time, unless it is that of a successor, and the deadline of a leased message.
+func setLease(in *store.Info, due, deadline time.Time) {
+	in.LeaseDeadline = deadline
+	if !in.Follows {
+		in.Due = due
+	}
+}
+
 // findLeases sets the due time and deadline of leased messages, as far as it finds them.
 func (s *Store) findLeases(ctx context.Context, queue string, leased map[messageEpoch]*store.Info) error {
 	for cursor := "0"; len(leased) > 0; {
@@ -66,7 +74,7 @@ func (s *Store) findLeases(ctx context.Context, queue string, leased map[message
 			for l := range leaseLines(r[i].(string)) {
 				m := messageEpoch{l.id, l.epoch}
 				if in := leased[m]; in != nil {
-					in.Due, in.LeaseDeadline = l.due, parseMillis(deadline)
+					setLease(in, l.due, parseMillis(deadline))
 					delete(leased, m)
 				}
 			}
@@ -99,9 +107,6 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 	case next != "0":
 		page.Next = formatLeasedCursor(next, leaseEntry{})
 	}
-	held = slices.DeleteFunc(held, func(h leaseEntry) bool {
-		return !req.From.IsZero() && h.due.Before(req.From) || !req.To.IsZero() && !h.due.Before(req.To)
-	})
 	ids := make([]string, len(held))
 	for i := range held {
 		ids[i] = held[i].id
@@ -115,8 +120,11 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 	}
 	infos, epochs := readInfos(ids, some)
 	for i, in := range infos {
-		if in != nil && in.State == store.StateLeased && epochs[i] == held[i].epoch {
-			in.Due, in.LeaseDeadline = held[i].due, held[i].deadline
+		if in == nil || in.State != store.StateLeased || epochs[i] != held[i].epoch {
+			continue
+		}
+		setLease(in, held[i].due, held[i].deadline)
+		if (req.From.IsZero() || !in.Due.Before(req.From)) && (req.To.IsZero() || in.Due.Before(req.To)) {
 			page.Messages = append(page.Messages, *in)
 		}
 	}

@@ -14,7 +14,8 @@ type record struct {
 	epoch     int64
 	attempts  int
 	delivered bool
-	due       time.Time        // only of a dead message
+	due       time.Time        // only of a dead message or a successor
+	follows   bool             // the message is a successor
 	reason    store.DeadReason // only of a dead message
 	failures  string           // see envelope.AppendFailures
 	text      string           // the last error
@@ -36,6 +37,9 @@ func parseRecord(s string) record {
 			r.due = parseMillis(fields[4])
 		}
 		r.reason, r.failures, r.text = store.DeadReason(fields[5]), fields[6], fields[7]
+		if r.follows = r.reason == "follows"; r.follows {
+			r.reason = ""
+		}
 	}
 	return r
 }
@@ -64,8 +68,11 @@ func info(id, value string, recorded any, state store.State) store.Info {
 		r := parseRecord(s)
 		in.Attempts, in.Delivered, in.LastError = r.attempts, r.delivered, r.text
 		in.Failures = envelope.ParseFailures(r.failures)
-		if state == store.StateDead {
+		switch state {
+		case store.StateDead:
 			in.DeadReason, in.Due = r.reason, r.due
+		case store.StateLeased:
+			in.Follows, in.Due = r.follows, r.due
 		}
 	}
 	return in

@@ -134,7 +134,7 @@ func mutations() []mutation {
 		}
 	}
 	hour := store.Due{Delay: time.Hour}
-	return []mutation{
+	return append(followMutations(hold, put), []mutation{
 		{
 			name:   "send",
 			before: func(o otherClient) { o.send("here", time.Hour) },
@@ -164,7 +164,8 @@ func mutations() []mutation {
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.cancel("here"); o.cancel("dead"); o.cancel("new"); o.send("new", 0) },
-			answer:  "[{false true <nil>} {false false <nil>} {false false message is dead} {false false message is leased}]",
+			answer: "[{false true false <nil>} {false false false <nil>} {false false false message is dead} " +
+				"{false false false message is leased}]",
 		},
 		{
 			name:   "restore",
@@ -400,7 +401,7 @@ func mutations() []mutation {
 			between: func(o otherClient) { o.send("a", time.Hour) },
 			answer:  "[{ lease lost} { <nil>}]",
 		},
-	}
+	}...)
 }
 
 // eachMutation makes each mutation through a store that loses a reply or delays a request. left returns the state

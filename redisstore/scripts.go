@@ -28,7 +28,7 @@ const (
 )
 
 // layoutFormat is the version of the key layout, stored in each queue's meta.
-const layoutFormat = "9"
+const layoutFormat = "10"
 
 // packAfter is how far ahead a message is due at least to be packed. It is less than an hour, a common delay.
 const packAfter = 59 * time.Minute

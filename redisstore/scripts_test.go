@@ -103,6 +103,11 @@ var calls = []struct {
 		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, "dead", "done", "held1"))
 		return err
 	}},
+	{"follow", func(ctx context.Context, x *populatedQueue) error {
+		ids := []string{"new", "gone", "ready", "late", "dead", "held1", "held2", "followed"}
+		_, err := x.s.Send(ctx, x.queue, following(store.Due{}, ids...))
+		return err
+	}},
 	{"restore packed", func(ctx context.Context, x *populatedQueue) error {
 		in := func(id string, d time.Duration) store.Info {
 			return store.Info{Message: store.Message{ID: id}, State: store.StateScheduled, Due: time.Now().Add(d)}
@@ -224,12 +229,12 @@ var calls = []struct {
 		return err
 	}},
 	{"cancel", func(ctx context.Context, x *populatedQueue) error {
-		ids := []string{"ready", "scheduled", "late", "held1", "dead", "none"}
+		ids := []string{"ready", "scheduled", "late", "held1", "followed", "dead", "none"}
 		_, err := x.s.Cancel(ctx, x.queue, store.CancelRequest{IDs: ids})
 		return err
 	}},
 	{"cancel and keep the ids", func(ctx context.Context, x *populatedQueue) error {
-		ids := []string{"ready", "scheduled", "late", "held1", "dead", "none"}
+		ids := []string{"ready", "scheduled", "late", "held1", "followed", "dead", "none"}
 		_, err := x.s.Cancel(ctx, x.queue, store.CancelRequest{IDs: ids, KeepIDs: true})
 		return err
 	}},
@@ -313,6 +318,15 @@ func collapsing(due store.Due, ids ...string) (msgs []store.Outgoing) {
 	return msgs
 }
 
+// following returns messages that follow leased ones, or replace others.
+func following(due store.Due, ids ...string) []store.Outgoing {
+	msgs := collapsing(due, ids...)
+	for i := range msgs {
+		msgs[i].OnDuplicate.Mode = store.DuplicateFollow
+	}
+	return msgs
+}
+
 // forwards returns a call that moves messages.
 func forwards(kind store.TargetKind) func(ctx context.Context, x *populatedQueue) error {
 	return func(ctx context.Context, x *populatedQueue) error {
@@ -330,9 +344,10 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 	return s
 }
 
-// newPopulatedQueue returns a queue in which every script finds something to do: two held messages, a cancelled one
-// that its lease still lists, an expired lease, a dead and a ready message, an id in its dedup window, and two packed
-// messages, one of them overdue. One message in each state is in a group.
+// newPopulatedQueue returns a queue in which every script finds something to do: three held messages, one of them with
+// a successor, a cancelled one that its lease still lists, an expired lease, also of a message with a successor, a dead
+// and a ready message, an id in its dedup window, and two packed messages, one of them overdue. One message in each
+// state is in a group.
 func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
@@ -366,11 +381,16 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 	settle(claim(time.Minute).Messages[0], store.Bury, 0)
 	send(store.Outgoing{Message: store.Message{ID: "stale"}})
 	send(store.Outgoing{Message: store.Message{ID: "last", MaxAttempts: 1}})
+	send(store.Outgoing{Message: store.Message{ID: "past"}})
 	claim(time.Second)
 	send(store.Outgoing{Message: store.Message{ID: "held1", Group: "g"}})
 	send(store.Outgoing{Message: store.Message{ID: "held2"}})
+	send(store.Outgoing{Message: store.Message{ID: "followed"}})
 	send(store.Outgoing{Message: store.Message{ID: "gone"}})
 	held := claim(3 * time.Hour)
+	for _, m := range following(store.Due{}, "past", "followed") {
+		send(m)
+	}
 	_, err := x.s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{"gone"}})
 	must(err)
 	for _, m := range held.Messages {

@@ -16,6 +16,8 @@ const (
 	DuplicateReplace
 	// DuplicateDebounce is DuplicateReplace with a due time that each further Send moves.
 	DuplicateDebounce
+	// DuplicateFollow is DuplicateReplace, and puts the sent message behind one that is leased.
+	DuplicateFollow
 )
 
 // OnDuplicate is what a Send does if the id of its message is live. A Send that changes the live message collapses: of
@@ -23,18 +25,28 @@ const (
 //
 // A scheduled or ready message gets the payload, headers, group and options of the sent one, and a due time that
 // depends on the mode. Its failed attempts, its failures and Info.Delivered stay, as with Reschedule. A leased message
-// does not change, and ErrLeased is in the result; for a dead one it is ErrDead. An id within its dedup window is a
-// duplicate in every mode.
+// does not change unless the mode is DuplicateFollow, and ErrLeased is in the result; for a dead one it is ErrDead. An
+// id within its dedup window is a duplicate in every mode.
+//
+// With DuplicateFollow, a leased message gets a successor: the sent message. Its holder keeps the lease and what it was
+// given. When the hold ends, the successor becomes scheduled or ready at its own due time, as if it had just been sent.
+// It takes the place of the held message whatever ended the hold: an Ack, whose dedup window then does not start; any
+// other Settlement, of which nothing but its SettleResult is seen; or the expiry of the lease, which kills nothing
+// then. A further DuplicateFollow replaces the successor. Until the hold ends, the id has one message, which is leased:
+// it counts once, and Cancel and Purge remove both. Everything else that is stored of it is that of the successor; see
+// Info.Follows. A repeated Claim leaves out a message that has got a successor since its first attempt, and ends the
+// hold.
 //
 // A message that is sent with a mode other than DuplicateKeep gets the engine's clock as its SentAt, and keeps it
-// when it is replaced. So SentAt is when the id was first sent. A replaced message without SentAt gets the engine's
-// clock.
+// when it is replaced. So SentAt is when the id, or the successor, was first sent. A replaced message without SentAt
+// gets the engine's clock.
 //
 // Either all messages of a Send have a mode other than DuplicateKeep, or none has. With one, equal ids within a Send
 // take effect in order. A Send that fails in part has the error in the results of the messages that were not sent.
 type OnDuplicate struct {
 	Mode DuplicateMode
-	// KeepDue has a DuplicateReplace keep the due time of the live message. Otherwise it sets Outgoing.Due.
+	// KeepDue has a DuplicateReplace or DuplicateFollow keep the due time of the message that it replaces. Otherwise it
+	// sets Outgoing.Due, which is also the due time of a new message or successor.
 	KeepDue bool
 	// MaxWait limits how long DuplicateDebounce moves the due time. A new message is due at Outgoing.Due, which is a
 	// delay. With a live one it is that delay from now, but no later than MaxWait after SentAt, or after now if SentAt
@@ -52,12 +64,12 @@ func (o *OnDuplicate) Collapses() bool { return o.Mode != DuplicateKeep }
 // check returns an ErrInvalid unless o is allowed for a message that is due at a time.
 func (o *OnDuplicate) check(due Due) error {
 	switch {
-	case o.Mode > DuplicateDebounce:
-		return Invalid("mode for duplicates is %d: give %d to %d", o.Mode, DuplicateKeep, DuplicateDebounce)
+	case o.Mode > DuplicateFollow:
+		return Invalid("mode for duplicates is %d: give %d to %d", o.Mode, DuplicateKeep, DuplicateFollow)
 	case o.Unchanged != nil && o.Mode != DuplicateReplace:
 		return Invalid("a message is to be unchanged without a replace: give DuplicateReplace too")
-	case o.KeepDue && o.Mode != DuplicateReplace:
-		return Invalid("a due time is kept without a replace: give DuplicateReplace too")
+	case o.KeepDue && o.Mode != DuplicateReplace && o.Mode != DuplicateFollow:
+		return Invalid("a due time is kept without a replace: give DuplicateReplace or DuplicateFollow too")
 	case o.Mode != DuplicateDebounce:
 		return nil
 	case !due.At.IsZero() || due.Delay <= 0:

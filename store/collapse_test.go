@@ -22,6 +22,7 @@ func TestModeForDuplicatesHasLimits(t *testing.T) {
 		"kept due time":      {store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: true}, second, nil},
 		"debounce":           {debounce(time.Second), second, nil},
 		"longest debounce":   {debounce(store.MaxDelay), store.Due{Delay: store.MaxDelay}, nil},
+		"follow":             {store.OnDuplicate{Mode: store.DuplicateFollow, KeepDue: true}, second, nil},
 		"unknown mode":       {store.OnDuplicate{Mode: 9}, second, []string{"mode for duplicates is 9"}},
 		"keep, kept due":     {store.OnDuplicate{KeepDue: true}, second, []string{"kept without a replace"}},
 		"no wait":            {debounce(time.Second), store.Due{}, []string{"debounce waits 0s"}},

@@ -79,9 +79,10 @@ type Store interface {
 	//
 	// An Ack writes its follow-ups in the same step, and none if it is refused. A follow-up whose id is live or
 	// within its dedup window in its queue is left out, and so is one that has the id of an earlier one. A follow-up
-	// in the same queue may have the id of the message itself: it takes its place. An Ack whose
-	// follow-ups find no room has ErrFull in its result, and its message stays held. Follow-ups notify waiters as
-	// messages of Send do. A Settlement that fails CheckThen has its error in its result and changes nothing.
+	// in the same queue may have the id of the message itself: it takes its place, unless the message has a successor.
+	// An Ack whose follow-ups find no room has ErrFull in its result, and its message stays held. Follow-ups notify
+	// waiters as messages of Send do. A Settlement that fails CheckThen has its error in its result and changes
+	// nothing.
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)
 
 	// Extend moves the deadline of leases to the engine's now plus Extension.For, which changes nothing if it is 0: the
@@ -103,7 +104,7 @@ type Store interface {
 
 	// Cancel removes live messages in any state and returns the state each was in. A leased message is not
 	// delivered again, and its holder learns of the cancellation from Extend. An unknown id has ErrNotFound in
-	// its result. Results are in the order of req.IDs.
+	// its result. Results are in the order of req.IDs. A successor is removed with the message that it follows.
 	Cancel(ctx context.Context, queue string, req CancelRequest) ([]CancelResult, error)
 
 	// Reschedule sets a new due time for scheduled and ready messages and keeps their attempts. The error for
@@ -123,7 +124,8 @@ type Store interface {
 
 	// Restore adds messages as Get or List returned them, from this store or another. It keeps their due time,
 	// failed attempts and last error and, for dead ones, their reason and time of death. A leased message is
-	// added as if it had been released: scheduled or ready, according to its Due.
+	// added as if it had been released: scheduled or ready, according to its Due. Of one with a successor that is
+	// the successor.
 	//
 	// Results are in the order of msgs. Duplicates are treated as by Send: if an id is live or within its dedup
 	// window, nothing changes for it and its SendResult.Duplicate is set, and the first of equal ids within msgs
@@ -247,8 +249,7 @@ type Message struct {
 	// Group names the group that the message belongs to, so that a List with ListRequest.Group finds it; "" means none.
 	Group string
 	// SentAt is the sender's clock at Send, in milliseconds, or the engine's; see OnDuplicate. It is set if the sender
-	// chose the id itself; an id
-	// made by NewID carries its time.
+	// chose the id itself; an id made by NewID carries its time.
 	SentAt time.Time
 }
 
@@ -285,8 +286,10 @@ type Durability struct {
 type SendResult struct {
 	// Duplicate is set if the id is live or within its dedup window; nothing was changed.
 	Duplicate bool
-	// Replaced is set if the message took the place of the live one, as its OnDuplicate asked for.
+	// Replaced is set if the message took the place of the live one, or of its successor, as its OnDuplicate asked for.
 	Replaced bool
+	// Follows is set if the message is the successor of the one with its id that a worker holds; see OnDuplicate.
+	Follows bool
 	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
 	// OnDuplicate it may be ErrLeased, ErrDead or another error; then nothing was changed. Otherwise it is nil.
 	Err error
@@ -395,7 +398,7 @@ type Settlement struct {
 
 // SettleResult is the result for one message of a Settle.
 type SettleResult struct {
-	// State is the message's new state: StateNone if the message no longer exists or Err is set.
+	// State is the message's new state, or that of its successor: StateNone after an Ack or if Err is set.
 	State State
 	Err   error
 }
@@ -452,6 +455,9 @@ type Info struct {
 	Delivered bool
 	// LeaseDeadline is when the lease of a leased message ends.
 	LeaseDeadline time.Time
+	// Follows is set for a leased message that has a successor; see OnDuplicate. State and LeaseDeadline are of the
+	// message that a worker holds, and all other fields of the successor.
+	Follows bool
 	// LastError describes the last failure: the reason of a nack or bury, cut to MaxReason bytes, or
 	// LeaseExpiredText, ExpiredText or UnreadableText.
 	LastError string

@@ -22,7 +22,10 @@ func (m *Main) getCommand() *cobra.Command {
 error. It does not claim the message. A message that was acked or cancelled no longer exists: exit code %d.
 
 Delivered is yes if the message was replayed, or if a worker has settled it other than by release. Its expiry then no
-longer applies.`,
+longer applies.
+
+Follows says that the message was sent with --on-duplicate follow, and is delivered when a worker is done with an
+earlier one. State and lease are of that one, and everything else is of the message that follows it.`,
 			exitCode(store.ErrNotFound)),
 		Example: `  later get orders order-17
   later get orders order-17 --json | jq -r .payload`,
@@ -45,7 +48,7 @@ func delivered(info *later.Info) string {
 	switch {
 	case info.Delivered:
 		return "yes"
-	case info.State == later.StateLeased:
+	case info.State == later.StateLeased && !info.Follows:
 		return "now, for the first time"
 	}
 	return "no"
@@ -98,6 +101,9 @@ func describe(queue string, info *later.Info) string {
 	text("dead because", string(info.DeadReason))
 	at("died", info.DiedAt)
 	at("leased until", info.LeaseDeadline)
+	if info.Follows {
+		text("follows", "an earlier message, which a worker holds")
+	}
 	at("sent", info.SentAt)
 	duration("timeout", info.Timeout)
 	if info.ExpireAfter > 0 {

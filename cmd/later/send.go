@@ -55,7 +55,8 @@ It is therefore safe to send again after an error.
 With --on-duplicate replace, the sent message takes the place of a scheduled or ready one with its id, whose due time
 stays unless --in or --at sets another. With --on-duplicate debounce, it does too, and is due --wait after the last send
 but no later than --max-wait after the first. A message that a worker holds is not replaced (exit code %d), nor is a
-dead one (exit code %d).
+dead one (exit code %d). With --on-duplicate follow, the sent message replaces one that no worker holds, and else is
+delivered when the worker is done with that one; a further send replaces it.
 
 With --durable, send waits for more than the store always guarantees: until the message is on the server's disk and on
 the given number of Redis replicas. If that is not confirmed in time, the exit code is %d, but the message was sent.
@@ -102,7 +103,7 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
 	o.set.StringVar(&o.group, "group", "", "`group` of the message, by which it can be cancelled with others")
 	o.set.StringVar(&o.onDuplicate, "on-duplicate", "keep",
-		"`MODE` for a live message with the id: keep, replace or debounce")
+		"`MODE` if the id is live: keep, replace, debounce or follow")
 	durationFlag(o.set, &o.wait, "wait", "of a debounce: due this long after the last send")
 	durationFlag(o.set, &o.maxWait, "max-wait", "of a debounce: due no later than this after the first send")
 	o.addCommon(flags)
@@ -204,13 +205,15 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 		return later.Keep(), nil
 	case "replace":
 		return later.Replace(), nil
+	case "follow":
+		return later.Follow(), nil
 	case "debounce":
 		if !o.set.Changed("wait") || !o.set.Changed("max-wait") {
 			return mode, store.Invalid("--on-duplicate debounce needs --wait and --max-wait: give both, such as 2s and 30s")
 		}
 		return later.Debounce(o.wait, o.maxWait), nil
 	}
-	return mode, store.Invalid("--on-duplicate is %q: give keep, replace or debounce", o.onDuplicate)
+	return mode, store.Invalid("--on-duplicate is %q: give keep, replace, debounce or follow", o.onDuplicate)
 }
 
 // options converts a message without a mode for duplicates to send options. Their errors, unlike those of a batch,

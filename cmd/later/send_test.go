@@ -121,7 +121,7 @@ func TestSendReplacesAndDebounces(t *testing.T) {
 	}
 	for want, flags := range map[string][]string{
 		"without --id":              {"--on-duplicate", "replace"},
-		"give keep, replace or deb": {"--id", "a", "--on-duplicate", "merge"},
+		"give keep, replace, debou": {"--id", "a", "--on-duplicate", "merge"},
 		"needs --wait and --max":    {"--id", "a", "--on-duplicate", "debounce", "--wait", "1s"},
 		"are for --on-duplicate":    {"--id", "a", "--on-duplicate", "replace", "--wait", "1s"},
 		"maximum wait of debounce":  {"--id", "a", "--on-duplicate", "debounce", "--wait", "2s", "--max-wait", "1s"},
@@ -129,5 +129,37 @@ func TestSendReplacesAndDebounces(t *testing.T) {
 			"1s"},
 	} {
 		contains(t, c.fails(2, append([]string{"send", "q", "x"}, flags...)...), want)
+	}
+}
+
+func TestSendFollowsAMessageThatAWorkerHolds(t *testing.T) {
+	c := newCLI(t)
+	send := func(payload, outcome string) {
+		t.Helper()
+		got := object(t, c.ok("send", "q", payload, "--id", "a", "--on-duplicate", "follow", "--json"))
+		if got["outcome"] != outcome {
+			t.Errorf("got %v, want %s", got, outcome)
+		}
+	}
+	send("first", "sent")
+	send("second", "replaced")
+	held, err := c.client().Queue("q").Receive(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send("third", "follows")
+	send("fourth", "follows")
+	contains(t, c.ok("get", "q", "a"), "leased", "follows         an earlier message, which a worker holds", "fourth",
+		"delivered       no")
+	got := object(t, c.ok("get", "q", "a", "--json"))
+	if got["follows"] != true || got["state"] != "leased" || got["payload"] != "fourth" {
+		t.Errorf("got %v", got)
+	}
+	contains(t, c.fails(13, "send", "q", "x", "--id", "a", "--on-duplicate", "replace"), "is not replaced")
+	if err := held[0].Ack(t.Context()); err != nil || string(held[0].Payload) != "second" {
+		t.Fatal(string(held[0].Payload), err)
+	}
+	if got := c.ok("work", "q", "--max", "1"); got != "fourth\n" {
+		t.Errorf("got %q", got)
 	}
 }

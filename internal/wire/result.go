@@ -45,6 +45,7 @@ type Info struct {
 	Group         string            `json:"group,omitempty"`
 	SentAt        string            `json:"sent_at,omitempty"`
 	LeaseDeadline string            `json:"lease_deadline,omitempty"`
+	Follows       bool              `json:"follows,omitempty"`
 	LastError     string            `json:"last_error,omitempty"`
 	Failures      []FailedAttempt   `json:"failures,omitempty"`
 	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
@@ -59,8 +60,8 @@ func NewInfo(queue string, i *store.Info) Info {
 		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
 		TimeoutMS: Millis(i.Timeout), ExpireAfterMS: Millis(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
 		DedupWindowMS: Millis(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),
-		LeaseDeadline: FormatTime(i.LeaseDeadline), LastError: i.LastError, Failures: NewFailures(i.Failures),
-		DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
+		LeaseDeadline: FormatTime(i.LeaseDeadline), Follows: i.Follows, LastError: i.LastError,
+		Failures: NewFailures(i.Failures), DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
 	}
 }
 
@@ -81,7 +82,7 @@ type Delivery struct {
 type Sent struct {
 	ID    string `json:"id"`
 	Queue string `json:"queue"`
-	// Outcome is sent, replaced or debounced, if the send had a mode for duplicates.
+	// Outcome is sent, replaced, debounced or follows, if the send had a mode for duplicates.
 	Outcome string `json:"outcome,omitempty"`
 }
 

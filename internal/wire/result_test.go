@@ -21,6 +21,7 @@ func TestWireResults(t *testing.T) {
 			ExpireAfter: time.Second, DedupWindow: time.Hour, Group: "g", SentAt: at,
 		},
 		State: store.StateLeased, Due: at, LeaseDeadline: at, Attempts: 1, LastError: "no", Delivered: true,
+		Follows: true,
 	}
 	dead := store.Info{
 		Message: store.Message{ID: "d"}, State: store.StateDead, Due: at, DeadReason: store.DeadUnreadable, DiedAt: at,
@@ -33,7 +34,7 @@ func TestWireResults(t *testing.T) {
 		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","payload":"<ü>","headers":{"k":"v"},` +
 			`"due":"2030-12-31T22:59:59.001Z","attempts":1,"max_attempts":5,"delivered":true,"timeout_ms":60000,` +
 			`"expire_after_ms":1000,"dedup_window_ms":3600000,"group":"g","sent_at":"2030-12-31T22:59:59.001Z",` +
-			`"lease_deadline":"2030-12-31T22:59:59.001Z","last_error":"no"}`},
+			`"lease_deadline":"2030-12-31T22:59:59.001Z","follows":true,"last_error":"no"}`},
 		{NewInfo("q", &dead), `{"id":"d","queue":"q","state":"dead","payload":"","due":"2030-12-31T22:59:59.001Z",` +
 			`"attempts":0,"max_attempts":0,"delivered":false,"dead_reason":"unreadable",` +
 			`"died_at":"2030-12-31T22:59:59.001Z","raw_base64":"/w=="}`},

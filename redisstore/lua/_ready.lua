@@ -47,8 +47,13 @@ local function end_expired_leases(now)
     for k, id in ipairs(ids) do
       local record = changes.current(id, records and records[k])
       local epoch, attempts, _, refcount, rest = parse_record(record)
+      local successor = successor_due(rest)
       if epoch ~= held[k].epoch then
         changes.drop_ref(id, record) -- cancelled meanwhile
+      elseif successor then
+        changes.succeed(id, epoch, refcount)
+        again[#again + 1] = successor
+        again[#again + 1] = id
       elseif uncounted then
         again[#again + 1] = held[k].due
         again[#again + 1] = id

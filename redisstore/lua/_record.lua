@@ -5,7 +5,8 @@
 --   delivered  1 once the message was delivered to a handler
 --   refcount   number of leases that still list the id with a lower epoch; the record is kept until they drop it
 --   rest       of a dead message: due, reason code, failures, error text; of a live one that failed: empty, empty,
---              failures, last error text; else empty. Failures are a text that internal/envelope describes.
+--              failures, last error text; of a successor, whose id a lease still holds with this epoch: due, "follows",
+--              empty, empty; else empty. Failures are a text that internal/envelope describes.
 local function parse_record(record)
   if not record then return 0, 0, '0', 0, '' end
   local epoch, attempts, delivered, refcount, rest = string.match(record, '^(%d+)\t([%dx]+)\t([01])\t(%d+)\t(.*)$')

@@ -1,22 +1,29 @@
 --@include record
 --@include write
--- RECORDS holds a placeholder under an empty id while it holds anything else: the sum of all refcounts, so that acks
--- need no lookups while no lease lists a cancelled message, a tab, and a text. The text is too long for the compact
--- encoding of a small hash, in which each lookup would search all records, and claims look up hundreds of ids.
+-- RECORDS holds a placeholder under an empty id while it holds anything else: a number, a tab, and a text. The number
+-- is the sum of all refcounts and the count of successors, so that acks need no lookups while no lease lists a
+-- cancelled or followed message. The text is too long for the compact encoding of a small hash, in which each lookup
+-- would search all records, and claims look up hundreds of ids.
 
 -- remove_placeholder removes the placeholder if nothing else is left.
 local function remove_placeholder()
   if redis.call('HLEN', RECORDS) == 1 then redis.call('HDEL', RECORDS, '') end
 end
 
--- read_refs returns the sum of all refcounts, or nil if it is unknown.
+-- read_refs returns the number in the placeholder, or nil if there is none.
 local function read_refs()
   return tonumber(string.match(redis.call('HGET', RECORDS, '') or '', '^(%d+)\t'))
 end
 
+-- successor_due returns the due time of a successor, as text, given the rest of its record. It returns nil for other
+-- messages.
+local function successor_due(rest)
+  return string.match(rest, '^([^\t]*)\tfollows\t')
+end
+
 -- new_record_changes returns an empty collection of changes to records, which a script writes at its end.
 local function new_record_changes()
-  local changed, refs = {}, 0 -- changed: by id the new record, or false for none; refs: change of all refcounts
+  local changed, refs = {}, 0 -- changed: by id the new record, or false for none; refs: change of the placeholder
   local changes = {}
 
   -- set sets the new record of a message, nil for none.
@@ -35,10 +42,24 @@ local function new_record_changes()
     changed[id] = refcount > 0 and format_record(epoch, 'x', '0', refcount, '')
   end
 
-  -- cancel sets the tombstone of a message that is cancelled while it is leased.
-  function changes.cancel(id, epoch, refcount)
-    refs = refs + 1
+  -- cancel sets the tombstone of a message that is cancelled while it is leased, and of its successor.
+  function changes.cancel(id, record)
+    local epoch, _, _, refcount, rest = parse_record(record)
+    if not successor_due(rest) then refs = refs + 1 end
     changes.remove(id, epoch + 1, refcount + 1)
+  end
+
+  -- follow sets the record of a successor, which is due at a time in ms.
+  function changes.follow(id, record, due)
+    local epoch, _, _, refcount, rest = parse_record(record)
+    if not successor_due(rest) then refs = refs + 1 end
+    changed[id] = format_record(epoch, 0, '0', refcount, string.format('%.0f\tfollows\t\t', due))
+  end
+
+  -- succeed sets the record of a successor that becomes live: as if it had just been sent.
+  function changes.succeed(id, epoch, refcount)
+    refs = refs - 1
+    changed[id] = refcount > 0 and format_record(epoch, 0, '0', refcount, '')
   end
 
   -- drop_ref changes a record after a lease has dropped an entry with an outdated epoch.

@@ -13,13 +13,15 @@
 --@include keys
 --@include clock
 --@include record_changes
+--@include successors
 --@include open_leases
 --@include read_records
 --@include session
+--@include reply_positions
 
 -- ack_singles acks the messages of a loaded lease named by tokens, one by one; the first is at a position of the reply.
--- acked and refused are lists to append to: messages with id and position, and positions.
-local function ack_singles(leases, changes, l, tokens, position, has_records, acked, refused)
+-- acked and refused are lists to append to: messages without a successor with id and position, and positions.
+local function ack_singles(leases, changes, successors, l, tokens, position, has_records, acked, refused)
   local candidates, ids = {}, {}
   for i, token in ipairs(tokens) do
     local h = l.held[token]
@@ -39,21 +41,27 @@ local function ack_singles(leases, changes, l, tokens, position, has_records, ac
       refused[#refused + 1] = h.position
       leases.drop_stale(l, h.token, record)
     else
-      acked[#acked + 1] = h
-      if record then changes.remove(h.id, epoch, refcount) end
+      if not record then
+        acked[#acked + 1] = h
+      elseif not successors.take(h.id, record) then
+        acked[#acked + 1] = h
+        changes.remove(h.id, epoch, refcount)
+      end
       leases.remove(l, h.token)
     end
   end
 end
 
--- any_cancelled reports whether a message in a lease's runs, which are in ARGV from a on, was cancelled while it was
--- leased, by this lease or another one. The messages of runs have epoch 0. count is the number of fields of RECORDS.
-local function any_cancelled(count, a, runs)
+-- any_changed reports whether a message in a lease's runs, which are in ARGV from a on, was cancelled while it was
+-- leased, by this lease or another one, or has a successor. The messages of runs have epoch 0. count is the number of
+-- fields of RECORDS.
+local function any_changed(count, a, runs)
   for _ = 1, runs do
     local k = tonumber(ARGV[a + 1])
     local records = read_records(count, ARGV, a + 2, a + 1 + k)
     for i = 1, records and k or 0 do
-      if records[i] and parse_record(records[i]) > 0 then return true end
+      local epoch, _, _, _, rest = parse_record(records[i])
+      if epoch > 0 or successor_due(rest) then return true end
     end
     a = a + 2 + k
   end
@@ -61,7 +69,7 @@ local function any_cancelled(count, a, runs)
 end
 
 -- cut_runs returns a lease's text without its runs, which are in ARGV from a on, or nil if it lacks one of them. It is
--- only for leases none of whose runs has a cancelled message, and never looks at single messages. A text only becomes
+-- only for leases for whose runs any_changed returns false, and never looks at single messages. A text only becomes
 -- shorter, so one of its original length is unchanged. The last due time in a run may apply to messages below it, so it
 -- stays.
 local function cut_runs(lease, a, runs)
@@ -86,8 +94,8 @@ local refused, acked_singles, ended, texts = {}, {}, {}, {}
 local acked_runs = {} -- first and last argument of each run of ids
 local acked_ids = {} -- by position, if any message has a dedup window or is in a group
 local count = redis.call('HLEN', RECORDS)
-local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled messages in leases
-local changes, leases -- only if a lease has to be taken apart
+local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled or followed messages in leases
+local changes, successors, leases -- only if a lease has to be taken apart
 redis.call('HLEN', MESSAGES)
 local pair_count = tonumber(ARGV[3])
 local grouped = pair_count > 0 and string.byte(ARGV[#ARGV]) == 103 and {} -- 103 is "g"
@@ -100,7 +108,7 @@ while a <= last do
   local text
   if singles == 0 then
     local deadline = redis.call('ZSCORE', LEASE_DEADLINES, lease)
-    if deadline and tonumber(deadline) > now and not (inspect and any_cancelled(count, a, runs)) then
+    if deadline and tonumber(deadline) > now and not (inspect and any_changed(count, a, runs)) then
       text = cut_runs(lease, a, runs)
     end
   end
@@ -125,14 +133,18 @@ while a <= last do
   else
     for i = a, a + singles - 1 do tokens[#tokens + 1] = ARGV[i] end
     a = a + singles
-    changes = changes or new_record_changes()
-    leases = leases or open_leases(now, changes)
-    ack_singles(leases, changes, leases.load(lease), tokens, position, count > 0, acked_singles, refused)
+    if not leases then
+      changes = new_record_changes()
+      successors = new_successors(changes, now)
+      leases = open_leases(now, changes)
+    end
+    ack_singles(leases, changes, successors, leases.load(lease), tokens, position, count > 0, acked_singles, refused)
     position = position + #tokens
   end
 end
 
-if #acked_singles + #acked_runs > 0 then
+local any_successor = successors and successors.read()
+if #acked_singles + #acked_runs > 0 or any_successor then
   record_request(ARGV[1], ARGV[2], now, encode_positions(refused), since)
 end
 if acked_singles[1] then
@@ -140,6 +152,7 @@ if acked_singles[1] then
   for i, h in ipairs(acked_singles) do deleted[i], acked_ids[h.position] = h.id, h.id end
   write('HDEL', MESSAGES, deleted)
 end
+if any_successor then successors.write() end
 local removed = 0
 for i = 1, #acked_runs, 2 do
   redis.call('HDEL', MESSAGES, unpack(ARGV, acked_runs[i], acked_runs[i + 1]))

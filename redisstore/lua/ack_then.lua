@@ -15,8 +15,10 @@
 --@include keys
 --@include clock
 --@include record_changes
+--@include successors
 --@include open_leases
 --@include session
+--@include reply_positions
 --@include add_messages
 
 local now, now_us = read_clock()
@@ -26,6 +28,7 @@ local count = redis.call('HLEN', RECORDS)
 redis.call('HLEN', MESSAGES)
 redis.call('ZCARD', DEDUP)
 local changes = new_record_changes()
+local successors = new_successors(changes, now)
 local leases = open_leases(now, changes)
 local refused, is_refused, acked, is_acked, dedup, grouped = {}, {}, {}, {}, {}, {}
 local acks, a = tonumber(ARGV[3]), 4
@@ -34,7 +37,9 @@ for i = 1, acks do
   local h = l.held[token]
   local record = h and changes.current(h.id, count > 0 and redis.call('HGET', RECORDS, h.id))
   local epoch, _, _, refcount = parse_record(record)
-  if h and epoch == h.epoch then
+  if h and epoch == h.epoch and successors.take(h.id, record) then
+    leases.remove(l, token)
+  elseif h and epoch == h.epoch then
     acked[#acked + 1] = h.id
     is_acked[h.id] = true
     if record then changes.remove(h.id, epoch, refcount) end
@@ -81,7 +86,9 @@ end
 
 use(1)
 if grouped[1] then redis.call('ZCARD', GROUPS) end
-if acked[1] then record_request(ARGV[1], ARGV[2], now, encode_positions(refused)) end
+local any_successor = successors.read()
+if acked[1] or any_successor then record_request(ARGV[1], ARGV[2], now, encode_positions(refused)) end
+if any_successor then successors.write() end
 write('HDEL', MESSAGES, acked)
 write('ZREM', GROUPS, grouped)
 changes.write()

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
---- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel.
+--- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel; its
+--- successor is removed with it.
 -- ARGV   1 session, 2 request number, 3 "1" to start the messages' dedup windows, then ids
 -- Reply  for each id the state it was in, or ""; NEWER
 -- Safe   SESSIONS is written first; every other key was read before.
@@ -9,6 +10,7 @@
 --@include buckets
 --@include read_envelope
 --@include session
+--@include reply_states
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
 local now = read_clock()
@@ -49,7 +51,7 @@ for i = 1, #ARGV - 3 do
         buckets.remove_line(b, at, id)
       else
         state = 'leased'
-        changes.cancel(id, epoch, refcount)
+        changes.cancel(id, records[i])
       end
     end
     if state ~= 'leased' and records[i] then changes.remove(id, epoch, refcount) end

@@ -75,10 +75,14 @@ local function records_page(step)
       add_issue('record unreadable', id)
       changes.set(id, nil)
     else
-      local epoch, attempts, _, refcount = parse_record(text)
+      local epoch, attempts, _, refcount, rest = parse_record(text)
       if exists and not attempts then
         add_issue('tombstone with message', id)
         changes.set(id, format_record(epoch, 0, '0', refcount, ''))
+      elseif exists and successor_due(rest)
+        and (redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) or buckets.find(id)) then
+        add_issue('successor of no message', id)
+        changes.succeed(id, epoch, refcount)
       elseif not exists and (refcount < 1 or held_leases == 0) then
         add_issue('record without message', id)
         changes.set(id, nil)

@@ -48,7 +48,7 @@ local function first_text(lines, n, few)
 end
 
 -- repeated_claim returns the reply to a repeated call, given the text of its lease. It omits what was cancelled since,
--- even if its id was sent again.
+-- even if its id was sent again, and what has got a successor.
 local function repeated_claim(text, now, now_us)
   local ids, epochs = {}, {}
   for id, _, epoch in each_entry(text) do
@@ -58,7 +58,8 @@ local function repeated_claim(text, now, now_us)
   local values = redis.call('HMGET', MESSAGES, unpack(ids))
   local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
   for i = 1, #ids do
-    if parse_record(records and records[i]) ~= epochs[i] then values[i] = false end
+    local epoch, _, _, _, rest = parse_record(records and records[i])
+    if epoch ~= epochs[i] or successor_due(rest) then values[i] = false end
   end
   local deadline = tonumber(redis.call('ZSCORE', LEASE_DEADLINES, ARGV[6]))
   return { now_us, now, 1, deadline, text, values, list_records(records, #ids), {}, {} }

@@ -1,5 +1,6 @@
 #!lua
---- Sends messages that replace scheduled and ready ones with the same ids; see store.OnDuplicate. The ids differ.
+--- Sends messages that replace scheduled and ready ones with the same ids, or follow leased ones; see
+--- store.OnDuplicate. The ids differ.
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 length of the longest envelope, including the prefix of a packed one
@@ -7,10 +8,10 @@
 --        6 "1" if the client waits until the messages are durable
 --        then for each message: id; envelope, which has a time of sending; the time in the id in ms, or ""; due ("+ms"
 --        from now, or ms since 1970); what becomes of the due time of a live message: "keep", "" to set it, or for a
---        debounce the longest wait in ms; and "", or what the message must still be: due time in ms, record or "", and
---        value, with a NUL between them
--- Reply  a letter for each message: s sent, r replaced, x duplicate, l leased, d dead, c changed, n not found;
---        UNREGISTERED; NEWER
+--        debounce the longest wait in ms; "1" if it may follow a leased one; and "", or what the message must still
+--        be: due time in ms, record or "", and value, with a NUL between them
+-- Reply  a letter for each message: s sent, r replaced, f follows, g follows in place of an earlier successor,
+--        x duplicate, l leased, d dead, c changed, n not found; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed or leaves its bucket.
 --@include keys
@@ -35,7 +36,7 @@ if previous then
   return previous
 end
 local ids = {}
-for a = 7, #ARGV, 6 do ids[#ids + 1] = ARGV[a] end
+for a = 7, #ARGV, 7 do ids[#ids + 1] = ARGV[a] end
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
 local records = redis.call('HMGET', RECORDS, unpack(ids))
@@ -47,20 +48,24 @@ local any_packed = buckets.packed > 0
 
 -- state_of returns the letter for a message, and the due time of one that will be replaced, with its bucket if it is
 -- packed.
-local function state_of(i, value)
+local function state_of(i, value, follow)
   if not value then return dedup[i] and tonumber(dedup[i]) > now and 'x' or 's' end
   if due[i] then return 'r', tonumber(due[i]) end
   if dead[i] then return 'd' end
   local at, b
   if any_packed then at, b = buckets.find(ids[i], value) end
-  return at and 'r' or 'l', at, b
+  if at then return 'r', at, b end
+  if not follow then return 'l' end
+  local _, _, _, _, rest = parse_record(records[i])
+  local successor = successor_due(rest)
+  return successor and 'g' or 'f', tonumber(successor or '')
 end
 
 -- times_of returns when a message was sent first, and its due time. value is that of the message that it replaces,
--- which is due at before; both are nil for a new one.
+-- which is due at before, nil for none.
 local function times_of(a, value, before)
   local sent, at, live_due = now, due_at(now_us, ARGV[a + 3]), ARGV[a + 4]
-  if not value then return sent, at end
+  if not before then return sent, at end
   local position = find_sent_at(value)
   sent = position and struct.unpack('>I6', value, position) or tonumber(ARGV[a + 2]) or now
   if live_due == 'keep' then return sent, before end
@@ -79,12 +84,12 @@ end
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
 for i, id in ipairs(ids) do
-  local a = 6 * i + 1
+  local a = 7 * i
   local value = redis.call('HGET', MESSAGES, id)
-  local letter, before, b = state_of(i, value)
-  if ARGV[a + 5] ~= '' then letter = if_unchanged(letter, ARGV[a + 5], before, records[i], value) end
+  local letter, before, b = state_of(i, value, ARGV[a + 5] == '1')
+  if ARGV[a + 6] ~= '' then letter = if_unchanged(letter, ARGV[a + 6], before, records[i], value) end
   letters[i] = letter
-  if letter == 's' or letter == 'r' then
+  if letter == 's' or letter == 'r' or letter == 'f' or letter == 'g' then
     local sent, at = times_of(a, value, before)
     local envelope = ARGV[a + 1]
     local position = find_sent_at(envelope)
@@ -95,7 +100,9 @@ for i, id in ipairs(ids) do
       buckets.remove_line(b, before, id)
       b.replaced = true -- the line may return to it, with which the number of its lines is as it was
     end
-    if not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
+    if letter == 'f' or letter == 'g' then
+      changes.follow(id, records[i], at)
+    elseif not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = #values
       pack_dues[#pack_at], pack_ids[#pack_at] = at, id
     else

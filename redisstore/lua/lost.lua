@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
---- Finds messages in no state: live, but not due, packed, dead or leased. Makes them ready if asked to.
+--- Finds messages in no state: live, but not due, packed, dead or leased. Makes them ready if asked to, and successors
+--- live at their due times.
 -- ARGV   1 "1" to repair, then ids
 -- Reply  {ids}; BUSY if the leases list more than MAX_LEASE_ENTRIES messages, which is too much for one call; NEWER
 -- Safe   every key that is written was read before; WAKE is written first. A leased message is in a lease at the
 --        moment of the script, so no held message is mistaken for a lost one.
 --@include keys
 --@include clock
+--@include record_changes
 --@include lease
 --@include earliest
 --@include waiting
@@ -15,6 +17,7 @@ if format and format ~= FORMAT then return NEWER end
 local now = read_clock()
 local buckets = open_buckets(packed)
 redis.call('ZCARD', WAKE)
+redis.call('HLEN', RECORDS)
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 local missing, left = {}, 0
 for i = 2, #ARGV do
@@ -41,14 +44,19 @@ while left > 0 do
   end
   if cursor == '0' then break end
 end
-local lost, due = {}, {}
+local lost, due, first, changes = {}, {}, now, new_record_changes()
 for id in pairs(missing) do
   lost[#lost + 1] = id
-  due[#due + 1] = now
+  local epoch, _, _, refcount, rest = parse_record(redis.call('HGET', RECORDS, id))
+  local successor = rest and successor_due(rest)
+  if successor then changes.succeed(id, epoch, refcount) end
+  due[#due + 1] = successor or now
   due[#due + 1] = id
+  first = math.min(first, tonumber(successor or now))
 end
 if ARGV[1] == '1' and #lost > 0 then
-  if is_earliest(head, now) then notify(now, now) end
+  if is_earliest(head, first) then notify(first, now) end
   redis.call('ZADD', DUE, unpack(due))
+  changes.write()
 end
 return { lost }

@@ -10,6 +10,7 @@
 --@include clock
 --@include record_changes
 --@include session
+--@include reply_bulk
 --@include buckets
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end

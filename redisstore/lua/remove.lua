@@ -10,6 +10,7 @@
 --@include record_changes
 --@include buckets
 --@include session
+--@include reply_positions
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
 local now = read_clock()

@@ -12,6 +12,7 @@
 --@include earliest
 --@include waiting
 --@include session
+--@include reply_bulk
 local format = redis.call('HGET', META, 'format')
 if format and format ~= FORMAT then return NEWER end
 local now, now_us = read_clock()

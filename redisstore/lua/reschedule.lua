@@ -11,6 +11,7 @@
 --@include waiting
 --@include buckets
 --@include session
+--@include reply_states
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if format and format ~= FORMAT then return NEWER end
 local now, now_us = read_clock()

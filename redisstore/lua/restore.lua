@@ -15,6 +15,7 @@
 --@include earliest
 --@include waiting
 --@include session
+--@include reply_positions
 --@include existing
 --@include pack
 --@include update_meta

@@ -17,6 +17,7 @@
 --@include earliest
 --@include waiting
 --@include session
+--@include reply_positions
 --@include existing
 --@include rehash
 --@include pack

@@ -11,6 +11,7 @@
 --@include earliest
 --@include waiting
 --@include session
+--@include reply_positions
 --@include rehash
 --@include update_meta
 

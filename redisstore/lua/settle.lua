@@ -3,7 +3,8 @@
 -- ARGV   1 session, 2 request number
 --        then for each message: lease id, token, action, delay in ms, reason code (bury), error text,
 --        what follows the attempt in its failure (see _record.lua)
--- Reply  for each message its state now ("scheduled", "ready", "dead"), or "" if it was not held
+-- Reply  for each message its state now, or that of its successor ("scheduled", "ready", "dead"), or "" if it was not
+--        held
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
 --@include clock
@@ -13,6 +14,7 @@
 --@include earliest
 --@include waiting
 --@include session
+--@include reply_states
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end
@@ -37,8 +39,12 @@ for a = 3, #ARGV, 7 do
       local at = due_at(now_us, '+' .. ARGV[a + 3])
       local code
       local failures = failures_of(rest)
+      local successor = successor_due(rest)
       leases.remove(l, token)
-      if action == 'nack' then
+      if successor then
+        at = tonumber(successor)
+        changes.succeed(h.id, epoch, refcount)
+      elseif action == 'nack' then
         attempts, delivered = attempts + 1, '1'
         failures = add_failure(failures, now, attempts, ARGV[a + 6])
         rest = '\t\t' .. failures .. '\t' .. text
@@ -68,7 +74,7 @@ for a = 3, #ARGV, 7 do
         due[#due + 1] = h.id
         if not first or at < first then first = at end
       end
-      if stored or action ~= 'release' then
+      if not successor and (stored or action ~= 'release') then
         changes.set(h.id, format_record(epoch, attempts, delivered, refcount, rest))
       end
     end

@@ -38,6 +38,7 @@ var modes = map[string]func(*store.Outgoing){
 	"replace":  func(m *store.Outgoing) { replacing(m); m.Due = store.Due{Delay: time.Hour} },
 	"keep due": keepingDue,
 	"debounce": debounced(time.Hour, 2*time.Hour),
+	"follow":   followingKeepingDue,
 }
 
 var (
@@ -57,7 +58,7 @@ var collapseRules = []rule{
 			want := now.Add(m.Due.Delay)
 			e.at("due", e.get(name).Due, want)
 		}
-		e.count(2, 1, 0, 0)
+		e.count(2, 2, 0, 0)
 	}},
 	{"a scheduled message is replaced whole", func(e *env) {
 		for name, mode := range modes {
@@ -75,7 +76,7 @@ var collapseRules = []rule{
 			}
 			e.equal("message", describe(&store.Info{Message: got.Message}), describe(&store.Info{Message: want}))
 		}
-		e.count(3, 0, 0, 0)
+		e.count(4, 0, 0, 0)
 	}},
 	{"a ready message is replaced, and may be scheduled again", func(e *env) {
 		e.send(message("kept"), message("moved"))
@@ -88,12 +89,15 @@ var collapseRules = []rule{
 		e.ack(c)
 		e.equal("payload", string(e.live("moved", store.StateScheduled).Payload), "2")
 	}},
-	{"a leased or dead message does not change, and the result says why", func(e *env) {
+	{"a dead message does not change, nor a leased one unless the mode is follow, and the result says why", func(e *env) {
 		e.sendDead("dead")
 		e.send(message("leased"))
 		c := e.claimOne("leased", held)
-		for _, mode := range modes {
+		for name, mode := range modes {
 			for id, want := range map[string]error{"leased": store.ErrLeased, "dead": store.ErrDead} {
+				if id == "leased" && name == "follow" {
+					continue
+				}
 				before := describe(e.get(id))
 				r := e.trySend(message(id, mode, payload("new")))[0]
 				e.is(r.Err, want)

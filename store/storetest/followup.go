@@ -198,7 +198,17 @@ var followUpRules = []rule{
 		e.equal("payload", string(e.claimOne("m", held).Payload), "next")
 		e.live("n", store.StateScheduled)
 	}},
-	{"a cancelled message has no successor", func(e *env) {
+	{"a follow-up does not take the place of a successor", func(e *env) {
+		e.send(message("m"))
+		c := e.claimOne("m", held)
+		follow := message("m", payload("successor"))
+		follow.OnDuplicate.Mode = store.DuplicateFollow
+		e.trySend(follow)
+		e.settle(then(c, e.to(message("m", payload("follow-up"), delay(time.Hour))), e.to(message("x"))), store.StateNone)
+		e.count(0, 2, 0, 0)
+		e.equal("payload", string(e.live("m", store.StateReady).Payload), "successor")
+	}},
+	{"a cancelled message is not replaced by its follow-up", func(e *env) {
 		e.send(message("m"))
 		c := e.claimOne("m", held)
 		e.cancel("m", store.StateLeased)

@@ -215,12 +215,16 @@ func (m *machine) Collapse(r *rapid.T) {
 
 func (m *machine) drawCollapsing(r *rapid.T) store.Outgoing {
 	out := m.drawMessage(r)
-	switch rapid.IntRange(0, 2).Draw(r, "mode") {
+	switch rapid.IntRange(0, 4).Draw(r, "mode") {
 	case 0:
 		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace}
 	case 1:
 		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, KeepDue: true}
 	case 2:
+		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateFollow}
+	case 3:
+		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateFollow, KeepDue: true}
+	case 4:
 		out.Due = store.Due{Delay: time.Millisecond + drawDelay(r, "wait")}
 		most := out.Due.Delay + drawDelay(r, "more than the wait")
 		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateDebounce, MaxWait: most}

@@ -31,6 +31,7 @@ type modelMessage struct {
 	attempts  int
 	delivered bool
 	receipt   store.Receipt // zero unless the message is leased
+	follows   bool          // it is leased, and everything but the receipt is of its successor
 	lastError string
 	failures  []store.Failure
 	reason    store.DeadReason
@@ -122,7 +123,7 @@ func (m *model) info(id string) *store.Info {
 	}
 	info := &store.Info{
 		Message: x.Message, State: m.state(x), Due: store.Time(x.due), Attempts: x.attempts,
-		Delivered: x.delivered, Raw: x.raw, LastError: x.lastError, Failures: slices.Clone(x.failures),
+		Delivered: x.delivered, Follows: x.follows, Raw: x.raw, LastError: x.lastError, Failures: slices.Clone(x.failures),
 		DeadReason: x.reason, DiedAt: store.Time(x.diedAt),
 	}
 	if info.State == store.StateLeased {
@@ -159,10 +160,15 @@ func (m *model) collapse(out store.Outgoing) store.SendResult {
 		out.SentAt = store.Time(m.now)
 		return m.send(out)
 	}
-	switch m.state(x) {
-	case store.StateLeased:
+	leased := m.state(x) == store.StateLeased
+	switch {
+	case leased && out.OnDuplicate.Mode != store.DuplicateFollow:
 		return store.SendResult{Err: store.ErrLeased}
-	case store.StateDead:
+	case leased && !x.follows:
+		out.SentAt = store.Time(m.now)
+		*x = modelMessage{Message: out.Message, due: m.dueAt(out.Due), receipt: x.receipt, follows: true}
+		return store.SendResult{Follows: true}
+	case m.state(x) == store.StateDead:
 		return store.SendResult{Err: store.ErrDead}
 	}
 	sent := x.SentAt
@@ -177,7 +183,7 @@ func (m *model) collapse(out store.Outgoing) store.SendResult {
 	case !out.OnDuplicate.KeepDue:
 		x.due = m.dueAt(out.Due)
 	}
-	return store.SendResult{Replaced: true}
+	return store.SendResult{Replaced: true, Follows: leased}
 }
 
 func (m *model) die(x *modelMessage, reason store.DeadReason, text string) {
@@ -216,7 +222,8 @@ func (m *model) reap() (died []string) {
 				continue
 			}
 			x.receipt = store.Receipt{}
-			if l.uncounted {
+			if l.uncounted || x.follows {
+				x.follows = false
 				continue
 			}
 			x.due, x.delivered, x.lastError = l.deadline, true, store.LeaseExpiredText
@@ -279,6 +286,16 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 	}
 	defer m.leave(s.Receipt.Lease)
 	x.receipt = store.Receipt{}
+	if x.follows {
+		x.follows = false
+		for _, f := range s.Then {
+			m.send(f.Message)
+		}
+		if s.Action == store.Ack {
+			return store.SettleResult{}
+		}
+		return store.SettleResult{State: m.state(x)}
+	}
 	x.delivered = x.delivered || s.Action != store.Release
 	switch s.Action {
 	case store.Ack:

@@ -135,7 +135,7 @@ func describeAll(infos []store.Info, now time.Time) string {
 	var lines []string
 	for _, info := range infos {
 		if info.State == store.StateLeased {
-			info.LeaseDeadline = time.Time{}
+			info.LeaseDeadline, info.Follows = time.Time{}, false
 			if info.State = store.StateReady; info.Due.After(now) {
 				info.State = store.StateScheduled
 			}

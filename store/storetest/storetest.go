@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	}{
 		{"send", sendRules},
 		{"collapse", collapseRules},
+		{"follow", followRules},
 		{"durable", durableRules},
 		{"claim", claimRules},
 		{"settle", settleRules},
@@ -462,10 +463,10 @@ func describe(i *store.Info) string {
 		return "none"
 	}
 	return fmt.Sprintf("%q %s payload=%q headers=%q due=%d attempts=%d of %d timeout=%v expire=%v/%d dedup=%v group=%q"+
-		" sent=%d lease=%d error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
+		" sent=%d lease=%d follows=%v error=%q reason=%q died=%d delivered=%v raw=%q failures=%s",
 		i.ID, i.State, i.Payload, i.Headers, ms(i.Due), i.Attempts, i.MaxAttempts, i.Timeout, i.ExpireAfter,
-		ms(i.ExpireAt), i.DedupWindow, i.Group, ms(i.SentAt), ms(i.LeaseDeadline), i.LastError, i.DeadReason, ms(i.DiedAt),
-		i.Delivered, i.Raw, describeFailures(i.Failures))
+		ms(i.ExpireAt), i.DedupWindow, i.Group, ms(i.SentAt), ms(i.LeaseDeadline), i.Follows, i.LastError, i.DeadReason,
+		ms(i.DiedAt), i.Delivered, i.Raw, describeFailures(i.Failures))
 }
 
 func describeFailures(failures []store.Failure) string {
