@@ -18,7 +18,7 @@ type serverClock struct {
 const minLoggedStep = time.Second
 
 // read records a reading: the server's clock was server at some moment between sent and received. It returns by how
-// much, at least, the clock was stepped since the last reading: what the round trips of the two readings cannot explain.
+// much the clock was stepped since the last reading, at least: what the round trips of the two cannot explain.
 func (c *serverClock) read(sent, received, server time.Time) (step time.Duration) {
 	trip := received.Sub(sent)
 	if c.known {
