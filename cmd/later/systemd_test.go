@@ -108,7 +108,7 @@ func TestSystemdLearnsOfPausesAndOfARestartThatIsNotPossible(t *testing.T) {
 func TestSystemdWatchdogIsFedDuringADrainAndByAFailingStore(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "100000")
 	srv := redistest.Start(t)
-	c, m := &cli{t, srv.URL()}, newManager(t)
+	c, m := &cli{t, srv.URL() + "?retry=1s"}, newManager(t)
 	c.ok("send", "q", "x")
 	gate := filepath.Join(t.TempDir(), "gate")
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
