@@ -97,16 +97,16 @@ func Table(name string) Option {
 	return func(o *Outbox) { o.table = name }
 }
 
-// Clock sets the clock on which the delay of later.In counts, for tests: with that of latertest, a message in the outbox
-// is due when the test has moved the clock by its delay. Default: time.Now.
+// Clock sets the clock on which the delay of later.In counts, for tests: with that of latertest, a message in the
+// outbox is due when the test has moved the clock by its delay. Default: time.Now.
 func Clock(now func() time.Time) Option {
 	return func(o *Outbox) { o.now = now }
 }
 
-// WithSendMiddleware adds functions that are called, in order, for each message before it is written to the outbox, with
-// the context of Send or SendBatch. They may change the message, whose Queue is set and whose Headers is never nil, for
-// example to add the headers of a trace. Everything is checked after. An error is that of the send, which then writes
-// nothing.
+// WithSendMiddleware adds functions that are called, in order, for each message before it is written to the outbox,
+// with the context of Send or SendBatch. They may change the message, whose Queue is set and whose Headers is never
+// nil, for example to add the headers of a trace. Everything is checked after. An error is that of the send, which then
+// writes nothing.
 //
 // A relay sends the message in another context, and then the middleware of its client sees it too (see
 // later.WithSendMiddleware). A function that is in both must therefore leave alone what it has done before.

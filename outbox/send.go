@@ -23,9 +23,9 @@ const (
 // nothing is written then. Without an id, one is made that sorts by time. Other errors are those of the database, and
 // most databases can then only roll the transaction back.
 //
-// A delay set with later.In counts from this call, on this process's clock or that of the option Clock. Without a due time the message is due when
-// the relay sends it, and an ExpireAfter counts from then. The message's Durability must not be set: it is the relay's
-// matter. SentAt of the delivered message is the time at which the relay sent it.
+// A delay set with later.In counts from this call, on this process's clock or that of the option Clock. Without a due
+// time the message is due when the relay sends it, and an ExpireAfter counts from then. The message's Durability must
+// not be set: it is the relay's matter. SentAt of the delivered message is the time at which the relay sent it.
 //
 // The id is remembered for at least the DedupWindow of the relay after the message was acked. Choose an id of your own
 // only for what must not be sent again within that time.
