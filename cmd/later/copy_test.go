@@ -328,7 +328,7 @@ func interruptCopies(t *testing.T, rounds int, end func(t *testing.T, p *process
 	}
 }
 
-func TestAKilledAndRepeatedCopyNeitherLosesNorDuplicates(t *testing.T) {
+func TestCopyThatIsKilledAndRepeatedNeitherLosesNorDuplicates(t *testing.T) {
 	killed := 0
 	interruptCopies(t, 2, func(_ *testing.T, p *process) {
 		p.cmd.Process.Kill()
@@ -341,7 +341,7 @@ func TestAKilledAndRepeatedCopyNeitherLosesNorDuplicates(t *testing.T) {
 	}
 }
 
-func TestCtrlCStopsACopyBetweenPagesAndSaysHowToContinue(t *testing.T) {
+func TestCopyIsStoppedByCtrlCBetweenPagesAndSaysHowToContinue(t *testing.T) {
 	stopped := 0
 	interruptCopies(t, 1, func(t *testing.T, p *process) {
 		p.cmd.Process.Signal(syscall.SIGINT) // fails if the process has ended

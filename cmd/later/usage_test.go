@@ -144,7 +144,7 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 	}
 }
 
-func TestTheStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
+func TestStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
 	for _, test := range []struct {
 		env, args []string
 		want      string
@@ -164,14 +164,14 @@ func TestTheStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
 	}
 }
 
-func TestAMemoryStorePrintsThatMessagesAreLost(t *testing.T) {
+func TestMemoryStorePrintsThatMessagesAreLost(t *testing.T) {
 	r := runMain(t.Context(), nil, "", "send", "q", "x", "--store", "mem://")
 	if r.exit != 0 || r.stderr != "later: messages in mem:// are lost when this command ends\n" {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 }
 
-func TestADeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
+func TestDeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
 	server := redistest.Start(t)
 	url := strings.Replace(server.URL(), "redis://", "redis://user:secret@", 1)
 	server.Kill()
@@ -194,7 +194,7 @@ func TestADeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
 	}
 }
 
-func TestAStoreThatAnswersIsNotReportedAsDown(t *testing.T) {
+func TestStoreThatAnswersIsNotReportedAsDown(t *testing.T) {
 	server := redistest.Start(t, redistest.Args("--requirepass", "secret"))
 	open := strings.Replace(server.URL(), "redis://", "redis://:secret@", 1)
 	web := httptest.NewServer(http.NotFoundHandler())
