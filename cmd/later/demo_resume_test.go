@@ -120,8 +120,8 @@ func TestDemoNoticesALostMessage(t *testing.T) {
 	}
 }
 
-// TestDemoThatIsKilledContinuesAndLosesNothing repeatedly kills a demo with SIGKILL after a random number of printed lines,
-// and then lets it end. It checks what the runs printed, not the demo's own journal.
+// TestDemoThatIsKilledContinuesAndLosesNothing repeatedly kills a demo with SIGKILL after a random number of printed
+// lines, and then lets it end. It checks what the runs printed, not the demo's own journal.
 func TestDemoThatIsKilledContinuesAndLosesNothing(t *testing.T) {
 	rounds := 4
 	if os.Getenv("LATER_LONG") != "" {
@@ -174,7 +174,10 @@ func killDemo(t *testing.T, c *cli) {
 	t.Logf("killed after %v lines: %v", kills, summary)
 	for i := 1; i <= orders; i++ {
 		order, mail := fmt.Sprintf("order-%d", i), fmt.Sprintf("mail-%d", i)
-		if happened["placed "+order] && !happened["delivered "+order] && !happened["paid "+order] {
+		// A kill can come between the end of a handler and its line. A payment that is "too late" found that the order
+		// had cancelled itself.
+		ended := happened["delivered "+order] || happened["paid "+order] || happened["too late "+order]
+		if happened["placed "+order] && !ended {
 			t.Errorf("%s was placed, but neither cancelled itself nor was paid", order)
 		}
 		if !happened["delivered "+mail] {

@@ -168,8 +168,8 @@ func (p *process) exit() int {
 	}
 }
 
-// newGate returns the path of a pipe from which a shell command can read a line, and a function that writes one. It does
-// not wait for the command, which may have been killed.
+// newGate returns the path of a pipe from which a shell command can read a line, and a function that writes one. It
+// does not wait for the command, which may have been killed.
 func newGate(t *testing.T) (path string, open func()) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "gate")
