@@ -8,7 +8,8 @@ FUZZTIME ?= 30s
 # SYSTEMS="darwin/arm64 linux/arm", which differ from these in nothing but the processor.
 SYSTEMS ?= windows/amd64 linux/386
 # Other modules in this repository, such as bench. The tools module holds no code.
-MODULES = $(filter-out ./internal/tools,$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
+MODULES = $(filter-out ./internal/tools, \
+	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
 .DEFAULT_GOAL = help
 .PHONY: help setup fmt check test unit once modules long chaos fuzz bench cover
@@ -28,7 +29,8 @@ check: ## formatting, go vet, staticcheck
 	$(GO) vet ./...
 	@set -e; for system in $(SYSTEMS); do \
 		echo "$$system: $(GO) vet"; \
-		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... ./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./store/...; done
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... \
+			./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup check unit once modules ## everything that a change must pass
@@ -43,7 +45,8 @@ modules: ## build, vet and test the other modules of this repository; installs P
 	internal/tools/setup.sh databases
 	@set -e; for dir in $(MODULES); do \
 		echo "cd $$dir && $(GO) build, vet, test ./..."; \
-		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && $(GO) test -timeout $(TIMEOUT) ./...); done
+		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
+			$(GO) test -timeout $(TIMEOUT) ./...); done
 
 long: setup ## the tests with more and longer random histories
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...

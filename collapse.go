@@ -71,7 +71,7 @@ func (m DuplicateMode) String() string {
 // OnDuplicate sets what the send does if the queue has a live message with its id, which WithID must set. Default:
 // Keep. It is one atomic step of the store, whoever else sends, cancels or claims the message.
 //
-// A send that replaced a message returns its id and nil; SendResult.Outcome tells it from one that added a message, and
+// A send that replaced a message returns its id and nil; in SendResult.Outcome it differs from one that added one, and
 // both engines and observers count it as a duplicate, because no message was added. The replaced message keeps its
 // failed attempts and failures, as with Reschedule, and its SentAt, which is the time of its first send on the store's
 // clock.

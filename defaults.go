@@ -114,7 +114,8 @@ func (o *Outgoing) fill(d *Outgoing) {
 //
 // A function is called on the goroutine of the send. It must be safe for concurrent use. For the follow-ups of a
 // handler, ctx is the context that the worker made: MessageFromContext returns the message that was handled, and what
-// middleware of handlers added to its own context is not there.
+// middleware of handlers added to its own context is not there. A message that is written to an outbox is sent by its
+// relay, with the relay's context; outbox.WithSendMiddleware has the context of who writes it.
 func WithSendMiddleware(middleware ...func(ctx context.Context, o *Outgoing) error) Option {
 	return sendMiddleware(middleware)
 }

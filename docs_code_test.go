@@ -18,8 +18,9 @@ var (
 // docsImports are the packages that the code of the pages may use, by name.
 var docsImports = map[string]string{
 	"later": "github.com/laterq/later", "store": "github.com/laterq/later/store",
-	"lock": "github.com/laterq/later/lock", "recurrence": "github.com/laterq/later/recurrence", "latertest": "github.com/laterq/later/latertest",
-	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",
+	"lock": "github.com/laterq/later/lock", "recurrence": "github.com/laterq/later/recurrence",
+	"latertest": "github.com/laterq/later/latertest",
+	"context":   "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",
 	"syscall": "syscall", "testing": "testing", "time": "time",
 }
 

@@ -9,9 +9,9 @@ import (
 
 // The kinds of error. Each has one stable code (see CodeOf); test for them with errors.Is.
 //
-// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost,
-// ErrFull, ErrMisconfigured and ErrClosed the outcome of the call is certain. After any other error the call may or may not
-// have taken effect; repeating it with the same id is safe.
+// After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost, ErrFull,
+// ErrMisconfigured and ErrClosed the outcome of the call is certain. After any other error the call may or may not have
+// taken effect; repeating it with the same id is safe.
 var (
 	// ErrInvalid is returned for an argument that is not allowed. Nothing was changed.
 	ErrInvalid error = store.ErrInvalid

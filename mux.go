@@ -31,7 +31,7 @@ func Kind(name string) SendOption {
 // Kind returns the kind of the message, or "" if it has none. See the option Kind.
 func (m *Message) Kind() string { return m.Headers[KindHeader] }
 
-// Mux dispatches the messages of a queue to handlers by their kind. Worker.HandleMux gives it a queue:
+// Mux dispatches the messages of a queue to handlers by their kind. Worker.HandleMux connects it to a queue:
 //
 //	mux := later.NewMux()
 //	mux.Handle("order.cancel", cancel)

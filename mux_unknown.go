@@ -32,7 +32,7 @@ const (
 const (
 	// minUnknownDelay and maxUnknownDelay limit how long a message of an unknown kind is snoozed. Between them it is as
 	// long as this worker has met the kind, or as the message is old if that is shorter, so that a program that is being
-	// replaced gives messages to its successor soon, and one that is not does not spin.
+	// replaced leaves messages to its successor soon, and one that is not does not spin.
 	minUnknownDelay = time.Second
 	maxUnknownDelay = time.Minute
 	// unknownLogPause is the pause between log messages for a kind.

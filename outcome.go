@@ -52,7 +52,7 @@ func OutcomeOf(err error) Outcome {
 	return Outcome{Kind: OutcomeRetry, Backoff: true, Err: err}
 }
 
-// reasonOf returns the reason that err gives beside the decision in it: err itself if it says more than the decision.
+// reasonOf returns the reason in err beside the decision: err itself if it says more than the decision.
 func reasonOf(err, decision, reason error) error {
 	if err == decision {
 		return reason

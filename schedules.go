@@ -250,8 +250,8 @@ type SchedulePage struct {
 }
 
 // List returns a page of all schedules, in order of name: up to limit, 1 to store.MaxBatch or 0 for 100, from a cursor
-// on, which is "" for the first page and else SchedulePage.Next. A schedule that cannot be read is an error, which names
-// it.
+// on, which is "" for the first page and else SchedulePage.Next. A schedule that cannot be read is an error, which
+// names it.
 func (s *Schedules) List(ctx context.Context, cursor string, limit int) (page SchedulePage, err error) {
 	records, next, err := s.list(ctx, ListOptions{Group: schedulesGroup, Cursor: cursor, Limit: limit})
 	for _, r := range records {

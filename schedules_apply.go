@@ -42,8 +42,8 @@ type FieldChange struct{ Name, Old, New string } // values as JSON
 // Apply stores schedules, such as those of a file in a repository, and returns what it did with each, sorted by name.
 //
 // All are checked before the first is stored. If some are not allowed, Apply returns an ErrInvalid that lists them, and
-// changes nothing. Each schedule is stored as by Put. After another error some may have been stored; it is safe to apply
-// again, and the changes so far are returned.
+// changes nothing. Each schedule is stored as by Put. After another error some may have been stored; it is safe to
+// apply again, and the changes so far are returned.
 func (s *Schedules) Apply(ctx context.Context, schedules []Schedule, o ApplyOptions) ([]ScheduleChange, error) {
 	schedules, err := o.check(schedules)
 	if err != nil {

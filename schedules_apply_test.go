@@ -84,7 +84,8 @@ func TestScheduleJSONThatIsNotAllowed(t *testing.T) {
 		}
 	}
 	var s Schedule
-	if err := json.Unmarshal([]byte(`{"payload": {"a": [1, "b"]}}`), &s); err != nil || string(s.Payload) != `{"a":[1,"b"]}` {
+	err := json.Unmarshal([]byte(`{"payload": {"a": [1, "b"]}}`), &s)
+	if err != nil || string(s.Payload) != `{"a":[1,"b"]}` {
 		t.Errorf("payload is %q, %v", s.Payload, err)
 	}
 }

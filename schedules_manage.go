@@ -43,8 +43,8 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 }
 
 // Trigger sends a run now, besides those of the rule, and returns the id of its message. It does so even if the
-// schedule is paused or has finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It
-// returns ErrNotFound if there is no schedule with the name.
+// schedule is paused or has finished, or a run is unfinished; a run that is due afterwards finds this one unfinished.
+// It returns ErrNotFound if there is no schedule with the name.
 //
 // If Trigger returns an id and an error, the run was sent but not counted.
 func (s *Schedules) Trigger(ctx context.Context, name string) (string, error) {
@@ -174,7 +174,8 @@ func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
 	return runs, nil
 }
 
-// earliest returns the n schedules that are due first, which have the n next runs of all, and those that a worker holds.
+// earliest returns the n schedules that are due first, which have the n next runs of all, and those that a worker
+// holds.
 func (s *Schedules) earliest(ctx context.Context, n int) (all []*scheduleRecord, err error) {
 	for _, state := range []State{StateLeased, StateReady, StateScheduled} {
 		for o := (ListOptions{State: state, Limit: min(n, store.MaxBatch)}); ; {

@@ -75,8 +75,8 @@ type SeriesResult struct {
 // DedupWindow sets for how long a message that was acked is not sent again. Default: 24 hours.
 //
 // Other options apply to each message. In and At are refused, because each message is due at the moment plus its
-// offset, and Group is, because the messages are in the group SeriesGroupPrefix + id. SeriesOf tells a handler which
-// message it has.
+// offset, and Group is, because the messages are in the group SeriesGroupPrefix + id. SeriesOf returns which
+// message a handler has.
 //
 // The messages are sent like a batch: all are checked first, and those that fit into one call are sent whole or not at
 // all. After an error the result counts what was sent.

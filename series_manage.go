@@ -100,7 +100,7 @@ type SeriesMove struct {
 	Left int
 }
 
-// MoveSeries gives the messages of a series that remain their times before or after another moment, and counts them.
+// MoveSeries moves the remaining messages of a series to their times before or after another moment, and counts them.
 // Messages that were delivered and acked are not sent again, and offsets that were skipped stay so: to have these,
 // cancel the series and send it again. past says what happens to a message whose new time has passed. SkipPast cancels
 // it as with KeepID.

@@ -63,8 +63,8 @@ func (t Typed[T]) Outgoing(value T, opts ...SendOption) (Outgoing, error) {
 	return o, nil
 }
 
-// Schedule returns s with this queue, and with a value as the payload of its messages. It returns ErrInvalid for a value
-// that cannot be encoded.
+// Schedule returns s with this queue, and with a value as the payload of its messages. It returns ErrInvalid for a
+// value that cannot be encoded.
 func (t Typed[T]) Schedule(s Schedule, value T) (Schedule, error) {
 	payload, err := t.encode(value)
 	s.Queue, s.Payload = t.name, payload

@@ -45,7 +45,7 @@ type WorkerConfig struct {
 	Backoff Backoff
 	// ShutdownTimeout is how long handlers may continue after Run's context has ended. After that their
 	// contexts end with ErrShutdown and their messages are released. Default: 25 s, which leaves time to settle
-	// and close within the 30 s that Kubernetes gives by default. Below zero means at once.
+	// and close within the 30 s that Kubernetes allows by default. Below zero means at once.
 	ShutdownTimeout time.Duration
 	// MaxPrefetch limits how many messages of a queue wait in this process for a free handler, up to 2000.
 	// Within that limit a queue prefetches as much as its handlers do in about 20 ms, and nothing when they

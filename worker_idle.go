@@ -53,7 +53,7 @@ func (r *run) beginClaim() (done func()) {
 	}
 }
 
-// changes tells any number of goroutines that something has changed.
+// changes lets any number of goroutines wait until something has changed.
 type changes struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed by the next change; nil while nobody waits

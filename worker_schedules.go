@@ -59,7 +59,7 @@ func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlem
 	s.steps = make(map[string]*scheduleStep, len(claim.Messages))
 	for i := range claim.Messages {
 		m := &claim.Messages[i]
-		settlements[i].Action = store.Release // an ack without a successor would delete the schedule
+		settlements[i].Action = store.Release // an ack alone would delete the schedule
 		r, err := s.decode(m)
 		if err != nil {
 			s.refuse(&settlements[i], err)

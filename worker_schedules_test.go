@@ -223,7 +223,8 @@ func TestScheduleOfEachMillisecondAfterALongTime(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
 		info := getSchedule(t, c, "a")
-		if info.Runs != 1 || info.MissedRuns < maxStepTimes || info.MissedRuns > 4_000_000 || time.Until(info.NextRun.Due) > time.Second {
+		if info.Runs != 1 || info.MissedRuns < maxStepTimes || info.MissedRuns > 4_000_000 ||
+			time.Until(info.NextRun.Due) > time.Second {
 			t.Errorf("%d runs, %d missed, %d skipped, next %v", info.Runs, info.MissedRuns, info.SkippedRuns, info.NextRun)
 		}
 		cancel()

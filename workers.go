@@ -36,7 +36,7 @@ const (
 	maxLook = 250 * time.Millisecond
 )
 
-// WorkerCommand tells a worker what to do; see Client.ControlWorkers.
+// WorkerCommand is what a worker is told to do; see Client.ControlWorkers.
 type WorkerCommand string
 
 // The commands. Drain and restart end Worker.Run as the end of its context does.

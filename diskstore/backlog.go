@@ -13,19 +13,19 @@ type backlog struct {
 
 	mu     sync.Mutex
 	urgent []*request
-	lanes  map[string]*lane // queues with requests that are not urgent
-	turns  []*lane          // the same, in the order of their turns
+	queues map[string]*queueBacklog // queues with requests that are not urgent
+	turns  []*queueBacklog          // the same, in the order of their turns
 	parked map[string][]*request
 }
 
-// lane is the requests of one queue that are not urgent.
-type lane struct {
+// queueBacklog is the requests of one queue that are not urgent.
+type queueBacklog struct {
 	queue    string
 	requests []*request
 }
 
 func newBacklog() *backlog {
-	return &backlog{wake: make(chan struct{}, 1), lanes: map[string]*lane{}, parked: map[string][]*request{}}
+	return &backlog{wake: make(chan struct{}, 1), queues: map[string]*queueBacklog{}, parked: map[string][]*request{}}
 }
 
 func (b *backlog) add(r *request) {
@@ -51,10 +51,10 @@ func (b *backlog) addLocked(r *request) {
 		b.urgent = append(b.urgent, r)
 		return
 	}
-	l := b.lanes[r.queue]
+	l := b.queues[r.queue]
 	if l == nil {
-		l = &lane{queue: r.queue}
-		b.lanes[r.queue] = l
+		l = &queueBacklog{queue: r.queue}
+		b.queues[r.queue] = l
 		b.turns = append(b.turns, l)
 	}
 	l.requests = append(l.requests, r)
@@ -78,7 +78,7 @@ func (b *backlog) take(group []*request, limit int) []*request {
 			if l.requests = l.requests[1:]; len(l.requests) > 0 {
 				left = append(left, l)
 			} else {
-				delete(b.lanes, l.queue)
+				delete(b.queues, l.queue)
 			}
 		}
 		clear(b.turns[len(left):])
@@ -92,15 +92,15 @@ func (b *backlog) putBack(group []*request) {
 	b.mu.Lock()
 	var urgent []*request
 	for _, r := range slices.Backward(group) {
-		l := b.lanes[r.queue]
+		l := b.queues[r.queue]
 		switch waiting, parked := b.parked[r.queue]; {
 		case parked && !r.unparked:
 			b.parked[r.queue] = slices.Insert(waiting, 0, r)
 		case r.urgent:
 			urgent = append(urgent, r)
 		case l == nil:
-			l = &lane{r.queue, []*request{r}}
-			b.lanes[r.queue] = l
+			l = &queueBacklog{r.queue, []*request{r}}
+			b.queues[r.queue] = l
 			b.turns = slices.Insert(b.turns, 0, l)
 		default:
 			l.requests = slices.Insert(l.requests, 0, r)
@@ -127,10 +127,10 @@ func (b *backlog) park(queue string) {
 		}
 		return is
 	})
-	if l := b.lanes[queue]; l != nil {
+	if l := b.queues[queue]; l != nil {
 		waiting = append(waiting, l.requests...)
-		delete(b.lanes, queue)
-		b.turns = slices.DeleteFunc(b.turns, func(other *lane) bool { return other == l })
+		delete(b.queues, queue)
+		b.turns = slices.DeleteFunc(b.turns, func(other *queueBacklog) bool { return other == l })
 	}
 	b.parked[queue] = waiting
 }

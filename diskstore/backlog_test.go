@@ -109,7 +109,7 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 		for got := 0; got < n; runtime.Gosched() {
 			s.backlog.mu.Lock()
 			got = len(s.backlog.urgent)
-			for _, l := range s.backlog.lanes {
+			for _, l := range s.backlog.queues {
 				got += len(l.requests)
 			}
 			s.backlog.mu.Unlock()

@@ -31,7 +31,7 @@ func noBackup(t *testing.T, fs vfs.FS, dir string) {
 	}
 }
 
-func TestABackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
+func TestBackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	const workers, backups = 4, 5
 	clock, dir := newManualClock(), t.TempDir()
 	// logs are used again
@@ -92,7 +92,7 @@ func TestABackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	noBackup(t, vfs.Default, filepath.Join(dir, "none"))
 }
 
-func TestABackupIsDurableAndApartFromItsStore(t *testing.T) {
+func TestBackupIsDurableAndApartFromItsStore(t *testing.T) {
 	fs, clock := vfs.NewCrashableMem(), newManualClock()
 	s := openOn(t, fs, clock, SyncEvery(time.Hour))
 	defer s.Close()
@@ -112,7 +112,7 @@ func TestABackupIsDurableAndApartFromItsStore(t *testing.T) {
 	}
 }
 
-func TestABackupGoesToANewPlaceOnly(t *testing.T) {
+func TestBackupGoesToANewPlaceOnly(t *testing.T) {
 	root := t.TempDir()
 	dir, empty, full := filepath.Join(root, "store"), filepath.Join(root, "empty"), filepath.Join(root, "full")
 	if err := errors.Join(os.Mkdir(empty, 0o700), os.MkdirAll(filepath.Join(full, "x"), 0o700),
@@ -156,10 +156,10 @@ func TestABackupGoesToANewPlaceOnly(t *testing.T) {
 	}
 }
 
-func TestABackupThatFailsLeavesNothing(t *testing.T) {
+func TestBackupThatFailsLeavesNothing(t *testing.T) {
 	broken := errors.New("broken")
 	var fails atomic.Int64    // the backup's operation at which the disk fails, counted down
-	var verifying atomic.Bool // TestABackupOfALogThatIsWrittenToIsMadeAgain has the copy fail
+	var verifying atomic.Bool // TestBackupOfALogThatIsWrittenToIsMadeAgain has the copy fail
 	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if strings.Contains(op.Path, holderFile) {
 			verifying.Store(true)
@@ -208,7 +208,7 @@ func TestABackupThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestABackupThatIsCancelledLeavesNothing(t *testing.T) {
+func TestBackupThatIsCancelledLeavesNothing(t *testing.T) {
 	var cancel context.CancelCauseFunc
 	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if isPartial(op.Path) && cancel != nil {
@@ -237,7 +237,7 @@ func TestABackupThatIsCancelledLeavesNothing(t *testing.T) {
 
 var errStop = errors.New("stop")
 
-func TestABackupNeedsRoom(t *testing.T) {
+func TestBackupNeedsRoom(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}
 	disk.left.Store(minRoom)
 	s := openOn(t, disk, newManualClock())
@@ -277,7 +277,7 @@ func (f *tornFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-func TestABackupOfALogThatIsWrittenToIsMadeAgain(t *testing.T) {
+func TestBackupOfALogThatIsWrittenToIsMadeAgain(t *testing.T) {
 	for left := range backupTries + 2 {
 		disk := &torn{FS: vfs.NewMem()}
 		clock := newManualClock()

@@ -29,7 +29,7 @@ const (
 // Option is an option of PerKey.
 type Option func(*middleware)
 
-// TTL sets how long a lock outlives a process that died. The default is 30 s, the minimum 100 ms. A living handler
+// TTL sets how long a lock outlives a process that died. The default is 30 s, the minimum 100 ms. A running handler
 // extends its lock after a third of the time, for as long as it runs.
 func TTL(d time.Duration) Option { return func(m *middleware) { m.ttl = max(d, minTTL) } }
 

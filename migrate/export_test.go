@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestAnExportTellsOfEachQueue(t *testing.T) {
+func TestExportReportsEachQueue(t *testing.T) {
 	source := twoQueues(t)
 	if err := source.Queue("b").Pause(t.Context()); err != nil {
 		t.Fatal(err)
@@ -33,14 +33,14 @@ func TestAnExportTellsOfEachQueue(t *testing.T) {
 	}
 }
 
-func TestAnExportOfAnEmptyStoreIsOne(t *testing.T) {
+func TestExportOfAnEmptyStoreIsOne(t *testing.T) {
 	file := exported(t, newMem(t))
 	if r := imported(t, newMem(t), bytes.NewReader(file)); r.Imported != 0 || bytes.Count(file, []byte("\n")) != 2 {
 		t.Errorf("%+v of %q", r, file)
 	}
 }
 
-func TestAQueueThatDoesNotExistIsToldBeforeAnythingIsWritten(t *testing.T) {
+func TestExportReportsAQueueThatDoesNotExistBeforeItWrites(t *testing.T) {
 	var b bytes.Buffer
 	for name, want := range map[string]error{"none": store.ErrNotFound, "{": store.ErrInvalid} {
 		_, err := Export(t.Context(), twoQueues(t), &b, ExportConfig{Queues: []string{"a", name}})
@@ -50,7 +50,7 @@ func TestAQueueThatDoesNotExistIsToldBeforeAnythingIsWritten(t *testing.T) {
 	}
 }
 
-func TestADamagedQueueDoesNotKeepOthersFromBeingExported(t *testing.T) {
+func TestExportContinuesAfterADamagedQueue(t *testing.T) {
 	source, target := twoQueues(t), newMem(t)
 	h := &hooked{Store: source.Store(), stats: func(queue string) (store.Stats, error) {
 		if queue == "a" {
@@ -67,7 +67,7 @@ func TestADamagedQueueDoesNotKeepOthersFromBeingExported(t *testing.T) {
 	sameContents(t, target, source, "b")
 }
 
-func TestAStoreThatFailsEndsTheExport(t *testing.T) {
+func TestExportEndsWithAStoreThatFails(t *testing.T) {
 	source := twoQueues(t)
 	whole := exported(t, source)
 	calls := 0
@@ -107,7 +107,7 @@ func TestMessagesThatNoStoreWouldAcceptAreLeftOut(t *testing.T) {
 }
 
 // A message that goes on to the next state during the export is written once.
-func TestAMessageThatChangesItsStateMeanwhileIsExportedOnce(t *testing.T) {
+func TestExportHasAMessageThatChangesItsStateOnce(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "q", 4)
 	h := &hooked{Store: source.Store()}
@@ -136,7 +136,7 @@ func TestAMessageThatChangesItsStateMeanwhileIsExportedOnce(t *testing.T) {
 	}
 }
 
-func TestAnExportReadsAndHoldsAPageAtATime(t *testing.T) {
+func TestExportReadsAndHoldsAPageAtATime(t *testing.T) {
 	h := &hooked{Store: memstore.New()}
 	source := newClient(t, h)
 	fill(t, source, "q", 700)

@@ -465,7 +465,7 @@ func sameContent(there, here *store.Info) bool {
 	}
 	same := *here
 	same.ID = there.ID
-	// A source tells some limits as what is left of them, so that they are not exact.
+	// A source has only what is left of some limits, so they are not exact.
 	same.MaxAttempts, same.ExpireAt, same.ExpireAfter = there.MaxAttempts, there.ExpireAt, there.ExpireAfter
 	return there.SameMessage(&same)
 }

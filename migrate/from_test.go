@@ -150,7 +150,7 @@ func TestFromZSetTakesIDsFromMembers(t *testing.T) {
 	}
 }
 
-func TestAMigrationThatWasStoppedContinues(t *testing.T) {
+func TestMigrationThatWasStoppedContinues(t *testing.T) {
 	const n = 3 * fromPage
 	for _, remove := range []bool{false, true} {
 		rdb, to := newSource(t, ""), newMem(t)
@@ -184,7 +184,7 @@ func TestAMigrationThatWasStoppedContinues(t *testing.T) {
 	}
 }
 
-func TestADryRunCountsAndShowsTheFirstTen(t *testing.T) {
+func TestMigrationDryRunCountsAndShowsTheFirstTen(t *testing.T) {
 	rdb, to := newSource(t, ""), newMem(t)
 	for i := range 2 * fromPage {
 		zadd(t, rdb, map[string]float64{"m" + strconv.Itoa(i): 3e9 - float64(i)})
@@ -215,7 +215,7 @@ func TestADryRunCountsAndShowsTheFirstTen(t *testing.T) {
 	}
 }
 
-func TestASourceThatChangesIsInUse(t *testing.T) {
+func TestMigrationSourceThatChangesIsInUse(t *testing.T) {
 	rdb, to := newSource(t, ""), newMem(t)
 	add := func(i int) error {
 		return rdb.ZAdd(context.Background(), "jobs", redis.Z{Score: 3e9 + float64(i), Member: fmt.Sprint("m", i)}).Err()

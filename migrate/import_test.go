@@ -14,7 +14,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestAnImportOfAnExportThatIsCutAtAnyByteGoesOn(t *testing.T) {
+func TestImportOfAnExportThatIsCutAtAnyByteGoesOn(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "a", 3)
 	whole := exported(t, source)
@@ -39,7 +39,7 @@ func TestAnImportOfAnExportThatIsCutAtAnyByteGoesOn(t *testing.T) {
 	}
 }
 
-func TestAnImportThatIsStoppedGoesOnAtTheLineThatItNames(t *testing.T) {
+func TestImportThatIsStoppedGoesOnAtTheLineThatItNames(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "a", 1000)
 	fill(t, source, "b", 7)
@@ -70,7 +70,7 @@ func TestAnImportThatIsStoppedGoesOnAtTheLineThatItNames(t *testing.T) {
 	}
 }
 
-func TestAStoreThatRefusesIsNamedWithTheLine(t *testing.T) {
+func TestImportNamesTheStoreThatRefusesWithTheLine(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "q", 600)
 	whole := exported(t, source)
@@ -126,7 +126,7 @@ func TestInputOfSomethingElseWritesNothing(t *testing.T) {
 
 var errStop = errors.New("stop")
 
-func TestALineThatCannotBeImportedIsNamedAndThoseBeforeItAreImported(t *testing.T) {
+func TestImportNamesTheLineThatFailsAndImportsThoseBeforeIt(t *testing.T) {
 	lines := strings.SplitAfter(string(exported(t, twoQueues(t))), "\n")
 	for bad, want := range map[string]string{
 		"x\n":                             "line 4: line is not one JSON object",
@@ -149,7 +149,7 @@ func TestALineThatCannotBeImportedIsNamedAndThoseBeforeItAreImported(t *testing.
 	}
 }
 
-func TestAnIncompleteExportIsImportedAndToldOf(t *testing.T) {
+func TestImportOfAnIncompleteExportSaysSo(t *testing.T) {
 	lines := strings.SplitAfter(string(exported(t, twoQueues(t))), "\n")
 	all, n := strings.Join(lines, ""), len(lines)-1
 	for _, test := range []struct {
@@ -187,7 +187,7 @@ func TestExportsOneAfterTheOtherAreOneImport(t *testing.T) {
 	}
 }
 
-func TestTheLineToImportFromIsOneOfTheInput(t *testing.T) {
+func TestImportBeginsAtALineOfTheInput(t *testing.T) {
 	whole := exported(t, twoQueues(t))
 	for from, want := range map[int64]string{-1: "give 1 or more", 35: "the input has 33 lines"} {
 		_, err := Import(t.Context(), newMem(t), bytes.NewReader(whole), ImportConfig{FromLine: from})

@@ -39,7 +39,7 @@ func twoQueues(t *testing.T) *later.Client {
 	return source
 }
 
-func TestAnExportThatIsCutAtAnyByteIsResumed(t *testing.T) {
+func TestExportThatIsCutAtAnyByteIsResumed(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "a", 2)
 	fill(t, source, "b", 1)
@@ -54,7 +54,7 @@ func TestAnExportThatIsCutAtAnyByteIsResumed(t *testing.T) {
 	}
 }
 
-func TestAnExportThatIsCutAgainAndAgainIsResumed(t *testing.T) {
+func TestExportThatIsCutAgainAndAgainIsResumed(t *testing.T) {
 	source := twoQueues(t)
 	whole := exported(t, source)
 	rapid.Check(t, func(t *rapid.T) {
@@ -75,7 +75,7 @@ func TestAnExportThatIsCutAgainAndAgainIsResumed(t *testing.T) {
 	})
 }
 
-func TestAnExportThatIsStoppedEndsWithACompleteLine(t *testing.T) {
+func TestExportThatIsStoppedEndsWithACompleteLine(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "q", 1000)
 	whole := exported(t, source)
@@ -100,7 +100,7 @@ func TestAnExportThatIsStoppedEndsWithACompleteLine(t *testing.T) {
 	}
 }
 
-func TestAResumedExportReadsNoMoreOfTheStoreThanItNeeds(t *testing.T) {
+func TestExportThatIsResumedReadsNoMoreOfTheStoreThanItNeeds(t *testing.T) {
 	source := newMem(t)
 	fill(t, source, "a", 10)
 	fill(t, source, "b", 10)
@@ -156,7 +156,7 @@ func TestWhatIsNotAnExportIsNotResumed(t *testing.T) {
 	}
 }
 
-func TestAResumedExportIsOfTheSameQueues(t *testing.T) {
+func TestExportThatIsResumedIsOfTheSameQueues(t *testing.T) {
 	source := twoQueues(t)
 	whole := exported(t, source, "b", "a")
 	cut := whole[:len(whole)/3]

@@ -37,7 +37,7 @@ func engines(t *testing.T) (names []string, clients map[string]*later.Client) {
 	}
 }
 
-func TestAnExportIsImportedAsItWasByEveryEngine(t *testing.T) {
+func TestExportIsImportedAsItWasByEveryEngine(t *testing.T) {
 	names, clients := engines(t)
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +93,7 @@ func TestAnExportIsImportedAsItWasByEveryEngine(t *testing.T) {
 	})
 }
 
-func TestAnExportOfManyPagesIsWhole(t *testing.T) {
+func TestExportOfManyPagesIsWhole(t *testing.T) {
 	names, clients := engines(t)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/store"
 )
 
@@ -75,9 +77,11 @@ type Execer interface {
 
 // Outbox is a table of messages that are to be sent. Create one with New; its methods are safe for concurrent use.
 type Outbox struct {
-	dialect Dialect
-	table   string
-	invalid error // why the configuration is not allowed
+	dialect    Dialect
+	table      string
+	now        func() time.Time
+	middleware []func(context.Context, *later.Outgoing) error
+	invalid    error // why the configuration is not allowed
 }
 
 // Option configures an Outbox.
@@ -93,12 +97,29 @@ func Table(name string) Option {
 	return func(o *Outbox) { o.table = name }
 }
 
+// Clock sets the clock on which the delay of later.In counts, for tests: with that of latertest, a message in the
+// outbox is due when the test has moved the clock by its delay. Default: time.Now.
+func Clock(now func() time.Time) Option {
+	return func(o *Outbox) { o.now = now }
+}
+
+// WithSendMiddleware adds functions that are called, in order, for each message before it is written to the outbox,
+// with the context of Send or SendBatch. They may change the message, whose Queue is set and whose Headers is never
+// nil, for example to add the headers of a trace. Everything is checked after. An error is that of the send, which then
+// writes nothing.
+//
+// A relay sends the message in another context, and then the middleware of its client sees it too (see
+// later.WithSendMiddleware). A function that is in both must therefore leave alone what it has done before.
+func WithSendMiddleware(middleware ...func(ctx context.Context, o *later.Outgoing) error) Option {
+	return func(o *Outbox) { o.middleware = append(o.middleware, middleware...) }
+}
+
 var tableName = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]{0,47}\.)?[A-Za-z_][A-Za-z0-9_]{0,47}$`)
 
 // New returns the outbox in a table of a database. It does not use the database. If an argument is not allowed, the
 // methods of the Outbox return an ErrInvalid.
 func New(dialect Dialect, opts ...Option) *Outbox {
-	o := &Outbox{dialect: dialect, table: DefaultTable}
+	o := &Outbox{dialect: dialect, table: DefaultTable, now: time.Now}
 	for i, opt := range opts {
 		if opt == nil {
 			o.invalid = store.Invalid("option %d is nil: leave it out", i)
@@ -112,6 +133,13 @@ func New(dialect Dialect, opts ...Option) *Outbox {
 	case !tableName.MatchString(o.table):
 		o.invalid = store.Invalid("table name %q is not allowed: give 1 to 48 letters, digits and underscores that do not "+
 			"begin with a digit, after a schema and a dot if it needs one", o.table)
+	case o.now == nil:
+		o.invalid = store.Invalid("clock is nil: give a function that returns the time, or leave the option out")
+	}
+	for i, f := range o.middleware {
+		if f == nil {
+			o.invalid = store.Invalid("send middleware %d is nil: leave it out", i)
+		}
 	}
 	return o
 }

@@ -1,9 +1,11 @@
 package outbox
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/latertest"
 	"github.com/laterq/later/store"
 )
 
@@ -109,6 +112,81 @@ func TestSendWritesInWhatItIsGiven(t *testing.T) {
 		conn.Close()
 		wantRows(t, box, db, 2)
 	})
+}
+
+func TestSendCallsMiddlewareWithItsContext(t *testing.T) {
+	type traceKey struct{}
+	refused := errors.New("no tenant")
+	trace := func(ctx context.Context, o *later.Outgoing) error {
+		if o.Queue == "refused" {
+			return refused
+		}
+		o.Headers["trace"] = fmt.Sprint(ctx.Value(traceKey{}))
+		return nil
+	}
+	second := func(_ context.Context, o *later.Outgoing) error {
+		o.Headers["second"], o.When = o.Headers["trace"], later.In(time.Hour)
+		return nil
+	}
+	box, db := kinds[2].newBox(t, WithSendMiddleware(trace), WithSendMiddleware(second))
+	client := memory(t)
+	ctx := context.WithValue(t.Context(), traceKey{}, "4bf9")
+	given := map[string]string{"of": "sender"}
+	ids, err := box.SendBatch(ctx, db, "q", []later.Outgoing{{Headers: given}, {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(given) != 1 {
+		t.Errorf("the caller's headers are now %v", given)
+	}
+	if _, err := box.SendBatch(ctx, db, "refused", []later.Outgoing{{}, {}}); !errors.Is(err, refused) {
+		t.Errorf("refused by middleware: %v", err)
+	}
+	wantRows(t, box, db, 2)
+	flush(t, box.Relay(db, client, RelayConfig{}))
+	for i, want := range []map[string]string{
+		{"of": "sender", "trace": "4bf9", "second": "4bf9"}, {"trace": "4bf9", "second": "4bf9"},
+	} {
+		info, err := client.Queue("q").Get(t.Context(), ids[i])
+		if err != nil || !maps.Equal(info.Headers, want) || info.State != later.StateScheduled {
+			t.Errorf("message %d is %+v, %v; want scheduled with headers %v", i, info, err, want)
+		}
+	}
+}
+
+func TestSendChecksWhatMiddlewareChanged(t *testing.T) {
+	box, db := kinds[2].newBox(t, WithSendMiddleware(func(_ context.Context, o *later.Outgoing) error {
+		o.MaxAttempts = -1
+		return nil
+	}))
+	_, err := box.Send(t.Context(), db, "q", later.Outgoing{})
+	wantError(t, "middleware", err, later.ErrInvalid, "max attempts")
+	wantRows(t, box, db, 0)
+}
+
+func TestClockDecidesWhenADelayBegins(t *testing.T) {
+	lt := latertest.New(t)
+	box, db := kinds[2].newBox(t, Clock(lt.Now))
+	relay := box.Relay(db, lt.Client(), RelayConfig{})
+	lt.Handle("q", func(context.Context, *later.Message) error { return nil })
+	lt.Advance(24 * time.Hour) // ahead of the machine's clock
+	send := func(opts later.Outgoing) error {
+		_, err := box.Send(t.Context(), db, "q", opts)
+		return err
+	}
+	if err := send(later.Outgoing{When: later.In(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	early := later.Outgoing{When: later.In(time.Hour), ExpireAt: lt.Now().Add(time.Minute)}
+	wantError(t, "expiry before due", send(early), later.ErrInvalid, "expiry", "due")
+	flush(t, relay)
+	latertest.RequireScheduled(t, lt.Client().Queue("q"), latertest.In(time.Hour))
+	if got := lt.Advance(time.Hour - time.Millisecond); len(got) != 0 {
+		t.Errorf("handled early: %v", got)
+	}
+	if got := lt.Advance(time.Millisecond); len(got) != 1 {
+		t.Errorf("%d messages were handled after an hour", len(got))
+	}
 }
 
 func TestRowsAreSentInOrder(t *testing.T) {
@@ -211,6 +289,8 @@ func TestConfigurationErrorsAreReturned(t *testing.T) {
 		{"no dialect", New(0), []string{"dialect", "PostgreSQL"}},
 		{"unknown dialect", New(9), []string{"Dialect(9)"}},
 		{"nil option", New(SQLite, nil), []string{"option 0"}},
+		{"nil clock", New(SQLite, Clock(nil)), []string{"clock is nil"}},
+		{"nil middleware", New(SQLite, WithSendMiddleware(nil)), []string{"send middleware 0"}},
 		{"no table", New(SQLite, Table("")), []string{"table name"}},
 		{"table with a quote", New(SQLite, Table(`a"b`)), []string{"table name"}},
 		{"long table", New(SQLite, Table(strings.Repeat("x", 49))), []string{"table name", "48"}},

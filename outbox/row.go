@@ -51,6 +51,10 @@ func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
 		return row{}, store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that is "+
 			"moved again must change nothing", m.OnDuplicate)
 	}
+	due := m.When.Time(now)
+	if !due.IsZero() {
+		m.When = later.At(due)
+	}
 	if err := m.Check(); err != nil {
 		return row{}, err
 	}
@@ -61,7 +65,7 @@ func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
 	if r.payload == nil {
 		r.payload = []byte{} // drivers write nil as NULL
 	}
-	if due := m.When.Time(now); !due.IsZero() {
+	if !due.IsZero() {
 		r.due = sql.NullInt64{Int64: store.UnixMillis(due), Valid: true}
 	}
 	return r, nil

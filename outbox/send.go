@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -22,9 +23,9 @@ const (
 // nothing is written then. Without an id, one is made that sorts by time. Other errors are those of the database, and
 // most databases can then only roll the transaction back.
 //
-// A delay set with later.In counts from this call, on this process's clock. Without a due time the message is due when
-// the relay sends it, and an ExpireAfter counts from then. The message's Durability must not be set: it is the relay's
-// matter. SentAt of the delivered message is the time at which the relay sent it.
+// A delay set with later.In counts from this call, on this process's clock or that of the option Clock. Without a due
+// time the message is due when the relay sends it, and an ExpireAfter counts from then. The message's Durability must
+// not be set: it is the relay's matter. SentAt of the delivered message is the time at which the relay sent it.
 //
 // The id is remembered for at least the DedupWindow of the relay after the message was acked. Choose an id of your own
 // only for what must not be sent again within that time.
@@ -48,9 +49,9 @@ func (o *Outbox) send(ctx context.Context, tx Execer, queue string, msgs ...late
 		return nil, o.invalid
 	}
 	rows, ids := make([]row, len(msgs)), make([]string, len(msgs))
-	now := time.Now()
+	now := o.now()
 	for i, m := range msgs {
-		r, err := newRow(queue, m, now)
+		r, err := o.prepare(ctx, queue, m, now)
 		if err != nil && len(msgs) > 1 {
 			err = fmt.Errorf("message %d of the batch: %w", i, err)
 		}
@@ -67,6 +68,22 @@ func (o *Outbox) send(ctx context.Context, tx Execer, queue string, msgs ...late
 		rows = rows[n:]
 	}
 	return ids, nil
+}
+
+// prepare calls the middleware for a message, checks it and returns its row.
+func (o *Outbox) prepare(ctx context.Context, queue string, m later.Outgoing, now time.Time) (row, error) {
+	m.Queue = queue
+	if len(o.middleware) > 0 {
+		if m.Headers = maps.Clone(m.Headers); m.Headers == nil {
+			m.Headers = map[string]string{}
+		}
+	}
+	for _, f := range o.middleware {
+		if err := f(ctx, &m); err != nil {
+			return row{}, err
+		}
+	}
+	return newRow(queue, m, now)
 }
 
 // insertEnd returns how many of the rows one INSERT takes.

@@ -134,7 +134,8 @@ func (p *rruleParser) part(part word) error {
 	case "FREQ":
 		i := slices.Index(frequencies, value.text)
 		if i < 0 {
-			return p.fail(name, value, "is no frequency%s", nearest.DidYouMean(value.text, frequencies, "give one such as DAILY"))
+			return p.fail(name, value, "is no frequency%s",
+				nearest.DidYouMean(value.text, frequencies, "give one such as DAILY"))
 		}
 		p.rule.Freq = rrule.Frequency(i)
 	case "WKST":
@@ -154,8 +155,9 @@ func (p *rruleParser) part(part word) error {
 func (p *rruleParser) weekday(name string, value word) (rrule.Weekday, error) {
 	i := slices.Index(rruleDays, value.text)
 	if i < 0 {
-		return rrule.MO, p.fail(name, value, "is no weekday%s", nearest.DidYouMean(value.text, rruleDays, "give one of MO, TU, "+
-			"WE, TH, FR, SA and SU"))
+		return rrule.MO, p.fail(name, value, "is no weekday%s",
+			nearest.DidYouMean(value.text, rruleDays, "give one of MO, TU, "+
+				"WE, TH, FR, SA and SU"))
 	}
 	return rruleWeekday[i], nil
 }

@@ -34,7 +34,7 @@ var frozenClock = `local function server_time()
   return frozen and { math.floor(frozen / 1000000), frozen % 1000000 } or redis.call('TIME')
 end
 
-` + strings.Replace(render("_clock.lua", "", nil), "redis.call('TIME')", "server_time()", 1)
+` + strings.Replace(renderer{texts: map[string]string{}}.text("_clock.lua"), "redis.call('TIME')", "server_time()", 1)
 
 // newFrozenClock returns a store whose clock tests can move.
 func newFrozenClock(t testing.TB, rdb redis.UniversalClient, opts ...Option) *Store {

@@ -57,7 +57,7 @@ func BenchmarkDues(b *testing.B) {
 	} {
 		b.Run(dist.name, func(b *testing.B) {
 			rdb := redistest.Start(b).Client(b)
-			x := &bucketBench{newWith(b, production, rdb), rdb}
+			x := &bucketBench{newWith(b, production(), rdb), rdb}
 			for _, kv := range [][2]string{{"auto-aof-rewrite-percentage", "0"}, {"slowlog-log-slower-than", "500"},
 				{"slowlog-max-len", "100000"}} {
 				if err := rdb.ConfigSet(b.Context(), kv[0], kv[1]).Err(); err != nil {

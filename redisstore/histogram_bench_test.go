@@ -34,7 +34,7 @@ func BenchmarkHistogram(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	x := &bucketBench{newWith(b, production, rdb), rdb}
+	x := &bucketBench{newWith(b, production(), rdb), rdb}
 	const month = 30 * 24 * time.Hour
 	began := time.Now()
 	for sent := 0; sent < pending; sent += store.MaxBatch {

@@ -20,7 +20,7 @@ func BenchmarkMixed(b *testing.B) {
 	if err := rdb.ConfigSet(b.Context(), "appendonly", "no").Err(); err != nil {
 		b.Fatal(err)
 	}
-	x := &scriptBench{newWith(b, production, rdb), rdb}
+	x := &scriptBench{newWith(b, production(), rdb), rdb}
 	settled := func(n int, action store.Action) func(queue string) {
 		return func(queue string) {
 			x.send(b, queue, n, 0)

@@ -45,8 +45,8 @@ func TestRestoreAndRemoveExecuteOnceWhenReplyIsLost(t *testing.T) {
 	again := newStore(t, &loseEveryReply{UniversalClient: s.rdb})
 	again.preflightDone.Store(true)
 	ctx, queue := t.Context(), "lost-restore"
-	living := store.Info{Message: store.Message{ID: "live"}, State: store.StateReady, Due: time.UnixMilli(1)}
-	if _, err := s.Restore(ctx, queue, []store.Info{living}); err != nil {
+	live := store.Info{Message: store.Message{ID: "live"}, State: store.StateReady, Due: time.UnixMilli(1)}
+	if _, err := s.Restore(ctx, queue, []store.Info{live}); err != nil {
 		t.Fatal(err)
 	}
 	infos := []store.Info{

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"embed"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,7 +95,8 @@ type script struct {
 // scripts are the scripts of lua/ by name. Files whose names start with "_" are only included.
 type scripts map[string]*script
 
-var production = loadScripts("", luaConstants)
+// production returns the scripts that stores use. They are rendered when the first store needs them.
+var production = sync.OnceValue(func() scripts { return loadScripts("", luaConstants) })
 
 // loadScripts renders every script. A clock that is not empty replaces the text of lua/_clock.lua, so that tests can
 // control time.
@@ -102,12 +105,16 @@ func loadScripts(clock string, constants map[string]string) scripts {
 	if err != nil {
 		panic(err) // the files are embedded
 	}
+	r := renderer{constants, map[string]string{}}
+	if clock != "" {
+		r.texts["_clock.lua"] = clock
+	}
 	all := scripts{}
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), "_") {
 			continue
 		}
-		body := render(f.Name(), clock, constants)
+		body := r.render(f.Name(), map[string]bool{})
 		sum := sha1.Sum([]byte(body))
 		name := strings.TrimSuffix(f.Name(), ".lua")
 		all[name] = &script{name, body, hex.EncodeToString(sum[:])}
@@ -115,39 +122,44 @@ func loadScripts(clock string, constants map[string]string) scripts {
 	return all
 }
 
+// renderer inserts includes and constants into scripts.
+type renderer struct {
+	constants map[string]string
+	texts     map[string]string // files with their constants
+}
+
 var (
 	includeLine = regexp.MustCompile(`(?m)^--@include (\w+)\n`)
 	constant    = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
 )
 
-// render inserts includes and constants into a script.
-func render(file, clock string, constants map[string]string) string {
-	return constant.ReplaceAllStringFunc(include(file, clock, map[string]bool{}), func(word string) string {
-		if value, ok := constants[word]; ok {
-			return value
-		}
-		return word
-	})
-}
-
-// include returns the text of a file with its includes, except those in done, which it extends: a script has each
-// include once. It panics on a missing file: the files are embedded, so any test finds that.
-func include(file, clock string, done map[string]bool) string {
-	text, err := luaFiles.ReadFile("lua/" + file)
-	if err != nil {
-		panic(err)
-	}
-	return includeLine.ReplaceAllStringFunc(string(text), func(line string) string {
+// render returns the text of a file with its includes, except those in done, which it extends: a script has each
+// include once.
+func (r renderer) render(file string, done map[string]bool) string {
+	return includeLine.ReplaceAllStringFunc(r.text(file), func(line string) string {
 		name := includeLine.FindStringSubmatch(line)[1]
 		if done[name] {
 			return ""
 		}
 		done[name] = true
-		if name == "clock" && clock != "" {
-			return clock
-		}
-		return include("_"+name+".lua", clock, done)
+		return r.render("_"+name+".lua", done)
 	})
+}
+
+// text returns the text of a file with its constants. It panics on a missing file: the files are embedded, so any test
+// finds that.
+func (r renderer) text(file string) string {
+	if text, ok := r.texts[file]; ok {
+		return text
+	}
+	text, err := luaFiles.ReadFile("lua/" + file)
+	if err != nil {
+		panic(err)
+	}
+	r.texts[file] = constant.ReplaceAllStringFunc(string(text), func(word string) string {
+		return cmp.Or(r.constants[word], word)
+	})
+	return r.texts[file]
 }
 
 // scriptCmd is a script call that go-redis does not retry, because the store does.

@@ -24,7 +24,7 @@ func BenchmarkScripts(b *testing.B) {
 	if err := rdb.ConfigSet(b.Context(), "appendonly", "no").Err(); err != nil {
 		b.Fatal(err)
 	}
-	x := &scriptBench{newWith(b, production, rdb), rdb}
+	x := &scriptBench{newWith(b, production(), rdb), rdb}
 	for _, size := range []int{1, store.MaxBatch} {
 		for _, due := range []time.Duration{0, 2 * time.Hour} {
 			b.Run(fmt.Sprintf("send of %d in %v", size, due), func(b *testing.B) {

@@ -30,7 +30,7 @@ func TestScriptsHaveFileAndUse(t *testing.T) {
 			used[string(m[1])] = true
 		}
 	}
-	got, want := slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(production))
+	got, want := slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(production()))
 	if !slices.Equal(got, want) {
 		t.Errorf("the Go code calls the scripts %v, and lua/ has %v", got, want)
 	}

@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite testdata/snapshots")
 
 // TestSnapshots shows in reviews what is sent to the server, with includes and constants in place.
 func TestSnapshots(t *testing.T) {
-	for name, script := range production {
+	for name, script := range production() {
 		file := filepath.Join("testdata", "snapshots", name+".txt")
 		if *update {
 			if err := os.WriteFile(file, []byte(script.body), 0o644); err != nil {
@@ -44,7 +44,7 @@ func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 		`(DUE|MESSAGES|LEASES|LEASE_DEADLINES|RECORDS|DEAD|DEDUP|META|` +
 		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|PROPERTIES|ACTIVITY|key|to)[,)]|` +
 		`command, key,|option, ARGV\[5\],)`)
-	for name, script := range production {
+	for name, script := range production() {
 		all, known := strings.Count(script.body, "redis.call("), len(key.FindAllString(script.body, -1))
 		if all == 0 || all != known {
 			t.Errorf("%s.lua calls Redis %d times, %d of them with a declared key", name, all, known)

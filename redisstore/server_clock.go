@@ -17,13 +17,14 @@ type serverClock struct {
 // minLoggedStep is the smallest step of the server's clock that is logged.
 const minLoggedStep = time.Second
 
-// read records a reading: the server's clock was server at some moment between sent and received. It returns the
-// difference from what earlier readings predict.
+// read records a reading: the server's clock was server at some moment between sent and received. It returns by how
+// much the clock was stepped since the last reading, at least: what the round trips of the two cannot explain.
 func (c *serverClock) read(sent, received, server time.Time) (step time.Duration) {
 	trip := received.Sub(sent)
 	if c.known {
 		elapsed := received.Sub(c.at) // by the monotonic clock, which is never stepped
 		step = server.Sub(c.server) - elapsed
+		step = min(step+trip, max(step-c.trip, 0)) // a reply that took long was read late
 	}
 	if c.known && trip > c.trip && received.Sub(c.at) < clockReadingTTL {
 		if d := server.Sub(received.Add(-trip/2)) - c.offset; d.Abs() <= (trip+c.trip)/2+time.Millisecond {

@@ -91,7 +91,7 @@ func New(rdb redis.UniversalClient, opts ...Option) *Store {
 	s := &Store{
 		rdb:           rdb,
 		keys:          keyTable{prefix: DefaultPrefix},
-		scripts:       production,
+		scripts:       production(),
 		log:           slog.Default(),
 		retryFor:      DefaultRetry,
 		preflightLock: make(chan struct{}, 1),

@@ -205,6 +205,32 @@ func TestServerClock(t *testing.T) {
 	}
 }
 
+// The server reads its clock at an unknown moment of a call, so a reply that was held up looks like a step.
+func TestServerClockStepIsWhatRoundTripsDoNotExplain(t *testing.T) {
+	const slow = 5 * time.Second
+	for name, test := range map[string]struct {
+		trips [2]time.Duration
+		step  time.Duration // as it looks
+		want  time.Duration
+	}{
+		"none":                {},
+		"late first reply":    {trips: [2]time.Duration{slow, 0}, step: slow},
+		"late second reply":   {trips: [2]time.Duration{0, slow}, step: -slow},
+		"forward":             {step: time.Hour, want: time.Hour},
+		"back":                {step: -time.Hour, want: -time.Hour},
+		"forward, late first": {trips: [2]time.Duration{slow, 0}, step: time.Hour, want: time.Hour - slow},
+		"back, late second":   {trips: [2]time.Duration{0, slow}, step: -time.Hour, want: slow - time.Hour},
+	} {
+		var c serverClock
+		first := time.Now()
+		c.read(first.Add(-test.trips[0]), first, first)
+		second := first.Add(time.Minute)
+		if got := c.read(second.Add(-test.trips[1]), second, second.Add(test.step)); got != test.want {
+			t.Errorf("%s: step is %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 // A process that was woken but does not claim, for example because its handlers are busy with other queues, passes the
 // notification on.
 func TestUnusedNotificationIsPassedOn(t *testing.T) {

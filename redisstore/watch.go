@@ -173,7 +173,7 @@ func (w *watcher) place(ctx context.Context, channel string) serverAddr {
 	return w.s.serverOfKey(ctx, channel)
 }
 
-// assign gives a queue to the connection of a server. The lock is held.
+// assign moves a queue to the connection of a server. The lock is held.
 func (w *watcher) assign(q *watchedQueue, at serverAddr) {
 	v := w.servers[at.addr]
 	if v == nil {
@@ -287,7 +287,7 @@ func (v *watchServer) lost(err error) {
 	}
 }
 
-// moveQueues gives queues that are on another server now to its connection. It reports whether none is left here, and
+// moveQueues moves queues that are on another server now to its connection. It reports whether none is left here, and
 // ends this one's use then.
 func (v *watchServer) moveQueues(failure error) bool {
 	w := v.w

@@ -16,7 +16,7 @@ const (
 // it no meaning.
 type EventKind string
 
-// Events is the part of a Store that tells what the processes of a store do. It is best effort: neither counts nor
+// Events is the part of a Store that reports what the processes of a store do. It is best effort: neither counts nor
 // events are needed for anything else, and what a failed call carried may be lost.
 type Events interface {
 	// Report adds to the activity of queues and passes events on to their watchers. Results are in the order of
@@ -36,7 +36,7 @@ type Events interface {
 	Activity(ctx context.Context, queue string) (Activity, error)
 }
 
-// Report is what a process tells of a queue. Either part may be empty.
+// Report is what a process reports of a queue. Either part may be empty.
 type Report struct {
 	Queue string
 	// Counts is the number of events by kind, since the process's previous Report. Callers use a small fixed set of

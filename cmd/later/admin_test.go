@@ -95,7 +95,7 @@ func TestGetShowsWhetherAMessageWasDelivered(t *testing.T) {
 	}
 }
 
-func TestANonTextPayloadIsBase64InJSON(t *testing.T) {
+func TestNonTextPayloadIsBase64InJSON(t *testing.T) {
 	c := newCLI(t)
 	if r := c.runWith(t.Context(), "\xff\x00", "send", "q", "-", "--id", "a", "--in", "1h"); r.exit != 0 {
 		t.Fatal(r.stderr)

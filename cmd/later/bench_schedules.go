@@ -43,6 +43,6 @@ func (b *bench) schedules(ctx context.Context, q benchQueue) error {
 		UpcomingMS: round3(float64(s.Upcoming) / float64(time.Millisecond)),
 		PageMS:     round3(float64(s.Page) / float64(time.Millisecond)), benchCostJSON: cost.json(s.Schedules),
 	}
-	return b.result(j, name, "put %.0f/s  send %.0f runs/s  next 100 runs in at most %.1f ms  a page of 100 in at most %.1f ms",
-		j.Put, j.Runs, j.UpcomingMS, j.PageMS)
+	return b.result(j, name, "put %.0f/s  send %.0f runs/s  next 100 runs in at most %.1f ms  a page of 100 in at most "+
+		"%.1f ms", j.Put, j.Runs, j.UpcomingMS, j.PageMS)
 }

@@ -234,7 +234,7 @@ func TestBenchNotesWhenThisMachineIsTheBottleneck(t *testing.T) {
 	}
 }
 
-func TestAQueueThatBenchCannotDeleteIsNamed(t *testing.T) {
+func TestQueueThatBenchCannotDeleteIsNamed(t *testing.T) {
 	c := newCLI(t)
 	client := c.client()
 	b := &bench{main: &Main{Stderr: new(bytes.Buffer)}, client: client}

@@ -236,8 +236,9 @@ func TestCopyErrorsNameTheStore(t *testing.T) {
 	}
 }
 
-// copied is the number of messages in the tests of interrupted copies: enough for many pages.
-const copied = 4_000
+// copied is the number of messages in the tests of interrupted copies: five pages. With the race detector, Pebble takes
+// half a millisecond for each message that it reads from a file.
+const copied = 5 * store.MaxBatch
 
 // fillMany sends many messages, scheduled, ready and a few dead, and returns their ids.
 func fillMany(t *testing.T, url string) map[string]bool {
@@ -327,20 +328,20 @@ func interruptCopies(t *testing.T, rounds int, end func(t *testing.T, p *process
 	}
 }
 
-func TestAKilledAndRepeatedCopyNeitherLosesNorDuplicates(t *testing.T) {
+func TestCopyThatIsKilledAndRepeatedNeitherLosesNorDuplicates(t *testing.T) {
 	killed := 0
-	interruptCopies(t, 3, func(_ *testing.T, p *process) {
+	interruptCopies(t, 2, func(_ *testing.T, p *process) {
 		p.cmd.Process.Kill()
 		if p.exit() == exitBy(syscall.SIGKILL) {
 			killed++
 		}
 	})
-	if killed < 3 {
-		t.Errorf("%d copies were killed before their end, want 3 or more", killed)
+	if killed < 2 {
+		t.Errorf("%d copies were killed before their end, want 2 or more", killed)
 	}
 }
 
-func TestCtrlCStopsACopyBetweenPagesAndSaysHowToContinue(t *testing.T) {
+func TestCopyIsStoppedByCtrlCBetweenPagesAndSaysHowToContinue(t *testing.T) {
 	stopped := 0
 	interruptCopies(t, 1, func(t *testing.T, p *process) {
 		p.cmd.Process.Signal(syscall.SIGINT) // fails if the process has ended

@@ -74,7 +74,7 @@ func stopDemo(t *testing.T, c *cli) {
 	}
 }
 
-func TestAStoppedDemoContinues(t *testing.T) {
+func TestDemoThatIsStoppedContinues(t *testing.T) {
 	t.Parallel()
 	c := newDiskCLI(t)
 	stopDemo(t, c)
@@ -97,7 +97,7 @@ func TestAStoppedDemoContinues(t *testing.T) {
 	}
 }
 
-func TestAFreshDemoForgetsAStoppedOne(t *testing.T) {
+func TestDemoThatIsFreshForgetsAStoppedOne(t *testing.T) {
 	c := newDiskCLI(t)
 	stopDemo(t, c)
 	r := c.run("demo", "--fresh", "--orders", "2", "--speed", "50")
@@ -107,7 +107,7 @@ func TestAFreshDemoForgetsAStoppedOne(t *testing.T) {
 	contains(t, r.stdout, "Of 6 messages sent: ")
 }
 
-func TestADemoNoticesALostMessage(t *testing.T) {
+func TestDemoNoticesALostMessage(t *testing.T) {
 	t.Parallel()
 	c := newDiskCLI(t)
 	stopDemo(t, c)
@@ -120,9 +120,9 @@ func TestADemoNoticesALostMessage(t *testing.T) {
 	}
 }
 
-// TestAKilledDemoContinuesAndLosesNothing repeatedly kills a demo with SIGKILL after a random number of printed lines,
-// and then lets it end. It checks what the runs printed, not the demo's own journal.
-func TestAKilledDemoContinuesAndLosesNothing(t *testing.T) {
+// TestDemoThatIsKilledContinuesAndLosesNothing repeatedly kills a demo with SIGKILL after a random number of printed
+// lines, and then lets it end. It checks what the runs printed, not the demo's own journal.
+func TestDemoThatIsKilledContinuesAndLosesNothing(t *testing.T) {
 	rounds := 4
 	if os.Getenv("LATER_LONG") != "" {
 		rounds = 100
@@ -174,7 +174,10 @@ func killDemo(t *testing.T, c *cli) {
 	t.Logf("killed after %v lines: %v", kills, summary)
 	for i := 1; i <= orders; i++ {
 		order, mail := fmt.Sprintf("order-%d", i), fmt.Sprintf("mail-%d", i)
-		if happened["placed "+order] && !happened["delivered "+order] && !happened["paid "+order] {
+		// A kill can come between the end of a handler and its line. A payment that is "too late" found that the order
+		// had cancelled itself.
+		ended := happened["delivered "+order] || happened["paid "+order] || happened["too late "+order]
+		if happened["placed "+order] && !ended {
 			t.Errorf("%s was placed, but neither cancelled itself nor was paid", order)
 		}
 		if !happened["delivered "+mail] {

@@ -89,7 +89,7 @@ func TestDemoStoppedHalfwayStillCountsAndCleans(t *testing.T) {
 	}
 }
 
-func TestADemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
+func TestDemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	may := []any{"ACL", "SETUSER", "guest", "on", ">pw", "allkeys", "allchannels", "+info", "+config|get",
@@ -107,7 +107,7 @@ func TestADemoThatFailsPrintsErrorsAndNoSummary(t *testing.T) {
 	}
 }
 
-func TestADeliveryIsEarlyOnlyBeyondTheErrorOfTheClocks(t *testing.T) {
+func TestDeliveryIsEarlyOnlyBeyondTheErrorOfTheClocks(t *testing.T) {
 	due := time.Unix(1e9, 0)
 	clock := storeClock{ahead: time.Hour, error: time.Millisecond} // the local clock is an hour behind
 	for late, early := range map[time.Duration]bool{

@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestAnUnconfirmedDurableSendIsExit17AndPrintsTheID(t *testing.T) {
+func TestUnconfirmedDurableSendIsExit17AndPrintsTheID(t *testing.T) {
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	c := newCLI(t)
@@ -24,9 +24,9 @@ func TestAnUnconfirmedDurableSendIsExit17AndPrintsTheID(t *testing.T) {
 	}
 }
 
-// TestABatchReportsWhichLinesAreSentButNotConfirmed checks that unconfirmed lines count as sent, and that later lines
+// TestBatchReportsWhichLinesAreSentButNotConfirmed checks that unconfirmed lines count as sent, and that later lines
 // are not sent. The lines are so large that the batch takes several calls.
-func TestABatchReportsWhichLinesAreSentButNotConfirmed(t *testing.T) {
+func TestBatchReportsWhichLinesAreSentButNotConfirmed(t *testing.T) {
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	c := newCLI(t)

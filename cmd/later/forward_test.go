@@ -307,7 +307,7 @@ func TestForwardExactlyOnceInAClusterNeedsTheHashTag(t *testing.T) {
 	p.endForward()
 }
 
-func TestASignalLeavesWhatIsNotForwardedInTheQueue(t *testing.T) {
+func TestForwardLeavesTheRestInTheQueueAtASignal(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c := newCLI(t)
 		rdb, key := redistest.Shared(t).Client(t), c.newKey()
@@ -327,7 +327,7 @@ func TestASignalLeavesWhatIsNotForwardedInTheQueue(t *testing.T) {
 	}
 }
 
-func TestASecondSignalKillsAForwardThatHangs(t *testing.T) {
+func TestForwardThatHangsIsKilledByASecondSignal(t *testing.T) {
 	c, other := newCLI(t), redistest.Start(t)
 	c.ok("send", "q", "before")
 	p := c.startForward("at least once", "q", "--to", "list:k", "--at", other.URL())

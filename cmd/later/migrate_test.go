@@ -25,7 +25,7 @@ func (c *cli) importInto(export string, args ...string) result {
 	return c.runWith(c.t.Context(), export, append([]string{"import"}, args...)...)
 }
 
-func TestAnExportIsImportedIntoEveryOtherStore(t *testing.T) {
+func TestExportIsImportedIntoEveryOtherStore(t *testing.T) {
 	redis, disk := newCLI(t), newDiskCLI(t)
 	cluster := &cli{t, redistest.SharedCluster(t).URL()}
 	for _, from := range []*cli{redis, disk} {
@@ -81,7 +81,7 @@ func TestExportWritesTheNamedQueues(t *testing.T) {
 	}
 }
 
-func TestAnExportToAFileIsResumed(t *testing.T) {
+func TestExportToAFileIsResumed(t *testing.T) {
 	c, path := newDiskCLI(t), filepath.Join(t.TempDir(), "x.ndjson")
 	fillMany(t, c.store)
 	c.ok("export", "--file", path, "--resume") // there is none yet
@@ -122,7 +122,7 @@ func TestExportSkipsADamagedQueue(t *testing.T) {
 	contains(t, r.stderr, `queue "bad"`, "exported 1 message\n")
 }
 
-func TestAnImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
+func TestImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
 	c := newDiskCLI(t)
 	for range 4 {
 		c.ok("send", "q", "x")
@@ -159,7 +159,7 @@ func TestAnImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
 	contains(t, to.fails(2, "import", "--from-line", "0"), "--from-line is 0: give 1 or more")
 }
 
-func TestAnImportIsStoppedWhileItWaitsForInput(t *testing.T) {
+func TestImportIsStoppedWhileItWaitsForInput(t *testing.T) {
 	c := newDiskCLI(t)
 	c.ok("send", "q", "x", "--id", "a")
 	export := c.ok("export")
@@ -182,7 +182,7 @@ func TestAnImportIsStoppedWhileItWaitsForInput(t *testing.T) {
 	sameMessages(t, "imported", messagesByID(t, to.store, "q"), messagesByID(t, c.store, "q"))
 }
 
-func TestAnExportToAClosedOutputEndsQuietly(t *testing.T) {
+func TestExportToAClosedOutputEndsQuietly(t *testing.T) {
 	c := newDiskCLI(t)
 	fillMany(t, c.store)
 	var stderr bytes.Buffer
@@ -213,7 +213,7 @@ func TestImportShowsItsProgress(t *testing.T) {
 	}
 }
 
-func TestABackupIsAStore(t *testing.T) {
+func TestBackupIsAStore(t *testing.T) {
 	c, dir := newDiskCLI(t), filepath.Join(t.TempDir(), "backup")
 	fillWithEveryKind(t, c.store, "q")
 	want := messagesByID(t, c.store, "q")

@@ -168,6 +168,27 @@ func (p *process) exit() int {
 	}
 }
 
+// newGate returns the path of a pipe from which a shell command can read a line, and a function that writes one. It
+// does not wait for the command, which may have been killed.
+func newGate(t *testing.T) (path string, open func()) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { gate.Close() })
+	return path, func() {
+		t.Helper()
+		if _, err := gate.WriteString("go\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // watchGroup returns a shell command that keeps a pipe open in every process of its group, and a function that waits
 // until none of them is left.
 func watchGroup(t *testing.T) (hold string, awaitEnd func()) {

@@ -113,9 +113,10 @@ again. --dry-run only counts the times.`, later.MaxRuns),
 
 func (m *Main) scheduleDeleteCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "delete NAME...",
-		Short:             "Delete schedules",
-		Long:              `Delete deletes schedules. Runs that were sent stay in their queue, where later cancel removes them.`,
+		Use:   "delete NAME...",
+		Short: "Delete schedules",
+		Long: `Delete deletes schedules. Runs that were sent stay in their queue, where later cancel removes
+them.`,
 		Example:           `  later schedule delete nightly`,
 		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.completeSchedules,
@@ -142,9 +143,9 @@ func (m *Main) scheduleApplyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE [--dry-run] [--prune]",
 		Short: "Store the schedules of a file",
-		Long: `Apply stores the schedules of a YAML or JSON file, - for standard input, and prints what it changes: + for a new
-schedule, ~ for one that changes, with the fields that differ, and - for one that is deleted. So schedules can live in a
-repository. The file is checked as a whole before anything is stored.
+		Long: `Apply stores the schedules of a YAML or JSON file, - for standard input, and prints what it changes: + for a
+new schedule, ~ for one that changes, with the fields that differ, and - for one that is deleted. So schedules can live
+in a repository. The file is checked as a whole before anything is stored.
 
     set: reports                  # optional; --prune deletes other schedules of the set
     schedules:

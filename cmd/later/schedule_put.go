@@ -33,23 +33,23 @@ func (m *Main) schedulePutCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put NAME --queue QUEUE (--cron EXPRESSION | --every DURATION | --rrule RULE | --times TIMES) [PAYLOAD|-]",
 		Short: "Store a schedule, or replace the one with its name",
-		Long: fmt.Sprintf(`Put stores a schedule: from then on, at each time of its rule, a worker sends a message with PAYLOAD
-to the queue. PAYLOAD is any text; - reads it from standard input. Without it the payload is empty.
+		Long: fmt.Sprintf(`Put stores a schedule: from then on, at each time of its rule, a worker sends a message with
+PAYLOAD to the queue. PAYLOAD is any text; - reads it from standard input. Without it the payload is empty.
 
 If there is a schedule with the name, put replaces all of it, and keeps its counts and whether it is paused. Its next
 run stays, unless the rule changes. Put may be repeated: a schedule that is as it should be does not change.
 
 A run that is late by more than a minute, because no worker was there, was missed. With --missed one, the latest missed
 run is sent if it is not older than --missed-within and no other has fallen due since; with none, it is left out; with
-all, all within that time are sent, up to --missed-max. With --unfinished skip, a run is left out while the one before is
-scheduled, ready or leased; with buffer, one run waits for that one's end; with allow, runs can overlap. What is left
+all, all within that time are sent, up to --missed-max. With --unfinished skip, a run is left out while the one before
+is scheduled, ready or leased; with buffer, one run waits for that one's end; with allow, runs can overlap. What is left
 out is counted.
 
 A time is 15:04 (the next), "2030-12-31 15:04:05" (both in the zone of the rule) or 2030-12-31T15:04:05Z. A name has up
 to %d bytes.`, later.MaxScheduleName),
 		Example: `  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
   later schedule put heartbeat --queue pings --every 30s --missed none
-  later schedule put payroll --queue payroll --rrule 'FREQ=MONTHLY;BYDAY=-1FR' --start "2030-01-01 09:00" --tz Asia/Tokyo
+  later schedule put wages --queue wages --rrule 'FREQ=MONTHLY;BYDAY=-1FR' --start "2030-01-01 09:00" --tz Asia/Tokyo
   later schedule put dunning-17 --queue dunning 'invoice 17' --series-first 3d --series-factor 2 --series-count 4
   later schedule put import --queue imports --cron '*/5 * * * *' --unfinished buffer --jitter 30s --timeout 10m`,
 		Args:              arguments(1, 2),

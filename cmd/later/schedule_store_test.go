@@ -48,7 +48,8 @@ func TestScheduleIsPutListedPausedTriggeredAndDeleted(t *testing.T) {
 	contains(t, c.ok("schedule", "resume", "hb"), "resumed hb")
 	contains(t, c.ok("schedule", "get", "hb"), "1 triggered", "triggered, message "+id)
 
-	backfill := []string{"schedule", "backfill", "nightly", "--from", "2020-01-01T00:00:00Z", "--to", "2020-01-08T00:00:00Z"}
+	backfill := []string{"schedule", "backfill", "nightly", "--from", "2020-01-01T00:00:00Z", "--to",
+		"2020-01-08T00:00:00Z"}
 	contains(t, c.ok(append(backfill, "--dry-run")...), "7 runs of nightly would be sent")
 	contains(t, c.ok(backfill...), "sent 7 runs of nightly, 0 were there before")
 	contains(t, c.ok(backfill...), "sent 0 runs of nightly, 7 were there before")
@@ -121,8 +122,10 @@ schedules:
 		"schedule: []":    `field "schedule" is unknown: did you mean schedules?`,
 		"- a":             "not a JSON object",
 		"schedules: [{}]": "schedule 1: schedule name is empty",
-		"schedules: [{name: a, queue: q, crom: x}]":                    `entry 1: schedule "a": field "crom" is unknown: did you mean cron?`,
-		"schedules: [{name: a, queue: q, cron: 0 25 * * *}]":           "the nearest value is 23",
+		"schedules: [{name: a, queue: q, cron: 0 25 * * *}]": "the nearest value is 23",
+
+		"schedules: [{name: a, queue: q, crom: x}]": `entry 1: schedule "a": field "crom" is unknown: did you mean ` +
+			`cron?`,
 		"schedules: [{name: a, queue: q, every: 1h, timeout: 1 hour}]": `field "timeout": "1 hour" is no duration`,
 	} {
 		write(text)

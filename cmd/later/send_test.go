@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-func TestADuplicateIDIsExit12AndChangesNothing(t *testing.T) {
+func TestDuplicateIDIsExit12AndChangesNothing(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "first", "--id", "a", "--in", "1h")
 	contains(t, c.fails(12, "send", "q", "second", "--id", "a"), `id "a" is already in queue "q"`, "later get q a")
@@ -36,7 +36,7 @@ func TestSendReadsAPayloadFromStdinByteForByte(t *testing.T) {
 	}
 }
 
-func TestATooLargePayloadIsExit10(t *testing.T) {
+func TestTooLargePayloadIsExit10(t *testing.T) {
 	c := newCLI(t)
 	large := strings.Repeat("x", store.MaxPayload+1)
 	if r := c.runWith(t.Context(), large, "send", "q", "-"); r.exit != 10 || !strings.Contains(r.stderr, "1048576 bytes") {

@@ -13,8 +13,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// systemd reports the state of later work and later forward to systemd, as described in sd_notify(3), if systemd started
-// the program as a service of Type=notify or notify-reload. Otherwise it does nothing.
+// systemd reports the state of later work and later forward to systemd, as described in sd_notify(3), if it started the
+// program as a service of Type=notify or notify-reload. Otherwise it does nothing.
 type systemd struct {
 	log    *slog.Logger
 	active bool

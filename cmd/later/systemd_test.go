@@ -107,13 +107,10 @@ func TestSystemdLearnsOfPausesAndOfARestartThatIsNotPossible(t *testing.T) {
 
 func TestSystemdWatchdogIsFedDuringADrainAndByAFailingStore(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "100000")
-	srv := redistest.Start(t)
-	c, m := &cli{t, srv.URL()}, newManager(t)
+	srv := redistest.Start(t, redistest.Args("--appendfsync", "always")) // or a kill could lose the lease
+	c, m := &cli{t, srv.URL() + "?retry=1s"}, newManager(t)
 	c.ok("send", "q", "x")
-	gate := filepath.Join(t.TempDir(), "gate")
-	if err := syscall.Mkfifo(gate, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gate, open := newGate(t)
 	p := c.start("work", "q", "--exec", "echo started; read go < "+gate)
 	p.await(p.stdout, "started")
 	m.await("WATCHDOG=1")
@@ -127,9 +124,7 @@ func TestSystemdWatchdogIsFedDuringADrainAndByAFailingStore(t *testing.T) {
 	m.await("STOPPING=1")
 	m.await("WATCHDOG=1")
 	m.await("WATCHDOG=1")
-	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	open()
 	if exit := p.exit(); exit != 0 {
 		t.Errorf("exit %d", exit)
 	}

@@ -153,7 +153,7 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 	}
 }
 
-func TestTheStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
+func TestStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
 	for _, test := range []struct {
 		env, args []string
 		want      string
@@ -173,14 +173,14 @@ func TestTheStoreIsNamedByFlagThenByEnvironment(t *testing.T) {
 	}
 }
 
-func TestAMemoryStorePrintsThatMessagesAreLost(t *testing.T) {
+func TestMemoryStorePrintsThatMessagesAreLost(t *testing.T) {
 	r := runMain(t.Context(), nil, "", "send", "q", "x", "--store", "mem://")
 	if r.exit != 0 || r.stderr != "later: messages in mem:// are lost when this command ends\n" {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
 }
 
-func TestADeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
+func TestDeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
 	server := redistest.Start(t)
 	url := strings.Replace(server.URL(), "redis://", "redis://user:secret@", 1)
 	server.Kill()
@@ -203,7 +203,7 @@ func TestADeadRedisFailsSoonAndIsNamedWithoutItsPassword(t *testing.T) {
 	}
 }
 
-func TestAStoreThatAnswersIsNotReportedAsDown(t *testing.T) {
+func TestStoreThatAnswersIsNotReportedAsDown(t *testing.T) {
 	server := redistest.Start(t, redistest.Args("--requirepass", "secret"))
 	open := strings.Replace(server.URL(), "redis://", "redis://:secret@", 1)
 	web := httptest.NewServer(http.NotFoundHandler())
@@ -305,15 +305,11 @@ func TestCompletionCompletesQueueNames(t *testing.T) {
 	}
 }
 
-func TestTheCommandBuildsAndRuns(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "later")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+func TestMainRunsWithoutAnEnvironment(t *testing.T) {
 	var stdout bytes.Buffer
-	cmd := exec.Command(path, "demo", "--speed", "20", "--orders", "2")
+	cmd := exec.Command(os.Args[0], "demo", "--speed", "20", "--orders", "2")
 	cmd.Stdout = &stdout
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{runAsProgramEnv + "=1"}
 	if err := cmd.Run(); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func TestTablesAlignNumbersToTheRight(t *testing.T) {
 	}
 }
 
-func TestAFrameFitsTheScreen(t *testing.T) {
+func TestFrameFitsTheScreen(t *testing.T) {
 	got := frame([]string{"one", "two is long", "three", "four"}, 6, 4)
 	want := "\x1b[Hone\x1b[K\r\ntwo is\x1b[K\r\nand 2 \x1b[K\r\n\x1b[J"
 	if got != want {

@@ -16,21 +16,16 @@ import (
 	"github.com/laterq/later/internal/redistest"
 )
 
-func TestASignalDrainsAndLetsCommandsFinish(t *testing.T) {
+func TestSignalDrainsAndLetsCommandsFinish(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c := newCLI(t)
 		c.ok("send", "q", "x")
-		gate := filepath.Join(t.TempDir(), "gate")
-		if err := syscall.Mkfifo(gate, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		gate, open := newGate(t)
 		p := c.start("work", "q", "--exec", `echo started; read go < `+gate+`; read line; echo "got $line"`)
 		p.await(p.stdout, "started")
 		p.signal(signal)
 		p.await(p.stderr, "draining; repeat to kill")
-		if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
-			t.Fatal(err)
-		}
+		open()
 		p.await(p.stdout, "got x")
 		p.await(p.stderr, "drained")
 		if exit := p.exit(); exit != 0 {
@@ -42,7 +37,7 @@ func TestASignalDrainsAndLetsCommandsFinish(t *testing.T) {
 	}
 }
 
-func TestADrainThatTakesTooLongReleasesTheMessageUncounted(t *testing.T) {
+func TestDrainThatTakesTooLongReleasesTheMessageUncounted(t *testing.T) {
 	c := newCLI(t)
 	hold, awaitEnd := watchGroup(t)
 	c.ok("send", "q", "x", "--id", "a")
@@ -59,7 +54,7 @@ func TestADrainThatTakesTooLongReleasesTheMessageUncounted(t *testing.T) {
 	}
 }
 
-func TestASecondSignalKillsCommandsToo(t *testing.T) {
+func TestSecondSignalKillsCommandsToo(t *testing.T) {
 	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		c := newCLI(t)
 		hold, awaitEnd := watchGroup(t)
@@ -141,7 +136,7 @@ func TestSIGUSR2DrainsAndExecutesTheProgramAgain(t *testing.T) {
 	}
 }
 
-func TestARestartWithoutAProgramIsRefusedAndWorkContinues(t *testing.T) {
+func TestRestartWithoutAProgramIsRefusedAndWorkContinues(t *testing.T) {
 	c := newCLI(t)
 	link := filepath.Join(t.TempDir(), "later")
 	if err := os.Symlink(os.Args[0], link); err != nil {
@@ -205,7 +200,7 @@ func TestCtrlCDuringARestartEndsInstead(t *testing.T) {
 	}
 }
 
-func TestAClosedOutputEndsWorkQuietlyAndLosesNothing(t *testing.T) {
+func TestWorkEndsQuietlyWhenItsOutputIsClosedAndLosesNothing(t *testing.T) {
 	c := newCLI(t)
 	p := c.start("work", "q")
 	c.ok("send", "q", "read")
@@ -224,7 +219,7 @@ func TestAClosedOutputEndsWorkQuietlyAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestAClosedOutputEndsOtherCommandsQuietly(t *testing.T) {
+func TestClosedOutputEndsOtherCommandsQuietly(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x", "--in", "1h")
 	for _, args := range [][]string{{"list", "q"}, {"stats", "--watch", "--interval", "5ms"}, {"demo"}, {"--help"}} {
@@ -239,7 +234,7 @@ func TestAClosedOutputEndsOtherCommandsQuietly(t *testing.T) {
 	}
 }
 
-func TestAWorkerContinuesWhenItsRedisComesBack(t *testing.T) {
+func TestWorkerContinuesWhenItsRedisComesBack(t *testing.T) {
 	server := redistest.Start(t, redistest.Args("--appendfsync", "always"))
 	c := &cli{t, server.URL()}
 	p := c.start("work", "q")

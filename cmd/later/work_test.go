@@ -181,7 +181,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-func TestAFullDiskIsAnErrorAndTheMessageIsReleased(t *testing.T) {
+func TestFullDiskIsAnErrorAndTheMessageIsReleased(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "hello", "--id", "a")
 	full := writerFunc(func([]byte) (int, error) { return 0, syscall.ENOSPC })

@@ -266,10 +266,7 @@ func values(all []map[string]any, field string) (found []string) {
 func TestCtrlCDuringARestartByCommandEndsInstead(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x")
-	gate := filepath.Join(t.TempDir(), "gate")
-	if err := syscall.Mkfifo(gate, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	gate, open := newGate(t)
 	p := c.start("work", "q", "--name", "a", "--exec", "echo started; read go < "+gate)
 	p.await(p.stdout, "started")
 	c.awaitWorkers(1)
@@ -279,9 +276,7 @@ func TestCtrlCDuringARestartByCommandEndsInstead(t *testing.T) {
 	p.await(p.stderr, "draining to restart")
 	p.signal(syscall.SIGINT)
 	p.await(p.stderr, "draining to end instead")
-	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	open()
 	if exit := p.exit(); exit != 0 {
 		t.Errorf("exit %d", exit)
 	}

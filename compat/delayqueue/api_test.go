@@ -14,7 +14,7 @@ import (
 )
 
 // testdata/api.txt lists what v1.1.2 of the original exports, as exported writes it.
-func TestTheExportedAPIIsThatOfTheOriginal(t *testing.T) {
+func TestExportedAPIIsThatOfTheOriginal(t *testing.T) {
 	golden, err := os.ReadFile("testdata/api.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -195,7 +195,7 @@ func TestInterceptOfAConsumedMessageChangesNothing(t *testing.T) {
 	}
 }
 
-func TestACallbackThatExceedsItsTimeIsDeliveredAgain(t *testing.T) {
+func TestCallbackThatExceedsItsTimeIsDeliveredAgain(t *testing.T) {
 	var d deliveries
 	release := make(chan bool)
 	q := newQueue(newRedis(t), func(payload string) bool {

@@ -76,7 +76,7 @@ func (c *ownCli) Subscribe(channel string) (<-chan string, func(), error) {
 	}, nil
 }
 
-func TestAQueueWorksThroughARedisCli(t *testing.T) {
+func TestQueueWorksThroughARedisCli(t *testing.T) {
 	cli := &ownCli{rdb: redistest.Start(t).Client(t), subscribed: make(chan struct{}, 1)}
 	got := make(chan string, 9)
 	payload := "any bytes: \x00\xff\r\n" + strings.Repeat("long", 10_000)

@@ -45,7 +45,7 @@ func dead(t *testing.T, rdb redis.UniversalClient) []*later.Info {
 	return page.Messages
 }
 
-func TestAMessageOutOfRetriesIsADeadLetter(t *testing.T) {
+func TestMessageOutOfRetriesIsADeadLetter(t *testing.T) {
 	rdb := newRedis(t)
 	q := newQueue(rdb, func(payload string) bool {
 		if payload == "panic" {
@@ -77,7 +77,7 @@ func TestAMessageOutOfRetriesIsADeadLetter(t *testing.T) {
 	}
 }
 
-func TestAMessagePastItsTTLIsADeadLetterAndOthersHaveNone(t *testing.T) {
+func TestMessagePastItsTTLIsADeadLetterAndOthersHaveNone(t *testing.T) {
 	rdb := newRedis(t)
 	var d deliveries
 	q := newQueue(rdb, func(payload string) bool {
@@ -152,7 +152,7 @@ func TestMessagesThatWaitForAConsumerUseNoRetries(t *testing.T) {
 	}
 }
 
-func TestACallbackThatSucceedsAfterItsTimeEndsItsMessage(t *testing.T) {
+func TestCallbackThatSucceedsAfterItsTimeEndsItsMessage(t *testing.T) {
 	var d deliveries
 	first, second := make(chan bool), make(chan bool)
 	q := newQueue(newRedis(t), func(payload string) bool {
@@ -177,7 +177,7 @@ func TestACallbackThatSucceedsAfterItsTimeEndsItsMessage(t *testing.T) {
 	}
 }
 
-func TestAQueueIsAQueueOfLater(t *testing.T) {
+func TestQueueIsAQueueOfLater(t *testing.T) {
 	rdb := newRedis(t)
 	got := make(chan string, 1)
 	custom := delayqueue.NewQueue("q", rdb, delayqueue.UseCustomPrefix("mine"), delayqueue.UseHashTagKey())
@@ -243,7 +243,7 @@ func (l *lines) String() string {
 	return l.out.String()
 }
 
-func TestTheLoggerHearsWhatHasNoEffectAndWhatFails(t *testing.T) {
+func TestLoggerHearsWhatHasNoEffectAndWhatFails(t *testing.T) {
 	server := redistest.Start(t, redistest.Args("--maxmemory-policy", "allkeys-lru"))
 	var l lines
 	q := delayqueue.NewQueue("q", server.Client(t), func(string) bool { return true }).WithLogger(&l)
@@ -256,7 +256,7 @@ func TestTheLoggerHearsWhatHasNoEffectAndWhatFails(t *testing.T) {
 	}
 }
 
-func TestAQueueAndAMonitorOnACluster(t *testing.T) {
+func TestQueueAndAMonitorOnACluster(t *testing.T) {
 	rdb := redistest.SharedCluster(t).Client(t)
 	got := make(chan string, 1)
 	q := delayqueue.NewQueueOnCluster("q", rdb, func(payload string) bool {

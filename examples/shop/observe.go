@@ -28,7 +28,7 @@ func traceOf(ctx context.Context) string {
 	return ""
 }
 
-// traceSend adds the trace to a message that is sent. As middleware of the client it sees follow-ups, too.
+// traceSend adds the trace to a message that is sent. It is middleware of the outbox, and of the client for follow-ups.
 func traceSend(ctx context.Context, m *later.Outgoing) error {
 	trace := traceOf(ctx)
 	if trace == "" || m.Headers[traceHeader] != "" {

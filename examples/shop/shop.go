@@ -68,7 +68,8 @@ func New(ctx context.Context, db *sql.DB, client *later.Client, cfg Config) (*Sh
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Shop{cfg: cfg, db: db, client: client, box: outbox.New(outbox.SQLite)}
+	s := &Shop{cfg: cfg, db: db, client: client}
+	s.box = outbox.New(outbox.SQLite, outbox.Clock(cfg.Now), outbox.WithSendMiddleware(traceSend))
 	_, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (
 		id TEXT PRIMARY KEY, customer TEXT NOT NULL, cents INTEGER NOT NULL, state TEXT NOT NULL)`)
 	if err != nil {
@@ -90,8 +91,8 @@ func (s *Shop) Place(ctx context.Context, o Order) error {
 			return err
 		}
 		_, err = s.box.SendBatch(ctx, tx, ordersQueue, []later.Outgoing{
-			s.message(ctx, kindRemind, "remind-", o, s.cfg.RemindAfter),
-			s.message(ctx, kindCancel, "cancel-", o, s.cfg.CancelAfter),
+			message(kindRemind, "remind-", o, s.cfg.RemindAfter),
+			message(kindCancel, "cancel-", o, s.cfg.CancelAfter),
 		})
 		return err
 	})
@@ -107,7 +108,7 @@ func (s *Shop) Pay(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		ship := s.message(ctx, "", "ship-", o, 0)
+		ship := message("", "ship-", o, 0)
 		ship.MaxAttempts = shipAttempts
 		_, err = s.box.Send(ctx, tx, partnerQueue, ship)
 		return err
@@ -131,19 +132,14 @@ func (s *Shop) Pay(ctx context.Context, id string) error {
 // Get returns an order.
 func (s *Shop) Get(ctx context.Context, id string) (Order, error) { return get(ctx, s.db, id) }
 
-// message returns a message about an order for the outbox. The shop's clock decides when it is due, because the outbox
-// takes it before the store does.
-func (s *Shop) message(ctx context.Context, kind, prefix string, o Order, delay time.Duration) later.Outgoing {
+// message returns a message about an order for the outbox.
+func message(kind, prefix string, o Order, delay time.Duration) later.Outgoing {
 	payload, _ := json.Marshal(o) // cannot fail
-	m := later.Outgoing{ID: prefix + o.ID, Payload: payload, Headers: map[string]string{customerHeader: o.Customer}}
+	headers := map[string]string{customerHeader: o.Customer}
 	if kind != "" {
-		m.Headers[later.KindHeader] = kind
+		headers[later.KindHeader] = kind
 	}
-	if delay > 0 {
-		m.When = later.At(s.cfg.Now().Add(delay))
-	}
-	_ = traceSend(ctx, &m) // the relay sends it, with another context
-	return m
+	return later.Outgoing{ID: prefix + o.ID, Payload: payload, Headers: headers, When: later.In(delay)}
 }
 
 // transaction commits what f does, unless f fails, and wakes the relay.

@@ -3,14 +3,15 @@ package benchmark
 import (
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 )
 
 // MinSize is the size of the smallest payload: the message's number and due time, 16 hexadecimal digits each.
 const MinSize = 32
 
-// noise fills payloads with text that does not compress well.
-var noise = func() string {
+// noise returns text that does not compress well, to fill payloads.
+var noise = sync.OnceValue(func() string {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 	random := rand.New(rand.NewPCG(1, 2))
 	b := make([]byte, 1<<20)
@@ -18,7 +19,7 @@ var noise = func() string {
 		b[i] = alphabet[random.IntN(len(alphabet))]
 	}
 	return string(b)
-}()
+})
 
 // putPayload fills p, which has at least MinSize bytes.
 func putPayload(p []byte, number int, due time.Time) {
@@ -28,7 +29,7 @@ func putPayload(p []byte, number int, due time.Time) {
 	}
 	putHex(p[:16], uint64(number))
 	putHex(p[16:32], micros)
-	rest := p[32:]
+	rest, noise := p[32:], noise()
 	for len(rest) > 0 {
 		at := rand.IntN(len(noise) - 1)
 		rest = rest[copy(rest, noise[at:]):]

@@ -53,6 +53,7 @@ type role struct {
 	Rate                   int // messages a second
 	PayloadMin, PayloadMax int // bytes
 	Spread                 time.Duration
+	Grouped                bool          // batches are groups; see groups.go
 	Dies                   bool          // a share of the messages fails all attempts or expires
 	Far                    time.Duration // delay of messages due far in the future: farAway, or about a step of the clock
 	Durable                int           // replicas that must have a send; 0 waits for none

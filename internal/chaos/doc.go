@@ -8,12 +8,12 @@
 //	faults.go       the faults and what is permitted under each; inject_*.go injects them
 //	servers.go      a standalone Redis, Sentinel or Cluster; proxy.go the network
 //	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
-//	forward.go      a forwarder between the producers and the consumers, and the list that it fills
+//	forward.go      a forwarder between the producers and the consumers, and the list and stream that it fills
 //	topic.go        topics between them, whose messages reach the list too
 //	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
-//	                restart, drain, pause and resume
+//	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled
 //	journal.go      what they record; recorder.go records calls at the store interface
-//	verify.go       reads the journals; rules*.go check each message, and watchers, locks and workers
+//	verify.go       reads the journals; rules*.go check each message, and watchers, locks, workers and groups
 //	recovery.go     how soon deliveries resumed; targets.go how soon they should
 //	report.go       the result of a run, as a line and as JSON; table*.go summarize runs for docs/reliability.md
 //	profile.go      CPU profiles of a run

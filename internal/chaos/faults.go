@@ -43,7 +43,8 @@ type load struct {
 	watched                bool // processes watch the queues; see watcher.go
 	locked                 bool // handlers hold locks; see locks.go
 	controlled             bool // workers are told what to do; see fleet.go
-	forwards               bool // messages reach the consumers' queue, or a list, through a forwarder; see forward.go
+	grouped                bool // batches are groups; see groups.go
+	forwards               bool // messages go through a forwarder to a queue, a list or a stream; see forward.go
 }
 
 var defaultLoad = load{rate: 600, payloadMin: 20, payloadMax: 300, spread: time.Second, lease: 1500 * time.Millisecond}
@@ -214,10 +215,10 @@ var faults = []*fault{
 	},
 	{
 		name: "forward",
-		title: "forwarder between the producers' queues and a list and a queue: it is killed, replies are lost, requests " +
-			"are late",
-		right:   "each message reaches the list or the queue exactly once",
-		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.forwards = true }),
+		title: "forwarder between the producers' queues and a queue, a list and a stream: it is killed, replies are lost, " +
+			"requests are late",
+		right:   "each message reaches the queue, the list or the stream exactly once",
+		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.forwards, l.queues = true, 3 }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
 		inject: disruptForwarder,
 	},
@@ -229,6 +230,15 @@ var faults = []*fault{
 		setting: setting{form: alone}, load: defaultLoad.with(func(l *load) { l.topics = true }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
 		inject: disruptTopics,
+	},
+	{
+		name:  "groups",
+		title: "groups are cancelled and rescheduled, while the server dies, replies are lost and requests are late",
+		right: "no message of a cancelled group is delivered or left, those of a rescheduled one are due when asked, and " +
+			"the counts are right",
+		setting: setting{form: alone, args: always}, load: defaultLoad.with(func(l *load) { l.grouped = true }),
+		pause: 300 * time.Millisecond, quick: 3 * time.Second,
+		inject: disruptGroups,
 	},
 	{
 		name:  "watch",

@@ -75,7 +75,7 @@ func (r *run) fleet() (all []*child) {
 	return all
 }
 
-// disruptFleet tells workers something while something else goes wrong.
+// disruptFleet sends commands to workers while something else goes wrong.
 func disruptFleet(ctx context.Context, r *run) error {
 	if err := r.startEnded(); err != nil { // those that obeyed late
 		return err

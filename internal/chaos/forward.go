@@ -13,7 +13,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// forwarder is the role of a process that moves messages to other queues and to lists.
+// forwarder is the role of a process that moves messages to other queues, to lists and to streams.
 type forwarder struct {
 	role
 	store   store.Store
@@ -41,18 +41,20 @@ func (f forwarder) run(ctx context.Context) error {
 	return errors.Join(w.Run(ctx), client.Close())
 }
 
-// addForwarder puts a forwarder between the producers and the consumers: of their two queues, one is moved to the queue
-// of the consumers and one to a list.
+// addForwarder puts a forwarder between the producers and the consumers: of their three queues, one is moved to the
+// queue of the consumers, one to a list and one to a stream.
 func (r *run) addForwarder() {
 	sources, target := slices.Clone(r.queues), fmt.Sprint("forwarded-", r.cfg.Seed)
-	r.list = fmt.Sprint("list-", r.cfg.Seed)
+	r.list, r.stream = fmt.Sprint("list-", r.cfg.Seed), fmt.Sprint("stream-", r.cfg.Seed)
 	for _, c := range r.children {
 		if c.role.Kind != "producer" && c.role.Kind != "laggard" {
 			c.role.Queues = []string{target}
 		}
 	}
 	f := r.consumer("forwarder", "forwarder", r.servers.url)
-	f.To = map[string]string{sources[0]: "queue:" + target, sources[1]: "list:" + r.list}
+	f.To = map[string]string{
+		sources[0]: "queue:" + target, sources[1]: "list:" + r.list, sources[2]: "stream:" + r.stream,
+	}
 	r.add(f)
 	r.queues = append(r.queues, target)
 }
@@ -70,7 +72,7 @@ func disruptForwarder(ctx context.Context, r *run) error {
 	return c.start()
 }
 
-// readList counts the elements of the list by the keys of their payloads.
+// readList counts the elements of the list, and the entries of the stream, by the keys of their payloads.
 func (r *run) readList(ctx context.Context) error {
 	if r.list == "" {
 		return nil
@@ -80,25 +82,43 @@ func (r *run) readList(ctx context.Context) error {
 		return err
 	}
 	defer rdb.Close()
+	r.listed = map[string]int{}
 	payloads, err := rdb.LRange(ctx, r.list, 0, -1).Result()
 	if err != nil {
 		return err
 	}
-	r.listed = map[string]int{}
-	for _, payload := range payloads {
-		key, _, whole := readPayload([]byte(payload))
-		if !whole {
-			r.result.violate("damaged", "-", "an element of the list is damaged: %.100q", payload)
-		}
-		r.listed[key]++
+	r.countPayloads("list", payloads)
+	if r.stream == "" {
+		return nil
 	}
-	if len(r.listed) == 0 {
-		r.result.violate("lost", "-", "nothing reached the list")
+	entries, err := rdb.XRange(ctx, r.stream, "-", "+").Result()
+	if err != nil {
+		return err
 	}
+	payloads = payloads[:0]
+	for _, entry := range entries {
+		payload, _ := entry.Values["payload"].(string)
+		payloads = append(payloads, payload)
+	}
+	r.countPayloads("stream", payloads)
 	return nil
 }
 
-// inList returns how often a message is in the list.
+// countPayloads counts what a list or a stream holds.
+func (r *run) countPayloads(in string, payloads []string) {
+	for _, payload := range payloads {
+		key, _, whole := readPayload([]byte(payload))
+		if !whole {
+			r.result.violate("damaged", "-", "an element of the %s is damaged: %.100q", in, payload)
+		}
+		r.listed[key]++
+	}
+	if len(payloads) == 0 {
+		r.result.violate("lost", "-", "nothing reached the %s", in)
+	}
+}
+
+// inList returns how often a message is in the list or the stream.
 func (ck *checker) inList(m *message) (n int) {
 	if len(m.sends) > 0 {
 		n = ck.listed[m.sends[0].key]
@@ -106,9 +126,9 @@ func (ck *checker) inList(m *message) (n int) {
 	return n
 }
 
-// checkList checks that a message is in the list at most once, and nowhere else. A message that was sent again after a
-// cancel is another one, and one whose send had no known outcome and was repeated may have been accepted twice, because
-// it had left its queue in between.
+// checkList checks that a message is in the list or the stream at most once, and nowhere else. A message that was sent
+// again after a cancel is another one, and one whose send had no known outcome and was repeated may have been accepted
+// twice, because it had left its queue in between.
 func (ck *checker) checkList(m *message, violate violator) {
 	if ck.awayLeft != nil {
 		ck.checkCopies(m, violate)
@@ -119,17 +139,17 @@ func (ck *checker) checkList(m *message, violate violator) {
 		return
 	}
 	if n > 1 {
-		violate("doubled", "is in the list %d times", n)
+		violate("doubled", "is in the list or the stream %d times", n)
 	}
 	if len(m.deliveries) > 0 {
-		violate("doubled", "is in the list and was claimed")
+		violate("doubled", "is in the list or the stream and was claimed")
 	}
 	if info := ck.left[m.id]; info != nil {
-		violate("doubled", "is in the list and is %s", info.State)
+		violate("doubled", "is in the list or the stream and is %s", info.State)
 	}
 	for _, c := range m.cancels {
 		if !c.unknown() && !c.known(outcomeNotFound) {
-			violate("cancelled", "was cancelled and is in the list")
+			violate("cancelled", "was cancelled and is in the list or the stream")
 		}
 	}
 }

@@ -5,6 +5,7 @@ package chaos
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/laterq/later"
@@ -52,5 +53,20 @@ func TestCheckerFollowsMessagesToTheList(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: found %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+func TestCheckerCountsWhatAListOrStreamHolds(t *testing.T) {
+	r := &run{result: &Result{}, listed: map[string]int{}}
+	whole := string(makePayload("k-0-1", normal, 30))
+	r.countPayloads("list", []string{whole})
+	r.countPayloads("stream", []string{whole, whole[:len(whole)-1]})
+	r.countPayloads("stream", nil)
+	var kinds []string
+	for _, v := range r.result.Violations {
+		kinds = append(kinds, v.Kind)
+	}
+	if n := r.listed["k-0-1"]; n != 2 || !slices.Equal(kinds, []string{"damaged", "lost"}) {
+		t.Errorf("counted %d, found %q", n, kinds)
 	}
 }

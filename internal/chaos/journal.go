@@ -33,6 +33,8 @@ const (
 	endSettle       = 'X' // id lease outcome
 	extended        = 'e' // - call lease deadline(ms) or outcome
 	leaseLost       = 'L' // id attempt kind: an event that reports a lost lease
+	grouped         = 'y' // id group: it will be sent in the group
+	groupChanged    = 'U' // - group what(cancel or reschedule) call delay(ms) outcome changed kept
 	forwarded       = 'f' // id queue: it left the queue for its destination
 	usage           = 'p' // - resident(KiB) goroutines heap(KiB)
 	watched         = 'v' // id kind queue attempt pid at(µs): an event that a watcher received
@@ -56,6 +58,7 @@ const (
 	outcomeLost      = "lease_lost"
 	outcomeNotFound  = "not_found"
 	outcomeLeased    = "leased"
+	outcomeGroup     = "group" // of a message, by a call for its group, which does not say whether it was changed
 )
 
 // now returns the current time for a record.

@@ -40,7 +40,7 @@ func lockKey(id string) string {
 	return fmt.Sprint("key", n/10%lockKeys)
 }
 
-// addLocks gives each worker a policy, and has no receiver, which would handle messages without locks.
+// addLocks sets a policy for each worker, and removes the receiver, which would handle messages without locks.
 func (r *run) addLocks() {
 	var kept []*child
 	for _, c := range r.children {
@@ -190,7 +190,7 @@ func disruptLocks(ctx context.Context, r *run) error {
 		r.log("half-open")
 		r.servers.proxies[0].halfOpen(0.5)
 		return nil
-	case 4: // when it continues, locks of living holders have expired
+	case 4: // when it continues, locks of live holders have expired
 		r.log("freeze-server")
 		err := r.servers.nodes[0].Signal(syscall.SIGSTOP)
 		sleep(ctx, lockTTL/2+r.upTo(lockTTL))

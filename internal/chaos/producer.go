@@ -76,7 +76,11 @@ func (p *producer) send(ctx, trying context.Context, sender int) {
 			for i := range keys {
 				keys[i] = key()
 			}
-			p.sendBatch(trying, q, random, keys)
+			if p.Grouped {
+				p.sendGroup(trying, q, random, keys)
+			} else {
+				p.sendBatch(trying, q, random, keys)
+			}
 		default:
 			p.sendWithID(trying, q, random, key())
 		}

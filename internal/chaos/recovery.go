@@ -14,7 +14,8 @@ import (
 const allQueues = "-"
 
 // measureRedelivery measures how long messages of a dead or stopped consumer waited for another one. Each attempt in
-// between belongs to a consumer that died before it recorded its claim, and counts for one lease.
+// between belongs to a consumer that died before it recorded its claim, and counts for one lease. If another fault
+// followed, which delays all deliveries, the time counts from that one: the target is for a single fault.
 func (ck *checker) measureRedelivery(d, next *delivery, result *Result) {
 	at, ok := ck.killed[d.actor]
 	if !ok {
@@ -25,9 +26,30 @@ func (ck *checker) measureRedelivery(d, next *delivery, result *Result) {
 		}
 	}
 	if ok && d.ret <= at && next.now > at && ck.slack == 0 {
+		at = max(at, ck.disturbed(d.actor, next.now))
 		unheard := max(0, next.attempt-d.attempt-1) * ck.lease * 1000
 		result.AfterDeath.add(next.now - at - unheard)
 	}
+}
+
+// disturbed returns when the last fault of the server, of connections or of another consumer than actor began or ended
+// before a time, or 0 if there was none. Kills of consumers do not count: they delay only what those had claimed.
+func (ck *checker) disturbed(actor string, before int64) (at int64) {
+	for _, e := range ck.events {
+		switch e.field(0) {
+		case "stop", "continue":
+			if e.field(1) == actor {
+				continue
+			}
+		case "server-kill", "freeze-server", "serves", "half-open":
+		default:
+			continue
+		}
+		if e.at < before {
+			at = max(at, e.at)
+		}
+	}
+	return at
 }
 
 // measure measures stalls and how soon deliveries resumed after an outage.

@@ -2,7 +2,8 @@
 
 package chaos
 
-// around is what the journals say about what is around the handlers: watchers, locks and commands to workers.
+// around is what the journals say about what is around the handlers: watchers, locks, commands to workers and calls for
+// groups.
 type around struct {
 	pids      map[int64][]string // actors by process id
 	pidOf     map[string]int64
@@ -14,19 +15,21 @@ type around struct {
 	missed    int64
 	gaps      int
 
-	locks lockHistory
-	fleet fleetHistory
+	locks  lockHistory
+	fleet  fleetHistory
+	groups groupHistory
 }
 
 func newAround() around {
 	return around{
 		pids: map[int64][]string{}, pidOf: map[string]int64{}, continued: map[string][]int64{}, open: map[streamKey]*stream{},
+		groups: groupHistory{},
 	}
 }
 
 // aroundKinds are the records that addAround reads.
 var aroundKinds = string([]byte{begun, runEvent, watched, watchMissed, beginLocked, endLocked, lockLost, lockCall,
-	obeyed, workerEnded})
+	obeyed, workerEnded, groupChanged})
 
 // addAround adds a record.
 func (ck *checker) addAround(actor string, x record) {
@@ -47,6 +50,8 @@ func (ck *checker) addAround(actor string, x record) {
 		ck.locks.addLock(actor, x)
 	case obeyed, workerEnded:
 		ck.fleet.addWorker(actor, x)
+	case groupChanged:
+		ck.groups.add(actor, x)
 	}
 }
 
@@ -56,6 +61,7 @@ func (ck *checker) checkAround(m *message, result *Result, violate violator) {
 	ck.countHappened(m)
 	ck.checkLocked(m, violate)
 	ck.checkPaused(m, violate)
+	ck.checkGrouped(m, violate)
 }
 
 // checkAllAround checks what concerns all messages, after checkAround of each of them.
@@ -64,4 +70,5 @@ func (ck *checker) checkAllAround(result *Result) {
 	ck.checkFrozenWatchers(result)
 	ck.checkLocks(result)
 	ck.checkFleet(result)
+	ck.checkGroups(result)
 }

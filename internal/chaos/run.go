@@ -50,6 +50,7 @@ type run struct {
 	queues   []string
 	lagQueue string         // of the laggard
 	list     string         // that messages are moved to; "" if there is none
+	stream   string         // the same
 	listed   map[string]int // number of its elements, by key
 	away     string         // queue whose messages are copies; "" if there is none
 	awayLeft map[string]bool
@@ -260,7 +261,7 @@ func (r *run) producer(actor, url string, rate int) role {
 		Kind: "producer", Actor: actor, Dir: r.dir, URL: url, Queues: r.queues,
 		Seed: r.cfg.Seed*10 + uint64(len(r.children)), Rate: max(1, rate),
 		PayloadMin: l.payloadMin, PayloadMax: l.payloadMax, Spread: l.spread,
-		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies,
+		DrainsFully: l.drainsFully, Durable: l.durable, Far: far, Dies: l.dies, Grouped: l.grouped,
 		Profile: r.cfg.Profile,
 	}
 }

@@ -32,6 +32,7 @@ type message struct {
 	runs        []handlerRun
 	forwards    []forward
 	sightings   []sighting
+	group       string
 }
 
 // call is one call made for a message. A ret of 0 means that it never returned.
@@ -354,6 +355,8 @@ func (m *message) add(actor string, x record) {
 		m.runs = append(m.runs, handlerRun{x.at, x.field(1), x.number(2) == 1})
 	case forwarded:
 		m.forwards = append(m.forwards, forward{actor, x.at, x.field(0)})
+	case grouped:
+		m.group = x.field(0)
 	case watched:
 		m.sightings = append(m.sightings, newSighting(actor, x))
 	case leaseLost:

@@ -265,6 +265,26 @@ func TestCheckerRedeliveryTimeExcludesUnrecordedLeases(t *testing.T) {
 	}
 }
 
+func TestCheckerRedeliveryTimeCountsFromTheLastFault(t *testing.T) {
+	const (
+		claim = sentOK + "c 1001000 m 1000900 1000950 1002 A q 1000 1 10\n! 1001500 - kill actor\n"
+		again = "c 1005100 m 1005000 1005000 1007 B q 1000 2 10\nx 1005200 m B ack 0\nX 1005300 m B ok\n"
+	)
+	for fault, want := range map[string]int64{
+		"! 1003000 - half-open\n":                              2000,
+		"! 1003000 - stop other\n! 1004000 - continue other\n": 1000,
+		"! 1003000 - server-kill\n! 1004900 - serves 0 -\n":    100,
+		"! 1003000 - stop actor\n":                             3500, // the same consumer
+		"! 1003000 - kill other\n":                             3500,
+		"! 1005050 - half-open\n":                              3500, // too late
+	} {
+		result := verifyJournal(t, claim+fault+again, nil)
+		if got := result.AfterDeath.micros; got != want || len(result.Violations) > 0 {
+			t.Errorf("after %q: %d µs, want %d; %v", fault, got, want, result.Violations)
+		}
+	}
+}
+
 func TestCheckerPermitsAndCountsUndoneWrites(t *testing.T) {
 	dir := t.TempDir()
 	text := sentOK + strings.ReplaceAll(sentOK, " m ", " after ") +

@@ -112,13 +112,13 @@ func disruptWatchers(ctx context.Context, r *run) error {
 		sleep(ctx, r.upTo(500*time.Millisecond))
 	}
 	r.kill(c)
-	living := 0
+	alive := 0
 	for _, c := range r.children {
 		if (c.role.Kind == watcherKind || c.role.Kind == steadyKind) && c.alive() {
-			living++
+			alive++
 		}
 	}
-	if err := r.awaitWatchers(ctx, living); err != nil {
+	if err := r.awaitWatchers(ctx, alive); err != nil {
 		r.result.violate("left", "-", "%s was killed: %v", c.actor(), err)
 	}
 	return c.start()

@@ -44,7 +44,8 @@ valkey_from_backports() {
   mkdir -p "$dir/lists/partial"
   printf 'deb [signed-by=%s] http://deb.debian.org/debian %s main\n' \
     "$keyring" bookworm "$keyring" bookworm-backports >"$dir/sources.list"
-  local options=(-o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$dir/lists"
+  local options=(-o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=-
+    -o Dir::State::lists="$dir/lists"
     -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Acquire::Retries=1 -o Acquire::http::Timeout=20)
   say "apt-get install valkey-server, from bookworm-backports"
   as_root apt-get "${options[@]}" update -qq </dev/null &&
@@ -109,7 +110,10 @@ fi
 
 version=$(redis-server --version | sed -E 's/.* v=([0-9]+\.[0-9]+).*/\1/')
 if [ "${version%%.*}" -lt 7 ]; then
-  say "this machine's redis-server is $version: Later needs 7.0 or later, see https://redis.io/docs/latest/operate/oss_and_stack/install/" >&2
+  say "this machine's redis-server is $version: Later needs 7.0 or later, see" \
+    "https://redis.io/docs/latest/operate/oss_and_stack/install/" >&2
   exit 1
 fi
-say "redis-server $version, $(valkey-server --version 2>/dev/null | sed -E 's/.* v=([0-9.]+).*/valkey-server \1/' | grep . || echo 'no valkey-server'), $(have beanstalkd && beanstalkd -v || echo 'no beanstalkd')"
+valkey=$(valkey-server --version 2>/dev/null | sed -E 's/.* v=([0-9.]+).*/valkey-server \1/' | grep . ||
+  echo 'no valkey-server')
+say "redis-server $version, $valkey, $(have beanstalkd && beanstalkd -v || echo 'no beanstalkd')"

@@ -49,7 +49,7 @@ func TestEveryMessageIsDecodedAsItWasEncoded(t *testing.T) {
 	})
 }
 
-func TestTheLongestMessagesFit(t *testing.T) {
+func TestLongestMessagesFit(t *testing.T) {
 	long := store.Info{
 		Message: store.Message{
 			ID: strings.Repeat(`"`, store.MaxID), Payload: make([]byte, store.MaxPayload),
@@ -74,7 +74,7 @@ func TestTheLongestMessagesFit(t *testing.T) {
 	}
 }
 
-func TestTheJSONOfAMessage(t *testing.T) {
+func TestJSONOfAMessage(t *testing.T) {
 	at := time.Date(2030, 12, 31, 23, 59, 59, 1_000_001, time.FixedZone("", 3600))
 	for _, test := range []struct {
 		info store.Info
@@ -111,7 +111,7 @@ func TestTheJSONOfAMessage(t *testing.T) {
 	}
 }
 
-func TestADecodedMessageIsWhatAStoreAccepts(t *testing.T) {
+func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 	const most = `"queue":"q","id":"a","state":"ready"`
 	const all = most + `,"due":"2030-12-31T23:59:59Z"`
 	for _, test := range []struct{ line, want string }{

@@ -182,7 +182,7 @@ func compare(t *testing.T, q *later.Queue, task *asynq.TaskInfo) {
 	}
 }
 
-func TestAnAsynqServerThatRunsIsAnError(t *testing.T) {
+func TestAsynqServerThatRunsIsAnError(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	fill(t, rdb)
 	began, release := make(chan bool), make(chan bool)

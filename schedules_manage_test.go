@@ -1,0 +1,207 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/recurrence"
+)
+
+func TestSchedulePauseAndResume(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		put(t, c, everyMinute("a"), PutCreated)
+		ran := work(t, c, start, nil)
+		defer ran.stop()
+		time.Sleep(70 * time.Second)
+		if err := c.Schedules().Pause(t.Context(), "a", "for repairs"); err != nil {
+			t.Fatal(err)
+		}
+		info := getSchedule(t, c, "a")
+		if !info.Paused || info.PauseNote != "for repairs" || !info.PausedAt.Equal(time.Now()) ||
+			!info.NextRun.Nominal.IsZero() || info.Finished {
+			t.Errorf("the paused schedule is %+v", info)
+		}
+		put(t, c, everyMinute("a"), PutUnchanged)
+		changed := everyMinute("a")
+		changed.When.Cron = "*/2 * * * *"
+		put(t, c, changed, PutChanged)
+		time.Sleep(10 * time.Minute)
+		ran.want(t, "1m0s")
+		if err := c.Schedules().Resume(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		ran.want(t, "1m0s", "12m0s")
+		if info := getSchedule(t, c, "a"); info.MissedRuns != 0 || info.Paused {
+			t.Errorf("the schedule is %+v", info)
+		}
+	})
+}
+
+func TestScheduleTrigger(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		put(t, c, everyMinute("a"), PutCreated)
+		if err := c.Schedules().Pause(t.Context(), "a", ""); err != nil {
+			t.Fatal(err)
+		}
+		ran := work(t, c, start, nil)
+		defer ran.stop()
+		time.Sleep(5 * time.Second)
+		id, err := c.Schedules().Trigger(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		ran.want(t, "5s triggered")
+		info := getSchedule(t, c, "a")
+		if info.TriggeredRuns != 1 || info.Runs != 0 || info.LastRun.ID != id || info.LastRun.Cause != RunTriggered {
+			t.Errorf("the schedule is %+v", info)
+		}
+	})
+}
+
+func TestScheduleBackfill(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		put(t, c, everyMinute("a"), PutCreated)
+		s, from, to := c.Schedules(), start.Add(-10*time.Minute), start.Add(-7*time.Minute)
+		if got, err := s.Backfill(t.Context(), "a", from, to, true); err != nil || got != (Backfilled{Runs: 3}) {
+			t.Errorf("a dry Backfill returned %+v, %v", got, err)
+		}
+		for _, want := range []Backfilled{{3, 3, 0}, {3, 0, 3}} {
+			if got, err := s.Backfill(t.Context(), "a", from, to, false); err != nil || got != want {
+				t.Errorf("Backfill returned %+v, %v; want %+v", got, err, want)
+			}
+		}
+		if got, err := s.Backfill(t.Context(), "a", from, to.Add(time.Minute), false); err != nil || got.Sent != 1 {
+			t.Errorf("a longer Backfill returned %+v, %v", got, err)
+		}
+		ran := work(t, c, start, nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got := ran.list()
+		slices.SortFunc(got, byMinute)
+		want := []string{"-10m0s backfilled", "-9m0s backfilled", "-8m0s backfilled", "-7m0s backfilled"}
+		if !slices.Equal(got, want) {
+			t.Errorf("the runs were %q", got)
+		}
+		ran.stop()
+		if _, err := s.Backfill(t.Context(), "a", from, from, true); !errors.Is(err, ErrInvalid) {
+			t.Errorf("an empty range: %v", err)
+		}
+		if _, err := s.Backfill(t.Context(), "a", from, from.AddDate(1, 0, 0), true); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("a year of minutes: %v", err)
+		}
+	})
+}
+
+func TestScheduleCancelOfARunSkipsIt(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		put(t, c, everyMinute("a"), PutCreated)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Schedules().Run(ctx) }() // without a worker of the queue
+		time.Sleep(time.Minute + time.Second)
+		first := getSchedule(t, c, "a").LastRun
+		if _, err := c.Queue("q").Cancel(t.Context(), first.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		info := getSchedule(t, c, "a")
+		if info.Runs != 2 || info.SkippedRuns != 0 {
+			t.Errorf("the schedule is %+v", info)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestScheduleQueueIsKeptFromOtherUses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, memstore.New())
+		put(t, c, everyMinute("a"), PutCreated)
+		q := c.Queue(schedulesQueue)
+		_, sending := q.Send(t.Context(), nil)
+		_, batch := q.SendBatch(t.Context(), []Outgoing{{}})
+		_, cancelling := q.Cancel(t.Context(), "a")
+		_, purging := q.Purge(t.Context())
+		_, receiving := q.Receive(t.Context(), 1)
+		_, group := q.CancelGroup(t.Context(), schedulesGroup)
+		_, moved := q.RescheduleGroup(t.Context(), schedulesGroup, In(0))
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle(schedulesQueue, func(context.Context, *Message) error { return nil })
+		forward := NewWorker(c, WorkerConfig{})
+		forward.Forward(schedulesQueue, ToQueue("q"))
+		for name, err := range map[string]error{
+			"send": sending, "batch": batch, "cancel": cancelling, "purge": purging, "receive": receiving, "group": group,
+			"moved": moved, "reschedule": q.RunNow(t.Context(), "a"), "handle": w.Run(t.Context()),
+			"forward": forward.Run(t.Context()), "subscribe": c.Topic("t").Subscribe(t.Context(), schedulesQueue),
+		} {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), schedulesQueue) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if stats, err := q.Stats(t.Context()); err != nil || stats.Scheduled != 1 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+	})
+}
+
+func TestSchedulesInPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, start := newClientOn(t, memstore.New()), time.Now()
+		var names []string
+		for i := range 25 {
+			s := everyMinute(fmt.Sprintf("s%02d", i))
+			s.When = recurrence.Spec{Every: time.Duration(i+1) * time.Minute, Start: start}
+			put(t, c, s, PutCreated)
+			names = append(names, s.Name)
+		}
+		paused := everyMinute("paused")
+		put(t, c, paused, PutCreated)
+		if err := c.Schedules().Pause(t.Context(), "paused", ""); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for cursor := ""; ; {
+			page, err := c.Schedules().List(t.Context(), cursor, 10)
+			if err != nil || len(page.Schedules) > 10 {
+				t.Fatal(len(page.Schedules), err)
+			}
+			for _, s := range page.Schedules {
+				got = append(got, s.Name)
+			}
+			if cursor = page.Next; cursor == "" {
+				break
+			}
+		}
+		if want := append([]string{"paused"}, names...); !slices.Equal(got, want) {
+			t.Errorf("listed %q", got)
+		}
+		runs, err := c.Schedules().Upcoming(t.Context(), 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var upcoming []string
+		for _, r := range runs {
+			upcoming = append(upcoming, fmt.Sprint(r.Schedule, " ", r.Due.Sub(start)))
+		}
+		slices.Sort(upcoming)
+		want := []string{"s00 1m0s", "s00 2m0s", "s00 3m0s", "s00 4m0s", "s01 2m0s", "s01 4m0s", "s02 3m0s", "s03 4m0s"}
+		if !slices.Equal(upcoming, want) {
+			t.Errorf("upcoming are %q", upcoming)
+		}
+		next, err := getSchedule(t, c, "s01").NextRuns(2)
+		if err != nil || len(next) != 2 || !next[1].Due.Equal(start.Add(4*time.Minute)) {
+			t.Errorf("the next runs of s01 are %+v, %v", next, err)
+		}
+	})
+}
