@@ -9,6 +9,7 @@ import (
 	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later/internal/codec"
@@ -37,6 +38,7 @@ type Client struct {
 	retryFor time.Duration
 
 	sessions sessions
+	waits    atomic.Uint64 // numbers calls of Wait
 	closing  context.Context
 	shutdown context.CancelCauseFunc
 
@@ -50,7 +52,7 @@ type Client struct {
 
 // NewClient returns a client that closes its Router. A call is repeated for retryFor while nothing answers.
 func NewClient(r Router, log *slog.Logger, retryFor time.Duration) *Client {
-	c := &Client{router: r, log: log, retryFor: retryFor}
+	c := &Client{router: r, log: log, retryFor: retryFor, sessions: sessions{name: rand.Text()}}
 	c.closing, c.shutdown = context.WithCancelCause(context.Background())
 	return c
 }
@@ -217,6 +219,9 @@ func (c *Client) noteOutage(began time.Time, err error) {
 	}
 }
 
+// encode returns the body of a call that is not repeated.
+func encode[A any](args *A) []byte { return codec.Append(nil, &request[A]{Args: *args}) }
+
 // sessions are the sessions of a client that are not in use. A client has as many as it ever had calls in progress at
 // once.
 type sessions struct {
@@ -235,9 +240,6 @@ func (s *sessions) acquire() store.Request {
 		s.free = s.free[:n-1]
 		r.Number++
 		return r
-	}
-	if s.name == "" {
-		s.name = rand.Text()
 	}
 	s.count++
 	return store.Request{Session: s.name + ":" + strconv.Itoa(s.count), Number: 1}

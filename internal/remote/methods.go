@@ -40,12 +40,6 @@ func (c *Client) Extend(ctx context.Context, queue string, e []store.Extension) 
 	return invoke(ctx, c, opExtend, &extendArgs{queue, e})
 }
 
-// Wait implements store.Store.
-func (c *Client) Wait(ctx context.Context, queue string) error {
-	_, err := invoke(ctx, c, opWait, &queueArgs{queue})
-	return err
-}
-
 // Cancel implements store.Store.
 func (c *Client) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
 	return invoke(ctx, c, opCancel, &cancelArgs{queue, req})

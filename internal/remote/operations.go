@@ -135,13 +135,6 @@ var opExtend = &operation[extendArgs, []store.ExtendResult]{
 	},
 }
 
-var opWait = &operation[queueArgs, none]{
-	name: "wait", kind: waits,
-	run: func(ctx context.Context, s store.Store, a *queueArgs) (none, error) {
-		return none{}, s.Wait(ctx, a.Queue)
-	},
-}
-
 var opCancel = &operation[cancelArgs, []store.CancelResult]{
 	name: "cancel", kind: changes,
 	run: func(ctx context.Context, s store.Store, a *cancelArgs) ([]store.CancelResult, error) {
@@ -359,7 +352,7 @@ var opBackup = &operation[backupArgs, none]{
 var endpoints = func() map[string]endpoint {
 	by := map[string]endpoint{}
 	for _, e := range []endpoint{
-		opSend, opClaim, opSettle, opExtend, opWait, opCancel, opReschedule, opGet, opList, opRestore, opRemove, opReplay,
+		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList, opRestore, opRemove, opReplay,
 		opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties, opQueues, opDelete,
 		opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward, opDeliver, opBackup,
 		opWatch, opWatchAdd, opCheck,

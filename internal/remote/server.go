@@ -27,13 +27,15 @@ type Server struct {
 	mu      sync.Mutex
 	closed  bool
 	calls   sync.WaitGroup
-	watches map[string]*watch // by the id that the client gave
+	waits   map[string]*waiting // by the id that the client gave
+	watches map[string]*watch   // by the id that the client gave
 }
 
 // NewServer returns a server of a store, which the caller closes after the server. With sameMachine its clients are on
 // this machine and may act for its user, so they may have the store write backups.
 func NewServer(s store.Store, log *slog.Logger, sameMachine bool) *Server {
-	server := &Server{store: s, log: log, sameMachine: sameMachine, watches: map[string]*watch{}}
+	server := &Server{store: s, log: log, sameMachine: sameMachine, waits: map[string]*waiting{},
+		watches: map[string]*watch{}}
 	server.closing, server.shutdown = context.WithCancel(context.Background())
 	return server
 }

@@ -128,27 +128,22 @@ func (s *Server) removeWatch(id string) {
 	delete(s.watches, id)
 }
 
-// opWatchAdd adds queues to a watch, and takes more events. It is run on a server only.
-var opWatchAdd = &watchAdd{operation[watchArgs, none]{name: "watch_add"}}
-
-type watchAdd struct{ operation[watchArgs, none] }
-
-func (op *watchAdd) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
-	onServer := op.operation
-	onServer.run = func(ctx context.Context, _ store.Store, args *watchArgs) (none, error) {
+// opWatchAdd adds queues to a watch, and takes more events.
+var opWatchAdd = &serverOperation[watchArgs, none]{
+	operation: operation[watchArgs, none]{name: "watch_add"},
+	runAt: func(ctx context.Context, s *Server, args *watchArgs) (none, error) {
 		s.mu.Lock()
-		watch := s.watches[args.ID]
+		w := s.watches[args.ID]
 		s.mu.Unlock()
-		if watch == nil {
+		if w == nil {
 			return none{}, fmt.Errorf("watcher: %w", store.ErrNotFound)
 		}
-		watch.grant(args.More)
+		w.grant(args.More)
 		if len(args.Queues) == 0 {
 			return none{}, nil
 		}
-		return none{}, watch.Add(ctx, args.Queues...)
-	}
-	return onServer.serve(s, w, r, body)
+		return none{}, w.Add(ctx, args.Queues...)
+	},
 }
 
 type checkArgs struct{ Options store.CheckOptions }

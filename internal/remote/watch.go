@@ -229,7 +229,7 @@ func (w *remoteWatcher) Add(ctx context.Context, queues ...string) error {
 
 // ask changes the watch at the server.
 func (w *remoteWatcher) ask(ctx context.Context, args watchArgs) error {
-	body := codec.Append(nil, &request[watchArgs]{Args: args})
+	body := encode(&args)
 	var answer reply[none]
 	err := exchange(ctx, w.target, opWatchAdd.name, body, w.target.timeout(reads, len(body), 0), &answer)
 	switch {
@@ -257,7 +257,7 @@ type parts[R any] struct {
 
 // openStream calls a stream.
 func openStream[A, R any](ctx context.Context, target *Target, op *stream[A, R], args *A) (*parts[R], error) {
-	resp, err := target.post(ctx, op.name, codec.Append(nil, &request[A]{Args: *args}))
+	resp, err := target.post(ctx, op.name, encode(args))
 	if err != nil {
 		return nil, err
 	}
