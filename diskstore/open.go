@@ -63,6 +63,7 @@ type Store struct {
 	lastNumber    uint32
 	numbersReused bool // the numbers of queues came to their end once
 	lastNow       int64
+	requests      requestMemory
 	corrected     []touchedLease // by load
 	room          room
 }

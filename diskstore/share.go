@@ -16,7 +16,7 @@ import (
 
 // The processes that open one directory by its URL share it. One of them has it open, and serves the others at a socket
 // in the directory. When it ends, one of the others opens the directory and the rest follow: each call whose reply was
-// lost is repeated there, as the same request, which the store remembers (requests.go).
+// lost is repeated there, as the same request, which the store remembers (sessions.go).
 
 const (
 	// answerWithin is how long a process that has the directory open may take to listen at the socket, when another one
