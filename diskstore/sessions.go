@@ -43,7 +43,8 @@ type claimReply struct {
 }
 
 // executeOnce executes a step, unless it was executed before as the same request: then it returns the result of that.
-func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q *queue) (T, error)) (result T, err error) {
+func executeOnce[T any](ctx context.Context, t *tx, q *queue, step func(t *tx, q *queue) (T, error)) (result T,
+	err error) {
 	r, ok := store.RequestOf(ctx)
 	if !ok {
 		return step(t, q)

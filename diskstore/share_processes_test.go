@@ -32,7 +32,8 @@ const sharedURL = "LATER_SHARED_URL"
 const sharedPatience = time.Minute
 
 // TestSharingProcess is not a test but one of the processes that TestKilledHoldersLoseNothing kills. It says what it
-// does in lines of a verb and an id, for a send also when that began. It stops to send at the line "quiet" of its input, and ends at "quit".
+// does in lines of a verb and an id, for a send also when that began. It stops to send at the line "quiet" of its
+// input, and ends at "quit".
 func TestSharingProcess(t *testing.T) {
 	url := os.Getenv(sharedURL)
 	if url == "" {

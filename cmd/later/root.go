@@ -87,7 +87,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
-		m.workersCommand())
+		m.workersCommand(), m.serveCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

@@ -4,10 +4,10 @@
 //
 // # Format
 //
-// Integers are varints, texts and slices begin with their length, and a struct begins with a number whose bits say which
-// of its fields are not zero; only those follow, in the order of their declaration. So a new field at the end of a struct
-// is compatible with programs that do not know it, as long as it is zero: they refuse what they would lose. Interfaces
-// other than error are private to a process and are not encoded.
+// Integers are varints, texts and slices begin with their length, and a struct begins with a number whose bits say
+// which of its fields are not zero; only those follow, in the order of their declaration. So a new field at the end of
+// a struct is compatible with programs that do not know it, as long as it is zero: they refuse what they would lose.
+// Interfaces other than error are private to a process and are not encoded.
 package codec
 
 import (

@@ -152,7 +152,9 @@ func TestErrorsKeepTheirTextAndAllTheirKinds(t *testing.T) {
 
 func TestDecodeReusesASlice(t *testing.T) {
 	sent := store.Claim{Messages: []store.Claimed{{Message: store.Message{ID: "a"}}}}
-	buffer := []store.Claimed{{Message: store.Message{Payload: []byte("old")}, Receipt: store.Receipt{Claim: 1}, Attempt: 7}}
+	buffer := []store.Claimed{
+		{Message: store.Message{Payload: []byte("old")}, Receipt: store.Receipt{Claim: 1}, Attempt: 7},
+	}
 	got := store.Claim{Messages: buffer[:0]}
 	if err := codec.Decode(codec.Append(nil, &sent), &got); err != nil {
 		t.Fatal(err)
@@ -184,7 +186,8 @@ func TestMalformedTextsAreRefused(t *testing.T) {
 		t.Errorf("a field of a later version: %v", err)
 	}
 	var infos []store.Info
-	if err := codec.Decode(append([]byte{0x81, 0x80, 0x80, 1}, make([]byte, 2<<20)...), &infos); err == nil || infos != nil {
+	bomb := append([]byte{0x81, 0x80, 0x80, 1}, make([]byte, 2<<20)...)
+	if err := codec.Decode(bomb, &infos); err == nil || infos != nil {
 		t.Errorf("2 MiB for a million messages: %v, %d", err, len(infos))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// encodedError is an error on its way: its text, and the codes of all kinds that it is, with that of store.CodeOf first.
+// encodedError is an error on its way: its text, and the codes of all kinds that it is, that of store.CodeOf first.
 type encodedError struct {
 	Text  string
 	Codes []store.Code

@@ -39,8 +39,8 @@ type remembered struct {
 	size   int           // of the reply, once it counts
 }
 
-// do returns the reply of a request. It executes the request unless that was done before, or is being done; execute goes
-// on when ctx ends.
+// do returns the reply of a request. It executes the request unless that was done before, or is being done; execute
+// goes on when ctx ends.
 func (m *memory) do(ctx context.Context, r store.Request, execute func() []byte) ([]byte, error) {
 	call, isFirst := m.call(r)
 	switch {

@@ -352,8 +352,8 @@ var opBackup = &operation[backupArgs, none]{
 var endpoints = func() map[string]endpoint {
 	by := map[string]endpoint{}
 	for _, e := range []endpoint{
-		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList, opRestore, opRemove, opReplay,
-		opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties, opQueues, opDelete,
+		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList, opRestore, opRemove,
+		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties, opQueues, opDelete,
 		opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward, opDeliver, opBackup,
 		opWatch, opWatchAdd, opCheck,
 	} {
