@@ -29,6 +29,9 @@ import (
 // Path is where a Handler is mounted, below the path of the URL by which it is opened.
 const Path = remote.Path
 
+// MediaType is the type of the bodies of requests and replies. It names the version of the protocol.
+const MediaType = remote.MediaType
+
 // DefaultRetry is how long a call is repeated by default while nothing answers.
 const DefaultRetry = 10 * time.Second
 
