@@ -68,7 +68,12 @@ func (op *operation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Reque
 func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) []byte {
 	defer c.end()
 	var answer reply[R]
-	answer.Result, answer.Err = op.run(c.ctx, s.store, &req.Args)
+	if args, ok := any(&req.Args).(checked); ok {
+		answer.Err = args.check()
+	}
+	if answer.Err == nil {
+		answer.Result, answer.Err = op.run(c.ctx, s.store, &req.Args)
+	}
 	if op.kind == waits && c.ctx.Err() != nil {
 		answer.Err = nil // it returns early for the server's own reasons
 	}

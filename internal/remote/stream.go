@@ -28,6 +28,11 @@ func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request,
 	if err := codec.Decode(body, &req); err != nil {
 		return err
 	}
+	if args, ok := any(&req.Args).(checked); ok {
+		if err := args.check(); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
