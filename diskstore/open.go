@@ -113,9 +113,9 @@ const minSyncEvery = time.Millisecond
 const cacheSize = 64 << 20
 
 // Open opens the store in a directory, and creates it if the directory is missing or empty. One process has it open at
-// a time; to share it with other processes, open its URL with later.Open. Errors: ErrUnavailable when another has it, as
-// a HeldError; ErrUnsupported when the directory holds something else or a later format; ErrCorrupt when a file is damaged. After a crash, the torn end of the log is cut; nothing
-// that was acknowledged is in it.
+// a time; to share it with other processes, open its URL with later.Open. Errors: ErrUnavailable when another has it,
+// as a HeldError; ErrUnsupported when the directory holds something else or a later format; ErrCorrupt when a file is
+// damaged. After a crash, the torn end of the log is cut; nothing that was acknowledged is in it.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
 		directory: directory{dir, defaultFS}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),

@@ -192,7 +192,8 @@ func TestWrongURLs(t *testing.T) {
 		"http://user:secret@h?a=1": "xxxxx", "http://h#part": "has parameters",
 	} {
 		_, err := remotestore.New(url)
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want ErrInvalid with %q", url, err, want)
 		}
 	}

@@ -22,8 +22,8 @@ import (
 const (
 	// A command waits for a directory that another process has open and does not share, so that short commands do not
 	// fail because of each other. It waits holderWait for the same process, or until that process has had the directory
-	// open for youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most when processes
-	// come and go.
+	// open for youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most when
+	// processes come and go.
 	holderWait     = time.Second
 	youngHolderAge = 3 * time.Second
 	maxHolderWait  = 15 * time.Second

@@ -353,8 +353,8 @@ var endpoints = func() map[string]endpoint {
 	by := map[string]endpoint{}
 	for _, e := range []endpoint{
 		opSend, opClaim, opSettle, opExtend, opWait, opLeave, opCancel, opReschedule, opGet, opList, opRestore, opRemove,
-		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties, opQueues, opDelete,
-		opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward, opDeliver, opBackup,
+		opReplay, opPurge, opStats, opHistogram, opSetPaused, opSetDeadRetention, opSetProperties, opProperties, opQueues,
+		opDelete, opReport, opActivity, opPing, opSync, opLinked, opSameServer, opForwardsTo, opForward, opDeliver, opBackup,
 		opWatch, opWatchAdd, opCheck,
 	} {
 		by[e.path()] = e
