@@ -3,6 +3,7 @@ package diskstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -58,7 +59,7 @@ type sharing struct {
 func (s *sharing) start(ctx context.Context) error {
 	s.ending, s.end = context.WithCancelCause(context.Background())
 	if _, err := s.Target(ctx, nil); err != nil {
-		return errors.Join(err, s.Close())
+		return errors.Join(context.Cause(ctx), err, s.Close())
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ func (s *sharing) Target(ctx context.Context, lost *remote.Target) (*remote.Targ
 	case <-found.done:
 		return found.target, found.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, fmt.Errorf("%w: the process that has %s open does not answer", store.ErrUnavailable, s.dir)
 	}
 }
 

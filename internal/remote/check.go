@@ -107,7 +107,12 @@ func (a *listArgs) check() error {
 	return checkMax(a.Request.Limit)
 }
 
-func (a *infosArgs) check() error { return inQueue(a.Queue, a.Infos, (*store.Info).Check) }
+func (a *restoreArgs) check() error { return inQueue(a.Queue, a.Infos, (*store.Info).Check) }
+
+// check leaves messages that are unlike any to the store, which has none that is the same.
+func (a *removeArgs) check() error {
+	return inQueue(a.Queue, a.Infos, func(i *store.Info) error { return store.CheckID(i.ID) })
+}
 
 func (a *bulkArgs) check() error {
 	if err := a.Due.Check(); err != nil {

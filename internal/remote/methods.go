@@ -62,12 +62,12 @@ func (c *Client) List(ctx context.Context, queue string, req store.ListRequest) 
 
 // Restore implements store.Store.
 func (c *Client) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
-	return invoke(ctx, c, opRestore, &infosArgs{queue, msgs})
+	return invoke(ctx, c, opRestore, &restoreArgs{queue, msgs})
 }
 
 // Remove implements store.Store.
 func (c *Client) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
-	return invoke(ctx, c, opRemove, &infosArgs{queue, msgs})
+	return invoke(ctx, c, opRemove, &removeArgs{queue, msgs})
 }
 
 // Replay implements store.Store.

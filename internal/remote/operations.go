@@ -48,7 +48,11 @@ type (
 		Queue   string
 		Request store.ListRequest
 	}
-	infosArgs struct {
+	restoreArgs struct {
+		Queue string
+		Infos []store.Info
+	}
+	removeArgs struct {
 		Queue string
 		Infos []store.Info
 	}
@@ -163,16 +167,16 @@ var opList = &operation[listArgs, store.Page]{
 	},
 }
 
-var opRestore = &operation[infosArgs, []store.SendResult]{
+var opRestore = &operation[restoreArgs, []store.SendResult]{
 	name: "restore", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *infosArgs) ([]store.SendResult, error) {
+	run: func(ctx context.Context, s store.Store, a *restoreArgs) ([]store.SendResult, error) {
 		return s.Restore(ctx, a.Queue, a.Infos)
 	},
 }
 
-var opRemove = &operation[infosArgs, []bool]{
+var opRemove = &operation[removeArgs, []bool]{
 	name: "remove", kind: changes,
-	run: func(ctx context.Context, s store.Store, a *infosArgs) ([]bool, error) {
+	run: func(ctx context.Context, s store.Store, a *removeArgs) ([]bool, error) {
 		return s.Remove(ctx, a.Queue, a.Infos)
 	},
 }
