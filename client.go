@@ -113,8 +113,8 @@ func WithoutActivity() Option {
 
 // Open opens the store at url and returns a client that closes it on Close.
 //
-// The schemes are redis, rediss, unix, redis+sentinel, redis+cluster and mem, and those of the engines that
-// the program imports. mem:// opens a new store in memory that no other client can see. mem://NAME opens
+// The schemes are redis, rediss, unix, redis+sentinel, redis+cluster, http, https and mem, and those of the engines
+// that the program imports. mem:// opens a new store in memory that no other client can see. mem://NAME opens
 // the store of that name in this process: all clients that open the same name share it, and its messages
 // are gone when the last of them closes it.
 //

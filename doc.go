@@ -1,7 +1,7 @@
 // Package later is a reliable delay queue on Redis, Valkey or an embedded store.
 //
 // A message is sent now and delivered when it falls due: at least once, never early, and within about a
-// millisecond. The embedded store keeps messages in a directory that one process has open.
+// millisecond. The embedded store keeps messages in a directory that the processes of one machine share.
 //
 //	client, err := later.Open(ctx, "redis://localhost:6379/0") // or file:///directory, or mem:// for tests
 //	defer client.Close()
@@ -57,8 +57,8 @@
 //
 //	import _ "github.com/laterq/later/diskstore"
 //
-// Only one process at a time can have a directory open; see docs/embedded.md. New takes a store that the
-// program has created.
+// Processes that open the same directory share it; see docs/embedded.md. http:// and https:// are stores that
+// later serve, or a remotestore.Handler, shares over the network. New takes a store that the program has created.
 //
 // # Limits
 //

@@ -4,4 +4,5 @@ package later
 import (
 	_ "github.com/laterq/later/memstore"
 	_ "github.com/laterq/later/redisstore"
+	_ "github.com/laterq/later/remotestore"
 )

@@ -175,7 +175,7 @@ func (e *checker) checkNames() (map[uint32]string, error) {
 			case isName:
 				all.add("names", name)
 				stray[key] = value
-			case key != string(appendKey(nil, 0, kindStamp)):
+			case key != string(appendKey(nil, 0, kindStamp)) && !isRequest(key, value):
 				all.add("keys", fmt.Sprintf("%x", key))
 				stray[key] = value
 			}

@@ -21,6 +21,9 @@ import (
 // lockFile is locked while a process has the directory open.
 const lockFile = "LOCK"
 
+// socketFile is the socket at which the process that has the directory open serves others; see share.go.
+const socketFile = "SOCKET"
+
 // newSuffix is of a file that is being written, until it takes the name without it.
 const newSuffix = ".new"
 
@@ -64,6 +67,9 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 		}
 		return nil
 	})
+	if err == nil && s.locked != nil {
+		s.locked(s.dir)
+	}
 	return isNew, wasClosed, err
 }
 

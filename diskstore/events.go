@@ -10,7 +10,7 @@ import (
 )
 
 // The activity of a queue is counted in memory and stored when the store is closed, so counting writes nothing. After a
-// crash it is as it was at the last close. Watchers are in this process, because no other one can open the directory.
+// crash it is as it was at the last close. Watchers are in this process, which has the directory open.
 
 // Report implements store.Store. Counts that were added since Open are lost in a crash.
 func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.ReportResult, error) {
@@ -34,7 +34,7 @@ func (s *Store) Report(ctx context.Context, reports []store.Report) ([]store.Rep
 	return results, nil
 }
 
-// Watch implements store.Store. It hears the clients of this process, since no other one can open the directory.
+// Watch implements store.Store. It hears all calls, since no other process has the directory open.
 func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

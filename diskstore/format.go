@@ -61,7 +61,7 @@ func (d *directory) checkEmpty() error {
 	}
 	for _, name := range names {
 		switch name {
-		case lockFile, holderFile, holderFile + newSuffix, formatFile + newSuffix:
+		case lockFile, holderFile, holderFile + newSuffix, formatFile + newSuffix, socketFile, socketFile + newSuffix:
 			continue
 		case formatFile: // another process created the store meanwhile
 			return nil

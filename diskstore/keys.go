@@ -27,7 +27,8 @@ import (
 //	kindProperty    name        → value                    properties, see properties.go
 //
 // A message that is neither due nor dead is leased. Queue number 0 is the store itself: kindName there has a key
-// for each queue's name with its number, and kindStamp is what the last backup had to contain.
+// for each queue's name with its number, kindRequest one for each session with its last request (sessions.go), and
+// kindStamp is what the last backup had to contain.
 const (
 	kindActivity   = 'a'
 	kindCells      = 'c'
@@ -42,6 +43,7 @@ const (
 	kindRemembered = 'r'
 	kindStamp      = 's'
 	kindRecord     = 't'
+	kindRequest    = 'u'
 	kindDead       = 'x'
 )
 

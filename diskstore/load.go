@@ -43,6 +43,9 @@ func (s *Store) load() error {
 	}
 	queues.Close() // what it could not read belongs to a queue that is set aside
 	if err = r.end(it, err); err == nil {
+		err = s.loadRequests(r)
+	}
+	if err == nil {
 		err = s.loadLastNumber(r)
 	}
 	return err

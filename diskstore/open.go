@@ -22,7 +22,8 @@ type Store struct {
 	clock     Clock
 	logger    *slog.Logger
 	syncEvery time.Duration
-	memTable  uint64 // 0 to choose one that fits the disk
+	locked    func(dir string) // called when the directory is locked; may be nil
+	memTable  uint64           // 0 to choose one that fits the disk
 
 	reserveSize int64
 	reserve     *reserve
@@ -62,6 +63,7 @@ type Store struct {
 	lastNumber    uint32
 	numbersReused bool // the numbers of queues came to their end once
 	lastNow       int64
+	requests      requestMemory
 	corrected     []touchedLease // by load
 	room          room
 }
@@ -93,6 +95,9 @@ func WithLogger(l *slog.Logger) Option {
 // a millisecond or more.
 func SyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
 
+// whenLocked has Open call f when it has locked the directory, before it reads the store.
+func whenLocked(f func(dir string)) Option { return func(s *Store) { s.locked = f } }
+
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
 
@@ -108,9 +113,9 @@ const minSyncEvery = time.Millisecond
 const cacheSize = 64 << 20
 
 // Open opens the store in a directory, and creates it if the directory is missing or empty. One process has it open at
-// a time. Errors: ErrUnavailable when another has it, as a HeldError; ErrUnsupported when the directory holds something
-// else or a later format; ErrCorrupt when a file is damaged. After a crash, the torn end of the log is cut; nothing
-// that was acknowledged is in it.
+// a time; to share it with other processes, open its URL with later.Open. Errors: ErrUnavailable when another has it,
+// as a HeldError; ErrUnsupported when the directory holds something else or a later format; ErrCorrupt when a file is
+// damaged. After a crash, the torn end of the log is cut; nothing that was acknowledged is in it.
 func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
 		directory: directory{dir, defaultFS}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),

@@ -153,7 +153,7 @@ func TestDamagedFileStopsTheOpen(t *testing.T) {
 func TestURL(t *testing.T) {
 	dir := t.TempDir()
 	cfg := store.OpenConfig{Logger: slog.New(slog.DiscardHandler)}
-	for _, suffix := range []string{"", "?sync=always", "?sync=50ms"} {
+	for _, suffix := range []string{"?share=no", "?share=no&sync=always", "?share=no&sync=50ms"} {
 		s, err := store.Open(t.Context(), "file://"+dir+suffix, cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -178,6 +178,7 @@ func TestURL(t *testing.T) {
 		"file:a%zz":                     "cannot be read",
 		"file://":                       "three slashes",
 		"file:///d?size=1":              `"size"`,
+		"file:///d?share=maybe":         "share=maybe",
 		"file:///d?sync=soon":           "sync=soon",
 		"file:///d?sync=-1s":            "sync=-1s",
 		"file:///d?sync=10us":           "1ms at least",

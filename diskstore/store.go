@@ -20,7 +20,7 @@ func call[T any](ctx context.Context, s *Store, name string, urgent bool, step f
 		if failed = q.damage; failed != nil {
 			return
 		}
-		result, failed = step(t, q)
+		result, failed = executeOnce(ctx, t, q, step)
 		t.notify(name)
 	})
 	if err == nil { // else the writer may never leave it
@@ -168,7 +168,8 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 // Delete implements store.Store. It deletes a damaged queue too.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	var failed error
-	err := s.do(ctx, name, inOrder, func(t *tx) { failed = t.removeQueue(s.queue(name)) })
+	remove := func(t *tx, q *queue) (struct{}, error) { return struct{}{}, t.removeQueue(q) }
+	err := s.do(ctx, name, inOrder, func(t *tx) { _, failed = executeOnce(ctx, t, s.queue(name), remove) })
 	if err == nil {
 		err = failed
 	}

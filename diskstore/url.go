@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -15,55 +16,87 @@ func init() {
 	store.Register("file", open)
 }
 
-// open opens the store of file:///absolute/directory or file:relative/directory, with the parameter sync=always (the
-// default) or a duration such as sync=100ms; see SyncEvery.
-func open(_ context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
-	dir, every, err := parseURL(text)
+// open opens the store of file:///absolute/directory or file:relative/directory. Parameters are sync=always (the
+// default) or a duration such as sync=100ms, see SyncEvery, and share=yes (the default, except where processes cannot
+// share a directory) or share=no.
+func open(ctx context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
+	u, err := parseURL(text)
 	if err != nil {
 		return nil, err
 	}
-	return Open(dir, WithLogger(cfg.Logger), SyncEvery(every))
+	if !u.share {
+		return Open(u.dir, WithLogger(cfg.Logger), SyncEvery(u.every))
+	}
+	return openShared(ctx, u.dir, cfg.Logger, WithLogger(cfg.Logger), SyncEvery(u.every))
 }
 
-func parseURL(text string) (dir string, every time.Duration, err error) {
+// storeURL is a URL that was read.
+type storeURL struct {
+	dir   string
+	every time.Duration
+	share bool
+}
+
+const knownParameters = "known are sync=always or sync=100ms, and share=no"
+
+func parseURL(text string) (parsed storeURL, err error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return "", 0, store.Invalid("store URL cannot be read: an example that can is file:///var/lib/later")
+		return parsed, store.Invalid("store URL cannot be read: an example that can is file:///var/lib/later")
 	}
 	path := u.Path
 	if u.Opaque != "" { // file:relative/directory
 		if path, err = url.PathUnescape(u.Opaque); err != nil {
-			return "", 0, store.Invalid("store URL cannot be read: a %% must be written as %%25")
+			return parsed, store.Invalid("store URL cannot be read: a %% must be written as %%25")
 		}
 	}
-	dir = filepath.FromSlash(path)
+	dir := filepath.FromSlash(path)
 	if drive := strings.TrimPrefix(dir, `\`); filepath.VolumeName(drive) != "" { // Windows: file:///C:/later
 		dir = drive
 	}
 	if u.Host != "" || u.User != nil || u.Fragment != "" || dir == "" {
-		return "", 0, store.Invalid("store URL %s names no directory: give file:///DIRECTORY, with three slashes, or "+
+		return parsed, store.Invalid("store URL %s names no directory: give file:///DIRECTORY, with three slashes, or "+
 			"file:DIRECTORY for one in the working directory", store.RedactURL(text))
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
-		return "", 0, fmt.Errorf("directory of the store URL %s: %w", store.RedactURL(text), err)
+		return parsed, fmt.Errorf("directory of the store URL %s: %w", store.RedactURL(text), err)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return "", 0, store.Invalid("store URL has parameters that cannot be read: known is sync=always or sync=100ms")
+		return parsed, store.Invalid("store URL has parameters that cannot be read: %s", knownParameters)
 	}
+	parsed = storeURL{dir: filepath.Clean(dir), share: sharable}
 	for name, values := range query {
-		switch {
-		case name != "sync":
-			return "", 0, store.Invalid("store URL has the unknown parameter %q: known is sync", name)
-		case len(values) > 1:
-			return "", 0, store.Invalid("store URL gives sync twice: give it once")
-		case values[0] == "always":
-			continue
+		if len(values) > 1 {
+			return parsed, store.Invalid("store URL gives %s twice: give it once", name)
 		}
-		if every, err = time.ParseDuration(values[0]); err != nil || every < minSyncEvery {
-			return "", 0, store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least",
-				values[0], minSyncEvery)
+		if err := parsed.set(name, values[0]); err != nil {
+			return parsed, err
 		}
 	}
-	return filepath.Clean(dir), every, nil
+	return parsed, nil
+}
+
+// set sets a parameter.
+func (u *storeURL) set(name, value string) (err error) {
+	switch {
+	case name == "share" && value == "no":
+		u.share = false
+	case name == "share" && value == "yes":
+		if !sharable {
+			return fmt.Errorf("%w: processes on %s cannot share an embedded store: leave out share=yes", store.ErrUnsupported,
+				runtime.GOOS)
+		}
+	case name == "share":
+		return store.Invalid("store URL has share=%s: give yes or no", value)
+	case name == "sync" && value == "always":
+	case name == "sync":
+		if u.every, err = time.ParseDuration(value); err != nil || u.every < minSyncEvery {
+			return store.Invalid("store URL has sync=%s: give always or a duration such as 100ms, %v at least", value,
+				minSyncEvery)
+		}
+	default:
+		return store.Invalid("store URL has the unknown parameter %q: %s", name, knownParameters)
+	}
+	return nil
 }

@@ -55,6 +55,15 @@ func (s *Store) Wait(ctx context.Context, queue string) error {
 	return err
 }
 
+// Notify implements store.Notifier.
+func (s *Store) Notify(ctx context.Context, name string) error {
+	_, err := call(ctx, s, name, urgent, func(t *tx, q *queue) (struct{}, error) {
+		t.quick, q.wake = true, true
+		return struct{}{}, nil
+	})
+	return err
+}
+
 // listen puts a waiter in line, unless a claim may return something now.
 func (s *Store) listen(ctx context.Context, name string, w *waiter) (ready bool, err error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) (bool, error) {

@@ -199,6 +199,17 @@ func (w *waker) leave(q *queueWake, woken chan struct{}) {
 	w.wakeOne(q, q.notified)
 }
 
+// Notify implements store.Notifier.
+func (s *Store) Notify(_ context.Context, queue string) error {
+	w := &s.waker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if q := w.queues[queue]; q != nil && !w.closed {
+		w.wakeOne(q, q.notified)
+	}
+	return nil
+}
+
 // wakeOne wakes the longest waiting waiter. If it was notified, that is kept until a claim starts, or for the next
 // waiter, so that it is not lost with a waiter that does not use it. The lock is held.
 func (w *waker) wakeOne(q *queueWake, notified bool) {

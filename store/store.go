@@ -25,7 +25,8 @@
 //
 // An engine may itself repeat a call whose reply was lost, with the same identifiers. Together the attempts must have
 // the effect of one call, in whatever order they arrive: an attempt that finds the call already executed changes
-// nothing and returns the original result, whatever others have changed since.
+// nothing and returns the original result, whatever others have changed since. A server that repeats calls for others
+// names them with WithRequest.
 //
 // If a call returns an error, its effect is unknown unless the error says otherwise. Repeating it with the same ids is
 // safe.

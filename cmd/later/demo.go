@@ -142,6 +142,9 @@ func (m *Main) openShop(ctx context.Context, o *demoOptions, r *demoReport, name
 		prefix += strings.ToLower(rand.Text()[:6]) + "-"
 	}
 	s.pending = newPendingCount(prefix)
+	if s.keeps {
+		url = unshared(url) // there is one demo in a store
+	}
 	s.client, err = m.openURL(ctx, url, source, later.WithObserver(s.pending.observe))
 	if err != nil {
 		return nil, err

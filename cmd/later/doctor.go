@@ -34,8 +34,8 @@ cannot repair damaged files: for those, --recover creates a new store from every
 directory that must be missing or empty, and leaves the damaged store unchanged. If the damage hit an ack, the acked
 message may be delivered again.
 
-Only one process at a time can open an embedded store: stop the program that has it open. The exit code is 0 if there
-is nothing worse than a note, ` +
+Other programs can use the store meanwhile, except with --recover. The exit code is 0 if there is nothing worse than a
+note, ` +
 			fmt.Sprint(exitCode(store.ErrCorrupt)) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
 		Example: `  later doctor
   later doctor --repair --json

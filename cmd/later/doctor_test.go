@@ -146,7 +146,7 @@ func TestDoctorOfAStoreWithNothingToCheck(t *testing.T) {
 
 func TestDoctorNamesWhoHasTheStore(t *testing.T) {
 	c, dir := newEmbedded(t)
-	client, err := later.Open(t.Context(), c.store)
+	client, err := later.Open(t.Context(), unshared(c.store))
 	if err != nil {
 		t.Fatal(err)
 	}

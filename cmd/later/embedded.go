@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// A command waits for a directory that another process has open, so that short commands do not fail because of each
-	// other. It waits holderWait for the same process, or until that process has had the directory open for
-	// youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most when processes
-	// come and go.
+	// A command waits for a directory that another process has open and does not share, so that short commands do not
+	// fail because of each other. It waits holderWait for the same process, or until that process has had the directory
+	// open for youngHolderAge, since a short command takes longer on a busy machine. It waits maxHolderWait at most when
+	// processes come and go.
 	holderWait     = time.Second
 	youngHolderAge = 3 * time.Second
 	maxHolderWait  = 15 * time.Second
@@ -80,6 +80,14 @@ func fileURL(dir string) string {
 		path = "/" + path
 	}
 	return (&url.URL{Scheme: "file", Path: path}).String()
+}
+
+// unshared returns the URL of an embedded store with which it is not shared.
+func unshared(url string) string {
+	if strings.Contains(url, "?") {
+		return url + "&share=no"
+	}
+	return url + "?share=no"
 }
 
 // directoryOf returns the directory of an embedded store's URL.
@@ -198,8 +206,9 @@ type inUseError struct{ held *diskstore.HeldError }
 
 func (e *inUseError) Error() string {
 	return fmt.Sprintf(`the embedded store in %s is in use by %s.
-  Only one process at a time can open it. Stop that process, or use Redis, which many processes can share:
-  --store redis://localhost:6379/0, or LATER_STORE with that URL`, e.held.Dir, cmp.Or(e.held.Holder, "another process"))
+  That process does not share it with this one: it opened the store with share=no, or runs on another machine.
+  Stop that process, or use Redis: --store redis://localhost:6379/0, or LATER_STORE with that URL`,
+		e.held.Dir, cmp.Or(e.held.Holder, "another process"))
 }
 
 func (e *inUseError) Unwrap() error { return e.held }

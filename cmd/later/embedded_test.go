@@ -189,8 +189,29 @@ func TestCompletionCreatesNoStore(t *testing.T) {
 	}
 }
 
-func TestAStoreInUseIsExit18AndNamesTheHolder(t *testing.T) {
+func TestProcessesShareAnEmbeddedStore(t *testing.T) {
 	c := newDiskCLI(t)
+	p := c.start("work", "mail")
+	p.await(p.stderr, "working on mail")
+	c.ok("send", "mail", "hello")
+	p.await(p.stdout, "hello")
+	other := c.start("work", "mail")
+	other.await(other.stderr, "working on mail")
+	p.signal(syscall.SIGKILL) // it had the directory open
+	p.exit()
+	c.ok("send", "mail", "again")
+	other.await(other.stdout, "again")
+	contains(t, c.ok("doctor"), "ok")
+	c.ok("backup", filepath.Join(t.TempDir(), "backup"))
+	other.signal(syscall.SIGTERM)
+	if exit := other.exit(); exit != 0 {
+		t.Errorf("exit %d", exit)
+	}
+}
+
+func TestAStoreThatIsNotSharedIsExit18AndNamesTheHolder(t *testing.T) {
+	c := newDiskCLI(t)
+	c.store = unshared(c.store)
 	p := c.start("work", "mail")
 	p.await(p.stderr, "working on mail")
 	got := c.fails(18, "send", "mail", "hello")
@@ -209,10 +230,10 @@ func TestAStoreInUseIsExit18AndNamesTheHolder(t *testing.T) {
 	c.ok("send", "mail", "hello")
 }
 
-// heldStore returns the URL of a store that is open until the test ends.
+// heldStore returns the URL of a store that is open until the test ends, and not shared.
 func heldStore(t *testing.T) string {
 	t.Helper()
-	url := newDiskCLI(t).store
+	url := unshared(newDiskCLI(t).store)
 	holder, err := later.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)

@@ -43,8 +43,7 @@ process. New queues are included within a few seconds.
 A busy process notices within a second that it is watched. Watching never slows a queue: what is too much to show is
 dropped, and a line says how many events are missing.
 
-The store must be a Redis. Only one process at a time can open an embedded store, and in Go Client.Watch shows its
-events.
+An embedded store must be shared: with share=no only the program that has it open can watch, with Client.Watch.
 
 Kinds: ` + kindsText(),
 		Example: `  later events
@@ -86,8 +85,8 @@ func (m *Main) events(ctx context.Context, c *later.Client, args []string, filte
 	}
 	switch c.Store().(type) {
 	case *diskstore.Store, *memstore.Store:
-		return fmt.Errorf("events of other processes need Redis, and only this process has %s open: in Go, Client.Watch "+
-			"shows those of the program that uses it: %w", m.shownURL(), store.ErrUnsupported)
+		return fmt.Errorf("only this process has %s open, so there are no events of others: in Go, Client.Watch shows those "+
+			"of the program that uses it: %w", m.shownURL(), store.ErrUnsupported)
 	}
 	for _, name := range args {
 		if _, _, err := existingQueue(ctx, c, name); err != nil {

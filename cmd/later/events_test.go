@@ -65,8 +65,8 @@ func TestEventsRefusesWhatCannotBeWatched(t *testing.T) {
 	c := newCLI(t)
 	contains(t, c.fails(11, "events", "nowhere"), `no queue "nowhere"`)
 	contains(t, c.fails(2, "events", "--kind", "sunk"), `--kind is "sunk"`, "give one of sent, duplicate")
-	c.store = t.TempDir()
-	contains(t, c.fails(19, "events"), "need Redis", "Client.Watch")
+	c.store = unshared(fileURL(t.TempDir()))
+	contains(t, c.fails(19, "events"), "only this process has", "Client.Watch")
 }
 
 func TestEventsLines(t *testing.T) {

@@ -173,9 +173,7 @@ func TestForwardToAQueueKeepsTheMessage(t *testing.T) {
 			c.ok("send", "q", "hello", "--id", "a", "--header", "k=v", "--at", "2020-01-02T03:04:05Z")
 			c.ok("send", "q", "tomorrow", "--id", "b", "--in", "24h")
 			p := c.startForward("exactly once", "q", "--to", "queue:next", "--exactly-once")
-			if name == "Redis" { // only one process can open an embedded store
-				c.awaitMoved("q")
-			}
+			c.awaitMoved("q")
 			p.endForward()
 			got := object(t, c.ok("work", "next", "--max", "1", "--json"))
 			if got["id"] != "a" || got["due"] != "2020-01-02T03:04:05.000Z" || got["attempt"] != 1.0 {

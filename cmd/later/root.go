@@ -21,8 +21,7 @@ never early, and within about a millisecond.
   later events                                 watch what happens to messages, in all processes
 
 Messages are kept in a store, which --store URL, LATER_STORE or REDIS_URL selects, in that order. The default is a
-durable embedded store in your data directory (later version prints which). Only one process at a time can open an
-embedded store, so use Redis to send while a worker runs.
+durable embedded store in your data directory (later version prints which). Processes of one machine share it.
 
   file:///var/lib/later                                     an embedded store; or a path: ./dir, ~/dir or /dir
   redis://user:password@host:6379/0                         Redis or Valkey, 7.0 or later
@@ -30,6 +29,7 @@ embedded store, so use Redis to send while a worker runs.
   unix:///run/redis/redis.sock                              the same over a Unix socket
   redis+sentinel://host1:26379,host2:26379/mymaster         the primary that Sentinel monitors
   redis+cluster://host1:6379,host2:6379                     Redis Cluster
+  https://later.example:7600                                a store that later serve shares; also http://
   mem://                                                    memory of this process, lost when it ends
 
 The first message creates its queue. A message is scheduled until it falls due, then ready, and leased while a worker
@@ -87,7 +87,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
-		m.workersCommand())
+		m.workersCommand(), m.serveCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

@@ -61,8 +61,7 @@ later dead). The backoff grows from a second to ten minutes, with jitter.
 
 Work also distributes the messages of topics to which its queues are subscribed (see later topic).
 
-Only one process at a time can open an embedded store, so other commands fail there while work runs. Redis can serve any
-number of workers and commands at once.
+Any number of workers and other commands can use the store at once.
 
 The command runs in its own process group. The group gets SIGTERM, and SIGKILL %s later, when the time limit has passed,
 when the message is cancelled, or when the lease is lost because the store could not be reached. On Windows, where

@@ -1,0 +1,56 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// startServe starts later serve and returns it with the URL that it says.
+func (c *cli) startServe(args ...string) (p *process, url string) {
+	c.t.Helper()
+	p = c.start(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	line := p.await(p.stderr, "serving")
+	_, url, ok := strings.Cut(line, "at=")
+	if !ok {
+		c.t.Fatalf("no address in %q", line)
+	}
+	return p, strings.TrimSpace(url)
+}
+
+func TestServeSharesAStoreOverTheNetwork(t *testing.T) {
+	for name, c := range map[string]*cli{"Redis": newCLI(t), "embedded": newDiskCLI(t)} {
+		t.Run(name, func(t *testing.T) {
+			c.t = t
+			server, url := c.startServe()
+			remote := &cli{t, url}
+			worker := remote.start("work", "mail")
+			worker.await(worker.stderr, "working on mail")
+			remote.ok("send", "mail", "hello")
+			worker.await(worker.stdout, "hello")
+			for _, p := range []*process{worker, server} {
+				p.signal(syscall.SIGTERM)
+				if exit := p.exit(); exit != 0 {
+					t.Errorf("exit %d", exit)
+				}
+			}
+			remote.fails(18, "send", "mail", "nobody is there")
+		})
+	}
+}
+
+func TestServeRefusesAnAddressThatOthersReach(t *testing.T) {
+	c := newDiskCLI(t)
+	contains(t, c.fails(2, "serve", "--listen", "0.0.0.0:0"), "can be reached by other machines", "--insecure-no-auth")
+	contains(t, c.fails(18, "serve", "--listen", "127.0.0.1:99999"), "listening at 127.0.0.1:99999")
+}
+
+func TestAWrongServerIsNamed(t *testing.T) {
+	c := newDiskCLI(t)
+	_, url := c.startServe()
+	contains(t, (&cli{t, url + "/elsewhere"}).fails(22, "stats"), "404 Not Found")
+	contains(t, (&cli{t, "http://127.0.0.1:1"}).fails(18, "stats"), "does not answer")
+	contains(t, (&cli{t, url + "?x=1"}).fails(2, "stats"), "has parameters")
+}

@@ -1,0 +1,111 @@
+//go:build unix
+
+package diskstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+// sharable reports whether processes of this system can share a directory.
+const sharable = true
+
+// maxSocketPath is how long the path of a socket can be: 104 bytes with a final zero on macOS and the BSDs, 108 on
+// Linux.
+const maxSocketPath = 103
+
+// listenSocket listens at the socket of a directory that this process has locked. Only its user can connect. A socket
+// that was left by a process that was killed is replaced.
+func listenSocket(dir string) (net.Listener, error) {
+	path := filepath.Join(dir, socketFile)
+	if err := os.Remove(path + newSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	address, done, err := socketAddress(dir, socketFile+newSuffix)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		// On Linux this is the mode of the file that is made. Elsewhere the directory's mode protects it until Chmod.
+		return c.Control(func(fd uintptr) { syscall.Fchmod(int(fd), 0o600) })
+	}}
+	listener, err := private.Listen(context.Background(), "unix", address)
+	if err != nil {
+		return nil, err
+	}
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err = os.Chmod(path+newSuffix, 0o600); err == nil {
+		err = os.Rename(path+newSuffix, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	return listener, nil
+}
+
+// removeSocket has others no longer connect. The directory is still locked.
+func removeSocket(dir string) { os.Remove(filepath.Join(dir, socketFile)) }
+
+// dialSocket connects to the process that has a directory open.
+func dialSocket(ctx context.Context, dir string) (net.Conn, error) {
+	address, done, err := socketAddress(dir, socketFile)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", address)
+}
+
+// socketAddress returns a path of a file in a directory that is short enough for a socket. The caller calls done when
+// it has used it.
+func socketAddress(dir, name string) (address string, done func(), err error) {
+	if path := filepath.Join(dir, name); len(path) <= maxSocketPath {
+		return path, func() {}, nil
+	}
+	if runtime.GOOS == "linux" {
+		if address, done, err = descriptorAddress(dir, name); err == nil {
+			return address, done, nil
+		}
+	}
+	return linkAddress(dir, name)
+}
+
+// descriptorAddress leads through an open directory.
+func descriptorAddress(dir, name string) (address string, done func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return "", nil, err
+	}
+	through := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	if _, err := os.Stat(through); err != nil {
+		return "", nil, errors.Join(err, f.Close())
+	}
+	return filepath.Join(through, name), func() { f.Close() }, nil
+}
+
+// linkAddress leads through a symbolic link in a temporary directory that only this user can read.
+func linkAddress(dir, name string) (address string, done func(), err error) {
+	temporary, err := os.MkdirTemp("", "later-")
+	if err != nil {
+		return "", nil, err
+	}
+	done = func() { os.RemoveAll(temporary) }
+	link := filepath.Join(temporary, "d")
+	address = filepath.Join(link, name)
+	if err = os.Symlink(dir, link); err == nil && len(address) > maxSocketPath {
+		err = fmt.Errorf("the path %s is too long for a socket: set TMPDIR to a shorter one", address)
+	}
+	if err != nil {
+		done()
+		return "", nil, err
+	}
+	return address, done, nil
+}

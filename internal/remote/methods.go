@@ -1,0 +1,215 @@
+package remote
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+var (
+	_ store.Store     = (*Client)(nil)
+	_ store.Forwarder = (*Client)(nil)
+	_ store.Linker    = (*Client)(nil)
+	_ store.Syncer    = (*Client)(nil)
+	_ store.Pinger    = (*Client)(nil)
+	_ store.Placer    = (*Client)(nil)
+	_ store.Checker   = (*Client)(nil)
+	_ store.Backuper  = (*Client)(nil)
+)
+
+// Send implements store.Store.
+func (c *Client) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	return invoke(ctx, c, opSend, &sendArgs{queue, msgs})
+}
+
+// Claim implements store.Store.
+func (c *Client) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	return invoke(ctx, c, opClaim, &claimArgs{queue, req})
+}
+
+// Settle implements store.Store.
+func (c *Client) Settle(ctx context.Context, queue string, s []store.Settlement) ([]store.SettleResult, error) {
+	return invoke(ctx, c, opSettle, &settleArgs{queue, s})
+}
+
+// Extend implements store.Store.
+func (c *Client) Extend(ctx context.Context, queue string, e []store.Extension) ([]store.ExtendResult, error) {
+	return invoke(ctx, c, opExtend, &extendArgs{queue, e})
+}
+
+// Cancel implements store.Store.
+func (c *Client) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
+	return invoke(ctx, c, opCancel, &cancelArgs{queue, req})
+}
+
+// Reschedule implements store.Store.
+func (c *Client) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
+	return invoke(ctx, c, opReschedule, &rescheduleArgs{queue, ids, due})
+}
+
+// Get implements store.Store.
+func (c *Client) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
+	return invoke(ctx, c, opGet, &idsArgs{queue, ids})
+}
+
+// List implements store.Store.
+func (c *Client) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	return invoke(ctx, c, opList, &listArgs{queue, req})
+}
+
+// Restore implements store.Store.
+func (c *Client) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
+	return invoke(ctx, c, opRestore, &restoreArgs{queue, msgs})
+}
+
+// Remove implements store.Store.
+func (c *Client) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
+	return invoke(ctx, c, opRemove, &removeArgs{queue, msgs})
+}
+
+// Replay implements store.Store.
+func (c *Client) Replay(ctx context.Context, queue string, sel store.Selection, due store.Due) (store.Bulk, error) {
+	return invoke(ctx, c, opReplay, &bulkArgs{queue, sel, due})
+}
+
+// Purge implements store.Store.
+func (c *Client) Purge(ctx context.Context, queue string, sel store.Selection) (store.Bulk, error) {
+	return invoke(ctx, c, opPurge, &bulkArgs{Queue: queue, Selection: sel})
+}
+
+// Stats implements store.Store.
+func (c *Client) Stats(ctx context.Context, queue string) (store.Stats, error) {
+	return invoke(ctx, c, opStats, &queueArgs{queue})
+}
+
+// Histogram implements store.Store.
+func (c *Client) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
+	return invoke(ctx, c, opHistogram, &histogramArgs{queue, from, to, buckets})
+}
+
+// SetPaused implements store.Store.
+func (c *Client) SetPaused(ctx context.Context, queue string, paused bool) error {
+	_, err := invoke(ctx, c, opSetPaused, &pauseArgs{queue, paused})
+	return err
+}
+
+// SetDeadRetention implements store.Store.
+func (c *Client) SetDeadRetention(ctx context.Context, queue string, r store.Retention) error {
+	_, err := invoke(ctx, c, opSetDeadRetention, &retentionArgs{queue, r})
+	return err
+}
+
+// SetProperties implements store.Store.
+func (c *Client) SetProperties(ctx context.Context, queue string, set map[string]string) error {
+	_, err := invoke(ctx, c, opSetProperties, &propertiesArgs{queue, set})
+	return err
+}
+
+// Properties implements store.Store.
+func (c *Client) Properties(ctx context.Context, queue string) (map[string]string, error) {
+	return invoke(ctx, c, opProperties, &queueArgs{queue})
+}
+
+// Queues implements store.Store.
+func (c *Client) Queues(ctx context.Context, cursor string) (names []string, next string, err error) {
+	page, err := invoke(ctx, c, opQueues, &queuesArgs{cursor})
+	return page.Names, page.Next, err
+}
+
+// Delete implements store.Store.
+func (c *Client) Delete(ctx context.Context, queue string) error {
+	_, err := invoke(ctx, c, opDelete, &queueArgs{queue})
+	return err
+}
+
+// Report implements store.Store.
+func (c *Client) Report(ctx context.Context, reports []store.Report) ([]store.ReportResult, error) {
+	return invoke(ctx, c, opReport, &reportArgs{reports})
+}
+
+// Activity implements store.Store.
+func (c *Client) Activity(ctx context.Context, queue string) (store.Activity, error) {
+	return invoke(ctx, c, opActivity, &queueArgs{queue})
+}
+
+// Ping implements store.Pinger.
+func (c *Client) Ping(ctx context.Context) error {
+	_, err := invoke(ctx, c, opPing, &none{})
+	return err
+}
+
+// Sync implements store.Syncer.
+func (c *Client) Sync(ctx context.Context) error {
+	_, err := invoke(ctx, c, opSync, &none{})
+	return err
+}
+
+// Forward implements store.Forwarder.
+func (c *Client) Forward(ctx context.Context, queue string, req store.ForwardRequest) (store.Forwarded, error) {
+	return invoke(ctx, c, opForward, &forwardArgs{queue, req})
+}
+
+// Deliver implements store.Forwarder.
+func (c *Client) Deliver(ctx context.Context, to store.Target, msgs []store.Claimed) error {
+	_, err := invoke(ctx, c, opDeliver, &deliverArgs{to, msgs})
+	return err
+}
+
+// Backup implements store.Backuper. A relative dir is one of this process.
+func (c *Client) Backup(ctx context.Context, dir string) error {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return store.Invalid("directory %q of a backup: %v", dir, err)
+	}
+	_, err = invoke(ctx, c, opBackup, &backupArgs{absolute})
+	return err
+}
+
+// maxAnswers is how many answers that never change a client remembers.
+const maxAnswers = 10_000
+
+// answers are answers that never change, by the arguments of their call.
+type answers struct {
+	mu sync.Mutex
+	by map[any]any
+}
+
+// answer returns the result of a call that never changes. It asks once.
+func answer[A comparable, R any](c *Client, op *operation[A, R], args A) (R, error) {
+	c.answers.mu.Lock()
+	known, ok := c.answers.by[args].(R)
+	c.answers.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	result, err := invoke(context.Background(), c, op, &args)
+	if err == nil {
+		c.answers.mu.Lock()
+		if len(c.answers.by) == 0 || len(c.answers.by) >= maxAnswers {
+			c.answers.by = map[any]any{}
+		}
+		c.answers.by[args] = result
+		c.answers.mu.Unlock()
+	}
+	return result, err
+}
+
+// Linked implements store.Linker. It returns false if the store does not answer, which is always allowed.
+func (c *Client) Linked(queue, to string) bool {
+	linked, _ := answer(c, opLinked, pairArgs{queue, to})
+	return linked
+}
+
+// ForwardsTo implements store.Forwarder. It returns an ErrUnavailable if the store does not answer.
+func (c *Client) ForwardsTo(queue string, to store.Target) (bool, error) {
+	return answer(c, opForwardsTo, targetArgs{queue, to})
+}
+
+// SameServer implements store.Placer. It returns false if the store does not answer.
+func (c *Client) SameServer(ctx context.Context, queue, other string) bool {
+	same, _ := invoke(ctx, c, opSameServer, &pairArgs{queue, other})
+	return same
+}

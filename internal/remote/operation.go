@@ -1,0 +1,89 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/store"
+)
+
+// operation is a call of the store contract with arguments A and result R. The server runs it on its store, and so does
+// a client whose store is in its own process.
+type operation[A, R any] struct {
+	name string
+	run  func(ctx context.Context, s store.Store, args *A) (R, error)
+	kind kind
+	// takes is how long the call may wait in the store beyond what others do; nil is not at all.
+	takes func(args *A) time.Duration
+	// reuse takes memory that a caller lends out of the arguments and returns a result that uses it. It may be nil.
+	reuse func(args *A) R
+}
+
+// kind says what a repetition of a call does.
+type kind uint8
+
+const (
+	reads   kind = iota // it changes nothing
+	changes             // it has an effect, once for each store.Request
+	once                // it is not repeated
+	waits               // it waits until something happens, or the server ends
+	long                // it may take any time, and can be repeated
+)
+
+// endpoint is an operation, or a stream, as a server sees it.
+type endpoint interface {
+	path() string
+	serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error
+}
+
+func (op *operation[A, R]) path() string { return op.name }
+
+func (op *operation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
+	var req request[A]
+	if err := codec.Decode(body, &req); err != nil {
+		return err
+	}
+	if op.kind != changes {
+		return s.reply(w, op.answer(s.reading(r.Context(), req.Patient, op.kind), s, &req))
+	}
+	id := store.Request{Session: req.Session, Number: req.Number}
+	if id.Session == "" || len(id.Session) > store.MaxSession || id.Number < 1 {
+		return store.Invalid("session of a request has %d bytes and its number is %d: give 1 to %d bytes, and 1 or more",
+			len(id.Session), id.Number, store.MaxSession)
+	}
+	answer, err := s.memory.do(r.Context(), id, func() []byte {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit(req.Timeout))
+		defer cancel()
+		return op.answer(call{store.WithRequest(ctx, id), func() {}}, s, &req)
+	})
+	if err != nil {
+		return err
+	}
+	return s.reply(w, answer)
+}
+
+// answer runs the operation and returns the encoded reply.
+func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) []byte {
+	defer c.end()
+	var answer reply[R]
+	if args, ok := any(&req.Args).(checked); ok {
+		answer.Err = args.check()
+	}
+	if answer.Err == nil {
+		answer.Result, answer.Err = op.run(c.ctx, s.store, &req.Args)
+	}
+	if op.kind == waits && c.ctx.Err() != nil {
+		answer.Err = nil // it returns early for the server's own reasons
+	}
+	return codec.Append(nil, &answer)
+}
+
+// limit returns how long the server goes on with a call. The caller's own context ends first, and says why.
+func limit(timeout time.Duration) time.Duration {
+	if timeout <= 0 || timeout > maxCall {
+		return maxCall
+	}
+	return timeout + time.Second
+}

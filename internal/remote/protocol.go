@@ -1,0 +1,81 @@
+// Package remote carries the store contract over HTTP: Server serves a store, and Client is a store that calls one. The
+// engines remotestore and diskstore use it. Of Later, it imports the store contract and the codec. Start reading at
+// operation, which is one call of the contract for both sides.
+//
+// # Protocol
+//
+// A call is a POST to Path and the name of its operation. The bodies of request and reply are a codec's encoding of
+// request and reply, of the type MediaType, which names the version. A reply with another status than 200 comes from
+// something else than the store. Watch and Check are answered by a stream of replies, each preceded by its length.
+//
+// A call that changes something carries the session and number of a store.Request, and is repeated with the same when
+// its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
+// effect, and passes the Request on to the store, which may remember it longer than the server lives.
+package remote
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	// Path is where a server is mounted.
+	Path = "/v1/store/"
+	// MediaType is the type of bodies. It changes when programs of both versions would misunderstand each other.
+	MediaType = "application/vnd.later.store.v1"
+
+	maxRequest = 16 << 20 // bytes; the largest call has two messages of a little more than MaxBatchBytes
+	maxReply   = 64 << 20
+	// maxWait is how long a Wait takes before the server answers and the client asks again, so that nothing between
+	// them ends the connection for being idle.
+	maxWait = 45 * time.Second
+	// maxCall is how long a call can take that the server goes on with when its client is gone.
+	maxCall = 2 * store.MaxConfirm
+)
+
+// request is the body of a call.
+type request[A any] struct {
+	// Session and Number are those of a store.Request; both are zero for a call that changes nothing.
+	Session string
+	Number  int64
+	// Timeout is how long the caller waits; 0 is without limit.
+	Timeout time.Duration
+	Patient bool // see store.Patient
+	Args    A
+}
+
+// reply is the body of a call's reply, or a part of a stream.
+type reply[R any] struct {
+	Result R
+	Err    error
+}
+
+// writeFrame writes a part of a stream.
+func writeFrame(w io.Writer, body []byte) error {
+	_, err := w.Write(append(binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(body)),
+		uint64(len(body))), body...))
+	return err
+}
+
+type byteReader interface {
+	io.Reader
+	io.ByteReader
+}
+
+// readFrame reads a part of a stream.
+func readFrame(r byteReader) ([]byte, error) {
+	n, err := binary.ReadUvarint(r)
+	if err != nil {
+		return nil, err
+	}
+	if n > maxReply {
+		return nil, fmt.Errorf("a part of the stream has %d bytes: the limit is %d", n, maxReply)
+	}
+	body := make([]byte, n)
+	_, err = io.ReadFull(r, body)
+	return body, err
+}

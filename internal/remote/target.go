@@ -1,0 +1,174 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// replyWithin is how long a reply from another machine may take, besides what the call itself waits for, and
+	// slowest how many bytes arrive in a second at least.
+	replyWithin = 10 * time.Second
+	slowest     = 256 << 10
+	// maxIdleConns is how many connections stay open for calls to come.
+	maxIdleConns = 256
+)
+
+// Target is where calls go: a store in this process, or a server.
+type Target struct {
+	Local store.Store // nil for a server
+
+	url      string // up to the name of the operation
+	user     *url.Userinfo
+	http     *http.Client
+	detached bool // a server whose end may go unnoticed: no connection breaks when another machine fails
+}
+
+// NewTarget returns the server at an http or https URL. config is for https; nil trusts what the machine trusts.
+func NewTarget(u *url.URL, config *tls.Config) *Target {
+	transport := newTransport()
+	transport.TLSClientConfig = config
+	transport.DialContext = (&net.Dialer{
+		Timeout:         3 * time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2 * time.Second, Interval: time.Second, Count: 3},
+	}).DialContext
+	transport.Proxy = http.ProxyFromEnvironment
+	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/") + Path}
+	return &Target{url: base.String(), user: u.User, http: newClient(transport), detached: true}
+}
+
+// NewSocketTarget returns the server that dial connects to, on this machine.
+func NewSocketTarget(dial func(ctx context.Context) (net.Conn, error)) *Target {
+	transport := newTransport()
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	return &Target{url: "http://localhost" + Path, http: newClient(transport)}
+}
+
+// newTransport has a connection for each call under way, so that one that waits, or whose connection breaks, does not
+// concern others. HTTP/2 would put them all on one.
+func newTransport() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: maxIdleConns, IdleConnTimeout: time.Minute,
+		DisableCompression: true, WriteBufferSize: 64 << 10, ReadBufferSize: 64 << 10}
+}
+
+func newClient(t *http.Transport) *http.Client {
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // a body with messages goes where it was told to, or nowhere
+	}}
+}
+
+// Close ends the connections that are not in use.
+func (t *Target) Close() { t.http.CloseIdleConnections() }
+
+// timeout returns how long to wait for a reply; 0 is without limit.
+func (t *Target) timeout(k kind, size int, takes time.Duration) time.Duration {
+	switch {
+	case !t.detached || k == long:
+		return 0
+	case k == waits:
+		takes = maxWait
+	}
+	return replyWithin + takes + time.Duration(size/slowest)*time.Second
+}
+
+// exchange makes one attempt at a call and decodes the reply. Errors are lostErrors if another attempt may succeed.
+func exchange[R any](ctx context.Context, t *Target, name string, body []byte, timeout time.Duration,
+	answer *reply[R]) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no reply within %v", timeout))
+		defer cancel()
+	}
+	resp, err := t.post(ctx, name, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	buffer := bodies.Get().(*[]byte)
+	defer bodies.Put(buffer)
+	*buffer, err = readAll(io.LimitReader(resp.Body, maxReply+1), (*buffer)[:0], resp.ContentLength)
+	if err != nil {
+		return &lostError{cause: err}
+	}
+	return misunderstood(codec.Decode(*buffer, answer))
+}
+
+// post sends a body and returns a reply with the status 200.
+func (t *Target) post(ctx context.Context, name string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+name, bytes.NewReader(body))
+	if err != nil {
+		return nil, store.Invalid("URL of the server: %v", err)
+	}
+	req.Header.Set("Content-Type", MediaType)
+	if t.user != nil {
+		password, _ := t.user.Password()
+		req.SetBasicAuth(t.user.Username(), password)
+	}
+	resp, err := t.http.Do(req)
+	if err != nil {
+		return nil, t.unanswered(ctx, err)
+	}
+	if resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Type") == MediaType {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+	return nil, t.refused(resp, strings.TrimSpace(string(text)))
+}
+
+// unanswered returns the error of a request without a response.
+func (t *Target) unanswered(ctx context.Context, err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // which does not repeat the URL
+	}
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	if untrusted || plain {
+		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	lost := &lostError{err, ok && op.Op == "dial"}
+	if cause := context.Cause(ctx); cause != nil {
+		lost.cause = cause
+	}
+	return lost
+}
+
+// refused returns the error of a response that is not from the store.
+func (t *Target) refused(resp *http.Response, text string) error {
+	err := fmt.Errorf("%s answers %s: %.300q", t.url, resp.Status, text)
+	switch resp.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
+	case http.StatusBadRequest, http.StatusUnsupportedMediaType:
+		return fmt.Errorf("%w: is the server of another version? %w", store.ErrUnsupported, err)
+	case http.StatusRequestEntityTooLarge:
+		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
+	}
+	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+		return &lostError{cause: err}
+	}
+	return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
+}
+
+// misunderstood returns the error of a reply that cannot be decoded.
+func misunderstood(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the reply cannot be read; is the server of another version? %w", store.ErrUnsupported, err)
+}

@@ -1,0 +1,107 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// serverOperation is an operation that a server runs differently than a client whose store is in its own process.
+type serverOperation[A, R any] struct {
+	operation[A, R]
+	runAt func(ctx context.Context, s *Server, args *A) (R, error)
+}
+
+func (op *serverOperation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
+	at := op.operation
+	at.run = func(ctx context.Context, _ store.Store, args *A) (R, error) { return op.runAt(ctx, s, args) }
+	return at.serve(s, w, r, body)
+}
+
+// A Wait that ends at the server has used up a notification. If its caller has left meanwhile, the client says so with
+// opLeave, and the notification is passed on.
+
+type waitArgs struct {
+	Queue string
+	ID    string // of this call, for opLeave
+}
+
+var opWait = &serverOperation[waitArgs, none]{
+	operation: operation[waitArgs, none]{
+		name: "wait", kind: waits,
+		run: func(ctx context.Context, s store.Store, a *waitArgs) (none, error) {
+			return none{}, s.Wait(ctx, a.Queue)
+		},
+	},
+	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
+		ctx, leave := context.WithCancel(ctx)
+		defer leave()
+		w := &waiting{leave, make(chan struct{})}
+		s.mu.Lock()
+		s.waits[a.ID] = w
+		s.mu.Unlock()
+		err := s.store.Wait(ctx, a.Queue)
+		s.mu.Lock()
+		delete(s.waits, a.ID)
+		s.mu.Unlock()
+		close(w.ended)
+		return none{}, err
+	},
+}
+
+// waiting is a Wait at the server.
+type waiting struct {
+	leave context.CancelFunc
+	ended chan struct{}
+}
+
+var opLeave = &serverOperation[waitArgs, none]{
+	operation: operation[waitArgs, none]{name: "leave"},
+	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
+		s.mu.Lock()
+		w := s.waits[a.ID]
+		s.mu.Unlock()
+		if w != nil {
+			w.leave()
+			<-w.ended
+		}
+		if n, ok := s.store.(store.Notifier); ok {
+			return none{}, n.Notify(ctx, a.Queue)
+		}
+		return none{}, nil
+	},
+}
+
+// leaveWithin limits how long a client tries to say that it has left.
+const leaveWithin = time.Second
+
+// Wait implements store.Store.
+func (c *Client) Wait(ctx context.Context, queue string) error {
+	args := &waitArgs{queue, c.sessions.name + "." + strconv.FormatUint(c.waits.Add(1), 36)}
+	_, err := invoke(ctx, c, &opWait.operation, args)
+	if ctx.Err() == nil {
+		return err
+	}
+	c.leave(args)
+	return context.Cause(ctx)
+}
+
+// leave tells the server that the caller of a Wait has left. The caller does not wait for that.
+func (c *Client) leave(args *waitArgs) {
+	if c.begin(context.Background()) != nil {
+		return
+	}
+	go func() {
+		defer c.loops.Done()
+		ctx, cancel := context.WithTimeout(c.closing, leaveWithin)
+		defer cancel()
+		target, err := c.router.Target(ctx, nil)
+		if err == nil && target.Local == nil {
+			var answer reply[none]
+			exchange(ctx, target, opLeave.name, encode(args), leaveWithin, &answer)
+		}
+	}()
+}

@@ -1,0 +1,137 @@
+// Package remotestore is Later's engine over the network: a Store calls a Handler in another process, which serves a
+// store of any engine. Import it, or package later, for the URL schemes http and https. Of Later, it imports the store
+// contract and internal/remote, which is the protocol.
+//
+// # What an answer means
+//
+// The same as from the engine behind the Handler. While nothing answers a call is repeated, for 10 seconds unless
+// RetryFor says otherwise. A repeated call takes effect once as long as the Handler lives, and with the embedded store
+// also when the Handler's process was killed meanwhile and started again.
+//
+// # Cost
+//
+// A call is one HTTP/1.1 request. Each Wait and each Watcher keeps a connection and a goroutine on both sides.
+package remotestore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/laterq/later/internal/remote"
+	"github.com/laterq/later/store"
+)
+
+// Path is where a Handler is mounted, below the path of the URL by which it is opened.
+const Path = remote.Path
+
+// MediaType is the type of the bodies of requests and replies. It names the version of the protocol.
+const MediaType = remote.MediaType
+
+// DefaultRetry is how long a call is repeated by default while nothing answers.
+const DefaultRetry = 10 * time.Second
+
+func init() {
+	store.Register("http", open)
+	store.Register("https", open)
+}
+
+// Store is a store that a Handler in another process serves. It implements store.Store and the optional interfaces of
+// all engines, and returns ErrUnsupported for what the engine behind the Handler does not have.
+type Store struct{ *remote.Client }
+
+// Option changes a Store that New returns.
+type Option func(*options)
+
+type options struct {
+	log      *slog.Logger
+	retryFor time.Duration
+	tls      *tls.Config
+}
+
+// WithLogger sets the logger. The default, also for nil, is slog.Default().
+func WithLogger(log *slog.Logger) Option {
+	return func(o *options) {
+		if log != nil {
+			o.log = log
+		}
+	}
+}
+
+// RetryFor sets how long a call is repeated while nothing answers, 5 minutes at most. A shorter deadline of the call's
+// context takes precedence. Below zero means not at all. The default is DefaultRetry.
+func RetryFor(d time.Duration) Option { return func(o *options) { o.retryFor = d } }
+
+// WithTLS sets the configuration for https. The default, also for nil, trusts the authorities that the machine trusts.
+func WithTLS(config *tls.Config) Option { return func(o *options) { o.tls = config } }
+
+// New returns the store at a URL such as https://later.example:7600. It does not connect; the first call does. User and
+// password in the URL are sent as basic authentication. New returns an ErrInvalid if the URL is not one of a server.
+func New(text string, opts ...Option) (*Store, error) {
+	o := options{log: slog.Default(), retryFor: DefaultRetry}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, store.Invalid("option %d is nil: leave it out", i)
+		}
+		opt(&o)
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return nil, store.Invalid("store URL %s cannot be read: an example that can is https://later.example:7600",
+			store.RedactURL(text))
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, store.Invalid("store URL %s has parameters, and http has none: leave them out", store.RedactURL(text))
+	}
+	return &Store{remote.NewClient(router{remote.NewTarget(u, o.tls)}, o.log, o.retryFor)}, nil
+}
+
+// open connects to the server, so that a wrong URL or server is reported immediately.
+func open(ctx context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
+	s, err := New(text, WithLogger(cfg.Logger))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Ping(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// router sends all calls to one server.
+type router struct{ target *remote.Target }
+
+func (r router) Target(context.Context, *remote.Target) (*remote.Target, error) { return r.target, nil }
+
+func (r router) Close() error {
+	r.target.Close()
+	return nil
+}
+
+// Handler serves a store to Stores in other processes. Mount it at Path. It is for programs that may do everything with
+// the store: who can reach it needs no further permission.
+type Handler struct{ *remote.Server }
+
+// NewHandler returns a Handler of a store. Close it before the store: it ends every Wait and Watcher, and returns when
+// all calls have been answered.
+func NewHandler(s store.Store, log *slog.Logger) (*Handler, error) {
+	if s == nil {
+		return nil, store.Invalid("store is nil: give one")
+	}
+	if c, ok := s.(store.Configured); ok {
+		if err := c.ConfigError(); err != nil {
+			return nil, fmt.Errorf("store to serve: %w", err)
+		}
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Handler{remote.NewServer(s, log, false)}, nil
+}
+
+var _ http.Handler = (*Handler)(nil)
