@@ -136,6 +136,9 @@ func scheduleState(info *later.ScheduleInfo) string {
 		return "a run waits for the end of " + printable(info.LastRun.ID)
 	}
 	now := time.Now()
+	if info.NextRun.Due.Before(now.Add(-time.Second)) {
+		return "due " + formatRelative(info.NextRun.Due, now) + "; a worker must run"
+	}
 	return "next run " + info.NextRun.Due.Format("Mon 2006-01-02 15:04:05 -07:00") + ", " +
 		formatRelative(info.NextRun.Due, now)
 }
