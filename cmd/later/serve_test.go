@@ -3,9 +3,12 @@
 package main
 
 import (
+	"net/http"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/laterq/later/remotestore"
 )
 
 // startServe starts later serve and returns it with the URL that it says.
@@ -53,4 +56,30 @@ func TestAWrongServerIsNamed(t *testing.T) {
 	contains(t, (&cli{t, url + "/elsewhere"}).fails(22, "stats"), "404 Not Found")
 	contains(t, (&cli{t, "http://127.0.0.1:1"}).fails(18, "stats"), "does not answer")
 	contains(t, (&cli{t, url + "?x=1"}).fails(2, "stats"), "has parameters")
+}
+
+func TestServeAnswersForItsOwnHostsOnly(t *testing.T) {
+	c := newDiskCLI(t)
+	_, url := c.startServe("--host", "queue.example")
+	for host, want := range map[string]int{
+		"": http.StatusMethodNotAllowed, "localhost": http.StatusMethodNotAllowed,
+		"LOCALHOST:7600": http.StatusMethodNotAllowed, "[::1]:7600": http.StatusMethodNotAllowed,
+		"queue.example": http.StatusMethodNotAllowed, "evil.example": http.StatusMisdirectedRequest,
+		"evil.example:7600": http.StatusMisdirectedRequest, "10.0.0.1": http.StatusMisdirectedRequest,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+remotestore.Path+"send", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		reply, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Body.Close()
+		if reply.StatusCode != want {
+			t.Errorf("host %q: %s, want %d", host, reply.Status, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 }
