@@ -178,6 +178,7 @@ func TestBatchSlotIsReturnedByEachWayOut(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		w.Pause()
+		time.Sleep(10 * time.Second) // a batch of retries may be forming
 		synctest.Wait()
 		s := w.run.scheduler
 		s.mu.Lock()

@@ -27,7 +27,7 @@ type nextFlags struct {
 func (m *Main) scheduleNextCommand() *cobra.Command {
 	var f nextFlags
 	cmd := &cobra.Command{
-		Use:   "next [NAME | --all | --cron EXPRESSION | --every DURATION | --rrule RULE | --times TIMES] [--tz ZONE]",
+		Use:   "next [NAME | --all | --cron EXPRESSION | --every DURATION | --rrule RULE | …]",
 		Short: "Show the next runs of a schedule, of all schedules, or of a rule",
 		Long: `Next prints the next runs of a schedule, or of all schedules in order of time, as if all of them were sent:
 in the local time of the zone with the offset from UTC, in UTC, and relative to now.

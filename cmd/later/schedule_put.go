@@ -31,7 +31,7 @@ type putFlags struct {
 func (m *Main) schedulePutCommand() *cobra.Command {
 	var f putFlags
 	cmd := &cobra.Command{
-		Use:   "put NAME --queue QUEUE (--cron EXPRESSION | --every DURATION | --rrule RULE | --times TIMES) [PAYLOAD|-]",
+		Use:   "put NAME --queue QUEUE (--cron EXPRESSION | --every DURATION | …) [PAYLOAD|-]",
 		Short: "Store a schedule, or replace the one with its name",
 		Long: fmt.Sprintf(`Put stores a schedule: from then on, at each time of its rule, a worker sends a message with
 PAYLOAD to the queue. PAYLOAD is any text; - reads it from standard input. Without it the payload is empty.
@@ -91,7 +91,7 @@ to %d bytes.`, later.MaxScheduleName),
 	durationFlag(flags, &f.missedWithin, "missed-within", "how old a missed run may be that is sent (default 1h)")
 	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
 	flags.StringVar(&f.unfinished, "unfinished", "",
-		"`policy` for a run while the one before is unfinished: skip, allow or buffer (default skip)")
+		"`policy` for a run whose predecessor is unfinished: skip, allow or buffer (default skip)")
 	flags.StringVar(&f.set, "set", "", "`name` of a set of schedules; see later schedule apply")
 	cmd.MarkFlagRequired("queue")
 	for name, values := range map[string][]string{
