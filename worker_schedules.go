@@ -186,6 +186,9 @@ func (s *scheduleSender) unfinished(ctx context.Context, q *Queue, steps []*sche
 // make makes the step.
 func (step *scheduleStep) make(ctx context.Context, q *Queue, now time.Time, unfinished bool) error {
 	r := step.record
+	if err := r.Schedule.checkQueue(); err != nil {
+		return err // somebody has edited the record, which must not keep other schedules from running
+	}
 	missed, skipped := r.Missed, r.Skipped
 	runs, err := r.step(now, unfinished)
 	if err != nil {
