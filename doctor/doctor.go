@@ -1,6 +1,6 @@
 // Package doctor checks what a store holds and repairs it: whether the messages, indexes and counters of each queue
-// agree, the schedules, the files of an embedded store, the settings of a Redis server. It may import package later and package store,
-// and no engine. Start with Check.
+// agree, the schedules, the files of an embedded store, the settings of a Redis server. It may import package later and
+// package store, and no engine. Start with Check.
 package doctor
 
 import (
