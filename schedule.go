@@ -131,11 +131,8 @@ func (s *Schedule) check() error {
 }
 
 func (s *Schedule) checkFields() error {
-	if err := checkOwnQueue(s.Queue); err != nil && !strings.HasPrefix(s.Queue, topicPrefix) {
+	if err := s.checkQueue(); err != nil {
 		return err
-	}
-	if s.Queue == topicIndex {
-		return store.Invalid("topic name is empty: give topic:NAME, or a queue")
 	}
 	if _, err := s.rule(time.Now()); err != nil {
 		return err
@@ -176,6 +173,16 @@ func (s *Schedule) checkFields() error {
 	m := record.message(record.run(parked, parked, RunBackfilled))
 	_, err := m.prepare()
 	return err
+}
+
+func (s *Schedule) checkQueue() error {
+	switch {
+	case s.Queue == topicIndex:
+		return store.Invalid("topic name is empty: give topic:NAME, or a queue")
+	case strings.HasPrefix(s.Queue, topicPrefix):
+		return store.CheckQueue(s.Queue)
+	}
+	return checkOwnQueue(s.Queue)
 }
 
 // equal reports whether both schedules are the same.

@@ -122,16 +122,24 @@ func (r *scheduleRecord) zone() *time.Location {
 func (r *scheduleRecord) restart(now time.Time) error {
 	r.Generation = max(r.Generation+1, now.UnixMilli())
 	r.RunsBefore = r.Runs
+	r.setNext(nil)
 	return r.resume(now)
 }
 
-// resume sets the next run to the first one later than now.
+// resume sets the next run to the first one later than now, unless jitter delays an earlier one until then. A buffered
+// run is skipped.
 func (r *scheduleRecord) resume(now time.Time) error {
 	rule, err := r.rule()
 	if err != nil {
 		return err
 	}
-	r.Buffered, r.BufferedDue = 0, 0
+	if r.Buffered != 0 {
+		r.Buffered, r.BufferedDue = 0, 0
+		r.Skipped++
+	}
+	if ms := now.UnixMilli(); r.Next <= ms && ms < r.NextDue {
+		return nil
+	}
 	r.setNext(nil)
 	if next, ok := rule.Next(now); ok && !rule.Finished(int(r.Runs-r.RunsBefore)) {
 		r.setNext(&next)

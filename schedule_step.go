@@ -109,9 +109,11 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 		following = &at
 	}
 	more := ok && !at.Due.After(s.now)
-	late, keep := 0, 0
-	for late < len(due) && s.late(due[late]) {
-		late++
+	old, late, keep := 0, 0, 0
+	for oldest := s.oldest(); late < len(due) && s.late(due[late]); late++ {
+		if due[late].Due.Before(oldest) {
+			old++
+		}
 	}
 	switch {
 	case s.Schedule.Missed == MissedAll:
@@ -119,7 +121,7 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 	case s.Schedule.Missed == MissedOne && late == len(due) && !more:
 		keep = 1
 	}
-	leftOut := max(0, late-keep)
+	leftOut := max(old, late-keep)
 	s.Missed += int64(leftOut)
 	if due = due[leftOut:]; more && leftOut > 0 && len(due) > 0 {
 		return nil, &due[0] // there may be later ones to make up for instead
@@ -127,22 +129,30 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 	return due, following
 }
 
-// skipOld counts the times that are too old to be made up for, and returns the first that is not. Beyond maxStepTimes
-// it does not count them.
-func (s *stepper) skipOld() (at recurrence.Occurrence, ok bool) {
-	if s.Next == 0 {
-		return at, false
-	}
+// oldest returns the due time before which a run is too old to be made up for.
+func (s *stepper) oldest() time.Time {
 	window := missedAfter
 	if s.Schedule.Missed != MissedNone {
 		window = max(window, s.Schedule.MissedWithin)
 	}
-	oldest := s.now.Add(-window)
+	return s.now.Add(-window)
+}
+
+// skipOld counts the times that are too old to be made up for, and returns the first that is not. After maxStepTimes it
+// leaves out, uncounted, those that no jitter can delay enough, and returns the next one, which may be too old.
+func (s *stepper) skipOld() (at recurrence.Occurrence, ok bool) {
+	if s.Next == 0 {
+		return at, false
+	}
+	oldest := s.oldest()
 	at = recurrence.Occurrence{Nominal: store.Time(s.Next), Due: store.Time(s.NextDue)}
 	ok = true
 	for n := 0; ok && at.Due.Before(oldest); n++ {
 		if n == maxStepTimes {
-			return s.rule.Next(oldest.Add(-s.Schedule.When.Jitter))
+			if from := oldest.Add(-s.Schedule.When.Jitter); at.Nominal.Before(from) {
+				return s.rule.Next(from.Add(-time.Millisecond))
+			}
+			return at, true
 		}
 		s.Missed++
 		at, ok = s.rule.Next(at.Nominal)

@@ -131,10 +131,8 @@ func (s *Schedules) tryChange(ctx context.Context, name string, f func(*schedule
 	if err := f(r, stats.Now); err != nil {
 		return err
 	}
-	if fresh {
-		if err := s.announce(ctx); err != nil {
-			return err
-		}
+	if err := s.announce(ctx); err != nil {
+		return err
 	}
 	m := r.outgoing(stats.Now)
 	m.SentAt = store.Time(r.Created)

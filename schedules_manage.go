@@ -30,7 +30,8 @@ func (s *Schedules) Pause(ctx context.Context, name, note string) error {
 }
 
 // Resume lets a paused schedule run again, next at the first time later than now. The runs of the meantime do not count
-// as missed. Resume returns ErrNotFound if there is no schedule with the name; one that is not paused does not change.
+// as missed; one that was buffered counts as skipped. Resume returns ErrNotFound if there is no schedule with the name;
+// one that is not paused does not change.
 func (s *Schedules) Resume(ctx context.Context, name string) error {
 	_, err := s.changeExisting(ctx, name, func(r *scheduleRecord, now time.Time) error {
 		if r.PausedAt == 0 {
@@ -174,8 +175,8 @@ func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
 	return runs, nil
 }
 
-// earliest returns the n schedules that are due first, which have the n next runs of all, and those that a worker
-// holds.
+// earliest returns the n schedules with a next run that are due first, which have the n next runs of all, and those
+// that a worker holds.
 func (s *Schedules) earliest(ctx context.Context, n int) (all []*scheduleRecord, err error) {
 	for _, state := range []State{StateLeased, StateReady, StateScheduled} {
 		for o := (ListOptions{State: state, Limit: min(n, store.MaxBatch)}); ; {
@@ -183,9 +184,14 @@ func (s *Schedules) earliest(ctx context.Context, n int) (all []*scheduleRecord,
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, records...)
+			for _, r := range records {
+				if r.Next != 0 && r.PausedAt == 0 {
+					all = append(all, r)
+				}
+			}
 			last := len(records) - 1
-			if o.Cursor = next; next == "" || len(all) >= n || last >= 0 && records[last].due(parked).Equal(parked) {
+			parkedFrom := last >= 0 && records[last].due(time.Time{}).Equal(parked)
+			if o.Cursor = next; next == "" || len(all) >= n || parkedFrom {
 				break
 			}
 		}

@@ -205,3 +205,57 @@ func TestSchedulesInPages(t *testing.T) {
 		}
 	})
 }
+
+func TestScheduleResumeKeepsARunThatIsNotDueYet(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		s := everyMinute("a")
+		s.When.Cron, s.When.Jitter = "@daily", 24*time.Hour
+		put(t, c, s, PutCreated)
+		time.Sleep(24*time.Hour + time.Second) // the nominal time has passed
+		next := getSchedule(t, c, "a").NextRun
+		if err := c.Schedules().Pause(t.Context(), "a", ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Schedules().Resume(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if got := getSchedule(t, c, "a").NextRun; got != next {
+			t.Errorf("the next run was %v and is %v", next, got)
+		}
+	})
+}
+
+func TestUpcomingLooksPastSchedulesWithoutNextRun(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		s := everyMinute("a")
+		s.Unfinished, s.When.MaxRuns = UnfinishedBuffer, 2
+		put(t, c, s, PutCreated)
+		s.Name, s.When = "b", recurrence.Spec{Cron: "@daily"}
+		put(t, c, s, PutCreated)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Schedules().Run(ctx) }()
+		time.Sleep(3 * time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if info := getSchedule(t, c, "a"); info.Buffered.IsZero() || !info.NextRun.Nominal.IsZero() {
+			t.Fatalf("%+v", info)
+		}
+		runs, err := c.Schedules().Upcoming(t.Context(), 1)
+		if err != nil || len(runs) != 1 || runs[0].Schedule != "b" {
+			t.Errorf("upcoming: %v, %v", runs, err)
+		}
+		before := getSchedule(t, c, "a").SkippedRuns
+		if err := c.Schedules().Pause(t.Context(), "a", ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Schedules().Resume(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if info := getSchedule(t, c, "a"); info.SkippedRuns != before+1 || !info.Buffered.IsZero() {
+			t.Errorf("after a resume: %+v", info)
+		}
+	})
+}

@@ -296,6 +296,8 @@ func TestScheduleThatIsNotAllowed(t *testing.T) {
 		"name is 81 bytes":             func(s *Schedule) { s.Name = strings.Repeat("x", 81) },
 		"control character":            func(s *Schedule) { s.Name = "a\n" },
 		"queue name is empty":          func(s *Schedule) { s.Queue = "" },
+		"topic name is empty":          func(s *Schedule) { s.Queue = "topic:" },
+		"holds a brace":                func(s *Schedule) { s.Queue = "topic:{a}" },
 		"has the schedules":            func(s *Schedule) { s.Queue = schedulesQueue },
 		"give exactly one of cron":     func(s *Schedule) { s.When.Every = time.Hour },
 		"cron":                         func(s *Schedule) { s.When.Cron = "* * * *" },

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // indexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there are
-// schedules.
+// schedules. Imported schedules come without the index, so it looks for those when it begins.
 const indexEvery = 2 * time.Second
 
 // watchIndex has topics distributed and the runs of schedules sent until ctx ends.
@@ -16,9 +18,14 @@ func (r *run) watchIndex(ctx context.Context, queues []string) {
 	defer d.running.Wait()
 	tick := time.NewTicker(indexEvery)
 	defer tick.Stop()
-	for failing, scheduling := false, false; ; {
+	for failing, scheduling, looked, imported := false, false, false, false; ; {
 		index, err := r.client.store.Properties(ctx, topicIndex)
-		if err == nil && !scheduling && index[schedulesExist] != "" {
+		if err == nil && !looked {
+			var stats store.Stats
+			stats, err = r.client.store.Stats(ctx, schedulesQueue)
+			looked, imported = err == nil, stats.Exists
+		}
+		if err == nil && !scheduling && (imported || index[schedulesExist] != "") {
 			scheduling = true
 			d.running.Go(func() { r.sendScheduled(ctx) })
 		}

@@ -83,8 +83,12 @@ func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlem
 	return context.Cause(ctx)
 }
 
-// maxKnown is the maximum number of schedules whose rules a worker keeps in memory.
-const maxKnown = 5000
+const (
+	// maxKnown is the maximum number of schedules whose rules a worker keeps in memory.
+	maxKnown = 5000
+	// maxKnownSize is the maximum size of the record of such a schedule, in bytes.
+	maxKnownSize = 16 << 10
+)
 
 // decode returns the record of a claimed schedule.
 func (s *scheduleSender) decode(m *store.Claimed) (*scheduleRecord, error) {
@@ -95,7 +99,9 @@ func (s *scheduleSender) decode(m *store.Claimed) (*scheduleRecord, error) {
 	if len(s.known) >= maxKnown {
 		clear(s.known)
 	}
-	s.known[m.ID] = r
+	if delete(s.known, m.ID); len(m.Payload) <= maxKnownSize {
+		s.known[m.ID] = r
+	}
 	return r, nil
 }
 
@@ -180,6 +186,9 @@ func (s *scheduleSender) unfinished(ctx context.Context, q *Queue, steps []*sche
 // make makes the step.
 func (step *scheduleStep) make(ctx context.Context, q *Queue, now time.Time, unfinished bool) error {
 	r := step.record
+	if err := r.Schedule.checkQueue(); err != nil {
+		return err // somebody has edited the record, which must not keep other schedules from running
+	}
 	missed, skipped := r.Missed, r.Skipped
 	runs, err := r.step(now, unfinished)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,5 +232,68 @@ func TestScheduleOfEachMillisecondAfterALongTime(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestScheduleWithMuchJitterAfterALongTime has more times in the range of its jitter than one step looks at.
+func TestScheduleWithMuchJitterAfterALongTime(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		s := Schedule{Name: "a", Queue: "q", When: recurrence.Spec{Every: time.Second, Start: start, Jitter: 24 * time.Hour}}
+		put(t, c, s, PutCreated)
+		time.Sleep(72 * time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.Schedules().Run(ctx) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		info := getSchedule(t, c, "a")
+		if info.Runs != 1 || time.Until(info.NextRun.Due) > 2*time.Second || info.MissedRuns > 72*3600 {
+			t.Errorf("%d runs, %d missed, %d skipped, next %v", info.Runs, info.MissedRuns, info.SkippedRuns, info.NextRun)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestScheduleThatWasImportedRuns has the schedules without the properties of the store that they come from.
+func TestScheduleThatWasImportedRuns(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		from := newClientOn(t, memstore.New())
+		put(t, from, everyMinute("a"), PutCreated)
+		infos, err := from.Store().Get(t.Context(), schedulesQueue, []string{"a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Store().Restore(t.Context(), schedulesQueue, []store.Info{*infos[0]}); err != nil {
+			t.Fatal(err)
+		}
+		ran := work(t, c, start, nil)
+		defer ran.stop()
+		time.Sleep(time.Minute + time.Second)
+		ran.want(t, "1m0s")
+	})
+}
+
+// TestScheduleThatCannotRunKeepsNoOtherFromRunning has a record that somebody edited.
+func TestScheduleThatCannotRunKeepsNoOtherFromRunning(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		put(t, c, everyMinute("a"), PutCreated)
+		for i, queue := range []string{"", "a{b", "a\nb", schedulesQueue, "topic:", strings.Repeat("x", 1000)} {
+			name := fmt.Sprint("odd", i)
+			put(t, c, everyMinute(name), PutCreated)
+			err := c.Schedules().change(t.Context(), name, func(r *scheduleRecord, _ time.Time) error {
+				r.Schedule.Queue, r.definition = queue, nil
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		ran := work(t, c, start, nil)
+		defer ran.stop()
+		time.Sleep(2*time.Minute + 30*time.Second)
+		ran.want(t, "1m0s", "2m0s")
 	})
 }

@@ -1,10 +1,11 @@
 // Package doctor checks what a store holds and repairs it: whether the messages, indexes and counters of each queue
-// agree, the files of an embedded store, the settings of a Redis server. It may import package later and package store,
-// and no engine. Start with Check.
+// agree, the schedules, the files of an embedded store, the settings of a Redis server. It may import package later and
+// package store, and no engine. Start with Check.
 package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/laterq/later"
@@ -46,5 +47,37 @@ func Check(ctx context.Context, client *later.Client, cfg Config, report func(Re
 	if !ok {
 		return fmt.Errorf("%w: it has nothing to check", store.ErrUnsupported)
 	}
-	return checker.Check(ctx, store.CheckOptions{Repair: cfg.Repair}, report)
+	if err := checker.Check(ctx, store.CheckOptions{Repair: cfg.Repair}, report); err != nil {
+		return err
+	}
+	return checkSchedules(ctx, client, report)
+}
+
+// checkSchedules reports the schedules that cannot be read, which do not run.
+func checkSchedules(ctx context.Context, client *later.Client, report func(Result)) error {
+	const queue = "schedules:"
+	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
+		for o := (later.ListOptions{State: state, Limit: store.MaxBatch}); ; {
+			page, err := client.Queue(queue).List(ctx, o)
+			if err != nil {
+				return err
+			}
+			for _, m := range page.Messages {
+				_, err := client.Schedules().Get(ctx, m.ID)
+				switch {
+				case errors.Is(err, later.ErrCorrupt), errors.Is(err, later.ErrUnsupported), errors.Is(err, later.ErrInvalid):
+					report(Result{
+						Severity: Error, Check: "schedules", Queue: queue, Text: err.Error(), Count: 1,
+						Advice: "upgrade if another version wrote it, else delete the schedule and put it again",
+					})
+				case err != nil && !errors.Is(err, later.ErrNotFound):
+					return err
+				}
+			}
+			if o.Cursor = page.Next; o.Cursor == "" {
+				break
+			}
+		}
+	}
+	return nil
 }

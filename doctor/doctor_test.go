@@ -12,6 +12,7 @@ import (
 	"github.com/laterq/later/diskstore"
 	"github.com/laterq/later/doctor"
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
 
@@ -86,5 +87,29 @@ func TestDoctorCheckReturnsWhyItCouldNotBeCompleted(t *testing.T) {
 	}
 	if err := doctor.Check(t.Context(), client, doctor.Config{}, nil); !errors.Is(err, later.ErrClosed) {
 		t.Errorf("Check of a closed store returned %v; want ErrClosed", err)
+	}
+}
+
+func TestDoctorReportsSchedulesThatCannotBeRead(t *testing.T) {
+	s := &checked{Store: memstore.New(), repaired: true}
+	client := newClient(t, s)
+	schedule := later.Schedule{Name: "good", Queue: "q", When: recurrence.Spec{Cron: "@daily"}}
+	if _, err := client.Schedules().Put(t.Context(), schedule); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"", "{}", `{"v":1}` + "\n" + `{"name":"other"}`, `{"v":99}`} {
+		m := store.Outgoing{Message: store.Message{ID: "bad" + bad, Payload: []byte(bad)}}
+		if _, err := s.Send(t.Context(), "schedules:", []store.Outgoing{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := 0
+	err := doctor.Check(t.Context(), client, doctor.Config{}, func(r doctor.Result) {
+		if r.IsIssue() && r.Check == "schedules" && r.Queue == "schedules:" && r.Advice != "" {
+			found++
+		}
+	})
+	if err != nil || found != 4 {
+		t.Errorf("found %d issues, %v; want 4", found, err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/jsonfields"
@@ -50,9 +53,9 @@ func (m *Main) readScheduleFile(name string) (file scheduleFile, err error) {
 
 // parseScheduleFile parses YAML, of which JSON is a part.
 func parseScheduleFile(text []byte) (file scheduleFile, err error) {
-	object, err := yaml.YAMLToJSON(text)
+	object, err := yamlToJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // some editors begin files with that
 	if err != nil {
-		return file, store.Invalid("not YAML: %s", strings.TrimSpace(yaml.FormatError(err, false, true)))
+		return file, err
 	}
 	var list []json.RawMessage
 	if err := jsonfields.Decode(object, map[string]any{"set": &file.Set, "schedules": &list}); err != nil {
@@ -68,6 +71,57 @@ func parseScheduleFile(text []byte) (file scheduleFile, err error) {
 		}
 	}
 	return file, nil
+}
+
+// yamlToJSON returns the JSON of a YAML document.
+func yamlToJSON(text []byte) (object []byte, err error) {
+	if json.Valid(text) {
+		return text, nil
+	}
+	defer func() {
+		if p := recover(); p != nil { // fuzzing finds such texts in the parser
+			err = store.Invalid("not YAML: the parser failed: %v", p)
+		}
+	}()
+	parsed, err := parser.ParseBytes(text, 0)
+	if err == nil {
+		if len(parsed.Docs) > 1 {
+			return nil, store.Invalid("it has %d YAML documents: put all schedules into one", len(parsed.Docs))
+		}
+		err = checkAliases(parsed)
+	}
+	if err == nil {
+		object, err = yaml.YAMLToJSON(text)
+	}
+	if err != nil && store.CodeOf(err) == store.Internal {
+		err = store.Invalid("not YAML: %s", strings.TrimSpace(yaml.FormatError(err, false, true)))
+	}
+	return object, err
+}
+
+// checkAliases returns an error if the aliases of a file stand for much more text than the file may have.
+func checkAliases(file *ast.File) error {
+	sizes, total := map[string]int{}, 0
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		for _, n := range ast.Filter(ast.AnchorType, doc.Body) {
+			anchor := n.(*ast.AnchorNode)
+			name := anchor.Name.String()
+			if len(ast.Filter(ast.AliasType, anchor.Value)) > 0 {
+				return store.Invalid("anchor %q has an alias in it: write out what it stands for", name)
+			}
+			sizes[name] = max(sizes[name], len(anchor.Value.String()))
+		}
+		for _, n := range ast.Filter(ast.AliasType, doc.Body) {
+			total += sizes[n.(*ast.AliasNode).Value.String()]
+		}
+	}
+	if total > maxScheduleFile {
+		return store.TooLarge("its aliases stand for %d bytes: the limit is %d", total, maxScheduleFile)
+	}
+	return nil
 }
 
 // printChanges prints what an apply did, or would do.

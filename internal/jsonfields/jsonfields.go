@@ -3,8 +3,10 @@ package jsonfields
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +20,7 @@ import (
 func Decode(object []byte, fields map[string]any) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
-		return store.Invalid("not a JSON object: %v", err)
+		return store.Invalid("not a JSON object: %v", asInvalid(err))
 	}
 	unknown := ""
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -43,7 +45,31 @@ func asInvalid(err error) error {
 	if store.CodeOf(err) != store.Internal {
 		return err
 	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return store.Invalid("it is of type %s: give %s", wrong.Value, wanted(wrong.Type))
+	}
+	if wrong, ok := errors.AsType[*time.ParseError](err); ok {
+		return store.Invalid("%q is no time: give one such as 2030-12-31T15:04:05Z", nearest.Clip(wrong.Value))
+	}
 	return store.Invalid("%s", strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// wanted describes the JSON of a type.
+func wanted(t reflect.Type) string {
+	if t == reflect.TypeFor[*Duration]() || t == reflect.TypeFor[Duration]() {
+		return `a duration such as "90s"`
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a text, in quotes"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "an object with fields"
+	case reflect.Int:
+		return "a whole number"
+	}
+	return "a number"
 }
 
 // Duration is a time.Duration whose JSON is a text for time.ParseDuration, such as "1h30m".

@@ -37,7 +37,9 @@ func RunStateMachine(t *testing.T, open func(t *testing.T) Harness) {
 		}
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		m := &machine{t: t, h: h, ctx: t.Context(), queue: newQueueName(), grouped: map[string]bool{}}
+		m := &machine{
+			t: t, h: h, ctx: t.Context(), queue: newQueueName(), grouped: map[string]bool{}, known: map[string]*store.Info{},
+		}
 		m.begin(r)
 		for range 5 { // rapid's default number of steps rarely reaches deep states
 			r.Repeat(rapid.StateMachineActions(m))
@@ -56,7 +58,8 @@ type machine struct {
 	// receipts and leases are all that were ever returned, valid or not.
 	receipts []store.Receipt
 	leases   []string
-	grouped  map[string]bool // by the key of a receipt: whether its message is in a group
+	grouped  map[string]bool        // by the key of a receipt: whether its message is in a group
+	known    map[string]*store.Info // by id: what Get has returned of a message at some time
 }
 
 // someIDs are few, so that a history uses the same message again and again.
@@ -202,6 +205,9 @@ func (m *machine) Send(r *rapid.T) {
 // Collapse sends messages that may change live ones.
 func (m *machine) Collapse(r *rapid.T) {
 	msgs := rapid.SliceOfN(rapid.Custom(m.drawCollapsing), 1, 4).Draw(r, "messages")
+	for i := range msgs {
+		m.drawUnchanged(r, &msgs[i])
+	}
 	got, err := m.store(r).Send(m.ctx, m.queue, msgs)
 	m.ok(r, err)
 	m.same(r, "number of results", len(got), len(msgs))
@@ -230,6 +236,19 @@ func (m *machine) drawCollapsing(r *rapid.T) store.Outgoing {
 		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateDebounce, MaxWait: most}
 	}
 	return out
+}
+
+// drawUnchanged may have a message replace only one that is as it was now, or at an earlier draw.
+func (m *machine) drawUnchanged(r *rapid.T, out *store.Outgoing) {
+	if out.OnDuplicate.Mode != store.DuplicateReplace || rapid.Bool().Draw(r, "whatever it replaces") {
+		return
+	}
+	if m.known[out.ID] == nil || rapid.Bool().Draw(r, "look again") {
+		infos, err := m.h.Store.Get(m.ctx, m.queue, []string{out.ID})
+		m.ok(r, err)
+		m.known[out.ID] = infos[0]
+	}
+	out.OnDuplicate.Unchanged = m.known[out.ID]
 }
 
 func (m *machine) Claim(r *rapid.T) {

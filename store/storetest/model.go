@@ -155,8 +155,11 @@ func (m *model) send(out store.Outgoing) store.SendResult {
 
 // collapse is send for a message that may change a live one.
 func (m *model) collapse(out store.Outgoing) store.SendResult {
-	x := m.messages[out.ID]
-	if x == nil {
+	x, known := m.messages[out.ID], out.OnDuplicate.Unchanged
+	switch {
+	case x == nil && known != nil:
+		return store.SendResult{Err: store.ErrNotFound}
+	case x == nil:
 		out.SentAt = store.Time(m.now)
 		return m.send(out)
 	}
@@ -170,6 +173,8 @@ func (m *model) collapse(out store.Outgoing) store.SendResult {
 		return store.SendResult{Follows: true}
 	case m.state(x) == store.StateDead:
 		return store.SendResult{Err: store.ErrDead}
+	case known != nil && !m.info(out.ID).Same(known):
+		return store.SendResult{Err: store.ErrConflict}
 	}
 	sent := x.SentAt
 	if sent.IsZero() {
