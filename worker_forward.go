@@ -55,7 +55,9 @@ type forwarder struct {
 	// custom delivers claimed messages instead, as deliverTo does, if it is not nil.
 	custom func(ctx context.Context, claim store.Claim, settlements []store.Settlement) error
 	// acked reports an ack, if it is not nil.
-	acked     func(m *store.Claimed, s *store.Settlement)
+	acked func(m *store.Claimed, s *store.Settlement)
+	// refused changes an ack whose follow-ups the store refuses into another settlement, if it is not nil.
+	refused   func(s *store.Settlement, err error)
 	unsettled int // messages of the last claim that could be neither settled nor released
 }
 
@@ -345,13 +347,25 @@ func sendForwarded(ctx context.Context, to *Client, queue string, msgs []store.C
 
 // settle settles the messages of a claim. After an error it releases those that are left.
 func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []store.Settlement) error {
+	alone := false // one message in a call
 	for first := 0; first < len(settlements); {
 		last, size := first, 0
-		for last < len(settlements) && (last == first || size+settleSize(settlements[last]) <= store.MaxBatchBytes) {
+		for last < len(settlements) &&
+			(last == first || !alone && size+settleSize(settlements[last]) <= store.MaxBatchBytes) {
 			size += settleSize(settlements[last])
 			last++
 		}
 		results, err := f.trySettle(held, settlements[first:last])
+		if err != nil && f.refused != nil && isPermanent(err) && !errors.Is(err, ErrClosed) {
+			if last > first+1 {
+				alone = true // one of them must not keep the others from being settled
+				continue
+			}
+			if one := &settlements[first]; len(one.Then) > 0 {
+				f.refused(one, err)
+				continue
+			}
+		}
 		for i, result := range results {
 			if failed := f.settled(&claim.Messages[first+i], &settlements[first+i], result); err == nil {
 				err = failed

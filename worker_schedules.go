@@ -35,7 +35,7 @@ func (r *run) sendScheduled(ctx context.Context) {
 		route: routeLinked,
 	}}
 	s.known = map[string]*scheduleRecord{}
-	s.custom, s.acked = s.stepAll, s.stepped
+	s.custom, s.acked, s.refused = s.stepAll, s.stepped, s.postpone
 	s.loop(ctx, func() error {
 		if err := s.deliver(); err != nil || s.more {
 			return err

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -143,5 +144,50 @@ func awaitSchedule(t *testing.T, c *later.Client, name string, done func(*later.
 		case <-ctx.Done():
 			t.Fatalf("%d runs were sent, next %v", info.Runs, info.NextRun)
 		}
+	}
+}
+
+// TestScheduleOfADamagedQueueKeepsNoOtherFromRunning has a queue whose key is of another type, so that the server
+// refuses to write its runs.
+func TestScheduleOfADamagedQueueKeepsNoOtherFromRunning(t *testing.T) {
+	srv := redistest.Start(t)
+	c := open(t, srv.URL())
+	good, bad := c.Queue("good"), c.Queue("bad")
+	if _, err := bad.Send(bounded(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	rdb := srv.Client(t)
+	keys, err := rdb.Keys(bounded(t), "*{bad}*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatal(keys, err)
+	}
+	for _, key := range keys {
+		if err := rdb.Set(bounded(t), key, "x", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now().Add(time.Second)
+	for _, q := range []*later.Queue{bad, good} {
+		if _, err := c.Schedules().Put(bounded(t), later.Schedule{
+			Name: q.Name(), Queue: q.Name(), When: recurrence.Spec{Times: []time.Time{start}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	received := make(chan string, 1)
+	work(t, c, later.WorkerConfig{}, "good", func(_ context.Context, m *later.Message) error {
+		received <- m.Headers["schedule"]
+		return nil
+	})
+	select {
+	case name := <-received:
+		if name != "good" {
+			t.Errorf("received a run of %q", name)
+		}
+	case <-time.After(patience):
+		t.Fatal("a damaged queue keeps the schedule of another one from running")
+	}
+	if info, err := c.Schedules().Get(bounded(t), "bad"); err != nil || info.Runs != 0 {
+		t.Errorf("%+v, %v", info, err)
 	}
 }
