@@ -43,20 +43,20 @@ func (s *Schedules) Resume(ctx context.Context, name string) error {
 	return err
 }
 
-// Trigger sends a run now, besides those of the rule, and returns the id of its message. It does so even if the
-// schedule is paused or has finished, or a run is unfinished; a run that is due afterwards finds this one unfinished.
-// It returns ErrNotFound if there is no schedule with the name.
+// Trigger sends a run now, besides those of the rule, and returns it. It does so even if the schedule is paused or has
+// finished, or a run is unfinished; a run that is due afterwards finds this one unfinished. It returns ErrNotFound if
+// there is no schedule with the name.
 //
-// If Trigger returns an id and an error, the run was sent but not counted.
-func (s *Schedules) Trigger(ctx context.Context, name string) (string, error) {
+// If Trigger returns a run with an ID and an error, the run was sent but not counted.
+func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
 	info, err := s.Get(ctx, name)
 	if err != nil {
-		return "", err
+		return Run{}, err
 	}
 	queue := s.client.Queue(info.Queue)
 	stats, err := queue.Stats(ctx)
 	if err != nil {
-		return "", err
+		return Run{}, err
 	}
 	now := stats.Now.Truncate(time.Millisecond)
 	run := Run{
@@ -65,14 +65,14 @@ func (s *Schedules) Trigger(ctx context.Context, name string) (string, error) {
 	m := info.record.message(run)
 	m.When = In(0)
 	if err := s.sendRuns(ctx, queue, []Outgoing{m}, func(SendResult) {}); err != nil {
-		return "", err
+		return Run{}, err
 	}
 	_, err = s.changeExisting(ctx, name, func(r *scheduleRecord, _ time.Time) error {
 		r.Triggered++
 		r.sentLast(run)
 		return nil
 	})
-	return run.ID, err
+	return run, err
 }
 
 // Backfilled is the result of a Backfill.

@@ -54,14 +54,14 @@ func TestScheduleTrigger(t *testing.T) {
 		ran := work(t, c, start, nil)
 		defer ran.stop()
 		time.Sleep(5 * time.Second)
-		id, err := c.Schedules().Trigger(t.Context(), "a")
+		run, err := c.Schedules().Trigger(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
 		ran.want(t, "5s triggered")
 		info := getSchedule(t, c, "a")
-		if info.TriggeredRuns != 1 || info.Runs != 0 || info.LastRun.ID != id || info.LastRun.Cause != RunTriggered {
+		if info.TriggeredRuns != 1 || info.Runs != 0 || info.LastRun.ID != run.ID || info.LastRun.Cause != RunTriggered {
 			t.Errorf("the schedule is %+v", info)
 		}
 	})

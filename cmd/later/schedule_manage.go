@@ -66,12 +66,12 @@ schedule is paused or has finished, or a run is unfinished.`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.completeSchedules,
 		RunE: m.withSchedules(func(ctx context.Context, s *later.Schedules, args []string) error {
-			id, err := s.Trigger(ctx, args[0])
+			triggered, err := s.Trigger(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			return m.printResult(wire.Run{Schedule: args[0], ID: id, Nominal: wire.FormatTime(time.Now()),
-				Cause: string(later.RunTriggered)}, "%s", printable(id))
+			return m.printResult(wire.Run{Schedule: args[0], ID: triggered.ID, Nominal: wire.FormatTime(triggered.Nominal),
+				Due: wire.FormatTime(triggered.Due), Cause: string(triggered.Cause)}, "%s", printable(triggered.ID))
 		}),
 	}
 }
