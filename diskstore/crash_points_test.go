@@ -24,7 +24,8 @@ import (
 // that loses all that was not synced, and as one leaves it that loses some of it.
 type crashPoints struct {
 	vfs.FS
-	mem *vfs.MemFS
+	mem      *vfs.MemFS
+	injector errorfs.Injector
 
 	mu     sync.Mutex
 	taking bool
@@ -34,13 +35,27 @@ type crashPoints struct {
 
 func newCrashPoints(mem *vfs.MemFS) *crashPoints {
 	c := &crashPoints{mem: mem}
-	c.FS = errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	c.injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			c.point(fmt.Sprint(op.Kind, " ", op.Path))
 		}
 		return nil
-	}))
+	})
+	c.FS = errorfs.Wrap(mem, c.injector)
 	return c
+}
+
+// ReuseForWrite keeps others from copying the disk meanwhile: MemFS locks itself twice for it, and a copy that waits
+// between the two would never begin.
+func (c *crashPoints) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	c.point(fmt.Sprint(errorfs.OpReuseForWrite, " ", from))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f, err := c.mem.ReuseForWrite(from, to, category)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(f, c.injector), nil
 }
 
 func (c *crashPoints) point(op string) {
