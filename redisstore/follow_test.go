@@ -82,6 +82,9 @@ func followMutations(
 func TestRepeatedClaimLeavesOutWhatHasASuccessor(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	o := otherClient{t, newStore(t, rdb), "claimed-again"}
+	if err := o.s.Delete(t.Context(), o.queue); err != nil {
+		t.Fatal(err)
+	}
 	for _, id := range []string{"a", "b"} {
 		o.send(id, 0)
 	}
