@@ -95,7 +95,7 @@ func TestStateMachine(t *testing.T) {
 	if os.Getenv("LATER_LONG") == "" {
 		f := flag.Lookup("rapid.checks")
 		defer f.Value.Set(f.Value.String())
-		f.Value.Set("40") // memstore runs the same histories, 100 of them
+		f.Value.Set("25") // memstore runs the same histories, 100 of them
 	}
 	storetest.RunStateMachine(t, openMemory)
 }

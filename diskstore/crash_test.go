@@ -57,7 +57,7 @@ func openOn(t testing.TB, fs vfs.FS, clock Clock, opts ...Option) *Store {
 }
 
 func TestStateMachineSurvivesCrashes(t *testing.T) {
-	checks := "20" // few, since each crash opens the store anew
+	checks := "12" // few, since each crash opens the store anew
 	if os.Getenv("LATER_LONG") != "" {
 		checks = "500"
 	}

@@ -53,7 +53,7 @@ func TestStateMachineOfASharedDirectory(t *testing.T) {
 	if os.Getenv("LATER_LONG") == "" {
 		f := flag.Lookup("rapid.checks")
 		defer f.Value.Set(f.Value.String())
-		f.Value.Set("10")
+		f.Value.Set("5")
 	}
 	storetest.RunStateMachine(t, openBehindSocket)
 }

@@ -58,7 +58,7 @@ func TestStateMachine(t *testing.T) {
 	if !long() {
 		f := flag.Lookup("rapid.checks")
 		defer f.Value.Set(f.Value.String())
-		f.Value.Set("25")
+		f.Value.Set("15")
 	}
 	for _, e := range engines {
 		if long() || e.name != "cluster" {

@@ -19,7 +19,7 @@ import (
 // a server whose clock is an hour ahead of theirs, in a Cluster, where a run is sent before the schedule is settled,
 // and on an embedded store that they share.
 func TestWorkersKilledAtAnyPointSendEachRunOnce(t *testing.T) {
-	runs, kills := 1500, 3
+	runs, kills := 900, 2
 	if os.Getenv("LATER_LONG") != "" {
 		runs, kills = 10_000, 20
 	}
