@@ -22,7 +22,7 @@ const (
 	logOutageAfter = time.Second // an outage is logged once, after this time
 )
 
-// Router tells where the calls of a Client go.
+// Router decides where the calls of a Client go.
 type Router interface {
 	// Target returns where calls go now. lost is the Target whose connection a call has just lost, or nil.
 	Target(ctx context.Context, lost *Target) (*Target, error)

@@ -89,7 +89,7 @@ func (c *Client) Wait(ctx context.Context, queue string) error {
 	return context.Cause(ctx)
 }
 
-// leave tells the server that the caller of a Wait has left. The caller does not wait for that.
+// leave lets the server know that the caller of a Wait has left. The caller does not wait for that.
 func (c *Client) leave(args *waitArgs) {
 	if c.begin(context.Background()) != nil {
 		return
