@@ -24,7 +24,7 @@ type Schedule struct {
 
 	// Payload, Headers, MaxAttempts, Timeout, ExpireAfter and Group are those of each message; see Outgoing. Defaults
 	// and middleware of sends apply too: those of the client whose worker sends the run. The whole schedule, with a list
-	// of times, has up to store.MaxPayload bytes as JSON.
+	// of times, has up to 1,008 KiB as JSON.
 	Payload     []byte
 	Headers     map[string]string
 	MaxAttempts int
@@ -89,7 +89,7 @@ const (
 	missedWithin     = time.Hour
 	missedMax        = 100
 	minRunWindow     = 24 * time.Hour
-	maxScheduleBytes = store.MaxPayload
+	maxScheduleBytes = store.MaxPayload - maxStateBytes
 )
 
 // normalize sets the defaults and whole milliseconds.
@@ -165,13 +165,17 @@ func (s *Schedule) checkFields() error {
 			return store.Invalid("header %q is one that runs have: choose another name", name)
 		}
 	}
-	record := scheduleRecord{Schedule: *s}
-	if n := len(record.encode()) + len(`"pause_note":""`) + maxPauseNote; n > maxScheduleBytes {
+	definition, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if n := len(definition); n > maxScheduleBytes {
 		return store.TooLarge("it has %d bytes as JSON: the limit is %d; keep large data elsewhere and send its address",
 			n, maxScheduleBytes)
 	}
+	record := scheduleRecord{Schedule: *s}
 	m := record.message(record.run(parked, parked, RunBackfilled))
-	_, err := m.prepare()
+	_, err = m.prepare()
 	return err
 }
 

@@ -21,6 +21,10 @@ const schedulesGroup = "schedules"
 // maxPauseNote is the maximum length of the note of a pause, in bytes.
 const maxPauseNote = 1024
 
+// maxStateBytes is more than the JSON of a schedule's state takes: the note of a pause and the last id grow sixfold if
+// all of their characters are escaped.
+const maxStateBytes = 16 << 10
+
 // scheduleVersion is the version of the records that this code writes. Those of later versions are left alone.
 const scheduleVersion = 1
 

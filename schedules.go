@@ -190,18 +190,13 @@ func (s *Schedules) announce(ctx context.Context) error {
 }
 
 // changeExisting is change for a schedule that must exist.
-func (s *Schedules) changeExisting(
-	ctx context.Context, name string, f func(*scheduleRecord, time.Time) error,
-) (info *ScheduleInfo, err error) {
-	err = s.change(ctx, name, func(r *scheduleRecord, now time.Time) error {
+func (s *Schedules) changeExisting(ctx context.Context, name string, f func(*scheduleRecord, time.Time) error) error {
+	return s.change(ctx, name, func(r *scheduleRecord, now time.Time) error {
 		if r.Created == 0 {
 			return fmt.Errorf("schedule %q: %w", name, ErrNotFound)
 		}
-		err := f(r, now)
-		info = r.info()
-		return err
+		return f(r, now)
 	})
-	return info, err
 }
 
 // Get returns a schedule. It returns ErrNotFound if there is none with the name.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/laterq/later/store"
 )
@@ -16,7 +17,10 @@ func (s *Schedules) Pause(ctx context.Context, name, note string) error {
 	if len(note) > maxPauseNote {
 		return store.Invalid("note is %d bytes long: the limit is %d", len(note), maxPauseNote)
 	}
-	_, err := s.changeExisting(ctx, name, func(r *scheduleRecord, now time.Time) error {
+	if !utf8.ValidString(note) {
+		return store.Invalid("note %q is not UTF-8", note)
+	}
+	return s.changeExisting(ctx, name, func(r *scheduleRecord, now time.Time) error {
 		switch {
 		case r.PausedAt != 0 && r.PauseNote == note:
 			return errUnchanged
@@ -26,21 +30,19 @@ func (s *Schedules) Pause(ctx context.Context, name, note string) error {
 		r.PauseNote = note
 		return nil
 	})
-	return err
 }
 
 // Resume lets a paused schedule run again, next at the first time later than now. The runs of the meantime do not count
 // as missed; one that was buffered counts as skipped. Resume returns ErrNotFound if there is no schedule with the name;
 // one that is not paused does not change.
 func (s *Schedules) Resume(ctx context.Context, name string) error {
-	_, err := s.changeExisting(ctx, name, func(r *scheduleRecord, now time.Time) error {
+	return s.changeExisting(ctx, name, func(r *scheduleRecord, now time.Time) error {
 		if r.PausedAt == 0 {
 			return errUnchanged
 		}
 		r.PausedAt, r.PauseNote = 0, ""
 		return r.resume(now)
 	})
-	return err
 }
 
 // Trigger sends a run now, besides those of the rule, and returns it. It does so even if the schedule is paused or has
@@ -67,7 +69,7 @@ func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
 	if err := s.sendRuns(ctx, queue, []Outgoing{m}, func(SendResult) {}); err != nil {
 		return Run{}, err
 	}
-	_, err = s.changeExisting(ctx, name, func(r *scheduleRecord, _ time.Time) error {
+	err = s.changeExisting(ctx, name, func(r *scheduleRecord, _ time.Time) error {
 		r.Triggered++
 		r.sentLast(run)
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
 )
 
 func TestSchedulePauseAndResume(t *testing.T) {
@@ -256,6 +257,42 @@ func TestUpcomingLooksPastSchedulesWithoutNextRun(t *testing.T) {
 		}
 		if info := getSchedule(t, c, "a"); info.SkippedRuns != before+1 || !info.Buffered.IsZero() {
 			t.Errorf("after a resume: %+v", info)
+		}
+	})
+}
+
+// TestScheduleOfTheLargestSizeHasRoomForItsState changes all of the state that has no fixed size.
+func TestScheduleOfTheLargestSizeHasRoomForItsState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c := newClientOn(t, s)
+		large := everyMinute(strings.Repeat("ä", MaxScheduleName/2))
+		large.normalize()
+		text, err := large.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		large.Payload = append(large.Payload, strings.Repeat("x", maxScheduleBytes-len(text))...)
+		put(t, c, large, PutCreated)
+		if _, err := c.Schedules().Trigger(t.Context(), large.Name); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Schedules().Pause(t.Context(), large.Name, strings.Repeat("\x01", maxPauseNote)); err != nil {
+			t.Fatal(err)
+		}
+		infos, err := s.Get(t.Context(), schedulesQueue, []string{large.Name})
+		if err != nil || len(infos[0].Payload) > store.MaxPayload {
+			t.Errorf("the record has %d bytes, %v", len(infos[0].Payload), err)
+		}
+		large.Payload = append(large.Payload, 'x')
+		if _, err := c.Schedules().Put(t.Context(), large); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("a larger one: %v", err)
+		}
+		for note, want := range map[string]string{strings.Repeat("x", 1025): "the limit is 1024", "\xff": "is not UTF-8"} {
+			err := c.Schedules().Pause(t.Context(), large.Name, note)
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v", want, err)
+			}
 		}
 	})
 }

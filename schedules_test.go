@@ -308,7 +308,7 @@ func TestScheduleThatIsNotAllowed(t *testing.T) {
 		"missed_within is -1ns":        func(s *Schedule) { s.MissedWithin = -1 },
 		"set unfinished to allow":      func(s *Schedule) { s.Missed = MissedAll },
 		`header "schedule"`:            func(s *Schedule) { s.Headers = map[string]string{"schedule": "x"} },
-		"the limit is 1048576":         func(s *Schedule) { s.Payload = make([]byte, 900_000) },
+		"the limit is 1032192":         func(s *Schedule) { s.Payload = make([]byte, 900_000) },
 		"max attempts is -1":           func(s *Schedule) { s.MaxAttempts = -1 },
 		"set is":                       func(s *Schedule) { s.Set = strings.Repeat("x", 81) },
 		"dedup window is 1000000h0m0s": func(s *Schedule) { s.DedupWindow = 1_000_000 * time.Hour },

@@ -128,7 +128,7 @@ func (s *scheduleSender) stepQueue(ctx context.Context, q *Queue, steps []*sched
 	}
 	var sends []store.Outgoing
 	for _, step := range steps {
-		if err := step.make(ctx, q, now, unfinished[step.record.LastID]); err != nil {
+		if err := step.prepare(ctx, q, now, unfinished[step.record.LastID]); err != nil {
 			s.postpone(step.settlement, err)
 			continue
 		}
@@ -183,8 +183,8 @@ func (s *scheduleSender) unfinished(ctx context.Context, q *Queue, steps []*sche
 	return unfinished, err
 }
 
-// make makes the step.
-func (step *scheduleStep) make(ctx context.Context, q *Queue, now time.Time, unfinished bool) error {
+// prepare changes the record to the state after the step, and prepares the messages of its runs.
+func (step *scheduleStep) prepare(ctx context.Context, q *Queue, now time.Time, unfinished bool) error {
 	r := step.record
 	if err := r.Schedule.checkQueue(); err != nil {
 		return err // somebody has edited the record, which must not keep other schedules from running

@@ -126,7 +126,7 @@ func prepare(t *testing.T, s *Store) store.Receipt {
 	return held
 }
 
-// everything returns what a store tells about its queues.
+// everything returns all that a store reports of its queues.
 func everything(t *testing.T, s *Store) string {
 	t.Helper()
 	text := ""

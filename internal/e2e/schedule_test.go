@@ -15,8 +15,8 @@ import (
 	"github.com/laterq/later/recurrence"
 )
 
-// TestWorkersKilledAtAnyPointSendEachRunOnce kills some of three workers that send and handle the runs of a schedule: on
-// a server whose clock is an hour ahead of theirs, in a Cluster, where a run is sent before the schedule is settled,
+// TestWorkersKilledAtAnyPointSendEachRunOnce kills some of three workers that send and handle the runs of a schedule:
+// on a server whose clock is an hour ahead of theirs, in a Cluster, where a run is sent before the schedule is settled,
 // and on an embedded store that they share.
 func TestWorkersKilledAtAnyPointSendEachRunOnce(t *testing.T) {
 	runs, kills := 900, 2
