@@ -238,29 +238,37 @@ func (s *Schedules) Delete(ctx context.Context, name string) error {
 // SchedulePage is a page of schedules.
 type SchedulePage struct {
 	Schedules []*ScheduleInfo
+	// Unreadable has an error for each schedule of the page that cannot be read, which names it. Such a schedule does not
+	// run.
+	Unreadable []error
 	// Next is the cursor of the next page, or "" if this is the last one.
 	Next string
 }
 
 // List returns a page of all schedules, in order of name: up to limit, 1 to store.MaxBatch or 0 for 100, from a cursor
-// on, which is "" for the first page and else SchedulePage.Next. A schedule that cannot be read is an error, which
-// names it.
+// on, which is "" for the first page and else SchedulePage.Next.
 func (s *Schedules) List(ctx context.Context, cursor string, limit int) (page SchedulePage, err error) {
-	records, next, err := s.list(ctx, ListOptions{Group: schedulesGroup, Cursor: cursor, Limit: limit})
+	records, unreadable, next, err := s.list(ctx, ListOptions{Group: schedulesGroup, Cursor: cursor, Limit: limit})
+	page.Unreadable, page.Next = unreadable, next
 	for _, r := range records {
 		page.Schedules = append(page.Schedules, r.info())
 	}
-	page.Next = next
 	return page, err
 }
 
-// All returns an iterator over all schedules, in order of name. Iteration ends after an error.
+// All returns an iterator over all schedules, in order of name within a page. A schedule that cannot be read is an
+// error, which names it. Iteration ends after an error of the store.
 func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 	return func(yield func(*ScheduleInfo, error) bool) {
 		for cursor := ""; ; {
 			page, err := s.List(ctx, cursor, store.MaxBatch)
 			for _, info := range page.Schedules {
 				if !yield(info, nil) {
+					return
+				}
+			}
+			for _, unreadable := range page.Unreadable {
+				if !yield(nil, unreadable) {
 					return
 				}
 			}
@@ -275,15 +283,17 @@ func (s *Schedules) All(ctx context.Context) iter.Seq2[*ScheduleInfo, error] {
 	}
 }
 
-// list returns the records in a page of the schedules' queue. After an error it returns those before.
-func (s *Schedules) list(ctx context.Context, o ListOptions) (records []*scheduleRecord, next string, err error) {
+// list returns the records in a page of the schedules' queue, and an error for each that cannot be read.
+func (s *Schedules) list(ctx context.Context, o ListOptions) (
+	records []*scheduleRecord, unreadable []error, next string, err error,
+) {
 	page, err := s.client.Queue(schedulesQueue).List(ctx, o)
 	for _, info := range page.Messages {
-		r, err := recordOf(info.ID, info.Payload, info.State, info.LastError)
-		if err != nil {
-			return records, "", err
+		if r, err := recordOf(info.ID, info.Payload, info.State, info.LastError); err != nil {
+			unreadable = append(unreadable, err)
+		} else {
+			records = append(records, r)
 		}
-		records = append(records, r)
 	}
-	return records, page.Next, err
+	return records, unreadable, page.Next, err
 }

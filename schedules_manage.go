@@ -143,7 +143,7 @@ func (s *Schedules) sendRuns(ctx context.Context, q *Queue, msgs []Outgoing, eac
 }
 
 // Upcoming returns the next n runs of all schedules, in order of due time, as if all of them were sent. n is 1 to
-// MaxRuns. Its cost depends on n, not on the number of schedules.
+// MaxRuns. Its cost depends on n, not on the number of schedules. Schedules that cannot be read have no runs.
 func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
 	if err := checkRunCount(n); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func (s *Schedules) Upcoming(ctx context.Context, n int) ([]Run, error) {
 func (s *Schedules) earliest(ctx context.Context, n int) (all []*scheduleRecord, err error) {
 	for _, state := range []State{StateLeased, StateReady, StateScheduled} {
 		for o := (ListOptions{State: state, Limit: min(n, store.MaxBatch)}); ; {
-			records, next, err := s.list(ctx, o)
+			records, _, next, err := s.list(ctx, o)
 			if err != nil {
 				return nil, err
 			}

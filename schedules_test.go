@@ -391,6 +391,20 @@ func TestScheduleThatCannotBeReadIsSetAside(t *testing.T) {
 		if stats, _ := c.Queue(schedulesQueue).Stats(t.Context()); stats.Dead != 1 || stats.Scheduled+stats.Ready != 1 {
 			t.Errorf("%+v", stats)
 		}
+		put(t, c, everyMinute("good"), PutCreated)
+		page, err := c.Schedules().List(t.Context(), "", 0)
+		if err != nil || len(page.Schedules) != 1 || len(page.Unreadable) != 2 {
+			t.Errorf("listed %d schedules and %v, %v", len(page.Schedules), page.Unreadable, err)
+		}
+		good, bad := 0, 0
+		for _, err := range c.Schedules().All(t.Context()) {
+			if good++; err != nil {
+				good, bad = good-1, bad+1
+			}
+		}
+		if good != 1 || bad != 2 {
+			t.Errorf("All returned %d schedules and %d errors", good, bad)
+		}
 		if err := c.Schedules().Delete(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}

@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/laterq/later"
@@ -55,29 +54,19 @@ func Check(ctx context.Context, client *later.Client, cfg Config, report func(Re
 
 // checkSchedules reports the schedules that cannot be read, which do not run.
 func checkSchedules(ctx context.Context, client *later.Client, report func(Result)) error {
-	const queue = "schedules:"
-	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
-		for o := (later.ListOptions{State: state, Limit: store.MaxBatch}); ; {
-			page, err := client.Queue(queue).List(ctx, o)
-			if err != nil {
-				return err
-			}
-			for _, m := range page.Messages {
-				_, err := client.Schedules().Get(ctx, m.ID)
-				switch {
-				case errors.Is(err, later.ErrCorrupt), errors.Is(err, later.ErrUnsupported), errors.Is(err, later.ErrInvalid):
-					report(Result{
-						Severity: Error, Check: "schedules", Queue: queue, Text: err.Error(), Count: 1,
-						Advice: "upgrade if another version wrote it, else delete the schedule and put it again",
-					})
-				case err != nil && !errors.Is(err, later.ErrNotFound):
-					return err
-				}
-			}
-			if o.Cursor = page.Next; o.Cursor == "" {
-				break
-			}
+	for cursor := ""; ; {
+		page, err := client.Schedules().List(ctx, cursor, store.MaxBatch)
+		if err != nil {
+			return err
+		}
+		for _, unreadable := range page.Unreadable {
+			report(Result{
+				Severity: Error, Check: "schedules", Queue: "schedules:", Text: unreadable.Error(), Count: 1,
+				Advice: "upgrade if another version wrote it, else delete the schedule and put it again",
+			})
+		}
+		if cursor = page.Next; cursor == "" {
+			return nil
 		}
 	}
-	return nil
 }

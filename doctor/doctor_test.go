@@ -98,7 +98,7 @@ func TestDoctorReportsSchedulesThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{"", "{}", `{"v":1}` + "\n" + `{"name":"other"}`, `{"v":99}`} {
-		m := store.Outgoing{Message: store.Message{ID: "bad" + bad, Payload: []byte(bad)}}
+		m := store.Outgoing{Message: store.Message{ID: "bad" + bad, Payload: []byte(bad), Group: "schedules"}}
 		if _, err := s.Send(t.Context(), "schedules:", []store.Outgoing{m}); err != nil {
 			t.Fatal(err)
 		}

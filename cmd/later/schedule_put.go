@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -260,7 +261,7 @@ later schedule get does.`,
 		Args: arguments(0, 0),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
 			t := newTable("SCHEDULE", "QUEUE", "RULE", "STATE", ">RUNS", ">MISSED", ">SKIPPED")
-			found := false
+			found, unreadable := false, []error(nil)
 			for cursor := ""; ; {
 				page, err := c.Schedules().List(ctx, cursor, store.MaxBatch)
 				if err != nil {
@@ -277,14 +278,15 @@ later schedule get does.`,
 					t.add(printable(info.Name), printable(info.Queue), ruleText(&info.Schedule), scheduleState(info),
 						strconv.FormatInt(info.Runs, 10), strconv.FormatInt(info.MissedRuns, 10), strconv.FormatInt(info.SkippedRuns, 10))
 				}
+				unreadable = append(unreadable, page.Unreadable...)
 				if cursor = page.Next; cursor == "" {
 					break
 				}
 			}
-			if !found && !m.json {
+			if !found && len(unreadable) == 0 && !m.json {
 				m.note("there are no schedules yet in %s: later schedule put NAME creates one", m.shownURL())
 			}
-			return m.flush(t)
+			return errors.Join(m.flush(t), m.reportAllButLast(unreadable))
 		}),
 	}
 }
