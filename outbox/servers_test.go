@@ -230,7 +230,12 @@ var databaseNumber atomic.Int64
 func (k *kind) newDSN(t testing.TB) string {
 	t.Helper()
 	if k.server == nil {
-		return "file:" + filepath.Join(t.TempDir(), "db") + "?_pragma=busy_timeout(30000)&_pragma=journal_mode(WAL)"
+		dsn := "file:" + filepath.Join(t.TempDir(), "db") + "?_pragma=busy_timeout(30000)"
+		// The file keeps this mode. Connections that race to set it do not wait for each other: SQLite refuses one.
+		if _, err := k.open(t, dsn).ExecContext(t.Context(), "PRAGMA journal_mode = WAL"); err != nil {
+			t.Fatal(err)
+		}
+		return dsn
 	}
 	k.server.need(t)
 	admin, err := sql.Open(k.driver, k.server.dsn(k.server.dir, k.server.first))
