@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/kind"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -142,7 +143,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	}
 	if o.timeout > store.MaxTimeout {
 		return later.Outgoing{}, store.Invalid("--timeout is %s: the limit is %s",
-			formatDuration(o.timeout), formatDuration(store.MaxTimeout))
+			durations.Format(o.timeout), durations.Format(store.MaxTimeout))
 	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
