@@ -201,7 +201,7 @@ func (s *Server) unknownRoute(w http.ResponseWriter, r *http.Request) {
 	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		other := r.Clone(r.Context())
 		other.Method = method
-		if _, pattern := s.mux.Handler(other); pattern != "" && !slices.Contains(others, method) {
+		if _, pattern := s.mux.Handler(other); pattern != "/" && !slices.Contains(others, method) {
 			others = append(others, method)
 		}
 	}

@@ -83,6 +83,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		register(s)
 	}
 	s.finishDescription()
+	s.mux.HandleFunc("/", s.unknownRoute)
 	return s, nil
 }
 
@@ -93,10 +94,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if _, pattern := s.mux.Handler(r); pattern == "" {
-		s.unknownRoute(w, r)
-		return
-	}
 	s.mux.ServeHTTP(w, r)
 }
 
