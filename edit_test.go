@@ -98,3 +98,23 @@ func TestSendMessageReturnsTheOutcome(t *testing.T) {
 		}
 	}
 }
+
+func TestRescheduleBatchReturnsTheErrorOfEachMessage(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	ctx := t.Context()
+	for _, id := range []string{"a", "b"} {
+		if _, err := q.Send(ctx, nil, WithID(id), In(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results, err := q.RescheduleBatch(ctx, []string{"a", "none", "b"}, In(0))
+	if err != nil || len(results) != 3 || results[0] != nil || !errors.Is(results[1], ErrNotFound) || results[2] != nil {
+		t.Fatalf("%v, %v", results, err)
+	}
+	if stats, err := q.Stats(ctx); err != nil || stats.Ready != 2 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	if results, err := q.RescheduleBatch(ctx, []string{"a", ""}, In(0)); !errors.Is(err, ErrInvalid) || results != nil {
+		t.Errorf("%v, %v", results, err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -21,7 +22,9 @@ func registerMessages(s *Server) {
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by id. A " +
-			"message that does not change state meanwhile is listed exactly once over all pages.",
+			"message that does not change state meanwhile is listed exactly once over all pages. A page has a few more messages than " +
+			"its limit if they were found together; with conditions on what is in a message it can be empty although a later " +
+			"one is not.",
 	}, s.listMessages)
 	route(s, access.Send, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
@@ -67,38 +70,50 @@ func message(ctx context.Context, info *later.Info) Message {
 
 type listInput struct {
 	QueuePath
-	State     string    `query:"state" enum:"scheduled,ready,leased,dead" doc:"Default: scheduled"`
-	Group     string    `query:"group" maxLength:"128" doc:"Instead of a state: the messages of this group, in any state"`
-	DueAfter  time.Time `query:"due_after" doc:"Only those due at this time or later; dead ones by time of death"`
-	DueBefore time.Time `query:"due_before" doc:"Only those due before this time; dead ones by time of death"`
-	Limit     int       `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor    string    `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	FilterQuery
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
 }
 
 type listOutput struct {
 	Body struct {
 		Messages []Message `json:"messages"`
+		Looked   int       `json:"looked" doc:"How many messages were looked at"`
 		Next     string    `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
 	}
 }
 
 func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
-	o := later.ListOptions{State: later.State(in.State), Group: in.Group, From: in.DueAfter, To: in.DueBefore,
-		Limit: in.Limit, Cursor: in.Cursor}
-	if o.State == "" && o.Group == "" {
-		o.State = later.StateScheduled
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
 	}
-	page, err := s.client.Queue(in.Queue).List(ctx, o)
+	if err := maySearch(ctx, &filter); err != nil {
+		return nil, err
+	}
+	o := later.SearchOptions{Limit: in.Limit, Look: in.Look, Cursor: in.Cursor}
+	page, err := s.client.Queue(in.Queue).Search(ctx, filter, o)
 	if err != nil {
 		return nil, err
 	}
 	out := &listOutput{}
-	out.Body.Next = page.Next
+	out.Body.Next, out.Body.Looked = page.Next, page.Looked
 	out.Body.Messages = make([]Message, len(page.Messages))
 	for i, info := range page.Messages {
 		out.Body.Messages[i] = message(ctx, info)
 	}
 	return out, nil
+}
+
+// maySearch refuses to find out by searching what the sender of a request may not see.
+func maySearch(ctx context.Context, f *later.Filter) error {
+	who, controlled := access.FromContext(ctx)
+	if !controlled || !who.HidePayloads || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" {
+		return nil
+	}
+	return &problem.Error{Status: http.StatusForbidden, Err: fmt.Errorf("%q may not see payloads, nor search in them: %w",
+		who.Name, store.ErrMisconfigured)}
 }
 
 type messageOutput struct{ Body Message }

@@ -117,6 +117,9 @@ func (f *failure) ContentType(string) string { return problem.MediaType }
 // failure returns the problem of an error, and logs it if it is one of the server.
 func (s *Server) failure(ctx context.Context, err error) *failure {
 	f := &failure{problem.New(0, err)}
+	if f.Field == "" && (f.Code == store.ErrInvalid.Code || f.Code == store.ErrTooLarge.Code) {
+		f.Field = fieldOf(f.Detail)
+	}
 	if f.Code == store.Internal {
 		switch cause := context.Cause(ctx); {
 		case cause != nil && errors.Is(err, cause):
@@ -128,12 +131,35 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 	return f
 }
 
+// fieldWords are how errors of package store begin that are about one field, and the field.
+var fieldWords = []struct{ words, field string }{
+	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"due time ", "at"}, {"delay ", "in"},
+	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
+	{"max attempts ", "max_attempts"}, {"queue name ", "path.queue"}, {"cursor ", "query.cursor"},
+}
+
+func fieldOf(detail string) string {
+	for _, w := range fieldWords {
+		if strings.HasPrefix(detail, w.words) {
+			return w.field
+		}
+	}
+	return ""
+}
+
 // field names the part of a request that an error is about, if there is an error.
 func field(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &problem.Error{Err: fmt.Errorf("%s: %w", name, err), Field: name}
+	where := name
+	if inner, ok := errors.AsType[*problem.Error](err); ok && inner.Field != "" {
+		where += "." + inner.Field
+	}
+	if !strings.HasPrefix(err.Error(), name+" ") { // else the text names it already
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return &problem.Error{Err: err, Field: where}
 }
 
 // humaContext can be embedded under a name that is not that of its method.

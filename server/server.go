@@ -57,6 +57,8 @@ type Server struct {
 	end    context.CancelFunc
 	waits  chan struct{} // has an item for each request that waits
 	open   sync.WaitGroup
+
+	operations operations
 }
 
 // New returns a server of the queues of a client. The caller closes the client, after the server. New returns ErrInvalid
@@ -74,11 +76,13 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	s.operations.server = s
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.api = humago.New(s.mux, apiConfig(cfg.Version))
 	s.api.UseMiddleware(prepare)
 	for _, register := range []func(*Server){
-		registerSend, registerReceive, registerLeases, registerMessages, registerQueues,
+		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
+		registerOperations,
 	} {
 		register(s)
 	}

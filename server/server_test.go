@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,6 +34,9 @@ func newAPIWith(t *testing.T, url string, cfg Config) *api {
 	c, err := later.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s, err := New(c, cfg)
 	if err != nil {
