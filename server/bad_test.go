@@ -26,7 +26,7 @@ var badRequests = []struct {
 	{"POST", mail, `{"payload": "x", "in": "-1h"}`, "", 400,
 		`"code":"invalid","detail":"in: the duration must not be negative","field":"in"`},
 	{"POST", mail, `{"payload": "x", "in": "1h", "at": "2100-01-01T00:00:00Z"}`, "", 400,
-		`"code":"invalid","detail":"in: in and at are both given: give one of them","field":"in"`},
+		`"code":"invalid","detail":"in and at are both given: give one of them","field":"in"`},
 	{"POST", mail, `{"payload": "x", "at": "tomorrow"}`, "", 400,
 		`"code":"invalid","detail":"at: expected string to be RFC 3339 date-time","field":"at"`},
 	{"POST", mail, `{"payload": "x", "at": "1969-01-01T00:00:00Z"}`, "", 400,

@@ -88,7 +88,7 @@ func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
 func TestSendBatchChecksAllBeforeTheFirst(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1"}, {"payload": "2", "in": "soon"}]}`).
-		fails(http.StatusBadRequest, "invalid", "messages[1]", "in: give a duration")
+		fails(http.StatusBadRequest, "invalid", "messages[1].in", "in: give a duration")
 	got := a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1", "id": "a"}, {"payload": "2", "id": "a"}]}`).
 		is(http.StatusOK)
 	if results := list(got, "results"); results[0]["outcome"] != "sent" || results[1]["outcome"] != "duplicate" {
