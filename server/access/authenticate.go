@@ -111,7 +111,8 @@ func (s *settings) byToken(text string) (Identity, error) {
 	if who, ok := s.owner(sha256.Sum256([]byte(text))); ok {
 		return who, nil
 	}
-	return Identity{}, refuse(http.StatusUnauthorized, "the token is not one of this server's: later token new makes one")
+	return Identity{}, refuse(http.StatusUnauthorized,
+		"the token is not one of this server's: later token new makes one")
 }
 
 // owner returns whose token has a hash, in a time that does not depend on it.
@@ -155,8 +156,8 @@ func (s *settings) certified(names []string) (Identity, error) {
 			return who, nil
 		}
 	}
-	return Identity{}, refuse(http.StatusForbidden, "the client certificate of %q has no role: add one of its names to users",
-		nearest.Clip(names[0]))
+	return Identity{}, refuse(http.StatusForbidden,
+		"the client certificate of %q has no role: add one of its names to users", nearest.Clip(names[0]))
 }
 
 // forwarded returns who is a user by the word of a trusted proxy: an entry of users, or else the first entry of groups
@@ -177,6 +178,6 @@ func (s *settings) forwarded(user string, lists []string) (Identity, error) {
 			return who, nil
 		}
 	}
-	return Identity{}, refuse(http.StatusForbidden, "%q has no role: add the name to users, or one of its groups to groups",
-		nearest.Clip(user))
+	return Identity{}, refuse(http.StatusForbidden,
+		"%q has no role: add the name to users, or one of its groups to groups", nearest.Clip(user))
 }

@@ -231,6 +231,6 @@ func (c *Control) checkHost(s *settings, r *http.Request) error {
 		slices.ContainsFunc(s.hosts, same) {
 		return nil
 	}
-	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host %q, or add it "+
-		"to the hosts of its configuration file", host, host)
+	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host %q, or add "+
+		"it to the hosts of its configuration file", host, host)
 }

@@ -21,8 +21,8 @@ const (
 	maxLogin = 4 << 10 // bytes of the body of a login
 )
 
-// Login exchanges a token, as {"token": "..."}, for a cookie with which a page sends requests. Mount it at LoginPath for
-// POST.
+// Login exchanges a token, as {"token": "..."}, for a cookie with which a page sends requests. Mount it at LoginPath
+// for POST.
 func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Token string `json:"token"`

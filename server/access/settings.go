@@ -178,10 +178,10 @@ func (s *settings) addProxy(v value) error {
 		return err
 	}
 	prefix, err := netip.ParsePrefix(text)
-	if address, single := netip.ParseAddr(text); single == nil {
+	if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
 		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
-	if err != nil || prefix.Addr().Zone() != "" {
+	if err != nil {
 		return v.errorf("is %q: give an address such as 10.0.0.7 or 10.0.0.0/8", nearest.Clip(text))
 	}
 	s.proxies = append(s.proxies, prefix.Masked())
@@ -297,7 +297,10 @@ func CheckPattern(pattern string) error {
 	if name == "" && pattern != "" {
 		return nil
 	}
-	return store.CheckQueue(name)
+	if err := store.CheckQueue(name); err != nil {
+		return store.Invalid("is wrong: %v", err)
+	}
+	return nil
 }
 
 // bcryptHash is a hash by bcrypt as htpasswd -B and others write it.
