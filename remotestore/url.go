@@ -16,7 +16,8 @@ func parseURL(text string, config *tls.Config) (*url.URL, *tls.Config, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.Fragment != "":
-		return nil, nil, store.Invalid("store URL %s cannot be read: an example that can is https://later.example:7600", shown)
+		return nil, nil, store.Invalid("store URL %s cannot be read: an example that can is https://later.example:7600",
+			shown)
 	case u.User != nil && !hasPassword(u.User): // which is not hidden in texts
 		return nil, nil, store.Invalid("store URL at host %s has a user and no password: give https://user:password@host, "+
 			"or https://:TOKEN@host", u.Host)
@@ -28,8 +29,8 @@ func parseURL(text string, config *tls.Config) (*url.URL, *tls.Config, error) {
 	files := map[string]string{"tls_ca": "", "tls_cert": "", "tls_key": ""}
 	for name, values := range parameters {
 		if _, known := files[name]; !known || u.Scheme != "https" {
-			return nil, nil, store.Invalid("store URL %s has the parameter %q: https has tls_ca, tls_cert and tls_key, and http "+
-				"has none", shown, name)
+			return nil, nil, store.Invalid("store URL %s has the parameter %q: https has tls_ca, tls_cert and tls_key, and "+
+				"http has none", shown, name)
 		}
 		if len(values) > 1 || values[0] == "" {
 			return nil, nil, store.Invalid("store URL %s has the parameter %s empty or repeated: give one file", shown, name)

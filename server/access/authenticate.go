@@ -48,7 +48,7 @@ func (s *settings) trusts(r *http.Request) bool {
 }
 
 // authenticate returns who sent a request: by the headers of a trusted proxy, else by the credentials in it, else by
-// its session, else by the client's certificate. The first of these that it has decides alone.
+// its login, else by the client's certificate. The first of these that it has decides alone.
 func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if user := r.Header.Get(forwardedUser); user != "" { // of others it was removed
 		return s.forwarded(user, r.Header.Values(forwardedGroups))
@@ -56,8 +56,8 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if text := r.Header.Get("Authorization"); text != "" {
 		return c.credentials(s, r, text)
 	}
-	if cookie, err := r.Cookie(sessionCookie); err == nil {
-		return c.session(s, cookie.Value)
+	if cookie, err := r.Cookie(loginCookie); err == nil {
+		return c.byCookie(s, cookie.Value)
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return s.certified(namesOf(r.TLS.VerifiedChains[0][0]))
@@ -173,7 +173,7 @@ func (s *settings) forwarded(user string, lists []string) (Identity, error) {
 		}
 	}
 	for _, who := range s.groups {
-		if member[who.Name] && CheckName(user) == nil {
+		if member[who.Name] && checkName(user) == nil {
 			who.Name = user
 			return who, nil
 		}

@@ -115,7 +115,7 @@ func TestCredentials(t *testing.T) {
 		"a header that is a proxy's":      {list(header("X-Forwarded-User", "ann")), "this server must know who you are"},
 		"token and a header that is a proxy's": {list(bearer("t0ken"), header("X-Forwarded-User", "ann"),
 			header("X-Forwarded-Groups", "admins")), "shop send"},
-		"a session that is none": {list(header("Cookie", "later_session=AAAA")), "the session is over"},
+		"a cookie that is none": {list(header("Cookie", "later_login=AAAA")), "the login is over"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time a password that was right is remembered

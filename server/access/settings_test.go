@@ -202,7 +202,7 @@ func FuzzParseSettings(f *testing.F) {
 
 // check checks an identity from a file.
 func check(t *testing.T, who Identity) {
-	if _, known := rights[who.Role]; !known || CheckName(who.Name) != nil || who.Queues != nil && len(who.Queues) == 0 {
+	if _, known := rights[who.Role]; !known || checkName(who.Name) != nil || who.Queues != nil && len(who.Queues) == 0 {
 		t.Errorf("a file has %+v", who)
 	}
 }

@@ -39,7 +39,7 @@ func TestATokenIsExchangedForACookie(t *testing.T) {
 		t.Error(log)
 	}
 	_, h, _ = s.do(http.MethodPost, LogoutPath, "", header("Cookie", cookie))
-	if got := h.Get("Set-Cookie"); got != "later_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict" {
+	if got := h.Get("Set-Cookie"); got != "later_login=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict" {
 		t.Error(got)
 	}
 }
@@ -79,13 +79,13 @@ func TestWrongLoginsAreRefused(t *testing.T) {
 	}
 }
 
-func TestASessionEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
+func TestALoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := control(t, file(t))
-		text := c.newSession(sha256.Sum256([]byte("t0ken")), time.Now().Add(SessionAge))
+		text := c.newCookie(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge))
 		ask := func(c *Control, text string) int {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			r.AddCookie(&http.Cookie{Name: sessionCookie, Value: text})
+			r.AddCookie(&http.Cookie{Name: loginCookie, Value: text})
 			w := httptest.NewRecorder()
 			c.Handler(whoami).ServeHTTP(w, r)
 			return w.Code
@@ -106,11 +106,11 @@ func TestASessionEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 		expect(c, text+"A", 401)
 		other, _ := control(t, file(t))
 		expect(other, text, 401)
-		time.Sleep(SessionAge - time.Second)
+		time.Sleep(LoginAge - time.Second)
 		expect(c, text, 200)
 		time.Sleep(time.Second)
 		expect(c, text, 401)
-		text = c.newSession(sha256.Sum256([]byte("t0ken")), time.Now().Add(SessionAge))
+		text = c.newCookie(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge))
 		expect(c, text, 200)
 		rewrite(t, c.cfg.File, strings.Replace(file(t), hashOf("t0ken"), hashOf("new"), 1))
 		if err := c.Reload(); err != nil {
