@@ -121,8 +121,8 @@ func FromContext(ctx context.Context) (who Identity, controlled bool) {
 	return who, controlled
 }
 
-// Check returns an error with the status 403, an ErrMisconfigured, unless whoever sent the request of ctx has a right on
-// a queue; see Identity.May.
+// Check returns an ErrMisconfigured with the status 403 unless whoever sent the request of ctx has a right on a queue;
+// see Identity.May.
 func Check(ctx context.Context, right Right, queue string) error {
 	who, controlled := FromContext(ctx)
 	if !controlled || who.May(right, queue) {

@@ -48,7 +48,7 @@ func (s *settings) trusts(r *http.Request) bool {
 }
 
 // authenticate returns who sent a request: by the headers of a trusted proxy, else by the credentials in it, else by
-// its session, else by the client's certificate. The first of these that it has decides alone.
+// its login, else by the client's certificate. The first of these that it has decides alone.
 func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if user := r.Header.Get(forwardedUser); user != "" { // of others it was removed
 		return s.forwarded(user, r.Header.Values(forwardedGroups))
@@ -56,8 +56,8 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if text := r.Header.Get("Authorization"); text != "" {
 		return c.credentials(s, r, text)
 	}
-	if cookie, err := r.Cookie(sessionCookie); err == nil {
-		return c.session(s, cookie.Value)
+	if cookie, err := r.Cookie(loginCookie); err == nil {
+		return c.byCookie(s, cookie.Value)
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return s.certified(namesOf(r.TLS.VerifiedChains[0][0]))
@@ -111,7 +111,8 @@ func (s *settings) byToken(text string) (Identity, error) {
 	if who, ok := s.owner(sha256.Sum256([]byte(text))); ok {
 		return who, nil
 	}
-	return Identity{}, refuse(http.StatusUnauthorized, "the token is not one of this server's: later token new makes one")
+	return Identity{}, refuse(http.StatusUnauthorized,
+		"the token is not one of this server's: later token new makes one")
 }
 
 // owner returns whose token has a hash, in a time that does not depend on it.
@@ -155,8 +156,8 @@ func (s *settings) certified(names []string) (Identity, error) {
 			return who, nil
 		}
 	}
-	return Identity{}, refuse(http.StatusForbidden, "the client certificate of %q has no role: add one of its names to users",
-		nearest.Clip(names[0]))
+	return Identity{}, refuse(http.StatusForbidden,
+		"the client certificate of %q has no role: add one of its names to users", nearest.Clip(names[0]))
 }
 
 // forwarded returns who is a user by the word of a trusted proxy: an entry of users, or else the first entry of groups
@@ -172,11 +173,11 @@ func (s *settings) forwarded(user string, lists []string) (Identity, error) {
 		}
 	}
 	for _, who := range s.groups {
-		if member[who.Name] && CheckName(user) == nil {
+		if member[who.Name] && checkName(user) == nil {
 			who.Name = user
 			return who, nil
 		}
 	}
-	return Identity{}, refuse(http.StatusForbidden, "%q has no role: add the name to users, or one of its groups to groups",
-		nearest.Clip(user))
+	return Identity{}, refuse(http.StatusForbidden,
+		"%q has no role: add the name to users, or one of its groups to groups", nearest.Clip(user))
 }

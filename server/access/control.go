@@ -34,7 +34,7 @@ type Config struct {
 // Control finds out who sends a request. Its methods can be called at the same time.
 type Control struct {
 	cfg     Config
-	key     []byte // of sessions and of passwords that are remembered; each process has its own
+	key     []byte // of logins and of passwords that are remembered; each process has its own
 	guesses *guesses
 	origins *http.CrossOriginProtection
 	refused throttle
@@ -55,7 +55,7 @@ func New(cfg Config) (*Control, error) {
 		cfg.Logger = slog.Default()
 	}
 	for _, host := range cfg.Hosts {
-		if err := CheckHost(host); err != nil {
+		if err := checkHostName(host); err != nil {
 			return nil, store.Invalid("a host %v", err)
 		}
 	}
@@ -231,6 +231,6 @@ func (c *Control) checkHost(s *settings, r *http.Request) error {
 		slices.ContainsFunc(s.hosts, same) {
 		return nil
 	}
-	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host %q, or add it "+
-		"to the hosts of its configuration file", host, host)
+	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host %q, or add "+
+		"it to the hosts of its configuration file", host, host)
 }

@@ -178,10 +178,10 @@ func (s *settings) addProxy(v value) error {
 		return err
 	}
 	prefix, err := netip.ParsePrefix(text)
-	if address, single := netip.ParseAddr(text); single == nil {
+	if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
 		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
 	}
-	if err != nil || prefix.Addr().Zone() != "" {
+	if err != nil {
 		return v.errorf("is %q: give an address such as 10.0.0.7 or 10.0.0.0/8", nearest.Clip(text))
 	}
 	s.proxies = append(s.proxies, prefix.Masked())
@@ -193,15 +193,15 @@ func (s *settings) addHost(v value) error {
 	if err != nil {
 		return err
 	}
-	if err := CheckHost(host); err != nil {
+	if err := checkHostName(host); err != nil {
 		return v.errorf("%v", err)
 	}
 	s.hosts = append(s.hosts, host)
 	return nil
 }
 
-// CheckHost returns an ErrInvalid unless a name can be one of Config.Hosts.
-func CheckHost(host string) error {
+// checkHostName returns an ErrInvalid unless a name can be one of Config.Hosts.
+func checkHostName(host string) error {
 	if net.ParseIP(host) == nil && (host == "" || strings.ContainsAny(host, ":/ *?@#[]")) {
 		return store.Invalid("is %q: give the name of a host alone, such as queue.example", nearest.Clip(host))
 	}
@@ -215,7 +215,7 @@ func parseIdentity(v value, more map[string]func(value) error) (who Identity, er
 			if who.Name, err = v.text(); err != nil {
 				return err
 			}
-			if err := CheckName(who.Name); err != nil {
+			if err := checkName(who.Name); err != nil {
 				return v.errorf("%v", err)
 			}
 			return nil
@@ -225,7 +225,7 @@ func parseIdentity(v value, more map[string]func(value) error) (who Identity, er
 			if err != nil {
 				return err
 			}
-			if who.Role, err = ParseRole(name); err != nil {
+			if who.Role, err = parseRole(name); err != nil {
 				return v.errorf("%v", err)
 			}
 			return nil
@@ -237,7 +237,7 @@ func parseIdentity(v value, more map[string]func(value) error) (who Identity, er
 				if err != nil {
 					return err
 				}
-				if err := CheckPattern(pattern); err != nil {
+				if err := checkPattern(pattern); err != nil {
 					return v.errorf("%v", err)
 				}
 				who.Queues = append(who.Queues, pattern)
@@ -258,17 +258,41 @@ func parseIdentity(v value, more map[string]func(value) error) (who Identity, er
 		return who, v.errorf("has no name: logs need one")
 	case who.Role == "":
 		return who, v.errorf("has no role: give one of %s", roleNames)
-	case who.HidePayloads && who.Role == RoleAdmin:
-		return who, v.errorf("hides payloads from the role admin, which reads them with the server as its store: give " +
-			"another role")
 	case who.Queues != nil && len(who.Queues) == 0:
 		return who, v.errorf("has an empty list of queues: name some, or leave queues out for all")
+	}
+	if err := who.checkHiding(); err != nil {
+		return who, v.errorf("%v", err)
 	}
 	return who, nil
 }
 
-// CheckName returns an ErrInvalid unless a name can be that of an Identity.
-func CheckName(name string) error {
+// Check returns an ErrInvalid unless a configuration file can have the identity.
+func (i Identity) Check() error {
+	if err := checkName(i.Name); err != nil {
+		return store.Invalid("name %v", err)
+	}
+	if _, err := parseRole(string(i.Role)); err != nil {
+		return store.Invalid("role %v", err)
+	}
+	for _, pattern := range i.Queues {
+		if err := checkPattern(pattern); err != nil {
+			return store.Invalid("queue %v", err)
+		}
+	}
+	return i.checkHiding()
+}
+
+func (i Identity) checkHiding() error {
+	if i.HidePayloads && i.Role == RoleAdmin {
+		return store.Invalid("hides payloads from the role admin, which reads them with the server as its store: " +
+			"give another role")
+	}
+	return nil
+}
+
+// checkName returns an ErrInvalid unless a name can be that of an Identity.
+func checkName(name string) error {
 	if name == "" || len(name) > maxName {
 		return store.Invalid("has %d bytes: give 1 to %d", len(name), maxName)
 	}
@@ -279,16 +303,16 @@ func CheckName(name string) error {
 	return nil
 }
 
-// ParseRole returns the role with a name.
-func ParseRole(name string) (Role, error) {
+// parseRole returns the role with a name.
+func parseRole(name string) (Role, error) {
 	if _, known := rights[Role(name)]; !known {
 		return "", store.Invalid("is %q%s", nearest.Clip(name), nearest.DidYouMean(name, roles, "give one of "+roleNames))
 	}
 	return Role(name), nil
 }
 
-// CheckPattern returns an ErrInvalid unless a text can be one of Identity.Queues.
-func CheckPattern(pattern string) error {
+// checkPattern returns an ErrInvalid unless a text can be one of Identity.Queues.
+func checkPattern(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if strings.Contains(name, "*") {
 		return store.Invalid("is %q: a * can only be at the end, for all queues that begin with what precedes it",
@@ -297,7 +321,10 @@ func CheckPattern(pattern string) error {
 	if name == "" && pattern != "" {
 		return nil
 	}
-	return store.CheckQueue(name)
+	if err := store.CheckQueue(name); err != nil {
+		return store.Invalid("is wrong: %v", err)
+	}
+	return nil
 }
 
 // bcryptHash is a hash by bcrypt as htpasswd -B and others write it.

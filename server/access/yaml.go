@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -42,11 +43,7 @@ func parseYAML(text []byte) (root value, err error) {
 
 // errorf returns an ErrInvalid that names the value and its line.
 func (v value) errorf(format string, args ...any) error {
-	text := fmt.Sprintf(format, args...)
-	if v.path != "" {
-		text = v.path + " " + text
-	}
-	return store.Invalid("line %d: %s", v.line, text)
+	return store.Invalid("line %d: %s %s", v.line, cmp.Or(v.path, "the file"), fmt.Sprintf(format, args...))
 }
 
 // at returns a value in this one.

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	sessionCookie = "later_session"
-	// SessionAge is how long a session lasts. It also ends when its token is removed, and when the server does.
-	SessionAge = 12 * time.Hour
+	loginCookie = "later_login"
+	// LoginAge is how long a login lasts. It also ends when its token is removed, and when the server does.
+	LoginAge = 12 * time.Hour
 
 	maxLogin = 4 << 10 // bytes of the body of a login
 )
 
-// Login exchanges a token, as {"token": "..."}, for a cookie with which a page sends requests. Mount it at LoginPath for
-// POST.
+// Login exchanges a token, as {"token": "..."}, for a cookie with which a page sends requests. Mount it at LoginPath
+// for POST.
 func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Token string `json:"token"`
@@ -38,7 +38,7 @@ func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
 		c.refuse(w, r, refuse(http.StatusUnauthorized, "the token is not one of this server's"))
 		return
 	}
-	c.setCookie(w, r, c.newSession(hash, time.Now().Add(SessionAge)), int(SessionAge/time.Second))
+	c.setCookie(w, r, c.newCookie(hash, time.Now().Add(LoginAge)), int(LoginAge/time.Second))
 	c.cfg.Logger.Info("logged in", "who", who.Name, "from", r.RemoteAddr)
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -50,34 +50,34 @@ func (c *Control) Logout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Control) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
-	http.SetCookie(w, &http.Cookie{Name: sessionCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
+	http.SetCookie(w, &http.Cookie{Name: loginCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get(forwardedProto) == "https"})
 }
 
-// A session is when it ends and the hash of its token, and a MAC of both.
-const sessionSize = 8 + 2*sha256.Size
+// A cookie has when the login ends and the hash of its token, and a MAC of both.
+const cookieSize = 8 + 2*sha256.Size
 
-func (c *Control) newSession(hash sum, ends time.Time) string {
-	text := binary.BigEndian.AppendUint64(make([]byte, 0, sessionSize), uint64(ends.Unix()))
+func (c *Control) newCookie(hash sum, ends time.Time) string {
+	text := binary.BigEndian.AppendUint64(make([]byte, 0, cookieSize), uint64(ends.Unix()))
 	text = append(text, hash[:]...)
 	return base64.RawURLEncoding.EncodeToString(append(text, c.sign(text)...))
 }
 
 func (c *Control) sign(text []byte) []byte {
 	h := hmac.New(sha256.New, c.key)
-	h.Write([]byte("session\x00"))
+	h.Write([]byte("login\x00"))
 	h.Write(text)
 	return h.Sum(nil)
 }
 
-// session returns whose session it is.
-func (c *Control) session(s *settings, cookie string) (Identity, error) {
-	over := refuse(http.StatusUnauthorized, "the session is over: log in again")
+// byCookie returns whose login it is.
+func (c *Control) byCookie(s *settings, cookie string) (Identity, error) {
+	over := refuse(http.StatusUnauthorized, "the login is over: log in again")
 	text, err := base64.RawURLEncoding.DecodeString(cookie)
-	if err != nil || len(text) != sessionSize {
+	if err != nil || len(text) != cookieSize {
 		return Identity{}, over
 	}
-	text, mac := text[:sessionSize-sha256.Size], text[sessionSize-sha256.Size:]
+	text, mac := text[:cookieSize-sha256.Size], text[cookieSize-sha256.Size:]
 	if !hmac.Equal(mac, c.sign(text)) || time.Now().Unix() >= int64(binary.BigEndian.Uint64(text)) {
 		return Identity{}, over
 	}
