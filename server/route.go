@@ -27,7 +27,8 @@ func errTooManyWaits(limit int) error {
 }
 
 // route registers a handler for requests that need a right. The queue that they need it for is the path's parameter
-// "queue", "topic" or "token"; without one, the handler itself asks may for each queue.
+// "queue", "topic" or "token"; without one, the role alone
+// decides, and the handler itself asks access.Check for each queue, or for "", the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
@@ -77,8 +78,12 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
 		queue, err := queueOfPath(ctx)
-		if err == nil {
-			err = may(ctx.Context(), right, queue)
+		switch {
+		case err != nil:
+		case queue != "":
+			err = access.Check(ctx.Context(), right, queue)
+		default:
+			err = access.CheckRole(ctx.Context(), right)
 		}
 		if err != nil {
 			problem.Write(w, 0, err)
@@ -86,20 +91,6 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 		}
 		next(ctx)
 	}
-}
-
-// may returns an error unless the sender of a request has a right for a queue, or for any queue if it is "".
-func may(ctx context.Context, right access.Right, queue string) error {
-	who, controlled := access.FromContext(ctx)
-	if !controlled || who.May(right, queue) {
-		return nil
-	}
-	what := "this request"
-	if queue != "" && who.Role.Allows(right) {
-		what = fmt.Sprintf("requests for queue %q", queue)
-	}
-	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("%q with the role %s is not allowed %s: %w", who.Name, who.Role, what, store.ErrMisconfigured)}
 }
 
 // changed logs a change with who made it.

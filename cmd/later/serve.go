@@ -13,7 +13,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/remotestore"
+	"github.com/laterq/later/server"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
@@ -93,17 +95,25 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 	return control, address, nil
 }
 
-// webHandler returns the handler of all requests that access control lets through. Call end before the store is closed.
-func (m *Main) webHandler(s store.Store, control *access.Control) (h http.Handler, end func(), err error) {
-	raw, err := remotestore.NewHandler(s, m.logger())
+// webHandler returns the handler of all requests that access control lets through. Call end before the client is closed.
+func (m *Main) webHandler(c *later.Client, control *access.Control) (h http.Handler, end func(), err error) {
+	raw, err := remotestore.NewHandler(c.Store(), m.logger())
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := server.New(c, server.Config{Logger: m.logger(), Version: readVersion().Version})
 	if err != nil {
 		return nil, nil, err
 	}
 	mux := http.NewServeMux()
+	mux.Handle("/", api)
 	mux.Handle(remotestore.Path, access.Require(access.Administer, raw))
 	mux.HandleFunc("POST "+access.LoginPath, control.Login)
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
-	return mux, raw.Close, nil
+	return mux, func() {
+		api.Close()
+		raw.Close()
+	}, nil
 }
 
 func (m *Main) serve(ctx context.Context, o serveOptions) error {
@@ -120,7 +130,7 @@ func (m *Main) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return fmt.Errorf("%w: listening at %s: %w", store.ErrUnavailable, o.listen, err)
 	}
-	handler, end, err := m.webHandler(client.Store(), control)
+	handler, end, err := m.webHandler(client, control)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -137,6 +137,15 @@ func Check(ctx context.Context, right Right, queue string) error {
 	return refuse(http.StatusForbidden, "%s has the role %s and may not %v %s", who.Name, who.Role, right, what)
 }
 
+// CheckRole is Check for a request that names no queue, and whose handler deals only with queues that Check allows.
+func CheckRole(ctx context.Context, right Right) error {
+	who, controlled := FromContext(ctx)
+	if !controlled || who.Role.Allows(right) {
+		return nil
+	}
+	return refuse(http.StatusForbidden, "%s has the role %s and may not %v this server", who.Name, who.Role, right)
+}
+
 // Require returns a handler of requests that need a right on the whole server.
 func Require(right Right, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
