@@ -95,7 +95,14 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 
 // webHandler returns the handler of all requests that access control lets through. Call end before the store is closed.
 func (m *Main) webHandler(s store.Store, control *access.Control) (h http.Handler, end func(), err error) {
-	raw, err := remotestore.NewHandler(s, m.logger())
+	log := m.logger()
+	raw, err := remotestore.NewHandler(s, log, remotestore.OnChange(func(ctx context.Context, c remotestore.Change) {
+		attrs := []slog.Attr{slog.String("queue", c.Queue)}
+		if c.Count > 0 {
+			attrs = append(attrs, slog.Int("count", c.Count))
+		}
+		access.Log(ctx, log, c.What, attrs...)
+	}))
 	if err != nil {
 		return nil, nil, err
 	}

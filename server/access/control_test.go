@@ -315,6 +315,23 @@ func TestRefusedRequestsAreLoggedOnceASecond(t *testing.T) {
 	})
 }
 
+func BenchmarkHandler(b *testing.B) {
+	for name, change := range map[string]func(*http.Request){
+		"token": bearer("t0ken"), "password": basic("ann", "pass word"), "proxy": header("X-Forwarded-User", "ann"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			c, _ := control(b, file(b))
+			h := c.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			change(r)
+			for b.Loop() {
+				h.ServeHTTP(nil, r)
+			}
+		})
+	}
+}
+
 func TestAProblemKeepsTheCodeOfItsError(t *testing.T) {
 	err := refuse(http.StatusForbidden, "no")
 	if store.CodeOf(err) != store.ErrMisconfigured.Code || problem.StatusOf(err) != http.StatusForbidden {
