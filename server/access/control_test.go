@@ -171,6 +171,8 @@ func TestTrustedProxiesSayWhoAsks(t *testing.T) {
 		"nobody known":                    {list(user("bob"), groups("x")), "403"},
 		"a name that logs cannot have":    {list(user("b\x80b"), groups("admins")), "403"},
 		"nobody":                          {list(groups("admins")), "401"},
+		"somebody and somebody else":      {list(user("ann"), user("eve")), "401"},
+		"an empty name":                   {list(user(""), groups("admins")), "401"},
 	} {
 		status, h, body := s.get("/", test.change...)
 		if status != http.StatusOK {
