@@ -97,11 +97,18 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 
 // webHandler returns the handler of all requests that access control lets through. Call end before the client is closed.
 func (m *Main) webHandler(c *later.Client, control *access.Control) (h http.Handler, end func(), err error) {
-	raw, err := remotestore.NewHandler(c.Store(), m.logger())
+	log := m.logger()
+	raw, err := remotestore.NewHandler(c.Store(), log, remotestore.OnChange(func(ctx context.Context, c remotestore.Change) {
+		attrs := []slog.Attr{slog.String("queue", c.Queue)}
+		if c.Count > 0 {
+			attrs = append(attrs, slog.Int("count", c.Count))
+		}
+		access.Log(ctx, log, c.What, attrs...)
+	}))
 	if err != nil {
 		return nil, nil, err
 	}
-	api, err := server.New(c, server.Config{Logger: m.logger(), Version: readVersion().Version})
+	api, err := server.New(c, server.Config{Logger: log, Version: readVersion().Version})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -47,7 +47,7 @@ func (m *Main) storeName() (url, source string) {
 // withToken returns the URL of a server with LATER_TOKEN, unless the URL has a user.
 func (m *Main) withToken(text string) string {
 	u, err := url.Parse(text)
-	token := m.getenv("LATER_TOKEN")
+	token := strings.TrimSpace(m.getenv("LATER_TOKEN"))
 	if err != nil || u.User != nil || token == "" {
 		return text
 	}
