@@ -25,8 +25,7 @@ var horizons = []struct {
 }{{"1d", 24 * time.Hour}, {"1h", time.Hour}, {"1m", time.Minute}}
 
 var (
-	upDesc = desc("later_up", "Whether the store answered the last reading: 1 or 0.")
-	// The states are those of a live message.
+	upDesc       = desc("later_up", "Whether the store answered the last reading: 1 or 0.")
 	messagesDesc = desc("later_queue_messages", "Messages in the queue, by state.", "queue", "state")
 	dueDesc      = desc("later_queue_due_messages", "Scheduled messages that fall due within the given time from now.",
 		"queue", "within")
@@ -34,7 +33,8 @@ var (
 		"How long ago the message fell due that has waited longest to be claimed, or 0.", "queue")
 	pausedDesc  = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
 	leftOutDesc = desc("later_queues_left_out",
-		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.", "reason")
+		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
+		"reason")
 	readingDesc = desc("later_reading_seconds", "How long the last reading of the store took.")
 )
 
