@@ -194,13 +194,15 @@ func BenchmarkObserve(b *testing.B) {
 		{Kind: later.EventLeaseLost, Err: fmt.Errorf("message %q: %w", "a", later.ErrCancelled)},
 	} {
 		e.Queue, e.ID, e.Context = "mail", "a", ctx
-		m := New(Config{})
-		b.Run(string(e.Kind), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				m.Observe(e)
-			}
-		})
+		for name, cfg := range map[string]Config{"": {}, "/native": {NativeHistograms: true}} {
+			m := New(cfg)
+			b.Run(string(e.Kind)+name, func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					m.Observe(e)
+				}
+			})
+		}
 	}
 }
 
