@@ -2,6 +2,7 @@ package later
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -242,24 +243,46 @@ func (c *Client) forget(name string) {
 // Queues returns the names of all existing queues, sorted. A queue exists from its first message or pause
 // until it is deleted. Those that Later keeps for itself are not among them.
 func (c *Client) Queues(ctx context.Context) ([]string, error) {
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	defer c.calls.Done()
 	var all []string
-	for cursor := ""; ; {
-		names, next, err := c.store.Queues(ctx, cursor)
+	for name, err := range c.AllQueues(ctx) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, names...)
-		if next == "" {
-			all = slices.DeleteFunc(all, func(name string) bool { return name == topicIndex || isWorkerQueue(name) })
-			slices.Sort(all)
-			return slices.Compact(all), nil // a name can appear on two pages
-		}
-		cursor = next
+		all = append(all, name)
 	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// AllQueues returns an iterator over the names that Queues returns, in no particular order. It reads them from the
+// store page by page, so that a loop that stops early costs little, and can return a name twice. After an error it
+// stops.
+func (c *Client) AllQueues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for cursor := ""; ; {
+			names, next, err := c.queuesPage(ctx, cursor)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, name := range names {
+				if name != topicIndex && !isWorkerQueue(name) && !yield(name, nil) {
+					return
+				}
+			}
+			if cursor = next; cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+func (c *Client) queuesPage(ctx context.Context, cursor string) (names []string, next string, err error) {
+	if err := c.begin(); err != nil {
+		return nil, "", err
+	}
+	defer c.calls.Done()
+	return c.store.Queues(ctx, cursor)
 }
 
 // Close shuts the client down and returns when all of its goroutines have ended.

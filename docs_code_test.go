@@ -19,8 +19,9 @@ var (
 var docsImports = map[string]string{
 	"later": "github.com/laterq/later", "store": "github.com/laterq/later/store",
 	"lock": "github.com/laterq/later/lock", "recurrence": "github.com/laterq/later/recurrence",
-	"latertest": "github.com/laterq/later/latertest",
-	"context":   "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",
+	"latertest": "github.com/laterq/later/latertest", "metrics": "github.com/laterq/later/metrics",
+	"health": "github.com/laterq/later/health", "http": "net/http",
+	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",
 	"syscall": "syscall", "testing": "testing", "time": "time",
 }
 

@@ -37,6 +37,9 @@ type Event struct {
 	// Count is the number of messages of an EventReplayed or EventPurged, and of runs of an EventRunMissed or
 	// EventRunSkipped. It is 0 for the other kinds.
 	Count int
+	// Schedule is the name of the schedule for an EventSent of one of its runs, EventRunMissed and EventRunSkipped, and
+	// "" otherwise.
+	Schedule string
 }
 
 // EventKind is the kind of an Event. The names of kinds never change; new kinds may be added.

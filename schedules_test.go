@@ -233,6 +233,35 @@ func TestScheduleWithAnUnfinishedRun(t *testing.T) {
 	})
 }
 
+func TestScheduleEventsNameTheSchedule(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var seen log[string]
+			s := store.Store(memstore.New())
+			if !linked {
+				s = unlinked{s}
+			}
+			c := newClientOn(t, s, WithObserver(func(e Event) {
+				if e.Schedule != "" {
+					seen.add(fmt.Sprint(e.Queue, " ", e.Kind, " ", e.Schedule, " ", e.Count))
+				}
+			}))
+			put(t, c, Schedule{Name: "a", Queue: "q", When: recurrence.Spec{Every: time.Minute}}, PutCreated)
+			time.Sleep(10*time.Minute + 30*time.Second)
+			ran := work(t, c, time.Now(), func(ctx context.Context, _ *Message) error {
+				return sleepFor(ctx, 2*time.Minute)
+			})
+			mustSend(t, c.Queue("q"), "of no schedule")
+			time.Sleep(time.Minute)
+			ran.stop()
+			want := []string{"q sent a 0", "q run_missed a 9", "q run_skipped a 1"}
+			if got := seen.list(); !slices.Equal(got, want) {
+				t.Errorf("linked %v: the events were %q; want %q", linked, got, want)
+			}
+		})
+	}
+}
+
 func TestSchedulePutKeepsTheState(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		s := everyMinute("a")

@@ -224,7 +224,7 @@ func (s *scheduleSender) send(ctx context.Context, q *Queue, msgs []store.Outgoi
 		}
 		for i, r := range results {
 			if r.Added() {
-				q.event(s.run.handling, EventSent, msgs[i].ID)
+				q.runSent(s.run.handling, msgs[i].Headers[scheduleHeader], msgs[i].ID)
 			}
 		}
 		msgs = msgs[n:]
@@ -237,7 +237,7 @@ func (s *scheduleSender) stepped(m *store.Claimed, settlement *store.Settlement)
 	step, ctx := s.steps[m.ID], s.run.handling
 	q := s.run.client.Queue(step.record.Schedule.Queue)
 	for i := range settlement.Then[1:] {
-		q.event(ctx, EventSent, settlement.Then[1+i].Message.ID)
+		q.runSent(ctx, m.ID, settlement.Then[1+i].Message.ID)
 	}
 	if step.missed > 0 {
 		s.run.log.Warn("later: runs of a schedule were missed and are left out", "schedule", m.ID, "runs", step.missed)
@@ -250,10 +250,18 @@ func (s *scheduleSender) stepped(m *store.Claimed, settlement *store.Settlement)
 	}
 }
 
-// runsLeftOut reports n runs of a schedule that were not sent to the queue.
+// runSent reports and counts a run of a schedule that was sent to the queue.
+func (q *Queue) runSent(ctx context.Context, schedule, id string) {
+	if q.wantsEvents() {
+		q.report(Event{Kind: EventSent, ID: id, Context: ctx, Schedule: schedule})
+	}
+	q.activity.count(EventSent, 1)
+}
+
+// runsLeftOut reports and counts n runs of a schedule that were not sent to the queue.
 func (q *Queue) runsLeftOut(ctx context.Context, kind EventKind, schedule string, n int) {
 	if q.wantsEvents() {
-		q.report(Event{Kind: kind, ID: schedule, Context: ctx, Count: n})
+		q.report(Event{Kind: kind, ID: schedule, Context: ctx, Count: n, Schedule: schedule})
 	}
 	q.activity.count(kind, n)
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and,
-# where they can be had, valkey-server and the beanstalkd that bench measures. Does nothing when all is there.
+# where they can be had, valkey-server, the beanstalkd that bench measures, and promtool, which checks the alert rules.
+# Does nothing when all is there.
 # "setup.sh databases" installs PostgreSQL and MariaDB for the tests of outbox instead, which are large.
 set -euo pipefail
 
@@ -17,7 +18,7 @@ apt_install() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" </dev/null >/dev/null
 }
 
-# Valkey and beanstalkd are welcome, not needed: no password is asked for them and a failure is no error.
+# Valkey, beanstalkd and promtool are welcome, not needed: no password is asked for them and a failure is no error.
 may_try() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
 
 try_beanstalkd() {
@@ -53,6 +54,21 @@ valkey_from_backports() {
       -t bookworm-backports valkey-server </dev/null >/dev/null || status=1
   as_root rm -rf "$dir"
   return "$status"
+}
+
+# promtool is part of Debian's package of the Prometheus server, which would be started. So only the tool is unpacked.
+try_promtool() {
+  if have promtool || ! may_try; then return; fi
+  apt-cache show prometheus >/dev/null 2>&1 || as_root apt-get update -qq </dev/null || true
+  local dir status=0
+  dir=$(mktemp -d)
+  chmod 755 "$dir"
+  say "unpacking promtool to /usr/local/bin, from the package prometheus"
+  (cd "$dir" && apt-get download -qq prometheus </dev/null >/dev/null 2>&1 &&
+    dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool &&
+    as_root install -m 755 usr/bin/promtool /usr/local/bin/promtool) || status=1
+  rm -rf "$dir"
+  if [ "$status" -ne 0 ]; then say "promtool could not be unpacked; the tests of alerts are skipped"; fi
 }
 
 have_postgres() { have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
@@ -94,6 +110,7 @@ if have apt-get; then
   fi
   try_valkey
   try_beanstalkd
+  try_promtool
 elif have brew; then
   if ! have redis-server; then
     say "brew install redis"
@@ -116,4 +133,5 @@ if [ "${version%%.*}" -lt 7 ]; then
 fi
 valkey=$(valkey-server --version 2>/dev/null | sed -E 's/.* v=([0-9.]+).*/valkey-server \1/' | grep . ||
   echo 'no valkey-server')
-say "redis-server $version, $valkey, $(have beanstalkd && beanstalkd -v || echo 'no beanstalkd')"
+say "redis-server $version, $valkey, $(have beanstalkd && beanstalkd -v || echo 'no beanstalkd')," \
+  "$(have promtool && echo promtool || echo 'no promtool')"

@@ -1,0 +1,119 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/laterq/later"
+)
+
+const (
+	// cacheFor is how long gauges are used again, however many scrapes ask for them.
+	cacheFor = 5 * time.Second
+	// readers is how many queues are read at the same time.
+	readers = 8
+	// maxListed is how many names of queues a reading asks the store for.
+	maxListed = 10_000
+)
+
+// horizons are the values of the label "within" of later_queue_due_messages, longest first.
+var horizons = []struct {
+	within string
+	span   time.Duration
+}{{"1d", 24 * time.Hour}, {"1h", time.Hour}, {"1m", time.Minute}}
+
+var (
+	upDesc       = desc("later_up", "Whether the store answered the last reading: 1 or 0.")
+	messagesDesc = desc("later_queue_messages", "Messages in the queue, by state.", "queue", "state")
+	dueDesc      = desc("later_queue_due_messages", "Scheduled messages that fall due within the given time from now.",
+		"queue", "within")
+	oldestDesc = desc("later_oldest_due_age_seconds",
+		"How long ago the message fell due that has waited longest to be claimed, or 0.", "queue")
+	pausedDesc  = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
+	leftOutDesc = desc("later_queues_left_out",
+		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
+		"reason")
+	readingDesc = desc("later_reading_seconds", "How long the last reading of the store took.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// gauges reads the state of the queues from a store.
+type gauges struct {
+	client *later.Client
+	cfg    Config
+
+	reading chan struct{} // has room for one reading; scrapes that come meanwhile share it
+	last    snapshot
+	until   time.Time // until when last is used
+}
+
+// Gauges returns a collector of the state of all queues: how many messages they have, how many fall due soon, and for
+// how long the oldest one has waited. All processes that use the store read the same values, so do not add them up.
+//
+// It reads the store when it is scraped, at most once in 5 seconds; scrapes at the same time share one reading. A
+// reading asks for up to 10,000 names of queues, makes up to 4 calls for each of MaxQueues queues, 8 of them at a time,
+// and ends after Timeout. What it leaves out is counted in later_queues_left_out.
+func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
+	return &gauges{client: client, cfg: m.cfg, reading: make(chan struct{}, 1)}
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		upDesc, messagesDesc, dueDesc, oldestDesc, pausedDesc, leftOutDesc, readingDesc,
+	} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *gauges) Collect(to chan<- prometheus.Metric) {
+	s := g.snapshot()
+	set := func(d *prometheus.Desc, value float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	set(upDesc, truth(s.up))
+	set(leftOutDesc, float64(s.overLimit), "limit")
+	set(leftOutDesc, float64(s.failed), "error")
+	set(readingDesc, s.took.Seconds())
+	for i := range s.queues {
+		q := &s.queues[i]
+		for state, n := range map[later.State]int64{
+			later.StateScheduled: q.stats.Scheduled, later.StateReady: q.stats.Ready,
+			later.StateLeased: q.stats.Leased, later.StateDead: q.stats.Dead,
+		} {
+			set(messagesDesc, float64(n), q.name, string(state))
+		}
+		for i, n := range q.due {
+			set(dueDesc, float64(n), q.name, horizons[i].within)
+		}
+		set(oldestDesc, q.oldestAge().Seconds(), q.name)
+		set(pausedDesc, truth(q.stats.Paused), q.name)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// snapshot returns the last reading, or a new one if that is too old.
+func (g *gauges) snapshot() snapshot {
+	g.reading <- struct{}{}
+	defer func() { <-g.reading }()
+	if now := time.Now(); now.After(g.until) {
+		ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
+		defer cancel()
+		g.last = read(ctx, g.client, g.cfg)
+		g.last.took = time.Since(now)
+		g.until = time.Now().Add(cacheFor)
+	}
+	return g.last
+}

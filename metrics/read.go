@@ -1,0 +1,109 @@
+package metrics
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/laterq/later"
+)
+
+// snapshot is what one reading of the store found. It is not changed afterwards.
+type snapshot struct {
+	up     bool
+	queues []queueState
+	// overLimit and failed are the numbers of queues that were left out.
+	overLimit, failed int
+	took              time.Duration
+}
+
+type queueState struct {
+	name  string
+	stats later.Stats
+	due   []int64 // for each of horizons
+}
+
+// oldestAge returns how long the message has waited that has waited longest.
+func (q *queueState) oldestAge() time.Duration {
+	if q.stats.NextDue.IsZero() {
+		return 0
+	}
+	return max(0, q.stats.Now.Sub(q.stats.NextDue))
+}
+
+// read reads the store until ctx ends. A queue that cannot be read hides no other one.
+func read(ctx context.Context, client *later.Client, cfg Config) (s snapshot) {
+	names, more, err := queues(ctx, client, cfg)
+	if err != nil {
+		return s
+	}
+	found := make([]*queueState, len(names))
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(readers, len(names)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(names) && ctx.Err() == nil; i = next.Add(1) - 1 {
+				if q, err := readQueue(ctx, client.Queue(names[i])); err == nil {
+					found[i] = q
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.overLimit = more
+	for _, q := range found {
+		switch {
+		case q == nil:
+			s.failed++
+		case q.stats.Exists:
+			s.queues = append(s.queues, *q)
+		}
+	}
+	s.up = s.failed < len(names) || len(names) == 0
+	return s
+}
+
+// queues returns the names of the queues to read, in order, and how many more there are.
+func queues(ctx context.Context, client *later.Client, cfg Config) (names []string, more int, err error) {
+	if len(cfg.Queues) > 0 {
+		names = slices.Clone(cfg.Queues)
+	} else {
+		for name, err := range client.AllQueues(ctx) {
+			if err != nil {
+				return nil, 0, err
+			}
+			if names = append(names, name); len(names) == maxListed {
+				break
+			}
+		}
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	more = max(0, len(names)-cfg.MaxQueues)
+	return names[:len(names)-more], more, nil
+}
+
+// readQueue reads the state of one queue. It makes one call, and up to three more if messages fall due soon.
+func readQueue(ctx context.Context, q *later.Queue) (*queueState, error) {
+	stats, err := q.Stats(ctx)
+	s := &queueState{name: q.Name(), stats: stats, due: make([]int64, len(horizons))}
+	if err != nil || stats.Scheduled == 0 {
+		return s, err
+	}
+	from := stats.Now.Truncate(time.Millisecond).Add(time.Millisecond) // what is due now is ready
+	for i, h := range horizons {
+		if stats.NextDue.Sub(from) >= h.span {
+			break // and within no shorter time
+		}
+		counts, err := q.Histogram(ctx, from, from.Add(h.span), 1)
+		if err != nil {
+			return nil, err
+		}
+		if s.due[i] = counts[0]; counts[0] == 0 {
+			break
+		}
+	}
+	return s, nil
+}
