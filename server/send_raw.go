@@ -1,8 +1,8 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -13,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
 
@@ -49,7 +48,7 @@ func contentType(header string) string {
 // sendRaw takes requests whose body is not JSON from send.
 func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	if contentType(ctx.Header("Content-Type")) == jsonType {
-		next(ctx)
+		s.sendFast(ctx, next)
 		return
 	}
 	r, w := humago.Unwrap(ctx)
@@ -64,7 +63,7 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 // reply answers a request that huma does not answer.
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body any, err error) {
 	if err != nil {
-		problem.Write(w, s.failure(r.Context(), err).Status, err)
+		s.failure(r.Context(), err).Write(w)
 		return
 	}
 	w.Header().Set("Content-Type", jsonType)
@@ -144,8 +143,10 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 // readAll reads a body of up to limit bytes.
 func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	return body, bodyError(err, limit)
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), limit, 64<<10)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	return body.Bytes(), bodyError(err, limit)
 }
 
 // bodyError returns an error of reading a body as one of the request.

@@ -83,8 +83,10 @@ func New(status int, err error) Problem {
 }
 
 // Write answers a request with an error. A status of 0 stands for StatusOf.
-func Write(w http.ResponseWriter, status int, err error) {
-	p := New(status, err)
+func Write(w http.ResponseWriter, status int, err error) { New(status, err).Write(w) }
+
+// Write answers a request with the problem.
+func (p Problem) Write(w http.ResponseWriter) {
 	body, err := json.Marshal(p)
 	if err != nil { // texts and numbers can always be encoded
 		panic(err)
