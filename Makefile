@@ -30,7 +30,7 @@ check: ## formatting, go vet, staticcheck
 	@set -e; for system in $(SYSTEMS); do \
 		echo "$$system: $(GO) vet"; \
 		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) vet . ./cmd/... \
-			./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./store/...; done
+			./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./remotestore ./server/... ./store/...; done
 	$(TOOL) staticcheck ./...
 
 test: setup check unit once modules ## everything that a change must pass

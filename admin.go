@@ -116,22 +116,41 @@ func (q *Queue) CancelBatch(ctx context.Context, ids []string, opts ...CancelOpt
 // ErrNotFound when no live message has the id, ErrLeased when a worker holds it, and ErrDead when it is
 // dead (see Replay).
 func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {
-	if err := when.check(); err != nil {
-		return err
-	}
-	if err := q.beginChange(id); err != nil {
-		return err
-	}
-	defer q.client.calls.Done()
-	errs, err := q.client.store.Reschedule(ctx, q.name, []string{id}, when.due)
+	results, err := q.RescheduleBatch(ctx, []string{id}, when)
 	if err != nil {
 		return err
 	}
-	if errs[0] != nil {
-		return q.errorOf(id, errs[0])
+	return results[0]
+}
+
+// RescheduleBatch reschedules any number of messages and returns the error of each, in order: nil or one that Reschedule
+// returns. Messages are rescheduled in calls of up to store.MaxBatch ids. When a call fails, RescheduleBatch returns its
+// error and the results so far. If an id is not allowed, it returns an ErrInvalid that names its index, and changes
+// nothing.
+func (q *Queue) RescheduleBatch(ctx context.Context, ids []string, when When) ([]error, error) {
+	if err := when.check(); err != nil {
+		return nil, err
 	}
-	q.event(ctx, EventRescheduled, id)
-	return nil
+	if err := q.beginChange(ids...); err != nil {
+		return nil, err
+	}
+	defer q.client.calls.Done()
+	results := make([]error, 0, len(ids))
+	for part := range slices.Chunk(ids, store.MaxBatch) {
+		answers, err := q.client.store.Reschedule(ctx, q.name, part, when.due)
+		if err != nil {
+			return results, err
+		}
+		for i, err := range answers {
+			if err != nil {
+				err = q.errorOf(part[i], err)
+			} else {
+				q.event(ctx, EventRescheduled, part[i])
+			}
+			results = append(results, err)
+		}
+	}
+	return results, nil
 }
 
 // RunNow makes a message due at once. It returns the same errors as Reschedule.

@@ -45,8 +45,8 @@ type receivedLease struct {
 
 // Receive claims up to n ready messages, earliest due first.
 //
-// n is 1 to store.MaxBatch. Receive blocks until there is at least one message or ctx ends; then it returns
-// ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which only
+// n is 1 to store.MaxBatch. Receive blocks until there is at least one message, unless NoWait says otherwise, or ctx
+// ends; then it returns ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which only
 // Delivery.Extend extends. A paused queue delivers no messages.
 func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*Delivery, error) {
 	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
@@ -82,6 +82,9 @@ func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*D
 		}
 		if more {
 			continue // the claim used up its bound on housekeeping
+		}
+		if o.noWait {
+			return nil, nil
 		}
 		if err := q.client.store.Wait(ctx, q.name); err != nil && ctx.Err() == nil {
 			return nil, err

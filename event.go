@@ -21,7 +21,8 @@ type Event struct {
 	// Time is when the event happened, on this process's clock.
 	Time time.Time
 	// Attempt is the number of the attempt. It is 0 when unknown: for EventSent, EventDuplicate, EventExpired,
-	// EventDropped, EventCancelled and EventRescheduled, and for an EventDied that does not follow a nack or bury.
+	// EventDropped, EventCancelled, EventRescheduled and EventEdited, and for an EventDied that does not follow a nack
+	// or bury.
 	Attempt int
 	// Lateness is set for EventClaimed and all later events of the message. It is final from EventStarted on. It
 	// is 0 for a Delivery of a receipt.
@@ -68,6 +69,7 @@ const (
 
 	EventCancelled   EventKind = "cancelled"   // removed by id
 	EventRescheduled EventKind = "rescheduled" // given a new due time, also by RunNow
+	EventEdited      EventKind = "edited"      // changed by Edit
 	EventPaused      EventKind = "paused"      // the queue; there is no id
 	EventResumed     EventKind = "resumed"     // the queue
 	EventReplayed    EventKind = "replayed"    // Count dead messages are live again

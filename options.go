@@ -196,7 +196,8 @@ type ReceiveOption interface {
 }
 
 type receiveOptions struct {
-	lease time.Duration
+	lease  time.Duration
+	noWait bool
 }
 
 type receiveOption func(*receiveOptions) error
@@ -212,5 +213,16 @@ func Lease(d time.Duration) ReceiveOption {
 		}
 		o.lease = d
 		return store.CheckLease(d)
+	})
+}
+
+// NoWait has Receive return no messages and no error when none is ready, instead of waiting for one.
+func NoWait() ReceiveOption {
+	return receiveOption(func(o *receiveOptions) error {
+		if o.noWait {
+			return twice("no-wait")
+		}
+		o.noWait = true
+		return nil
 	})
 }

@@ -2,6 +2,7 @@ package later
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -94,34 +95,59 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	if err != nil {
 		return "", err
 	}
+	result, err := q.sendPrepared(ctx, &m, chosen)
+	return result.ID, err
+}
+
+// SendMessage is Send for a message with all that options can say, and returns what the send did: also which of the
+// outcomes of OnDuplicate it had. The error of a message that was not sent is returned, and is not in the result; it is
+// ErrDuplicate, too, where SendBatch has only the result say so.
+func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error) {
+	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
+		return SendResult{}, err
+	}
+	chosen := o.ID != ""
+	m, err := q.complete(ctx, &o)
+	if err != nil {
+		return SendResult{}, err
+	}
+	return q.sendPrepared(ctx, &m, chosen)
+}
+
+// sendPrepared sends a message that was checked, together with those of other goroutines. chosen is set unless its id
+// was generated.
+func (q *Queue) sendPrepared(ctx context.Context, m *store.Outgoing, chosen bool) (SendResult, error) {
 	if ctx.Done() != nil {
-		// Send may return while its call is in flight.
+		// It may return while its call is in flight.
 		m.Payload = bytes.Clone(m.Payload)
 	}
 	for {
 		var result store.SendResult
+		var err error
 		switch {
 		case m.Durable.Asked():
-			result, err = q.durables.do(ctx, m)
+			result, err = q.durables.do(ctx, *m)
 		case m.OnDuplicate.Collapses():
-			result, err = q.collapses.do(ctx, m)
+			result, err = q.collapses.do(ctx, *m)
 		default:
-			result, err = q.sends.do(ctx, m)
+			result, err = q.sends.do(ctx, *m)
 		}
+		sent := SendResult{ID: m.ID, Outcome: outcomeOf(m, &result)}
 		switch {
 		case err != nil:
-			return m.ID, err
+			return SendResult{ID: m.ID}, err
 		case result.Added():
-			q.sent(ctx, &m)
-			return m.ID, result.Err
+			q.sent(ctx, m)
+			return sent, result.Err
 		case !result.Duplicate:
-			return m.ID, q.collapsed(ctx, &m, &result)
+			return sent, q.collapsed(ctx, m, &result)
 		case chosen:
-			q.duplicate(ctx, &m)
+			sent.Duplicate = true
+			q.duplicate(ctx, m)
 			if result.Err != nil {
-				return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, result.Err)
+				return sent, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, result.Err)
 			}
-			return m.ID, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, ErrDuplicate)
+			return sent, fmt.Errorf("id %q is already in queue %q: %w", m.ID, q.name, ErrDuplicate)
 		}
 		m.ID = store.NewID() // another process generated the same id in the same millisecond
 	}

@@ -49,11 +49,23 @@ func Then(queue string, payload []byte, opts ...SendOption) *FollowUps {
 // Then adds a follow-up and returns f.
 func (f *FollowUps) Then(queue string, payload []byte, opts ...SendOption) *FollowUps {
 	var o Outgoing
-	err := o.apply(payload, opts)
-	if err == nil {
-		err = f.add(queue, o)
+	if err := o.apply(payload, opts); err != nil {
+		return f.refuse(queue, err)
 	}
-	if err != nil && f.err == nil {
+	return f.ThenMessage(queue, o)
+}
+
+// ThenMessage adds a follow-up with all that options can say, and returns f.
+func (f *FollowUps) ThenMessage(queue string, o Outgoing) *FollowUps {
+	if err := f.add(queue, o); err != nil {
+		return f.refuse(queue, err)
+	}
+	return f
+}
+
+// refuse keeps the first error, and returns f.
+func (f *FollowUps) refuse(queue string, err error) *FollowUps {
+	if f.err == nil {
 		f.err = fmt.Errorf("follow-up %d, in queue %q: %w", len(f.msgs), queue, err)
 	}
 	return f

@@ -109,6 +109,15 @@ func (t *Topic) Publish(ctx context.Context, payload []byte, opts ...SendOption)
 	return t.queue.Send(ctx, payload, opts...)
 }
 
+// PublishMessage sends a message to the topic; see Queue.SendMessage.
+func (t *Topic) PublishMessage(ctx context.Context, o Outgoing) (SendResult, error) {
+	if t.invalid != nil {
+		return SendResult{}, t.invalid
+	}
+	t.dropSometimes()
+	return t.queue.SendMessage(ctx, o)
+}
+
 // PublishBatch sends any number of messages; see Queue.SendBatch.
 func (t *Topic) PublishBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
 	if t.invalid != nil {

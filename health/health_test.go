@@ -16,6 +16,7 @@ import (
 
 	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -42,7 +43,7 @@ func wantOK(t *testing.T, h http.Handler) {
 func wantProblem(t *testing.T, h http.Handler, code store.Code) {
 	t.Helper()
 	w := get(t, h)
-	var p problem
+	var p problem.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 		t.Fatalf("%s: %v", w.Body, err)
 	}
@@ -199,7 +200,8 @@ func TestProbeShowsNoDetails(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, s *slowStore, ready http.Handler) {
 		secret := fmt.Errorf("dial redis-1.internal:6379: %w", later.ErrMisconfigured)
 		s.err.Store(&secret)
-		want := `{"title":"Service Unavailable","status":503,"detail":"the store does not work","code":"misconfigured"}`
+		want := `{"type":"about:blank","title":"Service Unavailable","status":503,"code":"misconfigured",` +
+			`"detail":"the store does not work"}`
 		if got := get(t, ready).Body.String(); got != want+"\n" {
 			t.Errorf("the reply is %s; want %s", got, want)
 		}

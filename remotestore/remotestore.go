@@ -2,6 +2,21 @@
 // store of any engine. Import it, or package later, for the URL schemes http and https. Of Later, it imports the store
 // contract and internal/remote, which is the protocol.
 //
+// # URLs
+//
+//	https://later.example:7600                a server
+//	https://:TOKEN@later.example:7600         with a token
+//	https://user:password@later.example:7600  with basic authentication
+//	https://later.example/queues              below a path, as behind a proxy
+//	http://127.0.0.1:7600                     without TLS: who reads the network can use the store
+//
+// Special characters in a user, a password or a token are percent-encoded: @ is %40, / is %2F. These parameters may
+// follow an https URL after ?, joined by &:
+//
+//	parameter          default    meaning
+//	tls_ca             (system)   PEM file of certificates to trust instead of the system's
+//	tls_cert, tls_key  (none)     PEM files of the client's certificate and key
+//
 // # What an answer means
 //
 // The same as from the engine behind the Handler. While nothing answers a call is repeated, for 10 seconds unless
@@ -19,7 +34,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/laterq/later/internal/remote"
@@ -69,8 +83,8 @@ func RetryFor(d time.Duration) Option { return func(o *options) { o.retryFor = d
 // WithTLS sets the configuration for https. The default, also for nil, trusts the authorities that the machine trusts.
 func WithTLS(config *tls.Config) Option { return func(o *options) { o.tls = config } }
 
-// New returns the store at a URL such as https://later.example:7600. It does not connect; the first call does. User and
-// password in the URL are sent as basic authentication. New returns an ErrInvalid if the URL is not one of a server.
+// New returns the store at a URL. It does not connect; the first call does. New returns an ErrInvalid if the URL is not
+// one of a server.
 func New(text string, opts ...Option) (*Store, error) {
 	o := options{log: slog.Default(), retryFor: DefaultRetry}
 	for i, opt := range opts {
@@ -79,15 +93,11 @@ func New(text string, opts ...Option) (*Store, error) {
 		}
 		opt(&o)
 	}
-	u, err := url.Parse(text)
-	switch {
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, store.Invalid("store URL %s cannot be read: an example that can is https://later.example:7600",
-			store.RedactURL(text))
-	case u.RawQuery != "" || u.Fragment != "":
-		return nil, store.Invalid("store URL %s has parameters, and http has none: leave them out", store.RedactURL(text))
+	u, config, err := parseURL(text, o.tls)
+	if err != nil {
+		return nil, err
 	}
-	return &Store{remote.NewClient(router{remote.NewTarget(u, o.tls)}, o.log, o.retryFor)}, nil
+	return &Store{remote.NewClient(router{remote.NewTarget(u, config)}, o.log, o.retryFor)}, nil
 }
 
 // open connects to the server, so that a wrong URL or server is reported immediately.

@@ -3,7 +3,9 @@ package remotestore_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -17,6 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/tlstest"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/remotestore"
 	"github.com/laterq/later/store"
@@ -189,7 +193,11 @@ func TestNothingListening(t *testing.T) {
 func TestWrongURLs(t *testing.T) {
 	for url, want := range map[string]string{
 		"ftp://host": "cannot be read", "http://": "cannot be read", "http://h:x": "cannot be read",
-		"http://user:secret@h?a=1": "xxxxx", "http://h#part": "has parameters",
+		"http://user:secret@h?a=1": "xxxxx", "http://h#part": "cannot be read", "http://secret@h": "and no password",
+		"http://:@h": "and no password", "http://h?tls_ca=x": "http has none", "https://h?tls=x": "https has tls_ca",
+		"https://h?tls_ca=": "empty or repeated", "https://h?tls_ca=x&tls_ca=y": "empty or repeated",
+		"https://h?tls_ca=/none": "tls_ca cannot be read", "https://h?tls_ca=url.go": "has no certificate in PEM",
+		"https://h?tls_cert=/none": "tls_cert and tls_key cannot be used", "https://:secret@h?%": "cannot be read",
 	} {
 		_, err := remotestore.New(url)
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) ||
@@ -220,6 +228,67 @@ func TestTheUserOfTheURLIsSent(t *testing.T) {
 	}
 	if err := open(t, url).Ping(t.Context()); !errors.Is(err, store.ErrMisconfigured) {
 		t.Errorf("without: %v", err)
+	}
+}
+
+func TestATokenOrACertificateIsSentOverTLS(t *testing.T) {
+	ca := tlstest.New(t)
+	handler, err := remotestore.NewHandler(memstore.New(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handler.Close()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer se/cret" && len(r.TLS.VerifiedChains) == 0 {
+			problem.Write(w, http.StatusUnauthorized, fmt.Errorf("%w: give a token", store.ErrMisconfigured))
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "server").Load(t)},
+		ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven}
+	server.Config.ErrorLog = slog.NewLogLogger(silent.Handler(), slog.LevelError)
+	server.StartTLS()
+	defer server.Close()
+	withToken := strings.Replace(server.URL, "//", "//:se%2Fcret@", 1)
+	client, stranger := ca.Issue(t, "client"), tlstest.New(t).Issue(t, "client")
+	certificate := func(p tlstest.Pair) string {
+		return server.URL + "?tls_ca=" + ca.File + "&tls_cert=" + p.Cert + "&tls_key=" + p.Key
+	}
+	for name, c := range map[string]struct{ url, want string }{
+		"token":             {withToken + "?tls_ca=" + ca.File, ""},
+		"certificate":       {certificate(client), ""},
+		"nothing":           {server.URL + "?tls_ca=" + ca.File, "answers 401 Unauthorized: store refuses"},
+		"other token":       {strings.Replace(withToken, "cret", "crets", 1) + "?tls_ca=" + ca.File, "401 Unauthorized"},
+		"unknown authority": {withToken, "certificate signed by unknown authority"},
+		"other certificate": {certificate(stranger), "unknown certificate authority"},
+	} {
+		err := open(t, c.url).Ping(t.Context())
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), c.want) ||
+			strings.Contains(err.Error(), "cret") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestAServerThatWantsACertificateRefusesTheClient(t *testing.T) {
+	ca := tlstest.New(t)
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "server").Load(t)},
+		ClientCAs: ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert}
+	server.Config.ErrorLog = slog.NewLogLogger(silent.Handler(), slog.LevelError)
+	server.StartTLS()
+	defer server.Close()
+	// The reason can get lost with the connection, and a repeated call learns of it.
+	err := open(t, server.URL+"?tls_ca="+ca.File, remotestore.RetryFor(time.Minute)).Ping(t.Context())
+	if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "certificate required") {
+		t.Error(err)
 	}
 }
 

@@ -111,6 +111,7 @@ func TestRedactURLHidesPasswordsOnly(t *testing.T) {
 		fmt.Sprintf(sentinel, "a", "b"):        fmt.Sprintf(sentinel, "xxxxx", "xxxxx"),
 		"unix://u:secret@/run/redis.sock?db=1": "unix://u:xxxxx@/run/redis.sock?db=1",
 		"redis://[::1]:6379/0":                 "redis://[::1]:6379/0",
+		"https://:token@h:7600?tls_ca=a":       "https://:xxxxx@h:7600?tls_ca=a",
 		"mem://":                               "mem://",
 		"unix:///run/redis.sock":               "unix:///run/redis.sock",
 		"no url":                               "no url",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -170,12 +171,12 @@ func (o *benchOptions) check() error {
 		value time.Duration
 	}{{"duration", o.duration}, {"delay", o.delay}} {
 		if d.value < time.Millisecond || d.value > maxBenchDuration {
-			return store.Invalid("--%s is %s: give 1ms to %s", d.flag, formatDuration(d.value), formatDuration(maxBenchDuration))
+			return store.Invalid("--%s is %s: give 1ms to %s", d.flag, durations.Format(d.value), durations.Format(maxBenchDuration))
 		}
 	}
 	if n := float64(o.rate) * o.duration.Seconds(); n < 1 || n > maxBenchMessages {
 		return store.Invalid("--rate %d for --duration %s is %.0f messages: the product must be 1 to %d",
-			o.rate, formatDuration(o.duration), n, maxBenchMessages)
+			o.rate, durations.Format(o.duration), n, maxBenchMessages)
 	}
 	return nil
 }

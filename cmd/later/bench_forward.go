@@ -8,6 +8,8 @@ import (
 	"github.com/laterq/later/internal/benchmark"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
+
+	"github.com/laterq/later/internal/durations"
 )
 
 type benchForwardJSON struct {
@@ -65,7 +67,7 @@ func (b *bench) forward(ctx context.Context, q benchQueue) error {
 		"%d of %d early", j.PerSecond, j.Ratio, b.o.rate, formatMillis(at(0.5)), formatMillis(at(0.99)),
 		formatMillis(at(1)), d.Early, len(d.Samples))
 	if d.Missing > 0 {
-		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, formatDuration(drainLimit))
+		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, durations.Format(drainLimit))
 	}
 	if d.Doubles > 0 {
 		text += fmt.Sprintf("  %d delivered twice", d.Doubles)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -126,7 +127,7 @@ func (b *bench) printQueues(name string, j benchQueuesJSON, d benchmark.Delivere
 		text += fmt.Sprintf("  %.0f%% of a CPU in the server, idle %.1f%%", 100**j.ServerCPUs, *j.IdleServerCPU/10)
 	}
 	if d.Missing > 0 {
-		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, formatDuration(drainLimit))
+		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, durations.Format(drainLimit))
 	}
 	if d.Doubles > 0 {
 		text += fmt.Sprintf("  %d delivered twice", d.Doubles)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -92,7 +93,7 @@ func (b *bench) printDrained(workload, name string, d benchmark.Drained, cost be
 		text += "  worst PING from another client " + formatMillis(*ping)
 	}
 	if d.Handled < d.Messages {
-		text += fmt.Sprintf("  %d of %d handled within %s", d.Handled, d.Messages, formatDuration(drainLimit))
+		text += fmt.Sprintf("  %d of %d handled within %s", d.Handled, d.Messages, durations.Format(drainLimit))
 	}
 	if d.Doubles > 0 {
 		text += fmt.Sprintf("  %d delivered twice", d.Doubles)
@@ -196,13 +197,13 @@ func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 	text := fmt.Sprintf("p50 %s  p99 %s  p99.9 %s  max %s  %d of %d early",
 		formatMillis(at(0.5)), formatMillis(at(0.99)), formatMillis(at(0.999)), formatMillis(at(1)), d.Early, len(d.Samples))
 	if d.Missing > 0 {
-		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, formatDuration(drainLimit))
+		text += fmt.Sprintf("  %d not delivered within %s", d.Missing, durations.Format(drainLimit))
 	}
 	if d.Doubles > 0 {
 		text += fmt.Sprintf("  %d delivered twice", d.Doubles)
 	}
 	if late := d.Took - b.o.duration; late > b.o.duration/10 {
-		text += fmt.Sprintf("  sending took %s", formatDuration(d.Took))
+		text += fmt.Sprintf("  sending took %s", durations.Format(d.Took))
 	}
 	err = b.result(benchLatenessJSON{
 		Workload: "lateness", Rate: b.o.rate, Messages: d.Sent, Handled: len(d.Samples), Doubles: d.Doubles,

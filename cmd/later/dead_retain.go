@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -66,7 +67,7 @@ stats --json counts those that were removed.`,
 func (m *Main) printRetention(q *later.Queue, stats later.Stats) error {
 	var limits []string
 	if age := stats.DeadRetention.MaxAge; age > 0 {
-		limits = append(limits, "for "+formatDuration(age))
+		limits = append(limits, "for "+durations.Format(age))
 	}
 	if n := stats.DeadRetention.MaxCount; n > 0 {
 		limits = append(limits, fmt.Sprintf("up to %d", n))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
 )
 
@@ -66,7 +67,7 @@ Ctrl-C. On Redis and in memory, every run starts over.`,
 	for _, name := range demoQueues {
 		names = append(names, demoPrefix+name)
 	}
-	cmd.Long = fmt.Sprintf(cmd.Long, formatDuration(demoLease), strings.Join(names, ", "))
+	cmd.Long = fmt.Sprintf(cmd.Long, durations.Format(demoLease), strings.Join(names, ", "))
 	o.set = cmd.Flags()
 	o.set.IntVar(&o.orders, "orders", o.orders, "place `N` orders")
 	o.set.Float64Var(&o.speed, "speed", o.speed, "run `N` times faster")

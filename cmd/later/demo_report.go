@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -48,7 +49,7 @@ func (r *demoReport) resumed(f *found) error {
 	held := ""
 	if leased > 0 {
 		held = fmt.Sprintf(" (by the stopped worker: delivered again when its lease expires, within %s)",
-			formatDuration(demoLease))
+			durations.Format(demoLease))
 	}
 	return r.main.printResult(resumedJSON{"resumed", wire.FormatTime(f.stopped), scheduled, ready, leased, dead},
 		"Found %d messages of a demo that was stopped after %s (%s). It continues with\n"+
@@ -88,7 +89,7 @@ func (r *demoReport) delivery(m *later.Message, text string, err error, waited b
 	}
 	late := formatMillis(m.Lateness) + " late"
 	if waited {
-		late = "due " + formatDuration(m.Lateness) + " ago"
+		late = "due " + durations.Format(m.Lateness) + " ago"
 	}
 	lateMS := wire.Millis(m.Lateness)
 	r.line(happeningJSON{
@@ -180,7 +181,7 @@ func (a *outcome) String() string {
 	text += fmt.Sprintf("\nThe demo was stopped %s and continued.", times(a.stops))
 	if a.waited > 0 {
 		text += fmt.Sprintf(" %d deliveries fell due meanwhile and were at most %s late.",
-			a.waited, formatDuration(a.longest))
+			a.waited, durations.Format(a.longest))
 	}
 	if a.again > 0 {
 		text += fmt.Sprintf(" %d messages were delivered again, because the stop came before their ack.", a.again)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
 )
 
@@ -230,7 +231,7 @@ func (s *shop) place(ctx context.Context, number int, unpaid time.Duration) erro
 		return err
 	}
 	if placed {
-		s.report.did("placed", s.orders, id, "cancels itself in "+formatDuration(s.pace(unpaid))+" if it is not paid")
+		s.report.did("placed", s.orders, id, "cancels itself in "+durations.Format(s.pace(unpaid))+" if it is not paid")
 	}
 	_, err = s.send(ctx, s.mail, fmt.Sprintf("mail-%d", number), id)
 	return err
@@ -287,7 +288,7 @@ func (s *shop) giveMoreTime(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		s.report.did("moved", s.orders, id, "the customer has "+formatDuration(s.pace(moreTime))+" more to pay")
+		s.report.did("moved", s.orders, id, "the customer has "+durations.Format(s.pace(moreTime))+" more to pay")
 	}
 	return s.book.note(ctx, bookEntry{Kind: bookMoved, ID: id})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
 )
 
@@ -19,7 +20,7 @@ const durableTimeout = 5 * time.Second
 func durableFlag(set *pflag.FlagSet, d *later.Durability) {
 	set.Var(&durableValue{d: d}, "durable", fmt.Sprintf(
 		"wait for the disk and this many replicas (default timeout: %s)",
-		formatDuration(durableTimeout)))
+		durations.Format(durableTimeout)))
 }
 
 // durableValue is the value of --durable.
@@ -37,11 +38,11 @@ func (v *durableValue) Set(text string) error {
 	}
 	timeout := durableTimeout
 	if hasTimeout {
-		if timeout, err = parseDuration(rest); err != nil {
+		if timeout, err = durations.Parse(rest); err != nil {
 			return err
 		}
 		if timeout < store.MinConfirm || timeout > store.MaxConfirm {
-			return fmt.Errorf("give a timeout of %s to %s", formatDuration(store.MinConfirm), formatDuration(store.MaxConfirm))
+			return fmt.Errorf("give a timeout of %s to %s", durations.Format(store.MinConfirm), durations.Format(store.MaxConfirm))
 		}
 	}
 	*v.d, v.text = later.Durable(replicas, timeout), text

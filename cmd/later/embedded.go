@@ -123,6 +123,8 @@ func (m *Main) storeURLOf(text string) (string, error) {
 	switch {
 	case first == "" && text != "", first == ".", first == "..", first == "~", filepath.IsAbs(text):
 		return m.directoryURL(text)
+	case strings.HasPrefix(text, "http://"), strings.HasPrefix(text, "https://"):
+		return m.withToken(text), nil
 	case strings.HasPrefix(text, "file:///"):
 	case strings.HasPrefix(text, "file://"):
 		return "", store.Invalid("store URL %s has no absolute directory: use ./%s, or file:///DIRECTORY with three slashes",

@@ -21,8 +21,8 @@ import (
 var watchedKinds = []later.EventKind{
 	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
 	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
-	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventPaused,
-	later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed, later.EventRunSkipped,
+	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
+	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed, later.EventRunSkipped,
 }
 
 // eventFilter selects the events to show. What is missing is always shown.

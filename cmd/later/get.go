@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
 )
 
@@ -57,7 +58,7 @@ func delivered(info *later.Info) string {
 func describeFailure(f *later.Failure) string {
 	text := fmt.Sprintf("%s attempt %d", f.Time.Local().Format("2006-01-02 15:04:05.000"), f.Attempt)
 	if f.Duration > 0 {
-		text += " after " + formatDuration(f.Duration)
+		text += " after " + durations.Format(f.Duration)
 	}
 	if f.Worker != "" {
 		text += " on " + printable(f.Worker)
@@ -81,7 +82,7 @@ func describe(queue string, info *later.Info) string {
 	}
 	duration := func(name string, d time.Duration) {
 		if d > 0 {
-			text(name, formatDuration(d))
+			text(name, durations.Format(d))
 		}
 	}
 	text("id", info.ID)
@@ -107,7 +108,7 @@ func describe(queue string, info *later.Info) string {
 	at("sent", info.SentAt)
 	duration("timeout", info.Timeout)
 	if info.ExpireAfter > 0 {
-		text("expires", formatDuration(info.ExpireAfter)+" after it is due")
+		text("expires", durations.Format(info.ExpireAfter)+" after it is due")
 	}
 	at("expires", info.ExpireAt)
 	duration("dedup window", info.DedupWindow)

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/laterq/later/internal/durations"
 )
 
 // logger returns a logger to standard error, which writes lines of text, or JSON with --json.
@@ -47,7 +49,7 @@ func formatAttr(a slog.Attr) string {
 	resolved := a.Value.Resolve()
 	value := resolved.String()
 	if resolved.Kind() == slog.KindDuration {
-		value = formatDuration(resolved.Duration())
+		value = durations.Format(resolved.Duration())
 	}
 	if value == "" || strings.ContainsAny(value, " \"\n\t=") || value != printable(value) {
 		value = fmt.Sprintf("%q", value)

@@ -29,7 +29,8 @@ durable embedded store in your data directory (later version prints which). Proc
   unix:///run/redis/redis.sock                              the same over a Unix socket
   redis+sentinel://host1:26379,host2:26379/mymaster         the primary that Sentinel monitors
   redis+cluster://host1:6379,host2:6379                     Redis Cluster
-  https://later.example:7600                                a store that later serve shares; also http://
+  https://later.example:7600                                a store that later serve shares; also http://. Its
+                                                            token is in LATER_TOKEN, or https://:TOKEN@host
   mem://                                                    memory of this process, lost when it ends
 
 The first message creates its queue. A message is scheduled until it falls due, then ready, and leased while a worker
@@ -87,7 +88,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
-		m.workersCommand(), m.serveCommand())
+		m.workersCommand(), m.serveCommand(), m.tokenCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

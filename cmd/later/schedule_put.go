@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -175,11 +176,11 @@ func ruleText(s *later.Schedule) string {
 	case w.Cron != "":
 		text = w.Cron
 	case w.Every != 0:
-		text = "every " + formatDuration(w.Every)
+		text = "every " + durations.Format(w.Every)
 	case w.RRule != "":
 		text = w.RRule
 	case w.Series != nil:
-		text = fmt.Sprintf("%d delays from %s, times %s", w.Series.Count, formatDuration(w.Series.First),
+		text = fmt.Sprintf("%d delays from %s, times %s", w.Series.Count, durations.Format(w.Series.First),
 			strconv.FormatFloat(w.Series.Factor, 'g', -1, 64))
 	default:
 		text = fmt.Sprintf("%d times", len(w.Times))
@@ -212,7 +213,7 @@ func describeSchedule(info *later.ScheduleInfo) string {
 	at("end", info.When.End)
 	text("exclude", printable(strings.Join(info.When.Exclude, ", ")))
 	if info.When.Jitter > 0 {
-		text("jitter", "up to "+formatDuration(info.When.Jitter))
+		text("jitter", "up to "+durations.Format(info.When.Jitter))
 	}
 	if info.When.MaxRuns > 0 {
 		text("max runs", strconv.Itoa(info.When.MaxRuns))
@@ -224,7 +225,7 @@ func describeSchedule(info *later.ScheduleInfo) string {
 	}
 	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns, info.SkippedRuns,
 		info.TriggeredRuns))
-	text("missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, formatDuration(info.MissedWithin)))
+	text("missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, durations.Format(info.MissedWithin)))
 	text("unfinished", string(info.Unfinished))
 	at("created", info.Created)
 	at("changed", info.Changed)
@@ -236,7 +237,7 @@ func describeSchedule(info *later.ScheduleInfo) string {
 		d    time.Duration
 	}{{"timeout", info.Timeout}, {"expires after", info.ExpireAfter}, {"dedup window", info.DedupWindow}} {
 		if d.d > 0 {
-			text(d.name, formatDuration(d.d))
+			text(d.name, durations.Format(d.d))
 		}
 	}
 	text("group", printable(info.Group))

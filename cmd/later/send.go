@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/kind"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -87,7 +88,7 @@ the error names their lines.`,
 			}
 			defer client.Close()
 			q := client.Queue(args[0])
-			return m.sendTo(ctx, destination{q.Name(), q.Send, q.SendBatch}, message, o.batch)
+			return m.sendTo(ctx, destination{q.Name(), q.SendMessage, q.SendBatch}, message, o.batch)
 		}),
 		ValidArgsFunction: m.queueNames(false),
 	}
@@ -142,7 +143,7 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	}
 	if o.timeout > store.MaxTimeout {
 		return later.Outgoing{}, store.Invalid("--timeout is %s: the limit is %s",
-			formatDuration(o.timeout), formatDuration(store.MaxTimeout))
+			durations.Format(o.timeout), durations.Format(store.MaxTimeout))
 	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
@@ -265,7 +266,7 @@ func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outg
 // destination is where messages are sent to: a queue, or a topic with the name of its queue.
 type destination struct {
 	queue     string
-	send      func(ctx context.Context, payload []byte, opts ...later.SendOption) (string, error)
+	send      func(ctx context.Context, o later.Outgoing) (later.SendResult, error)
 	sendBatch func(ctx context.Context, msgs []later.Outgoing) ([]later.SendResult, error)
 }
 
@@ -274,37 +275,19 @@ func (m *Main) sendTo(ctx context.Context, to destination, message later.Outgoin
 	if batch {
 		return m.sendBatch(ctx, to, message)
 	}
-	id, outcome, err := to.sendOne(ctx, message)
-	if errors.Is(err, later.ErrDuplicate) {
-		return fmt.Errorf("id %q is already in queue %q, nothing was changed (see later get %s %s): %w",
-			id, to.queue, to.queue, id, later.ErrDuplicate)
-	}
-	if errors.Is(err, later.ErrNotDurable) {
-		return fmt.Errorf("sent with id %s; %w", id, err)
-	}
-	if err != nil {
-		return err
-	}
-	return m.printResult(wire.Sent{ID: id, Queue: to.queue, Outcome: string(outcome)}, "%s", id)
-}
-
-// sendOne sends a message. The outcome is known only of one with a mode for duplicates.
-func (d destination) sendOne(ctx context.Context, message later.Outgoing) (string, later.SendOutcome, error) {
-	if message.OnDuplicate == (later.DuplicateMode{}) {
-		id, err := d.send(ctx, message.Payload, options(message)...)
-		return id, "", err
-	}
-	if err := message.Check(); err != nil { // without the position that errors of a batch have
-		return message.ID, "", err
-	}
-	results, err := d.sendBatch(ctx, []later.Outgoing{message})
+	sent, err := to.send(ctx, message)
 	switch {
-	case len(results) == 0:
-		return message.ID, "", err
-	case results[0].Duplicate && results[0].Err == nil:
-		return message.ID, "", later.ErrDuplicate
+	case errors.Is(err, later.ErrDuplicate):
+		return fmt.Errorf("id %q is already in queue %q, nothing was changed (see later get %s %s): %w",
+			sent.ID, to.queue, to.queue, sent.ID, later.ErrDuplicate)
+	case errors.Is(err, later.ErrNotDurable):
+		return fmt.Errorf("sent with id %s; %w", sent.ID, err)
+	case err != nil:
+		return err
+	case message.OnDuplicate == (later.DuplicateMode{}):
+		sent.Outcome = "" // it can be only one
 	}
-	return message.ID, results[0].Outcome, results[0].Err
+	return m.printResult(wire.Sent{ID: sent.ID, Queue: to.queue, Outcome: string(sent.Outcome)}, "%s", sent.ID)
 }
 
 // payload returns the argument, or the content of standard input if the argument is "-".

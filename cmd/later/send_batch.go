@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -78,7 +79,7 @@ type batchSend struct {
 func (b *batchSend) String() string {
 	took := time.Since(b.started)
 	text := fmt.Sprintf("sent %d messages to %s in %s, %.0f per second",
-		b.sent, b.to.queue, formatDuration(took), float64(b.sent)/took.Seconds())
+		b.sent, b.to.queue, durations.Format(took), float64(b.sent)/took.Seconds())
 	if b.unconfirmed > 0 {
 		text += fmt.Sprintf("; %d of them are not confirmed as durable", b.unconfirmed)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -69,7 +70,7 @@ func (v *offsetsValue) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		unsigned, before := strings.CutPrefix(part, "-")
-		d, err := parseDuration(strings.TrimPrefix(unsigned, "+"))
+		d, err := durations.Parse(strings.TrimPrefix(unsigned, "+"))
 		if err != nil {
 			return fmt.Errorf("%q: %w", part, err)
 		}
@@ -94,9 +95,9 @@ func (*offsetsValue) Type() string { return "DURATIONS" }
 // formatOffset formats the distance from a moment, with its sign.
 func formatOffset(d time.Duration) string {
 	if d < 0 {
-		return "-" + formatDuration(-d)
+		return "-" + durations.Format(-d)
 	}
-	return "+" + formatDuration(d)
+	return "+" + durations.Format(d)
 }
 
 func addOffsets(flags *pflag.FlagSet, v *offsetsValue) {

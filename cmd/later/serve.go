@@ -2,19 +2,21 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/remotestore"
+	"github.com/laterq/later/server"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -35,90 +37,155 @@ func (m *Main) serveCommand() *cobra.Command {
 LATER_STORE for this command, and with later.Open in Go. They can then work on an embedded store of another machine, or
 on a Redis that they cannot reach.
 
-Whoever reaches the address can do everything with the store. So it must be one of this machine, unless something else
-keeps others away and --insecure-no-auth says so. For TLS and authentication put a proxy before it. At an address of
-this machine, it answers requests for localhost and addresses such as 127.0.0.1 only, so that no web page reaches it
-under a name of its own. --host allows the name that a proxy passes on.
+Without --web-config, whoever reaches the address can do everything with the store. So it must be one of this machine,
+unless something else keeps others away and --insecure-no-auth says so. --web-config names a YAML file with tokens,
+users, their roles, trusted proxies and TLS, which docs/access.md describes; later token new makes a token. The file is
+read again when it changes and at SIGHUP.
 
-SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills.`,
+At an address of this machine, serve answers requests for localhost and addresses such as 127.0.0.1 only, so that no web
+page reaches it under a name of its own. --host allows the name that a proxy passes on.
+
+SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills. As a service of systemd, serve reports when
+it is ready, reloads and ends; deploy/systemd/later-serve.service is an example.`,
 		Example: `  later serve
-  later serve --store redis://localhost:6379/0 --listen 127.0.0.1:8000
-  later --store http://127.0.0.1:7600 work mail`,
+  later serve --store redis://localhost:6379/0 --listen :7600 --web-config /etc/later/web.yml
+  later --store http://127.0.0.1:7600 work mail
+  LATER_TOKEN=... later --store https://queue.example:7600 stats`,
 		Args: arguments(0, 0),
-		RunE: m.withClient(func(ctx context.Context, c *later.Client, _ []string) error {
-			return m.serve(ctx, c.Store(), o)
-		}),
+		RunE: run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o) }),
 	}
-	cmd.Flags().StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
-	cmd.Flags().BoolVar(&o.insecure, "insecure-no-auth", false, "listen at an address that other machines can reach")
-	cmd.Flags().StringSliceVar(&o.hosts, "host", nil, "answer requests for this `NAME`, too; can be repeated")
+	flags := cmd.Flags()
+	flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
+	flags.StringVar(&o.webConfig, "web-config", "", "`FILE` with TLS and with who may do what")
+	flags.BoolVar(&o.insecure, "insecure-no-auth", false,
+		"listen at an address that other machines can reach without authentication")
+	flags.StringSliceVar(&o.hosts, "host", nil, "answer requests for this `NAME`, too; can be repeated")
 	return cmd
 }
 
 // serveOptions are the flags of later serve.
 type serveOptions struct {
-	listen   string
-	insecure bool
-	hosts    []string
+	listen    string
+	webConfig string
+	insecure  bool
+	hosts     []string
 }
 
-// checkHost refuses requests for names that are neither localhost, nor an address of this machine, nor allowed.
-func checkHost(next http.Handler, allowed []string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = strings.Trim(r.Host, "[]")
-		}
-		if !net.ParseIP(host).IsLoopback() && !strings.EqualFold(host, "localhost") && !slices.Contains(allowed, host) {
-			http.Error(w, fmt.Sprintf("the host %q is not allowed: start later serve with --host %q", host, host),
-				http.StatusMisdirectedRequest)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (m *Main) serve(ctx context.Context, s store.Store, o serveOptions) error {
-	address := o.listen
-	listener, err := net.Listen("tcp", address)
+// control returns who may do what at an address, and the address with a number for its host and port.
+func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
+	address, err := net.ResolveTCPAddr("tcp", o.listen)
 	if err != nil {
-		return fmt.Errorf("%w: listening at %s: %w", store.ErrUnavailable, address, err)
+		return nil, nil, store.Invalid("--listen is %q: %v", o.listen, err)
 	}
-	local := listener.Addr().(*net.TCPAddr)
-	if !local.IP.IsLoopback() && !o.insecure {
-		listener.Close()
-		return store.Invalid("--listen %s can be reached by other machines, and there is no authentication: give an address "+
-			"of this machine such as %s, or --insecure-no-auth if something else keeps others away", address, defaultListen)
+	local := address.IP.IsLoopback()
+	control, err := access.New(access.Config{File: o.webConfig, Loopback: local, Hosts: o.hosts, Logger: m.logger()})
+	if err != nil {
+		return nil, nil, err
 	}
-	handler, err := remotestore.NewHandler(s, m.logger())
+	switch {
+	case local:
+	case !control.Authenticates() && !o.insecure:
+		return nil, nil, store.Invalid("--listen %s can be reached by other machines, and there is no authentication: "+
+			"give a --web-config with tokens or users, or an address of this machine such as %s, or --insecure-no-auth if "+
+			"something else keeps others away", o.listen, defaultListen)
+	case control.TLS() == nil && control.Authenticates():
+		m.logger().Warn("without TLS, tokens and passwords can be read on the network: add tls_server_config, " +
+			"or have a proxy add TLS")
+	}
+	return control, address, nil
+}
+
+// webHandler returns the handler of all requests that access control lets through. Call end before the client is closed.
+func (m *Main) webHandler(c *later.Client, control *access.Control) (h http.Handler, end func(), err error) {
+	raw, err := remotestore.NewHandler(c.Store(), m.logger())
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := server.New(c, server.Config{Logger: m.logger(), Version: readVersion().Version})
+	if err != nil {
+		return nil, nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", api)
+	mux.Handle(remotestore.Path, access.Require(access.Administer, raw))
+	mux.HandleFunc("POST "+access.LoginPath, control.Login)
+	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
+	return mux, func() {
+		api.Close()
+		raw.Close()
+	}, nil
+}
+
+func (m *Main) serve(ctx context.Context, o serveOptions) error {
+	control, address, err := m.control(o)
+	if err != nil {
+		return err
+	}
+	client, err := m.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	listener, err := net.ListenTCP("tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w: listening at %s: %w", store.ErrUnavailable, o.listen, err)
+	}
+	handler, end, err := m.webHandler(client, control)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	mux := http.NewServeMux()
-	mux.Handle(remotestore.Path, handler)
-	var checked http.Handler = mux
-	if local.IP.IsLoopback() {
-		checked = checkHost(mux, o.hosts)
-	}
-	server := &http.Server{Handler: checked, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(m.logger().Handler(), slog.LevelDebug)}
+	site := &http.Server{Handler: control.Handler(handler), TLSConfig: control.TLS(), ReadHeaderTimeout: headTimeout,
+		IdleTimeout: idleTimeout, ErrorLog: slog.NewLogLogger(m.logger().Handler(), slog.LevelDebug)}
+	url := siteURL(site.TLSConfig, listener.Addr())
 	ctx, stop := interruptible(ctx)
 	defer stop()
+	supervisor := newSystemd(m.logger())
+	serving := "serving " + m.shownURL() + " at " + url
+	defer supervisor.onReload(o.webConfig != "", serving, control.Reload)()
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	m.logger().Info("serving", "store", m.shownURL(), "at", "http://"+local.String())
+	go func() { ended <- serveSite(site, listener) }()
+	m.logger().Info("serving", "store", m.shownURL(), "at", url)
+	supervisor.tell(daemon.SdNotifyReady, status(serving))
 	select {
 	case err = <-ended:
-		return fmt.Errorf("%w: serving at %s: %w", store.ErrUnavailable, address, err)
+		end()
+		return fmt.Errorf("%w: serving at %s: %w", store.ErrUnavailable, o.listen, err)
 	case <-ctx.Done():
 	}
+	supervisor.tell(daemon.SdNotifyStopping, status("draining"))
 	listener.Close() // clients that come now find nobody, and try again
-	handler.Close()
-	err = server.Close()
+	end()
+	err = site.Close()
 	<-ended
 	if stopped, ok := errors.AsType[*stopError](context.Cause(ctx)); ok && err == nil {
 		m.logger().Info("drained", "signal", stopped.signal)
 		return nil
 	}
 	return errors.Join(context.Cause(ctx), err)
+}
+
+func siteURL(config *tls.Config, address net.Addr) string {
+	if config != nil {
+		return "https://" + address.String()
+	}
+	return "http://" + address.String()
+}
+
+// serveSite serves until the server or the listener is closed.
+func serveSite(site *http.Server, listener net.Listener) error {
+	if site.TLSConfig != nil {
+		return site.ServeTLS(listener, "", "") // whose certificates follow the file
+	}
+	return site.Serve(listener)
+}
+
+// onReload calls reload at SIGHUP until stop is called, if that is wanted or systemd sends it.
+func (s *systemd) onReload(wanted bool, serving string, reload func() error) (stop func()) {
+	if !wanted && !s.active {
+		return func() {}
+	}
+	return onHangup(func() {
+		s.reloading("reading the configuration")
+		s.reloaded(serving, "the new configuration is refused", reload())
+	})
 }

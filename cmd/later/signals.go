@@ -44,6 +44,27 @@ func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
+// onHangup calls f at each SIGHUP, unless it is ignored as by nohup, until stop is called. Windows has none.
+func onHangup(f func()) (stop func()) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return func() {}
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range signals {
+			f()
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		<-ended
+	}
+}
+
 // reportClosedOutput makes a write to a closed pipe return an error instead of ending the process, so that a command
 // can release its messages. It does not ignore SIGPIPE, because child processes would inherit that.
 func reportClosedOutput() {

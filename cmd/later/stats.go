@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -37,7 +38,7 @@ screen; otherwise it prints a block each time.`,
 		ValidArgsFunction: m.queueNames(true),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if interval < time.Millisecond {
-				return store.Invalid("--interval is %s: give 1ms or more", formatDuration(interval))
+				return store.Invalid("--interval is %s: give 1ms or more", durations.Format(interval))
 			}
 			var names []string // each once
 			for _, name := range args {

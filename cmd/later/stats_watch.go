@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 )
 
 // Terminal control sequences of ECMA-48 and xterm.
@@ -89,7 +90,7 @@ func (m *Main) printBlock(all []queueStats, looks int) error {
 // printScreen overwrites the screen in one write, without clearing it first.
 func (m *Main) printScreen(all []queueStats, problems []error, interval time.Duration) error {
 	lines := []string{fmt.Sprintf("%s  %s  every %s, Ctrl-C to stop",
-		time.Now().Format(time.TimeOnly), m.shownURL(), formatDuration(interval)), ""}
+		time.Now().Format(time.TimeOnly), m.shownURL(), durations.Format(interval)), ""}
 	problems = slices.DeleteFunc(problems, func(err error) bool { return err == nil })
 	switch {
 	case len(all) > 0:

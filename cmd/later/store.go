@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,17 @@ func (m *Main) storeName() (url, source string) {
 		return url, sourceDefault
 	}
 	return "", ""
+}
+
+// withToken returns the URL of a server with LATER_TOKEN, unless the URL has a user.
+func (m *Main) withToken(text string) string {
+	u, err := url.Parse(text)
+	token := m.getenv("LATER_TOKEN")
+	if err != nil || u.User != nil || token == "" {
+		return text
+	}
+	u.User = url.UserPassword("", token)
+	return u.String()
 }
 
 // shownURL returns the full URL of the selected store, without a password.

@@ -13,8 +13,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// systemd reports the state of later work and later forward to systemd, as described in sd_notify(3), if it started the
-// program as a service of Type=notify or notify-reload. Otherwise it does nothing.
+// systemd reports the state of later work, later forward and later serve to systemd, as described in sd_notify(3), if
+// it started the program as a service of Type=notify or notify-reload. Otherwise it does nothing.
 type systemd struct {
 	log    *slog.Logger
 	active bool
@@ -38,15 +38,18 @@ func (s *systemd) tell(lines ...string) {
 // status is shown by systemctl status.
 func status(text string) string { return "STATUS=" + text }
 
-// reloading begins a reload, which READY=1 of the new program ends.
-func (s *systemd) reloading() {
-	s.tell(daemon.SdNotifyReloading, strings.TrimSpace(daemon.SdNotifyMonotonicUsec()), status("draining to restart"))
+// reloading begins a reload, which reloaded or READY=1 of a new program ends.
+func (s *systemd) reloading(doing string) {
+	s.tell(daemon.SdNotifyReloading, strings.TrimSpace(daemon.SdNotifyMonotonicUsec()), status(doing))
 }
 
-// refused ends a reload that is not possible.
-func (s *systemd) refused(err error) {
-	s.reloading()
-	s.tell(daemon.SdNotifyReady, status("cannot restart: "+preview(err.Error(), 200)))
+// reloaded ends a reload in this program: with what it does now, or with what failed, such as "cannot restart", and
+// why.
+func (s *systemd) reloaded(now, failed string, err error) {
+	if err != nil {
+		now = failed + ": " + preview(err.Error(), 200)
+	}
+	s.tell(daemon.SdNotifyReady, status(now))
 }
 
 // watch reports when the worker is ready and, if systemd wants a watchdog, that it is alive, until ctx ends. The

@@ -71,7 +71,7 @@ Messages that are due while no queue is subscribed wait for the first subscripti
 			}
 			defer client.Close()
 			t := client.Topic(args[0])
-			return m.sendTo(ctx, destination{t.Queue().Name(), t.Publish, t.PublishBatch}, message, o.batch)
+			return m.sendTo(ctx, destination{t.Queue().Name(), t.PublishMessage, t.PublishBatch}, message, o.batch)
 		}),
 	}
 	o.add(cmd.Flags())

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -83,7 +84,7 @@ func describeUnsubscribed(drop bool) string {
 func describeHistory(cfg later.TopicConfig) string {
 	var limits []string
 	if cfg.HistoryAge > 0 {
-		limits = append(limits, "for "+formatDuration(cfg.HistoryAge))
+		limits = append(limits, "for "+durations.Format(cfg.HistoryAge))
 	}
 	if cfg.HistoryCount > 0 {
 		limits = append(limits, fmt.Sprintf("up to %d messages", cfg.HistoryCount))

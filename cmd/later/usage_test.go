@@ -138,6 +138,11 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"schedule", "next", "--times", "x"}, `--times is "x": give a time`},
 		{[]string{"schedule", "next", "--cron", "@daily", "--gap", "x"}, "gap"},
 		{[]string{"schedule", "next", "--cron", "@daily", "--jitter", "25h"}, "jitter: 25h0m0s is not between"},
+		{[]string{"token", "nw"}, `unknown command "nw"; did you mean new?; see later token --help`},
+		{[]string{"token", "new", "x"}, "usage: later token new; see later token new --help"},
+		{[]string{"token", "new", "--role", "sned"}, `role is "sned": did you mean send?`},
+		{[]string{"token", "new", "--queue", "a*b"}, `queue is "a*b": a * can only be at the end`},
+		{[]string{"token", "new", "--role", "admin", "--hide-payloads"}, "hides payloads from the role admin"},
 		{[]string{"schedule", "next", "--cron", "@daily", "-n", "0"}, "--count is 0: give 1 to 10000"},
 	} {
 		r := runMain(t.Context(), []string{"LATER_STORE=mem://"}, "", test.args...)

@@ -3,44 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
 )
-
-// parseDuration parses a duration as time.ParseDuration does, with optional leading days of 24 hours: 90s, 2d12h, 1.5d.
-func parseDuration(text string) (time.Duration, error) {
-	days, rest, hasDays := strings.Cut(text, "d")
-	if !hasDays {
-		days, rest = "0", text
-	} else if rest == "" {
-		rest = "0s"
-	}
-	number, err := strconv.ParseFloat(days, 64)
-	if err != nil {
-		return 0, errDuration
-	}
-	d, err := time.ParseDuration(rest)
-	if err != nil {
-		return 0, errDuration
-	}
-	if !(number >= 0) || d < 0 { // NaN too
-		return 0, errors.New("the duration must not be negative")
-	}
-	if number*24+d.Hours() > store.MaxDelay.Hours() {
-		return 0, errDuration
-	}
-	return time.Duration(number*float64(24*time.Hour)) + d, nil
-}
-
-var errDuration = fmt.Errorf(
-	"give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is %s",
-	formatDuration(store.MaxDelay))
 
 // parseTime parses a time in RFC 3339, a local date and time, or a local time of day, which means the next one after
 // now.
@@ -77,7 +48,7 @@ type (
 )
 
 func (v durationValue) Set(text string) (err error) {
-	*v.d, err = parseDuration(text)
+	*v.d, err = durations.Parse(text)
 	return err
 }
 
@@ -85,7 +56,7 @@ func (v durationValue) String() string {
 	if v.d == nil || *v.d == 0 {
 		return ""
 	}
-	return formatDuration(*v.d)
+	return durations.Format(*v.d)
 }
 
 func (durationValue) Type() string { return "DURATION" }
@@ -162,45 +133,13 @@ func (w *whenFlags) due(now time.Time) time.Time {
 	return store.Time(store.UnixMillis(due))
 }
 
-// formatDuration formats a duration for people, in the syntax of parseDuration: 1.5s, 12m3s, 2d12h.
-func formatDuration(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return d.String()
-	case d < time.Second:
-		d = d.Round(time.Millisecond)
-	case d < time.Minute:
-		d = d.Round(100 * time.Millisecond)
-	case d < 24*time.Hour:
-		d = d.Round(time.Second)
-	default:
-		d = d.Round(time.Minute)
-	}
-	days := ""
-	if d >= 24*time.Hour {
-		days = fmt.Sprintf("%dd", d/(24*time.Hour))
-		d %= 24 * time.Hour
-		if d == 0 {
-			return days
-		}
-	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return days + text
-}
-
 // formatRelative formats t relative to now: "in 12.3s", "3m ago".
 func formatRelative(t, now time.Time) string {
 	switch d := t.Sub(now); {
 	case d >= time.Millisecond:
-		return "in " + formatDuration(d)
+		return "in " + durations.Format(d)
 	case d <= -time.Millisecond:
-		return formatDuration(-d) + " ago"
+		return durations.Format(-d) + " ago"
 	}
 	return "now"
 }

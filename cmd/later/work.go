@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -212,8 +213,8 @@ func (o *workOptions) check(queues []string) error {
 		return store.Invalid("--max is %d: give 1 or more, or 0 for no limit", o.max)
 	}
 	if store.CheckLease(o.lease) != nil {
-		return store.Invalid("--lease is %s: give %s to %s", formatDuration(o.lease),
-			formatDuration(store.MinLease), formatDuration(store.MaxLease))
+		return store.Invalid("--lease is %s: give %s to %s", durations.Format(o.lease),
+			durations.Format(store.MinLease), durations.Format(store.MaxLease))
 	}
 	if o.command != "" {
 		if _, err := exec.LookPath("sh"); err != nil {

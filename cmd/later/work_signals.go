@@ -25,6 +25,9 @@ const (
 	actionRestart
 )
 
+// restarting is the status during a drain that ends with a restart.
+const restarting = "draining to restart"
+
 // workSignals handles the signals of later work and later forward, and the commands of later workers.
 type workSignals struct {
 	worker   *worker
@@ -91,7 +94,8 @@ func (s *workSignals) handle(received syscall.Signal) {
 		}
 		if err := s.beginRestart(); err != nil {
 			w.log.Error("cannot restart, continuing", "error", err)
-			w.systemd.refused(err)
+			w.systemd.reloading(restarting)
+			w.systemd.reloaded("", "cannot restart", err)
 			return
 		}
 		w.stop(nil)
@@ -144,7 +148,7 @@ func (s *workSignals) beginRestart() error {
 	}
 	s.draining, s.restart = true, true
 	s.worker.log.Info("draining to restart; press Ctrl-C to end instead")
-	s.worker.systemd.reloading()
+	s.worker.systemd.reloading(restarting)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -133,7 +134,7 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 
 // ago returns how long ago a time was when the worker was listed.
 func ago(w later.WorkerInfo, t time.Time) string {
-	return formatDuration(max(0, w.Now.Sub(t)).Truncate(time.Millisecond))
+	return durations.Format(max(0, w.Now.Sub(t)).Truncate(time.Millisecond))
 }
 
 func dash(text string) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -221,7 +222,7 @@ func (k *controller) await(ctx context.Context, told []later.WorkerInfo) error {
 			return context.Cause(ctx)
 		case <-limit.C:
 			return &textError{later.ErrUnavailable, fmt.Sprintf("not %s within %s: %s", controlTexts[k.do].done,
-				formatDuration(k.wait), listNames(workerNamesOf(told), "later workers"))}
+				durations.Format(k.wait), listNames(workerNamesOf(told), "later workers"))}
 		}
 	}
 }

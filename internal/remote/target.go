@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
 
@@ -31,12 +34,13 @@ type Target struct {
 	Local store.Store // nil for a server
 
 	url      string // up to the name of the operation
-	user     *url.Userinfo
+	auth     string // header Authorization, or ""
 	http     *http.Client
 	detached bool // a server whose end may go unnoticed: no connection breaks when another machine fails
 }
 
-// NewTarget returns the server at an http or https URL. config is for https; nil trusts what the machine trusts.
+// NewTarget returns the server at an http or https URL. User and password in it are sent as basic authentication, and
+// the password of an empty user as a token. config is for https; nil trusts what the machine trusts.
 func NewTarget(u *url.URL, config *tls.Config) *Target {
 	transport := newTransport()
 	transport.TLSClientConfig = config
@@ -46,7 +50,19 @@ func NewTarget(u *url.URL, config *tls.Config) *Target {
 	}).DialContext
 	transport.Proxy = http.ProxyFromEnvironment
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/") + Path}
-	return &Target{url: base.String(), user: u.User, http: newClient(transport), detached: true}
+	return &Target{url: base.String(), auth: authorization(u.User), http: newClient(transport), detached: true}
+}
+
+// authorization returns the header that a user of a URL sends.
+func authorization(user *url.Userinfo) string {
+	if user == nil {
+		return ""
+	}
+	password, _ := user.Password()
+	if user.Username() == "" {
+		return "Bearer " + password
+	}
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
 // NewSocketTarget returns the server that dial connects to, on this machine.
@@ -114,9 +130,8 @@ func (t *Target) post(ctx context.Context, name string, body []byte) (*http.Resp
 		return nil, store.Invalid("URL of the server: %v", err)
 	}
 	req.Header.Set("Content-Type", MediaType)
-	if t.user != nil {
-		password, _ := t.user.Password()
-		req.SetBasicAuth(t.user.Username(), password)
+	if t.auth != "" {
+		req.Header.Set("Authorization", t.auth)
 	}
 	resp, err := t.http.Do(req)
 	if err != nil {
@@ -126,8 +141,8 @@ func (t *Target) post(ctx context.Context, name string, body []byte) (*http.Resp
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
-	return nil, t.refused(resp, strings.TrimSpace(string(text)))
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	return nil, t.refused(resp, text)
 }
 
 // unanswered returns the error of a request without a response.
@@ -137,10 +152,10 @@ func (t *Target) unanswered(ctx context.Context, err error) error {
 	}
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	if untrusted || plain {
+	op, ok := errors.AsType[*net.OpError](err)
+	if untrusted || plain || ok && op.Op == alert {
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
 	}
-	op, ok := errors.AsType[*net.OpError](err)
 	lost := &lostError{err, ok && op.Op == "dial"}
 	if cause := context.Cause(ctx); cause != nil {
 		lost.cause = cause
@@ -148,9 +163,19 @@ func (t *Target) unanswered(ctx context.Context, err error) error {
 	return lost
 }
 
+// alert is the operation of an error by which the server ends TLS, for example because it wants another certificate.
+const alert = "remote error"
+
+// maxRefusal is how many bytes of a response that is not from the store are read.
+const maxRefusal = 4 << 10
+
 // refused returns the error of a response that is not from the store.
-func (t *Target) refused(resp *http.Response, text string) error {
-	err := fmt.Errorf("%s answers %s: %.300q", t.url, resp.Status, text)
+func (t *Target) refused(resp *http.Response, text []byte) error {
+	err := fmt.Errorf("%s answers %s: %.300q", t.url, resp.Status, bytes.TrimSpace(text))
+	var p problem.Problem
+	if resp.Header.Get("Content-Type") == problem.MediaType && json.Unmarshal(text, &p) == nil {
+		err = fmt.Errorf("%s answers %s: %.1000s", t.url, resp.Status, p.Detail)
+	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)

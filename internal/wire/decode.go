@@ -120,7 +120,7 @@ func (m *messageDecoder) field(name string, v *Value) {
 // called it for. encoding/json alone would accept names in any case, names given twice, and text that is not Unicode.
 func DecodeObject(line []byte, field func(name string, v *Value)) (seen map[string]bool, err error) {
 	if !utf8.Valid(line) {
-		return nil, store.Invalid("line is not UTF-8: give JSON in UTF-8, and bytes that are not text in base64")
+		return nil, errNotUTF8
 	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(line, &whole); err != nil {
@@ -130,8 +130,7 @@ func DecodeObject(line []byte, field func(name string, v *Value)) (seen map[stri
 		return nil, store.Invalid("line is not one JSON object: %v", err)
 	}
 	if hasLoneSurrogate(line) {
-		return nil, store.Invalid(`text has half of a surrogate pair, such as \ud800, which is not a character: give bytes ` +
-			`that are not text in base64`)
+		return nil, errLoneSurrogate
 	}
 	v := &Value{json: json.NewDecoder(bytes.NewReader(line))}
 	v.json.UseNumber()
@@ -152,6 +151,23 @@ func DecodeObject(line []byte, field func(name string, v *Value)) (seen map[stri
 	}
 	return seen, nil
 }
+
+// CheckText returns an ErrInvalid for JSON with text that encoding/json would change silently.
+func CheckText(text []byte) error {
+	switch {
+	case !utf8.Valid(text):
+		return errNotUTF8
+	case json.Valid(text) && hasLoneSurrogate(text):
+		return errLoneSurrogate
+	}
+	return nil
+}
+
+var (
+	errNotUTF8       = store.Invalid("JSON is not UTF-8: give it in UTF-8, and bytes that are not text in base64")
+	errLoneSurrogate = store.Invalid(`text has half of a surrogate pair, such as \ud800, which is not a character: give ` +
+		`bytes that are not text in base64`)
+)
 
 // Value reads the value of a field. Exactly one of its methods is called for each field.
 type Value struct {

@@ -343,6 +343,16 @@ type Backfilled struct {
 	DryRun     bool   `json:"dry_run,omitempty"`
 }
 
+// Token is a new token and its entry in the configuration file of a server.
+type Token struct {
+	Token        string   `json:"token"`
+	Name         string   `json:"name"`
+	SHA256       string   `json:"sha256"`
+	Role         string   `json:"role"`
+	Queues       []string `json:"queues,omitempty"`
+	HidePayloads bool     `json:"hide_payloads,omitempty"`
+}
+
 // Failure is an error that ended what was asked for, or a part of it.
 type Failure struct {
 	Error Error `json:"error"`

@@ -1,10 +1,17 @@
-// Package access decides who may do what with a server: rights, the roles that combine them, and the identity of
-// whoever sent a request. It imports the standard library and package store only. Start with Right.
+// Package access decides who may do what with a server: rights, the roles that combine them, the identity of whoever
+// sent a request, and a Control that finds out who that is by a configuration file. It imports package store and
+// internal packages for texts and errors. Start with Right, then Control.
 package access
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
+
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/store"
 )
 
 // Right is permission to make requests of one kind.
@@ -23,6 +30,11 @@ const (
 	// Administer is to delete queues, to import, and to use the server as a store.
 	Administer
 )
+
+// String returns what the right permits, as in "may not look at queue mail".
+func (r Right) String() string {
+	return [...]string{Look: "look at", Send: "send to", Work: "work on", Operate: "operate", Administer: "administer"}[r]
+}
 
 // Role is a named set of rights.
 type Role string
@@ -44,6 +56,12 @@ var rights = map[Role][]Right{
 	RoleAdmin:   {Look, Send, Work, Operate, Administer},
 }
 
+// roles are the names of the roles, and roleNames the same for errors.
+var (
+	roles     = []string{string(RoleRead), string(RoleSend), string(RoleWork), string(RoleOperate), string(RoleAdmin)}
+	roleNames = strings.Join(roles, ", ")
+)
+
 // Allows reports whether a role includes a right.
 func (r Role) Allows(right Right) bool { return slices.Contains(rights[r], right) }
 
@@ -53,11 +71,40 @@ type Identity struct {
 	Name string
 	Role Role
 	// Queues are the names that they are limited to; nil means all. A name that ends in * stands for all that begin
-	// with what precedes it.
+	// with what precedes it. A topic is the queue topic:NAME, and the schedules are in the queue schedules: ; names
+	// with * stand for these only if they begin with topic: or schedules: themselves, or are * alone.
 	Queues []string
 	// HidePayloads replaces payloads, headers and error texts of messages that they look at. Received messages are
 	// always complete.
 	HidePayloads bool
+}
+
+// May reports whether they have a right on a queue. The queue "" is the whole server: what concerns no single queue, or
+// all of them.
+func (i Identity) May(right Right, queue string) bool {
+	if !i.Role.Allows(right) {
+		return false
+	}
+	return i.Queues == nil || slices.ContainsFunc(i.Queues, func(pattern string) bool { return matches(pattern, queue) })
+}
+
+// special are the beginnings of the names of queues that Later itself has.
+var special = []string{store.TopicPrefix, "schedules:"}
+
+func matches(pattern, queue string) bool {
+	prefix, all := strings.CutSuffix(pattern, "*")
+	switch {
+	case !all:
+		return pattern == queue
+	case prefix == "":
+		return true
+	}
+	for _, s := range special {
+		if strings.HasPrefix(queue, s) && !strings.HasPrefix(prefix, s) {
+			return false
+		}
+	}
+	return strings.HasPrefix(queue, prefix)
 }
 
 type contextKey struct{}
@@ -73,3 +120,50 @@ func FromContext(ctx context.Context) (who Identity, controlled bool) {
 	who, controlled = ctx.Value(contextKey{}).(Identity)
 	return who, controlled
 }
+
+// Check returns an ErrMisconfigured with the status 403 unless whoever sent the request of ctx has a right on a queue;
+// see Identity.May.
+func Check(ctx context.Context, right Right, queue string) error {
+	who, controlled := FromContext(ctx)
+	if !controlled || who.May(right, queue) {
+		return nil
+	}
+	what := "this server"
+	if queue != "" {
+		what = fmt.Sprintf("queue %q", queue)
+	} else if who.Role.Allows(right) {
+		what = "queues other than " + strings.Join(who.Queues, ", ")
+	}
+	return refuse(http.StatusForbidden, "%s has the role %s and may not %v %s", who.Name, who.Role, right, what)
+}
+
+// CheckRole is Check for a request that names no queue, and whose handler deals only with queues that Check allows.
+func CheckRole(ctx context.Context, right Right) error {
+	who, controlled := FromContext(ctx)
+	if !controlled || who.Role.Allows(right) {
+		return nil
+	}
+	return refuse(http.StatusForbidden, "%s has the role %s and may not %v this server", who.Name, who.Role, right)
+}
+
+// Require returns a handler of requests that need a right on the whole server.
+func Require(right Right, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := Check(r.Context(), right, ""); err != nil {
+			problem.Write(w, 0, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refuse returns an ErrMisconfigured with a status.
+func refuse(status int, format string, args ...any) error {
+	return &problem.Error{Err: &refusal{fmt.Sprintf(format, args...)}, Status: status}
+}
+
+// refusal is an ErrMisconfigured with its own text.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return store.ErrMisconfigured }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+func (m *Main) tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token new",
+		Short: "Make tokens for later serve",
+		Long: `A token says who sends a request to later serve, and so what they may do: its entry in the file of --web-config
+has a role. Docs/access.md describes both.`,
+		Example: `  later token new --name shop --role send`,
+		Args:    knownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(m.tokenNewCommand())
+	return cmd
+}
+
+// tokenOptions are the flags of later token new.
+type tokenOptions struct {
+	name, role   string
+	queues       []string
+	hidePayloads bool
+}
+
+func (m *Main) tokenNewCommand() *cobra.Command {
+	var o tokenOptions
+	cmd := &cobra.Command{
+		Use:   "new",
+		Short: "Make a token and its entry for the configuration file",
+		Long: `New makes a random token and prints it once, with the entry for tokens in the file of later serve --web-config.
+The entry has only the hash of the token, so that nobody can learn the token from the file. Nothing is stored.
+
+Programs send the token as "Authorization: Bearer TOKEN". The command takes it from LATER_TOKEN, and store URLs have it
+as https://:TOKEN@HOST.
+
+Roles: read looks at messages, send sends and cancels, work receives and sends, operate looks, sends and manages queues,
+and admin does everything, also with the server as a store.`,
+		Example: `  later token new --name shop --role send --queue orders --queue 'mail.*'
+  later token new --role admin --json | jq -r .token`,
+		Args: arguments(0, 0),
+		RunE: run(func(context.Context, []string) error { return m.newToken(o) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "name", "", "`NAME` in logs (default: the first digits of the hash)")
+	flags.StringVar(&o.role, "role", string(access.RoleWork), "`ROLE`: read, send, work, operate or admin")
+	flags.StringArrayVar(&o.queues, "queue", nil,
+		"limit it to this `QUEUE`, or with a * at the end to those that begin so; can be repeated")
+	flags.BoolVar(&o.hidePayloads, "hide-payloads", false, "show no payloads, headers and errors of messages")
+	return cmd
+}
+
+func (m *Main) newToken(o tokenOptions) error {
+	token, hash := access.NewToken()
+	who := access.Identity{Name: cmp.Or(o.name, "token-"+hash[:8]), Role: access.Role(o.role), Queues: o.queues,
+		HidePayloads: o.hidePayloads}
+	if err := who.Check(); err != nil {
+		return store.Invalid("the entry of the token: %v", err)
+	}
+	result := wire.Token{Token: token, Name: who.Name, SHA256: hash, Role: o.role, Queues: o.queues,
+		HidePayloads: o.hidePayloads}
+	if m.json {
+		return m.printJSON(result)
+	}
+	return m.print("%s\n\nIt is shown this once. For tokens in the file of later serve --web-config:\n\n%s", token,
+		tokenEntry(result))
+}
+
+// tokenEntry returns the YAML of a token, in which texts are quoted as in JSON.
+func tokenEntry(t wire.Token) string {
+	quote := func(v any) string {
+		text, err := json.Marshal(v)
+		if err != nil { // texts can always be encoded
+			panic(err)
+		}
+		return string(text)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "  - name: %s\n    sha256: %s\n    role: %s\n", quote(t.Name), quote(t.SHA256), t.Role)
+	if len(t.Queues) > 0 {
+		fmt.Fprintf(&b, "    queues: %s\n", quote(t.Queues))
+	}
+	if t.HidePayloads {
+		b.WriteString("    hide_payloads: true\n")
+	}
+	return b.String()
+}

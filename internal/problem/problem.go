@@ -1,0 +1,100 @@
+// Package problem writes errors as RFC 9457 problem details, for everything that answers over HTTP. It imports package
+// store only. Start with Write.
+package problem
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/laterq/later/store"
+)
+
+// MediaType is the type of a body with a Problem.
+const MediaType = "application/problem+json"
+
+// Problem is an error as a JSON object.
+type Problem struct {
+	Type   string     `json:"type"`
+	Title  string     `json:"title"`
+	Status int        `json:"status"`
+	Code   store.Code `json:"code"`
+	Detail string     `json:"detail"`
+	// Field is the part of the request that is wrong, or "" if it is not a single one.
+	Field string `json:"field,omitempty"`
+}
+
+// Error is an error whose Problem says more than its code does.
+type Error struct {
+	Err    error
+	Status int    // in place of that of the code; 0 keeps it
+	Field  string // the part of the request that is wrong, or ""
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Status returns the HTTP status of an error with a code: 4xx if the request or the state of a message is the reason,
+// 5xx if the server or its store is.
+func Status(code store.Code) int {
+	switch code {
+	case store.ErrInvalid.Code:
+		return http.StatusBadRequest
+	case store.ErrTooLarge.Code:
+		return http.StatusRequestEntityTooLarge
+	case store.ErrNotFound.Code:
+		return http.StatusNotFound
+	case store.ErrDuplicate.Code, store.ErrLeased.Code, store.ErrDead.Code, store.ErrConflict.Code,
+		store.ErrLeaseLost.Code:
+		return http.StatusConflict
+	case store.ErrFull.Code:
+		return http.StatusInsufficientStorage
+	case store.ErrNotDurable.Code:
+		return http.StatusGatewayTimeout
+	case store.ErrUnavailable.Code, store.ErrClosed.Code:
+		return http.StatusServiceUnavailable
+	case store.ErrMisconfigured.Code: // the store refuses the server, not the server its client
+		return http.StatusBadGateway
+	case store.ErrUnsupported.Code:
+		return http.StatusNotImplemented
+	}
+	return http.StatusInternalServerError // ErrCorrupt, and every other error
+}
+
+// StatusOf returns the HTTP status of an error: that of an Error in its tree, or else that of its code.
+func StatusOf(err error) int {
+	if e, ok := errors.AsType[*Error](err); ok && e.Status != 0 {
+		return e.Status
+	}
+	return Status(store.CodeOf(err))
+}
+
+// New returns the Problem of an error. A status of 0 stands for StatusOf.
+func New(status int, err error) Problem {
+	if status == 0 {
+		status = StatusOf(err)
+	}
+	p := Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: store.CodeOf(err),
+		Detail: err.Error()}
+	if e, ok := errors.AsType[*Error](err); ok {
+		p.Field = e.Field
+	}
+	return p
+}
+
+// Write answers a request with an error. A status of 0 stands for StatusOf.
+func Write(w http.ResponseWriter, status int, err error) {
+	p := New(status, err)
+	body, err := json.Marshal(p)
+	if err != nil { // texts and numbers can always be encoded
+		panic(err)
+	}
+	header := w.Header()
+	header.Del("Content-Length") // of the body that was to be
+	header.Del("Content-Encoding")
+	header.Set("Content-Type", MediaType)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(p.Status)
+	w.Write(append(body, '\n')) // if that fails nobody listens
+}

@@ -1,0 +1,129 @@
+package later
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/memstore"
+)
+
+func TestSearchFindsWhatMatches(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	ctx := t.Context()
+	for _, m := range []struct {
+		id, payload, kind string
+		in                time.Duration
+	}{
+		{"a1", `{"total": 12, "name": "Anna", "items": [{"sku": "x"}]}`, "order", time.Hour},
+		{"a2", `{"total": 9.5, "name": "Bo", "paid": true}`, "order", 2 * time.Hour},
+		{"b3", `plain text`, "note", 3 * time.Hour},
+		{"b4", `{"total": "100"}`, "", 4 * time.Hour},
+	} {
+		opts := []SendOption{WithID(m.id), In(m.in)}
+		if m.kind != "" {
+			opts = append(opts, Kind(m.kind))
+		}
+		if _, err := q.Send(ctx, []byte(m.payload), opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	json := func(path, op, value string) Filter { return Filter{JSON: &JSONCondition{path, op, value}} }
+	for _, c := range []struct {
+		f    Filter
+		want string
+	}{
+		{Filter{}, "a1 a2 b3 b4"},
+		{Filter{ID: "a"}, "a1 a2"},
+		{Filter{Payload: "text"}, "b3"},
+		{Filter{Headers: map[string]string{"kind": "order"}}, "a1 a2"},
+		{Filter{Headers: map[string]string{"kind": ""}}, ""},
+		{Filter{MinAttempts: 1}, ""},
+		{Filter{Error: "x"}, ""},
+		{Filter{From: time.Now().Add(90 * time.Minute), To: time.Now().Add(210 * time.Minute)}, "a2 b3"},
+		{json("total", ">", "9.6"), "a1"}, // as numbers, although "12" < "9.6"
+		{json("total", "<=", "12"), "a1 a2 b4"},
+		{json("total", "=", "9.50"), "a2"},
+		{json("name", "~", "nn"), "a1"},
+		{json("items.0.sku", "=", "x"), "a1"},
+		{json("paid", "=", "true"), "a2"},
+		{json("name", "!=", "Bo"), "a1 b3 b4"},
+		{json("none", "<", "1"), ""},
+	} {
+		c.f.State = StateScheduled
+		page, err := q.Search(ctx, c.f, SearchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, m := range page.Messages {
+			ids = append(ids, m.ID)
+		}
+		if got := strings.Join(ids, " "); got != c.want || page.Next != "" {
+			t.Errorf("%+v: %q, want %q", c.f, got, c.want)
+		}
+	}
+}
+
+func TestSearchIsBoundedAndGoesOn(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	ctx := t.Context()
+	var want []string
+	msgs := make([]Outgoing, 1200)
+	for i := range msgs {
+		msgs[i] = Outgoing{ID: fmt.Sprintf("%04d", i), When: In(time.Duration(i+1) * time.Hour)}
+		if i%100 == 99 {
+			msgs[i].Payload = []byte("found")
+			want = append(want, msgs[i].ID)
+		}
+	}
+	if _, err := q.SendBatch(ctx, msgs); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	looked, pages := 0, 0
+	for o := (SearchOptions{Look: 150, Limit: 5}); pages == 0 || o.Cursor != ""; pages++ {
+		page, err := q.Search(ctx, Filter{State: StateScheduled, Payload: "found"}, o)
+		if err != nil || page.Looked > 150 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		for _, m := range page.Messages {
+			got = append(got, m.ID)
+		}
+		looked += page.Looked
+		o.Cursor = page.Next
+	}
+	if !slices.Equal(got, want) || looked != len(msgs) || pages < 8 {
+		t.Errorf("found %v in %d pages, looked at %d; want %v", got, pages, looked, want)
+	}
+}
+
+func TestSearchRefusesFiltersThatAreNotAllowed(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	for want, f := range map[string]Filter{
+		"state":       {},
+		"payload":     {State: StateDead, Payload: strings.Repeat("x", 1025)},
+		"id":          {State: StateDead, ID: "\xff"},
+		"attempts":    {State: StateDead, MinAttempts: -1},
+		"operator":    {State: StateDead, JSON: &JSONCondition{"a", "==", "1"}},
+		"path":        {State: StateDead, JSON: &JSONCondition{"", "=", "1"}},
+		"group":       {State: StateDead, Group: "g"},
+		"17 headers:": {State: StateDead, Headers: headersOf(17)},
+	} {
+		_, err := q.Search(t.Context(), f, SearchOptions{})
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want ErrInvalid with %q", f, err, want)
+		}
+	}
+}
+
+func headersOf(n int) map[string]string {
+	headers := map[string]string{}
+	for i := range n {
+		headers[fmt.Sprint(i)] = "x"
+	}
+	return headers
+}

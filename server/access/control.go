@@ -1,0 +1,236 @@
+package access
+
+import (
+	"crypto/rand"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/store"
+)
+
+// Config is the configuration of a Control.
+type Config struct {
+	// File is the configuration file; docs/access.md describes it. Without one there is no TLS, and whoever reaches the
+	// server may do everything.
+	File string
+	// Loopback says that the server listens at an address that only its own machine reaches. It then answers requests
+	// for localhost, loopback addresses and Hosts only, so that no web page reaches it under a name of its own.
+	Loopback bool
+	// Hosts are names that the server has, besides those in the file. If there are any, it answers requests for them,
+	// localhost and loopback addresses only.
+	Hosts []string
+	// Logger receives refused requests and new versions of the file. The default is slog.Default().
+	Logger *slog.Logger
+}
+
+// Control finds out who sends a request. Its methods can be called at the same time.
+type Control struct {
+	cfg     Config
+	key     []byte // of logins and of passwords that are remembered; each process has its own
+	guesses *guesses
+	origins *http.CrossOriginProtection
+	refused throttle
+
+	settings atomic.Pointer[settings]
+	checked  atomic.Int64 // when the files were checked, in nanoseconds since 1970
+	mu       sync.Mutex   // guards the fields below
+	files    *files       // of the last version, also if it was refused
+}
+
+// checkEvery is how often the files are checked at most. They are checked when a request comes.
+const checkEvery = time.Second
+
+// New reads the configuration file and those that it names. It starts nothing. Its errors are ErrInvalid and name the
+// file, the line and the field.
+func New(cfg Config) (*Control, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	for _, host := range cfg.Hosts {
+		if err := checkHostName(host); err != nil {
+			return nil, store.Invalid("a host %v", err)
+		}
+	}
+	c := &Control{cfg: cfg, key: make([]byte, 32), origins: http.NewCrossOriginProtection(), files: &files{}}
+	rand.Read(c.key)
+	c.guesses = newGuesses(c.key)
+	c.settings.Store(&settings{})
+	if cfg.File == "" {
+		return c, nil
+	}
+	c.checked.Store(time.Now().UnixNano())
+	s, files, err := load(cfg.File)
+	if err != nil {
+		return nil, err
+	}
+	c.files = files
+	c.settings.Store(s)
+	return c, nil
+}
+
+// Authenticates reports whether whoever sends a request must say who they are.
+func (c *Control) Authenticates() bool { return c.settings.Load().authenticates() }
+
+// TLS returns a configuration for a listener that follows the file, or nil without TLS.
+func (c *Control) TLS() *tls.Config {
+	if c.settings.Load().tls == nil {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return c.current().tls, nil
+	}}
+}
+
+// Reload reads the files now, which happens by itself when they change. A version with an error is logged and
+// returned, and the one before stays.
+func (c *Control) Reload() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cfg.File == "" {
+		return nil
+	}
+	return c.reload()
+}
+
+// current returns the settings, from the files if these have changed.
+func (c *Control) current() *settings {
+	now := time.Now().UnixNano()
+	if c.cfg.File != "" && time.Duration(now-c.checked.Load()) >= checkEvery && c.mu.TryLock() {
+		defer c.mu.Unlock()
+		c.checked.Store(now)
+		if c.files.changed() {
+			c.reload() // which logs its error
+		}
+	}
+	return c.settings.Load()
+}
+
+// reload reads the files. The lock is held.
+func (c *Control) reload() error {
+	before := c.settings.Load()
+	s, files, err := load(c.cfg.File)
+	c.files = files
+	switch {
+	case err != nil:
+	case (s.tls == nil) != (before.tls == nil):
+		err = store.Invalid("%s: TLS cannot be turned on or off while the server runs: restart it", c.cfg.File)
+	case s.authenticates() != before.authenticates():
+		err = store.Invalid("%s: authentication cannot be turned on or off while the server runs: restart it", c.cfg.File)
+	}
+	if err != nil {
+		c.cfg.Logger.Error("access control stays as it was", "error", err)
+		return err
+	}
+	c.settings.Store(s)
+	c.cfg.Logger.Info("access control was read again", "file", c.cfg.File)
+	return nil
+}
+
+// Paths that need no authentication. Probes need no allowed host either, since they go to addresses.
+const (
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+	// LoginPath and LogoutPath are where to mount Login and Logout.
+	LoginPath  = "/v1/login"
+	LogoutPath = "/v1/logout"
+)
+
+// anonymous is whoever sends a request that needs no authentication.
+var anonymous = Identity{Name: "anonymous", Role: "none"}
+
+// Handler returns a handler that refuses requests for other hosts, from pages of other sites, and of people and
+// programs that it does not know. The others reach next with an Identity in their context; see Check.
+func (c *Control) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := c.current()
+		if r.URL.Path == healthPath || r.URL.Path == readyPath {
+			next.ServeHTTP(w, as(r, anonymous))
+			return
+		}
+		if err := c.checkHost(s, r); err != nil {
+			c.refuse(w, r, err)
+			return
+		}
+		if err := c.origins.Check(r); err != nil {
+			c.refuse(w, r, refuse(http.StatusForbidden, "the request comes from a page of another site: %v", err))
+			return
+		}
+		if r = s.withoutForgery(r); !s.authenticates() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		who := anonymous
+		if r.URL.Path != LoginPath && r.URL.Path != LogoutPath {
+			var err error
+			if who, err = c.authenticate(s, r); err != nil {
+				if problem.StatusOf(err) == http.StatusUnauthorized {
+					s.challenge(w.Header())
+				}
+				c.refuse(w, r, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, as(r, who))
+	})
+}
+
+func as(r *http.Request, who Identity) *http.Request {
+	return r.WithContext(NewContext(r.Context(), who))
+}
+
+// refuse answers a request with an error, and logs it without its path, which can hold a receipt.
+func (c *Control) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if skipped, ok := c.refused.next(); ok {
+		c.cfg.Logger.Warn("request refused", "from", r.RemoteAddr, "error", err, "skipped", skipped)
+	}
+	if problem.StatusOf(err) == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	problem.Write(w, 0, err)
+}
+
+// throttle lets one thing happen in a second.
+type throttle struct {
+	mu      sync.Mutex
+	last    time.Time
+	skipped int
+}
+
+// next reports whether it may happen now, and how often it could not since the last time.
+func (t *throttle) next() (skipped int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.last) >= time.Second {
+		skipped = t.skipped
+		t.last, t.skipped = now, 0
+		return skipped, true
+	}
+	t.skipped++
+	return 0, false
+}
+
+// checkHost returns an error for a request for a host that this server is not.
+func (c *Control) checkHost(s *settings, r *http.Request) error {
+	if !c.cfg.Loopback && len(s.hosts)+len(c.cfg.Hosts) == 0 {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.Trim(r.Host, "[]")
+	}
+	same := func(name string) bool { return strings.EqualFold(name, host) }
+	if same("localhost") || net.ParseIP(host).IsLoopback() || slices.ContainsFunc(c.cfg.Hosts, same) ||
+		slices.ContainsFunc(s.hosts, same) {
+		return nil
+	}
+	return refuse(http.StatusMisdirectedRequest, "the host %q is not allowed: start later serve with --host %q, or add "+
+		"it to the hosts of its configuration file", host, host)
+}

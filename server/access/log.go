@@ -1,0 +1,17 @@
+package access
+
+import (
+	"context"
+	"log/slog"
+)
+
+// Log logs that whoever sent the request of ctx changed something, at level Info: what was done, such as "purge", and
+// attributes that say to what, such as queue, filter and count.
+func Log(ctx context.Context, log *slog.Logger, what string, attrs ...slog.Attr) {
+	who, controlled := FromContext(ctx)
+	if !controlled {
+		who.Name = "anyone"
+	}
+	log.LogAttrs(ctx, slog.LevelInfo, "changed",
+		append([]slog.Attr{slog.String("who", who.Name), slog.String("what", what)}, attrs...)...)
+}

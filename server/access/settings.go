@@ -1,0 +1,346 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"maps"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/laterq/later/internal/nearest"
+	"github.com/laterq/later/store"
+)
+
+// Limits of a configuration file.
+const (
+	maxFile   = 1 << 20 // bytes of each file
+	maxTokens = 1000    // each request with a token is compared with all
+	maxCost   = 14      // of a bcrypt hash: a second of CPU for each guess
+	maxName   = 128     // bytes of a name
+)
+
+// settings are what a configuration file says.
+type settings struct {
+	tls       *tls.Config // nil: none
+	passwords map[string]*password
+	users     map[string]Identity
+	groups    []Identity // in the file's order
+	tokens    []token
+	proxies   []netip.Prefix
+	hosts     []string
+}
+
+// token is the hash of a token, and whose it is.
+type token struct {
+	sum [sha256.Size]byte
+	who Identity
+}
+
+// authenticates reports whether whoever sends a request must say who they are.
+func (s *settings) authenticates() bool {
+	return len(s.tokens)+len(s.passwords)+len(s.proxies) > 0 || s.verifiesClients()
+}
+
+// decoy returns the hash of some user's password, for users that do not exist.
+func (s *settings) decoy() []byte {
+	for _, p := range s.passwords {
+		return p.hash
+	}
+	return nil
+}
+
+func (s *settings) verifiesClients() bool {
+	return s.tls != nil && s.tls.ClientAuth != tls.NoClientCert
+}
+
+// parseSettings returns what the text of a file says. Errors name the field and its line.
+func parseSettings(text []byte, read reader) (*settings, error) {
+	root, err := parseYAML(text)
+	if err != nil {
+		return nil, err
+	}
+	s := &settings{passwords: map[string]*password{}, users: map[string]Identity{}}
+	if root.node == nil {
+		return s, nil
+	}
+	var proxies, users, groups value
+	passwords := map[string]value{}
+	err = root.object(map[string]func(value) error{
+		"tls_server_config": func(v value) (err error) {
+			s.tls, err = parseTLS(v, read)
+			return err
+		},
+		"basic_auth_users": func(v value) error {
+			return v.each(func(name string, hash value) (err error) {
+				passwords[name] = hash
+				s.passwords[name], err = parsePassword(hash)
+				return err
+			})
+		},
+		"users": func(v value) error {
+			users = v
+			return v.list(s.addUser)
+		},
+		"groups": func(v value) error {
+			groups = v
+			return v.list(s.addGroup)
+		},
+		"tokens": func(v value) error { return v.list(s.addToken) },
+		"trusted_proxies": func(v value) error {
+			proxies = v
+			return v.list(s.addProxy)
+		},
+		"hosts": func(v value) error { return v.list(s.addHost) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name, hash := range passwords {
+		if _, known := s.users[name]; !known {
+			return nil, hash.errorf("has no role: add {name: %s, role: read} to users, with a role of %s", name, roleNames)
+		}
+	}
+	switch {
+	case len(s.groups) > 0 && len(s.proxies) == 0:
+		return nil, groups.errorf("are what trusted proxies say: add trusted_proxies")
+	case len(s.proxies) > 0 && len(s.users)+len(s.groups) == 0:
+		return nil, proxies.errorf("say who sends a request, but nobody has a role: add users or groups")
+	case len(s.users) > 0 && len(s.passwords)+len(s.proxies) == 0 && !s.verifiesClients():
+		return nil, users.errorf("have no way to say who they are: add basic_auth_users, client_ca_file or trusted_proxies")
+	}
+	return s, nil
+}
+
+func (s *settings) addUser(v value) error {
+	who, err := parseIdentity(v, nil)
+	if err != nil {
+		return err
+	}
+	if _, twice := s.users[who.Name]; twice {
+		return v.errorf("has the name %q for the second time: give each user once", who.Name)
+	}
+	s.users[who.Name] = who
+	return nil
+}
+
+func (s *settings) addGroup(v value) error {
+	who, err := parseIdentity(v, nil)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(s.groups, func(g Identity) bool { return g.Name == who.Name }) {
+		return v.errorf("has the name %q for the second time: give each group once", who.Name)
+	}
+	s.groups = append(s.groups, who)
+	return nil
+}
+
+func (s *settings) addToken(v value) error {
+	if len(s.tokens) == maxTokens {
+		return v.errorf("is one too many: the limit is %d tokens", maxTokens)
+	}
+	var t token
+	var given bool
+	who, err := parseIdentity(v, map[string]func(value) error{"sha256": func(v value) error {
+		given = true
+		text, err := v.text()
+		if err != nil {
+			return err
+		}
+		sum, err := hex.DecodeString(text)
+		if err != nil || len(sum) != len(t.sum) {
+			return v.errorf("is not the SHA-256 of a token in %d hexadecimal digits: later token new makes both", 2*len(t.sum))
+		}
+		copy(t.sum[:], sum)
+		return nil
+	}})
+	switch {
+	case err != nil:
+		return err
+	case !given:
+		return v.errorf("has no sha256: later token new makes a token and this entry")
+	case slices.ContainsFunc(s.tokens, func(o token) bool { return o.sum == t.sum || o.who.Name == who.Name }):
+		return v.errorf("has the name or the sha256 of another token: give each its own")
+	}
+	t.who = who
+	s.tokens = append(s.tokens, t)
+	return nil
+}
+
+func (s *settings) addProxy(v value) error {
+	text, err := v.text()
+	if err != nil {
+		return err
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if address, single := netip.ParseAddr(text); single == nil && address.Zone() == "" {
+		prefix, err = netip.PrefixFrom(address, address.BitLen()), nil
+	}
+	if err != nil {
+		return v.errorf("is %q: give an address such as 10.0.0.7 or 10.0.0.0/8", nearest.Clip(text))
+	}
+	s.proxies = append(s.proxies, prefix.Masked())
+	return nil
+}
+
+func (s *settings) addHost(v value) error {
+	host, err := v.text()
+	if err != nil {
+		return err
+	}
+	if err := checkHostName(host); err != nil {
+		return v.errorf("%v", err)
+	}
+	s.hosts = append(s.hosts, host)
+	return nil
+}
+
+// checkHostName returns an ErrInvalid unless a name can be one of Config.Hosts.
+func checkHostName(host string) error {
+	if net.ParseIP(host) == nil && (host == "" || strings.ContainsAny(host, ":/ *?@#[]")) {
+		return store.Invalid("is %q: give the name of a host alone, such as queue.example", nearest.Clip(host))
+	}
+	return nil
+}
+
+// parseIdentity reads who has which role. more are fields besides those of an Identity.
+func parseIdentity(v value, more map[string]func(value) error) (who Identity, err error) {
+	fields := map[string]func(value) error{
+		"name": func(v value) error {
+			if who.Name, err = v.text(); err != nil {
+				return err
+			}
+			if err := checkName(who.Name); err != nil {
+				return v.errorf("%v", err)
+			}
+			return nil
+		},
+		"role": func(v value) error {
+			name, err := v.text()
+			if err != nil {
+				return err
+			}
+			if who.Role, err = parseRole(name); err != nil {
+				return v.errorf("%v", err)
+			}
+			return nil
+		},
+		"queues": func(v value) error {
+			who.Queues = []string{}
+			return v.list(func(v value) error {
+				pattern, err := v.text()
+				if err != nil {
+					return err
+				}
+				if err := checkPattern(pattern); err != nil {
+					return v.errorf("%v", err)
+				}
+				who.Queues = append(who.Queues, pattern)
+				return nil
+			})
+		},
+		"hide_payloads": func(v value) (err error) {
+			who.HidePayloads, err = v.boolean()
+			return err
+		},
+	}
+	maps.Copy(fields, more)
+	if err := v.object(fields); err != nil {
+		return who, err
+	}
+	switch {
+	case who.Name == "":
+		return who, v.errorf("has no name: logs need one")
+	case who.Role == "":
+		return who, v.errorf("has no role: give one of %s", roleNames)
+	case who.Queues != nil && len(who.Queues) == 0:
+		return who, v.errorf("has an empty list of queues: name some, or leave queues out for all")
+	}
+	if err := who.checkHiding(); err != nil {
+		return who, v.errorf("%v", err)
+	}
+	return who, nil
+}
+
+// Check returns an ErrInvalid unless a configuration file can have the identity.
+func (i Identity) Check() error {
+	if err := checkName(i.Name); err != nil {
+		return store.Invalid("name %v", err)
+	}
+	if _, err := parseRole(string(i.Role)); err != nil {
+		return store.Invalid("role %v", err)
+	}
+	for _, pattern := range i.Queues {
+		if err := checkPattern(pattern); err != nil {
+			return store.Invalid("queue %v", err)
+		}
+	}
+	return i.checkHiding()
+}
+
+func (i Identity) checkHiding() error {
+	if i.HidePayloads && i.Role == RoleAdmin {
+		return store.Invalid("hides payloads from the role admin, which reads them with the server as its store: " +
+			"give another role")
+	}
+	return nil
+}
+
+// checkName returns an ErrInvalid unless a name can be that of an Identity.
+func checkName(name string) error {
+	if name == "" || len(name) > maxName {
+		return store.Invalid("has %d bytes: give 1 to %d", len(name), maxName)
+	}
+	if strconv.Quote(name) != `"`+name+`"` {
+		return store.Invalid("is %q: leave out quotes, backslashes and characters that cannot be printed",
+			nearest.Clip(name))
+	}
+	return nil
+}
+
+// parseRole returns the role with a name.
+func parseRole(name string) (Role, error) {
+	if _, known := rights[Role(name)]; !known {
+		return "", store.Invalid("is %q%s", nearest.Clip(name), nearest.DidYouMean(name, roles, "give one of "+roleNames))
+	}
+	return Role(name), nil
+}
+
+// checkPattern returns an ErrInvalid unless a text can be one of Identity.Queues.
+func checkPattern(pattern string) error {
+	name := strings.TrimSuffix(pattern, "*")
+	if strings.Contains(name, "*") {
+		return store.Invalid("is %q: a * can only be at the end, for all queues that begin with what precedes it",
+			nearest.Clip(pattern))
+	}
+	if name == "" && pattern != "" {
+		return nil
+	}
+	if err := store.CheckQueue(name); err != nil {
+		return store.Invalid("is wrong: %v", err)
+	}
+	return nil
+}
+
+// bcryptHash is a hash by bcrypt as htpasswd -B and others write it.
+var bcryptHash = regexp.MustCompile(`^\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}$`)
+
+func parsePassword(v value) (*password, error) {
+	hash, err := v.text()
+	if err != nil {
+		return nil, err
+	}
+	parts := bcryptHash.FindStringSubmatch(hash)
+	if parts == nil {
+		return nil, v.errorf("is no bcrypt hash: htpasswd -nBC 10 NAME makes one")
+	}
+	if cost, _ := strconv.Atoi(parts[1]); cost < 4 || cost > maxCost {
+		return nil, v.errorf("is a bcrypt hash of cost %d: give one of 4 to %d", cost, maxCost)
+	}
+	return &password{hash: []byte(hash)}, nil
+}

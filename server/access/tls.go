@@ -1,0 +1,116 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+
+	"github.com/laterq/later/internal/nearest"
+)
+
+var (
+	clientAuthTypes = map[string]tls.ClientAuthType{
+		"NoClientCert":               tls.NoClientCert,
+		"VerifyClientCertIfGiven":    tls.VerifyClientCertIfGiven,
+		"RequireAndVerifyClientCert": tls.RequireAndVerifyClientCert,
+	}
+	tlsVersions = map[string]uint16{"TLS12": tls.VersionTLS12, "TLS13": tls.VersionTLS13}
+)
+
+// parseTLS reads tls_server_config, whose fields are those of Prometheus' exporter-toolkit.
+func parseTLS(v value, read reader) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	var cert, key, ca, auth value
+	var err error
+	set := func(field *value) func(value) error {
+		return func(v value) error {
+			*field = v
+			return nil
+		}
+	}
+	err = v.object(map[string]func(value) error{
+		"cert_file": set(&cert), "key_file": set(&key), "client_ca_file": set(&ca), "client_auth_type": set(&auth),
+		"min_version": func(v value) (err error) {
+			config.MinVersion, err = choose(v, tlsVersions, "TLS12, TLS13")
+			return err
+		},
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case cert.node == nil || key.node == nil:
+		return nil, v.errorf("has no cert_file or no key_file: give both")
+	}
+	if err := readCertificate(config, cert, key, read); err != nil {
+		return nil, err
+	}
+	if ca.node != nil {
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+		if err := readAuthorities(config, ca, read); err != nil {
+			return nil, err
+		}
+	}
+	if auth.node != nil {
+		if config.ClientAuth, err = choose(auth, clientAuthTypes,
+			"NoClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"); err != nil {
+			return nil, err
+		}
+		if ca.node == nil && config.ClientAuth != tls.NoClientCert {
+			return nil, auth.errorf("needs client_ca_file: the authorities that certificates of clients are from")
+		}
+	}
+	return config, nil
+}
+
+func readCertificate(config *tls.Config, cert, key value, read reader) error {
+	certPEM, err := read(cert)
+	if err != nil {
+		return err
+	}
+	keyPEM, err := read(key)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return cert.errorf("and key_file are no pair: %v", err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return nil
+}
+
+func readAuthorities(config *tls.Config, ca value, read reader) error {
+	text, err := read(ca)
+	if err != nil {
+		return err
+	}
+	config.ClientCAs = x509.NewCertPool()
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return ca.errorf("has no certificate in PEM")
+	}
+	return nil
+}
+
+// choose returns what the text of a value stands for.
+func choose[T any](v value, choices map[string]T, names string) (T, error) {
+	name, err := v.text()
+	if err != nil {
+		return *new(T), err
+	}
+	chosen, known := choices[name]
+	if !known {
+		return chosen, v.errorf("is %q%s", nearest.Clip(name),
+			nearest.DidYouMean(name, strings.Split(names, ", "), "give one of "+names))
+	}
+	return chosen, nil
+}
+
+// namesOf returns the names in a certificate: the common name first, then the alternative ones.
+func namesOf(cert *x509.Certificate) []string {
+	names := append([]string{cert.Subject.CommonName}, cert.DNSNames...)
+	names = append(names, cert.EmailAddresses...)
+	for _, uri := range cert.URIs {
+		names = append(names, uri.String())
+	}
+	return names
+}

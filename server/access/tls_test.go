@@ -1,0 +1,147 @@
+package access
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/tlstest"
+)
+
+// serveTLS serves requests over TLS as later serve does, and returns the address.
+func serveTLS(t *testing.T, c *Control) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: c.Handler(whoami), TLSConfig: c.TLS(),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		server.ServeTLS(listener, "", "")
+	}()
+	t.Cleanup(func() {
+		server.Close()
+		<-ended
+	})
+	return listener.Addr().String()
+}
+
+// dial makes a new connection for one request.
+func dial(
+	t *testing.T, address string, config *tls.Config, change ...func(*http.Request),
+) (string, *x509.Certificate, error) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(r)
+	}
+	reply, err := transport.RoundTrip(r)
+	if err != nil {
+		return "", nil, err
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	return fmt.Sprint(reply.StatusCode, " ", string(text)), reply.TLS.PeerCertificates[0], err
+}
+
+func TestClientCertificatesSayWhoAsks(t *testing.T) {
+	ca, other := tlstest.New(t), tlstest.New(t)
+	server := ca.Issue(t, "server")
+	for _, required := range []bool{false, true} {
+		text := fmt.Sprintf(`
+tls_server_config:
+  cert_file: %s
+  key_file: %s
+  client_ca_file: %s
+  min_version: TLS13
+users:
+  - {name: worker-7, role: work}
+  - {name: alias.example, role: read}
+tokens:
+  - {name: shop, role: send, sha256: %s}
+`, server.Cert, server.Key, ca.File, hashOf("t0ken"))
+		if required {
+			text = strings.Replace(text, "  min_version", "  client_auth_type: RequireAndVerifyClientCert\n  min_version", 1)
+		}
+		c, _ := control(t, text)
+		address := serveTLS(t, c)
+		config := func(certs ...tlstest.Pair) *tls.Config {
+			config := &tls.Config{RootCAs: ca.Pool()}
+			for _, pair := range certs { // also one from an authority that the server does not ask for
+				cert := pair.Load(t)
+				config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+			}
+			return config
+		}
+		known := ca.Issue(t, "worker-7")
+		for name, test := range map[string]struct {
+			config *tls.Config
+			change []func(*http.Request)
+			want   string
+		}{
+			"common name":        {config(known), nil, "200 worker-7 work"},
+			"alternative name":   {config(ca.Issue(t, "x", "y", "alias.example")), nil, "200 alias.example read"},
+			"common name first":  {config(ca.Issue(t, "worker-7", "alias.example")), nil, "200 worker-7 work"},
+			"unknown name":       {config(ca.Issue(t, "stranger")), nil, `certificate of \"stranger\" has no role`},
+			"token before":       {config(known), list(bearer("t0ken")), "200 shop send"},
+			"wrong token before": {config(known), list(bearer("x")), "401 "},
+			"other authority":    {config(other.Issue(t, "worker-7")), nil, "refused"},
+			"an old version":     {&tls.Config{RootCAs: ca.Pool(), MaxVersion: tls.VersionTLS12}, nil, "refused"},
+			"none":               {config(), nil, map[bool]string{true: "refused", false: "401 "}[required]},
+		} {
+			got, _, err := dial(t, address, test.config, test.change...)
+			if err != nil {
+				got = "refused: " + err.Error()
+			}
+			if !strings.Contains(got, test.want) {
+				t.Errorf("required %v, %s: %s, want %s", required, name, got, test.want)
+			}
+		}
+	}
+}
+
+func TestCertificatesAreReadAgainWhenTheyChange(t *testing.T) {
+	ca := tlstest.New(t)
+	pair, next := ca.Issue(t, "first"), ca.Issue(t, "second")
+	c, log := control(t, fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s}", pair.Cert, pair.Key))
+	address := serveTLS(t, c)
+	served := func() string {
+		t.Helper()
+		_, cert, err := dial(t, address, &tls.Config{RootCAs: ca.Pool()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert.Subject.CommonName
+	}
+	if got := served(); got != "first" {
+		t.Errorf("served %s", got)
+	}
+	for from, to := range map[string]string{next.Cert: pair.Cert, next.Key: pair.Key} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, to, string(text)) // for a moment certificate and key are no pair
+	}
+	for limit := time.Now().Add(time.Minute); served() != "second"; {
+		if time.Now().After(limit) {
+			t.Fatalf("the new certificate is not served; log:\n%s", log)
+		}
+	}
+}

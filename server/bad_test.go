@@ -1,0 +1,134 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/laterq/later"
+)
+
+// badRequests are requests that are refused, with the whole of their problems but for type and title.
+var badRequests = []struct {
+	method, path, body, contentType string
+	status                          int
+	want                            string
+}{
+	{"POST", mail, `{`, "", 400,
+		`"code":"invalid","detail":"body: unexpected end of JSON input","field":"body"`},
+	{"POST", mail, ``, "", 400,
+		`"code":"invalid","detail":"request body is required"`},
+	{"POST", mail, `[]`, "", 400,
+		`"code":"invalid","detail":"body: expected object","field":"body"`},
+	{"POST", mail, `{"payload": "x", "in": "soon"}`, "", 400,
+		`"code":"invalid","detail":"in: give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is 36500d","field":"in"`},
+	{"POST", mail, `{"payload": "x", "in": "-1h"}`, "", 400,
+		`"code":"invalid","detail":"in: the duration must not be negative","field":"in"`},
+	{"POST", mail, `{"payload": "x", "in": "1h", "at": "2100-01-01T00:00:00Z"}`, "", 400,
+		`"code":"invalid","detail":"in and at are both given: give one of them","field":"in"`},
+	{"POST", mail, `{"payload": "x", "at": "tomorrow"}`, "", 400,
+		`"code":"invalid","detail":"at: expected string to be RFC 3339 date-time","field":"at"`},
+	{"POST", mail, `{"payload": "x", "at": "1969-01-01T00:00:00Z"}`, "", 400,
+		`"code":"invalid","detail":"due time is 1969-01-01T00:00:00Z: give a time from 1970 to 2199","field":"at"`},
+	{"POST", mail, `{"paylaod": "x"}`, "", 400,
+		`"code":"invalid","detail":"paylaod: unexpected property","field":"paylaod"`},
+	{"POST", mail, `{"payload": "x", "max_attempts": 0}`, "", 400,
+		`"code":"invalid","detail":"max_attempts: expected number >= 1","field":"max_attempts"`},
+	{"POST", mail, `{"payload": "x", "max_attempts": 70000}`, "", 400,
+		`"code":"invalid","detail":"max_attempts: expected number <= 65535","field":"max_attempts"`},
+	{"POST", mail, `{"payload": "x", "max_attempts": "3"}`, "", 400,
+		`"code":"invalid","detail":"max_attempts: expected integer","field":"max_attempts"`},
+	{"POST", mail, `{"payload": "x", "payload_base64": "eA=="}`, "", 400,
+		`"code":"invalid","detail":"payload_base64: is given with payload: give one of them","field":"payload_base64"`},
+	{"POST", mail, `{"payload_base64": "no base64!"}`, "", 400,
+		`"code":"invalid","detail":"payload_base64: expected string to be base64 encoded","field":"payload_base64"`},
+	{"POST", mail, `{"payload": "\ud800"}`, "", 400,
+		`"code":"invalid","detail":"body: text has half of a surrogate pair, such as \\ud800, which is not a character: give bytes that are not text in base64","field":"body"`},
+	{"POST", mail, `{"payload": "x", "id": "taken"}`, "", 409,
+		`"code":"duplicate","detail":"id \"taken\" is already in queue \"mail\": duplicate id"`},
+	{"POST", mail, `{"payload": "x", "id": "a\u0000"}`, "", 400,
+		`"code":"invalid","detail":"id \"a\\x00\" holds a control character: leave it out","field":"id"`},
+	{"POST", mail, `{"payload": "x", "on_duplicate": "replace"}`, "", 400,
+		`"code":"invalid","detail":"id: on_duplicate is given without an id: give that which sends share","field":"id"`},
+	{"POST", mail, `{"payload": "x", "id": "a", "on_duplicate": "debounce"}`, "", 400,
+		`"code":"invalid","detail":"wait: a debounce needs wait and max_wait: give both, such as 2s and 30s","field":"wait"`},
+	{"POST", mail, `{"payload": "x", "wait": "1s"}`, "", 400,
+		`"code":"invalid","detail":"wait and max_wait are for on_duplicate debounce: omit them","field":"wait"`},
+	{"POST", mail, `{"payload": "x", "timeout": "0s"}`, "", 400,
+		`"code":"invalid","detail":"timeout: is 0: give more, or omit it","field":"timeout"`},
+	{"POST", mail, `{"payload": "x", "timeout": "25h"}`, "", 400,
+		`"code":"invalid","detail":"timeout is 25h0m0s: give 0 (none) to 24h0m0s","field":"timeout"`},
+	{"POST", mail, `{"payload": "x", "headers": {"": "x"}}`, "", 400,
+		`"code":"invalid","detail":"header name is empty","field":"headers"`},
+	{"POST", mail, `{"payload": "x", "headers": {"a": 1}}`, "", 400,
+		`"code":"invalid","detail":"headers.a: expected string","field":"headers.a"`},
+	{"POST", mail, `{"payload": "x", "at": "2030-01-01T00:00:00Z", "expire_at": "2001-01-01T00:00:00Z"}`, "", 400,
+		`"code":"invalid","detail":"expiry at 2001-01-01T00:00:00Z is before the message is due, at 2030-01-01T00:00:00Z: give a later expiry, or an earlier due time","field":"expire_at"`},
+	{"POST", mail, `{"payload": "x", "durable": {"replicas": 17}}`, "", 400,
+		`"code":"invalid","detail":"durable.replicas: expected number <= 16","field":"durable.replicas"`},
+	{"POST", mail + "/batch", `{"messages": []}`, "", 400,
+		`"code":"invalid","detail":"messages: expected array length >= 1","field":"messages"`},
+	{"POST", mail + "/batch", `{"messages": [{"payload": "x"}, {"payload": "x", "in": "x"}]}`, "", 400,
+		`"code":"invalid","detail":"messages[1]: in: give a duration such as 500ms, 30s, 1h30m or 2d12h: the units are ms, s, m, h and d, and the limit is 36500d","field":"messages[1].in"`},
+	{"GET", mail + "?state=gone", ``, "", 400,
+		`"code":"invalid","detail":"query.state: expected value to be one of \"scheduled, ready, leased, dead\"","field":"query.state"`},
+	{"GET", mail + "?limit=501", ``, "", 400,
+		`"code":"invalid","detail":"query.limit: expected number <= 500","field":"query.limit"`},
+	{"GET", mail + "?limit=many", ``, "", 400,
+		`"code":"invalid","detail":"query.limit: invalid integer","field":"query.limit"`},
+	{"GET", mail + "?stat=dead", ``, "", 400,
+		`"code":"invalid","detail":"query.stat: unknown query parameter","field":"query.stat"`},
+	{"GET", mail + "?cursor=nonsense", ``, "", 400,
+		`"code":"invalid","detail":"cursor \"nonsense\" is not from this store: give Page.Next of the previous page, or \"\" for the first","field":"query.cursor"`},
+	{"GET", mail + "?header=x", ``, "", 400,
+		`"code":"invalid","detail":"query.header: is \"x\": give name=value","field":"query.header"`},
+	{"GET", mail + "/none", ``, "", 404,
+		`"code":"not_found","detail":"message \"none\" of queue \"mail\": not found"`},
+	{"PATCH", mail + "/taken", `{}`, "", 400,
+		`"code":"invalid","detail":"body: changes nothing: give in, at, payload, payload_base64 or headers","field":"body"`},
+	{"POST", mail + "/taken/replay", ``, "", 404,
+		`"code":"not_found","detail":"no dead message \"taken\" in queue \"mail\": not found"`},
+	{"PUT", mail, ``, "", 405,
+		`"code":"invalid","detail":"PUT is no method of /v1/queues/mail/messages: use GET or POST"`},
+	{"POST", "/v1/queues/mail/receive", `{"max": 501}`, "", 400,
+		`"code":"invalid","detail":"max: expected number <= 500","field":"max"`},
+	{"POST", "/v1/queues/mail/receive", `{"lease": "1ms"}`, "", 400,
+		`"code":"invalid","detail":"lease is 1ms: give 10ms to 24h0m0s","field":"lease"`},
+	{"POST", "/v1/queues/mail/receive", `{"wait": "1h"}`, "", 400,
+		`"code":"invalid","detail":"wait: is 1h0m0s: the limit is 5m0s","field":"wait"`},
+	{"POST", "/v1/leases/nonsense/ack", ``, "", 400,
+		`"code":"invalid","detail":"path.token: text is not a receipt: give one unchanged, as Delivery.Receipt returned it","field":"path.token"`},
+	{"POST", "/v1/leases/settle", `{"messages": [{"token": "x", "action": "eat"}]}`, "", 400,
+		`"code":"invalid","detail":"messages[0].action: expected value to be one of \"ack, nack, snooze, bury, release, extend\"","field":"messages[0].action"`},
+	{"GET", "/v1/queues/mail/horizon?from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", ``, "", 400,
+		`"code":"invalid","detail":"histogram from 2030-01-02T00:00:00Z to 2030-01-01T00:00:00Z has less than a millisecond for each bucket: give a longer range or fewer buckets"`},
+	{"GET", "/v1/queues/mail/horizon", ``, "", 400,
+		`"code":"invalid","detail":"query.from: required query parameter is missing; query.to: required query parameter is missing","field":"query.from"`},
+	{"POST", "/v1/queues/mail/purge", `{}`, "", 400,
+		`"code":"invalid","detail":"states: give states, or all","field":"states"`},
+	{"PUT", "/v1/queues/mail/dead-retention", `{"max_count": -1}`, "", 400,
+		`"code":"invalid","detail":"max_count: expected number >= 0","field":"max_count"`},
+	{"GET", "/v1/queues/" + strings.Repeat("x", 129), ``, "", 400,
+		`"code":"invalid","detail":"path.queue: expected length <= 128","field":"path.queue"`},
+	{"GET", "/v2/queues", ``, "", 404,
+		`"code":"not_found","detail":"no route /v2/queues: /v1/openapi.json lists them: not found"`},
+}
+
+func TestBadRequestsAreAnsweredExactly(t *testing.T) {
+	a := newAPI(t)
+	if _, err := a.client.Queue("mail").Send(t.Context(), nil, later.WithID("taken")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range badRequests {
+		var headers []string
+		if c.contentType != "" {
+			headers = []string{"Content-Type", c.contentType}
+		}
+		got := a.do(c.method, c.path, c.body, headers...)
+		want := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,%s}`, http.StatusText(c.status), c.status, c.want)
+		if strings.TrimSpace(got.body) != want || got.status != c.status {
+			t.Errorf("%s %s %.100s\n got %d %s\nwant %d %s", c.method, c.path, c.body, got.status, got.body, c.status, want)
+		}
+	}
+}

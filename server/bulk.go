@@ -1,0 +1,278 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+const (
+	maxMatched   = 1_000_000 // messages that one bulk change may match
+	shiftWorkers = 16        // messages that are shifted at the same time
+)
+
+func registerBulk(s *Server) {
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
+		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
+		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. The " +
+			"messages that match are found first, up to a million, and then changed; those that have changed or gone meanwhile " +
+			"are skipped. With dry_run they are only counted, with ten of them as examples.",
+	}, s.bulk)
+}
+
+// Action is what a bulk change does with each message.
+type Action struct {
+	Action string     `json:"action" enum:"cancel,run,reschedule,shift,replay" doc:"run makes due at once; shift moves the due time by a duration; replay makes dead ones live again"`
+	In     Duration   `json:"in,omitempty" doc:"Of reschedule and replay: due after this delay"`
+	At     *time.Time `json:"at,omitempty" doc:"Of reschedule and replay: due at this time"`
+	By     string     `json:"by,omitempty" pattern:"^-?[0-9].*$" doc:"Of shift: a duration, below zero for earlier" example:"-2h"`
+	KeepID bool       `json:"keep_id,omitempty" doc:"Of cancel: start the dedup windows, as acks do"`
+}
+
+type bulkInput struct {
+	QueuePath
+	Body struct {
+		Filter Filter `json:"filter"`
+		Action
+		DryRun    bool `json:"dry_run,omitempty" doc:"Count what matches, and change nothing"`
+		PerSecond int  `json:"per_second,omitempty" minimum:"1" doc:"Change at most so many messages a second. Default: no limit"`
+	}
+}
+
+type operationOutput struct {
+	Location string `header:"Location"`
+	Body     Operation
+}
+
+func (s *Server) bulk(ctx context.Context, in *bulkInput) (*operationOutput, error) {
+	filter, err := in.Body.Filter.filter()
+	if err != nil {
+		return nil, err
+	}
+	if err := maySearch(ctx, &filter); err != nil {
+		return nil, err
+	}
+	q := s.client.Queue(in.Queue)
+	change, err := in.Body.Action.change(q)
+	if err != nil {
+		return nil, err
+	}
+	b := &bulkChange{queue: q, filter: filter, change: change, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
+	op, err := s.operations.start(ctx, Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}, b.run)
+	if err != nil {
+		return nil, err
+	}
+	if !b.dry {
+		s.changed(ctx, "bulk change started", attrsOf(&op, &in.Body.Filter, &in.Body.Action)...)
+	}
+	return &operationOutput{"/v1/operations/" + op.ID, op}, nil
+}
+
+// found is a message that a bulk change matched.
+type found struct {
+	id  string
+	due time.Time
+}
+
+// change changes some messages and returns how many. Those that it skips are no error.
+type change func(ctx context.Context, messages []found) (int, error)
+
+// change returns what the action does. It returns ErrInvalid for fields that the action does not take.
+func (a *Action) change(q *later.Queue) (change, error) {
+	timed := a.In != "" || a.At != nil
+	switch {
+	case timed && a.Action != "reschedule" && a.Action != "replay":
+		return nil, field("in", store.Invalid("%s takes no due time: omit in and at", a.Action))
+	case !timed && a.Action == "reschedule":
+		return nil, field("in", store.Invalid("reschedule needs a due time: give in or at"))
+	case (a.By != "") != (a.Action == "shift"):
+		return nil, field("by", store.Invalid("by is for shift, which needs it: give both, such as 2h, or neither"))
+	case a.KeepID && a.Action != "cancel":
+		return nil, field("keep_id", store.Invalid("%s takes no keep_id: omit it", a.Action))
+	}
+	due, err := when(a.In, a.At)
+	if err != nil {
+		return nil, err
+	}
+	switch a.Action {
+	case "cancel":
+		var opts []later.CancelOption
+		if a.KeepID {
+			opts = append(opts, later.KeepID())
+		}
+		return func(ctx context.Context, messages []found) (int, error) {
+			results, err := q.CancelBatch(ctx, ids(messages), opts...)
+			return countNil(results, func(r later.CancelResult) error { return r.Err }), err
+		}, nil
+	case "run", "reschedule":
+		return func(ctx context.Context, messages []found) (int, error) {
+			results, err := q.RescheduleBatch(ctx, ids(messages), due)
+			return countNil(results, func(err error) error { return err }), err
+		}, nil
+	case "replay":
+		return func(ctx context.Context, messages []found) (int, error) {
+			return q.Replay(ctx, due, ids(messages)...)
+		}, nil
+	}
+	text, earlier := strings.CutPrefix(a.By, "-")
+	by, err := durations.Parse(text)
+	if err != nil {
+		return nil, field("by", err)
+	}
+	if earlier {
+		by = -by
+	}
+	return func(ctx context.Context, messages []found) (int, error) { return shift(ctx, q, messages, by) }, nil
+}
+
+func ids(messages []found) []string {
+	all := make([]string, len(messages))
+	for i := range messages {
+		all[i] = messages[i].id
+	}
+	return all
+}
+
+func countNil[T any](results []T, errorOf func(T) error) (n int) {
+	for _, r := range results {
+		if errorOf(r) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// shift moves the due time of each message, so that shifting by the opposite undoes it exactly.
+func shift(ctx context.Context, q *later.Queue, messages []found, by time.Duration) (int, error) {
+	var all sync.WaitGroup
+	var moved atomic.Int64
+	next := make(chan found)
+	errs := make([]error, shiftWorkers)
+	for i := range errs {
+		all.Go(func() {
+			for m := range next {
+				err := q.Reschedule(ctx, m.id, later.At(m.due.Add(by)))
+				if err == nil {
+					moved.Add(1)
+				} else if !skipped(err) && errs[i] == nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	for _, m := range messages {
+		next <- m
+	}
+	close(next)
+	all.Wait()
+	return int(moved.Load()), errors.Join(errs...)
+}
+
+// skipped reports whether a message could not be changed because of its state.
+func skipped(err error) bool {
+	return errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) || errors.Is(err, later.ErrDead)
+}
+
+// bulkChange is the work of one bulk change.
+type bulkChange struct {
+	queue     *later.Queue
+	filter    later.Filter
+	change    change
+	dry       bool
+	perSecond int
+}
+
+// run finds all messages before it changes the first, because a change can move a message to where it would be found
+// again.
+func (b *bulkChange) run(ctx context.Context, update func(func(*Operation))) error {
+	matched, err := b.find(ctx, update)
+	if err != nil || b.dry {
+		return err
+	}
+	begin := time.Now()
+	for done := 0; done < len(matched); {
+		part := matched[done:min(len(matched), done+b.part())]
+		n, err := b.change(ctx, part)
+		done += len(part)
+		update(func(o *Operation) {
+			o.Changed += n
+			if err == nil {
+				o.Skipped += len(part) - n
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if err := b.pace(ctx, begin, done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part returns how many messages to change at a time.
+func (b *bulkChange) part() int {
+	if b.perSecond > 0 {
+		return min(b.perSecond, store.MaxBatch)
+	}
+	return store.MaxBatch
+}
+
+// pace waits until the next part may be changed.
+func (b *bulkChange) pace(ctx context.Context, begin time.Time, done int) error {
+	if b.perSecond == 0 {
+		return context.Cause(ctx)
+	}
+	wait := time.NewTimer(time.Until(begin.Add(time.Duration(done) * time.Second / time.Duration(b.perSecond))))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// find returns the messages that match.
+func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (matched []found, err error) {
+	count := 0
+	for o := (later.SearchOptions{Limit: store.MaxBatch}); ; {
+		page, err := b.queue.Search(ctx, b.filter, o)
+		if err != nil {
+			return nil, err
+		}
+		count += len(page.Messages)
+		if !b.dry {
+			for _, m := range page.Messages {
+				matched = append(matched, found{m.ID, m.Due})
+			}
+		}
+		update(func(op *Operation) {
+			op.Looked, op.Matched = op.Looked+page.Looked, count
+			for i := 0; i < len(page.Messages) && len(op.Examples) < maxExamples; i++ {
+				op.Examples = append(op.Examples, Message{page.Messages[i]})
+			}
+		})
+		switch {
+		case len(matched) > maxMatched:
+			return nil, fmt.Errorf("more than %d messages match: narrow the filter, such as by due time: %w", maxMatched,
+				store.ErrTooLarge)
+		case page.Next == "":
+			return matched, nil
+		}
+		o.Cursor = page.Next
+	}
+}

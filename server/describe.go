@@ -1,0 +1,76 @@
+package server
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/internal/wire"
+)
+
+// apiConfig returns what huma needs to describe and check the API. Its own pages stay off.
+func apiConfig(version string) huma.Config {
+	format := huma.Format{Marshal: encodeJSON, Unmarshal: decodeJSON}
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title:       "Later",
+				Version:     version,
+				Description: "A delay queue over HTTP. Durations are texts such as 500ms, 30s, 1h30m and 2d12h; times are RFC 3339.",
+			},
+			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+		},
+		Formats:                      map[string]huma.Format{"application/json": format, "json": format},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{asProblem},
+	}
+}
+
+// decodeJSON decodes JSON, and refuses text that encoding/json would change.
+func decodeJSON(text []byte, to any) error {
+	if _, first := to.(*any); first { // huma decodes twice
+		if err := wire.CheckText(text); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(text, to)
+}
+
+func encodeJSON(w io.Writer, value any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(value)
+}
+
+// finishDescription serves the OpenAPI description. Routes that are registered after it are not in it.
+func (s *Server) finishDescription() {
+	api := s.api.OpenAPI()
+	delete(api.Components.Schemas.Map(), "ErrorModel") // huma's own, which asProblem replaces
+	delete(api.Components.Schemas.Map(), "ErrorDetail")
+	text, err := json.Marshal(api)
+	if err != nil {
+		panic(err) // it is the same for every server
+	}
+	s.description = text
+	s.mux.HandleFunc("GET /v1/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")
+		_, _ = w.Write(s.description)
+	})
+}
+
+// typeOf returns the type that schemas are made from.
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// Duration is a duration in a request.
+type Duration string
+
+// Schema returns the schema of the text.
+func (Duration) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Description: "A duration such as 500ms, 30s, 1h30m or 2d12h",
+		Examples: []any{"30m"}}
+}

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+func registerMessages(s *Server) {
+	const one = "/v1/queues/{queue}/messages/{id}"
+	tags := []string{"messages"}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
+		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by id. A " +
+			"message that does not change state meanwhile is listed exactly once over all pages. A page has a few more messages than " +
+			"its limit if they were found together; with conditions on what is in a message it can be empty although a later " +
+			"one is not.",
+	}, s.listMessages)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
+	}, s.getMessage)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
+		Description: "A message that changes while it is edited is not changed: the code is conflict.",
+	}, s.editMessage)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
+	}, s.cancelMessage)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
+		DefaultStatus: http.StatusOK,
+	}, s.runMessage)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
+		DefaultStatus: http.StatusOK,
+	}, s.replayMessage)
+}
+
+// Message is a live message.
+type Message struct{ *later.Info }
+
+// Schema returns the schema of what later.Info marshals to.
+func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wire.Info](), true, "") }
+
+// message returns the JSON of a message as the sender of a request may see it.
+func message(ctx context.Context, info *later.Info) Message {
+	who, controlled := access.FromContext(ctx)
+	if !controlled || !who.HidePayloads {
+		return Message{info}
+	}
+	hidden := *info
+	hidden.Payload, hidden.Headers, hidden.Raw, hidden.LastError = nil, nil, nil, ""
+	hidden.Failures = make([]later.Failure, len(info.Failures))
+	for i, f := range info.Failures {
+		f.Error = ""
+		hidden.Failures[i] = f
+	}
+	return Message{&hidden}
+}
+
+type listInput struct {
+	QueuePath
+	FilterQuery
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+}
+
+type listOutput struct {
+	Body struct {
+		Messages []Message `json:"messages"`
+		Looked   int       `json:"looked" doc:"How many messages were looked at"`
+		Next     string    `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
+	}
+}
+
+func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	if err := maySearch(ctx, &filter); err != nil {
+		return nil, err
+	}
+	o := later.SearchOptions{Limit: in.Limit, Look: in.Look, Cursor: in.Cursor}
+	page, err := s.client.Queue(in.Queue).Search(ctx, filter, o)
+	if err != nil {
+		return nil, err
+	}
+	out := &listOutput{}
+	out.Body.Next, out.Body.Looked = page.Next, page.Looked
+	out.Body.Messages = make([]Message, len(page.Messages))
+	for i, info := range page.Messages {
+		out.Body.Messages[i] = message(ctx, info)
+	}
+	return out, nil
+}
+
+// maySearch refuses to find out by searching what the sender of a request may not see.
+func maySearch(ctx context.Context, f *later.Filter) error {
+	who, controlled := access.FromContext(ctx)
+	if !controlled || !who.HidePayloads || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" {
+		return nil
+	}
+	return &problem.Error{Status: http.StatusForbidden, Err: fmt.Errorf("%q may not see payloads, nor search in them: %w",
+		who.Name, store.ErrMisconfigured)}
+}
+
+type messageOutput struct{ Body Message }
+
+func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutput, error) {
+	info, err := s.client.Queue(in.Queue).Get(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &messageOutput{message(ctx, info)}, nil
+}
+
+type editInput struct {
+	MessagePath
+	Body struct {
+		In            Duration           `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
+		At            *time.Time         `json:"at,omitempty" doc:"Due at this time"`
+		Payload       Text               `json:"payload,omitempty"`
+		PayloadBase64 []byte             `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
+		Headers       *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has"`
+	}
+}
+
+func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput, error) {
+	b := &in.Body
+	due, err := when(b.In, b.At)
+	if err != nil {
+		return nil, err
+	}
+	timed, edits := b.In != "" || b.At != nil, b.Payload != nil || b.PayloadBase64 != nil || b.Headers != nil
+	q := s.client.Queue(in.Queue)
+	switch {
+	case !timed && !edits:
+		return nil, field("body", store.Invalid("changes nothing: give in, at, payload, payload_base64 or headers"))
+	case edits:
+		err = q.Edit(ctx, in.ID, func(m *later.Outgoing) error {
+			if b.Payload != nil || b.PayloadBase64 != nil {
+				o := Outgoing{Payload: b.Payload, PayloadBase64: b.PayloadBase64}
+				if m.Payload, err = o.payload(); err != nil {
+					return err
+				}
+			}
+			if b.Headers != nil {
+				m.Headers = *b.Headers
+			}
+			if timed {
+				m.When = due
+			}
+			return nil
+		})
+	default:
+		err = q.Reschedule(ctx, in.ID, due)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "message changed", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	return s.getMessage(ctx, &in.MessagePath)
+}
+
+type cancelInput struct {
+	MessagePath
+	KeepID bool `query:"keep_id" doc:"Start the dedup window of the message, as an ack does"`
+}
+
+type cancelOutput struct{ Body wire.Cancelled }
+
+func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*cancelOutput, error) {
+	var opts []later.CancelOption
+	if in.KeepID {
+		opts = append(opts, later.KeepID())
+	}
+	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, opts...)
+	if err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "message cancelled", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	return &cancelOutput{wire.Cancelled{ID: in.ID, Queue: in.Queue, Was: was}}, nil
+}
+
+func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutput, error) {
+	if err := s.client.Queue(in.Queue).RunNow(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "message run now", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	return s.getMessage(ctx, in)
+}
+
+type replayInput struct {
+	MessagePath
+	Body struct {
+		In Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
+		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
+	} `required:"false"`
+}
+
+func (s *Server) replayMessage(ctx context.Context, in *replayInput) (*messageOutput, error) {
+	due, err := when(in.Body.In, in.Body.At)
+	if err != nil {
+		return nil, err
+	}
+	q := s.client.Queue(in.Queue)
+	replayed, err := q.Replay(ctx, due, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if replayed == 0 {
+		return nil, fmt.Errorf("no dead message %q in queue %q: %w", in.ID, in.Queue, later.ErrNotFound)
+	}
+	s.changed(ctx, "message replayed", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	return s.getMessage(ctx, &in.MessagePath)
+}

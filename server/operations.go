@@ -1,0 +1,252 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+const (
+	maxRunning  = 8   // operations at the same time
+	maxFinished = 100 // operations that are remembered
+	maxExamples = 10  // messages of an operation that are shown
+)
+
+// The states of an operation.
+const (
+	opRunning = "running"
+	opDone    = "done"
+	opStopped = "stopped"
+	opFailed  = "failed"
+)
+
+func registerOperations(s *Server) {
+	const one = "/v1/operations/{operation}"
+	tags := []string{"operations"}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
+		Description: "A server remembers its last 100 operations until it ends.",
+	}, s.listOperations)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
+	}, s.waitForOperation)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
+		Description: "What it has changed stays changed.",
+	}, s.stopOperation)
+}
+
+// Operation is a bulk change, under way or finished.
+type Operation struct {
+	ID       string           `json:"id"`
+	Queue    string           `json:"queue"`
+	Action   string           `json:"action"`
+	DryRun   bool             `json:"dry_run,omitempty"`
+	State    string           `json:"state" enum:"running,done,stopped,failed"`
+	By       string           `json:"by,omitempty" doc:"Who started it"`
+	Started  string           `json:"started"`
+	Finished string           `json:"finished,omitempty"`
+	Looked   int              `json:"looked" doc:"Messages that were looked at"`
+	Matched  int              `json:"matched" doc:"Messages that match"`
+	Changed  int              `json:"changed" doc:"Messages that were changed"`
+	Skipped  int              `json:"skipped" doc:"Messages that matched and could then not be changed, because of their state"`
+	Examples []Message        `json:"examples,omitempty" doc:"The first ten that match"`
+	Error    *problem.Problem `json:"error,omitempty"`
+}
+
+// operations are those of one server.
+type operations struct {
+	server *Server
+
+	mu      sync.Mutex
+	all     []*operation // in order of their start
+	running int
+}
+
+type operation struct {
+	Operation
+	stop     context.CancelCauseFunc
+	finished chan struct{}
+}
+
+var errStopped = errors.New("the operation was stopped")
+
+// start runs an operation in the background. do reports progress through update.
+func (o *operations) start(
+	ctx context.Context, op Operation, do func(ctx context.Context, update func(func(*Operation))) error,
+) (Operation, error) {
+	who, _ := access.FromContext(ctx)
+	op.ID, op.State, op.By, op.Started = store.NewID(), opRunning, who.Name, wire.FormatTime(time.Now())
+	running := &operation{Operation: op, finished: make(chan struct{})}
+	ctx, running.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.server.ending.Err() != nil:
+		return op, errEnding
+	case o.running == maxRunning:
+		return op, fmt.Errorf("%d operations run already, which is the limit: wait or stop one: %w", maxRunning,
+			store.ErrUnavailable)
+	}
+	o.running++
+	o.all = append(o.all, running)
+	if old := slices.IndexFunc(o.all, func(op *operation) bool { return op.State != opRunning }); len(o.all) > maxFinished {
+		o.all = slices.Delete(o.all, old, old+1) // more than maxRunning are there, so one is finished
+	}
+	o.server.open.Go(func() {
+		defer context.AfterFunc(o.server.ending, func() { running.stop(errEnding) })()
+		err := do(ctx, func(change func(*Operation)) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			change(&running.Operation)
+		})
+		o.finish(ctx, running, err)
+	})
+	return op, nil
+}
+
+func (o *operations) finish(ctx context.Context, op *operation, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.running--
+	op.Finished = wire.FormatTime(time.Now())
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		op.State = opDone
+	case cause != nil && errors.Is(err, cause):
+		op.State = opStopped
+	default:
+		op.State, op.Error = opFailed, o.server.problemOf(context.WithoutCancel(ctx), err)
+	}
+	op.stop(nil)
+	close(op.finished)
+	if !op.DryRun {
+		o.server.changed(ctx, "bulk change "+op.State, slog.String("operation", op.ID), slog.String("queue", op.Queue),
+			slog.String("action", op.Action), slog.Int("count", op.Changed))
+	}
+}
+
+// get returns the operations that the sender of a request may see: that with an id, or all.
+func (o *operations) get(ctx context.Context, id string) []Operation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	seen := []Operation{}
+	for _, op := range o.all {
+		if (id == "" || op.ID == id) && access.Check(ctx, access.Look, op.Queue) == nil {
+			one := op.Operation
+			one.Examples = make([]Message, len(op.Examples))
+			for i, m := range op.Examples {
+				one.Examples[i] = message(ctx, m.Info)
+			}
+			seen = append(seen, one)
+		}
+	}
+	return seen
+}
+
+// attrsOf returns what is logged of a bulk change that starts.
+func attrsOf(op *Operation, filter *Filter, action *Action) []slog.Attr {
+	f, _ := json.Marshal(filter) // texts, numbers and times can always be encoded
+	a, _ := json.Marshal(action)
+	return []slog.Attr{slog.String("operation", op.ID), slog.String("queue", op.Queue), slog.String("action", string(a)),
+		slog.String("filter", string(f))}
+}
+
+type OperationPath struct {
+	ID string `path:"operation" maxLength:"64"`
+}
+
+type operationsOutput struct {
+	Body struct {
+		Operations []Operation `json:"operations"`
+	}
+}
+
+func (s *Server) listOperations(ctx context.Context, _ *struct{}) (*operationsOutput, error) {
+	out := &operationsOutput{}
+	out.Body.Operations = s.operations.get(ctx, "")
+	slices.SortFunc(out.Body.Operations, func(a, b Operation) int { return cmp.Compare(b.Started, a.Started) })
+	return out, nil
+}
+
+type waitInput struct {
+	OperationPath
+	Wait Duration `query:"wait" doc:"Wait so long for its end, up to 5m. Default: not at all"`
+}
+
+func (s *Server) waitForOperation(ctx context.Context, in *waitInput) (*operationOutput, error) {
+	wait, err := in.Wait.parse("query.wait", true)
+	if err != nil {
+		return nil, err
+	}
+	if wait > maxWait {
+		return nil, field("query.wait", store.Invalid("is %v: the limit is %v", wait, maxWait))
+	}
+	if finished := s.operations.finished(in.ID); wait > 0 && finished != nil {
+		waiting, done, err := s.wait(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		select {
+		case <-finished:
+		case <-waiting.Done():
+		case <-time.After(wait):
+		}
+	}
+	return s.getOperation(ctx, &in.OperationPath)
+}
+
+// finished returns a channel that is closed when an operation has ended, or nil if there is no such operation.
+func (o *operations) finished(id string) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, op := range o.all {
+		if op.ID == id {
+			return op.finished
+		}
+	}
+	return nil
+}
+
+func (s *Server) getOperation(ctx context.Context, in *OperationPath) (*operationOutput, error) {
+	found := s.operations.get(ctx, in.ID)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no operation %q on this server: %w", in.ID, later.ErrNotFound)
+	}
+	return &operationOutput{Body: found[0]}, nil
+}
+
+func (s *Server) stopOperation(ctx context.Context, in *OperationPath) (*operationOutput, error) {
+	out, err := s.getOperation(ctx, in)
+	if err == nil {
+		err = access.Check(ctx, access.Operate, out.Body.Queue)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.operations.mu.Lock()
+	for _, op := range s.operations.all {
+		if op.ID == in.ID {
+			op.stop(errStopped)
+		}
+	}
+	s.operations.mu.Unlock()
+	s.changed(ctx, "bulk change told to stop", slog.String("operation", in.ID))
+	return s.getOperation(ctx, in)
+}

@@ -1,0 +1,244 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+func registerQueues(s *Server) {
+	const one = "/v1/queues/{queue}"
+	tags := []string{"queues"}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
+	}, s.listQueues)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
+	}, s.queueStats)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one + "/activity", Tags: tags,
+		Summary: "Count the events of a queue in the last minute, hour and day",
+	}, s.queueActivity)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
+		Summary: "Count the messages that fall due in each part of a time",
+	}, s.horizon)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop deliveries of a queue",
+	}, s.pauseQueue)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
+	}, s.resumeQueue)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
+	}, s.setRetention)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
+	}, s.replayQueue)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
+	}, s.purgeQueue)
+	route(s, access.Administer, huma.Operation{
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
+	}, s.deleteQueue)
+}
+
+type listQueuesInput struct {
+	Prefix string `query:"prefix" maxLength:"128" doc:"Only queues whose names begin with this"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Cursor string `query:"cursor" maxLength:"128" doc:"The next of the page before"`
+}
+
+type listQueuesOutput struct {
+	Body struct {
+		Queues []wire.Stats `json:"queues" doc:"In order of name"`
+		Next   string       `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
+	}
+}
+
+func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*listQueuesOutput, error) {
+	names, err := s.client.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor || access.Check(ctx, access.Look, name) != nil
+	})
+	slices.Sort(names)
+	out := &listQueuesOutput{}
+	if len(names) > in.Limit {
+		names = names[:in.Limit]
+		out.Body.Next = names[in.Limit-1]
+	}
+	out.Body.Queues = make([]wire.Stats, len(names))
+	for i, name := range names {
+		stats, err := s.client.Queue(name).Stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.Queues[i] = wire.NewStats(name, stats)
+	}
+	return out, nil
+}
+
+type statsOutput struct{ Body wire.Stats }
+
+func (s *Server) queueStats(ctx context.Context, in *QueuePath) (*statsOutput, error) {
+	stats, err := s.client.Queue(in.Queue).Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &statsOutput{wire.NewStats(in.Queue, stats)}, nil
+}
+
+type activityOutput struct{ Body wire.Activity }
+
+func (s *Server) queueActivity(ctx context.Context, in *QueuePath) (*activityOutput, error) {
+	activity, err := s.client.Queue(in.Queue).Activity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &activityOutput{wire.NewActivity(in.Queue, activity)}, nil
+}
+
+type horizonInput struct {
+	QueuePath
+	From    time.Time `query:"from" required:"true"`
+	To      time.Time `query:"to" required:"true"`
+	Buckets int       `query:"buckets" minimum:"1" maximum:"500" default:"60"`
+}
+
+type horizonOutput struct {
+	Body struct {
+		Queue  string  `json:"queue"`
+		From   string  `json:"from"`
+		To     string  `json:"to"`
+		Counts []int64 `json:"counts" doc:"Scheduled and ready messages due in each of the equal parts"`
+	}
+}
+
+func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput, error) {
+	counts, err := s.client.Queue(in.Queue).Histogram(ctx, in.From, in.To, in.Buckets)
+	if err != nil {
+		return nil, err
+	}
+	out := &horizonOutput{}
+	out.Body.Queue, out.Body.Counts = in.Queue, counts
+	out.Body.From, out.Body.To = wire.FormatTime(in.From), wire.FormatTime(in.To)
+	return out, nil
+}
+
+type pausedOutput struct{ Body wire.Paused }
+
+func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*pausedOutput, error) {
+	if err := s.client.Queue(in.Queue).Pause(ctx); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "queue paused", slog.String("queue", in.Queue))
+	return &pausedOutput{wire.Paused{Queue: in.Queue, Paused: true}}, nil
+}
+
+func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*pausedOutput, error) {
+	if err := s.client.Queue(in.Queue).Resume(ctx); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "queue resumed", slog.String("queue", in.Queue))
+	return &pausedOutput{wire.Paused{Queue: in.Queue}}, nil
+}
+
+type retentionInput struct {
+	QueuePath
+	Body struct {
+		MaxAge   Duration `json:"max_age,omitempty" doc:"Drop dead messages after so long. Default: no limit"`
+		MaxCount int64    `json:"max_count,omitempty" minimum:"0" doc:"Keep so many dead messages. Default: no limit"`
+	}
+}
+
+func (s *Server) setRetention(ctx context.Context, in *retentionInput) (*statsOutput, error) {
+	age, err := in.Body.MaxAge.parse("max_age", false)
+	if err != nil {
+		return nil, err
+	}
+	retention := later.Retention{MaxAge: age, MaxCount: in.Body.MaxCount}
+	if err := s.client.Queue(in.Queue).SetDeadRetention(ctx, retention); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
+		slog.Int64("max_count", retention.MaxCount))
+	return s.queueStats(ctx, &in.QueuePath)
+}
+
+type replayQueueInput struct {
+	QueuePath
+	Body struct {
+		IDs []string   `json:"ids,omitempty" maxItems:"1000" doc:"Default: all dead messages"`
+		In  Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
+		At  *time.Time `json:"at,omitempty" doc:"Due at this time"`
+	} `required:"false"`
+}
+
+type changedOutput struct{ Body wire.Changed }
+
+func (s *Server) replayQueue(ctx context.Context, in *replayQueueInput) (*changedOutput, error) {
+	due, err := when(in.Body.In, in.Body.At)
+	if err != nil {
+		return nil, err
+	}
+	n, err := s.client.Queue(in.Queue).Replay(ctx, due, in.Body.IDs...)
+	s.changedSome(ctx, "dead messages replayed", in.Queue, n)
+	return &changedOutput{wire.Changed{Queue: in.Queue, Replayed: &n}}, err
+}
+
+type purgeInput struct {
+	QueuePath
+	Body struct {
+		States []later.State `json:"states,omitempty" enum:"scheduled,ready,dead" doc:"At least one, unless all is set"`
+		IDs    []string      `json:"ids,omitempty" maxItems:"1000" doc:"Of dead messages; only with the state dead. Default: all"`
+		All    bool          `json:"all,omitempty" doc:"All messages of the queue, also leased ones"`
+	}
+}
+
+func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*changedOutput, error) {
+	b, q := &in.Body, s.client.Queue(in.Queue)
+	var n int
+	var err error
+	switch {
+	case b.All == (len(b.States) > 0):
+		return nil, field("states", store.Invalid("give states, or all"))
+	case len(b.IDs) > 0 && !slices.Equal(b.States, []later.State{later.StateDead}):
+		return nil, field("ids", store.Invalid("ids are of dead messages: give the state dead alone, or cancel the others"))
+	case len(b.IDs) > 0:
+		n, err = q.PurgeDead(ctx, b.IDs...)
+	default:
+		n, err = q.Purge(ctx, b.States...)
+	}
+	s.changedSome(ctx, "messages purged", in.Queue, n)
+	return &changedOutput{wire.Changed{Queue: in.Queue, Purged: &n}}, err
+}
+
+// changedSome logs a change of some messages, also if it ended with an error.
+func (s *Server) changedSome(ctx context.Context, what, queue string, n int) {
+	if n > 0 {
+		s.changed(ctx, what, slog.String("queue", queue), slog.Int("count", n))
+	}
+}
+
+type deletedOutput struct{ Body wire.Deleted }
+
+func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*deletedOutput, error) {
+	if err := s.client.Queue(in.Queue).Delete(ctx); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "queue deleted", slog.String("queue", in.Queue))
+	return &deletedOutput{wire.Deleted{Queue: in.Queue, Deleted: true}}, nil
+}

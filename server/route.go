@@ -1,0 +1,232 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
+
+func errTooManyWaits(limit int) error {
+	return &problem.Error{Err: fmt.Errorf("%d requests wait already, which is the limit of this server: try again later: %w",
+		limit, store.ErrUnavailable)}
+}
+
+// route registers a handler for requests that need a right. The queue that they need it for is the path's parameter
+// "queue", "topic" or "token"; without one, the role alone
+// decides, and the handler itself asks access.Check for each queue, or for "", the whole server.
+func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
+	op.OperationID = op.Method + " " + op.Path
+	if op.MaxBodyBytes == 0 {
+		op.MaxBodyBytes = 1 << 20
+	}
+	op.BodyReadTimeout = stallTimeout
+	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
+	op.Responses = map[string]*huma.Response{"default": {
+		Description: "A problem, as in RFC 9457",
+		Content: map[string]*huma.MediaType{problem.MediaType: {
+			Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[problem.Problem]()),
+		}},
+	}}
+	body, hasBody := typeOf[I]().FieldByName("Body")
+	if hasBody && op.RequestBody == nil {
+		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
+	}
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, s.failure(ctx, err)
+		}
+		return out, nil
+	})
+	if hasBody && body.Tag.Get("required") == "false" {
+		op.RequestBody.Required = false
+	}
+}
+
+// queueOfPath returns the queue that the path of a request names, or "".
+func queueOfPath(ctx huma.Context) (string, error) {
+	if queue := ctx.Param("queue"); queue != "" {
+		return queue, nil
+	}
+	if topic := ctx.Param("topic"); topic != "" {
+		return store.TopicPrefix + topic, nil
+	}
+	if token := ctx.Param("token"); token != "" {
+		receipt, err := wire.ParseReceipt(token)
+		return receipt.Queue, field("path.token", err)
+	}
+	return "", nil
+}
+
+// authorize refuses requests of those who do not have a right for the queue of the path.
+func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		_, w := humago.Unwrap(ctx)
+		queue, err := queueOfPath(ctx)
+		switch {
+		case err != nil:
+		case queue != "":
+			err = access.Check(ctx.Context(), right, queue)
+		default:
+			err = access.CheckRole(ctx.Context(), right)
+		}
+		if err != nil {
+			problem.Write(w, 0, err)
+			return
+		}
+		next(ctx)
+	}
+}
+
+// changed logs a change with who made it.
+func (s *Server) changed(ctx context.Context, what string, attrs ...slog.Attr) {
+	access.Log(ctx, s.log, what, attrs...)
+}
+
+// failure is a problem as a handler's error.
+type failure struct{ problem.Problem }
+
+func (f *failure) Error() string             { return f.Detail }
+func (f *failure) GetStatus() int            { return f.Status }
+func (f *failure) ContentType(string) string { return problem.MediaType }
+
+// failure returns the problem of an error, and logs it if it is one of the server.
+func (s *Server) failure(ctx context.Context, err error) *failure {
+	f := &failure{problem.New(0, err)}
+	if f.Field == "" && (f.Code == store.ErrInvalid.Code || f.Code == store.ErrTooLarge.Code) {
+		f.Field = fieldOf(f.Detail)
+	}
+	if f.Code == store.Internal {
+		switch cause := context.Cause(ctx); {
+		case cause != nil && errors.Is(err, cause):
+			f.Problem = problem.New(http.StatusServiceUnavailable, fmt.Errorf("%w: the request ended: %w", store.ErrUnavailable, err))
+		default:
+			s.log.Error("request failed", "error", err)
+		}
+	}
+	return f
+}
+
+// fieldWords are how errors of package store begin that are about one field, and the field.
+var fieldWords = []struct{ words, field string }{
+	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"due time ", "at"}, {"delay ", "in"},
+	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
+	{"max attempts ", "max_attempts"}, {"queue name ", "path.queue"}, {"cursor ", "query.cursor"},
+}
+
+func fieldOf(detail string) string {
+	for _, w := range fieldWords {
+		if strings.HasPrefix(detail, w.words) {
+			return w.field
+		}
+	}
+	return ""
+}
+
+// field names the part of a request that an error is about, if there is an error.
+func field(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	where := name
+	if inner, ok := errors.AsType[*problem.Error](err); ok && inner.Field != "" {
+		where += "." + inner.Field
+	}
+	if !strings.HasPrefix(err.Error(), name+" ") { // else the text names it already
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return &problem.Error{Err: err, Field: where}
+}
+
+// humaContext can be embedded under a name that is not that of its method.
+type humaContext huma.Context
+
+// requestContext lets a reply have another status than huma's.
+type requestContext struct {
+	humaContext
+	status int // in place of the next one that is set, unless it is 0
+}
+
+func (c *requestContext) SetStatus(code int) {
+	if c.status != 0 {
+		code = c.status
+	}
+	c.humaContext.SetStatus(code)
+}
+
+func (c *requestContext) Unwrap() huma.Context { return c.humaContext }
+
+// prepare is the first middleware of each route.
+func prepare(ctx huma.Context, next func(huma.Context)) {
+	_, w := humago.Unwrap(ctx)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * stallTimeout)) // not all writers can
+	next(&requestContext{humaContext: ctx})
+}
+
+// asProblem replaces errors of huma, which are about requests that do not fit their description.
+func asProblem(ctx huma.Context, _ string, value any) (any, error) {
+	model, ok := value.(*huma.ErrorModel)
+	if !ok {
+		return value, nil
+	}
+	status := model.Status
+	if status == http.StatusUnprocessableEntity {
+		status = http.StatusBadRequest
+	}
+	ctx.(*requestContext).status = status
+	where, what := "", strings.ToLower(model.Detail)
+	for i, detail := range model.Errors { // the first one first, all of them in short
+		text := detail.Message
+		location := strings.TrimPrefix(detail.Location, "body.")
+		if location != "" {
+			text = location + ": " + text
+		}
+		if i == 0 {
+			where, what = location, text
+		} else if i < 3 {
+			what += "; " + text
+		}
+	}
+	err := store.Invalid("%s", what)
+	switch status {
+	case http.StatusRequestEntityTooLarge:
+		err = store.TooLarge("%s", what)
+	case http.StatusInternalServerError, http.StatusRequestTimeout: // the connection broke
+		err = fmt.Errorf("%s: %w", what, store.ErrUnavailable)
+	}
+	return &failure{problem.New(status, &problem.Error{Err: err, Field: where})}, nil
+}
+
+// unknownRoute answers a request that no route is for.
+func (s *Server) unknownRoute(w http.ResponseWriter, r *http.Request) {
+	var others []string
+	for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := s.mux.Handler(other); pattern != "/" && !slices.Contains(others, method) {
+			others = append(others, method)
+		}
+	}
+	if len(others) > 0 {
+		w.Header().Set("Allow", strings.Join(others, ", "))
+		problem.Write(w, http.StatusMethodNotAllowed,
+			store.Invalid("%s is no method of %s: use %s", r.Method, r.URL.Path, strings.Join(others, " or ")))
+		return
+	}
+	problem.Write(w, http.StatusNotFound, fmt.Errorf("no route %s: /v1/openapi.json lists them: %w", r.URL.Path, store.ErrNotFound))
+}

@@ -1,0 +1,305 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// idempotencyWindow is how long the id of a send with an Idempotency-Key is remembered after its ack.
+const idempotencyWindow = 24 * time.Hour
+
+func registerSend(s *Server) {
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: []string{"messages"},
+		Summary: "Send a message", DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage,
+		Description: "With the content type application/json the body describes the message. With any other the body is its " +
+			"payload, and Later- headers say the rest.",
+		Middlewares: huma.Middlewares{s.sendRaw},
+		RequestBody: rawOrJSON[Outgoing](s),
+	}, s.send)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/batch", Tags: []string{"messages"},
+		Summary: "Send several messages", MaxBodyBytes: maxBatchBody,
+		Description: "All messages are checked before the first is sent. With the content type application/x-ndjson the body " +
+			"is one message a line, of any number, and the reply one result a line, written while messages arrive; a line that " +
+			"is wrong does not keep the others from being sent.",
+		Middlewares: huma.Middlewares{s.sendStream},
+	}, s.sendBatch)
+}
+
+// QueuePath is the queue of a path.
+type QueuePath struct {
+	Queue string `path:"queue" maxLength:"128" doc:"The name of the queue"`
+}
+
+// MessagePath is a message of a path.
+type MessagePath struct {
+	QueuePath
+	ID string `path:"id" maxLength:"128" doc:"The id of the message"`
+}
+
+// Outgoing is a message to send.
+type Outgoing struct {
+	ID            string            `json:"id,omitempty" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
+	Payload       Text              `json:"payload,omitempty"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
+	Headers       map[string]string `json:"headers,omitempty" maxProperties:"64"`
+	In            Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
+	At            *time.Time        `json:"at,omitempty" doc:"Due at this time"`
+	MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+	Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
+	ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
+	ExpireAt      *time.Time        `json:"expire_at,omitempty" doc:"Dead if not delivered by this time"`
+	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack"`
+	Group         string            `json:"group,omitempty" maxLength:"128" doc:"By which messages can be listed, cancelled and rescheduled together"`
+	OnDuplicate   string            `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
+	Wait          Duration          `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
+	MaxWait       Duration          `json:"max_wait,omitempty" doc:"Of a debounce: due no later than so long after the first send"`
+	Durable       *Durable          `json:"durable,omitempty" doc:"Answer when the message is on disk and on replicas. Default: as the server's store is configured"`
+}
+
+// Durable is how safe a message must be before its send is answered.
+type Durable struct {
+	Replicas int      `json:"replicas" minimum:"0" maximum:"16" doc:"Wait for the disk and for so many replicas"`
+	Timeout  Duration `json:"timeout,omitempty" doc:"Default: 5s"`
+}
+
+// Text is text, or another JSON value that stands for its own text.
+type Text json.RawMessage
+
+// Schema returns the schema of any value.
+func (Text) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Description: "Text; another JSON value stands for its own text", Examples: []any{"hello"}}
+}
+
+// UnmarshalJSON keeps the value as it is.
+func (t *Text) UnmarshalJSON(value []byte) error {
+	*t = append((*t)[:0], value...)
+	return nil
+}
+
+// MarshalJSON returns the value.
+func (t Text) MarshalJSON() ([]byte, error) { return t, nil }
+
+// bytes returns the text.
+func (t Text) bytes() (text []byte, err error) {
+	if len(t) == 0 || t[0] != '"' {
+		return t, nil
+	}
+	var s string
+	err = json.Unmarshal(t, &s)
+	return []byte(s), err
+}
+
+// Sent is a message that was sent.
+type Sent struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	// Due is by the server's clock unless the request gave a time: the store's own decides.
+	Due     string            `json:"due,omitempty" doc:"When it falls due; for a delay by the server's clock, while the store's decides"`
+	Outcome later.SendOutcome `json:"outcome" enum:"sent,duplicate,replaced,debounced,follows" doc:"What the send did"`
+}
+
+// parse returns a duration, and an error that names its field. A duration of zero is refused unless it is allowed.
+func (d Duration) parse(name string, zero bool) (time.Duration, error) {
+	if d == "" {
+		return 0, nil
+	}
+	parsed, err := durations.Parse(string(d))
+	if err == nil && parsed == 0 && !zero {
+		err = store.Invalid("is 0: give more, or omit it")
+	}
+	return parsed, field(name, err)
+}
+
+// outgoing returns the message to send.
+func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
+	out = later.Outgoing{ID: o.ID, Headers: o.Headers, MaxAttempts: o.MaxAttempts, Group: o.Group}
+	if out.Payload, err = o.payload(); err != nil {
+		return out, err
+	}
+	if out.When, err = when(o.In, o.At); err != nil {
+		return out, err
+	}
+	for _, d := range []struct {
+		name string
+		text Duration
+		to   *time.Duration
+	}{
+		{"timeout", o.Timeout, &out.Timeout}, {"expire_after", o.ExpireAfter, &out.ExpireAfter},
+		{"dedup_window", o.DedupWindow, &out.DedupWindow},
+	} {
+		if *d.to, err = d.text.parse(d.name, false); err != nil {
+			return out, err
+		}
+	}
+	if o.ExpireAt != nil {
+		out.ExpireAt = *o.ExpireAt
+	}
+	if out.OnDuplicate, err = o.mode(); err != nil {
+		return out, err
+	}
+	if o.Durable != nil {
+		timeout, err := o.Durable.Timeout.parse("durable.timeout", false)
+		if err != nil {
+			return out, err
+		}
+		if timeout == 0 {
+			timeout = 5 * time.Second
+		}
+		out.Durability = later.Durable(o.Durable.Replicas, timeout)
+	}
+	return out, nil
+}
+
+func (o *Outgoing) payload() ([]byte, error) {
+	if o.PayloadBase64 == nil {
+		text, err := o.Payload.bytes()
+		return text, field("payload", err)
+	}
+	if o.Payload != nil {
+		return nil, field("payload_base64", store.Invalid("is given with payload: give one of them"))
+	}
+	return o.PayloadBase64, nil
+}
+
+// mode returns what to do if the id is live.
+func (o *Outgoing) mode() (later.DuplicateMode, error) {
+	switch {
+	case o.OnDuplicate != "debounce" && (o.Wait != "" || o.MaxWait != ""):
+		return later.DuplicateMode{}, field("wait", store.Invalid("wait and max_wait are for on_duplicate debounce: omit them"))
+	case o.OnDuplicate == "":
+		return later.DuplicateMode{}, nil
+	case o.ID == "":
+		return later.DuplicateMode{}, field("id", store.Invalid("on_duplicate is given without an id: give that which sends share"))
+	}
+	switch o.OnDuplicate {
+	case "keep":
+		return later.Keep(), nil
+	case "replace":
+		return later.Replace(), nil
+	case "follow":
+		return later.Follow(), nil
+	}
+	wait, err := o.Wait.parse("wait", false)
+	if err != nil {
+		return later.DuplicateMode{}, err
+	}
+	most, err := o.MaxWait.parse("max_wait", false)
+	if err != nil {
+		return later.DuplicateMode{}, err
+	}
+	if wait == 0 || most == 0 {
+		return later.DuplicateMode{}, field("wait", store.Invalid("a debounce needs wait and max_wait: give both, such as 2s and 30s"))
+	}
+	return later.Debounce(wait, most), nil
+}
+
+// when returns a due time that is a delay or a time; neither means at once.
+func when(in Duration, at *time.Time) (later.When, error) {
+	switch {
+	case in != "" && at != nil:
+		return later.When{}, field("in", store.Invalid("in and at are both given: give one of them"))
+	case at != nil:
+		return later.At(*at), nil
+	case in != "":
+		d, err := in.parse("in", true)
+		return later.In(d), err
+	}
+	return later.When{}, nil
+}
+
+type sendInput struct {
+	QueuePath
+	IdempotencyKey
+	Body Outgoing
+}
+
+type sendOutput struct{ Body Sent }
+
+func (s *Server) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
+	message, err := in.Body.outgoing()
+	if err != nil {
+		return nil, err
+	}
+	sent, err := s.sendOne(ctx, in.Queue, message, in.IdempotencyKey)
+	return &sendOutput{sent}, err
+}
+
+// IdempotencyKey makes it safe to repeat a send.
+type IdempotencyKey struct {
+	Key string `header:"Idempotency-Key" doc:"The id of the message; a repeated request within 24 hours after its ack changes nothing and is answered like the first"`
+}
+
+// apply sets the id of a message to the key. The key may be in quotes, as in a structured field.
+func (k *IdempotencyKey) apply(o *later.Outgoing) error {
+	if k.Key == "" {
+		return nil
+	}
+	if o.ID != "" {
+		return field("header.Idempotency-Key", store.Invalid("is given with an id: give one of them"))
+	}
+	o.ID = k.Key
+	if key, ok := strings.CutPrefix(k.Key, `"`); ok {
+		o.ID = strings.TrimSuffix(key, `"`)
+	}
+	if o.OnDuplicate != (later.DuplicateMode{}) {
+		return field("on_duplicate", store.Invalid("is given with Idempotency-Key: give one of them"))
+	}
+	o.DedupWindow = max(o.DedupWindow, idempotencyWindow)
+	return nil
+}
+
+func (s *Server) sendOne(ctx context.Context, queue string, o later.Outgoing, key IdempotencyKey) (Sent, error) {
+	if err := key.apply(&o); err != nil {
+		return Sent{}, err
+	}
+	q := s.client.Queue(queue)
+	result, err := q.SendMessage(ctx, o)
+	sent := Sent{ID: result.ID, Queue: queue, Outcome: result.Outcome, Due: dueAt(o.When)}
+	if key.Key != "" && errors.Is(err, later.ErrDuplicate) {
+		return s.sentBefore(ctx, q, sent, &o)
+	}
+	return sent, err
+}
+
+// dueAt returns when a message that was sent now falls due, by this machine's clock if that is not a given time.
+func dueAt(w later.When) string {
+	now := time.Now()
+	if due := w.Time(now); !due.IsZero() {
+		return wire.FormatTime(due)
+	}
+	return wire.FormatTime(now)
+}
+
+// sentBefore answers the repetition of a send with an Idempotency-Key.
+func (s *Server) sentBefore(ctx context.Context, q *later.Queue, sent Sent, o *later.Outgoing) (Sent, error) {
+	sent.Outcome, sent.Due = later.SendDuplicate, ""
+	live, err := q.Get(ctx, o.ID)
+	switch {
+	case errors.Is(err, later.ErrNotFound): // acked, and its id is remembered
+		return sent, nil
+	case err != nil:
+		return sent, err
+	case !bytes.Equal(live.Payload, o.Payload):
+		return sent, &problem.Error{Status: http.StatusUnprocessableEntity, Field: "header.Idempotency-Key",
+			Err: fmt.Errorf("the key was used for a message with another payload: %w", later.ErrDuplicate)}
+	}
+	sent.Due = wire.FormatTime(live.Due)
+	return sent, nil
+}

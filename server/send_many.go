@@ -1,0 +1,220 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+const (
+	maxBatchBody = 16 << 20
+
+	// A streamed part is sent when it has so many messages or bytes, or when no further line has arrived yet.
+	partMessages = store.MaxBatch
+	partBytes    = 1 << 20
+)
+
+type batchInput struct {
+	QueuePath
+	Body struct {
+		Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
+	}
+}
+
+type batchOutput struct {
+	Body struct {
+		Results []BatchResult `json:"results" doc:"One for each message, in order"`
+	}
+}
+
+// BatchResult is the result of one message: what a single send answers, or its problem.
+type BatchResult struct {
+	ID      string            `json:"id,omitempty"`
+	Due     string            `json:"due,omitempty"`
+	Outcome later.SendOutcome `json:"outcome,omitempty" enum:"sent,duplicate,replaced,debounced,follows"`
+	Error   *problem.Problem  `json:"error,omitempty"`
+}
+
+func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+	messages := make([]later.Outgoing, len(in.Body.Messages))
+	for i := range messages {
+		var err error
+		if messages[i], err = in.Body.Messages[i].outgoing(); err != nil {
+			return nil, field(fmt.Sprintf("messages[%d]", i), err)
+		}
+	}
+	results, err := s.client.Queue(in.Queue).SendBatch(ctx, messages)
+	if len(results) == 0 && err != nil {
+		return nil, err
+	}
+	out := &batchOutput{}
+	out.Body.Results = make([]BatchResult, len(results))
+	for i := range results {
+		out.Body.Results[i] = s.batchResult(ctx, &messages[i], &results[i])
+	}
+	return out, nil
+}
+
+func (s *Server) batchResult(ctx context.Context, m *later.Outgoing, r *later.SendResult) BatchResult {
+	result := BatchResult{ID: r.ID, Outcome: r.Outcome}
+	if r.Err != nil {
+		result.Error = s.problemOf(ctx, r.Err)
+	} else if !r.Duplicate {
+		result.Due = dueAt(m.When)
+	}
+	return result
+}
+
+// problemOf returns the problem of an error as a part of a reply.
+func (s *Server) problemOf(ctx context.Context, err error) *problem.Problem {
+	return &s.failure(ctx, err).Problem
+}
+
+// sendStream takes requests with a message a line from sendBatch.
+func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
+	if contentType(ctx.Header("Content-Type")) != linesType {
+		next(ctx)
+		return
+	}
+	r, w := humago.Unwrap(ctx)
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex() // HTTP/1.1 would otherwise read the whole body before the first result
+	w.Header().Set("Content-Type", linesType)
+	stream := &sendStream{Server: s, queue: s.client.Queue(ctx.Param("queue")), control: control, to: w,
+		from: bufio.NewReaderSize(r.Body, 64<<10)}
+	stream.run(r.Context())
+}
+
+// sendStream is a request with a message a line.
+type sendStream struct {
+	*Server
+	queue   *later.Queue
+	control *http.ResponseController
+	from    *bufio.Reader
+	to      io.Writer
+
+	part    []later.Outgoing
+	size    int
+	results []BatchResult // of the lines since the last reply; those of part are empty
+	indices []int         // of the part's messages in results
+}
+
+func (st *sendStream) run(ctx context.Context) {
+	schema := st.api.OpenAPI().Components.Schemas.Schema(typeOf[Outgoing](), true, "")
+	for {
+		_ = st.control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
+		line, err := readLine(st.from, wire.MaxMessage)
+		if len(line) > 0 {
+			st.take(ctx, line, schema)
+		}
+		full := len(st.results) == partMessages || st.size >= partBytes
+		if err != nil || full || st.from.Buffered() == 0 {
+			if !st.flush(ctx) {
+				return
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return
+		case err != nil: // what follows is unknown
+			st.results = append(st.results, BatchResult{Error: st.problemOf(ctx, bodyError(err, wire.MaxMessage))})
+			st.flush(ctx)
+			return
+		}
+	}
+}
+
+// take adds a line to the part.
+func (st *sendStream) take(ctx context.Context, line []byte, schema *huma.Schema) {
+	message, err := st.decode(line, schema)
+	if err == nil {
+		err = message.Check()
+	}
+	if err != nil {
+		st.results = append(st.results, BatchResult{Error: st.problemOf(ctx, err)})
+		return
+	}
+	st.indices = append(st.indices, len(st.results))
+	st.part = append(st.part, message)
+	st.results = append(st.results, BatchResult{})
+	st.size += len(message.Payload)
+}
+
+// decode returns the message of a line, which is checked like the body of a single send.
+func (st *sendStream) decode(line []byte, schema *huma.Schema) (later.Outgoing, error) {
+	var value any
+	if err := decodeJSON(line, &value); err != nil {
+		return later.Outgoing{}, store.Invalid("line is not one JSON object: %v", err)
+	}
+	var result huma.ValidateResult
+	path := huma.NewPathBuffer(make([]byte, 0, 128), 0)
+	huma.Validate(st.api.OpenAPI().Components.Schemas, schema, path, huma.ModeWriteToServer, value, &result)
+	for _, err := range result.Errors {
+		if detail, ok := errors.AsType[*huma.ErrorDetail](err); ok {
+			return later.Outgoing{}, field(detail.Location, store.Invalid("%s", detail.Message))
+		}
+		return later.Outgoing{}, store.Invalid("%v", err)
+	}
+	var o Outgoing
+	if err := json.Unmarshal(line, &o); err != nil {
+		return later.Outgoing{}, store.Invalid("line is not one message: %v", err)
+	}
+	return o.outgoing()
+}
+
+// flush sends the part, writes the results and reports whether the client takes them.
+func (st *sendStream) flush(ctx context.Context) bool {
+	if len(st.results) == 0 {
+		return true
+	}
+	if len(st.part) > 0 {
+		sent, err := st.queue.SendBatch(ctx, st.part)
+		for i, at := range st.indices {
+			if len(sent) > 0 {
+				st.results[at] = st.batchResult(ctx, &st.part[i], &sent[i])
+			} else {
+				st.results[at].Error = st.problemOf(ctx, err)
+			}
+		}
+	}
+	var lines bytes.Buffer
+	for i := range st.results {
+		_ = encodeJSON(&lines, &st.results[i]) // texts can always be encoded
+	}
+	st.part, st.indices, st.results, st.size = st.part[:0], st.indices[:0], st.results[:0], 0
+	_ = st.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
+	_, err := st.to.Write(lines.Bytes())
+	return err == nil && st.control.Flush() == nil
+}
+
+// readLine returns the next line without its end, or what precedes the end of the input. Blank lines are empty. Its
+// bytes are valid until the next call.
+func readLine(r *bufio.Reader, limit int) ([]byte, error) {
+	line, err := r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		long := bytes.Clone(line)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			line, err = r.ReadSlice('\n')
+			if len(long)+len(line) > limit {
+				return nil, &http.MaxBytesError{Limit: int64(limit)}
+			}
+			long = append(long, line...)
+		}
+		line = long
+	}
+	return bytes.TrimSpace(line), err
+}

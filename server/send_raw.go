@@ -1,0 +1,160 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/store"
+)
+
+const (
+	jsonType   = "application/json"
+	linesType  = "application/x-ndjson"
+	octetsType = "application/octet-stream"
+
+	// metaPrefix begins the request headers that set headers of a raw message: Later-Header-Kind sets "kind".
+	metaPrefix = "Later-Header-"
+)
+
+// rawOrJSON describes a body that is a T as JSON, or a payload as it is.
+func rawOrJSON[T any](s *Server) *huma.RequestBody {
+	schema := s.api.OpenAPI().Components.Schemas.Schema(typeOf[T](), true, "")
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+		jsonType:   {Schema: schema},
+		octetsType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "The payload, of any type"}},
+	}}
+}
+
+// contentType returns the type of a request's body without parameters. That of a request without one is JSON.
+func contentType(header string) string {
+	if header == "" {
+		return jsonType
+	}
+	if parsed, _, err := mime.ParseMediaType(header); err == nil {
+		return parsed
+	}
+	return header
+}
+
+// sendRaw takes requests whose body is not JSON from send.
+func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
+	if contentType(ctx.Header("Content-Type")) == jsonType {
+		next(ctx)
+		return
+	}
+	r, w := humago.Unwrap(ctx)
+	message, err := rawMessage(w, r)
+	var sent Sent
+	if err == nil {
+		sent, err = s.sendOne(ctx.Context(), ctx.Param("queue"), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
+	}
+	s.reply(w, r, http.StatusCreated, sent, err)
+}
+
+// reply answers a request that huma does not answer.
+func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body any, err error) {
+	if err != nil {
+		problem.Write(w, s.failure(r.Context(), err).Status, err)
+		return
+	}
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(status)
+	_ = encodeJSON(w, body) // if that fails nobody listens
+}
+
+// rawHeaders are the request headers that describe a raw message.
+var rawHeaders = map[string]func(*Outgoing, string) error{
+	"Later-Id":           func(o *Outgoing, v string) error { o.ID = v; return nil },
+	"Later-In":           func(o *Outgoing, v string) error { o.In = Duration(v); return nil },
+	"Later-At":           func(o *Outgoing, v string) error { return setTime(&o.At, v) },
+	"Later-Max-Attempts": func(o *Outgoing, v string) error { return setCount(&o.MaxAttempts, v) },
+	"Later-Timeout":      func(o *Outgoing, v string) error { o.Timeout = Duration(v); return nil },
+	"Later-Expire-After": func(o *Outgoing, v string) error { o.ExpireAfter = Duration(v); return nil },
+	"Later-Expire-At":    func(o *Outgoing, v string) error { return setTime(&o.ExpireAt, v) },
+	"Later-Dedup-Window": func(o *Outgoing, v string) error { o.DedupWindow = Duration(v); return nil },
+	"Later-Group":        func(o *Outgoing, v string) error { o.Group = v; return nil },
+	"Later-On-Duplicate": func(o *Outgoing, v string) error { o.OnDuplicate = v; return nil },
+	"Later-Wait":         func(o *Outgoing, v string) error { o.Wait = Duration(v); return nil },
+	"Later-Max-Wait":     func(o *Outgoing, v string) error { o.MaxWait = Duration(v); return nil },
+}
+
+func setTime(to **time.Time, text string) error {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return store.Invalid("is %.40q: give a time such as 2030-12-31T23:59:59Z", text)
+	}
+	*to = &t
+	return nil
+}
+
+func setCount(to *int, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > store.MaxAttempts {
+		return store.Invalid("is %.40q: give 1 to %d", text, store.MaxAttempts)
+	}
+	*to = n
+	return nil
+}
+
+// rawMessage reads a message whose payload is the body. It refuses Later- headers that it does not know, because one
+// with a typing error would be a message that is due at once.
+func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) {
+	var o Outgoing
+	for name, values := range r.Header {
+		if !strings.HasPrefix(name, "Later-") {
+			continue
+		}
+		where := "header." + name
+		if len(values) > 1 {
+			return later.Outgoing{}, field(where, store.Invalid("is given twice: give it once"))
+		}
+		if key, ok := strings.CutPrefix(name, metaPrefix); ok && key != "" {
+			if o.Headers == nil {
+				o.Headers = map[string]string{}
+			}
+			o.Headers[strings.ToLower(key)] = values[0]
+			continue
+		}
+		set, ok := rawHeaders[name]
+		if !ok {
+			return later.Outgoing{}, field(where, store.Invalid("is unknown: see the names in /v1/openapi.json"))
+		}
+		if err := set(&o, values[0]); err != nil {
+			return later.Outgoing{}, field(where, err)
+		}
+	}
+	message, err := o.outgoing()
+	if err != nil {
+		return message, err
+	}
+	message.Payload, err = readAll(w, r, store.MaxPayload)
+	return message, err
+}
+
+// readAll reads a body of up to limit bytes.
+func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	return body, bodyError(err, limit)
+}
+
+// bodyError returns an error of reading a body as one of the request.
+func bodyError(err error, limit int64) error {
+	switch err.(type) {
+	case nil:
+		return nil
+	case *http.MaxBytesError:
+		return field("body", store.TooLarge("has more than %d bytes, which is the limit", limit))
+	}
+	return field("body", fmt.Errorf("cannot be read: %w: %w", store.ErrUnavailable, err))
+}

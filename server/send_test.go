@@ -1,0 +1,112 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const mail = "/v1/queues/mail/messages"
+
+func TestSendAnswersWithIDAndDueTime(t *testing.T) {
+	a := newAPI(t)
+	before := time.Now()
+	sent := a.do(http.MethodPost, mail, `{"payload": "hello", "in": "30m", "id": "a"}`).is(http.StatusCreated)
+	due, err := time.Parse(time.RFC3339, sent["due"].(string))
+	if err != nil || sent["id"] != "a" || sent["outcome"] != "sent" {
+		t.Fatalf("%v, %v", sent, err)
+	}
+	if d := due.Sub(before); d < 30*time.Minute || d > 31*time.Minute {
+		t.Errorf("due in %v", d)
+	}
+	info, err := a.client.Queue("mail").Get(t.Context(), "a")
+	if err != nil || string(info.Payload) != "hello" {
+		t.Fatalf("%+v, %v", info, err)
+	}
+}
+
+func TestSendTakesEveryOption(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"payload_base64": "/wA=", "id": "a", "at": "2100-01-01T00:00:00.5Z",
+		"headers": {"kind": "x"}, "max_attempts": 3, "timeout": "10s", "expire_after": "1d", "dedup_window": "2h",
+		"group": "g"}`).is(http.StatusCreated)
+	want := `{"id":"a","queue":"mail","state":"scheduled","payload_base64":"/wA=","headers":{"kind":"x"},` +
+		`"due":"2100-01-01T00:00:00.500Z","attempts":0,"max_attempts":3,"delivered":false,"timeout_ms":10000,` +
+		`"expire_after_ms":86400000,"dedup_window_ms":7200000,"group":"g"`
+	if got := a.do(http.MethodGet, mail+"/a", nil).body; !strings.HasPrefix(got, want) {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	a.do(http.MethodPost, mail, `{"payload": "b", "id": "a"}`).fails(http.StatusConflict, "duplicate", "")
+	replaced := a.do(http.MethodPost, mail, `{"payload": {"n": 1}, "id": "a", "on_duplicate": "replace"}`).is(http.StatusCreated)
+	if replaced["outcome"] != "replaced" {
+		t.Errorf("%v", replaced)
+	}
+	if got := a.do(http.MethodGet, mail+"/a", nil).is(http.StatusOK); got["payload"] != `{"n": 1}` {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestSendTakesARawBody(t *testing.T) {
+	a := newAPI(t)
+	sent := a.do(http.MethodPost, mail, "hello \xff", "Content-Type", "text/plain", "Later-In", "1h", "Later-Id", "raw",
+		"Later-Header-Kind", "greeting").is(http.StatusCreated)
+	if sent["id"] != "raw" {
+		t.Errorf("%v", sent)
+	}
+	info, err := a.client.Queue("mail").Get(t.Context(), "raw")
+	if err != nil || string(info.Payload) != "hello \xff" || info.Headers["kind"] != "greeting" || info.State != "scheduled" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	a.do(http.MethodPost, mail, "x", "Content-Type", "text/plain", "Later-Inn", "1h").
+		fails(http.StatusBadRequest, "invalid", "header.Later-Inn", "unknown")
+	a.do(http.MethodPost, mail, strings.Repeat("x", 1<<20+1), "Content-Type", "text/plain").
+		fails(http.StatusRequestEntityTooLarge, "too_large", "body")
+}
+
+func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
+	a := newAPI(t)
+	first := a.do(http.MethodPost, mail, `{"payload": "hello", "at": "2100-01-01T00:00:00Z"}`, "Idempotency-Key", `"k"`).
+		is(http.StatusCreated)
+	again := a.do(http.MethodPost, mail, `{"payload": "hello", "at": "2100-01-01T00:00:00Z"}`, "Idempotency-Key", "k").
+		is(http.StatusCreated)
+	if first["id"] != "k" || again["id"] != "k" || first["due"] != again["due"] || again["outcome"] != "duplicate" {
+		t.Errorf("%v, then %v", first, again)
+	}
+	a.do(http.MethodPost, mail, `{"payload": "other"}`, "Idempotency-Key", "k").
+		fails(http.StatusUnprocessableEntity, "duplicate", "header.Idempotency-Key")
+	a.do(http.MethodPost, mail, `{"payload": "x", "id": "i"}`, "Idempotency-Key", "k").
+		fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
+	a.do(http.MethodPost, mail+"/k/run", nil).is(http.StatusOK)
+	got := a.do(http.MethodPost, "/v1/queues/mail/receive", nil).is(http.StatusOK)
+	a.do(http.MethodPost, "/v1/leases/"+list(got, "messages")[0]["token"].(string)+"/ack", nil).is(http.StatusNoContent)
+	if gone := a.do(http.MethodPost, mail, `{"payload": "hello"}`, "Idempotency-Key", "k").is(http.StatusCreated); gone["outcome"] != "duplicate" {
+		t.Errorf("after its ack: %v", gone)
+	}
+}
+
+func TestSendBatchChecksAllBeforeTheFirst(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1"}, {"payload": "2", "in": "soon"}]}`).
+		fails(http.StatusBadRequest, "invalid", "messages[1].in", "in: give a duration")
+	got := a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1", "id": "a"}, {"payload": "2", "id": "a"}]}`).
+		is(http.StatusOK)
+	if results := list(got, "results"); results[0]["outcome"] != "sent" || results[1]["outcome"] != "duplicate" {
+		t.Errorf("%v", results)
+	}
+}
+
+func TestSendStreamAnswersEachLine(t *testing.T) {
+	a := newAPI(t)
+	got := a.do(http.MethodPost, mail+"/batch", "{\"payload\": \"1\", \"id\": \"a\"}\n\n{\"payload\": 2, \"x\": 1}\nnonsense\n{\"payload\": \"3\"}",
+		"Content-Type", "application/x-ndjson")
+	lines := strings.Split(strings.TrimSpace(got.body), "\n")
+	if got.status != http.StatusOK || len(lines) != 4 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	for i, want := range []string{`"id":"a"`, `"field":"x"`, `not one JSON object`, `"outcome":"sent"`} {
+		if !strings.Contains(lines[i], want) {
+			t.Errorf("line %d: %s lacks %s", i, lines[i], want)
+		}
+	}
+}

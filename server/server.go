@@ -1,0 +1,129 @@
+// Package server serves the queues of a client over HTTP, for programs in any language: an http.Handler with the routes
+// under /v1, their OpenAPI description and, through package access, who may use which of them. It is built on the root
+// package and imports no engine.
+//
+// Start with New. Each file has the routes of one subject; route.go has what all of them share.
+package server
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+const (
+	defaultMaxWaits = 20_000
+
+	// A client that sends or takes no byte for so long is gone, or as good as gone.
+	stallTimeout = 30 * time.Second
+)
+
+// Config has the options of a Server. The zero Config is ready to use.
+type Config struct {
+	// Logger logs each change with who made it, and what failed inside the server. Default: slog.Default().
+	Logger *slog.Logger
+	// MaxWaits is the number of requests that may wait for messages or events at the same time. More are answered with
+	// the status 503. Default: 20,000.
+	MaxWaits int
+	// Version is that of the program, for the description of the API. Default: "unknown".
+	Version string
+}
+
+// Server is an http.Handler for the HTTP API of one client. Create it with New, and call Close when done. Its methods
+// are safe for concurrent use.
+//
+// A Server asks nobody who they are: whoever reaches it can do everything. Put the Handler of an access.Control before
+// it, or your own that sets access.NewContext.
+type Server struct {
+	client *later.Client
+	cfg    Config
+	log    *slog.Logger
+	mux    *http.ServeMux
+	api    huma.API
+	// description is the OpenAPI description as JSON.
+	description []byte
+
+	// ending is cancelled when Close begins, so that requests which wait return.
+	ending context.Context
+	end    context.CancelFunc
+	waits  chan struct{} // has an item for each request that waits
+	open   sync.WaitGroup
+
+	operations operations
+}
+
+// New returns a server of the queues of a client. The caller closes the client, after the server. New returns ErrInvalid
+// when the client is nil or the configuration is not allowed.
+func New(c *later.Client, cfg Config) (*Server, error) {
+	switch {
+	case c == nil:
+		return nil, store.Invalid("client is nil: give one that later.Open returned")
+	case cfg.MaxWaits < 0:
+		return nil, store.Invalid("MaxWaits is %d: give 1 or more, or 0 for %d", cfg.MaxWaits, defaultMaxWaits)
+	}
+	cfg.MaxWaits = cmp.Or(cfg.MaxWaits, defaultMaxWaits)
+	cfg.Version = cmp.Or(cfg.Version, "unknown")
+	s := &Server{client: c, cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxWaits)}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.operations.server = s
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.api = humago.New(s.mux, apiConfig(cfg.Version))
+	s.api.UseMiddleware(prepare)
+	for _, register := range []func(*Server){
+		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
+		registerOperations,
+	} {
+		register(s)
+	}
+	s.finishDescription()
+	s.mux.HandleFunc("/", s.unknownRoute)
+	return s, nil
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.open.Add(1)
+	defer s.open.Done()
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	s.mux.ServeHTTP(w, r)
+}
+
+// Close ends requests that wait for messages or events, and returns when all requests have been answered. Call it
+// before http.Server.Shutdown, which would wait for them. Later requests that would wait are refused with ErrClosed.
+func (s *Server) Close() {
+	s.end()
+	s.open.Wait()
+}
+
+// wait takes one of the places for requests that wait. The context that it returns ends with the request and with
+// Close; the caller calls done.
+func (s *Server) wait(ctx context.Context) (_ context.Context, done func(), err error) {
+	if s.ending.Err() != nil {
+		return nil, nil, errEnding
+	}
+	select {
+	case s.waits <- struct{}{}:
+	default:
+		return nil, nil, errTooManyWaits(cap(s.waits))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		<-s.waits
+	}, nil
+}

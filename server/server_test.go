@@ -1,0 +1,138 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// api is a server with a store in memory, and a client of it.
+type api struct {
+	t      *testing.T
+	client *later.Client
+	server *Server
+	url    string
+	http   *http.Client
+}
+
+func newAPI(t *testing.T) *api { return newAPIWith(t, "mem://", Config{}) }
+
+func newAPIWith(t *testing.T, url string, cfg Config) *api {
+	t.Helper()
+	c, err := later.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := New(c, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.Close()
+		h.Close()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &api{t: t, client: c, server: s, url: h.URL, http: h.Client()}
+}
+
+// reply is what a server answered.
+type reply struct {
+	t      *testing.T
+	what   string // the request
+	status int
+	header http.Header
+	body   string
+}
+
+// do makes a request. A body that is neither a string nor nil is sent as JSON. The headers are names and values.
+func (a *api) do(method, path string, body any, headers ...string) *reply {
+	a.t.Helper()
+	var text string
+	switch b := body.(type) {
+	case nil:
+	case string:
+		text = b
+	default:
+		encoded, err := json.Marshal(b)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		text = string(encoded)
+	}
+	r, err := http.NewRequestWithContext(a.t.Context(), method, a.url+path, strings.NewReader(text))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	answer, err := a.http.Do(r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	read, err := io.ReadAll(answer.Body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return &reply{a.t, fmt.Sprintf("%s %s %.200s", method, path, text), answer.StatusCode, answer.Header, string(read)}
+}
+
+// is fails the test unless the reply has a status, and decodes its body into a map.
+func (r *reply) is(status int) map[string]any {
+	r.t.Helper()
+	if r.status != status {
+		r.t.Fatalf("%s: %d %s, want %d", r.what, r.status, r.body, status)
+	}
+	if r.body == "" {
+		return nil
+	}
+	var value map[string]any
+	if err := json.Unmarshal([]byte(r.body), &value); err != nil {
+		r.t.Fatalf("%s: %v in %s", r.what, err, r.body)
+	}
+	return value
+}
+
+// fails fails the test unless the reply is a problem with a status, code and field whose text has all the parts.
+func (r *reply) fails(status int, code store.Code, field string, parts ...string) {
+	r.t.Helper()
+	p := r.is(status)
+	got, _ := p["field"].(string)
+	if p["code"] != string(code) || got != field || r.header.Get("Content-Type") != "application/problem+json" {
+		r.t.Errorf("%s: %s, want the code %s and the field %q", r.what, r.body, code, field)
+	}
+	for _, part := range parts {
+		if text, _ := p["detail"].(string); !strings.Contains(text, part) {
+			r.t.Errorf("%s: %q lacks %q", r.what, text, part)
+		}
+	}
+}
+
+// list returns a field of a reply that is a list of objects.
+func list(value map[string]any, name string) []map[string]any {
+	items, _ := value[name].([]any)
+	all := make([]map[string]any, len(items))
+	for i, item := range items {
+		all[i], _ = item.(map[string]any)
+	}
+	return all
+}
