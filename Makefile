@@ -11,6 +11,21 @@ SYSTEMS ?= windows/amd64 linux/386
 MODULES = $(filter-out ./internal/tools, \
 	$(patsubst %/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path '*/.*' | sort)))
 
+# Tests of much work that is done by one goroutine at a time, and faults under which clients run no code of their own.
+# CI has them without the race detector, which finds nothing in them and makes them 5 to 50 times as slow: with it, Pebble
+# checks its invariants too. The other tests run the same code with it, and make long runs these as well.
+PLAIN_TESTS = BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
+	ConformanceOfAShared|ConformanceOverTLS|DamageIsFound|ForgettingWalks|ForwarderKilled|FullTmpfs|$\
+	Histogram(After|Equals|Reads)|InspectOf|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|PowerFailure|$\
+	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
+	StateMachine|TopicKeeps|UsedUpReserve|WrongCounts
+PLAIN_FAULTS = clock|consumer-kill|failover|frozen-node|full|kill-.*|large|late-claims|migrate|partition|poison|$\
+	producer-kill
+PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$
+# The packages with such tests or benchmarks.
+PLAIN_PACKAGES = ./internal/chaos $(filter-out $(addsuffix /%,$(MODULES)), \
+	$(sort $(dir $(shell grep -rlE --include='*_test.go' '^func (Benchmark|Test($(PLAIN_TESTS)))' .))))
+
 .DEFAULT_GOAL = help
 .PHONY: help setup fmt check test unit once modules long chaos fuzz bench cover
 
@@ -36,17 +51,18 @@ check: ## formatting, go vet, staticcheck
 test: setup check unit once modules ## everything that a change must pass
 
 unit: ## the tests, with the race detector
-	$(GO) test -race -timeout $(TIMEOUT) ./...
+	$(GO) test -race -vet=off -skip '$(PLAIN)' -timeout $(TIMEOUT) ./...
 
-once: ## each benchmark once, so that none of them rots
-	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout $(TIMEOUT) ./...
+once: ## each benchmark once, so that none of them rots, and the tests that run without the race detector
+	LATER_FAR_PENDING=10000 LATER_HISTOGRAM_PENDING=20000 \
+		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x -timeout $(TIMEOUT) $(PLAIN_PACKAGES)
 
 modules: ## build, vet and test the other modules of this repository; installs PostgreSQL and MariaDB where it may
 	internal/tools/setup.sh databases
 	@set -e; for dir in $(MODULES); do \
 		echo "cd $$dir && $(GO) build, vet, test ./..."; \
 		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \
-			$(GO) test -timeout $(TIMEOUT) ./...); done
+			$(GO) test -vet=off -timeout $(TIMEOUT) ./...); done
 
 long: setup ## the tests with more and longer random histories
 	LATER_LONG=1 $(GO) test -race -timeout 60m ./...

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// long reports whether all histories are tried on all servers. Otherwise a Cluster packs and Valkey does not, since the
-// scripts are the same everywhere.
+// long reports whether all histories are tried on all servers. Otherwise only a Cluster packs, since the scripts are the
+// same everywhere.
 func long() bool { return os.Getenv("LATER_LONG") != "" }
 
 func TestConformance(t *testing.T) {
@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 		if long() || e.name != "cluster" {
 			t.Run(e.name, func(t *testing.T) { storetest.Run(t, harness(e.client)) })
 		}
-		if long() || e.name != "valkey" {
+		if long() || e.name == "cluster" {
 			t.Run(e.name+", packing", func(t *testing.T) { storetest.Run(t, harnessOf(packing, e.client)) })
 		}
 	}
@@ -64,7 +64,7 @@ func TestStateMachine(t *testing.T) {
 		if long() || e.name != "cluster" {
 			t.Run(e.name, func(t *testing.T) { storetest.RunStateMachine(t, harness(e.client)) })
 		}
-		if long() || e.name != "valkey" {
+		if long() || e.name == "cluster" {
 			t.Run(e.name+", packing", func(t *testing.T) {
 				storetest.RunStateMachine(t, checkedOnDelete(harnessOf(packing, e.client)))
 			})

@@ -7,7 +7,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -128,22 +127,22 @@ type renderer struct {
 	texts     map[string]string // files with their constants
 }
 
-var (
-	includeLine = regexp.MustCompile(`(?m)^--@include (\w+)\n`)
-	constant    = regexp.MustCompile(`\b[A-Z][A-Z_]+\b`)
-)
+const includeMark = "--@include " // starts the line of an include, before its name
 
 // render returns the text of a file with its includes, except those in done, which it extends: a script has each
 // include once.
 func (r renderer) render(file string, done map[string]bool) string {
-	return includeLine.ReplaceAllStringFunc(r.text(file), func(line string) string {
-		name := includeLine.FindStringSubmatch(line)[1]
-		if done[name] {
-			return ""
+	var b strings.Builder
+	for line := range strings.Lines(r.text(file)) {
+		name, include := strings.CutPrefix(strings.TrimSuffix(line, "\n"), includeMark)
+		if !include {
+			b.WriteString(line)
+		} else if !done[name] {
+			done[name] = true
+			b.WriteString(r.render("_"+name+".lua", done))
 		}
-		done[name] = true
-		return r.render("_"+name+".lua", done)
-	})
+	}
+	return b.String()
 }
 
 // text returns the text of a file with its constants. It panics on a missing file: the files are embedded, so any test
@@ -156,10 +155,28 @@ func (r renderer) text(file string) string {
 	if err != nil {
 		panic(err)
 	}
-	r.texts[file] = constant.ReplaceAllStringFunc(string(text), func(word string) string {
-		return cmp.Or(r.constants[word], word)
-	})
+	r.texts[file] = r.replaceConstants(string(text))
 	return r.texts[file]
+}
+
+// replaceConstants replaces each word that names a constant. Every process that opens a store renders all scripts, so
+// it is quick.
+func (r renderer) replaceConstants(text string) string {
+	var b strings.Builder
+	for begin := 0; begin < len(text); {
+		end := begin + 1
+		for end < len(text) && isWord(text[end]) == isWord(text[begin]) {
+			end++
+		}
+		part := text[begin:end]
+		b.WriteString(cmp.Or(r.constants[part], part))
+		begin = end
+	}
+	return b.String()
+}
+
+func isWord(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
 }
 
 // scriptCmd is a script call that go-redis does not retry, because the store does.

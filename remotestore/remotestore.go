@@ -127,9 +127,21 @@ func (r router) Close() error {
 // the store: who can reach it needs no further permission.
 type Handler struct{ *remote.Server }
 
+// Change is an administrative change of a client: a purge, replay, import or removal of messages, or a pause, resume,
+// retention or deletion of a queue. Sending, working, and changes of single messages are none.
+type Change = remote.Change
+
+// HandlerOption changes a Handler that NewHandler returns.
+type HandlerOption func(*Handler)
+
+// OnChange has f called after each Change, with the context of its request. A purge of many messages is several.
+func OnChange(f func(ctx context.Context, change Change)) HandlerOption {
+	return func(h *Handler) { h.Server.OnChange = f }
+}
+
 // NewHandler returns a Handler of a store. Close it before the store: it ends every Wait and Watcher, and returns when
 // all calls have been answered.
-func NewHandler(s store.Store, log *slog.Logger) (*Handler, error) {
+func NewHandler(s store.Store, log *slog.Logger, opts ...HandlerOption) (*Handler, error) {
 	if s == nil {
 		return nil, store.Invalid("store is nil: give one")
 	}
@@ -141,7 +153,14 @@ func NewHandler(s store.Store, log *slog.Logger) (*Handler, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Handler{remote.NewServer(s, log, false)}, nil
+	h := &Handler{remote.NewServer(s, log, false)}
+	for i, opt := range opts {
+		if opt == nil {
+			return nil, store.Invalid("option %d is nil: leave it out", i)
+		}
+		opt(h)
+	}
+	return h, nil
 }
 
 var _ http.Handler = (*Handler)(nil)

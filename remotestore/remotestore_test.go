@@ -277,6 +277,43 @@ func TestATokenOrACertificateIsSentOverTLS(t *testing.T) {
 	}
 }
 
+func TestAdministrativeChangesAreReportedOnce(t *testing.T) {
+	type key struct{}
+	var got []string
+	handler, err := remotestore.NewHandler(memstore.New(), silent, remotestore.OnChange(
+		func(ctx context.Context, c remotestore.Change) {
+			got = append(got, fmt.Sprint(ctx.Value(key{}), " ", c.What, " ", c.Queue, " ", c.Count))
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handler.Close()
+	server := httptest.NewServer(losing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, "ann")))
+	})))
+	defer server.Close()
+	s := open(t, server.URL)
+	ctx := t.Context()
+	send(t, s, "a", "b")
+	_, replayed := s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{})
+	_, purged := s.Purge(ctx, "q", store.Selection{State: store.StateReady})
+	err = errors.Join(replayed, purged, s.SetPaused(ctx, "q", true), s.SetPaused(ctx, "q", false),
+		s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}), s.Delete(ctx, "q"))
+	if err != nil {
+		t.Error(err)
+	}
+	if err := s.SetPaused(ctx, "{", true); !errors.Is(err, store.ErrInvalid) {
+		t.Error(err)
+	}
+	want := "ann replay q 0, ann purge q 2, ann pause q 0, ann resume q 0, ann retain q 0, ann delete q 0"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+	if _, err := remotestore.NewHandler(memstore.New(), nil, nil); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a nil option: %v", err)
+	}
+}
+
 func TestAServerThatWantsACertificateRefusesTheClient(t *testing.T) {
 	ca := tlstest.New(t)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())

@@ -82,7 +82,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	s.api.UseMiddleware(prepare)
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
-		registerOperations,
+		registerOperations, registerInfo,
 	} {
 		register(s)
 	}

@@ -36,12 +36,13 @@ var benchWorkloads = []struct {
 	{"topic", (*bench).topic},
 	{"events", (*bench).events},
 	{"schedules", (*bench).schedules},
+	{"http", (*bench).http},
 }
 
 // benchDefault lists the workloads that run unless --run names others, which are no part of most setups.
 func benchDefault() []string {
 	return slices.DeleteFunc(benchNames(), func(name string) bool {
-		return slices.Contains([]string{"queues", "forward", "topic", "events", "schedules"}, name)
+		return slices.Contains([]string{"queues", "forward", "topic", "events", "schedules", "http"}, name)
 	})
 }
 

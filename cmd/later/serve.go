@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/health"
+	"github.com/laterq/later/metrics"
 	"github.com/laterq/later/remotestore"
 	"github.com/laterq/later/server"
 	"github.com/laterq/later/server/access"
@@ -32,10 +34,11 @@ func (m *Main) serveCommand() *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Share the store over the network",
-		Long: `Serve makes the store available at http://ADDRESS, which other processes use as their store: with --store or
-LATER_STORE for this command, and with later.Open in Go. They can then work on an embedded store of another machine, or
-on a Redis that they cannot reach.
+		Short: "Offer the store over HTTP",
+		Long: `Serve offers the store at http://ADDRESS, in two ways. Programs in any language send and receive messages over
+the HTTP API, which docs/http.md explains and /v1/openapi.json describes. Other processes of Later use the address as
+their store, with --store or LATER_STORE and with later.Open in Go: so they work on an embedded store of another
+machine, or on a Redis that they cannot reach. Besides, /metrics is for Prometheus, and /healthz and /readyz for probes.
 
 Without --web-config, whoever reaches the address can do everything with the store. So it must be one of this machine,
 unless something else keeps others away and --insecure-no-auth says so. --web-config names a YAML file with tokens,
@@ -96,17 +99,29 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 }
 
 // webHandler returns the handler of all requests that access control lets through. Call end before the client is closed.
-func (m *Main) webHandler(c *later.Client, control *access.Control) (h http.Handler, end func(), err error) {
-	raw, err := remotestore.NewHandler(c.Store(), m.logger())
+func (m *Main) webHandler(
+	c *later.Client, counts *metrics.Metrics, control *access.Control,
+) (h http.Handler, end func(), err error) {
+	log := m.logger()
+	raw, err := remotestore.NewHandler(c.Store(), log, remotestore.OnChange(func(ctx context.Context, c remotestore.Change) {
+		attrs := []slog.Attr{slog.String("queue", c.Queue)}
+		if c.Count > 0 {
+			attrs = append(attrs, slog.Int("count", c.Count))
+		}
+		access.Log(ctx, log, c.What, attrs...)
+	}))
 	if err != nil {
 		return nil, nil, err
 	}
-	api, err := server.New(c, server.Config{Logger: m.logger(), Version: readVersion().Version})
+	api, err := server.New(c, server.Config{Logger: log, Version: readVersion().Version})
 	if err != nil {
 		return nil, nil, err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
+	mux.Handle("GET /healthz", health.Live())
+	mux.Handle("GET /readyz", health.Ready(c))
+	mux.Handle("GET /metrics", access.Require(access.Look, counts.Handler(c)))
 	mux.Handle(remotestore.Path, access.Require(access.Administer, raw))
 	mux.HandleFunc("POST "+access.LoginPath, control.Login)
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
@@ -121,7 +136,8 @@ func (m *Main) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return err
 	}
-	client, err := m.open(ctx)
+	counts := metrics.New(metrics.Config{})
+	client, err := m.open(ctx, later.WithObserver(counts.Observe))
 	if err != nil {
 		return err
 	}
@@ -130,7 +146,7 @@ func (m *Main) serve(ctx context.Context, o serveOptions) error {
 	if err != nil {
 		return fmt.Errorf("%w: listening at %s: %w", store.ErrUnavailable, o.listen, err)
 	}
-	handler, end, err := m.webHandler(client, control)
+	handler, end, err := m.webHandler(client, counts, control)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

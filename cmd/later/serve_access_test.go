@@ -119,6 +119,11 @@ func TestServeLetsAdministratorsUseItsStore(t *testing.T) {
 	contains(t, c.ok("version"), "https://:xxxxx@127.0.0.1")
 	c.ok("stats")
 	s.as("", "secret of b").fails(22, "stats") // the URL has another
+	c.ok("pause", "mail")
+	s.await(s.stderr, "changed who=a what=pause queue=mail")
+	c.ok("send", "mail", "x")
+	s.as("ann", "secret of ann").ok("purge", "mail", "--state", "ready", "--yes")
+	s.await(s.stderr, "changed who=ann what=purge queue=mail count=1")
 	s.signal(syscall.SIGTERM)
 	if exit := s.exit(); exit != 0 {
 		t.Errorf("exit %d", exit)

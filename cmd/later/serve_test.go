@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -89,4 +90,31 @@ func TestServeAnswersForItsOwnHostsOnly(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestServeHasProbesAndMetrics(t *testing.T) {
+	c := newDiskCLI(t)
+	_, url := c.startServe()
+	defer http.DefaultClient.CloseIdleConnections()
+	get := func(path string) string {
+		reply, err := http.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reply.Body.Close()
+		body, err := io.ReadAll(reply.Body)
+		if err != nil || reply.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s, %v", path, reply.Status, err)
+		}
+		return string(body)
+	}
+	reply, err := http.Post(url+"/v1/queues/mail/messages", "text/plain", strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply.Body.Close()
+	contains(t, get("/healthz"), "ok")
+	contains(t, get("/readyz"), "ok")
+	contains(t, get("/metrics"), `later_messages_sent_total{queue="mail"} 1`, `later_queue_messages{queue="mail",state="ready"} 1`)
+	contains(t, get("/v1/openapi.json"), `"/v1/queues/{queue}/messages"`)
 }

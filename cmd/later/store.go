@@ -47,7 +47,7 @@ func (m *Main) storeName() (url, source string) {
 // withToken returns the URL of a server with LATER_TOKEN, unless the URL has a user.
 func (m *Main) withToken(text string) string {
 	u, err := url.Parse(text)
-	token := m.getenv("LATER_TOKEN")
+	token := strings.TrimSpace(m.getenv("LATER_TOKEN"))
 	if err != nil || u.User != nil || token == "" {
 		return text
 	}
@@ -73,7 +73,7 @@ func describeSource(source string) string {
 }
 
 // open opens the store that the user named, or else the embedded store.
-func (m *Main) open(ctx context.Context) (*later.Client, error) {
+func (m *Main) open(ctx context.Context, opts ...later.Option) (*later.Client, error) {
 	url, source := m.storeName()
 	if url == "" {
 		_, err := m.defaultStore()
@@ -84,7 +84,7 @@ func (m *Main) open(ctx context.Context) (*later.Client, error) {
 	}
 	full, err := m.storeURLOf(url)
 	made := err == nil && isNew(full)
-	client, err := m.openURL(ctx, url, source)
+	client, err := m.openURL(ctx, url, source, opts...)
 	if err == nil && made {
 		dir, _ := directoryOf(full)
 		other := ""

@@ -65,7 +65,7 @@ func TestANewTokenIsAcceptedWithItsEntry(t *testing.T) {
 }
 
 func TestLATERTOKENIsForServersWhoseURLsHaveNoUser(t *testing.T) {
-	m := &Main{Env: []string{"LATER_TOKEN=a b"}}
+	m := &Main{Env: []string{"LATER_TOKEN=a b\n"}}
 	for text, want := range map[string]string{
 		"https://h:7600/x?tls_ca=y": "https://:a%20b@h:7600/x?tls_ca=y",
 		"http://h":                  "http://:a%20b@h",

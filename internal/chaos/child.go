@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/laterq/later"
+	_ "github.com/laterq/later/diskstore"  // registers file:// URLs
 	_ "github.com/laterq/later/redisstore" // registers redis:// URLs
 	"github.com/laterq/later/store"
 )
@@ -31,7 +32,7 @@ const roleEnv = "LATER_CHAOS_ROLE"
 
 // role describes what a child process does.
 type role struct {
-	Kind        string // worker, receiver, laggard, producer, forwarder, watcher or steady-watcher
+	Kind        string // worker, receiver, laggard, producer, forwarder, watcher, steady-watcher or server
 	Actor       string // names its journal
 	Dir         string // of the journal
 	URL         string
@@ -120,6 +121,8 @@ func (r role) execute() error {
 		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.receive(ctx)
 	case "forwarder":
 		err = forwarder{role: r, store: s, journal: j, log: log}.run(ctx)
+	case serverKind:
+		err = r.serve(ctx, s, log)
 	case watcherKind, steadyKind:
 		err = watcher{role: r, store: s, journal: j, log: log}.run(ctx)
 	default:

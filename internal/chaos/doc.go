@@ -6,7 +6,8 @@
 //
 //	run.go          one run: servers, load, faults on a seeded schedule, recovery, verification
 //	faults.go       the faults and what is permitted under each; inject_*.go injects them
-//	servers.go      a standalone Redis, Sentinel or Cluster; proxy.go the network
+//	servers.go      a standalone Redis, Sentinel or Cluster; proxy.go the network; embedded.go a directory that the
+//	                processes share, or that one of them serves
 //	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
 //	forward.go      a forwarder between the producers and the consumers, and the list and stream that it fills
 //	topic.go        topics between them, whose messages reach the list too

@@ -270,6 +270,23 @@ var faults = []*fault{
 		quick: 2500 * time.Millisecond, inject: disruptFleet, finish: resumeFleet, ended: checkNoWorkerIsLeft,
 	},
 	{
+		name: "shared", title: "embedded store in a directory that all processes share: its holder is killed and frozen",
+		right: "another process takes over at once, and a call that was under way takes effect once; as under Redis, " +
+			"nothing is lost or doubled",
+		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 300 }),
+		pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: disruptHolder,
+	},
+	{
+		name: "remote",
+		title: "embedded store behind a server: the server is killed and frozen, the network is cut, connections are " +
+			"half-open, replies are lost, requests are late, readers are slow",
+		right:   "a call takes effect once, also one that a killed server has executed; nothing lost or doubled",
+		setting: setting{form: remote}, load: defaultLoad.with(func(l *load) { l.rate = 300 }),
+		pause: 300 * time.Millisecond, quick: 4 * time.Second,
+		inject: disruptRemote,
+	},
+	{
 		name: "large", title: "512 KB payloads, 1 % of them unreadable",
 		right:   "claims bounded by size; unreadable messages become dead and keep their bytes",
 		setting: setting{form: alone},

@@ -9,7 +9,8 @@ import (
 
 // checkHeartbeats checks that a worker extended the lease of each message that it held, before nine tenths of the lease
 // were over, again and again. Processes that were killed, stopped or starved of CPU meanwhile are excused, and so is
-// everything after an extension that failed or was refused.
+// everything after an extension that failed or was refused, or whose reply came when the worker knew that the lease had
+// ended.
 func (ck *checker) checkHeartbeats(m *message, violate violator) {
 	if ck.lease == 0 || ck.slack > 0 {
 		return
@@ -27,15 +28,17 @@ func (ck *checker) checkHeartbeats(m *message, violate violator) {
 		beats := slices.Clone(ck.extends[d.lease])
 		slices.SortFunc(beats, func(a, b extension) int { return cmp.Compare(a.call, b.call) })
 		since, limit := d.ret, ck.lease*900
+		end := d.call + ck.lease*1000 // of the lease, as the worker knows
+		gone := func(e extension) bool { return e.deadline == 0 || e.ret > end }
 		for i, e := range beats {
-			if e.call-since > limit || e.deadline == 0 {
+			if e.call-since > limit || gone(e) {
 				beats = beats[:i+1]
 				break
 			}
-			since = max(since, e.ret) // there is no other while it is in flight
+			since, end = max(since, e.ret), e.call+ck.lease*1000 // there is no other while it is in flight
 		}
-		if n := len(beats); n > 0 && beats[n-1].deadline == 0 && beats[n-1].call-since <= limit {
-			continue // it failed or was refused
+		if n := len(beats); n > 0 && gone(beats[n-1]) && beats[n-1].call-since <= limit {
+			continue
 		}
 		if held-since > limit && !ck.starvedIn(d.actor, since, since+limit) {
 			violate("heartbeat", "%s held attempt %d for %d ms after it had last extended its lease of %d ms, %d times in all",

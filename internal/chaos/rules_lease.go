@@ -13,7 +13,12 @@ func (ck *checker) checkLeases(m *message, violate violator) {
 	for _, d := range m.deliveries {
 		claim := call{at: d.call, ret: d.ret}
 		// A repeated claim has the deadline of its first attempt and the time of its last.
-		if asked := d.now/1000 + ck.lease; d.deadline > asked || d.deadline < asked && !claim.repeated() {
+		asked := d.now/1000 + ck.lease
+		least := asked
+		if ck.grouped {
+			least = d.call/1000 + ck.lease
+		}
+		if d.deadline > asked || d.deadline < least && !claim.repeated() {
 			violate("lease", "attempt %d was claimed for %d ms; want %d", d.attempt, d.deadline-d.now/1000, ck.lease)
 		}
 		if len(d.settles) > 0 {

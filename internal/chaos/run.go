@@ -149,8 +149,10 @@ func (r *run) start(ctx context.Context) (err error) {
 	if r.servers, err = startServers(ctx, set, r.dir, r.cfg.Seed); err != nil {
 		return err
 	}
-	if r.client, err = openClient(ctx, r.servers.url); err != nil {
-		return err
+	if set.form != shared { // while faults are injected, only the children share a directory
+		if r.client, err = openClient(ctx, r.servers.url); err != nil {
+			return err
+		}
 	}
 	queues := 2
 	if set.form == cluster {
@@ -348,6 +350,12 @@ func (r *run) endLoad(ctx context.Context) error {
 		}
 	}
 	r.log("load-ended")
+	if r.client == nil {
+		var err error
+		if r.client, err = openClient(ctx, r.servers.url); err != nil {
+			return err
+		}
+	}
 	if err := r.drainChildren(ctx, "producer", resendLimit+10*time.Second); err != nil {
 		return err
 	}

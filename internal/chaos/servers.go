@@ -30,6 +30,8 @@ const (
 	alone    form = "alone"
 	sentinel form = "sentinel" // a primary, two replicas, three Sentinels
 	cluster  form = "cluster"  // three primaries, each with a replica
+	shared   form = "shared"   // no server: the processes share a directory
+	remote   form = "remote"   // a process that serves a directory, behind a proxy
 )
 
 const primaryName = "mymaster"
@@ -43,6 +45,7 @@ type servers struct {
 	url       string   // for clients
 	clock     *clock   // of a standalone server whose clock can be stepped, else nil
 	admin     []*redis.Client
+	process   *child // that serves the directory; nil unless the form is remote
 }
 
 // setting is the configuration of a run's servers.
@@ -60,6 +63,13 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 			v.remove()
 		}
 	}()
+	switch s.form {
+	case shared:
+		v.url = directoryURL(dir)
+		return v, nil
+	case remote:
+		return v, v.startRemote(ctx, dir, seed)
+	}
 	args := append([]string{"--loglevel", "notice"}, s.args...)
 	switch s.form {
 	case cluster:
@@ -209,6 +219,9 @@ func (v *servers) remove() {
 	}
 	for _, s := range append(v.sentinels, v.nodes...) {
 		s.Remove()
+	}
+	if v.process != nil && v.process.cmd != nil && v.process.alive() {
+		v.process.kill()
 	}
 	for _, p := range v.proxies {
 		p.close()

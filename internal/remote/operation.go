@@ -17,8 +17,17 @@ type operation[A, R any] struct {
 	kind kind
 	// takes is how long the call may wait in the store beyond what others do; nil is not at all.
 	takes func(args *A) time.Duration
+	// change describes an executed call to Server.OnChange. It is nil for reads and for the everyday work of programs.
+	change func(args *A, result R) Change
 	// reuse takes memory that a caller lends out of the arguments and returns a result that uses it. It may be nil.
 	reuse func(args *A) R
+}
+
+// Change is an administrative change that a client has made.
+type Change struct {
+	What  string // such as "purge"
+	Queue string
+	Count int // messages that it concerned, if it is about messages
 }
 
 // kind says what a repetition of a call does.
@@ -73,6 +82,9 @@ func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) []byte {
 	}
 	if answer.Err == nil {
 		answer.Result, answer.Err = op.run(c.ctx, s.store, &req.Args)
+	}
+	if answer.Err == nil && op.change != nil && s.OnChange != nil {
+		s.OnChange(c.ctx, op.change(&req.Args, answer.Result))
 	}
 	if op.kind == waits && c.ctx.Err() != nil {
 		answer.Err = nil // it returns early for the server's own reasons

@@ -172,6 +172,7 @@ var opRestore = &operation[restoreArgs, []store.SendResult]{
 	run: func(ctx context.Context, s store.Store, a *restoreArgs) ([]store.SendResult, error) {
 		return s.Restore(ctx, a.Queue, a.Infos)
 	},
+	change: func(a *restoreArgs, _ []store.SendResult) Change { return Change{"import", a.Queue, len(a.Infos)} },
 }
 
 var opRemove = &operation[removeArgs, []bool]{
@@ -179,6 +180,7 @@ var opRemove = &operation[removeArgs, []bool]{
 	run: func(ctx context.Context, s store.Store, a *removeArgs) ([]bool, error) {
 		return s.Remove(ctx, a.Queue, a.Infos)
 	},
+	change: func(a *removeArgs, _ []bool) Change { return Change{"remove", a.Queue, len(a.Infos)} },
 }
 
 var opReplay = &operation[bulkArgs, store.Bulk]{
@@ -186,6 +188,7 @@ var opReplay = &operation[bulkArgs, store.Bulk]{
 	run: func(ctx context.Context, s store.Store, a *bulkArgs) (store.Bulk, error) {
 		return s.Replay(ctx, a.Queue, a.Selection, a.Due)
 	},
+	change: func(a *bulkArgs, done store.Bulk) Change { return Change{"replay", a.Queue, done.Done} },
 }
 
 var opPurge = &operation[bulkArgs, store.Bulk]{
@@ -193,6 +196,7 @@ var opPurge = &operation[bulkArgs, store.Bulk]{
 	run: func(ctx context.Context, s store.Store, a *bulkArgs) (store.Bulk, error) {
 		return s.Purge(ctx, a.Queue, a.Selection)
 	},
+	change: func(a *bulkArgs, done store.Bulk) Change { return Change{"purge", a.Queue, done.Done} },
 }
 
 var opStats = &operation[queueArgs, store.Stats]{
@@ -214,6 +218,12 @@ var opSetPaused = &operation[pauseArgs, none]{
 	run: func(ctx context.Context, s store.Store, a *pauseArgs) (none, error) {
 		return none{}, s.SetPaused(ctx, a.Queue, a.Paused)
 	},
+	change: func(a *pauseArgs, _ none) Change {
+		if a.Paused {
+			return Change{"pause", a.Queue, 0}
+		}
+		return Change{"resume", a.Queue, 0}
+	},
 }
 
 var opSetDeadRetention = &operation[retentionArgs, none]{
@@ -221,6 +231,7 @@ var opSetDeadRetention = &operation[retentionArgs, none]{
 	run: func(ctx context.Context, s store.Store, a *retentionArgs) (none, error) {
 		return none{}, s.SetDeadRetention(ctx, a.Queue, a.Retention)
 	},
+	change: func(a *retentionArgs, _ none) Change { return Change{"retain", a.Queue, 0} },
 }
 
 var opSetProperties = &operation[propertiesArgs, none]{
@@ -250,6 +261,7 @@ var opDelete = &operation[queueArgs, none]{
 	run: func(ctx context.Context, s store.Store, a *queueArgs) (none, error) {
 		return none{}, s.Delete(ctx, a.Queue)
 	},
+	change: func(a *queueArgs, _ none) Change { return Change{"delete", a.Queue, 0} },
 }
 
 var opReport = &operation[reportArgs, []store.ReportResult]{

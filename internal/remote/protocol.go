@@ -31,8 +31,9 @@ const (
 	maxRequest = 16 << 20 // bytes; the largest call has two messages of a little more than MaxBatchBytes
 	maxReply   = 64 << 20
 	// maxWait is how long a Wait takes before the server answers and the client asks again, so that nothing between
-	// them ends the connection for being idle.
-	maxWait = 45 * time.Second
+	// them ends the connection for being idle. It limits how late messages are when a connection silently passes
+	// nothing on, since its Wait has used up a notification.
+	maxWait = 10 * time.Second
 	// maxCall is how long a call can take that the server goes on with when its client is gone.
 	maxCall = 2 * store.MaxConfirm
 )

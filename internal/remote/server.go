@@ -16,6 +16,10 @@ import (
 
 // Server serves a store to Clients. Mount it at Path.
 type Server struct {
+	// OnChange is called after each administrative change, with the context of its request, if it is not nil. Set it
+	// before the first request.
+	OnChange func(ctx context.Context, change Change)
+
 	store       store.Store
 	log         *slog.Logger
 	sameMachine bool

@@ -22,8 +22,9 @@ import (
 
 const (
 	// replyWithin is how long a reply from another machine may take, besides what the call itself waits for, and
-	// slowest how many bytes arrive in a second at least.
-	replyWithin = 10 * time.Second
+	// slowest how many bytes arrive in a second at least. Then the call is repeated, which the server notices if it is
+	// still executing the first. Until then a connection that silently passes nothing on holds up acks.
+	replyWithin = 3 * time.Second
 	slowest     = 256 << 10
 	// maxIdleConns is how many connections stay open for calls to come.
 	maxIdleConns = 256

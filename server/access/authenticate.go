@@ -50,8 +50,12 @@ func (s *settings) trusts(r *http.Request) bool {
 // authenticate returns who sent a request: by the headers of a trusted proxy, else by the credentials in it, else by
 // its login, else by the client's certificate. The first of these that it has decides alone.
 func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
-	if user := r.Header.Get(forwardedUser); user != "" { // of others it was removed
-		return s.forwarded(user, r.Header.Values(forwardedGroups))
+	switch users := r.Header.Values(forwardedUser); { // of others they were removed
+	case len(users) > 1:
+		return Identity{}, refuse(http.StatusUnauthorized,
+			"the header %s is there twice: the proxy must remove those of its clients", forwardedUser)
+	case len(users) == 1 && users[0] != "":
+		return s.forwarded(users[0], r.Header.Values(forwardedGroups))
 	}
 	if text := r.Header.Get("Authorization"); text != "" {
 		return c.credentials(s, r, text)

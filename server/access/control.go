@@ -40,7 +40,8 @@ type Control struct {
 	refused throttle
 
 	settings atomic.Pointer[settings]
-	checked  atomic.Int64 // when the files were checked, in nanoseconds since 1970
+	started  time.Time
+	checked  atomic.Int64 // when the files were checked, as a duration since started
 	mu       sync.Mutex   // guards the fields below
 	files    *files       // of the last version, also if it was refused
 }
@@ -59,14 +60,14 @@ func New(cfg Config) (*Control, error) {
 			return nil, store.Invalid("a host %v", err)
 		}
 	}
-	c := &Control{cfg: cfg, key: make([]byte, 32), origins: http.NewCrossOriginProtection(), files: &files{}}
+	c := &Control{cfg: cfg, key: make([]byte, 32), origins: http.NewCrossOriginProtection(),
+		started: time.Now(), files: &files{}}
 	rand.Read(c.key)
 	c.guesses = newGuesses(c.key)
 	c.settings.Store(&settings{})
 	if cfg.File == "" {
 		return c, nil
 	}
-	c.checked.Store(time.Now().UnixNano())
 	s, files, err := load(cfg.File)
 	if err != nil {
 		return nil, err
@@ -102,10 +103,10 @@ func (c *Control) Reload() error {
 
 // current returns the settings, from the files if these have changed.
 func (c *Control) current() *settings {
-	now := time.Now().UnixNano()
-	if c.cfg.File != "" && time.Duration(now-c.checked.Load()) >= checkEvery && c.mu.TryLock() {
+	now := time.Since(c.started)
+	if c.cfg.File != "" && now-time.Duration(c.checked.Load()) >= checkEvery && c.mu.TryLock() {
 		defer c.mu.Unlock()
-		c.checked.Store(now)
+		c.checked.Store(int64(now))
 		if c.files.changed() {
 			c.reload() // which logs its error
 		}

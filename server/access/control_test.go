@@ -171,6 +171,8 @@ func TestTrustedProxiesSayWhoAsks(t *testing.T) {
 		"nobody known":                    {list(user("bob"), groups("x")), "403"},
 		"a name that logs cannot have":    {list(user("b\x80b"), groups("admins")), "403"},
 		"nobody":                          {list(groups("admins")), "401"},
+		"somebody and somebody else":      {list(user("ann"), user("eve")), "401"},
+		"an empty name":                   {list(user(""), groups("admins")), "401"},
 	} {
 		status, h, body := s.get("/", test.change...)
 		if status != http.StatusOK {
@@ -313,6 +315,23 @@ func TestRefusedRequestsAreLoggedOnceASecond(t *testing.T) {
 			t.Error(log)
 		}
 	})
+}
+
+func BenchmarkHandler(b *testing.B) {
+	for name, change := range map[string]func(*http.Request){
+		"token": bearer("t0ken"), "password": basic("ann", "pass word"), "proxy": header("X-Forwarded-User", "ann"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			c, _ := control(b, file(b))
+			h := c.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			change(r)
+			for b.Loop() {
+				h.ServeHTTP(nil, r)
+			}
+		})
+	}
 }
 
 func TestAProblemKeepsTheCodeOfItsError(t *testing.T) {

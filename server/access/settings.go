@@ -68,52 +68,61 @@ func parseSettings(text []byte, read reader) (*settings, error) {
 	if root.node == nil {
 		return s, nil
 	}
-	var proxies, users, groups value
-	passwords := map[string]value{}
-	err = root.object(map[string]func(value) error{
+	fields := map[string]func(value) error{
 		"tls_server_config": func(v value) (err error) {
 			s.tls, err = parseTLS(v, read)
 			return err
 		},
-		"basic_auth_users": func(v value) error {
-			return v.each(func(name string, hash value) (err error) {
-				passwords[name] = hash
-				s.passwords[name], err = parsePassword(hash)
-				return err
-			})
-		},
-		"users": func(v value) error {
-			users = v
-			return v.list(s.addUser)
-		},
-		"groups": func(v value) error {
-			groups = v
-			return v.list(s.addGroup)
-		},
-		"tokens": func(v value) error { return v.list(s.addToken) },
-		"trusted_proxies": func(v value) error {
-			proxies = v
-			return v.list(s.addProxy)
-		},
-		"hosts": func(v value) error { return v.list(s.addHost) },
-	})
-	if err != nil {
+		"basic_auth_users": func(v value) error { return v.each(s.addPassword) },
+		"users":            func(v value) error { return v.list(s.addUser) },
+		"groups":           func(v value) error { return v.list(s.addGroup) },
+		"tokens":           func(v value) error { return v.list(s.addToken) },
+		"trusted_proxies":  func(v value) error { return v.list(s.addProxy) },
+		"hosts":            func(v value) error { return v.list(s.addHost) },
+	}
+	at := map[string]value{}
+	for name, read := range fields {
+		fields[name] = func(v value) error {
+			at[name] = v
+			return read(v)
+		}
+	}
+	if err := root.object(fields); err != nil {
 		return nil, err
 	}
-	for name, hash := range passwords {
-		if _, known := s.users[name]; !known {
-			return nil, hash.errorf("has no role: add {name: %s, role: read} to users, with a role of %s", name, roleNames)
+	return s, s.check(at)
+}
+
+// check returns an error for parts that are of no use without others.
+func (s *settings) check(at map[string]value) error {
+	if hashes, given := at["basic_auth_users"]; given {
+		err := hashes.each(func(name string, hash value) error {
+			if _, known := s.users[name]; known {
+				return nil
+			}
+			return hash.errorf("has no role: add {name: %s, role: read} to users, with a role of %s", name, roleNames)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	switch {
 	case len(s.groups) > 0 && len(s.proxies) == 0:
-		return nil, groups.errorf("are what trusted proxies say: add trusted_proxies")
+		return at["groups"].errorf("are what trusted proxies say: add trusted_proxies")
 	case len(s.proxies) > 0 && len(s.users)+len(s.groups) == 0:
-		return nil, proxies.errorf("say who sends a request, but nobody has a role: add users or groups")
+		return at["trusted_proxies"].errorf("say who sends a request, but nobody has a role: add users or groups")
+	case s.verifiesClients() && len(s.users)+len(s.tokens) == 0:
+		return at["tls_server_config"].errorf("asks for certificates of clients, but nobody has a role: add users")
 	case len(s.users) > 0 && len(s.passwords)+len(s.proxies) == 0 && !s.verifiesClients():
-		return nil, users.errorf("have no way to say who they are: add basic_auth_users, client_ca_file or trusted_proxies")
+		return at["users"].errorf("have no way to say who they are: add basic_auth_users, client_ca_file or " +
+			"trusted_proxies")
 	}
-	return s, nil
+	return nil
+}
+
+func (s *settings) addPassword(name string, hash value) (err error) {
+	s.passwords[name], err = parsePassword(hash)
+	return err
 }
 
 func (s *settings) addUser(v value) error {

@@ -105,6 +105,7 @@ func TestTLSFilesAreChecked(t *testing.T) {
 		{good + "  client_auth_type: VerifyClientCertIfGiven",
 			"line 4: tls_server_config.client_auth_type needs client_ca_file"},
 		{good + "  min_version: TLS10", "line 4: tls_server_config.min_version is \"TLS10\""},
+		{good + "  client_ca_file: " + ca.File, "line 1: tls_server_config asks for certificates of clients, but nobody"},
 		{good + "  client_ca_file: " + pair.Key,
 			"line 4: tls_server_config.client_ca_file has no certificate in PEM"},
 		{good + "  client_ca_file: missing.pem",

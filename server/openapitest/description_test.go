@@ -1,0 +1,196 @@
+package openapitest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pb33f/libopenapi"
+	validator "github.com/pb33f/libopenapi-validator"
+	"github.com/pb33f/libopenapi-validator/config"
+	valerrors "github.com/pb33f/libopenapi-validator/errors"
+	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/server"
+)
+
+// description is the API as the server describes it.
+type description struct {
+	t        *testing.T
+	url      string
+	model    *v3.Document
+	checker  validator.Validator
+	visited  map[string]bool // operations, as METHOD path
+	captured map[string]string
+}
+
+func open(t *testing.T) *description {
+	t.Helper()
+	client, err := later.Open(t.Context(), "mem://")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(client, server.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.Close()
+		h.Close()
+		client.Close()
+	})
+	d := &description{t: t, url: h.URL, visited: map[string]bool{}, captured: map[string]string{}}
+	_, text := d.request(http.MethodGet, "/v1/openapi.json", "", nil)
+	document, err := libopenapi.NewDocument([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := document.BuildV3Model()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errs []error
+	d.model = &model.Model
+	d.checker, errs = validator.NewValidator(document, config.WithFormatAssertions())
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	return d
+}
+
+func TestDescriptionIsValid(t *testing.T) {
+	d := open(t)
+	if ok, errs := d.checker.ValidateDocument(); !ok {
+		t.Error(text(errs))
+	}
+}
+
+// step is a request, the status of its reply, and what later steps use of it.
+type step struct {
+	request string // METHOD path
+	body    string
+	status  int
+	capture string // name=pattern: ${name} in later steps is what the pattern's group finds in the reply
+	headers []string
+	wrong   bool // the request does not fit the description
+}
+
+func TestEveryOperationIsAsDescribed(t *testing.T) {
+	d := open(t)
+	for _, s := range session {
+		d.run(s)
+	}
+	for path, item := range d.model.Paths.PathItems.FromOldest() {
+		for method := range item.GetOperations().FromOldest() {
+			if operation := strings.ToUpper(method) + " " + path; !d.visited[operation] {
+				t.Errorf("no request for %s", operation)
+			}
+		}
+	}
+}
+
+// run makes a request and checks it and its reply.
+func (d *description) run(s step) {
+	d.t.Helper()
+	method, path, _ := strings.Cut(d.expand(s.request), " ")
+	body := d.expand(s.body)
+	reply, answer := d.request(method, path, body, s.headers)
+	if reply.StatusCode != s.status {
+		d.t.Fatalf("%s %s: %d %s, want %d", s.request, body, reply.StatusCode, answer, s.status)
+	}
+	request := reply.Request
+	request.Body = io.NopCloser(strings.NewReader(body))
+	if !s.wrong {
+		if ok, errs := d.checker.ValidateHttpRequest(request); !ok {
+			d.t.Errorf("%s %s does not fit the description: %s", s.request, body, text(errs))
+		}
+	}
+	reply.Body = io.NopCloser(strings.NewReader(answer))
+	if ok, errs := d.checker.ValidateHttpResponse(request, reply); !ok {
+		d.t.Errorf("%s %s: the reply %s does not fit the description: %s", s.request, body, answer, text(errs))
+	}
+	d.visit(method, request.URL.Path)
+	if name, pattern, ok := strings.Cut(s.capture, "="); ok {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(answer)
+		if found == nil {
+			d.t.Fatalf("%s: no %s in %s", s.request, pattern, answer)
+		}
+		d.captured[name] = found[1]
+	}
+}
+
+func (d *description) expand(text string) string {
+	return regexp.MustCompile(`\$\{(\w+)\}`).ReplaceAllStringFunc(text, func(v string) string {
+		return d.captured[v[2:len(v)-1]]
+	})
+}
+
+// visit remembers the operation that a path belongs to: that with the fewest parameters.
+func (d *description) visit(method, path string) {
+	best := ""
+	for template := range d.model.Paths.PathItems.FromOldest() {
+		pattern := "^" + regexp.MustCompile(`\{\w+\}`).ReplaceAllString(regexp.QuoteMeta(template), `[^/]+`) + "$"
+		pattern = strings.ReplaceAll(pattern, `\{`, `{`)
+		pattern = strings.ReplaceAll(pattern, `\}`, `}`)
+		pattern = regexp.MustCompile(`\{\w+\}`).ReplaceAllString(pattern, `[^/]+`)
+		if regexp.MustCompile(pattern).MatchString(path) &&
+			(best == "" || strings.Count(template, "{") < strings.Count(best, "{")) {
+			best = template
+		}
+	}
+	d.visited[method+" "+best] = true
+}
+
+func (d *description) request(method, path, body string, headers []string) (*http.Response, string) {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	reply, err := http.DefaultClient.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	answer, err := io.ReadAll(reply.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return reply, string(answer)
+}
+
+func text(errs []*valerrors.ValidationError) string {
+	var b strings.Builder
+	for _, err := range errs {
+		fmt.Fprintf(&b, "%s: %s", err.Message, err.Reason)
+		for _, one := range err.SchemaValidationErrors {
+			fmt.Fprintf(&b, "; %s at %s", one.Reason, one.KeywordLocation)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func TestDescriptionInTheRepositoryIsCurrent(t *testing.T) {
+	d := open(t)
+	_, served := d.request(http.MethodGet, "/v1/openapi.json", "", nil)
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, []byte(served), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,45 @@
+package openapitest
+
+import "net/http"
+
+const mail = "/v1/queues/mail/messages"
+
+var session = []step{
+	{request: "POST " + mail, body: `{"payload": "hello", "in": "30m", "id": "a", "headers": {"kind": "x"}}`, status: http.StatusCreated},
+	{request: "POST " + mail, body: `{"payload": {"n": 1}, "id": "b"}`, status: http.StatusCreated},
+	{request: "POST " + mail, body: `{"payload": "hello", "id": "a"}`, status: http.StatusConflict},
+	{request: "POST " + mail, body: `{"payload": "hello", "in": "soon"}`, status: http.StatusBadRequest},
+	{request: "POST " + mail, body: `{"text": "hello"}`, status: http.StatusBadRequest, wrong: true},
+	{request: "POST " + mail, body: "raw", status: http.StatusCreated, headers: []string{"Content-Type", "application/octet-stream"}},
+	{request: "POST " + mail + "/batch", body: `{"messages": [{"payload": "1"}, {"payload": "2", "id": "a"}]}`, status: http.StatusOK},
+	{request: "GET " + mail + "?state=scheduled&limit=1", status: http.StatusOK},
+	{request: "GET " + mail + "/a", status: http.StatusOK},
+	{request: "GET " + mail + "/none", status: http.StatusNotFound},
+	{request: "PATCH " + mail + "/a", body: `{"payload": "new", "in": "1h"}`, status: http.StatusOK},
+	{request: "POST " + mail + "/a/run", status: http.StatusOK},
+	{request: "POST /v1/queues/mail/receive", body: `{"max": 10, "lease": "1m"}`, status: http.StatusOK, capture: `token="token":"([^"]+)"`},
+	{request: "POST /v1/leases/${token}/extend", body: `{"lease": "2m"}`, status: http.StatusNoContent},
+	{request: "POST /v1/leases/${token}/bury", body: `{"reason": "no such user"}`, status: http.StatusNoContent},
+	{request: "POST /v1/leases/${token}/ack", status: http.StatusConflict},
+	{request: "POST /v1/leases/${token}/nack", status: http.StatusConflict},
+	{request: "POST /v1/leases/${token}/snooze", status: http.StatusConflict},
+	{request: "POST /v1/leases/${token}/release", status: http.StatusConflict},
+	{request: "POST /v1/leases/settle", body: `{"messages": [{"token": "${token}", "action": "ack"}]}`, status: http.StatusOK},
+	{request: "GET " + mail + "?state=dead", status: http.StatusOK, capture: `dead="id":"([^"]+)"`},
+	{request: "POST " + mail + "/${dead}/replay", status: http.StatusOK},
+	{request: "DELETE " + mail + "/${dead}", status: http.StatusOK},
+	{request: "GET /v1/queues", status: http.StatusOK},
+	{request: "GET /v1/queues/mail", status: http.StatusOK},
+	{request: "GET /v1/queues/mail/activity", status: http.StatusOK},
+	{request: "GET /v1/queues/mail/horizon?from=2030-01-01T00:00:00Z&to=2030-01-02T00:00:00Z&buckets=24", status: http.StatusOK},
+	{request: "POST /v1/queues/mail/pause", status: http.StatusOK},
+	{request: "POST /v1/queues/mail/resume", status: http.StatusOK},
+	{request: "PUT /v1/queues/mail/dead-retention", body: `{"max_age": "7d", "max_count": 1000}`, status: http.StatusOK},
+	{request: "POST /v1/queues/mail/bulk", body: `{"filter": {"state": "scheduled"}, "action": "shift", "by": "-1h"}`, status: http.StatusAccepted, capture: `operation="id":"([^"]+)"`},
+	{request: "GET /v1/operations/${operation}?wait=1m", status: http.StatusOK},
+	{request: "GET /v1/operations", status: http.StatusOK},
+	{request: "DELETE /v1/operations/${operation}", status: http.StatusOK},
+	{request: "POST /v1/queues/mail/replay", status: http.StatusOK},
+	{request: "POST /v1/queues/mail/purge", body: `{"states": ["dead"]}`, status: http.StatusOK},
+	{request: "DELETE /v1/queues/mail", status: http.StatusOK},
+}
