@@ -159,12 +159,13 @@ func evaluate(t *testing.T, input []inputSeries, tests []exprTest) {
 	promtool(t, "test", "rules", file)
 }
 
-// wantAlerts checks which alerts fire at which times, each as its name and queue.
-func wantAlerts(t *testing.T, input []inputSeries, want map[string][]string) {
+// wantAlerts checks which of the selected alerts fire at which times, each as its name and queue.
+func wantAlerts(t *testing.T, input []inputSeries, selected string, want map[string][]string) {
 	t.Helper()
 	var tests []exprTest
 	for at, alerts := range want {
-		test := exprTest{Expr: `group by (alertname, queue) (ALERTS{alertstate="firing"})`, EvalTime: at}
+		test := exprTest{EvalTime: at}
+		test.Expr = fmt.Sprintf(`group by (alertname, queue) (ALERTS{alertstate="firing",%s})`, selected)
 		for _, alert := range alerts {
 			name, queue, _ := strings.Cut(alert, " ")
 			labels := fmt.Sprintf("alertname=%q", name)

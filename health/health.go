@@ -1,5 +1,5 @@
 // Package health has the handlers of health probes: Live says whether the process works, and Ready whether its store
-// answers. It imports the root package. Start reading at Ready.
+// answers. It imports the root package and the problems of its HTTP API. Start reading at Ready.
 //
 //	http.Handle("/healthz", health.Live(worker))
 //	http.Handle("/readyz", health.Ready(client))
@@ -10,7 +10,6 @@ package health
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
 
@@ -68,23 +68,37 @@ func (p *probe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		reply(w, http.StatusMethodNotAllowed, store.ErrInvalid.Code, "method is "+r.Method+": use GET")
+		problem.Write(w, http.StatusMethodNotAllowed, store.Invalid("method is %s: use GET", r.Method))
 		return
 	}
 	attempt := p.attempt()
 	select {
 	case <-attempt.done:
 		if attempt.err != nil {
-			reply(w, http.StatusServiceUnavailable, store.CodeOf(attempt.err), p.what+" does not work")
+			p.fail(w, "does not work", attempt.err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Write([]byte(`{"status":"ok"}` + "\n"))
 	case <-time.After(limit): // the check does not look at its context
-		reply(w, http.StatusServiceUnavailable, store.ErrUnavailable.Code, p.what+" does not answer")
+		p.fail(w, "does not answer", errSlow)
 	case <-r.Context().Done():
 	}
 }
+
+// fail replies with the code of an error, but not with its text.
+func (p *probe) fail(w http.ResponseWriter, how string, err error) {
+	problem.Write(w, http.StatusServiceUnavailable, &plainError{p.what + " " + how, err})
+}
+
+// plainError is an error with another text.
+type plainError struct {
+	text string
+	err  error
+}
+
+func (e *plainError) Error() string { return e.text }
+func (e *plainError) Unwrap() error { return e.err }
 
 // attempt returns the attempt that runs, or the last one if it is recent, or else starts one.
 func (p *probe) attempt() *attempt {
@@ -115,18 +129,4 @@ func (a *attempt) old() bool {
 	default:
 		return false
 	}
-}
-
-// problem is an error as in RFC 9457.
-type problem struct {
-	Title  string     `json:"title"`
-	Status int        `json:"status"`
-	Detail string     `json:"detail"`
-	Code   store.Code `json:"code"`
-}
-
-func reply(w http.ResponseWriter, status int, code store.Code, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(problem{http.StatusText(status), status, detail, code})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -42,7 +44,7 @@ func wantOK(t *testing.T, h http.Handler) {
 func wantProblem(t *testing.T, h http.Handler, code store.Code) {
 	t.Helper()
 	w := get(t, h)
-	var p problem
+	var p problem.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 		t.Fatalf("%s: %v", w.Body, err)
 	}
@@ -65,35 +67,38 @@ func open(t *testing.T, url string) *later.Client {
 func TestReadyDetectsADeadStore(t *testing.T) {
 	server := redistest.Start(t)
 	c := open(t, server.URL())
-	wantOK(t, Ready(c))
+	ready := eventually(func() http.Handler { return Ready(c) })
+	wantOK(t, ready)
 	server.Freeze(t)
 	wantProblem(t, Ready(c), store.ErrUnavailable.Code)
 	server.Thaw(t)
-	wantOK(t, eventually(c))
+	wantOK(t, ready)
 	server.Kill()
 	wantProblem(t, Ready(c), store.ErrUnavailable.Code)
 	server.Restart(t)
-	wantOK(t, eventually(c))
+	wantOK(t, ready)
 	c.Close()
 	wantProblem(t, Ready(c), store.ErrClosed.Code)
 }
 
-// eventually returns a handler that replies with the first good result of Ready.
-func eventually(c *later.Client) http.Handler {
+// eventually returns a handler that replies as soon as new probes reply with ok: a busy machine can delay one.
+func eventually(probe func() http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for range 100 {
 			recorder := httptest.NewRecorder()
-			if Ready(c).ServeHTTP(recorder, r); recorder.Code == http.StatusOK {
-				break
+			if probe().ServeHTTP(recorder, r); recorder.Code == http.StatusOK {
+				maps.Copy(w.Header(), recorder.Header())
+				w.Write(recorder.Body.Bytes())
+				return
 			}
 		}
-		Ready(c).ServeHTTP(w, r)
+		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 }
 
 func TestReadyOfAnEmbeddedStore(t *testing.T) {
 	c := open(t, "file://"+t.TempDir())
-	wantOK(t, Ready(c))
+	wantOK(t, eventually(func() http.Handler { return Ready(c) }))
 	c.Close()
 	wantProblem(t, Ready(c), store.ErrClosed.Code)
 }
@@ -199,7 +204,8 @@ func TestProbeShowsNoDetails(t *testing.T) {
 	inBubble(t, 0, func(t *testing.T, s *slowStore, ready http.Handler) {
 		secret := fmt.Errorf("dial redis-1.internal:6379: %w", later.ErrMisconfigured)
 		s.err.Store(&secret)
-		want := `{"title":"Service Unavailable","status":503,"detail":"the store does not work","code":"misconfigured"}`
+		want := `{"type":"about:blank","title":"Service Unavailable","status":503,"code":"misconfigured",` +
+			`"detail":"the store does not work"}`
 		if got := get(t, ready).Body.String(); got != want+"\n" {
 			t.Errorf("the reply is %s; want %s", got, want)
 		}
@@ -219,14 +225,15 @@ func TestLiveIsAboutTheProcessAndNotTheStore(t *testing.T) {
 	c := open(t, server.URL())
 	w := later.NewWorker(c, later.WorkerConfig{})
 	w.Handle("q", func(context.Context, *later.Message) error { return nil })
-	wantOK(t, Live())
-	wantOK(t, Live(w)) // before Run
+	live := eventually(func() http.Handler { return Live(w) })
+	wantOK(t, eventually(func() http.Handler { return Live() }))
+	wantOK(t, live) // before Run
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	<-w.Claimed()
 	server.Kill()
-	wantOK(t, Live(w))
+	wantOK(t, live)
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

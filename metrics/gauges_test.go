@@ -29,7 +29,7 @@ func inStores(t *testing.T, test func(t *testing.T, url string)) {
 
 func TestGaugesAreTheStateOfTheQueues(t *testing.T) {
 	inStores(t, func(t *testing.T, url string) {
-		m := New(Config{})
+		m := New(Config{Timeout: time.Minute})
 		c := open(t, url, later.WithObserver(m.Observe))
 		q := c.Queue("mail")
 		send(t, q, later.At(time.Now().Add(-time.Hour)))
@@ -110,12 +110,12 @@ func TestScrapeOfManyQueuesIsBounded(t *testing.T) {
 	s := &countedStore{Store: memstore.New()}
 	const existing = 12_000
 	for i := range existing {
-		msg := store.Outgoing{Message: store.Message{ID: "a"}, Due: store.Due{Delay: 30 * time.Second}}
+		msg := store.Outgoing{Message: store.Message{ID: "a"}, Due: store.Due{Delay: 50 * time.Minute}}
 		if _, err := s.Store.Send(t.Context(), fmt.Sprint("q", i), []store.Outgoing{msg}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m := New(Config{MaxQueues: 50})
+	m := New(Config{MaxQueues: 50, Timeout: time.Minute})
 	got := scrape(t, m.Handler(newClient(t, s)))
 	if n := got.count("later_queue_messages{"); n != 4*50 {
 		t.Errorf("%d series of later_queue_messages; want those of 50 queues", n)
@@ -126,7 +126,7 @@ func TestScrapeOfManyQueuesIsBounded(t *testing.T) {
 		`later_queues_left_out{reason="limit"}`:              10_000 - 50,
 		`later_queues_left_out{reason="error"}`:              0,
 		`later_queue_messages{queue="q0",state="scheduled"}`: 1,
-		`later_queue_due_messages{queue="q0",within="1m"}`:   1,
+		`later_queue_due_messages{queue="q0",within="1h"}`:   1,
 	})
 	most := int64(maxListed/store.MaxBatch + 1 + 50*4)
 	if calls := s.calls.Load(); calls > most {
@@ -236,21 +236,21 @@ func TestScrapeSaysThatTheStoreIsDown(t *testing.T) {
 	server := redistest.Start(t)
 	for name, chosen := range map[string][]string{"all queues": nil, "chosen queues": {"q"}} {
 		t.Run(name, func(t *testing.T) {
-			m := New(Config{Timeout: 500 * time.Millisecond, Queues: chosen})
+			m := New(Config{Timeout: time.Minute, Queues: chosen})
 			c := open(t, server.URL(), later.WithObserver(m.Observe))
 			send(t, c.Queue("q"))
-			fresh := func() scraped { return scrape(t, m.Handler(c)) }
-			fresh().want(t, scraped{`later_up`: 1})
+			impatient := New(Config{Timeout: 100 * time.Millisecond, Queues: chosen})
+			scrape(t, m.Handler(c)).want(t, scraped{`later_up`: 1})
 			server.Freeze(t)
-			got := fresh()
-			got.want(t, scraped{`later_up`: 0, `later_messages_sent_total{queue="q"}`: 1})
+			got := scrape(t, impatient.Handler(c))
+			got.want(t, scraped{`later_up`: 0})
 			if n := got.count("later_queue_"); n != 0 {
 				t.Errorf("%d gauges of a store that does not answer", n)
 			}
 			server.Thaw(t)
-			fresh().want(t, scraped{`later_up`: 1})
+			scrape(t, m.Handler(c)).want(t, scraped{`later_up`: 1, `later_messages_sent_total{queue="q"}`: 1})
 			server.Kill()
-			fresh().want(t, scraped{`later_up`: 0})
+			scrape(t, impatient.Handler(c)).want(t, scraped{`later_up`: 0})
 			server.Restart(t)
 		})
 	}
