@@ -55,11 +55,12 @@ type sharing struct {
 	search  *search        // nil when none is under way
 }
 
-// start finds the process that has the directory open, or becomes it.
+// start finds the process that has the directory open, or becomes it. A deadline limits how long others take to answer,
+// which they do soon or not at all, and not how long this process takes to open a large store.
 func (s *sharing) start(ctx context.Context) error {
 	s.ending, s.end = context.WithCancelCause(context.Background())
-	if _, err := s.Target(ctx, nil); err != nil {
-		return errors.Join(context.Cause(ctx), err, s.Close())
+	if _, err := s.Target(context.WithoutCancel(ctx), nil); err != nil {
+		return errors.Join(err, s.Close())
 	}
 	return nil
 }

@@ -119,6 +119,17 @@ func TestAnotherProcessTakesOverWhenTheHolderCloses(t *testing.T) {
 	}
 }
 
+func TestADeadlineDoesNotEndTheOpeningOfAStore(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	s, err := openShared(ctx, t.TempDir(), silent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sendTo(t, s, "a")
+}
+
 func TestTheSocketOfAKilledProcessIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := listenSocket(dir)
