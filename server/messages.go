@@ -51,8 +51,7 @@ func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wir
 
 // message returns the JSON of a message as the sender of a request may see it.
 func message(ctx context.Context, info *later.Info) Message {
-	who, controlled := access.FromContext(ctx)
-	if !controlled || !who.HidePayloads {
+	if !hides(ctx) {
 		return Message{info}
 	}
 	hidden := *info
@@ -92,13 +91,17 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	if err != nil {
 		return nil, err
 	}
+	return messagePage(ctx, page), nil
+}
+
+func messagePage(ctx context.Context, page later.Page) *listOutput {
 	out := &listOutput{}
 	out.Body.Next = page.Next
 	out.Body.Messages = make([]Message, len(page.Messages))
 	for i, info := range page.Messages {
 		out.Body.Messages[i] = message(ctx, info)
 	}
-	return out, nil
+	return out
 }
 
 type messageOutput struct{ Body Message }

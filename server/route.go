@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -19,6 +20,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// schedulesQueue is the queue that rights on schedules are about.
+const schedulesQueue = "schedules:"
+
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
 func errTooManyWaits(limit int) error {
@@ -26,8 +30,8 @@ func errTooManyWaits(limit int) error {
 		limit, store.ErrUnavailable)}
 }
 
-// route registers a handler for requests that need a right. The queue that they need it for is the path's parameter
-// "queue", "topic" or "token"; without one, the handler itself asks may for each queue.
+// route registers a handler for requests that need a right. The queues that they need it for are those of the path's
+// parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
@@ -35,12 +39,16 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 	op.BodyReadTimeout = stallTimeout
 	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
-	op.Responses = map[string]*huma.Response{"default": {
+	op.Extensions = map[string]any{"x-right": right.Name()}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = &huma.Response{
 		Description: "A problem, as in RFC 9457",
 		Content: map[string]*huma.MediaType{problem.MediaType: {
 			Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[problem.Problem]()),
 		}},
-	}}
+	}
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
@@ -57,28 +65,37 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 }
 
-// queueOfPath returns the queue that the path of a request names, or "".
-func queueOfPath(ctx huma.Context) (string, error) {
+// queuesOfPath returns the queues that the path of a request is about.
+func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 	if queue := ctx.Param("queue"); queue != "" {
-		return queue, nil
+		queues = append(queues, queue)
 	}
 	if topic := ctx.Param("topic"); topic != "" {
-		return store.TopicPrefix + topic, nil
+		queues = append(queues, store.TopicPrefix+topic)
+	}
+	if ctx.Param("schedule") != "" {
+		queues = append(queues, schedulesQueue)
 	}
 	if token := ctx.Param("token"); token != "" {
-		receipt, err := wire.ParseReceipt(token)
-		return receipt.Queue, field("path.token", err)
+		var receipt wire.Receipt
+		receipt, err = wire.ParseReceipt(token)
+		queues = append(queues, receipt.Queue)
 	}
-	return "", nil
+	return queues, field("path.token", err)
 }
 
-// authorize refuses requests of those who do not have a right for the queue of the path.
+// authorize refuses requests of those who do not have a right, or not for a queue of the path.
 func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
-		queue, err := queueOfPath(ctx)
-		if err == nil {
-			err = may(ctx.Context(), right, queue)
+		queues, err := queuesOfPath(ctx)
+		if err == nil && len(queues) == 0 {
+			err = may(ctx.Context(), right, "")
+		}
+		for _, queue := range queues {
+			if err == nil {
+				err = may(ctx.Context(), right, queue)
+			}
 		}
 		if err != nil {
 			problem.Write(w, 0, err)
@@ -88,10 +105,10 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	}
 }
 
-// may returns an error unless the sender of a request has a right for a queue, or for any queue if it is "".
+// may returns an error unless the sender of a request has a right for a queue, or for some queue if it is "".
 func may(ctx context.Context, right access.Right, queue string) error {
 	who, controlled := access.FromContext(ctx)
-	if !controlled || who.May(right, queue) {
+	if !controlled || who.May(right, queue) || queue == "" && who.Role.Allows(right) {
 		return nil
 	}
 	what := "this request"
@@ -100,6 +117,12 @@ func may(ctx context.Context, right access.Right, queue string) error {
 	}
 	return &problem.Error{Status: http.StatusForbidden,
 		Err: fmt.Errorf("%q with the role %s is not allowed %s: %w", who.Name, who.Role, what, store.ErrMisconfigured)}
+}
+
+// hides reports whether the sender of a request must not see payloads, headers and error texts.
+func hides(ctx context.Context) bool {
+	who, controlled := access.FromContext(ctx)
+	return controlled && who.HidePayloads
 }
 
 // changed logs a change with who made it.
@@ -133,7 +156,15 @@ func field(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &problem.Error{Err: fmt.Errorf("%s: %w", name, err), Field: name}
+	return &problem.Error{Err: fmt.Errorf("%s: %w", name, err), Field: name, Status: givenStatus(err)}
+}
+
+// givenStatus returns the status that an error has besides that of its code, or 0.
+func givenStatus(err error) int {
+	if e, ok := errors.AsType[*problem.Error](err); ok {
+		return e.Status
+	}
+	return 0
 }
 
 // humaContext can be embedded under a name that is not that of its method.
@@ -153,6 +184,23 @@ func (c *requestContext) SetStatus(code int) {
 }
 
 func (c *requestContext) Unwrap() huma.Context { return c.humaContext }
+
+// BodyReader returns a reader that ends the time limit for the body with it. The server would otherwise take a client
+// that waits for a reply beyond the limit for one that is gone.
+func (c *requestContext) BodyReader() io.Reader { return &bodyReader{c.humaContext.BodyReader(), c} }
+
+type bodyReader struct {
+	io.Reader
+	ctx *requestContext
+}
+
+func (b *bodyReader) Read(to []byte) (int, error) {
+	n, err := b.Reader.Read(to)
+	if err == io.EOF {
+		_ = b.ctx.SetReadDeadline(time.Time{}) // not all can
+	}
+	return n, err
+}
 
 // prepare is the first middleware of each route.
 func prepare(ctx huma.Context, next func(huma.Context)) {

@@ -56,7 +56,7 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	message, err := rawMessage(w, r)
 	var sent Sent
 	if err == nil {
-		sent, err = s.sendOne(ctx.Context(), ctx.Param("queue"), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
+		sent, err = s.sendOne(ctx.Context(), s.targetOf(ctx), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
 	}
 	s.reply(w, r, http.StatusCreated, sent, err)
 }

@@ -78,7 +78,8 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	s.api = humago.New(s.mux, apiConfig(cfg.Version))
 	s.api.UseMiddleware(prepare)
 	for _, register := range []func(*Server){
-		registerSend, registerReceive, registerLeases, registerMessages, registerQueues,
+		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerTopics,
+		registerSubscriptions,
 	} {
 		register(s)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/diskstore"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -117,7 +117,7 @@ func (m *Main) events(ctx context.Context, c *later.Client, args []string, filte
 		case !filter.matches(&e):
 			continue
 		}
-		if err := m.printResult(newWireEvent(&e), "%s", lines.format(&e)); err != nil {
+		if err := m.printResult(view.Event(&e), "%s", lines.format(&e)); err != nil {
 			return err
 		}
 	}
@@ -135,18 +135,6 @@ func (f *eventFilter) matches(e *later.WatchEvent) bool {
 		return true
 	}
 	return (len(f.kinds) == 0 || slices.Contains(f.kinds, string(e.Kind))) && (f.id == "" || f.id == e.ID)
-}
-
-func newWireEvent(e *later.WatchEvent) wire.Event {
-	w := wire.Event{
-		Time: wire.FormatTime(e.Time), Kind: e.Kind, Queue: e.Queue, ID: e.ID, Attempt: e.Attempt,
-		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
-		Missed: e.Missed, Headers: e.Headers,
-	}
-	if e.Process.PID != 0 {
-		w.Process = &wire.Process{Host: e.Process.Host, PID: e.Process.PID, Name: e.Process.Name}
-	}
-	return w
 }
 
 // eventLines formats events as lines. Columns become wider when a text needs it, since later ones are not known.
