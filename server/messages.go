@@ -164,17 +164,13 @@ func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput
 
 type cancelInput struct {
 	MessagePath
-	KeepID bool `query:"keep_id" doc:"Start the dedup window of the message, as an ack does"`
+	KeepID
 }
 
 type cancelOutput struct{ Body wire.Cancelled }
 
 func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*cancelOutput, error) {
-	var opts []later.CancelOption
-	if in.KeepID {
-		opts = append(opts, later.KeepID())
-	}
-	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, opts...)
+	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, in.options()...)
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,8 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	s.api.UseMiddleware(prepare)
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerTopics,
-		registerSubscriptions, registerSchedules, registerEvents,
+		registerSubscriptions, registerSchedules, registerSeries, registerGroups, registerWorkers,
+		registerEvents, registerTransfer,
 	} {
 		register(s)
 	}

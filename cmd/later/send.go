@@ -217,34 +217,6 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 	return mode, store.Invalid("--on-duplicate is %q: give keep, replace, debounce or follow", o.onDuplicate)
 }
 
-// options converts a message without a mode for duplicates to send options. Their errors, unlike those of a batch,
-// speak of a single message.
-func options(o later.Outgoing) []later.SendOption {
-	set := []later.SendOption{o.When, later.Headers(o.Headers), later.MaxAttempts(o.MaxAttempts)}
-	if o.ID != "" {
-		set = append(set, later.WithID(o.ID))
-	}
-	if o.Timeout != 0 {
-		set = append(set, later.Timeout(o.Timeout))
-	}
-	if o.ExpireAfter != 0 {
-		set = append(set, later.ExpireAfter(o.ExpireAfter))
-	}
-	if !o.ExpireAt.IsZero() {
-		set = append(set, later.ExpireAt(o.ExpireAt))
-	}
-	if o.DedupWindow != 0 {
-		set = append(set, later.DedupWindow(o.DedupWindow))
-	}
-	if o.Group != "" {
-		set = append(set, later.Group(o.Group))
-	}
-	if o.Durability != (later.Durability{}) {
-		set = append(set, o.Durability)
-	}
-	return set
-}
-
 // readMessage returns the message that the flags and arguments describe. With --batch it has no payload.
 func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outgoing, err error) {
 	switch {
