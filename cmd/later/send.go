@@ -155,16 +155,9 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	if err != nil {
 		return later.Outgoing{}, err
 	}
-	headers := map[string]string{}
-	for _, header := range o.headers {
-		key, value, ok := strings.Cut(header, "=")
-		if !ok {
-			return later.Outgoing{}, store.Invalid("--header is %q: give key=value", header)
-		}
-		if _, twice := headers[key]; twice {
-			return later.Outgoing{}, store.Invalid("--header sets %q twice: set each key once", key)
-		}
-		headers[key] = value
+	headers, err := parseHeaders(o.headers)
+	if err != nil {
+		return later.Outgoing{}, err
 	}
 	if o.set.Changed("kind") {
 		if err := kind.Check(o.kind); err != nil {
@@ -188,6 +181,22 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		OnDuplicate: mode,
 		Durability:  o.durable,
 	}, nil
+}
+
+// parseHeaders returns the headers that --header sets.
+func parseHeaders(set []string) (map[string]string, error) {
+	headers := map[string]string{}
+	for _, header := range set {
+		key, value, ok := strings.Cut(header, "=")
+		if !ok {
+			return nil, store.Invalid("--header is %q: give key=value", header)
+		}
+		if _, twice := headers[key]; twice {
+			return nil, store.Invalid("--header sets %q twice: set each key once", key)
+		}
+		headers[key] = value
+	}
+	return headers, nil
 }
 
 // mode returns what --on-duplicate and its flags say.
