@@ -2,13 +2,37 @@ package server
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
+
+// timedReply notes the time limit for reading.
+type timedReply struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+}
+
+func (w *timedReply) SetReadDeadline(t time.Time) error {
+	w.deadlines = append(w.deadlines, t)
+	return nil
+}
+
+func TestTheTimeLimitForABodyEndsWithIt(t *testing.T) {
+	a := newAPI(t)
+	w := &timedReply{ResponseRecorder: httptest.NewRecorder()}
+	a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/queues/mail/receive",
+		strings.NewReader(`{"max": 1}`)))
+	if n := len(w.deadlines); w.Code != http.StatusOK || n < 2 || w.deadlines[0].IsZero() || !w.deadlines[n-1].IsZero() {
+		t.Errorf("%d %s: %v", w.Code, w.Body, w.deadlines)
+	}
+}
 
 // operationsOf calls f with each operation of the description.
 func operationsOf(api *huma.OpenAPI, f func(*huma.Operation)) {
@@ -59,7 +83,8 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 		}
 	}
 	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
-		want = append(want, fmt.Sprintf("| %s | `%s` | %s | %s |", op.Method, op.Path, op.Extensions["x-right"], op.Summary))
+		want = append(want, fmt.Sprintf("| %s | `%s` | %s | %s |", op.Method, op.Path, op.Extensions["x-right"],
+			op.Summary))
 	})
 	for _, line := range want {
 		if !slices.Contains(documented, line) {

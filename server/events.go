@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -27,8 +28,8 @@ const (
 func registerEvents(s *Server) {
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
-		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the data of each " +
-			"is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
+		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
+			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
 			strconv.Itoa(maxRecent) + " within " + lingerTime.String() + ". An event of the kind missed says how many were " +
 			"missed, of any kind, or that an unknown number was. A comment every 15 s keeps the stream alive.",
 		Responses: map[string]*huma.Response{"200": {Description: "Events", Content: map[string]*huma.MediaType{
@@ -93,7 +94,7 @@ func newEventFilter(ctx context.Context, in *eventsInput) (*eventFilter, error) 
 		}
 	}
 	for _, kind := range in.Kinds {
-		if !slices.Contains(eventKinds, later.EventKind(kind)) {
+		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
 			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind, kindNames()))
 		}
 	}
@@ -103,17 +104,9 @@ func newEventFilter(ctx context.Context, in *eventsInput) (*eventFilter, error) 
 	return f, nil
 }
 
-// eventKinds are the kinds of events that a Watch receives, besides EventMissed.
-var eventKinds = []later.EventKind{
-	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
-	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
-	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
-	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed, later.EventRunSkipped,
-}
-
 func kindNames() string {
-	names := make([]string, len(eventKinds))
-	for i, kind := range eventKinds {
+	names := make([]string, len(view.EventKinds))
+	for i, kind := range view.EventKinds {
 		names[i] = string(kind)
 	}
 	return strings.Join(names, ", ")

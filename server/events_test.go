@@ -314,7 +314,8 @@ func TestFeedCountsWhatAReaderMissed(t *testing.T) {
 	if missed != 10 || len(events) != maxRead || events[0].ID != "10" {
 		t.Errorf("missed %d, then %d from %s", missed, len(events), events[0].ID)
 	}
-	if events, missed, _ = f.read(maxRecent + 9); missed != 0 || len(events) != 1 || events[0].ID != fmt.Sprint(maxRecent+9) {
+	if events, missed, _ = f.read(maxRecent + 9); missed != 0 || len(events) != 1 ||
+		events[0].ID != fmt.Sprint(maxRecent+9) {
 		t.Errorf("missed %d, then %v", missed, events)
 	}
 	if n, known := f.position("e-7"); n != 7 || !known {

@@ -87,11 +87,13 @@ func TestSeriesRequestsThatAreWrongNameTheField(t *testing.T) {
 	} {
 		a.do(http.MethodPost, series, c.body).fails(http.StatusBadRequest, "invalid", c.field, c.text)
 	}
-	a.do(http.MethodPatch, series+"/a", `{"until": "0001-01-01T00:00:00Z"}`).fails(http.StatusBadRequest, "invalid", "until")
+	a.do(http.MethodPatch, series+"/a", `{"until": "0001-01-01T00:00:00Z"}`).
+		fails(http.StatusBadRequest, "invalid", "until")
 	sender := access.Identity{Name: "shop", Role: access.RoleSend, Queues: []string{"orders"}}
 	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
 		a.as(sender).do(method, series+"/a", nil).fails(http.StatusForbidden, "misconfigured", "")
 	}
 	a.as(access.Identity{Role: access.RoleSend}).do(http.MethodGet, series+"/a", nil).is(http.StatusOK)
-	a.as(access.Identity{Role: access.RoleRead}).do(http.MethodPost, series, `{}`).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(access.Identity{Role: access.RoleRead}).do(http.MethodPost, series, `{}`).
+		fails(http.StatusForbidden, "misconfigured", "")
 }

@@ -30,7 +30,8 @@ func registerScheduleActions(s *Server, tags []string) {
 	}, s.triggerSchedule)
 	route(s, access.Operate, huma.Operation{
 		Method: http.MethodPost, Path: one + "/backfill", Tags: tags, Summary: "Send the runs of a past range",
-		Description: "It may be repeated: a run whose message is there, or was acked within its dedup window, is not sent again.",
+		Description: "It may be repeated: a run whose message is there, or was acked within its dedup window, is " +
+			"not sent again.",
 	}, s.backfillSchedule)
 }
 

@@ -16,7 +16,8 @@ import (
 
 func registerRuns(s *Server, tags []string) {
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags, Summary: "List the next runs of a schedule",
+		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
+		Summary:     "List the next runs of a schedule",
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
 	route(s, access.Look, huma.Operation{

@@ -42,11 +42,13 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		t.Errorf("%v", again)
 	}
 	runs := list(a.do(http.MethodGet, nightly+"/next?n=3", nil).is(http.StatusOK), "runs")
-	if len(runs) != 3 || runs[0]["time_zone"] != "Europe/Berlin" || !strings.Contains(runs[0]["local"].(string), "T02:00") {
+	if len(runs) != 3 || runs[0]["time_zone"] != "Europe/Berlin" ||
+		!strings.Contains(runs[0]["local"].(string), "T02:00") {
 		t.Errorf("%v", runs)
 	}
 	a.do(http.MethodPost, nightly+"/pause", `{"note": "moving"}`).is(http.StatusOK)
-	if got := a.do(http.MethodGet, nightly, nil).is(http.StatusOK); got["paused"] != true || got["pause_note"] != "moving" {
+	if got := a.do(http.MethodGet, nightly, nil).
+		is(http.StatusOK); got["paused"] != true || got["pause_note"] != "moving" {
 		t.Errorf("%v", got)
 	}
 	if runs := list(a.do(http.MethodGet, nightly+"/next", nil).is(http.StatusOK), "runs"); len(runs) != 0 {
@@ -58,7 +60,8 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		t.Errorf("%v", run)
 	}
 	const week = `"from": "2026-01-01T00:00:00Z", "to": "2026-01-08T00:00:00Z"`
-	if b := a.do(http.MethodPost, nightly+"/backfill", "{"+week+`, "dry_run": true}`).is(http.StatusOK); b["runs"] != 7.0 ||
+	if b := a.do(http.MethodPost, nightly+"/backfill", "{"+week+`, "dry_run": true}`).
+		is(http.StatusOK); b["runs"] != 7.0 ||
 		b["sent"] != 0.0 || b["dry_run"] != true {
 		t.Errorf("%v", b)
 	}
@@ -134,9 +137,12 @@ func TestScheduleRequestsThatAreWrongNameTheField(t *testing.T) {
 		fails(http.StatusBadRequest, "invalid", "to")
 	a.do(http.MethodPost, nightly+"/pause", `{"note": 5}`).fails(http.StatusBadRequest, "invalid", "note")
 	a.do(http.MethodGet, nightly+"/next?n=0", nil).fails(http.StatusBadRequest, "invalid", "query.n")
-	a.do(http.MethodPost, "/v1/schedule-preview", `{"rrule": "FREQ=SOMETIMES"}`).fails(http.StatusBadRequest, "invalid", "rrule")
-	a.do(http.MethodPost, "/v1/schedules/apply", `{"schedules": [], "prune": true}`).fails(http.StatusBadRequest, "invalid", "set")
-	a.do(http.MethodPost, "/v1/schedules/apply", `{"schedules": [{"name": "a", "queue": "q", "every": "1h"}, {"cron": "x"}]}`).
+	a.do(http.MethodPost, "/v1/schedule-preview", `{"rrule": "FREQ=SOMETIMES"}`).
+		fails(http.StatusBadRequest, "invalid", "rrule")
+	a.do(http.MethodPost, "/v1/schedules/apply", `{"schedules": [], "prune": true}`).
+		fails(http.StatusBadRequest, "invalid", "set")
+	a.do(http.MethodPost, "/v1/schedules/apply",
+		`{"schedules": [{"name": "a", "queue": "q", "every": "1h"}, {"cron": "x"}]}`).
 		fails(http.StatusBadRequest, "invalid", "schedules[1]", "cron")
 }
 
@@ -145,7 +151,8 @@ func TestSchedulePreviewStoresNothing(t *testing.T) {
 	got := a.do(http.MethodPost, "/v1/schedule-preview?n=2&after=2030-03-30T12:00:00Z",
 		`{"name": "x", "cron": "30 2 * * *", "time_zone": "Europe/Berlin"}`).is(http.StatusOK)
 	runs := list(got, "runs")
-	if len(runs) != 2 || runs[0]["local"] != "2030-03-31T03:30:00.000+02:00" || runs[1]["due"] != "2030-04-01T00:30:00.000Z" {
+	if len(runs) != 2 || runs[0]["local"] != "2030-03-31T03:30:00.000+02:00" ||
+		runs[1]["due"] != "2030-04-01T00:30:00.000Z" {
 		t.Errorf("%v", runs)
 	}
 	if all := list(a.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK), "schedules"); len(all) != 0 {
@@ -159,8 +166,10 @@ func TestApplySaysWhatItChanges(t *testing.T) {
 		t.Helper()
 		return list(a.do(http.MethodPost, "/v1/schedules/apply", body).is(http.StatusOK), "schedules")
 	}
-	const both = `{"set": "s", "schedules": [{"name": "b", "queue": "q", "every": "1h"}, {"name": "a", "queue": "q", "every": "1h"}]`
-	if dry := apply(both + `, "dry_run": true}`); len(dry) != 2 || dry[0]["result"] != "created" || dry[0]["dry_run"] != true {
+	const both = `{"set": "s", "schedules": [
+		{"name": "b", "queue": "q", "every": "1h"}, {"name": "a", "queue": "q", "every": "1h"}]`
+	if dry := apply(both + `, "dry_run": true}`); len(dry) != 2 || dry[0]["result"] != "created" ||
+		dry[0]["dry_run"] != true {
 		t.Errorf("%v", dry)
 	}
 	a.do(http.MethodGet, "/v1/schedules/a", nil).fails(http.StatusNotFound, "not_found", "")
@@ -169,7 +178,8 @@ func TestApplySaysWhatItChanges(t *testing.T) {
 	if len(got) != 2 || got[0]["result"] != "changed" || got[1]["result"] != "deleted" {
 		t.Fatalf("%v", got)
 	}
-	if fields := list(got[0], "fields"); len(fields) != 1 || fields[0]["old"] != "1h0m0s" || fields[0]["new"] != "2h0m0s" {
+	if fields := list(got[0], "fields"); len(fields) != 1 || fields[0]["old"] != "1h0m0s" ||
+		fields[0]["new"] != "2h0m0s" {
 		t.Errorf("%v", fields)
 	}
 }
@@ -177,7 +187,8 @@ func TestApplySaysWhatItChanges(t *testing.T) {
 func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 	a := newAPI(t)
 	for name, queue := range map[string]string{"mine": "mail", "theirs": "orders"} {
-		a.do(http.MethodPut, "/v1/schedules/"+name, fmt.Sprintf(`{"queue": %q, "every": "1h", "set": "s", "payload": "secret"}`, queue)).
+		body := fmt.Sprintf(`{"queue": %q, "every": "1h", "set": "s", "payload": "secret"}`, queue)
+		a.do(http.MethodPut, "/v1/schedules/"+name, body).
 			is(http.StatusOK)
 	}
 	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules", nil).fails(http.StatusForbidden, "misconfigured", "")
@@ -202,7 +213,8 @@ func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 	for _, action := range []string{"pause", "resume", "trigger"} {
 		limited.do(http.MethodPost, "/v1/schedules/theirs/"+action, nil).fails(http.StatusForbidden, "misconfigured", "")
 	}
-	limited.do(http.MethodPost, "/v1/schedules/theirs/backfill", `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`).
+	limited.do(http.MethodPost, "/v1/schedules/theirs/backfill",
+		`{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`).
 		fails(http.StatusForbidden, "misconfigured", "")
 	for _, body := range []string{
 		`{"schedules": [{"name": "x", "queue": "orders", "every": "1h"}]}`,
@@ -238,7 +250,8 @@ func TestScheduleSchemaHasTheFieldsOfItsJSON(t *testing.T) {
 		Name: "n", Queue: "q", Set: "s", Payload: []byte("x"), Headers: map[string]string{"k": "v"}, MaxAttempts: 1,
 		Timeout: day, ExpireAfter: day, Group: "g", DedupWindow: day, Missed: later.MissedAll, MissedWithin: day,
 		MissedMax: 1, Unfinished: later.UnfinishedAllow,
-		When: recurrence.Spec{Cron: "c", Every: day, RRule: "r", Times: []time.Time{now}, TimeZone: "z", Start: now, End: now,
+		When: recurrence.Spec{Cron: "c", Every: day, RRule: "r", Times: []time.Time{now}, TimeZone: "z", Start: now,
+			End:    now,
 			Series: &recurrence.Series{First: day, Factor: 2, Min: day, Max: day, Count: 1}, Exclude: []string{"e"},
 			Jitter: day, MaxRuns: 1, Gap: recurrence.GapSkip, Overlap: recurrence.OverlapBoth},
 	}

@@ -24,7 +24,8 @@ func registerSubscriptions(s *Server) {
 	}, s.getSubscription)
 	route(s, access.Operate, huma.Operation{
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Have a queue receive the messages of a topic",
-		Description: "It replaces the subscription of the queue if there is one. The topic and the queue need not exist. With " +
+		Description: "It replaces the subscription of the queue if there is one. The topic and the queue need not " +
+			"exist. With " +
 			"from or from_id the queue first receives what the history has from there on.",
 	}, s.subscribe)
 	route(s, access.Operate, huma.Operation{
@@ -113,7 +114,8 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribed
 	}
 	s.changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
 		slog.String("where", in.Body.Where))
-	return &subscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, nil
+	return &subscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true,
+		Where: in.Body.Where}}, nil
 }
 
 func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*subscribedOutput, error) {
@@ -150,5 +152,6 @@ func (s *Server) rewind(ctx context.Context, in *rewindInput) (*rewoundOutput, e
 		s.changed(ctx, "topic rewound", slog.String("topic", in.Topic), slog.String("queue", in.Body.Queue),
 			slog.Int("count", rewound.Sent))
 	}
-	return &rewoundOutput{wire.Rewound{Topic: in.Topic, Queue: in.Body.Queue, Sent: rewound.Sent, Kept: rewound.Kept}}, err
+	return &rewoundOutput{wire.Rewound{Topic: in.Topic, Queue: in.Body.Queue, Sent: rewound.Sent,
+		Kept: rewound.Kept}}, err
 }

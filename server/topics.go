@@ -29,7 +29,8 @@ func registerTopics(s *Server) {
 	}, s.getTopic)
 	route(s, access.Operate, huma.Operation{
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
-		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that does not " +
+		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
+			"does not " +
 			"exist is created.",
 	}, s.configureTopic)
 	route(s, access.Administer, huma.Operation{
@@ -152,11 +153,13 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	if err != nil {
 		return nil, err
 	}
-	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age, HistoryCount: in.Body.HistoryCount}
+	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age,
+		HistoryCount: in.Body.HistoryCount}
 	if err := s.client.Topic(in.Topic).Configure(ctx, cfg); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed", cfg.DropUnsubscribed),
+	s.changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
+		cfg.DropUnsubscribed),
 		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
 	return &configuredTopicOutput{wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
 }

@@ -71,13 +71,15 @@ func TestTopicFromConfigurationToDelete(t *testing.T) {
 	}
 	a.do(http.MethodPost, orders+"/messages", "two", "Content-Type", "text/plain", "Later-Id", "2",
 		"Later-Header-Region", "eu", "Idempotency-Key", "").is(http.StatusCreated)
-	batch := a.do(http.MethodPost, orders+"/messages/batch", `{"messages": [{"payload": "3", "id": "3"}]}`).is(http.StatusOK)
+	batch := a.do(http.MethodPost, orders+"/messages/batch", `{"messages": [{"payload": "3", "id": "3"}]}`).
+		is(http.StatusOK)
 	if list(batch, "results")[0]["outcome"] != "sent" {
 		t.Errorf("%v", batch)
 	}
 	a.do(http.MethodPost, orders+"/messages/batch", `{"payload": "4", "id": "4", "in": "1h"}`,
 		"Content-Type", "application/x-ndjson")
-	again := a.do(http.MethodPost, orders+"/messages", `{"payload": "one"}`, "Idempotency-Key", "1").is(http.StatusCreated)
+	again := a.do(http.MethodPost, orders+"/messages", `{"payload": "one"}`, "Idempotency-Key", "1").
+		is(http.StatusCreated)
 	if again["outcome"] != "duplicate" {
 		t.Errorf("%v", again)
 	}
@@ -99,7 +101,8 @@ func TestTopicFromConfigurationToDelete(t *testing.T) {
 	if len(list(page, "messages")) != 2 || len(list(rest, "messages")) != 1 {
 		t.Errorf("%v, then %v", page, rest)
 	}
-	rewound := a.do(http.MethodPost, orders+"/rewind", `{"queue": "audit", "from": "1970-01-01T00:00:00Z"}`).is(http.StatusOK)
+	rewound := a.do(http.MethodPost, orders+"/rewind", `{"queue": "audit", "from": "1970-01-01T00:00:00Z"}`).
+		is(http.StatusOK)
 	if rewound["sent"] != 0.0 || rewound["kept"] != 3.0 {
 		t.Errorf("%v", rewound)
 	}
@@ -126,7 +129,8 @@ func TestTopicRequestsThatAreWrongNameTheField(t *testing.T) {
 	const orders = "/v1/topics/orders"
 	a.do(http.MethodPut, orders, `{"history_age": "soon"}`).fails(http.StatusBadRequest, "invalid", "history_age")
 	a.do(http.MethodPut, orders, `{"history_count": -1}`).fails(http.StatusBadRequest, "invalid", "history_count")
-	a.do(http.MethodPut, "/v1/topics/"+strings.Repeat("x", 200), nil).fails(http.StatusBadRequest, "invalid", "path.topic")
+	a.do(http.MethodPut, "/v1/topics/"+strings.Repeat("x", 200), nil).
+		fails(http.StatusBadRequest, "invalid", "path.topic")
 	a.do(http.MethodPost, orders+"/messages", `{"in": "soon"}`).fails(http.StatusBadRequest, "invalid", "in")
 	a.do(http.MethodPut, orders+"/subscriptions/mail", `{"where": "region="}`).
 		fails(http.StatusBadRequest, "invalid", "where", "no value at byte 7")
@@ -136,7 +140,8 @@ func TestTopicRequestsThatAreWrongNameTheField(t *testing.T) {
 		fails(http.StatusBadRequest, "invalid", "from", "1970")
 	a.do(http.MethodPut, orders+"/subscriptions/topic:orders", nil).fails(http.StatusBadRequest, "invalid", "", "circle")
 	a.do(http.MethodPost, orders+"/rewind", `{"queue": "mail"}`).fails(http.StatusBadRequest, "invalid", "from")
-	a.do(http.MethodPost, orders+"/rewind", `{"queue": "mail", "from_id": "x"}`).fails(http.StatusNotFound, "not_found", "")
+	a.do(http.MethodPost, orders+"/rewind", `{"queue": "mail", "from_id": "x"}`).
+		fails(http.StatusNotFound, "not_found", "")
 	a.do(http.MethodGet, orders+"/history?limit=0", nil).fails(http.StatusBadRequest, "invalid", "query.limit")
 }
 
@@ -157,6 +162,11 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	limited.do(http.MethodPut, "/v1/topics/orders/subscriptions/mail", `{"where": "!debug"}`).is(http.StatusOK)
+	for _, queue := range list(limited.do(http.MethodGet, "/v1/queues", nil).is(http.StatusOK), "queues") {
+		if queue["queue"] != "mail" && queue["queue"] != "topic:orders" {
+			t.Errorf("lists %v", queue)
+		}
+	}
 	for _, refused := range [][3]string{
 		{http.MethodGet, "/v1/topics/other"},
 		{http.MethodPut, "/v1/topics/other"},

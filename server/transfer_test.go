@@ -29,7 +29,8 @@ func TestExportIsImportedElsewhere(t *testing.T) {
 	}
 	a.send("orders", "other")
 	text := a.export("mail")
-	if n := strings.Count(text, "\n"); n != 1202 || !strings.HasSuffix(text, `{"later_export_end":1,"messages":1200}`+"\n") {
+	if n := strings.Count(text, "\n"); n != 1202 ||
+		!strings.HasSuffix(text, `{"later_export_end":1,"messages":1200}`+"\n") {
 		t.Fatalf("%d lines", n)
 	}
 	got := b.do(http.MethodPost, "/v1/import", text, "Content-Type", "application/x-ndjson").is(http.StatusOK)
@@ -55,7 +56,8 @@ func TestImportsThatAreWrongNameTheLine(t *testing.T) {
 	lines := strings.SplitAfter(text, "\n")
 	target := newAPI(t)
 	target.do(http.MethodPost, "/v1/import", "").fails(http.StatusBadRequest, "invalid", "body", "empty")
-	target.do(http.MethodPost, "/v1/import", `{"queue": "mail"}`).fails(http.StatusBadRequest, "invalid", "body", "header")
+	target.do(http.MethodPost, "/v1/import", `{"queue": "mail"}`).
+		fails(http.StatusBadRequest, "invalid", "body", "header")
 	target.do(http.MethodPost, "/v1/import?from_line=0", text).fails(http.StatusBadRequest, "invalid", "query.from_line")
 	target.do(http.MethodPost, "/v1/import", lines[0]+lines[1]+"nonsense\n").
 		fails(http.StatusBadRequest, "invalid", "body", "line 3", "1 messages were imported, go on with from_line=3")

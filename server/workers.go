@@ -37,7 +37,8 @@ func registerWorkers(s *Server) {
 	for _, command := range workerCommands {
 		route(s, access.Operate, huma.Operation{
 			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
-			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one that has " +
+			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
+				"that has " +
 				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
 		}, func(ctx context.Context, in *workerPath) (*toldOutput, error) {
 			return s.tellWorkers(ctx, command.do, in.Name)
@@ -136,13 +137,23 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 	for _, w := range told {
 		result := ToldWorker{Name: w.Name, ID: w.ID, Command: string(do)}
 		if err := failed[w.ID]; err != nil {
-			result.Error = s.problemOf(ctx, err)
+			result.Error = obeyProblem(err)
 		}
 		out.Body.Workers = append(out.Body.Workers, result)
 		s.changed(ctx, "worker told", slog.String("command", string(do)), slog.String("worker", w.Name),
 			slog.String("id", w.ID), slog.Bool("obeys", failed[w.ID] == nil))
 	}
 	return out, nil
+}
+
+// obeyProblem returns why a worker does not obey. That it refuses is no failure of the server.
+func obeyProblem(err error) *problem.Problem {
+	status := 0
+	if store.CodeOf(err) == store.Internal {
+		status = http.StatusConflict
+	}
+	p := problem.New(status, err)
+	return &p
 }
 
 // joined returns the errors that errors.Join joined.

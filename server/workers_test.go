@@ -42,7 +42,8 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 	<-handling
 	<-handling
 	workers := list(a.do(http.MethodGet, "/v1/workers?report=true", nil).is(http.StatusOK), "workers")
-	if len(workers) != 1 || workers[0]["name"] != "w1" || workers[0]["held_count"] != 2.0 || workers[0]["queue_count"] != 2.0 {
+	if len(workers) != 1 || workers[0]["name"] != "w1" || workers[0]["held_count"] != 2.0 ||
+		workers[0]["queue_count"] != 2.0 {
 		t.Fatalf("%v", workers)
 	}
 	limited := a.as(operator("mail"))
@@ -53,14 +54,16 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 	if held := list(seen[0], "held"); len(held) != 1 || held[0]["id"] != "m" {
 		t.Errorf("%v", held)
 	}
-	if none := list(a.as(operator("audit")).do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "workers"); len(none) != 0 {
+	if none := list(a.as(operator("audit")).do(http.MethodGet, "/v1/workers", nil).
+		is(http.StatusOK), "workers"); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
 	limited.do(http.MethodPost, "/v1/workers/w1/pause", nil).fails(http.StatusForbidden, "misconfigured", "")
 	a.as(access.Identity{Role: access.RoleRead}).do(http.MethodPost, "/v1/workers/w1/pause", nil).
 		fails(http.StatusForbidden, "misconfigured", "")
 
-	told := list(a.as(operator("mail", "orders")).do(http.MethodPost, "/v1/workers/w1/pause", nil).is(http.StatusOK), "workers")
+	told := list(a.as(operator("mail", "orders")).do(http.MethodPost, "/v1/workers/w1/pause", nil).
+		is(http.StatusOK), "workers")
 	if len(told) != 1 || told[0]["command"] != "pause" || told[0]["error"] != nil || told[0]["id"] != workers[0]["id"] {
 		t.Errorf("%v", told)
 	}
@@ -98,7 +101,7 @@ func TestWorkersDrainRestartAndRefuse(t *testing.T) {
 		t.Error(err)
 	}
 	told := list(a.do(http.MethodPost, "/v1/workers/w3/drain", nil).is(http.StatusOK), "workers")
-	if refused, _ := told[0]["error"].(map[string]any); refused["detail"] != "refused: not today" {
+	if refused, _ := told[0]["error"].(map[string]any); refused["detail"] != "refused: not today" || refused["status"] != 409.0 {
 		t.Errorf("%v", told)
 	}
 }

@@ -6,13 +6,15 @@ import "testing"
 
 func TestEditChangesOnlyWhatIsGiven(t *testing.T) {
 	inStores(t, func(t *testing.T, c *cli) {
-		c.ok("send", "orders", "one", "--id", "a", "--in", "1h", "--header", "kind=x", "--header", "trace=1", "--group", "g")
+		c.ok("send", "orders", "one", "--id", "a", "--in", "1h", "--header", "kind=x", "--header", "trace=1", "--group",
+			"g")
 		before := object(t, c.ok("get", "orders", "a", "--json"))
 		if got := c.ok("edit", "orders", "a", "two"); got != "edited a\n" {
 			t.Errorf("edit printed %q", got)
 		}
 		got := object(t, c.ok("get", "orders", "a", "--json"))
-		if got["payload"] != "two" || got["due"] != before["due"] || got["group"] != "g" || len(got["headers"].(map[string]any)) != 2 {
+		if got["payload"] != "two" || got["due"] != before["due"] || got["group"] != "g" ||
+			len(got["headers"].(map[string]any)) != 2 {
 			t.Errorf("%v", got)
 		}
 		edited := object(t, c.ok("edit", "orders", "a", "--header", "kind=y", "--remove-header", "trace", "--at",
@@ -22,7 +24,8 @@ func TestEditChangesOnlyWhatIsGiven(t *testing.T) {
 		}
 		got = object(t, c.ok("get", "orders", "a", "--json"))
 		headers := got["headers"].(map[string]any)
-		if got["payload"] != "two" || got["due"] != "2100-01-01T00:00:00.000Z" || len(headers) != 1 || headers["kind"] != "y" {
+		if got["payload"] != "two" || got["due"] != "2100-01-01T00:00:00.000Z" || len(headers) != 1 ||
+			headers["kind"] != "y" {
 			t.Errorf("%v", got)
 		}
 		r := c.runWith(t.Context(), "from stdin\n", "edit", "orders", "a", "-", "--in", "2h")

@@ -17,14 +17,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// watchedKinds are the kinds of events that later events shows, in the order in which help lists them.
-var watchedKinds = []later.EventKind{
-	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
-	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
-	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
-	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed, later.EventRunSkipped,
-}
-
 // eventFilter selects the events to show. What is missing is always shown.
 type eventFilter struct {
 	kinds []string
@@ -62,9 +54,9 @@ Kinds: ` + kindsText(),
 // kindsText lists the kinds, in lines of up to 120 characters.
 func kindsText() string {
 	text, column := "", len("Kinds: ")
-	for i, kind := range watchedKinds {
+	for i, kind := range view.EventKinds {
 		word := string(kind)
-		if i < len(watchedKinds)-1 {
+		if i < len(view.EventKinds)-1 {
 			word += ","
 		}
 		if column+len(word)+1 > 118 {
@@ -79,7 +71,7 @@ func kindsText() string {
 
 func (m *Main) events(ctx context.Context, c *later.Client, args []string, filter eventFilter) error {
 	for _, kind := range filter.kinds {
-		if !slices.Contains(watchedKinds, later.EventKind(kind)) {
+		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
 			return store.Invalid("--kind is %q: give one of %s", kind, strings.ReplaceAll(kindsText(), "\n", " "))
 		}
 	}
