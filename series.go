@@ -85,6 +85,11 @@ func (q *Queue) SendSeries(ctx context.Context, payload []byte, s Series, opts .
 	if err := common.apply(payload, opts); err != nil {
 		return SeriesResult{}, err
 	}
+	return q.SendSeriesMessage(ctx, common, s)
+}
+
+// SendSeriesMessage is SendSeries with the fields of a message in place of options, such as ID for WithID.
+func (q *Queue) SendSeriesMessage(ctx context.Context, common Outgoing, s Series) (SeriesResult, error) {
 	if err := s.check(&common); err != nil {
 		return SeriesResult{}, err
 	}

@@ -31,6 +31,12 @@ func (f filter) matches(headers map[string]string) bool {
 	return true
 }
 
+// CheckFilter returns the ErrInvalid or ErrTooLarge with which Subscribe refuses Where with a filter, or nil.
+func CheckFilter(filter string) error {
+	_, err := parseFilter(filter)
+	return err
+}
+
 // parseFilter parses a filter; see Where. An empty one matches every message.
 func parseFilter(text string) (filter, error) {
 	if len(text) > maxFilter {

@@ -155,7 +155,7 @@ func (s *Server) delivery(ctx context.Context, token string) (*later.Delivery, e
 	if err != nil {
 		return nil, field("token", err)
 	}
-	if err := access.Check(ctx, access.Work, receipt.Queue); err != nil {
+	if err := may(ctx, access.Work, receipt.Queue); err != nil {
 		return nil, err
 	}
 	return s.client.Queue(receipt.Queue).Delivery(token)
@@ -186,7 +186,7 @@ func (s *Server) followUps(ctx context.Context, then []FollowUp) (*later.FollowU
 	all := new(later.FollowUps)
 	for i := range then {
 		where := fmt.Sprintf("then[%d]", i)
-		if err := access.Check(ctx, access.Send, then[i].Queue); err != nil {
+		if err := may(ctx, access.Send, then[i].Queue); err != nil {
 			return nil, field(where, err)
 		}
 		message, err := then[i].outgoing()

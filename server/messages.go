@@ -22,9 +22,9 @@ func registerMessages(s *Server) {
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by id. A " +
-			"message that does not change state meanwhile is listed exactly once over all pages. A page has a few more messages than " +
-			"its limit if they were found together; with conditions on what is in a message it can be empty although a later " +
-			"one is not.",
+			"message that does not change state meanwhile is listed exactly once over all pages. A page has more messages than " +
+			"its limit if they were found together; with conditions on what is in a message it can be empty although a " +
+			"later one is not.",
 	}, s.listMessages)
 	route(s, access.Send, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
@@ -54,8 +54,7 @@ func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wir
 
 // message returns the JSON of a message as the sender of a request may see it.
 func message(ctx context.Context, info *later.Info) Message {
-	who, controlled := access.FromContext(ctx)
-	if !controlled || !who.HidePayloads {
+	if !hides(ctx) {
 		return Message{info}
 	}
 	hidden := *info
@@ -97,23 +96,26 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	if err != nil {
 		return nil, err
 	}
+	return messagePage(ctx, page), nil
+}
+
+func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
 	out := &listOutput{}
 	out.Body.Next, out.Body.Looked = page.Next, page.Looked
 	out.Body.Messages = make([]Message, len(page.Messages))
 	for i, info := range page.Messages {
 		out.Body.Messages[i] = message(ctx, info)
 	}
-	return out, nil
+	return out
 }
 
 // maySearch refuses to find out by searching what the sender of a request may not see.
 func maySearch(ctx context.Context, f *later.Filter) error {
-	who, controlled := access.FromContext(ctx)
-	if !controlled || !who.HidePayloads || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" {
+	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" {
 		return nil
 	}
-	return &problem.Error{Status: http.StatusForbidden, Err: fmt.Errorf("%q may not see payloads, nor search in them: %w",
-		who.Name, store.ErrMisconfigured)}
+	return &problem.Error{Status: http.StatusForbidden,
+		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrMisconfigured)}
 }
 
 type messageOutput struct{ Body Message }
@@ -176,17 +178,13 @@ func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput
 
 type cancelInput struct {
 	MessagePath
-	KeepID bool `query:"keep_id" doc:"Start the dedup window of the message, as an ack does"`
+	KeepID
 }
 
 type cancelOutput struct{ Body wire.Cancelled }
 
 func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*cancelOutput, error) {
-	var opts []later.CancelOption
-	if in.KeepID {
-		opts = append(opts, later.KeepID())
-	}
-	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, opts...)
+	was, err := s.client.Queue(in.Queue).Cancel(ctx, in.ID, in.options()...)
 	if err != nil {
 		return nil, err
 	}

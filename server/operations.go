@@ -147,7 +147,7 @@ func (o *operations) get(ctx context.Context, id string) []Operation {
 	defer o.mu.Unlock()
 	seen := []Operation{}
 	for _, op := range o.all {
-		if (id == "" || op.ID == id) && access.Check(ctx, access.Look, op.Queue) == nil {
+		if (id == "" || op.ID == id) && may(ctx, access.Look, op.Queue) == nil {
 			one := op.Operation
 			one.Examples = make([]Message, len(op.Examples))
 			for i, m := range op.Examples {
@@ -235,7 +235,7 @@ func (s *Server) getOperation(ctx context.Context, in *OperationPath) (*operatio
 func (s *Server) stopOperation(ctx context.Context, in *OperationPath) (*operationOutput, error) {
 	out, err := s.getOperation(ctx, in)
 	if err == nil {
-		err = access.Check(ctx, access.Operate, out.Body.Queue)
+		err = may(ctx, access.Operate, out.Body.Queue)
 	}
 	if err != nil {
 		return nil, err

@@ -72,7 +72,7 @@ func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*listQueu
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor || access.Check(ctx, access.Look, name) != nil
+		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor || may(ctx, access.Look, name) != nil
 	})
 	slices.Sort(names)
 	out := &listQueuesOutput{}

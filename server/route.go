@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -19,6 +20,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// schedulesQueue is the queue that rights on schedules are about.
+const schedulesQueue = "schedules:"
+
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
 func errTooManyWaits(limit int) error {
@@ -26,9 +30,9 @@ func errTooManyWaits(limit int) error {
 		limit, store.ErrUnavailable)}
 }
 
-// route registers a handler for requests that need a right. The queue that they need it for is the path's parameter
-// "queue", "topic" or "token"; without one, the role alone
-// decides, and the handler itself asks access.Check for each queue, or for "", the whole server.
+// route registers a handler for requests that need a right. The queues that they need it for are those of the path's
+// parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may, or access.Check for "",
+// the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
@@ -36,12 +40,16 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 	op.BodyReadTimeout = stallTimeout
 	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
-	op.Responses = map[string]*huma.Response{"default": {
+	op.Extensions = map[string]any{"x-right": right.Name()}
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	op.Responses["default"] = &huma.Response{
 		Description: "A problem, as in RFC 9457",
 		Content: map[string]*huma.MediaType{problem.MediaType: {
 			Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[problem.Problem]()),
 		}},
-	}}
+	}
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
@@ -58,32 +66,37 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 }
 
-// queueOfPath returns the queue that the path of a request names, or "".
-func queueOfPath(ctx huma.Context) (string, error) {
+// queuesOfPath returns the queues that the path of a request is about.
+func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 	if queue := ctx.Param("queue"); queue != "" {
-		return queue, nil
+		queues = append(queues, queue)
 	}
 	if topic := ctx.Param("topic"); topic != "" {
-		return store.TopicPrefix + topic, nil
+		queues = append(queues, store.TopicPrefix+topic)
+	}
+	if ctx.Param("schedule") != "" {
+		queues = append(queues, schedulesQueue)
 	}
 	if token := ctx.Param("token"); token != "" {
-		receipt, err := wire.ParseReceipt(token)
-		return receipt.Queue, field("path.token", err)
+		var receipt wire.Receipt
+		receipt, err = wire.ParseReceipt(token)
+		queues = append(queues, receipt.Queue)
 	}
-	return "", nil
+	return queues, field("path.token", err)
 }
 
-// authorize refuses requests of those who do not have a right for the queue of the path.
+// authorize refuses requests of those who do not have a right, or not for a queue of the path.
 func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
-		queue, err := queueOfPath(ctx)
-		switch {
-		case err != nil:
-		case queue != "":
-			err = access.Check(ctx.Context(), right, queue)
-		default:
-			err = access.CheckRole(ctx.Context(), right)
+		queues, err := queuesOfPath(ctx)
+		if err == nil && len(queues) == 0 {
+			err = may(ctx.Context(), right, "")
+		}
+		for _, queue := range queues {
+			if err == nil {
+				err = may(ctx.Context(), right, queue)
+			}
 		}
 		if err != nil {
 			problem.Write(w, 0, err)
@@ -91,6 +104,20 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 		}
 		next(ctx)
 	}
+}
+
+// may returns an error unless the sender of a request has a right for a queue, or for some queue if it is "".
+func may(ctx context.Context, right access.Right, queue string) error {
+	if queue == "" {
+		return access.CheckRole(ctx, right)
+	}
+	return access.Check(ctx, right, queue)
+}
+
+// hides reports whether the sender of a request must not see payloads, headers and error texts.
+func hides(ctx context.Context) bool {
+	who, controlled := access.FromContext(ctx)
+	return controlled && who.HidePayloads
 }
 
 // changed logs a change with who made it.
@@ -143,14 +170,18 @@ func field(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	where := name
-	if inner, ok := errors.AsType[*problem.Error](err); ok && inner.Field != "" {
-		where += "." + inner.Field
+	e := &problem.Error{Field: name}
+	if inner, ok := errors.AsType[*problem.Error](err); ok {
+		e.Status = inner.Status
+		if inner.Field != "" {
+			e.Field += "." + inner.Field
+		}
 	}
 	if !strings.HasPrefix(err.Error(), name+" ") { // else the text names it already
 		err = fmt.Errorf("%s: %w", name, err)
 	}
-	return &problem.Error{Err: err, Field: where}
+	e.Err = err
+	return e
 }
 
 // humaContext can be embedded under a name that is not that of its method.
@@ -170,6 +201,23 @@ func (c *requestContext) SetStatus(code int) {
 }
 
 func (c *requestContext) Unwrap() huma.Context { return c.humaContext }
+
+// BodyReader returns a reader that ends the time limit for the body with it. The server would otherwise take a client
+// that waits for a reply beyond the limit for one that is gone.
+func (c *requestContext) BodyReader() io.Reader { return &bodyReader{c.humaContext.BodyReader(), c} }
+
+type bodyReader struct {
+	io.Reader
+	ctx *requestContext
+}
+
+func (b *bodyReader) Read(to []byte) (int, error) {
+	n, err := b.Reader.Read(to)
+	if err == io.EOF {
+		_ = b.ctx.SetReadDeadline(time.Time{}) // not all can
+	}
+	return n, err
+}
 
 // prepare is the first middleware of each route.
 func prepare(ctx huma.Context, next func(huma.Context)) {

@@ -24,22 +24,57 @@ import (
 const idempotencyWindow = 24 * time.Hour
 
 func registerSend(s *Server) {
-	route(s, access.Send, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: []string{"messages"},
-		Summary: "Send a message", DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage,
-		Description: "With the content type application/json the body describes the message. With any other the body is its " +
-			"payload, and Later- headers say the rest.",
-		Middlewares: huma.Middlewares{s.sendRaw},
-		RequestBody: rawOrJSON[Outgoing](s),
-	}, s.send)
-	route(s, access.Send, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/batch", Tags: []string{"messages"},
-		Summary: "Send several messages", MaxBodyBytes: maxBatchBody,
-		Description: "All messages are checked before the first is sent. With the content type application/x-ndjson the body " +
-			"is one message a line, of any number, and the reply one result a line, written while messages arrive; a line that " +
-			"is wrong does not keep the others from being sent.",
-		Middlewares: huma.Middlewares{s.sendStream},
-	}, s.sendBatch)
+	route(s, access.Send, s.oneMessage(huma.Operation{
+		Path: "/v1/queues/{queue}/messages", Tags: []string{"messages"}, Summary: "Send a message",
+	}), s.send)
+	route(s, access.Send, s.manyMessages(huma.Operation{
+		Path: "/v1/queues/{queue}/messages/batch", Tags: []string{"messages"}, Summary: "Send several messages",
+	}), s.sendBatch)
+}
+
+// oneMessage completes an operation that sends a message.
+func (s *Server) oneMessage(op huma.Operation) huma.Operation {
+	op.Method, op.DefaultStatus, op.MaxBodyBytes = http.MethodPost, http.StatusCreated, wire.MaxMessage
+	op.Description = "With the content type application/json the body describes the message. With any other the body is " +
+		"its payload, and Later- headers say the rest."
+	op.Middlewares = huma.Middlewares{s.sendRaw}
+	op.RequestBody = rawOrJSON[Outgoing](s)
+	return op
+}
+
+// manyMessages completes an operation that sends several messages.
+func (s *Server) manyMessages(op huma.Operation) huma.Operation {
+	op.Method, op.MaxBodyBytes = http.MethodPost, maxBatchBody
+	op.Description = "All messages are checked before the first is sent. With the content type application/x-ndjson the " +
+		"body is one message a line, of any number, and the reply one result a line, written while messages arrive; a line " +
+		"that is wrong does not keep the others from being sent."
+	op.Middlewares = huma.Middlewares{s.sendStream}
+	return op
+}
+
+// target is where messages are sent to: a queue, or a topic with its queue.
+type target struct {
+	*later.Queue
+	send  func(context.Context, later.Outgoing) (later.SendResult, error)
+	batch func(context.Context, []later.Outgoing) ([]later.SendResult, error)
+}
+
+func (s *Server) queueTarget(name string) target {
+	q := s.client.Queue(name)
+	return target{q, q.SendMessage, q.SendBatch}
+}
+
+func (s *Server) topicTarget(name string) target {
+	t := s.client.Topic(name)
+	return target{t.Queue(), t.PublishMessage, t.PublishBatch}
+}
+
+// targetOf returns the target in the path of a request.
+func (s *Server) targetOf(ctx huma.Context) target {
+	if topic := ctx.Param("topic"); topic != "" {
+		return s.topicTarget(topic)
+	}
+	return s.queueTarget(ctx.Param("queue"))
 }
 
 // QueuePath is the queue of a path.
@@ -233,11 +268,15 @@ type sendInput struct {
 type sendOutput struct{ Body Sent }
 
 func (s *Server) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
-	message, err := in.Body.outgoing()
+	return s.sendBody(ctx, s.queueTarget(in.Queue), &in.Body, in.IdempotencyKey)
+}
+
+func (s *Server) sendBody(ctx context.Context, to target, body *Outgoing, key IdempotencyKey) (*sendOutput, error) {
+	message, err := body.outgoing()
 	if err != nil {
 		return nil, err
 	}
-	sent, err := s.sendOne(ctx, in.Queue, message, in.IdempotencyKey)
+	sent, err := s.sendOne(ctx, to, message, key)
 	return &sendOutput{sent}, err
 }
 
@@ -265,15 +304,14 @@ func (k *IdempotencyKey) apply(o *later.Outgoing) error {
 	return nil
 }
 
-func (s *Server) sendOne(ctx context.Context, queue string, o later.Outgoing, key IdempotencyKey) (Sent, error) {
+func (s *Server) sendOne(ctx context.Context, to target, o later.Outgoing, key IdempotencyKey) (Sent, error) {
 	if err := key.apply(&o); err != nil {
 		return Sent{}, err
 	}
-	q := s.client.Queue(queue)
-	result, err := q.SendMessage(ctx, o)
-	sent := Sent{ID: result.ID, Queue: queue, Outcome: result.Outcome, Due: dueAt(o.When)}
+	result, err := to.send(ctx, o)
+	sent := Sent{ID: result.ID, Queue: to.Name(), Outcome: result.Outcome, Due: dueAt(o.When)}
 	if key.Key != "" && errors.Is(err, later.ErrDuplicate) {
-		return s.sentBefore(ctx, q, sent, &o)
+		return s.sentBefore(ctx, to.Queue, sent, &o)
 	}
 	return sent, err
 }

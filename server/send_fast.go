@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"io"
-	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -28,11 +27,7 @@ func (s *Server) sendFast(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	message, err := o.outgoing()
-	var sent Sent
-	if err == nil {
-		sent, err = s.sendOne(ctx.Context(), ctx.Param("queue"), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
-	}
-	s.reply(w, r, http.StatusCreated, sent, err)
+	s.answerSend(ctx, message, err)
 }
 
 // usualOutgoing returns the message that a body describes with fields that most messages have. It returns false for a

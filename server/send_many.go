@@ -30,9 +30,12 @@ const (
 
 type batchInput struct {
 	QueuePath
-	Body struct {
-		Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
-	}
+	Body Batch
+}
+
+// Batch is several messages to send.
+type Batch struct {
+	Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
 }
 
 type batchOutput struct {
@@ -50,14 +53,18 @@ type BatchResult struct {
 }
 
 func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
-	messages := make([]later.Outgoing, len(in.Body.Messages))
+	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages)
+}
+
+func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (*batchOutput, error) {
+	messages := make([]later.Outgoing, len(bodies))
 	for i := range messages {
 		var err error
-		if messages[i], err = in.Body.Messages[i].outgoing(); err != nil {
+		if messages[i], err = bodies[i].outgoing(); err != nil {
 			return nil, field(fmt.Sprintf("messages[%d]", i), err)
 		}
 	}
-	results, err := s.client.Queue(in.Queue).SendBatch(ctx, messages)
+	results, err := to.batch(ctx, messages)
 	if len(results) == 0 && err != nil {
 		return nil, err
 	}
@@ -94,7 +101,7 @@ func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex() // HTTP/1.1 would otherwise read the whole body before the first result
 	w.Header().Set("Content-Type", linesType)
-	stream := &sendStream{Server: s, queue: s.client.Queue(ctx.Param("queue")), control: control, to: w,
+	stream := &sendStream{Server: s, target: s.targetOf(ctx), control: control, to: w,
 		from: bufio.NewReaderSize(r.Body, 64<<10)}
 	stream.run(r.Context())
 }
@@ -102,7 +109,7 @@ func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
 // sendStream is a request with a message a line.
 type sendStream struct {
 	*Server
-	queue   *later.Queue
+	target  target
 	control *http.ResponseController
 	from    *bufio.Reader
 	to      io.Writer
@@ -182,7 +189,7 @@ func (st *sendStream) flush(ctx context.Context) bool {
 		return true
 	}
 	if len(st.part) > 0 {
-		sent, err := st.queue.SendBatch(ctx, st.part)
+		sent, err := st.target.batch(ctx, st.part)
 		for i, at := range st.indices {
 			if len(sent) > 0 {
 				st.results[at] = st.batchResult(ctx, &st.part[i], &sent[i])

@@ -53,10 +53,16 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	}
 	r, w := humago.Unwrap(ctx)
 	message, err := rawMessage(w, r)
+	s.answerSend(ctx, message, err)
+}
+
+// answerSend sends a message, unless there is an error, and answers the request.
+func (s *Server) answerSend(ctx huma.Context, message later.Outgoing, err error) {
 	var sent Sent
 	if err == nil {
-		sent, err = s.sendOne(ctx.Context(), ctx.Param("queue"), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
+		sent, err = s.sendOne(ctx.Context(), s.targetOf(ctx), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
 	}
+	r, w := humago.Unwrap(ctx)
 	s.reply(w, r, http.StatusCreated, sent, err)
 }
 

@@ -55,8 +55,11 @@ type Server struct {
 	// ending is cancelled when Close begins, so that requests which wait return.
 	ending context.Context
 	end    context.CancelFunc
-	waits  chan struct{} // has an item for each request that waits
-	open   sync.WaitGroup
+	waits  chan struct{}  // has an item for each request that waits
+	open   sync.WaitGroup // requests, operations and feeds
+	feeds  feeds
+	// heartbeat is heartbeatEvery but in tests.
+	heartbeat time.Duration
 
 	operations operations
 }
@@ -72,7 +75,8 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	}
 	cfg.MaxWaits = cmp.Or(cfg.MaxWaits, defaultMaxWaits)
 	cfg.Version = cmp.Or(cfg.Version, "unknown")
-	s := &Server{client: c, cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxWaits)}
+	s := &Server{client: c, cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxWaits),
+		heartbeat: heartbeatEvery}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -82,7 +86,8 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	s.api.UseMiddleware(prepare)
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
-		registerOperations, registerInfo,
+		registerOperations, registerTopics, registerSubscriptions, registerSchedules, registerSeries, registerGroups,
+		registerWorkers, registerEvents, registerTransfer, registerInfo,
 	} {
 		register(s)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -76,7 +77,7 @@ func (m *Main) printActivity(ctx context.Context, c *later.Client, names []strin
 
 // addActivity adds a row for each kind of event of a queue that happened, kinds that it does not know last.
 func addActivity(t *table, name string, a later.Activity) {
-	kinds := slices.Clone(watchedKinds)
+	kinds := slices.Clone(view.EventKinds)
 	var others []later.EventKind
 	for _, w := range []later.ActivityWindow{a.Minute, a.Hour, a.Day} {
 		for kind := range w.Counts {

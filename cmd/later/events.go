@@ -12,18 +12,10 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/diskstore"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
-
-// watchedKinds are the kinds of events that later events shows, in the order in which help lists them.
-var watchedKinds = []later.EventKind{
-	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
-	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
-	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
-	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed, later.EventRunSkipped,
-}
 
 // eventFilter selects the events to show. What is missing is always shown.
 type eventFilter struct {
@@ -62,9 +54,9 @@ Kinds: ` + kindsText(),
 // kindsText lists the kinds, in lines of up to 120 characters.
 func kindsText() string {
 	text, column := "", len("Kinds: ")
-	for i, kind := range watchedKinds {
+	for i, kind := range view.EventKinds {
 		word := string(kind)
-		if i < len(watchedKinds)-1 {
+		if i < len(view.EventKinds)-1 {
 			word += ","
 		}
 		if column+len(word)+1 > 118 {
@@ -79,7 +71,7 @@ func kindsText() string {
 
 func (m *Main) events(ctx context.Context, c *later.Client, args []string, filter eventFilter) error {
 	for _, kind := range filter.kinds {
-		if !slices.Contains(watchedKinds, later.EventKind(kind)) {
+		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
 			return store.Invalid("--kind is %q: give one of %s", kind, strings.ReplaceAll(kindsText(), "\n", " "))
 		}
 	}
@@ -117,7 +109,7 @@ func (m *Main) events(ctx context.Context, c *later.Client, args []string, filte
 		case !filter.matches(&e):
 			continue
 		}
-		if err := m.printResult(newWireEvent(&e), "%s", lines.format(&e)); err != nil {
+		if err := m.printResult(view.Event(&e), "%s", lines.format(&e)); err != nil {
 			return err
 		}
 	}
@@ -135,18 +127,6 @@ func (f *eventFilter) matches(e *later.WatchEvent) bool {
 		return true
 	}
 	return (len(f.kinds) == 0 || slices.Contains(f.kinds, string(e.Kind))) && (f.id == "" || f.id == e.ID)
-}
-
-func newWireEvent(e *later.WatchEvent) wire.Event {
-	w := wire.Event{
-		Time: wire.FormatTime(e.Time), Kind: e.Kind, Queue: e.Queue, ID: e.ID, Attempt: e.Attempt,
-		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
-		Missed: e.Missed, Headers: e.Headers,
-	}
-	if e.Process.PID != 0 {
-		w.Process = &wire.Process{Host: e.Process.Host, PID: e.Process.PID, Name: e.Process.Name}
-	}
-	return w
 }
 
 // eventLines formats events as lines. Columns become wider when a text needs it, since later ones are not known.

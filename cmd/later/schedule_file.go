@@ -14,7 +14,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/jsonfields"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
 
@@ -133,12 +133,7 @@ func (m *Main) printChanges(changes []later.ScheduleChange, dry bool) error {
 	for _, change := range changes {
 		count[change.Result]++
 		if m.json {
-			result := wire.ScheduleResult{Schedule: change.Name, Result: string(change.Result), DryRun: dry}
-			for _, f := range change.Fields {
-				result.Fields = append(result.Fields, wire.FieldChange{
-					Name: f.Name, Old: json.RawMessage(f.Old), New: json.RawMessage(f.New)})
-			}
-			if err := m.printJSON(result); err != nil {
+			if err := m.printJSON(view.ScheduleChange(change, dry)); err != nil {
 				return err
 			}
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
@@ -70,8 +71,7 @@ schedule is paused or has finished, or a run is unfinished.`,
 			if err != nil {
 				return err
 			}
-			return m.printResult(wire.Run{Schedule: args[0], ID: triggered.ID, Nominal: wire.FormatTime(triggered.Nominal),
-				Due: wire.FormatTime(triggered.Due), Cause: string(triggered.Cause)}, "%s", printable(triggered.ID))
+			return m.printResult(view.Triggered(triggered), "%s", printable(triggered.ID))
 		}),
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
@@ -162,10 +162,7 @@ func (m *Main) printRuns(runs []later.Run, jitter bool) error {
 	t := newTable(headings...)
 	for _, run := range runs {
 		if m.json {
-			if err := m.printJSON(wire.Run{
-				Schedule: run.Schedule, ID: run.ID, Nominal: wire.FormatTime(run.Nominal), Due: wire.FormatTime(run.Due),
-				Local: run.Due.Format("2006-01-02T15:04:05.000Z07:00"), TimeZone: run.Due.Location().String(),
-			}); err != nil {
+			if err := m.printJSON(view.Run(run)); err != nil {
 				return err
 			}
 			continue

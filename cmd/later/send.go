@@ -155,16 +155,9 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	if err != nil {
 		return later.Outgoing{}, err
 	}
-	headers := map[string]string{}
-	for _, header := range o.headers {
-		key, value, ok := strings.Cut(header, "=")
-		if !ok {
-			return later.Outgoing{}, store.Invalid("--header is %q: give key=value", header)
-		}
-		if _, twice := headers[key]; twice {
-			return later.Outgoing{}, store.Invalid("--header sets %q twice: set each key once", key)
-		}
-		headers[key] = value
+	headers, err := parseHeaders(o.headers)
+	if err != nil {
+		return later.Outgoing{}, err
 	}
 	if o.set.Changed("kind") {
 		if err := kind.Check(o.kind); err != nil {
@@ -188,6 +181,22 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		OnDuplicate: mode,
 		Durability:  o.durable,
 	}, nil
+}
+
+// parseHeaders returns the headers that --header sets.
+func parseHeaders(set []string) (map[string]string, error) {
+	headers := map[string]string{}
+	for _, header := range set {
+		key, value, ok := strings.Cut(header, "=")
+		if !ok {
+			return nil, store.Invalid("--header is %q: give key=value", header)
+		}
+		if _, twice := headers[key]; twice {
+			return nil, store.Invalid("--header sets %q twice: set each key once", key)
+		}
+		headers[key] = value
+	}
+	return headers, nil
 }
 
 // mode returns what --on-duplicate and its flags say.
@@ -215,34 +224,6 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 		return later.Debounce(o.wait, o.maxWait), nil
 	}
 	return mode, store.Invalid("--on-duplicate is %q: give keep, replace, debounce or follow", o.onDuplicate)
-}
-
-// options converts a message without a mode for duplicates to send options. Their errors, unlike those of a batch,
-// speak of a single message.
-func options(o later.Outgoing) []later.SendOption {
-	set := []later.SendOption{o.When, later.Headers(o.Headers), later.MaxAttempts(o.MaxAttempts)}
-	if o.ID != "" {
-		set = append(set, later.WithID(o.ID))
-	}
-	if o.Timeout != 0 {
-		set = append(set, later.Timeout(o.Timeout))
-	}
-	if o.ExpireAfter != 0 {
-		set = append(set, later.ExpireAfter(o.ExpireAfter))
-	}
-	if !o.ExpireAt.IsZero() {
-		set = append(set, later.ExpireAt(o.ExpireAt))
-	}
-	if o.DedupWindow != 0 {
-		set = append(set, later.DedupWindow(o.DedupWindow))
-	}
-	if o.Group != "" {
-		set = append(set, later.Group(o.Group))
-	}
-	if o.Durability != (later.Durability{}) {
-		set = append(set, o.Durability)
-	}
-	return set
 }
 
 // readMessage returns the message that the flags and arguments describe. With --batch it has no payload.

@@ -156,7 +156,7 @@ func (m *Main) sendSeries(ctx context.Context, queue string, message later.Outgo
 		return err
 	}
 	defer client.Close()
-	r, err := client.Queue(queue).SendSeries(ctx, message.Payload, s, options(message)...)
+	r, err := client.Queue(queue).SendSeriesMessage(ctx, message, s)
 	switch {
 	case errors.Is(err, later.ErrDuplicate):
 		return fmt.Errorf("series %q is already in queue %q, nothing was changed (see later series list %s %s): %w",

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -43,9 +44,7 @@ func (m *Main) printSeries(all []later.SeriesMessage, now time.Time) error {
 	t := newTable(">#", ">OFFSET", "STATE", "DUE", "UNTIL", "ID")
 	for _, one := range all {
 		if m.json {
-			if err := m.printJSON(wire.SeriesMessage{Queue: one.Queue, Series: one.Part.ID, ID: one.ID, State: one.State,
-				Due: wire.FormatTime(one.Due), Until: wire.FormatTime(one.Part.Until),
-				OffsetMS: one.Part.Offset.Milliseconds(), Index: one.Part.Index, Count: one.Part.Count}); err != nil {
+			if err := m.printJSON(view.SeriesMessage(one)); err != nil {
 				return err
 			}
 			continue

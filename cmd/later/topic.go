@@ -10,15 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
 
-// The queues with a topic's messages and with its history are these and the topic's name.
-const (
-	topicPrefix   = "topic:"
-	historyPrefix = "topic-history:"
-)
+// topicPrefix and a topic's name are the name of the queue with its messages.
+const topicPrefix = store.TopicPrefix
 
 func (m *Main) topicCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -148,7 +145,7 @@ func (m *Main) topicAndQueueNames(cmd *cobra.Command, args []string, typed strin
 func subscribable(c *later.Client, ctx context.Context) (names []string, err error) {
 	all, err := c.Queues(ctx)
 	for _, name := range all {
-		if name != topicPrefix && !strings.HasPrefix(name, historyPrefix) {
+		if name != topicPrefix && !strings.HasPrefix(name, view.HistoryPrefix) {
 			names = append(names, name)
 		}
 	}
@@ -166,11 +163,6 @@ func (v pastTimeValue) Set(text string) error {
 	}
 	*v.t = t
 	return nil
-}
-
-// wireTopicConfig returns the JSON of a topic's configuration.
-func wireTopicConfig(cfg later.TopicConfig) wire.TopicConfig {
-	return wire.NewTopicConfig(cfg.DropUnsubscribed, cfg.HistoryAge, cfg.HistoryCount)
 }
 
 // startFlags are --from and --from-id.

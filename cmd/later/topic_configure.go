@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -65,7 +66,7 @@ trim it about every second, and while no messages are due every minute.`,
 				return err
 			}
 		}
-		shown := wireTopicConfig(cfg)
+		shown := view.TopicConfig(cfg)
 		return m.printResult(wire.ConfiguredTopic{Topic: t.Name(), TopicConfig: shown},
 			"topic %s: unsubscribed messages are %s; history: %s",
 			t.Name(), describeUnsubscribed(cfg.DropUnsubscribed), describeHistory(cfg))
@@ -116,7 +117,7 @@ published afterwards creates the topic again.`,
 				if err != nil {
 					return err
 				}
-				history, err := c.Queue(historyPrefix + t.Name()).Stats(ctx)
+				history, err := c.Queue(view.HistoryPrefix + t.Name()).Stats(ctx)
 				if err != nil {
 					return err
 				}

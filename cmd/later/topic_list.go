@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -38,7 +39,7 @@ subscribed queues. With --json both print the same object for each topic, which 
 			if err != nil {
 				return err
 			}
-			topic, err := readTopic(ctx, c, t, true)
+			topic, err := view.Topic(ctx, c, t.Name(), true, everyQueue)
 			if err != nil {
 				return err
 			}
@@ -59,7 +60,7 @@ func (m *Main) listTopics(ctx context.Context, c *later.Client) error {
 	t := newTable("TOPIC", ">SUBSCRIPTIONS", ">SCHEDULED", ">READY", ">LEASED", ">DEAD", ">HISTORY")
 	var damaged []error
 	for _, name := range names {
-		topic, err := readTopic(ctx, c, c.Topic(name), m.json)
+		topic, err := view.Topic(ctx, c, name, m.json, everyQueue)
 		switch {
 		case isDamage(err):
 			damaged = append(damaged, err)
@@ -83,36 +84,7 @@ func (m *Main) listTopics(ctx context.Context, c *later.Client) error {
 	return m.reportAllButLast(append(damaged, m.flush(t)))
 }
 
-// readTopic reads a topic, and the counts of the subscribed queues if counts is true.
-func readTopic(ctx context.Context, c *later.Client, t *later.Topic, counts bool) (topic wire.Topic, err error) {
-	cfg, err := t.Config(ctx)
-	if err != nil {
-		return topic, err
-	}
-	all, err := t.Subscriptions(ctx)
-	if err != nil {
-		return topic, err
-	}
-	queue, err := t.Queue().Stats(ctx)
-	if err != nil {
-		return topic, err
-	}
-	history, err := c.Queue(historyPrefix + t.Name()).Stats(ctx)
-	if err != nil {
-		return topic, err
-	}
-	subscriptions := make([]wire.Subscription, len(all))
-	for i, s := range all {
-		stats := later.Stats{}
-		if counts {
-			if stats, err = c.Queue(s.Queue).Stats(ctx); err != nil {
-				return topic, err
-			}
-		}
-		subscriptions[i] = wire.Subscription{Stats: wire.NewStats(s.Queue, stats), Where: s.Where}
-	}
-	return wire.NewTopic(t.Name(), queue, history, wireTopicConfig(cfg), subscriptions), nil
-}
+func everyQueue(string) bool { return true }
 
 // describeTopic formats a topic as one line per field, followed by its subscriptions.
 func describeTopic(topic wire.Topic, cfg later.TopicConfig) string {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
-	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/internal/view"
 )
 
 // shownQueues is how many characters of a worker's queues a table shows.
@@ -109,7 +109,7 @@ func (m *Main) printWorkers(all []later.WorkerInfo, detailed bool) error {
 		var err error
 		switch {
 		case m.json:
-			err = m.printJSON(wireWorker(w))
+			err = m.printJSON(view.Worker(w))
 		case detailed:
 			separator := ""
 			if i > 0 {
@@ -184,17 +184,4 @@ func describeWorker(w later.WorkerInfo) string {
 		fmt.Fprintf(&b, "and %d more\n", more)
 	}
 	return b.String()
-}
-
-func wireWorker(w later.WorkerInfo) wire.Worker {
-	held := make([]wire.Held, len(w.Held))
-	for i, h := range w.Held {
-		held[i] = wire.NewHeld(h.Queue, h.ID, h.Attempt, h.Since, w.Now)
-	}
-	return wire.Worker{
-		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process, Version: w.Version,
-		Concurrency: w.Concurrency, Queues: append([]string{}, w.Queues...), QueueCount: w.QueueCount,
-		HeldCount: w.HeldCount, Held: held, Forwarding: w.Forwarding, Started: wire.FormatTime(w.Started),
-		Heartbeat: wire.FormatTime(w.Heartbeat), Now: wire.FormatTime(w.Now),
-	}
 }

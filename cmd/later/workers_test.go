@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
 )
 
 // awaitWorkers waits until there are n live workers, and returns their JSON.
@@ -73,7 +74,7 @@ func TestWorkersShowsWhatEachHolds(t *testing.T) {
 func TestWorkersShowsHowManyMessagesAreForwarded(t *testing.T) {
 	w := later.WorkerInfo{Name: "one", Forwarding: 12}
 	contains(t, describeWorker(w), "forwarding  12 messages")
-	if got := wireWorker(w).Forwarding; got != 12 {
+	if got := view.Worker(w).Forwarding; got != 12 {
 		t.Errorf("JSON has %d", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
@@ -72,7 +73,7 @@ func wanted(t reflect.Type) string {
 	return "a number"
 }
 
-// Duration is a time.Duration whose JSON is a text for time.ParseDuration, such as "1h30m".
+// Duration is a time.Duration whose JSON is a text for time.ParseDuration, such as "1h30m", or with days, as in 2d12h.
 type Duration time.Duration
 
 // MarshalText returns the text.
@@ -81,6 +82,9 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 // UnmarshalText returns an ErrInvalid for a text that is no duration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		parsed, err = durations.Parse(string(text))
+	}
 	if err != nil {
 		return store.Invalid("%q is no duration: give one such as 90s, 15m or 1h30m", nearest.Clip(string(text)))
 	}

@@ -93,6 +93,12 @@ type Rescheduled struct {
 	Due   string `json:"due"`
 }
 
+// Edited is a message that was changed.
+type Edited struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+}
+
 // RescheduledGroup counts the messages of a group that have a new due time, and those that were left as they were.
 type RescheduledGroup struct {
 	Queue       string `json:"queue"`

@@ -36,6 +36,12 @@ func (r Right) String() string {
 	return [...]string{Look: "look at", Send: "send to", Work: "work on", Operate: "operate", Administer: "administer"}[r]
 }
 
+// Name returns the name of the right, as in the description of the HTTP API.
+func (r Right) Name() string {
+	name, _, _ := strings.Cut(r.String(), " ")
+	return name
+}
+
 // Role is a named set of rights.
 type Role string
 

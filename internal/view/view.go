@@ -1,0 +1,124 @@
+// Package view has what package later returns as the JSON of package wire, for the command and the HTTP API. It imports
+// these two. Each function is named after what it returns.
+package view
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+)
+
+// EventKinds are the kinds of events that a Watch receives besides EventMissed, in the order in which help lists them.
+var EventKinds = []later.EventKind{
+	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
+	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
+	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
+	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed,
+	later.EventRunSkipped,
+}
+
+// Event returns the JSON of an event.
+func Event(e *later.WatchEvent) wire.Event {
+	w := wire.Event{
+		Time: wire.FormatTime(e.Time), Kind: e.Kind, Queue: e.Queue, ID: e.ID, Attempt: e.Attempt,
+		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
+		Missed: e.Missed, Headers: e.Headers,
+	}
+	if e.Process.PID != 0 {
+		w.Process = &wire.Process{Host: e.Process.Host, PID: e.Process.PID, Name: e.Process.Name}
+	}
+	return w
+}
+
+// Worker returns the JSON of a worker.
+func Worker(w later.WorkerInfo) wire.Worker {
+	held := make([]wire.Held, len(w.Held))
+	for i, h := range w.Held {
+		held[i] = wire.NewHeld(h.Queue, h.ID, h.Attempt, h.Since, w.Now)
+	}
+	return wire.Worker{
+		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process, Version: w.Version,
+		Concurrency: w.Concurrency, Queues: append([]string{}, w.Queues...), QueueCount: w.QueueCount,
+		HeldCount: w.HeldCount, Held: held, Forwarding: w.Forwarding, Started: wire.FormatTime(w.Started),
+		Heartbeat: wire.FormatTime(w.Heartbeat), Now: wire.FormatTime(w.Now),
+	}
+}
+
+// Run returns the JSON of a run that is to come, with its local time.
+func Run(r later.Run) wire.Run {
+	return wire.Run{
+		Schedule: r.Schedule, ID: r.ID, Nominal: wire.FormatTime(r.Nominal), Due: wire.FormatTime(r.Due),
+		Local: r.Due.Format("2006-01-02T15:04:05.000Z07:00"), TimeZone: r.Due.Location().String(),
+	}
+}
+
+// Triggered returns the JSON of a run that was triggered.
+func Triggered(r later.Run) wire.Run {
+	return wire.Run{Schedule: r.Schedule, ID: r.ID, Nominal: wire.FormatTime(r.Nominal), Due: wire.FormatTime(r.Due),
+		Cause: string(r.Cause)}
+}
+
+// ScheduleChange returns the JSON of what an apply did with a schedule, or would do.
+func ScheduleChange(c later.ScheduleChange, dry bool) wire.ScheduleResult {
+	result := wire.ScheduleResult{Schedule: c.Name, Result: string(c.Result), DryRun: dry}
+	for _, f := range c.Fields {
+		result.Fields = append(result.Fields, wire.FieldChange{
+			Name: f.Name, Old: json.RawMessage(f.Old), New: json.RawMessage(f.New)})
+	}
+	return result
+}
+
+// SeriesMessage returns the JSON of a message of a series.
+func SeriesMessage(m later.SeriesMessage) wire.SeriesMessage {
+	return wire.SeriesMessage{Queue: m.Queue, Series: m.Part.ID, ID: m.ID, State: m.State, Due: wire.FormatTime(m.Due),
+		Until: wire.FormatTime(m.Part.Until), OffsetMS: m.Part.Offset.Milliseconds(), Index: m.Part.Index,
+		Count: m.Part.Count}
+}
+
+// TopicConfig returns the JSON of a topic's configuration.
+func TopicConfig(cfg later.TopicConfig) wire.TopicConfig {
+	return wire.NewTopicConfig(cfg.DropUnsubscribed, cfg.HistoryAge, cfg.HistoryCount)
+}
+
+// Topic reads a topic, with the subscriptions that show reports true for, and the counts of their queues if counts is
+// true.
+func Topic(ctx context.Context, c *later.Client, name string, counts bool, show func(queue string) bool) (
+	topic wire.Topic, err error,
+) {
+	t := c.Topic(name)
+	cfg, err := t.Config(ctx)
+	if err != nil {
+		return topic, err
+	}
+	all, err := t.Subscriptions(ctx)
+	if err != nil {
+		return topic, err
+	}
+	queue, err := t.Queue().Stats(ctx)
+	if err != nil {
+		return topic, err
+	}
+	history, err := c.Queue(HistoryPrefix + name).Stats(ctx)
+	if err != nil {
+		return topic, err
+	}
+	var subscriptions []wire.Subscription
+	for _, s := range all {
+		if !show(s.Queue) {
+			continue
+		}
+		var stats later.Stats
+		if counts {
+			if stats, err = c.Queue(s.Queue).Stats(ctx); err != nil {
+				return topic, err
+			}
+		}
+		subscriptions = append(subscriptions, wire.Subscription{Stats: wire.NewStats(s.Queue, stats), Where: s.Where})
+	}
+	return wire.NewTopic(name, queue, history, TopicConfig(cfg), subscriptions), nil
+}
+
+// HistoryPrefix and a topic's name are the name of the queue with its history.
+const HistoryPrefix = "topic-history:"

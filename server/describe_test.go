@@ -1,0 +1,99 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// timedReply notes the time limit for reading.
+type timedReply struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+}
+
+func (w *timedReply) SetReadDeadline(t time.Time) error {
+	w.deadlines = append(w.deadlines, t)
+	return nil
+}
+
+func TestTheTimeLimitForABodyEndsWithIt(t *testing.T) {
+	a := newAPI(t)
+	w := &timedReply{ResponseRecorder: httptest.NewRecorder()}
+	a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/queues/mail/receive",
+		strings.NewReader(`{"max": 1}`)))
+	if n := len(w.deadlines); w.Code != http.StatusOK || n < 2 || w.deadlines[0].IsZero() || !w.deadlines[n-1].IsZero() {
+		t.Errorf("%d %s: %v", w.Code, w.Body, w.deadlines)
+	}
+}
+
+// operationsOf calls f with each operation of the description.
+func operationsOf(api *huma.OpenAPI, f func(*huma.Operation)) {
+	for _, item := range api.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op != nil {
+				f(op)
+			}
+		}
+	}
+}
+
+func TestEveryOperationIsDescribed(t *testing.T) {
+	a := newAPI(t)
+	ids := map[string]bool{}
+	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
+		right, _ := op.Extensions["x-right"].(string)
+		known := slices.Contains([]string{"look", "send", "work", "operate", "administer"}, right)
+		if op.OperationID == "" || ids[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 || !known {
+			t.Errorf("%s %s: id %q, summary %q, tags %q, right %q", op.Method, op.Path, op.OperationID, op.Summary, op.Tags,
+				right)
+		}
+		ids[op.OperationID] = true
+		for status, response := range op.Responses {
+			if status != "204" && len(response.Content) == 0 {
+				t.Errorf("%s %s: the reply %s is not described", op.Method, op.Path, status)
+			}
+		}
+	})
+	if len(ids) < 50 {
+		t.Errorf("%d operations", len(ids))
+	}
+	if text := a.do("GET", "/v1/openapi.json", nil).body; !strings.Contains(text, `"x-right":"look"`) {
+		t.Error("the description lacks rights")
+	}
+}
+
+func TestDocsHaveEveryOperation(t *testing.T) {
+	a := newAPI(t)
+	text, err := os.ReadFile("../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, want []string
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "| `/v1/") {
+			documented = append(documented, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
+		want = append(want, fmt.Sprintf("| %s | `%s` | %s | %s |", op.Method, op.Path, op.Extensions["x-right"],
+			op.Summary))
+	})
+	for _, line := range want {
+		if !slices.Contains(documented, line) {
+			t.Errorf("docs/http.md lacks %s", line)
+		}
+	}
+	for _, line := range documented {
+		if !slices.Contains(want, line) {
+			t.Errorf("docs/http.md has %s", line)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// heartbeatEvery is how often a stream of events shows that it is alive.
+	heartbeatEvery = 15 * time.Second
+	eventsType     = "text/event-stream"
+)
+
+func registerEvents(s *Server) {
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
+		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
+			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
+			strconv.Itoa(maxRecent) + " within " + lingerTime.String() + ". An event of the kind missed says how many were " +
+			"missed, of any kind, or that an unknown number was. A comment every 15 s keeps the stream alive.",
+		Responses: map[string]*huma.Response{"200": {Description: "Events", Content: map[string]*huma.MediaType{
+			eventsType: {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[wire.Event](), true, "")},
+		}}},
+	}, s.events)
+}
+
+type eventsInput struct {
+	Queues      []string `query:"queue,explode" maxItems:"100" doc:"Only events of these queues, which exist. Default: all queues, also those that are created later"`
+	Kinds       []string `query:"kind,explode" maxItems:"100" doc:"Only events of these kinds, such as sent, acked, nacked and died"`
+	ID          string   `query:"id" maxLength:"128" doc:"Only events of messages with this id"`
+	LastEventID string   `header:"Last-Event-ID" maxLength:"128" doc:"The id of the last event that was received"`
+}
+
+func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
+	filter, err := newEventFilter(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done, err := s.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.feeds.join(ctx, s, filter.queues)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hctx huma.Context) {
+		defer done()
+		defer s.feeds.leave(f)
+		_, w := humago.Unwrap(hctx)
+		stream := &eventStream{feed: f, filter: filter, control: http.NewResponseController(w), w: w}
+		var known bool
+		if stream.next, known = f.position(in.LastEventID); !known && in.LastEventID != "" {
+			stream.missed(0)
+		}
+		_ = stream.control.SetReadDeadline(time.Time{}) // else the client would count as gone after it; not all can
+		w.Header().Set("Content-Type", eventsType)
+		w.Header().Set("X-Accel-Buffering", "no") // proxies are to pass on each event at once
+		stream.run(ctx, s.heartbeat)
+	}}, nil
+}
+
+// eventFilter selects the events of a stream.
+type eventFilter struct {
+	queues []string // sorted; none for all
+	kinds  []string
+	id     string
+	hide   bool
+	see    func(queue string) bool
+}
+
+func newEventFilter(ctx context.Context, in *eventsInput) (*eventFilter, error) {
+	for _, queue := range in.Queues {
+		if err := store.CheckQueue(queue); err != nil {
+			return nil, field("query.queue", err)
+		}
+		if err := may(ctx, access.Look, queue); err != nil {
+			return nil, field("query.queue", err)
+		}
+	}
+	for _, kind := range in.Kinds {
+		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
+			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind, kindNames()))
+		}
+	}
+	f := &eventFilter{queues: slices.Clone(in.Queues), kinds: in.Kinds, id: in.ID, hide: hides(ctx), see: visible(ctx)}
+	slices.Sort(f.queues)
+	f.queues = slices.Compact(f.queues)
+	return f, nil
+}
+
+func kindNames() string {
+	names := make([]string, len(view.EventKinds))
+	for i, kind := range view.EventKinds {
+		names[i] = string(kind)
+	}
+	return strings.Join(names, ", ")
+}
+
+// matches reports whether a stream shows an event. An EventMissed of no queue concerns all.
+func (f *eventFilter) matches(e *wire.Event) bool {
+	if e.Queue != "" && (len(f.queues) > 0 && !slices.Contains(f.queues, e.Queue) || !f.see(e.Queue)) {
+		return false
+	}
+	if e.Kind == later.EventMissed {
+		return true
+	}
+	return (len(f.kinds) == 0 || slices.Contains(f.kinds, string(e.Kind))) && (f.id == "" || f.id == e.ID)
+}
+
+// eventStream is a client that receives events.
+type eventStream struct {
+	feed    *feed
+	filter  *eventFilter
+	control *http.ResponseController
+	w       http.ResponseWriter
+	next    uint64 // the number of the event to send next
+	text    []byte
+}
+
+// run writes events until the client is gone or too slow, or ctx or the feed ends.
+func (st *eventStream) run(ctx context.Context, heartbeat time.Duration) {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	st.heartbeat()
+	for st.write() {
+		events, missed, changed := st.feed.read(st.next)
+		if missed > 0 {
+			st.next += missed
+			st.missed(missed)
+		}
+		for i := range events {
+			st.add(&events[i])
+		}
+		if len(events) > 0 || missed > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+			st.heartbeat()
+		case <-ctx.Done():
+			return
+		case <-st.feed.ended:
+			return // the client connects again, and learns why if that fails
+		}
+	}
+}
+
+// add adds the next event to what is to be written.
+func (st *eventStream) add(e *recentEvent) {
+	st.next++
+	if !st.filter.matches(&e.Event) {
+		return
+	}
+	text := e.text
+	if st.filter.hide && (e.Error != "" || e.Headers != nil) {
+		hidden := e.Event
+		hidden.Error, hidden.Headers = "", nil
+		text = wire.Append(nil, &hidden)
+	}
+	st.append(text)
+}
+
+// missed adds an EventMissed; 0 stands for an unknown number.
+func (st *eventStream) missed(n uint64) {
+	st.append(wire.Append(nil, &wire.Event{Time: wire.FormatTime(time.Now()), Kind: later.EventMissed, Missed: int(n)}))
+}
+
+func (st *eventStream) append(data []byte) {
+	st.text = fmt.Appendf(st.text, "id: %s\ndata: %s\n\n", st.feed.idBefore(st.next), data)
+}
+
+// heartbeat adds a comment. The id after it is no event, and still where the client goes on after a reconnect.
+func (st *eventStream) heartbeat() {
+	st.text = fmt.Appendf(st.text, ":\nid: %s\n\n", st.feed.idBefore(st.next))
+}
+
+// write writes what was added, and reports whether the client takes it.
+func (st *eventStream) write() bool {
+	if len(st.text) == 0 {
+		return true
+	}
+	_ = st.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
+	_, err := st.w.Write(st.text)
+	st.text = st.text[:0]
+	return err == nil && st.control.Flush() == nil
+}

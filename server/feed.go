@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxRecent is the number of events that a feed keeps.
+	maxRecent = 4096
+	// maxRead is how many of them a client is sent at a time.
+	maxRead = 256
+	// lingerTime is how long a feed goes on without a client.
+	lingerTime = time.Minute
+	// maxFeeds is the number of sets of queues that are watched at a time. Clients of further sets filter the events of
+	// all queues.
+	maxFeeds = 64
+)
+
+// feeds are the feeds of a server, each of a set of queues.
+type feeds struct {
+	mu  sync.Mutex
+	all map[string]*feed
+}
+
+// feed watches some queues for any number of clients. It keeps the last events; each client knows where it is and reads
+// at its own pace, so one that is slow delays and costs nobody: what it has not read in time is missed.
+type feed struct {
+	key     string
+	epoch   string // distinguishes its events from those of other feeds
+	ready   chan struct{}
+	failed  error // why the feed could not begin; set when ready is closed
+	ended   chan struct{}
+	stop    context.CancelFunc
+	clients int         // guarded by feeds.mu
+	idle    *time.Timer // ends a feed without clients; guarded by feeds.mu
+
+	mu      sync.Mutex
+	recent  []recentEvent // a ring: the event of number n is at n % maxRecent
+	count   uint64        // events so far; the number of the next
+	changed chan struct{} // closed by the next event
+}
+
+// recentEvent is an event with its JSON.
+type recentEvent struct {
+	wire.Event
+	text []byte
+}
+
+// join returns the feed of a set of queues, sorted, or of all queues if there are none. The caller calls leave.
+func (fs *feeds) join(ctx context.Context, s *Server, queues []string) (*feed, error) {
+	f := fs.get(s, queues)
+	select {
+	case <-f.ready:
+	case <-ctx.Done():
+		fs.leave(f)
+		return nil, context.Cause(ctx)
+	}
+	if f.failed != nil {
+		fs.leave(f)
+		return nil, f.failed
+	}
+	return f, nil
+}
+
+func (fs *feeds) get(s *Server, queues []string) *feed {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	key := strings.Join(queues, "\x00")
+	if fs.all[key] == nil && len(fs.all) >= maxFeeds {
+		key, queues = "", nil
+	}
+	f := fs.all[key]
+	if f == nil {
+		f = &feed{key: key, epoch: store.NewID(), ready: make(chan struct{}), ended: make(chan struct{}),
+			changed: make(chan struct{})}
+		var ctx context.Context
+		ctx, f.stop = context.WithCancel(s.ending)
+		if fs.all == nil {
+			fs.all = map[string]*feed{}
+		}
+		fs.all[key] = f
+		s.open.Go(func() {
+			f.run(ctx, s.client, queues)
+			fs.mu.Lock()
+			defer fs.mu.Unlock()
+			fs.remove(f)
+		})
+	}
+	f.clients++
+	if f.idle != nil {
+		f.idle.Stop()
+	}
+	return f
+}
+
+// leave ends the feed some time after its last client has left, so that it can come back.
+func (fs *feeds) leave(f *feed) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f.clients--; f.clients == 0 && fs.all[f.key] == f {
+		f.idle = time.AfterFunc(lingerTime, func() { fs.endIdle(f) })
+	}
+}
+
+func (fs *feeds) endIdle(f *feed) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f.clients == 0 {
+		fs.remove(f)
+	}
+}
+
+// remove ends a feed. The caller holds mu.
+func (fs *feeds) remove(f *feed) {
+	if fs.all[f.key] == f {
+		delete(fs.all, f.key)
+	}
+	if f.idle != nil {
+		f.idle.Stop()
+	}
+	f.stop()
+}
+
+// run watches the queues until ctx ends or the watch fails.
+func (f *feed) run(ctx context.Context, c *later.Client, queues []string) {
+	defer close(f.ended)
+	watch, err := c.Watch(ctx, queues...)
+	f.failed = err
+	close(f.ready)
+	if err != nil {
+		return
+	}
+	defer watch.Close()
+	for {
+		e, err := watch.Next(ctx)
+		if err != nil {
+			return
+		}
+		f.add(view.Event(&e))
+	}
+}
+
+func (f *feed) add(e wire.Event) {
+	entry := recentEvent{e, wire.Append(nil, &e)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.recent) < maxRecent {
+		f.recent = append(f.recent, entry)
+	} else {
+		f.recent[f.count%maxRecent] = entry
+	}
+	f.count++
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// read returns the events from a number on, as many as a client is sent at a time, and how many before them are not
+// kept any more. If there are none, changed is closed when there are.
+func (f *feed) read(from uint64) (events []recentEvent, missed uint64, changed <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if oldest := f.count - uint64(len(f.recent)); from < oldest {
+		missed, from = oldest-from, oldest
+	}
+	for ; from < f.count && len(events) < maxRead; from++ {
+		events = append(events, f.recent[from%maxRecent])
+	}
+	return events, missed, f.changed
+}
+
+// end returns the number of the next event.
+func (f *feed) end() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count
+}
+
+// idBefore returns the id with which a client that has the events before a number goes on there.
+func (f *feed) idBefore(number uint64) string { return fmt.Sprintf("%s-%d", f.epoch, number) }
+
+// position returns the number of the event after an id, and reports whether the id is one of this feed. It otherwise
+// returns the number of the next event.
+func (f *feed) position(id string) (number uint64, known bool) {
+	text, ok := strings.CutPrefix(id, f.epoch+"-")
+	number, err := strconv.ParseUint(text, 10, 64)
+	if end := f.end(); !ok || err != nil || number > end {
+		return end, false
+	}
+	return number, true
+}

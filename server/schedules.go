@@ -1,0 +1,268 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// Requests about a schedule need the right for the queue schedules: and for the queue that receives its messages.
+
+func registerSchedules(s *Server) {
+	const one = "/v1/schedules/{schedule}"
+	tags := []string{"schedules"}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
+	}, s.listSchedules)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
+	}, s.getSchedule)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
+		Description: "It replaces the schedule with this name. If the rule does not change, the next run stays.",
+	}, s.putSchedule)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a schedule",
+		Description: "Runs that were sent stay in their queue.",
+	}, s.deleteSchedule)
+	registerScheduleActions(s, tags)
+	registerRuns(s, tags)
+	registerApply(s, tags)
+}
+
+const (
+	// maxScheduleBody is more than a schedule that is allowed has: its payload may be escaped.
+	maxScheduleBody = wire.MaxMessage
+	maxShownRuns    = 1000
+)
+
+// SchedulePath is the schedule of a path.
+type SchedulePath struct {
+	Schedule string `path:"schedule" maxLength:"80" doc:"The name of the schedule"`
+}
+
+// Schedule is a schedule in a request.
+type Schedule struct{ later.Schedule }
+
+// Schema returns the schema of the JSON that later.Schedule decodes.
+func (Schedule) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(typeOf[ScheduleFields](), true, "")
+}
+
+// ScheduleInfo is a schedule in a reply.
+type ScheduleInfo struct{ *later.ScheduleInfo }
+
+// Schema returns the schema of what later.ScheduleInfo marshals to.
+func (ScheduleInfo) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(typeOf[scheduleInfoFields](), true, "")
+}
+
+// ScheduleFields are the fields of a schedule.
+type ScheduleFields struct {
+	Name          string            `json:"name,omitempty" maxLength:"80" doc:"Default: that of the path"`
+	Queue         string            `json:"queue,omitempty" maxLength:"128" doc:"Receives the messages; topic:NAME is a topic"`
+	Set           string            `json:"set,omitempty" maxLength:"80" doc:"Of schedules that are applied together"`
+	Payload       Text              `json:"payload,omitempty"`
+	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
+	Headers       map[string]string `json:"headers,omitempty" maxProperties:"64"`
+	MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+	Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
+	ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
+	Group         string            `json:"group,omitempty" maxLength:"128"`
+	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a run for so long after its ack. Default: 24h, and no less"`
+	Missed        string            `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
+	MissedWithin  Duration          `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: 1h"`
+	MissedMax     int               `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
+	Unfinished    string            `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
+
+	Cron     string          `json:"cron,omitempty" doc:"A cron expression, or a name such as @daily. Give one of cron, every, rrule, times and series"`
+	Every    Duration        `json:"every,omitempty" doc:"An interval from start"`
+	RRule    string          `json:"rrule,omitempty" doc:"A rule of RFC 5545; start is its DTSTART"`
+	Times    []time.Time     `json:"times,omitempty" maxItems:"10000"`
+	Series   *scheduleSeries `json:"series,omitempty" doc:"Delays from start that grow or shrink"`
+	TimeZone string          `json:"time_zone,omitempty" doc:"Of cron and rrule, such as Europe/Berlin. Default: UTC"`
+	Start    *time.Time      `json:"start,omitempty" doc:"The earliest time. Default: when the schedule is created"`
+	End      *time.Time      `json:"end,omitempty" doc:"There are no runs from this time on"`
+	Exclude  []string        `json:"exclude,omitempty" maxItems:"1000" doc:"Days, times, and ranges of them, such as 2030-12-24/2030-12-31"`
+	Jitter   Duration        `json:"jitter,omitempty" doc:"Delay each run by up to this, the same each time"`
+	MaxRuns  int             `json:"max_runs,omitempty" minimum:"0" doc:"The schedule has finished after so many runs. Default: no limit"`
+	Gap      string          `json:"gap,omitempty" enum:"shift,skip" doc:"What happens to a local time that the clock skips. Default: shift"`
+	Overlap  string          `json:"overlap,omitempty" enum:"first,both" doc:"What happens to a local time that the clock shows twice. Default: first"`
+}
+
+type scheduleSeries struct {
+	First  Duration `json:"first" doc:"The first delay"`
+	Factor float64  `json:"factor" doc:"Each further delay is so many times the one before"`
+	Min    Duration `json:"min,omitempty"`
+	Max    Duration `json:"max,omitempty"`
+	Count  int      `json:"count" minimum:"1" maximum:"10000"`
+}
+
+type scheduleInfoFields struct {
+	ScheduleFields
+	wire.ScheduleStatus
+}
+
+// shown returns a schedule as the sender of a request may see it.
+func shown(ctx context.Context, info *later.ScheduleInfo) ScheduleInfo {
+	if !hides(ctx) {
+		return ScheduleInfo{info}
+	}
+	hidden := *info
+	hidden.Payload, hidden.Headers = nil, nil
+	return ScheduleInfo{&hidden}
+}
+
+// schedule returns a schedule, if the sender of a request has a right for its queue.
+func (s *Server) schedule(ctx context.Context, right access.Right, name string) (*later.ScheduleInfo, error) {
+	info, err := s.client.Schedules().Get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return info, may(ctx, right, info.Queue)
+}
+
+type listSchedulesInput struct {
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+}
+
+type listSchedulesOutput struct {
+	Body struct {
+		Schedules  []ScheduleInfo     `json:"schedules" doc:"In order of name"`
+		Unreadable []*problem.Problem `json:"unreadable,omitempty" doc:"One for each schedule of the page that cannot be read and does not run"`
+		Next       string             `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
+	}
+}
+
+func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*listSchedulesOutput, error) {
+	if err := may(ctx, access.Look, schedulesQueue); err != nil {
+		return nil, err
+	}
+	page, err := s.client.Schedules().List(ctx, in.Cursor, in.Limit)
+	if err != nil {
+		return nil, err
+	}
+	out := &listSchedulesOutput{}
+	out.Body.Schedules, out.Body.Next = []ScheduleInfo{}, page.Next
+	see := visible(ctx)
+	for _, info := range page.Schedules {
+		if see(info.Queue) {
+			out.Body.Schedules = append(out.Body.Schedules, shown(ctx, info))
+		}
+	}
+	if access.Check(ctx, access.Look, "") == nil { // nobody knows whose they are
+		for _, err := range page.Unreadable {
+			out.Body.Unreadable = append(out.Body.Unreadable, s.problemOf(ctx, err))
+		}
+	}
+	return out, nil
+}
+
+type scheduleOutput struct{ Body ScheduleInfo }
+
+func (s *Server) getSchedule(ctx context.Context, in *SchedulePath) (*scheduleOutput, error) {
+	info, err := s.schedule(ctx, access.Look, in.Schedule)
+	if err != nil {
+		return nil, err
+	}
+	return &scheduleOutput{shown(ctx, info)}, nil
+}
+
+type putScheduleInput struct {
+	SchedulePath
+	Body Schedule
+}
+
+type scheduleResultOutput struct{ Body wire.ScheduleResult }
+
+func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*scheduleResultOutput, error) {
+	schedule := in.Body.Schedule
+	switch {
+	case schedule.Name != "" && schedule.Name != in.Schedule:
+		return nil, field("name", store.Invalid("is %q, and the path has %q: omit it", schedule.Name, in.Schedule))
+	case schedule.Queue == "":
+		return nil, field("queue", store.Invalid("is empty: give the queue that receives the messages"))
+	}
+	schedule.Name = in.Schedule
+	if err := may(ctx, access.Operate, schedule.Queue); err != nil {
+		return nil, field("queue", err)
+	}
+	if err := s.mayReplace(ctx, in.Schedule); err != nil {
+		return nil, err
+	}
+	if err := checkSchedule(&schedule); err != nil {
+		return nil, err
+	}
+	result, err := s.client.Schedules().Put(ctx, schedule)
+	if err != nil {
+		return nil, err
+	}
+	if result != later.PutUnchanged {
+		s.scheduleChanged(ctx, string(result), in.Schedule, slog.String("queue", schedule.Queue))
+	}
+	return scheduleResult(in.Schedule, string(result)), nil
+}
+
+func scheduleResult(name, result string) *scheduleResultOutput {
+	return &scheduleResultOutput{wire.ScheduleResult{Schedule: name, Result: result}}
+}
+
+// scheduleChanged logs a change of a schedule.
+func (s *Server) scheduleChanged(ctx context.Context, result, name string, attrs ...slog.Attr) {
+	s.changed(ctx, "schedule "+result, append([]slog.Attr{slog.String("schedule", name)}, attrs...)...)
+}
+
+// mayReplace returns an error if there is a schedule that the sender of a request must not change. For one that cannot
+// be read, they need the right for all queues.
+func (s *Server) mayReplace(ctx context.Context, name string) error {
+	_, err := s.schedule(ctx, access.Operate, name)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrUnsupported):
+		return access.Check(ctx, access.Operate, "")
+	}
+	return err
+}
+
+// checkSchedule returns the error with which a schedule is refused.
+func checkSchedule(schedule *later.Schedule) error {
+	if err := checkRule(schedule); err != nil {
+		return err
+	}
+	return schedule.Check()
+}
+
+// checkRule returns an error that names the field if the rule of a schedule is not allowed.
+func checkRule(schedule *later.Schedule) error {
+	_, err := recurrence.Compile(schedule.When, recurrence.Options{Name: schedule.Name, Created: time.Now()})
+	if err != nil {
+		name, _, _ := strings.Cut(err.Error(), ":")
+		return &problem.Error{Err: err, Field: strings.ReplaceAll(name, " ", "_")}
+	}
+	return nil
+}
+
+func (s *Server) deleteSchedule(ctx context.Context, in *SchedulePath) (*scheduleResultOutput, error) {
+	if err := s.mayReplace(ctx, in.Schedule); err != nil {
+		return nil, err
+	}
+	if err := s.client.Schedules().Delete(ctx, in.Schedule); err != nil {
+		return nil, err
+	}
+	s.scheduleChanged(ctx, string(later.PutDeleted), in.Schedule)
+	return scheduleResult(in.Schedule, string(later.PutDeleted)), nil
+}

@@ -1,0 +1,177 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+func registerSeries(s *Server) {
+	const one = "/v1/queues/{queue}/series/{id}"
+	tags := []string{"series"}
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: tags, Summary: "Send a reminder series",
+		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
+			"repeated: " +
+			"this sends what is missing, and the code is duplicate if nothing is.",
+		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage,
+	}, s.sendSeries)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "List what remains of a series",
+	}, s.listSeries)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Move what remains of a series to another moment",
+		Description: "Messages that a worker holds, dead ones, and those that have fallen due already and would not " +
+			"be due later " +
+			"are left. After an error some may have been moved; repeat it.",
+	}, s.moveSeries)
+	route(s, access.Send, huma.Operation{
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel what remains of a series",
+	}, s.cancelSeries)
+}
+
+// SeriesPath is a series of a path.
+type SeriesPath struct {
+	QueuePath
+	ID string `path:"id" maxLength:"96" doc:"The id of the series"`
+}
+
+// Moment is the moment of a series.
+type Moment struct {
+	Until time.Time `json:"until" doc:"The moment that the offsets are from"`
+	Past  string    `json:"past,omitempty" enum:"skip,send" doc:"What happens to messages that would be due in the past: left out, or due at once. Default: skip"`
+}
+
+func (m *Moment) policy() later.PastPolicy {
+	if m.Past == "send" {
+		return later.SendPast
+	}
+	return later.SkipPast
+}
+
+type sendSeriesInput struct {
+	QueuePath
+	Body struct {
+		ID            string            `json:"id,omitempty" maxLength:"96" doc:"Default: a generated id"`
+		Offsets       []Offset          `json:"offsets" minItems:"1" maxItems:"500"`
+		Payload       Text              `json:"payload,omitempty"`
+		PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
+		Headers       map[string]string `json:"headers,omitempty" maxProperties:"59"`
+		MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+		Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
+		ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
+		DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a message for so long after its ack. Default: 24h"`
+		Durable       *Durable          `json:"durable,omitempty" doc:"Answer when the messages are on disk and on replicas"`
+		Moment
+	}
+}
+
+// Offset is the distance of a message from the moment of its series.
+type Offset string
+
+// Schema returns the schema of the text.
+func (Offset) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Description: "-24h for a day before the moment, 1h for an hour after it",
+		Examples: []any{"-24h"}}
+}
+
+func (o Offset) parse() (time.Duration, error) {
+	unsigned, before := strings.CutPrefix(string(o), "-")
+	d, err := durations.Parse(strings.TrimPrefix(unsigned, "+"))
+	if before {
+		d = -d
+	}
+	return d, err
+}
+
+type sentSeriesOutput struct{ Body wire.SentSeries }
+
+func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeriesOutput, error) {
+	b := &in.Body
+	body := Outgoing{ID: b.ID, Payload: b.Payload, PayloadBase64: b.PayloadBase64, Headers: b.Headers,
+		MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, ExpireAfter: b.ExpireAfter, DedupWindow: b.DedupWindow,
+		Durable: b.Durable}
+	message, err := body.outgoing()
+	if err != nil {
+		return nil, err
+	}
+	series := later.Series{Until: b.Until, Past: b.policy(), Offsets: make([]time.Duration, len(b.Offsets))}
+	for i, offset := range b.Offsets {
+		if series.Offsets[i], err = offset.parse(); err != nil {
+			return nil, field(fmt.Sprintf("offsets[%d]", i), err)
+		}
+	}
+	r, err := s.client.Queue(in.Queue).SendSeriesMessage(ctx, message, series)
+	if err != nil && r.Sent > 0 {
+		err = fmt.Errorf("sent %d messages of the series, then: %w", r.Sent, err)
+	}
+	return &sentSeriesOutput{wire.SentSeries{Queue: in.Queue, Series: r.ID, Until: wire.FormatTime(b.Until), Sent: r.Sent,
+		Skipped: r.Skipped, Duplicates: r.Duplicates}}, err
+}
+
+type seriesOutput struct {
+	Body struct {
+		Messages []wire.SeriesMessage `json:"messages" doc:"In order of their offsets"`
+	}
+}
+
+func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*seriesOutput, error) {
+	remaining, err := s.client.Queue(in.Queue).ListSeries(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &seriesOutput{}
+	out.Body.Messages = make([]wire.SeriesMessage, len(remaining))
+	for i, m := range remaining {
+		out.Body.Messages[i] = view.SeriesMessage(m)
+	}
+	return out, nil
+}
+
+type moveSeriesInput struct {
+	SeriesPath
+	Body Moment
+}
+
+type movedSeriesOutput struct{ Body wire.MovedSeries }
+
+func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*movedSeriesOutput, error) {
+	if in.Body.Until.IsZero() {
+		return nil, field("until", store.Invalid("is the zero time: give the new moment"))
+	}
+	n, err := s.client.Queue(in.Queue).MoveSeries(ctx, in.ID, in.Body.Until, in.Body.policy())
+	if n.Moved+n.Skipped > 0 {
+		s.changed(ctx, "series moved", slog.String("queue", in.Queue), slog.String("series", in.ID),
+			slog.Int("count", n.Moved+n.Skipped))
+	}
+	return &movedSeriesOutput{wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
+		Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}}, err
+}
+
+type cancelSeriesInput struct {
+	SeriesPath
+	KeepID
+}
+
+type cancelledSeriesOutput struct{ Body wire.CancelledSeries }
+
+func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*cancelledSeriesOutput, error) {
+	n, err := s.client.Queue(in.Queue).CancelSeries(ctx, in.ID, in.options()...)
+	if n.Total() > 0 {
+		s.changed(ctx, "series cancelled", slog.String("queue", in.Queue), slog.String("series", in.ID),
+			slog.Int("count", n.Total()))
+	}
+	return &cancelledSeriesOutput{wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}}, err
+}

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+func registerTopics(s *Server) {
+	const one = "/v1/topics/{topic}"
+	tags := []string{"topics"}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
+	}, s.listTopics)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
+	}, s.getTopic)
+	route(s, access.Operate, huma.Operation{
+		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
+		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
+			"does not " +
+			"exist is created.",
+	}, s.configureTopic)
+	route(s, access.Administer, huma.Operation{
+		Method: http.MethodDelete, Path: one, Tags: tags,
+		Summary:     "Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
+		Description: "What queues have received stays there.",
+	}, s.deleteTopic)
+	route(s, access.Send, s.oneMessage(huma.Operation{
+		Path: one + "/messages", Tags: tags, Summary: "Publish a message",
+	}), s.publish)
+	route(s, access.Send, s.manyMessages(huma.Operation{
+		Path: one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
+	}), s.publishBatch)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
+	}, s.topicHistory)
+}
+
+// TopicPath is the topic of a path.
+type TopicPath struct {
+	Topic string `path:"topic" maxLength:"114" doc:"The name of the topic; its messages that are not distributed yet are in the queue topic:NAME"`
+}
+
+type listTopicsInput struct {
+	Prefix string `query:"prefix" maxLength:"114" doc:"Only topics whose names begin with this"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Cursor string `query:"cursor" maxLength:"114" doc:"The next of the page before"`
+}
+
+// ListedTopic is a topic in a list.
+type ListedTopic struct {
+	Topic     string `json:"topic"`
+	Scheduled int64  `json:"scheduled"`
+	Ready     int64  `json:"ready"`
+	Leased    int64  `json:"leased"`
+	Dead      int64  `json:"dead"`
+	History   int64  `json:"history" doc:"The number of messages that it retains"`
+	wire.TopicConfig
+	Queues []string `json:"queues" doc:"The queues that are subscribed"`
+}
+
+type listTopicsOutput struct {
+	Body struct {
+		Topics []ListedTopic `json:"topics" doc:"In order of name"`
+		Next   string        `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
+	}
+}
+
+func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopicsOutput, error) {
+	names, err := s.client.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, in.Prefix) || name <= in.Cursor ||
+			may(ctx, access.Look, store.TopicPrefix+name) != nil
+	})
+	out := &listTopicsOutput{}
+	if len(names) > in.Limit {
+		names = names[:in.Limit]
+		out.Body.Next = names[in.Limit-1]
+	}
+	out.Body.Topics = make([]ListedTopic, len(names))
+	for i, name := range names {
+		topic, err := view.Topic(ctx, s.client, name, false, visible(ctx))
+		if err != nil {
+			return nil, err
+		}
+		listed := ListedTopic{Topic: name, Scheduled: topic.Scheduled, Ready: topic.Ready, Leased: topic.Leased,
+			Dead: topic.Dead, History: topic.History, TopicConfig: topic.TopicConfig, Queues: []string{}}
+		for _, subscription := range topic.Subscriptions {
+			listed.Queues = append(listed.Queues, subscription.Queue)
+		}
+		out.Body.Topics[i] = listed
+	}
+	return out, nil
+}
+
+// visible returns a function that reports whether the sender of a request may look at a queue.
+func visible(ctx context.Context) func(queue string) bool {
+	return func(queue string) bool { return may(ctx, access.Look, queue) == nil }
+}
+
+type topicOutput struct{ Body wire.Topic }
+
+func (s *Server) getTopic(ctx context.Context, in *TopicPath) (*topicOutput, error) {
+	if err := s.topicExists(ctx, in.Topic); err != nil {
+		return nil, err
+	}
+	topic, err := view.Topic(ctx, s.client, in.Topic, true, visible(ctx))
+	return &topicOutput{topic}, err
+}
+
+// topicExists returns an ErrNotFound unless a topic exists.
+func (s *Server) topicExists(ctx context.Context, name string) error {
+	t := s.client.Topic(name)
+	if _, err := t.Config(ctx); err != nil { // also if the name is not allowed
+		return err
+	}
+	stats, err := t.Queue().Stats(ctx)
+	if err == nil && !stats.Exists {
+		err = fmt.Errorf("topic %q: %w", name, store.ErrNotFound)
+	}
+	return err
+}
+
+type configureTopicInput struct {
+	TopicPath
+	Body struct {
+		DropUnsubscribed bool     `json:"drop_unsubscribed,omitempty" doc:"Make messages dead that are due while no queue is subscribed, and keep the last 1,000 of them. Default: they wait for the first subscription"`
+		HistoryAge       Duration `json:"history_age,omitempty" doc:"Retain distributed messages for so long after they were due. Default: no limit, and no history if there is no history_count either"`
+		HistoryCount     int64    `json:"history_count,omitempty" minimum:"0" maximum:"100000000" doc:"Retain so many distributed messages. Default: no limit, and no history if there is no history_age either"`
+	} `required:"false"`
+}
+
+type configuredTopicOutput struct{ Body wire.ConfiguredTopic }
+
+func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*configuredTopicOutput, error) {
+	age, err := in.Body.HistoryAge.parse("history_age", true)
+	if err != nil {
+		return nil, err
+	}
+	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age,
+		HistoryCount: in.Body.HistoryCount}
+	if err := s.client.Topic(in.Topic).Configure(ctx, cfg); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
+		cfg.DropUnsubscribed),
+		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
+	return &configuredTopicOutput{wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
+}
+
+type deletedTopicOutput struct{ Body wire.DeletedTopic }
+
+// deleteTopic ends the subscriptions of queues, so it needs the right for these too.
+func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*deletedTopicOutput, error) {
+	if err := s.topicExists(ctx, in.Topic); err != nil {
+		return nil, err
+	}
+	t := s.client.Topic(in.Topic)
+	subscriptions, err := t.Subscriptions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, subscription := range subscriptions {
+		if err := may(ctx, access.Administer, subscription.Queue); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.Delete(ctx); err != nil {
+		return nil, err
+	}
+	s.changed(ctx, "topic deleted", slog.String("topic", in.Topic))
+	return &deletedTopicOutput{wire.DeletedTopic{Topic: in.Topic, Deleted: true}}, nil
+}
+
+type publishInput struct {
+	TopicPath
+	IdempotencyKey
+	Body Outgoing
+}
+
+func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, error) {
+	return s.sendBody(ctx, s.topicTarget(in.Topic), &in.Body, in.IdempotencyKey)
+}
+
+type publishBatchInput struct {
+	TopicPath
+	Body Batch
+}
+
+func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchOutput, error) {
+	return s.sendBodies(ctx, s.topicTarget(in.Topic), in.Body.Messages)
+}
+
+type historyInput struct {
+	TopicPath
+	DueAfter  time.Time `query:"due_after" doc:"Only those due at this time or later"`
+	DueBefore time.Time `query:"due_before" doc:"Only those due before this time"`
+	Limit     int       `query:"limit" minimum:"1" maximum:"500" default:"100"`
+	Cursor    string    `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+}
+
+func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutput, error) {
+	if err := s.topicExists(ctx, in.Topic); err != nil {
+		return nil, err
+	}
+	page, err := s.client.Topic(in.Topic).History(ctx, later.HistoryOptions{
+		From: in.DueAfter, To: in.DueBefore, Limit: in.Limit, Cursor: in.Cursor,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return messagePage(ctx, later.SearchPage{Messages: page.Messages, Looked: len(page.Messages), Next: page.Next}), nil
+}

@@ -1,0 +1,181 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/migrate"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// leftOutTrailer is the trailer of an export that lacks messages which no store would accept.
+const leftOutTrailer = "Later-Left-Out"
+
+func registerTransfer(s *Server) {
+	tags := []string{"transfer"}
+	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString,
+		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
+		Description: "It is complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
+			" says " +
+			"what was left out because it is damaged.",
+		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
+	}, s.exportQueue)
+	route(s, access.Administer, huma.Operation{
+		Method: http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
+		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
+			"duplicate, so " +
+			"an import can be repeated. After an error the lines before the one that it names are imported.",
+		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,
+	}, s.importMessages)
+}
+
+func (s *Server) exportQueue(ctx context.Context, in *QueuePath) (*huma.StreamResponse, error) {
+	if hides(ctx) {
+		return nil, &problem.Error{Status: http.StatusForbidden,
+			Err: fmt.Errorf("an export has payloads, which are hidden from you: %w", store.ErrMisconfigured)}
+	}
+	if err := store.CheckQueue(in.Queue); err != nil {
+		return nil, field("path.queue", err)
+	}
+	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hctx huma.Context) {
+		defer done()
+		r, w := humago.Unwrap(hctx)
+		s.writeExport(ctx, in.Queue, r, w)
+	}}, nil
+}
+
+func (s *Server) writeExport(ctx context.Context, queue string, r *http.Request, w http.ResponseWriter) {
+	to := &rollingWriter{w: w, control: http.NewResponseController(w)}
+	w.Header().Set("Content-Type", linesType)
+	result, err := migrate.Export(ctx, s.client, to, migrate.ExportConfig{Queues: []string{queue}})
+	switch {
+	case err == nil:
+	case result.Complete:
+		w.Header().Set(http.TrailerPrefix+leftOutTrailer, fmt.Sprintf("%+q", err.Error()))
+	case to.began:
+		s.log.Warn("export ended early", "queue", queue, "messages", result.Messages, "error", err)
+		panic(http.ErrAbortHandler) // so that the client knows
+	default:
+		s.reply(w, r, 0, nil, err)
+	}
+}
+
+// rollingWriter gives a client some time for each write, and not for all of them.
+type rollingWriter struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	began   bool
+}
+
+func (w *rollingWriter) Write(text []byte) (int, error) {
+	w.began = true
+	_ = w.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
+	return w.w.Write(text)
+}
+
+type importInput struct {
+	FromLine int64 `query:"from_line" minimum:"1" default:"1" doc:"Go on at this line of the body, after an import that ended early"`
+
+	request *http.Request
+	writer  http.ResponseWriter
+}
+
+// Resolve takes the request, whose body is read line by line.
+func (in *importInput) Resolve(ctx huma.Context) []error {
+	in.request, in.writer = humago.Unwrap(ctx)
+	return nil
+}
+
+// Imported is the result of an import.
+type Imported struct {
+	Queues     []ImportedQueue `json:"queues" doc:"In the order in which they were met"`
+	Imported   int64           `json:"imported"`
+	Duplicates int64           `json:"duplicates"`
+}
+
+// ImportedQueue counts the messages of one queue.
+type ImportedQueue struct {
+	Queue      string `json:"queue"`
+	Imported   int64  `json:"imported"`
+	Duplicates int64  `json:"duplicates"`
+}
+
+type importOutput struct{ Body Imported }
+
+func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOutput, error) {
+	if err := access.Check(ctx, access.Administer, ""); err != nil { // the body names the queues
+		return nil, err
+	}
+	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	from := &rollingReader{ctx: ctx, r: in.request.Body, control: http.NewResponseController(in.writer)}
+	defer context.AfterFunc(ctx, from.interrupt)()
+	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
+	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates}}
+	for _, queue := range result.Queues {
+		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
+	}
+	if result.Imported > 0 {
+		s.changed(ctx, "messages imported", slog.Int("queues", len(result.Queues)), slog.Int64("count", result.Imported))
+	}
+	return out, importError(err, result)
+}
+
+// importError returns an error of an import with what was done before.
+func importError(err error, result migrate.ImportResult) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, migrate.ErrIncomplete):
+		err = store.Invalid("%v", err)
+	}
+	if done := result.Imported + result.Duplicates; done > 0 {
+		err = fmt.Errorf("%d messages were imported, go on with from_line=%d: %w", done, result.NextLine, err)
+	}
+	if code := store.CodeOf(err); code == store.ErrInvalid.Code || code == store.ErrTooLarge.Code {
+		return field("body", err)
+	}
+	return err
+}
+
+// rollingReader gives a client some time for each part of a body, and not for all of them.
+type rollingReader struct {
+	ctx     context.Context
+	r       io.Reader
+	control *http.ResponseController
+}
+
+func (r *rollingReader) Read(to []byte) (int, error) {
+	_ = r.control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	n, err := r.r.Read(to)
+	_ = r.control.SetWriteDeadline(time.Now().Add(2 * stallTimeout)) // for the reply
+	if err != nil && err != io.EOF {
+		err = bodyError(err, 0)
+	}
+	return n, err
+}
+
+// interrupt ends a Read that waits when ctx ends.
+func (r *rollingReader) interrupt() { _ = r.control.SetReadDeadline(time.Unix(1, 0)) }

@@ -1,0 +1,205 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// workerCommands are what workers can be told, and its summaries.
+var workerCommands = []struct {
+	do      later.WorkerCommand
+	summary string
+}{
+	{later.CommandPause, "Stop a worker from claiming messages"},
+	{later.CommandResume, "Let a paused worker claim messages again"},
+	{later.CommandDrain, "End a worker when its handlers have finished"},
+	{later.CommandRestart, "Restart a worker with a new version of its program"},
+}
+
+func registerWorkers(s *Server) {
+	tags := []string{"workers"}
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/workers", Tags: tags, Summary: "List the live workers of all processes",
+	}, s.listWorkers)
+	for _, command := range workerCommands {
+		route(s, access.Operate, huma.Operation{
+			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
+			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
+				"that has " +
+				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
+		}, func(ctx context.Context, in *workerPath) (*toldOutput, error) {
+			return s.tellWorkers(ctx, command.do, in.Name)
+		})
+	}
+}
+
+type listWorkersInput struct {
+	Report bool `query:"report" doc:"Have them report what they hold now, which takes up to a second. Default: as of their last heartbeats, up to 14 s ago"`
+}
+
+type listWorkersOutput struct {
+	Body struct {
+		Workers []wire.Worker `json:"workers" doc:"In order of name"`
+	}
+}
+
+func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWorkersOutput, error) {
+	list := s.client.Workers
+	if in.Report {
+		var done func()
+		var err error
+		if ctx, done, err = s.wait(ctx); err != nil {
+			return nil, err
+		}
+		defer done()
+		list = func(ctx context.Context) ([]later.WorkerInfo, error) { return s.client.ReportWorkers(ctx, 0) }
+	}
+	live, err := list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &listWorkersOutput{}
+	out.Body.Workers = []wire.Worker{}
+	for _, w := range live {
+		if limitWorker(ctx, &w) {
+			out.Body.Workers = append(out.Body.Workers, view.Worker(w))
+		}
+	}
+	return out, nil
+}
+
+// limitWorker leaves what the sender of a request may look at, and reports whether that is a queue at least.
+func limitWorker(ctx context.Context, w *later.WorkerInfo) bool {
+	if access.Check(ctx, access.Look, "") == nil {
+		return true
+	}
+	see := visible(ctx)
+	w.Queues = slices.DeleteFunc(w.Queues, func(queue string) bool { return !see(queue) })
+	w.Held = slices.DeleteFunc(w.Held, func(m later.HeldMessage) bool { return !see(m.Queue) })
+	w.QueueCount, w.HeldCount, w.Forwarding = len(w.Queues), len(w.Held), 0
+	return len(w.Queues) > 0
+}
+
+type workerPath struct {
+	Name string `path:"name" maxLength:"128" doc:"The name of one or several workers, or the id of one"`
+}
+
+type toldOutput struct {
+	Body struct {
+		Workers []ToldWorker `json:"workers"`
+	}
+}
+
+// ToldWorker is a worker that was told what to do.
+type ToldWorker struct {
+	Name    string           `json:"name"`
+	ID      string           `json:"id"`
+	Command string           `json:"command"`
+	Error   *problem.Problem `json:"error,omitempty" doc:"Why it has not begun to obey"`
+}
+
+func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldOutput, error) {
+	ids, err := s.mayTell(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done, err := s.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	told, err := s.client.ControlWorkers(ctx, do, ids...)
+	if len(told) == 0 && err != nil {
+		return nil, err
+	}
+	failed := map[string]error{}
+	for _, one := range joined(err) {
+		refused, ok := errors.AsType[*later.WorkerError](one)
+		if !ok {
+			return nil, err
+		}
+		failed[refused.Worker.ID] = refused.Err
+	}
+	out := &toldOutput{}
+	for _, w := range told {
+		result := ToldWorker{Name: w.Name, ID: w.ID, Command: string(do)}
+		if err := failed[w.ID]; err != nil {
+			result.Error = obeyProblem(err)
+		}
+		out.Body.Workers = append(out.Body.Workers, result)
+		s.changed(ctx, "worker told", slog.String("command", string(do)), slog.String("worker", w.Name),
+			slog.String("id", w.ID), slog.Bool("obeys", failed[w.ID] == nil))
+	}
+	return out, nil
+}
+
+// obeyProblem returns why a worker does not obey. That it refuses is no failure of the server.
+func obeyProblem(err error) *problem.Problem {
+	status := 0
+	if store.CodeOf(err) == store.Internal {
+		status = http.StatusConflict
+	}
+	p := problem.New(status, err)
+	return &p
+}
+
+// joined returns the errors that errors.Join joined.
+func joined(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return all.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// mayTell returns the ids of the workers with a name. Whoever sends the request may operate all their queues.
+func (s *Server) mayTell(ctx context.Context, name string) (ids []string, err error) {
+	live, err := s.client.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range live {
+		if w.Name != name && w.ID != name {
+			continue
+		}
+		if err := mayTellWorker(ctx, &w); err != nil {
+			return nil, err
+		}
+		ids = append(ids, w.ID)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("no live worker %q: %w", name, store.ErrNotFound)
+	}
+	return ids, nil
+}
+
+func mayTellWorker(ctx context.Context, w *later.WorkerInfo) error {
+	whole := access.Check(ctx, access.Operate, "")
+	if whole == nil {
+		return nil
+	}
+	if len(w.Queues) < w.QueueCount || len(w.Queues) == 0 {
+		return whole // it has queues that nobody knows
+	}
+	for _, queue := range w.Queues {
+		if err := may(ctx, access.Operate, queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
