@@ -123,10 +123,10 @@ func (q *Queue) Reschedule(ctx context.Context, id string, when When) error {
 	return results[0]
 }
 
-// RescheduleBatch reschedules any number of messages and returns the error of each, in order: nil or one that Reschedule
-// returns. Messages are rescheduled in calls of up to store.MaxBatch ids. When a call fails, RescheduleBatch returns its
-// error and the results so far. If an id is not allowed, it returns an ErrInvalid that names its index, and changes
-// nothing.
+// RescheduleBatch reschedules any number of messages and returns the error of each, in order: nil or one that
+// Reschedule returns. Messages are rescheduled in calls of up to store.MaxBatch ids. When a call fails, RescheduleBatch
+// returns its error and the results so far. If an id is not allowed, it returns an ErrInvalid that names its index, and
+// changes nothing.
 func (q *Queue) RescheduleBatch(ctx context.Context, ids []string, when When) ([]error, error) {
 	if err := when.check(); err != nil {
 		return nil, err

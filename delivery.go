@@ -46,8 +46,8 @@ type receivedLease struct {
 // Receive claims up to n ready messages, earliest due first.
 //
 // n is 1 to store.MaxBatch. Receive blocks until there is at least one message, unless NoWait says otherwise, or ctx
-// ends; then it returns ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which only
-// Delivery.Extend extends. A paused queue delivers no messages.
+// ends; then it returns ctx's cause and has claimed nothing. The messages are held under one lease (see Lease), which
+// only Delivery.Extend extends. A paused queue delivers no messages.
 func (q *Queue) Receive(ctx context.Context, n int, opts ...ReceiveOption) ([]*Delivery, error) {
 	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
 		return nil, err

@@ -13,13 +13,17 @@ func TestEditChangesAMessageInPlace(t *testing.T) {
 	q := c.Queue("q")
 	ctx := t.Context()
 	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-	if _, err := q.Send(ctx, []byte("old"), WithID("a"), At(due), Header("h", "1"), MaxAttempts(3), Group("g")); err != nil {
+	_, err := q.Send(ctx, []byte("old"), WithID("a"), At(due), Header("h", "1"), MaxAttempts(3), Group("g"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	calls := 0
-	err := q.Edit(ctx, "a", func(m *Outgoing) error {
+	err = q.Edit(ctx, "a", func(m *Outgoing) error {
 		if calls++; calls == 1 { // somebody else changes it meanwhile
-			if err := q.Edit(ctx, "a", func(m *Outgoing) error { m.Headers = map[string]string{"h": "2"}; return nil }); err != nil {
+			if err := q.Edit(ctx, "a", func(m *Outgoing) error {
+				m.Headers = map[string]string{"h": "2"}
+				return nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,9 +27,9 @@ func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
 		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
 		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
-		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. The " +
-			"messages that match are found first, up to a million, and then changed; those that have changed or gone meanwhile " +
-			"are skipped. With dry_run they are only counted, with ten of them as examples.",
+		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. " +
+			"The messages that match are found first, up to a million, and then changed; those that have changed or gone " +
+			"meanwhile are skipped. With dry_run they are only counted, with ten of them as examples.",
 	}, s.bulk)
 }
 

@@ -87,14 +87,16 @@ func TestBulkActionsChangeWhatMatches(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if op := a.bulk(`{"filter": {"state": "dead", "error": "room"}, "action": "replay", "in": "1h"}`); op["changed"] != 4.0 {
+	op := a.bulk(`{"filter": {"state": "dead", "error": "room"}, "action": "replay", "in": "1h"}`)
+	if op["changed"] != 4.0 {
 		t.Errorf("%v", op)
 	}
 	if op := a.bulk(`{"filter": {"state": "scheduled"}, "action": "cancel"}`); op["changed"] != 10.0 {
 		t.Errorf("%v", op)
 	}
-	if operations := list(a.do(http.MethodGet, "/v1/operations", nil).is(http.StatusOK), "operations"); len(operations) != 4 {
-		t.Errorf("%v", operations)
+	all := a.do(http.MethodGet, "/v1/operations", nil).is(http.StatusOK)
+	if len(list(all, "operations")) != 4 {
+		t.Errorf("%v", all)
 	}
 }
 

@@ -18,9 +18,10 @@ func apiConfig(version string) huma.Config {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
-				Title:       "Later",
-				Version:     version,
-				Description: "A delay queue over HTTP. Durations are texts such as 500ms, 30s, 1h30m and 2d12h; times are RFC 3339.",
+				Title:   "Later",
+				Version: version,
+				Description: "A delay queue over HTTP. Durations are texts such as 500ms, 30s, 1h30m and 2d12h, " +
+					"and times are RFC 3339.",
 			},
 			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
 		},

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -97,3 +100,25 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 		}
 	}
 }
+
+// TestDescriptionInTheRepositoryIsCurrent compares server/openapi.json, for readers and generators of clients. Write it
+// with: go test ./server -run Repository -update
+func TestDescriptionInTheRepositoryIsCurrent(t *testing.T) {
+	const file = "openapi.json"
+	a := newAPIWith(t, "mem://", Config{Version: "(devel)"})
+	var want bytes.Buffer
+	if err := json.Indent(&want, a.server.description, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	want.WriteByte('\n')
+	if *update {
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("%s is not what the server describes: run go test ./server -run Repository -update (%v)", file, err)
+	}
+}
+
+var update = flag.Bool("update", false, "write openapi.json")

@@ -21,10 +21,10 @@ func registerMessages(s *Server) {
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
-		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by id. A " +
-			"message that does not change state meanwhile is listed exactly once over all pages. A page has more messages than " +
-			"its limit if they were found together; with conditions on what is in a message it can be empty although a " +
-			"later one is not.",
+		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
+			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
+			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
+			"although a later one is not.",
 	}, s.listMessages)
 	route(s, access.Send, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",

@@ -105,8 +105,9 @@ func (o *operations) start(
 	}
 	o.running++
 	o.all = append(o.all, running)
-	if old := slices.IndexFunc(o.all, func(op *operation) bool { return op.State != opRunning }); len(o.all) > maxFinished {
-		o.all = slices.Delete(o.all, old, old+1) // more than maxRunning are there, so one is finished
+	if len(o.all) > maxFinished { // these are more than can run, so one is finished
+		old := slices.IndexFunc(o.all, func(op *operation) bool { return op.State != opRunning })
+		o.all = slices.Delete(o.all, old, old+1)
 	}
 	o.server.open.Go(func() {
 		defer context.AfterFunc(o.server.ending, func() { running.stop(errEnding) })()

@@ -23,9 +23,9 @@ func registerReceive(s *Server) {
 	route(s, access.Work, huma.Operation{
 		Method: http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
 		Summary: "Receive messages that are due",
-		Description: "Each message is held until the end of its lease; settle it before with its token. Messages that are not " +
-			"settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell due in " +
-			"the time to wait.",
+		Description: "Each message is held until the end of its lease; settle it before with its token. Messages that are " +
+			"not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
+			"due in the time to wait.",
 	}, s.receive)
 }
 
@@ -84,7 +84,9 @@ func (s *Server) receive(ctx context.Context, in *receiveInput) (*receiveOutput,
 }
 
 // receiveSome returns no messages when none fell due in time, and when the server ends.
-func (s *Server) receiveSome(ctx context.Context, queue string, n int, lease, wait time.Duration) ([]*later.Delivery, error) {
+func (s *Server) receiveSome(
+	ctx context.Context, queue string, n int, lease, wait time.Duration,
+) ([]*later.Delivery, error) {
 	ctx, done, err := s.wait(ctx)
 	if err != nil {
 		return nil, err

@@ -26,8 +26,8 @@ const schedulesQueue = "schedules:"
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
 func errTooManyWaits(limit int) error {
-	return &problem.Error{Err: fmt.Errorf("%d requests wait already, which is the limit of this server: try again later: %w",
-		limit, store.ErrUnavailable)}
+	return fmt.Errorf("%d requests wait already, which is the limit of this server: try again later: %w", limit,
+		store.ErrUnavailable)
 }
 
 // route registers a handler for requests that need a right. The queues that they need it for are those of the path's
@@ -141,7 +141,7 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 	if f.Code == store.Internal {
 		switch cause := context.Cause(ctx); {
 		case cause != nil && errors.Is(err, cause):
-			f.Problem = problem.New(http.StatusServiceUnavailable, fmt.Errorf("%w: the request ended: %w", store.ErrUnavailable, err))
+			f.Problem = problem.New(0, fmt.Errorf("%w: the request ended: %w", store.ErrUnavailable, err))
 		default:
 			s.log.Error("request failed", "error", err)
 		}
@@ -276,5 +276,5 @@ func (s *Server) unknownRoute(w http.ResponseWriter, r *http.Request) {
 			store.Invalid("%s is no method of %s: use %s", r.Method, r.URL.Path, strings.Join(others, " or ")))
 		return
 	}
-	problem.Write(w, http.StatusNotFound, fmt.Errorf("no route %s: /v1/openapi.json lists them: %w", r.URL.Path, store.ErrNotFound))
+	problem.Write(w, 0, fmt.Errorf("no route %s: /v1/openapi.json lists them: %w", r.URL.Path, store.ErrNotFound))
 }

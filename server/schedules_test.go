@@ -143,7 +143,7 @@ func TestScheduleRequestsThatAreWrongNameTheField(t *testing.T) {
 		fails(http.StatusBadRequest, "invalid", "set")
 	a.do(http.MethodPost, "/v1/schedules/apply",
 		`{"schedules": [{"name": "a", "queue": "q", "every": "1h"}, {"cron": "x"}]}`).
-		fails(http.StatusBadRequest, "invalid", "schedules[1]", "cron")
+		fails(http.StatusBadRequest, "invalid", "schedules[1].cron", "cron")
 }
 
 func TestSchedulePreviewStoresNothing(t *testing.T) {

@@ -214,14 +214,14 @@ func (o *Outgoing) payload() ([]byte, error) {
 }
 
 // mode returns what to do if the id is live.
-func (o *Outgoing) mode() (later.DuplicateMode, error) {
+func (o *Outgoing) mode() (mode later.DuplicateMode, err error) {
 	switch {
 	case o.OnDuplicate != "debounce" && (o.Wait != "" || o.MaxWait != ""):
-		return later.DuplicateMode{}, field("wait", store.Invalid("wait and max_wait are for on_duplicate debounce: omit them"))
+		return mode, field("wait", store.Invalid("wait and max_wait are for on_duplicate debounce: omit them"))
 	case o.OnDuplicate == "":
-		return later.DuplicateMode{}, nil
+		return mode, nil
 	case o.ID == "":
-		return later.DuplicateMode{}, field("id", store.Invalid("on_duplicate is given without an id: give that which sends share"))
+		return mode, field("id", store.Invalid("on_duplicate is given without an id: give that which sends share"))
 	}
 	switch o.OnDuplicate {
 	case "keep":
@@ -233,14 +233,14 @@ func (o *Outgoing) mode() (later.DuplicateMode, error) {
 	}
 	wait, err := o.Wait.parse("wait", false)
 	if err != nil {
-		return later.DuplicateMode{}, err
+		return mode, err
 	}
 	most, err := o.MaxWait.parse("max_wait", false)
 	if err != nil {
-		return later.DuplicateMode{}, err
+		return mode, err
 	}
 	if wait == 0 || most == 0 {
-		return later.DuplicateMode{}, field("wait", store.Invalid("a debounce needs wait and max_wait: give both, such as 2s and 30s"))
+		return mode, field("wait", store.Invalid("a debounce needs wait and max_wait: give both, such as 2s and 30s"))
 	}
 	return later.Debounce(wait, most), nil
 }

@@ -170,11 +170,11 @@ func (st *sendStream) decode(line []byte, schema *huma.Schema) (later.Outgoing, 
 	var result huma.ValidateResult
 	path := huma.NewPathBuffer(make([]byte, 0, 128), 0)
 	huma.Validate(st.api.OpenAPI().Components.Schemas, schema, path, huma.ModeWriteToServer, value, &result)
-	for _, err := range result.Errors {
-		if detail, ok := errors.AsType[*huma.ErrorDetail](err); ok {
+	if len(result.Errors) > 0 {
+		if detail, ok := errors.AsType[*huma.ErrorDetail](result.Errors[0]); ok {
 			return later.Outgoing{}, field(detail.Location, store.Invalid("%s", detail.Message))
 		}
-		return later.Outgoing{}, store.Invalid("%v", err)
+		return later.Outgoing{}, store.Invalid("%v", result.Errors[0])
 	}
 	var o Outgoing
 	if err := json.Unmarshal(line, &o); err != nil {

@@ -38,7 +38,8 @@ func TestSendTakesEveryOption(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	a.do(http.MethodPost, mail, `{"payload": "b", "id": "a"}`).fails(http.StatusConflict, "duplicate", "")
-	replaced := a.do(http.MethodPost, mail, `{"payload": {"n": 1}, "id": "a", "on_duplicate": "replace"}`).is(http.StatusCreated)
+	replaced := a.do(http.MethodPost, mail, `{"payload": {"n": 1}, "id": "a", "on_duplicate": "replace"}`).
+		is(http.StatusCreated)
 	if replaced["outcome"] != "replaced" {
 		t.Errorf("%v", replaced)
 	}
@@ -55,7 +56,8 @@ func TestSendTakesARawBody(t *testing.T) {
 		t.Errorf("%v", sent)
 	}
 	info, err := a.client.Queue("mail").Get(t.Context(), "raw")
-	if err != nil || string(info.Payload) != "hello \xff" || info.Headers["kind"] != "greeting" || info.State != "scheduled" {
+	if err != nil || string(info.Payload) != "hello \xff" || info.Headers["kind"] != "greeting" ||
+		info.State != "scheduled" {
 		t.Errorf("%+v, %v", info, err)
 	}
 	a.do(http.MethodPost, mail, "x", "Content-Type", "text/plain", "Later-Inn", "1h").
@@ -80,7 +82,8 @@ func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
 	a.do(http.MethodPost, mail+"/k/run", nil).is(http.StatusOK)
 	got := a.do(http.MethodPost, "/v1/queues/mail/receive", nil).is(http.StatusOK)
 	a.do(http.MethodPost, "/v1/leases/"+list(got, "messages")[0]["token"].(string)+"/ack", nil).is(http.StatusNoContent)
-	if gone := a.do(http.MethodPost, mail, `{"payload": "hello"}`, "Idempotency-Key", "k").is(http.StatusCreated); gone["outcome"] != "duplicate" {
+	gone := a.do(http.MethodPost, mail, `{"payload": "hello"}`, "Idempotency-Key", "k").is(http.StatusCreated)
+	if gone["outcome"] != "duplicate" {
 		t.Errorf("after its ack: %v", gone)
 	}
 }
@@ -89,8 +92,8 @@ func TestSendBatchChecksAllBeforeTheFirst(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1"}, {"payload": "2", "in": "soon"}]}`).
 		fails(http.StatusBadRequest, "invalid", "messages[1].in", "in: give a duration")
-	got := a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1", "id": "a"}, {"payload": "2", "id": "a"}]}`).
-		is(http.StatusOK)
+	const body = `{"messages": [{"payload": "1", "id": "a"}, {"payload": "2", "id": "a"}]}`
+	got := a.do(http.MethodPost, mail+"/batch", body).is(http.StatusOK)
 	if results := list(got, "results"); results[0]["outcome"] != "sent" || results[1]["outcome"] != "duplicate" {
 		t.Errorf("%v", results)
 	}
@@ -98,7 +101,12 @@ func TestSendBatchChecksAllBeforeTheFirst(t *testing.T) {
 
 func TestSendStreamAnswersEachLine(t *testing.T) {
 	a := newAPI(t)
-	got := a.do(http.MethodPost, mail+"/batch", "{\"payload\": \"1\", \"id\": \"a\"}\n\n{\"payload\": 2, \"x\": 1}\nnonsense\n{\"payload\": \"3\"}",
+	const body = `{"payload": "1", "id": "a"}
+
+{"payload": 2, "x": 1}
+nonsense
+{"payload": "3"}`
+	got := a.do(http.MethodPost, mail+"/batch", body,
 		"Content-Type", "application/x-ndjson")
 	lines := strings.Split(strings.TrimSpace(got.body), "\n")
 	if got.status != http.StatusOK || len(lines) != 4 {

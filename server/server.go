@@ -64,8 +64,8 @@ type Server struct {
 	operations operations
 }
 
-// New returns a server of the queues of a client. The caller closes the client, after the server. New returns ErrInvalid
-// when the client is nil or the configuration is not allowed.
+// New returns a server of the queues of a client. The caller closes the client, after the server. New returns
+// ErrInvalid when the client is nil or the configuration is not allowed.
 func New(c *later.Client, cfg Config) (*Server, error) {
 	switch {
 	case c == nil:

@@ -101,7 +101,8 @@ func TestWorkersDrainRestartAndRefuse(t *testing.T) {
 		t.Error(err)
 	}
 	told := list(a.do(http.MethodPost, "/v1/workers/w3/drain", nil).is(http.StatusOK), "workers")
-	if refused, _ := told[0]["error"].(map[string]any); refused["detail"] != "refused: not today" || refused["status"] != 409.0 {
+	refused, _ := told[0]["error"].(map[string]any)
+	if refused["detail"] != "refused: not today" || refused["status"] != 409.0 {
 		t.Errorf("%v", told)
 	}
 }

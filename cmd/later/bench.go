@@ -173,7 +173,8 @@ func (o *benchOptions) check() error {
 		value time.Duration
 	}{{"duration", o.duration}, {"delay", o.delay}} {
 		if d.value < time.Millisecond || d.value > maxBenchDuration {
-			return store.Invalid("--%s is %s: give 1ms to %s", d.flag, durations.Format(d.value), durations.Format(maxBenchDuration))
+			return store.Invalid("--%s is %s: give 1ms to %s", d.flag, durations.Format(d.value),
+				durations.Format(maxBenchDuration))
 		}
 	}
 	if n := float64(o.rate) * o.duration.Seconds(); n < 1 || n > maxBenchMessages {

@@ -42,7 +42,8 @@ func (v *durableValue) Set(text string) error {
 			return err
 		}
 		if timeout < store.MinConfirm || timeout > store.MaxConfirm {
-			return fmt.Errorf("give a timeout of %s to %s", durations.Format(store.MinConfirm), durations.Format(store.MaxConfirm))
+			return fmt.Errorf("give a timeout of %s to %s", durations.Format(store.MinConfirm),
+				durations.Format(store.MaxConfirm))
 		}
 	}
 	*v.d, v.text = later.Durable(replicas, timeout), text

@@ -98,18 +98,20 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 	return control, address, nil
 }
 
-// webHandler returns the handler of all requests that access control lets through. Call end before the client is closed.
+// webHandler returns the handler of all requests that access control lets through. Call end before the client is
+// closed.
 func (m *Main) webHandler(
 	c *later.Client, counts *metrics.Metrics, control *access.Control,
 ) (h http.Handler, end func(), err error) {
 	log := m.logger()
-	raw, err := remotestore.NewHandler(c.Store(), log, remotestore.OnChange(func(ctx context.Context, c remotestore.Change) {
+	logged := func(ctx context.Context, c remotestore.Change) {
 		attrs := []slog.Attr{slog.String("queue", c.Queue)}
 		if c.Count > 0 {
 			attrs = append(attrs, slog.Int("count", c.Count))
 		}
 		access.Log(ctx, log, c.What, attrs...)
-	}))
+	}
+	raw, err := remotestore.NewHandler(c.Store(), log, remotestore.OnChange(logged))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -115,6 +115,7 @@ func TestServeHasProbesAndMetrics(t *testing.T) {
 	reply.Body.Close()
 	contains(t, get("/healthz"), "ok")
 	contains(t, get("/readyz"), "ok")
-	contains(t, get("/metrics"), `later_messages_sent_total{queue="mail"} 1`, `later_queue_messages{queue="mail",state="ready"} 1`)
+	contains(t, get("/metrics"), `later_messages_sent_total{queue="mail"} 1`,
+		`later_queue_messages{queue="mail",state="ready"} 1`)
 	contains(t, get("/v1/openapi.json"), `"/v1/queues/{queue}/messages"`)
 }

@@ -1,8 +1,7 @@
 package openapitest
 
 import (
-	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -82,6 +81,8 @@ type step struct {
 	capture string // name=pattern: ${name} in later steps is what the pattern's group finds in the reply
 	headers []string
 	wrong   bool // the request does not fit the description
+	endless bool // only the head of the reply is read
+	lines   bool // the body or the reply has an object a line, which the library does not know
 }
 
 func TestEveryOperationIsAsDescribed(t *testing.T) {
@@ -103,9 +104,22 @@ func (d *description) run(s step) {
 	d.t.Helper()
 	method, path, _ := strings.Cut(d.expand(s.request), " ")
 	body := d.expand(s.body)
+	if s.endless {
+		reply, end := d.open(method, path, body, s.headers)
+		end()
+		if reply.StatusCode != s.status {
+			d.t.Fatalf("%s: %s", s.request, reply.Status)
+		}
+		d.visit(method, reply.Request.URL.Path)
+		return
+	}
 	reply, answer := d.request(method, path, body, s.headers)
 	if reply.StatusCode != s.status {
-		d.t.Fatalf("%s %s: %d %s, want %d", s.request, body, reply.StatusCode, answer, s.status)
+		d.t.Errorf("%s %s: %d %s, want %d", s.request, body, reply.StatusCode, answer, s.status)
+	}
+	d.visit(method, reply.Request.URL.Path)
+	if s.lines {
+		return
 	}
 	request := reply.Request
 	request.Body = io.NopCloser(strings.NewReader(body))
@@ -118,7 +132,6 @@ func (d *description) run(s step) {
 	if ok, errs := d.checker.ValidateHttpResponse(request, reply); !ok {
 		d.t.Errorf("%s %s: the reply %s does not fit the description: %s", s.request, body, answer, text(errs))
 	}
-	d.visit(method, request.URL.Path)
 	if name, pattern, ok := strings.Cut(s.capture, "="); ok {
 		found := regexp.MustCompile(pattern).FindStringSubmatch(answer)
 		if found == nil {
@@ -134,14 +147,14 @@ func (d *description) expand(text string) string {
 	})
 }
 
+// parameter is a parameter in the template of a path.
+var parameter = regexp.MustCompile(`\{\w+\}`)
+
 // visit remembers the operation that a path belongs to: that with the fewest parameters.
 func (d *description) visit(method, path string) {
 	best := ""
 	for template := range d.model.Paths.PathItems.FromOldest() {
-		pattern := "^" + regexp.MustCompile(`\{\w+\}`).ReplaceAllString(regexp.QuoteMeta(template), `[^/]+`) + "$"
-		pattern = strings.ReplaceAll(pattern, `\{`, `{`)
-		pattern = strings.ReplaceAll(pattern, `\}`, `}`)
-		pattern = regexp.MustCompile(`\{\w+\}`).ReplaceAllString(pattern, `[^/]+`)
+		pattern := "^" + parameter.ReplaceAllString(template, `[^/]+`) + "$"
 		if regexp.MustCompile(pattern).MatchString(path) &&
 			(best == "" || strings.Count(template, "{") < strings.Count(best, "{")) {
 			best = template
@@ -150,9 +163,11 @@ func (d *description) visit(method, path string) {
 	d.visited[method+" "+best] = true
 }
 
-func (d *description) request(method, path, body string, headers []string) (*http.Response, string) {
+// open makes a request and returns its reply before that is read. end ends it.
+func (d *description) open(method, path, body string, headers []string) (reply *http.Response, end func()) {
 	d.t.Helper()
-	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url+path, strings.NewReader(body))
+	ctx, cancel := context.WithCancel(d.t.Context())
+	r, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -162,11 +177,20 @@ func (d *description) request(method, path, body string, headers []string) (*htt
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	reply, err := http.DefaultClient.Do(r)
+	reply, err = http.DefaultClient.Do(r)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer reply.Body.Close()
+	return reply, func() {
+		cancel()
+		reply.Body.Close()
+	}
+}
+
+func (d *description) request(method, path, body string, headers []string) (*http.Response, string) {
+	d.t.Helper()
+	reply, end := d.open(method, path, body, headers)
+	defer end()
 	answer, err := io.ReadAll(reply.Body)
 	if err != nil {
 		d.t.Fatal(err)
@@ -184,13 +208,4 @@ func text(errs []*valerrors.ValidationError) string {
 		b.WriteString("\n")
 	}
 	return b.String()
-}
-
-func TestDescriptionInTheRepositoryIsCurrent(t *testing.T) {
-	d := open(t)
-	_, served := d.request(http.MethodGet, "/v1/openapi.json", "", nil)
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, []byte(served), "", "  "); err != nil {
-		t.Fatal(err)
-	}
 }
