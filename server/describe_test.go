@@ -3,11 +3,13 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +18,16 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// timedReply notes the time limit for reading.
+// timedReply notes the time limits for reading, and whether the one for writing was set just before the reply.
 type timedReply struct {
 	*httptest.ResponseRecorder
 	deadlines []time.Time
+	limited   bool
+}
+
+func (w *timedReply) SetWriteDeadline(time.Time) error {
+	w.limited = true
+	return nil
 }
 
 func (w *timedReply) SetReadDeadline(t time.Time) error {
@@ -27,13 +35,47 @@ func (w *timedReply) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
+func (w *timedReply) Write(p []byte) (int, error) {
+	if !w.limited {
+		return 0, errors.New("no time limit for the reply")
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
 func TestTheTimeLimitForABodyEndsWithIt(t *testing.T) {
 	a := newAPI(t)
+	for path, body := range map[string]string{"/v1/queues/mail/receive": `{"max": 1}`, mail: `{"payload": "x"}`} {
+		w := &timedReply{ResponseRecorder: httptest.NewRecorder()}
+		a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body)))
+		n := len(w.deadlines)
+		if w.Body.Len() == 0 || n < 2 || w.deadlines[0].IsZero() || !w.deadlines[n-1].IsZero() {
+			t.Errorf("%d %s: %v", w.Code, w.Body, w.deadlines)
+		}
+	}
+}
+
+// TestTheTimeLimitForAReplyBeginsWithIt shows that a request may wait for longer than its reply may take.
+func TestTheTimeLimitForAReplyBeginsWithIt(t *testing.T) {
+	a := newAPI(t)
 	w := &timedReply{ResponseRecorder: httptest.NewRecorder()}
-	a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/queues/mail/receive",
-		strings.NewReader(`{"max": 1}`)))
-	if n := len(w.deadlines); w.Code != http.StatusOK || n < 2 || w.deadlines[0].IsZero() || !w.deadlines[n-1].IsZero() {
-		t.Errorf("%d %s: %v", w.Code, w.Body, w.deadlines)
+	waiting := make(chan struct{})
+	go func() {
+		defer close(waiting)
+		a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/queues/mail/receive",
+			strings.NewReader(`{"wait": "5m"}`)))
+	}()
+	for len(a.server.waits) == 0 {
+		runtime.Gosched()
+	}
+	if w.limited {
+		t.Error("the limit began before the reply")
+	}
+	if _, err := a.client.Queue("mail").Send(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	<-waiting
+	if w.Code != http.StatusOK || w.Body.Len() == 0 || !w.limited {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

@@ -197,6 +197,8 @@ func (c *requestContext) SetStatus(code int) {
 	if c.status != 0 {
 		code = c.status
 	}
+	_, w := humago.Unwrap(c.humaContext)
+	limitReply(w)
 	c.humaContext.SetStatus(code)
 }
 
@@ -219,10 +221,14 @@ func (b *bodyReader) Read(to []byte) (int, error) {
 	return n, err
 }
 
+// limitReply limits the time that a client may take for a reply, which is about to be written. A request may wait for
+// longer before.
+func limitReply(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stallTimeout)) // not all writers can
+}
+
 // prepare is the first middleware of each route.
 func prepare(ctx huma.Context, next func(huma.Context)) {
-	_, w := humago.Unwrap(ctx)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(2 * stallTimeout)) // not all writers can
 	next(&requestContext{humaContext: ctx})
 }
 

@@ -68,6 +68,7 @@ func (s *Server) answerSend(ctx huma.Context, message later.Outgoing, err error)
 
 // reply answers a request that huma does not answer.
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body any, err error) {
+	limitReply(w)
 	if err != nil {
 		s.failure(r.Context(), err).Write(w)
 		return
@@ -148,7 +149,9 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 
 // readAll reads a body of up to limit bytes.
 func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
+	defer control.SetReadDeadline(time.Time{})                // else a send that takes longer would be cancelled
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), limit, 64<<10)) + bytes.MinRead)
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
