@@ -28,15 +28,13 @@ func registerTransfer(s *Server) {
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
 		Description: "It is complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
-			" says " +
-			"what was left out because it is damaged.",
+			" says what was left out because it is damaged.",
 		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
 	}, s.exportQueue)
 	route(s, access.Administer, huma.Operation{
 		Method: http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
 		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
-			"duplicate, so " +
-			"an import can be repeated. After an error the lines before the one that it names are imported.",
+			"duplicate, so an import can be repeated. After an error the lines before the one that it names are imported.",
 		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,
 	}, s.importMessages)
 }
