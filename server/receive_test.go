@@ -1,0 +1,154 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+const receivePath = "/v1/queues/mail/receive"
+
+func TestReceiveHoldsMessagesUntilTheyAreSettled(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"payload": "hello", "id": "a", "group": "g", "timeout": "5s", "headers": {"kind": "x"}}`).
+		is(http.StatusCreated)
+	got := list(a.do(http.MethodPost, receivePath, `{"max": 5, "lease": "1m"}`).is(http.StatusOK), "messages")
+	if len(got) != 1 || got[0]["payload"] != "hello" || got[0]["attempt"] != 1.0 || got[0]["group"] != "g" ||
+		got[0]["timeout_ms"] != 5000.0 {
+		t.Fatalf("%v", got)
+	}
+	if again := list(a.do(http.MethodPost, receivePath, nil).is(http.StatusOK), "messages"); len(again) != 0 {
+		t.Errorf("%v is held, and was delivered again", again)
+	}
+	lease := "/v1/leases/" + got[0]["token"].(string)
+	a.do(http.MethodPost, lease+"/extend", `{"lease": "2m"}`).is(http.StatusNoContent)
+	a.do(http.MethodPost, lease+"/nack", `{"delay": "1h", "reason": "no such user"}`).is(http.StatusNoContent)
+	a.do(http.MethodPost, lease+"/ack", nil).fails(http.StatusConflict, "lease_lost", "")
+	info := a.do(http.MethodGet, mail+"/a", nil).is(http.StatusOK)
+	if info["state"] != "scheduled" || info["attempts"] != 1.0 || info["last_error"] != "no such user" {
+		t.Errorf("%v", info)
+	}
+}
+
+func TestAckSendsFollowUpsInTheSameStep(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"payload": "order"}`).is(http.StatusCreated)
+	got := list(a.do(http.MethodPost, receivePath, nil).is(http.StatusOK), "messages")
+	ack := "/v1/leases/" + got[0]["token"].(string) + "/ack"
+	a.do(http.MethodPost, ack, `{"then": [{"queue": "invoices", "payload": "x", "in": "soon"}]}`).
+		fails(http.StatusBadRequest, "invalid", "then[0].in")
+	a.do(http.MethodPost, ack, `{"then": [{"queue": "invoices", "payload": {"n": 7}, "in": "1h"}]}`).
+		is(http.StatusNoContent)
+	stats := a.do(http.MethodGet, "/v1/queues/invoices", nil).is(http.StatusOK)
+	if left := a.do(http.MethodGet, "/v1/queues/mail", nil).is(http.StatusOK); stats["scheduled"] != 1.0 ||
+		left["leased"] != 0.0 {
+		t.Errorf("%v, %v", stats, left)
+	}
+}
+
+func TestSettleManyAnswersEach(t *testing.T) {
+	a := newAPI(t)
+	a.fill(2)
+	a.bulk(`{"filter": {"state": "scheduled"}, "action": "run"}`)
+	got := list(a.do(http.MethodPost, receivePath, `{"max": 2}`).is(http.StatusOK), "messages")
+	body := map[string]any{"messages": []map[string]any{
+		{"token": got[0]["token"], "action": "ack"}, {"token": got[1]["token"], "action": "bury", "reason": "bad"},
+		{"token": "nonsense", "action": "ack"}, {"token": got[0]["token"], "action": "ack", "delay": "1s"},
+	}}
+	results := list(a.do(http.MethodPost, "/v1/leases/settle", body).is(http.StatusOK), "results")
+	if results[0]["error"] != nil || results[1]["error"] != nil {
+		t.Errorf("%v", results[:2])
+	}
+	for _, refused := range results[2:] {
+		if e, _ := refused["error"].(map[string]any); e["code"] != "invalid" {
+			t.Errorf("%v", refused)
+		}
+	}
+}
+
+// waiting begins a request that waits, and returns its reply when it comes.
+func (a *api) waiting() <-chan *httptest.ResponseRecorder {
+	done := make(chan *httptest.ResponseRecorder, 1)
+	before := len(a.server.waits)
+	go func() {
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, httptest.NewRequestWithContext(a.t.Context(), http.MethodPost, receivePath,
+			strings.NewReader(`{"wait": "5m"}`)))
+		done <- w
+	}()
+	for len(a.server.waits) == before {
+		runtime.Gosched()
+	}
+	return done
+}
+
+func TestReceiveWaitsForAMessage(t *testing.T) {
+	a := newAPI(t)
+	waiting := a.waiting()
+	a.do(http.MethodPost, mail, `{"payload": "hello", "in": "1ms"}`).is(http.StatusCreated)
+	if w := <-waiting; w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"payload":"hello"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	none := a.do(http.MethodPost, receivePath, `{"wait": "10ms"}`).is(http.StatusOK)
+	if len(list(none, "messages")) != 0 {
+		t.Errorf("%v", none)
+	}
+}
+
+func TestRequestsThatWaitAreLimited(t *testing.T) {
+	a := newAPIWith(t, "mem://", Config{MaxWaits: 1})
+	waiting := a.waiting()
+	a.do(http.MethodPost, receivePath, `{"wait": "1s"}`).fails(http.StatusServiceUnavailable, "unavailable", "", "1 requests")
+	a.do(http.MethodPost, mail, `{"payload": "hello"}`).is(http.StatusCreated)
+	<-waiting
+	a.do(http.MethodPost, receivePath, nil).is(http.StatusOK)
+}
+
+func TestCloseEndsRequestsThatWait(t *testing.T) {
+	a := newAPI(t)
+	waiting := a.waiting()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		a.server.Close()
+	}()
+	if w := <-waiting; w.Code != http.StatusOK || w.Body.String() != "{\"messages\":[]}\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Fatal("Close hangs")
+	}
+	a.do(http.MethodPost, receivePath, nil).fails(http.StatusServiceUnavailable, "closed", "")
+}
+
+// FuzzRequest checks that no request makes the server fail or hang.
+func FuzzRequest(f *testing.F) {
+	for _, c := range badRequests {
+		f.Add(c.method, c.path, c.contentType, c.body)
+	}
+	f.Add("POST", mail, "text/plain", "hello")
+	f.Add("POST", mail+"/batch", "application/x-ndjson", "{\"payload\": 1}\n{}\n")
+	f.Add("PUT", "/v1/schedules/a", "", `{"queue": "mail", "cron": "@daily", "time_zone": "UTC"}`)
+	f.Add("POST", "/v1/queues/mail/bulk", "", `{"filter": {"state": "dead", "json": "a = 1"}, "action": "cancel"}`)
+	f.Add("POST", "/v1/import", "application/x-ndjson", `{"later_export":1,"time":"2026-01-01T00:00:00Z","queues":["q"]}`)
+	f.Fuzz(func(t *testing.T, method, path, contentType, body string) {
+		a := newAPI(t)
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
+		if err != nil || strings.Contains(path, "/events") || strings.Contains(path+body, "wait") {
+			return
+		}
+		if r.Header.Set("Content-Type", contentType); contentType == "" {
+			r.Header.Del("Content-Type")
+		}
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, r)
+		if w.Code == http.StatusInternalServerError || w.Code == 0 {
+			t.Errorf("%s %q %q: %d %s", method, path, body, w.Code, w.Body)
+		}
+	})
+}
