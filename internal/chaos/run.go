@@ -43,6 +43,7 @@ type Config struct {
 type run struct {
 	cfg      Config
 	fault    *fault
+	grouped  bool // see checker
 	dir      string
 	random   *rand.Rand // of the schedule; used by one goroutine only
 	servers  *servers
@@ -91,7 +92,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, fault: f, random: rand.New(rand.NewPCG(cfg.Seed, 1)), result: newResult(f, cfg)}
+	r := &run{cfg: cfg, fault: f, random: rand.New(rand.NewPCG(cfg.Seed, 1)), result: newResult(f, cfg),
+		grouped: f.setting.form == shared || f.setting.form == remote}
 	if r.dir = cfg.Dir; r.dir == "" {
 		if r.dir, err = os.MkdirTemp("", "later-chaos-"); err != nil {
 			return nil, err

@@ -156,7 +156,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 	ck.windows, ck.slack, ck.late = r.windows, r.slack.Microseconds(), r.late.Milliseconds()
 	ck.left, ck.listed, ck.lease = left, r.listed, r.lease.Milliseconds()
 	ck.awayLeft = r.awayLeft
-	ck.grouped = r.fault.setting.form == shared || r.fault.setting.form == remote
+	ck.grouped = r.grouped
 	ck.indexStreams()
 	shards := uint32(size/shardBytes + 1)
 	for shard := range shards {
