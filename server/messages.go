@@ -26,7 +26,7 @@ func registerMessages(s *Server) {
 			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
 			"although a later one is not.",
 	}, s.listMessages)
-	route(s, access.Send, huma.Operation{
+	route(s, access.Get, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
 	}, s.getMessage)
 	route(s, access.Send, huma.Operation{

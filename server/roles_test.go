@@ -19,8 +19,9 @@ import (
 func TestEveryRoleMayDoWhatItsRightsSay(t *testing.T) {
 	a := newAPI(t)
 	rights := map[access.Role][]string{
-		access.RoleRead: {"look"}, access.RoleSend: {"send"}, access.RoleWork: {"send", "work"},
-		access.RoleOperate: {"look", "send", "operate"}, access.RoleAdmin: {"look", "send", "work", "operate", "administer"},
+		access.RoleRead: {"look", "get"}, access.RoleSend: {"get", "send"}, access.RoleWork: {"get", "send", "work"},
+		access.RoleOperate: {"look", "get", "send", "operate"},
+		access.RoleAdmin:   {"look", "get", "send", "work", "operate", "administer"},
 	}
 	var token [2]string
 	queues := []string{"mine", "other"}

@@ -20,10 +20,15 @@ const (
 	jsonType   = "application/json"
 	linesType  = "application/x-ndjson"
 	octetsType = "application/octet-stream"
+	formType   = "application/x-www-form-urlencoded"
 
 	// metaPrefix begins the request headers that set headers of a raw message: Later-Header-Kind sets "kind".
 	metaPrefix = "Later-Header-"
 )
+
+// errForm refuses what curl says of a body by itself: the text of a JSON object would be sent at once as a payload.
+var errForm = field("header.Content-Type", store.Invalid("%s is neither a description nor a payload: give %s, "+
+	"as with curl -H 'Content-Type: %s', or text/plain or another type for a payload", formType, jsonType, jsonType))
 
 // rawOrJSON describes a body that is a T as JSON, or a payload as it is.
 func rawOrJSON[T any](s *Server) *huma.RequestBody {
@@ -52,6 +57,10 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	r, w := humago.Unwrap(ctx)
+	if contentType(ctx.Header("Content-Type")) == formType {
+		s.reply(w, r, 0, nil, errForm)
+		return
+	}
 	message, err := rawMessage(w, r)
 	s.answerSend(ctx, message, err)
 }

@@ -24,18 +24,16 @@ func registerSeries(s *Server) {
 	route(s, access.Send, huma.Operation{
 		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: tags, Summary: "Send a reminder series",
 		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
-			"repeated: " +
-			"this sends what is missing, and the code is duplicate if nothing is.",
+			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage,
 	}, s.sendSeries)
-	route(s, access.Send, huma.Operation{
+	route(s, access.Get, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "List what remains of a series",
 	}, s.listSeries)
 	route(s, access.Send, huma.Operation{
 		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Move what remains of a series to another moment",
 		Description: "Messages that a worker holds, dead ones, and those that have fallen due already and would not " +
-			"be due later " +
-			"are left. After an error some may have been moved; repeat it.",
+			"be due later are left. After an error some may have been moved; repeat it.",
 	}, s.moveSeries)
 	route(s, access.Send, huma.Operation{
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel what remains of a series",

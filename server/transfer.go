@@ -74,7 +74,7 @@ func (s *Server) writeExport(ctx context.Context, queue string, r *http.Request,
 	}
 }
 
-// rollingWriter gives a client some time for each write, and not for all of them.
+// rollingWriter limits the time of each write, and not of all together.
 type rollingWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -155,7 +155,7 @@ func importError(err error, result migrate.ImportResult) error {
 	return err
 }
 
-// rollingReader gives a client some time for each part of a body, and not for all of them.
+// rollingReader limits the time of each read of a body, and not of all together.
 type rollingReader struct {
 	ctx     context.Context
 	r       io.Reader

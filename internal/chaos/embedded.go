@@ -57,7 +57,7 @@ func (v *servers) startProcess(ctx context.Context) error {
 	})
 }
 
-// addressFile returns the file in which a generation of the server tells where it listens.
+// addressFile returns the file in which a generation of the server writes its address.
 func (r role) addressFile(actor string) string { return filepath.Join(r.Dir, actor+".address") }
 
 // serve serves a store until ctx is done.

@@ -21,7 +21,9 @@ type Right uint8
 const (
 	// Look is to read messages, counts, schedules and events.
 	Look Right = iota + 1
-	// Send is to send messages, and to get, cancel and reschedule single ones by id.
+	// Get is to read single messages by id.
+	Get
+	// Send is to send messages, and to cancel, reschedule and edit single ones by id.
 	Send
 	// Work is to receive and settle messages.
 	Work
@@ -33,7 +35,7 @@ const (
 
 // String returns what the right permits, as in "may not look at queue mail".
 func (r Right) String() string {
-	return [...]string{Look: "look at", Send: "send to", Work: "work on", Operate: "operate", Administer: "administer"}[r]
+	return [...]string{Look: "look at", Get: "get messages of", Send: "send to", Work: "work on", Operate: "operate", Administer: "administer"}[r]
 }
 
 // Name returns the name of the right, as in the description of the HTTP API.
@@ -55,11 +57,11 @@ const (
 )
 
 var rights = map[Role][]Right{
-	RoleRead:    {Look},
-	RoleSend:    {Send},
-	RoleWork:    {Send, Work},
-	RoleOperate: {Look, Send, Operate},
-	RoleAdmin:   {Look, Send, Work, Operate, Administer},
+	RoleRead:    {Look, Get},
+	RoleSend:    {Get, Send},
+	RoleWork:    {Get, Send, Work},
+	RoleOperate: {Look, Get, Send, Operate},
+	RoleAdmin:   {Look, Get, Send, Work, Operate, Administer},
 }
 
 // roles are the names of the roles, and roleNames the same for errors.

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-var allRights = []Right{Look, Send, Work, Operate, Administer}
+var allRights = []Right{Look, Get, Send, Work, Operate, Administer}
 
 func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
-	// The columns are Look, Send, Work, Operate and Administer.
+	// The columns are Look, Get, Send, Work, Operate and Administer.
 	table := map[Role]string{
-		RoleRead:    "x....",
-		RoleSend:    ".x...",
-		RoleWork:    ".xx..",
-		RoleOperate: "xx.x.",
-		RoleAdmin:   "xxxxx",
+		RoleRead:    "xx....",
+		RoleSend:    ".xx...",
+		RoleWork:    ".xxx..",
+		RoleOperate: "xxx.x.",
+		RoleAdmin:   "xxxxxx",
 	}
 	var tokens strings.Builder
 	for _, role := range roles {
