@@ -1,6 +1,7 @@
 package later
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -120,5 +121,18 @@ func TestRescheduleBatchReturnsTheErrorOfEachMessage(t *testing.T) {
 	}
 	if results, err := q.RescheduleBatch(ctx, []string{"a", ""}, In(0)); !errors.Is(err, ErrInvalid) || results != nil {
 		t.Errorf("%v, %v", results, err)
+	}
+}
+
+func TestSendMessageKeepsTheIDOfMiddleware(t *testing.T) {
+	named := func(_ context.Context, o *Outgoing) error {
+		o.ID = "chosen"
+		return nil
+	}
+	q := newClientOn(t, memstore.New(), WithSendMiddleware(named)).Queue("q")
+	for _, want := range []error{nil, ErrDuplicate} {
+		if r, err := q.SendMessage(t.Context(), Outgoing{}); r.ID != "chosen" || !errors.Is(err, want) {
+			t.Errorf("%+v, %v; want %v", r, err, want)
+		}
 	}
 }

@@ -99,19 +99,17 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 	return result.ID, err
 }
 
-// SendMessage is Send for a message with all that options can say, and returns what the send did: also which of the
-// outcomes of OnDuplicate it had. The error of a message that was not sent is returned, and is not in the result; it is
-// ErrDuplicate, too, where SendBatch has only the result say so.
+// SendMessage is Send with a message in place of a payload and options. It returns the id and what the send did, and the
+// errors of Send; SendResult.Err is not set.
 func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error) {
 	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
 		return SendResult{}, err
 	}
-	chosen := o.ID != ""
 	m, err := q.complete(ctx, &o)
 	if err != nil {
 		return SendResult{}, err
 	}
-	return q.sendPrepared(ctx, &m, chosen)
+	return q.sendPrepared(ctx, &m, o.ID != "") // middleware can have chosen an id
 }
 
 // sendPrepared sends a message that was checked, together with those of other goroutines. chosen is set unless its id
