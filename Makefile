@@ -27,7 +27,7 @@ PLAIN_PACKAGES = ./internal/chaos $(filter-out $(addsuffix /%,$(MODULES)), \
 	$(sort $(dir $(shell grep -rlE --include='*_test.go' '^func (Benchmark|Test($(PLAIN_TESTS)))' .))))
 
 .DEFAULT_GOAL = help
-.PHONY: help setup fmt check test unit once modules long chaos fuzz bench cover
+.PHONY: help setup fmt check test unit once extras modules long chaos fuzz bench cover
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -48,7 +48,9 @@ check: ## formatting, go vet, staticcheck
 			./diskstore ./compat/... ./doctor ./latertest ./memstore ./migrate ./redisstore ./remotestore ./server/... ./store/...; done
 	$(TOOL) staticcheck ./...
 
-test: setup check unit once modules ## everything that a change must pass
+test: setup ## everything that a change must pass
+	@$(MAKE) --no-print-directory -j2 check extras # the one computes, the other loads packages
+	@$(MAKE) --no-print-directory unit once modules
 
 unit: ## the tests, with the race detector
 	$(GO) test -race -vet=off -skip '$(PLAIN)' -timeout $(TIMEOUT) ./...
@@ -57,8 +59,10 @@ once: ## each benchmark once, so that none of them rots, and the tests that run 
 	LATER_FAR_PENDING=10000 LATER_HISTOGRAM_PENDING=20000 \
 		$(GO) test -vet=off -run '$(PLAIN)' -bench . -benchtime 1x -timeout $(TIMEOUT) $(PLAIN_PACKAGES)
 
-modules: ## build, vet and test the other modules of this repository; installs PostgreSQL and MariaDB where it may
-	internal/tools/setup.sh databases
+extras: # what the other modules need: databases and a browser, where they may be installed
+	@internal/tools/setup.sh modules
+
+modules: extras ## build, vet and test the other modules of this repository; installs databases and a browser where it may
 	@set -e; for dir in $(MODULES); do \
 		echo "cd $$dir && $(GO) build, vet, test ./..."; \
 		(cd $$dir && $(GO) build -buildvcs=false -o /dev/null ./... && $(GO) vet ./... && \

@@ -22,6 +22,12 @@ const (
 	// linger is how long the items of a group wait for the rest of it. Two milliseconds are about what fast
 	// handlers need for the messages of a large claim, and too short to matter to anyone who waits for an ack.
 	linger = 2 * time.Millisecond
+	// gatherFor is how long a send waits for others of a crowd, and minCrowd how many are a crowd. A call costs a
+	// Redis server as much as ten messages do, besides its messages.
+	gatherFor = time.Millisecond
+	minCrowd  = 8
+	// maxGathered is how many sends wait for no more: their call costs little beside them.
+	maxGathered = 128
 )
 
 // batcher combines single items from many goroutines into batches, each sent in one call.
@@ -31,18 +37,26 @@ const (
 // waits for it in any case, it is sent on the caller's own goroutine. The items of an ackGroup are batched
 // separately and wait for linger at most.
 //
+// Senders that do much else between two items, such as answering a request, are seldom in here at the same time, and
+// would be sent in small batches. So a batcher that gathers learns how many items are usually together. If those are
+// a crowd, an item waits until most of the others have come, for gatherFor at most. Who waits in vain ends the crowd.
+//
 // The number of waiting items is bounded by their senders: a caller of do has one item here, and a worker
 // stops claiming while too many of its settles are in flight.
 type batcher[T, R any] struct {
 	call    func(ctx context.Context, items []T) ([]R, error)
 	timeout time.Duration    // for one call
 	size    func(item T) int // bytes towards store.MaxBatchBytes
-	waiters sync.Pool        // *waiter[R]; per batcher, since a channel must not cross synctest bubbles
+	linger  time.Duration    // for groups, or for crowds if it gathers
+	gathers bool
+	waiters sync.Pool // *waiter[R]; per batcher, since a channel must not cross synctest bubbles
 
 	mu          sync.Mutex
 	waiting     []*batch[T, R] // not yet in flight, oldest first; each within the limits of one call
 	spare       []*batch[T, R] // empty batches; a sync.Pool would lose them at each garbage collection
-	inFlight    int
+	inFlight    int            // batches
+	sending     int            // items of them
+	crowd       int            // items that were in here together, lately
 	maxInFlight int
 	running     sync.WaitGroup // goroutines that send
 	closed      bool
@@ -70,7 +84,7 @@ type completer[R any] interface {
 }
 
 func newBatcher[T, R any](call func(context.Context, []T) ([]R, error), size func(T) int) *batcher[T, R] {
-	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, maxInFlight: maxInFlight}
+	b := &batcher[T, R]{call: call, size: size, timeout: callTimeout, linger: linger, maxInFlight: maxInFlight}
 	b.waiters.New = func() any { return &waiter[R]{answered: make(chan answer[R], 1)} }
 	return b
 }
@@ -91,6 +105,9 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 	if g != nil {
 		g.pending--
 		last.ready = last.ready || g.pending <= 0
+	} else if b.gathers {
+		b.crowd = max(b.crowd, b.sending+len(last.items))
+		last.ready = last.ready || b.gathered(len(last.items))
 	}
 	if last.ready {
 		b.startSender()
@@ -98,6 +115,11 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 		b.startLinger()
 	}
 	return nil
+}
+
+// gathered reports whether n waiting items need not wait for others. The lock is held.
+func (b *batcher[T, R]) gathered(n int) bool {
+	return b.crowd < minCrowd || n >= maxGathered || 4*n >= 3*(b.crowd-b.sending)
 }
 
 // startSender starts a sending goroutine if another batch may be in flight. The lock is held.
@@ -109,13 +131,13 @@ func (b *batcher[T, R]) startSender() {
 	}
 }
 
-// startLinger makes incomplete groups ready after linger. The lock is held.
+// startLinger makes all waiting batches ready after linger. The lock is held.
 func (b *batcher[T, R]) startLinger() {
 	b.lingering = true
 	if b.lingerTimer == nil {
-		b.lingerTimer = time.AfterFunc(linger, b.flush)
+		b.lingerTimer = time.AfterFunc(b.linger, b.flush)
 	} else {
-		b.lingerTimer.Reset(linger)
+		b.lingerTimer.Reset(b.linger)
 	}
 }
 
@@ -125,10 +147,22 @@ func (b *batcher[T, R]) flush() {
 	defer b.mu.Unlock()
 	b.lingering = false
 	for _, g := range b.waiting {
+		if !g.ready && g.group == nil {
+			b.disperse(len(g.items))
+		}
 		g.ready = true
 	}
 	if len(b.waiting) > 0 {
 		b.startSender()
+	}
+}
+
+// disperse learns that n items waited in vain for others. The lock is held.
+func (b *batcher[T, R]) disperse(n int) {
+	if together := b.sending + n; 2*together < b.crowd {
+		b.crowd = together
+	} else {
+		b.crowd -= b.crowd / 8
 	}
 }
 
@@ -141,13 +175,14 @@ func (b *batcher[T, R]) last(size int, g *ackGroup) *batch[T, R] {
 		if len(last.items) < store.MaxBatch && last.bytes+size <= store.MaxBatchBytes {
 			return last
 		}
+		last.ready = last.ready || g == nil
 		break
 	}
 	fresh := &batch[T, R]{}
 	if n := len(b.spare); n > 0 {
 		fresh, b.spare = b.spare[n-1], b.spare[:n-1]
 	}
-	fresh.group, fresh.ready = g, g == nil
+	fresh.group, fresh.ready = g, g == nil && !b.gathers
 	b.waiting = append(b.waiting, fresh)
 	return fresh
 }
@@ -163,9 +198,11 @@ func (b *batcher[T, R]) sendReady() {
 			b.mu.Unlock()
 			return
 		}
+		sent := len(next.items)
+		b.sending += sent
 		b.mu.Unlock()
 
-		if len(next.items) > 0 { // otherwise all were withdrawn
+		if sent > 0 { // otherwise all were withdrawn
 			results, err := b.send(next.items)
 			for i, done := range next.done {
 				var result R
@@ -178,6 +215,7 @@ func (b *batcher[T, R]) sendReady() {
 
 		next.empty()
 		b.mu.Lock()
+		b.sending -= sent
 		b.recycle(next)
 		b.mu.Unlock()
 		// Let the callers that were just answered add their next items, so that those are sent together.
@@ -279,10 +317,11 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 func (b *batcher[T, R]) beginAlone() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.inFlight > 0 || b.closed {
+	if b.inFlight > 0 || b.closed || b.crowd >= minCrowd {
 		return false
 	}
 	b.inFlight++
+	b.sending++
 	b.running.Add(1)
 	return true
 }
@@ -302,6 +341,7 @@ func (b *batcher[T, R]) sendAlone(item T) (R, error) {
 func (b *batcher[T, R]) endAlone() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.sending--
 	if slices.ContainsFunc(b.waiting, func(g *batch[T, R]) bool { return g.ready }) {
 		go b.sendReady()
 		return

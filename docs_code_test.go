@@ -21,6 +21,7 @@ var docsImports = map[string]string{
 	"lock": "github.com/laterq/later/lock", "recurrence": "github.com/laterq/later/recurrence",
 	"latertest": "github.com/laterq/later/latertest", "metrics": "github.com/laterq/later/metrics",
 	"health": "github.com/laterq/later/health", "http": "net/http",
+	"server": "github.com/laterq/later/server", "page": "github.com/laterq/later/server/page",
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "signal": "os/signal",
 	"syscall": "syscall", "testing": "testing", "time": "time",
 }

@@ -35,6 +35,7 @@ func newQueue(c *Client, name string) *Queue {
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
 		return q.store(ctx, items)
 	}, sendSize)
+	q.sends.linger, q.sends.gathers = gatherFor, true
 	q.collapses = newBatcher(q.store, sendSize)
 	q.settles = newBatcher(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
 		return c.store.Settle(ctx, q.name, items)

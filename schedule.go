@@ -231,7 +231,7 @@ func (s *Schedule) Next(after time.Time, n int) ([]Run, error) {
 		if len(runs) == n {
 			break
 		}
-		runs = append(runs, Run{Schedule: s.Name, Nominal: next.Nominal, Due: next.Due, Cause: RunDue})
+		runs = append(runs, Run{Schedule: s.Name, Queue: s.Queue, Nominal: next.Nominal, Due: next.Due, Cause: RunDue})
 	}
 	return runs, nil
 }

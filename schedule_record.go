@@ -242,7 +242,8 @@ func (r *scheduleRecord) info() *ScheduleInfo {
 	}
 	if r.LastID != "" {
 		i.LastRun = Run{
-			Schedule: r.Schedule.Name, ID: r.LastID, Nominal: store.Time(r.LastNominal), Cause: r.LastCause,
+			Schedule: r.Schedule.Name, Queue: r.Schedule.Queue, ID: r.LastID, Nominal: store.Time(r.LastNominal),
+			Cause: r.LastCause,
 		}
 	}
 	return i

@@ -9,6 +9,8 @@ import (
 // Run is one run of a schedule: a message in its queue, or one that is to come.
 type Run struct {
 	Schedule string
+	// Queue is the queue that receives the message.
+	Queue string
 	// ID is the id of the message. It derives from the schedule's name, its generation and Nominal. It is empty for a
 	// run of Schedule.Next.
 	ID string
@@ -53,7 +55,7 @@ func RunOf(m *Message) (Run, bool) {
 	if cause == "" {
 		cause = RunDue
 	}
-	return Run{Schedule: name, ID: m.ID, Nominal: nominal, Due: m.Due, Cause: cause}, true
+	return Run{Schedule: name, Queue: m.Queue, ID: m.ID, Nominal: nominal, Due: m.Due, Cause: cause}, true
 }
 
 // runID returns the id of a run.
@@ -64,7 +66,7 @@ func runID(name string, nominal time.Time, generation string) string {
 // run returns the run at a nominal time.
 func (r *scheduleRecord) run(nominal, due time.Time, cause RunCause) Run {
 	id := runID(r.Schedule.Name, nominal, strconv.FormatInt(r.Generation, 36))
-	return Run{Schedule: r.Schedule.Name, ID: id, Nominal: nominal, Due: due, Cause: cause}
+	return Run{Schedule: r.Schedule.Name, Queue: r.Schedule.Queue, ID: id, Nominal: nominal, Due: due, Cause: cause}
 }
 
 // message returns the message of a run.

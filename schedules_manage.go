@@ -62,7 +62,8 @@ func (s *Schedules) Trigger(ctx context.Context, name string) (Run, error) {
 	}
 	now := stats.Now.Truncate(time.Millisecond)
 	run := Run{
-		Schedule: name, ID: runID(name, now, store.NewID()), Nominal: now, Due: now, Cause: RunTriggered,
+		Schedule: name, Queue: info.Queue, ID: runID(name, now, store.NewID()), Nominal: now, Due: now,
+		Cause: RunTriggered,
 	}
 	m := info.record.message(run)
 	m.When = In(0)

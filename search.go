@@ -29,6 +29,8 @@ type Filter struct {
 	ID      string // contained in the id
 	Payload string // contained in the payload
 	Error   string // contained in the text of a failed attempt
+	// ErrorPattern is what the function ErrorPattern returns for the last error; see Queue.DeadErrors.
+	ErrorPattern string
 	// Headers are headers that the message has, with these values.
 	Headers map[string]string
 	// MinAttempts and MaxAttempts limit the number of failed attempts. 0 for MaxAttempts is no limit.
@@ -59,6 +61,9 @@ func (f *Filter) Check() error {
 		}
 	}
 	switch c := f.JSON; {
+	case len(f.ErrorPattern) > store.MaxReason || !utf8.ValidString(f.ErrorPattern):
+		return store.Invalid("filter's error pattern is no UTF-8 of up to %d bytes: give DeadErrors.Pattern unchanged",
+			store.MaxReason)
 	case len(f.Headers) > maxFilterHeaders:
 		return store.Invalid("filter has %d headers: the limit is %d", len(f.Headers), maxFilterHeaders)
 	case f.MinAttempts < 0 || f.MaxAttempts < 0:
@@ -89,7 +94,7 @@ func (f *Filter) Matches(m *Info) bool {
 			return false
 		}
 	}
-	if f.Error != "" && !hasError(m, f.Error) {
+	if f.Error != "" && !hasError(m, f.Error) || f.ErrorPattern != "" && f.ErrorPattern != ErrorPattern(m.LastError) {
 		return false
 	}
 	return f.JSON == nil || f.JSON.matches(m.Payload)
@@ -186,6 +191,6 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 
 // looks reports whether Matches can refuse a message.
 func (f *Filter) looks() bool {
-	return f.ID != "" || f.Payload != "" || f.Error != "" || len(f.Headers) > 0 || f.MinAttempts > 0 ||
-		f.MaxAttempts > 0 || f.JSON != nil
+	return f.ID != "" || f.Payload != "" || f.Error != "" || f.ErrorPattern != "" || len(f.Headers) > 0 ||
+		f.MinAttempts > 0 || f.MaxAttempts > 0 || f.JSON != nil
 }

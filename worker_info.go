@@ -42,6 +42,8 @@ type WorkerInfo struct {
 	// Queues has the first of the worker's QueueCount queues, as many as have about 1,500 bytes.
 	Queues     []string
 	QueueCount int
+	// Forwards has the queues that the worker moves to destinations, as many as have about 700 bytes.
+	Forwards []Forwarded
 	// Held has the messages that handlers have held longest, as many as fit into a record of 4 KiB and at most
 	// MaxHeldMessages. HeldCount is the number of all handlers that run. Messages that are forwarded are not among them.
 	Held      []HeldMessage
@@ -55,6 +57,12 @@ type WorkerInfo struct {
 	Now time.Time
 
 	seen []seenCommand
+}
+
+// Forwarded is a queue whose messages a worker moves to a destination, as Destination.String describes it.
+type Forwarded struct {
+	Queue string `json:"queue"`
+	To    string `json:"to"`
 }
 
 // HeldMessage is a message that a handler holds.
@@ -75,6 +83,7 @@ const (
 	maxSeen     = 8    // commands that a record acknowledges
 	maxRefusal  = 200  // bytes of the reason why a command was refused
 	maxListed   = 1500 // bytes of the names of queues in a record
+	maxForwards = 700  // bytes of what it forwards in a record
 	maxHostName = 255  // bytes
 )
 
@@ -92,6 +101,7 @@ type workerRecord struct {
 	Expires     int64             `json:"expires"`
 	Queues      []string          `json:"queues"`
 	QueueCount  int               `json:"queue_count"`
+	Forwards    []Forwarded       `json:"forwards,omitempty"`
 	Seen        []seenCommand     `json:"seen,omitempty"`
 	HeldCount   int               `json:"held_count,omitempty"`
 	Forwarding  int64             `json:"forwarding,omitempty"`
@@ -160,8 +170,8 @@ func decodeWorker(id, text string, now time.Time) (info WorkerInfo, expires time
 	info = WorkerInfo{
 		ID: id, Name: r.Name, Host: r.Host, PID: r.PID, Process: r.Process, Version: r.Version, State: r.State,
 		Concurrency: r.Concurrency, Queues: r.Queues, QueueCount: r.QueueCount, HeldCount: r.HeldCount,
-		Forwarding: int(r.Forwarding),
-		Started:    store.Time(r.Started), Heartbeat: store.Time(r.At), Now: now, seen: r.Seen,
+		Forwards: r.Forwards, Forwarding: int(r.Forwarding),
+		Started: store.Time(r.Started), Heartbeat: store.Time(r.At), Now: now, seen: r.Seen,
 	}
 	for _, text := range r.Held {
 		var h heldRecord

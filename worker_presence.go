@@ -75,6 +75,7 @@ func newPresence(r *run, w *Worker) *presence {
 		record: workerRecord{
 			Name: w.cfg.Name, Host: hostName(), PID: os.Getpid(), Process: processID(), Version: w.cfg.Version,
 			Concurrency: w.cfg.Concurrency, Queues: queues, QueueCount: len(queues),
+			Forwards: w.forwards(),
 		},
 		clocked: make(chan struct{}), kicks: make(chan struct{}, 1), obeyed: map[string]bool{},
 	}

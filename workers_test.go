@@ -109,6 +109,8 @@ func TestWorkersCountsWhatIsForwarded(t *testing.T) {
 			all, err := f.client.ReportWorkers(t.Context(), 0)
 			if err != nil || len(all) != 1 || all[0].Forwarding != n || all[0].HeldCount != 0 {
 				t.Errorf("%+v, %v; want a worker that forwards %d messages", all, err, n)
+			} else if f := all[0].Forwards; len(f) != 1 || f[0].Queue != "q" || f[0].To == "" {
+				t.Errorf("forwards %+v", f)
 			}
 		}
 		want(5)

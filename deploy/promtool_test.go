@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -212,6 +213,8 @@ func exercised(t *testing.T) samples {
 	p.metrics.Observe(later.Event{Kind: later.EventSent, Queue: "mail", Schedule: "nightly"})
 	p.metrics.Observe(later.Event{Kind: later.EventRunMissed, Queue: "mail", Count: 1})
 	p.metrics.Observe(later.Event{Kind: later.EventRunSkipped, Queue: "mail", Count: 1})
+	site := p.metrics.Requests(http.NewServeMux(), nil)
+	site.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	return p.scrape()
 }
 

@@ -167,14 +167,17 @@ func view[T any](ctx context.Context, s *Store, name string, step func(q *queue,
 }
 
 // update runs a step on a queue, under the lock. It then stores the queue if the step created it, and notifies its
-// waiters.
+// waiters if a claim has something to do earlier than before.
 func update[T any](ctx context.Context, s *Store, name string, step func(q *queue, now int64) T) (T, error) {
 	return view(ctx, s, name, func(q *queue, now int64) T {
+		before := q.next()
 		result := step(q, now)
 		if q.exists {
 			s.data.queues[name] = q
 		}
-		s.data.notify(name)
+		if q.next() < before {
+			s.data.notify(name)
+		}
 		return result
 	})
 }

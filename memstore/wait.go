@@ -7,7 +7,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// notifier notifies the waiters of a queue of its next change, by closing the channel.
+// notifier notifies the waiters of a queue that a claim has something to do earlier, by closing the channel.
 type notifier struct {
 	changed chan struct{}
 	waiting int
@@ -61,7 +61,10 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 func (d *data) subscribe(name string) (*notifier, int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	next := d.queue(name).next()
+	next := int64(never)
+	if q := d.queues[name]; q != nil {
+		next = q.next()
+	}
 	if next <= d.now() {
 		return nil, 0
 	}

@@ -10,8 +10,8 @@
 //
 //	registry.MustRegister(m, m.Gauges(client))
 //
-// docs/monitoring.md lists the metrics. Names of queues are the only labels that a program chooses, and they are
-// bounded; ids of messages and URLs are never labels.
+// Metrics.Requests counts the requests of an HTTP server, too. docs/monitoring.md lists the metrics. Names of queues are
+// the only labels that a program chooses, and they are bounded; ids of messages and URLs are never labels.
 package metrics
 
 import (
@@ -69,6 +69,10 @@ type Metrics struct {
 	scheduleFired, scheduleMissed, scheduleSkipped *prometheus.CounterVec
 	build                                          prometheus.Gauge
 
+	requestCount *prometheus.CounterVec
+	requestTook  *prometheus.HistogramVec
+	requests     sync.Map // *requestMetrics by requestKey
+
 	// queues has the metrics of the queues that have their own, and is replaced when one is added.
 	queues atomic.Pointer[map[string]*queueMetrics]
 	adding sync.Mutex
@@ -86,8 +90,9 @@ func New(cfg Config) *Metrics {
 		died: counter("later_messages_died_total", "Messages that this process has moved to dead.", "queue"),
 		lateness: cfg.histogram("later_lateness_seconds",
 			"Time from when a message fell due until its handler began, or until it was received without a worker.",
-			latenessBuckets),
-		processing: cfg.histogram("later_processing_seconds", "How long handlers ran for a message.", processingBuckets),
+			latenessBuckets, "queue"),
+		processing: cfg.histogram("later_processing_seconds", "How long handlers ran for a message.", processingBuckets,
+			"queue"),
 		scheduleFired: counter("later_schedule_fired_total",
 			"Runs of schedules that this process has sent to a queue.", "queue"),
 		scheduleMissed: counter("later_schedule_missed_total",
@@ -95,6 +100,10 @@ func New(cfg Config) *Metrics {
 		scheduleSkipped: counter("later_schedule_skipped_total",
 			"Runs of schedules that were left out because the run before was unfinished.", "queue"),
 		build: buildInfo(),
+		requestCount: counter("later_http_requests_total", "HTTP requests that this process has answered.",
+			"route", "method", "code"),
+		requestTook: cfg.histogram("later_http_request_seconds",
+			"Time from the head of an HTTP request to the end of its reply.", requestBuckets, "route", "method"),
 	}
 	m.queues.Store(&map[string]*queueMetrics{})
 	m.other = sync.OnceValue(func() *queueMetrics { return m.newQueue(otherQueue) })
@@ -110,13 +119,13 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-func (c Config) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
+func (c Config) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	if c.NativeHistograms {
 		o.NativeHistogramBucketFactor, o.NativeHistogramMaxBucketNumber = 1.1, 100
 		o.NativeHistogramMinResetDuration = time.Hour
 	}
-	return prometheus.NewHistogramVec(o, []string{"queue"})
+	return prometheus.NewHistogramVec(o, labels)
 }
 
 // module is the path of the module whose version later_build_info has.
@@ -141,7 +150,7 @@ func buildInfo() prometheus.Gauge {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.sent, m.settled, m.died, m.lateness, m.processing, m.scheduleFired,
-		m.scheduleMissed, m.scheduleSkipped, m.build}
+		m.scheduleMissed, m.scheduleSkipped, m.build, m.requestCount, m.requestTook}
 }
 
 // Describe implements prometheus.Collector.

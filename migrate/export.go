@@ -17,6 +17,9 @@ import (
 type ExportConfig struct {
 	// Queues are the queues to export. Default: all that the store has, or those of the export that is resumed.
 	Queues []string
+	// Filter selects the messages to export: only those that match. Its State or Group is required. Such an export cannot
+	// be resumed. Default: all messages.
+	Filter *later.Filter
 	// Resume continues an export that ended early: ReadPosition returns it. The writer appends to what was read, after
 	// its first Position.Size bytes. Default: a new export.
 	Resume *Position
@@ -64,6 +67,9 @@ func Export(ctx context.Context, client *later.Client, w io.Writer, cfg ExportCo
 	if e.at == nil {
 		e.at = &Position{}
 	}
+	if err := cfg.checkFilter(e.at.Size > 0); err != nil {
+		return e.result, err
+	}
 	e.result.Messages = e.at.Messages
 	if e.at.Complete {
 		e.result.Complete = true
@@ -83,6 +89,17 @@ func Export(ctx context.Context, client *later.Client, w io.Writer, cfg ExportCo
 		err = errors.Join(append(e.damaged, e.refused.errors()...)...)
 	}
 	return e.result, err
+}
+
+// checkFilter returns an error unless the filter is allowed for an export, which may be one that is resumed.
+func (c *ExportConfig) checkFilter(resumed bool) error {
+	switch {
+	case c.Filter == nil:
+		return nil
+	case resumed:
+		return store.Invalid("an export with a filter cannot be resumed: begin a new one")
+	}
+	return c.Filter.Check()
 }
 
 // exporter is one Export.
@@ -154,6 +171,9 @@ func (e *exporter) queue(ctx context.Context, name string) error {
 		Queue: name, Total: total(stats), Paused: stats.Paused,
 	}, place: newPlace(name)}
 	order, from := stateOrder, int64(0)
+	if e.cfg.Filter != nil {
+		order, err = nil, q.listMatching(ctx, e.cfg.Filter)
+	}
 	if last := e.at.last; last != nil && last.queue == name {
 		q.place = last
 		order, from = last.rest()
@@ -190,11 +210,28 @@ type queueExport struct {
 	place *place
 }
 
+// listMatching writes the messages that match a filter.
+func (q *queueExport) listMatching(ctx context.Context, f *later.Filter) error {
+	req := store.ListRequest{State: f.State, Group: f.Group, From: f.From, To: f.To}
+	return q.pages(ctx, req, func(info *store.Info) bool {
+		return f.Matches(&later.Info{ID: info.ID, Payload: info.Payload, Headers: info.Headers, Attempts: info.Attempts,
+			LastError: info.LastError, Failures: info.Failures})
+	})
+}
+
 // list writes the messages of a state that were not written before.
 func (q *queueExport) list(ctx context.Context, state store.State, from int64) error {
 	req := store.ListRequest{State: state, From: store.Time(from)}
+	return q.pages(ctx, req, func(*store.Info) bool { return true })
+}
+
+// pages writes the messages of a listing that matches reports true for.
+func (q *queueExport) pages(ctx context.Context, req store.ListRequest, matches func(*store.Info) bool) error {
 	return eachPage(ctx, q.store, q.Queue, req, func(infos []store.Info) error {
 		for i := range infos {
+			if !matches(&infos[i]) {
+				continue
+			}
 			if err := q.write(&infos[i]); err != nil {
 				return err
 			}

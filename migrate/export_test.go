@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -47,6 +51,46 @@ func TestExportReportsAQueueThatDoesNotExistBeforeItWrites(t *testing.T) {
 		if !errors.Is(err, want) || b.Len() > 0 {
 			t.Errorf("%q: %v, wrote %q", name, err, &b)
 		}
+	}
+}
+
+func TestExportWithAFilterHasOnlyWhatMatches(t *testing.T) {
+	source := newMem(t)
+	q := source.Queue("q")
+	for i := range 600 {
+		opts := []later.SendOption{later.WithID(fmt.Sprintf("m%03d", i)), later.In(time.Hour)}
+		if i%3 == 0 {
+			opts = append(opts, later.Group("g"))
+		}
+		if _, err := q.Send(t.Context(), []byte(fmt.Sprint(i%2)), opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.RunNow(t.Context(), "m000"); err != nil {
+		t.Fatal(err)
+	}
+	for want, filter := range map[int64]later.Filter{
+		599: {State: later.StateScheduled}, 1: {State: later.StateReady}, 200: {Group: "g"},
+		300: {State: later.StateScheduled, Payload: "1"}, 3: {Group: "g", ID: "m05"}, // m051, m054 and m057
+		0: {State: later.StateDead, ErrorPattern: "x"},
+	} {
+		var b bytes.Buffer
+		r, err := Export(t.Context(), source, &b, ExportConfig{Queues: []string{"q"}, Filter: &filter})
+		if err != nil || !r.Complete || r.Messages != want {
+			t.Errorf("%+v: %+v, %v; want %d", filter, r, err, want)
+		}
+		if r := imported(t, newMem(t), &b); r.Imported != want {
+			t.Errorf("%+v: imported %d, want %d", filter, r.Imported, want)
+		}
+	}
+	_, err := Export(t.Context(), source, io.Discard, ExportConfig{Filter: &later.Filter{Payload: "x"}})
+	if !errors.Is(err, store.ErrInvalid) {
+		t.Error(err)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	_, err = ExportFile(t.Context(), source, name, true, ExportConfig{Filter: &later.Filter{State: later.StateDead}})
+	if _, missing := os.Stat(name); !errors.Is(err, store.ErrInvalid) || missing == nil {
+		t.Error(err)
 	}
 }
 

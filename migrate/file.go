@@ -15,10 +15,13 @@ import (
 // ExportFile exports to a file, which only its owner can read, and returns when it is on disk. A file that exists is
 // refused with ErrInvalid, unless resume is set: then an incomplete last line is cut off and the export goes on after
 // the last complete one, and one that is complete is left alone. A file that is not an export of Later is ErrInvalid
-// and left alone. Otherwise it is Export; cfg.Resume is not used.
+// and left alone. Otherwise it is Export; cfg.Resume is not used, and with a Filter nothing can be resumed.
 func ExportFile(
 	ctx context.Context, client *later.Client, path string, resume bool, cfg ExportConfig,
 ) (result ExportResult, err error) {
+	if err := cfg.checkFilter(resume); err != nil {
+		return result, err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	made := err == nil
 	if errors.Is(err, fs.ErrExist) {

@@ -103,7 +103,7 @@ func findProgram(name string) string {
 func (s *server) need(t testing.TB) {
 	t.Helper()
 	if s.program == "" && os.Getenv("CI") == "" {
-		t.Skipf("%s is not installed; internal/tools/setup.sh databases installs it where apt-get can", s.name)
+		t.Skipf("%s is not installed; internal/tools/setup.sh modules installs it where apt-get can", s.name)
 	}
 	s.once.Do(func() { s.err = s.create() })
 	if s.err != nil {
@@ -113,7 +113,7 @@ func (s *server) need(t testing.TB) {
 
 func (s *server) create() (err error) {
 	if s.program == "" {
-		return fmt.Errorf("%s is not installed, and CI needs it: internal/tools/setup.sh databases installs it", s.name)
+		return fmt.Errorf("%s is not installed, and CI needs it: internal/tools/setup.sh modules installs it", s.name)
 	}
 	// The path of a Unix socket is limited to about 100 bytes, and the user of the server has to reach it.
 	if s.dir, err = os.MkdirTemp("/tmp", "later-outbox-"); err != nil {

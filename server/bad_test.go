@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/recurrence"
 )
 
 // badRequests are requests that are refused, with the whole of their problems but for type and title.
@@ -85,6 +86,10 @@ var badRequests = []struct {
 		`"code":"invalid","detail":"query.header: is \"x\": give name=value","field":"query.header"`},
 	{"GET", mail + "/none", ``, "", 404,
 		`"code":"not_found","detail":"message \"none\" of queue \"mail\": not found"`},
+	{"GET", mail + "/none/why", ``, "", 404,
+		`"code":"not_found","detail":"message \"none\" of queue \"mail\": not found"`},
+	{"GET", mail + "/taken/why?time_zone=Nowhere", ``, "", 400,
+		`"code":"invalid","detail":"query.time_zone: \"Nowhere\" is no time zone: give one such as Europe/Berlin","field":"query.time_zone"`},
 	{"PATCH", mail + "/taken", `{}`, "", 400,
 		`"code":"invalid","detail":"body: changes nothing: give in, at, payload, payload_base64 or headers","field":"body"`},
 	{"POST", mail + "/taken/replay", ``, "", 404,
@@ -105,8 +110,30 @@ var badRequests = []struct {
 		`"code":"invalid","detail":"histogram from 2030-01-02T00:00:00Z to 2030-01-01T00:00:00Z has less than a millisecond for each bucket: give a longer range or fewer buckets"`},
 	{"GET", "/v1/queues/mail/horizon", ``, "", 400,
 		`"code":"invalid","detail":"query.from: required query parameter is missing; query.to: required query parameter is missing","field":"query.from"`},
+	{"GET", "/v1/overview?from=2030-01-01T00:00:00Z", ``, "", 400,
+		`"code":"invalid","detail":"query.from: from and to belong together: give both, or neither","field":"query.from"`},
+	{"GET", "/v1/overview/watch?buckets=7", ``, "", 400,
+		`"code":"invalid","detail":"query.buckets: buckets are parts of a range: give from and to, too","field":"query.buckets"`},
+	{"GET", "/v1/overview?from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", ``, "", 400,
+		`"code":"invalid","detail":"query.from: histogram from 2030-01-02T00:00:00Z to 2030-01-01T00:00:00Z has less than a millisecond for each bucket: give a longer range or fewer buckets","field":"query.from"`},
+	{"GET", "/v1/overview?queue=a%7B", ``, "", 400,
+		`"code":"invalid","detail":"query.queue: queue name \"a{\" holds a brace: leave out { and }","field":"query.queue"`},
+	{"GET", "/v1/queues/mail/dead-errors?look=0", ``, "", 400,
+		`"code":"invalid","detail":"query.look: expected number >= 1","field":"query.look"`},
+	{"GET", "/v1/queues/mail/dead-errors?cursor=nonsense", ``, "", 400,
+		`"code":"invalid","detail":"cursor \"nonsense\" is not from this store: give Page.Next of the previous page, or \"\" for the first","field":"query.cursor"`},
+	{"GET", "/v1/schedules/none/runs", ``, "", 404,
+		`"code":"not_found","detail":"schedule \"none\": not found"`},
+	{"GET", "/v1/schedules/daily/runs?n=501", ``, "", 400,
+		`"code":"invalid","detail":"query.n: expected number <= 500","field":"query.n"`},
+	{"GET", "/v1/schedules/daily/runs?from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", ``, "", 400,
+		`"code":"invalid","detail":"query.to: is not later than from: give a later time, or omit it","field":"query.to"`},
 	{"POST", "/v1/queues/mail/purge", `{}`, "", 400,
 		`"code":"invalid","detail":"states: give states, or all","field":"states"`},
+	{"GET", "/v1/changes?limit=1001", ``, "", 400,
+		`"code":"invalid","detail":"query.limit: expected number <= 1000","field":"query.limit"`},
+	{"GET", "/v1/changes?before=0", ``, "", 400,
+		`"code":"invalid","detail":"query.before: expected number >= 1","field":"query.before"`},
 	{"PUT", "/v1/queues/mail/dead-retention", `{"max_count": -1}`, "", 400,
 		`"code":"invalid","detail":"max_count: expected number >= 0","field":"max_count"`},
 	{"GET", "/v1/queues/" + strings.Repeat("x", 129), ``, "", 400,
@@ -118,6 +145,10 @@ var badRequests = []struct {
 func TestBadRequestsAreAnsweredExactly(t *testing.T) {
 	a := newAPI(t)
 	if _, err := a.client.Queue("mail").Send(t.Context(), nil, later.WithID("taken")); err != nil {
+		t.Fatal(err)
+	}
+	daily := later.Schedule{Name: "daily", Queue: "mail", When: recurrence.Spec{Cron: "@daily"}}
+	if _, err := a.client.Schedules().Put(t.Context(), daily); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range badRequests {

@@ -2,12 +2,9 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -18,10 +15,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const (
-	maxMatched   = 1_000_000 // messages that one bulk change may match
-	shiftWorkers = 16        // messages that are shifted at the same time
-)
+const maxMatched = 1_000_000 // messages that one bulk change may match
 
 func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
@@ -66,17 +60,16 @@ func (s *Server) bulk(ctx context.Context, in *bulkInput) (*operationOutput, err
 		return nil, err
 	}
 	q := s.client.Queue(in.Queue)
-	change, err := in.Body.Action.change(q)
-	if err != nil {
+	b := &bulkChange{queue: q, filter: filter, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
+	if b.change, err = in.Body.Action.change(q); err != nil {
 		return nil, err
 	}
-	b := &bulkChange{queue: q, filter: filter, change: change, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
 	op, err := s.operations.start(ctx, Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}, b.run)
 	if err != nil {
 		return nil, err
 	}
 	if !b.dry {
-		s.changed(ctx, "bulk change started", attrsOf(&op, &in.Body.Filter, &in.Body.Action)...)
+		s.Changed(ctx, "bulk change started", attrsOf(&op, &in.Body.Filter, &in.Body.Action)...)
 	}
 	return &operationOutput{"/v1/operations/" + op.ID, op}, nil
 }
@@ -87,8 +80,16 @@ type found struct {
 	due time.Time
 }
 
-// change changes some messages and returns how many. Those that it skips are no error.
-type change func(ctx context.Context, messages []found) (int, error)
+// change changes some messages and returns how many, and which of them were shifted. Those that it skips are no error.
+type change func(ctx context.Context, messages []found) (n int, shifted []shifted, err error)
+
+// changeBatch is a change that shifts nothing.
+func changeBatch(do func(ctx context.Context, ids []string) (int, error)) change {
+	return func(ctx context.Context, messages []found) (int, []shifted, error) {
+		n, err := do(ctx, ids(messages))
+		return n, nil, err
+	}
+}
 
 // change returns what the action does. It returns ErrInvalid for fields that the action does not take.
 func (a *Action) change(q *later.Queue) (change, error) {
@@ -113,19 +114,19 @@ func (a *Action) change(q *later.Queue) (change, error) {
 		if a.KeepID {
 			opts = append(opts, later.KeepID())
 		}
-		return func(ctx context.Context, messages []found) (int, error) {
-			results, err := q.CancelBatch(ctx, ids(messages), opts...)
+		return changeBatch(func(ctx context.Context, ids []string) (int, error) {
+			results, err := q.CancelBatch(ctx, ids, opts...)
 			return countNil(results, func(r later.CancelResult) error { return r.Err }), err
-		}, nil
+		}), nil
 	case "run", "reschedule":
-		return func(ctx context.Context, messages []found) (int, error) {
-			results, err := q.RescheduleBatch(ctx, ids(messages), due)
+		return changeBatch(func(ctx context.Context, ids []string) (int, error) {
+			results, err := q.RescheduleBatch(ctx, ids, due)
 			return countNil(results, func(err error) error { return err }), err
-		}, nil
+		}), nil
 	case "replay":
-		return func(ctx context.Context, messages []found) (int, error) {
-			return q.Replay(ctx, due, ids(messages)...)
-		}, nil
+		return changeBatch(func(ctx context.Context, ids []string) (int, error) {
+			return q.Replay(ctx, due, ids...)
+		}), nil
 	}
 	text, earlier := strings.CutPrefix(a.By, "-")
 	by, err := durations.Parse(text)
@@ -135,7 +136,14 @@ func (a *Action) change(q *later.Queue) (change, error) {
 	if earlier {
 		by = -by
 	}
-	return func(ctx context.Context, messages []found) (int, error) { return shift(ctx, q, messages, by) }, nil
+	return func(ctx context.Context, messages []found) (int, []shifted, error) {
+		moves := make([]shifted, len(messages))
+		for i, m := range messages {
+			moves[i] = shifted{m.id, m.due, m.due.Add(by)}
+		}
+		done, err := shift(ctx, q, moves)
+		return len(done), done, err
+	}, nil
 }
 
 func ids(messages []found) []string {
@@ -153,37 +161,6 @@ func countNil[T any](results []T, errorOf func(T) error) (n int) {
 		}
 	}
 	return n
-}
-
-// shift moves the due time of each message, so that shifting by the opposite undoes it exactly.
-func shift(ctx context.Context, q *later.Queue, messages []found, by time.Duration) (int, error) {
-	var all sync.WaitGroup
-	var moved atomic.Int64
-	next := make(chan found)
-	errs := make([]error, shiftWorkers)
-	for i := range errs {
-		all.Go(func() {
-			for m := range next {
-				err := q.Reschedule(ctx, m.id, later.At(m.due.Add(by)))
-				if err == nil {
-					moved.Add(1)
-				} else if !skipped(err) && errs[i] == nil {
-					errs[i] = err
-				}
-			}
-		})
-	}
-	for _, m := range messages {
-		next <- m
-	}
-	close(next)
-	all.Wait()
-	return int(moved.Load()), errors.Join(errs...)
-}
-
-// skipped reports whether a message could not be changed because of its state.
-func skipped(err error) bool {
-	return errors.Is(err, later.ErrNotFound) || errors.Is(err, later.ErrLeased) || errors.Is(err, later.ErrDead)
 }
 
 // bulkChange is the work of one bulk change.
@@ -205,10 +182,12 @@ func (b *bulkChange) run(ctx context.Context, update func(func(*Operation))) err
 	begin := time.Now()
 	for done := 0; done < len(matched); {
 		part := matched[done:min(len(matched), done+b.part())]
-		n, err := b.change(ctx, part)
+		n, moved, err := b.change(ctx, part)
 		done += len(part)
 		update(func(o *Operation) {
 			o.Changed += n
+			o.shifted = append(o.shifted, moved...)
+			o.Undoable = len(o.shifted) > 0
 			if err == nil {
 				o.Skipped += len(part) - n
 			}
@@ -263,7 +242,7 @@ func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (m
 		update(func(op *Operation) {
 			op.Looked, op.Matched = op.Looked+page.Looked, count
 			for i := 0; i < len(page.Messages) && len(op.Examples) < maxExamples; i++ {
-				op.Examples = append(op.Examples, Message{page.Messages[i]})
+				op.Examples = append(op.Examples, Message{Info: page.Messages[i]})
 			}
 		})
 		switch {

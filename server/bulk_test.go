@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,6 +65,55 @@ func TestBulkShiftIsUndoneByItsOpposite(t *testing.T) {
 	a.bulk(`{"filter": {"state": "scheduled"}, "action": "shift", "by": "-2d"}`)
 	if after := [2]time.Time{due("000"), due("599")}; after != before {
 		t.Errorf("%v, was %v", after, before)
+	}
+}
+
+func TestUndoOfAShiftMovesBackExactlyWhatItMoved(t *testing.T) {
+	a := newAPI(t)
+	a.fill(30)
+	q := a.client.Queue("mail")
+	dues := func() (all []time.Time) {
+		for i := range 30 {
+			info, err := q.Get(t.Context(), fmt.Sprintf("%03d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, info.Due)
+		}
+		return all
+	}
+	before := dues()
+	// The first ten move among the others, where a shift by the opposite would find those, too.
+	shift := a.bulk(`{"filter": {"state": "scheduled", "json": "n < 10"}, "action": "shift", "by": "10h"}`)
+	if shift["changed"] != 10.0 || shift["undoable"] != true {
+		t.Fatalf("%v", shift)
+	}
+	moved := before[3].Add(time.Hour)
+	if err := q.Reschedule(t.Context(), "003", later.At(moved)); err != nil {
+		t.Fatal(err)
+	}
+	undo := a.do(http.MethodPost, "/v1/operations/"+shift["id"].(string)+"/undo", nil)
+	undo.is(http.StatusAccepted)
+	op := a.do(http.MethodGet, undo.header.Get("Location")+"?wait=1m", nil).is(http.StatusOK)
+	if op["action"] != "undo" || op["state"] != "done" || op["changed"] != 9.0 || op["skipped"] != 1.0 {
+		t.Errorf("%v", op)
+	}
+	before[3] = moved
+	if after := dues(); !slices.EqualFunc(after, before, time.Time.Equal) {
+		t.Errorf("due %v, want %v", after, before)
+	}
+	again := a.do(http.MethodPost, "/v1/operations/"+op["id"].(string)+"/undo", nil)
+	again.fails(http.StatusBadRequest, "invalid", "path.operation")
+	a.do(http.MethodPost, "/v1/operations/none/undo", nil).fails(http.StatusNotFound, "not_found", "")
+}
+
+func TestOldShiftsAreForgotten(t *testing.T) {
+	a, b := &operation{Operation: Operation{Undoable: true}}, &operation{Operation: Operation{Undoable: true}}
+	a.shifted, b.shifted = make([]shifted, 1), make([]shifted, maxMatched)
+	o := operations{all: []*operation{a, b}}
+	o.forgetShifts()
+	if a.shifted != nil || a.Undoable || len(b.shifted) != maxMatched || !b.Undoable {
+		t.Errorf("the older one has %d, the newer one %d", len(a.shifted), len(b.shifted))
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
@@ -62,15 +61,11 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	return &huma.StreamResponse{Body: func(hctx huma.Context) {
 		defer done()
 		defer s.feeds.leave(f)
-		_, w := humago.Unwrap(hctx)
-		stream := &eventStream{feed: f, filter: filter, control: http.NewResponseController(w), w: w}
+		stream := &eventStream{feed: f, filter: filter, sseWriter: newSSEWriter(hctx)}
 		var known bool
 		if stream.next, known = f.position(in.LastEventID); !known && in.LastEventID != "" {
 			stream.missed(0)
 		}
-		_ = stream.control.SetReadDeadline(time.Time{}) // else the client would count as gone after it; not all can
-		w.Header().Set("Content-Type", eventsType)
-		w.Header().Set("X-Accel-Buffering", "no") // proxies are to pass on each event at once
 		stream.run(ctx, s.heartbeat)
 	}}, nil
 }
@@ -85,23 +80,15 @@ type eventFilter struct {
 }
 
 func newEventFilter(ctx context.Context, in *eventsInput) (*eventFilter, error) {
-	for _, queue := range in.Queues {
-		if err := store.CheckQueue(queue); err != nil {
-			return nil, field("query.queue", err)
-		}
-		if err := may(ctx, access.Look, queue); err != nil {
-			return nil, field("query.queue", err)
-		}
+	if err := checkQueues(ctx, in.Queues); err != nil {
+		return nil, err
 	}
 	for _, kind := range in.Kinds {
 		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
 			return nil, field("query.kind", store.Invalid("%q is no kind of event: give some of %s", kind, kindNames()))
 		}
 	}
-	f := &eventFilter{queues: slices.Clone(in.Queues), kinds: in.Kinds, id: in.ID, hide: hides(ctx), see: visible(ctx)}
-	slices.Sort(f.queues)
-	f.queues = slices.Compact(f.queues)
-	return f, nil
+	return &eventFilter{queues: sortedSet(in.Queues), kinds: in.Kinds, id: in.ID, hide: hides(ctx), see: visible(ctx)}, nil
 }
 
 func kindNames() string {
@@ -125,12 +112,10 @@ func (f *eventFilter) matches(e *wire.Event) bool {
 
 // eventStream is a client that receives events.
 type eventStream struct {
-	feed    *feed
-	filter  *eventFilter
-	control *http.ResponseController
-	w       http.ResponseWriter
-	next    uint64 // the number of the event to send next
-	text    []byte
+	sseWriter
+	feed   *feed
+	filter *eventFilter
+	next   uint64 // the number of the event to send next
 }
 
 // run writes events until the client is gone or too slow, or ctx or the feed ends.
@@ -189,15 +174,4 @@ func (st *eventStream) append(data []byte) {
 // heartbeat adds a comment. The id after it is no event, and still where the client goes on after a reconnect.
 func (st *eventStream) heartbeat() {
 	st.text = fmt.Appendf(st.text, ":\nid: %s\n\n", st.feed.idBefore(st.next))
-}
-
-// write writes what was added, and reports whether the client takes it.
-func (st *eventStream) write() bool {
-	if len(st.text) == 0 {
-		return true
-	}
-	_ = st.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
-	_, err := st.w.Write(st.text)
-	st.text = st.text[:0]
-	return err == nil && st.control.Flush() == nil
 }

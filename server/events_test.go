@@ -23,7 +23,7 @@ import (
 
 // eventReader reads a stream of events.
 type eventReader struct {
-	t      *testing.T
+	t      testing.TB
 	lines  *bufio.Reader
 	cancel context.CancelFunc
 	id     string // the last one
@@ -280,8 +280,8 @@ func (w *stalled) Write(text []byte) (int, error) {
 func TestASlowReaderOfEventsDelaysNobody(t *testing.T) {
 	f := &feed{epoch: "e", changed: make(chan struct{})}
 	w := &stalled{ResponseRecorder: httptest.NewRecorder(), writing: make(chan struct{}), release: make(chan error)}
-	stream := &eventStream{feed: f, filter: &eventFilter{see: visible(t.Context())}, w: w,
-		control: http.NewResponseController(w)}
+	stream := &eventStream{feed: f, filter: &eventFilter{see: visible(t.Context())},
+		sseWriter: sseWriter{w: w, control: http.NewResponseController(w)}}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -324,8 +324,8 @@ func TestFeedCountsWhatAReaderMissed(t *testing.T) {
 	w := httptest.NewRecorder()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	stream := &eventStream{feed: f, filter: &eventFilter{see: visible(ctx), id: "none"}, w: w,
-		control: http.NewResponseController(w)}
+	stream := &eventStream{feed: f, filter: &eventFilter{see: visible(ctx), id: "none"},
+		sseWriter: sseWriter{w: w, control: http.NewResponseController(w)}}
 	stream.run(ctx, time.Hour)
 	if !strings.Contains(w.Body.String(), `"kind":"missed","missed":10}`) || stream.next != maxRecent+10 {
 		t.Errorf("at %d: %s", stream.next, w.Body)

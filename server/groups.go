@@ -53,7 +53,7 @@ func (s *Server) rescheduleGroup(ctx context.Context, in *rescheduleGroupInput) 
 	}
 	n, err := s.client.Queue(in.Queue).RescheduleGroup(ctx, in.Group, due)
 	if n.Rescheduled > 0 {
-		s.changed(ctx, "group rescheduled", slog.String("queue", in.Queue), slog.String("group", in.Group),
+		s.Changed(ctx, "group rescheduled", slog.String("queue", in.Queue), slog.String("group", in.Group),
 			slog.Int("count", n.Rescheduled))
 	}
 	return &rescheduledGroupOutput{wire.RescheduledGroup{Queue: in.Queue, Group: in.Group, Due: dueAt(due),
@@ -82,7 +82,7 @@ type cancelledGroupOutput struct{ Body wire.CancelledGroup }
 func (s *Server) cancelGroup(ctx context.Context, in *cancelGroupInput) (*cancelledGroupOutput, error) {
 	n, err := s.client.Queue(in.Queue).CancelGroup(ctx, in.Group, in.options()...)
 	if n.Total() > 0 {
-		s.changed(ctx, "group cancelled", slog.String("queue", in.Queue), slog.String("group", in.Group),
+		s.Changed(ctx, "group cancelled", slog.String("queue", in.Queue), slog.String("group", in.Group),
 			slog.Int("count", n.Total()))
 	}
 	return &cancelledGroupOutput{wire.CancelledGroup{Queue: in.Queue, Group: in.Group, Cancelled: n.Total(),

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -47,7 +49,32 @@ func registerMessages(s *Server) {
 }
 
 // Message is a live message.
-type Message struct{ *later.Info }
+type Message struct {
+	*later.Info
+	whole int // the length of its payload if that was cut, or 0
+}
+
+// MarshalJSON returns the JSON of the message.
+func (m Message) MarshalJSON() ([]byte, error) {
+	text, err := m.Info.MarshalJSON()
+	if m.whole > 0 && err == nil {
+		text = fmt.Appendf(text[:len(text)-1], `,"payload_bytes":%d}`, m.whole)
+	}
+	return text, err
+}
+
+// cut cuts a long payload to at most n bytes, and text after a whole character.
+func (m *Message) cut(n int) {
+	if len(m.Payload) <= n {
+		return
+	}
+	short := *m.Info
+	short.Payload = m.Payload[:n]
+	if utf8.Valid(m.Payload) {
+		short.Payload = bytes.ToValidUTF8(short.Payload, nil)
+	}
+	m.Info, m.whole = &short, len(m.Payload)
+}
 
 // Schema returns the schema of what later.Info marshals to.
 func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wire.Info](), true, "") }
@@ -55,7 +82,7 @@ func (Message) Schema(r huma.Registry) *huma.Schema { return r.Schema(typeOf[wir
 // message returns the JSON of a message as the sender of a request may see it.
 func message(ctx context.Context, info *later.Info) Message {
 	if !hides(ctx) {
-		return Message{info}
+		return Message{Info: info}
 	}
 	hidden := *info
 	hidden.Payload, hidden.Headers, hidden.Raw, hidden.LastError = nil, nil, nil, ""
@@ -64,7 +91,7 @@ func message(ctx context.Context, info *later.Info) Message {
 		f.Error = ""
 		hidden.Failures[i] = f
 	}
-	return Message{&hidden}
+	return Message{Info: &hidden}
 }
 
 type listInput struct {
@@ -73,6 +100,8 @@ type listInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	// Preview is for lists of payloads that people look at.
+	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
 }
 
 type listOutput struct {
@@ -96,7 +125,13 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	if err != nil {
 		return nil, err
 	}
-	return messagePage(ctx, page), nil
+	out := messagePage(ctx, page)
+	if in.Preview > 0 {
+		for i := range out.Body.Messages {
+			out.Body.Messages[i].cut(in.Preview)
+		}
+	}
+	return out, nil
 }
 
 func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
@@ -111,7 +146,7 @@ func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
 
 // maySearch refuses to find out by searching what the sender of a request may not see.
 func maySearch(ctx context.Context, f *later.Filter) error {
-	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" {
+	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" && f.ErrorPattern == "" {
 		return nil
 	}
 	return &problem.Error{Status: http.StatusForbidden,
@@ -172,7 +207,7 @@ func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput
 	if err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "message changed", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	s.Changed(ctx, "message changed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
 }
 
@@ -188,7 +223,7 @@ func (s *Server) cancelMessage(ctx context.Context, in *cancelInput) (*cancelOut
 	if err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "message cancelled", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	s.Changed(ctx, "message cancelled", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return &cancelOutput{wire.Cancelled{ID: in.ID, Queue: in.Queue, Was: was}}, nil
 }
 
@@ -196,7 +231,7 @@ func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	if err := s.client.Queue(in.Queue).RunNow(ctx, in.ID); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "message run now", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	s.Changed(ctx, "message run now", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, in)
 }
 
@@ -221,6 +256,6 @@ func (s *Server) replayMessage(ctx context.Context, in *replayInput) (*messageOu
 	if replayed == 0 {
 		return nil, fmt.Errorf("no dead message %q in queue %q: %w", in.ID, in.Queue, later.ErrNotFound)
 	}
-	s.changed(ctx, "message replayed", slog.String("queue", in.Queue), slog.String("id", in.ID))
+	s.Changed(ctx, "message replayed", slog.String("queue", in.Queue), slog.String("id", in.ID))
 	return s.getMessage(ctx, &in.MessagePath)
 }

@@ -64,9 +64,12 @@ type Operation struct {
 	Looked   int              `json:"looked" doc:"Messages that were looked at"`
 	Matched  int              `json:"matched" doc:"Messages that match"`
 	Changed  int              `json:"changed" doc:"Messages that were changed"`
+	Undoable bool             `json:"undoable,omitempty" doc:"It shifted messages that can be shifted back"`
 	Skipped  int              `json:"skipped" doc:"Messages that matched and could then not be changed, because of their state"`
 	Examples []Message        `json:"examples,omitempty" doc:"The first ten that match"`
 	Error    *problem.Problem `json:"error,omitempty"`
+
+	shifted []shifted
 }
 
 // operations are those of one server.
@@ -134,10 +137,11 @@ func (o *operations) finish(ctx context.Context, op *operation, err error) {
 	default:
 		op.State, op.Error = opFailed, o.server.problemOf(context.WithoutCancel(ctx), err)
 	}
+	o.forgetShifts()
 	op.stop(nil)
 	close(op.finished)
 	if !op.DryRun {
-		o.server.changed(ctx, "bulk change "+op.State, slog.String("operation", op.ID), slog.String("queue", op.Queue),
+		o.server.Changed(ctx, "bulk change "+op.State, slog.String("operation", op.ID), slog.String("queue", op.Queue),
 			slog.String("action", op.Action), slog.Int("count", op.Changed))
 	}
 }
@@ -248,6 +252,6 @@ func (s *Server) stopOperation(ctx context.Context, in *OperationPath) (*operati
 		}
 	}
 	s.operations.mu.Unlock()
-	s.changed(ctx, "bulk change told to stop", slog.String("operation", in.ID))
+	s.Changed(ctx, "bulk change told to stop", slog.String("operation", in.ID), slog.String("queue", out.Body.Queue))
 	return s.getOperation(ctx, in)
 }

@@ -144,7 +144,7 @@ func (s *Server) pauseQueue(ctx context.Context, in *QueuePath) (*pausedOutput, 
 	if err := s.client.Queue(in.Queue).Pause(ctx); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "queue paused", slog.String("queue", in.Queue))
+	s.Changed(ctx, "queue paused", slog.String("queue", in.Queue))
 	return &pausedOutput{wire.Paused{Queue: in.Queue, Paused: true}}, nil
 }
 
@@ -152,7 +152,7 @@ func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*pausedOutput,
 	if err := s.client.Queue(in.Queue).Resume(ctx); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "queue resumed", slog.String("queue", in.Queue))
+	s.Changed(ctx, "queue resumed", slog.String("queue", in.Queue))
 	return &pausedOutput{wire.Paused{Queue: in.Queue}}, nil
 }
 
@@ -173,7 +173,7 @@ func (s *Server) setRetention(ctx context.Context, in *retentionInput) (*statsOu
 	if err := s.client.Queue(in.Queue).SetDeadRetention(ctx, retention); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
+	s.Changed(ctx, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
 		slog.Int64("max_count", retention.MaxCount))
 	return s.queueStats(ctx, &in.QueuePath)
 }
@@ -229,7 +229,7 @@ func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*changedOutput
 // changedSome logs a change of some messages, also if it ended with an error.
 func (s *Server) changedSome(ctx context.Context, what, queue string, n int) {
 	if n > 0 {
-		s.changed(ctx, what, slog.String("queue", queue), slog.Int("count", n))
+		s.Changed(ctx, what, slog.String("queue", queue), slog.Int("count", n))
 	}
 }
 
@@ -239,6 +239,6 @@ func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*deletedOutput
 	if err := s.client.Queue(in.Queue).Delete(ctx); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "queue deleted", slog.String("queue", in.Queue))
+	s.Changed(ctx, "queue deleted", slog.String("queue", in.Queue))
 	return &deletedOutput{wire.Deleted{Queue: in.Queue, Deleted: true}}, nil
 }

@@ -1,14 +1,20 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/tidwall/gjson"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -26,6 +32,7 @@ func registerReceive(s *Server) {
 		Description: "Each message is held until the end of its lease; settle it before with its token. Messages that are " +
 			"not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
 			"due in the time to wait.",
+		Middlewares: huma.Middlewares{s.receiveFast},
 	}, s.receive)
 }
 
@@ -36,6 +43,47 @@ type receiveInput struct {
 		Lease Duration `json:"lease,omitempty" doc:"10ms to 24h, for all messages of the reply together. Default: 30s"`
 		Wait  Duration `json:"wait,omitempty" doc:"How long to wait for a first message, up to 5m. Default: not at all"`
 	} `required:"false"`
+}
+
+// receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would double
+// the stack, which is most of what a request that waits takes.
+func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	body, err := readAll(w, r, maxBody)
+	if err != nil {
+		s.reply(w, r, 0, nil, err)
+		return
+	}
+	in := &receiveInput{QueuePath: QueuePath{ctx.Param("queue")}}
+	if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setUsual) {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next(ctx)
+		return
+	}
+	out, err := s.receive(ctx.Context(), in)
+	if err != nil {
+		s.reply(w, r, 0, nil, err)
+		return
+	}
+	s.reply(w, r, http.StatusOK, &out.Body, nil)
+}
+
+// setUsual sets a field and reports whether it is a known one with a value that is allowed.
+func (in *receiveInput) setUsual(name string, value gjson.Result) bool {
+	switch name {
+	case "max":
+		n, err := strconv.Atoi(value.Raw)
+		in.Body.Max = n
+		return err == nil && n >= 1 && n <= store.MaxBatch
+	case "lease":
+		in.Body.Lease = Duration(value.Str)
+	case "wait":
+		in.Body.Wait = Duration(value.Str)
+	default:
+		return false
+	}
+	_, err := durations.Parse(value.Str)
+	return value.Type == gjson.String && err == nil
 }
 
 type receiveOutput struct {

@@ -136,8 +136,8 @@ func FuzzRequest(f *testing.F) {
 	f.Add("PUT", "/v1/schedules/a", "", `{"queue": "mail", "cron": "@daily", "time_zone": "UTC"}`)
 	f.Add("POST", "/v1/queues/mail/bulk", "", `{"filter": {"state": "dead", "json": "a = 1"}, "action": "cancel"}`)
 	f.Add("POST", "/v1/import", "application/x-ndjson", `{"later_export":1,"time":"2026-01-01T00:00:00Z","queues":["q"]}`)
+	a := newAPI(f)
 	f.Fuzz(func(t *testing.T, method, path, contentType, body string) {
-		a := newAPI(t)
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
 		if err != nil || strings.Contains(path, "/events") || strings.Contains(path+body, "wait") {
 			return
@@ -151,4 +151,29 @@ func FuzzRequest(f *testing.F) {
 			t.Errorf("%s %q %q: %d %s", method, path, body, w.Code, w.Body)
 		}
 	})
+}
+
+func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
+	for body, usual := range map[string]bool{
+		`{}`: true,
+		`{"max": 500, "lease": "30s", "wait": "0s"}`: true,
+		` {"wait":"1m30s"} `:                         true,
+		``:                                           false, // and allowed
+		`[]`:                                         false,
+		`{"max": 0}`:                                 false,
+		`{"max": 501}`:                               false,
+		`{"max": 1.5}`:                               false,
+		`{"max": "1"}`:                               false,
+		`{"max": 1, "max": 2}`:                       false,
+		`{"wait": 5}`:                                false,
+		`{"wait": ""}`:                               false,
+		`{"wait": "-1s"}`:                            false,
+		`{"lease": "soon"}`:                          false,
+		`{"leases": "30s"}`:                          false,
+		`{"lease": "\ud800"}`:                        false,
+	} {
+		if got := eachField([]byte(body), new(receiveInput).setUsual); got != usual {
+			t.Errorf("%s: %v, want %v", body, got, usual)
+		}
+	}
 }

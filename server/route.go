@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,6 +22,9 @@ import (
 // schedulesQueue is the queue that rights on schedules are about.
 const schedulesQueue = "schedules:"
 
+// maxBody is how many bytes the body of a request has at most, where a route does not say otherwise.
+const maxBody = 1 << 20
+
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
 func errTooManyWaits(limit int) error {
@@ -36,7 +38,7 @@ func errTooManyWaits(limit int) error {
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
-		op.MaxBodyBytes = 1 << 20
+		op.MaxBodyBytes = maxBody
 	}
 	op.BodyReadTimeout = stallTimeout
 	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
@@ -120,11 +122,6 @@ func hides(ctx context.Context) bool {
 	return controlled && who.HidePayloads
 }
 
-// changed logs a change with who made it.
-func (s *Server) changed(ctx context.Context, what string, attrs ...slog.Attr) {
-	access.Log(ctx, s.log, what, attrs...)
-}
-
 // failure is a problem as a handler's error.
 type failure struct{ problem.Problem }
 
@@ -143,7 +140,8 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 		case cause != nil && errors.Is(err, cause):
 			f.Problem = problem.New(0, fmt.Errorf("%w: the request ended: %w", store.ErrUnavailable, err))
 		default:
-			s.log.Error("request failed", "error", err)
+			f.Instance = "urn:later:error:" + store.NewID()
+			s.log.Error("request failed", "instance", f.Instance, "error", err)
 		}
 	}
 	return f

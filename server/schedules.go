@@ -222,7 +222,7 @@ func scheduleResult(name, result string) *scheduleResultOutput {
 
 // scheduleChanged logs a change of a schedule.
 func (s *Server) scheduleChanged(ctx context.Context, result, name string, attrs ...slog.Attr) {
-	s.changed(ctx, "schedule "+result, append([]slog.Attr{slog.String("schedule", name)}, attrs...)...)
+	s.Changed(ctx, "schedule "+result, append([]slog.Attr{slog.String("schedule", name)}, attrs...)...)
 }
 
 // mayReplace returns an error if there is a schedule that the sender of a request must not change. For one that cannot

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,6 +21,12 @@ func registerRuns(s *Server, tags []string) {
 		Summary:     "List the next runs of a schedule",
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
+		Summary: "List the runs of a schedule in a time",
+		Description: "Past ones since its rule was stored, and those to come. The state is that of the message, if it is " +
+			"live, else planned or past; a run that is past was done, missed or skipped.",
+	}, s.scheduleRuns)
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
 		Description: "They are in order of time, as if all of them were sent.",
@@ -68,47 +75,71 @@ func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*runsOutput, 
 	return runsOf(runs), nil
 }
 
+// ScheduledRun is a run of a schedule, past or to come.
+type ScheduledRun struct {
+	wire.Run
+	State string `json:"state" enum:"past,planned,scheduled,ready,leased,dead"`
+}
+
+type scheduleRunsInput struct {
+	SchedulePath
+	From time.Time `query:"from" doc:"Only runs whose nominal times are at this time or later. Default: now"`
+	To   time.Time `query:"to" doc:"Only runs whose nominal times are before this time. Default: no limit"`
+	N    int       `query:"n" minimum:"1" maximum:"500" default:"100" doc:"How many runs"`
+}
+
+type scheduleRunsOutput struct {
+	Body struct {
+		Runs []ScheduledRun `json:"runs" doc:"In order of nominal time"`
+	}
+}
+
+func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*scheduleRunsOutput, error) {
+	if _, err := s.schedule(ctx, access.Look, in.Schedule); err != nil {
+		return nil, err
+	}
+	if in.From.IsZero() {
+		in.From = time.Now()
+	}
+	if !in.To.IsZero() && !in.From.Before(in.To) {
+		return nil, field("query.to", store.Invalid("is not later than from: give a later time, or omit it"))
+	}
+	runs, err := s.client.Schedules().Runs(ctx, in.Schedule, in.From, in.To, in.N)
+	if err != nil {
+		return nil, err
+	}
+	out := &scheduleRunsOutput{}
+	out.Body.Runs = make([]ScheduledRun, len(runs))
+	for i, run := range runs {
+		out.Body.Runs[i] = ScheduledRun{view.Run(run.Run), string(run.State)}
+	}
+	return out, nil
+}
+
 func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*runsOutput, error) {
 	if err := may(ctx, access.Look, schedulesQueue); err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{} // schedules, and whether the sender may look at them
-	for n := in.N; ; n = min(4*n, later.MaxRuns) {
-		runs, err := s.client.Schedules().Upcoming(ctx, n)
+	runs, err := s.upcoming(ctx, in.N, later.MaxRuns, visible(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return runsOf(runs), nil
+}
+
+// upcoming returns the next n runs whose queues see reports true for, among the next most runs of all schedules.
+func (s *Server) upcoming(ctx context.Context, n, most int, see func(queue string) bool) ([]later.Run, error) {
+	for ask := n; ; ask = min(4*ask, most) {
+		runs, err := s.client.Schedules().Upcoming(ctx, ask)
 		if err != nil {
 			return nil, err
 		}
-		all := len(runs) < n || n == later.MaxRuns
-		if runs, err = s.visibleRuns(ctx, runs, seen); err != nil {
-			return nil, err
-		}
-		if all || len(runs) >= in.N {
-			return runsOf(runs[:min(len(runs), in.N)]), nil
+		all := len(runs) < ask || ask == most
+		runs = slices.DeleteFunc(runs, func(run later.Run) bool { return !see(run.Queue) })
+		if all || len(runs) >= n {
+			return runs[:min(len(runs), n)], nil
 		}
 	}
-}
-
-// visibleRuns returns those runs that the sender of a request may look at.
-func (s *Server) visibleRuns(ctx context.Context, runs []later.Run, seen map[string]bool) ([]later.Run, error) {
-	if access.Check(ctx, access.Look, "") == nil {
-		return runs, nil
-	}
-	var visible []later.Run
-	for _, run := range runs {
-		see, known := seen[run.Schedule]
-		if !known {
-			info, err := s.client.Schedules().Get(ctx, run.Schedule)
-			if err != nil && store.CodeOf(err) != store.ErrNotFound.Code { // deleted meanwhile
-				return nil, err
-			}
-			see = err == nil && may(ctx, access.Look, info.Queue) == nil
-			seen[run.Schedule] = see
-		}
-		if see {
-			visible = append(visible, run)
-		}
-	}
-	return visible, nil
 }
 
 type previewInput struct {

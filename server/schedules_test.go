@@ -146,6 +146,26 @@ func TestScheduleRequestsThatAreWrongNameTheField(t *testing.T) {
 		fails(http.StatusBadRequest, "invalid", "schedules[1].cron", "cron")
 }
 
+func TestScheduleRunsHaveTheirStates(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPut, "/v1/schedules/daily", `{"queue": "mail", "cron": "0 9 * * *", "time_zone": "Europe/Berlin"}`).
+		is(http.StatusOK)
+	got := a.do(http.MethodGet, "/v1/schedules/daily/runs?from=2050-07-01T00:00:00Z&to=2050-07-03T00:00:00Z", nil).
+		is(http.StatusOK)
+	runs := list(got, "runs")
+	if len(runs) != 2 || runs[1]["nominal"] != "2050-07-02T07:00:00.000Z" || runs[1]["state"] != "planned" ||
+		runs[1]["local"] != "2050-07-02T09:00:00.000+02:00" || runs[1]["id"] == "" {
+		t.Errorf("%v", got)
+	}
+	if got := a.do(http.MethodGet, "/v1/schedules/daily/runs?n=3", nil).is(http.StatusOK); len(list(got, "runs")) != 3 {
+		t.Errorf("%v", got)
+	}
+	past := a.do(http.MethodGet, "/v1/schedules/daily/runs?from=2000-01-01T00:00:00Z&to=2001-01-01T00:00:00Z", nil)
+	if past.body != `{"runs":[]}`+"\n" {
+		t.Error(past.body)
+	}
+}
+
 func TestSchedulePreviewStoresNothing(t *testing.T) {
 	a := newAPI(t)
 	got := a.do(http.MethodPost, "/v1/schedule-preview?n=2&after=2030-03-30T12:00:00Z",

@@ -136,6 +136,9 @@ func (t Text) bytes() (text []byte, err error) {
 	if len(t) == 0 || t[0] != '"' {
 		return t, nil
 	}
+	if bytes.IndexByte(t, '\\') < 0 {
+		return t[1 : len(t)-1], nil
+	}
 	var s string
 	err = json.Unmarshal(t, &s)
 	return []byte(s), err

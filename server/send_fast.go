@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"io"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -33,24 +34,28 @@ func (s *Server) sendFast(ctx huma.Context, next func(huma.Context)) {
 // usualOutgoing returns the message that a body describes with fields that most messages have. It returns false for a
 // body with other fields, and for one that is not as its description says.
 func usualOutgoing(body []byte) (o Outgoing, ok bool) {
+	ok = eachField(body, o.setUsual)
+	return o, ok
+}
+
+// eachField calls set with the fields of an object, and reports whether body is one, without a name twice, and set
+// returned true for each field.
+func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok bool) {
 	if !gjson.ValidBytes(body) || wire.CheckText(body) != nil {
-		return o, false
+		return false
 	}
 	object := gjson.ParseBytes(body)
 	if !object.IsObject() {
-		return o, false
+		return false
 	}
 	ok = true
 	seen := make([]string, 0, 16)
 	object.ForEach(func(name, value gjson.Result) bool {
-		for _, one := range seen {
-			ok = ok && one != name.Str
-		}
+		ok = !slices.Contains(seen, name.Str) && set(name.Str, value)
 		seen = append(seen, name.Str)
-		ok = ok && o.setUsual(name.Str, value)
 		return ok
 	})
-	return o, ok
+	return ok
 }
 
 // setUsual sets a field and reports whether it is one that usualOutgoing knows, with a value that is allowed.

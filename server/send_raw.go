@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"mime"
 	"net/http"
@@ -69,7 +70,8 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 func (s *Server) answerSend(ctx huma.Context, message later.Outgoing, err error) {
 	var sent Sent
 	if err == nil {
-		sent, err = s.sendOne(ctx.Context(), s.targetOf(ctx), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
+		// A send ends within the time limit of a call, and costs less if it does not watch for its client to go.
+		sent, err = s.sendOne(context.WithoutCancel(ctx.Context()), s.targetOf(ctx), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
 	}
 	r, w := humago.Unwrap(ctx)
 	s.reply(w, r, http.StatusCreated, sent, err)
@@ -82,7 +84,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body 
 		s.failure(r.Context(), err).Write(w)
 		return
 	}
-	w.Header().Set("Content-Type", jsonType)
+	w.Header()["Content-Type"] = isJSON
 	w.WriteHeader(status)
 	_ = encodeJSON(w, body) // if that fails nobody listens
 }

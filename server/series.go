@@ -151,7 +151,7 @@ func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*movedSer
 	}
 	n, err := s.client.Queue(in.Queue).MoveSeries(ctx, in.ID, in.Body.Until, in.Body.policy())
 	if n.Moved+n.Skipped > 0 {
-		s.changed(ctx, "series moved", slog.String("queue", in.Queue), slog.String("series", in.ID),
+		s.Changed(ctx, "series moved", slog.String("queue", in.Queue), slog.String("series", in.ID),
 			slog.Int("count", n.Moved+n.Skipped))
 	}
 	return &movedSeriesOutput{wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
@@ -168,7 +168,7 @@ type cancelledSeriesOutput struct{ Body wire.CancelledSeries }
 func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*cancelledSeriesOutput, error) {
 	n, err := s.client.Queue(in.Queue).CancelSeries(ctx, in.ID, in.options()...)
 	if n.Total() > 0 {
-		s.changed(ctx, "series cancelled", slog.String("queue", in.Queue), slog.String("series", in.ID),
+		s.Changed(ctx, "series cancelled", slog.String("queue", in.Queue), slog.String("series", in.ID),
 			slog.Int("count", n.Total()))
 	}
 	return &cancelledSeriesOutput{wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}}, err

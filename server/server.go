@@ -17,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -36,6 +37,9 @@ type Config struct {
 	MaxWaits int
 	// Version is that of the program, for the description of the API. Default: "unknown".
 	Version string
+	// Store is the kind of the client's store, such as redis, embedded, memory or remote, for those who ask what they
+	// use. Default: "unknown".
+	Store string
 }
 
 // Server is an http.Handler for the HTTP API of one client. Create it with New, and call Close when done. Its methods
@@ -57,11 +61,16 @@ type Server struct {
 	end    context.CancelFunc
 	waits  chan struct{}  // has an item for each request that waits
 	open   sync.WaitGroup // requests, operations and feeds
+	gate   sync.RWMutex   // held by Close, so that no request begins while it waits for open
 	feeds  feeds
 	// heartbeat is heartbeatEvery but in tests.
 	heartbeat time.Duration
 
 	operations operations
+	overviews  overviews
+	samples    samples
+	changes    changes
+	started    time.Time
 }
 
 // New returns a server of the queues of a client. The caller closes the client, after the server. New returns
@@ -74,9 +83,9 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		return nil, store.Invalid("MaxWaits is %d: give 1 or more, or 0 for %d", cfg.MaxWaits, defaultMaxWaits)
 	}
 	cfg.MaxWaits = cmp.Or(cfg.MaxWaits, defaultMaxWaits)
-	cfg.Version = cmp.Or(cfg.Version, "unknown")
+	cfg.Version, cfg.Store = cmp.Or(cfg.Version, "unknown"), cmp.Or(cfg.Store, "unknown")
 	s := &Server{client: c, cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxWaits),
-		heartbeat: heartbeatEvery}
+		heartbeat: heartbeatEvery, started: time.Now()}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -86,8 +95,9 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	s.api.UseMiddleware(prepare)
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
-		registerOperations, registerTopics, registerSubscriptions, registerSchedules, registerSeries, registerGroups,
-		registerWorkers, registerEvents, registerTransfer, registerInfo,
+		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
+		registerGroups, registerWorkers, registerOverview, registerDeadErrors, registerWhy, registerEvents,
+		registerTransfer, registerChanges, registerInfo,
 	} {
 		register(s)
 	}
@@ -96,25 +106,32 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	return s, nil
 }
 
+// Values of headers, so that setting them allocates nothing.
+var noStore, noSniff, isJSON = []string{"no-store"}, []string{"nosniff"}, []string{jsonType}
+
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.gate.RLock()
 	s.open.Add(1)
+	s.gate.RUnlock()
 	defer s.open.Done()
 	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
 	s.mux.ServeHTTP(w, r)
 }
 
 // Close ends requests that wait for messages or events, and returns when all requests have been answered. Call it
 // before http.Server.Shutdown, which would wait for them. Later requests that would wait are refused with ErrClosed.
 func (s *Server) Close() {
+	s.gate.Lock()
+	defer s.gate.Unlock()
 	s.end()
 	s.open.Wait()
 }
 
-// wait takes one of the places for requests that wait. The context that it returns ends with the request and with
-// Close; the caller calls done.
+// wait takes one of the places for requests that wait. The context that it returns ends with the request, with the
+// access of its sender and with Close; the caller calls done.
 func (s *Server) wait(ctx context.Context) (_ context.Context, done func(), err error) {
 	if s.ending.Err() != nil {
 		return nil, nil, errEnding
@@ -126,7 +143,9 @@ func (s *Server) wait(ctx context.Context) (_ context.Context, done func(), err 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
+	hold := access.OnRevoke(ctx, cancel)
 	return ctx, func() {
+		hold()
 		stop()
 		cancel(nil)
 		<-s.waits

@@ -20,16 +20,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // api is a server with a store in memory, and a client of it.
 type api struct {
-	t      *testing.T
+	t      testing.TB
 	client *later.Client
 	server *Server
 	url    string
 	http   *http.Client
 }
 
-func newAPI(t *testing.T) *api { return newAPIWith(t, "mem://", Config{}) }
+func newAPI(t testing.TB) *api { return newAPIWith(t, "mem://", Config{}) }
 
-func newAPIWith(t *testing.T, url string, cfg Config) *api {
+func newAPIWith(t testing.TB, url string, cfg Config) *api {
 	t.Helper()
 	c, err := later.Open(t.Context(), url)
 	if err != nil {
@@ -55,7 +55,7 @@ func newAPIWith(t *testing.T, url string, cfg Config) *api {
 
 // reply is what a server answered.
 type reply struct {
-	t      *testing.T
+	t      testing.TB
 	what   string // the request
 	status int
 	header http.Header

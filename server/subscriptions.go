@@ -112,7 +112,7 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribed
 	if err := s.client.Topic(in.Topic).Subscribe(ctx, in.Queue, opts...); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
+	s.Changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
 		slog.String("where", in.Body.Where))
 	return &subscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true,
 		Where: in.Body.Where}}, nil
@@ -122,7 +122,7 @@ func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*subscr
 	if err := s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "queue unsubscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue))
+	s.Changed(ctx, "queue unsubscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue))
 	return &subscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue}}, nil
 }
 
@@ -149,7 +149,7 @@ func (s *Server) rewind(ctx context.Context, in *rewindInput) (*rewoundOutput, e
 	}
 	rewound, err := s.client.Topic(in.Topic).Rewind(ctx, in.Body.Queue, start)
 	if rewound.Sent > 0 {
-		s.changed(ctx, "topic rewound", slog.String("topic", in.Topic), slog.String("queue", in.Body.Queue),
+		s.Changed(ctx, "topic rewound", slog.String("topic", in.Topic), slog.String("queue", in.Body.Queue),
 			slog.Int("count", rewound.Sent))
 	}
 	return &rewoundOutput{wire.Rewound{Topic: in.Topic, Queue: in.Body.Queue, Sent: rewound.Sent,

@@ -158,7 +158,7 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	if err := s.client.Topic(in.Topic).Configure(ctx, cfg); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
+	s.Changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
 		cfg.DropUnsubscribed),
 		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
 	return &configuredTopicOutput{wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
@@ -184,7 +184,7 @@ func (s *Server) deleteTopic(ctx context.Context, in *TopicPath) (*deletedTopicO
 	if err := t.Delete(ctx); err != nil {
 		return nil, err
 	}
-	s.changed(ctx, "topic deleted", slog.String("topic", in.Topic))
+	s.Changed(ctx, "topic deleted", slog.String("topic", in.Topic))
 	return &deletedTopicOutput{wire.DeletedTopic{Topic: in.Topic, Deleted: true}}, nil
 }
 

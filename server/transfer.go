@@ -7,12 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/migrate"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
@@ -27,7 +27,8 @@ func registerTransfer(s *Server) {
 		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
-		Description: "It is complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
+		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
+			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
 		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
 	}, s.exportQueue)
@@ -39,13 +40,25 @@ func registerTransfer(s *Server) {
 	}, s.importMessages)
 }
 
-func (s *Server) exportQueue(ctx context.Context, in *QueuePath) (*huma.StreamResponse, error) {
+type exportInput struct {
+	QueuePath
+	FilterQuery
+}
+
+func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.StreamResponse, error) {
 	if hides(ctx) {
-		return nil, &problem.Error{Status: http.StatusForbidden,
-			Err: fmt.Errorf("an export has payloads, which are hidden from you: %w", store.ErrMisconfigured)}
+		return nil, hidden("payloads")
 	}
 	if err := store.CheckQueue(in.Queue); err != nil {
 		return nil, field("path.queue", err)
+	}
+	cfg := migrate.ExportConfig{Queues: []string{in.Queue}}
+	if !reflect.ValueOf(in.FilterQuery).IsZero() {
+		filter, err := in.filter()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Filter = &filter
 	}
 	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
 	if err != nil {
@@ -54,20 +67,20 @@ func (s *Server) exportQueue(ctx context.Context, in *QueuePath) (*huma.StreamRe
 	return &huma.StreamResponse{Body: func(hctx huma.Context) {
 		defer done()
 		r, w := humago.Unwrap(hctx)
-		s.writeExport(ctx, in.Queue, r, w)
+		s.writeExport(ctx, cfg, r, w)
 	}}, nil
 }
 
-func (s *Server) writeExport(ctx context.Context, queue string, r *http.Request, w http.ResponseWriter) {
+func (s *Server) writeExport(ctx context.Context, cfg migrate.ExportConfig, r *http.Request, w http.ResponseWriter) {
 	to := &rollingWriter{w: w, control: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", linesType)
-	result, err := migrate.Export(ctx, s.client, to, migrate.ExportConfig{Queues: []string{queue}})
+	result, err := migrate.Export(ctx, s.client, to, cfg)
 	switch {
 	case err == nil:
 	case result.Complete:
 		w.Header().Set(http.TrailerPrefix+leftOutTrailer, fmt.Sprintf("%+q", err.Error()))
 	case to.began:
-		s.log.Warn("export ended early", "queue", queue, "messages", result.Messages, "error", err)
+		s.log.Warn("export ended early", "queue", cfg.Queues[0], "messages", result.Messages, "error", err)
 		panic(http.ErrAbortHandler) // so that the client knows
 	default:
 		s.reply(w, r, 0, nil, err)
@@ -133,7 +146,7 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
 	}
 	if result.Imported > 0 {
-		s.changed(ctx, "messages imported", slog.Int("queues", len(result.Queues)), slog.Int64("count", result.Imported))
+		s.Changed(ctx, "messages imported", slog.Int("queues", len(result.Queues)), slog.Int64("count", result.Imported))
 	}
 	return out, importError(err, result)
 }

@@ -9,7 +9,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/laterq/later"
 	"github.com/laterq/later/server/access"
 )
 
@@ -47,6 +49,24 @@ func TestExportIsImportedElsewhere(t *testing.T) {
 	if rest := b.do(http.MethodPost, "/v1/import?from_line=1200", text).is(http.StatusOK); rest["duplicates"] != 2.0 {
 		t.Errorf("%v", rest)
 	}
+}
+
+func TestExportTakesTheFilterOfAList(t *testing.T) {
+	a := newAPI(t)
+	a.send("mail", "a1", "a2", "b1")
+	if err := a.client.Queue("mail").Reschedule(t.Context(), "a2", later.In(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		"?state=ready": `"messages":2}`, "?id=a": `"messages":1}`, "?state=ready&id=b&min_attempts=0": `"messages":1}`,
+		"": `"messages":3}`, "?group=none": `"messages":0}`,
+	} {
+		got := a.do(http.MethodGet, "/v1/queues/mail/export"+query, nil)
+		if got.status != http.StatusOK || !strings.HasSuffix(got.body, want+"\n") {
+			t.Errorf("%s: %d %s", query, got.status, got.body)
+		}
+	}
+	a.do(http.MethodGet, "/v1/queues/mail/export?json=x", nil).fails(http.StatusBadRequest, "invalid", "json")
 }
 
 func TestImportsThatAreWrongNameTheLine(t *testing.T) {

@@ -89,6 +89,7 @@ func limitWorker(ctx context.Context, w *later.WorkerInfo) bool {
 	see := visible(ctx)
 	w.Queues = slices.DeleteFunc(w.Queues, func(queue string) bool { return !see(queue) })
 	w.Held = slices.DeleteFunc(w.Held, func(m later.HeldMessage) bool { return !see(m.Queue) })
+	w.Forwards = slices.DeleteFunc(w.Forwards, func(f later.Forwarded) bool { return !see(f.Queue) })
 	w.QueueCount, w.HeldCount, w.Forwarding = len(w.Queues), len(w.Held), 0
 	return len(w.Queues) > 0
 }
@@ -140,7 +141,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 			result.Error = obeyProblem(err)
 		}
 		out.Body.Workers = append(out.Body.Workers, result)
-		s.changed(ctx, "worker told", slog.String("command", string(do)), slog.String("worker", w.Name),
+		s.Changed(ctx, "worker told", slog.String("command", string(do)), slog.String("worker", w.Name),
 			slog.String("id", w.ID), slog.Bool("obeys", failed[w.ID] == nil))
 	}
 	return out, nil

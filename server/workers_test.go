@@ -41,6 +41,9 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 	a.send("orders", "o")
 	<-handling
 	<-handling
+	for len(list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "workers")) == 0 {
+		runtime.Gosched() // it handles messages before it is listed
+	}
 	workers := list(a.do(http.MethodGet, "/v1/workers?report=true", nil).is(http.StatusOK), "workers")
 	if len(workers) != 1 || workers[0]["name"] != "w1" || workers[0]["held_count"] != 2.0 ||
 		workers[0]["queue_count"] != 2.0 {

@@ -16,7 +16,8 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 		"--group", "g 1"); got != "a\n" {
 		t.Errorf("send printed %q, want the id", got)
 	}
-	contains(t, c.ok("get", "q", "a"), "id              a\n", "state           scheduled\n",
+	contains(t, c.ok("get", "q", "a"), "id              a\n",
+		"state           scheduled\nwhy             due ",
 		"attempts        0 of 5 failed\n", "delivered       no\n", "timeout         10s\n",
 		"expires         1h after it is due\n", "dedup window    1d\n", "group           g 1\n", "header          k=v=w\n",
 		"header          kind=a.b\n", "payload         9 bytes\n", "\ntwo\nlines\n")
@@ -113,7 +114,8 @@ func TestUnknownIDsAndQueuesAreExit11(t *testing.T) {
 	c.ok("send", "mail", "x", "--in", "1h")
 	for _, args := range [][]string{
 		{"stats", "ordrs"}, {"list", "ordrs"}, {"get", "ordrs", "a"}, {"cancel", "ordrs", "a"}, {"run-now", "ordrs", "a"},
-		{"reschedule", "ordrs", "a", "--in", "1s"}, {"dead", "list", "ordrs"}, {"dead", "replay", "ordrs", "--all"},
+		{"reschedule", "ordrs", "a", "--in", "1s"}, {"dead", "list", "ordrs"}, {"dead", "errors", "ordrs"},
+		{"dead", "replay", "ordrs", "--all"},
 		{"dead", "purge", "ordrs", "a"}, {"resume", "ordrs"}, {"purge", "ordrs", "--yes"}, {"delete", "ordrs", "--yes"},
 	} {
 		contains(t, c.fails(11, args...), `no queue "ordrs"; existing queues: mail, orders`+"\n")
@@ -237,6 +239,8 @@ func TestDeadMessagesAreListedReplayedAndPurged(t *testing.T) {
 	if got := objects(t, c.ok("dead", "list", "q", "--json")); len(got) != 3 || got[0]["dead_reason"] != "buried" {
 		t.Errorf("got %v", got)
 	}
+	contains(t, c.ok("dead", "errors", "q"), "REASON  ERROR        EXAMPLE\n", "buried  bad address  c\n")
+	contains(t, c.ok("dead", "errors", "q", "--look", "2", "--json"), `"pattern":"bad address","count":2,`)
 	c.fails(14, "reschedule", "q", "a", "--in", "1s")
 
 	if got := c.ok("dead", "replay", "q", "a", "--in", "1h"); got != "replayed 1\n" {

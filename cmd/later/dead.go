@@ -15,8 +15,8 @@ import (
 
 func (m *Main) deadCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "dead list|replay|purge|retain QUEUE",
-		Short: "List, replay, purge or limit dead messages",
+		Use:   "dead list|errors|replay|purge|retain QUEUE",
+		Short: "List, group, replay, purge or limit dead messages",
 		Long: `A message is dead when its last attempt failed or its worker died during it, when it was not delivered before
 its expiry, when a handler buried it, or when its stored bytes cannot be read. A dead message is kept, with the reason,
 until it is replayed, purged or cancelled, or exceeds the limits that later dead retain sets.`,
@@ -26,7 +26,8 @@ until it is replayed, purged or cancelled, or exceeds the limits that later dead
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(m.deadListCommand(), m.deadReplayCommand(), m.deadPurgeCommand(), m.deadRetainCommand())
+	cmd.AddCommand(m.deadListCommand(), m.deadErrorsCommand(), m.deadReplayCommand(), m.deadPurgeCommand(),
+		m.deadRetainCommand())
 	return cmd
 }
 

@@ -32,6 +32,8 @@ type demoOptions struct {
 	orders int
 	speed  float64
 	fresh  bool
+	ui     bool
+	noOpen bool
 }
 
 func (m *Main) demoCommand() *cobra.Command {
@@ -55,9 +57,13 @@ that the killed worker held are delivered when their leases expire, within %s. A
 
 If another process has the embedded store open, or it cannot be used, the demo runs in memory and says so; a store that
 you name must work. On Redis, demo uses its own queues with unique names and removes them at the end, also after
-Ctrl-C. On Redis and in memory, every run starts over.`,
+Ctrl-C. On Redis and in memory, every run starts over.
+
+With --ui, the shop is larger, goes on until Ctrl-C, and is shown on the web page, whose URL demo prints and opens in
+the browser. It runs in memory, or in a store that you name, where it uses its own queues and removes them at the end.`,
 		Example: `  later demo
   later demo --fresh
+  later demo --ui
   later demo --store redis://localhost:6379/0 --orders 1000`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -72,6 +78,8 @@ Ctrl-C. On Redis and in memory, every run starts over.`,
 	o.set.IntVar(&o.orders, "orders", o.orders, "place `N` orders")
 	o.set.Float64Var(&o.speed, "speed", o.speed, "run `N` times faster")
 	o.set.BoolVar(&o.fresh, "fresh", false, "start over: remove what a stopped demo left")
+	o.set.BoolVar(&o.ui, "ui", false, "show a shop that goes on, on the web page")
+	addNoOpen(cmd, &o.noOpen)
 	return cmd
 }
 
@@ -82,12 +90,23 @@ func (o *demoOptions) check() error {
 	if !(o.speed >= 1.0/maxDemoSpeed && o.speed <= maxDemoSpeed) {
 		return store.Invalid("--speed is %v: give %v to %d", o.speed, 1.0/maxDemoSpeed, maxDemoSpeed)
 	}
+	for _, name := range []string{"orders", "speed", "fresh"} {
+		if o.ui && o.set.Changed(name) {
+			return store.Invalid("--ui and --%s are both given: omit one", name)
+		}
+	}
+	if o.noOpen && !o.ui {
+		return store.Invalid("--no-open is given without --ui")
+	}
 	return nil
 }
 
 func (m *Main) demo(ctx context.Context, o *demoOptions) error {
 	if err := o.check(); err != nil {
 		return err
+	}
+	if o.ui {
+		return m.demoUI(ctx, o.noOpen)
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()

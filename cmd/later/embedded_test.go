@@ -331,3 +331,17 @@ func TestNothingOfPebbleReachesTheTerminal(t *testing.T) {
 		t.Error("there is no embedded store")
 	}
 }
+
+func TestScheduleApplyDryRunCreatesNoStore(t *testing.T) {
+	c := newDiskCLI(t)
+	file := filepath.Join(t.TempDir(), "schedules.yaml")
+	if err := os.WriteFile(file, []byte("schedules: [{name: hb, queue: pings, every: 30s}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.ok("schedule", "apply", file, "--dry-run"), "+ hb\n", "1 created")
+	if !isNew(c.store) {
+		t.Error("there is a store")
+	}
+	contains(t, c.ok("schedule", "apply", file), "1 created")
+	contains(t, c.ok("schedule", "apply", file, "--dry-run"), "1 unchanged")
+}

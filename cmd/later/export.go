@@ -17,6 +17,7 @@ import (
 func (m *Main) exportCommand() *cobra.Command {
 	var file string
 	var resume bool
+	var filter later.Filter
 	cmd := &cobra.Command{
 		Use:   "export [QUEUE...]",
 		Short: "Export messages as JSON",
@@ -33,6 +34,10 @@ With --file, export writes to a new file that only you can read. With --resume, 
 export after the last complete line, or creates the file, so you can repeat the command until it succeeds. It leaves
 a complete export alone.
 
+With --state or --group, export writes only the messages in that state or group, and with --error-pattern the dead ones
+whose last errors have a pattern that later dead errors prints. So you can save messages before you purge them. Such an
+export cannot be resumed.
+
 If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` +
 			strconv.Itoa(exitCode(store.ErrCorrupt)) + `.`,
 		Example: `  later export > messages.ndjson
@@ -44,10 +49,22 @@ If a queue is damaged, the other queues are exported nevertheless, and the exit 
 			if resume && file == "" {
 				return store.Invalid("--resume needs --file: name the file to continue")
 			}
-			return m.export(ctx, args, file, resume)
+			cfg := migrate.ExportConfig{Queues: args}
+			if filter.ErrorPattern != "" && filter.State == "" && filter.Group == "" {
+				filter.State = later.StateDead
+			}
+			if filter.State != "" || filter.Group != "" {
+				cfg.Filter = &filter
+			}
+			return m.export(ctx, cfg, file, resume)
 		}),
 	}
 	cmd.Flags().StringVar(&file, "file", "", "write to this new `FILE` (default: standard output)")
+	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only scheduled, ready, leased or dead messages")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"leased", "ready", "scheduled", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&filter.Group, "group", "", "only messages of this `GROUP`")
+	cmd.Flags().StringVar(&filter.ErrorPattern, "error-pattern", "", "only dead messages whose errors have this `PATTERN`")
 	cmd.Flags().BoolVar(&resume, "resume", false, "continue the export in the file")
 	return cmd
 }
@@ -62,7 +79,7 @@ func (m *Main) openExisting(ctx context.Context) (*later.Client, error) {
 	return m.open(ctx)
 }
 
-func (m *Main) export(ctx context.Context, queues []string, file string, resume bool) error {
+func (m *Main) export(ctx context.Context, cfg migrate.ExportConfig, file string, resume bool) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	client, err := m.openExisting(ctx)
@@ -71,9 +88,9 @@ func (m *Main) export(ctx context.Context, queues []string, file string, resume 
 	}
 	shown := isTerminal(m.Stderr) && !isTerminal(m.Stdout) && !m.json
 	progress := copyProgress{progressWriter: progressWriter{to: m.Stderr, shown: shown}, last: time.Now()}
-	cfg := migrate.ExportConfig{Queues: queues, Progress: func(q migrate.QueueExport) {
+	cfg.Progress = func(q migrate.QueueExport) {
 		progress.report(migrate.QueueCopy{Queue: q.Queue, Total: q.Total, Copied: q.Exported, Refused: q.Refused})
-	}}
+	}
 	var result migrate.ExportResult
 	if file == "" {
 		result, err = migrate.Export(ctx, client, m.Stdout, cfg)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +21,8 @@ func (m *Main) getCommand() *cobra.Command {
 		Use:   "get QUEUE ID",
 		Short: "Show a message",
 		Long: fmt.Sprintf(`Get shows a message: its payload and headers, its state and due time, its attempts and its last
-error. It does not claim the message. A message that was acked or cancelled no longer exists: exit code %d.
+error, and in one sentence why it has not been handled yet. It does not claim the message. A message that was acked or
+cancelled no longer exists: exit code %d.
 
 Delivered is yes if the message was replayed, or if a worker has settled it other than by release. Its expiry then no
 longer applies.
@@ -33,14 +35,19 @@ earlier one. State and lease are of that one, and everything else is of the mess
 		Args:              arguments(2, 2),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
-			info, err := c.Queue(args[0]).Get(ctx, args[1])
+			q := c.Queue(args[0])
+			info, err := q.Get(ctx, args[1])
 			if err != nil {
 				return explainNotFound(ctx, c, args[0], err)
 			}
 			if m.json {
 				return m.printJSON(info)
 			}
-			return m.print("%s", describe(args[0], info))
+			why, err := q.Explain(ctx, args[1])
+			if err != nil && !errors.Is(err, later.ErrNotFound) { // it may have been acked meanwhile
+				return err
+			}
+			return m.print("%s", describe(args[0], info, why))
 		}),
 	}
 }
@@ -67,7 +74,7 @@ func describeFailure(f *later.Failure) string {
 }
 
 // describe formats a message as one line per field, followed by the payload.
-func describe(queue string, info *later.Info) string {
+func describe(queue string, info *later.Info, why later.Explanation) string {
 	var b strings.Builder
 	now := time.Now()
 	text := func(name, value string) {
@@ -88,6 +95,9 @@ func describe(queue string, info *later.Info) string {
 	text("id", info.ID)
 	text("queue", queue)
 	text("state", string(info.State))
+	if why.Reason != "" {
+		text("why", why.Text(time.Local))
+	}
 	at("due", info.Due)
 	text("attempts", fmt.Sprintf("%d of %d failed", info.Attempts, info.MaxAttempts))
 	text("delivered", delivered(info))

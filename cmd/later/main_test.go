@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
@@ -22,6 +23,7 @@ const runAsProgramEnv = "LATER_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(runAsProgramEnv) != "" {
+		openTimeout = 15 * time.Second // tests start many processes at once
 		main()
 	}
 	logging.Disable() // as main does

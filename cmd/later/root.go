@@ -19,6 +19,7 @@ never early, and within about a millisecond.
   later work mail --exec './send-mail.sh'      run a command for each
   later stats --watch                          watch the queues
   later events                                 watch what happens to messages, in all processes
+  later ui                                     see and change all of that in the browser; later demo --ui has a shop
 
 Messages are kept in a store, which --store URL, LATER_STORE or REDIS_URL selects, in that order. The default is a
 durable embedded store in your data directory (later version prints which). Processes of one machine share it.
@@ -88,7 +89,7 @@ func (m *Main) rootCommand() *cobra.Command {
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.editCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
-		m.workersCommand(), m.serveCommand(), m.tokenCommand())
+		m.workersCommand(), m.serveCommand(), m.uiCommand(), m.tokenCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

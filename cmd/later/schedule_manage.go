@@ -172,7 +172,11 @@ The names of the fields are those that later schedule get --json prints; see doc
 			if o.Set = file.Set; set != "" {
 				o.Set = set
 			}
-			client, err := m.open(ctx)
+			open := m.open
+			if o.DryRun {
+				open = m.openDry
+			}
+			client, err := open(ctx)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,7 +34,14 @@ func TestScheduleIsPutListedPausedTriggeredAndDeleted(t *testing.T) {
 	}
 	contains(t, c.ok("schedule", "next", "nightly", "-n", "2"), "LOCAL (Europe/Berlin)", "NOMINAL")
 	all := objects(t, c.ok("schedule", "next", "--all", "-n", "30", "--json"))
-	if len(all) != 30 || all[0]["schedule"] != "hb" || all[0]["id"] == nil {
+	of := map[any]int{}
+	for _, run := range all {
+		of[run["schedule"]]++
+	}
+	inOrder := slices.IsSortedFunc(all, func(a, b map[string]any) int {
+		return strings.Compare(a["due"].(string), b["due"].(string))
+	})
+	if len(all) != 30 || of["nightly"] == 0 || of["hb"] == 0 || !inOrder || all[0]["id"] == nil {
 		t.Errorf("next printed %v", all)
 	}
 

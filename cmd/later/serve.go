@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -19,6 +20,7 @@ import (
 	"github.com/laterq/later/remotestore"
 	"github.com/laterq/later/server"
 	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/server/page"
 	"github.com/laterq/later/store"
 )
 
@@ -35,10 +37,11 @@ func (m *Main) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Offer the store over HTTP",
-		Long: `Serve offers the store at http://ADDRESS, in two ways. Programs in any language send and receive messages over
-the HTTP API, which docs/http.md explains and /v1/openapi.json describes. Other processes of Later use the address as
-their store, with --store or LATER_STORE and with later.Open in Go: so they work on an embedded store of another
-machine, or on a Redis that they cannot reach. Besides, /metrics is for Prometheus, and /healthz and /readyz for probes.
+		Long: `Serve offers the store at http://ADDRESS, in three ways. A browser shows what is coming, and changes it, at
+the page that docs/page.md describes. Programs in any language send and receive messages over the HTTP API, which
+docs/http.md explains and /v1/openapi.json describes. Other processes of Later use the address as their store, with
+--store or LATER_STORE and with later.Open in Go: so they work on an embedded store of another machine, or on a Redis
+that they cannot reach. Besides, /metrics is for Prometheus, and /healthz and /readyz for probes.
 
 Without --web-config, whoever reaches the address can do everything with the store. So it must be one of this machine,
 unless something else keeps others away and --insecure-no-auth says so. --web-config names a YAML file with tokens,
@@ -46,7 +49,8 @@ users, their roles, trusted proxies and TLS, which docs/access.md describes; lat
 read again when it changes and at SIGHUP.
 
 At an address of this machine, serve answers requests for localhost and addresses such as 127.0.0.1 only, so that no web
-page reaches it under a name of its own. --host allows the name that a proxy passes on.
+page reaches it under a name of its own. --host allows the name that a proxy passes on, and --path-prefix is for one
+that passes on the path under which it has the server.
 
 SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills. As a service of systemd, serve reports when
 it is ready, reloads and ends; deploy/systemd/later-serve.service is an example.`,
@@ -55,7 +59,7 @@ it is ready, reloads and ends; deploy/systemd/later-serve.service is an example.
   later --store http://127.0.0.1:7600 work mail
   LATER_TOKEN=... later --store https://queue.example:7600 stats`,
 		Args: arguments(0, 0),
-		RunE: run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o) }),
+		RunE: run(func(ctx context.Context, _ []string) error { return m.serve(ctx, o, func(string) {}) }),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.listen, "listen", defaultListen, "`ADDRESS` to listen at, as host:port")
@@ -63,25 +67,37 @@ it is ready, reloads and ends; deploy/systemd/later-serve.service is an example.
 	flags.BoolVar(&o.insecure, "insecure-no-auth", false,
 		"listen at an address that other machines can reach without authentication")
 	flags.StringSliceVar(&o.hosts, "host", nil, "answer requests for this `NAME`, too; can be repeated")
+	flags.StringVar(&o.pathPrefix, "path-prefix", "", "answer below this `PATH`, too, as in /later")
+	flags.BoolVar(&o.noPage, "no-page", false, "do not serve the page")
 	return cmd
 }
 
 // serveOptions are the flags of later serve.
 type serveOptions struct {
-	listen    string
-	webConfig string
-	insecure  bool
-	hosts     []string
+	listen     string
+	webConfig  string
+	insecure   bool
+	hosts      []string
+	pathPrefix string
+	noPage     bool
+	anyPort    bool // listen at another port if that one is taken
 }
+
+var pathPrefix = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)*$`)
 
 // control returns who may do what at an address, and the address with a number for its host and port.
 func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
+	if !pathPrefix.MatchString(o.pathPrefix) {
+		return nil, nil, store.Invalid("--path-prefix is %q: give a path such as /later, of letters, digits and ._~-, "+
+			"without a slash at its end", o.pathPrefix)
+	}
 	address, err := net.ResolveTCPAddr("tcp", o.listen)
 	if err != nil {
 		return nil, nil, store.Invalid("--listen is %q: %v", o.listen, err)
 	}
 	local := address.IP.IsLoopback()
-	control, err := access.New(access.Config{File: o.webConfig, Loopback: local, Hosts: o.hosts, Logger: m.logger()})
+	control, err := access.New(access.Config{File: o.webConfig, Loopback: local, Hosts: o.hosts, Page: !o.noPage,
+		Logger: m.logger()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,42 +114,62 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 	return control, address, nil
 }
 
-// webHandler returns the handler of all requests that access control lets through. Call end before the client is
-// closed.
+// webHandler returns the handler of all requests. Call end before the client is closed.
 func (m *Main) webHandler(
-	c *later.Client, counts *metrics.Metrics, control *access.Control,
+	c *later.Client, counts *metrics.Metrics, control *access.Control, o serveOptions,
 ) (h http.Handler, end func(), err error) {
 	log := m.logger()
-	logged := func(ctx context.Context, c remotestore.Change) {
+	api, err := server.New(c, server.Config{Logger: log, Version: readVersion().Version, Store: m.storeKind()})
+	if err != nil {
+		return nil, nil, err
+	}
+	changed := func(ctx context.Context, c remotestore.Change) {
 		attrs := []slog.Attr{slog.String("queue", c.Queue)}
 		if c.Count > 0 {
 			attrs = append(attrs, slog.Int("count", c.Count))
 		}
-		access.Log(ctx, log, c.What, attrs...)
+		api.Changed(ctx, c.What, attrs...)
 	}
-	raw, err := remotestore.NewHandler(c.Store(), log, remotestore.OnChange(logged))
+	raw, err := remotestore.NewHandler(c.Store(), log, remotestore.OnChange(changed))
 	if err != nil {
-		return nil, nil, err
-	}
-	api, err := server.New(c, server.Config{Logger: log, Version: readVersion().Version})
-	if err != nil {
+		api.Close()
 		return nil, nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", api)
+	mux.Handle("/", withPage(api, o))
 	mux.Handle("GET /healthz", health.Live())
 	mux.Handle("GET /readyz", health.Ready(c))
 	mux.Handle("GET /metrics", access.Require(access.Look, counts.Handler(c)))
-	mux.Handle(remotestore.Path, access.Require(access.Administer, raw))
+	mux.Handle(remotestore.Path, access.Require(access.Administer, access.EndRevoked(raw)))
 	mux.HandleFunc("POST "+access.LoginPath, control.Login)
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
-	return mux, func() {
+	return underPrefix(o.pathPrefix, counts.Requests(mux, control.Handler)), func() {
 		api.Close()
 		raw.Close()
 	}, nil
 }
 
-func (m *Main) serve(ctx context.Context, o serveOptions) error {
+func withPage(api http.Handler, o serveOptions) http.Handler {
+	if o.noPage {
+		return api
+	}
+	return page.Handler(api)
+}
+
+// underPrefix returns a handler that also answers below a path. Probes and clients that do not come through the proxy
+// need not know it.
+func underPrefix(prefix string, h http.Handler) http.Handler {
+	if prefix == "" {
+		return h
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.Handle(prefix+"/", http.StripPrefix(prefix, h))
+	return mux
+}
+
+// serve serves the selected store until a signal ends that. It calls ready with the URL.
+func (m *Main) serve(ctx context.Context, o serveOptions, ready func(url string)) error {
 	control, address, err := m.control(o)
 	if err != nil {
 		return err
@@ -144,42 +180,76 @@ func (m *Main) serve(ctx context.Context, o serveOptions) error {
 		return err
 	}
 	defer client.Close()
-	listener, err := net.ListenTCP("tcp", address)
+	web, err := m.startWeb(client, counts, control, address, o)
 	if err != nil {
-		return fmt.Errorf("%w: listening at %s: %w", store.ErrUnavailable, o.listen, err)
+		return err
 	}
-	handler, end, err := m.webHandler(client, counts, control)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	site := &http.Server{Handler: control.Handler(handler), TLSConfig: control.TLS(), ReadHeaderTimeout: headTimeout,
-		IdleTimeout: idleTimeout, ErrorLog: slog.NewLogLogger(m.logger().Handler(), slog.LevelDebug)}
-	url := siteURL(site.TLSConfig, listener.Addr())
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	supervisor := newSystemd(m.logger())
-	serving := "serving " + m.shownURL() + " at " + url
+	serving := "serving " + m.shownURL() + " at " + web.url
 	defer supervisor.onReload(o.webConfig != "", serving, control.Reload)()
-	ended := make(chan error, 1)
-	go func() { ended <- serveSite(site, listener) }()
-	m.logger().Info("serving", "store", m.shownURL(), "at", url)
+	m.logger().Info("serving", "store", m.shownURL(), "at", web.url)
 	supervisor.tell(daemon.SdNotifyReady, status(serving))
+	ready(web.url)
 	select {
-	case err = <-ended:
-		end()
+	case <-web.ended:
+		err = web.err
+		web.stop()
 		return fmt.Errorf("%w: serving at %s: %w", store.ErrUnavailable, o.listen, err)
 	case <-ctx.Done():
 	}
 	supervisor.tell(daemon.SdNotifyStopping, status("draining"))
-	listener.Close() // clients that come now find nobody, and try again
-	end()
-	err = site.Close()
-	<-ended
+	err = web.stop()
 	if stopped, ok := errors.AsType[*stopError](context.Cause(ctx)); ok && err == nil {
 		m.logger().Info("drained", "signal", stopped.signal)
 		return nil
 	}
 	return errors.Join(context.Cause(ctx), err)
+}
+
+// webServer serves a client's store over HTTP.
+type webServer struct {
+	url      string
+	http     *http.Server
+	listener net.Listener
+	end      func()        // ends what the handler started
+	ended    chan struct{} // closed when it serves no longer
+	err      error         // why, once it has ended
+}
+
+// startWeb serves a client's store at an address. Stop it before the client is closed.
+func (m *Main) startWeb(
+	c *later.Client, counts *metrics.Metrics, control *access.Control, address *net.TCPAddr, o serveOptions,
+) (*webServer, error) {
+	listener, err := net.ListenTCP("tcp", address)
+	if err != nil && o.anyPort {
+		listener, err = net.ListenTCP("tcp", &net.TCPAddr{IP: address.IP})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: listening at %s: %w", store.ErrUnavailable, o.listen, err)
+	}
+	handler, end, err := m.webHandler(c, counts, control, o)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	w := &webServer{listener: listener, end: end, ended: make(chan struct{})}
+	w.http = &http.Server{Handler: handler, TLSConfig: control.TLS(), ReadHeaderTimeout: headTimeout,
+		IdleTimeout: idleTimeout, ErrorLog: slog.NewLogLogger(m.logger().Handler(), slog.LevelDebug)}
+	w.url = siteURL(w.http.TLSConfig, listener.Addr())
+	go func() {
+		defer close(w.ended)
+		w.err = serveSite(w.http, listener)
+	}()
+	return w, nil
+}
+
+// stop answers the calls under way, and ends.
+func (w *webServer) stop() error {
+	w.listener.Close() // clients that come now find nobody, and try again
+	w.end()
+	<-w.ended // else Close could close the listener once more, which is an error
+	return w.http.Close()
 }
 
 func siteURL(config *tls.Config, address net.Addr) string {

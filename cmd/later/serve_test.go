@@ -118,4 +118,7 @@ func TestServeHasProbesAndMetrics(t *testing.T) {
 	contains(t, get("/metrics"), `later_messages_sent_total{queue="mail"} 1`,
 		`later_queue_messages{queue="mail",state="ready"} 1`)
 	contains(t, get("/v1/openapi.json"), `"/v1/queues/{queue}/messages"`)
+	contains(t, get("/v1/server"), `"store":"embedded"`)
+	(&cli{t, url}).ok("pause", "mail")
+	contains(t, get("/v1/changes"), `"who":"anyone","what":"pause","queue":"mail"`)
 }

@@ -18,9 +18,10 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// openTimeout is how long a store may take to open. It is longer in processes that tests start.
+var openTimeout = 2500 * time.Millisecond
+
 const (
-	// openTimeout is how long a store may take to open.
-	openTimeout = 2500 * time.Millisecond
 	// completionTimeout is how long shell completion waits for queue names.
 	completionTimeout = 500 * time.Millisecond
 	// maxNamed is the maximum number of queues or topics that an error lists.
@@ -64,6 +65,19 @@ func (m *Main) shownURL() string {
 	return store.RedactURL(name)
 }
 
+// storeKind returns the kind of the selected store.
+func (m *Main) storeKind() string {
+	switch scheme, _, _ := strings.Cut(m.shownURL(), ":"); scheme {
+	case "file":
+		return "embedded"
+	case "mem":
+		return "memory"
+	case "http", "https":
+		return "remote"
+	}
+	return "redis"
+}
+
 // describeSource describes the source of a store's name.
 func describeSource(source string) string {
 	if source == sourceDefault {
@@ -94,6 +108,15 @@ func (m *Main) open(ctx context.Context, opts ...later.Option) (*later.Client, e
 		m.note("created a store in %s%s", dir, other)
 	}
 	return client, err
+}
+
+// openDry is open for a dry run, which does not create a store: an empty one in memory stands for it.
+func (m *Main) openDry(ctx context.Context, opts ...later.Option) (*later.Client, error) {
+	name, _ := m.storeName()
+	if url, err := m.storeURLOf(name); name == "" || err != nil || !isNew(url) {
+		return m.open(ctx, opts...)
+	}
+	return later.Open(ctx, "mem://", append(opts, later.WithLogger(m.logger()))...)
 }
 
 // isUnreachable reports whether err means that nothing answered at the store's address.

@@ -105,11 +105,15 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"edit", "q", "id", "--header", "k"}, `--header is "k": give key=value`},
 		{[]string{"edit", "q", "id", "--header", "k=1", "--remove-header", "k"}, `both name "k"`},
 		{[]string{"edit", "q", "id", "--in", "1s", "--at", "12:00"}, "--in and --at are both given"},
+		{[]string{"dead", "errors", "q", "--look", "0"}, "--look is 0: give 1 or more"},
 		{[]string{"dead", "replay", "q"}, "no ids"},
 		{[]string{"dead", "replay", "q", "id", "--all"}, "--all and ids are both given"},
 		{[]string{"purge", "q", "--state", "leased"}, `--state is "leased": use one of scheduled, ready, dead`},
 		{[]string{"demo", "--orders", "0"}, "--orders is 0"},
 		{[]string{"demo", "--speed", "0"}, "--speed is 0"},
+		{[]string{"demo", "--ui", "--orders", "9"}, "--ui and --orders are both given"},
+		{[]string{"demo", "--no-open"}, "--no-open is given without --ui"},
+		{[]string{"serve", "--path-prefix", "later"}, `--path-prefix is "later": give a path such as /later`},
 		{[]string{"completion", "tcsh"}, "later completion --help"},
 		{[]string{"stats", "--interval", "0s"}, "--interval"},
 		{[]string{"series", "snd"}, `unknown command "snd"; did you mean send?; see later series --help`},
@@ -274,7 +278,7 @@ func TestHelpIsThePageOfTheCommand(t *testing.T) {
 		}
 	}
 	r := runMain(t.Context(), nil, "", "__complete", "help", "dead", "")
-	if !strings.HasPrefix(r.stdout, "list\npurge\nreplay\n") {
+	if !strings.HasPrefix(r.stdout, "errors\nlist\npurge\nreplay\n") {
 		t.Errorf("completion returned %q", r.stdout)
 	}
 }

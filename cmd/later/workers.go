@@ -169,6 +169,9 @@ func describeWorker(w later.WorkerInfo) string {
 	if w.Forwarding > 0 {
 		field("forwarding", "%d messages", w.Forwarding)
 	}
+	for _, f := range w.Forwards {
+		field("forwards", "%s to %s", preview(f.Queue, 128), preview(f.To, 256))
+	}
 	field("up", "%s", ago(w, w.Started))
 	field("heartbeat", "%s ago", ago(w, w.Heartbeat))
 	if len(w.Held) == 0 {

@@ -72,8 +72,8 @@ func TestWorkersShowsWhatEachHolds(t *testing.T) {
 }
 
 func TestWorkersShowsHowManyMessagesAreForwarded(t *testing.T) {
-	w := later.WorkerInfo{Name: "one", Forwarding: 12}
-	contains(t, describeWorker(w), "forwarding  12 messages")
+	w := later.WorkerInfo{Name: "one", Forwarding: 12, Forwards: []later.Forwarded{{Queue: "q", To: "list:l"}}}
+	contains(t, describeWorker(w), "forwarding  12 messages", "forwards    q to list:l")
 	if got := view.Worker(w).Forwarding; got != 12 {
 		t.Errorf("JSON has %d", got)
 	}

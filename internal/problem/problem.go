@@ -22,6 +22,8 @@ type Problem struct {
 	Detail string     `json:"detail"`
 	// Field is the part of the request that is wrong, or "" if it is not a single one.
 	Field string `json:"field,omitempty"`
+	// Instance is what the server's log has the error under, if it was logged.
+	Instance string `json:"instance,omitempty"`
 }
 
 // Error is an error whose Problem says more than its code does.

@@ -2,7 +2,8 @@
 # Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and,
 # where they can be had, valkey-server, the beanstalkd that bench measures, and promtool, which checks the alert rules.
 # Does nothing when all is there.
-# "setup.sh databases" installs PostgreSQL and MariaDB for the tests of outbox instead, which are large.
+# "setup.sh modules" installs PostgreSQL and MariaDB for the tests of outbox instead, and Chromium for those of the page,
+# which are large.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -93,8 +94,19 @@ databases() {
   if [ "$status" -ne 0 ]; then say "${missing[*]} could not be installed; in CI, the tests of outbox fail"; fi
 }
 
-if [ "${1:-}" = databases ]; then
+browser() {
+  if have chromium || have chromium-browser || have google-chrome; then return; fi
+  if ! have apt-get || ! may_try; then
+    say "chromium cannot be installed here; the tests of the page are skipped"
+    return
+  fi
+  as_root apt-get update -qq </dev/null && apt_install chromium fonts-liberation ||
+    say "chromium could not be installed; in CI, the tests of the page fail"
+}
+
+if [ "${1:-}" = modules ]; then
   databases
+  browser
   exit
 fi
 

@@ -5,6 +5,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
@@ -32,16 +33,36 @@ func Event(e *later.WatchEvent) wire.Event {
 	return w
 }
 
+// Explanation returns the JSON of why a message has not been handled yet, with times of day of a location.
+func Explanation(e later.Explanation, in *time.Location) wire.Explanation {
+	return wire.Explanation{
+		Queue: e.Queue, ID: e.ID, Reason: string(e.Reason), Text: e.Text(in), Due: wire.FormatTime(e.Due),
+		Attempts: e.Attempts, Paused: e.Paused, Before: e.Before, Workers: e.Workers, Running: e.Running, Worker: e.Worker,
+		HeldSince: wire.FormatTime(e.HeldSince), LeaseDeadline: wire.FormatTime(e.LeaseDeadline), DeadReason: e.DeadReason,
+		DiedAt: wire.FormatTime(e.DiedAt), Now: wire.FormatTime(e.Now),
+	}
+}
+
+// DeadErrors returns the JSON of the dead messages of a queue whose errors have the same pattern.
+func DeadErrors(queue string, d later.DeadErrors) wire.DeadErrors {
+	return wire.DeadErrors{Queue: queue, Pattern: d.Pattern, Count: d.Count, First: wire.FormatTime(d.First),
+		Last: wire.FormatTime(d.Last), ExampleID: d.ExampleID, Error: d.Error, Reason: d.Reason}
+}
+
 // Worker returns the JSON of a worker.
 func Worker(w later.WorkerInfo) wire.Worker {
 	held := make([]wire.Held, len(w.Held))
 	for i, h := range w.Held {
 		held[i] = wire.NewHeld(h.Queue, h.ID, h.Attempt, h.Since, w.Now)
 	}
+	var forwards []wire.Forwarded
+	for _, f := range w.Forwards {
+		forwards = append(forwards, wire.Forwarded(f))
+	}
 	return wire.Worker{
 		Name: w.Name, ID: w.ID, State: string(w.State), Host: w.Host, PID: w.PID, Process: w.Process, Version: w.Version,
 		Concurrency: w.Concurrency, Queues: append([]string{}, w.Queues...), QueueCount: w.QueueCount,
-		HeldCount: w.HeldCount, Held: held, Forwarding: w.Forwarding, Started: wire.FormatTime(w.Started),
+		HeldCount: w.HeldCount, Held: held, Forwarding: w.Forwarding, Forwards: forwards, Started: wire.FormatTime(w.Started),
 		Heartbeat: wire.FormatTime(w.Heartbeat), Now: wire.FormatTime(w.Now),
 	}
 }

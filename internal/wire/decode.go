@@ -157,11 +157,13 @@ func CheckText(text []byte) error {
 	switch {
 	case !utf8.Valid(text):
 		return errNotUTF8
-	case json.Valid(text) && hasLoneSurrogate(text):
+	case bytes.Contains(text, unicodeEscape) && json.Valid(text) && hasLoneSurrogate(text):
 		return errLoneSurrogate
 	}
 	return nil
 }
+
+var unicodeEscape = []byte(`\u`)
 
 var (
 	errNotUTF8       = store.Invalid("JSON is not UTF-8: give it in UTF-8, and bytes that are not text in base64")

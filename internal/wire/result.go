@@ -51,6 +51,8 @@ type Info struct {
 	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
 	DiedAt        string            `json:"died_at,omitempty"`
 	RawBase64     []byte            `json:"raw_base64,omitempty"`
+	// PayloadBytes is the length of a payload that a list shows the beginning of.
+	PayloadBytes int `json:"payload_bytes,omitempty"`
 }
 
 // NewInfo returns the JSON of a message of a queue.
@@ -206,6 +208,38 @@ func NewStats(queue string, s store.Stats) Stats {
 		NextDue: FormatTime(s.NextDue), Paused: s.Paused, Now: FormatTime(s.Now),
 		Retention: NewRetention(s),
 	}
+}
+
+// Explanation is why a message has not been handled yet: a reason, the same as a sentence, and what it follows from.
+type Explanation struct {
+	Queue         string           `json:"queue"`
+	ID            string           `json:"id"`
+	Reason        string           `json:"reason" enum:"scheduled,paused,no_worker,waiting,leased,follows,dead"`
+	Text          string           `json:"text"`
+	Due           string           `json:"due,omitempty"`
+	Attempts      int              `json:"attempts"`
+	Paused        bool             `json:"paused"`
+	Before        int64            `json:"before,omitempty"`
+	Workers       int              `json:"workers"`
+	Running       int              `json:"running"`
+	Worker        string           `json:"worker,omitempty"`
+	HeldSince     string           `json:"held_since,omitempty"`
+	LeaseDeadline string           `json:"lease_deadline,omitempty"`
+	DeadReason    store.DeadReason `json:"dead_reason,omitempty"`
+	DiedAt        string           `json:"died_at,omitempty"`
+	Now           string           `json:"now"`
+}
+
+// DeadErrors are dead messages of a queue whose last errors have the same pattern.
+type DeadErrors struct {
+	Queue     string           `json:"queue"`
+	Pattern   string           `json:"pattern"`
+	Count     int              `json:"count"`
+	First     string           `json:"first"`
+	Last      string           `json:"last"`
+	ExampleID string           `json:"example_id"`
+	Error     string           `json:"error"`
+	Reason    store.DeadReason `json:"reason"`
 }
 
 // Event is what happened to a message or a queue.

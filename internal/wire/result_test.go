@@ -68,7 +68,7 @@ func TestWireNames(t *testing.T) {
 	for _, value := range []any{
 		message{}, Info{}, Payload{}, Delivery{}, Sent{}, Rescheduled{}, RescheduledGroup{}, Cancelled{}, CancelledGroup{},
 		Stats{}, Queue{}, Paused{}, Deleted{}, SentSeries{}, SeriesMessage{}, MovedSeries{}, CancelledSeries{}, Run{},
-		Retained{}, Retention{},
+		Retained{}, Retention{}, DeadErrors{}, Explanation{},
 		Changed{}, CheckResult{}, Failure{}, Error{}, Note{},
 	} {
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {

@@ -17,9 +17,17 @@ type Worker struct {
 	HeldCount   int      `json:"held_count"`
 	Held        []Held   `json:"held"`
 	Forwarding  int      `json:"forwarding"`
-	Started     string   `json:"started"`
-	Heartbeat   string   `json:"heartbeat"`
-	Now         string   `json:"now"`
+	// Forwards is left out if the worker forwards nothing.
+	Forwards  []Forwarded `json:"forwards,omitempty"`
+	Started   string      `json:"started"`
+	Heartbeat string      `json:"heartbeat"`
+	Now       string      `json:"now"`
+}
+
+// Forwarded is a queue whose messages a worker moves to a destination.
+type Forwarded struct {
+	Queue string `json:"queue"`
+	To    string `json:"to"`
 }
 
 // Held is a message that a handler holds.

@@ -117,16 +117,27 @@ func matches(pattern, queue string) bool {
 
 type contextKey struct{}
 
+// caller is who sent a request. What follows the Identity is missing without a Control.
+type caller struct {
+	Identity
+	control  *Control
+	settings *settings
+	request  *http.Request // as it came
+}
+
 // NewContext returns a context with an identity.
 func NewContext(ctx context.Context, who Identity) context.Context {
-	return context.WithValue(ctx, contextKey{}, who)
+	return context.WithValue(ctx, contextKey{}, &caller{Identity: who})
 }
 
 // FromContext returns the identity in a context. Without one, whoever asks may do everything: the server has no access
 // control.
 func FromContext(ctx context.Context) (who Identity, controlled bool) {
-	who, controlled = ctx.Value(contextKey{}).(Identity)
-	return who, controlled
+	from, controlled := ctx.Value(contextKey{}).(*caller)
+	if !controlled {
+		return who, false
+	}
+	return from.Identity, true
 }
 
 // Check returns an ErrMisconfigured with the status 403 unless whoever sent the request of ctx has a right on a queue;

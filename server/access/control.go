@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"log/slog"
@@ -27,6 +28,9 @@ type Config struct {
 	// Hosts are names that the server has, besides those in the file. If there are any, it answers requests for them,
 	// localhost and loopback addresses only.
 	Hosts []string
+	// Page says that package page serves / and what is below /assets/. Everybody may read that: it has no secrets, and
+	// one logs in there.
+	Page bool
 	// Logger receives refused requests and new versions of the file. The default is slog.Default().
 	Logger *slog.Logger
 }
@@ -38,6 +42,7 @@ type Control struct {
 	guesses *guesses
 	origins *http.CrossOriginProtection
 	refused throttle
+	lasting lasting
 
 	settings atomic.Pointer[settings]
 	started  time.Time
@@ -130,6 +135,7 @@ func (c *Control) reload() error {
 		c.cfg.Logger.Error("access control stays as it was", "error", err)
 		return err
 	}
+	s.keepRight(before)
 	c.settings.Store(s)
 	c.cfg.Logger.Info("access control was read again", "file", c.cfg.File)
 	return nil
@@ -139,10 +145,24 @@ func (c *Control) reload() error {
 const (
 	healthPath = "/healthz"
 	readyPath  = "/readyz"
+	pagePath   = "/"
+	assetsPath = "/assets/"
 	// LoginPath and LogoutPath are where to mount Login and Logout.
 	LoginPath  = "/v1/login"
 	LogoutPath = "/v1/logout"
 )
+
+// public reports whether a request needs no authentication.
+func (c *Control) public(r *http.Request) bool {
+	switch path := r.URL.Path; {
+	case path == LoginPath, path == LogoutPath:
+		return true
+	case !c.cfg.Page, r.Method != http.MethodGet && r.Method != http.MethodHead:
+		return false
+	default:
+		return path == "" || path == pagePath || strings.HasPrefix(path, assetsPath)
+	}
+}
 
 // anonymous is whoever sends a request that needs no authentication.
 var anonymous = Identity{Name: "anonymous", Role: "none"}
@@ -153,7 +173,7 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := c.current()
 		if r.URL.Path == healthPath || r.URL.Path == readyPath {
-			next.ServeHTTP(w, as(r, anonymous))
+			next.ServeHTTP(w, r.WithContext(NewContext(r.Context(), anonymous)))
 			return
 		}
 		if err := c.checkHost(s, r); err != nil {
@@ -164,14 +184,14 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			c.refuse(w, r, refuse(http.StatusForbidden, "the request comes from a page of another site: %v", err))
 			return
 		}
+		from := &caller{Identity: anonymous, control: c, settings: s, request: r}
 		if r = s.withoutForgery(r); !s.authenticates() {
 			next.ServeHTTP(w, r)
 			return
 		}
-		who := anonymous
-		if r.URL.Path != LoginPath && r.URL.Path != LogoutPath {
+		if !c.public(r) {
 			var err error
-			if who, err = c.authenticate(s, r); err != nil {
+			if from.Identity, err = c.authenticate(s, r); err != nil {
 				if problem.StatusOf(err) == http.StatusUnauthorized {
 					s.challenge(w.Header())
 				}
@@ -179,12 +199,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(w, as(r, who))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, from)))
 	})
-}
-
-func as(r *http.Request, who Identity) *http.Request {
-	return r.WithContext(NewContext(r.Context(), who))
 }
 
 // refuse answers a request with an error, and logs it without its path, which can hold a receipt.

@@ -75,6 +75,35 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	}
 }
 
+func TestThePageIsPublicAndNothingElse(t *testing.T) {
+	name := write(t, file(t))
+	for _, page := range []bool{true, false} {
+		c, err := New(Config{File: name, Loopback: true, Page: page, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := serve(t, c.Handler(whoami))
+		for request, public := range map[string]bool{
+			"GET /": true, "HEAD /": true, "GET /assets/app/main.js": true, "GET /?queue=mail": true,
+			"POST /": false, "PUT /assets/app/main.js": false, "GET /assets": false, "GET /v1/server": false,
+			"GET /metrics": false, "GET /assetsx": false,
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			want := http.StatusUnauthorized
+			if public && page {
+				want = http.StatusOK
+			}
+			if status, _, body := s.do(method, path, ""); status != want {
+				t.Errorf("page %v: %s: %d %s", page, request, status, body)
+			}
+		}
+		status, _, _ := s.get("/", func(r *http.Request) { r.Host = "evil.example" })
+		if status != http.StatusMisdirectedRequest {
+			t.Errorf("page %v: another host: %d", page, status)
+		}
+	}
+}
+
 // file has every way to authenticate but client certificates.
 func file(t testing.TB) string {
 	return fmt.Sprintf(`

@@ -1,0 +1,79 @@
+package later
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// crowd makes a batcher gather, and has it learn that n items are together.
+func crowd(t *testing.T, n int) (b *batcher[string, string], g *gate, add func(item string)) {
+	t.Helper()
+	g = newGate()
+	b = newBatcher(g.call, stringSize)
+	b.linger, b.gathers = gatherFor, true
+	add = func(item string) {
+		go func() {
+			if r, err := b.do(t.Context(), item); r != item || err != nil {
+				t.Errorf("item %q: got %q, %v", item, r, err)
+			}
+		}()
+		synctest.Wait()
+	}
+	for i := range n {
+		add("first " + strconv.Itoa(i))
+	}
+	close(g.open)
+	synctest.Wait()
+	return b, g, add
+}
+
+func TestBatcherSendsACrowdTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, 12)
+		begin, before := time.Now(), len(g.seen())
+		for i := range 9 {
+			if calls := len(g.seen()) - before; calls != 0 {
+				t.Fatalf("%d calls for the first %d of 12 items", calls, i)
+			}
+			add(strconv.Itoa(i))
+		}
+		if calls := g.seen()[before:]; len(calls) != 1 || len(calls[0]) != 9 || time.Since(begin) != 0 {
+			t.Errorf("calls %v after %v; want one, at once", calls, time.Since(begin))
+		}
+		b.close()
+	})
+}
+
+func TestBatcherEndsACrowdThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, 12)
+		before := len(g.seen())
+		add("alone")
+		time.Sleep(gatherFor - time.Nanosecond)
+		synctest.Wait()
+		if calls := g.seen()[before:]; len(calls) != 0 {
+			t.Errorf("calls before the others had time to come: %v", calls)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		add("next")
+		if calls := g.seen()[before:]; len(calls) != 2 {
+			t.Errorf("calls %v; want one for the first that was alone, and one for the next at once", calls)
+		}
+		b.close()
+	})
+}
+
+func TestBatcherWithFewSendersWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, minCrowd-1)
+		before := len(g.seen())
+		add("alone")
+		if calls := g.seen()[before:]; len(calls) != 1 {
+			t.Errorf("calls %v; want one", calls)
+		}
+		b.close()
+	})
+}

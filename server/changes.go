@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// maxChanges is how many changes a server remembers.
+const maxChanges = 1000
+
+func registerChanges(s *Server) {
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/changes", Tags: []string{"server"},
+		Summary: "List changes that were made through this server, latest first",
+		Description: "Those that are logged: purges, replays, pauses, deletions and other changes to what others sent, the " +
+			"last 1,000 since the server started. Changes of no single queue are shown to those who may look at all.",
+	}, s.listChanges)
+}
+
+// changes are the last changes that were made through a server.
+type changes struct {
+	mu    sync.Mutex
+	last  []*Change // a ring: that with an id is at (id - 1) % maxChanges
+	count int64     // changes so far: the id of the last one
+}
+
+// Change is a change that somebody made through a server.
+type Change struct {
+	ID         int64          `json:"id" doc:"Grows with each change, from 1 when the server starts"`
+	Time       string         `json:"time"`
+	Who        string         `json:"who"`
+	What       string         `json:"what"`
+	Queue      string         `json:"queue,omitempty"`
+	Attributes map[string]any `json:"attributes" doc:"To what it was done, such as id, count and filter"`
+}
+
+// Changed logs that whoever sent the request of ctx changed something, as access.Log does, and lists it in /v1/changes.
+// It is for handlers next to this one, such as that of a store. The attributes queue and topic name what was changed;
+// without them, a change is listed for those who may look at all queues.
+func (s *Server) Changed(ctx context.Context, what string, attrs ...slog.Attr) {
+	access.Log(ctx, s.log, what, attrs...)
+	c := &Change{Time: wire.FormatTime(time.Now()), Who: access.NameOf(ctx), What: what, Attributes: map[string]any{}}
+	for _, a := range attrs {
+		switch {
+		case a.Key == "queue":
+			c.Queue = a.Value.String()
+		case a.Value.Kind() == slog.KindDuration:
+			c.Attributes[a.Key] = a.Value.String()
+		default:
+			c.Attributes[a.Key] = a.Value.Any()
+		}
+	}
+	s.changes.add(c)
+}
+
+func (cs *changes) add(c *Change) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if len(cs.last) < maxChanges {
+		cs.last = append(cs.last, c)
+	} else {
+		cs.last[cs.count%maxChanges] = c
+	}
+	cs.count++
+	c.ID = cs.count
+}
+
+// before returns up to limit changes with ids below one that a function shows, latest first. id 0 is after all.
+func (cs *changes) before(id int64, limit int, shows func(*Change) bool) []*Change {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if id == 0 {
+		id = cs.count + 1
+	}
+	found := []*Change{}
+	oldest := cs.count - int64(len(cs.last)) + 1
+	for id = min(id, cs.count+1) - 1; id >= oldest && len(found) < limit; id-- {
+		if c := cs.last[(id-1)%maxChanges]; shows(c) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// isOf reports whether a change is of queues and topics that see reports true for.
+func (c *Change) isOf(see func(queue string) bool) bool {
+	topic, ok := c.Attributes["topic"].(string)
+	_, scheduled := c.Attributes["schedule"]
+	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(store.TopicPrefix+topic)) &&
+		(!scheduled || see(schedulesQueue))
+}
+
+// withoutFilter returns the change without texts that somebody searched for in payloads.
+func (c *Change) withoutFilter() *Change {
+	if _, has := c.Attributes["filter"]; !has {
+		return c
+	}
+	hidden := *c
+	hidden.Attributes = maps.Clone(c.Attributes)
+	delete(hidden.Attributes, "filter")
+	return &hidden
+}
+
+type changesInput struct {
+	Limit  int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Before int64 `query:"before" minimum:"1" doc:"Only changes before the one with this id, for the next page. Default: the latest ones"`
+}
+
+type changesOutput struct {
+	Body struct {
+		Changes []*Change `json:"changes"`
+		Since   string    `json:"since" doc:"When the server started"`
+	}
+}
+
+func (s *Server) listChanges(ctx context.Context, in *changesInput) (*changesOutput, error) {
+	all := access.Check(ctx, access.Look, "") == nil
+	see := visible(ctx)
+	out := &changesOutput{}
+	out.Body.Since = wire.FormatTime(s.started)
+	out.Body.Changes = s.changes.before(in.Before, in.Limit, func(c *Change) bool { return all || c.isOf(see) })
+	if hides(ctx) {
+		for i, c := range out.Body.Changes {
+			out.Body.Changes[i] = c.withoutFilter()
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+func registerDeadErrors(s *Server) {
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
+		Summary: "Group dead messages by their errors",
+		Description: "A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal " +
+			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The parameter error_pattern " +
+			"and the field of a filter select a group.",
+	}, s.deadErrors)
+}
+
+type deadErrorsInput struct {
+	QueuePath
+	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at"`
+	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+}
+
+type deadErrorsOutput struct {
+	Body struct {
+		Groups []wire.DeadErrors `json:"groups" doc:"Largest first"`
+		Looked int               `json:"looked" doc:"How many messages were looked at"`
+		Next   string            `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
+	}
+}
+
+func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErrorsOutput, error) {
+	if hides(ctx) {
+		return nil, hidden("the texts of errors")
+	}
+	page, err := s.client.Queue(in.Queue).DeadErrors(ctx, later.DeadErrorsOptions{Look: in.Look, Cursor: in.Cursor})
+	if err != nil {
+		return nil, err
+	}
+	out := &deadErrorsOutput{}
+	out.Body.Looked, out.Body.Next = page.Looked, page.Next
+	out.Body.Groups = make([]wire.DeadErrors, len(page.Groups))
+	for i, group := range page.Groups {
+		out.Body.Groups[i] = view.DeadErrors(in.Queue, group)
+	}
+	return out, nil
+}
+
+// hidden returns the error for a request whose reply has what its sender may not see.
+func hidden(what string) error {
+	return &problem.Error{Status: http.StatusForbidden,
+		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrMisconfigured)}
+}

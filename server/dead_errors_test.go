@@ -1,0 +1,45 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/laterq/later/server/access"
+)
+
+func TestDeadErrorsCanBeReplayedByGroup(t *testing.T) {
+	a := newAPI(t)
+	for i, text := range []string{"order 1 is gone", "order 2 is gone", "timeout"} {
+		a.send("mail", fmt.Sprint(i))
+		got, err := a.client.Queue("mail").Receive(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := got[0].Bury(t.Context(), fmt.Errorf("%s", text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := a.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).is(http.StatusOK)
+	groups := list(page, "groups")
+	if len(groups) != 2 || groups[0]["pattern"] != "order # is gone" || groups[0]["count"] != 2.0 ||
+		groups[0]["reason"] != "buried" || page["looked"] != 3.0 || page["next"] != nil {
+		t.Fatalf("%v", page)
+	}
+	a.do(http.MethodGet, "/v1/queues/mail/dead-errors?look=1", nil).is(http.StatusOK)
+	found := a.do(http.MethodGet, "/v1/queues/mail/messages?state=dead&error_pattern=timeout", nil).is(http.StatusOK)
+	if messages := list(found, "messages"); len(messages) != 1 || messages[0]["id"] != "2" {
+		t.Errorf("%v", found)
+	}
+	started := a.do(http.MethodPost, "/v1/queues/mail/bulk", map[string]any{
+		"action": "replay", "filter": map[string]any{"state": "dead", "error_pattern": groups[0]["pattern"]},
+	}).is(http.StatusAccepted)
+	done := a.do(http.MethodGet, fmt.Sprintf("/v1/operations/%s?wait=1m", started["id"]), nil).is(http.StatusOK)
+	if done["changed"] != 2.0 || done["state"] != "done" {
+		t.Errorf("%v", done)
+	}
+	reader := a.as(access.Identity{Name: "x", Role: access.RoleRead, HidePayloads: true})
+	reader.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).fails(http.StatusForbidden, "misconfigured", "")
+	reader.do(http.MethodGet, "/v1/queues/mail/messages?state=dead&error_pattern=x", nil).
+		fails(http.StatusForbidden, "misconfigured", "")
+}

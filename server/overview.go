@@ -1,0 +1,195 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxOverviewQueues is how many queues an overview reads.
+	maxOverviewQueues = 200
+	// maxOverviewRuns is how many runs of schedules it has, and maxUpcoming among how many it looks for them.
+	maxOverviewRuns = 200
+	maxUpcoming     = 1000
+)
+
+func registerOverview(s *Server) {
+	const path, tag = "/v1/overview", "overview"
+	const about = "Internal queues, those of schedules and of the histories of topics, are left out unless they are " +
+		"named. At most 200 queues are read, the first ones by name; queues_left_out is how many more there are. Lateness " +
+		"and history are samples: what this server has seen of the events of the last five minutes since it was first asked."
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: path, Tags: []string{tag},
+		Summary:     "Count what is due, to come and dead in all queues",
+		Description: about,
+	}, s.overview)
+	route(s, access.Look, huma.Operation{
+		Method: http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
+		Description: "A stream of server-sent events (text/event-stream): overview, whose data is an overview, at most " +
+			"twice a second and less often if reading it takes long; and problem, whose data is a problem, when the store " +
+			"cannot be read, and every 5 s until it can. All clients with the same parameters share one reading. " + about,
+		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
+			eventsType: {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Overview](), true, "")},
+		}}},
+	}, s.watchOverview)
+}
+
+// Overview is what is due, to come and dead in several queues.
+type Overview struct {
+	Time          string          `json:"time" doc:"The store's clock, which the bands count from"`
+	Counts        OverviewCounts  `json:"counts"`
+	NextDue       string          `json:"next_due,omitempty" doc:"When the next message falls due"`
+	OldestDue     string          `json:"oldest_due,omitempty" doc:"When the message fell due that has been ready for longest"`
+	Bands         []OverviewBand  `json:"bands" doc:"Scheduled and ready messages by due time, each in one band. Without from and to: overdue, the next minute, the rest of the hour, of the day and of 31 days, and later"`
+	Queues        []OverviewQueue `json:"queues" doc:"In order of name"`
+	QueueCount    int             `json:"queue_count" doc:"How many queues there are"`
+	QueuesLeftOut int             `json:"queues_left_out" doc:"How many of them are not in this overview"`
+	Workers       int             `json:"workers" doc:"Live workers"`
+	Runs          []OverviewRun   `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most"`
+	ReadMS        float64         `json:"read_ms" doc:"How long it took to read this"`
+}
+
+// OverviewCounts are the messages of all queues of an overview by state.
+type OverviewCounts struct {
+	Scheduled int64 `json:"scheduled"`
+	Ready     int64 `json:"ready"`
+	Leased    int64 `json:"leased"`
+	Dead      int64 `json:"dead"`
+}
+
+// OverviewBand counts the messages that fall due in each of the equal parts of a time.
+type OverviewBand struct {
+	Name   string  `json:"name" enum:"overdue,minute,hour,day,month,later,range"`
+	From   string  `json:"from,omitempty" doc:"overdue has none"`
+	To     string  `json:"to,omitempty" doc:"later has none"`
+	Counts []int64 `json:"counts"`
+}
+
+// OverviewQueue is a queue of an overview.
+type OverviewQueue struct {
+	wire.Stats
+	OldestDue        string         `json:"oldest_due,omitempty" doc:"When the message fell due that has been ready for longest"`
+	SentPerSecond    float64        `json:"sent_per_second" doc:"In the last minute"`
+	HandledPerSecond float64        `json:"handled_per_second" doc:"Acked and forwarded"`
+	FailedPerSecond  float64        `json:"failed_per_second" doc:"Nacked, buried and expired"`
+	LatenessP50MS    float64        `json:"lateness_p50_ms" doc:"Of the deliveries in the sample"`
+	LatenessP99MS    float64        `json:"lateness_p99_ms"`
+	LatenessSamples  int            `json:"lateness_samples" doc:"Deliveries in the sample, up to 256"`
+	History          []HistoryEntry `json:"history" doc:"60 parts of 5 s each, the current one last; empty if nothing happened in them"`
+}
+
+// HistoryEntry counts the events of a queue in 5 s.
+type HistoryEntry struct {
+	Sent    int64 `json:"sent"`
+	Handled int64 `json:"handled"`
+	Failed  int64 `json:"failed"`
+}
+
+// OverviewRun is a run of a schedule that is to come.
+type OverviewRun struct {
+	Schedule string `json:"schedule"`
+	Queue    string `json:"queue"`
+	Due      string `json:"due"`
+}
+
+type overviewInput struct {
+	Queues  []string  `query:"queue,explode" maxItems:"200" doc:"Only these queues. Default: all but internal ones"`
+	List    string    `query:"list" enum:"summed,all" doc:"all lists the other queues, too, which the counts and bands leave out. Default: summed"`
+	From    time.Time `query:"from" doc:"Count what falls due from this time on, in a single band, range; together with to"`
+	To      time.Time `query:"to" doc:"And before this time"`
+	Buckets int       `query:"buckets" minimum:"1" maximum:"500" doc:"Parts of the range. Default: 120"`
+}
+
+// overviewRequest is what an overview shows.
+type overviewRequest struct {
+	who        access.Identity
+	controlled bool
+	queues     []string // sorted; none for all
+	listAll    bool     // list other queues, too
+	from, to   time.Time
+	buckets    int // 0 for the bands from now on
+}
+
+func newOverviewRequest(ctx context.Context, in *overviewInput) (*overviewRequest, error) {
+	if err := checkQueues(ctx, in.Queues); err != nil {
+		return nil, err
+	}
+	r := &overviewRequest{queues: sortedSet(in.Queues), listAll: in.List == "all", from: in.From, to: in.To, buckets: in.Buckets}
+	r.who, r.controlled = access.FromContext(ctx)
+	switch ranged := !in.From.IsZero() && !in.To.IsZero(); {
+	case in.From.IsZero() != in.To.IsZero():
+		return nil, field("query.from", store.Invalid("from and to belong together: give both, or neither"))
+	case !ranged && in.Buckets > 0:
+		return nil, field("query.buckets", store.Invalid("buckets are parts of a range: give from and to, too"))
+	case !ranged:
+		return r, nil
+	}
+	if r.buckets == 0 {
+		r.buckets = 120
+	}
+	return r, field("query.from", store.CheckHistogram(r.from, r.to, r.buckets))
+}
+
+// checkQueues returns an error unless the sender of a request may look at the queues.
+func checkQueues(ctx context.Context, queues []string) error {
+	for _, queue := range queues {
+		if err := store.CheckQueue(queue); err != nil {
+			return field("query.queue", err)
+		}
+		if err := may(ctx, access.Look, queue); err != nil {
+			return field("query.queue", err)
+		}
+	}
+	return nil
+}
+
+func sortedSet(names []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// key is equal for requests that show the same.
+func (r *overviewRequest) key() string {
+	limits := "all"
+	if r.controlled && r.who.Queues != nil {
+		limits = strings.Join(sortedSet(r.who.Queues), "\x00")
+	}
+	return strings.Join([]string{limits, strings.Join(r.queues, "\x00"), wire.FormatTime(r.from), wire.FormatTime(r.to),
+		strconv.Itoa(r.buckets), strconv.FormatBool(r.listAll)}, "\x01")
+}
+
+// sums reports whether a queue is in the counts and bands.
+func (r *overviewRequest) sums(queue string) bool {
+	return len(r.queues) == 0 || slices.Contains(r.queues, queue)
+}
+
+// context returns a context of the sender of the request.
+func (r *overviewRequest) context(ctx context.Context) context.Context {
+	if r.controlled {
+		return access.NewContext(ctx, r.who)
+	}
+	return ctx
+}
+
+type overviewOutput struct{ Body *Overview }
+
+func (s *Server) overview(ctx context.Context, in *overviewInput) (*overviewOutput, error) {
+	r, err := newOverviewRequest(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.readOverview(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &overviewOutput{o}, nil
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
+)
+
+const (
+	// sampleFor is how long the events of all queues are sampled after the last overview.
+	sampleFor = 5 * time.Minute
+	// A sample has the events of historySlots times historyStep, and the lateness of maxLatenesses deliveries in it.
+	historySlots  = 60
+	historyStep   = 5 * time.Second
+	maxLatenesses = 256
+	// maxSampled is the number of queues with a sample. Further ones have none until others have had no events.
+	maxSampled = 1000
+	// rejoinAfter is the time after which events that ended are sampled again.
+	rejoinAfter = time.Second
+)
+
+// samples are what a server has seen of the events of all queues lately, while somebody looks at overviews.
+type samples struct {
+	mu      sync.Mutex
+	idle    *time.Timer // ends the sampling; nil while there is none
+	queues  map[string]*sample
+	cleaned int64 // the slot in which queues without events were removed
+}
+
+// sample is what was seen of the events of a queue. The zero sample has seen none.
+type sample struct {
+	last       int64 // the number of the last slot
+	slots      [historySlots]HistoryEntry
+	latenesses []lateDelivery // a ring: that of number n is at n % maxLatenesses
+	delivered  int
+}
+
+// lateDelivery is the lateness of a delivery, and when it was.
+type lateDelivery struct {
+	slot int64
+	ms   float64
+}
+
+func slotOf(t time.Time) int64 { return t.UnixMilli() / historyStep.Milliseconds() }
+
+// use has the events be sampled for some time.
+func (s *samples) use(server *Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.idle != nil && s.idle.Reset(sampleFor) {
+		return
+	}
+	ctx, cancel := context.WithCancel(server.ending)
+	s.queues = map[string]*sample{}
+	idle := time.AfterFunc(sampleFor, cancel)
+	s.idle = idle
+	server.open.Go(func() {
+		defer idle.Stop()
+		for ctx.Err() == nil {
+			if f, err := server.feeds.join(ctx, server, nil); err == nil {
+				s.follow(ctx, f)
+				server.feeds.leave(f)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(rejoinAfter):
+			}
+		}
+	})
+}
+
+// follow adds the events of a feed until ctx or the feed ends.
+func (s *samples) follow(ctx context.Context, f *feed) {
+	for next := f.end(); ; {
+		events, missed, changed := f.read(next)
+		next += missed + uint64(len(events))
+		if len(events) > 0 {
+			s.add(events, time.Now())
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		case <-f.ended:
+			return
+		}
+	}
+}
+
+// add adds events that arrived at a time.
+func (s *samples) add(events []recentEvent, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slot := slotOf(now)
+	for i := range events {
+		if q := s.get(events[i].Queue, slot); q != nil {
+			q.add(&events[i].Event, slot)
+		}
+	}
+}
+
+// get returns the sample of a queue, or nil if there are too many.
+func (s *samples) get(queue string, slot int64) *sample {
+	q := s.queues[queue]
+	if q != nil || queue == "" {
+		return q
+	}
+	if len(s.queues) >= maxSampled && s.cleaned != slot {
+		s.cleaned = slot
+		for name, other := range s.queues {
+			if other.last <= slot-historySlots {
+				delete(s.queues, name)
+			}
+		}
+	}
+	if len(s.queues) >= maxSampled {
+		return nil
+	}
+	q = &sample{last: slot}
+	s.queues[queue] = q
+	return q
+}
+
+// of returns the samples of queues at a time.
+func (s *samples) of(queues []string, now time.Time) map[string]sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[string]sample{}
+	for _, queue := range queues {
+		if q := s.queues[queue]; q != nil {
+			q.move(slotOf(now))
+			shown := *q
+			shown.latenesses = slices.Clone(q.latenesses)
+			found[queue] = shown
+		}
+	}
+	return found
+}
+
+// move makes a slot the last one.
+func (q *sample) move(slot int64) {
+	for n := min(slot-q.last, historySlots); n > 0; n-- {
+		q.slots[(slot-n+1)%historySlots] = HistoryEntry{}
+	}
+	q.last = max(q.last, slot)
+}
+
+func (q *sample) add(e *wire.Event, slot int64) {
+	q.move(slot)
+	q.slots[q.last%historySlots].count(e.Kind, 1)
+	if e.Kind != later.EventClaimed {
+		return
+	}
+	late := lateDelivery{q.last, e.LatenessMS}
+	if len(q.latenesses) < maxLatenesses {
+		q.latenesses = append(q.latenesses, late)
+	} else {
+		q.latenesses[q.delivered%maxLatenesses] = late
+	}
+	q.delivered++
+}
+
+// show sets what the sample says about a queue.
+func (q sample) show(o *OverviewQueue) {
+	o.History = []HistoryEntry{}
+	if q.slots != [historySlots]HistoryEntry{} {
+		o.History = slices.Concat(q.slots[(q.last+1)%historySlots:], q.slots[:(q.last+1)%historySlots])
+	}
+	var late []float64
+	for _, l := range q.latenesses {
+		if l.slot > q.last-historySlots {
+			late = append(late, l.ms)
+		}
+	}
+	slices.Sort(late)
+	if n := len(late); n > 0 {
+		o.LatenessSamples, o.LatenessP50MS, o.LatenessP99MS = n, late[(n*50+99)/100-1], late[(n*99+99)/100-1]
+	}
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxOverviews is the number of different overviews that are watched at the same time.
+	maxOverviews = 64
+	// An overview is read at intervals between these, which are as long as ten readings.
+	minOverviewEvery = 500 * time.Millisecond
+	maxOverviewEvery = 10 * time.Second
+	readingsEvery    = 10
+	// overviewTimeout is how long a reading may take.
+	overviewTimeout = 10 * time.Second
+	// problemEvery is how often a client is told again of a problem that goes on.
+	problemEvery = 5 * time.Second
+)
+
+// overviews are the overviews that are watched, by their keys.
+type overviews struct {
+	mu  sync.Mutex
+	all map[string]*sharedOverview
+}
+
+// sharedOverview is an overview that is read again and again for any number of clients. Each client is sent the latest
+// state at its own pace.
+type sharedOverview struct {
+	key     string
+	clients int // guarded by overviews.mu
+	stop    context.CancelFunc
+
+	mu      sync.Mutex
+	event   []byte        // the latest event, or nil before the first one
+	problem bool          // it is a problem
+	changed chan struct{} // closed by the next event
+}
+
+// join returns the overview that a request shows. The caller calls leave.
+func (os *overviews) join(s *Server, r *overviewRequest) (*sharedOverview, error) {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	key := r.key()
+	o := os.all[key]
+	if o == nil {
+		if len(os.all) >= maxOverviews {
+			return nil, fmt.Errorf("%d different overviews are watched already, which is the limit: try again later: %w",
+				maxOverviews, store.ErrUnavailable)
+		}
+		o = &sharedOverview{key: key, changed: make(chan struct{})}
+		var ctx context.Context
+		ctx, o.stop = context.WithCancel(r.context(s.ending))
+		if os.all == nil {
+			os.all = map[string]*sharedOverview{}
+		}
+		os.all[key] = o
+		s.open.Go(func() { o.run(ctx, s, r) })
+	}
+	o.clients++
+	return o, nil
+}
+
+// leave ends an overview with its last client.
+func (os *overviews) leave(o *sharedOverview) {
+	os.mu.Lock()
+	defer os.mu.Unlock()
+	if o.clients--; o.clients == 0 {
+		delete(os.all, o.key)
+		o.stop()
+	}
+}
+
+// run reads the overview until ctx ends.
+func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest) {
+	for {
+		begin := time.Now()
+		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
+		overview, err := s.readOverview(reading, r)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			if reading.Err() != nil {
+				err = fmt.Errorf("the store did not answer within %v: %w: %w", overviewTimeout, store.ErrUnavailable, err)
+			}
+			o.set("problem", s.problemOf(ctx, err))
+		default:
+			o.set("overview", overview)
+		}
+		select {
+		case <-time.After(overviewEvery(time.Since(begin))):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// overviewEvery returns how long to wait after a reading that took a time.
+func overviewEvery(took time.Duration) time.Duration {
+	return min(max(readingsEvery*took, minOverviewEvery)-took, maxOverviewEvery)
+}
+
+// set makes an event the latest one, unless it is the same problem as before.
+func (o *sharedOverview) set(name string, data any) {
+	var text bytes.Buffer
+	_ = encodeJSON(&text, data) // numbers and texts can always be encoded
+	event := fmt.Appendf(nil, "event: %s\ndata: %s\n", name, text.Bytes())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if bytes.Equal(o.event, event) {
+		return
+	}
+	o.event, o.problem = event, name == "problem"
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// latest returns the latest event, whether it is a problem, and a channel that is closed by the next one.
+func (o *sharedOverview) latest() (event []byte, problem bool, changed <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.event, o.problem, o.changed
+}
+
+func (s *Server) watchOverview(ctx context.Context, in *overviewInput) (*huma.StreamResponse, error) {
+	r, err := newOverviewRequest(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	ctx, done, err := s.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.overviews.join(s, r)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hctx huma.Context) {
+		defer done()
+		defer s.overviews.leave(o)
+		w := newSSEWriter(hctx)
+		o.send(ctx, &w, s.heartbeat)
+	}}, nil
+}
+
+// send writes events until the client is gone or too slow, or ctx ends.
+func (o *sharedOverview) send(ctx context.Context, w *sseWriter, heartbeat time.Duration) {
+	alive := time.NewTicker(heartbeat)
+	defer alive.Stop()
+	again := time.NewTicker(problemEvery)
+	defer again.Stop()
+	w.text = append(w.text, ":\n\n"...)
+	for {
+		event, problem, changed := o.latest()
+		w.text = append(w.text, event...)
+		for wait := true; wait; {
+			if !w.write() {
+				return
+			}
+			select {
+			case <-changed:
+				wait = false
+			case <-again.C:
+				if problem {
+					w.text = append(w.text, event...)
+				}
+			case <-alive.C:
+				w.text = append(w.text, ":\n\n"...)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}

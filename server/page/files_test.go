@@ -1,0 +1,93 @@
+package page
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const (
+	maxTotal = 60 << 10 // bytes of all files, compressed
+	maxLines = 500      // of a file that is written by hand
+)
+
+func isVendored(name string) bool { return strings.HasPrefix(name, "vendor/") }
+
+func TestPageIsSmall(t *testing.T) {
+	total := 0
+	for name, f := range load().files {
+		size := len(f.plain)
+		if f.gzipped != nil {
+			size = len(f.gzipped)
+		}
+		total += size
+		if n := strings.Count(string(f.plain), "\n"); n >= maxLines && !isVendored(name) {
+			t.Errorf("%s has %d lines", name, n)
+		}
+	}
+	t.Logf("%d files have %d bytes, compressed", len(load().files), total)
+	if total > maxTotal {
+		t.Errorf("all files have %d bytes, the limit is %d", total, maxTotal)
+	}
+}
+
+var (
+	comments = regexp.MustCompile(`(?s)/\*.*?\*/|<!--.*?-->|(?m:^\s*//.*$)`)
+	other    = regexp.MustCompile(`(?:https?:|["'(])//[^\s"'` + "`" + `)]+`)
+)
+
+// TestPageRefersToNoOtherHost checks scripts, styles and documents. The names of XML namespaces are no references.
+func TestPageRefersToNoOtherHost(t *testing.T) {
+	for name, f := range load().files {
+		if strings.HasPrefix(f.contentType, "text/plain") {
+			continue // a licence
+		}
+		for _, url := range other.FindAllString(comments.ReplaceAllString(string(f.plain), ""), -1) {
+			if !strings.HasPrefix(url, "http://www.w3.org/") {
+				t.Errorf("%s refers to %s", name, url)
+			}
+		}
+	}
+}
+
+var (
+	inline    = regexp.MustCompile(`(?i)<style|\sstyle\s*=|\son[a-z]+\s*=|javascript:|<base|<script(?:\s[^>]*)?>\s*[^<\s]`)
+	reference = regexp.MustCompile(`(?:src|href)="([^"]*)"`)
+	elsewhere = regexp.MustCompile(`^(v1/|#|data:)`) // the API, this document, itself
+)
+
+func TestRootPageHasNoCodeOfItsOwn(t *testing.T) {
+	index := string(load().files["index.html"].plain)
+	if found := inline.FindString(index); found != "" {
+		t.Errorf("index.html has %q", found)
+	}
+	for _, match := range reference.FindAllStringSubmatch(index, -1) {
+		target := match[1]
+		name, isFile := strings.CutPrefix(target, "assets/"+load().version+"/")
+		switch {
+		case isFile && load().files[name] == nil:
+			t.Errorf("index.html refers to %s, which does not exist", target)
+		case !isFile && !elsewhere.MatchString(target):
+			t.Errorf("index.html refers to %s, which is neither below assets/ nor v1/", target)
+		}
+	}
+}
+
+var imported = regexp.MustCompile(`(?m)(?:^import|[*}] from)\s+["']([^"'\n]+)["'];`)
+
+func TestModulesImportFilesThatExist(t *testing.T) {
+	for name, f := range load().files {
+		if path.Ext(name) != ".js" {
+			continue
+		}
+		for _, match := range imported.FindAllStringSubmatch(comments.ReplaceAllString(string(f.plain), ""), -1) {
+			target := match[1]
+			if !strings.HasPrefix(target, "./") && !strings.HasPrefix(target, "../") {
+				t.Errorf("%s imports %s: give a relative path, so that the page works under any", name, target)
+			} else if load().files[path.Join(path.Dir(name), target)] == nil {
+				t.Errorf("%s imports %s, which does not exist", name, target)
+			}
+		}
+	}
+}

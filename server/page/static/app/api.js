@@ -1,0 +1,69 @@
+// Requests to the server. Paths are relative, so that the page works under any prefix.
+
+// Problem is an error that the server described, or that kept it from answering.
+export class Problem extends Error {
+  constructor({ code = 'internal', detail, field, status = 0, instance }) {
+    super(detail);
+    Object.assign(this, { code, field, status, instance });
+  }
+}
+
+let unauthorized = () => {};
+
+// onUnauthorized sets what is called when the server wants to know who asks.
+export function onUnauthorized(f) {
+  unauthorized = f;
+}
+
+async function problemOf(response) {
+  const body = await response.json().catch(() => ({})); // a proxy may have answered
+  const detail = body.detail || `The server answered ${response.status} ${response.statusText}.`;
+  return new Problem({ ...body, status: response.status, detail });
+}
+
+// request sends a request and returns the response. It throws a Problem if that is not a success.
+export async function request(method, path, body, options = {}) {
+  const init = { method, ...options };
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { 'Content-Type': 'application/json' };
+  }
+  let response;
+  try {
+    response = await fetch(path, init);
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new Problem({ code: 'unavailable', detail: 'The server cannot be reached.' });
+  }
+  if (response.ok) return response;
+  if (response.status === 401) unauthorized();
+  throw await problemOf(response);
+}
+
+async function json(method, path, body, options) {
+  const response = await request(method, path, body, options);
+  return response.status === 204 ? undefined : response.json();
+}
+
+export const get = (path, options) => json('GET', path, undefined, options);
+export const post = (path, body = {}, options) => json('POST', path, body, options);
+export const put = (path, body) => json('PUT', path, body);
+export const patch = (path, body) => json('PATCH', path, body);
+export const remove = (path) => json('DELETE', path);
+
+// path joins the parts of a path, each encoded, to one of the API.
+export function path(...parts) {
+  return ['v1', ...parts].map(encodeURIComponent).join('/');
+}
+
+// query returns parameters as a text that begins with "?", or '' for none. Arrays stand for repeated ones.
+export function query(params) {
+  const all = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== undefined && one !== null && one !== '') all.append(name, one);
+    }
+  }
+  const text = all.toString();
+  return text && '?' + text;
+}

@@ -1,0 +1,154 @@
+// The page begins here: its frame, which view is shown, and the keys that work everywhere.
+import { onUnauthorized } from './api.js';
+import { duration, local } from './format.js';
+import { html, render, useEffect, useState } from './html.js';
+import { showHelp, useKeys } from './keys.js';
+import { now, reconnect, useLive, useNow, watch } from './live.js';
+import { examples } from './search.js';
+import { Dialogs, Failure, Nav, Notices, open } from './ui.js';
+import { go, Link, url, useUrl } from './url.js';
+import { Changes } from './views/changes.js';
+import { Events } from './views/events.js';
+import { Home } from './views/home.js';
+import { Login, logout } from './views/login.js';
+import { Palette } from './views/palette.js';
+import { Schedules } from './views/schedules.js';
+import { Topics } from './views/topics.js';
+import { Workers } from './views/workers.js';
+import { loadServer, useServer } from './who.js';
+
+const views = {
+  '': ['Messages', Home, 'h'],
+  schedules: ['Schedules', Schedules, 's'],
+  topics: ['Topics', Topics, 't'],
+  events: ['Events', Events, 'e'],
+  workers: ['Workers', Workers, 'w'],
+  changes: ['Changes', Changes, 'c'],
+};
+
+const themes = ['', 'light', 'dark'];
+
+function setTheme(name) {
+  try {
+    localStorage.setItem('theme', name);
+  } catch {
+    // private windows may refuse it
+  }
+  document.documentElement.dataset.theme = name;
+}
+
+try {
+  setTheme(localStorage.getItem('theme') ?? '');
+} catch {
+  // as above
+}
+
+function App() {
+  const params = useUrl();
+  const server = useServer();
+  const [login, setLogin] = useState(false);
+  const [error, setError] = useState();
+  const begin = () => loadServer().then(() => setError(undefined), setError);
+  useEffect(() => {
+    onUnauthorized(() => setLogin(true));
+    begin();
+  }, []);
+  const view = views[params.view ?? ''] ?? views[''];
+  useEffect(() => {
+    if (!server || login) return;
+    watch(params.view ? {} : { queue: params.queue, list: params.queue && 'all', from: params.z0, to: params.z1 });
+  }, [server, login, params.view, params.queue, params.z0, params.z1]);
+  useEffect(() => { document.title = `${params.message ?? params.schedule ?? params.topic ?? params.queue ?? view[0]} · Later`; });
+  const fresh = (name) => () => go({ view: name }, { base: {} });
+  useKeys({
+    '?': ['this help', showHelp],
+    '/': ['search messages', search],
+    'Ctrl K': ['commands', () => open(Palette, { setTheme })],
+    ':': ['commands', () => open(Palette, { setTheme })],
+    'g d': ['go to dead messages by error', () => go({ state: 'dead', group: 'error' }, { base: {} })],
+    ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => [`g ${key}`, [`go to ${label}`, fresh(name)]])),
+    Escape: ['clear the range or the search', () => go({ from: undefined, to: undefined, q: undefined })],
+  });
+  if (login) return html`<${Login} done=${() => { setLogin(false); begin(); }} />`;
+  if (!server) {
+    return html`<main>${error ? html`<${Failure} error=${error} retry=${begin} />` : html`<p class="empty" aria-busy="true">Loading…</p>`}</main>`;
+  }
+  const View = view[1];
+  return html`<a class="skip" href="#content">Skip to the content</a>
+    <${Header} server=${server} />
+    <${Connection} />
+    <div id="content"><${View} key=${params.view} /></div>
+    <${Dialogs} />
+    <${Notices} />`;
+}
+
+function search() {
+  if (url().view) go({ view: undefined }, { base: {} });
+  setTimeout(() => document.getElementById('search').focus());
+}
+
+function Header({ server }) {
+  const params = useUrl();
+  const [theme, next] = useState(document.documentElement.dataset.theme ?? '');
+  const turn = () => {
+    const after = themes[(themes.indexOf(theme) + 1) % themes.length];
+    setTheme(after);
+    next(after);
+  };
+  return html`<header class="top">
+    <${Link} fresh to=${{}} class="brand">Later<//>
+    <${Nav} label="Views" class="views">${Object.entries(views).map(([name, [label]]) => html`
+      <${Link} fresh to=${{ view: name, queue: params.queue }} aria-current=${(params.view ?? '') === name ? 'page' : undefined}>${label}<//>`)}<//>
+    <${Search} />
+    <span class="grow"></span>
+    <${Status} />
+    <button class="quiet" onClick=${turn} title="Colours: as the system, light or dark">
+      ${{ '': 'Auto', light: 'Light', dark: 'Dark' }[theme]}<span class="hidden"> colours</span></button>
+    <button class="quiet" onClick=${showHelp} aria-label="Keys and help" title="Keys and help (?)">?</button>
+    ${server.who && html`<details class="menu end"><summary class="button quiet">${server.who}</summary><div>
+      <p class="faint">Role ${server.role}${server.queues && `, queues ${server.queues.join(', ')}`}</p>
+      <button onClick=${logout}>Log out</button></div></details>`}
+  </header>`;
+}
+
+function Search() {
+  const params = useUrl();
+  const [focus, setFocus] = useState(false);
+  const submit = (event) => {
+    event.preventDefault();
+    const q = new FormData(event.target).get('q').trim();
+    event.target.querySelector('input').blur();
+    if (params.view) go({ q, queue: params.queue }, { base: {} });
+    else go({ q, message: undefined, mq: undefined });
+  };
+  return html`<form class="search" role="search" onSubmit=${submit}>
+    <input id="search" name="q" type="search" aria-label="Search messages" aria-describedby="search-hint" placeholder="/ search" autocomplete="off" key=${params.q}
+      defaultValue=${params.q ?? ''} value=${params.q ?? ''} onFocus=${() => setFocus(true)} onBlur=${() => setFocus(false)}
+      onKeyDown=${(event) => event.key === 'Escape' && event.target.blur()} />
+    <div id="search-hint" class=${focus ? 'hints' : 'hints hidden'}><dl>${examples.map(([text, what]) => html`<div><dt><code>${text}</code></dt><dd>${what}</dd></div>`)}</dl></div>
+  </form>`;
+}
+
+function Status() {
+  const live = useLive();
+  const time = useNow();
+  const ok = live.connected && !live.problem;
+  return html`<span class=${ok ? 'live' : 'live off'} title=${ok ? 'Data arrives as it changes' : undefined}>${ok ? 'live' : 'not live'} ${local(time, time)}</span>`;
+}
+
+// Connection says that what is shown is old, since when and why.
+function Connection() {
+  const live = useLive();
+  const time = useNow();
+  if (!live.problem) return null;
+  const age = live.received && now() - live.offset - live.received;
+  return html`<div class="banner" role="alert">
+    <span><strong>${live.connected ? 'The store cannot be read.' : 'Not connected.'}</strong> ${live.problem.detail}
+      ${live.received > 0 && ` What you see is from ${local(live.received + live.offset, time)}, ${duration(Math.floor(age / 1e3) * 1e3)} ago.`}</span>
+    <button onClick=${reconnect}>Try now</button>
+  </div>`;
+}
+
+const root = document.getElementById('app');
+root.textContent = '';
+render(html`<${App} />`, root);

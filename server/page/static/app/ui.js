@@ -1,0 +1,242 @@
+// Components that several views share.
+import { local, iso, relative } from './format.js';
+import { html, observable, useEffect, useRef, useState } from './html.js';
+import { now, useNow } from './live.js';
+
+// Time is a time on the local clock and from now; its title has it in UTC, exactly.
+export function Time({ at, only }) {
+  const time = useNow();
+  if (!at) return html`<span class="faint">–</span>`;
+  const ms = Date.parse(at);
+  return html`<time datetime=${at} title=${iso(ms)}>
+    ${only !== 'relative' && local(ms, time)}
+    ${!only && ' '}
+    ${only !== 'local' && html`<span class=${only ? '' : 'faint'}>${relative(ms, time)}</span>`}
+  </time>`;
+}
+
+// useLoad calls load with an AbortSignal when dependencies change, and again after some milliseconds if every is given.
+// It returns what that resolved to last, its error, and a function that loads again.
+export function useLoad(load, dependencies, every = 0) {
+  const [state, setState] = useState({ loading: true });
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    const abort = new AbortController();
+    setState((s) => ({ ...s, loading: true }));
+    load(abort.signal).then(
+      (data) => abort.signal.aborted || setState({ data, at: now() }),
+      (error) => abort.signal.aborted || setState((s) => ({ data: s.data, at: s.at, error })),
+    );
+    return () => abort.abort();
+  }, [...dependencies, turn]);
+  const reload = () => setTurn((n) => n + 1);
+  useEvery(every, reload);
+  return { ...state, reload };
+}
+
+// useEvery calls f regularly while the page is seen. Times are in milliseconds; 0 is never.
+export function useEvery(every, f) {
+  const latest = useRef(f);
+  latest.current = f;
+  useEffect(() => {
+    if (!every) return undefined;
+    const timer = setInterval(() => document.visibilityState === 'visible' && latest.current(), every);
+    return () => clearInterval(timer);
+  }, [every]);
+}
+
+// Failure shows an error where it happened, with what one can do.
+export function Failure({ error, retry }) {
+  if (!error) return null;
+  return html`<div class="failure" role="alert">
+    <p>${error.message ?? error.detail}</p>
+    ${error.instance && html`<p class="faint">The server's log has more under ${error.instance}.</p>`}
+    ${retry && html`<button onClick=${retry}>Try again</button>`}
+  </div>`;
+}
+
+// Loaded shows what was loaded: its error next to the last data, or that it is loading or empty.
+export function Loaded({ of: { data, error, loading, reload }, empty, children }) {
+  return html`
+    <${Failure} error=${error} retry=${reload} />
+    ${data === undefined && loading && html`<p class="empty" aria-busy="true">Loading…</p>`}
+    ${data !== undefined && (empty?.(data) || children(data))}`;
+}
+
+// Empty says that there is nothing, and what to do about it.
+export function Empty({ title, children }) {
+  return html`<div class="empty"><p><strong>${title}</strong></p>${children && html`<p>${children}</p>`}</div>`;
+}
+
+// Nav is a list of links to views.
+export function Nav({ label, class: name = 'tabs', children }) {
+  return html`<nav class=${name} aria-label=${label}>${children}</nav>`;
+}
+
+// Notices: what was done, for some seconds, with a way to undo it.
+
+const [useNotices, noticesChanged] = observable();
+let notices = [];
+
+// notify shows a text for some seconds. undo is called if whoever looks wants that.
+export function notify(text, { undo, bad } = {}) {
+  const notice = { text, undo, bad };
+  notices = [...notices.slice(-2), notice];
+  noticesChanged();
+  setTimeout(() => dismiss(notice), undo || bad ? 15_000 : 5000);
+}
+
+function dismiss(notice) {
+  notices = notices.filter((n) => n !== notice);
+  noticesChanged();
+}
+
+// Notices shows what notify was given.
+export function Notices() {
+  useNotices();
+  return html`<div class="notices" role="status">
+    ${notices.map((notice) => html`<div class=${notice.bad ? 'notice bad' : 'notice'} key=${notice}>
+      <span>${notice.text}</span>
+      ${notice.undo && html`<button onClick=${() => { dismiss(notice); notice.undo(); }}>Undo</button>`}
+      <button class="plain" aria-label="Dismiss" onClick=${() => dismiss(notice)}>✕</button>
+    </div>`)}
+  </div>`;
+}
+
+// attempt does something and shows what came of it. It returns whether that worked.
+export async function attempt(done, work) {
+  try {
+    await work();
+    if (done) notify(done);
+    return true;
+  } catch (error) {
+    notify(error.message, { bad: true });
+    return false;
+  }
+}
+
+// copy puts a text on the clipboard.
+export function copy(text, what) {
+  return attempt(`Copied ${what}`, async () => {
+    if (!navigator.clipboard) throw new Error('The browser allows copying on https and localhost only.');
+    await navigator.clipboard.writeText(text);
+  });
+}
+
+// Dialogs: one at a time, above the page.
+
+const [useDialog, dialogChanged] = observable();
+let dialog;
+
+// open shows a component in a dialog. It gets the properties, and close.
+export function open(component, properties = {}) {
+  dialog = { component, properties };
+  dialogChanged();
+}
+
+// close closes the dialog.
+export function close() {
+  dialog = undefined;
+  dialogChanged();
+}
+
+// dialogOpen reports whether there is a dialog.
+export function dialogOpen() {
+  return dialog !== undefined;
+}
+
+// Dialogs shows what open was given.
+export function Dialogs() {
+  useDialog();
+  return dialog && html`<${Dialog} key=${dialog} ...${dialog} />`;
+}
+
+function Dialog({ component, properties }) {
+  const element = useRef();
+  useEffect(() => {
+    const before = document.activeElement;
+    element.current.showModal();
+    return () => before?.focus?.({ preventScroll: true });
+  }, []);
+  const outside = (event) => event.target === element.current && close();
+  return html`<dialog ref=${element} onClose=${close} onMouseDown=${outside} aria-labelledby="dialog-title">
+    <div class="dialog"><${component} ...${properties} close=${close} /></div>
+  </dialog>`;
+}
+
+// Form is the content of a dialog: a title, fields, and a button that does something. It stays open with the error if
+// that fails, and if submit returns true.
+export function Form({ title, action, danger, disabled, submit, close: leave = close, children }) {
+  const [state, setState] = useState({});
+  const send = async (event) => {
+    event.preventDefault();
+    setState({ busy: true });
+    try {
+      const stay = await submit(Object.fromEntries(new FormData(event.target)));
+      if (stay === true) setState({}); // else it is what the server answered
+      else leave();
+    } catch (error) {
+      setState({ error });
+    }
+  };
+  return html`<form onSubmit=${send}>
+    <h2 id="dialog-title">${title}</h2>
+    ${children}
+    <${Failure} error=${state.error} />
+    <div class="buttons">
+      <button type="button" onClick=${leave}>Close</button>
+      <button class=${danger ? 'danger' : 'primary'} disabled=${disabled || state.busy}>
+        ${state.busy ? 'Working…' : action}
+      </button>
+    </div>
+  </form>`;
+}
+
+// Confirm is a Form without fields.
+export function Confirm({ title, text, action, danger, submit }) {
+  return html`<${Form} title=${title} action=${action} danger=${danger} submit=${submit}><p>${text}</p><//>`;
+}
+
+// Field is an input with its label, and a hint.
+export function Field({ label, hint, children, ...input }) {
+  return html`<label class="field"><span>${label}</span>
+    ${children ?? html`<input ...${input} />`}
+    ${hint && html`<small>${hint}</small>`}
+  </label>`;
+}
+
+// Table has the names of its columns, and scrolls if it is long.
+export function Table({ label, head, tall, children }) {
+  return html`<div class=${tall ? 'scroll tall' : 'scroll'} tabIndex="0" role="region" aria-label=${label}><table>
+    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
+}
+
+// Panel shows one thing of a list, with a way back to the list.
+export function Panel({ title, back, card, mono, beside, children }) {
+  return html`<article class=${card ? 'card panel' : 'panel'} aria-labelledby="panel-title">
+    ${card && html`<h1 class="hidden">Details</h1>`}
+    <header class="row"><button class="back" aria-label="Back to the list" onClick=${back}>←</button>
+      <h2 id="panel-title" class=${mono ? 'id' : ''}>${title}</h2>${beside}</header>
+    ${children}
+  </article>`;
+}
+
+// State is the state of a message, as a shape, a colour and a word.
+export function State({ of, label = of }) {
+  return html`<span class=${`state ${of}`}>${label}</span>`;
+}
+
+// Facts is a list of names and values. Those without a value are left out.
+export function Facts({ of }) {
+  return html`<dl class="facts">${of.filter(([, value]) => value !== undefined && value !== null && value !== '' && value !== false)
+    .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+// download has the browser save a text as a file.
+export function download(name, text, type = 'application/json') {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

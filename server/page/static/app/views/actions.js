@@ -1,0 +1,104 @@
+// What one can do with a message.
+import { patch, path, post, remove } from '../api.js';
+import { local, plural } from '../format.js';
+import { html } from '../html.js';
+import { now } from '../live.js';
+import { attempt, Confirm, Field, Form, notify, open } from '../ui.js';
+import { go, url } from '../url.js';
+import { When, whenOf } from '../when.js';
+import { hidesPayloads, may } from '../who.js';
+
+const byState = {
+  scheduled: ['run', 'reschedule', 'cancel', 'edit'],
+  ready: ['reschedule', 'cancel', 'edit'],
+  leased: ['cancel'],
+  dead: ['replay', 'cancel'],
+};
+
+// actionsOf returns what whoever looks may do with a message, in the order of the buttons.
+export function actionsOf(m) {
+  return (byState[m.state] ?? []).filter((action) => (
+    may(action === 'replay' ? 'operate' : 'send') && !(action === 'edit' && hidesPayloads())));
+}
+
+const pathOf = (m, ...rest) => path('queues', m.queue, 'messages', m.id, ...rest);
+
+// act does something with a message, after asking if it cannot be undone, and then calls done.
+export function act(action, m, done = () => {}) {
+  return {
+    run: () => attempt(`${m.id} is due now`, () => post(pathOf(m, 'run'))).then(done),
+    reschedule: () => open(Reschedule, { m, done }),
+    edit: () => open(Edit, { m, done }),
+    cancel: () => open(Cancel, { m, done }),
+    replay: () => open(Replay, { m, done }),
+  }[action]();
+}
+
+function Reschedule({ m, done }) {
+  const submit = async (fields) => {
+    const { due } = await patch(pathOf(m), whenOf(fields));
+    const undo = () => attempt(`${m.id} is due as before`, () => patch(pathOf(m), { at: m.due })).then(done);
+    notify(`${m.id} is due ${local(Date.parse(due), now())}`, { undo });
+    done();
+  };
+  return html`<${Form} title=${`Reschedule ${m.id}`} action="Reschedule" submit=${submit}>
+    <p class="faint">It is due ${local(Date.parse(m.due), now())} now.</p>
+    <${When} at=${Date.parse(m.due)} />
+  <//>`;
+}
+
+function Cancel({ m, done }) {
+  const submit = async () => {
+    await remove(pathOf(m));
+    notify(`${m.id} is cancelled`);
+    if (url().message === m.id) go({ message: undefined, mq: undefined }, { replace: true });
+    done();
+  };
+  const text = m.state === 'leased' ? 'A worker holds it: its handler is told, and may have done its work already.' :
+    'It is removed and cannot be brought back. Its id is free again.';
+  return html`<${Confirm} title=${`Cancel ${m.id}?`} text=${text} action="Cancel the message" danger submit=${submit} />`;
+}
+
+function Replay({ m, done }) {
+  const submit = async (fields) => {
+    await post(pathOf(m, 'replay'), whenOf(fields));
+    notify(`${m.id} is live again`);
+    done();
+  };
+  return html`<${Form} title=${`Replay ${m.id}`} action="Replay" submit=${submit}>
+    <p>It becomes live again with all its attempts${m.attempts > 0 && `, after ${plural(m.attempts, 'failed one')}`}.</p>
+    <${When} allowNow />
+  <//>`;
+}
+
+// headersOf returns the headers of lines with a name, "=" and a value each.
+function headersOf(text) {
+  const headers = {};
+  for (const line of text.split('\n').filter((l) => l.trim())) {
+    const at = line.indexOf('=');
+    if (at < 1) throw new Error(`The header ${line} has no value: write name=value`);
+    headers[line.slice(0, at).trim()] = line.slice(at + 1);
+  }
+  return headers;
+}
+
+function Edit({ m, done }) {
+  const text = m.payload ?? '';
+  const bytes = m.payload_base64 !== undefined;
+  const before = Object.entries(m.headers ?? {}).map(([name, value]) => `${name}=${value}`).join('\n');
+  const submit = async ({ payload, headers }) => {
+    const change = {};
+    if (!bytes && payload !== text) change.payload = payload;
+    if (headers !== before) change.headers = headersOf(headers);
+    if (Object.keys(change).length) {
+      await patch(pathOf(m), change);
+      notify(`${m.id} is changed`);
+    }
+    done();
+  };
+  return html`<${Form} title=${`Edit ${m.id}`} action="Save" submit=${submit}>
+    ${bytes ? html`<p>The payload is not text. Edit it with <code>later edit ${m.queue} ${m.id}</code>.</p>` :
+    html`<${Field} label="Payload"><textarea name="payload" rows="12" spellcheck="false" autofocus>${text}</textarea><//>`}
+    <${Field} label="Headers" hint="One a line: name=value"><textarea name="headers" rows="3" spellcheck="false">${before}</textarea><//>
+  <//>`;
+}

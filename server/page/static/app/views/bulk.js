@@ -1,0 +1,173 @@
+// Changing all messages that match: first the number and ten examples, then a confirmation, then progress.
+import { get, path, post, query, remove } from '../api.js';
+import { local, number, plural, visible } from '../format.js';
+import { html, useEffect, useRef, useState } from '../html.js';
+import { now } from '../live.js';
+import { queryOf } from '../search.js';
+import { Failure, Field, notify, Table } from '../ui.js';
+import { When, whenOf } from '../when.js';
+import { hidesPayloads } from '../who.js';
+
+const actions = {
+  run: { label: 'Run now', states: ['scheduled'], about: 'They are due at once.' },
+  shift: { label: 'Shift', states: ['scheduled', 'ready'], about: 'Each due time moves by the same duration. This can be undone.' },
+  reschedule: { label: 'Reschedule', states: ['scheduled', 'ready'], about: 'All of them are due at one time.' },
+  replay: { label: 'Replay', states: ['dead'], about: 'They become live again with all their attempts.' },
+  cancel: { label: 'Cancel', states: ['scheduled', 'ready', 'dead'], danger: true, about: 'They are removed. Download them first, and later import can restore them.' },
+};
+
+// Run is operations on several queues and states, which are one to whoever looks.
+class Run {
+  constructor(sources, body, show) {
+    Object.assign(this, { sources, body, show, all: [], stopped: false });
+  }
+
+  // go starts an operation for each source and waits for its end.
+  async go() {
+    for (const { queue, state } of this.sources) {
+      if (this.stopped) return;
+      const filter = this.body.filter.group ? this.body.filter : { ...this.body.filter, state };
+      await this.wait(await post(path('queues', queue, 'bulk'), { ...this.body, filter }));
+    }
+  }
+
+  async wait(op) {
+    const at = this.all.push(op) - 1;
+    this.show();
+    while (this.all[at].state === 'running') {
+      this.all[at] = await get(path('operations', op.id) + query({ wait: '500ms' }));
+      this.show();
+    }
+    if (this.all[at].error) throw new Error(this.all[at].error.detail);
+  }
+
+  stop() {
+    this.stopped = true;
+    return Promise.all(this.all.filter((op) => op.state === 'running').map((op) => remove(path('operations', op.id))));
+  }
+
+  sum(field) {
+    return this.all.reduce((n, op) => n + op[field], 0);
+  }
+}
+
+export function Bulk({ sources, filter, state, first, done, close }) {
+  const possible = Object.keys(actions).filter((name) => actions[name].states.some((s) => s === state || (state === 'pending' && s !== 'dead')));
+  const [action, setAction] = useState(first ?? possible[0]);
+  const [step, setStep] = useState({ name: 'choose' });
+  const [, again] = useState(0);
+  const run = useRef();
+  useEffect(() => () => { if (run.current?.body.dry_run) run.current.stop(); }, []);
+
+  const start = async (body, next) => {
+    const of = actions[action].states.includes(state) || state === 'pending' ?
+      sources.filter((s) => actions[action].states.includes(s.state)) : sources;
+    const begun = new Run(of, body, () => again((n) => n + 1));
+    run.current = begun;
+    try {
+      await begun.go();
+      if (body.dry_run && begun.stopped) return; // the dialog is where it began
+      setStep({ name: next, body });
+    } catch (error) {
+      setStep({ name: body.dry_run ? 'choose' : 'done', error, body });
+    }
+    if (!body.dry_run) done();
+  };
+  const look = (event) => {
+    event.preventDefault();
+    const fields = Object.fromEntries(new FormData(event.target));
+    const body = { filter, action };
+    if (action === 'shift') body.by = (fields.direction === 'earlier' ? '-' : '') + fields.by;
+    if (action === 'reschedule' || action === 'replay') Object.assign(body, whenOf(fields));
+    if (fields.rate) body.per_second = Number(fields.rate);
+    setStep({ name: 'looking' });
+    start({ ...body, dry_run: true }, 'confirm');
+  };
+  const change = (event) => {
+    event.preventDefault();
+    setStep({ name: 'running', body: step.body });
+    start({ ...step.body, dry_run: undefined }, 'done');
+  };
+  const parts = { choose: Choose, looking: Looking, confirm: Sure, running: Running, done: Done };
+  return html`<h2 id="dialog-title">Change all messages that match</h2>
+    <${parts[step.name]} ...${{ step, setStep, action, setAction, possible, look, change, run: run.current, filter, close, done }} />`;
+}
+
+function Choose({ step, action, setAction, possible, look, close }) {
+  return html`<form onSubmit=${look}>
+    <fieldset><legend>What to do</legend><div class="row">${possible.map((name) => html`<label class="choice">
+      <input type="radio" name="action" value=${name} checked=${name === action} onChange=${() => setAction(name)} /> ${actions[name].label}
+    </label>`)}</div></fieldset>
+    <p class="faint">${actions[action].about}</p>
+    ${action === 'shift' && html`<div class="row">
+      <${Field} label="By" name="by" required autofocus pattern="([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+" placeholder="2h" hint="such as 30s, 15m or 2h" />
+      <label class="field"><span>Direction</span><select name="direction"><option>later</option><option>earlier</option></select></label>
+    </div>`}
+    ${(action === 'reschedule' || action === 'replay') && html`<${When} allowNow=${action === 'replay'} />`}
+    <${Field} label="Messages a second" name="rate" type="number" min="1" max="1000000" placeholder="no limit"
+      hint="Spares the workers and what they call" />
+    <${Failure} error=${step.error} />
+    <div class="buttons"><button type="button" onClick=${close}>Close</button>
+      <button class="primary">See what matches</button></div>
+    <p class="faint">Nothing is changed yet.</p>
+  </form>`;
+}
+
+function Looking({ run, setStep }) {
+  return html`<p aria-live="polite">Looked at ${plural(run?.sum('looked') ?? 0, 'message')}, ${plural(run?.sum('matched') ?? 0, 'message')} match…</p>
+    <div class="buttons"><button onClick=${() => { run.stop(); setStep({ name: 'choose' }); }}>Stop</button></div>`;
+}
+
+function Sure({ step, setStep, action, change, run, filter }) {
+  const matched = run.sum('matched');
+  const [typed, setTyped] = useState('');
+  const examples = run.all.flatMap((op) => (op.examples ?? [])).slice(0, 10);
+  const time = now();
+  if (!matched) {
+    return html`<p>Nothing matches.</p><div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>Back</button></div>`;
+  }
+  return html`<form onSubmit=${change}>
+    <p><strong>${plural(matched, 'message')}</strong> ${matched === 1 ? 'matches' : 'match'}${examples.length < matched && `, such as these ${examples.length}`}:</p>
+    <${Table} label="Examples" head=${['Due', 'Queue', 'Id', 'Payload']}>${examples.map((m) => html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
+        <td class="payload"><bdi>${visible((m.payload ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
+    ${action === 'cancel' && !hidesPayloads() && html`<p class="row">${run.sources.map(({ queue, state }) => html`<a class="button" download=${`${queue}-${state}.ndjson`}
+      href=${path('queues', queue, 'export') + query(queryOf(filter.group ? filter : { ...filter, state }))}>Download ${run.sources.length > 1 ? `${queue} ${state}` : 'them'}</a>`)}</p>`}
+    <${Field} label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`} name="count" inputmode="numeric"
+      autofocus autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
+    <div class="buttons"><button type="button" onClick=${() => setStep({ name: 'choose' })}>Back</button>
+      <button class=${actions[action].danger ? 'danger' : 'primary'} disabled=${typed.replace(/\D/g, '') !== String(matched)}>
+        ${actions[action].label} ${plural(matched, 'message')}</button></div>
+  </form>`;
+}
+
+function Running({ run }) {
+  const [changed, matched] = [run.sum('changed') + run.sum('skipped'), run.sum('matched')];
+  return html`<p aria-live="polite">${number(changed)} of ${plural(matched, 'message')}…</p>
+    <progress value=${changed} max=${Math.max(1, matched)} aria-label="Progress"></progress>
+    <div class="buttons"><button onClick=${() => run.stop()}>Stop</button></div>
+    <p class="faint">It goes on if you leave the page; operations are listed under Changes.</p>`;
+}
+
+function Done({ step, run, action, close, done }) {
+  const [changed, skipped] = [run.sum('changed'), run.sum('skipped')];
+  const undo = async () => {
+    close();
+    let undone = 0;
+    try {
+      const back = new Run([], {}, () => {});
+      for (const op of run.all.filter((o) => o.changed)) await back.wait(await post(path('operations', op.id, 'undo')));
+      undone = back.sum('changed');
+      notify(`${plural(undone, 'message')} moved back`);
+    } catch (error) {
+      notify(error.message, { bad: true });
+    }
+    done();
+  };
+  return html`<p aria-live="polite"><strong>${plural(changed, 'message')} changed${run.stopped && ', then stopped'}.</strong>
+    ${skipped > 0 && ` ${plural(skipped, 'message')} had changed or gone meanwhile and ${skipped === 1 ? 'was' : 'were'} left as ${skipped === 1 ? 'it was' : 'they were'}.`}</p>
+    <${Failure} error=${step.error} />
+    <div class="buttons">
+      ${action === 'shift' && changed > 0 && html`<button onClick=${undo}>Undo</button>`}
+      <button class="primary" autofocus onClick=${close}>Close</button>
+    </div>`;
+}

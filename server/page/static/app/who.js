@@ -1,0 +1,29 @@
+// Who looks at the page, and what they may do.
+import { get, path } from './api.js';
+import { observable } from './html.js';
+
+let server;
+const [use, tell] = observable();
+
+// loadServer asks the server who it is and who asks.
+export async function loadServer() {
+  server = await get(path('server'));
+  tell();
+  return server;
+}
+
+// useServer returns what the server said about itself and who asks, or undefined.
+export function useServer() {
+  use();
+  return server;
+}
+
+// may reports whether who looks has a right, such as operate. The server checks it again.
+export function may(right) {
+  return Boolean(server) && (!server.rights || server.rights.includes(right));
+}
+
+// hidesPayloads reports whether payloads, headers and error texts are hidden from who looks.
+export function hidesPayloads() {
+  return Boolean(server?.hide_payloads);
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// BenchmarkPages is what the web page asks for while somebody looks through a queue on Redis: lists of 100 messages from
+// any time on and the ones that follow, searches that look at 10,000 messages, and the overview. It reports how long
+// half and 99 of 100 of the requests took, over HTTP.
+//
+//	go test ./server -run '^$' -bench Pages -benchtime 500x
+//
+// LATER_PAGES_PENDING sets another number of messages than 20,000. 10,000,000 take 2.3 GB and some minutes to send.
+func BenchmarkPages(b *testing.B) {
+	pending := 20_000
+	if text := os.Getenv("LATER_PAGES_PENDING"); text != "" {
+		var err error
+		if pending, err = strconv.Atoi(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+	redis := redistest.Start(b)
+	for _, setting := range [][2]string{{"appendonly", "no"}, {"save", ""}} {
+		if err := redis.Client(b).ConfigSet(b.Context(), setting[0], setting[1]).Err(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c, err := later.Open(b.Context(), redis.URL(), later.WithoutActivity())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	s, err := New(c, Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	h := httptest.NewServer(s)
+	defer h.Close()
+	const month = 30 * 24 * time.Hour
+	began := time.Now()
+	msgs := make([]later.Outgoing, store.MaxBatch)
+	for sent := 0; sent < pending; sent += len(msgs) {
+		for i := range msgs {
+			msgs[i] = later.Outgoing{When: later.In(2*time.Hour + rand.N(month)),
+				Payload: fmt.Appendf(nil, `{"order": %d, "total": %d}`, sent+i, rand.N(1000))}
+		}
+		if _, err := c.Queue("orders").SendBatch(b.Context(), msgs); err != nil {
+			b.Fatal(err)
+		}
+	}
+	next := ""
+	get := func(path string) {
+		reply, err := http.Get(h.URL + path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer reply.Body.Close()
+		body, err := io.ReadAll(reply.Body)
+		if err != nil || reply.StatusCode != http.StatusOK {
+			b.Fatalf("%s: %d %s, %v", path, reply.StatusCode, body, err)
+		}
+		var page struct{ Next string }
+		if err := json.Unmarshal(body, &page); err != nil {
+			b.Fatal(err)
+		}
+		next = page.Next
+	}
+	const list = "/v1/queues/orders/messages?preview=300&limit=100"
+	from := func() string {
+		return "&due_after=" + began.Add(2*time.Hour+rand.N(month*9/10)).UTC().Format(time.RFC3339)
+	}
+	for _, one := range []struct {
+		name string
+		do   func()
+	}{
+		{"list", func() { get(list + from()) }},
+		{"following", func() {
+			if next == "" {
+				get(list + from())
+			}
+			get(list + "&cursor=" + url.QueryEscape(next))
+		}},
+		{"search", func() { get(list + from() + "&look=10000&json=" + url.QueryEscape("total = 1000")) }},
+		{"overview", func() { get("/v1/overview") }},
+		{"range", func() {
+			at := began.Add(2*time.Hour + rand.N(month/2)).UTC()
+			get("/v1/overview?buckets=120&from=" + at.Format(time.RFC3339) + "&to=" + at.Add(rand.N(month/2)+time.Second).Format(time.RFC3339))
+		}},
+	} {
+		b.Run(fmt.Sprintf("%s/pending=%d", one.name, pending), func(b *testing.B) {
+			next = ""
+			var took []time.Duration
+			for b.Loop() {
+				begin := time.Now()
+				one.do()
+				took = append(took, time.Since(begin))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+		})
+	}
+}

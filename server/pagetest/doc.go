@@ -1,0 +1,8 @@
+// Package pagetest has no code. Its tests use the web page of package server/page as people do: in a real browser, on a
+// real server, by clicks and keys. It is a module of its own because nothing else needs a browser.
+//
+// browser_test.go starts the browser, site_test.go a server, tab_test.go is what a person does in a tab, and
+// look_test.go how it looks. Each other file has the journeys of one part of the page.
+//
+// With LATER_SCREENSHOTS=DIR, the tests write what they see to DIR.
+package pagetest

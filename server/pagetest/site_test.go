@@ -1,0 +1,81 @@
+package pagetest
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/server"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/server/page"
+)
+
+// site is a server with the page, and a client of its store.
+type site struct {
+	*testing.T
+	client *later.Client
+	url    string // without a slash at its end
+}
+
+// newSite serves a store, in memory if its URL is "", under a path, and with the access control of a file unless that
+// is "".
+func newSite(t *testing.T, store, path, config string) *site {
+	t.Helper()
+	if store == "" {
+		store = "mem://"
+	}
+	client, err := later.Open(t.Context(), store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	api, err := server.New(client, server.Config{Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	control, err := access.New(access.Config{File: config, Loopback: true, Page: true, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+access.LoginPath, control.Login)
+	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
+	mux.Handle("/", page.Handler(api))
+	outer := http.NewServeMux()
+	outer.Handle(path+"/", http.StripPrefix(path, control.Handler(mux)))
+	web := httptest.NewServer(outer)
+	t.Cleanup(func() {
+		api.Close()
+		web.Close()
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &site{T: t, client: client, url: web.URL + path}
+}
+
+// with returns the site for a part of its test.
+func (s *site) with(t *testing.T) *site { return &site{T: t, client: s.client, url: s.url} }
+
+// send sends a message.
+func (s *site) send(queue, payload string, options ...later.SendOption) (id string) {
+	s.Helper()
+	id, err := s.client.Queue(queue).Send(s.Context(), []byte(payload), options...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return id
+}
+
+// schedule stores a schedule of the queue reports with a cron expression.
+func (s *site) schedule(name, cron string) {
+	s.Helper()
+	_, err := s.client.Schedules().Put(s.Context(), later.Schedule{Name: name, Queue: "reports",
+		When: recurrence.Spec{Cron: cron, TimeZone: "Europe/Berlin"}, Payload: []byte(`{"report":1}`)})
+	if err != nil {
+		s.Fatal(err)
+	}
+}

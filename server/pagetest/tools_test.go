@@ -1,0 +1,106 @@
+package pagetest
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/laterq/later/internal/redistest"
+)
+
+func TestTabNoticesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	b := newSite(t, "", "", "").open("/")
+	b.see("main", "There are no queues")
+	for script, complaint := range map[string]string{
+		"console.error('oh'), true":                                                          "console: .*oh",
+		"setTimeout(() => { throw new Error('ah') })":                                        "exception: .*ah",
+		"fetch('v1/elsewhere').then(() => 1)":                                                "404.*v1/elsewhere",
+		"fetch('http://other.example/').catch(() => 1)":                                      "other.example.* violates",
+		"document.body.innerHTML += '<b onclick=\"x\">'":                                     "inline event handler",
+		"setTimeout(() => alert('hello'))":                                                   "a dialog: hello",
+		"document.body.append(Object.assign(document.createElement('script'), {text: 'x'}))": "inline script",
+	} {
+		b.call(chromedp.Evaluate[chromedp.Void](script))
+		b.complains(complaint)
+	}
+}
+
+func TestSimilarPicturesAreAlikeForTheMostPart(t *testing.T) {
+	t.Parallel()
+	picture := func(dark, width int) []byte { // of which the left part is dark
+		p := image.NewGray(image.Rect(0, 0, width, width/2))
+		for x := range width {
+			for y := range width / 2 {
+				if x*100/width >= dark {
+					p.SetGray(x, y, color.Gray{0xff})
+				}
+			}
+		}
+		var b bytes.Buffer
+		if err := png.Encode(&b, p); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	for dark, want := range map[int]bool{30: true, 35: true, 80: false} {
+		share, err := similarity(picture(30, 480), picture(dark, 960))
+		if err != nil || (share >= minSimilarity) != want {
+			t.Errorf("dark %d %%: similar in %v of the parts, %v", dark, share, err)
+		}
+	}
+}
+
+// form is a page with something to click, drag and write on, which says what happened in an output.
+const form = `document.body.innerHTML = '<button>Late</button><details><button>Early</button></details>' +
+  '<label>Name <input></label><select><option value=a>A<option value=b>B</select><output></output>' +
+  '<div class=chart title=chart>▁▂▅▃▂▁▁▂▃▁</div>';
+const say = text => { document.querySelector('output').textContent += text + ' ' };
+const on = (selector, type, f) => document.querySelector(selector).addEventListener(type, f);
+setTimeout(() => { document.querySelector('button').textContent = 'Later' }, 100);
+on('button', 'click', () => { say('clicked'); history.replaceState(null, '', '?clicked=1&what=a%20b') });
+on('input', 'input', e => say(e.target.value));
+on('select', 'change', e => say(e.target.value));
+for (const type of ['mouseenter', 'mousedown', 'mouseup']) on('.chart', type, () => say(type));
+addEventListener('keydown', e => {
+  if (e.key === 'Escape') { document.querySelector('button').remove(); say('escaped') }
+})`
+
+func TestTabDoesWhatPeopleDo(t *testing.T) {
+	t.Parallel()
+	b := newSite(t, "", "", "").open("/")
+	b.see("main", "There are no queues")
+	b.call(chromedp.Evaluate[chromedp.Void](form))
+	b.click("button", "Later")
+	b.awaitURL("what=a b")
+	b.write("Ada", "input")
+	b.write("Ärger 🙂", "input")
+	b.choose("b", "select")
+	b.hover(0.5, 0.5, ".chart", "▂▅")
+	b.drag(0.2, 0.8, ".chart")
+	b.press(kb.Escape)
+	b.gone("button")
+	const want = "clicked Ada Ärger 🙂 b mouseenter mousedown mouseup escaped "
+	if got := b.see("output"); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := b.attribute("class", ".chart", "▂▅"); got != "chart" {
+		t.Errorf("class %q", got)
+	}
+}
+
+func TestTabReachesARealStore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, redistest.Start(t).URL(), "", "")
+	s.send("mail", "hello")
+	b := s.open("/")
+	if got := evaluate[string](b, "fetch('v1/queues').then(r => r.text())"); !strings.Contains(got, `"mail"`) {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,216 @@
+package pagetest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/laterq/later"
+)
+
+func TestQueuesArePausedAndResumed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 3)
+	s.send("mail", "hello")
+	b := s.open("/")
+	b.see(".queues li", "orders")
+	b.click(".queues button", "Pause… orders")
+	b.see("dialog", "no worker receives one")
+	b.click("dialog button.primary")
+	b.see(".queues li .badge", "paused")
+	if !s.stats("orders").Paused {
+		t.Error("it is not paused")
+	}
+	b.click(".queues button", "Resume orders")
+	b.gone(".queues .badge", "paused")
+	if s.stats("orders").Paused {
+		t.Error("it is paused")
+	}
+	b.click(".queues a.name", "mail")
+	b.awaitURL("queue=mail")
+	b.click(".queues .counts a", "ready")
+	b.awaitURL("state=ready")
+	b.await("document.querySelectorAll('.rows td.id').length === 1")
+}
+
+func TestSchedulesArePreviewedStoredPausedAndRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	b := s.open("/?view=schedules")
+	b.see("main", "There are no schedules")
+	b.click("button", "New schedule…")
+	b.write("report", "dialog input[name=name]")
+	b.write("reports", "dialog label.field:has(input[required][maxlength='128']) input")
+	b.write("not a rule", "dialog input.code")
+	b.see("dialog .preview .late")
+	b.complains("400.*schedule-preview")
+	b.write("30 9 * * 1-5", "dialog input.code")
+	b.await("document.querySelectorAll('dialog .preview li').length === 5")
+	b.see("dialog .preview li", "09:30")
+	b.checkAccess()
+	b.click("dialog button.primary", "Store")
+	b.see(".panel h2", "report")
+	b.see(".calendar .day")
+	b.click(".panel button", "Run now")
+	b.see(".notice", "report runs now")
+	if got := s.stats("reports"); got.Ready+got.Scheduled != 1 {
+		t.Errorf("%+v", got)
+	}
+	b.click(".panel button", "Pause…")
+	b.write("holidays", "dialog input[name=note]")
+	b.click("dialog button.primary", "Pause")
+	b.see(".panel .why", "holidays")
+	info, err := s.client.Schedules().Get(t.Context(), "report")
+	if err != nil || !info.Paused || info.When.Cron != "30 9 * * 1-5" {
+		t.Errorf("%+v, %v", info, err)
+	}
+	b.click(".panel button", "Resume")
+	b.gone(".panel .why")
+	b.allow("404.*v1/schedules/report") // it may be read again just after
+	b.click(".panel button", "Delete…")
+	b.click("dialog button.danger")
+	b.see("main", "There are no schedules")
+}
+
+func TestTopicsShowAndChangeSubscriptions(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	b := s.open("/?view=topics")
+	b.see("main", "There are no topics")
+	b.click("button", "Subscribe a queue…")
+	b.write("orders", "dialog input[name=topic]")
+	b.write("stock", "dialog input[name=queue]")
+	b.write("region=eu", "dialog input[name=where]")
+	b.click("dialog button.primary", "Subscribe")
+	b.see(".panel .subscription", "region=eu")
+	subscriptions, err := s.client.Topic("orders").Subscriptions(t.Context())
+	if err != nil || len(subscriptions) != 1 || subscriptions[0].Where != "region=eu" {
+		t.Errorf("%+v, %v", subscriptions, err)
+	}
+	b.click(".panel button", "End the subscription…")
+	b.click("dialog button.danger")
+	b.see(".panel", "None.")
+}
+
+func TestEventsAreFollowedWithAFilter(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("orders", "{}", later.In(time.Hour))
+	b := s.open("/?view=events")
+	b.see("main .live", "live")
+	s.send("orders", "{}", later.WithID("first"), later.In(time.Hour))
+	b.see("td.id", "first")
+	b.choose("cancelled", "select")
+	b.awaitURL("kind=cancelled")
+	b.visit("/?view=events&kind=cancelled") // of which it is certain when it is connected
+	b.see("main .live", "live")
+	s.send("orders", "{}", later.WithID("second"), later.In(time.Hour))
+	if _, err := s.client.Queue("orders").Cancel(t.Context(), "second"); err != nil {
+		t.Fatal(err)
+	}
+	b.see(".kind", "cancelled")
+	b.await("document.querySelectorAll('tbody tr').length === 1")
+}
+
+func TestWorkersShowWhatTheyHoldAndAreDrained(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	release := make(chan struct{})
+	worker := later.NewWorker(s.client, later.WorkerConfig{Name: "packer"})
+	worker.Handle("orders", func(ctx context.Context, _ *later.Message) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	worked := make(chan error, 1)
+	go func() { worked <- worker.Run(t.Context()) }()
+	s.send("orders", "{}", later.WithID("parcel"))
+	b := s.open("/?view=workers")
+	b.see("li h2", "packer")
+	b.see("li td.id", "parcel")
+	b.click("button", "Pause packer")
+	b.see(".badge", "paused")
+	b.click("button", "Resume packer")
+	b.see(".badge", "running")
+	b.click("button", "Drain… packer")
+	b.click("dialog button.primary")
+	b.gone("dialog")
+	close(release)
+	select {
+	case err := <-worked:
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(eventTimeout):
+		t.Fatal("the worker goes on")
+	}
+	b.see("main", "No worker is running")
+}
+
+func TestPaletteAndKeysReachEverything(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 2)
+	b := s.open("/")
+	b.see(".queues li", "orders")
+	b.press(":")
+	b.write("pause orders", "dialog input")
+	b.see("dialog [aria-selected=true]", "Pause queue orders")
+	b.checkAccess()
+	b.press(kb.Enter)
+	b.see("dialog", "Pause orders?")
+	b.closeDialog()
+	for keys, title := range map[string]string{"gs": "Schedules", "gt": "Topics", "ge": "Events", "gw": "Workers",
+		"gc": "Changes", "gh": "Horizon"} {
+		b.press(keys)
+		b.see("h1", title)
+	}
+	b.press("?")
+	b.see("dialog", "Keys")
+	b.checkAccess()
+	b.closeDialog()
+	const links = "[...document.querySelectorAll('a')].map(a => a.getAttribute('href')).join(' ')"
+	if all := evaluate[string](b, links); strings.Contains(all, "//") {
+		t.Errorf("links are not relative: %s", all)
+	}
+}
+
+func TestEveryViewInEveryLook(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.fill("orders", 40)
+	s.send("mail", "late", later.At(time.Now().Add(-time.Minute)))
+	s.bury("webhooks", "order %d: shop.example returns 503", 3)
+	s.schedule("report", "*/15 * * * *")
+	if err := s.client.Topic("orders").Subscribe(t.Context(), "stock"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Queue("invoices").Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, view := range []struct{ name, path, selector string }{
+		{"horizon", "/", ".rows td.id"},
+		{"range", "/?from=2020-01-01T00:00:00Z", ".rows td.id"},
+		{"message", "/?queue=orders&message=m-01", ".payload-view"},
+		{"dead", "/?state=dead", ".rows td.id"},
+		{"schedules", "/?view=schedules&schedule=report", ".calendar .day"},
+		{"topics", "/?view=topics&topic=orders", ".subscription"},
+		{"events", "/?view=events", "h1"},
+		{"workers", "/?view=workers", "h1"},
+		{"changes", "/?view=changes", "h1"},
+	} {
+		t.Run(view.name, func(t *testing.T) {
+			t.Parallel()
+			b := s.with(t).open(view.path)
+			b.see(view.selector)
+			b.checkLooks(view.name)
+		})
+	}
+}
