@@ -42,7 +42,9 @@ func (p *producer) sendGroup(trying context.Context, q *later.Queue, random *ran
 	})
 	p.untilSent(trying, q, msgs, append([]string(nil), keys...), dues, flags)
 	if do != "" {
-		wait, delay := time.Duration(random.Int64N(int64(p.Spread))), time.Duration(random.Int64N(int64(p.Spread)))
+		wait := time.Duration(random.Int64N(int64(p.Spread)))
+		// In whole milliseconds, as in the journal: the rest of one would make the message due after what the rule expects.
+		delay := time.Duration(random.Int64N(p.Spread.Milliseconds())) * time.Millisecond
 		p.followUps.Go(func() { p.changeGroup(trying, q, do, group, keys, wait, delay) })
 	}
 }
