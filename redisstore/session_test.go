@@ -348,7 +348,7 @@ func TestServerClockStepIsLogged(t *testing.T) {
 	claim(t, s, "steps", 1, time.Minute)
 	s.waker.mu.Lock()
 	clock := &s.waker.servers[""].clock
-	clock.server = clock.server.Add(-time.Hour) // as if it had shown an hour less
+	clock.lastTime = clock.lastTime.Add(-time.Hour) // as if it had shown an hour less
 	s.waker.mu.Unlock()
 	claim(t, s, "steps", 1, time.Minute)
 	claim(t, s, "steps", 1, time.Minute)

@@ -35,7 +35,6 @@ const (
 	deafInterval = 100 * time.Millisecond
 	deafRate     = 200
 	unusedAfter  = 50 * time.Millisecond // when a process that does not wait leaves the list
-	clockGuard   = 100 * time.Microsecond
 )
 
 // listing is what a process knows of its place in a queue's list.
@@ -319,7 +318,7 @@ func (w *waker) failed(start claimStart) {
 func (w *waker) hear(q *queueWake, due time.Time) {
 	q.heard++
 	q.listing = max(q.listing, maybeListed)
-	now, known := q.server.clock.now()
+	now, known := q.server.clock.arrival()
 	if !known || !due.After(now) {
 		w.wakeOne(q, true)
 		return
@@ -365,8 +364,8 @@ func (w *waker) settle(q *queueWake) {
 // arm sets the timer that wakes a waiter. The lock is held.
 func (w *waker) arm(q *queueWake) {
 	wait := time.Until(q.safety)
-	if now, known := q.server.clock.now(); known && !q.next.IsZero() {
-		wait = min(wait, q.next.Sub(now)+clockGuard)
+	if now, known := q.server.clock.arrival(); known && !q.next.IsZero() {
+		wait = min(wait, q.next.Sub(now))
 	}
 	if q.timer == nil {
 		q.timer = precise.AfterFunc(max(wait, 0), func() { w.fire(q) })
@@ -382,7 +381,7 @@ func (w *waker) fire(q *queueWake) {
 	if w.closed || len(q.waiters) == 0 {
 		return
 	}
-	now, known := q.server.clock.now()
+	now, known := q.server.clock.arrival()
 	switch {
 	case known && !q.next.IsZero() && !q.next.After(now):
 		q.next = time.Time{}

@@ -185,23 +185,37 @@ func TestWaitSurvivesServerRestart(t *testing.T) {
 	}
 }
 
-func TestServerClock(t *testing.T) {
-	local := time.Now()
+// A message is claimed on time when the call is sent so early that a fast one arrives at its due time.
+func TestServerClockPredictsWhatAFastCallFinds(t *testing.T) {
+	const ms = time.Millisecond
 	var c serverClock
-	if _, known := c.now(); known {
-		t.Error("clock is known without a reading")
+	if _, known := c.arrival(); known {
+		t.Error("the clock is known without a reading")
 	}
-	c.read(local, local.Add(2*time.Millisecond), local.Add(time.Hour+time.Millisecond))
-	if c.offset != time.Hour {
-		t.Errorf("offset is %v", c.offset)
-	}
-	c.read(local, local.Add(20*time.Millisecond), local.Add(time.Hour+15*time.Millisecond))
-	if c.offset != time.Hour {
-		t.Errorf("a less accurate consistent reading replaced a better one: offset = %v", c.offset)
-	}
-	c.read(local, local.Add(20*time.Millisecond), local.Add(2*time.Hour))
-	if c.offset < 119*time.Minute {
-		t.Errorf("a step of the clock was ignored: offset = %v", c.offset)
+	begin := time.Now()
+	for _, test := range []struct {
+		name              string
+		at, outward, back time.Duration // of the call
+		ahead             time.Duration // of the server's clock
+		want              time.Duration // lead of the prediction
+	}{
+		{"the first call", 0, ms, ms, time.Hour, time.Hour},
+		{"a slower one", ms, 15 * ms, 5 * ms, time.Hour, time.Hour + ms/2},
+		{"a faster one", time.Second, ms / 2, 3 * ms / 2, time.Hour, time.Hour + ms/2 - ms/3},
+		{"the clock went forward", 2 * time.Second, 5 * ms, ms, 2 * time.Hour, 2*time.Hour + 2*ms},
+		{"the clock went back", 3 * time.Second, 9 * ms, 3 * ms, -time.Hour, -time.Hour + 9*ms - 3*ms/2},
+		{"a fourth call", 8 * time.Second, 2 * ms, 4 * ms, -time.Hour + 8*ms, -time.Hour + 8*ms},
+		{"the first two are forgotten", 13 * time.Second, 4 * ms, 4 * ms, -time.Hour + 8*ms, -time.Hour + 17*ms/2},
+		{"after a pause, the clocks having drifted", time.Hour, ms, ms, -time.Hour + 9*ms, -time.Hour + 9*ms},
+	} {
+		sent := begin.Add(test.at)
+		c.read(sent, sent.Add(test.outward+test.back), sent.Add(test.outward+test.ahead))
+		before := time.Now()
+		arrival, known := c.arrival()
+		lead, most := arrival.Sub(time.Now()), arrival.Sub(before)
+		if !known || lead > test.want || most < test.want {
+			t.Errorf("%s: a call is predicted to find a clock that is %v ahead; want %v", test.name, most, test.want)
+		}
 	}
 }
 
