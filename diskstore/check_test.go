@@ -18,7 +18,8 @@ import (
 // checked returns the results of a Check.
 func checked(t testing.TB, s *Store, repair bool) (all []store.CheckResult) {
 	t.Helper()
-	err := s.Check(t.Context(), store.CheckOptions{Repair: repair}, func(r store.CheckResult) { all = append(all, r) })
+	ctx := context.WithoutCancel(t.Context()) // also while the test is cleaned up
+	err := s.Check(ctx, store.CheckOptions{Repair: repair}, func(r store.CheckResult) { all = append(all, r) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +233,7 @@ func TestCheckReportsNothingOfAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	s := openOn(t, vfs.NewMem(), newManualClock())
 	defer s.Close()
 	places(t, s)
-	err := s.Check(t.Context(), store.CheckOptions{Repair: true}, func(f store.CheckResult) {
+	err := s.Check(context.WithoutCancel(t.Context()), store.CheckOptions{Repair: true}, func(f store.CheckResult) {
 		if f.Check == "names" {
 			if err := s.Delete(t.Context(), "q"); err != nil {
 				t.Fatal(err)
@@ -329,7 +330,7 @@ func TestCheckEndsWithItsContextAndWithTheStore(t *testing.T) {
 	if err := <-closing; err != nil {
 		t.Error(err)
 	}
-	if err := s.Check(t.Context(), store.CheckOptions{}, nil); !errors.Is(err, store.ErrClosed) {
+	if err := s.Check(context.WithoutCancel(t.Context()), store.CheckOptions{}, nil); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("Check of a closed store returns %v, want ErrClosed", err)
 	}
 }

@@ -74,3 +74,7 @@ func childProcess(t *testing.T, test, variable, value string) *exec.Cmd {
 	child.Env = append(os.Environ(), variable+"="+value)
 	return child
 }
+
+func plain(id string) store.Outgoing {
+	return store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
+}

@@ -24,7 +24,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 		size = maxKept
 	}
 	for ids := range slices.Chunk(req.IDs, size) {
-		part, err := s.cancel(ctx, queue, ids, req.KeepIDs)
+		some, err := s.cancel(partFrom(ctx, len(results)), queue, ids, req.KeepIDs)
 		if err != nil && len(results) == 0 {
 			return nil, err
 		}
@@ -34,7 +34,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 			}
 			break
 		}
-		results = append(results, part...)
+		results = append(results, some...)
 	}
 	return results, nil
 }
@@ -42,7 +42,7 @@ func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelReques
 func (s *Store) cancel(ctx context.Context, queue string, ids []string, keepIDs bool) ([]store.CancelResult, error) {
 	results := make([]store.CancelResult, len(ids))
 	c := s.newCall("cancel", queue, 3+len(ids))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	keep := int64(0)
 	if keepIDs {
 		keep = 1
@@ -70,7 +70,7 @@ func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due 
 		return errs, nil
 	}
 	c := s.newCall("reschedule", queue, 3+len(ids))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(string(appendDue(nil, due)))
 	for i := range ids {
 		c.add(&ids[i])
@@ -291,7 +291,7 @@ func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (s
 
 func (s *Store) bulk(ctx context.Context, script, queue, first string, sel store.Selection) (store.Bulk, error) {
 	c := s.newCall(script, queue, 4+len(sel.IDs))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(first, bound(sel.Before))
 	for i := range sel.IDs {
 		c.add(&sel.IDs[i])
@@ -334,7 +334,7 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 // server refuses.
 func (s *Store) SetPaused(ctx context.Context, queue string, paused bool) error {
 	c := s.newCall("pause", queue, 4)
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0", paused)
 	_, err := s.runCreating(ctx, queue, c, create)
@@ -347,7 +347,7 @@ func (s *Store) SetDeadRetention(ctx context.Context, queue string, r store.Rete
 		return err
 	}
 	c := s.newCall("retain", queue, 5)
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	limit := func(n int64) string {
 		if n == 0 {

@@ -33,7 +33,7 @@ func (s *leaseSnapshot) contains(r *store.Receipt) bool {
 
 // Claim implements store.Store.
 func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
-	lease := newLease()
+	lease := leaseOf(ctx)
 	if req.Uncounted {
 		lease = store.UncountedLease + lease
 	}
@@ -41,10 +41,14 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		return store.Claim{}, err
 	}
 	c := s.newCall("claim", queue, 7)
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
+	repeated := "0"
+	if _, ok := store.RequestOf(ctx); ok {
+		repeated = "1" // perhaps, by another server
+	}
 	c.repeated = len(c.args)
 	waiting := s.waker.claiming(ctx, queue)
-	c.add("0", req.Max, store.Millis(req.Lease), lease, waiting.channel)
+	c.add(repeated, req.Max, store.Millis(req.Lease), lease, waiting.channel)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		s.waker.failed(waiting)
@@ -104,10 +108,10 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		claim.Messages = append(claim.Messages, m)
 	}
 	if len(missing) > 0 {
-		s.dropMissing(ctx, queue, missing)
+		s.dropMissing(part(ctx, "missing"), queue, missing)
 	}
 	if len(bad) > 0 {
-		died, err := s.buryUnreadable(ctx, queue, bad)
+		died, err := s.buryUnreadable(part(ctx, "unreadable"), queue, bad)
 		if err != nil {
 			s.log.Error("later: cannot bury an unreadable message, which returns when its lease expires",
 				"queue", queue, "error", err)
@@ -133,7 +137,7 @@ func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.R
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
 	c := s.newCall("settle", queue, 2+7*len(bad))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	for i := range bad {
 		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText, "")
 	}

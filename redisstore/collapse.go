@@ -18,7 +18,7 @@ func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoin
 	results := make([]store.SendResult, 0, len(msgs))
 	for len(results) < len(msgs) {
 		rest := msgs[len(results):]
-		part, err := s.collapseSome(ctx, queue, rest[:differentIDs(rest)])
+		some, err := s.collapseSome(partFrom(ctx, len(results)), queue, rest[:differentIDs(rest)])
 		if err != nil && len(results) == 0 {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoin
 			}
 			break
 		}
-		results = append(results, part...)
+		results = append(results, some...)
 	}
 	return results, nil
 }
@@ -50,7 +50,7 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 		return nil, err
 	}
 	c := s.newCall("collapse", queue, 6+7*len(msgs))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	durable := msgs[0].Durable
 	if durable.Asked() {

@@ -13,8 +13,8 @@ import (
 // earlier calls stand, and the remaining extensions get its error.
 func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	results := make([]store.ExtendResult, 0, len(extensions))
-	for part := range slices.Chunk(extensions, maxExtensions) {
-		part, err := s.extend(ctx, queue, part)
+	for some := range slices.Chunk(extensions, maxExtensions) {
+		extended, err := s.extend(partFrom(ctx, len(results)), queue, some)
 		if err != nil && len(results) == 0 {
 			return nil, err
 		}
@@ -24,14 +24,14 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 			}
 			break
 		}
-		results = append(results, part...)
+		results = append(results, extended...)
 	}
 	return results, nil
 }
 
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	c := s.newCall("extend", queue, 2+2*len(extensions))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	for i := range extensions {
 		c.add(&extensions[i].Lease, store.Millis(extensions[i].For))
 	}

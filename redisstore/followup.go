@@ -40,7 +40,7 @@ func (s *Store) ackThen(
 		c.args = append(c.args, s.keys.of(name).args...)
 	}
 	c.args[2] = len(keyNames) * (1 + len(names))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(len(indexes))
 	for _, p := range indexes {
 		st := &settlements[p]

@@ -14,7 +14,7 @@ func (s *Store) SetProperties(ctx context.Context, queue string, set map[string]
 	}
 	c := s.newCall("set_properties", queue, 4+2*len(set))
 	c.addKey(s.keys.key(queue, propertiesKey))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0")
 	for name, value := range set {

@@ -16,7 +16,7 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 		return results, nil
 	}
 	c := s.newCall("restore", queue, 5+7*len(msgs))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0", nil, nil)
 	maxBytes, inspect := 0, false
@@ -77,7 +77,7 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 		return nil, err
 	}
 	c := s.newCall("remove", queue, 2+5*len(msgs))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	var indexes []int // index in msgs of each compared message
 	seen := newSeenIDs(len(ids), func(i int) string { return ids[i] })
 	for i, f := range stored {

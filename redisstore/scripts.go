@@ -220,8 +220,13 @@ func (c *call) addKey(key string) {
 func (c *call) add(args ...any) { c.args = append(c.args, args...) }
 
 // stampRequest adds the session and request number that identify the call when it is repeated, the first arguments of
-// every script that takes them. The caller must release the session after the call.
-func (s *Store) stampRequest(c *call) *session {
+// every script that takes them. They are those of a store.Request, so that any process knows a repetition, or else of
+// this process; then the caller must release the session after the call.
+func (s *Store) stampRequest(ctx context.Context, c *call) *session {
+	if r, ok := store.RequestOf(ctx); ok {
+		c.add(requestPrefix+r.Session, r.Number)
+		return nil
+	}
 	sess, number := s.sessions.acquire()
 	c.add(&sess.name, number)
 	return sess

@@ -35,7 +35,7 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) && msgs[0].Group == "" {
 		c.common = s.scripts["send_one"]
 	}
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0")
 	maxBytes, inspect := 0, false

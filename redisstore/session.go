@@ -1,11 +1,15 @@
 package redisstore
 
 import (
+	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // rememberRequests is how long the server remembers a request at least, and maxRetry how long a call is repeated after
@@ -22,6 +26,9 @@ const (
 // again, or a paused queue resumed. A session makes one call at a time with increasing request numbers, so the server
 // keeps one number per session (lua/_session.lua), and a process has as many sessions as it ever had calls in
 // progress at once.
+//
+// A server that calls on behalf of others names their sessions and requests by store.WithRequest. Then a call that is
+// repeated through another server on the same Redis is executed once, too.
 //
 // A request is remembered for rememberRequests at least.
 type sessions struct {
@@ -55,8 +62,43 @@ func (s *sessions) acquire() (sess *session, number int64) {
 	return sess, sess.last
 }
 
+// release makes a session available to other calls. It ignores nil.
 func (s *sessions) release(sess *session) {
+	if sess == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, sess)
+}
+
+// requestPrefix precedes the session of a store.Request, whatever its name is.
+const requestPrefix = ">"
+
+// part returns the context of one of the calls into which a call of the store is divided, so that each is a request of
+// a session of its own.
+func part(ctx context.Context, name string) context.Context {
+	r, ok := store.RequestOf(ctx)
+	if !ok {
+		return ctx
+	}
+	return store.WithRequest(ctx, store.Request{Session: r.Session + "/" + name, Number: r.Number})
+}
+
+// partFrom returns the context of the call for the items of a call of the store from an index on.
+func partFrom(ctx context.Context, index int) context.Context {
+	if index == 0 {
+		return ctx
+	}
+	return part(ctx, strconv.Itoa(index))
+}
+
+// leaseOf returns the id of a claim's lease: that of the store.Request if there is one, or else a new one.
+func leaseOf(ctx context.Context) string {
+	r, ok := store.RequestOf(ctx)
+	if !ok {
+		return newLease()
+	}
+	sum := sha256.Sum256([]byte(strconv.FormatInt(r.Number, 10) + requestPrefix + r.Session))
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }

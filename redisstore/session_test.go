@@ -13,6 +13,7 @@ import (
 
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
+	"github.com/laterq/later/store/storetest"
 )
 
 // afterLostReply returns a store whose first successful call loses its reply; do is called before the call is repeated.
@@ -358,4 +359,18 @@ func TestServerClockStepIsLogged(t *testing.T) {
 		(by-time.Hour).Abs() > time.Minute {
 		t.Errorf("logged: %s", log.String())
 	}
+}
+
+// A call that a client repeats through another server, whose store is another process's, is executed once.
+func TestRequestIsExecutedOnceByAllProcesses(t *testing.T) {
+	srv := redistest.Start(t)
+	// What is left of a queue after its removal remembers nothing, and a removal of messages compares them first.
+	storetest.RunRequests(t, func(t *testing.T) (store.Store, func() []store.Store) {
+		rdb := srv.Client(t)
+		if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		peer := newStore(t, rdb)
+		return newStore(t, rdb), func() []store.Store { return []store.Store{peer} }
+	}, "delete", "remove")
 }

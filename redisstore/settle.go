@@ -50,7 +50,7 @@ func (s *Store) Settle(
 		case acksThen:
 			settle = s.ackThen
 		}
-		if err := settle(ctx, queue, settlements, indexes[done:done+n], results); err != nil {
+		if err := settle(partFrom(ctx, done), queue, settlements, indexes[done:done+n], results); err != nil {
 			if done == 0 {
 				return nil, err
 			}
@@ -168,7 +168,7 @@ func (s *Store) ack(
 		}
 	}
 	c := s.newCall("ack", queue, 11+2*(withDedup+grouped)+2*len(indexes))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(withDedup + grouped)
 	for left := indexes; len(left) > 0; {
 		n := 1
@@ -264,7 +264,7 @@ func (s *Store) settleOthers(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {
 	c := s.newCall("settle", queue, 2+7*len(indexes))
-	defer s.sessions.release(s.stampRequest(c))
+	defer s.sessions.release(s.stampRequest(ctx, c))
 	for _, p := range indexes {
 		st := &settlements[p]
 		failure := store.NewFailure(time.Time{}, 0, st)

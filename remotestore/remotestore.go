@@ -20,8 +20,9 @@
 // # What an answer means
 //
 // The same as from the engine behind the Handler. While nothing answers a call is repeated, for 10 seconds unless
-// RetryFor says otherwise. A repeated call takes effect once as long as the Handler lives, and with the embedded store
-// also when the Handler's process was killed meanwhile and started again.
+// RetryFor says otherwise. A repeated call takes effect once, also when the Handler's process was killed meanwhile and
+// another one answers: Redis and the embedded store remember it. Report is not repeated. On Redis, a repeated Delete
+// may remove what was sent in between, and a repeated Remove reports what it removed before as left.
 //
 // # Cost
 //

@@ -20,8 +20,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/internal/tlstest"
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/redisstore"
 	"github.com/laterq/later/remotestore"
 	"github.com/laterq/later/store"
 )
@@ -33,17 +35,27 @@ var silent = slog.New(slog.DiscardHandler)
 // serve serves a store in memory, and returns the server's URL.
 func serve(t testing.TB, around func(http.Handler) http.Handler) (url string) {
 	t.Helper()
-	s := memstore.New()
-	handler, err := remotestore.NewHandler(s, silent)
+	return listen(t, around(handler(t, memstore.New())))
+}
+
+// handler returns a Handler for a store, which it closes in the end.
+func handler(t testing.TB, s store.Store) http.Handler {
+	t.Helper()
+	h, err := remotestore.NewHandler(s, silent)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(around(handler))
 	t.Cleanup(func() {
-		handler.Close()
-		server.Close()
+		h.Close()
 		s.Close()
 	})
+	return h
+}
+
+func listen(t testing.TB, h http.Handler) (url string) {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
 	return server.URL
 }
 
@@ -77,7 +89,10 @@ func send(t testing.TB, s store.Store, ids ...string) {
 }
 
 // losing drops the reply to the first attempt at each call, after the call was executed.
-func losing(h http.Handler) http.Handler {
+func losing(h http.Handler) http.Handler { return losingFirst(h, h) }
+
+// losingFirst is like losing, and has one handler execute the first attempts and another one the others.
+func losingFirst(h, others http.Handler) http.Handler {
 	var mu sync.Mutex
 	lost := map[string]bool{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -94,12 +109,24 @@ func losing(h http.Handler) http.Handler {
 			h.ServeHTTP(httptest.NewRecorder(), r)
 			panic(http.ErrAbortHandler) // closes the connection
 		}
-		h.ServeHTTP(w, r)
+		others.ServeHTTP(w, r)
 	})
 }
 
 func TestACallWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
-	s := open(t, serve(t, losing))
+	wantEffectsOnce(t, open(t, serve(t, losing)))
+}
+
+// A server may be behind a balancer, or be started again: its Redis knows what the one before it executed.
+func TestACallWhoseReplyIsLostWithTheServerTakesEffectOnce(t *testing.T) {
+	rdb := redistest.Start(t)
+	opened := func() http.Handler { return handler(t, redisstore.New(rdb.Client(t), redisstore.WithLogger(silent))) }
+	wantEffectsOnce(t, open(t, listen(t, losingFirst(opened(), opened()))))
+}
+
+// wantEffectsOnce makes calls of all kinds to a store that executes each several times.
+func wantEffectsOnce(t *testing.T, s *remotestore.Store) {
+	t.Helper()
 	ctx := t.Context()
 	send(t, s, "a", "b")
 	c, err := s.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Minute})

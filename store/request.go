@@ -15,8 +15,8 @@ const MaxSession = 128
 type requestKey struct{}
 
 // WithRequest returns a context for one call of a Store that changes something. A server calls with it on behalf of its
-// clients. A store that remembers calls durably executes only the first call of a Request; the others return its
-// result, also after the store was closed or its process was killed, and opened again. Other stores ignore it.
+// clients. A store that other processes use, or open later, executes only the first call of a Request; the others
+// return its result, in any process. A store in memory ignores it.
 func WithRequest(ctx context.Context, r Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, r)
 }

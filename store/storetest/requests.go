@@ -1,0 +1,235 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// RunRequests checks that an engine that remembers calls executes a call once for a store.Request, with a subtest for
+// each call that changes something, except those whose names are given. It makes the call at first, and its repetition
+// at each of the stores that again returns, such as the same data in another process. open is called for each subtest.
+func RunRequests(t *testing.T, open func(t *testing.T) (first store.Store, again func() []store.Store), except ...string) {
+	for name, call := range requestCalls {
+		if slices.Contains(except, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			s, again := open(t)
+			env := requestEnv{t, s}
+			held := env.prepare()
+			ctx := func(number int64) context.Context {
+				return store.WithRequest(t.Context(), store.Request{Session: "s:1", Number: number})
+			}
+			first, err := call(ctx(7), s, held)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range again() {
+				env := requestEnv{t, s}
+				env.undo()
+				before := env.everything()
+				result, err := call(ctx(7), s, held)
+				if err != nil || !reflect.DeepEqual(withoutClock(result), withoutClock(first)) {
+					t.Errorf("first %+v, again %+v, %v", first, result, err)
+				}
+				if _, err := call(ctx(6), s, held); err != nil && store.CodeOf(err) != store.ErrUnavailable.Code {
+					t.Errorf("an earlier request of the session returns %v", err)
+				}
+				if after := env.everything(); after != before {
+					t.Errorf("the repetition changed\n%sto\n%s", before, after)
+				}
+			}
+			for _, s := range again()[:1] {
+				env := requestEnv{t, s}
+				before := env.everything()
+				if _, err := call(ctx(8), s, held); err != nil {
+					t.Error(err)
+				}
+				if undoneRequests[name] && env.everything() == before {
+					t.Errorf("the next request was not executed")
+				}
+			}
+		})
+	}
+}
+
+// requestCalls are calls that change something. Before each, "ready" and "other" are ready, "held" is leased,
+// "cancelled" was leased and is cancelled, and "dead" is dead.
+var requestCalls = map[string]func(ctx context.Context, s store.Store, held store.Receipt) (any, error){
+	"send": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Send(ctx, "q", []store.Outgoing{plainMessage("new"), plainMessage("ready")})
+	},
+	"send one": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Send(ctx, "q", []store.Outgoing{plainMessage("new")})
+	},
+	"replace": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		m := plainMessage("new")
+		m.OnDuplicate.Mode = store.DuplicateReplace
+		return s.Send(ctx, "q", []store.Outgoing{m})
+	},
+	"claim": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	},
+	"ack": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Ack}})
+	},
+	"ack with a follow-up": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Ack,
+			Then: []store.FollowUp{{Queue: "next", Message: plainMessage("follow-up")}}}})
+	},
+	"nack": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Nack, Reason: "no"}})
+	},
+	"extend": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Extend(ctx, "q", []store.Extension{{Lease: held.Lease}})
+	},
+	"cancel": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Cancel(ctx, "q", store.CancelRequest{IDs: []string{"ready", "unknown"}})
+	},
+	"reschedule": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Reschedule(ctx, "q", []string{"ready", "held", "unknown"}, store.Due{Delay: time.Hour})
+	},
+	"restore": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		m := plainMessage("new").Message
+		return s.Restore(ctx, "q", []store.Info{{Message: m, State: store.StateReady, Due: time.UnixMilli(1)}})
+	},
+	"remove": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		infos, err := s.Get(context.Background(), "q", []string{"ready"})
+		if err != nil || infos[0] == nil {
+			infos = []*store.Info{{Message: store.Message{ID: "ready"}}} // as the caller got it before
+		}
+		return s.Remove(ctx, "q", []store.Info{*infos[0]})
+	},
+	"replay": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{})
+	},
+	"purge": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return s.Purge(ctx, "q", store.Selection{State: store.StateReady})
+	},
+	"pause": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return nil, s.SetPaused(ctx, "q", true)
+	},
+	"set properties": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return nil, s.SetProperties(ctx, "q", map[string]string{"color": "red"})
+	},
+	"delete": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return nil, s.Delete(ctx, "q")
+	},
+}
+
+// undoneRequests are the calls whose effect undo has undone, so that they have one again.
+var undoneRequests = map[string]bool{"send": true, "send one": true, "claim": true, "cancel": true, "restore": true,
+	"purge": true, "pause": true, "set properties": true, "delete": true}
+
+func plainMessage(id string) store.Outgoing {
+	return store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
+}
+
+// requestEnv is a store in a test of requests.
+type requestEnv struct {
+	t *testing.T
+	s store.Store
+}
+
+func (e requestEnv) send(ids ...string) {
+	e.t.Helper()
+	var msgs []store.Outgoing
+	for _, id := range ids {
+		msgs = append(msgs, plainMessage(id))
+	}
+	_, err := e.s.Send(e.t.Context(), "q", msgs)
+	e.must(err)
+}
+
+func (e requestEnv) cancel(ids ...string) {
+	e.t.Helper()
+	_, err := e.s.Cancel(e.t.Context(), "q", store.CancelRequest{IDs: ids})
+	e.must(err)
+}
+
+func (e requestEnv) must(err error) {
+	e.t.Helper()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// prepare fills a queue and returns the receipt of the leased message.
+func (e requestEnv) prepare() (held store.Receipt) {
+	e.t.Helper()
+	ctx := e.t.Context()
+	e.send("dead", "held", "cancelled")
+	c, err := e.s.Claim(ctx, "q", store.ClaimRequest{Max: 3, Lease: time.Hour})
+	if err != nil || len(c.Messages) != 3 {
+		e.t.Fatal(c, err)
+	}
+	for _, m := range c.Messages {
+		switch m.ID {
+		case "held":
+			held = m.Receipt
+		case "dead":
+			_, err := e.s.Settle(ctx, "q", []store.Settlement{{Receipt: m.Receipt, Action: store.Bury}})
+			e.must(err)
+		}
+	}
+	e.cancel("cancelled")
+	e.send("ready", "other")
+	return held
+}
+
+// undo changes what the calls changed, so that a call that is executed again has another result.
+func (e requestEnv) undo() {
+	e.t.Helper()
+	e.cancel("new", "follow-up")
+	e.send("ready", "later")
+	e.must(e.s.SetPaused(e.t.Context(), "q", false))
+	e.must(e.s.SetProperties(e.t.Context(), "q", map[string]string{"color": "blue"}))
+}
+
+// everything returns all that the store reports of its queues, but for the time.
+func (e requestEnv) everything() (text string) {
+	e.t.Helper()
+	ctx := e.t.Context()
+	for _, q := range []string{"q", "next"} {
+		stats, err := e.s.Stats(ctx, q)
+		e.must(err)
+		stats.Now = time.Time{}
+		properties, err := e.s.Properties(ctx, q)
+		e.must(err)
+		text += fmt.Sprintf("%s: %+v %v\n", q, stats, properties)
+		for _, state := range []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead} {
+			page, err := e.s.List(ctx, q, store.ListRequest{State: state, Limit: store.MaxBatch})
+			e.must(err)
+			for _, info := range page.Messages {
+				text += fmt.Sprintf("  %s %s %d\n", state, info.ID, info.Attempts)
+			}
+		}
+	}
+	return text
+}
+
+// withoutClock returns a result with comparable times. A repetition may return its own time.
+func withoutClock(result any) any {
+	switch r := result.(type) {
+	case store.Claim:
+		r.Now, r.Deadline = time.Time{}, r.Deadline.UTC()
+		for i := range r.Messages {
+			r.Messages[i].Due = r.Messages[i].Due.UTC()
+		}
+		return r
+	case store.Bulk:
+		r.Before = r.Before.UTC()
+		return r
+	case []store.ExtendResult:
+		for i := range r {
+			r[i].Deadline = r[i].Deadline.UTC()
+		}
+	}
+	return result
+}
