@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,15 +56,25 @@ func BenchmarkPages(b *testing.B) {
 	defer h.Close()
 	const month = 30 * 24 * time.Hour
 	began := time.Now()
-	msgs := make([]later.Outgoing, store.MaxBatch)
-	for sent := 0; sent < pending; sent += len(msgs) {
-		for i := range msgs {
-			msgs[i] = later.Outgoing{When: later.In(2*time.Hour + rand.N(month)),
-				Payload: fmt.Appendf(nil, `{"order": %d, "total": %d}`, sent+i, rand.N(1000))}
-		}
-		if _, err := c.Queue("orders").SendBatch(b.Context(), msgs); err != nil {
-			b.Fatal(err)
-		}
+	var filling sync.WaitGroup
+	var sent atomic.Int64
+	for range 4 {
+		filling.Go(func() {
+			msgs := make([]later.Outgoing, store.MaxBatch)
+			for to := sent.Add(store.MaxBatch); to <= int64(pending); to = sent.Add(store.MaxBatch) {
+				for i := range msgs {
+					msgs[i] = later.Outgoing{When: later.In(2*time.Hour + rand.N(month)),
+						Payload: fmt.Appendf(nil, `{"order": %d, "total": %d}`, to-int64(i), rand.N(1000))}
+				}
+				if _, err := c.Queue("orders").SendBatch(b.Context(), msgs); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	if filling.Wait(); b.Failed() {
+		b.FailNow()
 	}
 	next := ""
 	get := func(path string) {
