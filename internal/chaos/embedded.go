@@ -26,18 +26,18 @@ func directoryOf(dir string) string { return filepath.Join(dir, "store") }
 
 func directoryURL(dir string) string { return "file://" + directoryOf(dir) }
 
-// serverKind is the role of the process that serves the embedded store to the others.
+// serverKind is the role of the process that serves a store to the others.
 const serverKind = "server"
 
-// startRemote starts a server of the directory behind a proxy.
-func (v *servers) startRemote(ctx context.Context, dir string, seed uint64) error {
+// startRemote starts a server of a store behind a proxy.
+func (v *servers) startRemote(ctx context.Context, dir, url string, seed uint64) error {
 	p, err := newProxy(seed)
 	if err != nil {
 		return err
 	}
 	v.proxies = append(v.proxies, p)
 	v.url = "http://" + p.addr()
-	v.process = &child{role: role{Kind: serverKind, Actor: serverKind, Dir: dir, URL: directoryURL(dir) + "?share=no"}}
+	v.process = &child{role: role{Kind: serverKind, Actor: serverKind, Dir: dir, URL: url}}
 	return v.startProcess(ctx)
 }
 
@@ -130,7 +130,7 @@ func (r *run) holder(ctx context.Context) (holder *child, err error) {
 	return holder, err
 }
 
-// disruptRemote disrupts the server of the directory or the network, in turn.
+// disruptRemote disrupts the process that serves the store or the network, in turn.
 func disruptRemote(ctx context.Context, r *run) error {
 	switch r.injected % 7 {
 	case 1:

@@ -287,6 +287,13 @@ var faults = []*fault{
 		inject: disruptRemote,
 	},
 	{
+		name: "remote-redis", title: "the same with a Redis behind the server",
+		right:   "the next server knows what the killed one has executed; nothing lost or doubled",
+		setting: setting{form: served, args: always}, load: defaultLoad.with(func(l *load) { l.rate = 300 }),
+		pause: 300 * time.Millisecond, quick: 4 * time.Second,
+		inject: disruptRemote,
+	},
+	{
 		name: "large", title: "512 KB payloads, 1 % of them unreadable",
 		right:   "claims bounded by size; unreadable messages become dead and keep their bytes",
 		setting: setting{form: alone},

@@ -32,6 +32,7 @@ const (
 	cluster  form = "cluster"  // three primaries, each with a replica
 	shared   form = "shared"   // no server: the processes share a directory
 	remote   form = "remote"   // a process that serves a directory, behind a proxy
+	served   form = "served"   // a process that serves a Redis, behind a proxy
 )
 
 const primaryName = "mymaster"
@@ -45,7 +46,7 @@ type servers struct {
 	url       string   // for clients
 	clock     *clock   // of a standalone server whose clock can be stepped, else nil
 	admin     []*redis.Client
-	process   *child // that serves the directory; nil unless the form is remote
+	process   *child // that serves the directory or the Redis; nil for other forms
 }
 
 // setting is the configuration of a run's servers.
@@ -68,7 +69,7 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 		v.url = directoryURL(dir)
 		return v, nil
 	case remote:
-		return v, v.startRemote(ctx, dir, seed)
+		return v, v.startRemote(ctx, dir, directoryURL(dir)+"?share=no", seed)
 	}
 	args := append([]string{"--loglevel", "notice"}, s.args...)
 	switch s.form {
@@ -86,6 +87,15 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 			return nil, err
 		}
 		if err := v.startSentinels(ctx); err != nil {
+			return nil, err
+		}
+	case served:
+		n, err := redistest.Run(redistest.Args(args...))
+		if err != nil {
+			return nil, err
+		}
+		v.nodes = append(v.nodes, n)
+		if err := v.startRemote(ctx, dir, n.URL(), seed); err != nil {
 			return nil, err
 		}
 	default:
