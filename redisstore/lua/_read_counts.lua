@@ -40,6 +40,7 @@ local function new_count_reader()
   -- read reads what is needed for some times, in increasing order. At each level it looks at the cells that the times
   -- are in, and goes on with those in cells with messages: a block of the next level is as long as such a cell.
   function reader.read(times)
+    if not times[1] then return end
     local names, blocks = {}, {}
     local function add_bucket(class, time)
       if class >= BUCKET_CLASSES then return end
@@ -50,7 +51,7 @@ local function new_count_reader()
     end
 
     local width = BUCKET_WIDEST_MS * 64 ^ 3 -- of a block
-    for i = 0, floor((times[#times] or 0) / width) do blocks[i + 1] = i end
+    for i = 0, floor(times[#times] / width) do blocks[i + 1] = i end
     for level = 1, COUNT_LEVELS do
       load_blocks(level, blocks)
       local of, first_class, cells_before = texts[level], 3 * level - 11, level > 3 and 20 or 0
