@@ -20,12 +20,12 @@ const (
 
 // queueDetails are what a reading of many queues does not read of each of them, as it was when it was read.
 type queueDetails struct {
-	stats           later.Stats // of that time
-	reading         int         // the number of the reading
-	sent            float64     // events per second in the last minute
-	handled, failed float64
-	counts          []int64 // of all buckets of all bands but later; none if all are 0
-	later           int64
+	stats         later.Stats // of that time
+	reading       int         // the number of the reading
+	sent, handled float64     // per second in the last minute
+	failed        float64
+	counts        []int64 // of all buckets of all bands but later; none if all are 0
+	later         int64
 }
 
 // keptDetails are the details of queues that several readings share. The zero value has none.
@@ -89,6 +89,11 @@ func (d *queueDetails) readActivity(ctx context.Context, queue *later.Queue) err
 	d.sent, d.handled = float64(total.Sent)/seconds, float64(total.Handled)/seconds
 	d.failed = float64(total.Failed) / seconds
 	return nil
+}
+
+// showRates sets the rates of a queue.
+func (d *queueDetails) showRates(o *OverviewQueue) {
+	o.SentPerSecond, o.HandledPerSecond, o.FailedPerSecond = d.sent, d.handled, d.failed
 }
 
 // count counts n events of a kind.

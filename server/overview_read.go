@@ -115,8 +115,7 @@ type readQueue struct {
 	err     error
 }
 
-// readQueues reads the queues and adds them up. Queues that do not exist any more do not count, and those that are
-// damaged are left out.
+// readQueues reads the queues and adds them up.
 func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Overview) error {
 	read := make([]readQueue, len(names))
 	sound := func(q *readQueue) bool { return q.err == nil || isDamage(q.err) }
@@ -137,6 +136,12 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 		chosen[i].err = r.readDetails(ctx, chosen[i], bounds)
 		return sound(chosen[i])
 	})
+	return r.addUp(read, o)
+}
+
+// addUp adds up the queues and keeps their details. Queues that do not exist any more do not count, and those that are
+// damaged are left out.
+func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
 	o.Bands, o.Queues = r.newBands(), []OverviewQueue{}
 	var kept []*readQueue
 	var soonest, oldest time.Time
@@ -151,10 +156,9 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 			o.QueueCount--
 		default:
 			kept = append(kept, q)
-			q.shown.SentPerSecond, q.shown.HandledPerSecond, q.shown.FailedPerSecond = q.details.sent, q.details.handled,
-				q.details.failed
+			q.details.showRates(&q.shown)
 			o.Queues = append(o.Queues, q.shown)
-			if !r.sums(names[i]) {
+			if !r.sums(q.shown.Queue) {
 				continue
 			}
 			o.add(q)
