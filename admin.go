@@ -266,11 +266,20 @@ func (q *Queue) Histogram(ctx context.Context, from, to time.Time, buckets int) 
 	if err := store.CheckHistogram(from, to, buckets); err != nil {
 		return nil, err
 	}
+	return q.HistogramAt(ctx, store.HistogramBounds(from, to, buckets))
+}
+
+// HistogramAt counts the scheduled and ready messages due in parts of any length: from each of bounds until before the
+// next one. There are 2 to store.MaxBuckets+1 bounds, each at least a millisecond after the one before.
+func (q *Queue) HistogramAt(ctx context.Context, bounds []time.Time) ([]int64, error) {
+	if err := store.CheckBounds(bounds); err != nil {
+		return nil, err
+	}
 	if err := q.begin(); err != nil {
 		return nil, err
 	}
 	defer q.client.calls.Done()
-	return q.client.store.Histogram(ctx, q.name, from, to, buckets)
+	return q.client.store.Histogram(ctx, q.name, bounds)
 }
 
 // Replay makes dead messages live again with no attempts, and returns their number. They fall due at when.

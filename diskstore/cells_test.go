@@ -101,12 +101,12 @@ func TestCellsThatCannotBeReadAreRefused(t *testing.T) {
 // histogramOf returns a histogram, and checks it against one that reads every entry.
 func histogramOf(t *testing.T, s *Store, from, to time.Time, buckets int) []int64 {
 	t.Helper()
-	got, err := s.Histogram(t.Context(), "q", from, to, buckets)
+	got, err := s.Histogram(t.Context(), "q", store.HistogramBounds(from, to, buckets))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, err := read(t.Context(), s, "q", nil, func(v *view) ([]int64, error) {
-		return v.histogram(t.Context(), store.HistogramBounds(from, to, buckets))
+		return v.histogram(t.Context(), store.BoundMillis(store.HistogramBounds(from, to, buckets)))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestHistogramReadsFewEntriesOfManyMessages(t *testing.T) {
 		wantKnown(t, s)
 		wantSound(t, s)
 		steps(t, s, 4*crowd, what, func() {
-			if _, err := s.Histogram(t.Context(), "q", from, from.Add(365*24*time.Hour), 2); err != nil {
+			if _, err := s.Histogram(t.Context(), "q", store.HistogramBounds(from, from.Add(365*24*time.Hour), 2)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -235,7 +235,7 @@ func (l *ledger) look(t *testing.T, s *Store, name string, stop <-chan struct{})
 		}
 		if err == nil {
 			now := s.clock.Now()
-			_, err = s.Histogram(t.Context(), name, now.Add(-time.Hour), now.Add(time.Hour), 10)
+			_, err = s.Histogram(t.Context(), name, store.HistogramBounds(now.Add(-time.Hour), now.Add(time.Hour), 10))
 		}
 		if err == nil {
 			_, err = s.Reschedule(t.Context(), name, []string{"none"}, store.Due{}) // a read by the writer

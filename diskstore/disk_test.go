@@ -274,7 +274,8 @@ func TestPebbleThatGivesUpEndsAHistogramAndTheClose(t *testing.T) {
 		<-s.stuck
 	}}
 	from := s.clock.Now()
-	if _, err := s.Histogram(ctx, "q", from.Add(-time.Hour), from.Add(time.Hour), 1); !errors.Is(err,
+	bounds := store.HistogramBounds(from.Add(-time.Hour), from.Add(time.Hour), 1)
+	if _, err := s.Histogram(ctx, "q", bounds); !errors.Is(err,
 		store.ErrUnavailable) {
 		t.Errorf("histogram gives %v, want ErrUnavailable", err)
 	}

@@ -150,7 +150,7 @@ func BenchmarkSendBesideReads(b *testing.B) {
 	}{
 		{"nothing", func(ctx context.Context, _ int) error { <-ctx.Done(); return nil }},
 		{"histogram", func(ctx context.Context, _ int) error {
-			_, err := s.Histogram(ctx, "full", now, now.Add(31*24*time.Hour), 500)
+			_, err := s.Histogram(ctx, "full", store.HistogramBounds(now, now.Add(31*24*time.Hour), 500))
 			return err
 		}},
 		{"list", func(ctx context.Context, _ int) error {

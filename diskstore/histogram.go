@@ -12,8 +12,8 @@ import (
 // Histogram implements store.Store. It reads few keys (cells.go), unless the queue was not counted since a crash:
 // then it reads one for each message it counts, 2 to 5 million a second, and has the queue counted for the next one.
 // Other calls go on meanwhile; ctx ends it.
-func (s *Store) Histogram(ctx context.Context, name string, from, to time.Time, buckets int) ([]int64, error) {
-	bounds := store.HistogramBounds(from, to, buckets)
+func (s *Store) Histogram(ctx context.Context, name string, times []time.Time) ([]int64, error) {
+	bounds, buckets := store.BoundMillis(times), len(times)-1
 	var all []cell
 	known, counting := true, false
 	prepare := func(_ *tx, q *queue) {

@@ -327,9 +327,9 @@ func (s *Store) Stats(ctx context.Context, queueName string) (store.Stats, error
 }
 
 // Histogram implements store.Store.
-func (s *Store) Histogram(ctx context.Context, queueName string, from, to time.Time, buckets int) ([]int64, error) {
+func (s *Store) Histogram(ctx context.Context, queueName string, bounds []time.Time) ([]int64, error) {
 	return view(ctx, s, queueName, func(q *queue, _ int64) []int64 {
-		return q.histogram(store.HistogramBounds(from, to, buckets))
+		return q.histogram(store.BoundMillis(bounds))
 	})
 }
 

@@ -161,9 +161,9 @@ func (c *countedStore) Stats(ctx context.Context, queue string) (store.Stats, er
 	return c.Store.Stats(ctx, queue)
 }
 
-func (c *countedStore) Histogram(ctx context.Context, queue string, from, to time.Time, n int) ([]int64, error) {
+func (c *countedStore) Histogram(ctx context.Context, queue string, bounds []time.Time) ([]int64, error) {
 	if err := c.call(ctx, queue); err != nil {
 		return nil, err
 	}
-	return c.Store.Histogram(ctx, queue, from, to, n)
+	return c.Store.Histogram(ctx, queue, bounds)
 }

@@ -315,18 +315,30 @@ func (s *Store) Stats(ctx context.Context, queue string) (store.Stats, error) {
 	}
 	r := reply.([]any)
 	n := func(i int) int64 { return r[i].(int64) }
-	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Ready: n(3), Scheduled: n(4),
-		Dead: n(6)}
-	st.Leased = max(0, n(5)-st.Ready-st.Scheduled-st.Dead)
-	if n(7) >= 0 {
-		st.NextDue = time.UnixMilli(n(7))
+	st := store.Stats{Now: time.UnixMicro(n(0)), Exists: n(1) == 1, Paused: n(2) == 1, Dead: n(7)}
+	packed, err := newPackedCounts(r[12].([]any))
+	if err != nil {
+		return store.Stats{}, fmt.Errorf("queue %q: %w", queue, err)
+	}
+	overdue := packed.before(st.Now.UnixMilli() + 1)
+	st.Ready, st.Scheduled = n(3)+overdue, max(0, n(4)+n(5)-overdue)
+	st.Leased = max(0, n(6)-st.Ready-st.Scheduled-st.Dead)
+	earliest := n(8)
+	for _, b := range r[13].([]any) {
+		start, text := b.([]any)[0].(int64), b.([]any)[1].(string)
+		if offset, found := earliestLine(text); found && (earliest < 0 || start+offset < earliest) {
+			earliest = start + offset
+		}
+	}
+	if earliest >= 0 {
+		st.NextDue = time.UnixMilli(earliest)
 	}
 	text := func(i int) int64 {
 		number, _ := strconv.ParseInt(r[i].(string), 10, 64)
 		return number
 	}
-	st.DeadRetention = store.Retention{MaxAge: time.Duration(text(8)) * time.Millisecond, MaxCount: text(9)}
-	st.Dropped = text(10)
+	st.DeadRetention = store.Retention{MaxAge: time.Duration(text(9)) * time.Millisecond, MaxCount: text(10)}
+	st.Dropped = text(11)
 	return st, nil
 }
 

@@ -83,7 +83,8 @@ func BenchmarkFar(b *testing.B) {
 			x.run(b, "histogram by buckets", int(buckets), func(b *testing.B) func() {
 				return func() {
 					now := time.Now()
-					if _, err := x.s.Histogram(b.Context(), "far", now, now.Add(26*time.Hour), 100); err != nil {
+					bounds := store.HistogramBounds(now, now.Add(26*time.Hour), 100)
+					if _, err := x.s.Histogram(b.Context(), "far", bounds); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -25,7 +25,7 @@ var packing = func() scripts {
 	constants["PACK_AFTER_MS"], constants["PROMOTE_LEAD_MS"], constants["BUCKET_BYTES"] = "0", "5", "100"
 	constants["PACK_MAX_ENVELOPE"], constants["CHUNK_BYTES"], constants["BUCKET_LINE_BYTES"] = "60", "200", "20"
 	constants["BUCKET_WIDEST_MS"], constants["BUCKET_CLASSES"], constants["PACK_MAX_BUCKETS"] = "16384", "9", "8"
-	constants["HISTOGRAM_WORK"] = "30"
+	constants["HISTOGRAM_STEP"], constants["HISTOGRAM_WORK"] = "3", "30"
 	return loadScripts(frozenClock, constants)
 }()
 

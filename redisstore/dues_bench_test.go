@@ -116,7 +116,7 @@ func BenchmarkDues(b *testing.B) {
 				span = 51 * time.Hour
 			}
 			took := (&scriptBench{x.s, rdb}).scriptMicros(b)
-			counts, err := x.s.Histogram(b.Context(), "far", began, began.Add(span), 500)
+			counts, err := x.s.Histogram(b.Context(), "far", store.HistogramBounds(began, began.Add(span), 500))
 			if err != nil {
 				b.Fatal(err)
 			}

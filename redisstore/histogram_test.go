@@ -32,7 +32,7 @@ func TestHistogramEqualsNumberOfMessagesInEachPart(t *testing.T) {
 			}
 			to := from.Add(500*time.Millisecond + rand.N(2*widths[1+rand.IntN(len(widths)-1)]))
 			parts := 1 + rand.IntN(store.MaxBuckets)
-			bounds := store.HistogramBounds(from, to, parts)
+			bounds := store.BoundMillis(store.HistogramBounds(from, to, parts))
 			want := make([]int64, parts)
 			for _, due := range dues {
 				if i, found := slices.BinarySearch(bounds, due.UnixMilli()); found && i < parts {
@@ -41,7 +41,7 @@ func TestHistogramEqualsNumberOfMessagesInEachPart(t *testing.T) {
 					want[i-1]++
 				}
 			}
-			got, err := s.Histogram(t.Context(), "q", from, to, parts)
+			got, err := s.Histogram(t.Context(), "q", store.HistogramBounds(from, to, parts))
 			if err != nil || !slices.Equal(got, want) {
 				t.Fatalf("%s: histogram from %v to %v = %v, %v; want %v", step, from, to, got, err, want)
 			}
@@ -169,7 +169,7 @@ func TestWrongCountsOfPackedMessagesAreFoundAtEveryLevel(t *testing.T) {
 	if len(levels) != 6 {
 		t.Errorf("there are blocks of %d levels, want 6", len(levels))
 	}
-	counts, err := s.Histogram(t.Context(), "q", begin, begin.Add(time.Second+time.Millisecond), 1)
+	counts, err := s.Histogram(t.Context(), "q", store.HistogramBounds(begin, begin.Add(time.Second+time.Millisecond), 1))
 	if err != nil || counts[0] != 20*store.MaxBatch {
 		t.Errorf("the histogram counts %v, %v; want %d", counts, err, 20*store.MaxBatch)
 	}

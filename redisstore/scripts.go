@@ -76,8 +76,9 @@ var luaConstants = map[string]string{
 	"CHUNK_BYTES":         "2048",                           // maximum size of a new bucket's text
 	"BUCKET_LINE_BYTES":   "24.5",                           // of a line of class 0 with a generated id, at most
 	"BUCKET_WIDEST_MS":    "1048576",                        // width of class 0
-	"BUCKET_CLASSES":      "16",                             // each a quarter of the last, at least 1 ms; max 16
-	"COUNT_LEVELS":        "6",                              // levels of BUCKET_COUNTS
+	"BUCKET_CLASSES":      strconv.Itoa(bucketClasses),      // each a quarter of the last, at least 1 ms; max 16
+	"COUNT_LEVELS":        strconv.Itoa(countLevels),        // levels of BUCKET_COUNTS
+	"HISTOGRAM_STEP":      "25",                             // parts of a histogram that are read together
 	"HISTOGRAM_WORK":      "1000",                           // µs of a histogram call, about
 	"MAX_DUE_MS":          "8796093022208",                  // in the year 2248, more than any due time
 	"PACK_MAX_ENVELOPE":   "16384",                          // bytes of a packed envelope at most: a cancel has to read it

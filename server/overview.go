@@ -17,7 +17,7 @@ import (
 
 const (
 	// maxOverviewQueues is how many queues an overview reads.
-	maxOverviewQueues = 200
+	maxOverviewQueues = 1000
 	// maxOverviewRuns is how many runs of schedules it has, and maxUpcoming among how many it looks for them.
 	maxOverviewRuns = 200
 	maxUpcoming     = 1000
@@ -26,7 +26,7 @@ const (
 func registerOverview(s *Server) {
 	const path, tag = "/v1/overview", "overview"
 	const about = "Internal queues, those of schedules and of the histories of topics, are left out unless they are " +
-		"named. At most 200 queues are read, the first ones by name; queues_left_out is how many more there are. Lateness " +
+		"named. At most 1,000 queues are read, the first ones by name; queues_left_out is how many more there are. Lateness " +
 		"and history are samples: what this server has seen of the events of the last five minutes since it was first asked."
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: path, Tags: []string{tag},
@@ -36,8 +36,10 @@ func registerOverview(s *Server) {
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
 		Description: "A stream of server-sent events (text/event-stream): overview, whose data is an overview, at most " +
-			"twice a second and less often if reading it takes long; and problem, whose data is a problem, when the store " +
-			"cannot be read, and every 5 s until it can. All clients with the same parameters share one reading. " + about,
+			"twice a second and less often if reading it takes long. Each has the counts of all queues; if there are more " +
+			"than 100, the rates and bands of 100 of them are new, first of those whose counts have changed. And problem, " +
+			"whose data is a problem, when the store cannot be read, and every 5 s until it can. All clients with the same " +
+			"parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
 			eventsType: {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Overview](), true, "")},
 		}}},
@@ -187,7 +189,7 @@ func (s *Server) overview(ctx context.Context, in *overviewInput) (*overviewOutp
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.readOverview(ctx, r)
+	o, err := s.readOverview(ctx, r, &keptDetails{})
 	if err != nil {
 		return nil, err
 	}

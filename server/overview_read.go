@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
-	"github.com/laterq/later/store"
 )
 
 const (
@@ -22,21 +20,6 @@ const (
 	maxNextLooks = 16
 )
 
-// band is a part of the time from now on, in equal buckets.
-type band struct {
-	name     string
-	from, to time.Duration // from now
-	buckets  int
-}
-
-// nearBands are the bands between overdue and later. Their buckets are 2 s, 1 min, 30 min and 12 h long.
-var nearBands = []band{
-	{"minute", 0, time.Minute, 30},
-	{"hour", time.Minute, time.Hour, 59},
-	{"day", time.Hour, 24 * time.Hour, 46},
-	{"month", 24 * time.Hour, 31 * 24 * time.Hour, 60},
-}
-
 // overviewReader reads an overview.
 type overviewReader struct {
 	*overviewRequest
@@ -44,10 +27,12 @@ type overviewReader struct {
 	now     time.Time // the store's clock, in whole milliseconds
 	looks   atomic.Int32
 	sampled map[string]sample
+	kept    *keptDetails
 }
 
-// readOverview reads the overview that the sender of a request may see.
-func (s *Server) readOverview(ctx context.Context, request *overviewRequest) (*Overview, error) {
+// readOverview reads the overview that the sender of a request may see. If there are many queues, some of the details
+// are those that kept has from the readings before.
+func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kept *keptDetails) (*Overview, error) {
 	begin := time.Now()
 	s.samples.use(s)
 	o := &Overview{}
@@ -60,7 +45,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest) (*O
 		return nil, err
 	}
 	r := &overviewReader{overviewRequest: request, client: s.client, now: clock.Now.Truncate(time.Millisecond),
-		sampled: s.samples.of(names, begin)}
+		sampled: s.samples.of(names, begin), kept: kept}
 	o.Time = wire.FormatTime(r.now)
 	if err := r.readQueues(ctx, names, o); err != nil {
 		return nil, err
@@ -124,29 +109,41 @@ func (s *Server) overviewRest(ctx context.Context, r *overviewRequest, o *Overvi
 // readQueue is what was read of a queue.
 type readQueue struct {
 	later.Stats
-	shown  OverviewQueue
-	counts [][]int64 // by band
-	next   time.Time // when the first message falls due that is not due yet, or zero
-	err    error
+	shown   OverviewQueue
+	next    time.Time // when the first message falls due that is not due yet, or zero
+	details *queueDetails
+	err     error
 }
 
-// readQueues reads the queues and adds them up. Queues that do not exist any more do not count, and those that are
-// damaged are left out.
+// readQueues reads the queues and adds them up.
 func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Overview) error {
 	read := make([]readQueue, len(names))
-	var all sync.WaitGroup
-	var next atomic.Int64
-	for range min(overviewReaders, len(names)) {
-		all.Go(func() {
-			for i := int(next.Add(1) - 1); i < len(names); i = int(next.Add(1) - 1) {
-				if read[i] = r.readQueue(ctx, names[i]); read[i].err != nil && !isDamage(read[i].err) {
-					next.Store(int64(len(names))) // the others are not needed any more
-				}
-			}
-		})
+	sound := func(q *readQueue) bool { return q.err == nil || isDamage(q.err) }
+	atOnce(len(names), func(i int) bool {
+		read[i] = r.readQueue(ctx, names[i])
+		return sound(&read[i])
+	})
+	var exist []*readQueue
+	for i := range read {
+		if q := &read[i]; !sound(q) {
+			return q.err
+		} else if q.err == nil && q.Exists {
+			exist = append(exist, q)
+		}
 	}
-	all.Wait()
-	o.Bands, o.Queues = r.bands(), []OverviewQueue{}
+	chosen, bounds := r.kept.choose(exist), r.bounds()
+	atOnce(len(chosen), func(i int) bool {
+		chosen[i].err = r.readDetails(ctx, chosen[i], bounds)
+		return sound(chosen[i])
+	})
+	return r.addUp(read, o)
+}
+
+// addUp adds up the queues and keeps their details. Queues that do not exist any more do not count, and those that are
+// damaged are left out.
+func (r *overviewReader) addUp(read []readQueue, o *Overview) error {
+	o.Bands, o.Queues = r.newBands(), []OverviewQueue{}
+	var kept []*readQueue
 	var soonest, oldest time.Time
 	for i := range read {
 		q := &read[i]
@@ -158,8 +155,10 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 		case !q.Exists:
 			o.QueueCount--
 		default:
+			kept = append(kept, q)
+			q.details.showRates(&q.shown)
 			o.Queues = append(o.Queues, q.shown)
-			if !r.sums(names[i]) {
+			if !r.sums(q.shown.Queue) {
 				continue
 			}
 			o.add(q)
@@ -169,8 +168,25 @@ func (r *overviewReader) readQueues(ctx context.Context, names []string, o *Over
 			}
 		}
 	}
+	r.kept.keep(kept)
 	o.NextDue, o.OldestDue = wire.FormatTime(soonest), wire.FormatTime(oldest)
 	return nil
+}
+
+// atOnce calls a function for the numbers below n, several at the same time, until it returns false.
+func atOnce(n int, call func(i int) bool) {
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range min(overviewReaders, n) {
+		all.Go(func() {
+			for i := int(next.Add(1) - 1); i < n; i = int(next.Add(1) - 1) {
+				if !call(i) {
+					next.Store(int64(n)) // the others are not needed any more
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 // isDamage reports whether an error is about a single queue, so that others may be intact.
@@ -186,35 +202,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// bands returns the bands, which are empty.
-func (r *overviewReader) bands() []OverviewBand {
-	if r.buckets > 0 {
-		return []OverviewBand{newBand("range", r.from, r.to, r.buckets)}
-	}
-	bands := []OverviewBand{newBand("overdue", time.Time{}, r.now, 1)}
-	end := r.now
-	for _, b := range nearBands {
-		end = r.now.Add(b.to)
-		bands = append(bands, newBand(b.name, r.now.Add(b.from), end, b.buckets))
-	}
-	return append(bands, newBand("later", end, time.Time{}, 1))
-}
-
-func newBand(name string, from, to time.Time, buckets int) OverviewBand {
-	return OverviewBand{name, wire.FormatTime(from), wire.FormatTime(to), make([]int64, buckets)}
-}
-
 // add adds a queue to the sums.
 func (o *Overview) add(q *readQueue) {
 	o.Counts.Scheduled += q.Scheduled
 	o.Counts.Ready += q.Ready
 	o.Counts.Leased += q.Leased
 	o.Counts.Dead += q.Dead
-	for i, counts := range q.counts {
-		for j, n := range counts {
-			o.Bands[i].Counts[j] += n
-		}
-	}
+	o.addBands(q.details)
 }
 
 func (r *overviewReader) readQueue(ctx context.Context, name string) (q readQueue) {
@@ -224,14 +218,6 @@ func (r *overviewReader) readQueue(ctx context.Context, name string) (q readQueu
 	}
 	q.shown = OverviewQueue{Stats: wire.NewStats(name, q.Stats)}
 	r.sampled[name].show(&q.shown)
-	if q.err = q.shown.readActivity(ctx, queue); q.err != nil {
-		return q
-	}
-	if r.sums(name) {
-		if q.counts, q.err = r.readBands(ctx, queue, &q.Stats); q.err != nil {
-			return q
-		}
-	}
 	q.next = q.NextDue
 	if q.Ready > 0 {
 		q.shown.OldestDue = q.shown.NextDue
@@ -250,64 +236,4 @@ func (r *overviewReader) nextDue(ctx context.Context, queue *later.Queue, stats 
 		return time.Time{}, err
 	}
 	return page.Messages[0].Due, nil
-}
-
-// readBands counts the messages of each band. It makes no call for bands that must be empty. What changes between the
-// calls can be missing or in later.
-func (r *overviewReader) readBands(ctx context.Context, queue *later.Queue, stats *later.Stats) ([][]int64, error) {
-	left := stats.Scheduled + stats.Ready
-	count := func(from, to time.Time, buckets int) ([]int64, error) {
-		if left <= 0 || !stats.NextDue.Before(to) {
-			return nil, nil
-		}
-		counts, err := queue.Histogram(ctx, from, to, buckets)
-		for _, n := range counts {
-			left -= n
-		}
-		return counts, err
-	}
-	if r.buckets > 0 {
-		counts, err := count(r.from, r.to, r.buckets)
-		return [][]int64{counts}, err
-	}
-	overdue, err := count(time.UnixMilli(1), r.now, 1)
-	all := [][]int64{overdue}
-	for _, b := range nearBands {
-		if err != nil {
-			return nil, err
-		}
-		var counts []int64
-		counts, err = count(r.now.Add(b.from), r.now.Add(b.to), b.buckets)
-		all = append(all, counts)
-	}
-	return append(all, []int64{max(0, left)}), err
-}
-
-// readActivity sets the rates of the last minute.
-func (q *OverviewQueue) readActivity(ctx context.Context, queue *later.Queue) error {
-	activity, err := queue.Activity(ctx)
-	if err != nil {
-		return err
-	}
-	seconds := cmp.Or(activity.Now.Sub(activity.Minute.From).Seconds(), 1)
-	var total HistoryEntry
-	for kind, n := range activity.Minute.Counts {
-		total.count(kind, n)
-	}
-	q.SentPerSecond = float64(total.Sent) / seconds
-	q.HandledPerSecond = float64(total.Handled) / seconds
-	q.FailedPerSecond = float64(total.Failed) / seconds
-	return nil
-}
-
-// count counts n events of a kind.
-func (h *HistoryEntry) count(kind store.EventKind, n int64) {
-	switch kind {
-	case later.EventSent:
-		h.Sent += n
-	case later.EventAcked, later.EventForwarded:
-		h.Handled += n
-	case later.EventNacked, later.EventBuried, later.EventExpired:
-		h.Failed += n
-	}
 }

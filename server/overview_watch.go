@@ -80,10 +80,11 @@ func (os *overviews) leave(o *sharedOverview) {
 
 // run reads the overview until ctx ends.
 func (o *sharedOverview) run(ctx context.Context, s *Server, r *overviewRequest) {
+	var kept keptDetails
 	for {
 		begin := time.Now()
 		reading, cancel := context.WithTimeout(ctx, overviewTimeout)
-		overview, err := s.readOverview(reading, r)
+		overview, err := s.readOverview(reading, r, &kept)
 		cancel()
 		switch {
 		case ctx.Err() != nil:

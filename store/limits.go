@@ -247,7 +247,26 @@ func CheckPropertyCount(n int) error {
 	return nil
 }
 
-// CheckHistogram returns an ErrInvalid unless Store.Histogram accepts the arguments.
+// CheckBounds returns an ErrInvalid unless Store.Histogram accepts the bounds.
+//
+// There must be 2 to MaxBuckets+1 bounds, each at least a millisecond after the one before.
+func CheckBounds(bounds []time.Time) error {
+	if len(bounds) < 2 || len(bounds) > MaxBuckets+1 {
+		return Invalid("a histogram has %d bounds: give 2 to %d", len(bounds), MaxBuckets+1)
+	}
+	for i, bound := range bounds {
+		if err := checkTime("histogram bound", bound); err != nil {
+			return err
+		}
+		if i > 0 && UnixMillis(bound) <= UnixMillis(bounds[i-1]) {
+			return Invalid("histogram bound %d, %s, is less than a millisecond after the one before: give times that increase",
+				i, bound.Format(time.RFC3339Nano))
+		}
+	}
+	return nil
+}
+
+// CheckHistogram returns an ErrInvalid unless CheckBounds accepts what HistogramBounds returns.
 //
 // There must be 1 to MaxBuckets buckets, and the range must last at least a millisecond for each.
 func CheckHistogram(from, to time.Time, buckets int) error {
@@ -264,16 +283,25 @@ func CheckHistogram(from, to time.Time, buckets int) error {
 	return checkTime("histogram end", to)
 }
 
-// HistogramBounds returns the buckets+1 bounds of a histogram in milliseconds since 1970.
+// HistogramBounds returns the buckets+1 bounds of equal parts of [from, to), in whole milliseconds.
 //
 // Each part is at least a millisecond long if CheckHistogram accepts the arguments.
-func HistogramBounds(from, to time.Time, buckets int) []int64 {
+func HistogramBounds(from, to time.Time, buckets int) []time.Time {
 	first, length := UnixMillis(from), UnixMillis(to)-UnixMillis(from)
-	bounds := make([]int64, buckets+1)
+	bounds := make([]time.Time, buckets+1)
 	for i := range bounds {
-		bounds[i] = first + length*int64(i)/int64(buckets)
+		bounds[i] = time.UnixMilli(first + length*int64(i)/int64(buckets))
 	}
 	return bounds
+}
+
+// BoundMillis returns the bounds of a histogram in milliseconds since 1970, rounded up.
+func BoundMillis(bounds []time.Time) []int64 {
+	millis := make([]int64, len(bounds))
+	for i, bound := range bounds {
+		millis[i] = UnixMillis(bound)
+	}
+	return millis
 }
 
 // CutReason returns s as valid UTF-8, cut between characters to at most MaxReason bytes.

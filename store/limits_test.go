@@ -241,11 +241,32 @@ func TestHistogramsHaveLimits(t *testing.T) {
 	checkError(t, "end", tooFar, store.ErrInvalid, "histogram end")
 }
 
+func TestBoundsOfHistogramsHaveLimits(t *testing.T) {
+	at := func(ms ...int64) (bounds []time.Time) {
+		for _, n := range ms {
+			bounds = append(bounds, time.UnixMilli(n))
+		}
+		return bounds
+	}
+	most := make([]int64, store.MaxBuckets+2)
+	for i := range most {
+		most[i] = int64(i + 1)
+	}
+	checkError(t, "two", store.CheckBounds(at(1, 2)), nil)
+	checkError(t, "unequal parts", store.CheckBounds(at(1, 2, 1000, 1001)), nil)
+	checkError(t, "most", store.CheckBounds(at(most[1:]...)), nil)
+	checkError(t, "too many", store.CheckBounds(at(most...)), store.ErrInvalid, "502 bounds", "501")
+	checkError(t, "one", store.CheckBounds(at(1)), store.ErrInvalid, "2 to 501")
+	checkError(t, "equal", store.CheckBounds(at(1, 2, 2)), store.ErrInvalid, "bound 2", "increase")
+	checkError(t, "same millisecond", store.CheckBounds([]time.Time{time.Unix(1, 1), time.Unix(1, 2)}), store.ErrInvalid)
+	checkError(t, "early", store.CheckBounds(at(-9, 1)), store.ErrInvalid, "histogram bound")
+}
+
 func TestHistogramBoundsIncreaseFromStartToEnd(t *testing.T) {
 	from := time.UnixMilli(1_700_000_000_000)
 	for _, parts := range []struct{ length, buckets int }{{1, 1}, {10, 3}, {500, 500}, {501, 500}, {999, 500}} {
 		to := from.Add(time.Duration(parts.length) * time.Millisecond)
-		bounds := store.HistogramBounds(from, to, parts.buckets)
+		bounds := store.BoundMillis(store.HistogramBounds(from, to, parts.buckets))
 		if len(bounds) != parts.buckets+1 || bounds[0] != from.UnixMilli() || bounds[parts.buckets] != to.UnixMilli() {
 			t.Errorf("bounds of %+v are %v", parts, bounds)
 		}

@@ -159,9 +159,9 @@ type Store interface {
 
 	// Histogram counts scheduled and ready messages by due time.
 	//
-	// It returns the number that fall due in each of `buckets` equal parts of [from, to). There are 1 to
-	// MaxBuckets parts, each at least a millisecond long.
-	Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error)
+	// It returns the number that fall due between each of the bounds (inclusive) and the next one (exclusive). The
+	// caller has checked them with CheckBounds.
+	Histogram(ctx context.Context, queue string, bounds []time.Time) ([]int64, error)
 
 	// SetPaused stops or allows claims on the queue and creates the queue if necessary. Current leases stay
 	// valid.

@@ -125,7 +125,7 @@ func (a *histogramArgs) check() error {
 	if err := store.CheckQueue(a.Queue); err != nil {
 		return err
 	}
-	return store.CheckHistogram(a.From, a.To, a.Buckets)
+	return store.CheckBounds(a.Bounds)
 }
 
 func (a *pauseArgs) check() error { return store.CheckQueue(a.Queue) }

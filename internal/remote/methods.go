@@ -86,8 +86,8 @@ func (c *Client) Stats(ctx context.Context, queue string) (store.Stats, error) {
 }
 
 // Histogram implements store.Store.
-func (c *Client) Histogram(ctx context.Context, queue string, from, to time.Time, buckets int) ([]int64, error) {
-	return invoke(ctx, c, opHistogram, &histogramArgs{queue, from, to, buckets})
+func (c *Client) Histogram(ctx context.Context, queue string, bounds []time.Time) ([]int64, error) {
+	return invoke(ctx, c, opHistogram, &histogramArgs{queue, bounds})
 }
 
 // SetPaused implements store.Store.

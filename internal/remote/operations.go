@@ -62,9 +62,8 @@ type (
 		Due       store.Due
 	}
 	histogramArgs struct {
-		Queue    string
-		From, To time.Time
-		Buckets  int
+		Queue  string
+		Bounds []time.Time
 	}
 	pauseArgs struct {
 		Queue  string
@@ -209,7 +208,7 @@ var opStats = &operation[queueArgs, store.Stats]{
 var opHistogram = &operation[histogramArgs, []int64]{
 	name: "histogram",
 	run: func(ctx context.Context, s store.Store, a *histogramArgs) ([]int64, error) {
-		return s.Histogram(ctx, a.Queue, a.From, a.To, a.Buckets)
+		return s.Histogram(ctx, a.Queue, a.Bounds)
 	},
 }
 

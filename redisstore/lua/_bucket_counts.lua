@@ -1,4 +1,5 @@
 --@include write
+--@include count_at
 -- BUCKET_COUNTS counts packed messages by due time. A field is a block: a period, divided into cells. A block of level
 -- 1 is 2^38 ms long and has 64 cells, each as long as a block of level 2, and so on. Blocks of levels 1 to 3 count the
 -- messages of all buckets that lie in each cell; the cells of level 3 are as wide as buckets of class 0. A block of
@@ -33,30 +34,16 @@ local function open_bucket_counts()
     names[n], levels[n], blocks[n] = name, level, block
   end
 
-  -- readable reports whether a text is one of a block.
-  function counts.readable(text)
-    local width = byte(text) or 0
-    return width == 1 or width > 1 and width <= 4 and #text % width == 1
-  end
-
   -- load reads the wanted blocks and returns their number. It takes unreadable ones, which a check repairs, as empty.
   function counts.load()
     if n == 0 then return 0 end
-    local read, texts, readable = redis.call('HMGET', BUCKET_COUNTS, unpack(names)), counts.texts, counts.readable
+    local read, texts, readable = redis.call('HMGET', BUCKET_COUNTS, unpack(names)), counts.texts, readable_counts
     for i = 1, n do
       local text = read[i]
       texts[levels[i]][blocks[i]] = text and readable(text) and text or '\1'
     end
     names, levels, blocks, n = {}, {}, {}, 0
     return #read
-  end
-
-  -- at returns the count of a cell, given the text of its block.
-  function counts.at(text, cell)
-    local width = byte(text)
-    if width == 1 then return byte(text, cell + 2) or 0 end
-    local at = 2 + cell * width
-    return at < #text and struct.unpack('>I' .. width, text, at) or 0
   end
 
   -- decode returns the counts in a text, the first one at 1.
@@ -110,7 +97,7 @@ local function open_bucket_counts()
   -- add_in_place adds to one count in a text. It returns false if the sum needs more bytes.
   local function add_in_place(text, cell, n)
     local width = byte(text)
-    local sum, at = counts.at(text, cell) + n, 2 + cell * width
+    local sum, at = count_at(text, cell) + n, 2 + cell * width
     if sum < 0 then sum = 0 end
     if sum > 255 and (width == 1 or sum >= 256 ^ width) then return false end
     local bytes = width == 1 and char(sum) or struct.pack('>I' .. width, sum)

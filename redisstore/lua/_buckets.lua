@@ -96,17 +96,6 @@ local function open_buckets(packed)
     return lines - 1
   end
 
-  -- count_due counts the lines due from a time (inclusive) to another (exclusive).
-  function buckets.count_due(b, from, to)
-    if from <= b.from and b.from + (buckets.widths[b.class] or 0) <= to then return buckets.line_count(b.text) end
-    local lines = 0
-    for offset in string.gmatch(b.text, '\n(%d+)') do
-      local due = b.from + offset
-      if due >= from and due < to then lines = lines + 1 end
-    end
-    return lines
-  end
-
   -- value returns the value in MESSAGES of a message packed into a bucket of a class; location decodes it. Six bytes
   -- are enough for both, because due times end in the year 2199.
   function buckets.value(due, class, envelope)

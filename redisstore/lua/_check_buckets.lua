@@ -1,8 +1,20 @@
---@include count_before
+--@include buckets
 -- new_bucket_checks returns the checks of a page of BUCKETS, BUCKET_STARTS or BUCKET_COUNTS, and of the packed count.
 -- add_issue(what, id) is called for each issue.
 local function new_bucket_checks(buckets, now, repair, add_issue)
-  local checks, counter, counts = {}, new_packed_counter(buckets), buckets.counts
+  local checks, counts = {}, buckets.counts
+
+  -- total returns the sum of the counts of some blocks of a level.
+  local function total(level, first_block, last_block)
+    for block = first_block, last_block do counts.want(level, block) end
+    counts.load()
+    local sum = 0
+    for block = first_block, last_block do
+      local list = counts.decode(counts.texts[level][block])
+      for i = 1, #list do sum = sum + list[i] end
+    end
+    return sum
+  end
 
   -- line_issue returns what is wrong with a line of a bucket, or nil, and whether its message exists elsewhere or not
   -- at all.
@@ -91,9 +103,36 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
     if repair then write('ZREM', BUCKET_STARTS, deleted) end
   end
 
+  -- block_counts returns what the counts of a block should be, given those of the next level.
+  local function block_counts(level, block)
+    local list, names, before = {}, {}, counts.cells_before[level]
+    local from, width = block * counts.widths[level], counts.widths[level]
+    for i = 1, before + 64 do list[i] = 0 end
+    if level < COUNT_LEVELS then
+      for i = 0, 63 do counts.want(level + 1, 64 * block + i) end
+      counts.load()
+      for i = 0, 63 do list[before + i + 1] = total(level + 1, 64 * block + i, 64 * block + i) end
+      for class = math.max(0, 3 * level - 11), 3 * level - 9 do
+        for i = 0, width / buckets.widths[class] - 1 do
+          names[#names + 1] = buckets.letters[class] .. from / buckets.widths[class] + i
+        end
+      end
+    else
+      names = redis.call('ZRANGE', BUCKET_STARTS, from, string.format('(%.0f', from + width), 'BYSCORE')
+    end
+    buckets.load(names)
+    for _, name in ipairs(names) do
+      local b = buckets.loaded[name]
+      local at, _, cell = counts.cell(b.class, b.from)
+      if at == level then list[cell + 1] = list[cell + 1] + buckets.line_count(b.text) end
+    end
+    while list[#list] == 0 do list[#list] = nil end
+    return list
+  end
+
   -- same_counts reports whether the text of a block has some counts.
   local function same_counts(text, list)
-    if not counts.readable(text) then return false end
+    if not readable_counts(text) then return false end
     local stored = counts.decode(text)
     for i = 1, math.max(#stored, #list) do
       if (stored[i] or 0) ~= (list[i] or 0) then return false end
@@ -109,7 +148,7 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
       local at = (string.byte(field) or 0) - 64
       local valid = at >= 1 and at <= COUNT_LEVELS and block
       if at == level and valid or level == 1 and not valid then
-        local list = valid and counter.block_counts(level, block) or {}
+        local list = valid and block_counts(level, block) or {}
         local text, same = counts.encode(list), same_counts(step[i + 1], list)
         if not same or not text then add_issue('wrong packed count', '') end
         if not text then
@@ -127,10 +166,10 @@ local function new_bucket_checks(buckets, now, repair, add_issue)
 
   -- packed_count compares the packed count in META with the counts of level 1.
   function checks.packed_count()
-    local total = counter.total()
-    if total == buckets.packed then return end
+    local packed = total(1, 0, MAX_DUE_MS / counts.widths[1] - 1)
+    if packed == buckets.packed then return end
     add_issue('wrong packed count', '')
-    if repair then redis.call('HSET', META, 'packed_messages', total) end
+    if repair then redis.call('HSET', META, 'packed_messages', packed) end
   end
 
   return checks

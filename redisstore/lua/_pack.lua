@@ -17,7 +17,7 @@ local function pack(buckets, dues, ids)
   -- to decide.
   local function set_classes(groups, level)
     local width, texts, want, blocks, dense = counts.widths[level], counts.texts[level], counts.want, {}, {}
-    local at, lists = counts.at, texts
+    local at, lists = count_at, texts
     local a, before = 3 * level - 11, counts.cells_before[level]
     local most_a, most_b, most_c = lines_of(a), lines_of(a + 1), lines_of(a + 2)
     for k = 1, #groups do

@@ -1,25 +1,36 @@
 #!lua flags=no-writes
---- Counts the messages due before each of several times, for as many of the first ones as take about a millisecond.
+--- Counts the messages due between each of several times and the next, for as many as take about a millisecond.
 -- ARGV   times in ms, increasing
--- Reply  for each time a list: how many messages in DUE are due from the time before (none for the first one), how many
---        messages are in buckets that end before it; and of the other buckets with messages due before it, start and
---        text alternating. The caller counts the lines of those, which would take most of the server's time.
+-- Reply  {number of messages in DUE between each time and the next, what was read of the counts of packed messages}
 --@include keys
---@include count_before
-local buckets = open_buckets(redis.call('HGET', META, 'packed_messages'))
-local packed, reply = new_packed_counter(buckets), {}
-for i, time in ipairs(ARGV) do
-  if i + packed.work > HISTOGRAM_WORK and i > 2 then break end
-  local due = i > 1 and redis.call('ZCOUNT', DUE, ARGV[i - 1], '(' .. time) or 0
-  local sum, names = packed.divide(tonumber(time))
-  local one = { due, sum }
-  for _, name in ipairs(names) do
-    local b = buckets.loaded[name]
-    if b.text ~= '\n' then
-      one[#one + 1] = string.format('%.0f', b.from)
-      one[#one + 1] = b.text
-    end
+--@include read_counts
+local times, due_counts, reader = {}, {}, new_count_reader()
+for i = 1, #ARGV do times[i] = tonumber(ARGV[i]) end
+local packed = tonumber(redis.call('HGET', META, 'packed_messages') or '') or 0
+local first_bucket = packed > 0 and tonumber(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES')[2])
+
+-- count_due counts those between the times at from and at to, of which there are n. It halves what is not empty.
+local function count_due(from, to, n)
+  if n == 0 or to == from + 1 then
+    for i = from, to - 1 do due_counts[i] = n end
+    return
   end
-  reply[i] = one
+  local middle = math.floor((from + to) / 2)
+  local earlier = redis.call('ZCOUNT', DUE, ARGV[from], '(' .. ARGV[middle])
+  count_due(from, middle, earlier)
+  count_due(middle, to, n - earlier)
+  reader.work = reader.work + 2
 end
-return reply
+
+local last = 1
+repeat
+  local from = last
+  last = math.min(from + HISTOGRAM_STEP, #times)
+  count_due(from, last, redis.call('ZCOUNT', DUE, ARGV[from], '(' .. ARGV[last]))
+  local later = {}
+  for i = from == 1 and 1 or from + 1, last do
+    if first_bucket and times[i] > first_bucket then later[#later + 1] = times[i] end
+  end
+  reader.read(later)
+until last == #times or reader.work > HISTOGRAM_WORK
+return { due_counts, reader.reply }

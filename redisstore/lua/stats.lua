@@ -1,26 +1,39 @@
 #!lua flags=no-writes
 --- Counts a queue's messages.
--- Reply  {now in us, exists, paused, ready, scheduled, live, dead, earliest due or -1, maximum age and number of dead
---        messages and how many were dropped, each as text or ""}
+-- Reply  {now in us, exists, paused, messages in DUE that are due and that are not, number of packed messages, live,
+--        dead, earliest time in DUE or -1, maximum age and number of dead messages and how many were dropped, each as
+--        text or "", what was read of the counts of the packed messages that are due, and {start, text} of each
+--        bucket that may have the earliest message}
 --@include keys
 --@include clock
---@include count_before
+--@include read_counts
 local now, now_us = read_clock()
 local format, paused, packed, max_age, max_count, dropped = unpack(redis.call('HMGET', META, 'format', 'paused',
   'packed_messages', 'dead_max_age_ms', 'dead_max_count', 'dead_dropped'))
-local buckets = open_buckets(packed)
+packed = tonumber(packed or '') or 0
 local ready = redis.call('ZCOUNT', DUE, '-inf', now)
-local scheduled = redis.call('ZCARD', DUE) - ready + buckets.packed
-local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '') or math.huge
-if buckets.packed > 0 then
-  -- A bucket that starts before the earliest so far overlaps that one, so it is of a further class.
-  for _, name in ipairs(redis.call('ZRANGE', BUCKET_STARTS, 0, BUCKET_CLASSES)) do
-    if (buckets.range(name) or 0) >= earliest then break end
-    for due in buckets.each_line(buckets.get(name)) do earliest = math.min(earliest, due) end
+local scheduled = redis.call('ZCARD', DUE) - ready
+local earliest = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2] or '') or -1
+local due_counts, earliest_buckets = {}, {}
+if packed > 0 then
+  -- A bucket has at least one message, so one that starts after the end of another does not have the earliest. Those
+  -- that overlap are of different classes.
+  local buckets, names = redis.call('ZRANGE', BUCKET_STARTS, 0, BUCKET_CLASSES, 'WITHSCORES'), {}
+  local before = earliest < 0 and math.huge or earliest
+  for i = 1, #buckets, 2 do
+    local start, class = tonumber(buckets[i + 1]), string.byte(buckets[i]) - 97
+    if start >= before then break end
+    before = math.min(before, start + math.max(1, BUCKET_WIDEST_MS / 4 ^ class))
+    names[#names + 1] = buckets[i]
+    earliest_buckets[#names] = { start, '' }
   end
-  local past = math.max(new_packed_counter(buckets).before(now + 1), 0)
-  ready, scheduled = ready + past, scheduled - past
+  local texts = names[1] and redis.call('HMGET', BUCKETS, unpack(names)) or {}
+  for i = 1, #names do earliest_buckets[i][2] = texts[i] or '' end
+  if buckets[2] and tonumber(buckets[2]) <= now then
+    local counts = new_count_reader()
+    counts.read({ now + 1 })
+    due_counts = counts.reply
+  end
 end
-return { now_us, format and 1 or 0, paused and 1 or 0, ready, math.max(scheduled, 0), redis.call('HLEN', MESSAGES),
-  redis.call('ZCARD', DEAD), earliest == math.huge and -1 or earliest, max_age or '', max_count or '',
-  dropped or '' }
+return { now_us, format and 1 or 0, paused and 1 or 0, ready, scheduled, packed, redis.call('HLEN', MESSAGES),
+  redis.call('ZCARD', DEAD), earliest, max_age or '', max_count or '', dropped or '', due_counts, earliest_buckets }

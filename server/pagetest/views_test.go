@@ -3,6 +3,7 @@ package pagetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,20 @@ func TestQueuesArePausedAndResumed(t *testing.T) {
 	b.click(".queues .counts a", "ready")
 	b.awaitURL("state=ready")
 	b.await("document.querySelectorAll('.rows td.id').length === 1")
+}
+
+func TestManyQueuesAreFoundByName(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	for i := range 205 {
+		s.send(fmt.Sprintf("q%03d", i), "x", later.In(time.Hour))
+	}
+	b := s.open("/")
+	b.see(".queues", "and 5 other queues")
+	b.gone(".queues li", "q204")
+	b.write("q20", ".queues input")
+	b.see(".queues li", "q204")
+	b.gone(".queues", "other queue")
 }
 
 func TestSchedulesArePreviewedStoredPausedAndRun(t *testing.T) {

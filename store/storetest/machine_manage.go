@@ -152,14 +152,11 @@ func (m *machine) listAll(r *rapid.T, s store.Store, req store.ListRequest) (lin
 }
 
 func (m *machine) Histogram(r *rapid.T) {
-	buckets := rapid.IntRange(1, 5).Draw(r, "buckets")
-	part := int64(rapid.IntRange(1, 50).Draw(r, "ms of a bucket"))
-	from := ms(m.drawTime(r, "from"))
-	bounds := make([]int64, buckets+1)
-	for i := range bounds {
-		bounds[i] = from + part*int64(i)
+	bounds := []time.Time{m.drawTime(r, "first bound")}
+	for _, part := range rapid.SliceOfN(rapid.IntRange(1, 50), 1, 5).Draw(r, "ms of each part") {
+		bounds = append(bounds, bounds[len(bounds)-1].Add(time.Duration(part)*time.Millisecond))
 	}
-	got, err := m.store(r).Histogram(m.ctx, m.queue, time.UnixMilli(from), time.UnixMilli(bounds[buckets]), buckets)
+	got, err := m.store(r).Histogram(m.ctx, m.queue, bounds)
 	m.ok(r, err)
-	m.same(r, "histogram", got, m.model.histogram(bounds))
+	m.same(r, "histogram", got, m.model.histogram(store.BoundMillis(bounds)))
 }

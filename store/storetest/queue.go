@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -48,8 +49,7 @@ var queueRules = []rule{
 		receipt := store.Receipt{Lease: "l", ID: "m"}
 		e.is(e.trySettle(store.Settlement{Receipt: receipt, Action: store.Ack})[0].Err, store.ErrLeaseLost)
 		e.is(e.tryExtend("l", held).Err, store.ErrLeaseLost)
-		counts, err := e.Store.Histogram(e.Context(), e.queue, time.UnixMilli(1), time.UnixMilli(3), 2)
-		e.ok(err)
+		counts := e.histogram([]time.Time{time.UnixMilli(1), time.UnixMilli(2), time.UnixMilli(3)})
 		e.equal("histogram", counts, []int64{0, 0})
 		e.equal("exists", e.stats().Exists, false)
 	}},
@@ -58,12 +58,19 @@ var queueRules = []rule{
 		at := func(ms int) func(*store.Outgoing) { return at(from.Add(time.Duration(ms) * time.Millisecond)) }
 		e.send(message("before", at(-1)), message("first", at(0)), message("still first", at(9)), message("second", at(10)),
 			message("last", at(29)), message("after", at(30)))
-		counts, err := e.Store.Histogram(e.Context(), e.queue, from, from.Add(30*time.Millisecond), 3)
-		e.ok(err)
+		counts := e.histogram(store.HistogramBounds(from, from.Add(30*time.Millisecond), 3))
 		e.equal("histogram", counts, []int64{2, 1, 1})
-		counts, err = e.Store.Histogram(e.Context(), e.queue, from.Add(-time.Millisecond), from.Add(2*time.Millisecond), 3)
-		e.ok(err)
+		counts = e.histogram(store.HistogramBounds(from.Add(-time.Millisecond), from.Add(2*time.Millisecond), 3))
 		e.equal("histogram of single milliseconds", counts, []int64{1, 1, 0})
+	}},
+	{"histogram counts between bounds at any distance", func(e *env) {
+		at := func(d time.Duration) time.Time { return e.now().Truncate(time.Millisecond).Add(d) }
+		for i, d := range []time.Duration{0, 5, 6, 999, 59_000, 60_000, 3_599_999, 3_600_000, 90_000_000, 3_000_000_000} {
+			e.send(message(fmt.Sprint(i), func(m *store.Outgoing) { m.Due = store.Due{At: at(d * time.Millisecond)} }))
+		}
+		counts := e.histogram([]time.Time{time.UnixMilli(1), at(0), at(time.Millisecond), at(6 * time.Millisecond),
+			at(time.Minute), at(time.Hour), at(25 * time.Hour), at(25*time.Hour + time.Millisecond), at(9999 * time.Hour)})
+		e.equal("histogram", counts, []int64{0, 1, 1, 3, 2, 1, 1, 1})
 	}},
 	{"histogram counts each message once in buckets of unequal length", func(e *env) {
 		const n = 100
@@ -74,8 +81,7 @@ var queueRules = []rule{
 		}
 		e.send(msgs...)
 		for _, buckets := range []int{1, 3, 7, 99, n} {
-			counts, err := e.Store.Histogram(e.Context(), e.queue, from, from.Add(n*time.Millisecond), buckets)
-			e.ok(err)
+			counts := e.histogram(store.HistogramBounds(from, from.Add(n*time.Millisecond), buckets))
 			e.equal("number of buckets", len(counts), buckets)
 			sum := int64(0)
 			for _, c := range counts {
@@ -94,8 +100,7 @@ var queueRules = []rule{
 		e.claimOne("leased", held)
 		e.send(message("ready"), message("scheduled", delay(time.Minute)))
 		from, to := now.Add(-time.Minute), now.Add(3*time.Minute)
-		counts, err := e.Store.Histogram(e.Context(), e.queue, from, to, store.MaxBuckets)
-		e.ok(err)
+		counts := e.histogram(store.HistogramBounds(from, to, store.MaxBuckets))
 		sum := int64(0)
 		for _, c := range counts {
 			sum += c

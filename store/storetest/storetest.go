@@ -418,6 +418,14 @@ func (e *env) sendDead(id string, changes ...func(*store.Outgoing)) {
 	e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Bury, Reason: id}, store.StateDead)
 }
 
+// histogram counts the messages due between each of the bounds and the next.
+func (e *env) histogram(bounds []time.Time) []int64 {
+	e.Helper()
+	counts, err := e.Store.Histogram(e.Context(), e.queue, bounds)
+	e.ok(err)
+	return counts
+}
+
 // list returns all pages of a listing.
 func (e *env) list(req store.ListRequest) []store.Info {
 	e.Helper()

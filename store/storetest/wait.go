@@ -318,7 +318,7 @@ var closeRules = []rule{
 		e.is(err, store.ErrClosed)
 		_, err = s.Stats(ctx, q)
 		e.is(err, store.ErrClosed)
-		_, err = s.Histogram(ctx, q, time.UnixMilli(1), time.UnixMilli(2), 1)
+		_, err = s.Histogram(ctx, q, []time.Time{time.UnixMilli(1), time.UnixMilli(2)})
 		e.is(err, store.ErrClosed)
 		e.is(s.SetPaused(ctx, q, true), store.ErrClosed)
 		e.is(s.SetDeadRetention(ctx, q, store.Retention{}), store.ErrClosed)

@@ -6,10 +6,12 @@ import { attempt, Confirm, open, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 
+const most = 200; // queues in the list: more would keep the browser busy with each overview
+
 export function Queues({ overview }) {
   const { queue } = useUrl();
   const [find, setFind] = useState('');
-  const shown = overview.queues.filter((q) => q.queue.includes(find));
+  const found = overview.queues.filter((q) => q.queue.includes(find));
   return html`<section class="card queues" aria-labelledby="queues-title">
     <header class="row">
       <h2 id="queues-title">Queues</h2>
@@ -20,8 +22,9 @@ export function Queues({ overview }) {
     <ul>
       ${queue && !overview.queues.some((q) => q.queue === queue) && html`<li class="current"><strong>${queue}</strong>
         <p class="faint">has no messages</p></li>`}
-      ${shown.map((q) => html`<${Queue} key=${q.queue} q=${q} current=${q.queue === queue} />`)}
+      ${found.slice(0, most).map((q) => html`<${Queue} key=${q.queue} q=${q} current=${q.queue === queue} />`)}
     </ul>
+    ${found.length > most && html`<p class="faint">and ${plural(found.length - most, 'other queue')}</p>`}
     ${overview.queues_left_out > 0 && html`<p class="faint">${plural(overview.queues_left_out, 'other queue')}, which the
       sums leave out. <button class="plain" onClick=${() => open(Choose)}>Choose by name…</button></p>`}
   </section>`;

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/laterq/later"
+	"github.com/laterq/later/store"
+)
+
+const (
+	// maxDetailed is of how many queues a reading reads the details, besides those of which none were read before. So
+	// those of up to so many queues are always new, and those of ten times as many are about ten readings old at most.
+	maxDetailed = 100
+	// changedFirst is how many readings a queue waits longer than one whose counts have changed.
+	changedFirst = 10
+)
+
+// queueDetails are what a reading of many queues does not read of each of them, as it was when it was read.
+type queueDetails struct {
+	stats         later.Stats // of that time
+	reading       int         // the number of the reading
+	sent, handled float64     // per second in the last minute
+	failed        float64
+	counts        []int64 // of all buckets of all bands but later; none if all are 0
+	later         int64
+}
+
+// keptDetails are the details of queues that several readings share. The zero value has none.
+type keptDetails struct {
+	queues  map[string]*queueDetails
+	reading int // the number of the last reading
+}
+
+// choose returns the queues whose details a reading reads, and gives the others what was read before.
+func (k *keptDetails) choose(queues []*readQueue) (chosen []*readQueue) {
+	k.reading++
+	var known []*readQueue
+	for _, q := range queues {
+		if q.details = k.queues[q.shown.Queue]; q.details == nil {
+			chosen = append(chosen, q)
+		} else {
+			known = append(known, q)
+		}
+	}
+	slices.SortStableFunc(known, func(a, b *readQueue) int { return cmp.Compare(a.rank(), b.rank()) })
+	return append(chosen, known[:min(len(known), maxDetailed)]...)
+}
+
+// rank is lower for a queue whose details are to be read before those of another.
+func (q *readQueue) rank() int {
+	before := &q.details.stats
+	if before.Scheduled != q.Scheduled || before.Ready != q.Ready || !before.NextDue.Equal(q.NextDue) {
+		return q.details.reading - changedFirst
+	}
+	return q.details.reading
+}
+
+// keep has the next reading know the details of some queues, and of no others.
+func (k *keptDetails) keep(queues []*readQueue) {
+	k.queues = make(map[string]*queueDetails, len(queues))
+	for _, q := range queues {
+		k.queues[q.shown.Queue] = q.details
+	}
+}
+
+// readDetails reads the details of a queue.
+func (r *overviewReader) readDetails(ctx context.Context, q *readQueue, bounds []time.Time) error {
+	q.details = &queueDetails{stats: q.Stats, reading: r.kept.reading}
+	if err := q.details.readActivity(ctx, r.client.Queue(q.shown.Queue)); err != nil || !r.sums(q.shown.Queue) {
+		return err
+	}
+	return r.readBands(ctx, q, bounds)
+}
+
+// readActivity sets the rates of the last minute.
+func (d *queueDetails) readActivity(ctx context.Context, queue *later.Queue) error {
+	activity, err := queue.Activity(ctx)
+	if err != nil {
+		return err
+	}
+	seconds := cmp.Or(activity.Now.Sub(activity.Minute.From).Seconds(), 1)
+	var total HistoryEntry
+	for kind, n := range activity.Minute.Counts {
+		total.count(kind, n)
+	}
+	d.sent, d.handled = float64(total.Sent)/seconds, float64(total.Handled)/seconds
+	d.failed = float64(total.Failed) / seconds
+	return nil
+}
+
+// showRates sets the rates of a queue.
+func (d *queueDetails) showRates(o *OverviewQueue) {
+	o.SentPerSecond, o.HandledPerSecond, o.FailedPerSecond = d.sent, d.handled, d.failed
+}
+
+// count counts n events of a kind.
+func (h *HistoryEntry) count(kind store.EventKind, n int64) {
+	switch kind {
+	case later.EventSent:
+		h.Sent += n
+	case later.EventAcked, later.EventForwarded:
+		h.Handled += n
+	case later.EventNacked, later.EventBuried, later.EventExpired:
+		h.Failed += n
+	}
+}
