@@ -1,7 +1,7 @@
 // Topics with their subscriptions, and where workers forward messages to.
 import { get, path, post, put, query, remove } from '../api.js';
-import { duration, number, plural, short } from '../format.js';
-import { html } from '../html.js';
+import { duration, iso, number, plural, short, timeZone } from '../format.js';
+import { html, useState } from '../html.js';
 import { Confirm, Empty, Facts, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
@@ -46,7 +46,7 @@ function Topic({ name, changed }) {
           <span class="faint">${short(s.ready)} ready, ${short(s.dead)} dead</span></div>
         ${s.where && html`<p><code>${s.where}</code></p>`}
         ${may('operate') && html`<div class="row">
-          ${t.history > 0 && html`<button class="quiet" onClick=${() => open(Rewind, { topic: name, queue: s.queue })}>Rewind…</button>`}
+          ${t.history > 0 && html`<button class="quiet" onClick=${() => open(Rewind, { topic: name, queue: s.queue, where: s.where, done: both })}>Rewind…</button>`}
           <button class="quiet" onClick=${() => open(Unsubscribe, { topic: name, queue: s.queue, done: both })}>End the subscription…</button></div>`}
       </li>`)}</ul>
       ${may('operate') && html`<button onClick=${() => open(Subscribe, { topic: name, done: both })}>Subscribe a queue…</button>`}`}<//>
@@ -78,14 +78,41 @@ function Unsubscribe({ topic, queue, done }) {
     text=${`The queue keeps its messages, and gets no more of ${topic}.`} />`;
 }
 
-function Rewind({ topic, queue }) {
-  const submit = async ({ from }) => {
-    const result = await post(path('topics', topic, 'rewind'), { queue, from: new Date(from).toISOString() });
-    notify(`${plural(result.sent, 'message')} sent again to ${queue}`);
+// Rewind says how many messages there are from a time on before it sends them.
+function Rewind({ topic, queue, where, done }) {
+  const [from, setFrom] = useState('');
+  const [found, setFound] = useState();
+  const submit = async () => {
+    const at = new Date(from).toISOString();
+    if (found === undefined) {
+      setFound(await countRetained(topic, at));
+      return true; // stay for the confirmation
+    }
+    const { sent, kept } = await post(path('topics', topic, 'rewind'), { queue, from: at });
+    notify(`${plural(sent, 'message')} sent again to ${queue}${kept > 0 ? `, ${number(kept)} left out` : ''}`);
+    return done();
   };
-  return html`<${Form} title=${`Rewind ${queue}`} action="Send again" submit=${submit}>
+  return html`<${Form} title=${`Rewind ${queue}`} action=${found === undefined ? 'Look how many' : 'Send again'}
+    disabled=${found === 0} submit=${submit}>
     <p>The queue receives again what ${topic} retains, from a time on.</p>
-    <${Field} label="From" name="from" type="datetime-local" step="1" required autofocus /><//>`;
+    <${Field} label="From" type="datetime-local" step="1" required autofocus value=${from}
+      onInput=${(event) => { setFrom(event.target.value); setFound(undefined); }} hint=${`On your clock (${timeZone})`} />
+    ${found !== undefined && html`<p aria-live="polite">
+      <strong>${found === null ? 'All messages' : plural(found, 'message')}</strong> retained from then on.
+      Those that the queue still has or remembers are left out${where && `, and those that do not match ${where}`}.</p>`}
+  <//>`;
+}
+
+// countRetained returns null for those who may look at the topic, but not into the queue with its history.
+async function countRetained(topic, from) {
+  try {
+    const to = iso(Date.UTC(2199, 0));
+    const { bands } = await get(path('overview') + query({ queue: `topic-history:${topic}`, from, to, buckets: 1 }));
+    return bands[0].counts[0];
+  } catch (error) {
+    if (error.status === 403) return null;
+    throw error;
+  }
 }
 
 // Destinations are what live workers forward, which they report with their heartbeats.
