@@ -31,6 +31,12 @@ func newSite(t *testing.T, store, path, config string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newSiteOf(t, client, path, config)
+}
+
+// newSiteOf is newSite with a client, which it closes.
+func newSiteOf(t *testing.T, client *later.Client, path, config string) *site {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	api, err := server.New(client, server.Config{Logger: log})
 	if err != nil {
