@@ -50,7 +50,7 @@ func (b *tab) picture() *image.RGBA {
 	return half(decode(b.t, data))
 }
 
-func readPicture(t *testing.T, file string) *image.RGBA {
+func readPicture(t testing.TB, file string) *image.RGBA {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -59,7 +59,7 @@ func readPicture(t *testing.T, file string) *image.RGBA {
 	return decode(t, data)
 }
 
-func decode(t *testing.T, data []byte) *image.RGBA {
+func decode(t testing.TB, data []byte) *image.RGBA {
 	t.Helper()
 	p, err := png.Decode(bytes.NewReader(data))
 	if err != nil {

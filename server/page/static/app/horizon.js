@@ -1,7 +1,7 @@
 // The horizon: how much falls due when. Bars can be pointed at, dragged over and walked through with the keyboard.
 import { barAt, heightOf, layout, ticks, xOf } from './axis.js';
 import { local, number, plural, relative, short } from './format.js';
-import { html, useEffect, useMemo, useRef, useState } from './html.js';
+import { html, useLayoutEffect, useMemo, useRef, useState } from './html.js';
 import { now } from './live.js';
 import { Table } from './ui.js';
 import { go, Link, useUrl } from './url.js';
@@ -15,8 +15,10 @@ const names = {
 function useWidth() {
   const element = useRef();
   const [width, setWidth] = useState(0);
-  useEffect(() => {
-    const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+  useLayoutEffect(() => { // so that the chart is in the first picture
+    const measure = () => setWidth(element.current.clientWidth);
+    measure();
+    const observer = new ResizeObserver(measure);
     observer.observe(element.current);
     return () => observer.disconnect();
   }, []);

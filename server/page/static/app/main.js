@@ -43,20 +43,30 @@ try {
   // as above
 }
 
+function watchView({ view, queue, z0, z1 }) {
+  watch(view ? {} : { queue, list: queue && 'all', from: z0, to: z1 });
+}
+
+// What the first picture needs is asked for before anything is drawn.
+const first = loadServer();
+first.then(() => watchView(url()), () => {}); // App shows the error
+
 function App() {
   const params = useUrl();
   const server = useServer();
   const [login, setLogin] = useState(false);
   const [error, setError] = useState();
-  const begin = () => loadServer().then(() => setError(undefined), setError);
+  const begin = (loaded) => loaded.then(() => setError(undefined), (problem) => {
+    if (problem.status === 401) setLogin(true);
+    else setError(problem);
+  });
   useEffect(() => {
     onUnauthorized(() => setLogin(true));
-    begin();
+    begin(first);
   }, []);
   const view = views[params.view ?? ''] ?? views[''];
   useEffect(() => {
-    if (!server || login) return;
-    watch(params.view ? {} : { queue: params.queue, list: params.queue && 'all', from: params.z0, to: params.z1 });
+    if (server && !login) watchView(params);
   }, [server, login, params.view, params.queue, params.z0, params.z1]);
   useEffect(() => { document.title = `${params.message ?? params.schedule ?? params.topic ?? params.queue ?? view[0]} · Later`; });
   const fresh = (name) => () => go({ view: name }, { base: {} });
@@ -69,9 +79,9 @@ function App() {
     ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => [`g ${key}`, [`go to ${label}`, fresh(name)]])),
     Escape: ['clear the range or the search', () => go({ from: undefined, to: undefined, q: undefined })],
   });
-  if (login) return html`<${Login} done=${() => { setLogin(false); begin(); }} />`;
+  if (login) return html`<${Login} done=${() => { setLogin(false); begin(loadServer()); }} />`;
   if (!server) {
-    return html`<main>${error ? html`<${Failure} error=${error} retry=${begin} />` : html`<p class="empty" aria-busy="true">Loading…</p>`}</main>`;
+    return html`<main>${error ? html`<${Failure} error=${error} retry=${() => begin(loadServer())} />` : html`<p class="empty" aria-busy="true">Loading…</p>`}</main>`;
   }
   const View = view[1];
   return html`<a class="skip" href="#content">Skip to the content</a>
