@@ -43,6 +43,7 @@ try {
   // as above
 }
 
+// watchView watches what a view shows.
 function watchView({ view, queue, z0, z1 }) {
   watch(view ? {} : { queue, list: queue && 'all', from: z0, to: z1 });
 }

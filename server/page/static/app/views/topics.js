@@ -97,11 +97,12 @@ function Unsubscribe({ topic, queue, done }) {
 // Rewind says how many messages there are from a time on before it sends them.
 function Rewind({ topic, queue, where, done }) {
   const [from, setFrom] = useState('');
-  const [found, setFound] = useState();
+  const [looked, setLooked] = useState({});
+  const found = looked.from === from ? looked.found : undefined; // another time is looked at anew
   const submit = async () => {
     const at = new Date(from).toISOString();
     if (found === undefined) {
-      setFound(await countRetained(topic, at));
+      setLooked({ from, found: await countRetained(topic, at) });
       return true; // stay for the confirmation
     }
     const { sent, kept } = await post(path('topics', topic, 'rewind'), { queue, from: at });
@@ -112,8 +113,7 @@ function Rewind({ topic, queue, where, done }) {
     disabled=${found === 0} submit=${submit}>
     <p>The queue receives again what ${topic} retains, from a time on.</p>
     <${Field} label="From" type="datetime-local" step="1" required autofocus value=${from}
-      onInput=${(event) => { setFrom(event.target.value); setFound(undefined); }}
-        hint=${`On your clock (${timeZone})`} />
+      onInput=${(event) => setFrom(event.target.value)} hint=${`On your clock (${timeZone})`} />
     ${found !== undefined && html`<p aria-live="polite">
       <strong>${found === null ? 'All messages' : plural(found, 'message')}</strong> retained from then on.
       Those that the queue still has or remembers are left out
