@@ -42,9 +42,9 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// unneeded are indentation and lines with nothing but a comment, which are a tenth of what a browser would load. No text
-// in these files has such lines.
-var unneeded = regexp.MustCompile(`(?m)^\s+|^\s*//.*\n|^\s*/\*.*\*/\n`)
+// unneeded are comments and indentation, which are a tenth of what a browser would load. No text in these files has
+// " // " or lines that look like a comment.
+var unneeded = regexp.MustCompile(`(?m)^\s*//.*\n|^\s*/\*.*\*/\n|^\s+|[ \t]+// .*$`)
 
 // aroundBraces is space that a style sheet does not need.
 var aroundBraces = regexp.MustCompile(`\s*([{};])\s*`)

@@ -5,11 +5,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
-	maxTotal = 60 << 10 // bytes of all files, compressed
-	maxLines = 500      // of a file that is written by hand
+	maxTotal   = 60 << 10 // bytes of all files, compressed
+	maxLines   = 500      // of a file that is written by hand
+	maxColumns = 120
 )
 
 func isVendored(name string) bool { return strings.HasPrefix(name, "vendor/") }
@@ -29,6 +31,33 @@ func TestPageIsSmall(t *testing.T) {
 	t.Logf("%d files have %d bytes, compressed", len(load().files), total)
 	if total > maxTotal {
 		t.Errorf("all files have %d bytes, the limit is %d", total, maxTotal)
+	}
+}
+
+func TestLinesAreShort(t *testing.T) {
+	for name := range load().files {
+		if isVendored(name) || path.Ext(name) == ".svg" {
+			continue
+		}
+		content, err := static.ReadFile("static/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for line := range strings.Lines(string(content)) {
+			if n++; utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > maxColumns {
+				t.Errorf("%s:%d has more than %d columns", name, n, maxColumns)
+			}
+		}
+	}
+}
+
+func TestScriptsAreServedWithoutComments(t *testing.T) {
+	comment := regexp.MustCompile(`(?m)(?:^|\s)//.*$`)
+	for name, f := range load().files {
+		if found := comment.Find(f.plain); found != nil && path.Ext(name) == ".js" && !isVendored(name) {
+			t.Errorf("%s has %q", name, found)
+		}
 	}
 }
 

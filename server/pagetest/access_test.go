@@ -12,12 +12,14 @@ import (
 	"github.com/laterq/later"
 )
 
-// roles is a configuration file with a token of the same name for each role, and secretary, who sees no payloads.
+// roles is a configuration file with a token of the same name for each role, for secretary, who sees no payloads, and
+// for buyer, who operates the topic orders and its subscription stock alone.
 func roles(t *testing.T) (file string) {
 	t.Helper()
 	text := "tokens:\n"
 	for name, role := range map[string]string{"reader": "role: read", "operator": "role: operate",
-		"secretary": "role: read, hide_payloads: true"} {
+		"secretary": "role: read, hide_payloads: true",
+		"buyer":     "role: operate, queues: [\"topic:orders\", stock]"} {
 		hash := sha256.Sum256([]byte(name))
 		text += fmt.Sprintf("  - {name: %s, sha256: %s, %s}\n", name, hex.EncodeToString(hash[:]), role)
 	}

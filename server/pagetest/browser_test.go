@@ -36,10 +36,19 @@ var (
 	closeBrowser = func() error { return nil }
 )
 
-var startBrowser = sync.OnceValue(func() error {
+var startBrowser = sync.OnceValue(func() (err error) {
+	ctx, closer, err := launchBrowser()
+	if err == nil {
+		browser, closeBrowser = ctx, closer
+	}
+	return err
+})
+
+// launchBrowser starts a browser, and returns a function that closes it.
+func launchBrowser() (ctx context.Context, closer func() error, err error) {
 	program, err := findBrowser()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.DisableGPU,
 		chromedp.WSURLReadTimeout(eventTimeout),
@@ -50,17 +59,16 @@ var startBrowser = sync.OnceValue(func() error {
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, release := chromedp.NewExecAllocator(context.Background(), options...)
-	ctx, _ := chromedp.NewContext(allocator)
+	ctx, _ = chromedp.NewContext(allocator)
 	if err := chromedp.Do(ctx); err != nil {
 		release()
-		return fmt.Errorf("starting %s: %w", program, err)
+		return nil, nil, fmt.Errorf("starting %s: %w", program, err)
 	}
-	browser, closeBrowser = ctx, func() error {
+	return ctx, func() error {
 		defer release()
 		return chromedp.Cancel(ctx)
-	}
-	return nil
-})
+	}, nil
+}
 
 func findBrowser() (program string, err error) {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -72,7 +80,7 @@ func findBrowser() (program string, err error) {
 }
 
 // needBrowser starts the browser, or skips a test on a machine without one. In CI that is a failure.
-func needBrowser(t *testing.T) {
+func needBrowser(t testing.TB) {
 	t.Helper()
 	if _, err := findBrowser(); err != nil && os.Getenv("CI") == "" {
 		t.Skip("there is no browser: install chromium, as make modules does where it may")

@@ -1,15 +1,9 @@
 package pagetest
 
 import (
-	"bytes"
-	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"image"
-	"image/png"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -97,77 +91,4 @@ func (b *tab) checkLooks(name string) {
 		b.checkWidth()
 		b.screenshot(name + "-" + look.name)
 	}
-}
-
-// screenshot writes a picture to the directory LATER_SCREENSHOTS, if there is one, and compares it with the one in
-// testdata, if there is one.
-func (b *tab) screenshot(name string) {
-	b.t.Helper()
-	dir, kept := os.Getenv("LATER_SCREENSHOTS"), filepath.Join("testdata", "screenshots", name+".png")
-	before, err := os.ReadFile(kept)
-	if dir == "" && err != nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(b.ctx, eventTimeout)
-	defer cancel()
-	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
-	if err != nil {
-		b.t.Errorf("screenshot %s: %v", name, err)
-		return
-	}
-	if dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644); err != nil {
-			b.t.Error(err)
-		}
-	}
-	if before != nil {
-		if share, err := similarity(before, picture); err != nil || share < minSimilarity {
-			b.t.Errorf("%s is similar in %.0f %% of its parts only, %v: if that is right, run the tests with "+
-				"LATER_SCREENSHOTS=testdata/screenshots", kept, 100*share, err)
-		}
-	}
-}
-
-const (
-	minSimilarity = 0.8 // part of the cells that must be similar
-	cells         = 24  // to a side
-	maxDifference = 0.1 // of the brightness of similar cells, which is 0 to 1
-)
-
-// similarity returns in how many parts of their areas two pictures have a similar brightness. Fonts, times and counts
-// may differ.
-func similarity(a, b []byte) (share float64, err error) {
-	var means [2][cells * cells]float64
-	for i, data := range [][]byte{a, b} {
-		picture, err := png.Decode(bytes.NewReader(data))
-		if err != nil {
-			return 0, err
-		}
-		means[i] = brightness(picture)
-	}
-	similar := 0
-	for i := range means[0] {
-		if d := means[0][i] - means[1][i]; d < maxDifference && d > -maxDifference {
-			similar++
-		}
-	}
-	return float64(similar) / float64(len(means[0])), nil
-}
-
-// brightness returns the mean brightness of each cell of a picture.
-func brightness(picture image.Image) (means [cells * cells]float64) {
-	bounds := picture.Bounds()
-	var counts [cells * cells]int
-	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-		for x := bounds.Min.X; x < bounds.Max.X; x++ {
-			r, g, b, _ := picture.At(x, y).RGBA()
-			cell := (y-bounds.Min.Y)*cells/bounds.Dy()*cells + (x-bounds.Min.X)*cells/bounds.Dx()
-			means[cell] += float64(r+g+b) / (3 * 0xffff)
-			counts[cell]++
-		}
-	}
-	for i, n := range counts {
-		means[i] /= float64(max(n, 1))
-	}
-	return means
 }

@@ -26,3 +26,25 @@ func TestPageWorksUnderAPrefixWithoutItsSlash(t *testing.T) {
 		t.Errorf("at %s, want %s/", got, s.url)
 	}
 }
+
+// A component that has just been drawn is drawn again when a value outside of it changes, however soon that is.
+func TestChangesRightAfterAComponentWasDrawnAreSeen(t *testing.T) {
+	t.Parallel()
+	b := newSite(t, "", "", "").open("/")
+	b.see("main", "There are no queues")
+	got := evaluate[string](b, `import(document.querySelector('link[href$="app/html.js"]').href).then(
+  async ({ html, observable, render }) => {
+    let value = 'before';
+    const [use, tell] = observable();
+    const Shown = () => { use(); return value };
+    const root = document.createElement('div');
+    render(html`+"`<${Shown} />`"+`, root);
+    value = 'after';
+    tell();
+    await new Promise(requestAnimationFrame);
+    return root.textContent;
+  })`)
+	if got != "after" {
+		t.Errorf("it shows the value from %s the change", got)
+	}
+}

@@ -15,14 +15,14 @@ import (
 
 // site is a server with the page, and a client of its store.
 type site struct {
-	*testing.T
+	testing.TB
 	client *later.Client
 	url    string // without a slash at its end
 }
 
 // newSite serves a store, in memory if its URL is "", under a path, and with the access control of a file unless that
 // is "".
-func newSite(t *testing.T, store, path, config string) *site {
+func newSite(t testing.TB, store, path, config string) *site {
 	t.Helper()
 	if store == "" {
 		store = "mem://"
@@ -31,6 +31,12 @@ func newSite(t *testing.T, store, path, config string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newSiteOf(t, client, path, config)
+}
+
+// newSiteOf is newSite with a client, which it closes.
+func newSiteOf(t testing.TB, client *later.Client, path, config string) *site {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	api, err := server.New(client, server.Config{Logger: log})
 	if err != nil {
@@ -54,11 +60,11 @@ func newSite(t *testing.T, store, path, config string) *site {
 			t.Error(err)
 		}
 	})
-	return &site{T: t, client: client, url: web.URL + path}
+	return &site{TB: t, client: client, url: web.URL + path}
 }
 
 // with returns the site for a part of its test.
-func (s *site) with(t *testing.T) *site { return &site{T: t, client: s.client, url: s.url} }
+func (s *site) with(t testing.TB) *site { return &site{TB: t, client: s.client, url: s.url} }
 
 // send sends a message.
 func (s *site) send(queue, payload string, options ...later.SendOption) (id string) {

@@ -27,7 +27,7 @@ import (
 // that does not happen. They find elements by a selector and, if there is one, a text that the element contains or that
 // is its label.
 type tab struct {
-	t    *testing.T
+	t    testing.TB
 	ctx  context.Context
 	site *site
 
@@ -42,8 +42,8 @@ type tab struct {
 // scripts that are not allowed, or requests to other hosts.
 func (s *site) open(path string) *tab {
 	s.Helper()
-	needBrowser(s.T)
-	b := &tab{t: s.T, site: s, noticed: make(chan struct{}, 1)}
+	needBrowser(s.TB)
+	b := &tab{t: s.TB, site: s, noticed: make(chan struct{}, 1)}
 	ctx, _ := chromedp.NewContext(browser, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.notice))
 	b.ctx = ctx
 	s.Cleanup(func() {

@@ -1,10 +1,9 @@
 package pagetest
 
 import (
-	"bytes"
 	"image"
-	"image/color"
-	"image/png"
+	"image/draw"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,28 +31,29 @@ func TestTabNoticesWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestSimilarPicturesAreAlikeForTheMostPart(t *testing.T) {
+func TestPicturesDifferByTheirAreas(t *testing.T) {
 	t.Parallel()
-	picture := func(dark, width int) []byte { // of which the left part is dark
-		p := image.NewGray(image.Rect(0, 0, width, width/2))
-		for x := range width {
-			for y := range width / 2 {
-				if x*100/width >= dark {
-					p.SetGray(x, y, color.Gray{0xff})
-				}
-			}
-		}
-		var b bytes.Buffer
-		if err := png.Encode(&b, p); err != nil {
-			t.Fatal(err)
-		}
-		return b.Bytes()
+	picture := func(dark, width int) *image.RGBA { // of which a part of the width is dark
+		p := image.NewRGBA(image.Rect(0, 0, width, 64))
+		draw.Draw(p, p.Rect, image.White, image.Point{}, draw.Src)
+		draw.Draw(p, image.Rect(0, 0, dark, 64), image.Black, image.Point{}, draw.Src)
+		return p
 	}
-	for dark, want := range map[int]bool{30: true, 35: true, 80: false} {
-		share, err := similarity(picture(30, 480), picture(dark, 960))
-		if err != nil || (share >= minSimilarity) != want {
-			t.Errorf("dark %d %%: similar in %v of the parts, %v", dark, share, err)
+	before := picture(48, 160)
+	file := filepath.Join(t.TempDir(), "kept.png")
+	if err := writePicture(file, before); err != nil {
+		t.Fatal(err)
+	}
+	for dark, want := range map[int]float64{48: 0, 49: 0.1, 64: 0.1, 80: 0.2, 160: 0.7} {
+		if d := difference(readPicture(t, file), picture(dark, 160)); d != want {
+			t.Errorf("dark to %d: the difference is %v, want %v", dark, d, want)
 		}
+	}
+	if d := difference(before, picture(48, 161)); d != 1 {
+		t.Errorf("the difference of another size is %v", d)
+	}
+	if d := difference(before, half(picture(96, 320))); d != 1 { // half as high
+		t.Errorf("the difference of another height is %v", d)
 	}
 }
 

@@ -143,7 +143,8 @@ func TestPageShowsAMillionMessages(t *testing.T) {
 	batch := make([]later.Outgoing, 10_000)
 	for sent := 0; sent < count; sent += len(batch) {
 		for i := range batch {
-			batch[i] = later.Outgoing{Payload: []byte(`{"order":1}`), When: later.In(2*time.Hour + time.Duration(sent+i)*80*time.Millisecond)}
+			batch[i] = later.Outgoing{Payload: []byte(`{"order":1}`),
+				When: later.In(2*time.Hour + time.Duration(sent+i)*80*time.Millisecond)}
 		}
 		if _, err := s.client.Queue("orders").SendBatch(t.Context(), batch); err != nil {
 			t.Fatal(err)

@@ -92,26 +92,6 @@ func TestSchedulesArePreviewedStoredPausedAndRun(t *testing.T) {
 	b.see("main", "There are no schedules")
 }
 
-func TestTopicsShowAndChangeSubscriptions(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, "", "", "")
-	b := s.open("/?view=topics")
-	b.see("main", "There are no topics")
-	b.click("button", "Subscribe a queue…")
-	b.write("orders", "dialog input[name=topic]")
-	b.write("stock", "dialog input[name=queue]")
-	b.write("region=eu", "dialog input[name=where]")
-	b.click("dialog button.primary", "Subscribe")
-	b.see(".panel .subscription", "region=eu")
-	subscriptions, err := s.client.Topic("orders").Subscriptions(t.Context())
-	if err != nil || len(subscriptions) != 1 || subscriptions[0].Where != "region=eu" {
-		t.Errorf("%+v, %v", subscriptions, err)
-	}
-	b.click(".panel button", "End the subscription…")
-	b.click("dialog button.danger")
-	b.see(".panel", "None.")
-}
-
 func TestEventsAreFollowedWithAFilter(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "", "", "")

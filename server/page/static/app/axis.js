@@ -81,8 +81,8 @@ export function heightOf(count, most, scale) {
   return Math.max(0.02, f(count) / f(most));
 }
 
-const steps = [1e3, 2e3, 5e3, 10e3, 30e3, 60e3, 2 * 60e3, 5 * 60e3, 10 * 60e3, 30 * 60e3, 3600e3, 2 * 3600e3, 6 * 3600e3,
-  12 * 3600e3, 86400e3, 2 * 86400e3, 7 * 86400e3, 14 * 86400e3, 30 * 86400e3];
+const steps = [1e3, 2e3, 5e3, 10e3, 30e3, 60e3, 2 * 60e3, 5 * 60e3, 10 * 60e3, 30 * 60e3, 3600e3, 2 * 3600e3,
+  6 * 3600e3, 12 * 3600e3, 86400e3, 2 * 86400e3, 7 * 86400e3, 14 * 86400e3, 30 * 86400e3];
 
 // ticks returns round times on the local clock for a linear axis.
 export function ticks({ from, to, w }) {

@@ -30,7 +30,9 @@ export function duration(ms) {
   if (abs < 1e3) return `${abs < 10 && abs % 1 ? abs.toFixed(1) : Math.round(abs)} ms`;
   const at = units.findIndex(([, size]) => abs >= size);
   const [unit, size] = units[at];
-  if (unit === 's') return `${abs < 10e3 && abs % 1e3 ? (Math.floor(abs / 100) / 10).toFixed(1) : Math.floor(abs / 1e3)} s`;
+  if (unit === 's') {
+    return `${abs < 10e3 && abs % 1e3 ? (Math.floor(abs / 100) / 10).toFixed(1) : Math.floor(abs / 1e3)} s`;
+  }
   const whole = Math.floor(abs / size);
   const [lesser, lesserSize] = units[at + 1];
   const rest = Math.floor((abs - whole * size) / lesserSize);
@@ -79,7 +81,8 @@ export function localInput(ms) {
 // visible returns a text with control characters and those that change the direction of text made visible.
 export function visible(text) {
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
-    (c) => (c < ' ' ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`));
+    (c) => (c < ' ' ? String.fromCharCode(0x2400 + c.charCodeAt(0)) :
+      `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`));
 }
 
 // bytesOf returns the bytes of base64.
@@ -96,6 +99,7 @@ export function hexDump(bytes, limit = 16 << 10) {
     const text = part.map((b) => (b >= 32 && b < 127 ? String.fromCharCode(b) : '·')).join('');
     lines.push(`${at.toString(16).padStart(6, '0')}  ${hex.padEnd(47)}  ${text}`);
   }
-  if (bytes.length > limit) lines.push(`… ${plural(bytes.length - limit, 'more byte')}: download the message for all of them`);
+  const more = bytes.length - limit;
+  if (more > 0) lines.push(`… ${plural(more, 'more byte')}: download the message for all of them`);
   return lines.join('\n');
 }

@@ -1,7 +1,7 @@
 // The horizon: how much falls due when. Bars can be pointed at, dragged over and walked through with the keyboard.
 import { barAt, heightOf, layout, ticks, xOf } from './axis.js';
 import { local, number, plural, relative, short } from './format.js';
-import { html, useEffect, useMemo, useRef, useState } from './html.js';
+import { html, useLayoutEffect, useMemo, useRef, useState } from './html.js';
 import { now } from './live.js';
 import { Table } from './ui.js';
 import { go, Link, useUrl } from './url.js';
@@ -15,8 +15,10 @@ const names = {
 function useWidth() {
   const element = useRef();
   const [width, setWidth] = useState(0);
-  useEffect(() => {
-    const observer = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
+  useLayoutEffect(() => { // so that the chart is in the first picture
+    const measure = () => setWidth(element.current.clientWidth);
+    measure();
+    const observer = new ResizeObserver(measure);
     observer.observe(element.current);
     return () => observer.disconnect();
   }, []);
@@ -126,8 +128,8 @@ export function Horizon({ overview }) {
   };
 
   return html`<div class="horizon">
-    <div class="plot" ref=${element} tabIndex="0" role="group" aria-roledescription="chart" aria-describedby="horizon-help"
-      aria-label="Messages by due time" onKeyDown=${key} onFocus=${() => setFocus(true)}
+    <div class="plot" ref=${element} tabIndex="0" role="group" aria-roledescription="chart"
+      aria-describedby="horizon-help" aria-label="Messages by due time" onKeyDown=${key} onFocus=${() => setFocus(true)}
       onBlur=${() => { setFocus(false); setDrag(undefined); }} ...${pointer}>
       <svg width=${width} height=${height + labels} aria-hidden="true">
         <defs>
@@ -136,13 +138,15 @@ export function Horizon({ overview }) {
           </pattern>
         </defs>
         ${segments.slice(1).map((s) => html`<line class="edge" x1=${s.x} x2=${s.x} y1="0" y2=${height + 8} />`)}
-        ${chosen && html`<rect class="chosen" x=${chosen[0]} y="0" width=${Math.max(1, chosen[1] - chosen[0])} height=${height} />`}
+        ${chosen && html`<rect class="chosen" x=${chosen[0]} y="0" width=${Math.max(1, chosen[1] - chosen[0])}
+          height=${height} />`}
         ${selected && html`<rect class="chosen" x=${bars[selected[0]].x} y="0" height=${height}
           width=${bars[selected[1]].x + bars[selected[1]].w - bars[selected[0]].x} />`}
         ${bar && html`<rect class="pointed" x=${bar.x} y="0" width=${bar.w} height=${height} />`}
         ${bars.map((b) => {
           const h = heightOf(b.count, most, params.scale) * (height - 12);
-          return h > 0 && html`<rect class=${`bar ${b.kind}`} x=${b.x + 0.5} y=${height - h} width=${Math.max(1, b.w - 1)} height=${h} />`;
+          return h > 0 && html`<rect class=${`bar ${b.kind}`} x=${b.x + 0.5} y=${height - h}
+            width=${Math.max(1, b.w - 1)} height=${h} />`;
         })}
         <line class="axis" x1="0" x2=${width} y1=${height} y2=${height} />
         <${Axis} segments=${segments} zoomed=${zoomed} time=${time} />
@@ -150,21 +154,27 @@ export function Horizon({ overview }) {
       </svg>
       ${bar && html`<div class="tip" style=${tipStyle(bar, width)}>
         <strong>${plural(bar.count, 'message')}</strong> <span>${span(bar)}</span>
-        ${selected && selected[0] !== selected[1] && html`<br />${plural(sum(bars, selected), 'message')} in the selection`}
+        ${selected && selected[0] !== selected[1] &&
+          html`<br />${plural(sum(bars, selected), 'message')} in the selection`}
       </div>`}
     </div>
-    <p id="horizon-help" class="hidden">Arrow keys move along the bars, with Shift they select, Enter shows the messages,
+    <p id="horizon-help" class="hidden">
+      Arrow keys move along the bars, with Shift they select, Enter shows the messages,
       Escape clears the selection, + and − zoom.</p>
     <p class="hidden" aria-live="polite">${focus && bar && `${plural(bar.count, 'message')}, ${span(bar)}`}</p>
     <div class="row tools">
       <span class="segmented" role="group" aria-label="Scale of the bars">
         ${[['sqrt', '√'], ['linear', 'linear'], ['log', 'log']].map(([name, label]) => html`
-          <${Link} to=${{ scale: name === 'sqrt' ? undefined : name }} aria-current=${(params.scale ?? 'sqrt') === name ? 'true' : undefined}
-            title=${name === 'sqrt' ? 'Heights by square root' : `Heights ${name}`} aria-label=${`${name} scale`}>${label}<//>`)}
+          <${Link} to=${{ scale: name === 'sqrt' ? undefined : name }}
+            aria-current=${(params.scale ?? 'sqrt') === name ? 'true' : undefined}
+            title=${name === 'sqrt' ? 'Heights by square root' : `Heights ${name}`} aria-label=${`${name} scale`}>
+            ${label}<//>`)}
       </span>
       <span class="segmented" role="group" aria-label="Zoom">
-        <button onClick=${() => zoomIn(bars, at, rangeOf(bars, params), zoomed)} title="Zoom in (+)" aria-label="Zoom in">+</button>
-        <button onClick=${() => zoomOut(params)} disabled=${!zoomed} title="Zoom out (−)" aria-label="Zoom out">−</button>
+        <button onClick=${() => zoomIn(bars, at, rangeOf(bars, params), zoomed)} title="Zoom in (+)"
+          aria-label="Zoom in">+</button>
+        <button onClick=${() => zoomOut(params)} disabled=${!zoomed} title="Zoom out (−)" aria-label="Zoom out">
+          −</button>
         ${zoomed && html`<button onClick=${() => go({ z0: undefined, z1: undefined })}>whole horizon</button>`}
       </span>
       <span class="faint">highest ${short(most)}</span>
@@ -188,7 +198,8 @@ function sum(bars, [first, last]) {
 
 function tipStyle(bar, width) {
   const middle = bar.x + bar.w / 2;
-  return middle < width / 2 ? { left: `${Math.max(0, middle - 20)}px` } : { right: `${Math.max(0, width - middle - 20)}px` };
+  return middle < width / 2 ? { left: `${Math.max(0, middle - 20)}px` } :
+    { right: `${Math.max(0, width - middle - 20)}px` };
 }
 
 function Axis({ segments, zoomed, time }) {
@@ -198,11 +209,14 @@ function Axis({ segments, zoomed, time }) {
     return html`
       ${times.map((t) => html`<g key=${t}>
         <line class="tick" x1=${xOf(segments, t)} x2=${xOf(segments, t)} y1=${height} y2=${height + 5} />
-        <text class="label" x=${xOf(segments, t)} y=${height + 17} text-anchor="middle">${local(t, time, step < 60e3)}</text>
+        <text class="label" x=${xOf(segments, t)} y=${height + 17} text-anchor="middle">
+          ${local(t, time, step < 60e3)}</text>
       </g>`)}
-      ${segments[0].from < time && time < segments[0].to && html`<line class="now" x1=${here} x2=${here} y1="0" y2=${height + 6} />`}`;
+      ${segments[0].from < time && time < segments[0].to &&
+        html`<line class="now" x1=${here} x2=${here} y1="0" y2=${height + 6} />`}`;
   }
-  return segments.map((s) => html`<text key=${s.name} class="label" x=${s.x + s.w / 2} y=${height + 17} text-anchor="middle">
+  return segments.map((s) =>
+    html`<text key=${s.name} class="label" x=${s.x + s.w / 2} y=${height + 17} text-anchor="middle">
     ${names[s.name]}</text>`);
 }
 
@@ -224,7 +238,8 @@ function Numbers({ bars }) {
   const [shown, setShown] = useState(false);
   const time = now();
   return html`<details class="numbers" onToggle=${(event) => setShown(event.target.open)}><summary>Table</summary>
-    ${shown && html`<${Table} label="Messages by due time" head=${['From', 'To', 'Messages']}>${bars.filter((b) => b.count).map((b) => html`<tr>
+    ${shown && html`<${Table} label="Messages by due time" head=${['From', 'To', 'Messages']}>
+      ${bars.filter((b) => b.count).map((b) => html`<tr>
         <td>${b.after ? local(b.from, time) : 'earlier'}</td><td>${b.before ? local(b.to, time) : 'later'}</td>
         <td><${Link} to=${{ from: b.after, to: b.before, state: undefined }}>${number(b.count)}<//></td>
       </tr>`)}<//>`}

@@ -1,5 +1,5 @@
 // The parts of htm and Preact that the page uses, and values outside of components that these show.
-import { useEffect, useState } from '../vendor/preact.js';
+import { useLayoutEffect, useState } from '../vendor/preact.js';
 
 export { html, render, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 
@@ -8,7 +8,7 @@ export function observable() {
   const listeners = new Set();
   const use = () => {
     const [, again] = useState(0);
-    useEffect(() => {
+    useLayoutEffect(() => { // before anything else can happen: a change would be missed
       const listener = () => again((n) => n + 1);
       listeners.add(listener);
       return () => listeners.delete(listener);

@@ -1,5 +1,5 @@
 // The keyboard: each view binds its keys while it is shown, and the help lists them.
-import { html, useEffect, useRef } from './html.js';
+import { html, useLayoutEffect, useRef } from './html.js';
 import { dialogOpen, open } from './ui.js';
 
 const bound = []; // latest last
@@ -10,7 +10,7 @@ let forget; // the timer that ends it
 export function useKeys(keys) {
   const latest = useRef();
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => { // so that a key works as soon as the view is seen
     bound.push(latest);
     return () => bound.splice(bound.indexOf(latest), 1);
   }, []);

@@ -43,22 +43,35 @@ try {
   // as above
 }
 
+// watchView watches what a view shows.
+function watchView({ view, queue, z0, z1 }) {
+  watch(view ? {} : { queue, list: queue && 'all', from: z0, to: z1 });
+}
+
+// What the first picture needs is asked for before anything is drawn.
+const first = loadServer();
+first.then(() => watchView(url()), () => {}); // App shows the error
+
 function App() {
   const params = useUrl();
   const server = useServer();
   const [login, setLogin] = useState(false);
   const [error, setError] = useState();
-  const begin = () => loadServer().then(() => setError(undefined), setError);
+  const begin = (loaded) => loaded.then(() => setError(undefined), (problem) => {
+    if (problem.status === 401) setLogin(true);
+    else setError(problem);
+  });
   useEffect(() => {
     onUnauthorized(() => setLogin(true));
-    begin();
+    begin(first);
   }, []);
   const view = views[params.view ?? ''] ?? views[''];
   useEffect(() => {
-    if (!server || login) return;
-    watch(params.view ? {} : { queue: params.queue, list: params.queue && 'all', from: params.z0, to: params.z1 });
+    if (server && !login) watchView(params);
   }, [server, login, params.view, params.queue, params.z0, params.z1]);
-  useEffect(() => { document.title = `${params.message ?? params.schedule ?? params.topic ?? params.queue ?? view[0]} · Later`; });
+  useEffect(() => {
+    document.title = `${params.message ?? params.schedule ?? params.topic ?? params.queue ?? view[0]} · Later`;
+  });
   const fresh = (name) => () => go({ view: name }, { base: {} });
   useKeys({
     '?': ['this help', showHelp],
@@ -66,12 +79,14 @@ function App() {
     'Ctrl K': ['commands', () => open(Palette, { setTheme })],
     ':': ['commands', () => open(Palette, { setTheme })],
     'g d': ['go to dead messages by error', () => go({ state: 'dead', group: 'error' }, { base: {} })],
-    ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => [`g ${key}`, [`go to ${label}`, fresh(name)]])),
+    ...Object.fromEntries(Object.entries(views).map(([name, [label,, key]]) => (
+      [`g ${key}`, [`go to ${label}`, fresh(name)]]))),
     Escape: ['clear the range or the search', () => go({ from: undefined, to: undefined, q: undefined })],
   });
-  if (login) return html`<${Login} done=${() => { setLogin(false); begin(); }} />`;
+  if (login) return html`<${Login} done=${() => { setLogin(false); begin(loadServer()); }} />`;
   if (!server) {
-    return html`<main>${error ? html`<${Failure} error=${error} retry=${begin} />` : html`<p class="empty" aria-busy="true">Loading…</p>`}</main>`;
+    return html`<main>${error ? html`<${Failure} error=${error} retry=${() => begin(loadServer())} />` :
+      html`<p class="empty" aria-busy="true">Loading…</p>`}</main>`;
   }
   const View = view[1];
   return html`<a class="skip" href="#content">Skip to the content</a>
@@ -98,7 +113,8 @@ function Header({ server }) {
   return html`<header class="top">
     <${Link} fresh to=${{}} class="brand">Later<//>
     <${Nav} label="Views" class="views">${Object.entries(views).map(([name, [label]]) => html`
-      <${Link} fresh to=${{ view: name, queue: params.queue }} aria-current=${(params.view ?? '') === name ? 'page' : undefined}>${label}<//>`)}<//>
+      <${Link} fresh to=${{ view: name, queue: params.queue }}
+        aria-current=${(params.view ?? '') === name ? 'page' : undefined}>${label}<//>`)}<//>
     <${Search} />
     <span class="grow"></span>
     <${Status} />
@@ -122,10 +138,13 @@ function Search() {
     else go({ q, message: undefined, mq: undefined });
   };
   return html`<form class="search" role="search" onSubmit=${submit}>
-    <input id="search" name="q" type="search" aria-label="Search messages" aria-describedby="search-hint" placeholder="/ search" autocomplete="off" key=${params.q}
-      defaultValue=${params.q ?? ''} value=${params.q ?? ''} onFocus=${() => setFocus(true)} onBlur=${() => setFocus(false)}
+    <input id="search" name="q" type="search" aria-label="Search messages" aria-describedby="search-hint"
+      placeholder="/ search" autocomplete="off" key=${params.q}
+      defaultValue=${params.q ?? ''} value=${params.q ?? ''} onFocus=${() => setFocus(true)}
+      onBlur=${() => setFocus(false)}
       onKeyDown=${(event) => event.key === 'Escape' && event.target.blur()} />
-    <div id="search-hint" class=${focus ? 'hints' : 'hints hidden'}><dl>${examples.map(([text, what]) => html`<div><dt><code>${text}</code></dt><dd>${what}</dd></div>`)}</dl></div>
+    <div id="search-hint" class=${focus ? 'hints' : 'hints hidden'}>
+      <dl>${examples.map(([text, what]) => html`<div><dt><code>${text}</code></dt><dd>${what}</dd></div>`)}</dl></div>
   </form>`;
 }
 
@@ -133,7 +152,8 @@ function Status() {
   const live = useLive();
   const time = useNow();
   const ok = live.connected && !live.problem;
-  return html`<span class=${ok ? 'live' : 'live off'} title=${ok ? 'Data arrives as it changes' : undefined}>${ok ? 'live' : 'not live'} ${local(time, time)}</span>`;
+  return html`<span class=${ok ? 'live' : 'live off'} title=${ok ? 'Data arrives as it changes' : undefined}>
+    ${ok ? 'live' : 'not live'} ${local(time, time)}</span>`;
 }
 
 // Connection says that what is shown is old, since when and why.
@@ -144,7 +164,8 @@ function Connection() {
   const age = live.received && now() - live.offset - live.received;
   return html`<div class="banner" role="alert">
     <span><strong>${live.connected ? 'The store cannot be read.' : 'Not connected.'}</strong> ${live.problem.detail}
-      ${live.received > 0 && ` What you see is from ${local(live.received + live.offset, time)}, ${duration(Math.floor(age / 1e3) * 1e3)} ago.`}</span>
+      ${live.received > 0 && ` What you see is from ${local(live.received + live.offset, time)},
+        ${duration(Math.floor(age / 1e3) * 1e3)} ago.`}</span>
     <button onClick=${reconnect}>Try now</button>
   </div>`;
 }

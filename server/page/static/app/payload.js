@@ -26,7 +26,8 @@ export function Payload({ m }) {
   const way = chosen && ways.includes(chosen) ? chosen : ways[0];
   return html`<section class="payload-view" aria-labelledby="payload-title">
     <header class="row">
-      <h3 id="payload-title">Payload</h3> <span class="faint">${plural(bytes.length, 'byte')}${m.raw_base64 && ', which cannot be read as a message'}</span>
+      <h3 id="payload-title">Payload</h3> <span class="faint">${plural(bytes.length, 'byte')}
+        ${m.raw_base64 && ', which cannot be read as a message'}</span>
       <span class="grow"></span>
       <span class="segmented" role="group" aria-label="Show the payload as">
         ${ways.map((name) => html`<button aria-pressed=${name === way} onClick=${() => setWay(name)}>${name}</button>`)}
@@ -43,7 +44,8 @@ function Text({ text }) {
   const [all, setAll] = useState(false);
   const shown = all ? text : text.slice(0, shownText);
   return html`<pre tabIndex="0" dir="auto">${visible(shown)}</pre>
-    ${shown.length < text.length && html`<button onClick=${() => setAll(true)}>Show all ${plural(text.length, 'character')}</button>`}`;
+    ${shown.length < text.length &&
+      html`<button onClick=${() => setAll(true)}>Show all ${plural(text.length, 'character')}</button>`}`;
 }
 
 // Node is a value of a tree, of which so many levels are open.
@@ -59,11 +61,14 @@ function Node({ name, value, open }) {
   const entries = Object.entries(value);
   const size = list ? `[${plural(entries.length, 'item')}]` : `{${plural(entries.length, 'field')}}`;
   if (!entries.length) return html`<div>${label}<span class="faint">${list ? '[]' : '{}'}</span></div>`;
-  return html`<details open=${opened} onToggle=${(event) => event.target === event.currentTarget && setOpened(event.currentTarget.open)}>
+  return html`<details open=${opened}
+    onToggle=${(event) => event.target === event.currentTarget && setOpened(event.currentTarget.open)}>
     <summary>${label}<span class="faint">${size}</span></summary>
     ${opened && html`<div class="children">
-      ${entries.slice(0, shown).map(([key, item]) => html`<${Node} key=${key} name=${key} value=${item} open=${entries.length < 20 ? open - 1 : 0} />`)}
-      ${shown < entries.length && html`<button onClick=${() => setShown(shown * 10)}>${plural(entries.length - shown, 'more item')}…</button>`}
+      ${entries.slice(0, shown).map(([key, item]) =>
+        html`<${Node} key=${key} name=${key} value=${item} open=${entries.length < 20 ? open - 1 : 0} />`)}
+      ${shown < entries.length &&
+        html`<button onClick=${() => setShown(shown * 10)}>${plural(entries.length - shown, 'more item')}…</button>`}
     </div>`}
   </details>`;
 }

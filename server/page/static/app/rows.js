@@ -84,7 +84,8 @@ export function useRows(sources, filter) {
   const list = useRef();
   const show = () => again((n) => n + 1);
 
-  const begin = (progress) => ({ reader: new Reader(sources, filter, progress), abort: new AbortController(), pages: [] });
+  const begin = (progress) => (
+    { reader: new Reader(sources, filter, progress), abort: new AbortController(), pages: [] });
   list.current ??= begin(show);
   useEffect(() => () => list.current.abort.abort(), []);
 

@@ -208,7 +208,8 @@ export function Field({ label, hint, children, ...input }) {
 // Table has the names of its columns, and scrolls if it is long.
 export function Table({ label, head, tall, children }) {
   return html`<div class=${tall ? 'scroll tall' : 'scroll'} tabIndex="0" role="region" aria-label=${label}><table>
-    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
+    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+      <tbody>${children}</tbody></table></div>`;
 }
 
 // Panel shows one thing of a list, with a way back to the list.
@@ -228,7 +229,8 @@ export function State({ of, label = of }) {
 
 // Facts is a list of names and values. Those without a value are left out.
 export function Facts({ of }) {
-  return html`<dl class="facts">${of.filter(([, value]) => value !== undefined && value !== null && value !== '' && value !== false)
+  return html`<dl class="facts">
+    ${of.filter(([, value]) => value !== undefined && value !== null && value !== '' && value !== false)
     .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 

@@ -13,9 +13,10 @@ export function When({ at = now(), allowNow }) {
     <input type="radio" name="way" value=${value} checked=${way === value} onChange=${() => setWay(value)} /> ${label}
   </label>`;
   return html`<fieldset><legend>Due</legend>
-    <div class="row">${allowNow && choice('now', 'now')} ${choice('in', 'after a delay')} ${choice('at', 'at a time')}</div>
-    ${way === 'in' && html`<${Field} label="Delay" name="in" required autofocus pattern=${durationPattern} placeholder="1h30m"
-      hint="From now, such as 30s, 15m, 1h30m or 2d" />`}
+    <div class="row">
+      ${allowNow && choice('now', 'now')} ${choice('in', 'after a delay')} ${choice('at', 'at a time')}</div>
+    ${way === 'in' && html`<${Field} label="Delay" name="in" required autofocus pattern=${durationPattern}
+      placeholder="1h30m" hint="From now, such as 30s, 15m, 1h30m or 2d" />`}
     ${way === 'at' && html`<${Field} label="Time" name="at" type="datetime-local" step="1" required autofocus
       value=${localInput(at)} hint=${`On your clock (${timeZone}), where it is ${local(now(), now())} now`} />`}
   </fieldset>`;

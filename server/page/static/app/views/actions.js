@@ -56,7 +56,8 @@ function Cancel({ m, done }) {
   };
   const text = m.state === 'leased' ? 'A worker holds it: its handler is told, and may have done its work already.' :
     'It is removed and cannot be brought back. Its id is free again.';
-  return html`<${Confirm} title=${`Cancel ${m.id}?`} text=${text} action="Cancel the message" danger submit=${submit} />`;
+  return html`<${Confirm} title=${`Cancel ${m.id}?`} text=${text} action="Cancel the message" danger
+    submit=${submit} />`;
 }
 
 function Replay({ m, done }) {
@@ -66,7 +67,8 @@ function Replay({ m, done }) {
     done();
   };
   return html`<${Form} title=${`Replay ${m.id}`} action="Replay" submit=${submit}>
-    <p>It becomes live again with all its attempts${m.attempts > 0 && `, after ${plural(m.attempts, 'failed one')}`}.</p>
+    <p>It becomes live again with all its attempts
+      ${m.attempts > 0 && `, after ${plural(m.attempts, 'failed one')}`}.</p>
     <${When} allowNow />
   <//>`;
 }
@@ -98,7 +100,9 @@ function Edit({ m, done }) {
   };
   return html`<${Form} title=${`Edit ${m.id}`} action="Save" submit=${submit}>
     ${bytes ? html`<p>The payload is not text. Edit it with <code>later edit ${m.queue} ${m.id}</code>.</p>` :
-    html`<${Field} label="Payload"><textarea name="payload" rows="12" spellcheck="false" autofocus>${text}</textarea><//>`}
-    <${Field} label="Headers" hint="One a line: name=value"><textarea name="headers" rows="3" spellcheck="false">${before}</textarea><//>
+    html`<${Field} label="Payload"><textarea name="payload" rows="12" spellcheck="false" autofocus>
+      ${text}</textarea><//>`}
+    <${Field} label="Headers" hint="One a line: name=value"><textarea name="headers" rows="3" spellcheck="false">
+      ${before}</textarea><//>
   <//>`;
 }

@@ -10,10 +10,12 @@ import { hidesPayloads } from '../who.js';
 
 const actions = {
   run: { label: 'Run now', states: ['scheduled'], about: 'They are due at once.' },
-  shift: { label: 'Shift', states: ['scheduled', 'ready'], about: 'Each due time moves by the same duration. This can be undone.' },
+  shift: { label: 'Shift', states: ['scheduled', 'ready'],
+    about: 'Each due time moves by the same duration. This can be undone.' },
   reschedule: { label: 'Reschedule', states: ['scheduled', 'ready'], about: 'All of them are due at one time.' },
   replay: { label: 'Replay', states: ['dead'], about: 'They become live again with all their attempts.' },
-  cancel: { label: 'Cancel', states: ['scheduled', 'ready', 'dead'], danger: true, about: 'They are removed. Download them first, and later import can restore them.' },
+  cancel: { label: 'Cancel', states: ['scheduled', 'ready', 'dead'], danger: true,
+    about: 'They are removed. Download them first, and later import can restore them.' },
 };
 
 // Run is operations on several queues and states, which are one to whoever looks.
@@ -52,7 +54,8 @@ class Run {
 }
 
 export function Bulk({ sources, filter, state, first, done, close }) {
-  const possible = Object.keys(actions).filter((name) => actions[name].states.some((s) => s === state || (state === 'pending' && s !== 'dead')));
+  const possible = Object.keys(actions).filter((name) => (
+    actions[name].states.some((s) => s === state || (state === 'pending' && s !== 'dead'))));
   const [action, setAction] = useState(first ?? possible[0]);
   const [step, setStep] = useState({ name: 'choose' });
   const [, again] = useState(0);
@@ -90,18 +93,22 @@ export function Bulk({ sources, filter, state, first, done, close }) {
   };
   const parts = { choose: Choose, looking: Looking, confirm: Sure, running: Running, done: Done };
   return html`<h2 id="dialog-title">Change all messages that match</h2>
-    <${parts[step.name]} ...${{ step, setStep, action, setAction, possible, look, change, run: run.current, filter, close, done }} />`;
+    <${parts[step.name]} ...${{ step, setStep, action, setAction, possible, look, change, run: run.current, filter,
+      close, done }} />`;
 }
 
 function Choose({ step, action, setAction, possible, look, close }) {
   return html`<form onSubmit=${look}>
     <fieldset><legend>What to do</legend><div class="row">${possible.map((name) => html`<label class="choice">
-      <input type="radio" name="action" value=${name} checked=${name === action} onChange=${() => setAction(name)} /> ${actions[name].label}
+      <input type="radio" name="action" value=${name} checked=${name === action}
+        onChange=${() => setAction(name)} /> ${actions[name].label}
     </label>`)}</div></fieldset>
     <p class="faint">${actions[action].about}</p>
     ${action === 'shift' && html`<div class="row">
-      <${Field} label="By" name="by" required autofocus pattern="([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+" placeholder="2h" hint="such as 30s, 15m or 2h" />
-      <label class="field"><span>Direction</span><select name="direction"><option>later</option><option>earlier</option></select></label>
+      <${Field} label="By" name="by" required autofocus pattern="([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+" placeholder="2h"
+        hint="such as 30s, 15m or 2h" />
+      <label class="field"><span>Direction</span><select name="direction"><option>later</option>
+        <option>earlier</option></select></label>
     </div>`}
     ${(action === 'reschedule' || action === 'replay') && html`<${When} allowNow=${action === 'replay'} />`}
     <${Field} label="Messages a second" name="rate" type="number" min="1" max="1000000" placeholder="no limit"
@@ -114,7 +121,8 @@ function Choose({ step, action, setAction, possible, look, close }) {
 }
 
 function Looking({ run, setStep }) {
-  return html`<p aria-live="polite">Looked at ${plural(run?.sum('looked') ?? 0, 'message')}, ${plural(run?.sum('matched') ?? 0, 'message')} match…</p>
+  return html`<p aria-live="polite">
+    Looked at ${plural(run?.sum('looked') ?? 0, 'message')}, ${plural(run?.sum('matched') ?? 0, 'message')} match…</p>
     <div class="buttons"><button onClick=${() => { run.stop(); setStep({ name: 'choose' }); }}>Stop</button></div>`;
 }
 
@@ -124,18 +132,27 @@ function Sure({ step, setStep, action, change, run, filter }) {
   const examples = run.all.flatMap((op) => (op.examples ?? [])).slice(0, 10);
   const time = now();
   if (!matched) {
-    return html`<p>Nothing matches.</p><div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>Back</button></div>`;
+    return html`<p>Nothing matches.</p><div class="buttons"><button onClick=${() => setStep({ name: 'choose' })}>
+      Back</button></div>`;
   }
   return html`<form onSubmit=${change}>
-    <p><strong>${plural(matched, 'message')}</strong> ${matched === 1 ? 'matches' : 'match'}${examples.length < matched && `, such as these ${examples.length}`}:</p>
-    <${Table} label="Examples" head=${['Due', 'Queue', 'Id', 'Payload']}>${examples.map((m) => html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
+    <p><strong>${plural(matched, 'message')}</strong> ${matched === 1 ? 'matches' : 'match'}
+      ${examples.length < matched && `, such as these ${examples.length}`}:</p>
+    <${Table} label="Examples" head=${['Due', 'Queue', 'Id', 'Payload']}>
+      ${examples.map((m) =>
+        html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
         <td class="payload"><bdi>${visible((m.payload ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
-    ${action === 'cancel' && !hidesPayloads() && html`<p class="row">${run.sources.map(({ queue, state }) => html`<a class="button" download=${`${queue}-${state}.ndjson`}
-      href=${path('queues', queue, 'export') + query(queryOf(filter.group ? filter : { ...filter, state }))}>Download ${run.sources.length > 1 ? `${queue} ${state}` : 'them'}</a>`)}</p>`}
-    <${Field} label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`} name="count" inputmode="numeric"
+    ${action === 'cancel' && !hidesPayloads() &&
+      html`<p class="row">${run.sources.map(({ queue, state }) =>
+        html`<a class="button" download=${`${queue}-${state}.ndjson`}
+          href=${path('queues', queue, 'export') + query(queryOf(filter.group ? filter : { ...filter, state }))}>
+          Download ${run.sources.length > 1 ? `${queue} ${state}` : 'them'}</a>`)}</p>`}
+    <${Field} label=${`Type ${matched} to ${actions[action].label.toLowerCase()} ${matched === 1 ? 'it' : 'them'}`}
+      name="count" inputmode="numeric"
       autofocus autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
     <div class="buttons"><button type="button" onClick=${() => setStep({ name: 'choose' })}>Back</button>
-      <button class=${actions[action].danger ? 'danger' : 'primary'} disabled=${typed.replace(/\D/g, '') !== String(matched)}>
+      <button class=${actions[action].danger ? 'danger' : 'primary'}
+        disabled=${typed.replace(/\D/g, '') !== String(matched)}>
         ${actions[action].label} ${plural(matched, 'message')}</button></div>
   </form>`;
 }
@@ -163,8 +180,10 @@ function Done({ step, run, action, close, done }) {
     }
     done();
   };
-  return html`<p aria-live="polite"><strong>${plural(changed, 'message')} changed${run.stopped && ', then stopped'}.</strong>
-    ${skipped > 0 && ` ${plural(skipped, 'message')} had changed or gone meanwhile and ${skipped === 1 ? 'was' : 'were'} left as ${skipped === 1 ? 'it was' : 'they were'}.`}</p>
+  return html`<p aria-live="polite">
+    <strong>${plural(changed, 'message')} changed${run.stopped && ', then stopped'}.</strong>
+    ${skipped > 0 && ` ${plural(skipped, 'message')} had changed or gone meanwhile and
+      ${skipped === 1 ? 'was' : 'were'} left as ${skipped === 1 ? 'it was' : 'they were'}.`}</p>
     <${Failure} error=${step.error} />
     <div class="buttons">
       ${action === 'shift' && changed > 0 && html`<button onClick=${undo}>Undo</button>`}

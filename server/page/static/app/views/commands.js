@@ -29,6 +29,8 @@ export function asGo(m) {
     `[]byte{${[...atob(m.payload_base64)].map((c) => c.charCodeAt(0)).join(', ')}}`;
   const options = [`later.WithID(${quote(m.id)})`];
   if (m.state === 'scheduled') options.push(`later.At(time.UnixMilli(${Date.parse(m.due)}))`);
-  for (const [name, value] of Object.entries(m.headers ?? {})) options.push(`later.Header(${quote(name)}, ${quote(value)})`);
+  for (const [name, value] of Object.entries(m.headers ?? {})) {
+    options.push(`later.Header(${quote(name)}, ${quote(value)})`);
+  }
   return `_, err := client.Queue(${quote(m.queue)}).Send(ctx, ${payload}, ${options.join(', ')})`;
 }

@@ -61,11 +61,14 @@ export function DeadErrors({ overview }) {
     setTurn((n) => n + 1);
   };
   const replay = (g) => open(Bulk, {
-    sources: [{ queue: g.queue, state: 'dead' }], filter: { error_pattern: g.pattern }, state: 'dead', first: 'replay', done: again,
+    sources: [{ queue: g.queue, state: 'dead' }], filter: { error_pattern: g.pattern }, state: 'dead', first: 'replay',
+    done: again,
   });
   return html`<${Failure} error=${state.error} retry=${again} />
-    <p class="row"><span aria-live="polite">${plural(groups.length, 'kind')} of errors in ${plural(state.looked, 'dead message')} that were looked at</span>
-      ${state.left.length > 0 && !state.busy && html`<button onClick=${() => setTurn((n) => n + 1)}>Look further</button>`}
+    <p class="row"><span aria-live="polite">
+      ${plural(groups.length, 'kind')} of errors in ${plural(state.looked, 'dead message')} that were looked at</span>
+      ${state.left.length > 0 && !state.busy &&
+        html`<button onClick=${() => setTurn((n) => n + 1)}>Look further</button>`}
       <button onClick=${again}>Refresh</button></p>
     ${!groups.length && !state.busy && !state.left.length && html`<${Empty} title="There are no dead messages." />`}
     <ul class="errors">${groups.map((g) => html`<li key=${g.queue + g.pattern}>

@@ -8,9 +8,11 @@ import { go, Link, useUrl } from '../url.js';
 
 const kept = 500;
 
-const kinds = ['sent', 'claimed', 'acked', 'nacked', 'died', 'snoozed', 'released', 'buried', 'expired', 'dropped', 'lease_lost',
-  'cancelled', 'rescheduled', 'edited', 'replayed', 'purged', 'forwarded', 'paused', 'resumed', 'duplicate', 'run_missed', 'run_skipped'];
-const bad = new Set(['nacked', 'died', 'buried', 'expired', 'dropped', 'lease_lost', 'unsettled', 'run_missed', 'missed']);
+const kinds = ['sent', 'claimed', 'acked', 'nacked', 'died', 'snoozed', 'released', 'buried', 'expired', 'dropped',
+  'lease_lost', 'cancelled', 'rescheduled', 'edited', 'replayed', 'purged', 'forwarded', 'paused', 'resumed',
+  'duplicate', 'run_missed', 'run_skipped'];
+const bad = new Set(['nacked', 'died', 'buried', 'expired', 'dropped', 'lease_lost', 'unsettled', 'run_missed',
+  'missed']);
 
 export function Events() {
   const params = useUrl();
@@ -53,7 +55,8 @@ export function Events() {
       <span class=${connected ? 'live' : 'live off'}>${connected ? 'live' : 'not connected'}</span>
       <span class="faint">${plural(count, 'event')}, the last ${kept} are kept</span>
       <span class="grow"></span>
-      <button aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? `Go on (${waiting.length} waiting)` : 'Stop (p)'}</button>
+      <button aria-pressed=${paused} onClick=${() => setPaused(!paused)}>
+        ${paused ? `Go on (${waiting.length} waiting)` : 'Stop (p)'}</button>
     </header>
     <div class="row filters">
       <label>Queue <input value=${params.queue ?? ''} onChange=${set('queue')} placeholder="all" /></label>
@@ -64,8 +67,11 @@ export function Events() {
       <label>Id <input value=${params.id ?? ''} onChange=${set('id')} placeholder="all" /></label>
       ${(params.queue || params.kind || params.id) && html`<${Link} fresh to=${{ view: 'events' }}>clear<//>`}
     </div>
-    ${!events.length && html`<${Empty} title="Nothing has happened since you are here.">Events appear as they happen.<//>`}
-    ${events.length > 0 && html`<${Table} tall label="Latest events" head=${['Time', 'Event', 'Queue', 'Id', 'Details', 'Process']}>${events.map((e) => html`<${Event} key=${e.number} e=${e} />`)}<//>`}
+    ${!events.length && html`<${Empty} title="Nothing has happened since you are here.">
+      Events appear as they happen.<//>`}
+    ${events.length > 0 &&
+      html`<${Table} tall label="Latest events" head=${['Time', 'Event', 'Queue', 'Id', 'Details', 'Process']}>
+        ${events.map((e) => html`<${Event} key=${e.number} e=${e} />`)}<//>`}
   </section></main>`;
 }
 

@@ -22,7 +22,8 @@ export function Login({ done }) {
   };
   return html`<main class="login"><form class="card" onSubmit=${submit}>
     <h1>Log in</h1>
-    <p>This server wants to know who you are. Paste a token; an administrator makes one with <code>later token new</code>.</p>
+    <p>This server wants to know who you are. Paste a token; an administrator makes one with
+      ${' '}<code>later token new</code>.</p>
     <${Field} label="Token" name="token" type="password" required autofocus autocomplete="current-password" />
     <${Failure} error=${state.error} />
     <div class="buttons"><button class="primary" disabled=${state.busy}>Log in</button></div>

@@ -21,7 +21,8 @@ export function MessagePanel({ queue, id }) {
   const loaded = useLoad(async (signal) => {
     const [m, why] = await Promise.all([
       get(path('queues', queue, 'messages', id), { signal }),
-      get(path('queues', queue, 'messages', id, 'why') + query({ time_zone: timeZone }), { signal }).catch(() => undefined),
+      get(path('queues', queue, 'messages', id, 'why') + query({ time_zone: timeZone }), { signal })
+        .catch(() => undefined),
     ]);
     last.current = m;
     return { m, why };
@@ -29,9 +30,11 @@ export function MessagePanel({ queue, id }) {
   useKeys({ Escape: ['close the message', leave] });
   const gone = loaded.error?.code === 'not_found';
   const m = loaded.data?.m;
-  return html`<${Panel} mono title=${visible(id)} back=${leave} beside=${m && !gone && html`<${State} of=${m.state} />`}>
+  return html`<${Panel} mono title=${visible(id)} back=${leave}
+    beside=${m && !gone && html`<${State} of=${m.state} />`}>
     ${gone ? html`<${Empty} title="This message does not exist any more.">
-        It was handled, cancelled or removed${last.current && ' while you looked at it'}. <${Link} to=${{ view: 'events', queue, id, message: undefined, mq: undefined }}>Watch its events<//>
+        It was handled, cancelled or removed${last.current && ' while you looked at it'}. <${Link}
+          to=${{ view: 'events', queue, id, message: undefined, mq: undefined }}>Watch its events<//>
       <//>` : html`<${Failure} error=${loaded.error} retry=${loaded.reload} />`}
     ${m && html`<${Message} m=${m} why=${gone ? undefined : loaded.data.why} gone=${gone} reload=${loaded.reload} />`}
     ${!m && loaded.loading && html`<p class="empty" aria-busy="true">Loading…</p>`}
@@ -39,12 +42,15 @@ export function MessagePanel({ queue, id }) {
 }
 
 function Message({ m, why, gone, reload }) {
-  const time = (at) => at && html`<${Time} at=${at} /> <span class="faint utc">${iso(Date.parse(at)).replace('T', ' ').replace('Z', ' UTC')}</span>`;
+  const time = (at) => at &&
+    html`<${Time} at=${at} /> <span class="faint utc">
+      ${iso(Date.parse(at)).replace('T', ' ').replace('Z', ' UTC')}</span>`;
   const length = (ms) => ms && duration(ms);
   return html`
     ${why && html`<p class=${`why ${m.state}`}>${why.text}</p>`}
     ${!gone && html`<div class="row actions">
-      ${actionsOf(m).map((action) => html`<button class=${action === 'cancel' ? 'danger' : ''} onClick=${() => act(action, m, reload)}>
+      ${actionsOf(m).map((action) =>
+        html`<button class=${action === 'cancel' ? 'danger' : ''} onClick=${() => act(action, m, reload)}>
         ${titles[action]}</button>`)}
       <${Copies} m=${m} />
     </div>`}
@@ -59,25 +65,30 @@ function Message({ m, why, gone, reload }) {
       ['Expires', time(m.expire_at) || (m.expire_after_ms && `${duration(m.expire_after_ms)} after it is due`)],
       ['Timeout', length(m.timeout_ms)],
       ['Dedup window', length(m.dedup_window_ms)],
-      ['Group', m.group && html`<${Link} to=${{ q: `group:${m.group}`, queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
+      ['Group', m.group && html`<${Link}
+        to=${{ q: `group:${m.group}`, queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
       ['Follows', m.follows && 'an earlier message, which a worker holds'],
     ]} />
     ${m.failures?.length > 0 && html`<section aria-labelledby="failures-title">
       <h3 id="failures-title">Failures</h3>
       <ol class="failures">${m.failures.map((f) => html`<li>
-        <p><strong>Attempt ${f.attempt}</strong> <${Time} at=${f.time} />${f.duration_ms > 0 && ` after ${duration(f.duration_ms)}`}${f.worker && ` on ${f.worker}`}</p>
+        <p><strong>Attempt ${f.attempt}</strong> <${Time} at=${f.time} />
+          ${f.duration_ms > 0 && ` after ${duration(f.duration_ms)}`}${f.worker && ` on ${f.worker}`}</p>
         ${f.error && html`<pre tabIndex="0" dir="auto">${f.error}</pre>`}
       </li>`)}</ol>
     </section>`}
-    ${m.last_error && !m.failures?.length && html`<section><h3>Last error</h3><pre tabIndex="0" dir="auto">${m.last_error}</pre></section>`}
+    ${m.last_error && !m.failures?.length &&
+      html`<section><h3>Last error</h3><pre tabIndex="0" dir="auto">${m.last_error}</pre></section>`}
     ${m.headers && html`<section aria-labelledby="headers-title"><h3 id="headers-title">Headers</h3>
       <${Facts} of=${Object.entries(m.headers).map(([name, value]) => [name, html`<bdi>${value}</bdi>`])} /></section>`}
-    ${hidesPayloads() ? html`<p class="faint">Your role does not show payloads, headers and errors.</p>` : html`<${Payload} m=${m} />`}`;
+    ${hidesPayloads() ? html`<p class="faint">Your role does not show payloads, headers and errors.</p>` :
+      html`<${Payload} m=${m} />`}`;
 }
 
 function Copies({ m }) {
   const shut = (event) => event.currentTarget.closest('details').removeAttribute('open');
-  const item = (label, text) => html`<button onClick=${(event) => { shut(event); copy(text(m), label); }}>${label}</button>`;
+  const item = (label, text) =>
+    html`<button onClick=${(event) => { shut(event); copy(text(m), label); }}>${label}</button>`;
   return html`<details class="menu"><summary class="button">Copy as</summary><div>
     ${item('a link', () => location.href)}
     ${!hidesPayloads() && html`
@@ -85,6 +96,7 @@ function Copies({ m }) {
       ${may('send') && item('later command', asCommand)}
       ${may('send') && item('Go code', asGo)}
       ${item('JSON', () => JSON.stringify(m, null, 2))}
-      <button onClick=${(event) => { shut(event); download(`${m.queue}-${m.id}.json`, JSON.stringify(m, null, 2)); }}>Download JSON</button>`}
+      <button onClick=${(event) => { shut(event); download(`${m.queue}-${m.id}.json`, JSON.stringify(m, null, 2)); }}>
+        Download JSON</button>`}
   </div></details>`;
 }

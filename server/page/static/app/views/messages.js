@@ -51,11 +51,15 @@ export function Messages({ overview }) {
     <div class="list">
       <${Tabs} state=${state} counts=${counts} />
       <${Failure} error=${wrong} />
-      ${state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` : html`
-        ${all.length > maxSources && html`<p class="faint">The list reads ${maxSources} queues; choose one for the messages of the others.</p>`}
-        ${!wrong && html`<${List} key=${choice} sources=${sources} filter=${filter} state=${state} counts=${counts} many=${!params.queue} />`}`}
+      ${state === 'dead' && params.group === 'error' ? html`<${DeadErrors} overview=${overview} key=${choice} />` :
+        html`
+        ${all.length > maxSources &&
+          html`<p class="faint">The list reads ${maxSources} queues; choose one for the messages of the others.</p>`}
+        ${!wrong && html`<${List} key=${choice} sources=${sources} filter=${filter} state=${state} counts=${counts}
+          many=${!params.queue} />`}`}
     </div>
-    ${params.message && html`<${MessagePanel} key=${`${params.mq}/${params.message}`} queue=${params.mq ?? params.queue} id=${params.message} />`}
+    ${params.message && html`<${MessagePanel} key=${`${params.mq}/${params.message}`} queue=${params.mq ?? params.queue}
+      id=${params.message} />`}
   </section>`;
 }
 
@@ -63,8 +67,10 @@ function Tabs({ state, counts }) {
   const params = useUrl();
   const ranged = params.from || params.to;
   const total = (counts.scheduled ?? 0) + (counts.ready ?? 0);
-  const tab = (name, label, n) => html`<${Link} to=${{ state: name === (ranged ? 'pending' : 'scheduled') ? undefined : name, group: undefined }}
-    aria-current=${state === name ? 'true' : undefined}><span class=${`state ${name}`}>${label}</span> <b>${short(n ?? 0)}</b><//>`;
+  const usual = ranged ? 'pending' : 'scheduled';
+  const tab = (name, label, n) => html`<${Link} to=${{ state: name === usual ? undefined : name, group: undefined }}
+    aria-current=${state === name ? 'true' : undefined}>
+      <span class=${`state ${name}`}>${label}</span> <b>${short(n ?? 0)}</b><//>`;
   return html`<${Nav} label="State">
     ${ranged && tab('pending', 'scheduled + ready', total)}
     ${tab('scheduled', 'scheduled', counts.scheduled)}
@@ -96,7 +102,9 @@ function List({ sources, filter, state, counts, many }) {
   const [over, setOver] = useState(false);
   const grab = useRef(false);
   const searching = Boolean(params.q);
-  useEffect(() => { if (sources.length && rows.began && !rows.count) rows.reload(); }, [sources.length]); // the first queue
+  useEffect(() => {
+    if (sources.length && rows.began && !rows.count) rows.reload(); // the first queue
+  }, [sources.length]);
 
   const first = Math.max(0, Math.floor(view.top / rowHeight) - 5);
   const to = Math.min(rows.count, Math.ceil((view.top + view.height) / rowHeight) + 5);
@@ -153,11 +161,14 @@ function List({ sources, filter, state, counts, many }) {
   return html`<div class="row listhead">
       ${(params.from || params.to) && state === 'pending' && !params.q &&
         html`<${InRange} queue=${params.queue} from=${params.from} to=${params.to} />`}
-      ${searching && html`<span aria-live="polite">${plural(rows.count, 'message')} found${rows.hasMore && ' so far'}, ${plural(rows.looked, 'message')} looked at</span>
+      ${searching && html`<span aria-live="polite">${plural(rows.count, 'message')} found
+        ${rows.hasMore && ' so far'}, ${plural(rows.looked, 'message')} looked at</span>
         <${Link} to=${{ q: undefined }}>clear the search<//>`}
-      ${fresh !== 0 && busy && !searching && html`<button onClick=${reload}>${fresh > 0 ? `${short(fresh)} new` : 'changed'}: show (.)</button>`}
+      ${fresh !== 0 && busy && !searching &&
+        html`<button onClick=${reload}>${fresh > 0 ? `${short(fresh)} new` : 'changed'}: show (.)</button>`}
       <span class="grow"></span>
-      ${may('operate') && state !== 'leased' && sources.length > 0 && html`<button onClick=${bulk}>Change all that match…</button>`}
+      ${may('operate') && state !== 'leased' && sources.length > 0 &&
+        html`<button onClick=${bulk}>Change all that match…</button>`}
     </div>
     <${Failure} error=${rows.error} retry=${rows.began ? rows.more : rows.reload} />
     <div class="rows" ref=${box} tabIndex="0" role="region" aria-label="List of messages"
@@ -166,24 +177,27 @@ function List({ sources, filter, state, counts, many }) {
       <table aria-rowcount=${rows.hasMore ? -1 : rows.count}>
         <${Head} state=${state} many=${many} />
         <tbody>
-          ${first > 0 && html`<tr aria-hidden="true" class="space"><td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
-          ${Array.from({ length: to - first }, (_, i) => first + i).map((i) => html`<${Row} key=${i} m=${rows.row(i)} state=${state} many=${many}
-            current=${i === cursor} shown=${rows.row(i)?.id === params.message} show=${(m) => { setCursor(i); show(m); }}
-            done=${rows.reload} time=${time} />`)}
-          ${to < rows.count && html`<tr aria-hidden="true" class="space"><td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
+          ${first > 0 && html`<tr aria-hidden="true" class="space">
+            <td colspan=${columns} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
+          ${Array.from({ length: to - first }, (_, i) => first + i).map((i) => html`<${Row} key=${i} m=${rows.row(i)}
+            state=${state} many=${many} current=${i === cursor} shown=${rows.row(i)?.id === params.message}
+            show=${(m) => { setCursor(i); show(m); }} done=${rows.reload} time=${time} />`)}
+          ${to < rows.count && html`<tr aria-hidden="true" class="space">
+            <td colspan=${columns} style=${{ height: `${(rows.count - to) * rowHeight}px` }}></td></tr>`}
         </tbody>
       </table>
       ${rows.began && !rows.count && !rows.hasMore && html`<${None} state=${state} searching=${searching} />`}
       ${rows.busy && html`<p class="faint pad" aria-busy="true">Loading…</p>`}
-      ${rows.stalled && html`<p class="pad">Looked at ${plural(rows.looked, 'message')} so far. <button onClick=${rows.more}>Look further</button></p>`}
+      ${rows.stalled && html`<p class="pad">Looked at ${plural(rows.looked, 'message')} so far. <button
+        onClick=${rows.more}>Look further</button></p>`}
     </div>`;
 }
 
 function None({ state, searching }) {
   if (searching) return html`<${Empty} title="Nothing matches.">Press ? for what one can search for.<//>`;
   const what = {
-    pending: 'Nothing falls due in this range.', scheduled: 'Nothing is scheduled.', ready: 'Nothing waits for a worker.',
-    leased: 'No worker holds a message.', dead: 'There are no dead messages.',
+    pending: 'Nothing falls due in this range.', scheduled: 'Nothing is scheduled.',
+    ready: 'Nothing waits for a worker.', leased: 'No worker holds a message.', dead: 'There are no dead messages.',
   };
   return html`<${Empty} title=${what[state]} />`;
 }
@@ -203,11 +217,13 @@ function Head({ state, many }) {
 function Row({ m, state, many, current, shown, show, done, time }) {
   if (!m) return html`<tr class="space"><td colspan=${many ? 6 : 5} style=${{ height: `${rowHeight}px` }}>…</td></tr>`;
   const at = Date.parse(state === 'leased' ? m.lease_deadline : orderOf(m)) || 0;
-  const payload = hidesPayloads() ? 'hidden' : m.payload ?? (m.payload_base64 ? 'bytes' : m.raw_base64 ? 'unreadable' : '');
+  const payload = hidesPayloads() ? 'hidden' :
+    m.payload ?? (m.payload_base64 ? 'bytes' : m.raw_base64 ? 'unreadable' : '');
   const text = state === 'dead' ? m.last_error || m.dead_reason : payload;
   return html`<tr class=${shown ? 'shown' : ''} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
       onClick=${(event) => event.target.closest('button, a') || show(m)}>
-    <td class="when" title=${at ? iso(at) : ''}>${at ? html`${local(at, time)} <span class="faint">${relative(at, time)}</span>` : '–'}</td>
+    <td class="when" title=${at ? iso(at) : ''}>
+      ${at ? html`${local(at, time)} <span class="faint">${relative(at, time)}</span>` : '–'}</td>
     ${many && html`<td class="queue">${m.queue}</td>`}
     <td class="id"><${Link} to=${{ message: m.id, mq: m.queue }} tabIndex="-1">${visible(m.id)}<//></td>
     <td class="tries">${m.attempts > 0 ? html`<span class="late">${m.attempts}</span>` : '0'}</td>

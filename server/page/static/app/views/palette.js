@@ -8,7 +8,8 @@ import { may } from '../who.js';
 import { Choose, togglePause } from './queues.js';
 import { Subscribe } from './topics.js';
 
-const views = [['', 'Messages'], ['schedules', 'Schedules'], ['topics', 'Topics'], ['events', 'Events'], ['workers', 'Workers'], ['changes', 'Changes']];
+const views = [['', 'Messages'], ['schedules', 'Schedules'], ['topics', 'Topics'], ['events', 'Events'],
+  ['workers', 'Workers'], ['changes', 'Changes']];
 
 function commands(setTheme) {
   const fresh = (to) => () => go(to, { base: {} });
@@ -16,7 +17,8 @@ function commands(setTheme) {
   for (const q of live.overview?.queues ?? []) {
     all.push({ label: `Queue ${q.queue}`, run: fresh({ queue: q.queue }) });
     if (q.dead) all.push({ label: `Dead messages of ${q.queue}`, run: fresh({ queue: q.queue, state: 'dead' }) });
-    if (may('operate')) all.push({ label: `${q.paused ? 'Resume' : 'Pause'} queue ${q.queue}`, run: () => togglePause(q) });
+    if (may('operate')) all.push({ label: `${q.paused ? 'Resume' : 'Pause'} queue ${q.queue}`,
+      run: () => togglePause(q) });
   }
   all.push(
     { label: 'Dead messages by error', run: fresh({ state: 'dead', group: 'error' }) },
@@ -30,7 +32,8 @@ function commands(setTheme) {
     { label: 'Colours: as the system', run: () => setTheme('') },
     { label: 'Keys', run: showHelp },
   );
-  if (may('operate')) all.push({ label: 'Subscribe a queue to a topic…', run: () => { go({ view: 'topics' }, { base: {} }); open(Subscribe, { done: () => {} }); } });
+  if (may('operate')) all.push({ label: 'Subscribe a queue to a topic…',
+    run: () => { go({ view: 'topics' }, { base: {} }); open(Subscribe, { done: () => {} }); } });
   return all;
 }
 
@@ -55,7 +58,8 @@ export function Palette({ close, setTheme }) {
     event.preventDefault();
   };
   return html`<h2 id="dialog-title" class="hidden">Commands</h2>
-    <input role="combobox" aria-expanded="true" aria-controls="commands" aria-activedescendant=${found[at] ? `command-${at}` : undefined}
+    <input role="combobox" aria-expanded="true" aria-controls="commands"
+      aria-activedescendant=${found[at] ? `command-${at}` : undefined}
       aria-label="Command" placeholder="Type a command, a view or a queue" autofocus value=${text}
       onInput=${(event) => { setText(event.target.value); setAt(0); }} onKeyDown=${key} />
     <ul id="commands" role="listbox" aria-label="Commands" ref=${list}>${found.map((c, i) => html`

@@ -25,7 +25,8 @@ export function Queues({ overview }) {
       ${found.slice(0, most).map((q) => html`<${Queue} key=${q.queue} q=${q} current=${q.queue === queue} />`)}
     </ul>
     ${found.length > most && html`<p class="faint">and ${plural(found.length - most, 'other queue')}</p>`}
-    ${overview.queues_left_out > 0 && html`<p class="faint">${plural(overview.queues_left_out, 'other queue')}, which the
+    ${overview.queues_left_out > 0 &&
+      html`<p class="faint">${plural(overview.queues_left_out, 'other queue')}, which the
       sums leave out. <button class="plain" onClick=${() => open(Choose)}>Choose by name…</button></p>`}
   </section>`;
 }
@@ -39,18 +40,22 @@ export function Choose({ close }) {
   };
   return html`<form onSubmit=${submit}><h2 id="dialog-title">Show a queue</h2>
     <label class="field"><span>Name</span><input name="queue" required autofocus maxlength="128" /></label>
-    <div class="buttons"><button type="button" onClick=${close}>Close</button><button class="primary">Show</button></div>
+    <div class="buttons"><button type="button" onClick=${close}>Close</button>
+      <button class="primary">Show</button></div>
   </form>`;
 }
 
 // rate returns how many there are in a second, or in a minute if that is less than one.
 function rate(perSecond, way) {
-  return perSecond * 60 >= 1 && `${perSecond >= 1 ? `${short(perSecond)}/s` : `${Math.round(perSecond * 60)}/min`} ${way}`;
+  return perSecond * 60 >= 1 &&
+    `${perSecond >= 1 ? `${short(perSecond)}/s` : `${Math.round(perSecond * 60)}/min`} ${way}`;
 }
 
 function Queue({ q, current }) {
-  const count = (state, n) => n > 0 && html`<${Link} to=${{ queue: q.queue, state, from: undefined, to: undefined, message: undefined }}
-    title=${`${number(n)} ${state}`}><span class=${`state ${state}`}>${short(n)}<span class="hidden"> ${state}</span></span><//>`;
+  const count = (state, n) => n > 0 &&
+    html`<${Link} to=${{ queue: q.queue, state, from: undefined, to: undefined, message: undefined }}
+    title=${`${number(n)} ${state}`}><span class=${`state ${state}`}>
+      ${short(n)}<span class="hidden"> ${state}</span></span><//>`;
   const rates = [
     rate(q.sent_per_second, 'in'),
     rate(q.handled_per_second, 'out'),
@@ -58,18 +63,21 @@ function Queue({ q, current }) {
   ].filter(Boolean).join(' · ');
   return html`<li class=${current ? 'current' : ''}>
     <div class="row">
-      <${Link} to=${{ queue: q.queue, message: undefined }} class="name" aria-current=${current ? 'true' : undefined}>${q.queue}<//>
+      <${Link} to=${{ queue: q.queue, message: undefined }} class="name" aria-current=${current ? 'true' : undefined}>
+        ${q.queue}<//>
       ${q.paused && html`<span class="badge">paused</span>`}
       <${Sparkline} history=${q.history} />
     </div>
     <div class="row counts">
-      ${count('scheduled', q.scheduled)} ${count('ready', q.ready)} ${count('leased', q.leased)} ${count('dead', q.dead)}
+      ${count('scheduled', q.scheduled)} ${count('ready', q.ready)} ${count('leased', q.leased)}
+      ${' '}${count('dead', q.dead)}
       ${!(q.scheduled + q.ready + q.leased + q.dead) && html`<span class="faint">empty</span>`}
     </div>
     ${q.oldest_due ? html`<p class="late">overdue since <${Time} at=${q.oldest_due} /></p>` :
       q.next_due && html`<p class="faint">next <${Time} at=${q.next_due} /></p>`}
     ${rates && html`<p class="faint">${rates}</p>`}
-    ${may('operate') && html`<button class=${q.paused ? '' : 'quiet'} onClick=${() => togglePause(q)}>${q.paused ? 'Resume' : 'Pause…'}
+    ${may('operate') && html`<button class=${q.paused ? '' : 'quiet'} onClick=${() => togglePause(q)}>
+      ${q.paused ? 'Resume' : 'Pause…'}
       <span class="hidden"> ${q.queue}</span></button>`}
   </li>`;
 }

@@ -3,7 +3,9 @@ import { get, path, post, put, query, remove } from '../api.js';
 import { local, number, plural, timeZone } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
 import { now } from '../live.js';
-import { attempt, Confirm, Empty, Facts, Failure, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad } from '../ui.js';
+import {
+  attempt, Confirm, Empty, Facts, Failure, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad,
+} from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
 import { Calendar } from './calendar.js';
@@ -14,15 +16,20 @@ export function Schedules() {
   return html`<main class="columns">
     <section class="card list" aria-labelledby="schedules-title">
       <header class="row"><h1 id="schedules-title">Schedules</h1><span class="grow"></span>
-        ${may('operate') && html`<button onClick=${() => open(Edit, { done: loaded.reload })}>New schedule…</button>`}</header>
-      <${Loaded} of=${loaded} empty=${(data) => !data.schedules.length && html`<${Empty} title="There are no schedules.">
+        ${may('operate') && html`<button onClick=${() => open(Edit, { done: loaded.reload })}>New schedule…</button>`}
+          </header>
+      <${Loaded} of=${loaded}
+        empty=${(data) => !data.schedules.length && html`<${Empty} title="There are no schedules.">
         Create one here, or with <code>later schedule put</code>.<//>`}>${(data) => html`
-        <${Table} label="All schedules" head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed']}>${data.schedules.map((s) => html`<tr key=${s.name} class=${s.name === schedule ? 'shown' : ''}>
-            <td><${Link} to=${{ schedule: s.name }} aria-current=${s.name === schedule ? 'true' : undefined}>${s.name}<//> ${s.paused && html`<span class="badge">paused</span>`}</td>
+        <${Table} label="All schedules" head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed']}>
+          ${data.schedules.map((s) => html`<tr key=${s.name} class=${s.name === schedule ? 'shown' : ''}>
+            <td><${Link} to=${{ schedule: s.name }} aria-current=${s.name === schedule ? 'true' : undefined}>
+              ${s.name}<//> ${s.paused && html`<span class="badge">paused</span>`}</td>
             <td>${ruleOf(s)}</td>
             <td>${s.next_run ? html`<${Time} at=${s.next_run.due} />` : s.finished ? 'finished' : '–'}</td>
             <td class="number">${number(s.runs)}</td>
-            <td class="number">${s.missed_runs > 0 ? html`<span class="late">${number(s.missed_runs)}</span>` : '0'}</td>
+            <td class="number">${s.missed_runs > 0 ? html`<span class="late">${number(s.missed_runs)}</span>` : '0'}
+              </td>
           </tr>`)}<//>
         ${data.unreadable?.map((p) => html`<${Failure} error=${p} />`)}
         ${data.next && html`<p class="faint">The list shows the first ${data.schedules.length}.</p>`}
@@ -34,14 +41,16 @@ export function Schedules() {
 
 // ruleOf returns the rule of a schedule in short.
 function ruleOf(s) {
-  const rule = s.cron ?? (s.every && `every ${s.every}`) ?? s.rrule ?? (s.times && plural(s.times.length, 'time')) ?? (s.series && 'series');
+  const rule = s.cron ?? (s.every && `every ${s.every}`) ?? s.rrule ?? (s.times &&
+    plural(s.times.length, 'time')) ?? (s.series && 'series');
   return html`<code>${rule}</code>${s.time_zone && html` <span class="faint">${s.time_zone}</span>`}`;
 }
 
 function Upcoming() {
   const loaded = useLoad((signal) => get(path('schedules-upcoming') + query({ n: 20 }), { signal }), [], 5000);
-  return html`<h2>Next runs of all schedules</h2><${Loaded} of=${loaded}>${({ runs }) => html`<ol class="plain">${runs.map((r) => html`
-    <li key=${r.id}><${Time} at=${r.due} /> <${Link} to=${{ schedule: r.schedule }}>${r.schedule}<//></li>`)}</ol>`}<//>`;
+  return html`<h2>Next runs of all schedules</h2>
+    <${Loaded} of=${loaded}>${({ runs }) => html`<ol class="plain">${runs.map((r) => html`<li key=${r.id}>
+      <${Time} at=${r.due} /> <${Link} to=${{ schedule: r.schedule }}>${r.schedule}<//></li>`)}</ol>`}<//>`;
 }
 
 function Schedule({ name, changed }) {
@@ -88,7 +97,8 @@ function Delete({ name, done }) {
     go({ schedule: undefined }, { replace: true });
     done();
   };
-  return html`<${Confirm} title=${`Delete ${name}?`} text="It does not run any more. Messages of its runs stay." action="Delete" danger submit=${submit} />`;
+  return html`<${Confirm} title=${`Delete ${name}?`} text="It does not run any more. Messages of its runs stay."
+    action="Delete" danger submit=${submit} />`;
 }
 
 function Backfill({ name, done }) {
@@ -113,26 +123,29 @@ function Backfill({ name, done }) {
   <//>`;
 }
 
-const rules = [['cron', 'Cron', '0 9 * * 1-5'], ['every', 'Interval', '15m'], ['rrule', 'RRULE', 'FREQ=MONTHLY;BYDAY=-1FR']];
+const rules = [['cron', 'Cron', '0 9 * * 1-5'], ['every', 'Interval', '15m'],
+  ['rrule', 'RRULE', 'FREQ=MONTHLY;BYDAY=-1FR']];
 
 // fieldsOf returns what a server takes for a schedule, without what it adds.
 function fieldsOf(s) {
-  const names = ['queue', 'set', 'payload', 'payload_base64', 'headers', 'max_attempts', 'timeout', 'expire_after', 'group', 'dedup_window',
-    'missed', 'missed_within', 'missed_max', 'unfinished', 'cron', 'every', 'rrule', 'times', 'series', 'time_zone', 'start', 'end', 'exclude',
-    'jitter', 'max_runs', 'gap', 'overlap'];
+  const names = ['queue', 'set', 'payload', 'payload_base64', 'headers', 'max_attempts', 'timeout', 'expire_after',
+    'group', 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished', 'cron', 'every', 'rrule', 'times',
+    'series', 'time_zone', 'start', 'end', 'exclude', 'jitter', 'max_runs', 'gap', 'overlap'];
   return Object.fromEntries(names.filter((n) => s[n] !== undefined).map((n) => [n, s[n]]));
 }
 
 function Edit({ schedule, done }) {
   const known = schedule && rules.find(([name]) => schedule[name]);
-  const [draft, setDraft] = useState(schedule ? fieldsOf(schedule) : { queue: '', cron: '0 9 * * *', time_zone: timeZone });
+  const [draft, setDraft] = useState(schedule ? fieldsOf(schedule) :
+    { queue: '', cron: '0 9 * * *', time_zone: timeZone });
   const [way, setWay] = useState(known?.[0] ?? (schedule ? 'other' : 'cron'));
   const set = (field) => (event) => setDraft({ ...draft, [field]: event.target.value || undefined });
   const choose = (name) => {
     const next = { ...draft };
     for (const [other] of rules) delete next[other];
     setWay(name);
-    setDraft({ ...next, [name]: rules.find(([n]) => n === name)[2], time_zone: name === 'every' ? undefined : draft.time_zone ?? timeZone });
+    setDraft({ ...next, [name]: rules.find(([n]) => n === name)[2],
+      time_zone: name === 'every' ? undefined : draft.time_zone ?? timeZone });
   };
   const submit = async ({ name }) => {
     const stored = schedule?.name ?? name;
@@ -144,30 +157,39 @@ function Edit({ schedule, done }) {
   return html`<${Form} title=${schedule ? `Edit ${schedule.name}` : 'New schedule'} action="Store" submit=${submit}>
     ${!schedule && html`<${Field} label="Name" name="name" required autofocus maxlength="80" />`}
     <${Field} label="Queue" required value=${draft.queue} onInput=${set('queue')} maxlength="128" />
-    ${way !== 'other' && html`<fieldset><legend>Rule</legend><div class="row">${rules.map(([name, label]) => html`<label class="choice">
-        <input type="radio" name="way" checked=${way === name} onChange=${() => choose(name)} /> ${label}</label>`)}</div>
-      <${Field} label=${rules.find(([n]) => n === way)[1]} required value=${draft[way]} onInput=${set(way)} class="code" spellcheck="false" />
-      ${way !== 'every' && html`<${Field} label="Time zone" value=${draft.time_zone} onInput=${set('time_zone')} placeholder="UTC" />`}
+    ${way !== 'other' && html`<fieldset><legend>Rule</legend>
+      <div class="row">${rules.map(([name, label]) => html`<label class="choice">
+        <input type="radio" name="way" checked=${way === name} onChange=${() => choose(name)} /> ${label}</label>`)}
+          </div>
+      <${Field} label=${rules.find(([n]) => n === way)[1]} required value=${draft[way]} onInput=${set(way)} class="code"
+        spellcheck="false" />
+      ${way !== 'every' && html`<${Field} label="Time zone" value=${draft.time_zone} onInput=${set('time_zone')}
+        placeholder="UTC" />`}
     </fieldset>`}
-    <${Field} label="Payload"><textarea rows="3" spellcheck="false" onInput=${set('payload')}>${draft.payload ?? ''}</textarea><//>
+    <${Field} label="Payload"><textarea rows="3" spellcheck="false" onInput=${set('payload')}>
+      ${draft.payload ?? ''}</textarea><//>
     <${Preview} draft=${draft} />
   <//>`;
 }
 
 // Preview lists the next runs of a schedule while it is written.
 function Preview({ draft }) {
-  const rule = JSON.stringify([draft.cron, draft.every, draft.rrule, draft.times, draft.series, draft.time_zone, draft.start, draft.end, draft.exclude, draft.jitter]);
+  const rule = JSON.stringify([draft.cron, draft.every, draft.rrule, draft.times, draft.series, draft.time_zone,
+    draft.start, draft.end, draft.exclude, draft.jitter]);
   const [state, setState] = useState({});
   useEffect(() => {
     const abort = new AbortController();
-    const timer = setTimeout(() => post(path('schedule-preview') + query({ n: 5 }), draft, { signal: abort.signal }).then(
-      ({ runs }) => setState({ runs }), (error) => abort.signal.aborted || setState({ error })), 200);
+    const look = () => post(path('schedule-preview') + query({ n: 5 }), draft, { signal: abort.signal }).then(
+      ({ runs }) => setState({ runs }), (error) => abort.signal.aborted || setState({ error }));
+    const timer = setTimeout(look, 200);
     return () => { clearTimeout(timer); abort.abort(); };
   }, [rule]);
   return html`<section class="preview" aria-live="polite"><h3>Next runs</h3>
     ${state.error && html`<p class="late">${state.error.message}</p>`}
     ${state.runs && !state.runs.length && html`<p>None.</p>`}
-    <ol class="plain">${state.runs?.map((r) => html`<li>${r.local?.slice(0, 16).replace('T', ' ')} <span class="faint">${r.time_zone} · here ${local(Date.parse(r.due), now(), false)}</span></li>`)}</ol>
+    <ol class="plain">${state.runs?.map((r) =>
+      html`<li>${r.local?.slice(0, 16).replace('T', ' ')} <span class="faint">
+        ${r.time_zone} · here ${local(Date.parse(r.due), now(), false)}</span></li>`)}</ol>
   </section>`;
 }
 

@@ -1,7 +1,7 @@
 // Topics with their subscriptions, and where workers forward messages to.
 import { get, path, post, put, query, remove } from '../api.js';
-import { duration, number, plural, short } from '../format.js';
-import { html } from '../html.js';
+import { duration, iso, number, plural, short, timeZone } from '../format.js';
+import { html, useState } from '../html.js';
 import { Confirm, Empty, Facts, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
@@ -12,13 +12,19 @@ export function Topics() {
   return html`<main class="columns">
     <section class="card list" aria-labelledby="topics-title">
       <header class="row"><h1 id="topics-title">Topics</h1><span class="grow"></span>
-        ${may('operate') && html`<button onClick=${() => open(Subscribe, { done: loaded.reload })}>Subscribe a queue…</button>`}</header>
+        ${may('operate') && html`<button onClick=${() => open(Subscribe, { done: loaded.reload })}>
+          Subscribe a queue…</button>`}</header>
       <${Loaded} of=${loaded} empty=${(data) => !data.topics.length && html`<${Empty} title="There are no topics.">
-        A topic sends each message to all queues that are subscribed: <code>later topic subscribe orders mail</code><//>`}>${(data) => html`
-        <${Table} label="All topics" head=${['Topic', 'Subscribed', 'Scheduled', 'Waiting', 'Dead', 'Retained']}>${data.topics.map((t) => html`<tr key=${t.topic} class=${t.topic === topic ? 'shown' : ''}>
-            <td><${Link} to=${{ topic: t.topic }} aria-current=${t.topic === topic ? 'true' : undefined}>${t.topic}<//></td>
-            <td class="number">${t.queues.length}</td><td class="number">${short(t.scheduled)}</td><td class="number">${short(t.ready + t.leased)}</td>
-            <td class="number">${t.dead > 0 ? html`<span class="late">${short(t.dead)}</span>` : '0'}</td><td class="number">${short(t.history)}</td>
+        A topic sends each message to all queues that are subscribed:
+        ${' '}<code>later topic subscribe orders mail</code><//>`}>${(data) => html`
+        <${Table} label="All topics" head=${['Topic', 'Subscribed', 'Scheduled', 'Waiting', 'Dead', 'Retained']}>
+          ${data.topics.map((t) => html`<tr key=${t.topic} class=${t.topic === topic ? 'shown' : ''}>
+            <td><${Link} to=${{ topic: t.topic }} aria-current=${t.topic === topic ? 'true' : undefined}>
+              ${t.topic}<//></td>
+            <td class="number">${t.queues.length}</td><td class="number">${short(t.scheduled)}</td>
+            <td class="number">${short(t.ready + t.leased)}</td>
+            <td class="number">${t.dead > 0 ? html`<span class="late">${short(t.dead)}</span>` : '0'}</td>
+            <td class="number">${short(t.history)}</td>
           </tr>`)}<//>`}<//>
       <${Destinations} />
     </section>
@@ -32,10 +38,13 @@ function Topic({ name, changed }) {
   return html`<${Panel} card title=${name} back=${() => go({ topic: undefined })}>
     <${Loaded} of=${loaded}>${(t) => html`
       <${Facts} of=${[
-        ['Not distributed yet', html`<${Link} fresh to=${{ queue: `topic:${name}` }}>${number(t.scheduled + t.ready + t.leased)}<//>`],
-        ['Dead', t.dead > 0 && html`<${Link} fresh to=${{ queue: `topic:${name}`, state: 'dead' }}>${number(t.dead)}<//>`],
+        ['Not distributed yet',
+          html`<${Link} fresh to=${{ queue: `topic:${name}` }}>${number(t.scheduled + t.ready + t.leased)}<//>`],
+        ['Dead', t.dead > 0 &&
+          html`<${Link} fresh to=${{ queue: `topic:${name}`, state: 'dead' }}>${number(t.dead)}<//>`],
         ['Without subscribers', t.drop_unsubscribed ? 'messages become dead' : 'messages wait'],
-        ['Retains', t.history_age_ms || t.history_count ? [t.history_age_ms && duration(t.history_age_ms), t.history_count && plural(t.history_count, 'message')].filter(Boolean).join(', ') : 'nothing'],
+        ['Retains', t.history_age_ms || t.history_count ? [t.history_age_ms && duration(t.history_age_ms),
+          t.history_count && plural(t.history_count, 'message')].filter(Boolean).join(', ') : 'nothing'],
         ['Retained now', t.history > 0 && number(t.history)],
       ]} />
       <h3>Subscribed queues</h3>
@@ -46,25 +55,32 @@ function Topic({ name, changed }) {
           <span class="faint">${short(s.ready)} ready, ${short(s.dead)} dead</span></div>
         ${s.where && html`<p><code>${s.where}</code></p>`}
         ${may('operate') && html`<div class="row">
-          ${t.history > 0 && html`<button class="quiet" onClick=${() => open(Rewind, { topic: name, queue: s.queue })}>Rewind…</button>`}
-          <button class="quiet" onClick=${() => open(Unsubscribe, { topic: name, queue: s.queue, done: both })}>End the subscription…</button></div>`}
+          ${t.history > 0 && html`<button class="quiet"
+            onClick=${() => open(Rewind, { topic: name, queue: s.queue, where: s.where, done: both })}>
+            Rewind…</button>`}
+          <button class="quiet" onClick=${() => open(Unsubscribe, { topic: name, queue: s.queue, done: both })}>
+            End the subscription…</button></div>`}
       </li>`)}</ul>
-      ${may('operate') && html`<button onClick=${() => open(Subscribe, { topic: name, done: both })}>Subscribe a queue…</button>`}`}<//>
+      ${may('operate') && html`<button onClick=${() => open(Subscribe, { topic: name, done: both })}>
+        Subscribe a queue…</button>`}`}<//>
   <//>`;
 }
 
 // Subscribe asks for a queue that is to receive the messages of a topic.
 export function Subscribe({ topic, done }) {
   const submit = async (fields) => {
-    await put(path('topics', topic ?? fields.topic, 'subscriptions', fields.queue), { where: fields.where || undefined });
+    await put(path('topics', topic ?? fields.topic, 'subscriptions', fields.queue),
+      { where: fields.where || undefined });
     notify(`${fields.queue} is subscribed`);
     go({ topic: topic ?? fields.topic });
     done();
   };
-  return html`<${Form} title=${topic ? `Subscribe a queue to ${topic}` : 'Subscribe a queue to a topic'} action="Subscribe" submit=${submit}>
+  return html`<${Form} title=${topic ? `Subscribe a queue to ${topic}` : 'Subscribe a queue to a topic'}
+    action="Subscribe" submit=${submit}>
     ${!topic && html`<${Field} label="Topic" name="topic" required autofocus maxlength="114" />`}
     <${Field} label="Queue" name="queue" required autofocus=${Boolean(topic)} maxlength="128" />
-    <${Field} label="Only where" name="where" maxlength="2048" placeholder="region=eu, kind in (a, b), !debug" hint="A condition on headers; empty for all messages" />
+    <${Field} label="Only where" name="where" maxlength="2048" placeholder="region=eu, kind in (a, b), !debug"
+      hint="A condition on headers; empty for all messages" />
   <//>`;
 }
 
@@ -78,14 +94,43 @@ function Unsubscribe({ topic, queue, done }) {
     text=${`The queue keeps its messages, and gets no more of ${topic}.`} />`;
 }
 
-function Rewind({ topic, queue }) {
-  const submit = async ({ from }) => {
-    const result = await post(path('topics', topic, 'rewind'), { queue, from: new Date(from).toISOString() });
-    notify(`${plural(result.sent, 'message')} sent again to ${queue}`);
+// Rewind says how many messages there are from a time on before it sends them.
+function Rewind({ topic, queue, where, done }) {
+  const [from, setFrom] = useState('');
+  const [looked, setLooked] = useState({});
+  const found = looked.from === from ? looked.found : undefined; // another time is looked at anew
+  const submit = async () => {
+    const at = new Date(from).toISOString();
+    if (found === undefined) {
+      setLooked({ from, found: await countRetained(topic, at) });
+      return true; // stay for the confirmation
+    }
+    const { sent, kept } = await post(path('topics', topic, 'rewind'), { queue, from: at });
+    notify(`${plural(sent, 'message')} sent again to ${queue}${kept > 0 ? `, ${number(kept)} left out` : ''}`);
+    return done();
   };
-  return html`<${Form} title=${`Rewind ${queue}`} action="Send again" submit=${submit}>
+  return html`<${Form} title=${`Rewind ${queue}`} action=${found === undefined ? 'Look how many' : 'Send again'}
+    disabled=${found === 0} submit=${submit}>
     <p>The queue receives again what ${topic} retains, from a time on.</p>
-    <${Field} label="From" name="from" type="datetime-local" step="1" required autofocus /><//>`;
+    <${Field} label="From" type="datetime-local" step="1" required autofocus value=${from}
+      onInput=${(event) => setFrom(event.target.value)} hint=${`On your clock (${timeZone})`} />
+    ${found !== undefined && html`<p aria-live="polite">
+      <strong>${found === null ? 'All messages' : plural(found, 'message')}</strong> retained from then on.
+      Those that the queue still has or remembers are left out
+        ${where && `, and those that do not match ${where}`}.</p>`}
+  <//>`;
+}
+
+// countRetained returns null for those who may look at the topic, but not into the queue with its history.
+async function countRetained(topic, from) {
+  try {
+    const to = iso(Date.UTC(2199, 0));
+    const { bands } = await get(path('overview') + query({ queue: `topic-history:${topic}`, from, to, buckets: 1 }));
+    return bands[0].counts[0];
+  } catch (error) {
+    if (error.status === 403) return null;
+    throw error;
+  }
 }
 
 // Destinations are what live workers forward, which they report with their heartbeats.
@@ -95,5 +140,6 @@ function Destinations() {
   if (!routes.length) return null;
   return html`<h2>Destinations</h2><ul class="plain">${routes.map((r) => html`<li>
     <${Link} fresh to=${{ queue: r.queue }}>${r.queue}<//> → <code>${r.to}</code>
-    <span class="faint"> by ${r.worker.name}, ${r.worker.state}, heartbeat <${Time} at=${r.worker.heartbeat} only="relative" /></span></li>`)}</ul>`;
+    <span class="faint"> by ${r.worker.name}, ${r.worker.state}, heartbeat <${Time} at=${r.worker.heartbeat}
+      only="relative" /></span></li>`)}</ul>`;
 }

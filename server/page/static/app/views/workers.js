@@ -15,7 +15,8 @@ export function Workers() {
       ${loaded.data && html`<span class="faint">${plural(loaded.data.workers.length, 'live worker')}</span>`}</header>
     <${Loaded} of=${loaded} empty=${(data) => !data.workers.length && html`<${Empty} title="No worker is running.">
       Start one in your program, or try <code>later work mail</code>.<//>`}>${(data) => html`
-      <ul class="workers">${data.workers.map((w) => html`<${Worker} key=${w.id} w=${w} done=${loaded.reload} />`)}</ul>`}<//>
+      <ul class="workers">${data.workers.map((w) => html`<${Worker} key=${w.id} w=${w} done=${loaded.reload} />`)}
+        </ul>`}<//>
   </section></main>`;
 }
 
@@ -27,27 +28,36 @@ const questions = {
 function Worker({ w, done }) {
   const tell = (command) => attempt(`${w.name}: ${command}`, () => post(path('workers', w.id, command))).then(done);
   const ask = (command) => open(Confirm, {
-    title: `${command[0].toUpperCase()}${command.slice(1)} ${w.name}?`, text: questions[command], action: command, submit: () => tell(command),
+    title: `${command[0].toUpperCase()}${command.slice(1)} ${w.name}?`, text: questions[command], action: command,
+      submit: () => tell(command),
   });
   return html`<li class="card">
     <header class="row">
       <h2>${w.name}</h2> <span class=${`badge ${w.state}`}>${w.state}</span>
       <span class="grow"></span>
       ${may('operate') && html`
-        ${w.state === 'paused' ? html`<button onClick=${() => tell('resume')}>Resume<span class="hidden"> ${w.name}</span></button>` :
+        ${w.state === 'paused' ?
+          html`<button onClick=${() => tell('resume')}>Resume<span class="hidden"> ${w.name}</span></button>` :
           html`<button onClick=${() => tell('pause')}>Pause<span class="hidden"> ${w.name}</span></button>`}
         <button onClick=${() => ask('drain')}>Drain…<span class="hidden"> ${w.name}</span></button>
         <button onClick=${() => ask('restart')}>Restart…<span class="hidden"> ${w.name}</span></button>`}
     </header>
-    <p class="faint">process ${w.pid} on ${w.host}${w.version && `, version ${w.version}`} · ${plural(w.concurrency, 'handler')} at a time ·
+    <p class="faint">process ${w.pid} on ${w.host}
+      ${w.version && `, version ${w.version}`} · ${plural(w.concurrency, 'handler')} at a time ·
       started <${Time} at=${w.started} only="relative" /> · heartbeat <${Time} at=${w.heartbeat} only="relative" /></p>
     <p>${w.queues.map((queue) => html`<${Link} fresh class="chip" to=${{ queue }}>${queue}<//> `)}
-      ${w.queue_count > w.queues.length && html`<span class="faint">and ${plural(w.queue_count - w.queues.length, 'other queue')}</span>`}</p>
+      ${w.queue_count > w.queues.length &&
+        html`<span class="faint">and ${plural(w.queue_count - w.queues.length, 'other queue')}</span>`}</p>
     ${w.forwards?.map((f) => html`<p>forwards ${f.queue} → <code>${f.to}</code></p>`)}
-    ${w.held.length > 0 ? html`<${Table} label=${`Messages that ${w.name} holds`} head=${['Holds', 'Queue', 'Attempt', 'For']}>${w.held.map((h) => html`<tr key=${h.queue + h.id}>
-        <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${visible(h.id)}<//></td><td>${h.queue}</td><td>${h.attempt}</td>
-        <td>${h.held_ms > stuckAfter ? html`<span class="late">${duration(h.held_ms)}</span>` : duration(h.held_ms)}</td></tr>`)}<//>
-      ${w.held_count > w.held.length && html`<p class="faint">and ${plural(w.held_count - w.held.length, 'other message')}</p>`}` :
+    ${w.held.length > 0 ?
+      html`<${Table} label=${`Messages that ${w.name} holds`} head=${['Holds', 'Queue', 'Attempt', 'For']}>
+        ${w.held.map((h) => html`<tr key=${h.queue + h.id}>
+        <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${visible(h.id)}<//></td>
+        <td>${h.queue}</td><td>${h.attempt}</td>
+        <td>${h.held_ms > stuckAfter ? html`<span class="late">${duration(h.held_ms)}</span>` : duration(h.held_ms)}
+          </td></tr>`)}<//>
+      ${w.held_count > w.held.length &&
+        html`<p class="faint">and ${plural(w.held_count - w.held.length, 'other message')}</p>`}` :
       html`<p class="faint">holds no messages</p>`}
   </li>`;
 }
