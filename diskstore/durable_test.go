@@ -9,9 +9,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// TestADurableSendOutlivesTheMachineWhateverTheSync: with a sync an hour away, the machine's death undoes plain
+// TestDurableSendOutlivesTheMachineWhateverTheSync: with a sync an hour away, the machine's death undoes plain
 // sends, but no durable one, none before it, and none of which a durable repetition found it there.
-func TestADurableSendOutlivesTheMachineWhateverTheSync(t *testing.T) {
+func TestDurableSendOutlivesTheMachineWhateverTheSync(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	s := openOn(t, fs, newManualClock(), SyncEvery(time.Hour))
 	defer s.Close()

@@ -22,7 +22,7 @@ func openIn(t *testing.T, fs vfs.FS, clock Clock) *Store {
 	return s
 }
 
-func TestARequestIsExecutedOnceAlsoAfterAKill(t *testing.T) {
+func TestRequestIsExecutedOnceAlsoAfterAKill(t *testing.T) {
 	storetest.RunRequests(t, func(t *testing.T) (store.Store, func() []store.Store) {
 		fs, clock := vfs.NewCrashableMem(), newManualClock()
 		opened := func(fs vfs.FS) *Store {
@@ -38,7 +38,7 @@ func TestARequestIsExecutedOnceAlsoAfterAKill(t *testing.T) {
 	})
 }
 
-func TestAnEarlierRequestIsRefused(t *testing.T) {
+func TestEarlierRequestIsRefused(t *testing.T) {
 	s := openIn(t, vfs.NewCrashableMem(), newManualClock())
 	defer s.Close()
 	pause := func(number int64) error {

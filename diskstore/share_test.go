@@ -119,7 +119,7 @@ func TestAnotherProcessTakesOverWhenTheHolderCloses(t *testing.T) {
 	}
 }
 
-func TestADeadlineDoesNotEndTheOpeningOfAStore(t *testing.T) {
+func TestDeadlineDoesNotEndTheOpeningOfAStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	s, err := openShared(ctx, t.TempDir(), silent)
@@ -130,7 +130,7 @@ func TestADeadlineDoesNotEndTheOpeningOfAStore(t *testing.T) {
 	sendTo(t, s, "a")
 }
 
-func TestTheSocketOfAKilledProcessIsReplaced(t *testing.T) {
+func TestSocketOfAKilledProcessIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := listenSocket(dir)
 	if err != nil {
@@ -155,14 +155,14 @@ func TestTheSocketOfAKilledProcessIsReplaced(t *testing.T) {
 	}
 }
 
-func TestADirectoryWithALongPathIsShared(t *testing.T) {
+func TestDirectoryWithALongPathIsShared(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	first, second := share(t, dir), share(t, dir)
 	sendTo(t, second, "a")
 	wantReady(t, first, 1)
 }
 
-func TestALongPathLeadsToTheSameFile(t *testing.T) {
+func TestLongPathLeadsToTheSameFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func TestALongPathLeadsToTheSameFile(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatIsNotSharedIsHeld(t *testing.T) {
+func TestDirectoryThatIsNotSharedIsHeld(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(t.Context(), "file://"+dir+"?share=no", store.OpenConfig{Logger: silent})
 	if err != nil {
@@ -208,7 +208,7 @@ func TestADirectoryThatIsNotSharedIsHeld(t *testing.T) {
 	share(t, dir)
 }
 
-func TestADamagedDirectoryIsRefusedAtOnce(t *testing.T) {
+func TestDamagedDirectoryIsRefusedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	share(t, dir).Close()
 	if err := os.WriteFile(filepath.Join(dir, formatFile), []byte("something else"), 0o600); err != nil {

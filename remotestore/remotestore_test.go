@@ -113,12 +113,12 @@ func losingFirst(h, others http.Handler) http.Handler {
 	})
 }
 
-func TestACallWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
+func TestCallWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 	wantEffectsOnce(t, open(t, serve(t, losing)))
 }
 
 // A server may be behind a balancer, or be started again: its Redis knows what the one before it executed.
-func TestACallWhoseReplyIsLostWithTheServerTakesEffectOnce(t *testing.T) {
+func TestCallWhoseReplyIsLostWithTheServerTakesEffectOnce(t *testing.T) {
 	rdb := redistest.Start(t)
 	opened := func() http.Handler { return handler(t, redisstore.New(rdb.Client(t), redisstore.WithLogger(silent))) }
 	wantEffectsOnce(t, open(t, listen(t, losingFirst(opened(), opened()))))
@@ -149,7 +149,7 @@ func wantEffectsOnce(t *testing.T, s *remotestore.Store) {
 	}
 }
 
-func TestARepeatedRequestWaitsForTheFirst(t *testing.T) {
+func TestRepeatedRequestWaitsForTheFirst(t *testing.T) {
 	// The first attempt is executed when its client has given up and asks again.
 	var attempts atomic.Int32
 	again := make(chan struct{})
@@ -240,7 +240,7 @@ func TestWrongURLs(t *testing.T) {
 	}
 }
 
-func TestTheUserOfTheURLIsSent(t *testing.T) {
+func TestUserOfTheURLIsSent(t *testing.T) {
 	url := serve(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if user, password, _ := r.BasicAuth(); user != "ann" || password != "pass word" {
@@ -258,7 +258,7 @@ func TestTheUserOfTheURLIsSent(t *testing.T) {
 	}
 }
 
-func TestATokenOrACertificateIsSentOverTLS(t *testing.T) {
+func TestTokenOrACertificateIsSentOverTLS(t *testing.T) {
 	ca := tlstest.New(t)
 	handler, err := remotestore.NewHandler(memstore.New(), silent)
 	if err != nil {
@@ -341,7 +341,7 @@ func TestAdministrativeChangesAreReportedOnce(t *testing.T) {
 	}
 }
 
-func TestAServerThatWantsACertificateRefusesTheClient(t *testing.T) {
+func TestServerThatWantsACertificateRefusesTheClient(t *testing.T) {
 	ca := tlstest.New(t)
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "server").Load(t)},

@@ -74,7 +74,7 @@ func TestChangesAreListedForThoseWhoMaySeeThem(t *testing.T) {
 	}
 }
 
-func TestTheLastChangesAreRemembered(t *testing.T) {
+func TestLastChangesAreRemembered(t *testing.T) {
 	a := newAPI(t)
 	for i := range maxChanges + 7 {
 		a.server.Changed(t.Context(), fmt.Sprint(i))

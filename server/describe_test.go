@@ -42,7 +42,7 @@ func (w *timedReply) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-func TestTheTimeLimitForABodyEndsWithIt(t *testing.T) {
+func TestTimeLimitForABodyEndsWithIt(t *testing.T) {
 	a := newAPI(t)
 	for path, body := range map[string]string{"/v1/queues/mail/receive": `{"max": 1}`, mail: `{"payload": "x"}`} {
 		w := &timedReply{ResponseRecorder: httptest.NewRecorder()}
@@ -54,8 +54,8 @@ func TestTheTimeLimitForABodyEndsWithIt(t *testing.T) {
 	}
 }
 
-// TestTheTimeLimitForAReplyBeginsWithIt shows that a request may wait for longer than its reply may take.
-func TestTheTimeLimitForAReplyBeginsWithIt(t *testing.T) {
+// TestTimeLimitForAReplyBeginsWithIt shows that a request may wait for longer than its reply may take.
+func TestTimeLimitForAReplyBeginsWithIt(t *testing.T) {
 	a := newAPI(t)
 	w := &timedReply{ResponseRecorder: httptest.NewRecorder()}
 	waiting := make(chan struct{})

@@ -277,7 +277,7 @@ func (w *stalled) Write(text []byte) (int, error) {
 	return w.ResponseRecorder.Write(text)
 }
 
-func TestASlowReaderOfEventsDelaysNobody(t *testing.T) {
+func TestSlowReaderOfEventsDelaysNobody(t *testing.T) {
 	f := &feed{epoch: "e", changed: make(chan struct{})}
 	w := &stalled{ResponseRecorder: httptest.NewRecorder(), writing: make(chan struct{}), release: make(chan error)}
 	stream := &eventStream{feed: f, filter: &eventFilter{see: visible(t.Context())},

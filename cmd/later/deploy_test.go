@@ -67,7 +67,7 @@ func TestUnitsOfSystemdAreValid(t *testing.T) {
 	}
 }
 
-func TestTheContainerfileBuildsAndStartsTheProgram(t *testing.T) {
+func TestContainerfileBuildsAndStartsTheProgram(t *testing.T) {
 	text := readDeploy(t, "Containerfile")
 	build := regexp.MustCompile(`(?m)^RUN CGO_ENABLED=0 go (build .*)$`).FindStringSubmatch(text)
 	entry := regexp.MustCompile(`(?m)^ENTRYPOINT (.*)$`).FindStringSubmatch(text)

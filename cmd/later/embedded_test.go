@@ -25,7 +25,7 @@ func newDiskCLI(t *testing.T) *cli {
 	return &cli{t, fileURL(filepath.Join(t.TempDir(), "store"))}
 }
 
-func TestTheDefaultStoreIsTheEmbeddedStoreOfTheUser(t *testing.T) {
+func TestDefaultStoreIsTheEmbeddedStoreOfTheUser(t *testing.T) {
 	home := t.TempDir()
 	env := []string{"HOME=" + home}
 	dir, err := (&Main{Env: env}).defaultStore()
@@ -65,7 +65,7 @@ func TestTheDefaultStoreIsTheEmbeddedStoreOfTheUser(t *testing.T) {
 	}
 }
 
-func TestTheDataDirectoryIsThatOfThePlatform(t *testing.T) {
+func TestDataDirectoryIsThatOfThePlatform(t *testing.T) {
 	for _, test := range []struct {
 		goos string
 		env  map[string]string
@@ -209,7 +209,7 @@ func TestProcessesShareAnEmbeddedStore(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsNotSharedIsExit18AndNamesTheHolder(t *testing.T) {
+func TestStoreThatIsNotSharedIsExit18AndNamesTheHolder(t *testing.T) {
 	c := newDiskCLI(t)
 	c.store = unshared(c.store)
 	p := c.start("work", "mail")
@@ -268,7 +268,7 @@ func TestOpenWaitsLongerForAYoungHolder(t *testing.T) {
 	}
 }
 
-func TestTheWaitForAStoreEndsWithItsContext(t *testing.T) {
+func TestWaitForAStoreEndsWithItsContext(t *testing.T) {
 	url := heldStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("enough")
@@ -298,7 +298,7 @@ func TestShortCommandsAtTheSameTimeAllSucceed(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatCannotBeCreatedIsNamed(t *testing.T) {
+func TestDirectoryThatCannotBeCreatedIsNamed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func TestServeAnswersUnderAPrefix(t *testing.T) {
 	}
 }
 
-func TestThePageNeedsNoTokenButItsDataDoes(t *testing.T) {
+func TestPageNeedsNoTokenButItsDataDoes(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "web.yml")
 	(&site{t: t, config: config}).configure("tokens:\n" + tokenOf("a", "admin"))
 	_, url := newDiskCLI(t).startServe("--web-config", config, "--path-prefix", "/later")

@@ -58,7 +58,7 @@ func TestServeRefusesAnAddressThatOthersReach(t *testing.T) {
 	contains(t, c.fails(18, "serve", "--listen", taken.Addr().String()), "listening at "+taken.Addr().String())
 }
 
-func TestAWrongServerIsNamed(t *testing.T) {
+func TestWrongServerIsNamed(t *testing.T) {
 	c := newDiskCLI(t)
 	_, url := c.startServe()
 	contains(t, (&cli{t, url + "/elsewhere"}).fails(22, "stats"), "404 Not Found")

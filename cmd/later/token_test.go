@@ -11,7 +11,7 @@ import (
 	"github.com/laterq/later/server/access"
 )
 
-func TestANewTokenIsAcceptedWithItsEntry(t *testing.T) {
+func TestNewTokenIsAcceptedWithItsEntry(t *testing.T) {
 	for _, args := range [][]string{
 		{"--name", `shop: "1"`, "--role", "send"},
 		{"--name", "shop <a&b> é", "--role", "operate", "--queue", "mail*", "--queue", `o'"\, r`, "--hide-payloads"},

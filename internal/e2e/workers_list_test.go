@@ -59,8 +59,8 @@ func TestWorkersOfOneProcessObey(t *testing.T) {
 	}
 }
 
-// TestAThousandWorkersAreListedByTwoCommands fills the list with records of one real worker.
-func TestAThousandWorkersAreListedByTwoCommands(t *testing.T) {
+// TestThousandWorkersAreListedByTwoCommands fills the list with records of one real worker.
+func TestThousandWorkersAreListedByTwoCommands(t *testing.T) {
 	t.Parallel()
 	srv, j := redistest.Start(t), newJournal()
 	c := open(t, srv.URL())

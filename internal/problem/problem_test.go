@@ -31,7 +31,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsWrittenAsAProblem(t *testing.T) {
+func TestErrorIsWrittenAsAProblem(t *testing.T) {
 	invalid := store.Invalid(`lease is "x": give a duration`)
 	for _, c := range []struct {
 		status int

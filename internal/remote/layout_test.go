@@ -40,8 +40,8 @@ func layout(t reflect.Type, lines map[string]string) {
 	}
 }
 
-// TestTheProtocolChangesOnPurpose fails when a field of a struct that is sent is added, removed or moved.
-func TestTheProtocolChangesOnPurpose(t *testing.T) {
+// TestProtocolChangesOnPurpose fails when a field of a struct that is sent is added, removed or moved.
+func TestProtocolChangesOnPurpose(t *testing.T) {
 	lines := map[string]string{}
 	for _, e := range endpoints {
 		run, _ := reflect.TypeOf(e).Elem().FieldByName("run")

@@ -75,7 +75,7 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	}
 }
 
-func TestThePageIsPublicAndNothingElse(t *testing.T) {
+func TestPageIsPublicAndNothingElse(t *testing.T) {
 	name := write(t, file(t))
 	for _, page := range []bool{true, false} {
 		c, err := New(Config{File: name, Loopback: true, Page: page, Logger: slog.New(slog.DiscardHandler)})
@@ -227,7 +227,7 @@ func TestHeadersOfProxiesAreRemovedFromOthers(t *testing.T) {
 	}
 }
 
-func TestAPasswordIsCheckedByBcryptOnce(t *testing.T) {
+func TestPasswordIsCheckedByBcryptOnce(t *testing.T) {
 	c, _ := control(t, file(t))
 	s := c.settings.Load()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -283,7 +283,7 @@ func TestGuessesOfPasswordsAreBounded(t *testing.T) {
 	}
 }
 
-func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
+func TestFileIsReadAgainWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const text = "tokens: [{name: %s, role: read, sha256: %s}]"
 		c, log := control(t, fmt.Sprintf(text, "first", hashOf("1")))
@@ -363,7 +363,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-func TestAProblemKeepsTheCodeOfItsError(t *testing.T) {
+func TestProblemKeepsTheCodeOfItsError(t *testing.T) {
 	err := refuse(http.StatusForbidden, "no")
 	if store.CodeOf(err) != store.ErrMisconfigured.Code || problem.StatusOf(err) != http.StatusForbidden {
 		t.Errorf("%v", err)

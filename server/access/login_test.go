@@ -19,7 +19,7 @@ func withLogin(c *Control) http.Handler {
 	return c.Handler(mux)
 }
 
-func TestATokenIsExchangedForACookie(t *testing.T) {
+func TestTokenIsExchangedForACookie(t *testing.T) {
 	c, log := control(t, file(t))
 	s := serve(t, withLogin(c))
 	status, h, body := s.do(http.MethodPost, LoginPath, `{"token": "t0ken"}`)
@@ -44,7 +44,7 @@ func TestATokenIsExchangedForACookie(t *testing.T) {
 	}
 }
 
-func TestTheCookieIsSecureWithTLS(t *testing.T) {
+func TestCookieIsSecureWithTLS(t *testing.T) {
 	for from, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
 		c, _ := control(t, strings.Replace(file(t), "[127.0.0.1]", "["+from+"]", 1))
 		s := serve(t, withLogin(c))
@@ -79,7 +79,7 @@ func TestWrongLoginsAreRefused(t *testing.T) {
 	}
 }
 
-func TestALoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
+func TestLoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := control(t, file(t))
 		text := c.newCookie(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge))

@@ -16,7 +16,7 @@ const (
 	someBcrypt = "$2a$10$ljYzf.OTLtUrj4jK5S4wzu/8HTCM8g3BZs0SlSmCxJnfkMSOmJ4/y"
 )
 
-func TestAWrongFileIsRefusedWithItsLineAndField(t *testing.T) {
+func TestWrongFileIsRefusedWithItsLineAndField(t *testing.T) {
 	const (
 		token = "tokens:\n  - name: a\n    role: send\n    sha256: " + someHash + "\n"
 		user  = "users: [{name: ann, role: read}]\n"
@@ -144,8 +144,8 @@ func TestFileNamesAreRelativeToTheFile(t *testing.T) {
 	}
 }
 
-// TestTheExampleInTheDocsIsRead reads the file that docs/access.md shows.
-func TestTheExampleInTheDocsIsRead(t *testing.T) {
+// TestExampleInTheDocsIsRead reads the file that docs/access.md shows.
+func TestExampleInTheDocsIsRead(t *testing.T) {
 	page, err := os.ReadFile("../../docs/access.md")
 	if err != nil {
 		t.Fatal(err)
