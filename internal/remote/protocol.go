@@ -17,6 +17,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -67,16 +68,17 @@ type byteReader interface {
 	io.ByteReader
 }
 
-// readFrame reads a part of a stream.
-func readFrame(r byteReader) ([]byte, error) {
+// readFrame appends a frame to b.
+func readFrame(r byteReader, b []byte, limit uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
-	if n > maxReply {
-		return nil, fmt.Errorf("a part of the stream has %d bytes: the limit is %d", n, maxReply)
+	if n > limit {
+		return b, fmt.Errorf("a frame has %d bytes: the limit is %d", n, limit)
 	}
-	body := make([]byte, n)
-	_, err = io.ReadFull(r, body)
-	return body, err
+	begin := len(b)
+	b = slices.Grow(b, int(n))[:begin+int(n)]
+	_, err = io.ReadFull(r, b[begin:])
+	return b, err
 }
