@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -23,7 +24,9 @@ import (
 const (
 	// connectPath is where a connection is upgraded, below Path, and upgraded the protocol that it then has.
 	connectPath = "connect"
-	upgraded    = "later-store-v1"
+	upgraded    = "later-store"
+	// maxHead is how many bytes of a frame precede the body of a request: the length of a name, and the name.
+	maxHead = 1 + math.MaxUint8
 	// maxIdle is how long a connection stays open for calls to come.
 	maxIdle = time.Minute
 )
@@ -132,6 +135,9 @@ func (cs *connections) close() {
 
 // call makes one attempt at a call. It returns the body of the reply, which is in the buffer.
 func (cs *connections) call(ctx context.Context, name string, body []byte, buffer *[]byte) ([]byte, error) {
+	if len(body) > maxRequest {
+		return nil, refused(socketURL, http.StatusRequestEntityTooLarge, "", nil)
+	}
 	c, err := cs.acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -194,7 +200,7 @@ func (s *Server) answerCall(c *connection) bool {
 	}
 	buffer := bodies.Get().(*[]byte)
 	defer bodies.Put(buffer)
-	frame, err := readFrame(c.r, (*buffer)[:0], maxRequest)
+	frame, err := readFrame(c.r, (*buffer)[:0], maxHead+maxRequest)
 	*buffer = frame
 	if err != nil || !s.enter() {
 		return false
@@ -208,11 +214,11 @@ func (s *Server) answerCall(c *connection) bool {
 	if !ok {
 		return c.refuse(http.StatusNotFound, "there is no such operation here")
 	}
-	ctx, freed := context.Background(), func() {}
+	ctx, free := context.Background(), func() {}
 	if op.endsWithClient() {
-		ctx, freed = c.whileOpen()
+		ctx, free = c.whileOpen()
 	}
-	defer freed()
+	defer free()
 	answer, err := op.call(ctx, s, body)
 	if err != nil {
 		return c.refuse(statusOf(err), err.Error())

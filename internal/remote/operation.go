@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -100,7 +101,10 @@ func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) []byte {
 	if op.kind == waits && c.ctx.Err() != nil {
 		answer.Err = nil // it returns early for the server's own reasons
 	}
-	return codec.Append(nil, &answer)
+	buffer := bodies.Get().(*[]byte) // since the reply is kept, in no more memory than it needs
+	defer bodies.Put(buffer)
+	*buffer = codec.Append((*buffer)[:0], &answer)
+	return bytes.Clone(*buffer)
 }
 
 // limit returns how long the server goes on with a call. The caller's own context ends first, and says why.

@@ -8,6 +8,8 @@
 // request and reply, of the type MediaType, which names the version. A reply with another status than 200 comes from
 // something else than the store. Watch and Check are answered by a stream of replies, each preceded by its length.
 //
+// At a socket of the same machine, calls other than those two do without the headers of HTTP (connection.go).
+//
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
 // effect, and passes the Request on to the store, which may remember it longer than the server lives.
@@ -56,7 +58,7 @@ type reply[R any] struct {
 	Err    error
 }
 
-// writeFrame writes a part of a stream.
+// writeFrame writes a part of a stream as a frame: its length, and the part.
 func writeFrame(w io.Writer, body []byte) error {
 	_, err := w.Write(append(binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(body)),
 		uint64(len(body))), body...))

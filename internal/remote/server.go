@@ -34,12 +34,13 @@ type Server struct {
 	waits   map[string]*waiting // by the id that the client gave
 	watches map[string]*watch   // by the id that the client gave
 
-	connections map[*connection]struct{}
-	serving     sync.WaitGroup // of connections
+	connections map[*connection]struct{} // that carry calls
+	serving     sync.WaitGroup           // of connections
 }
 
 // NewServer returns a server of a store, which the caller closes after the server. With sameMachine its clients are on
-// this machine and may act for its user, so they may have the store write backups.
+// this machine and may act for its user, so they may have the store write backups, and their connections carry calls
+// without HTTP.
 func NewServer(s store.Store, log *slog.Logger, sameMachine bool) *Server {
 	server := &Server{store: s, log: log, sameMachine: sameMachine, waits: map[string]*waiting{},
 		watches: map[string]*watch{}, connections: map[*connection]struct{}{}}
