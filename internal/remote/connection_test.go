@@ -174,7 +174,9 @@ func TestBadCallsThroughASocketAreRefused(t *testing.T) {
 			t.Errorf("%s: %d %s, %v, want %d", name, status, text, err, want)
 		}
 	}
-	for what, frame := range map[string]string{"empty": "\x00", "cut name": "\x02\x09x", "too long": "\xff\xff\xff\xff\x0f"} {
+	for what, frame := range map[string]string{
+		"empty": "\x00", "shorter than its name": "\x02\x09x", "too long": "\xff\xff\xff\xff\x0f",
+	} {
 		c := s.connect(t)
 		c.w.WriteString(frame)
 		c.w.Flush()

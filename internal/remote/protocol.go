@@ -1,6 +1,6 @@
-// Package remote carries the store contract over HTTP: Server serves a store, and Client is a store that calls one. The
-// engines remotestore and diskstore use it. Of Later, it imports the store contract and the codec. Start reading at
-// operation, which is one call of the contract for both sides.
+// Package remote carries the store contract over HTTP and over sockets: Server serves a store, and Client is a store
+// that calls one. The engines remotestore and diskstore use it. Of Later, it imports the store contract and the codec.
+// Start reading at operation, which is one call of the contract for both sides.
 //
 // # Protocol
 //
@@ -8,7 +8,7 @@
 // request and reply, of the type MediaType, which names the version. A reply with another status than 200 comes from
 // something else than the store. Watch and Check are answered by a stream of replies, each preceded by its length.
 //
-// At a socket of the same machine, calls other than those two do without the headers of HTTP (connection.go).
+// At a socket of the same machine, all calls but those two go without HTTP, see connection.go.
 //
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
