@@ -19,7 +19,7 @@ import (
 // Between processes of one machine most of what a call costs would be HTTP. So a connection to a socket begins as one
 // of HTTP, is upgraded, and then carries one call after the other. A call is a frame with the name of the operation and
 // the body of the request, and its reply a frame with a status of HTTP and the body. The goroutine that makes a call
-// writes and reads by itself, so a call wakes one goroutine on each side. With HTTP it would wake five.
+// writes and reads by itself, so a call wakes one goroutine on each side. With HTTP it would wake five in all.
 
 const (
 	// connectPath is where a connection is upgraded, below Path, and upgraded the protocol that it then has.
