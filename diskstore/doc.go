@@ -1,6 +1,6 @@
 // Package diskstore is Later's embedded durable engine: the whole store contract in one directory, inside the
 // process, on Pebble (ordered keys in a log-structured merge tree). Of Later, it imports the store contract, the
-// message envelope, precise timers, and the contract over HTTP. Import it for its URL scheme, file:///absolute/dir,
+// message envelope, precise timers, and the contract over sockets. Import it for its URL scheme, file:///absolute/dir,
 // whose processes share the directory (share.go), or call Open. Start reading with open.go, store.go and keys.go, which
 // is the layout.
 //

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -47,30 +48,41 @@ type endpoint interface {
 	serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error
 }
 
+// callable is an endpoint with one reply.
+type callable interface {
+	endpoint
+	// call returns the encoded reply.
+	call(ctx context.Context, s *Server, body []byte) ([]byte, error)
+	// endsWithClient reports whether a call need not go on when its client is gone.
+	endsWithClient() bool
+}
+
 func (op *operation[A, R]) path() string { return op.name }
 
 func (op *operation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
+	return s.reply(w, r, op, body)
+}
+
+func (op *operation[A, R]) endsWithClient() bool { return op.kind != changes }
+
+func (op *operation[A, R]) call(ctx context.Context, s *Server, body []byte) ([]byte, error) {
 	var req request[A]
 	if err := codec.Decode(body, &req); err != nil {
-		return err
+		return nil, err
 	}
 	if op.kind != changes {
-		return s.reply(w, op.answer(s.reading(r.Context(), req.Patient, op.kind), s, &req))
+		return op.answer(s.reading(ctx, req.Patient, op.kind), s, &req), nil
 	}
 	id := store.Request{Session: req.Session, Number: req.Number}
 	if id.Session == "" || len(id.Session) > store.MaxSession || id.Number < 1 {
-		return store.Invalid("session of a request has %d bytes and its number is %d: give 1 to %d bytes, and 1 or more",
+		return nil, store.Invalid("session of a request has %d bytes and its number is %d: give 1 to %d bytes, and 1 or more",
 			len(id.Session), id.Number, store.MaxSession)
 	}
-	answer, err := s.memory.do(r.Context(), id, func() []byte {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit(req.Timeout))
+	return s.memory.do(ctx, id, func() []byte {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit(req.Timeout))
 		defer cancel()
 		return op.answer(call{store.WithRequest(ctx, id), func() {}}, s, &req)
 	})
-	if err != nil {
-		return err
-	}
-	return s.reply(w, answer)
 }
 
 // answer runs the operation and returns the encoded reply.
@@ -89,7 +101,10 @@ func (op *operation[A, R]) answer(c call, s *Server, req *request[A]) []byte {
 	if op.kind == waits && c.ctx.Err() != nil {
 		answer.Err = nil // it returns early for the server's own reasons
 	}
-	return codec.Append(nil, &answer)
+	buffer := bodies.Get().(*[]byte) // since the reply is kept, in no more memory than it needs
+	defer bodies.Put(buffer)
+	*buffer = codec.Append((*buffer)[:0], &answer)
+	return bytes.Clone(*buffer)
 }
 
 // limit returns how long the server goes on with a call. The caller's own context ends first, and says why.

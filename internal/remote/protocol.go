@@ -1,12 +1,14 @@
-// Package remote carries the store contract over HTTP: Server serves a store, and Client is a store that calls one. The
-// engines remotestore and diskstore use it. Of Later, it imports the store contract and the codec. Start reading at
-// operation, which is one call of the contract for both sides.
+// Package remote carries the store contract over HTTP and over sockets: Server serves a store, and Client is a store
+// that calls one. The engines remotestore and diskstore use it. Of Later, it imports the store contract and the codec.
+// Start reading at operation, which is one call of the contract for both sides.
 //
 // # Protocol
 //
 // A call is a POST to Path and the name of its operation. The bodies of request and reply are a codec's encoding of
 // request and reply, of the type MediaType, which names the version. A reply with another status than 200 comes from
 // something else than the store. Watch and Check are answered by a stream of replies, each preceded by its length.
+//
+// At a socket of the same machine, all calls but those two go without HTTP, see connection.go.
 //
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
@@ -17,6 +19,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -55,7 +58,7 @@ type reply[R any] struct {
 	Err    error
 }
 
-// writeFrame writes a part of a stream.
+// writeFrame writes a part of a stream as a frame: its length, and the part.
 func writeFrame(w io.Writer, body []byte) error {
 	_, err := w.Write(append(binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(body)),
 		uint64(len(body))), body...))
@@ -67,16 +70,17 @@ type byteReader interface {
 	io.ByteReader
 }
 
-// readFrame reads a part of a stream.
-func readFrame(r byteReader) ([]byte, error) {
+// readFrame appends a frame to b.
+func readFrame(r byteReader, b []byte, limit uint64) ([]byte, error) {
 	n, err := binary.ReadUvarint(r)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
-	if n > maxReply {
-		return nil, fmt.Errorf("a part of the stream has %d bytes: the limit is %d", n, maxReply)
+	if n > limit {
+		return b, fmt.Errorf("a frame has %d bytes: the limit is %d", n, limit)
 	}
-	body := make([]byte, n)
-	_, err = io.ReadFull(r, body)
-	return body, err
+	begin := len(b)
+	b = slices.Grow(b, int(n))[:begin+int(n)]
+	_, err = io.ReadFull(r, b[begin:])
+	return b, err
 }

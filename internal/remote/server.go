@@ -33,13 +33,17 @@ type Server struct {
 	calls   sync.WaitGroup
 	waits   map[string]*waiting // by the id that the client gave
 	watches map[string]*watch   // by the id that the client gave
+
+	connections map[*connection]struct{} // that carry calls
+	serving     sync.WaitGroup           // of connections
 }
 
 // NewServer returns a server of a store, which the caller closes after the server. With sameMachine its clients are on
-// this machine and may act for its user, so they may have the store write backups.
+// this machine and may act for its user, so they may have the store write backups, and their connections carry calls
+// without HTTP.
 func NewServer(s store.Store, log *slog.Logger, sameMachine bool) *Server {
 	server := &Server{store: s, log: log, sameMachine: sameMachine, waits: map[string]*waiting{},
-		watches: map[string]*watch{}}
+		watches: map[string]*watch{}, connections: map[*connection]struct{}{}}
 	server.closing, server.shutdown = context.WithCancel(context.Background())
 	return server
 }
@@ -52,6 +56,12 @@ func (s *Server) Close() {
 	s.mu.Unlock()
 	s.shutdown()
 	s.calls.Wait()
+	s.mu.Lock()
+	for c := range s.connections {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.serving.Wait()
 }
 
 // enter begins a call. It reports whether the server is open.
@@ -65,15 +75,18 @@ func (s *Server) enter() bool {
 }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	op := endpoints[path.Base(r.URL.Path)]
+	name := path.Base(r.URL.Path)
+	op, connects := endpoints[name], name == connectPath && s.sameMachine
 	switch {
-	case op == nil, op == opBackup && !s.sameMachine:
+	case op == nil && !connects, op == opBackup && !s.sameMachine:
 		http.Error(w, "there is no such operation here", http.StatusNotFound)
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "operations are POSTs", http.StatusMethodNotAllowed)
 	case r.Header.Get("Content-Type") != MediaType:
 		http.Error(w, "bodies have the type "+MediaType, http.StatusUnsupportedMediaType)
+	case connects:
+		s.serveConnection(w)
 	case !s.enter():
 		http.Error(w, "the server is shutting down", http.StatusServiceUnavailable)
 	default:
@@ -97,14 +110,17 @@ func (s *Server) serve(op endpoint, w http.ResponseWriter, r *http.Request) {
 		http.Error(w, tooLarge.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, codec.ErrMalformed), errors.Is(err, store.ErrInvalid):
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	case r.Context().Err() != nil: // nobody waits
-	default:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	if err != nil && r.Context().Err() == nil { // else nobody waits
+		http.Error(w, err.Error(), statusOf(err))
 	}
+}
+
+// statusOf returns the status of a call that is not answered by the store.
+func statusOf(err error) int {
+	if errors.Is(err, codec.ErrMalformed) || errors.Is(err, store.ErrInvalid) {
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
 }
 
 // readAll appends all of r to b. length is how much that is, or below zero if unknown.
@@ -149,8 +165,12 @@ func (s *Server) reading(ctx context.Context, patient bool, k kind) call {
 	}}
 }
 
-// reply sends an encoded reply.
-func (s *Server) reply(w http.ResponseWriter, answer []byte) error {
+// reply answers a request by a call.
+func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, body []byte) error {
+	answer, err := op.call(r.Context(), s, body)
+	if err != nil {
+		return err
+	}
 	header := w.Header()
 	header.Set("Content-Type", MediaType)
 	header.Set("Content-Length", strconv.Itoa(len(answer)))

@@ -37,7 +37,8 @@ type Target struct {
 	url      string // up to the name of the operation
 	auth     string // header Authorization, or ""
 	http     *http.Client
-	detached bool // a server whose end may go unnoticed: no connection breaks when another machine fails
+	socket   *connections // carry calls, but no streams; nil for a server at an address
+	detached bool         // a server whose end may go unnoticed: no connection breaks when another machine fails
 }
 
 // NewTarget returns the server at an http or https URL. User and password in it are sent as basic authentication, and
@@ -70,8 +71,11 @@ func authorization(user *url.Userinfo) string {
 func NewSocketTarget(dial func(ctx context.Context) (net.Conn, error)) *Target {
 	transport := newTransport()
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
-	return &Target{url: "http://localhost" + Path, http: newClient(transport)}
+	return &Target{url: socketURL, http: newClient(transport), socket: &connections{dial: dial}}
 }
+
+// socketURL is the URL that a server at a socket gets.
+const socketURL = "http://localhost" + Path
 
 // newTransport has a connection for each call under way, so that one that waits, or whose connection breaks, does not
 // concern others. HTTP/2 would put them all on one.
@@ -89,7 +93,12 @@ func newClient(t *http.Transport) *http.Client {
 }
 
 // Close ends the connections that are not in use.
-func (t *Target) Close() { t.http.CloseIdleConnections() }
+func (t *Target) Close() {
+	t.http.CloseIdleConnections()
+	if t.socket != nil {
+		t.socket.close()
+	}
+}
 
 // timeout returns how long to wait for a reply; 0 is without limit.
 func (t *Target) timeout(k kind, size int, takes time.Duration) time.Duration {
@@ -110,18 +119,31 @@ func exchange[R any](ctx context.Context, t *Target, name string, body []byte, t
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no reply within %v", timeout))
 		defer cancel()
 	}
-	resp, err := t.post(ctx, name, body)
+	buffer := bodies.Get().(*[]byte)
+	defer bodies.Put(buffer)
+	call := t.call
+	if t.socket != nil {
+		call = t.socket.call
+	}
+	encoded, err := call(ctx, name, body, buffer)
 	if err != nil {
 		return err
 	}
+	return misunderstood(codec.Decode(encoded, answer))
+}
+
+// call makes one attempt at a call by HTTP. It returns the body of the reply, which is in the buffer.
+func (t *Target) call(ctx context.Context, name string, body []byte, buffer *[]byte) ([]byte, error) {
+	resp, err := t.post(ctx, name, body)
+	if err != nil {
+		return nil, err
+	}
 	defer resp.Body.Close()
-	buffer := bodies.Get().(*[]byte)
-	defer bodies.Put(buffer)
 	*buffer, err = readAll(io.LimitReader(resp.Body, maxReply+1), (*buffer)[:0], resp.ContentLength)
 	if err != nil {
-		return &lostError{cause: err}
+		return nil, &lostError{cause: err}
 	}
-	return misunderstood(codec.Decode(*buffer, answer))
+	return *buffer, nil
 }
 
 // post sends a body and returns a reply with the status 200.
@@ -143,7 +165,7 @@ func (t *Target) post(ctx context.Context, name string, body []byte) (*http.Resp
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	return nil, t.refused(resp, text)
+	return nil, refused(t.url, resp.StatusCode, resp.Header.Get("Content-Type"), text)
 }
 
 // unanswered returns the error of a request without a response.
@@ -157,11 +179,15 @@ func (t *Target) unanswered(ctx context.Context, err error) error {
 	if untrusted || plain || ok && op.Op == alert {
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
 	}
-	lost := &lostError{err, ok && op.Op == "dial"}
+	return lostBy(ctx, err, ok && op.Op == "dial")
+}
+
+// lostBy returns the error of a call that the end of its context or of the connection ended.
+func lostBy(ctx context.Context, err error, unsent bool) *lostError {
 	if cause := context.Cause(ctx); cause != nil {
-		lost.cause = cause
+		err = cause
 	}
-	return lost
+	return &lostError{err, unsent}
 }
 
 // alert is the operation of an error by which the server ends TLS, for example because it wants another certificate.
@@ -171,13 +197,13 @@ const alert = "remote error"
 const maxRefusal = 4 << 10
 
 // refused returns the error of a response that is not from the store.
-func (t *Target) refused(resp *http.Response, text []byte) error {
-	err := fmt.Errorf("%s answers %s: %.300q", t.url, resp.Status, bytes.TrimSpace(text))
+func refused(url string, status int, mediaType string, text []byte) error {
+	err := fmt.Errorf("%s answers %d %s: %.300q", url, status, http.StatusText(status), bytes.TrimSpace(text))
 	var p problem.Problem
-	if resp.Header.Get("Content-Type") == problem.MediaType && json.Unmarshal(text, &p) == nil {
-		err = fmt.Errorf("%s answers %s: %.1000s", t.url, resp.Status, p.Detail)
+	if mediaType == problem.MediaType && json.Unmarshal(text, &p) == nil {
+		err = fmt.Errorf("%s answers %d %s: %.1000s", url, status, http.StatusText(status), p.Detail)
 	}
-	switch resp.StatusCode {
+	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
 	case http.StatusBadRequest, http.StatusUnsupportedMediaType:
@@ -185,7 +211,7 @@ func (t *Target) refused(resp *http.Response, text []byte) error {
 	case http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)
 	}
-	if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
+	if status >= 500 || status == http.StatusTooManyRequests {
 		return &lostError{cause: err}
 	}
 	return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)

@@ -16,9 +16,13 @@ type serverOperation[A, R any] struct {
 }
 
 func (op *serverOperation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
+	return s.reply(w, r, op, body)
+}
+
+func (op *serverOperation[A, R]) call(ctx context.Context, s *Server, body []byte) ([]byte, error) {
 	at := op.operation
 	at.run = func(ctx context.Context, _ store.Store, args *A) (R, error) { return op.runAt(ctx, s, args) }
-	return at.serve(s, w, r, body)
+	return at.call(ctx, s, body)
 }
 
 // A Wait that ends at the server has used up a notification. If its caller has left meanwhile, the client says so with

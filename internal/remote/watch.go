@@ -270,7 +270,7 @@ var errEnd = errors.New("end of the stream")
 // next returns the next part, errEnd behind the last one, the error that ended the stream, or a lostError.
 func (p *parts[R]) next() (R, error) {
 	var none R
-	frame, err := readFrame(p.body)
+	frame, err := readFrame(p.body, nil, maxReply)
 	if err != nil {
 		return none, &lostError{cause: err}
 	}
