@@ -212,7 +212,7 @@ func TestServerClockPredictsWhatAFastCallFinds(t *testing.T) {
 		c.read(sent, sent.Add(test.outward+test.back), sent.Add(test.outward+test.ahead))
 		before := time.Now()
 		arrival, known := c.arrival()
-		lead, most := arrival.Sub(time.Now()), arrival.Sub(before)
+		lead, most := time.Until(arrival), arrival.Sub(before)
 		if !known || lead > test.want || most < test.want {
 			t.Errorf("%s: a call is predicted to find a clock that is %v ahead; want %v", test.name, most, test.want)
 		}
