@@ -10,8 +10,8 @@
 //
 //	registry.MustRegister(m, m.Gauges(client))
 //
-// Metrics.Requests counts the requests of an HTTP server, too. docs/monitoring.md lists the metrics. Names of queues are
-// the only labels that a program chooses, and they are bounded; ids of messages and URLs are never labels.
+// Metrics.Requests counts the requests of an HTTP server, too. docs/monitoring.md lists the metrics. Names of queues
+// are the only labels that a program chooses, and they are bounded; ids of messages and URLs are never labels.
 package metrics
 
 import (

@@ -44,7 +44,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	repeated := "0"
 	if _, ok := store.RequestOf(ctx); ok {
-		repeated = "1" // perhaps, by another server
+		repeated = "1" // another server may have made the call before
 	}
 	c.repeated = len(c.args)
 	waiting := s.waker.claiming(ctx, queue)

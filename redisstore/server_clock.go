@@ -11,10 +11,10 @@ const minLoggedStep = time.Second
 // serverClock predicts what the clock of one server will say when a call arrives there.
 //
 // The difference between the server's time in a reply and the local time at which the call was sent is the difference
-// of the two clocks and the time that the call took to arrive. The smallest such lead of the last seconds is that of the
-// fastest call. So a call that is sent by the prediction arrives on time or later, and seldom early: the fewer readings
-// there are, the more of half a round trip the prediction allows for a faster call. Local time is monotonic, so a step
-// of the local clock does not matter.
+// of the two clocks and the time that the call took to arrive. The smallest such lead of the last seconds is that of
+// the fastest call. So a call that is sent by the prediction arrives on time or later, and seldom early: the fewer
+// readings there are, the more of half a round trip the prediction allows for a faster call. Local time is monotonic,
+// so a step of the local clock does not matter.
 type serverClock struct {
 	base     time.Time // local time 0; zero before the first reading
 	window   leads     // of the last seconds

@@ -126,7 +126,8 @@ func newOverviewRequest(ctx context.Context, in *overviewInput) (*overviewReques
 	if err := checkQueues(ctx, in.Queues); err != nil {
 		return nil, err
 	}
-	r := &overviewRequest{queues: sortedSet(in.Queues), listAll: in.List == "all", from: in.From, to: in.To, buckets: in.Buckets}
+	r := &overviewRequest{queues: sortedSet(in.Queues), listAll: in.List == "all",
+		from: in.From, to: in.To, buckets: in.Buckets}
 	r.who, r.controlled = access.FromContext(ctx)
 	switch ranged := !in.From.IsZero() && !in.To.IsZero(); {
 	case in.From.IsZero() != in.To.IsZero():

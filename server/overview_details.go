@@ -34,7 +34,7 @@ type keptDetails struct {
 	reading int // the number of the last reading
 }
 
-// choose returns the queues whose details a reading reads, and gives the others what was read before.
+// choose returns the queues whose details are read in this reading. The others get their details of an earlier one.
 func (k *keptDetails) choose(queues []*readQueue) (chosen []*readQueue) {
 	k.reading++
 	var known []*readQueue

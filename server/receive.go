@@ -45,8 +45,8 @@ type receiveInput struct {
 	} `required:"false"`
 }
 
-// receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would double
-// the stack, which is most of what a request that waits takes.
+// receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would
+// double the stack, which is most of what a request that waits takes.
 func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	body, err := readAll(w, r, maxBody)

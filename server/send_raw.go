@@ -71,7 +71,8 @@ func (s *Server) answerSend(ctx huma.Context, message later.Outgoing, err error)
 	var sent Sent
 	if err == nil {
 		// A send ends within the time limit of a call, and costs less if it does not watch for its client to go.
-		sent, err = s.sendOne(context.WithoutCancel(ctx.Context()), s.targetOf(ctx), message, IdempotencyKey{ctx.Header("Idempotency-Key")})
+		key := IdempotencyKey{ctx.Header("Idempotency-Key")}
+		sent, err = s.sendOne(context.WithoutCancel(ctx.Context()), s.targetOf(ctx), message, key)
 	}
 	r, w := humago.Unwrap(ctx)
 	s.reply(w, r, http.StatusCreated, sent, err)

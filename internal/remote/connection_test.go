@@ -16,7 +16,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// waiterStore is a store in memory that tells of each Wait when it begins and how it ends.
+// waiterStore is a store in memory that reports when each Wait begins, and how it ends.
 type waiterStore struct {
 	*memstore.Store
 	began chan struct{}

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and,
-# where they can be had, valkey-server, the beanstalkd that bench measures, and promtool, which checks the alert rules.
-# Does nothing when all is there.
-# "setup.sh modules" installs PostgreSQL and MariaDB for the tests of outbox instead, and Chromium for those of the page,
-# which are large.
+# Installs what the tests need and this machine lacks: redis-server, a C compiler for the race detector and, where they
+# can be had, valkey-server, the beanstalkd that bench measures, and promtool, which checks the alert rules. Does
+# nothing when all is there. "setup.sh modules" installs PostgreSQL and MariaDB for the tests of outbox instead, and
+# Chromium for those of the page, which are large.
 set -euo pipefail
 
 have() { command -v "$1" >/dev/null 2>&1; }

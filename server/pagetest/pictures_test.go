@@ -78,7 +78,9 @@ func writePicture(file string, p *image.RGBA) error {
 			counts[p.RGBAAt(x, y)]++
 		}
 	}
-	frequent := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int { return cmp.Compare(counts[b], counts[a]) })
+	frequent := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int {
+		return cmp.Compare(counts[b], counts[a])
+	})
 	var palette color.Palette
 	for _, c := range frequent[:min(64, len(frequent))] {
 		palette = append(palette, c)

@@ -90,7 +90,8 @@ func TestCopiedCommandSendsTheMessageAgain(t *testing.T) {
 	if _, err := s.client.Queue("orders").Cancel(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", evaluate[string](b, "copied")).CombinedOutput(); err != nil {
+	copied := exec.CommandContext(t.Context(), "sh", "-c", evaluate[string](b, "copied"))
+	if out, err := copied.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	m, err := s.client.Queue("orders").Get(t.Context(), "a")
