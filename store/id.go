@@ -41,8 +41,8 @@ var ids struct {
 // Two ids of one process never collide. Two ids made in the same millisecond by different processes collide with a
 // probability of 2^-42; Send then makes a new one.
 func NewID() string {
+	ms := uint64(time.Now().UnixMilli()) // without the lock, which all senders share
 	ids.Lock()
-	ms := uint64(time.Now().UnixMilli())
 	if ms > ids.last {
 		ids.last, ids.tail = ms, randomTail()
 	} else {

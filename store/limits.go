@@ -171,6 +171,9 @@ func checkTime(field string, t time.Time) error {
 }
 
 func checkHeaders(headers map[string]string) error {
+	if len(headers) == 0 {
+		return nil
+	}
 	if len(headers) > MaxHeaders {
 		return TooLarge("message has %d headers: the limit is %d", len(headers), MaxHeaders)
 	}
