@@ -118,6 +118,9 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 		if _, has := v[worstPing]; has != (m.Workload == "herd" && s.name != "later-disk" && s.name != "later-disk-100ms") {
 			t.Errorf("%s: worst PING %v", m.Workload, v[worstPing])
 		}
+		if (v[besidePing] > 0) != (v[worstPing] > 0) {
+			t.Errorf("%s: worst PING %v, %v to the idle server", m.Workload, v[worstPing], v[besidePing])
+		}
 		if took, known := v[tookMS]; known && v[longestCall] > v[worstPing]+took { // unset if all messages were early
 			t.Errorf("%s: a call of %v ms in %v ms", m.Workload, v[longestCall], v[tookMS])
 		}

@@ -18,6 +18,7 @@ import (
 // CPU time used so far. The jobs are:
 //
 //	ping ADDR            send PINGs to the Redis at ADDR, and print the longest wait in nanoseconds
+//	count                count, to keep a CPU busy
 //	idle SUBJECT ADDR    run an idle worker of the subject
 func childMain(args []string) error {
 	ctx, end := context.WithCancel(context.Background())
@@ -35,6 +36,12 @@ func childMain(args []string) error {
 		worst, err := r.WorstPing(ctx)
 		fmt.Println(worst.Nanoseconds())
 		return err
+	}
+	if len(args) == 1 && args[0] == "count" {
+		fmt.Println("began")
+		for n := 0; ctx.Err() == nil; n++ {
+		}
+		return nil
 	}
 	if len(args) == 3 && args[0] == "idle" {
 		s := findSubject(args[1])
@@ -70,4 +77,23 @@ func startPinger(ctx context.Context, addr string) (worst func() (time.Duration,
 		_, err = fmt.Sscan(string(line), &nanos)
 		return time.Duration(nanos), err
 	}, nil
+}
+
+// pingBesideOthers returns the longest wait for a PING to an idle Redis while two other processes keep a CPU busy each,
+// as the Redis and the worker of a herd do. It tells how much of the herd's longest wait is due to the machine.
+func pingBesideOthers(ctx context.Context, addr string, d time.Duration) (time.Duration, error) {
+	for range 2 {
+		busy, err := self(ctx, "count")
+		if err != nil {
+			return 0, err
+		}
+		defer busy.stop()
+	}
+	worst, err := startPinger(ctx, addr)
+	if err != nil {
+		return 0, err
+	}
+	paused := pause(ctx, d)
+	longest, err := worst()
+	return longest, errors.Join(paused, err)
 }

@@ -257,13 +257,15 @@ func latenessSection(r *results, plots string) string {
 
 func herdSection(r *results, plots string) string {
 	text := fmt.Sprintf("Messages that are all due in the same millisecond, with a waiting worker of %d handlers, while "+
-		"another process keeps sending PINGs to the same Redis. The longest call is from Redis' slow log. Subjects that "+
+		"another process keeps sending PINGs to the same Redis. The longest call is from Redis' slow log. The machine's own "+
+		"share is the worst PING to the idle Redis in as long a time, while two processes only count. Subjects that "+
 		"would take too long get fewer messages. A measurement ends after %v at the latest. The plain drain, made "+
 		"afterwards, has as many messages that are due at once.", handlers, r.Plan.Patience)
 	return section(r, "herd", "Herd", text, plots, "", []column{
 		{heading: "messages", value: sentCount}, {heading: "handled", value: handled},
 		{heading: "in, s", value: tookMS, scale: 0.001}, {heading: "msg/s", value: perSecond},
 		{heading: "plain drain, msg/s", value: plainRate}, {heading: "worst PING, ms", value: worstPing},
+		{heading: "the machine's own, ms", value: besidePing},
 		{heading: "longest call, ms", value: longestCall}, {heading: "early", value: early},
 		{heading: "came twice", value: doubles}, {heading: "lost", value: lost},
 	})

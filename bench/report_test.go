@@ -44,7 +44,9 @@ func someResults() *results {
 			}
 		}
 		add("memory", 100, name, map[string]float64{bytesAbove: 200})
-		add("herd", 0, name, map[string]float64{perSecond: 300_000, worstPing: 4, sentCount: 1e6, handled: 1e6, tookMS: 3333})
+		add("herd", 0, name, map[string]float64{
+			perSecond: 300_000, worstPing: 4, besidePing: 3, sentCount: 1e6, handled: 1e6, tookMS: 3333,
+		})
 		add("idle", 100, name, map[string]float64{commandRate: 33, serverLoad: 2, clientLoad: 20})
 	}
 	add("scripts", 5001, "ceiling", map[string]float64{sendCPU: 2.6, claimCPU: 1.2, ackCPU: 0.5})

@@ -66,6 +66,7 @@ const (
 	unfinished  = "unfinished" // still in the queue when the time was up
 	tookMS      = "took_ms"
 	worstPing   = "worst_ping_ms"
+	besidePing  = "beside_ping_ms" // to the idle Redis, beside two processes that keep a CPU busy each
 	longestCall = "longest_call_ms"
 	plainRate   = "plain_messages_per_second" // of a drain of as many messages after the herd
 	p50, p99    = "p50_ms", "p99_ms"

@@ -90,7 +90,7 @@ func runDrain(ctx context.Context, c *cell) error {
 }
 
 // runHerd sends PINGs to a Redis meanwhile, like another client, and then asks for its slowest call. For comparison it
-// then drains as many messages that are due at once.
+// then sends PINGs to the idle Redis beside busy processes, and drains as many messages that are due at once.
 func runHerd(ctx context.Context, c *cell) error {
 	n := c.plan.Herd
 	if limit := c.subject.atMost["herd"]; limit > 0 {
@@ -114,6 +114,11 @@ func runHerd(ctx context.Context, c *cell) error {
 		if err = errors.Join(err, pingErr, slowErr); err == nil {
 			values[worstPing], values[longestCall] = millis(longest), millis(slowest)
 		}
+	}
+	if err == nil && worst != nil {
+		var alone time.Duration
+		alone, err = pingBesideOthers(ctx, c.server.addr, max(time.Second, fromMillis(values[tookMS])))
+		values[besidePing] = millis(alone)
 	}
 	if err == nil && values[handled] == float64(n) {
 		plain, plainErr := c.handle(ctx, c.target.Drain, n, nil)
