@@ -35,7 +35,8 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		return store.Claim{}, err
 	}
 	if !q.paused && q.due.first.at <= t.now {
-		ready, rest, err := t.readReady(q, req.Max)
+		rest, given, err := t.readReady(q, req.Max)
+		defer func() { clear(t.ready) }() // which may be large
 		if err != nil && len(c.Died)+len(c.Dropped) > 0 {
 			c.More = true // the next claim returns the error; this one returns what died
 			return c, nil
@@ -43,7 +44,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		if err != nil {
 			return store.Claim{}, err
 		}
-		t.take(q, &c, ready, req)
+		t.take(q, &c, given, req)
 		q.due.startAt(rest, true)
 	}
 	next, err := t.next(q)
@@ -59,10 +60,12 @@ func later(t, u time.Time) time.Time {
 	return t
 }
 
-// readReady reads the messages that a claim takes or sets aside, and returns the first entry behind them.
-func (t *tx) readReady(q *queue, limit int) (all []found, rest entry, err error) {
+// readReady reads the messages that a claim takes or sets aside into t.ready. It returns the first entry behind them,
+// and how many are to be delivered.
+func (t *tx) readReady(q *queue, limit int) (rest entry, given int, err error) {
+	t.ready = t.ready[:0]
 	if err := t.flush(); err != nil {
-		return nil, entry{}, err
+		return entry{}, 0, err
 	}
 	var reader *messageReader
 	defer func() {
@@ -71,11 +74,13 @@ func (t *tx) readReady(q *queue, limit int) (all []found, rest entry, err error)
 		}
 	}()
 	from := q.due.first
-	given, size := 0, 0      // messages to be delivered, and their bytes
-	dying, dyingSize := 0, 0 // the others
+	size := 0                // bytes of those to be delivered
+	dying, dyingSize := 0, 0 // the others, and their bytes
 	for {
 		// Expired messages make room for others, so more are read until the claim has all that it may handle or read.
-		window, next, err := t.readWindow(q, from, min(limit-given, store.MaxBatch-dying, q.window))
+		begin := len(t.ready)
+		next, err := t.readWindow(q, from, min(limit-given, store.MaxBatch-dying, q.window))
+		window := t.ready[begin:]
 		if err == nil && reader == nil && len(window) > 0 {
 			reader, err = t.readMessages(q)
 		}
@@ -83,11 +88,12 @@ func (t *tx) readReady(q *queue, limit int) (all []found, rest entry, err error)
 			err = reader.read(window)
 		}
 		if errors.Is(err, errTooLong) {
+			t.ready = t.ready[:begin]
 			q.window = max(1, q.window/8)
 			continue
 		}
 		if err != nil {
-			return nil, entry{}, err
+			return entry{}, 0, err
 		}
 		read := 0
 		for i := range window {
@@ -97,7 +103,8 @@ func (t *tx) readReady(q *queue, limit int) (all []found, rest entry, err error)
 				dying++
 				dyingSize += f.length
 			} else if size += f.length; size > store.MaxBatchBytes && given > 0 {
-				return append(all, window[:i]...), f.entry, nil
+				t.ready = t.ready[:begin+i]
+				return f.entry, given, nil
 			} else {
 				given++
 			}
@@ -105,26 +112,26 @@ func (t *tx) readReady(q *queue, limit int) (all []found, rest entry, err error)
 		if read < store.MaxBatchBytes/2 && len(window) == q.window {
 			q.window = min(store.MaxBatch, 2*q.window)
 		}
-		all = append(all, window...)
 		if next.at > t.now || given == limit || dying >= store.MaxBatch || dyingSize >= 2*store.MaxBatchBytes {
-			return all, next, nil
+			return next, given, nil
 		}
 		from = next
 	}
 }
 
-// readWindow returns up to limit entries that are due, and the entry behind them.
-func (t *tx) readWindow(q *queue, from entry, limit int) (window []found, next entry, err error) {
+// readWindow appends up to limit entries that are due to t.ready, and returns the entry behind them.
+func (t *tx) readWindow(q *queue, from entry, limit int) (next entry, err error) {
 	next = entry{at: never}
+	begin := len(t.ready)
 	err = t.each(q, &q.due, from, lastTime, func(e entry, value []byte) (bool, error) {
-		if e.at > t.now || len(window) == limit {
+		if e.at > t.now || len(t.ready)-begin == limit {
 			next = e
 			return false, nil
 		}
-		window = append(window, found{entry: e, record: record{stored: len(value) > 0, due: e.at}})
+		t.ready = append(t.ready, found{entry: e, record: record{stored: len(value) > 0, due: e.at}})
 		return true, nil
 	})
-	return window, next, err
+	return next, err
 }
 
 // messageReader reads many messages of a queue in order of id with one iterator: neighbours are in one block of the
@@ -205,14 +212,15 @@ func (r *messageReader) readOne(f *found) error {
 	return nil
 }
 
-// take moves messages into a new lease, or to dead.
-func (t *tx) take(q *queue, c *store.Claim, ready []found, req store.ClaimRequest) {
-	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease)}
+// take moves the messages of t.ready into a new lease, or to dead. given is how many are to be delivered.
+func (t *tx) take(q *queue, c *store.Claim, given int, req store.ClaimRequest) {
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), members: make([]*member, 0, given)}
+	c.Messages = make([]store.Claimed, 0, given)
 	if req.Uncounted {
 		l.id = store.UncountedLease + l.id
 	}
-	for i := range ready {
-		f := &ready[i]
+	for i := range t.ready {
+		f := &t.ready[i]
 		t.removeDue(q, f.entry)
 		if f.gone {
 			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue",

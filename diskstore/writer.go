@@ -47,6 +47,7 @@ type tx struct {
 	leases   []touchedLease
 	uncount  []*queue   // whose changes of cells are to be folded
 	requests []*request // scratch
+	ready    []found    // scratch of a claim
 }
 
 type touchedLease struct {
