@@ -156,6 +156,34 @@ func TestAWaitOnASilentConnectionEndsSoon(t *testing.T) {
 	})
 }
 
+func TestACallWithoutAReplyIsRepeatedOnAFreshConnection(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, _ *Server, c *Client) {
+		target := c.router.(router).target
+		var opened []*frameReader
+		for range 3 {
+			frames, err := target.postForFrames(t.Context(), opSync.name, encode(&none{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened = append(opened, frames)
+		}
+		for _, frames := range opened { // leaves three connections that are not in use
+			if _, err := frames.last(nil); err != nil {
+				t.Fatal(err)
+			}
+			frames.close()
+		}
+		n.fallSilent()
+		began := time.Now()
+		if _, err := c.Stats(t.Context(), "q"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > replyWithin+2*minPause {
+			t.Errorf("the call took %v, want %v and a pause at most", took, replyWithin)
+		}
+	})
+}
+
 func TestARepeatedWaitEndsTheEarlierOne(t *testing.T) {
 	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
 		s := &waiterStore{memstore.New(), make(chan struct{}, 9), make(chan error, 9)}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// replyWithin is how long a reply from another machine may take, besides what the call itself waits for, and
+	// replyWithin is how long a reply without beats from another machine may take, besides what the call waits for, and
 	// slowest how many bytes arrive in a second at least. Then the call is repeated, which the server notices if it is
 	// still executing the first. Until then a connection that silently passes nothing on holds up acks.
 	replyWithin = 3 * time.Second
@@ -112,9 +112,11 @@ func (t *Target) timeout(k kind, size int, takes time.Duration) time.Duration {
 // Errors are lostErrors if another attempt may succeed.
 func exchange[R any](ctx context.Context, t *Target, name string, k kind, body []byte, takes time.Duration,
 	answer *reply[R]) error {
+	var tooLate error
 	if timeout := t.timeout(k, len(body), takes); timeout > 0 {
+		tooLate = fmt.Errorf("no reply within %v", timeout)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no reply within %v", timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, tooLate)
 		defer cancel()
 	}
 	buffer := bodies.Get().(*[]byte)
@@ -128,6 +130,9 @@ func exchange[R any](ctx context.Context, t *Target, name string, k kind, body [
 	}
 	encoded, err := call(ctx, name, body, buffer)
 	if err != nil {
+		if tooLate != nil && context.Cause(ctx) == tooLate {
+			t.http.CloseIdleConnections() // which may pass nothing on either
+		}
 		return err
 	}
 	return misunderstood(codec.Decode(encoded, answer))

@@ -22,7 +22,7 @@ func newWatchdog(t *Target, giveUp context.CancelCauseFunc) *watchdog {
 	}
 	return &watchdog{time.AfterFunc(maxSilence, func() {
 		giveUp(fmt.Errorf("nothing heard for %v", maxSilence))
-		t.http.CloseIdleConnections() // which took the same way
+		t.http.CloseIdleConnections() // which may pass nothing on either
 	})}
 }
 
