@@ -19,7 +19,8 @@ import (
 const (
 	// maxEventError is how many bytes of an error a WatchEvent has.
 	maxEventError = 300
-	// followEvery is how often a Watch of all queues looks for new ones, unless that takes long.
+	// followEvery is how often a Watch of all queues looks for new ones, unless that takes long, in a store that can
+	// only watch queues that it is told.
 	followEvery = 2 * time.Second
 )
 
@@ -85,9 +86,9 @@ type Watch struct {
 	waiting []WatchEvent // received and not returned
 }
 
-// Watch starts to watch queues, or all queues if none is given: those that exist, and within a few seconds those that
-// are created. When it returns, the Watch receives what happens from then on, in every process whose client is not
-// created WithoutActivity: all kinds of events but EventStarted.
+// Watch starts to watch queues, or all queues if none is given, also those that are created later: with the message
+// that creates them, or within a few seconds in a Redis Cluster. When it returns, the Watch receives what happens
+// from then on, in every process whose client is not created WithoutActivity: all kinds of events but EventStarted.
 //
 // A client notices a new watcher with its next report: at once if the queue was idle for a second or the Watch is its
 // own, else within a second. From then on events arrive about 10 ms after they happened. Watching never slows the
@@ -108,14 +109,17 @@ func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 			return nil, err
 		}
 	}
-	names := queues
+	names, follows := queues, false
 	if len(queues) == 0 {
-		var err error
-		if names, err = c.Queues(ctx); err != nil {
-			return nil, err
-		}
+		names = []string{store.AllQueues}
 	}
 	watcher, err := c.store.Watch(ctx, names)
+	if len(queues) == 0 && errors.Is(err, ErrUnsupported) {
+		follows = true
+		if names, err = c.Queues(ctx); err == nil {
+			watcher, err = c.store.Watch(ctx, names)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +134,7 @@ func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 			q.activity.expectWatcher()
 		}
 	}
-	if len(queues) == 0 {
+	if follows {
 		if err := c.beginLoop(); err != nil {
 			w.Close()
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -212,9 +213,29 @@ func TestWatchOfAFloodKeepsRoomForRareEvents(t *testing.T) {
 	})
 }
 
+func TestWatchOfAllQueuesReceivesTheEventThatCreatesOne(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := mustWatch(t, c)
+		mustSend(t, c.Queue("new"), "", WithID("1"))
+		if e := nextEvent(t, w); e.Kind != EventSent || e.Queue != "new" || e.ID != "1" {
+			t.Errorf("got %+v", e)
+		}
+	})
+}
+
+// toldStore can only watch queues that it is told, like a Redis Cluster.
+type toldStore struct{ *memstore.Store }
+
+func (s toldStore) Watch(ctx context.Context, queues []string) (store.Watcher, error) {
+	if slices.Contains(queues, store.AllQueues) {
+		return nil, store.ErrUnsupported
+	}
+	return s.Store.Watch(ctx, queues)
+}
+
 func TestWatchOfAllQueuesFindsNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New()
+		s := toldStore{memstore.New()}
 		c, watching := newClientOn(t, s), newClientOn(t, s)
 		mustSend(t, c.Queue("old"), "")
 		time.Sleep(time.Minute)

@@ -26,6 +26,7 @@ const watchPing = 10 * time.Second
 type watcher struct {
 	*activity.Buffer
 	s    *Store
+	all  bool // it hears all queues by a pattern, in place of a channel
 	ctx  context.Context
 	end  context.CancelFunc
 	done sync.WaitGroup
@@ -67,7 +68,13 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 		w.end()
 		return nil, store.ErrClosed
 	}
-	if err := w.Add(ctx, queues...); err != nil {
+	var err error
+	if slices.Equal(queues, []string{store.AllQueues}) {
+		err = w.addAll(ctx)
+	} else {
+		err = w.add(ctx, queues)
+	}
+	if err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -127,11 +134,21 @@ func (w *watcher) Close() error {
 
 // Add implements store.Watcher.
 func (w *watcher) Add(ctx context.Context, queues ...string) error {
+	if w.all {
+		queues = nil
+	}
+	return w.add(ctx, queues)
+}
+
+func (w *watcher) add(ctx context.Context, queues []string) error {
 	ctx, cancel := context.WithTimeout(ctx, max(w.s.retryFor, time.Second))
 	defer cancel()
 	channels := make([]string, len(queues))
 	for i, queue := range queues {
 		channels[i] = w.s.eventChannel(queue)
+		if w.all {
+			channels[i] = w.s.eventPattern()
+		}
 	}
 	places := make([]serverAddr, len(queues))
 	for i := range queues {
@@ -201,6 +218,9 @@ func (w *watcher) await(ctx context.Context, channels []string) error {
 			return store.ErrClosed
 		case missing == "":
 			return nil
+		case denied != nil && w.all:
+			return fmt.Errorf("watch all queues: this Redis user may not listen to their channels, %s%s: %w (%w)",
+				channelsHelp, w.s.eventPattern(), store.ErrUnsupported, denied)
 		case denied != nil:
 			return fmt.Errorf("watch queue %q: this Redis user may not listen to channels, %s%s*: %w (%w)", missing,
 				channelsHelp, w.s.keys.prefix, store.ErrUnsupported, denied)
@@ -224,8 +244,11 @@ func (w *watcher) broadcast() {
 // subscribe sends the subscriptions; the connection receives their confirmations. In a Cluster each channel has a slot.
 func (w *watcher) subscribe(ctx context.Context, connection *redis.PubSub, channels []string) error {
 	if !w.s.sharded() {
-		if len(channels) == 0 {
+		switch {
+		case len(channels) == 0:
 			return nil
+		case w.all:
+			return connection.PSubscribe(ctx, channels...)
 		}
 		return connection.Subscribe(ctx, channels...)
 	}
@@ -425,11 +448,8 @@ func (v *watchServer) received(message any) error {
 	case *redis.Message:
 		number, events, _ := strings.Cut(m.Payload, " ")
 		n, err := strconv.Atoi(number)
-		w.mu.Lock()
-		q := w.queues[m.Channel]
-		w.mu.Unlock()
-		if err == nil && n > 0 && q != nil {
-			w.Put(q.name, []byte(events), n)
+		if queue, known := w.queueOf(m); err == nil && n > 0 && known {
+			w.Put(queue, []byte(events), n)
 		}
 	}
 	return nil

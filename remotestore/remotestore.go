@@ -19,14 +19,18 @@
 //
 // # What an answer means
 //
-// The same as from the engine behind the Handler. While nothing answers a call is repeated, for 10 seconds unless
-// RetryFor says otherwise. A repeated call takes effect once, also when the Handler's process was killed meanwhile and
-// another one answers: Redis and the embedded store remember it. Report is not repeated. On Redis, a repeated Delete
-// may remove what was sent in between, and a repeated Remove reports what it removed before as left.
+// The same as from the engine behind the Handler. While a Wait, a Watcher or another long call lasts, the Handler
+// sends a sign of life every second, and a client that receives none for 2.5 seconds continues on another connection.
+// A client and a Handler of different versions of the protocol return ErrUnsupported. While nothing answers a call is
+// repeated, for 10 seconds unless RetryFor says otherwise. A repeated call takes effect once, also when the Handler's
+// process was killed meanwhile and another one answers: Redis and the embedded store remember it. Report is not
+// repeated. On Redis, a repeated Delete may remove what was sent in between, and a repeated Remove reports what it
+// removed before as left.
 //
 // # Cost
 //
-// A call is one HTTP/1.1 request. Each Wait and each Watcher keeps a connection and a goroutine on both sides.
+// A call is one HTTP/1.1 request. Each Wait and each Watcher keeps a connection and a goroutine on both sides, and the
+// Handler writes to it every second.
 package remotestore
 
 import (

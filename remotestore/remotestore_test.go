@@ -439,7 +439,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}{
 		{"GET", "stats", remotestore.MediaType, "", http.StatusMethodNotAllowed},
 		{"POST", "stats", "application/json", "{}", http.StatusUnsupportedMediaType},
-		{"POST", "stats", "application/vnd.later.store.v2", "", http.StatusUnsupportedMediaType},
+		{"POST", "stats", "application/vnd.later.store.v1", "", http.StatusUnsupportedMediaType},
 		{"POST", "nothing", remotestore.MediaType, "", http.StatusNotFound},
 		{"POST", "", remotestore.MediaType, "", http.StatusNotFound},
 		{"POST", "backup", remotestore.MediaType, "\x00", http.StatusNotFound},

@@ -189,9 +189,16 @@ type humaContext huma.Context
 type requestContext struct {
 	humaContext
 	status int // in place of the next one that is set, unless it is 0
+	sent   bool
 }
 
+// SetStatus sends the status. Huma sets another one when the client is gone before the body is written, which is left
+// out.
 func (c *requestContext) SetStatus(code int) {
+	if c.sent {
+		return
+	}
+	c.sent = true
 	if c.status != 0 {
 		code = c.status
 	}

@@ -12,6 +12,9 @@ const (
 	MaxEventBytes = 256 << 10 // bytes of Report.Events
 )
 
+// AllQueues stands for all queues in a call of Watch, also those that are created later. No queue has this name.
+const AllQueues = "{*}"
+
 // EventKind is the kind of an event, such as "sent": 1 to MaxEventKind lower-case letters and underscores. Engines give
 // it no meaning.
 type EventKind string
@@ -29,6 +32,9 @@ type Events interface {
 	// Watch returns a Watcher of queues, to which Watcher.Add adds further ones. When it returns, the Watcher receives
 	// what is reported of them from then on. The queues need not exist. It returns ErrUnsupported if this process may
 	// not watch.
+	//
+	// If AllQueues is the only one, the Watcher receives what is reported of any queue, and Add changes nothing. An
+	// engine that can watch only queues that it is told returns ErrUnsupported.
 	Watch(ctx context.Context, queues []string) (Watcher, error)
 
 	// Activity returns how many events of each kind were reported of a queue lately, by the engine's clock. There are

@@ -11,21 +11,24 @@ import (
 // Hub passes events to the watchers in this process, for engines inside the process. The zero value is ready to use.
 type Hub struct {
 	mu      sync.Mutex
-	byQueue map[string][]*hubWatcher
+	byQueue map[string][]*hubWatcher // store.AllQueues has those that watch all
 }
 
 // Publish passes events to the watchers of a queue and returns how many there are. It does not wait for them.
 func (h *Hub) Publish(queue string, events []byte, number int) int {
 	h.mu.Lock()
-	watchers := h.byQueue[queue]
+	watchers := [2][]*hubWatcher{h.byQueue[queue], h.byQueue[store.AllQueues]}
 	h.mu.Unlock()
-	if number > 0 && len(watchers) > 0 {
+	n := len(watchers[0]) + len(watchers[1])
+	if number > 0 && n > 0 {
 		events = slices.Clone(events)
-		for _, w := range watchers {
-			w.Put(queue, events, number)
+		for _, some := range watchers {
+			for _, w := range some {
+				w.Put(queue, events, number)
+			}
 		}
 	}
-	return len(watchers)
+	return n
 }
 
 // Watch returns a Watcher of queues, which ends when closed is closed.
@@ -67,7 +70,7 @@ func (w *hubWatcher) add(queues []string) bool {
 		w.hub.byQueue = map[string][]*hubWatcher{}
 	}
 	for _, queue := range queues {
-		if !w.queues[queue] {
+		if !w.queues[queue] && !w.queues[store.AllQueues] {
 			w.queues[queue] = true
 			// Publish reads these slices without the lock, so they are never changed in place.
 			w.hub.byQueue[queue] = append(slices.Clip(w.hub.byQueue[queue]), w)

@@ -108,7 +108,8 @@ func (ck *checker) explain(m *message, before *delivery, from, now, ret, attempt
 		if u.queue != "" && m.queue() != "" && u.queue != m.queue() || u.to < from {
 			continue
 		}
-		if ck.slack > 0 && u.from < ret || u.from <= now-ck.lease*1000 {
+		// A lease begins and ends with a millisecond of the engine's clock.
+		if ck.slack > 0 && u.from < ret || u.from/1000+ck.lease <= now/1000 {
 			explained++
 		}
 	}

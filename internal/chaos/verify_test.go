@@ -168,6 +168,12 @@ func TestCheckerFindsViolations(t *testing.T) {
 		"a claim failed": {
 			sentOK + first + "q 1004500 - 1004000 q unavailable\n" + later3, nil, "",
 		},
+		"a claim failed that began late in its millisecond": {
+			sentOK + first + "q 1008500 - 1007980 q unavailable\n" + later3, nil, "",
+		},
+		"a claim failed a millisecond too late": {
+			sentOK + first + "q 1008500 - 1008000 q unavailable\n" + later3, nil, "unseen",
+		},
 		"a claim of another queue failed": {
 			sentOK + first + "q 1004500 - 1004000 other unavailable\n" + later3, nil, "unseen",
 		},

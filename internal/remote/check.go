@@ -1,6 +1,10 @@
 package remote
 
-import "github.com/laterq/later/store"
+import (
+	"slices"
+
+	"github.com/laterq/later/store"
+)
 
 // A server checks its input as every caller of a store does, since it does not know who sends it.
 
@@ -65,6 +69,9 @@ func (a *queueArgs) check() error { return store.CheckQueue(a.Queue) }
 func (a *waitArgs) check() error { return store.CheckQueue(a.Queue) }
 
 func (a *watchArgs) check() error {
+	if slices.Equal(a.Queues, []string{store.AllQueues}) {
+		return nil
+	}
 	for _, name := range a.Queues { // a program may watch any number
 		if err := store.CheckQueue(name); err != nil {
 			return err

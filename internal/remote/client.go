@@ -132,6 +132,7 @@ func invoke[A, R any](ctx context.Context, c *Client, op *operation[A, R], args 
 	if op.takes != nil {
 		takes = op.takes(args)
 	}
+	attempts := 0
 	return retry(ctx, c, target, op.kind != once, func(ctx context.Context, target *Target) (R, error) {
 		if target.Local != nil {
 			if op.kind == changes {
@@ -139,8 +140,12 @@ func invoke[A, R any](ctx context.Context, c *Client, op *operation[A, R], args 
 			}
 			return op.run(ctx, target.Local, args)
 		}
+		if attempts++; attempts == 2 && op.repeated != nil {
+			op.repeated(&req.Args)
+			*body = codec.Append((*body)[:0], &req)
+		}
 		answer := reply[R]{Result: empty}
-		err := exchange(ctx, target, op.name, *body, target.timeout(op.kind, len(*body), takes), &answer)
+		err := exchange(ctx, target, op.name, op.kind, *body, takes, &answer)
 		if err == nil && store.CodeOf(answer.Err) == store.ErrClosed.Code {
 			err = &lostError{cause: answer.Err} // closed there, not here
 		}

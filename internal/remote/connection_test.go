@@ -118,7 +118,7 @@ func TestCallsThroughASocketShareAConnection(t *testing.T) {
 func TestAWaitEndsWithItsConnection(t *testing.T) {
 	s := serveSocket(t)
 	c := s.connect(t)
-	body := encode(&waitArgs{"q", "id"})
+	body := encode(&waitArgs{Queue: "q", ID: "id"})
 	if err := c.send([]byte("\x04wait"), body); err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,8 @@ type operation[A, R any] struct {
 	takes func(args *A) time.Duration
 	// change describes an executed call to Server.OnChange. It is nil for reads and for the everyday work of programs.
 	change func(args *A, result R) Change
+	// repeated marks the arguments of a repeated call. It may be nil.
+	repeated func(args *A)
 	// reuse takes memory that a caller lends out of the arguments and returns a result that uses it. It may be nil.
 	reuse func(args *A) R
 }
@@ -42,6 +44,9 @@ const (
 	long                // it may take any time, and can be repeated
 )
 
+// takesLong reports whether a server sends beats until it replies.
+func (k kind) takesLong() bool { return k == waits || k == long }
+
 // endpoint is an operation, or a stream, as a server sees it.
 type endpoint interface {
 	path() string
@@ -55,6 +60,8 @@ type callable interface {
 	call(ctx context.Context, s *Server, body []byte) ([]byte, error)
 	// endsWithClient reports whether a call need not go on when its client is gone.
 	endsWithClient() bool
+	// takesLong reports whether the reply is in a stream of frames.
+	takesLong() bool
 }
 
 func (op *operation[A, R]) path() string { return op.name }
@@ -64,6 +71,8 @@ func (op *operation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Reque
 }
 
 func (op *operation[A, R]) endsWithClient() bool { return op.kind != changes }
+
+func (op *operation[A, R]) takesLong() bool { return op.kind.takesLong() }
 
 func (op *operation[A, R]) call(ctx context.Context, s *Server, body []byte) ([]byte, error) {
 	var req request[A]

@@ -6,9 +6,11 @@
 //
 // A call is a POST to Path and the name of its operation. The bodies of request and reply are a codec's encoding of
 // request and reply, of the type MediaType, which names the version. A reply with another status than 200 comes from
-// something else than the store. Watch and Check are answered by a stream of replies, each preceded by its length.
+// something else than the store. The reply to what may take long, such as a Wait, is in a stream of frames, in which a
+// server that still lives is heard each second (frames.go). A client that hears nothing gives the connection up and
+// repeats the call on another one (watchdog.go). Watch and Check are answered by a stream of several replies.
 //
-// At a socket of the same machine, all calls but those two go without HTTP, see connection.go.
+// At a socket of the same machine, all calls but those two go without HTTP and without beats, see connection.go.
 //
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
@@ -16,10 +18,6 @@
 package remote
 
 import (
-	"encoding/binary"
-	"fmt"
-	"io"
-	"slices"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -29,13 +27,12 @@ const (
 	// Path is where a server is mounted.
 	Path = "/v1/store/"
 	// MediaType is the type of bodies. It changes when programs of both versions would misunderstand each other.
-	MediaType = "application/vnd.later.store.v1"
+	MediaType = "application/vnd.later.store.v2"
 
 	maxRequest = 16 << 20 // bytes; the largest call has two messages of a little more than MaxBatchBytes
 	maxReply   = 64 << 20
-	// maxWait is how long a Wait takes before the server answers and the client asks again, so that nothing between
-	// them ends the connection for being idle. It limits how late messages are when a connection silently passes
-	// nothing on, since its Wait has used up a notification.
+	// maxWait is how long a Wait takes before the server answers and the client asks again. It limits how long a Wait
+	// whose client is gone without a sign uses up notifications.
 	maxWait = 10 * time.Second
 	// maxCall is how long a call can take that the server goes on with when its client is gone.
 	maxCall = 2 * store.MaxConfirm
@@ -56,31 +53,4 @@ type request[A any] struct {
 type reply[R any] struct {
 	Result R
 	Err    error
-}
-
-// writeFrame writes a part of a stream as a frame: its length, and the part.
-func writeFrame(w io.Writer, body []byte) error {
-	_, err := w.Write(append(binary.AppendUvarint(make([]byte, 0, binary.MaxVarintLen64+len(body)),
-		uint64(len(body))), body...))
-	return err
-}
-
-type byteReader interface {
-	io.Reader
-	io.ByteReader
-}
-
-// readFrame appends a frame to b.
-func readFrame(r byteReader, b []byte, limit uint64) ([]byte, error) {
-	n, err := binary.ReadUvarint(r)
-	if err != nil {
-		return b, err
-	}
-	if n > limit {
-		return b, fmt.Errorf("a frame has %d bytes: the limit is %d", n, limit)
-	}
-	begin := len(b)
-	b = slices.Grow(b, int(n))[:begin+int(n)]
-	_, err = io.ReadFull(r, b[begin:])
-	return b, err
 }

@@ -167,6 +167,16 @@ func (s *Server) reading(ctx context.Context, patient bool, k kind) call {
 
 // reply answers a request by a call.
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, body []byte) error {
+	if op.takesLong() {
+		frames := newFrameWriter(w)
+		defer frames.end()
+		answer, err := op.call(r.Context(), s, body)
+		if err != nil {
+			return err
+		}
+		frames.sendLast(answer) // if that fails the client asks again
+		return nil
+	}
 	answer, err := op.call(r.Context(), s, body)
 	if err != nil {
 		return err

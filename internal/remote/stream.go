@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
@@ -12,7 +13,8 @@ import (
 // stream is an operation that is answered by several replies. The last one has no More.
 type stream[A, R any] struct {
 	name string
-	run  func(ctx context.Context, s *Server, args *A, send func(R) error) error
+	// run sends the replies. end ends the stream without a last one, so that a client that is still there asks again.
+	run func(ctx context.Context, s *Server, args *A, send func(R) error, end func()) error
 }
 
 // part is one reply of a stream. The last has neither a result nor More.
@@ -36,19 +38,16 @@ func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request,
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	w.Header().Set("Content-Type", MediaType)
-	flush := http.NewResponseController(w)
-	send := func(p reply[part[R]]) error {
-		if err := writeFrame(w, codec.Append(nil, &p)); err != nil {
-			return err
-		}
-		return flush.Flush()
-	}
-	err := op.run(ctx, s, &req.Args, func(result R) error { return send(reply[part[R]]{Result: part[R]{result, true}}) })
+	frames := newFrameWriter(w)
+	defer frames.end()
+	defer context.AfterFunc(ctx, frames.abort)()
+	err := op.run(ctx, s, &req.Args, func(result R) error {
+		return frames.send(codec.Append(nil, &reply[part[R]]{Result: part[R]{result, true}}))
+	}, cancel)
 	if ctx.Err() != nil {
 		return nil // the client sees that the stream has no end, and asks again
 	}
-	return send(reply[part[R]]{Err: err})
+	return frames.sendLast(codec.Append(nil, &reply[part[R]]{Err: err}))
 }
 
 const (
@@ -56,6 +55,10 @@ const (
 	// stays in the store's Watcher, which keeps a bounded number. The client asks for watchStep more at a time.
 	watchWindow = 64
 	watchStep   = watchWindow / 2
+	// unheardFor is how long a server keeps a watch that it does not hear of, and stayEvery how often its client sees to
+	// that it does.
+	unheardFor = time.Minute
+	stayEvery  = unheardFor / 4
 )
 
 type watchArgs struct {
@@ -67,19 +70,22 @@ type watchArgs struct {
 // watch is a Watcher of a client.
 type watch struct {
 	store.Watcher
-	window chan struct{} // has a token for each event that the client takes
+	window  chan struct{} // has a token for each event that the client takes
+	unheard *time.Timer   // ends it
 }
 
 // opWatch sends an empty event when the watch has begun.
 var opWatch = &stream[watchArgs, store.Reported]{
 	name: "watch",
-	run: func(ctx context.Context, s *Server, args *watchArgs, send func(store.Reported) error) error {
+	run: func(ctx context.Context, s *Server, args *watchArgs, send func(store.Reported) error, end func()) error {
 		watcher, err := s.store.Watch(ctx, args.Queues)
 		if err != nil {
 			return err
 		}
 		defer watcher.Close()
-		w := &watch{watcher, make(chan struct{}, watchWindow)}
+		unheard := time.AfterFunc(unheardFor, end)
+		defer unheard.Stop()
+		w := &watch{watcher, make(chan struct{}, watchWindow), unheard}
 		w.grant(watchWindow)
 		if !s.addWatch(args.ID, w) {
 			return store.Invalid("id %q is that of another watcher", args.ID)
@@ -143,6 +149,7 @@ var opWatchAdd = &serverOperation[watchArgs, none]{
 		if w == nil {
 			return none{}, fmt.Errorf("watcher: %w", store.ErrNotFound)
 		}
+		w.unheard.Reset(unheardFor)
 		w.grant(args.More)
 		if len(args.Queues) == 0 {
 			return none{}, nil
@@ -155,7 +162,7 @@ type checkArgs struct{ Options store.CheckOptions }
 
 var opCheck = &stream[checkArgs, store.CheckResult]{
 	name: "check",
-	run: func(ctx context.Context, s *Server, args *checkArgs, send func(store.CheckResult) error) error {
+	run: func(ctx context.Context, s *Server, args *checkArgs, send func(store.CheckResult) error, _ func()) error {
 		return check(ctx, s.store, args.Options, func(result store.CheckResult) { send(result) })
 	},
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// replyWithin is how long a reply from another machine may take, besides what the call itself waits for, and
+	// replyWithin is how long a reply without beats from another machine may take, besides what the call waits for, and
 	// slowest how many bytes arrive in a second at least. Then the call is repeated, which the server notices if it is
 	// still executing the first. Until then a connection that silently passes nothing on holds up acks.
 	replyWithin = 3 * time.Second
@@ -102,31 +102,37 @@ func (t *Target) Close() {
 
 // timeout returns how long to wait for a reply; 0 is without limit.
 func (t *Target) timeout(k kind, size int, takes time.Duration) time.Duration {
-	switch {
-	case !t.detached || k == long:
+	if !t.detached || k.takesLong() {
 		return 0
-	case k == waits:
-		takes = maxWait
 	}
 	return replyWithin + takes + time.Duration(size/slowest)*time.Second
 }
 
-// exchange makes one attempt at a call and decodes the reply. Errors are lostErrors if another attempt may succeed.
-func exchange[R any](ctx context.Context, t *Target, name string, body []byte, timeout time.Duration,
+// exchange makes one attempt at a call, which may wait in the store for as long as it takes, and decodes the reply.
+// Errors are lostErrors if another attempt may succeed.
+func exchange[R any](ctx context.Context, t *Target, name string, k kind, body []byte, takes time.Duration,
 	answer *reply[R]) error {
-	if timeout > 0 {
+	var tooLate error
+	if timeout := t.timeout(k, len(body), takes); timeout > 0 {
+		tooLate = fmt.Errorf("no reply within %v", timeout)
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no reply within %v", timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, tooLate)
 		defer cancel()
 	}
 	buffer := bodies.Get().(*[]byte)
 	defer bodies.Put(buffer)
 	call := t.call
-	if t.socket != nil {
+	switch {
+	case t.socket != nil:
 		call = t.socket.call
+	case k.takesLong():
+		call = t.longCall
 	}
 	encoded, err := call(ctx, name, body, buffer)
 	if err != nil {
+		if tooLate != nil && context.Cause(ctx) == tooLate {
+			t.http.CloseIdleConnections() // which may pass nothing on either
+		}
 		return err
 	}
 	return misunderstood(codec.Decode(encoded, answer))
@@ -144,6 +150,17 @@ func (t *Target) call(ctx context.Context, name string, body []byte, buffer *[]b
 		return nil, &lostError{cause: err}
 	}
 	return *buffer, nil
+}
+
+// longCall is like call for a reply in frames.
+func (t *Target) longCall(ctx context.Context, name string, body []byte, buffer *[]byte) ([]byte, error) {
+	frames, err := t.postForFrames(ctx, name, body)
+	if err != nil {
+		return nil, err
+	}
+	defer frames.close()
+	*buffer, err = frames.last((*buffer)[:0])
+	return *buffer, err
 }
 
 // post sends a body and returns a reply with the status 200.

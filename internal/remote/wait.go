@@ -26,11 +26,13 @@ func (op *serverOperation[A, R]) call(ctx context.Context, s *Server, body []byt
 }
 
 // A Wait that ends at the server has used up a notification. If its caller has left meanwhile, the client says so with
-// opLeave, and the notification is passed on.
+// opLeave, and the notification is passed on. If its reply was lost, or the connection on which it waits, the client
+// repeats it: then the server ends the first one, and returns at once, so that the caller claims.
 
 type waitArgs struct {
 	Queue string
 	ID    string // of this call, for opLeave
+	Again bool   // it was called before, and may have ended
 }
 
 var opWait = &serverOperation[waitArgs, none]{
@@ -39,8 +41,13 @@ var opWait = &serverOperation[waitArgs, none]{
 		run: func(ctx context.Context, s store.Store, a *waitArgs) (none, error) {
 			return none{}, s.Wait(ctx, a.Queue)
 		},
+		repeated: func(a *waitArgs) { a.Again = true },
 	},
 	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
+		if a.Again {
+			s.endWait(a.ID)
+			return none{}, nil
+		}
 		ctx, leave := context.WithCancel(ctx)
 		defer leave()
 		w := &waiting{leave, make(chan struct{})}
@@ -65,13 +72,7 @@ type waiting struct {
 var opLeave = &serverOperation[waitArgs, none]{
 	operation: operation[waitArgs, none]{name: "leave"},
 	runAt: func(ctx context.Context, s *Server, a *waitArgs) (none, error) {
-		s.mu.Lock()
-		w := s.waits[a.ID]
-		s.mu.Unlock()
-		if w != nil {
-			w.leave()
-			<-w.ended
-		}
+		s.endWait(a.ID)
 		if n, ok := s.store.(store.Notifier); ok {
 			return none{}, n.Notify(ctx, a.Queue)
 		}
@@ -79,12 +80,23 @@ var opLeave = &serverOperation[waitArgs, none]{
 	},
 }
 
+// endWait ends a Wait, if there is one with that id.
+func (s *Server) endWait(id string) {
+	s.mu.Lock()
+	w := s.waits[id]
+	s.mu.Unlock()
+	if w != nil {
+		w.leave()
+		<-w.ended
+	}
+}
+
 // leaveWithin limits how long a client tries to say that it has left.
 const leaveWithin = time.Second
 
 // Wait implements store.Store.
 func (c *Client) Wait(ctx context.Context, queue string) error {
-	args := &waitArgs{queue, c.sessions.name + "." + strconv.FormatUint(c.waits.Add(1), 36)}
+	args := &waitArgs{Queue: queue, ID: c.sessions.name + "." + strconv.FormatUint(c.waits.Add(1), 36)}
 	_, err := invoke(ctx, c, &opWait.operation, args)
 	if ctx.Err() == nil {
 		return err
@@ -105,7 +117,7 @@ func (c *Client) leave(args *waitArgs) {
 		target, err := c.router.Target(ctx, nil)
 		if err == nil && target.Local == nil {
 			var answer reply[none]
-			exchange(ctx, target, opLeave.name, encode(args), leaveWithin, &answer)
+			exchange(ctx, target, opLeave.name, opLeave.kind, encode(args), 0, &answer)
 		}
 	}()
 }

@@ -1,13 +1,12 @@
 package remote
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
-	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
@@ -174,13 +173,19 @@ func (c *Client) watchRemote(ctx context.Context, target *Target, queues []strin
 	}
 	if err != nil {
 		end(nil)
-		parts.close()
+		if parts != nil {
+			parts.close()
+		}
 		return nil, err
 	}
 	go func() {
 		defer c.loops.Done()
 		defer parts.close()
+		var stays sync.WaitGroup
+		stays.Go(func() { w.stay(connection) })
 		w.err = w.receive(connection, parts)
+		w.end()
+		stays.Wait()
 		close(w.ended)
 	}()
 	return w, nil
@@ -209,6 +214,20 @@ func (w *remoteWatcher) receive(connection context.Context, parts *parts[store.R
 	}
 }
 
+// stay has the server hear of the watch, until the connection ends.
+func (w *remoteWatcher) stay(connection context.Context) {
+	tick := time.NewTicker(stayEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			w.ask(connection, watchArgs{ID: w.id}) // if that fails the next one may succeed
+		case <-connection.Done():
+			return
+		}
+	}
+}
+
 func (w *remoteWatcher) Next(ctx context.Context) (store.Reported, error) {
 	select {
 	case event := <-w.events:
@@ -231,7 +250,7 @@ func (w *remoteWatcher) Add(ctx context.Context, queues ...string) error {
 func (w *remoteWatcher) ask(ctx context.Context, args watchArgs) error {
 	body := encode(&args)
 	var answer reply[none]
-	err := exchange(ctx, w.target, opWatchAdd.name, body, w.target.timeout(reads, len(body), 0), &answer)
+	err := exchange(ctx, w.target, opWatchAdd.name, reads, body, 0, &answer)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -250,18 +269,15 @@ func (w *remoteWatcher) Close() error {
 }
 
 // parts are the parts of a stream as they arrive.
-type parts[R any] struct {
-	resp *http.Response
-	body *bufio.Reader
-}
+type parts[R any] struct{ *frameReader }
 
 // openStream calls a stream.
 func openStream[A, R any](ctx context.Context, target *Target, op *stream[A, R], args *A) (*parts[R], error) {
-	resp, err := target.post(ctx, op.name, encode(args))
+	frames, err := target.postForFrames(ctx, op.name, encode(args))
 	if err != nil {
 		return nil, err
 	}
-	return &parts[R]{resp, bufio.NewReader(resp.Body)}, nil
+	return &parts[R]{frames}, nil
 }
 
 // errEnd is returned for the end of a stream.
@@ -270,9 +286,9 @@ var errEnd = errors.New("end of the stream")
 // next returns the next part, errEnd behind the last one, the error that ended the stream, or a lostError.
 func (p *parts[R]) next() (R, error) {
 	var none R
-	frame, err := readFrame(p.body, nil, maxReply)
+	frame, err := p.frameReader.next(nil)
 	if err != nil {
-		return none, &lostError{cause: err}
+		return none, err
 	}
 	var answer reply[part[R]]
 	switch err := misunderstood(codec.Decode(frame, &answer)); {
@@ -286,12 +302,6 @@ func (p *parts[R]) next() (R, error) {
 		return none, errEnd
 	}
 	return answer.Result.Result, nil
-}
-
-func (p *parts[R]) close() {
-	if p != nil {
-		p.resp.Body.Close()
-	}
 }
 
 // Check implements store.Checker. When the connection is lost it begins again: results can then be reported twice.

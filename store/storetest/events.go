@@ -149,6 +149,27 @@ var eventRules = []rule{
 		e.report(store.Report{Events: []byte("y"), Number: 1})
 		e.equal("queue", e.next(w).Queue, e.queue)
 	}},
+	{"a watcher of all queues receives what is reported of any", func(e *env) {
+		w, err := e.Peer.Watch(e.Context(), []string{store.AllQueues})
+		if errors.Is(err, store.ErrUnsupported) {
+			e.Skip("this engine watches only queues that it is told")
+		}
+		e.ok(err)
+		e.Cleanup(func() { w.Close() })
+		fresh := newQueueName()
+		for _, queue := range []string{e.queue, fresh} {
+			e.equal("watchers", e.report(store.Report{Queue: queue, Events: []byte("x"), Number: 1}), 1)
+			e.equal("queue", e.next(w).Queue, queue)
+		}
+		e.ok(w.Add(e.Context(), fresh))
+		for range 2 {
+			e.equal("watchers", e.report(store.Report{Queue: fresh, Events: []byte("y"), Number: 1}), 1)
+			r := e.next(w)
+			e.equal("events", r.Queue+" "+string(r.Events), fresh+" y")
+		}
+		e.ok(w.Close())
+		e.noWatchers(fresh)
+	}},
 	{"a watcher that does not read misses events and delays nobody", func(e *env) {
 		w := e.watch(e.queue)
 		const reports = 5000

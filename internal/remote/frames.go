@@ -1,0 +1,153 @@
+package remote
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A reply that may take long is a stream of frames: each is its length, and what it carries. While the server has none
+// to send, it sends an empty one, a beat, so that the client notices when the connection passes nothing on.
+
+// beatEvery is how often a server sends a beat.
+const beatEvery = time.Second
+
+// appendFrame appends a frame to b.
+func appendFrame(b, body []byte) []byte {
+	return append(binary.AppendUvarint(slices.Grow(b, binary.MaxVarintLen64+len(body)), uint64(len(body))), body...)
+}
+
+type byteReader interface {
+	io.Reader
+	io.ByteReader
+}
+
+// readFrame appends what a frame carries to b.
+func readFrame(r byteReader, b []byte, limit uint64) ([]byte, error) {
+	n, err := binary.ReadUvarint(r)
+	if err != nil {
+		return b, err
+	}
+	if n > limit {
+		return b, fmt.Errorf("a frame has %d bytes: the limit is %d", n, limit)
+	}
+	begin := len(b)
+	b = slices.Grow(b, int(n))[:begin+int(n)]
+	_, err = io.ReadFull(r, b[begin:])
+	return b, err
+}
+
+// frameWriter sends frames as a response, and beats between them.
+type frameWriter struct {
+	mu    sync.Mutex
+	w     http.ResponseWriter
+	timer *time.Timer // of the next beat; nil after end
+}
+
+func newFrameWriter(w http.ResponseWriter) *frameWriter {
+	w.Header().Set("Content-Type", MediaType)
+	w.Header().Set("X-Accel-Buffering", "no") // proxies are to pass on each frame at once
+	f := &frameWriter{w: w}
+	f.mu.Lock()
+	f.timer = time.AfterFunc(beatEvery, f.beat)
+	f.mu.Unlock()
+	return f
+}
+
+func (f *frameWriter) beat() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.timer != nil {
+		f.write(nil, true) // if that fails the server ends the request
+	}
+}
+
+// send sends a frame.
+func (f *frameWriter) send(body []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.write(body, true)
+}
+
+// sendLast sends a frame together with the end of the response.
+func (f *frameWriter) sendLast(body []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.write(body, false)
+}
+
+func (f *frameWriter) write(body []byte, flush bool) error {
+	f.timer.Reset(beatEvery)
+	if _, err := f.w.Write(appendFrame(nil, body)); err != nil || !flush {
+		return err
+	}
+	return http.NewResponseController(f.w).Flush()
+}
+
+// abort ends what is being sent, and the response.
+func (f *frameWriter) abort() {
+	_ = http.NewResponseController(f.w).SetWriteDeadline(past) // not all writers can
+}
+
+// end ends the beats, before the response ends.
+func (f *frameWriter) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.timer.Stop()
+	f.timer = nil
+}
+
+// frameReader reads the frames of a response.
+type frameReader struct {
+	ctx  context.Context
+	resp *http.Response
+	body *bufio.Reader
+	end  context.CancelCauseFunc // of ctx
+}
+
+// postForFrames sends a body and returns a reader of the frames that answer it. Close it.
+func (t *Target) postForFrames(ctx context.Context, name string, body []byte) (*frameReader, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	dog := newWatchdog(t, end)
+	resp, err := t.post(ctx, name, body)
+	dog.stop()
+	if err != nil {
+		end(nil)
+		return nil, err
+	}
+	return &frameReader{ctx, resp, bufio.NewReader(&watchedReader{resp.Body, dog}), end}, nil
+}
+
+// next appends what the next frame carries to b, which is no beat. Its error is a lostError.
+func (f *frameReader) next(b []byte) ([]byte, error) {
+	for {
+		frame, err := readFrame(f.body, b, maxReply)
+		if err != nil {
+			return b, lostBy(f.ctx, err, false)
+		}
+		if len(frame) > len(b) {
+			return frame, nil
+		}
+	}
+}
+
+// last is like next for the only frame, after which the connection can be used again.
+func (f *frameReader) last(b []byte) ([]byte, error) {
+	frame, err := f.next(b)
+	if err == nil {
+		f.body.ReadByte() // the end
+	}
+	return frame, err
+}
+
+// close closes the connection unless the response has ended.
+func (f *frameReader) close() {
+	f.resp.Body.Close()
+	f.end(nil)
+}

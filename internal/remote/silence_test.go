@@ -1,0 +1,313 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// network carries the connections between a client and a server in this process. It can fall silent: what is open then
+// passes nothing on any more, not even its end.
+type network struct {
+	dialed chan net.Conn
+	closed chan struct{}
+
+	mu      sync.Mutex
+	open    []*cable
+	swallow sync.WaitGroup
+}
+
+func (n *network) Accept() (net.Conn, error) {
+	select {
+	case c := <-n.dialed:
+		return c, nil
+	case <-n.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (n *network) Close() error {
+	close(n.closed)
+	return nil
+}
+
+func (n *network) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (n *network) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	c := &cable{Conn: near, of: n}
+	n.mu.Lock()
+	n.open = append(n.open, c)
+	n.mu.Unlock()
+	n.dialed <- far
+	return c, nil
+}
+
+// fallSilent cuts the connections that are open.
+func (n *network) fallSilent() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.open {
+		c.cut.Store(true)
+	}
+}
+
+// cable is the client's end of a connection.
+type cable struct {
+	net.Conn
+	of  *network
+	cut atomic.Bool
+}
+
+func (c *cable) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.cut.Load() {
+			return n, err
+		}
+	}
+}
+
+func (c *cable) Write(p []byte) (int, error) {
+	if c.cut.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *cable) Close() error {
+	if !c.cut.Load() {
+		return c.Conn.Close()
+	}
+	c.Conn.SetReadDeadline(past)
+	c.of.swallow.Go(func() {
+		c.Conn.SetReadDeadline(time.Time{})
+		io.Copy(io.Discard, c.Conn)
+	})
+	return nil
+}
+
+// withNetwork runs a test whose time passes only while all wait, with a client of a server of a store in memory.
+func withNetwork(t *testing.T, test func(t *testing.T, n *network, server *Server, c *Client)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{dialed: make(chan net.Conn), closed: make(chan struct{})}
+		server := NewServer(memstore.New(), silent, false)
+		at := &http.Server{Handler: server}
+		go at.Serve(n)
+		transport := newTransport()
+		transport.DialContext = n.dial
+		target := &Target{url: socketURL, http: newClient(transport), detached: true}
+		c := NewClient(router{target}, silent, time.Minute)
+		defer func() {
+			c.Close()
+			at.Close()
+			server.Close()
+			n.swallow.Wait()
+		}()
+		test(t, n, server, c)
+	})
+}
+
+func sendTo(t *testing.T, s store.Store) {
+	t.Helper()
+	_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: store.NewID()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAWaitOnASilentConnectionEndsSoon(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		s := &waiterStore{memstore.New(), make(chan struct{}, 9), make(chan error, 9)}
+		server.store = s
+		waited := make(chan error, 1)
+		go func() { waited <- c.Wait(t.Context(), "q") }()
+		<-s.began
+		time.Sleep(5*beatEvery + beatEvery/2)
+		select {
+		case err := <-waited:
+			t.Fatalf("the wait ends while beats arrive: %v", err)
+		default:
+		}
+		n.fallSilent()
+		began := time.Now()
+		sendTo(t, s) // announced to the Wait, whose reply is lost
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > maxSilence {
+			t.Errorf("the wait ends after %v of silence, want %v at most", took, maxSilence)
+		}
+		claim, err := c.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+		if err != nil || len(claim.Messages) != 1 || time.Since(began) > maxSilence {
+			t.Errorf("claimed %d after %v, %v", len(claim.Messages), time.Since(began), err)
+		}
+	})
+}
+
+func TestACallWithoutAReplyIsRepeatedOnAFreshConnection(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, _ *Server, c *Client) {
+		target := c.router.(router).target
+		var opened []*frameReader
+		for range 3 {
+			frames, err := target.postForFrames(t.Context(), opSync.name, encode(&none{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened = append(opened, frames)
+		}
+		for _, frames := range opened { // leaves three connections that are not in use
+			if _, err := frames.last(nil); err != nil {
+				t.Fatal(err)
+			}
+			frames.close()
+		}
+		n.fallSilent()
+		began := time.Now()
+		if _, err := c.Stats(t.Context(), "q"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > replyWithin+2*minPause {
+			t.Errorf("the call took %v, want %v and a pause at most", took, replyWithin)
+		}
+	})
+}
+
+func TestARepeatedWaitEndsTheEarlierOne(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		s := &waiterStore{memstore.New(), make(chan struct{}, 9), make(chan error, 9)}
+		server.store = s
+		waited := make(chan error, 1)
+		go func() { waited <- c.Wait(t.Context(), "q") }()
+		<-s.began
+		n.fallSilent()
+		if err := <-waited; err != nil {
+			t.Error(err)
+		}
+		if err := <-s.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the earlier wait ends with %v", err)
+		}
+		if server.mu.Lock(); len(server.waits) > 0 {
+			t.Error("the server still waits")
+		}
+		server.mu.Unlock()
+	})
+}
+
+// slowStore takes a minute to sync.
+type slowStore struct {
+	*memstore.Store
+	syncs atomic.Int32
+}
+
+func (s *slowStore) Sync(context.Context) error {
+	s.syncs.Add(1)
+	time.Sleep(time.Minute)
+	return nil
+}
+
+func TestALongCallGoesOnWhileItsServerIsHeard(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		s := &slowStore{Store: memstore.New()}
+		server.store = s
+		for range 2 {
+			if err := c.Sync(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if calls, connections := s.syncs.Load(), len(n.open); calls != 2 || connections != 1 {
+			t.Errorf("%d calls on %d connections, want 2 on 1", calls, connections)
+		}
+	})
+}
+
+func TestAWatchOnASilentConnectionGoesOnWithAGap(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		w, err := c.Watch(t.Context(), []string{"q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		next := make(chan store.Reported)
+		go func() {
+			event, _ := w.Next(t.Context())
+			next <- event
+		}()
+		time.Sleep(10 * unheardFor)
+		n.fallSilent()
+		time.Sleep(maxSilence + maxPause)
+		report := []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}
+		if _, err := server.store.Report(t.Context(), report); err != nil {
+			t.Fatal(err)
+		}
+		if event := <-next; string(event.Events) != "x" || !event.Gap {
+			t.Errorf("%+v, want a gap and an event", event)
+		}
+	})
+}
+
+func TestAWatchStaysWhileItIsOnlyIdle(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		w, err := c.Watch(t.Context(), []string{"q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		time.Sleep(10 * unheardFor)
+		report := []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}
+		if _, err := server.store.Report(t.Context(), report); err != nil {
+			t.Fatal(err)
+		}
+		if event, err := w.Next(t.Context()); err != nil || event.Gap {
+			t.Errorf("%+v, %v, want no gap", event, err)
+		}
+	})
+}
+
+func TestAWatchThatIsNotHeardOfEnds(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		w, err := c.Watch(t.Context(), []string{"q"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.fallSilent()
+		w.Close()
+		time.Sleep(unheardFor + beatEvery)
+		if server.mu.Lock(); len(server.watches) > 0 {
+			t.Error("the server still watches")
+		}
+		server.mu.Unlock()
+	})
+}
+
+func TestAServerOfAnotherVersionIsUnsupported(t *testing.T) {
+	withNetwork(t, func(t *testing.T, _ *network, server *Server, _ *Client) {
+		n := &network{dialed: make(chan net.Conn), closed: make(chan struct{})}
+		at := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Set("Content-Type", "application/vnd.later.store.v1") // as if the server knew only another one
+			server.ServeHTTP(w, r)
+		})}
+		go at.Serve(n)
+		defer at.Close()
+		transport := newTransport()
+		transport.DialContext = n.dial
+		target := &Target{url: socketURL, http: newClient(transport), detached: true}
+		c := NewClient(router{target}, silent, time.Minute)
+		defer c.Close()
+		err := c.Wait(t.Context(), "q")
+		if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "another version") {
+			t.Errorf("%v, want ErrUnsupported", err)
+		}
+	})
+}
