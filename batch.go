@@ -39,8 +39,8 @@ const (
 //
 // Senders that do much else between two items, such as answering a request, are seldom in here at the same time, and
 // would be sent in small batches. So a batcher that gathers learns how many items are usually together. If those are
-// a crowd, an item waits until half of it has come, for gatherFor at most after the first. While the store works on that
-// half, the other half comes. Who waits in vain ends the crowd.
+// a crowd, an item waits until half of it has come, for gatherFor at most after the first. While the store works on
+// that half, the other half comes. Who waits in vain ends the crowd.
 //
 // The number of waiting items is bounded by their senders: a caller of do has one item here, and a worker
 // stops claiming while too many of its settles are in flight.
