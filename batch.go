@@ -39,7 +39,8 @@ const (
 //
 // Senders that do much else between two items, such as answering a request, are seldom in here at the same time, and
 // would be sent in small batches. So a batcher that gathers learns how many items are usually together. If those are
-// a crowd, an item waits until most of the others have come, for gatherFor at most. Who waits in vain ends the crowd.
+// a crowd, an item waits until half of it has come, for gatherFor at most after the first. While the store works on
+// that half, the other half comes. Who waits in vain ends the crowd.
 //
 // The number of waiting items is bounded by their senders: a caller of do has one item here, and a worker
 // stops claiming while too many of its settles are in flight.
@@ -111,7 +112,7 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 	}
 	if last.ready {
 		b.startSender()
-	} else if !b.lingering {
+	} else if !b.lingering || b.gathers && len(last.items) == 1 {
 		b.startLinger()
 	}
 	return nil
@@ -119,7 +120,7 @@ func (b *batcher[T, R]) put(item T, done completer[R], g *ackGroup) error {
 
 // gathered reports whether n waiting items need not wait for others. The lock is held.
 func (b *batcher[T, R]) gathered(n int) bool {
-	return b.crowd < minCrowd || n >= maxGathered || 4*n >= 3*(b.crowd-b.sending)
+	return b.crowd < minCrowd || n >= maxGathered || 2*n >= b.crowd || n >= b.crowd-b.sending
 }
 
 // startSender starts a sending goroutine if another batch may be in flight. The lock is held.
@@ -131,7 +132,7 @@ func (b *batcher[T, R]) startSender() {
 	}
 }
 
-// startLinger makes all waiting batches ready after linger. The lock is held.
+// startLinger makes all waiting batches ready linger from now. The lock is held.
 func (b *batcher[T, R]) startLinger() {
 	b.lingering = true
 	if b.lingerTimer == nil {
@@ -204,6 +205,9 @@ func (b *batcher[T, R]) sendReady() {
 
 		if sent > 0 { // otherwise all were withdrawn
 			results, err := b.send(next.items)
+			b.mu.Lock()
+			b.sending -= sent // first, since those who are answered may send again at once
+			b.mu.Unlock()
 			for i, done := range next.done {
 				var result R
 				if err == nil {
@@ -215,7 +219,6 @@ func (b *batcher[T, R]) sendReady() {
 
 		next.empty()
 		b.mu.Lock()
-		b.sending -= sent
 		b.recycle(next)
 		b.mu.Unlock()
 		// Let the callers that were just answered add their next items, so that those are sent together.

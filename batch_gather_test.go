@@ -29,18 +29,72 @@ func crowd(t *testing.T, n int) (b *batcher[string, string], g *gate, add func(i
 	return b, g, add
 }
 
-func TestBatcherSendsACrowdTogether(t *testing.T) {
+func TestBatcherSendsHalfOfACrowdTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, g, add := crowd(t, 12)
 		begin, before := time.Now(), len(g.seen())
-		for i := range 9 {
+		for i := range 6 {
 			if calls := len(g.seen()) - before; calls != 0 {
 				t.Fatalf("%d calls for the first %d of 12 items", calls, i)
 			}
 			add(strconv.Itoa(i))
 		}
-		if calls := g.seen()[before:]; len(calls) != 1 || len(calls[0]) != 9 || time.Since(begin) != 0 {
+		if calls := g.seen()[before:]; len(calls) != 1 || len(calls[0]) != 6 || time.Since(begin) != 0 {
 			t.Errorf("calls %v after %v; want one, at once", calls, time.Since(begin))
+		}
+		b.close()
+	})
+}
+
+func TestBatcherWaitsFromTheFirstOfEachCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, 12)
+		for i := range 6 { // sent at once
+			add(strconv.Itoa(i))
+		}
+		time.Sleep(gatherFor / 2)
+		before := len(g.seen())
+		add("first of the next")
+		time.Sleep(gatherFor - time.Nanosecond)
+		synctest.Wait()
+		if calls := g.seen()[before:]; len(calls) != 0 {
+			t.Errorf("calls before the others had time to come: %v", calls)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if calls := g.seen()[before:]; len(calls) != 1 {
+			t.Errorf("calls %v; want one", calls)
+		}
+		b.close()
+	})
+}
+
+// sendAgain is a completer that adds another item when it is answered.
+type sendAgain struct {
+	b     *batcher[string, string]
+	times int
+}
+
+func (s *sendAgain) complete(string, error) {
+	if s.times--; s.times >= 0 {
+		_ = s.b.put("again", s, nil) // which fails only after close
+	}
+}
+
+func TestBatcherCountsWhoIsAnsweredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, _ := crowd(t, 12)
+		for range 12 {
+			if err := b.put("first", &sendAgain{b, 3}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		b.mu.Lock()
+		learned := b.crowd
+		b.mu.Unlock()
+		if learned != 12 {
+			t.Errorf("12 senders that send again when they are answered are taken for %d", learned)
 		}
 		b.close()
 	})

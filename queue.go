@@ -106,6 +106,18 @@ func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error)
 	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
 		return SendResult{}, err
 	}
+	if q.defaults != nil || len(q.client.sendMiddleware) > 0 {
+		return q.sendCompleted(ctx, o)
+	}
+	m, err := o.prepare()
+	if err != nil {
+		return SendResult{}, err
+	}
+	return q.sendPrepared(ctx, &m, o.ID != "")
+}
+
+// sendCompleted is separate because a message that middleware changes does not stay on the stack.
+func (q *Queue) sendCompleted(ctx context.Context, o Outgoing) (SendResult, error) {
 	m, err := q.complete(ctx, &o)
 	if err != nil {
 		return SendResult{}, err

@@ -25,10 +25,10 @@ const idempotencyWindow = 24 * time.Hour
 
 func registerSend(s *Server) {
 	route(s, access.Send, s.oneMessage(huma.Operation{
-		Path: "/v1/queues/{queue}/messages", Tags: []string{"messages"}, Summary: "Send a message",
+		Path: queueSends, Tags: []string{"messages"}, Summary: "Send a message",
 	}), s.send)
 	route(s, access.Send, s.manyMessages(huma.Operation{
-		Path: "/v1/queues/{queue}/messages/batch", Tags: []string{"messages"}, Summary: "Send several messages",
+		Path: queueSends + "/batch", Tags: []string{"messages"}, Summary: "Send several messages",
 	}), s.sendBatch)
 }
 
@@ -55,18 +55,28 @@ func (s *Server) manyMessages(op huma.Operation) huma.Operation {
 // target is where messages are sent to: a queue, or a topic with its queue.
 type target struct {
 	*later.Queue
-	send  func(context.Context, later.Outgoing) (later.SendResult, error)
-	batch func(context.Context, []later.Outgoing) ([]later.SendResult, error)
+	topic *later.Topic // nil for a queue
 }
 
-func (s *Server) queueTarget(name string) target {
-	q := s.client.Queue(name)
-	return target{q, q.SendMessage, q.SendBatch}
-}
+func (s *Server) queueTarget(name string) target { return target{Queue: s.client.Queue(name)} }
 
 func (s *Server) topicTarget(name string) target {
 	t := s.client.Topic(name)
-	return target{t.Queue(), t.PublishMessage, t.PublishBatch}
+	return target{t.Queue(), t}
+}
+
+func (t target) send(ctx context.Context, o later.Outgoing) (later.SendResult, error) {
+	if t.topic != nil {
+		return t.topic.PublishMessage(ctx, o)
+	}
+	return t.SendMessage(ctx, o)
+}
+
+func (t target) batch(ctx context.Context, msgs []later.Outgoing) ([]later.SendResult, error) {
+	if t.topic != nil {
+		return t.topic.PublishBatch(ctx, msgs)
+	}
+	return t.SendBatch(ctx, msgs)
 }
 
 // targetOf returns the target in the path of a request.
@@ -174,17 +184,14 @@ func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 	if out.When, err = when(o.In, o.At); err != nil {
 		return out, err
 	}
-	for _, d := range []struct {
-		name string
-		text Duration
-		to   *time.Duration
-	}{
-		{"timeout", o.Timeout, &out.Timeout}, {"expire_after", o.ExpireAfter, &out.ExpireAfter},
-		{"dedup_window", o.DedupWindow, &out.DedupWindow},
-	} {
-		if *d.to, err = d.text.parse(d.name, false); err != nil {
-			return out, err
-		}
+	if out.Timeout, err = o.Timeout.parse("timeout", false); err != nil {
+		return out, err
+	}
+	if out.ExpireAfter, err = o.ExpireAfter.parse("expire_after", false); err != nil {
+		return out, err
+	}
+	if out.DedupWindow, err = o.DedupWindow.parse("dedup_window", false); err != nil {
+		return out, err
 	}
 	if o.ExpireAt != nil {
 		out.ExpireAt = *o.ExpireAt

@@ -1,10 +1,19 @@
 package server
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later"
 )
 
 // FuzzUsualOutgoing checks that a body which is not decoded by huma is decoded as huma would.
@@ -44,4 +53,51 @@ func FuzzUsualOutgoing(f *testing.F) {
 			t.Fatalf("%q: %+v, want %+v", body, got, want)
 		}
 	})
+}
+
+func TestSentIsAppendedAsItIsEncoded(t *testing.T) {
+	for _, sent := range []Sent{
+		{ID: "a", Queue: "mail", Due: "2100-01-01T00:00:00.000Z", Outcome: later.SendSent},
+		{ID: "\"\\\n\x00\x7fé\u2028😀\xff", Queue: "topic:x", Outcome: later.SendDuplicate},
+	} {
+		var want bytes.Buffer
+		if err := encodeJSON(&want, sent); err != nil {
+			t.Fatal(err)
+		}
+		var got, decoded Sent
+		text := sent.appendJSON(nil)
+		if err := errors.Join(json.Unmarshal(text, &got), json.Unmarshal(want.Bytes(), &decoded)); err != nil ||
+			got != decoded {
+			t.Errorf("%q, %v; want %q", text, err, want.Bytes())
+		}
+	}
+}
+
+func TestSendFastAnswersUsualSendsOnly(t *testing.T) {
+	a := newAPI(t)
+	for _, c := range []struct {
+		method, path, body, contentType string
+		fast                            bool
+	}{
+		{"POST", mail, `{"payload": "x"}`, "", true},
+		{"POST", mail, `{"payload": "x"}`, "application/json; charset=utf-8", true},
+		{"POST", "/v1/topics/news/messages", `{"payload": "x"}`, jsonType, true},
+		{"GET", mail, "", "", false},
+		{"POST", mail + "?in=1h", `{"payload": "x"}`, jsonType, false},
+		{"POST", mail, `{"payload_base64": "eA=="}`, jsonType, false},
+		{"POST", mail, "x", "text/plain", false},
+		{"POST", mail + "/", `{"payload": "x"}`, jsonType, false},
+		{"POST", "/v1/queues/a%2Fb/messages", `{"payload": "x"}`, jsonType, false},
+		{"POST", "/v1/queues/../messages", `{"payload": "x"}`, jsonType, false},
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		r.Header.Set("Content-Type", c.contentType)
+		if got := a.server.sendFast(httptest.NewRecorder(), r); got != c.fast {
+			t.Errorf("%s %s %s, %s: answered %v", c.method, c.path, c.body, c.contentType, got)
+		}
+		if body, _ := io.ReadAll(r.Body); !c.fast && string(body) != c.body {
+			t.Errorf("%s %s: its route gets the body %q; want %q", c.method, c.path, body, c.body)
+		}
+	}
+	a.do(http.MethodPost, mail+"?in=1h", `{"payload": "x"}`).fails(http.StatusBadRequest, "invalid", "query.in", "")
 }

@@ -42,7 +42,7 @@ func rawOrJSON[T any](s *Server) *huma.RequestBody {
 
 // contentType returns the type of a request's body without parameters. That of a request without one is JSON.
 func contentType(header string) string {
-	if header == "" {
+	if header == "" || header == jsonType {
 		return jsonType
 	}
 	if parsed, _, err := mime.ParseMediaType(header); err == nil {
@@ -54,7 +54,7 @@ func contentType(header string) string {
 // sendRaw takes requests whose body is not JSON from send.
 func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	if contentType(ctx.Header("Content-Type")) == jsonType {
-		s.sendFast(ctx, next)
+		next(ctx)
 		return
 	}
 	r, w := humago.Unwrap(ctx)
@@ -63,19 +63,25 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	message, err := rawMessage(w, r)
-	s.answerSend(ctx, message, err)
+	s.answerSend(w, r, s.targetOf(ctx), message, err)
 }
 
 // answerSend sends a message, unless there is an error, and answers the request.
-func (s *Server) answerSend(ctx huma.Context, message later.Outgoing, err error) {
+func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, message later.Outgoing, err error) {
 	var sent Sent
 	if err == nil {
 		// A send ends within the time limit of a call, and costs less if it does not watch for its client to go.
-		key := IdempotencyKey{ctx.Header("Idempotency-Key")}
-		sent, err = s.sendOne(context.WithoutCancel(ctx.Context()), s.targetOf(ctx), message, key)
+		key := IdempotencyKey{r.Header.Get("Idempotency-Key")}
+		sent, err = s.sendOne(context.WithoutCancel(r.Context()), to, message, key)
 	}
-	r, w := humago.Unwrap(ctx)
-	s.reply(w, r, http.StatusCreated, sent, err)
+	if err != nil {
+		s.reply(w, r, 0, nil, err)
+		return
+	}
+	limitReply(w)
+	w.Header()["Content-Type"] = isJSON
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(sent.appendJSON(make([]byte, 0, 256))) // if that fails nobody listens
 }
 
 // reply answers a request that huma does not answer.
@@ -161,13 +167,23 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 
 // readAll reads a body of up to limit bytes.
 func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	var body bytes.Buffer
+	err := readInto(&body, w, r, limit)
+	return body.Bytes(), err
+}
+
+// readInto reads a body of up to limit bytes into a buffer.
+func readInto(body *bytes.Buffer, w http.ResponseWriter, r *http.Request, limit int64) error {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
 	defer control.SetReadDeadline(time.Time{})                // else a send that takes longer would be cancelled
-	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), limit, 64<<10)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
-	return body.Bytes(), bodyError(err, limit)
+	from := r.Body
+	if r.ContentLength < 0 || r.ContentLength > limit {
+		from = http.MaxBytesReader(w, from, limit)
+	}
+	_, err := body.ReadFrom(from)
+	return bodyError(err, limit)
 }
 
 // bodyError returns an error of reading a body as one of the request.

@@ -118,7 +118,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	s.mux.ServeHTTP(w, r)
+	if !s.sendFast(w, r) {
+		s.mux.ServeHTTP(w, r)
+	}
 }
 
 // Close ends requests that wait for messages or events, and returns when all requests have been answered. Call it

@@ -39,7 +39,7 @@ func registerTopics(s *Server) {
 		Description: "What queues have received stays there.",
 	}, s.deleteTopic)
 	route(s, access.Send, s.oneMessage(huma.Operation{
-		Path: one + "/messages", Tags: tags, Summary: "Publish a message",
+		Path: topicSends, Tags: tags, Summary: "Publish a message",
 	}), s.publish)
 	route(s, access.Send, s.manyMessages(huma.Operation{
 		Path: one + "/messages/batch", Tags: tags, Summary: "Publish several messages",

@@ -41,6 +41,7 @@ type benchHTTPJSON struct {
 func (b *bench) http(ctx context.Context, q benchQueue) error {
 	name := fmt.Sprintf("http, %d connections", httpConnections)
 	b.progress(name)
+	defer b.main.collectSeldom()() // as later serve does
 	body := fmt.Sprintf(`{"payload": %q, "in": "1h"}`, strings.Repeat("x", b.o.size))
 	var rates [2]float64
 	for i, h := range []http.Handler{benchmark.Empty, nil} {

@@ -170,6 +170,7 @@ func underPrefix(prefix string, h http.Handler) http.Handler {
 
 // serve serves the selected store until a signal ends that. It calls ready with the URL.
 func (m *Main) serve(ctx context.Context, o serveOptions, ready func(url string)) error {
+	defer m.collectSeldom()()
 	control, address, err := m.control(o)
 	if err != nil {
 		return err

@@ -137,6 +137,7 @@ func (m *Main) work(ctx context.Context, queues []string, o workOptions) error {
 	if err := o.check(queues); err != nil {
 		return err
 	}
+	defer m.collectSeldom()()
 	return m.restartable(func() (bool, error) { return m.workOnce(ctx, queues, o) })
 }
 
