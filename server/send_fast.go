@@ -23,7 +23,8 @@ const (
 // maxReused is how many bytes a body has at most whose memory is used again.
 const maxReused = 64 << 10
 
-// bodies has empty buffers.
+// bodies has empty buffers. One is used again only if its message was sent, since a store may go on with a call that
+// failed.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // sendFast sends a message if a request is like most sends, and reports whether it answered. Any other goes on to its
@@ -35,23 +36,20 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 		return false
 	}
 	body := bodies.Get().(*bytes.Buffer)
-	defer func() {
-		if body.Cap() <= maxReused {
-			body.Reset()
-			bodies.Put(body)
-		}
-	}()
 	if err := readInto(body, w, r, wire.MaxMessage); err != nil {
 		s.reply(w, r, 0, nil, err)
 		return true
 	}
 	o, ok := usualOutgoing(body.Bytes())
 	if !ok {
-		r.Body = io.NopCloser(bytes.NewReader(bytes.Clone(body.Bytes())))
+		r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
 		return false
 	}
 	message, err := o.outgoing()
-	s.answerSend(w, r, to, message, err)
+	if s.answerSend(w, r, to, message, err) && body.Cap() <= maxReused {
+		body.Reset()
+		bodies.Put(body)
+	}
 	return true
 }
 

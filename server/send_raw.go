@@ -66,8 +66,9 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	s.answerSend(w, r, s.targetOf(ctx), message, err)
 }
 
-// answerSend sends a message, unless there is an error, and answers the request.
-func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, message later.Outgoing, err error) {
+// answerSend sends a message, unless there is an error, and answers the request. It reports whether it was sent.
+func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, message later.Outgoing,
+	err error) (ok bool) {
 	var sent Sent
 	if err == nil {
 		// A send ends within the time limit of a call, and costs less if it does not watch for its client to go.
@@ -76,12 +77,13 @@ func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, m
 	}
 	if err != nil {
 		s.reply(w, r, 0, nil, err)
-		return
+		return false
 	}
 	limitReply(w)
 	w.Header()["Content-Type"] = isJSON
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(sent.appendJSON(make([]byte, 0, 256))) // if that fails nobody listens
+	return true
 }
 
 // reply answers a request that huma does not answer.
