@@ -109,8 +109,9 @@ func (o *Outgoing) fill(d *Outgoing) {
 
 // WithSendMiddleware adds functions that are called, in order, for each message before it is sent: by Send and
 // SendBatch, of a topic too, and for follow-ups. They may change the message, whose Queue is set and whose Headers is
-// never nil, for example to add the headers of a trace, but not keep its Payload, which is the caller's. The defaults are
-// filled in before, and everything is checked after. An error is that of the send, which then sends nothing.
+// never nil, for example to add the headers of a trace, but must not keep its Payload, which is the caller's. The
+// defaults are filled in before, and everything is checked after. An error is that of the send, which then sends
+// nothing.
 //
 // A function is called on the goroutine of the send. It must be safe for concurrent use. For the follow-ups of a
 // handler, ctx is the context that the worker made: MessageFromContext returns the message that was handled, and what

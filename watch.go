@@ -87,8 +87,9 @@ type Watch struct {
 }
 
 // Watch starts to watch queues, or all queues if none is given, also those that are created later: with the message
-// that creates them, or within a few seconds in a Redis Cluster. When it returns, the Watch receives what happens
-// from then on, in every process whose client is not created WithoutActivity: all kinds of events but EventStarted.
+// that creates them, or within a few seconds in a Redis Cluster and for a Redis user who may not listen to the pattern
+// of all channels. When it returns, the Watch receives what happens from then on, in every process whose client is not
+// created WithoutActivity: all kinds of events but EventStarted.
 //
 // A client notices a new watcher with its next report: at once if the queue was idle for a second or the Watch is its
 // own, else within a second. From then on events arrive about 10 ms after they happened. Watching never slows the

@@ -69,7 +69,7 @@ func (s *Store) Watch(ctx context.Context, queues []string) (store.Watcher, erro
 		return nil, store.ErrClosed
 	}
 	var err error
-	if slices.Equal(queues, []string{store.AllQueues}) {
+	if store.WatchesAll(queues) {
 		err = w.addAll(ctx)
 	} else {
 		err = w.add(ctx, queues)

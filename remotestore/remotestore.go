@@ -129,7 +129,7 @@ func (r router) Close() error {
 }
 
 // Handler serves a store to Stores in other processes. Mount it at Path. It is for programs that may do everything with
-// the store: who can reach it needs no further permission.
+// the store: who can reach it needs no further permission. Middleware around it must pass on Flush.
 type Handler struct{ *remote.Server }
 
 // Change is an administrative change of a client: a purge, replay, import or removal of messages, or a pause, resume,

@@ -55,7 +55,7 @@ func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	in := &receiveInput{QueuePath: QueuePath{ctx.Param("queue")}}
-	if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setUsual) {
+	if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next(ctx)
 		return
@@ -68,8 +68,8 @@ func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
 	s.reply(w, r, http.StatusOK, &out.Body, nil)
 }
 
-// setUsual sets a field and reports whether it is a known one with a value that is allowed.
-func (in *receiveInput) setUsual(name string, value gjson.Result) bool {
+// setPlain sets a field and reports whether it is a known one with a value that is allowed.
+func (in *receiveInput) setPlain(name string, value gjson.Result) bool {
 	switch name {
 	case "max":
 		n, err := strconv.Atoi(value.Raw)

@@ -20,18 +20,17 @@ const (
 	topicSends = "/v1/topics/{topic}/messages"
 )
 
-// maxReused is how many bytes a body has at most whose memory is used again.
+// maxReused is the largest capacity of a buffer that returns to bodies, in bytes.
 const maxReused = 64 << 10
 
-// bodies has empty buffers. One is used again only if its message was sent, since a store may go on with a call that
-// failed.
+// bodies has empty buffers. One returns only after a successful send, because a failed call may still be using it.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // sendFast sends a message if a request is like most sends, and reports whether it answered. Any other goes on to its
 // route, which knows what is wrong with it. Finding a route, and decoding a body twice to check it, as huma does, would
 // take longer than all else that a send costs.
 func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool) {
-	to, ok := s.usualTarget(r)
+	to, ok := s.plainTarget(r)
 	if !ok || may(r.Context(), access.Send, to.Name()) != nil {
 		return false
 	}
@@ -40,7 +39,7 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 		s.reply(w, r, 0, nil, err)
 		return true
 	}
-	o, ok := usualOutgoing(body.Bytes())
+	o, ok := plainOutgoing(body.Bytes())
 	if !ok {
 		r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
 		return false
@@ -53,10 +52,10 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 	return true
 }
 
-// usualTarget returns the target of a request that sends a message as JSON, and sets the request's pattern.
-func (s *Server) usualTarget(r *http.Request) (to target, ok bool) {
+// plainTarget returns the target of a request that sends a message as JSON, and sets the request's pattern.
+func (s *Server) plainTarget(r *http.Request) (to target, ok bool) {
 	path, ok := strings.CutSuffix(r.URL.Path, "/messages")
-	if !ok || r.Method != http.MethodPost || r.URL.RawQuery != "" ||
+	if !ok || r.Method != http.MethodPost || r.URL.RawQuery != "" || r.URL.RawPath != "" ||
 		contentType(r.Header.Get("Content-Type")) != jsonType {
 		return to, false
 	}
@@ -87,16 +86,16 @@ func (s *Sent) appendJSON(to []byte) []byte {
 	return append(to, "}\n"...)
 }
 
-// usualOutgoing returns the message that a body describes with fields that most messages have. It returns false for a
+// plainOutgoing returns the message that a body describes with fields that most messages have. It returns false for a
 // body with other fields, and for one that is not as its description says. The payload is part of the body.
-func usualOutgoing(body []byte) (o Outgoing, ok bool) {
+func plainOutgoing(body []byte) (o Outgoing, ok bool) {
 	ok = eachField(body, func(name string, value gjson.Result) bool {
 		if name == "payload" {
 			end := value.Index + len(value.Raw)
 			o.Payload = Text(body[value.Index:end:end])
 			return true
 		}
-		return o.setUsual(name, value)
+		return o.setPlain(name, value)
 	})
 	return o, ok
 }
@@ -121,8 +120,8 @@ func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok 
 	return ok
 }
 
-// setUsual sets a field and reports whether it is one that usualOutgoing knows, with a value that is allowed.
-func (o *Outgoing) setUsual(name string, value gjson.Result) bool {
+// setPlain sets a field and reports whether it is one that plainOutgoing knows, with a value that is allowed.
+func (o *Outgoing) setPlain(name string, value gjson.Result) bool {
 	isText := value.Type == gjson.String
 	switch name {
 	case "in":

@@ -2,9 +2,11 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -14,10 +16,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
-// FuzzUsualOutgoing checks that a body which is not decoded by huma is decoded as huma would.
-func FuzzUsualOutgoing(f *testing.F) {
+// FuzzPlainOutgoing checks that a body which is not decoded by huma is decoded as huma would.
+func FuzzPlainOutgoing(f *testing.F) {
 	for _, body := range []string{
 		`{"payload": "hello", "in": "30m"}`, `{"payload": {"a": [1, "é"]}, "id": "a", "headers": {"k": "v"}}`,
 		`{"payload": null, "at": "2100-01-01T00:00:00Z", "max_attempts": 3, "group": "g"}`, `{"Payload": "x"}`,
@@ -30,7 +34,7 @@ func FuzzUsualOutgoing(f *testing.F) {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schema := registry.Schema(typeOf[Outgoing](), true, "")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, ok := usualOutgoing(body)
+		got, ok := plainOutgoing(body)
 		if !ok {
 			return
 		}
@@ -73,7 +77,7 @@ func TestSentIsAppendedAsItIsEncoded(t *testing.T) {
 	}
 }
 
-func TestSendFastAnswersUsualSendsOnly(t *testing.T) {
+func TestSendFastAnswersPlainSendsOnly(t *testing.T) {
 	a := newAPI(t)
 	for _, c := range []struct {
 		method, path, body, contentType string
@@ -88,6 +92,8 @@ func TestSendFastAnswersUsualSendsOnly(t *testing.T) {
 		{"POST", mail, "x", "text/plain", false},
 		{"POST", mail + "/", `{"payload": "x"}`, jsonType, false},
 		{"POST", "/v1/queues/a%2Fb/messages", `{"payload": "x"}`, jsonType, false},
+		{"POST", "/v1/queues/mail%2Fmessages", `{"payload": "x"}`, jsonType, false},
+		{"POST", "/v1%2Fqueues/mail/messages", `{"payload": "x"}`, jsonType, false},
 		{"POST", "/v1/queues/../messages", `{"payload": "x"}`, jsonType, false},
 	} {
 		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
@@ -100,4 +106,43 @@ func TestSendFastAnswersUsualSendsOnly(t *testing.T) {
 		}
 	}
 	a.do(http.MethodPost, mail+"?in=1h", `{"payload": "x"}`).fails(http.StatusBadRequest, "invalid", "query.in", "")
+}
+
+// keeper is a store whose sends fail, but may go on.
+type keeper struct {
+	store.Store
+	kept []byte
+}
+
+func (k *keeper) Send(_ context.Context, _ string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	k.kept = msgs[0].Payload
+	return nil, store.ErrUnavailable
+}
+
+func TestBodyOfAFailedSendIsNotUsedAgain(t *testing.T) {
+	k := &keeper{Store: memstore.New()}
+	c, err := later.New(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := New(c, Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	send := func(payload string) {
+		r := httptest.NewRequest("POST", mail, strings.NewReader(`{"payload": "`+payload+`"}`))
+		if s.ServeHTTP(httptest.NewRecorder(), r); string(k.kept) != payload {
+			t.Fatalf("sent %q, want %q", k.kept, payload)
+		}
+	}
+	send("first")
+	first := k.kept
+	for range 100 {
+		send("other")
+	}
+	if string(first) != "first" {
+		t.Errorf("the payload of a failed send became %q", first)
+	}
 }

@@ -15,6 +15,9 @@ const (
 // AllQueues stands for all queues in a call of Watch, also those that are created later. No queue has this name.
 const AllQueues = "{*}"
 
+// WatchesAll reports whether the queues of a Watch stand for all queues.
+func WatchesAll(queues []string) bool { return len(queues) == 1 && queues[0] == AllQueues }
+
 // EventKind is the kind of an event, such as "sent": 1 to MaxEventKind lower-case letters and underscores. Engines give
 // it no meaning.
 type EventKind string
@@ -33,8 +36,8 @@ type Events interface {
 	// what is reported of them from then on. The queues need not exist. It returns ErrUnsupported if this process may
 	// not watch.
 	//
-	// If AllQueues is the only one, the Watcher receives what is reported of any queue, and Add changes nothing. An
-	// engine that can watch only queues that it is told returns ErrUnsupported.
+	// If AllQueues is the only one, the Watcher receives what is reported of any queue, and Add changes nothing; Add
+	// does not take AllQueues. An engine that can watch only queues that it is told returns ErrUnsupported.
 	Watch(ctx context.Context, queues []string) (Watcher, error)
 
 	// Activity returns how many events of each kind were reported of a queue lately, by the engine's clock. There are

@@ -30,7 +30,8 @@ func (m *Main) eventsCommand() *cobra.Command {
 		Short: "Show what happens in all processes, live",
 		Long: `Events prints what happens to the messages of the named queues, or of all queues, in all processes, until
 Ctrl-C: when, what, queue, id, attempt, how late the message was delivered, how long its handler ran, the error, and the
-process. New queues are included with their first message, in a Redis Cluster within a few seconds.
+process. New queues are included with their first message, or within a few seconds in a Redis Cluster and if the
+Redis user may not listen to the pattern of all channels.
 
 A busy process notices within a second that it is watched. Watching never slows a queue: what is too much to show is
 dropped, and a line says how many events are missing.

@@ -1,10 +1,6 @@
 package remote
 
-import (
-	"slices"
-
-	"github.com/laterq/later/store"
-)
+import "github.com/laterq/later/store"
 
 // A server checks its input as every caller of a store does, since it does not know who sends it.
 
@@ -69,7 +65,7 @@ func (a *queueArgs) check() error { return store.CheckQueue(a.Queue) }
 func (a *waitArgs) check() error { return store.CheckQueue(a.Queue) }
 
 func (a *watchArgs) check() error {
-	if slices.Equal(a.Queues, []string{store.AllQueues}) {
+	if store.WatchesAll(a.Queues) {
 		return nil
 	}
 	for _, name := range a.Queues { // a program may watch any number

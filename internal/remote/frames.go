@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,8 +16,16 @@ import (
 // A reply that may take long is a stream of frames: each is its length, and what it carries. While the server has none
 // to send, it sends an empty one, a beat, so that the client notices when the connection passes nothing on.
 
-// beatEvery is how often a server sends a beat.
-const beatEvery = time.Second
+const (
+	// beatEvery is how often a server sends a beat.
+	beatEvery = time.Second
+	// firstBeat is after how long it sends the first one. It is early because the client has waited for the connection,
+	// too.
+	firstBeat = beatEvery / 5
+)
+
+var errCannotFlush = errors.New("the Handler is behind a ResponseWriter that has neither Flush nor Unwrap: " +
+	"use middleware that has one of them")
 
 // appendFrame appends a frame to b.
 func appendFrame(b, body []byte) []byte {
@@ -50,14 +59,32 @@ type frameWriter struct {
 	timer *time.Timer // of the next beat; nil after end
 }
 
-func newFrameWriter(w http.ResponseWriter) *frameWriter {
+// newFrameWriter begins a response, unless it returns an error.
+func newFrameWriter(w http.ResponseWriter) (*frameWriter, error) {
+	if !canFlush(w) {
+		return nil, errCannotFlush
+	}
 	w.Header().Set("Content-Type", MediaType)
 	w.Header().Set("X-Accel-Buffering", "no") // proxies are to pass on each frame at once
 	f := &frameWriter{w: w}
 	f.mu.Lock()
-	f.timer = time.AfterFunc(beatEvery, f.beat)
+	f.timer = time.AfterFunc(firstBeat, f.beat)
 	f.mu.Unlock()
-	return f
+	return f, nil
+}
+
+// canFlush reports whether an http.ResponseController can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch inner := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = inner.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 func (f *frameWriter) beat() {

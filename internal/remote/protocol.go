@@ -32,7 +32,7 @@ const (
 	maxRequest = 16 << 20 // bytes; the largest call has two messages of a little more than MaxBatchBytes
 	maxReply   = 64 << 20
 	// maxWait is how long a Wait takes before the server answers and the client asks again. It limits how long a Wait
-	// whose client is gone without a sign uses up notifications.
+	// can take notifications after its client has disappeared.
 	maxWait = 10 * time.Second
 	// maxCall is how long a call can take that the server goes on with when its client is gone.
 	maxCall = 2 * store.MaxConfirm

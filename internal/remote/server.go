@@ -120,6 +120,9 @@ func statusOf(err error) int {
 	if errors.Is(err, codec.ErrMalformed) || errors.Is(err, store.ErrInvalid) {
 		return http.StatusBadRequest
 	}
+	if errors.Is(err, errCannotFlush) {
+		return http.StatusNotImplemented
+	}
 	return http.StatusServiceUnavailable
 }
 
@@ -168,7 +171,10 @@ func (s *Server) reading(ctx context.Context, patient bool, k kind) call {
 // reply answers a request by a call.
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, body []byte) error {
 	if op.takesLong() {
-		frames := newFrameWriter(w)
+		frames, err := newFrameWriter(w)
+		if err != nil {
+			return err
+		}
 		defer frames.end()
 		answer, err := op.call(r.Context(), s, body)
 		if err != nil {

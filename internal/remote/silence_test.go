@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -244,7 +245,7 @@ func TestAWatchOnASilentConnectionGoesOnWithAGap(t *testing.T) {
 			event, _ := w.Next(t.Context())
 			next <- event
 		}()
-		time.Sleep(10 * unheardFor)
+		time.Sleep(10 * renewWithin)
 		n.fallSilent()
 		time.Sleep(maxSilence + maxPause)
 		report := []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}
@@ -257,6 +258,58 @@ func TestAWatchOnASilentConnectionGoesOnWithAGap(t *testing.T) {
 	})
 }
 
+// Add changes nothing for a watcher of all queues, also when the client begins to watch anew.
+func TestAWatchOfAllQueuesOnASilentConnectionGoesOn(t *testing.T) {
+	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+		w, err := c.Watch(t.Context(), []string{store.AllQueues})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		if err := w.Add(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+		n.fallSilent()
+		next := make(chan store.Reported)
+		go func() {
+			event, err := w.Next(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			next <- event
+		}()
+		time.Sleep(maxSilence + maxPause)
+		report := []store.Report{{Queue: "other", Events: []byte("x"), Number: 1}}
+		if _, err := server.store.Report(t.Context(), report); err != nil {
+			t.Fatal(err)
+		}
+		if event := <-next; event.Queue != "other" || !event.Gap {
+			t.Errorf("%+v, want a gap and an event of the other queue", event)
+		}
+	})
+}
+
+func TestAWriterThatCannotFlushIsRefused(t *testing.T) {
+	server := NewServer(memstore.New(), silent, false)
+	defer server.Close()
+	hide := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
+	})
+	for _, h := range []http.Handler{hide, http.TimeoutHandler(server, time.Minute, "")} {
+		at := httptest.NewServer(h)
+		defer at.Close()
+		target := &Target{url: at.URL + Path, http: newClient(newTransport()), detached: true}
+		c := NewClient(router{target}, silent, time.Minute)
+		defer c.Close()
+		_, watched := c.Watch(t.Context(), []string{"q"})
+		for _, err := range []error{c.Wait(t.Context(), "q"), c.Sync(t.Context()), watched} {
+			if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "Flush") {
+				t.Errorf("%v, want ErrMisconfigured and what is missing", err)
+			}
+		}
+	}
+}
+
 func TestAWatchStaysWhileItIsOnlyIdle(t *testing.T) {
 	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
 		w, err := c.Watch(t.Context(), []string{"q"})
@@ -264,7 +317,7 @@ func TestAWatchStaysWhileItIsOnlyIdle(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.Close()
-		time.Sleep(10 * unheardFor)
+		time.Sleep(10 * renewWithin)
 		report := []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}
 		if _, err := server.store.Report(t.Context(), report); err != nil {
 			t.Fatal(err)
@@ -275,7 +328,7 @@ func TestAWatchStaysWhileItIsOnlyIdle(t *testing.T) {
 	})
 }
 
-func TestAWatchThatIsNotHeardOfEnds(t *testing.T) {
+func TestAWatchThatIsNotRenewedEnds(t *testing.T) {
 	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
 		w, err := c.Watch(t.Context(), []string{"q"})
 		if err != nil {
@@ -283,7 +336,7 @@ func TestAWatchThatIsNotHeardOfEnds(t *testing.T) {
 		}
 		n.fallSilent()
 		w.Close()
-		time.Sleep(unheardFor + beatEvery)
+		time.Sleep(renewWithin + beatEvery)
 		if server.mu.Lock(); len(server.watches) > 0 {
 			t.Error("the server still watches")
 		}

@@ -38,10 +38,13 @@ func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request,
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
-	frames := newFrameWriter(w)
+	frames, err := newFrameWriter(w)
+	if err != nil {
+		return err
+	}
 	defer frames.end()
 	defer context.AfterFunc(ctx, frames.abort)()
-	err := op.run(ctx, s, &req.Args, func(result R) error {
+	err = op.run(ctx, s, &req.Args, func(result R) error {
 		return frames.send(codec.Append(nil, &reply[part[R]]{Result: part[R]{result, true}}))
 	}, cancel)
 	if ctx.Err() != nil {
@@ -55,10 +58,10 @@ const (
 	// stays in the store's Watcher, which keeps a bounded number. The client asks for watchStep more at a time.
 	watchWindow = 64
 	watchStep   = watchWindow / 2
-	// unheardFor is how long a server keeps a watch that it does not hear of, and stayEvery how often its client sees to
-	// that it does.
-	unheardFor = time.Minute
-	stayEvery  = unheardFor / 4
+	// renewWithin is how long a server keeps a watch that it does not hear of, and renewEvery is how often its client
+	// renews it.
+	renewWithin = time.Minute
+	renewEvery  = renewWithin / 4
 )
 
 type watchArgs struct {
@@ -70,8 +73,8 @@ type watchArgs struct {
 // watch is a Watcher of a client.
 type watch struct {
 	store.Watcher
-	window  chan struct{} // has a token for each event that the client takes
-	unheard *time.Timer   // ends it
+	window chan struct{} // has a token for each event that the client takes
+	expiry *time.Timer   // ends it
 }
 
 // opWatch sends an empty event when the watch has begun.
@@ -83,9 +86,9 @@ var opWatch = &stream[watchArgs, store.Reported]{
 			return err
 		}
 		defer watcher.Close()
-		unheard := time.AfterFunc(unheardFor, end)
-		defer unheard.Stop()
-		w := &watch{watcher, make(chan struct{}, watchWindow), unheard}
+		expiry := time.AfterFunc(renewWithin, end)
+		defer expiry.Stop()
+		w := &watch{watcher, make(chan struct{}, watchWindow), expiry}
 		w.grant(watchWindow)
 		if !s.addWatch(args.ID, w) {
 			return store.Invalid("id %q is that of another watcher", args.ID)
@@ -149,7 +152,7 @@ var opWatchAdd = &serverOperation[watchArgs, none]{
 		if w == nil {
 			return none{}, fmt.Errorf("watcher: %w", store.ErrNotFound)
 		}
-		w.unheard.Reset(unheardFor)
+		w.expiry.Reset(renewWithin)
 		w.grant(args.More)
 		if len(args.Queues) == 0 {
 			return none{}, nil

@@ -221,7 +221,8 @@ func refused(url string, status int, mediaType string, text []byte) error {
 		err = fmt.Errorf("%s answers %d %s: %.1000s", url, status, http.StatusText(status), p.Detail)
 	}
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
+		http.StatusNotImplemented:
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
 	case http.StatusBadRequest, http.StatusUnsupportedMediaType:
 		return fmt.Errorf("%w: is the server of another version? %w", store.ErrUnsupported, err)

@@ -74,7 +74,7 @@ func (w *watcher) lost(ended store.Watcher) {
 func (w *watcher) Add(ctx context.Context, queues ...string) error {
 	w.mu.Lock()
 	for _, q := range queues {
-		if !slices.Contains(w.queues, q) {
+		if !slices.Contains(w.queues, q) && !store.WatchesAll(w.queues) {
 			w.queues = append(w.queues, q)
 		}
 	}
@@ -181,11 +181,11 @@ func (c *Client) watchRemote(ctx context.Context, target *Target, queues []strin
 	go func() {
 		defer c.loops.Done()
 		defer parts.close()
-		var stays sync.WaitGroup
-		stays.Go(func() { w.stay(connection) })
+		var renewing sync.WaitGroup
+		renewing.Go(func() { w.renew(connection) })
 		w.err = w.receive(connection, parts)
 		w.end()
-		stays.Wait()
+		renewing.Wait()
 		close(w.ended)
 	}()
 	return w, nil
@@ -214,9 +214,9 @@ func (w *remoteWatcher) receive(connection context.Context, parts *parts[store.R
 	}
 }
 
-// stay has the server hear of the watch, until the connection ends.
-func (w *remoteWatcher) stay(connection context.Context) {
-	tick := time.NewTicker(stayEvery)
+// renew has the server hear of the watch, until the connection ends.
+func (w *remoteWatcher) renew(connection context.Context) {
+	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for {
 		select {
