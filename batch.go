@@ -176,7 +176,10 @@ func (b *batcher[T, R]) last(size int, g *ackGroup) *batch[T, R] {
 		if len(last.items) < store.MaxBatch && last.bytes+size <= store.MaxBatchBytes {
 			return last
 		}
-		last.ready = last.ready || g == nil
+		if g == nil && !last.ready {
+			last.ready = true
+			b.startSender()
+		}
 		break
 	}
 	fresh := &batch[T, R]{}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // crowd makes a batcher gather, and has it learn that n items are together.
@@ -127,6 +129,22 @@ func TestBatcherWithFewSendersWaitsForNobody(t *testing.T) {
 		add("alone")
 		if calls := g.seen()[before:]; len(calls) != 1 {
 			t.Errorf("calls %v; want one", calls)
+		}
+		b.close()
+	})
+}
+
+func TestBatcherSendsAFullBatchAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, 40)
+		b.size = func(string) int { return store.MaxBatchBytes/2 + 1 }
+		before := len(g.seen())
+		for i := range 5 {
+			add(strconv.Itoa(i))
+			if calls := len(g.seen()) - before; calls != i {
+				t.Errorf("%d calls for %d full batches", calls, i)
+			}
+			time.Sleep(gatherFor * 9 / 10)
 		}
 		b.close()
 	})
