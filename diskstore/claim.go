@@ -35,8 +35,8 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		return store.Claim{}, err
 	}
 	if !q.paused && q.due.first.at <= t.now {
-		rest, given, err := t.readReady(q, req.Max)
-		defer func() { clear(t.ready) }() // which may be large
+		rest, deliverable, err := t.readReady(q, req.Max)
+		defer func() { clear(t.ready) }() // so that the payloads can be collected
 		if err != nil && len(c.Died)+len(c.Dropped) > 0 {
 			c.More = true // the next claim returns the error; this one returns what died
 			return c, nil
@@ -44,7 +44,7 @@ func (t *tx) claim(q *queue, req store.ClaimRequest, now time.Time) (store.Claim
 		if err != nil {
 			return store.Claim{}, err
 		}
-		t.take(q, &c, given, req)
+		t.take(q, &c, deliverable, req)
 		q.due.startAt(rest, true)
 	}
 	next, err := t.next(q)
@@ -62,7 +62,7 @@ func later(t, u time.Time) time.Time {
 
 // readReady reads the messages that a claim takes or sets aside into t.ready. It returns the first entry behind them,
 // and how many are to be delivered.
-func (t *tx) readReady(q *queue, limit int) (rest entry, given int, err error) {
+func (t *tx) readReady(q *queue, limit int) (rest entry, deliverable int, err error) {
 	t.ready = t.ready[:0]
 	if err := t.flush(); err != nil {
 		return entry{}, 0, err
@@ -79,7 +79,7 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, given int, err error) {
 	for {
 		// Expired messages make room for others, so more are read until the claim has all that it may handle or read.
 		begin := len(t.ready)
-		next, err := t.readWindow(q, from, min(limit-given, store.MaxBatch-dying, q.window))
+		next, err := t.readWindow(q, from, min(limit-deliverable, store.MaxBatch-dying, q.window))
 		window := t.ready[begin:]
 		if err == nil && reader == nil && len(window) > 0 {
 			reader, err = t.readMessages(q)
@@ -88,6 +88,7 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, given int, err error) {
 			err = reader.read(window)
 		}
 		if errors.Is(err, errTooLong) {
+			clear(window)
 			t.ready = t.ready[:begin]
 			q.window = max(1, q.window/8)
 			continue
@@ -102,18 +103,20 @@ func (t *tx) readReady(q *queue, limit int) (rest entry, given int, err error) {
 			if f.gone || f.death != "" {
 				dying++
 				dyingSize += f.length
-			} else if size += f.length; size > store.MaxBatchBytes && given > 0 {
+			} else if size += f.length; size > store.MaxBatchBytes && deliverable > 0 {
+				rest = f.entry
+				clear(window[i:])
 				t.ready = t.ready[:begin+i]
-				return f.entry, given, nil
+				return rest, deliverable, nil
 			} else {
-				given++
+				deliverable++
 			}
 		}
 		if read < store.MaxBatchBytes/2 && len(window) == q.window {
 			q.window = min(store.MaxBatch, 2*q.window)
 		}
-		if next.at > t.now || given == limit || dying >= store.MaxBatch || dyingSize >= 2*store.MaxBatchBytes {
-			return next, given, nil
+		if next.at > t.now || deliverable == limit || dying >= store.MaxBatch || dyingSize >= 2*store.MaxBatchBytes {
+			return next, deliverable, nil
 		}
 		from = next
 	}
@@ -212,10 +215,10 @@ func (r *messageReader) readOne(f *found) error {
 	return nil
 }
 
-// take moves the messages of t.ready into a new lease, or to dead. given is how many are to be delivered.
-func (t *tx) take(q *queue, c *store.Claim, given int, req store.ClaimRequest) {
-	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), members: make([]*member, 0, given)}
-	c.Messages = make([]store.Claimed, 0, given)
+// take moves the messages of t.ready into a new lease, or to dead. deliverable is how many are to be delivered.
+func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequest) {
+	l := &lease{id: rand.Text(), deadline: t.now + store.Millis(req.Lease), members: make([]*member, 0, deliverable)}
+	c.Messages = make([]store.Claimed, 0, deliverable)
 	if req.Uncounted {
 		l.id = store.UncountedLease + l.id
 	}
