@@ -21,6 +21,8 @@ func TestCheckerFindsMistakesOfGroups(t *testing.T) {
 		far       = "y 1000000 m g\ns 1000000 m m +14400000 f\nS 1000100 m ok\n"
 		moved     = "m 1000200 m +500\nM 1000300 m group\nU 1000300 - g reschedule 1000200 500 ok 1 0\n"
 		delivered = "c 1600000 m 1599000 1599500 3000 A q 1500 1 10\nx 1600100 m A ack 0\nX 1600200 m A ok\n"
+		unseen    = "q 1510000 - 1505000 q unavailable\n"
+		again     = "c 9600000 m 9599000 9599500 12000 B q 9510 2 10\nx 9600100 m B ack 0\nX 9600200 m B ok\n"
 		wrongly   = "c 1600000 m 1599000 1599500 3000 A q 1400 1 10\nx 1600100 m A ack 0\nX 1600200 m A ok\n"
 	)
 	info := func(state later.State, due int64) *later.Info {
@@ -44,6 +46,7 @@ func TestCheckerFindsMistakesOfGroups(t *testing.T) {
 		"rescheduled and delivered":           {far + moved + delivered, nil, ""},
 		"left where it was":                   {far + moved, info(later.StateScheduled, 15400), "unmoved"},
 		"delivered before it was rescheduled": {far + moved + wrongly, nil, "unmoved"},
+		"delivered again, the first unseen":   {far + moved + unseen + again, nil, ""},
 		"rescheduled and gone":                {far + moved, nil, "lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
