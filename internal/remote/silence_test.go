@@ -128,6 +128,13 @@ func sendTo(t *testing.T, s store.Store) {
 	}
 }
 
+func reportTo(t *testing.T, s store.Store) {
+	t.Helper()
+	if _, err := s.Report(t.Context(), []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAWaitOnASilentConnectionEndsSoon(t *testing.T) {
 	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
 		s := &waiterStore{memstore.New(), make(chan struct{}, 9), make(chan error, 9)}
@@ -234,59 +241,35 @@ func TestALongCallGoesOnWhileItsServerIsHeard(t *testing.T) {
 }
 
 func TestAWatchOnASilentConnectionGoesOnWithAGap(t *testing.T) {
-	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
-		w, err := c.Watch(t.Context(), []string{"q"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		next := make(chan store.Reported)
-		go func() {
-			event, _ := w.Next(t.Context())
-			next <- event
-		}()
-		time.Sleep(10 * renewWithin)
-		n.fallSilent()
-		time.Sleep(maxSilence + maxPause)
-		report := []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}
-		if _, err := server.store.Report(t.Context(), report); err != nil {
-			t.Fatal(err)
-		}
-		if event := <-next; string(event.Events) != "x" || !event.Gap {
-			t.Errorf("%+v, want a gap and an event", event)
-		}
-	})
-}
-
-// Add changes nothing for a watcher of all queues, also when the client begins to watch anew.
-func TestAWatchOfAllQueuesOnASilentConnectionGoesOn(t *testing.T) {
-	withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
-		w, err := c.Watch(t.Context(), []string{store.AllQueues})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer w.Close()
-		if err := w.Add(t.Context(), "q"); err != nil {
-			t.Fatal(err)
-		}
-		n.fallSilent()
-		next := make(chan store.Reported)
-		go func() {
-			event, err := w.Next(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			next <- event
-		}()
-		time.Sleep(maxSilence + maxPause)
-		report := []store.Report{{Queue: "other", Events: []byte("x"), Number: 1}}
-		if _, err := server.store.Report(t.Context(), report); err != nil {
-			t.Fatal(err)
-		}
-		if event := <-next; event.Queue != "other" || !event.Gap {
-			t.Errorf("%+v, want a gap and an event of the other queue", event)
-		}
-	})
+	for _, queue := range []string{"q", store.AllQueues} {
+		t.Run(queue, func(t *testing.T) {
+			withNetwork(t, func(t *testing.T, n *network, server *Server, c *Client) {
+				w, err := c.Watch(t.Context(), []string{queue})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				if err := w.Add(t.Context(), "q"); err != nil { // which changes nothing
+					t.Fatal(err)
+				}
+				next := make(chan store.Reported)
+				go func() {
+					event, err := w.Next(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					next <- event
+				}()
+				time.Sleep(10 * renewWithin)
+				n.fallSilent()
+				time.Sleep(maxSilence + maxPause)
+				reportTo(t, server.store)
+				if event := <-next; string(event.Events) != "x" || !event.Gap {
+					t.Errorf("%+v, want a gap and an event", event)
+				}
+			})
+		})
+	}
 }
 
 func TestAWriterThatCannotFlushIsRefused(t *testing.T) {
@@ -318,10 +301,7 @@ func TestAWatchStaysWhileItIsOnlyIdle(t *testing.T) {
 		}
 		defer w.Close()
 		time.Sleep(10 * renewWithin)
-		report := []store.Report{{Queue: "q", Events: []byte("x"), Number: 1}}
-		if _, err := server.store.Report(t.Context(), report); err != nil {
-			t.Fatal(err)
-		}
+		reportTo(t, server.store)
 		if event, err := w.Next(t.Context()); err != nil || event.Gap {
 			t.Errorf("%+v, %v, want no gap", event, err)
 		}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// maxSilence is how long a client hears nothing before it gives a connection up: two beats, and half a second for the
-// way and for a server that is busy.
+// maxSilence is how long a client waits for the next byte before it gives up a connection: two beats, and half a second
+// for a slow network or a busy server.
 const maxSilence = 2*beatEvery + 500*time.Millisecond
 
-// watchdog gives a connection to another machine up when nothing is heard for maxSilence. It is nil for a server of the
-// same machine, whose connections break when it ends.
+// watchdog gives up a connection to another machine when nothing arrives for maxSilence. It is nil for a server on the
+// same machine, whose connections break when the server ends.
 type watchdog struct{ timer *time.Timer }
 
 // newWatchdog returns one that has begun.
