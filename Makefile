@@ -19,8 +19,8 @@ PLAIN_TESTS = BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|
 	Histogram(After|Equals|Reads)|InspectOf|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|PowerFailure|$\
 	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
 	StateMachine|TopicKeeps|UsedUpReserve|WrongCounts
-PLAIN_FAULTS = clock|consumer-kill|failover|frozen-node|full|kill-.*|large|late-claims|migrate|partition|poison|$\
-	producer-kill
+PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|frozen-node|full|holder-stop|kill-.*|large|$\
+	late-claims|migrate|partition|poison|producer-kill|unread
 PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$
 # The packages with such tests or benchmarks.
 PLAIN_PACKAGES = ./internal/chaos $(filter-out $(addsuffix /%,$(MODULES)), \

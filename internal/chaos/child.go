@@ -32,7 +32,7 @@ const roleEnv = "LATER_CHAOS_ROLE"
 
 // role describes what a child process does.
 type role struct {
-	Kind        string // worker, receiver, laggard, producer, forwarder, watcher, steady-watcher or server
+	Kind        string // worker, receiver, laggard, producer, follower, forwarder, watcher, steady-watcher or server
 	Actor       string // names its journal
 	Dir         string // of the journal
 	URL         string
@@ -121,6 +121,8 @@ func (r role) execute() error {
 		err = consumer{role: r, store: recorder{s, j}, journal: j, log: log}.receive(ctx)
 	case "forwarder":
 		err = forwarder{role: r, store: s, journal: j, log: log}.run(ctx)
+	case followerKind:
+		err = follower{role: r, journal: j}.run(ctx, s, log)
 	case serverKind:
 		err = r.serve(ctx, s, log)
 	case watcherKind, steadyKind:

@@ -84,6 +84,9 @@ func (c consumer) record(m *later.Message) action {
 		return doFail
 	}
 	do := chooseAction()
+	if kind == lasting && do == doAck {
+		return doHold
+	}
 	if do == doBury && c.DrainsFully {
 		return doAck
 	}
@@ -104,6 +107,8 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 		panic(errRequested)
 	case doWork:
 		return c.workFor(ctx, rand.N(20*time.Millisecond))
+	case doHold:
+		return c.workFor(ctx, holdFor())
 	case doWorkOn:
 		return c.workFor(ctx, c.Lease*2) // needs several extensions
 	case doCancel:
@@ -111,6 +116,8 @@ func (c consumer) handle(ctx context.Context, m *later.Message) error {
 	}
 	return nil
 }
+
+func holdFor() time.Duration { return rand.N(333 * time.Millisecond) }
 
 // cancel cancels a leased message. Its settle must then be refused.
 func (c consumer) cancel(m *later.Message) {
@@ -165,8 +172,11 @@ func (c consumer) settle(d *later.Delivery) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Lease)
 	defer cancel()
 	do := c.record(d.Message)
-	if do == doCancel {
+	switch do {
+	case doCancel:
 		c.cancel(d.Message)
+	case doHold:
+		sleep(ctx, holdFor())
 	}
 	for {
 		var err error

@@ -10,7 +10,9 @@
 //	                processes share, or that one of them serves
 //	child.go        the processes; producer.go, consumer.go and laggard.go their roles; load.go the messages
 //	forward.go      a forwarder between the producers and the consumers, and the list and stream that it fills
-//	topic.go        topics between them, whose messages reach the list too
+//	topic.go        topics between them, whose messages reach the list too; subscriptions.go queues that are subscribed
+//	                to one for a while
+//	follow.go       messages of which several versions are sent, while a worker has one of them
 //	watcher.go      processes that watch the queues; locks.go handlers with locks; fleet.go workers that are told to
 //	                restart, drain, pause and resume; groups.go groups that are cancelled and rescheduled
 //	journal.go      what they record; recorder.go records calls at the store interface

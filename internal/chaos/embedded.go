@@ -41,20 +41,39 @@ func (v *servers) startRemote(ctx context.Context, dir, url string, seed uint64)
 	return v.startProcess(ctx)
 }
 
-// startProcess starts the next generation of the server, and returns when it listens.
+// startProcess starts the next generation of the server, and returns when new connections lead to it.
 func (v *servers) startProcess(ctx context.Context) error {
 	if err := v.process.start(); err != nil {
 		return err
 	}
-	file := v.process.role.addressFile(v.process.actor())
+	return v.connectTo(ctx, v.process)
+}
+
+// connectTo has new connections lead to a server, once it listens.
+func (v *servers) connectTo(ctx context.Context, server *child) error {
+	file := server.role.addressFile(server.actor())
 	return within(ctx, 30*time.Second, "start of the server", func(context.Context) error {
 		addr, err := os.ReadFile(file)
 		if err != nil {
-			return errors.Join(err, errors.New(lastLine(v.process.role.Dir, v.process.actor())))
+			return errors.Join(err, errors.New(lastLine(server.role.Dir, server.actor())))
 		}
 		v.proxies[0].setTarget(string(addr))
 		return nil
 	})
+}
+
+// useOtherServer has new connections lead to a second server of the same store, and to the first one the next time.
+func (v *servers) useOtherServer(ctx context.Context) error {
+	if v.second == nil {
+		first := v.process.role
+		first.Actor = "second-" + first.Actor
+		v.second = &child{role: first}
+		if err := v.second.start(); err != nil {
+			return err
+		}
+	}
+	v.process, v.second = v.second, v.process
+	return v.connectTo(ctx, v.process)
 }
 
 // addressFile returns the file in which a generation of the server writes its address.

@@ -44,6 +44,8 @@ type load struct {
 	locked                 bool // handlers hold locks; see locks.go
 	controlled             bool // workers are told what to do; see fleet.go
 	grouped                bool // batches are groups; see groups.go
+	subscribes             bool // queues are subscribed to the topic for a while; see subscriptions.go
+	follows                bool // versions of messages are sent with Follow; see follow.go
 	forwards               bool // messages go through a forwarder to a queue, a list or a stream; see forward.go
 }
 
@@ -232,6 +234,17 @@ var faults = []*fault{
 		inject: disruptTopics,
 	},
 	{
+		name: "subscriptions",
+		title: "queues subscribe to a topic, with its history or without, and unsubscribe, while all calls take up to " +
+			"20 ms longer and workers that distribute are killed",
+		right: "a message that is sent after Subscribe has returned reaches the queue once, with From each one does; none " +
+			"that is sent after Unsubscribe has returned does",
+		setting: setting{form: alone},
+		load:    defaultLoad.with(func(l *load) { l.topics, l.subscribes, l.queues, l.rate = true, true, 1, 300 }),
+		pause:   200 * time.Millisecond, quick: 4 * time.Second,
+		inject: disruptSubscriptions, ended: readSubscribers,
+	},
+	{
 		name:  "groups",
 		title: "groups are cancelled and rescheduled, while the server dies, replies are lost and requests are late",
 		right: "no message of a cancelled group is delivered or left, those of a rescheduled one are due when asked, and " +
@@ -278,6 +291,39 @@ var faults = []*fault{
 		inject: disruptHolder,
 	},
 	{
+		name: "holder-stop", title: "the same: its holder is stopped for up to 30 s (SIGSTOP, SIGCONT)",
+		right:   "the others wait and say for whom; no call is executed whose caller has gone, and no attempt is lost to it",
+		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
+		pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: stopHolder,
+	},
+	{
+		name: "directory",
+		title: "the same: LOCK is removed, a copy takes the place of the directory, or it is moved away for a moment, " +
+			"while its holder is stopped or runs",
+		right:   "a directory has one owner: what is acknowledged is in the store that has its place",
+		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
+		pause: 500 * time.Millisecond, quick: 4 * time.Second,
+		inject: disruptDirectory,
+	},
+	{
+		name: "unread", title: "the same: a client reads nothing (SIGSTOP) while the holder exits",
+		right:   "the holder exits and another process takes over within seconds; nothing lost or doubled",
+		setting: setting{form: shared},
+		load: defaultLoad.with(func(l *load) { // replies do not fit into the buffers of a socket
+			l.rate, l.payloadMin, l.payloadMax = 100, 20<<10, 60<<10
+		}),
+		pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: leaveUnread,
+	},
+	{
+		name: "disk-full", title: "the same: the disk fills up, and a purge frees it",
+		right:   "sends refused with ErrFull; claims, settles, cancels and the purge work; goes on by itself",
+		setting: setting{form: shared, disk: true}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
+		pause: 500 * time.Millisecond, quick: 3 * time.Second,
+		inject: fillDisk,
+	},
+	{
 		name: "remote",
 		title: "embedded store behind a server: the server is killed and frozen, the network is cut, connections are " +
 			"half-open, replies are lost, requests are late, readers are slow",
@@ -292,6 +338,16 @@ var faults = []*fault{
 		setting: setting{form: served, args: always}, load: defaultLoad.with(func(l *load) { l.rate = 300 }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
 		inject: disruptRemote,
+	},
+	{
+		name: "two-servers",
+		title: "two servers of one Redis: requests that arrive late at one are repeated through the other, while messages " +
+			"are sent with Follow and leased ones are cancelled",
+		right: "one holder at a time; of the versions that are sent during a hold the last is delivered after it; none is " +
+			"delivered after its ack",
+		setting: setting{form: served, args: always},
+		load:    defaultLoad.with(func(l *load) { l.rate, l.follows = 200, true }), pause: 300 * time.Millisecond,
+		quick: 4 * time.Second, inject: disruptTwoServers,
 	},
 	{
 		name: "large", title: "512 KB payloads, 1 % of them unreadable",

@@ -19,6 +19,7 @@ const (
 	headed  = 'h' // like normal, with the key also in a header
 	poison  = 'X' // kills the process
 	failing = 'F' // fails most attempts
+	lasting = 'L' // handled for a while before it is acked
 )
 
 // makePayload returns a payload of about size bytes that contains its key, kind and checksum.
@@ -60,6 +61,7 @@ const (
 	doWorkOn  // works beyond the lease, then acks
 	doAbandon // a receiver does not settle the message; a worker's handler acks it
 	doRelease // a receiver releases the message; a worker's handler acks it
+	doHold    // works for up to a third of a second, then acks
 	doCancel  // cancels the message while it is leased, then acks it
 )
 

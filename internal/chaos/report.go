@@ -58,6 +58,7 @@ type Result struct {
 	LocksLost      int     `json:"locks_lost,omitempty"`      // of LocksHeld, as handlers were told
 	LocksBeside    int     `json:"locks_beside,omitempty"`    // handlers that began while one with an expired lock ran
 	LockFreed      Longest `json:"lock_freed"`                // from a holder's death to the key's next handler
+	Copied         int     `json:"copied,omitempty"`          // to queues that were subscribed for a while
 	Told           int     `json:"told,omitempty"`            // commands to single workers
 	Obeyed         int     `json:"obeyed,omitempty"`
 

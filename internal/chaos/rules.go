@@ -23,6 +23,10 @@ func (ck *checker) check(m *message, result *Result) {
 		result.violateWith(m.history, kind, m.id, format, args...)
 		return true
 	}
+	if m.follows() {
+		ck.checkFollowed(m, result, violate)
+		return
+	}
 	ck.count(m, mayBeUndone, result)
 	ck.checkSends(m, result, violate)
 	ck.checkTimes(m, result, violate)

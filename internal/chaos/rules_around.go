@@ -62,6 +62,7 @@ func (ck *checker) checkAround(m *message, result *Result, violate violator) {
 	ck.checkLocked(m, violate)
 	ck.checkPaused(m, violate)
 	ck.checkGrouped(m, violate)
+	ck.checkSubscribed(m, result, violate)
 }
 
 // checkAllAround checks what concerns all messages, after checkAround of each of them.

@@ -55,7 +55,9 @@ type run struct {
 	listed   map[string]int // number of its elements, by key
 	away     string         // queue whose messages are copies; "" if there is none
 	awayLeft map[string]bool
-	journal  *journal
+
+	subscribers []*subscriber
+	journal     *journal
 
 	children     []*child
 	stale        []*child // know only a primary that was cut off
@@ -215,6 +217,14 @@ func (r *run) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if l.subscribes {
+		if err := r.keepHistory(ctx); err != nil {
+			return err
+		}
+	}
+	if l.follows {
+		r.addFollowers()
+	}
 	if l.watched {
 		r.addWatchers()
 	}
@@ -358,8 +368,10 @@ func (r *run) endLoad(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.drainChildren(ctx, "producer", resendLimit+10*time.Second); err != nil {
-		return err
+	for _, kind := range []string{"producer", followerKind} {
+		if err := r.drainChildren(ctx, kind, resendLimit+10*time.Second); err != nil {
+			return err
+		}
 	}
 	r.log("sent")
 	began := time.Now()

@@ -47,6 +47,8 @@ type servers struct {
 	clock     *clock   // of a standalone server whose clock can be stepped, else nil
 	admin     []*redis.Client
 	process   *child // that serves the directory or the Redis; nil for other forms
+	mounted   string // directory of a file system of its own, "" if it has none
+	second    *child // that serves the same Redis; see useOtherServer
 }
 
 // setting is the configuration of a run's servers.
@@ -55,6 +57,7 @@ type setting struct {
 	args        []string
 	nodeTimeout time.Duration // of a Cluster; 0 means short
 	clock       bool          // whether the clock can be stepped
+	disk        bool          // whether the directory is on a small file system of its own
 }
 
 func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *servers, err error) {
@@ -67,6 +70,10 @@ func startServers(ctx context.Context, s setting, dir string, seed uint64) (_ *s
 	switch s.form {
 	case shared:
 		v.url = directoryURL(dir)
+		if s.disk {
+			v.mounted = directoryOf(dir)
+			return v, errors.Join(os.Mkdir(v.mounted, 0o700), mountDisk(v.mounted))
+		}
 		return v, nil
 	case remote:
 		return v, v.startRemote(ctx, dir, directoryURL(dir)+"?share=no", seed)
@@ -230,11 +237,16 @@ func (v *servers) remove() {
 	for _, s := range append(v.sentinels, v.nodes...) {
 		s.Remove()
 	}
-	if v.process != nil && v.process.cmd != nil && v.process.alive() {
-		v.process.kill()
+	for _, c := range []*child{v.process, v.second} {
+		if c != nil && c.cmd != nil && c.alive() {
+			c.kill()
+		}
 	}
 	for _, p := range v.proxies {
 		p.close()
+	}
+	if v.mounted != "" {
+		unmountDisk(v.mounted)
 	}
 }
 

@@ -94,9 +94,11 @@ type leaseLoss struct {
 
 // handlerRun is one call of a handler.
 type handlerRun struct {
-	at    int64
-	key   string
-	whole bool
+	actor   string
+	at      int64
+	attempt int64
+	key     string
+	whole   bool
 }
 
 // forward is an event that reported that the message left a queue for its destination.
@@ -130,7 +132,8 @@ type checker struct {
 	// awayLeft has the messages in the queue of copies; nil if there is none.
 	awayLeft map[string]bool
 	around
-	heavy []string // claims with more payload bytes than a claim may return
+	subscribers []*subscriber
+	heavy       []string // claims with more payload bytes than a claim may return
 }
 
 // extension is a call that may have extended a lease. deadline is 0 when it was refused or its outcome is unknown.
@@ -155,7 +158,7 @@ func (r *run) verify(left map[string]*later.Info) error {
 	}
 	ck.windows, ck.slack, ck.late = r.windows, r.slack.Microseconds(), r.late.Milliseconds()
 	ck.left, ck.listed, ck.lease = left, r.listed, r.lease.Milliseconds()
-	ck.awayLeft = r.awayLeft
+	ck.awayLeft, ck.subscribers = r.awayLeft, r.subscribers
 	ck.grouped = r.grouped
 	ck.indexStreams()
 	shards := uint32(size/shardBytes + 1)
@@ -354,7 +357,7 @@ func (m *message) add(actor string, x record) {
 			}
 		}
 	case handled:
-		m.runs = append(m.runs, handlerRun{x.at, x.field(1), x.number(2) == 1})
+		m.runs = append(m.runs, handlerRun{actor, x.at, x.number(0), x.field(1), x.number(2) == 1})
 	case forwarded:
 		m.forwards = append(m.forwards, forward{actor, x.at, x.field(0)})
 	case grouped:
