@@ -45,7 +45,7 @@ func (m *Main) sendCommand() *cobra.Command {
 		Short: "Send a message, or one per line of standard input",
 		Long: fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the
 message and delivers it at least once, never before it is due. Without --in and --at the message is due at once. The
-first message creates the queue.
+first message creates the queue; if another queue has a similar name, a note on standard error says so.
 
 PAYLOAD is any text; - reads it unchanged from standard input, up to %d bytes.
 
@@ -88,7 +88,12 @@ the error names their lines.`,
 			}
 			defer client.Close()
 			q := client.Queue(args[0])
-			return m.sendTo(ctx, destination{q.Name(), q.SendMessage, q.SendBatch}, message, o.batch)
+			before, unknown := q.Stats(ctx)
+			err = m.sendTo(ctx, destination{q.Name(), q.SendMessage, q.SendBatch}, message, o.batch)
+			if err == nil && unknown == nil && !before.Exists {
+				m.noteNewQueue(ctx, client, q.Name(), true)
+			}
+			return err
 		}),
 		ValidArgsFunction: m.queueNames(false),
 	}

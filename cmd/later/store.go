@@ -194,7 +194,8 @@ func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Qu
 		return nil, stats, notFound(
 			"no queue %q; this store has no queues yet (see later version): later send QUEUE PAYLOAD creates one", name)
 	}
-	return nil, stats, notFound("no queue %q; existing queues: %s", name, listNames(names, "later queues"))
+	return nil, stats, notFound("no queue %q%s; existing queues: %s", name, didYouMeanName(name, names),
+		listNames(names, "later queues"))
 }
 
 // listNames lists names for an error, up to maxNamed and the command that shows the others.
