@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -36,7 +37,10 @@ func TestSendNotesThatANewQueueHasASimilarName(t *testing.T) {
 	if notes := objects(t, r.stderr); len(notes) != 1 || !strings.HasSuffix(notes[0]["note"].(string), "mean refunds?") {
 		t.Errorf("exit %d: %s", r.exit, r.stderr)
 	}
-	contains(t, c.fails(11, "list", "oders"), `no queue "oders"; did you mean orders?; existing queues: orders`)
+	for i := range maxNamed {
+		c.ok("send", fmt.Sprintf("a%d", i), "x")
+	}
+	contains(t, c.fails(11, "list", "oders"), ", a9 and 4 more (see later queues); did you mean orders?\n")
 }
 
 func TestPublishNotesThatATopicHasNoSubscriptions(t *testing.T) {
@@ -55,7 +59,6 @@ func TestPublishNotesThatATopicHasNoSubscriptions(t *testing.T) {
 	c.ok("topic", "configure", "news", "--drop-unsubscribed")
 	r := c.run("topic", "publish", "news", "x", "--in", "1h")
 	contains(t, r.stderr, "what is published is dropped if there is none when it is due\n")
-	contains(t, c.fails(11, "topic", "rewind", "oders", "mail", "--from", "12:00"), "did you mean orders?")
 }
 
 func TestWorkWarnsOfQueuesThatDoNotExist(t *testing.T) {

@@ -102,8 +102,8 @@ func existingTopic(ctx context.Context, c *later.Client, name string) (
 		return nil, cfg, stats, notFound(
 			"no topic %q; this store has no topics yet: later topic subscribe TOPIC QUEUE creates one", name)
 	}
-	return nil, cfg, stats, notFound("no topic %q%s; existing topics: %s", name, didYouMeanName(name, names),
-		listNames(names, "later topic list"))
+	return nil, cfg, stats, notFound("no topic %q; existing topics: %s", name,
+		listExisting(name, names, "later topic list"))
 }
 
 // explainNoTopic returns err, or a better error if something was not found because the topic does not exist.
