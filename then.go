@@ -82,7 +82,11 @@ func (f *FollowUps) add(queue string, o Outgoing) error {
 	if o.OnDuplicate.asked.Collapses() {
 		return errFollowUpCollapses
 	}
-	m, err := o.prepare()
+	checked := o
+	if o.ID == "" {
+		checked.ID = "derived later" // so that a dedup window is allowed
+	}
+	m, err := checked.prepare()
 	if err != nil {
 		return err
 	}

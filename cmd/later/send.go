@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/kind"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -146,10 +145,6 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 			return later.Outgoing{}, store.Invalid("--%s is 0: give more than 0, or omit it", name)
 		}
 	}
-	if o.timeout > store.MaxTimeout {
-		return later.Outgoing{}, store.Invalid("--timeout is %s: the limit is %s",
-			durations.Format(o.timeout), durations.Format(store.MaxTimeout))
-	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
 	}
@@ -212,8 +207,6 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 		return mode, store.Invalid("--wait and --max-wait are for --on-duplicate debounce: give that too, or omit them")
 	case !o.set.Changed("on-duplicate"):
 		return mode, nil
-	case o.id == "":
-		return mode, store.Invalid("--on-duplicate is given without --id: give the id that sends share")
 	}
 	switch o.onDuplicate {
 	case "keep":
@@ -245,6 +238,9 @@ func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outg
 	}
 	if err == nil && !o.batch {
 		message.Payload, err = m.payload(payload[0])
+	}
+	if err == nil {
+		err = message.Check()
 	}
 	return message, err
 }
