@@ -127,3 +127,36 @@ func headersOf(n int) map[string]string {
 	}
 	return headers
 }
+
+func TestSearchLosesNoMatchBeyondItsLimit(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	msgs := make([]Outgoing, 1200)
+	for i := range msgs {
+		msgs[i] = Outgoing{ID: fmt.Sprintf("%04d", i), When: In(time.Duration(i+1) * time.Hour), Payload: []byte("found")}
+	}
+	if _, err := q.SendBatch(t.Context(), msgs); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Filter{{State: StateScheduled, Payload: "found"}, {State: StateScheduled}} {
+		next, pages := 0, 0
+		for o := (SearchOptions{Limit: 5}); pages == 0 || o.Cursor != ""; pages++ {
+			page, err := q.Search(t.Context(), f, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Payload == "" && len(page.Messages) > 5 || len(page.Messages) > page.Looked {
+				t.Fatalf("%d messages in a page, looked at %d", len(page.Messages), page.Looked)
+			}
+			for _, m := range page.Messages {
+				if m.ID != msgs[next].ID {
+					t.Fatalf("found %s after %d messages", m.ID, next)
+				}
+				next++
+			}
+			o.Cursor = page.Next
+		}
+		if next != len(msgs) {
+			t.Errorf("found %d messages of %d in %d pages", next, len(msgs), pages)
+		}
+	}
+}

@@ -325,3 +325,15 @@ func TestSettleHasNoMoreFollowUpsThanACallAllows(t *testing.T) {
 		}
 	})
 }
+
+func TestThenWithADedupWindowNeedsNoID(t *testing.T) {
+	eachLink(t, func(t *testing.T, _ *faulty, c *Client, _ bool) {
+		mustSend(t, c.Queue("q"), "")
+		d := mustReceive(t, c.Queue("q"), 1)[0]
+		wantNoError(t, d.AckThen(t.Context(), Then("next", []byte("x"), DedupWindow(time.Hour))))
+		next := mustReceive(t, c.Queue("next"), 1)[0]
+		if got, err := c.Queue("next").Get(t.Context(), next.ID); err != nil || got.DedupWindow != time.Hour {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
