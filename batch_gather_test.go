@@ -149,3 +149,37 @@ func TestBatcherSendsAFullBatchAtOnce(t *testing.T) {
 		b.close()
 	})
 }
+
+func TestBatcherSendsSoManyOfALargeCrowdAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, 4*maxGathered)
+		before, begin := len(g.seen()), time.Now()
+		for i := range maxGathered {
+			add(strconv.Itoa(i))
+		}
+		calls := g.seen()[before:]
+		if len(calls) != 1 || len(calls[0]) != maxGathered || time.Since(begin) != 0 {
+			t.Errorf("%d calls after %v, want one of %d at once", len(calls), time.Since(begin), maxGathered)
+		}
+		b.close()
+	})
+}
+
+func TestBatcherLearnsThatACrowdShrinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, add := crowd(t, 16)
+		for n := range 12 { // just fewer than half, again and again
+			for i := range 7 {
+				add(strconv.Itoa(n) + " " + strconv.Itoa(i))
+			}
+			time.Sleep(gatherFor)
+			synctest.Wait()
+		}
+		b.mu.Lock()
+		if b.crowd > 14 {
+			t.Errorf("still expects %d together, of which 7 come", b.crowd)
+		}
+		b.mu.Unlock()
+		b.close()
+	})
+}

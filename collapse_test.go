@@ -113,7 +113,7 @@ func TestModeForDuplicatesIsChecked(t *testing.T) {
 	id := WithID("a")
 	for name, opts := range map[string][]SendOption{
 		"mode for duplicates is given twice":         {id, OnDuplicate(Replace()), OnDuplicate(Keep())},
-		"replace and there is no id: give WithID":    {OnDuplicate(Replace())},
+		"replace and there is no id: give the id":    {OnDuplicate(Replace())},
 		"debounce waits 0s":                          {id, OnDuplicate(Debounce(0, time.Second))},
 		"maximum wait of debounce is 1s: give":       {id, OnDuplicate(Debounce(time.Minute, time.Second))},
 		"maximum wait of debounce is 876001h":        {id, OnDuplicate(Debounce(1, store.MaxDelay+time.Hour))},

@@ -52,7 +52,7 @@ type JSONCondition struct {
 }
 
 // comparison is a path, an operator and a value.
-var comparison = regexp.MustCompile(`^\s*(.+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*$`)
+var comparison = regexp.MustCompile(`^\s*([^\s!=<>~].*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*$`)
 
 // ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
 // order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text.

@@ -164,9 +164,6 @@ func (c *Client) sentWithAck(ctx context.Context, then []store.FollowUp) {
 
 // sendFollowUp sends a message unless an earlier attempt did.
 func (q *Queue) sendFollowUp(ctx context.Context, m store.Outgoing) error {
-	if q.invalid != nil {
-		return q.invalid
-	}
 	send := q.sends.do
 	if m.Durable.Asked() {
 		send = q.durables.do

@@ -10,14 +10,14 @@ import (
 
 func TestNamesAreGivenOnce(t *testing.T) {
 	for text, twice := range map[string]string{
-		`{"a": 1, "b": {"a": 1}}`:               "",
-		`[{"a": 1}, {"a": 1}]`:                  "",
-		`"text"`:                                "",
-		`{"payload": {"a": 1, "a": 2}, "b": 1}`: "", // the user's own
-		`{"a": 1, "a": 1}`:                      "a",
-		`{"\u0061": 1, "a": 1}`:                 "a",
-		`{"payload": 1, "payload": 2}`:          "payload",
-		`[1, {"messages": [{"b": 1, "b": 2}]}]`: "b",
+		`{"a": 1, "b": {"a": 1}}`:                             "",
+		`[{"a": 1}, {"a": 1}]`:                                "",
+		`"text"`:                                              "",
+		`{"payload": {"a": 1, "a": 2}, "b": 1}`:               "", // the user's own
+		`{"a": 1, "a": 1}`:                                    "a",
+		`{"\u0061": 1, "a": 1}`:                               "a",
+		`{"payload": 1, "payload": 2}`:                        "payload",
+		`[1, {"messages": [{"b": 1, "b": 2}]}]`:               "b",
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000): "",
 	} {
 		err := CheckNames([]byte(text))
