@@ -465,6 +465,9 @@ func TestBatcherSendsNothingForACallerThatHasGone(t *testing.T) {
 		}
 	}
 	b.close()
+	if _, err := b.do(ctx, "x"); err != gone {
+		t.Errorf("after close: %v", err)
+	}
 	if calls := g.seen(); len(calls) != 0 {
 		t.Errorf("%d calls", len(calls))
 	}

@@ -270,3 +270,11 @@ func TestSearchChecksItsLimits(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
+
+func TestJSONConditionWithTextThatIsNoNumberComparesText(t *testing.T) {
+	for _, value := range []string{"-", "0x", "0 0"} {
+		if c := (&JSONCondition{"n", "=", value}); c.matches([]byte(`{"n": 0}`)) {
+			t.Errorf("%q equals 0", value)
+		}
+	}
+}

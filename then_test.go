@@ -430,22 +430,24 @@ func TestThenThatAsksForDurabilityWaitsForIt(t *testing.T) {
 		mustSend(t, c.Queue("q"), "")
 		d := mustReceive(t, c.Queue("q"), 1)[0]
 		wantNoError(t, d.AckThen(t.Context(), Then("next", nil, Durable(1, time.Second)).Then("next", nil)))
-		if s.asked != 1 {
-			t.Errorf("asked for durability %d times, want once", s.asked)
+		if s.asked != 1 || s.patience != callTimeout+time.Second {
+			t.Errorf("asked for durability %d times, for %v", s.asked, s.patience)
 		}
 	})
 }
 
-// durabilityStore counts the messages that ask for durability, each in a call in which all do.
+// durabilityStore counts the messages that ask for durability, and how long their calls may take.
 type durabilityStore struct {
 	*memstore.Store
-	asked int
+	asked    int
+	patience time.Duration
 }
 
 func (s *durabilityStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	for i := range msgs {
 		if msgs[i].Durable.Asked() {
-			s.asked++
+			deadline, _ := ctx.Deadline()
+			s.asked, s.patience = s.asked+1, time.Until(deadline)
 			msgs[i].Durable = store.Durability{} // which memory does not have
 		}
 	}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -75,4 +76,66 @@ func TestBackoffOfTheDatabaseBeginsAnewAfterASuccess(t *testing.T) {
 			t.Errorf("failed %d times in 150 ms after a success, want 2", got)
 		}
 	})
+}
+
+// TestManyFailingQueuesAreTriedOnlyOnce shows that a relay takes a hundred queues that fail for an outage of the store,
+// and leaves the others alone until it is time to try again.
+func TestManyFailingQueuesAreTriedOnlyOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box, db := kinds[2].newBox(t)
+		mem := memstore.New()
+		t.Cleanup(func() { mem.Close() })
+		s := &faulty{Store: mem}
+		calls := 0
+		s.fail(func(string) error {
+			calls++
+			return store.ErrUnavailable
+		})
+		for i := range 2 * maxHeld {
+			commit(t, box, db, fmt.Sprint("q", i), later.Outgoing{})
+		}
+		stop := run(t, box.Relay(db, newClient(t, s), RelayConfig{Batch: maxHeld / 2, Logger: quiet}))
+		time.Sleep(firstBackoff / 2)
+		stop()
+		if calls != maxHeld {
+			t.Errorf("tried %d queues, want %d", calls, maxHeld)
+		}
+	})
+}
+
+// TestRelayDoesNotSpinForRowsThatAnotherOneMoved would not end if the relay looked without a pause, because the clock
+// of a bubble would stand still.
+func TestRelayDoesNotSpinForRowsThatAnotherOneMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		box, db := kinds[2].newBox(t)
+		mem := memstore.New()
+		t.Cleanup(func() { mem.Close() })
+		s := &faulty{Store: mem}
+		s.fail(func(string) error { return store.ErrUnavailable })
+		commit(t, box, db, "q", later.Outgoing{})
+		stop := run(t, box.Relay(db, newClient(t, s), RelayConfig{Poll: time.Second, Logger: quiet}))
+		time.Sleep(firstBackoff / 2)
+		if _, err := db.ExecContext(t.Context(), "DELETE FROM "+box.table); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		stop()
+	})
+}
+
+func TestRowsThatWereSentBeforeARefusedOneAreNotSentAgain(t *testing.T) {
+	box, db := kinds[2].newBox(t)
+	mem := memstore.New()
+	t.Cleanup(func() { mem.Close() })
+	msgs := make([]later.Outgoing, 5)
+	for i := range msgs {
+		msgs[i].Payload = make([]byte, store.MaxBatchBytes*9/40) // four are sent in one call
+	}
+	msgs[4].ID = "refused"
+	commit(t, box, db, "q", msgs...)
+	r := box.Relay(db, newClient(t, &refusing{Store: mem}), RelayConfig{Logger: quiet})
+	flush(t, r)
+	if s := r.Stats(); s != (RelayStats{Sent: 4, SetAside: 1}) {
+		t.Errorf("stats are %+v", s)
+	}
 }
