@@ -1,6 +1,7 @@
 package later
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,44 @@ func TestBatcherSendsAFullBatchAtOnce(t *testing.T) {
 			}
 			time.Sleep(gatherFor * 9 / 10)
 		}
+		b.close()
+	})
+}
+
+func TestBatcherSendsSoManyOfALargeCrowdAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add := crowd(t, 4*maxGathered)
+		before, begin := len(g.seen()), time.Now()
+		for i := range maxGathered {
+			add(strconv.Itoa(i))
+		}
+		calls := g.seen()[before:]
+		if len(calls) != 1 || len(calls[0]) != maxGathered || time.Since(begin) != 0 {
+			t.Errorf("%d calls after %v, want one of %d at once", len(calls), time.Since(begin), maxGathered)
+		}
+		b.close()
+	})
+}
+
+func TestBatcherLearnsThatACrowdShrinksALittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _, add := crowd(t, 16)
+		release := make(chan struct{})
+		b.call = func(_ context.Context, items []string) ([]string, error) {
+			<-release
+			return items, nil
+		}
+		for i := range 8 + 3 { // 8 are sent, and 3 wait in vain for more
+			add(strconv.Itoa(i))
+		}
+		time.Sleep(gatherFor)
+		synctest.Wait()
+		b.mu.Lock()
+		if b.crowd != 14 {
+			t.Errorf("expects %d together, want 14", b.crowd)
+		}
+		b.mu.Unlock()
+		close(release)
 		b.close()
 	})
 }

@@ -423,3 +423,66 @@ func TestBatcherCombinesCompleteGroups(t *testing.T) {
 		}
 	})
 }
+
+func TestBatcherForgetsTheBytesOfAWithdrawnItem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add, _ := blockedBatcher(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		big := strings.Repeat("x", store.MaxBatchBytes-1)
+		add(ctx, big)
+		cancel()
+		synctest.Wait()
+		add(t.Context(), "a")
+		add(t.Context(), "bc")
+		close(g.open)
+		b.close()
+		if calls := g.seen(); len(calls) != 3 || !slices.Equal(calls[2], []string{"a", "bc"}) {
+			t.Errorf("%d calls, want one for both items", len(calls))
+		}
+	})
+}
+
+func TestBatcherRefusesALoneItemAfterClose(t *testing.T) {
+	g := newGate()
+	close(g.open)
+	b := newBatcher(g.call, stringSize)
+	b.close()
+	if _, err := b.do(context.Background(), "x"); !errors.Is(err, ErrClosed) || len(g.seen()) != 0 {
+		t.Errorf("%v after %d calls", err, len(g.seen()))
+	}
+}
+
+func TestBatcherSendsNothingForACallerThatHasGone(t *testing.T) {
+	g := newGate()
+	close(g.open)
+	b := newBatcher(g.call, stringSize)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("gone")
+	cancel(gone)
+	for range 100 {
+		if _, err := b.do(ctx, "x"); err != gone {
+			t.Fatal(err)
+		}
+	}
+	b.close()
+	if _, err := b.do(ctx, "x"); err != gone {
+		t.Errorf("after close: %v", err)
+	}
+	if calls := g.seen(); len(calls) != 0 {
+		t.Errorf("%d calls", len(calls))
+	}
+}
+
+func TestBatcherKeepsFewEmptyBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, g, add, _ := blockedBatcher(t)
+		for range 3 * maxSpare { // each fills a batch
+			add(t.Context(), strings.Repeat("x", store.MaxBatchBytes))
+		}
+		close(g.open)
+		b.close()
+		if n := len(b.spare); n > maxSpare {
+			t.Errorf("keeps %d empty batches, want up to %d", n, maxSpare)
+		}
+	})
+}

@@ -109,7 +109,7 @@ func (o *Outgoing) collapse(out *store.Outgoing) error {
 	timed := o.When.kind != 0
 	switch {
 	case o.ID == "":
-		return store.Invalid("mode for duplicates is %v and there is no id: give WithID", o.OnDuplicate)
+		return store.Invalid("mode for duplicates is %v and there is no id: give the id that sends share", o.OnDuplicate)
 	case out.OnDuplicate.Mode != store.DuplicateDebounce:
 		out.OnDuplicate.KeepDue = !timed
 	case timed:

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -113,7 +114,7 @@ func TestModeForDuplicatesIsChecked(t *testing.T) {
 	id := WithID("a")
 	for name, opts := range map[string][]SendOption{
 		"mode for duplicates is given twice":         {id, OnDuplicate(Replace()), OnDuplicate(Keep())},
-		"replace and there is no id: give WithID":    {OnDuplicate(Replace())},
+		"replace and there is no id: give the id":    {OnDuplicate(Replace())},
 		"debounce waits 0s":                          {id, OnDuplicate(Debounce(0, time.Second))},
 		"maximum wait of debounce is 1s: give":       {id, OnDuplicate(Debounce(time.Minute, time.Second))},
 		"maximum wait of debounce is 876001h":        {id, OnDuplicate(Debounce(1, store.MaxDelay+time.Hour))},
@@ -196,5 +197,58 @@ func TestDurableSendsOfEveryModeAreSplit(t *testing.T) {
 	want := []store.SendResult{{}, {Replaced: true}, {Replaced: true}, {Duplicate: true}, {Replaced: true}}
 	if fmt.Sprint(results) != fmt.Sprint(want) {
 		t.Errorf("results are %v, want %v", results, want)
+	}
+}
+
+// partStore fails from a call on.
+type partStore struct {
+	*memstore.Store
+	calls, fails int
+}
+
+func (s *partStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if s.calls++; s.calls >= s.fails {
+		return nil, ErrFull
+	}
+	return s.Store.Send(ctx, queue, msgs)
+}
+
+func TestMixedCallsThatFailSayWhichMessagesWereSent(t *testing.T) {
+	message := func(id string, mode store.DuplicateMode) store.Outgoing {
+		return store.Outgoing{Message: store.Message{ID: id}, OnDuplicate: store.OnDuplicate{Mode: mode}}
+	}
+	msgs := []store.Outgoing{message("a", 0), message("b", 0), message("c", store.DuplicateReplace), message("d", 0)}
+	s := &partStore{Store: memstore.New(), fails: 2}
+	q := newClientOn(t, s).Queue("q")
+	results, err := q.storeMixed(t.Context(), msgs)
+	if err != nil || len(results) != 4 || !results[0].Added() || !results[1].Added() ||
+		results[2].Err != ErrFull || results[3].Err != ErrFull || s.calls != 2 {
+		t.Errorf("%+v, %v after %d calls", results, err, s.calls)
+	}
+	s = &partStore{Store: memstore.New(), fails: 1}
+	if results, err := newClientOn(t, s).Queue("q").storeMixed(t.Context(), msgs); err != ErrFull || results != nil {
+		t.Errorf("%+v, %v", results, err)
+	}
+}
+
+func TestBatchGoesOnAfterMessagesThatAreNotReplaced(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	q := c.Queue("q")
+	for _, id := range []string{"leased", "dead"} {
+		mustSend(t, q, "", WithID(id))
+	}
+	for _, d := range mustReceive(t, q, 2) {
+		if d.ID == "dead" {
+			wantNoError(t, d.Bury(t.Context(), nil))
+		}
+	}
+	results, err := q.SendBatch(t.Context(), []Outgoing{
+		{ID: "dead", OnDuplicate: Replace()}, {ID: "leased", OnDuplicate: Replace()}, {ID: "plain"},
+	})
+	wantNoError(t, err)
+	wantError(t, results[0].Err, ErrDead)
+	wantError(t, results[1].Err, ErrLeased)
+	if results[2].Outcome != SendSent || !strings.Contains(results[0].Err.Error(), `id "dead" in queue "q" is not replaced`) {
+		t.Errorf("%+v", results)
 	}
 }

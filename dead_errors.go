@@ -95,11 +95,6 @@ func addDeadError(groups map[string]*DeadErrors, m *Info) {
 		group = &DeadErrors{Pattern: pattern, First: m.DiedAt}
 		groups[pattern] = group
 	}
-	group.Count++
-	if m.DiedAt.Before(group.First) {
-		group.First = m.DiedAt
-	}
-	if !m.DiedAt.Before(group.Last) {
-		group.Last, group.ExampleID, group.Error, group.Reason = m.DiedAt, m.ID, m.LastError, m.DeadReason
-	}
+	group.Count++ // messages come in the order of their death
+	group.Last, group.ExampleID, group.Error, group.Reason = m.DiedAt, m.ID, m.LastError, m.DeadReason
 }

@@ -3,6 +3,7 @@ package later
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -83,7 +84,8 @@ func TestDeadErrorsGroupsByPattern(t *testing.T) {
 				t.Errorf("%s: %d messages, %v", pattern, len(found.Messages), err)
 			}
 		}
-		if _, err := q.DeadErrors(t.Context(), DeadErrorsOptions{Look: -1}); !errors.Is(err, ErrInvalid) {
+		if _, err := q.DeadErrors(t.Context(), DeadErrorsOptions{Look: -1}); !errors.Is(err, ErrInvalid) ||
+			!strings.Contains(err.Error(), "look is -1: give 1 or more") {
 			t.Error(err)
 		}
 	})

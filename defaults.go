@@ -10,7 +10,8 @@ import (
 // With returns the same queue with defaults for its sends; q does not change, and its own defaults apply where none of
 // opts does. What a send sets itself takes precedence; its headers are added to those of the defaults.
 //
-// All options of a send are allowed but WithID: two messages cannot share an id. With returns ErrInvalid when an option
+// All options of a send are allowed but WithID: two messages cannot share an id. A DedupWindow is the default of messages
+// with ids of their own. With returns ErrInvalid when an option
 // is nil or not allowed, or when the queue's name is not allowed.
 func (q *Queue) With(opts ...SendOption) (*Queue, error) {
 	if q.invalid != nil {
@@ -58,9 +59,7 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 		return nil, store.Invalid("id %q is given as a default: give it to a send", d.ID)
 	}
 	check := *d
-	if d.OnDuplicate.given {
-		check.ID = "any" // each send has its own
-	}
+	check.ID = "any" // each send has its own
 	_, err := check.prepare()
 	return d, err
 }
@@ -135,6 +134,7 @@ func (m sendMiddleware) applyClient(o *options) error {
 
 // complete fills in the defaults, calls the middleware, and returns what the store keeps. It may change o.
 func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, error) {
+	windowGiven := o.DedupWindow != 0
 	if q.defaults != nil {
 		o.fill(q.defaults)
 	}
@@ -154,6 +154,9 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 		if len(o.Headers) == 0 {
 			o.Headers = nil
 		}
+	}
+	if o.ID == "" && !windowGiven {
+		o.DedupWindow = 0 // a default for messages with ids
 	}
 	return o.prepare()
 }

@@ -168,3 +168,45 @@ func TestSendMiddlewareSeesAndChangesEverySend(t *testing.T) {
 }
 
 type traceKey struct{}
+
+// TestDedupWindowNeedsAnID shows that a window is refused with a generated id, which no send repeats, except as a
+// default, which is for messages with ids of their own.
+func TestDedupWindowNeedsAnID(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		ctx, window := t.Context(), DedupWindow(time.Hour)
+		q, err := c.Queue("q").With(window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named, err := New(c.Store(), WithSendMiddleware(func(_ context.Context, o *Outgoing) error {
+			o.ID = "of middleware"
+			return nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer named.Close()
+		const refused = "dedup window is 1h0m0s and there is no id: give the id that repeated sends share"
+		for name, send := range map[string]func() error{
+			"Send":           func() error { _, err := c.Queue("q").Send(ctx, nil, window); return err },
+			"Send of With":   func() error { _, err := q.Send(ctx, nil, window); return err },
+			"SendBatch":      func() error { _, err := q.SendBatch(ctx, []Outgoing{{DedupWindow: time.Hour}}); return err },
+			"Publish":        func() error { _, err := c.Topic("t").Publish(ctx, nil, window); return err },
+			"Outgoing.Check": func() error { return (&Outgoing{DedupWindow: time.Hour}).Check() },
+		} {
+			if err := send(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), refused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for q, want := range map[*Queue]time.Duration{q: 0, named.Queue("q"): time.Hour} {
+			var opts []SendOption
+			if want > 0 {
+				opts = append(opts, window)
+			}
+			id := mustSend(t, q, "", opts...)
+			if got, err := q.Get(ctx, id); err != nil || got.DedupWindow != want {
+				t.Errorf("%q: window %v, %v; want %v", id, got.DedupWindow, err, want)
+			}
+		}
+	})
+}

@@ -74,11 +74,9 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	switch {
 	case err != nil:
 		return err
-	case results[0].Replaced:
-		q.event(ctx, EventEdited, id)
-		return nil
-	case results[0].Err != nil:
+	case results[0].Err != nil: // ErrConflict if it has changed, and ErrNotFound if it is no longer there
 		return q.errorOf(id, results[0].Err)
 	}
-	return q.errorOf(id, fmt.Errorf("it is no longer there: %w", ErrNotFound))
+	q.event(ctx, EventEdited, id)
+	return nil
 }

@@ -3,10 +3,12 @@ package later
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 func TestEditChangesAMessageInPlace(t *testing.T) {
@@ -133,6 +135,108 @@ func TestSendMessageKeepsTheIDOfMiddleware(t *testing.T) {
 	for _, want := range []error{nil, ErrDuplicate} {
 		if r, err := q.SendMessage(t.Context(), Outgoing{}); r.ID != "chosen" || !errors.Is(err, want) {
 			t.Errorf("%+v, %v; want %v", r, err, want)
+		}
+	}
+}
+
+func TestEditKeepsEveryOptionThatItDoesNotChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		until := time.Now().Add(9 * time.Hour)
+		mustSend(t, q, "x", WithID("after"), In(time.Hour), Timeout(time.Second), ExpireAfter(time.Minute),
+			DedupWindow(time.Hour), Group("g"), Header("a", "b"), MaxAttempts(3))
+		mustSend(t, q, "x", WithID("at"), In(time.Hour), ExpireAt(until))
+		for _, id := range []string{"after", "at"} {
+			before, err := q.Get(t.Context(), id)
+			wantNoError(t, err)
+			wantNoError(t, q.Edit(t.Context(), id, func(m *Outgoing) error { m.Payload = []byte("y"); return nil }))
+			after, err := q.Get(t.Context(), id)
+			wantNoError(t, err)
+			if string(after.Payload) != "y" || after.Timeout != before.Timeout || after.ExpireAfter != before.ExpireAfter ||
+				!after.ExpireAt.Equal(before.ExpireAt) || after.DedupWindow != before.DedupWindow ||
+				after.Group != before.Group || after.Headers["a"] != before.Headers["a"] ||
+				after.MaxAttempts != before.MaxAttempts || !after.Due.Equal(before.Due) {
+				t.Errorf("%+v became %+v", before, after)
+			}
+		}
+	})
+}
+
+func TestEditEndsWhenTheMessageChangesAllTheTime(t *testing.T) {
+	var events []EventKind
+	c := newClientOn(t, memstore.New(), WithObserver(func(e Event) { events = append(events, e.Kind) }))
+	q := c.Queue("q")
+	mustSend(t, q, "", WithID("a"), In(time.Hour))
+	calls := 0
+	err := q.Edit(t.Context(), "a", func(*Outgoing) error {
+		calls++
+		return q.Edit(t.Context(), "a", func(m *Outgoing) error {
+			m.Payload = append(m.Payload, 'x')
+			return nil
+		})
+	})
+	wantError(t, err, ErrConflict)
+	edited := 0
+	for _, kind := range events {
+		if kind == EventEdited {
+			edited++
+		}
+	}
+	if calls != editTries || edited != editTries {
+		t.Errorf("%d calls, and %d edits are reported", calls, edited)
+	}
+}
+
+func TestEditOfAMessageThatGoesMeanwhileReturnsErrNotFound(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	mustSend(t, q, "", WithID("a"), In(time.Hour))
+	err := q.Edit(t.Context(), "a", func(*Outgoing) error {
+		_, err := q.Cancel(t.Context(), "a")
+		return err
+	})
+	wantError(t, err, ErrNotFound)
+	if _, err := q.Get(t.Context(), "a"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the edit sent it again: %v", err)
+	}
+	mustSend(t, q, "", WithID("held"))
+	err = q.Edit(t.Context(), "held", func(*Outgoing) error {
+		mustReceive(t, q, 1)
+		return nil
+	})
+	wantError(t, err, ErrLeased)
+}
+
+// unreadableStore has messages that cannot be read.
+type unreadableStore struct{ *memstore.Store }
+
+func (s unreadableStore) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
+	infos, err := s.Store.Get(ctx, queue, ids)
+	for _, info := range infos {
+		info.Raw = []byte("?")
+	}
+	return infos, err
+}
+
+func TestEditLeavesAloneWhatIsNotForIt(t *testing.T) {
+	never := func(*Outgoing) error { t.Error("called"); return nil }
+	q := newClientOn(t, unreadableStore{memstore.New()}).Queue("q")
+	mustSend(t, q, "", WithID("a"))
+	wantError(t, q.Edit(t.Context(), "a", never), ErrCorrupt)
+
+	q = newClientOn(t, memstore.New()).Queue("q")
+	mustSend(t, q, "", WithID("dead"))
+	wantNoError(t, mustReceive(t, q, 1)[0].Bury(t.Context(), nil))
+	wantError(t, q.Edit(t.Context(), "dead", never), ErrDead)
+
+	mustSend(t, q, "", WithID("a"))
+	for name, change := range map[string]func(m *Outgoing){
+		"queue":      func(m *Outgoing) { m.Queue = "other" },
+		"mode":       func(m *Outgoing) { m.OnDuplicate = Follow() },
+		"durability": func(m *Outgoing) { m.Durability.asked.Timeout = time.Second },
+	} {
+		err := q.Edit(t.Context(), "a", func(m *Outgoing) error { change(m); return nil })
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "changes its id, queue") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

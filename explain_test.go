@@ -155,3 +155,55 @@ func TestExplainNamesTheWorker(t *testing.T) {
 		}
 	})
 }
+
+func TestExplanationCountsTheWorkersThatMayClaim(t *testing.T) {
+	for queue, want := range map[string][2]int{"q": {4, 2}, "other": {1, 1}, schedulesQueue: {5, 3}, "topic:t": {5, 3}} {
+		e := Explanation{Queue: queue, ID: "a"}
+		for _, w := range []WorkerInfo{
+			{Name: "running", State: WorkerRunning, Queues: []string{"q"}, QueueCount: 1,
+				Held: []HeldMessage{{Queue: "q", ID: "b"}, {Queue: "r", ID: "a"}}},
+			{State: WorkerPaused, Queues: []string{"p", "q"}, QueueCount: 2},
+			{State: WorkerDraining, Queues: []string{"q"}, QueueCount: 1},
+			{State: WorkerRunning, Queues: []string{"p"}, QueueCount: 1000}, // more than it names
+			{State: WorkerRunning, Queues: []string{"p"}, QueueCount: 1},
+		} {
+			e.addWorker(&w)
+		}
+		if e.Workers != want[0] || e.Running != want[1] || e.Worker != "" {
+			t.Errorf("%s: %d workers, %d running, held by %q; want %v", queue, e.Workers, e.Running, e.Worker, want)
+		}
+	}
+}
+
+func TestExplainOfTheEarliestDueTimeCountsNoneBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{Concurrency: 1, MaxPrefetch: -1})
+		started := make(chan struct{})
+		release := make(chan struct{})
+		w.Handle("q", func(_ context.Context, m *Message) error {
+			if m.ID == "first" {
+				close(started)
+				<-release
+			}
+			return nil
+		})
+		q := c.Queue("q")
+		mustSend(t, q, "", WithID("first"), At(time.UnixMilli(1)))
+		mustSend(t, q, "", WithID("second"), At(time.UnixMilli(1)))
+		stop := start(t, w)
+		<-started
+		if e := explained(t, q, "second", WhyWaiting); e.Before != 0 {
+			t.Errorf("%+v", e)
+		}
+		close(release)
+		wantNoError(t, stop())
+	})
+}
+
+func TestExplanationOfAHeartbeatAheadOfTheStoreIsNotNegative(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	e := Explanation{Reason: WhyLeased, Worker: "w", HeldSince: now.Add(time.Second), Now: now}
+	if got := e.Text(time.UTC); got != "worker w has held it for 0 ms" {
+		t.Error(got)
+	}
+}

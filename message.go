@@ -79,8 +79,8 @@ type Outgoing struct {
 	// that. At most one of them may be set. Default: never.
 	ExpireAfter time.Duration
 	ExpireAt    time.Time
-	// DedupWindow is how long the id is refused as a duplicate after an ack, up to store.MaxDelay. Default: no
-	// window.
+	// DedupWindow is how long the ID, which must be set, is refused as a duplicate after an ack, up to store.MaxDelay.
+	// Default: no window.
 	DedupWindow time.Duration
 	// Group is the group of the queue that the message is in, up to store.MaxGroup bytes; see Group. Default: none.
 	Group string
@@ -133,6 +133,10 @@ func (o *Outgoing) prepare() (store.Outgoing, error) {
 	}
 	if o.ID == "" {
 		out.ID = store.NewID()
+		if o.DedupWindow > 0 {
+			return out, store.Invalid("dedup window is %v and there is no id: give the id that repeated sends share, or leave "+
+				"the window out", o.DedupWindow)
+		}
 	} else {
 		out.SentAt = time.UnixMilli(time.Now().UnixMilli())
 	}

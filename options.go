@@ -155,7 +155,7 @@ func ExpireAfter(d time.Duration) SendOption {
 	return durationOption("expiry", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.ExpireAfter })
 }
 
-// DedupWindow sets how long the id is refused as a duplicate after an ack. d is up to
+// DedupWindow sets how long the id, which WithID must set, is refused as a duplicate after an ack. d is up to
 // store.MaxDelay. Default: no window.
 func DedupWindow(d time.Duration) SendOption {
 	return durationOption("dedup window", d, store.MaxDelay, func(o *Outgoing) *time.Duration { return &o.DedupWindow })

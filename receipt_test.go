@@ -2,6 +2,7 @@ package later
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,4 +105,14 @@ func TestReceiptExtendReportsACancel(t *testing.T) {
 		}
 		wantError(t, d.Extend(t.Context(), time.Minute), ErrCancelled)
 	})
+}
+
+func TestReceiptOfAQueueThatIsNotAllowedIsRefused(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	mustSend(t, c.Queue("q"), "")
+	receipt := mustReceive(t, c.Queue("q"), 1)[0].Receipt()
+	_, err := c.Queue("").Delivery(receipt)
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "queue name is empty") {
+		t.Errorf("%v", err)
+	}
 }

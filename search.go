@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,6 +49,19 @@ type JSONCondition struct {
 	Op string
 	// Value is a number if it is one, or else text. true and false compare with those.
 	Value string
+}
+
+// comparison is a path, an operator and a value.
+var comparison = regexp.MustCompile(`^\s*([^\s!=<>~].*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*$`)
+
+// ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
+// order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text.
+func ParseJSONCondition(text string) (*JSONCondition, error) {
+	parts := comparison.FindStringSubmatch(text)
+	if parts == nil {
+		return nil, store.Invalid("condition is %.100q: give a comparison such as order.total >= 100", text)
+	}
+	return &JSONCondition{Path: parts[1], Op: parts[2], Value: parts[3]}, nil
 }
 
 // Check returns an ErrInvalid unless the filter is allowed.

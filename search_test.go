@@ -1,6 +1,7 @@
 package later
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 func TestSearchFindsWhatMatches(t *testing.T) {
@@ -52,6 +54,10 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 		{json("paid", "=", "true"), "a2"},
 		{json("name", "!=", "Bo"), "a1 b3 b4"},
 		{json("none", "<", "1"), ""},
+		{json("none", "!=", "1"), "a1 a2 b3 b4"}, // also where there is none, and in what is no JSON
+		{json("total", "=", "12x"), ""},          // no number
+		{json("name", "=", "0"), ""},             // a text is no number
+		{json("total", ">", "99"), ""},           // "100" is a text, and sorts before
 	} {
 		c.f.State = StateScheduled
 		page, err := q.Search(ctx, c.f, SearchOptions{})
@@ -126,4 +132,149 @@ func headersOf(n int) map[string]string {
 		headers[fmt.Sprint(i)] = "x"
 	}
 	return headers
+}
+
+func TestSearchLosesNoMatchBeyondItsLimit(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	msgs := make([]Outgoing, 1200)
+	for i := range msgs {
+		msgs[i] = Outgoing{ID: fmt.Sprintf("%04d", i), When: In(time.Duration(i+1) * time.Hour), Payload: []byte("found")}
+	}
+	if _, err := q.SendBatch(t.Context(), msgs); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Filter{{State: StateScheduled, Payload: "found"}, {State: StateScheduled}} {
+		next, pages := 0, 0
+		for o := (SearchOptions{Limit: 5}); pages == 0 || o.Cursor != ""; pages++ {
+			page, err := q.Search(t.Context(), f, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Payload == "" && len(page.Messages) > 5 || len(page.Messages) > page.Looked {
+				t.Fatalf("%d messages in a page, looked at %d", len(page.Messages), page.Looked)
+			}
+			for _, m := range page.Messages {
+				if m.ID != msgs[next].ID {
+					t.Fatalf("found %s after %d messages", m.ID, next)
+				}
+				next++
+			}
+			o.Cursor = page.Next
+		}
+		if next != len(msgs) {
+			t.Errorf("found %d messages of %d in %d pages", next, len(msgs), pages)
+		}
+	}
+}
+
+func TestSearchFindsFailedAttempts(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		mustSend(t, q, "", WithID("a"))
+		mustSend(t, q, "", WithID("b"))
+		for _, text := range []string{"first error", "last error"} { // of a
+			d := mustReceive(t, q, 1)[0]
+			wantNoError(t, d.Nack(t.Context(), 0, errors.New(text)))
+		}
+		for want, f := range map[string]Filter{
+			"a":   {Error: "first", MinAttempts: 1},
+			"b":   {MaxAttempts: 1},
+			"a b": {MaxAttempts: 2},
+			" a":  {MinAttempts: 2},
+			"":    {MinAttempts: 3},
+			"a ":  {Error: "last"},
+			" b":  {MaxAttempts: 1, ID: "b"},
+			"b a": {}, // no limit of attempts
+		} {
+			f.State = StateReady
+			page, err := q.Search(t.Context(), f, SearchOptions{})
+			wantNoError(t, err)
+			if got := len(page.Messages); got != len(strings.Fields(want)) {
+				t.Errorf("%+v: found %d messages, want %q", f, got, want)
+			}
+		}
+	})
+}
+
+// listing counts the calls of List, of which one fails.
+type listing struct {
+	*memstore.Store
+	calls, fails int
+}
+
+func (s *listing) List(ctx context.Context, queue string, r store.ListRequest) (store.Page, error) {
+	if s.calls++; s.calls == s.fails {
+		return store.Page{}, ErrFull
+	}
+	return s.Store.List(ctx, queue, r)
+}
+
+func TestSearchByAHeaderLooksAtFullPages(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	msgs := make([]Outgoing, 20)
+	for i := range msgs {
+		msgs[i] = Outgoing{Headers: map[string]string{"kind": "a"}}
+	}
+	_, err := q.SendBatch(t.Context(), msgs)
+	wantNoError(t, err)
+	f := Filter{State: StateReady, Headers: map[string]string{"kind": "b"}}
+	page, err := q.Search(t.Context(), f, SearchOptions{Limit: 1, Look: 15})
+	if err != nil || page.Looked != 15 || page.Next == "" {
+		t.Errorf("%+v, %v", page, err)
+	}
+	s := &listing{Store: memstore.New()}
+	q = newClientOn(t, s).Queue("q")
+	_, err = q.SendBatch(t.Context(), msgs)
+	wantNoError(t, err)
+	if _, err := q.Search(t.Context(), f, SearchOptions{Limit: 1}); err != nil || s.calls > 1 {
+		t.Errorf("%d calls, %v", s.calls, err)
+	}
+}
+
+func TestSearchThatFailsInBetweenReturnsTheError(t *testing.T) {
+	s := &listing{Store: memstore.New(), fails: 2}
+	q := newClientOn(t, s).Queue("q")
+	_, err := q.SendBatch(t.Context(), make([]Outgoing, 600))
+	wantNoError(t, err)
+	page, err := q.Search(t.Context(), Filter{State: StateReady, ID: "none"}, SearchOptions{})
+	wantError(t, err, ErrFull)
+	if page.Looked != 0 || s.calls != 2 {
+		t.Errorf("%+v after %d calls", page, s.calls)
+	}
+}
+
+func TestSearchChecksItsLimits(t *testing.T) {
+	q := newClientOn(t, memstore.New()).Queue("q")
+	for want, f := range map[string]Filter{
+		"error pattern": {ErrorPattern: strings.Repeat("x", 2049)},
+		"its value":     {JSON: &JSONCondition{"a", "=", strings.Repeat("x", 1025)}},
+	} {
+		f.State = StateDead
+		if _, err := q.Search(t.Context(), f, SearchOptions{}); !errors.Is(err, ErrInvalid) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	for _, o := range []SearchOptions{{Limit: -1}, {Limit: 501}, {Look: -1}} {
+		_, err := q.Search(t.Context(), Filter{State: StateReady}, o)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "search has the limit") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	for _, text := range []string{"", "total", "total ! 3", ">= 3"} {
+		if c, err := ParseJSONCondition(text); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %+v, %v", text, c, err)
+		}
+	}
+	if c, err := ParseJSONCondition(" a.b  !=  x y "); err != nil || *c != (JSONCondition{"a.b", "!=", "x y"}) {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestJSONConditionWithTextThatIsNoNumberComparesText(t *testing.T) {
+	for _, value := range []string{"-", "0x", "0 0"} {
+		if c := (&JSONCondition{"n", "=", value}); c.matches([]byte(`{"n": 0}`)) {
+			t.Errorf("%q equals 0", value)
+		}
+	}
 }

@@ -82,7 +82,11 @@ func (f *FollowUps) add(queue string, o Outgoing) error {
 	if o.OnDuplicate.asked.Collapses() {
 		return errFollowUpCollapses
 	}
-	m, err := o.prepare()
+	checked := o
+	if o.ID == "" {
+		checked.ID = "derived later" // so that a dedup window is allowed
+	}
+	m, err := checked.prepare()
 	if err != nil {
 		return err
 	}
@@ -160,9 +164,6 @@ func (c *Client) sentWithAck(ctx context.Context, then []store.FollowUp) {
 
 // sendFollowUp sends a message unless an earlier attempt did.
 func (q *Queue) sendFollowUp(ctx context.Context, m store.Outgoing) error {
-	if q.invalid != nil {
-		return q.invalid
-	}
 	send := q.sends.do
 	if m.Durable.Asked() {
 		send = q.durables.do

@@ -325,3 +325,143 @@ func TestSettleHasNoMoreFollowUpsThanACallAllows(t *testing.T) {
 		}
 	})
 }
+
+func TestThenWithADedupWindowNeedsNoID(t *testing.T) {
+	eachLink(t, func(t *testing.T, _ *faulty, c *Client, _ bool) {
+		mustSend(t, c.Queue("q"), "")
+		d := mustReceive(t, c.Queue("q"), 1)[0]
+		wantNoError(t, d.AckThen(t.Context(), Then("next", []byte("x"), DedupWindow(time.Hour))))
+		next := mustReceive(t, c.Queue("next"), 1)[0]
+		if got, err := c.Queue("next").Get(t.Context(), next.ID); err != nil || got.DedupWindow != time.Hour {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+func TestThenWithAModeSetByMiddlewareFailsTheAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		s := c.Store()
+		c = newClientOn(t, s, WithSendMiddleware(func(_ context.Context, o *Outgoing) error {
+			if o.Queue == "next" {
+				o.OnDuplicate = Replace()
+			}
+			return nil
+		}))
+		mustSend(t, c.Queue("q"), "")
+		d := mustReceive(t, c.Queue("q"), 1)[0]
+		err := d.AckThen(t.Context(), Then("next", nil))
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "never changes a live message") {
+			t.Errorf("AckThen: %v", err)
+		}
+		wantCounts(t, c.Queue("q"), 0, 0, 1, 0)
+		wantCounts(t, c.Queue("next"), 0, 0, 0, 0)
+	})
+}
+
+// refusingStore answers each message of a queue with an error of its own.
+type refusingStore struct {
+	*memstore.Store
+	queue string
+}
+
+func (s refusingStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	if queue != s.queue {
+		return s.Store.Send(ctx, queue, msgs)
+	}
+	results := make([]store.SendResult, len(msgs))
+	for i := range results {
+		results[i].Err = store.ErrNotDurable
+	}
+	return results, nil
+}
+
+func (refusingStore) Linked(string, string) bool { return false }
+
+func TestThenFailsWhenTheStoreRefusesOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, refusingStore{memstore.New(), "next"})
+		mustSend(t, c.Queue("q"), "")
+		d := mustReceive(t, c.Queue("q"), 1)[0]
+		wantError(t, d.AckThen(t.Context(), Then("next", nil)), ErrNotDurable)
+		wantCounts(t, c.Queue("q"), 0, 0, 1, 0)
+	})
+}
+
+// partlyLinked links the queue "q" with itself and with "near".
+type partlyLinked struct{ *faulty }
+
+func (partlyLinked) Linked(_, to string) bool { return to == "near" }
+
+func TestThenIsSentFirstUnlessAllQueuesAreLinked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &faulty{Store: memstore.New()}
+		var sent []string
+		c := newClientOn(t, partlyLinked{s}, WithObserver(func(e Event) {
+			if e.Kind == EventSent && e.Queue != "q" {
+				sent = append(sent, e.Queue)
+			}
+		}))
+		for range 2 { // the second time, the ids are known
+			mustSend(t, c.Queue("q"), "", WithID("a"), OnDuplicate(Keep()))
+			d := mustReceive(t, c.Queue("q"), 1)[0]
+			d.SentAt = time.UnixMilli(1)
+			s.set(func(_ context.Context, call string) error { // the follow-ups are there when the ack fails
+				if call == "settle" {
+					return ErrFull
+				}
+				return nil
+			}, nil)
+			wantError(t, d.AckThen(t.Context(), Then("far", nil).Then("near", nil)), ErrFull)
+			s.set(nil, nil)
+			wantCounts(t, c.Queue("far"), 0, 1, 0, 0)
+			wantCounts(t, c.Queue("near"), 0, 1, 0, 0)
+			wantNoError(t, d.Ack(t.Context()))
+		}
+		if got := strings.Join(sent, " "); got != "far near" {
+			t.Errorf("reported as sent: %s", got)
+		}
+	})
+}
+
+func TestThenThatAsksForDurabilityWaitsForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &durabilityStore{Store: memstore.New()}
+		c := newClientOn(t, s)
+		mustSend(t, c.Queue("q"), "")
+		d := mustReceive(t, c.Queue("q"), 1)[0]
+		wantNoError(t, d.AckThen(t.Context(), Then("next", nil, Durable(1, time.Second)).Then("next", nil)))
+		if s.asked != 1 || s.patience != callTimeout+time.Second {
+			t.Errorf("asked for durability %d times, for %v", s.asked, s.patience)
+		}
+	})
+}
+
+// durabilityStore counts the messages that ask for durability, and how long their calls may take.
+type durabilityStore struct {
+	*memstore.Store
+	asked    int
+	patience time.Duration
+}
+
+func (s *durabilityStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+	for i := range msgs {
+		if msgs[i].Durable.Asked() {
+			deadline, _ := ctx.Deadline()
+			s.asked, s.patience = s.asked+1, time.Until(deadline)
+			msgs[i].Durable = store.Durability{} // which memory does not have
+		}
+	}
+	return s.Store.Send(ctx, queue, msgs)
+}
+
+// TestAckThenAfterASettleSendsNothing has a store without links, where the follow-ups are sent before the ack.
+func TestAckThenAfterASettleSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClientOn(t, &faulty{Store: memstore.New()})
+		mustSend(t, c.Queue("q"), "")
+		d := mustReceive(t, c.Queue("q"), 1)[0]
+		wantNoError(t, d.Ack(t.Context()))
+		wantNoError(t, d.AckThen(t.Context(), Then("next", nil)))
+		wantCounts(t, c.Queue("next"), 0, 0, 0, 0)
+	})
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -32,14 +33,19 @@ func apiConfig(version string) huma.Config {
 	}
 }
 
-// decodeJSON decodes JSON, and refuses text that encoding/json would change.
+// decodeJSON decodes JSON, and refuses text that encoding/json would change, and names that are given twice.
 func decodeJSON(text []byte, to any) error {
-	if _, first := to.(*any); first { // huma decodes twice
+	_, first := to.(*any) // huma decodes twice
+	if first {
 		if err := wire.CheckText(text); err != nil {
 			return err
 		}
 	}
-	return json.Unmarshal(text, to)
+	err := json.Unmarshal(text, to)
+	if err == nil && first {
+		err = jsonfields.CheckNames(text)
+	}
+	return err
 }
 
 func encodeJSON(w io.Writer, value any) error {
@@ -73,5 +79,5 @@ type Duration string
 // Schema returns the schema of the text.
 func (Duration) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Description: "A duration such as 500ms, 30s, 1h30m or 2d12h",
-		Examples: []any{"30m"}}
+		MinLength: new(1), Examples: []any{"30m"}}
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"regexp"
 	"strings"
 	"time"
 
@@ -25,22 +24,17 @@ type Filter struct {
 	JSON         string            `json:"json,omitempty" maxLength:"2100" doc:"A comparison with a value in a JSON payload: order.total >= 100, name ~ Ann; the operators are =, !=, <, <=, >, >= and ~ for contains" example:"order.total >= 100"`
 }
 
-// comparison is a path, an operator and a value.
-var comparison = regexp.MustCompile(`^\s*(.+?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*$`)
-
 // filter returns the filter for the client.
-func (f *Filter) filter() (later.Filter, error) {
-	out := later.Filter{
+func (f *Filter) filter() (out later.Filter, err error) {
+	out = later.Filter{
 		State: later.State(f.State), Group: f.Group, From: f.DueAfter, To: f.DueBefore, ID: f.ID, Payload: f.Payload,
 		Error: f.Error, ErrorPattern: f.ErrorPattern, Headers: f.Headers, MinAttempts: f.MinAttempts,
 		MaxAttempts: f.MaxAttempts,
 	}
 	if f.JSON != "" {
-		parts := comparison.FindStringSubmatch(f.JSON)
-		if parts == nil {
-			return out, field("json", store.Invalid("is %.100q: give a comparison such as order.total >= 100", f.JSON))
+		if out.JSON, err = later.ParseJSONCondition(f.JSON); err != nil {
+			return out, field("json", err)
 		}
-		out.JSON = &later.JSONCondition{Path: parts[1], Op: parts[2], Value: parts[3]}
 	}
 	return out, out.Check()
 }
@@ -72,6 +66,9 @@ func (q *FilterQuery) filter() (later.Filter, error) {
 		name, value, ok := strings.Cut(header, "=")
 		if !ok {
 			return later.Filter{}, field("query.header", store.Invalid("is %.100q: give name=value", header))
+		}
+		if _, twice := f.Headers[name]; twice {
+			return later.Filter{}, field("query.header", store.Invalid("sets %.100q twice: give each name once", name))
 		}
 		if f.Headers == nil {
 			f.Headers = map[string]string{}

@@ -115,7 +115,7 @@ func (s *Server) settle(ctx context.Context, action, token string, how *Settleme
 	if err := how.check(action); err != nil {
 		return err
 	}
-	delay, err := how.Delay.parse("delay", true)
+	delay, err := how.Delay.delay("delay")
 	if err != nil {
 		return err
 	}

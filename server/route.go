@@ -100,12 +100,32 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 				err = may(ctx.Context(), right, queue)
 			}
 		}
+		if err == nil {
+			err = checkQuery(ctx)
+		}
 		if err != nil {
 			problem.Write(w, 0, err)
 			return
 		}
 		next(ctx)
 	}
+}
+
+// checkQuery refuses a parameter that is given twice, unless it is a list. Huma would take the first value.
+func checkQuery(ctx huma.Context) error {
+	r, _ := humago.Unwrap(ctx)
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	for name, values := range r.URL.Query() {
+		isList := slices.ContainsFunc(ctx.Operation().Parameters, func(p *huma.Param) bool {
+			return p.In == "query" && p.Name == name && p.Schema.Type == huma.TypeArray
+		})
+		if len(values) > 1 && !isList {
+			return field("query."+name, store.Invalid("is given twice: give it once"))
+		}
+	}
+	return nil
 }
 
 // may returns an error unless the sender of a request has a right for a queue, or for some queue if it is "".
@@ -151,7 +171,7 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 var fieldWords = []struct{ words, field string }{
 	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"due time ", "at"}, {"delay ", "in"},
 	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
-	{"max attempts ", "max_attempts"}, {"queue name ", "path.queue"}, {"cursor ", "query.cursor"},
+	{"max attempts ", "max_attempts"}, {"mode for duplicates ", "on_duplicate"}, {"queue name ", "path.queue"}, {"cursor ", "query.cursor"},
 }
 
 func fieldOf(detail string) string {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
@@ -100,18 +101,18 @@ type MessagePath struct {
 
 // Outgoing is a message to send.
 type Outgoing struct {
-	ID            string            `json:"id,omitempty" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
+	ID            string            `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
 	Payload       Text              `json:"payload,omitempty"`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
 	Headers       map[string]string `json:"headers,omitempty" maxProperties:"64"`
-	In            Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
+	In            Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
 	At            *time.Time        `json:"at,omitempty" doc:"Due at this time"`
 	MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
 	Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
 	ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
 	ExpireAt      *time.Time        `json:"expire_at,omitempty" doc:"Dead if not delivered by this time"`
-	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack"`
-	Group         string            `json:"group,omitempty" maxLength:"128" doc:"By which messages can be listed, cancelled and rescheduled together"`
+	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack; only with an id"`
+	Group         string            `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"By which messages can be listed, cancelled and rescheduled together"`
 	OnDuplicate   string            `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
 	Wait          Duration          `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
 	MaxWait       Duration          `json:"max_wait,omitempty" doc:"Of a debounce: due no later than so long after the first send"`
@@ -175,6 +176,15 @@ func (d Duration) parse(name string, zero bool) (time.Duration, error) {
 	return parsed, field(name, err)
 }
 
+// delay returns a delay, of which one below zero is none, and an error that names its field.
+func (d Duration) delay(name string) (time.Duration, error) {
+	if d == "" {
+		return 0, nil
+	}
+	parsed, err := durations.ParseDelay(string(d))
+	return parsed, field(name, err)
+}
+
 // outgoing returns the message to send.
 func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 	out = later.Outgoing{ID: o.ID, Headers: o.Headers, MaxAttempts: o.MaxAttempts, Group: o.Group}
@@ -194,7 +204,9 @@ func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 		return out, err
 	}
 	if o.ExpireAt != nil {
-		out.ExpireAt = *o.ExpireAt
+		if out.ExpireAt = *o.ExpireAt; out.ExpireAt.IsZero() { // which would mean never
+			return out, field("expire_at", store.Invalid("is the zero time: give a time, or omit it"))
+		}
 	}
 	if out.OnDuplicate, err = o.mode(); err != nil {
 		return out, err
@@ -230,8 +242,6 @@ func (o *Outgoing) mode() (mode later.DuplicateMode, err error) {
 		return mode, field("wait", store.Invalid("wait and max_wait are for on_duplicate debounce: omit them"))
 	case o.OnDuplicate == "":
 		return mode, nil
-	case o.ID == "":
-		return mode, field("id", store.Invalid("on_duplicate is given without an id: give that which sends share"))
 	}
 	switch o.OnDuplicate {
 	case "keep":
@@ -263,7 +273,7 @@ func when(in Duration, at *time.Time) (later.When, error) {
 	case at != nil:
 		return later.At(*at), nil
 	case in != "":
-		d, err := in.parse("in", true)
+		d, err := in.delay("in")
 		return later.In(d), err
 	}
 	return later.When{}, nil
@@ -295,7 +305,38 @@ type IdempotencyKey struct {
 	Key string `header:"Idempotency-Key" doc:"The id of the message; a repeated request within 24 hours after its ack changes nothing and is answered like the first"`
 }
 
-// apply sets the id of a message to the key. The key may be in quotes, as in a structured field.
+// Resolve refuses a key that is empty, with which a request would not be safe to repeat, and a second one.
+func (k *IdempotencyKey) Resolve(ctx huma.Context) []error {
+	r, _ := humago.Unwrap(ctx)
+	var err error
+	if *k, err = keyOf(r); err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
+const keyHeader = "Idempotency-Key"
+
+// keyOf returns the key of a request. It may be in quotes, as in a structured field.
+func keyOf(r *http.Request) (k IdempotencyKey, err error) {
+	values := r.Header[keyHeader]
+	if len(values) == 0 {
+		return k, nil
+	}
+	k.Key = values[0]
+	if key, ok := strings.CutPrefix(k.Key, `"`); ok {
+		k.Key = strings.TrimSuffix(key, `"`)
+	}
+	switch {
+	case len(values) > 1:
+		err = store.Invalid("is given twice: give it once")
+	case k.Key == "":
+		err = store.Invalid("is empty: give 1 to %d bytes, or omit it", store.MaxID)
+	}
+	return k, field("header."+keyHeader, err)
+}
+
+// apply sets the id of a message to the key.
 func (k *IdempotencyKey) apply(o *later.Outgoing) error {
 	if k.Key == "" {
 		return nil
@@ -304,9 +345,6 @@ func (k *IdempotencyKey) apply(o *later.Outgoing) error {
 		return field("header.Idempotency-Key", store.Invalid("is given with an id: give one of them"))
 	}
 	o.ID = k.Key
-	if key, ok := strings.CutPrefix(k.Key, `"`); ok {
-		o.ID = strings.TrimSuffix(key, `"`)
-	}
 	if o.OnDuplicate != (later.DuplicateMode{}) {
 		return field("on_duplicate", store.Invalid("is given with Idempotency-Key: give one of them"))
 	}

@@ -70,9 +70,12 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, message later.Outgoing,
 	err error) (ok bool) {
 	var sent Sent
+	var key IdempotencyKey
+	if err == nil {
+		key, err = keyOf(r)
+	}
 	if err == nil {
 		// A send ends within the time limit of a call, and costs less if it does not watch for its client to go.
-		key := IdempotencyKey{r.Header.Get("Idempotency-Key")}
 		sent, err = s.sendOne(context.WithoutCancel(r.Context()), to, message, key)
 	}
 	if err != nil {
@@ -154,6 +157,9 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 		set, ok := rawHeaders[name]
 		if !ok {
 			return later.Outgoing{}, field(where, store.Invalid("is unknown: see the names in /v1/openapi.json"))
+		}
+		if values[0] == "" {
+			return later.Outgoing{}, field(where, store.Invalid("is empty: give a value, or omit it"))
 		}
 		if err := set(&o, values[0]); err != nil {
 			return later.Outgoing{}, field(where, err)

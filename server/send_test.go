@@ -81,6 +81,11 @@ func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
 		fails(http.StatusUnprocessableEntity, "duplicate", "header.Idempotency-Key")
 	a.do(http.MethodPost, mail, `{"payload": "x", "id": "i"}`, "Idempotency-Key", "k").
 		fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
+	for _, contentType := range []string{"application/json", "text/plain"} { // a key that is lost is no key
+		a.do(http.MethodPost, mail, `{}`, "Idempotency-Key", "", "Content-Type", contentType).
+			fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
+	}
+	a.do(http.MethodPost, mail, `{}`, "Idempotency-Key", `""`).fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
 	a.do(http.MethodPost, mail+"/k/run", nil).is(http.StatusOK)
 	got := a.do(http.MethodPost, "/v1/queues/mail/receive", nil).is(http.StatusOK)
 	a.do(http.MethodPost, "/v1/leases/"+list(got, "messages")[0]["token"].(string)+"/ack", nil).is(http.StatusNoContent)

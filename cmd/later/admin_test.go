@@ -306,7 +306,7 @@ func TestDeadRetainLimitsDeadMessages(t *testing.T) {
 func TestPauseStopsDeliveriesUntilResume(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "x")
-	if got := c.ok("pause", "q", "new"); got != "paused q\npaused new (created)\n" {
+	if got := c.ok("pause", "q", "new"); got != "paused q\npaused new\n" {
 		t.Errorf("got %q", got)
 	}
 	contains(t, c.ok("stats", "q"), "paused\n")

@@ -218,6 +218,7 @@ func (m *Main) forwardOnce(
 	})
 	w.later.Forward(queue, to)
 	w.signals = w.listen()
+	logAbsentQueues(ctx, c, w.log, []string{queue})
 	return w.run(ctx)
 }
 

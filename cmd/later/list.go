@@ -97,12 +97,17 @@ With --json, list prints every field that later get shows.`,
 			return m.list(ctx, q, states, r, &stateListing{now: stats.Now})
 		}),
 	}
-	cmd.Flags().StringVar(&state, "state", "", "scheduled, ready, leased or dead (default: all states)")
-	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"scheduled", "ready", "leased", "dead"}, cobra.ShellCompDirectiveNoFileComp))
+	stateFlag(cmd, &state)
 	group.add(cmd, "only the messages of this `group`, in any state")
 	r.add(cmd.Flags(), "due")
 	return cmd
+}
+
+// stateFlag adds --state of the commands that list messages.
+func stateFlag(cmd *cobra.Command, state *string) {
+	cmd.Flags().StringVar(state, "state", "", "scheduled, ready, leased or dead (default: all states)")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"scheduled", "ready", "leased", "dead"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // listing formats messages as a table.

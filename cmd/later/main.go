@@ -48,6 +48,9 @@ type Main struct {
 func (m *Main) Run(ctx context.Context, args []string) int {
 	m.Stdout, m.Stderr = newOutput(m.Stdout), newOutput(m.Stderr)
 	root := m.rootCommand()
+	if len(args) == 0 || !strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) { // completion parses flags twice
+		onlyOnce(root)
+	}
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	root.SetIn(m.Stdin)
 	root.SetOut(m.Stdout)

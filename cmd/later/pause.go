@@ -15,7 +15,7 @@ func (m *Main) pauseCommand() *cobra.Command {
 		Short: "Stop deliveries from queues",
 		Long: `Pause stops deliveries from queues to all workers, until later resume. Workers can finish leased messages, and
 producers can continue to send. Pause creates a queue that does not exist, so that you can pause it before its first
-message.`,
+message, and notes that on standard error with the most similar name of another queue.`,
 		Example:           `  later pause orders mail`,
 		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.queueNames(true),
@@ -29,12 +29,11 @@ message.`,
 				if err := q.Pause(ctx); err != nil {
 					return err
 				}
-				made := ""
-				if !before.Exists {
-					made = " (created)"
-				}
-				if err := m.printResult(wire.Paused{Queue: name, Paused: true}, "paused %s%s", name, made); err != nil {
+				if err := m.printResult(wire.Paused{Queue: name, Paused: true}, "paused %s", name); err != nil {
 					return err
+				}
+				if !before.Exists {
+					m.noteNewQueue(ctx, c, name, false)
 				}
 			}
 			return nil

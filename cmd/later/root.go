@@ -85,11 +85,12 @@ func (m *Main) rootCommand() *cobra.Command {
 	}
 	add(groupMessages, m.demoCommand(), m.sendCommand(), m.workCommand(), m.forwardCommand(), m.topicCommand(),
 		m.seriesCommand(), m.scheduleCommand())
-	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.getCommand())
+	add(groupLook, m.statsCommand(), m.activityCommand(), m.eventsCommand(), m.listCommand(), m.searchCommand(),
+		m.getCommand())
 	add(groupChange, m.cancelCommand(), m.rescheduleCommand(), m.editCommand(), m.runNowCommand(), m.deadCommand())
 	add(groupQueues, m.queuesCommand(), m.pauseCommand(), m.resumeCommand(), m.purgeCommand(), m.deleteCommand(),
 		m.copyCommand(), m.exportCommand(), m.importCommand(), m.migrateCommand(), m.backupCommand(), m.doctorCommand(),
-		m.workersCommand(), m.serveCommand(), m.uiCommand(), m.tokenCommand())
+		m.pingCommand(), m.workersCommand(), m.serveCommand(), m.uiCommand(), m.tokenCommand())
 	add(groupProgram, m.benchCommand(), m.versionCommand(), m.completionCommand())
 	root.SetHelpCommand(m.helpCommand())
 	root.SetHelpCommandGroupID(groupProgram)

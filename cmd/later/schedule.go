@@ -53,7 +53,8 @@ func (m *Main) withSchedules(
 		case len(names) == 0:
 			return notFound("no schedule %q; this store has no schedules yet: later schedule put creates one", args[0])
 		}
-		return notFound("no schedule %q; existing schedules: %s", args[0], listNames(names, "later schedule list"))
+		return notFound("no schedule %q; existing schedules: %s", args[0],
+			listExisting(args[0], names, "later schedule list"))
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/kind"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -45,7 +44,7 @@ func (m *Main) sendCommand() *cobra.Command {
 		Short: "Send a message, or one per line of standard input",
 		Long: fmt.Sprintf(`Send sends a message to a queue and prints its id. Once the id is printed, the store has the
 message and delivers it at least once, never before it is due. Without --in and --at the message is due at once. The
-first message creates the queue.
+first message creates the queue; if another queue has a similar name, a note on standard error says so.
 
 PAYLOAD is any text; - reads it unchanged from standard input, up to %d bytes.
 
@@ -88,7 +87,12 @@ the error names their lines.`,
 			}
 			defer client.Close()
 			q := client.Queue(args[0])
-			return m.sendTo(ctx, destination{q.Name(), q.SendMessage, q.SendBatch}, message, o.batch)
+			before, unknown := q.Stats(ctx)
+			err = m.sendTo(ctx, destination{q.Name(), q.SendMessage, q.SendBatch}, message, o.batch)
+			if err == nil && unknown == nil && !before.Exists {
+				m.noteNewQueue(ctx, client, q.Name(), true)
+			}
+			return err
 		}),
 		ValidArgsFunction: m.queueNames(false),
 	}
@@ -140,10 +144,6 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
 			return later.Outgoing{}, store.Invalid("--%s is 0: give more than 0, or omit it", name)
 		}
-	}
-	if o.timeout > store.MaxTimeout {
-		return later.Outgoing{}, store.Invalid("--timeout is %s: the limit is %s",
-			durations.Format(o.timeout), durations.Format(store.MaxTimeout))
 	}
 	if o.id == "" && o.set.Changed("id") {
 		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
@@ -207,8 +207,6 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 		return mode, store.Invalid("--wait and --max-wait are for --on-duplicate debounce: give that too, or omit them")
 	case !o.set.Changed("on-duplicate"):
 		return mode, nil
-	case o.id == "":
-		return mode, store.Invalid("--on-duplicate is given without --id: give the id that sends share")
 	}
 	switch o.onDuplicate {
 	case "keep":
@@ -240,6 +238,9 @@ func (m *Main) readMessage(payload []string, o *sendOptions) (message later.Outg
 	}
 	if err == nil && !o.batch {
 		message.Payload, err = m.payload(payload[0])
+	}
+	if err == nil {
+		err = message.Check()
 	}
 	return message, err
 }

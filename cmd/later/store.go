@@ -194,10 +194,10 @@ func existingQueue(ctx context.Context, c *later.Client, name string) (*later.Qu
 		return nil, stats, notFound(
 			"no queue %q; this store has no queues yet (see later version): later send QUEUE PAYLOAD creates one", name)
 	}
-	return nil, stats, notFound("no queue %q; existing queues: %s", name, listNames(names, "later queues"))
+	return nil, stats, notFound("no queue %q; existing queues: %s", name, listExisting(name, names, "later queues"))
 }
 
-// listNames lists names for an error, up to maxNamed and the command that shows the others.
+// listNames lists up to maxNamed names, and the command that shows the others.
 func listNames(names []string, command string) string {
 	more := ""
 	if len(names) > maxNamed {
@@ -205,6 +205,15 @@ func listNames(names []string, command string) string {
 		names = names[:maxNamed]
 	}
 	return strings.Join(names, ", ") + more
+}
+
+// listExisting lists names for an error about a missing one, and the one that was meant if it may not be listed.
+func listExisting(missing string, names []string, command string) string {
+	list := listNames(names, command)
+	if len(names) > maxNamed {
+		list += didYouMeanName(missing, names)
+	}
+	return list
 }
 
 // textError is an error of a kind with its own text.

@@ -50,7 +50,8 @@ message is due receives it with its headers and limits. Publish takes PAYLOAD, s
 does; see its help.
 
 Messages that are due while no queue is subscribed wait for the first subscription, unless later topic configure
---drop-unsubscribed says otherwise. The first message creates the topic. A topic's name has up to %d bytes.`,
+--drop-unsubscribed says otherwise; a note on standard error says that there is none. The first message creates the
+topic. A topic's name has up to %d bytes.`,
 			later.MaxTopicName),
 		Example: `  later topic publish orders 'order 17' --in 30m --id order-17
   later topic publish orders - --header region=eu < order.json
@@ -68,7 +69,11 @@ Messages that are due while no queue is subscribed wait for the first subscripti
 			}
 			defer client.Close()
 			t := client.Topic(args[0])
-			return m.sendTo(ctx, destination{t.Queue().Name(), t.PublishMessage, t.PublishBatch}, message, o.batch)
+			err = m.sendTo(ctx, destination{t.Queue().Name(), t.PublishMessage, t.PublishBatch}, message, o.batch)
+			if err == nil {
+				m.noteUnheard(ctx, client, t)
+			}
+			return err
 		}),
 	}
 	o.add(cmd.Flags())
@@ -97,7 +102,8 @@ func existingTopic(ctx context.Context, c *later.Client, name string) (
 		return nil, cfg, stats, notFound(
 			"no topic %q; this store has no topics yet: later topic subscribe TOPIC QUEUE creates one", name)
 	}
-	return nil, cfg, stats, notFound("no topic %q; existing topics: %s", name, listNames(names, "later topic list"))
+	return nil, cfg, stats, notFound("no topic %q; existing topics: %s", name,
+		listExisting(name, names, "later topic list"))
 }
 
 // explainNoTopic returns err, or a better error if something was not found because the topic does not exist.

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/laterq/later"
@@ -64,17 +64,16 @@ func (durationValue) Type() string { return "DURATION" }
 // delayValue is a durationValue that takes a delay below zero for none, as later.In does.
 type delayValue struct{ durationValue }
 
-func (v delayValue) Set(text string) error {
-	below, isBelow := strings.CutPrefix(text, "-")
-	err := v.durationValue.Set(below)
-	if isBelow && err == nil {
-		*v.d = 0
-	}
+func (v delayValue) Set(text string) (err error) {
+	*v.d, err = durations.ParseDelay(text)
 	return err
 }
 
 func (v timeValue) Set(text string) (err error) {
 	*v.t, err = parseTime(text, time.Now())
+	if err == nil && v.t.IsZero() { // which would mean that there is none
+		err = errors.New("give a time from 1970 on, or leave it out")
+	}
 	return err
 }
 
@@ -86,6 +85,34 @@ func (v timeValue) String() string {
 }
 
 func (timeValue) Type() string { return "TIME" }
+
+// onceValue refuses the second value of a flag, where pflag takes the last one.
+type onceValue struct {
+	pflag.Value
+	given bool
+}
+
+func (v *onceValue) Set(text string) error {
+	if v.given {
+		return errors.New("it is given twice: give it once")
+	}
+	v.given = true
+	return v.Value.Set(text)
+}
+
+// onlyOnce has the flags of a command and of those below it be given once, unless they are lists.
+func onlyOnce(cmd *cobra.Command) {
+	once := func(f *pflag.Flag) {
+		if _, isList := f.Value.(pflag.SliceValue); !isList {
+			f.Value = &onceValue{Value: f.Value}
+		}
+	}
+	cmd.LocalNonPersistentFlags().VisitAll(once)
+	cmd.PersistentFlags().VisitAll(once)
+	for _, sub := range cmd.Commands() {
+		onlyOnce(sub)
+	}
+}
 
 func durationFlag(flags *pflag.FlagSet, d *time.Duration, name, usage string) {
 	flags.Var(durationValue{d}, name, usage)

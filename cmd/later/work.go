@@ -60,7 +60,8 @@ The command writes to the standard output and standard error of later work. Its 
 The end of the command's standard error is kept as the last error. After its last attempt the message is dead (see
 later dead). The backoff grows from a second to ten minutes, with jitter.
 
-Work also distributes the messages of topics to which its queues are subscribed (see later topic).
+Work also distributes the messages of topics to which its queues are subscribed (see later topic). It warns of queues
+that do not exist yet, and waits for their first messages.
 
 Any number of workers and other commands can use the store at once.
 
@@ -173,6 +174,7 @@ func (m *Main) workOnce(ctx context.Context, queues []string, o workOptions) (ag
 	}
 	w.signals = w.listen()
 	w.log.Info(w.working, "store", m.shownURL(), "concurrency", o.concurrency)
+	logAbsentQueues(ctx, c, w.log, queues)
 	return w.run(ctx)
 }
 

@@ -84,7 +84,8 @@ func pickWorkers(all []later.WorkerInfo, names []string) (picked []later.WorkerI
 			if len(all) == 0 {
 				return nil, notFound("no worker %q: no worker is live", name)
 			}
-			return nil, notFound("no worker %q; live workers: %s", name, listNames(workerNamesOf(all), "later workers"))
+			return nil, notFound("no worker %q; live workers: %s", name,
+				listExisting(name, workerNamesOf(all), "later workers"))
 		}
 	}
 	for _, w := range all {

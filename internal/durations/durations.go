@@ -37,6 +37,16 @@ func Parse(text string) (time.Duration, error) {
 	return time.Duration(number*float64(24*time.Hour)) + d, nil
 }
 
+// ParseDelay parses a delay: a duration, of which one below zero is none, as for later.In.
+func ParseDelay(text string) (time.Duration, error) {
+	above, isBelow := strings.CutPrefix(text, "-")
+	d, err := Parse(above)
+	if isBelow {
+		d = 0
+	}
+	return d, err
+}
+
 var errDuration = store.Invalid("give a duration such as 500ms, 30s, 1h30m or 2d12h: "+
 	"the units are ms, s, m, h and d, and the limit is %s", Format(store.MaxDelay))
 

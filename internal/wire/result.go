@@ -306,6 +306,12 @@ type Paused struct {
 	Paused bool   `json:"paused"`
 }
 
+// Pinged is a store that serves calls.
+type Pinged struct {
+	Store  string  `json:"store"`
+	TookMS float64 `json:"took_ms"`
+}
+
 // Deleted is a queue that was deleted.
 type Deleted struct {
 	Queue   string `json:"queue"`
