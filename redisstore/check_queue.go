@@ -46,6 +46,8 @@ var issueKinds = map[string]issueKind{
 	"successor of no message": {"records", store.SeverityError,
 		"messages are recorded to follow leased ones and are due or dead, so they come again after their ack",
 		"removes these records"},
+	"original without successor": {"records", store.SeverityNote,
+		"held messages are kept for a successor that does not exist", "removes them"},
 	"record without message": {"records", store.SeverityNote,
 		"records have no message", "removes them"},
 	"due without message": {"entries", store.SeverityError,

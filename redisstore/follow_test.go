@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,26 +78,39 @@ func followMutations(
 	}
 }
 
-// A worker whose claim is repeated does not receive what has got a successor meanwhile, and ends its hold, so that the
-// successor is not held up by a message that nobody works on.
-func TestRepeatedClaimLeavesOutWhatHasASuccessor(t *testing.T) {
+// A claim that is repeated, or whose first attempt arrives late, settles nothing of the lease: not a message that is
+// gone, and not one that this process cannot read and another one perhaps can.
+func TestRepeatedClaimSettlesNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	o := otherClient{t, newStore(t, rdb), "claimed-again"}
-	if err := o.s.Delete(t.Context(), o.queue); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"a", "b"} {
-		o.send(id, 0)
-	}
-	s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: func() { o.follow(store.Due{}, "b") }})
-	s.preflightDone.Store(true)
-	c, err := s.Claim(t.Context(), o.queue, store.ClaimRequest{Max: 2, Lease: time.Hour})
-	if err != nil || len(c.Messages) != 1 || c.Messages[0].ID != "a" {
-		t.Fatalf("Claim = %+v, %v; want a alone", c, err)
-	}
-	o.settle(store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Ack})
-	if in := o.info("b"); in == nil || in.State != store.StateReady || in.Follows {
-		t.Errorf("b is %+v, want its successor to be ready", in)
+	for name, damage := range map[string]func(ctx context.Context, messages, id string) error{
+		"gone":       func(ctx context.Context, messages, id string) error { return rdb.HDel(ctx, messages, id).Err() },
+		"unreadable": func(ctx context.Context, messages, id string) error { return rdb.HSet(ctx, messages, id, "\xff").Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := otherClient{t, newStore(t, rdb), "claimed-again"}
+			if err := o.s.Delete(t.Context(), o.queue); err != nil {
+				t.Fatal(err)
+			}
+			o.send("a", 0)
+			o.send("b", 0)
+			messages := DefaultPrefix + "{" + o.queue + "}:messages"
+			before := ""
+			leases := func() string { return fmt.Sprint(rdb.HGetAll(t.Context(), DefaultPrefix+"{"+o.queue+"}:leases").Val()) }
+			s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: func() {
+				if err := damage(t.Context(), messages, "b"); err != nil {
+					t.Fatal(err)
+				}
+				before = leases()
+			}})
+			s.preflightDone.Store(true)
+			c, err := s.Claim(t.Context(), o.queue, store.ClaimRequest{Max: 2, Lease: time.Hour})
+			if err != nil || len(c.Messages) != 1 || c.Messages[0].ID != "a" || len(c.Died) > 0 {
+				t.Fatalf("Claim = %+v, %v; want a alone", c, err)
+			}
+			if after := leases(); after != before {
+				t.Errorf("the lease was %s and is %s", before, after)
+			}
+		})
 	}
 }
 

@@ -71,6 +71,13 @@ local function records_page(step)
     local id, text = step[i], step[i + 1]
     local exists = redis.call('HEXISTS', MESSAGES, id) == 1
     if id == '' then -- the placeholder
+    elseif string.byte(id) == 9 then -- the original of a held message
+      local of = string.sub(id, 2)
+      local _, _, _, _, rest = parse_record(redis.call('HGET', RECORDS, of))
+      if not (rest and successor_due(rest)) then
+        add_issue('original without successor', of)
+        changes.set(id, nil)
+      end
     elseif not readable(text) then
       add_issue('record unreadable', id)
       changes.set(id, nil)
@@ -241,10 +248,15 @@ local function scan(command, key, count)
   return step[2]
 end
 
+-- long_values returns how many values of messages are about MAX_BYTES at most.
+local function long_values()
+  return math.max(1, math.min(200, math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
+end
+
 local bucket_checks = new_bucket_checks(buckets, now, repair, add_issue)
 local pages = {
   meta = meta_page,
-  records = function() records_page(scan('HSCAN', RECORDS, 200)) end,
+  records = function() records_page(scan('HSCAN', RECORDS, read_refs() == 0 and 200 or long_values())) end,
   due = function() due_page(scan('ZSCAN', DUE, 200)) end,
   dead = function() dead_page(scan('ZSCAN', DEAD, 200)) end,
   buckets = function() bucket_checks.buckets_page(scan('HSCAN', BUCKETS, 20)) end,
@@ -254,10 +266,7 @@ local pages = {
   lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
   groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
   leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
-  messages = function()
-    local count = math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))
-    messages_page(scan('HSCAN', MESSAGES, math.max(1, math.min(200, count))))
-  end,
+  messages = function() messages_page(scan('HSCAN', MESSAGES, long_values())) end,
 }
 pages[ARGV[1]]()
 return { next_cursor, found, stateless }

@@ -101,7 +101,7 @@ for i, id in ipairs(ids) do
       b.replaced = true -- the line may return to it, with which the number of its lines is as it was
     end
     if letter == 'f' or letter == 'g' then
-      changes.follow(id, records[i], at)
+      changes.follow(id, records[i], at, value)
     elseif not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = #values
       pack_dues[#pack_at], pack_ids[#pack_at] = at, id
