@@ -479,26 +479,3 @@ func TestNoScriptFailsHalfway(t *testing.T) {
 		}
 	}
 }
-
-func TestScriptsLeaveOtherFormatUnchanged(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	for i, c := range calls {
-		x := newPopulatedQueue(t, rdb, fmt.Sprintf("newer-%d", i))
-		if err := rdb.HSet(t.Context(), DefaultPrefix+"{"+x.queue+"}:meta", "format", "99").Err(); err != nil {
-			t.Fatal(err)
-		}
-		before := dump(t, rdb, x.queue)
-		err := c.do(t.Context(), x)
-		switch c.name {
-		case "ack whole claim", "ack with dedup window", "ack with follow-ups", "nack", "bury", "release", "extend",
-			"ask what was cancelled":
-			continue // these need a claim, which is refused
-		}
-		if store.CodeOf(err) != store.ErrUnsupported.Code {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if !maps.Equal(before, dump(t, rdb, x.queue)) {
-			t.Errorf("%s changed a queue of another format", c.name)
-		}
-	}
-}

@@ -30,7 +30,7 @@ end
 local function read_original(id, epoch)
   local original = redis.call('HGET', RECORDS, '\t' .. id) or ''
   local attempts = string.match(original, '^(%d+)\t')
-  return attempts and string.sub(original, #attempts + 2), format_record(epoch, attempts or 0, '0', 0, '')
+  return attempts and string.sub(original, #attempts + 2) or false, format_record(epoch, attempts or 0, '0', 0, '')
 end
 
 -- new_record_changes returns an empty collection of changes to records, which a script writes at its end.

@@ -6,6 +6,7 @@
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
 --        the same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include lease
@@ -14,7 +15,7 @@
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 local max_age, max_count = unpack(redis.call('HMGET', META, 'dead_max_age_ms', 'dead_max_count'))
-if format and format ~= FORMAT then return NEWER end
+if not reads(format) then return NEWER end
 local now = read_clock()
 local buckets, changes = open_buckets(packed), new_record_changes()
 

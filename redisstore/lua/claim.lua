@@ -10,6 +10,7 @@
 -- Safe   every key is read before the first write. A repeated call finds its lease and returns the same. Only a
 --        repeated call is recorded: its first attempt may arrive when the lease has ended, and then claims nothing.
 --@include keys
+--@include format
 --@include clock
 --@include ready
 --@include session
@@ -75,7 +76,7 @@ end
 local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
   'dead_max_age_ms', 'dead_max_count')
 local format, inspect_envelopes = meta[1], meta[4]
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 if not format then
   enlist(ARGV[7], {}, nil, now, now_us)
