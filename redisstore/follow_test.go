@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
 )
@@ -183,6 +185,95 @@ func TestFollowedMessagesOfLeasesAreCounted(t *testing.T) {
 			}
 			if _, err := s.Purge(ctx, queue, store.Selection{}); err != nil {
 				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// collapseCalls counts the bytes of the arguments of each call of collapse.lua, and the messages that it sent.
+type collapseCalls struct {
+	redis.UniversalClient
+	sha   string
+	bytes []int
+	sent  []int
+}
+
+func (c *collapseCalls) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := c.UniversalClient.Process(ctx, cmd)
+	if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == any(c.sha) {
+		bytes := 0
+		for _, arg := range args {
+			if text, ok := arg.([]byte); ok {
+				bytes += len(text)
+			}
+		}
+		c.bytes = append(c.bytes, bytes)
+		reply, _ := any(cmd).(interface{ Val() any })
+		letters, _ := reply.Val().(string)
+		c.sent = append(c.sent, len(letters))
+	}
+	return err
+}
+
+// A call that replaces messages or sends successors copies both, so both count.
+func TestCollapseIsBoundedByBytes(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, long := t.Context(), make([]byte, store.MaxPayload)
+	const n = 7
+	for _, c := range []struct {
+		name     string
+		old, new []byte
+		held     bool
+		most     int // messages in a call
+	}{
+		{"long by short", long, nil, false, 2},
+		{"short by long", nil, long, false, 2},
+		{"long by long", long, long, false, 1},
+		{"long followed by long", long, long, true, 1},
+		{"short by short", nil, nil, false, n},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			queue := "collapse-" + strings.ReplaceAll(c.name, " ", "-")
+			if err := s.Delete(ctx, queue); err != nil {
+				t.Fatal(err)
+			}
+			var old, changed []store.Outgoing
+			for i := range n {
+				m := store.Outgoing{Message: store.Message{ID: fmt.Sprint(i), Payload: c.old}}
+				old = append(old, m)
+				m.Payload, m.OnDuplicate.Mode = c.new, store.DuplicateFollow
+				changed = append(changed, m)
+			}
+			for one := range slices.Chunk(old, 2) {
+				if _, err := s.Send(ctx, queue, one); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for held := 0; c.held && held < n; {
+				held += len(claim(t, s, queue, n, time.Hour).Messages)
+			}
+			calls := &collapseCalls{UniversalClient: rdb, sha: s.scripts["collapse"].sha}
+			ctx := store.WithRequest(ctx, store.Request{Session: c.name, Number: 1})
+			results, err := newStore(t, calls).Send(ctx, queue, changed)
+			again, errAgain := s.Send(ctx, queue, changed)
+			if err != nil || errAgain != nil || !slices.Equal(results, again) {
+				t.Errorf("Send = %+v, %v, and again %+v, %v", results, err, again, errAgain)
+			}
+			for i, r := range results {
+				if want := (store.SendResult{Replaced: !c.held, Follows: c.held}); r != want {
+					t.Errorf("result %d is %+v, want %+v", i, r, want)
+				}
+			}
+			infos, err := s.Get(ctx, queue, []string{"0", fmt.Sprint(n - 1)})
+			if err != nil || len(infos[0].Payload) != len(c.new) || len(infos[1].Payload) != len(c.new) {
+				t.Errorf("Get returned %v", err)
+			}
+			if most := slices.Max(calls.sent); most > c.most || len(calls.sent) > n {
+				t.Errorf("calls sent %d messages, want at most %d", calls.sent, c.most)
+			}
+			if most := slices.Max(calls.bytes); most > collapseBytes+n*100 {
+				t.Errorf("calls had %d bytes", calls.bytes)
 			}
 		})
 	}

@@ -50,6 +50,7 @@ var luaConstants = map[string]string{
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BYTES":           strconv.Itoa(store.MaxBatchBytes),
+	"COLLAPSE_BYTES":      strconv.Itoa(collapseBytes),
 	"MAX_PROPERTIES":      strconv.Itoa(store.MaxProperties),
 	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),
 	"MAX_DEAD_COUNT":      strconv.FormatInt(store.MaxDeadCount, 10),
