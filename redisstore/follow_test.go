@@ -84,9 +84,9 @@ func followMutations(
 // gone, and not one that this process cannot read and another one perhaps can.
 func TestRepeatedClaimSettlesNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	for name, damage := range map[string]func(ctx context.Context, messages, id string) error{
-		"gone":       func(ctx context.Context, messages, id string) error { return rdb.HDel(ctx, messages, id).Err() },
-		"unreadable": func(ctx context.Context, messages, id string) error { return rdb.HSet(ctx, messages, id, "\xff").Err() },
+	for name, damage := range map[string]func(messages, id string) error{
+		"gone":       func(messages, id string) error { return rdb.HDel(t.Context(), messages, id).Err() },
+		"unreadable": func(messages, id string) error { return rdb.HSet(t.Context(), messages, id, "\xff").Err() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := otherClient{t, newStore(t, rdb), "claimed-again"}
@@ -99,7 +99,7 @@ func TestRepeatedClaimSettlesNothing(t *testing.T) {
 			before := ""
 			leases := func() string { return fmt.Sprint(rdb.HGetAll(t.Context(), DefaultPrefix+"{"+o.queue+"}:leases").Val()) }
 			s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: func() {
-				if err := damage(t.Context(), messages, "b"); err != nil {
+				if err := damage(messages, "b"); err != nil {
 					t.Fatal(err)
 				}
 				before = leases()

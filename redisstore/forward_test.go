@@ -59,7 +59,8 @@ func TestQueueOfAnotherFormatIsNamed(t *testing.T) {
 			"ack, the second queue": ack("named-ack2", "named-other", newer),
 			"forward":               move("named-forward", newer),
 		} {
-			if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("queue %q has format 99", newer)) {
+			named := fmt.Sprintf("queue %q has format 99", newer)
+			if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), named) {
 				t.Errorf("%s: %v; want an error that names queue %q", name, err, newer)
 			}
 		}

@@ -309,11 +309,11 @@ func (s *Store) formatError(ctx context.Context, queue string) error {
 
 // formatAdvice says whose format a queue has that this version does not read, and what to do.
 func formatAdvice(format string) (of, advice string) {
-	version, advice := "a newer", "use that version, or export the queue with it (later export) and import it with this one "+
-		"(later import)"
+	version, advice := "a newer", "use that version, or export the queue with it (later export) and import it with "+
+		"this one (later import)"
 	if n, err := strconv.Atoi(format); err == nil && n < previousFormat {
-		version, advice = "an older", "export the queue with that version (later export), delete it, and import it with this "+
-			"one (later import)"
+		version, advice = "an older", "export the queue with that version (later export), delete it with that version, "+
+			"and import it with this one (later import)"
 	}
 	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d and %d", format, version,
 		previousFormat, layoutFormat), advice

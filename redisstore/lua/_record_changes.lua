@@ -5,9 +5,10 @@
 -- cancelled or followed message. The text is too long for the compact encoding of a small hash, in which each lookup
 -- would search all records, and claims look up hundreds of ids.
 --
--- RECORDS also has the original of each held message that has a successor, as long as the hold lasts, because a repeated
--- claim returns it: under a tab and the id, its failed attempts, a tab, and what was its value in MESSAGES, which has the
--- successor. It is the original that moves, so that the end of a hold, of which a call handles hundreds, copies nothing.
+-- RECORDS also has the original of each held message that has a successor, as long as the hold lasts, because a
+-- repeated claim returns it: under a tab and the id, its failed attempts, a tab, and what was its value in MESSAGES,
+-- which has the successor. It is the original that moves, so that the end of a hold, of which a call handles hundreds,
+-- copies nothing.
 
 -- remove_placeholder removes the placeholder if nothing else is left.
 local function remove_placeholder()

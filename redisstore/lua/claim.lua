@@ -49,7 +49,7 @@ local function first_text(lines, n, few)
 end
 
 -- repeated_claim returns the reply to a repeated call, given the text of its lease: the messages as they were claimed,
--- without those that were cancelled since, even if their ids were sent again. It reads no successors, which may be long.
+-- without those that were cancelled since, even if their ids were sent again. It reads no successors, which are long.
 local function repeated_claim(text, now, now_us)
   local ids, epochs = {}, {}
   for id, _, epoch in each_entry(text) do

@@ -2,8 +2,8 @@
 --- Lists one page of the scheduled, ready or dead messages, by due time or time of death, then by id.
 -- ARGV   1 state, 2 from in ms or "", 3 to (exclusive) in ms or "", 4 limit, 5 score and 6 id of the last
 --        message of the previous page, or ""
--- Reply  {now, 1 if the listing ends here, ids and scores, values of MESSAGES, records, score and id to continue after};
---        NEWER
+-- Reply  {now, 1 if the listing ends here, ids and scores, values of MESSAGES, records, score and id to continue
+--        after}; NEWER
 --@include keys
 --@include format
 --@include clock
