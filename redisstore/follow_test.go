@@ -219,19 +219,22 @@ func (c *collapseCalls) Process(ctx context.Context, cmd redis.Cmder) error {
 func TestCollapseIsBoundedByBytes(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	s := newStore(t, rdb)
-	ctx, long := t.Context(), make([]byte, store.MaxPayload)
+	ctx, long, middle := t.Context(), make([]byte, store.MaxPayload), make([]byte, 600<<10)
 	const n = 7
 	for _, c := range []struct {
-		name     string
-		old, new []byte
-		held     bool
-		most     int // messages in a call
+		name      string
+		old, new  []byte
+		held      bool
+		unchanged bool
+		most      int // messages in a call
 	}{
-		{"long by short", long, nil, false, 2},
-		{"short by long", nil, long, false, 2},
-		{"long by long", long, long, false, 1},
-		{"long followed by long", long, long, true, 1},
-		{"short by short", nil, nil, false, n},
+		{"long by short", long, nil, false, false, 2},
+		{"short by long", nil, long, false, false, 2},
+		{"long by long", long, long, false, false, 1},
+		{"middle by middle", middle, middle, false, false, 1},
+		{"middle if it is unchanged", middle, nil, false, true, 1},
+		{"long followed by long", long, long, true, false, 1},
+		{"short by short", nil, nil, false, false, n},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			queue := "collapse-" + strings.ReplaceAll(c.name, " ", "-")
@@ -252,6 +255,15 @@ func TestCollapseIsBoundedByBytes(t *testing.T) {
 			}
 			for held := 0; c.held && held < n; {
 				held += len(claim(t, s, queue, n, time.Hour).Messages)
+			}
+			for i := range changed {
+				if c.unchanged {
+					infos, err := s.Get(ctx, queue, []string{changed[i].ID})
+					if err != nil {
+						t.Fatal(err)
+					}
+					changed[i].OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, Unchanged: infos[0]}
+				}
 			}
 			calls := &collapseCalls{UniversalClient: rdb, sha: s.scripts["collapse"].sha}
 			ctx := store.WithRequest(ctx, store.Request{Session: c.name, Number: 1})

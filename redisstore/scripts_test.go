@@ -188,6 +188,13 @@ var calls = []struct {
 		_, err := x.s.Settle(ctx, x.queue, s)
 		return err
 	}},
+	{"ack with a follow-up in another queue", func(ctx context.Context, x *populatedQueue) error {
+		s := settlements(x.held[:1], store.Ack)
+		m := store.Outgoing{Message: store.Message{ID: "m"}}
+		s[0].Then = []store.FollowUp{{Queue: x.queue + "-other", Message: m}}
+		_, err := x.s.Settle(ctx, x.queue, s)
+		return err
+	}},
 	{"follow-up of another queue", func(ctx context.Context, x *populatedQueue) error {
 		other := x.queue + "-other"
 		if _, err := x.s.Send(ctx, other, []store.Outgoing{{Message: store.Message{ID: "m"}}}); err != nil {
