@@ -96,6 +96,7 @@ type scan struct {
 	meta       meta // what the counters should be
 	leases     []*lease
 	held       map[string]*member // messages that are in a lease and were not found yet
+	followed   map[string]bool    // held messages that have a successor
 	records    *pebble.Iterator   // at the next record, if there are more
 	more       bool
 	seed       maphash.Seed
@@ -112,10 +113,11 @@ type sum struct {
 
 func newScan(e *checker, number uint32) *scan {
 	return &scan{reader: reader{s: e.s}, ctx: e.ctx, number: number, meta: meta{head: never}, held: map[string]*member{},
-		seed: maphash.MakeSeed(), write: func(key, value []byte) error { return nil }}
+		followed: map[string]bool{},
+		seed:     maphash.MakeSeed(), write: func(key, value []byte) error { return nil }}
 }
 
-// run reads the queue. The keys of leases come before those of messages.
+// run reads the queue. The keys of leases come before those of messages, and these before those of originals.
 func (c *scan) run() error {
 	it, err := c.iterate(numberKey(c.number), numberKey(c.number+1))
 	if err != nil {
@@ -167,6 +169,7 @@ func (c *scan) visit(key, value []byte) error {
 		c.meta.remembered++
 		return c.entry(kindForget, readTime(value), string(rest), false)
 	case kind == kindRecord: // read with its message
+	case kind == kindOriginal && c.followed[string(rest)]:
 	case kind == kindMeta && len(rest) == 0:
 	case kind == kindProperty && len(rest) > 0 && len(value) > 0:
 	case kind == kindCells && len(rest) == 0: // compared as they are in memory
@@ -320,6 +323,9 @@ func (c *scan) place(id string, r *record, group int64) error {
 		}
 		if h.group != group {
 			h.group, h.lease.rewrite = group, true
+		}
+		if h.follows {
+			c.followed[id] = true
 		}
 		delete(c.held, id)
 		return nil

@@ -88,6 +88,9 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult,
 		m.SentAt = old.SentAt
 	}
 	if state == store.StateLeased {
+		if first {
+			t.keepOriginal(q, p.held, text)
+		}
 		t.follow(q, out, &m, p.held)
 		return store.SendResult{Follows: true, Replaced: !first}, nil
 	}

@@ -166,6 +166,10 @@ var damages = []struct {
 		checks: "indexes",
 		damage: func(r raw) { r.set(r.time(kindDead, 5, "nobody"), nil) },
 	},
+	{name: "original without successor", checks: "keys", damage: func(r raw) {
+		r.set(r.id(kindOriginal, "l1"), r.get(r.id(kindMessage, "l1")))
+		r.set(r.id(kindOriginal, "nobody"), nil)
+	}},
 	{name: "record without message", checks: "keys", damage: func(r raw) {
 		r.set(r.id(kindRecord, "nobody"), appendRecord(nil, &record{due: 7}))
 	}},

@@ -21,6 +21,7 @@ import (
 //	kindDue         due, id     → nothing, or 1            scheduled and ready messages; 1: there is a record
 //	kindDead        death, id   → nothing                  dead messages, which all have a record
 //	kindLease       lease id    → what it holds            see lease.go
+//	kindOriginal    id          → due, attempts, envelope  a held message with a successor, see lease.go
 //	kindGroup       group, id   → nothing                  messages in a group, by its number; see group.go
 //	kindRemembered  id          → until when               acked ids that are refused
 //	kindForget      until, id   → nothing                  the same by time
@@ -38,6 +39,7 @@ const (
 	kindLease      = 'l'
 	kindMessage    = 'm'
 	kindName       = 'n'
+	kindOriginal   = 'o'
 	kindProperty   = 'p'
 	kindMeta       = 'q'
 	kindRemembered = 'r'

@@ -35,6 +35,30 @@ type member struct {
 	follows     bool  // it has a successor, whose are everything but lease, position and maxAttempts
 }
 
+// The message that a member was before it got a successor is stored under kindOriginal until the hold ends, because a
+// repeated claim returns it. It is the original that moves, so that the end of a hold copies nothing.
+
+// keepOriginal keeps a held message, with its envelope, before it gets its first successor.
+func (t *tx) keepOriginal(q *queue, m *member, text string) {
+	t.value = binary.BigEndian.AppendUint32(appendTime(t.value[:0], m.record.due), uint32(m.record.attempts))
+	t.value = append(t.value, text...)
+	t.set(appendIDKey(t.key[:0], q.number, kindOriginal, m.id), t.value)
+}
+
+// original returns what keepOriginal kept. It returns false if a version of Later that did not keep it stored the
+// successor.
+func (r *reader) original(queue uint32, id string) (due int64, attempts int, text string, ok bool, err error) {
+	const head = timeLength + 4
+	_, err = r.view(appendIDKey(r.key[:0], queue, kindOriginal, id), func(value []byte) error {
+		if ok = len(value) >= head; ok {
+			due, attempts = readTime(value), int(binary.BigEndian.Uint32(value[timeLength:]))
+			text = string(value[head:])
+		}
+		return nil
+	})
+	return due, attempts, text, ok, err
+}
+
 // The bits of the first byte of a stored member.
 const (
 	memberStored  = 1 // there is a record
@@ -158,6 +182,9 @@ func (t *tx) storeLease(q *queue, l *lease) error {
 // unhold takes a message out of its lease; the caller puts it elsewhere, and ends the lease if it is empty.
 func (t *tx) unhold(q *queue, m *member) {
 	l := m.lease
+	if m.follows {
+		t.remove(appendIDKey(t.key[:0], q.number, kindOriginal, m.id))
+	}
 	delete(q.held, m.id)
 	l.members[m.position] = nil
 	l.left--

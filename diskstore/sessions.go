@@ -202,17 +202,24 @@ func (t *tx) recallClaim(q *queue, reply []byte) (store.Claim, error) {
 	return c, nil
 }
 
-// recallMember returns a message that a lease holds. It returns false for one that cannot be read, which comes again
-// when the lease ends.
+// recallMember returns a message that a lease holds, as it was claimed. It returns false for one that cannot be read,
+// which comes again when the lease ends.
 func (t *tx) recallMember(q *queue, m *member) (claimed store.Claimed, ok bool, err error) {
-	text, whole, ok, err := t.envelope(q.number, m.id)
-	if err != nil || !ok || !whole {
+	due, attempts, text := m.record.due, m.record.attempts, ""
+	if m.follows {
+		due, attempts, text, ok, err = t.original(q.number, m.id)
+	} else {
+		var whole bool
+		text, whole, ok, err = t.envelope(q.number, m.id)
+		ok = ok && whole
+	}
+	if err != nil || !ok {
 		return claimed, false, err
 	}
 	claimed = store.Claimed{
 		Receipt: store.Receipt{Lease: m.lease.id, ID: m.id},
-		Due:     store.Time(m.record.due),
-		Attempt: m.record.attempts + 1,
+		Due:     store.Time(due),
+		Attempt: attempts + 1,
 	}
 	if envelope.Decode(text, &claimed.Message) != nil {
 		return claimed, false, nil

@@ -46,6 +46,8 @@ var issueKinds = map[string]issueKind{
 	"successor of no message": {"records", store.SeverityError,
 		"messages are recorded to follow leased ones and are due or dead, so they come again after their ack",
 		"removes these records"},
+	"original without successor": {"records", store.SeverityNote,
+		"held messages are kept for a successor that does not exist", "removes them"},
 	"record without message": {"records", store.SeverityNote,
 		"records have no message", "removes them"},
 	"due without message": {"entries", store.SeverityError,
@@ -167,11 +169,10 @@ func (q *queueCheck) format(ctx context.Context) (known bool, err error) {
 	if err != nil && err != redis.Nil {
 		return false, err
 	}
-	if format != "" && format != layoutFormat {
+	if format != "" && format != strconv.Itoa(layoutFormat) && format != strconv.Itoa(previousFormat) {
+		of, advice := formatAdvice(format)
 		q.report(store.CheckResult{Severity: store.SeverityError, Check: "format", Queue: q.name,
-			Text: fmt.Sprintf("the queue has format %s and this version of Later reads only %s; it was not checked", format,
-				layoutFormat),
-			Advice: "use the version of Later that created it, or drain it with that one first"})
+			Text: fmt.Sprintf("the queue has %s; it was not checked", of), Advice: advice})
 		return false, nil
 	}
 	return true, nil

@@ -177,6 +177,9 @@ var damages = []struct {
 		otherClient{d.T, d.s, "q"}.follow(store.Due{Delay: 5 * time.Minute}, "leased")
 		d.do("DEL", d.key("leases"), d.key("lease_deadlines"))
 	}, []string{"lost"}, "2 1 0 1", nil},
+	{"the original of a message without a successor", func(d *damaged) {
+		d.do("HSET", d.key("records"), "\tready", "0\toriginal", "\tghost", "0\toriginal")
+	}, []string{"records"}, "1 1 1 1", nil},
 	{"a record without a message", func(d *damaged) { d.do("HSET", d.key("records"), "ghost", "0\t3\t1\t0\t") },
 		[]string{"records"}, "1 1 1 1", nil},
 	{"a lease without its deadline", func(d *damaged) {

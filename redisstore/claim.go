@@ -73,8 +73,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 			claim.Dropped = append(claim.Dropped, id.(string))
 		}
 	}
+	found := len(r) > 10 // the lease, so another attempt of this call made it, and another process may have its reply
 	s.waker.claimed(waiting, claimReply{now: claim.Now, next: r[1].(int64), more: claim.More,
-		removed: len(envelopes) > 0 && c.args[c.repeated] != "1"})
+		removed: len(envelopes) > 0 && c.args[c.repeated] != "1" && !found})
 
 	snapshot := &leaseSnapshot{text: r[4].(string), lines: make([]textRange, 0, len(envelopes))}
 	var bad, missing []store.Receipt
@@ -107,6 +108,9 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 		}
 		claim.Messages = append(claim.Messages, m)
 	}
+	if found {
+		return claim, nil // it settles nothing: the message of a lease belongs to the process that has the reply
+	}
 	if len(missing) > 0 {
 		s.dropMissing(part(ctx, "missing"), queue, missing)
 	}
@@ -121,8 +125,7 @@ func (s *Store) Claim(ctx context.Context, queue string, req store.ClaimRequest)
 	return claim, nil
 }
 
-// dropMissing acks messages of a lease that no longer exist: they were cancelled between a claim and its repetition,
-// or another program deleted them from the hash alone.
+// dropMissing acks messages of a new lease that do not exist, because another program deleted them from the hash alone.
 func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.Receipt) {
 	acks := make([]store.Settlement, len(missing))
 	for i, r := range missing {

@@ -9,8 +9,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// maxCollapsed bounds the messages of one call that may replace others, because it reads those, which may be long.
-const maxCollapsed = 64
+// maxCollapsed and collapseBytes bound the messages of one call that may replace others, and their bytes together with
+// those of the others, because the script copies all of them.
+const (
+	maxCollapsed  = 64
+	collapseBytes = 2 << 20
+)
 
 // collapse sends messages that may change live ones. It makes one call for some of them each, with different ids. If a
 // later call fails, the results of the earlier ones stand, and the remaining messages get its error.
@@ -18,7 +22,7 @@ func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoin
 	results := make([]store.SendResult, 0, len(msgs))
 	for len(results) < len(msgs) {
 		rest := msgs[len(results):]
-		some, err := s.collapseSome(partFrom(ctx, len(results)), queue, rest[:differentIDs(rest)])
+		some, err := s.collapseSome(partFrom(ctx, len(results)), queue, rest[:collapsedTogether(rest)])
 		if err != nil && len(results) == 0 {
 			return nil, err
 		}
@@ -33,17 +37,19 @@ func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoin
 	return results, nil
 }
 
-// differentIDs returns how many of the first messages one call can take.
-func differentIDs(msgs []store.Outgoing) int {
-	seen := make(seenIDs, maxCollapsed)
+// collapsedTogether returns how many of the first messages one call can take: their ids differ.
+func collapsedTogether(msgs []store.Outgoing) int {
+	seen, bytes := make(seenIDs, maxCollapsed), 0
 	for i := range msgs {
-		if i == maxCollapsed || seen.add(msgs[i].ID) {
+		bytes += msgs[i].Size()
+		if i == maxCollapsed || seen.add(msgs[i].ID) || bytes > collapseBytes && i > 0 {
 			return i
 		}
 	}
 	return len(msgs)
 }
 
+// collapseSome makes one call. It returns the results of the first messages, as many as the script has sent.
 func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	expected, err := s.expected(ctx, queue, msgs)
 	if err != nil {
@@ -78,8 +84,12 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	if err != nil {
 		return nil, err
 	}
-	results := make([]store.SendResult, len(msgs))
-	for i, letter := range []byte(reply.(string)) {
+	letters := reply.(string)
+	if letters == "" { // executed before a later request of the session, so that nobody waits for the results
+		return make([]store.SendResult, len(msgs)), nil
+	}
+	results := make([]store.SendResult, len(letters))
+	for i, letter := range []byte(letters) {
 		switch letter {
 		case 'r':
 			results[i].Replaced = true

@@ -72,7 +72,7 @@ func (s *Store) reportTogether(ctx context.Context, reports []store.Report) []st
 		case !ok:
 			results[i].Err = fmt.Errorf("report on queue %q: reply is %v: %w", reports[i].Queue, reply, store.ErrCorrupt)
 		case watchers == replyNewer:
-			results[i].Err = newerError(reports[i].Queue)
+			results[i].Err = s.formatError(ctx, reports[i].Queue)
 		case watchers < 0:
 			s.warnSilent()
 		default:

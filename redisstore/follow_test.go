@@ -1,12 +1,15 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
@@ -77,26 +80,39 @@ func followMutations(
 	}
 }
 
-// A worker whose claim is repeated does not receive what has got a successor meanwhile, and ends its hold, so that the
-// successor is not held up by a message that nobody works on.
-func TestRepeatedClaimLeavesOutWhatHasASuccessor(t *testing.T) {
+// A claim that is repeated, or whose first attempt arrives late, settles nothing of the lease: not a message that is
+// gone, and not one that this process cannot read and another one perhaps can.
+func TestRepeatedClaimSettlesNothing(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
-	o := otherClient{t, newStore(t, rdb), "claimed-again"}
-	if err := o.s.Delete(t.Context(), o.queue); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"a", "b"} {
-		o.send(id, 0)
-	}
-	s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: func() { o.follow(store.Due{}, "b") }})
-	s.preflightDone.Store(true)
-	c, err := s.Claim(t.Context(), o.queue, store.ClaimRequest{Max: 2, Lease: time.Hour})
-	if err != nil || len(c.Messages) != 1 || c.Messages[0].ID != "a" {
-		t.Fatalf("Claim = %+v, %v; want a alone", c, err)
-	}
-	o.settle(store.Settlement{Receipt: c.Messages[0].Receipt, Action: store.Ack})
-	if in := o.info("b"); in == nil || in.State != store.StateReady || in.Follows {
-		t.Errorf("b is %+v, want its successor to be ready", in)
+	for name, damage := range map[string]func(messages, id string) error{
+		"gone":       func(messages, id string) error { return rdb.HDel(t.Context(), messages, id).Err() },
+		"unreadable": func(messages, id string) error { return rdb.HSet(t.Context(), messages, id, "\xff").Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := otherClient{t, newStore(t, rdb), "claimed-again"}
+			if err := o.s.Delete(t.Context(), o.queue); err != nil {
+				t.Fatal(err)
+			}
+			o.send("a", 0)
+			o.send("b", 0)
+			messages := DefaultPrefix + "{" + o.queue + "}:messages"
+			before := ""
+			leases := func() string { return fmt.Sprint(rdb.HGetAll(t.Context(), DefaultPrefix+"{"+o.queue+"}:leases").Val()) }
+			s := newStore(t, &loseFirstReply{UniversalClient: rdb, do: func() {
+				if err := damage(messages, "b"); err != nil {
+					t.Fatal(err)
+				}
+				before = leases()
+			}})
+			s.preflightDone.Store(true)
+			c, err := s.Claim(t.Context(), o.queue, store.ClaimRequest{Max: 2, Lease: time.Hour})
+			if err != nil || len(c.Messages) != 1 || c.Messages[0].ID != "a" || len(c.Died) > 0 {
+				t.Fatalf("Claim = %+v, %v; want a alone", c, err)
+			}
+			if after := leases(); after != before {
+				t.Errorf("the lease was %s and is %s", before, after)
+			}
+		})
 	}
 }
 
@@ -169,6 +185,107 @@ func TestFollowedMessagesOfLeasesAreCounted(t *testing.T) {
 			}
 			if _, err := s.Purge(ctx, queue, store.Selection{}); err != nil {
 				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// collapseCalls counts the bytes of the arguments of each call of collapse.lua, and the messages that it sent.
+type collapseCalls struct {
+	redis.UniversalClient
+	sha   string
+	bytes []int
+	sent  []int
+}
+
+func (c *collapseCalls) Process(ctx context.Context, cmd redis.Cmder) error {
+	err := c.UniversalClient.Process(ctx, cmd)
+	if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == any(c.sha) {
+		bytes := 0
+		for _, arg := range args {
+			if text, ok := arg.([]byte); ok {
+				bytes += len(text)
+			}
+		}
+		c.bytes = append(c.bytes, bytes)
+		reply, _ := any(cmd).(interface{ Val() any })
+		letters, _ := reply.Val().(string)
+		c.sent = append(c.sent, len(letters))
+	}
+	return err
+}
+
+// A call that replaces messages or sends successors copies both, so both count.
+func TestCollapseIsBoundedByBytes(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	ctx, long, middle := t.Context(), make([]byte, store.MaxPayload), make([]byte, 600<<10)
+	const n = 7
+	for _, c := range []struct {
+		name      string
+		old, new  []byte
+		held      bool
+		unchanged bool
+		most      int // messages in a call
+	}{
+		{"long by short", long, nil, false, false, 2},
+		{"short by long", nil, long, false, false, 2},
+		{"long by long", long, long, false, false, 1},
+		{"middle by middle", middle, middle, false, false, 1},
+		{"middle if it is unchanged", middle, nil, false, true, 1},
+		{"long followed by long", long, long, true, false, 1},
+		{"short by short", nil, nil, false, false, n},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			queue := "collapse-" + strings.ReplaceAll(c.name, " ", "-")
+			if err := s.Delete(ctx, queue); err != nil {
+				t.Fatal(err)
+			}
+			var old, changed []store.Outgoing
+			for i := range n {
+				m := store.Outgoing{Message: store.Message{ID: fmt.Sprint(i), Payload: c.old}}
+				old = append(old, m)
+				m.Payload, m.OnDuplicate.Mode = c.new, store.DuplicateFollow
+				changed = append(changed, m)
+			}
+			for one := range slices.Chunk(old, 2) {
+				if _, err := s.Send(ctx, queue, one); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for held := 0; c.held && held < n; {
+				held += len(claim(t, s, queue, n, time.Hour).Messages)
+			}
+			for i := range changed {
+				if c.unchanged {
+					infos, err := s.Get(ctx, queue, []string{changed[i].ID})
+					if err != nil {
+						t.Fatal(err)
+					}
+					changed[i].OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace, Unchanged: infos[0]}
+				}
+			}
+			calls := &collapseCalls{UniversalClient: rdb, sha: s.scripts["collapse"].sha}
+			ctx := store.WithRequest(ctx, store.Request{Session: c.name, Number: 1})
+			results, err := newStore(t, calls).Send(ctx, queue, changed)
+			again, errAgain := s.Send(ctx, queue, changed)
+			if err != nil || errAgain != nil || !slices.Equal(results, again) {
+				t.Errorf("Send = %+v, %v, and again %+v, %v", results, err, again, errAgain)
+			}
+			for i, r := range results {
+				if want := (store.SendResult{Replaced: !c.held, Follows: c.held}); r != want {
+					t.Errorf("result %d is %+v, want %+v", i, r, want)
+				}
+			}
+			infos, err := s.Get(ctx, queue, []string{"0", fmt.Sprint(n - 1)})
+			if err != nil || len(infos[0].Payload) != len(c.new) || len(infos[1].Payload) != len(c.new) {
+				t.Errorf("Get returned %v", err)
+			}
+			if most := slices.Max(calls.sent); most > c.most || len(calls.sent) > n {
+				t.Errorf("calls sent %d messages, want at most %d", calls.sent, c.most)
+			}
+			if most := slices.Max(calls.bytes); most > collapseBytes+n*100 {
+				t.Errorf("calls had %d bytes", calls.bytes)
 			}
 		})
 	}

@@ -53,28 +53,26 @@ func TestQueueOfAnotherFormatIsNamed(t *testing.T) {
 		if known {
 			send(t, s, newer, "m", store.Due{})
 		}
-		if err := rdb.HSet(t.Context(), s.keys.key(newer, "meta"), "format", "99").Err(); err != nil {
-			t.Fatal(err)
-		}
+		setFormat(t, rdb, newer, 99)
 		for name, err := range map[string]error{
 			"ack":                   ack("named-ack", newer),
 			"ack, the second queue": ack("named-ack2", "named-other", newer),
 			"forward":               move("named-forward", newer),
 		} {
-			if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("queue %q was", newer)) {
+			named := fmt.Sprintf("queue %q has format 99", newer)
+			if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), named) {
 				t.Errorf("%s: %v; want an error that names queue %q", name, err, newer)
 			}
 		}
-		if err := rdb.HSet(t.Context(), s.keys.key("named-forward", "meta"), "format", "98").Err(); err != nil {
-			t.Fatal(err)
-		}
+		setFormat(t, rdb, "named-forward", 98)
 		_, err := s.Forward(t.Context(), "named-forward", store.ForwardRequest{
 			To: store.Target{Kind: store.TargetQueue, Name: newer}, Max: 1})
-		if err == nil || !strings.Contains(err.Error(), `queue "named-forward" was`) {
+		if err == nil || !strings.Contains(err.Error(), `queue "named-forward" has`) {
 			t.Errorf("forward of a queue of another format: %v", err)
 		}
 		for _, queue := range []string{"named-ack", "named-ack2", "named-other", "named-forward", newer} {
-			if err := s.Delete(t.Context(), queue); err != nil && !errors.Is(err, store.ErrUnsupported) {
+			setFormat(t, rdb, queue, layoutFormat)
+			if err := s.Delete(t.Context(), queue); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -27,6 +27,10 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 	}
 	send(t, s, queue, "scheduled", store.Due{Delay: time.Minute})
 	send(t, s, "doomed", "m", store.Due{})
+	known := newStore(t, rdb) // it has registered the queue of the follow-up, so only the script itself can refuse it
+	if err := known.register(ctx, "doomed"); err != nil {
+		t.Fatal(err)
+	}
 	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -70,10 +74,19 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 		}},
 		{"ack with follow-ups", func(s *Store) error {
 			then := []store.FollowUp{{Queue: "doomed", Message: store.Outgoing{Message: store.Message{ID: "follow-up"}}}}
-			results, err := s.Settle(ctx, queue,
-				[]store.Settlement{{Receipt: held.Messages[0].Receipt, Action: store.Ack, Then: then}})
-			if err == nil && !errors.Is(results[0].Err, store.ErrFull) {
-				t.Errorf("an ack with follow-ups returns %v, want ErrFull", results[0].Err)
+			for _, s := range []*Store{s, known} {
+				results, err := s.Settle(ctx, queue,
+					[]store.Settlement{{Receipt: held.Messages[0].Receipt, Action: store.Ack, Then: then}})
+				if err != nil {
+					return err
+				}
+				if !errors.Is(results[0].Err, store.ErrFull) {
+					t.Errorf("an ack with follow-ups returns %v, want ErrFull", results[0].Err)
+				}
+			}
+			infos, err := s.Get(ctx, "doomed", []string{"follow-up"})
+			if err == nil && infos[0] != nil {
+				t.Errorf("the follow-up of a refused ack is %+v", infos[0])
 			}
 			return err
 		}},

@@ -23,13 +23,17 @@ var luaFiles embed.FS
 // Negative replies, the same in every script.
 const (
 	replyUnregistered = -1 // the queue does not exist and its name may not be registered
-	replyNewer        = -2 // the queue has another format
+	replyNewer        = -2 // the queue has a format that this version does not read
 	replyBusy         = -3 // there is too much to read in one call
 	replyUncommon     = -4 // the script handles only the common case, and did nothing
 )
 
-// layoutFormat is the version of the key layout, stored in each queue's meta.
-const layoutFormat = "10"
+// layoutFormat is the version of the key layout, stored in each queue's meta. Every change of what is stored raises it.
+// Scripts raise previousFormat to it; see lua/_format.lua.
+const (
+	layoutFormat   = 11
+	previousFormat = 10
+)
 
 // packAfter is how far ahead a message is due at least to be packed. It is less than an hour, a common delay.
 const packAfter = 59 * time.Minute
@@ -37,7 +41,8 @@ const packAfter = 59 * time.Minute
 // luaConstants are the constants that scripts refer to by name. BUCKET_WIDEST_MS is less
 // than PACK_AFTER_MS, so that no bucket has started when a send packs into it.
 var luaConstants = map[string]string{
-	"FORMAT":              strconv.Quote(layoutFormat),
+	"FORMAT":              strconv.Quote(strconv.Itoa(layoutFormat)),
+	"PREVIOUS_FORMAT":     strconv.Quote(strconv.Itoa(previousFormat)),
 	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
 	"NEWER":               strconv.Itoa(replyNewer),
 	"UNCOMMON":            strconv.Itoa(replyUncommon),
@@ -45,6 +50,7 @@ var luaConstants = map[string]string{
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
 	"MAX_BYTES":           strconv.Itoa(store.MaxBatchBytes),
+	"COLLAPSE_BYTES":      strconv.Itoa(collapseBytes),
 	"MAX_PROPERTIES":      strconv.Itoa(store.MaxProperties),
 	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),
 	"MAX_DEAD_COUNT":      strconv.FormatInt(store.MaxDeadCount, 10),
@@ -285,15 +291,32 @@ func (s *Store) run(ctx context.Context, queue string, c *call) (any, error) {
 		return nil, fmt.Errorf("%s on queue %q: %w", c.script.name, queue, err)
 	}
 	if code, ok := reply.(int64); ok && code == replyNewer {
-		return nil, newerError(queue)
+		return nil, s.formatError(ctx, queue)
 	}
 	return reply, nil
 }
 
-// newerError returns the error of a queue that has another format.
-func newerError(queue string) error {
-	return fmt.Errorf("queue %q was created by another version of Later, and this one reads only format %s: "+
-		"use that version, or drain the queue with it first: %w", queue, layoutFormat, store.ErrUnsupported)
+// formatError returns the error of a queue whose format this version does not read.
+func (s *Store) formatError(ctx context.Context, queue string) error {
+	format, err := s.rdb.HGet(ctx, s.keys.key(queue, "meta"), "format").Result()
+	if err != nil {
+		return fmt.Errorf("queue %q has a format that this version of Later does not read, and reading it failed: %w; %w",
+			queue, err, store.ErrUnsupported)
+	}
+	of, advice := formatAdvice(format)
+	return fmt.Errorf("queue %q has %s: %s: %w", queue, of, advice, store.ErrUnsupported)
+}
+
+// formatAdvice says whose format a queue has that this version does not read, and what to do.
+func formatAdvice(format string) (of, advice string) {
+	version, advice := "a newer", "use that version, or export the queue with it (later export) and import it with "+
+		"this one (later import)"
+	if n, err := strconv.Atoi(format); err == nil && n < previousFormat {
+		version, advice = "an older", "export the queue with that version (later export), delete it with that version, "+
+			"and import it with this one (later import)"
+	}
+	return fmt.Sprintf("format %s of %s version of Later, and this one reads formats %d and %d", format, version,
+		previousFormat, layoutFormat), advice
 }
 
 // runRegistered executes a call that may create the queue, and registers the queue's name first. flag is the index in
@@ -346,7 +369,7 @@ func (s *Store) runAllRegistered(
 func (s *Store) runNaming(ctx context.Context, queue string, c *call, names []string) (any, error) {
 	reply, err := s.run(ctx, queue, c)
 	if list, ok := reply.([]any); ok && len(list) == 2 && list[0] == any(int64(replyNewer)) {
-		return nil, newerError(names[list[1].(int64)-1])
+		return nil, s.formatError(ctx, names[list[1].(int64)-1])
 	}
 	return reply, err
 }

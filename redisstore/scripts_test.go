@@ -188,6 +188,13 @@ var calls = []struct {
 		_, err := x.s.Settle(ctx, x.queue, s)
 		return err
 	}},
+	{"ack with a follow-up in another queue", func(ctx context.Context, x *populatedQueue) error {
+		s := settlements(x.held[:1], store.Ack)
+		m := store.Outgoing{Message: store.Message{ID: "m"}}
+		s[0].Then = []store.FollowUp{{Queue: x.queue + "-other", Message: m}}
+		_, err := x.s.Settle(ctx, x.queue, s)
+		return err
+	}},
 	{"follow-up of another queue", func(ctx context.Context, x *populatedQueue) error {
 		other := x.queue + "-other"
 		if _, err := x.s.Send(ctx, other, []store.Outgoing{{Message: store.Message{ID: "m"}}}); err != nil {
@@ -476,29 +483,6 @@ func TestNoScriptFailsHalfway(t *testing.T) {
 					t.Error(err)
 				}
 			})
-		}
-	}
-}
-
-func TestScriptsLeaveOtherFormatUnchanged(t *testing.T) {
-	rdb := redistest.Shared(t).Client(t)
-	for i, c := range calls {
-		x := newPopulatedQueue(t, rdb, fmt.Sprintf("newer-%d", i))
-		if err := rdb.HSet(t.Context(), DefaultPrefix+"{"+x.queue+"}:meta", "format", "99").Err(); err != nil {
-			t.Fatal(err)
-		}
-		before := dump(t, rdb, x.queue)
-		err := c.do(t.Context(), x)
-		switch c.name {
-		case "ack whole claim", "ack with dedup window", "ack with follow-ups", "nack", "bury", "release", "extend",
-			"ask what was cancelled":
-			continue // these need a claim, which is refused
-		}
-		if store.CodeOf(err) != store.ErrUnsupported.Code {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if !maps.Equal(before, dump(t, rdb, x.queue)) {
-			t.Errorf("%s changed a queue of another format", c.name)
 		}
 	}
 }

@@ -33,9 +33,8 @@ const (
 // It takes the place of the held message whatever ended the hold: an Ack, whose dedup window then does not start; any
 // other Settlement, of which nothing but its SettleResult is seen; or the expiry of the lease, which kills nothing
 // then. A further DuplicateFollow replaces the successor. Until the hold ends, the id has one message, which is leased:
-// it counts once, and Cancel and Purge remove both. Everything else that is stored of it is that of the successor; see
-// Info.Follows. A repeated Claim leaves out a message that has got a successor since its first attempt, and ends the
-// hold.
+// it counts once, and Cancel and Purge remove both. Everything else that is seen of it is that of the successor; see
+// Info.Follows. Only a repeated Claim returns the held message, which an engine that repeats keeps until the hold ends.
 //
 // A message that is sent with a mode other than DuplicateKeep gets the engine's clock as its SentAt, and keeps it
 // when it is replaced. So SentAt is when the id, or the successor, was first sent. A replaced message without SentAt

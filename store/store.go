@@ -25,8 +25,8 @@
 //
 // An engine may itself repeat a call whose reply was lost, with the same identifiers. Together the attempts must have
 // the effect of one call, in whatever order they arrive: an attempt that finds the call already executed changes
-// nothing and returns the original result, whatever others have changed since. A server that repeats calls for others
-// names them with WithRequest.
+// nothing and returns the original result, whatever others have changed since. Of a Claim that is what the lease still
+// holds; see Store.Claim. A server that repeats calls for others names them with WithRequest.
 //
 // If a call returns an error, its effect is unknown unless the error says otherwise. Repeating it with the same ids is
 // safe.
@@ -72,6 +72,11 @@ type Store interface {
 	// first. Those that it sets aside afterwards stay until the next one.
 	//
 	// On a paused queue leases still end and dead messages are dropped, but nothing is claimed and nothing expires.
+	//
+	// A repeated Claim returns the messages that its lease still holds, as they were when they were claimed, even if
+	// they have got successors since. It leaves out those that were cancelled, which stay in the lease until the next
+	// Extend reports them, and those that cannot be read. It settles nothing, because the holder may have the reply to
+	// another attempt and be working on the messages.
 	Claim(ctx context.Context, queue string, req ClaimRequest) (Claim, error)
 
 	// Settle ends the holding of messages. Results are in the order of s. A message that is not held under its

@@ -1,3 +1,4 @@
+--@include format
 --@include write
 --@include due
 --@include record
@@ -23,7 +24,7 @@ end
 local function plan_add(queue, ids, dues, envelopes, changes, freed, now)
   local format, max_envelope_bytes, inspect_envelopes, packed =
     unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
-  if format and format ~= FORMAT then return nil, NEWER end
+  if not writes(format) then return nil, NEWER end
   if not format and queue.create ~= '1' then return nil, UNREGISTERED end
   local stored, records, dedup = read_existing(ids, tonumber(max_envelope_bytes or 0))
   local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')

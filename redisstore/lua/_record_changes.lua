@@ -4,6 +4,11 @@
 -- is the sum of all refcounts and the count of successors, so that acks need no lookups while no lease lists a
 -- cancelled or followed message. The text is too long for the compact encoding of a small hash, in which each lookup
 -- would search all records, and claims look up hundreds of ids.
+--
+-- RECORDS also has the original of each held message that has a successor, as long as the hold lasts, because a
+-- repeated claim returns it: under a tab and the id, its failed attempts, a tab, and what was its value in MESSAGES,
+-- which has the successor. It is the original that moves, so that the end of a hold, of which a call handles hundreds,
+-- copies nothing.
 
 -- remove_placeholder removes the placeholder if nothing else is left.
 local function remove_placeholder()
@@ -19,6 +24,14 @@ end
 -- messages.
 local function successor_due(rest)
   return string.match(rest, '^([^\t]*)\tfollows\t')
+end
+
+-- read_original returns the value and the record of a held message before it got a successor. The value is false if it
+-- is not known, because a version of Later that did not keep it stored the successor.
+local function read_original(id, epoch)
+  local original = redis.call('HGET', RECORDS, '\t' .. id) or ''
+  local attempts = string.match(original, '^(%d+)\t')
+  return attempts and string.sub(original, #attempts + 2) or false, format_record(epoch, attempts or 0, '0', 0, '')
 end
 
 -- new_record_changes returns an empty collection of changes to records, which a script writes at its end.
@@ -45,20 +58,28 @@ local function new_record_changes()
   -- cancel sets the tombstone of a message that is cancelled while it is leased, and of its successor.
   function changes.cancel(id, record)
     local epoch, _, _, refcount, rest = parse_record(record)
-    if not successor_due(rest) then refs = refs + 1 end
+    if successor_due(rest) then
+      changed['\t' .. id] = false
+    else
+      refs = refs + 1
+    end
     changes.remove(id, epoch + 1, refcount + 1)
   end
 
-  -- follow sets the record of a successor, which is due at a time in ms.
-  function changes.follow(id, record, due)
-    local epoch, _, _, refcount, rest = parse_record(record)
-    if not successor_due(rest) then refs = refs + 1 end
+  -- follow sets the record of a successor, which is due at a time in ms and takes the place of a value in MESSAGES.
+  function changes.follow(id, record, due, value)
+    local epoch, attempts, _, refcount, rest = parse_record(record)
+    if not successor_due(rest) then
+      refs = refs + 1
+      changed['\t' .. id] = attempts .. '\t' .. value
+    end
     changed[id] = format_record(epoch, 0, '0', refcount, string.format('%.0f\tfollows\t\t', due))
   end
 
   -- succeed sets the record of a successor that becomes live: as if it had just been sent.
   function changes.succeed(id, epoch, refcount)
     refs = refs - 1
+    changed['\t' .. id] = false
     changed[id] = refcount > 0 and format_record(epoch, 0, '0', refcount, '')
   end
 

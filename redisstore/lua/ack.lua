@@ -8,9 +8,11 @@
 --        for each single message: its token
 --        then for each message with a dedup window: its position (as in the reply), ms
 --        then for each message in a group: its position, "g" and the ms of its dedup window, 0 for none
--- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held
+-- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held;
+--        NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include successors
@@ -87,6 +89,7 @@ local function cut_runs(lease, a, runs)
   return text
 end
 
+if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_positions(previous) end

@@ -9,10 +9,11 @@
 --        longest envelope including the prefix of a packed one, "1" if claims must inspect one of the envelopes, number
 --        of follow-ups, and for each: the number of its ack, due time ("+ms" from now, or ms since 1970), id, envelope
 -- Reply  numbers (from 1) of the acks that were refused; UNREGISTERED if a queue with follow-ups does not exist;
---        {NEWER, number (from 1) of the queue with follow-ups that has another format}
+--        NEWER; {NEWER, number (from 1) of the queue with follow-ups that has another format}
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include successors
@@ -21,6 +22,7 @@
 --@include reply_positions
 --@include add_messages
 
+if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_positions(previous) end

@@ -5,6 +5,7 @@
 -- Reply  for each id the state it was in, or ""; NEWER
 -- Safe   SESSIONS is written first; every other key was read before.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include buckets
@@ -12,7 +13,7 @@
 --@include session
 --@include reply_states
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end

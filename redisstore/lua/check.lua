@@ -6,6 +6,7 @@
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
 --        the same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include lease
@@ -14,7 +15,7 @@
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 local max_age, max_count = unpack(redis.call('HMGET', META, 'dead_max_age_ms', 'dead_max_count'))
-if format and format ~= FORMAT then return NEWER end
+if not reads(format) then return NEWER end
 local now = read_clock()
 local buckets, changes = open_buckets(packed), new_record_changes()
 
@@ -71,6 +72,13 @@ local function records_page(step)
     local id, text = step[i], step[i + 1]
     local exists = redis.call('HEXISTS', MESSAGES, id) == 1
     if id == '' then -- the placeholder
+    elseif string.byte(id) == 9 then -- the original of a held message
+      local of = string.sub(id, 2)
+      local _, _, _, _, rest = parse_record(redis.call('HGET', RECORDS, of))
+      if not (rest and successor_due(rest)) then
+        add_issue('original without successor', of)
+        changes.set(id, nil)
+      end
     elseif not readable(text) then
       add_issue('record unreadable', id)
       changes.set(id, nil)
@@ -241,10 +249,15 @@ local function scan(command, key, count)
   return step[2]
 end
 
+-- long_values returns how many values of messages are about MAX_BYTES at most.
+local function long_values()
+  return math.max(1, math.min(200, math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
+end
+
 local bucket_checks = new_bucket_checks(buckets, now, repair, add_issue)
 local pages = {
   meta = meta_page,
-  records = function() records_page(scan('HSCAN', RECORDS, 200)) end,
+  records = function() records_page(scan('HSCAN', RECORDS, read_refs() == 0 and 200 or long_values())) end,
   due = function() due_page(scan('ZSCAN', DUE, 200)) end,
   dead = function() dead_page(scan('ZSCAN', DEAD, 200)) end,
   buckets = function() bucket_checks.buckets_page(scan('HSCAN', BUCKETS, 20)) end,
@@ -254,10 +267,7 @@ local pages = {
   lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
   groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
   leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
-  messages = function()
-    local count = math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))
-    messages_page(scan('HSCAN', MESSAGES, math.max(1, math.min(200, count))))
-  end,
+  messages = function() messages_page(scan('HSCAN', MESSAGES, long_values())) end,
 }
 pages[ARGV[1]]()
 return { next_cursor, found, stateless }

@@ -6,10 +6,11 @@
 --        7 channel of the process, which waits if there are fewer messages; "" if it does not listen
 -- Reply  {now in us, time in ms at which the process has to claim again or -1, more, deadline or 0, lease text,
 --        values of MESSAGES, records: position and record alternating, ids that died, those of them that had expired,
---        ids that were dropped or none}; NEWER
+--        ids that were dropped or none, 1 if another attempt of this call made the lease or else nothing}; NEWER
 -- Safe   every key is read before the first write. A repeated call finds its lease and returns the same. Only a
 --        repeated call is recorded: its first attempt may arrive when the lease has ended, and then claims nothing.
 --@include keys
+--@include format
 --@include clock
 --@include ready
 --@include session
@@ -47,28 +48,35 @@ local function first_text(lines, n, few)
   return table.concat(parts, '\n')
 end
 
--- repeated_claim returns the reply to a repeated call, given the text of its lease. It omits what was cancelled since,
--- even if its id was sent again, and what has got a successor.
+-- repeated_claim returns the reply to a repeated call, given the text of its lease: the messages as they were claimed,
+-- without those that were cancelled since, even if their ids were sent again. It reads no successors, which are long.
 local function repeated_claim(text, now, now_us)
   local ids, epochs = {}, {}
   for id, _, epoch in each_entry(text) do
     ids[#ids + 1] = id
     epochs[#epochs + 1] = tonumber(epoch) or 0
   end
-  local values = redis.call('HMGET', MESSAGES, unpack(ids))
   local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
-  for i = 1, #ids do
+  local values, fields, at = {}, {}, {} -- fields: ids to read in MESSAGES; at: their positions
+  for i, id in ipairs(ids) do
     local epoch, _, _, _, rest = parse_record(records and records[i])
-    if epoch ~= epochs[i] or successor_due(rest) then values[i] = false end
+    values[i] = false
+    if epoch == epochs[i] and successor_due(rest) then
+      values[i], records[i] = read_original(id, epoch)
+    elseif epoch == epochs[i] then
+      fields[#fields + 1] = id
+      at[#fields] = i
+    end
   end
+  for k, value in ipairs(fields[1] and redis.call('HMGET', MESSAGES, unpack(fields)) or {}) do values[at[k]] = value end
   local deadline = tonumber(redis.call('ZSCORE', LEASE_DEADLINES, ARGV[6]))
-  return { now_us, now, 1, deadline, text, values, list_records(records, #ids), {}, {} }
+  return { now_us, now, 1, deadline, text, values, list_records(records, #ids), {}, {}, {}, 1 }
 end
 
 local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
   'dead_max_age_ms', 'dead_max_count')
 local format, inspect_envelopes = meta[1], meta[4]
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 if not format then
   enlist(ARGV[7], {}, nil, now, now_us)

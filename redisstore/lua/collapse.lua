@@ -10,11 +10,13 @@
 --        from now, or ms since 1970); what becomes of the due time of a live message: "keep", "" to set it, or for a
 --        debounce the longest wait in ms; "1" if it may follow a leased one; and "", or what the message must still
 --        be: due time in ms, record or "", and value, with a NUL between them
--- Reply  a letter for each message: s sent, r replaced, f follows, g follows in place of an earlier successor,
---        x duplicate, l leased, d dead, c changed, n not found; UNREGISTERED; NEWER
+-- Reply  a letter for each of the first messages, as many as have about COLLAPSE_BYTES together with those that they
+--        replace, at least one: s sent, r replaced, f follows, g follows in place of an earlier successor, x duplicate,
+--        l leased, d dead, c changed, n not found; UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed or leaves its bucket.
 --@include keys
+--@include format
 --@include clock
 --@include due
 --@include record_changes
@@ -27,7 +29,7 @@
 --@include groups
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
@@ -83,9 +85,12 @@ end
 
 local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
+local bytes = 0
 for i, id in ipairs(ids) do
   local a = 7 * i
   local value = redis.call('HGET', MESSAGES, id)
+  bytes = bytes + #(value or '') + #ARGV[a + 1] + #ARGV[a + 6]
+  if bytes > COLLAPSE_BYTES and i > 1 then break end
   local letter, before, b = state_of(i, value, ARGV[a + 5] == '1')
   if ARGV[a + 6] ~= '' then letter = if_unchanged(letter, ARGV[a + 6], before, records[i], value) end
   letters[i] = letter
@@ -101,7 +106,7 @@ for i, id in ipairs(ids) do
       b.replaced = true -- the line may return to it, with which the number of its lines is as it was
     end
     if letter == 'f' or letter == 'g' then
-      changes.follow(id, records[i], at)
+      changes.follow(id, records[i], at, value)
     elseif not due[i] and at - now > PACK_AFTER_MS and #envelope <= PACK_MAX_ENVELOPE then
       pack_at[#pack_at + 1] = #values
       pack_dues[#pack_at], pack_ids[#pack_at] = at, id

@@ -2,9 +2,10 @@
 --- Extends leases.
 -- ARGV   1 session, 2 request number, then for each lease: lease id, ms from now or 0 to leave its deadline as it is
 -- Reply  for each lease: {deadline or 0 if it has expired or ended, tokens of cancelled messages}. A call reports at
---        most MAX_BATCH of these, because it records them; the next call reports others.
+--        most MAX_BATCH of these, because it records them; the next call reports others. NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include open_leases
@@ -31,6 +32,7 @@ local function drop_cancelled(leases, changes, lease, limit)
   return lost, l.left
 end
 
+if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 local reported = {} -- what the earlier attempt reported, by position of the lease in ARGV

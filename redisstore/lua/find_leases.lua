@@ -1,8 +1,11 @@
 #!lua flags=no-writes
 --- Searches a part of the open leases for messages, about a millisecond's worth per call.
 -- ARGV   1 HSCAN cursor, then ids
--- Reply  {next cursor, texts of leases that may hold one of the messages and their deadlines or false, alternating}
+-- Reply  {next cursor, texts of leases that may hold one of the messages and their deadlines or false, alternating};
+--        NEWER
 --@include keys
+--@include format
+if not reads(redis.call('HGET', META, 'format')) then return NEWER end
 local reply = { '0' }
 local lines = {} -- what the text of a lease contains that holds the message
 for i = 2, #ARGV do lines[i - 1] = '\n' .. ARGV[i] end

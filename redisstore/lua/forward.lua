@@ -13,6 +13,7 @@
 --        as it should be
 -- Safe   every key is read before the first write. A repeated call moves further messages.
 --@include keys
+--@include format
 --@include clock
 --@include ready
 --@include read_envelope
@@ -23,7 +24,7 @@ local kind, option, to = ARGV[3], ARGV[4], KEYS[QUEUE_KEYS + 1]
 local meta = redis.call('HMGET', META, 'format', 'paused', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages',
   'dead_max_age_ms', 'dead_max_count')
 local format, inspect_envelopes = meta[1], meta[4]
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 if kind == 'list' or kind == 'stream' then
   local found = redis.call('TYPE', to).ok
@@ -32,7 +33,7 @@ end
 if kind == 'queue' then
   use(1 + QUEUE_KEYS)
   local other = redis.call('HGET', META, 'format')
-  if other and other ~= FORMAT then return { NEWER, 1 } end
+  if not writes(other) then return { NEWER, 1 } end
   if not other and option ~= '1' then return UNREGISTERED end
   for _, key in ipairs({ DUE, DEDUP, BUCKET_STARTS, WAKE, GROUPS }) do redis.call('ZCARD', key) end
   for _, key in ipairs({ MESSAGES, RECORDS, BUCKETS, BUCKET_COUNTS }) do redis.call('HLEN', key) end

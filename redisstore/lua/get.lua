@@ -1,11 +1,14 @@
 #!lua flags=no-writes
 --- Reads messages by id, as many as fit in a reply.
 -- ARGV   ids
--- Reply  {now, for each id read: {value or false, due or false, time of death or false, record or false}}
+-- Reply  {now, for each id read: {value or false, due or false, time of death or false, record or false}}; NEWER
 --@include keys
+--@include format
 --@include clock
 --@include buckets
-local buckets = open_buckets(redis.call('HGET', META, 'packed_messages'))
+local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
+if not reads(format) then return NEWER end
+local buckets = open_buckets(packed)
 local reply, bytes = { (read_clock()) }, 0
 for i, id in ipairs(ARGV) do
   local value = redis.call('HGET', MESSAGES, id)

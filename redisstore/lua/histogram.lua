@@ -1,12 +1,16 @@
 #!lua flags=no-writes
 --- Counts the messages due between each of several times and the next, for as many as take about a millisecond.
 -- ARGV   times in ms, increasing
--- Reply  {number of messages in DUE between each time and the next, what was read of the counts of packed messages}
+-- Reply  {number of messages in DUE between each time and the next, what was read of the counts of packed messages};
+--        NEWER
 --@include keys
+--@include format
 --@include read_counts
+local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
+if not reads(format) then return NEWER end
 local times, due_counts, reader = {}, {}, new_count_reader()
 for i = 1, #ARGV do times[i] = tonumber(ARGV[i]) end
-local packed = tonumber(redis.call('HGET', META, 'packed_messages') or '') or 0
+packed = tonumber(packed or '') or 0
 local first_bucket = packed > 0 and tonumber(redis.call('ZRANGE', BUCKET_STARTS, 0, 0, 'WITHSCORES')[2])
 
 -- count_due counts those between the times at from and at to, of which there are n. It halves what is not empty.

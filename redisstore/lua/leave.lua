@@ -4,11 +4,12 @@
 -- Reply  1; NEWER
 -- Safe   only WAKE is written.
 --@include keys
+--@include format
 --@include clock
 --@include waiting
 --@include next_event
 local format, paused, packed = unpack(redis.call('HMGET', META, 'format', 'paused', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not reads(format) then return NEWER end
 local promise = tonumber(redis.call('ZSCORE', WAKE, ARGV[1]) or '')
 if not promise then return 1 end
 local coming = format and promise < IDLE and next_event(paused, packed)

@@ -2,11 +2,15 @@
 --- Lists one page of the scheduled, ready or dead messages, by due time or time of death, then by id.
 -- ARGV   1 state, 2 from in ms or "", 3 to (exclusive) in ms or "", 4 limit, 5 score and 6 id of the last
 --        message of the previous page, or ""
--- Reply  {now, 1 if the listing ends here, ids and scores, values of MESSAGES, records, score and id to continue after}
+-- Reply  {now, 1 if the listing ends here, ids and scores, values of MESSAGES, records, score and id to continue
+--        after}; NEWER
 --@include keys
+--@include format
 --@include clock
 --@include buckets
 --@include byte_order
+local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
+if not reads(format) then return NEWER end
 local now = read_clock()
 local limit = tonumber(ARGV[4])
 local key = ARGV[1] == 'dead' and DEAD or DUE
@@ -35,7 +39,7 @@ end
 local ended = last >= stop - 1
 local horizon = math.huge -- buckets from here on were not read
 
-local packed = key == DUE and tonumber(redis.call('HGET', META, 'packed_messages') or '') or 0
+packed = key == DUE and tonumber(packed or '') or 0
 if packed > 0 then
   local buckets = open_buckets(packed)
   local after = tonumber(ARGV[5]) or -math.huge

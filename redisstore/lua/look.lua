@@ -4,11 +4,12 @@
 -- Reply  {now in us, its promise in ms or -1, "1" if there is something to claim}; NEWER
 -- Safe   only WAKE is written.
 --@include keys
+--@include format
 --@include clock
 --@include enlist
 --@include next_event
 local format, paused, packed = unpack(redis.call('HMGET', META, 'format', 'paused', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not reads(format) then return NEWER end
 local now, now_us = read_clock()
 local coming = format and next_event(paused, packed) or nil
 if #ARGV > 1 then redis.call('ZREM', WAKE, unpack(ARGV, 2)) end

@@ -6,6 +6,7 @@
 -- Safe   every key that is written was read before; WAKE is written first. A leased message is in a lease at the
 --        moment of the script, so no held message is mistaken for a lost one.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include lease
@@ -13,7 +14,7 @@
 --@include waiting
 --@include buckets
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not reads(format) then return NEWER end
 local now = read_clock()
 local buckets = open_buckets(packed)
 redis.call('ZCARD', WAKE)

@@ -6,11 +6,12 @@
 -- Reply  1, UNREGISTERED, NEWER
 -- Safe   SESSIONS is written first; META and WAKE were read before.
 --@include keys
+--@include format
 --@include clock
 --@include session
 --@include waiting
 local format = redis.call('HGET', META, 'format')
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 if previous_reply(ARGV[1], ARGV[2]) then return 1 end
 redis.call('ZCARD', WAKE)

@@ -7,13 +7,14 @@
 -- Safe   SESSIONS is written first; every other key that is written was read before. Purging all deletes whole keys,
 --        which cannot fail and is freed in the background.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include session
 --@include reply_bulk
 --@include buckets
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_bulk(previous) end

@@ -6,13 +6,14 @@
 -- Safe   SESSIONS is written first; every other key that is written was read before. It reads only as much as the
 --        client sent.
 --@include keys
+--@include format
 --@include clock
 --@include record_changes
 --@include buckets
 --@include session
 --@include reply_positions
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_positions(previous) end

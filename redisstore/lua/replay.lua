@@ -6,6 +6,7 @@
 -- Reply  {number, 1 if there may be more, latest time of death used}; NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
+--@include format
 --@include clock
 --@include due
 --@include record_changes
@@ -14,7 +15,7 @@
 --@include session
 --@include reply_bulk
 local format = redis.call('HGET', META, 'format')
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_bulk(previous) end

@@ -9,10 +9,11 @@
 -- Safe   META and ACTIVITY are read first. A repeated call counts twice. The size of ACTIVITY is bounded, because
 --        buckets replace earlier ones, so it is written on a full server, too.
 --@include keys
+--@include format
 --@include clock
 local ACTIVITY = KEYS[QUEUE_KEYS + 1]
 local format = redis.call('HGET', META, 'format')
-if format and format ~= FORMAT then return NEWER end
+if not reads(format) then return NEWER end
 if format and ARGV[6] then
   local now = read_clock()
   local names, numbers = {}, {}

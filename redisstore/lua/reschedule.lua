@@ -5,6 +5,7 @@
 -- Safe   SESSIONS is written first; every other key that is written was read before. A packed message leaves its
 --        bucket.
 --@include keys
+--@include format
 --@include clock
 --@include due
 --@include earliest
@@ -13,7 +14,7 @@
 --@include session
 --@include reply_states
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end

@@ -6,10 +6,11 @@
 -- Reply  1, UNREGISTERED, NEWER
 -- Safe   SESSIONS is written first; META was read before.
 --@include keys
+--@include format
 --@include clock
 --@include session
 local format = redis.call('HGET', META, 'format')
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 if previous_reply(ARGV[1], ARGV[2]) then return 1 end
 record_request(ARGV[1], ARGV[2], (read_clock()))

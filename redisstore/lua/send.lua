@@ -11,6 +11,7 @@
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
+--@include format
 --@include clock
 --@include due
 --@include record
@@ -26,7 +27,7 @@
 
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])

@@ -8,12 +8,13 @@
 --        UNREGISTERED, NEWER
 -- Safe   SESSIONS is written first; META and PROPERTIES were read before.
 --@include keys
+--@include format
 --@include clock
 --@include session
 --@include write
 local PROPERTIES = KEYS[QUEUE_KEYS + 1]
 local format = redis.call('HGET', META, 'format')
-if format and format ~= FORMAT then return NEWER end
+if not writes(format) then return NEWER end
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return tonumber(previous) or 0 end
 local count = redis.call('HLEN', PROPERTIES)

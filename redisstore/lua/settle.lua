@@ -4,9 +4,10 @@
 --        then for each message: lease id, token, action, delay in ms, reason code (bury), error text,
 --        what follows the attempt in its failure (see _record.lua)
 -- Reply  for each message its state now, or that of its successor ("scheduled", "ready", "dead"), or "" if it was not
---        held
+--        held; NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
+--@include format
 --@include clock
 --@include due
 --@include record_changes
@@ -15,6 +16,7 @@
 --@include waiting
 --@include session
 --@include reply_states
+if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end

@@ -3,13 +3,15 @@
 -- Reply  {now in us, exists, paused, messages in DUE that are due and that are not, number of packed messages, live,
 --        dead, earliest time in DUE or -1, maximum age and number of dead messages and how many were dropped, each as
 --        text or "", what was read of the counts of the packed messages that are due, and {start, text} of each
---        bucket that may have the earliest message}
+--        bucket that may have the earliest message}; NEWER
 --@include keys
+--@include format
 --@include clock
 --@include read_counts
 local now, now_us = read_clock()
 local format, paused, packed, max_age, max_count, dropped = unpack(redis.call('HMGET', META, 'format', 'paused',
   'packed_messages', 'dead_max_age_ms', 'dead_max_count', 'dead_dropped'))
+if not reads(format) then return NEWER end
 packed = tonumber(packed or '') or 0
 local ready = redis.call('ZCOUNT', DUE, '-inf', now)
 local scheduled = redis.call('ZCARD', DUE) - ready

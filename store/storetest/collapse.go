@@ -175,6 +175,16 @@ var collapseRules = []rule{
 		e.equal("results", e.trySend(m), wasReplaced)
 		e.at("due", e.get("m").Due, begin.Add(time.Minute))
 	}},
+	{"a debounce over a plain send counts from the time in its generated id", func(e *env) {
+		id := store.NewID()
+		first, _ := store.IDTime(id)
+		e.send(message(id, delay(time.Hour)))
+		e.advance(30 * time.Second)
+		first = time.UnixMilli(min(first.UnixMilli(), e.now().UnixMilli())) // the engine's clock may be another one
+		e.equal("results", e.trySend(message(id, debounced(time.Minute, time.Minute))), wasReplaced)
+		e.at("due", e.get(id).Due, first.Add(time.Minute))
+		e.at("sent", e.get(id).SentAt, first)
+	}},
 	{"a sender's clock that is ahead makes no debounce longer", func(e *env) {
 		m := message("m", delay(time.Hour))
 		m.SentAt = e.now().Add(24 * time.Hour)

@@ -17,6 +17,10 @@ import (
 func RunRequests(
 	t *testing.T, open func(t *testing.T) (first store.Store, again func() []store.Store), except ...string,
 ) {
+	t.Run("claim of messages that changed since", func(t *testing.T) {
+		s, again := open(t)
+		requestEnv{t, s}.repeatClaim(again)
+	})
 	for name, call := range requestCalls {
 		if slices.Contains(except, name) {
 			continue
@@ -213,6 +217,116 @@ func (e requestEnv) everything() (text string) {
 		}
 	}
 	return text
+}
+
+// repeatClaim claims messages of which some get successors and some are cancelled, repeats the claim, and works on. The
+// repetition returns the others as they were claimed, and the holder of the first reply notices nothing of it.
+func (e requestEnv) repeatClaim(again func() []store.Store) {
+	e.t.Helper()
+	ctx, session := e.t.Context(), "s:1"
+	request := func(number int64) context.Context {
+		return store.WithRequest(ctx, store.Request{Session: session, Number: number})
+	}
+	lease := store.ClaimRequest{Max: 5, Lease: time.Hour}
+	failed := plainMessage("failed")
+	failed.Group, failed.MaxAttempts, failed.DedupWindow = "g", 3, time.Minute
+	_, err := e.s.Send(ctx, "q", []store.Outgoing{failed})
+	e.must(err)
+	c, err := e.s.Claim(ctx, "q", lease)
+	e.must(err)
+	_, err = e.s.Settle(ctx, "q", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Nack}})
+	e.must(err)
+	e.send("plain", "followed", "cancelled", "sent again")
+	first, err := e.s.Claim(request(7), "q", lease)
+	if err != nil || len(first.Messages) != 5 {
+		e.t.Fatal(first, err)
+	}
+	e.follow("failed", "1")
+	e.follow("failed", "2")
+	e.follow("followed", "1")
+	e.cancel("cancelled", "sent again")
+	e.send("sent again") // and held by another one, who has it followed
+	other, err := e.s.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Hour})
+	if err != nil || len(other.Messages) != 1 {
+		e.t.Fatal(other, err)
+	}
+	e.follow("sent again", "1")
+
+	gone := func(m store.Claimed) bool { return m.ID == "cancelled" || m.ID == "sent again" }
+	want := withoutClock(first).(store.Claim)
+	want.Messages = slices.DeleteFunc(slices.Clone(want.Messages), gone)
+	var last requestEnv
+	for _, s := range again() {
+		last = requestEnv{e.t, s}
+		last.claimsAgain(request(7), lease, want)
+	}
+	r, err := last.s.Extend(ctx, "q", []store.Extension{{Lease: first.Messages[0].Receipt.Lease, For: time.Hour}})
+	e.must(err)
+	var lost []string
+	for _, receipt := range r[0].Lost {
+		lost = append(lost, receipt.ID)
+	}
+	if slices.Sort(lost); r[0].Err != nil || !slices.Equal(lost, []string{"cancelled", "sent again"}) {
+		e.t.Errorf("the holder learns that it lost %v, and %v", lost, r[0].Err)
+	}
+	last.claimsAgain(request(7), lease, want)
+	for len(want.Messages) > 0 {
+		held := want.Messages[0]
+		settled, err := last.s.Settle(ctx, "q", []store.Settlement{{Receipt: held.Receipt, Action: store.Ack}})
+		if err != nil || settled[0].Err != nil {
+			e.t.Fatalf("ack of %s = %+v, %v", held.ID, settled, err)
+		}
+		want.Messages = want.Messages[1:]
+		if len(want.Messages) > 0 {
+			last.claimsAgain(request(7), lease, want)
+		}
+	}
+	_, err = last.s.Settle(ctx, "q", []store.Settlement{{Receipt: other.Messages[0].Receipt, Action: store.Ack}})
+	e.must(err)
+	// What is claimed next are the successors.
+	next, err := last.s.Claim(request(8), "q", lease)
+	e.must(err)
+	payloads := map[string]string{}
+	for _, m := range next.Messages {
+		payloads[m.ID] = fmt.Sprintf("%s, attempt %d", m.Payload, m.Attempt)
+	}
+	if !reflect.DeepEqual(payloads, map[string]string{"failed": "successor 2, attempt 1",
+		"followed": "successor 1, attempt 1", "sent again": "successor 1, attempt 1"}) {
+		e.t.Errorf("claimed next: %v", payloads)
+	}
+}
+
+// follow sends a successor of a held message.
+func (e requestEnv) follow(id, number string) {
+	e.t.Helper()
+	m := store.Outgoing{Message: store.Message{ID: id, Payload: []byte("successor " + number)}}
+	m.OnDuplicate.Mode = store.DuplicateFollow
+	r, err := e.s.Send(e.t.Context(), "q", []store.Outgoing{m})
+	if err != nil || !r[0].Follows {
+		e.t.Fatalf("a send that follows = %+v, %v", r, err)
+	}
+}
+
+// claimsAgain repeats a claim, which returns what is wanted and changes nothing.
+func (e requestEnv) claimsAgain(ctx context.Context, req store.ClaimRequest, want store.Claim) {
+	e.t.Helper()
+	before := e.everything()
+	got, err := e.s.Claim(ctx, "q", req)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	got = withoutClock(got).(store.Claim)
+	for _, messages := range [][]store.Claimed{got.Messages, want.Messages} {
+		for i := range messages { // what makes settling cheaper may differ
+			messages[i].Receipt.Claim, messages[i].Receipt.Index = nil, 0
+		}
+	}
+	if !reflect.DeepEqual(got.Messages, want.Messages) {
+		e.t.Errorf("the repeated claim returned\n%+v, want\n%+v", got.Messages, want.Messages)
+	}
+	if after := e.everything(); after != before {
+		e.t.Errorf("the repeated claim changed\n%sto\n%s", before, after)
+	}
 }
 
 // withoutClock returns a result with comparable times. A repetition may return its own time.

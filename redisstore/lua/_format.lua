@@ -1,0 +1,16 @@
+-- Each script that works on a queue first checks the queue's format, which META has. A queue of the previous format
+-- only lacks what this version adds, so this version reads it as it is, and a script that changes the queue raises the
+-- format first. Older programs refuse the queue from then on. See docs/redis-layout.md.
+
+-- reads reports whether this version can read a queue of a format, false or nil for a queue that does not exist.
+local function reads(format)
+  return not format or format == FORMAT or format == PREVIOUS_FORMAT
+end
+
+-- writes is reads for a script that changes the queue. It may write before the script has read all keys, because the
+-- new format is right whatever the script does then.
+local function writes(format)
+  if format ~= PREVIOUS_FORMAT then return not format or format == FORMAT end
+  redis.call('HSET', META, 'format', FORMAT)
+  return true
+end
