@@ -106,5 +106,5 @@ func (w *followUpWork) add(then []store.FollowUp) bool {
 		w.queues[then[i].Queue] = struct{}{}
 		w.n, w.size = w.n+1, w.size+then[i].Message.Size()
 	}
-	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch && w.size <= store.MaxBatchBytes
+	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch && w.size <= store.MaxFollowUpBytes
 }

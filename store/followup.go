@@ -61,13 +61,24 @@ func (s *Settlement) CheckThen(on Linker, queue string) error {
 				"leave out the window, or give the follow-up another id", to, s.Receipt.ID)
 		}
 	}
-	if len(s.Then) > MaxFollowUpQueues {
-		if n := len(ByQueue(s.Then)); n > MaxFollowUpQueues {
-			return TooLarge("a message has follow-ups in %d queues: the limit is %d; send some of them before the ack", n,
-				MaxFollowUpQueues)
-		}
+	if !FollowUpsFit(s.Then) {
+		return TooLarge("the follow-ups of a message go to more than %d queues or have more than %d bytes: "+
+			"send some of them before the ack", MaxFollowUpQueues, MaxFollowUpBytes)
 	}
 	return nil
+}
+
+// FollowUpsFit reports whether one message can have the follow-ups: in at most MaxFollowUpQueues queues, and with at
+// most MaxFollowUpBytes unless it is a single one.
+func FollowUpsFit(then []FollowUp) bool {
+	if len(then) <= 1 {
+		return true
+	}
+	size := 0
+	for i := range then {
+		size += then[i].Message.Size()
+	}
+	return size <= MaxFollowUpBytes && (len(then) <= MaxFollowUpQueues || len(ByQueue(then)) <= MaxFollowUpQueues)
 }
 
 // ByQueue returns the follow-ups of each queue, in their order.

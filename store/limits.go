@@ -34,7 +34,8 @@ const (
 	MinConfirm     = time.Millisecond           // shortest Durability.Timeout
 	MaxConfirm     = time.Hour                  // longest Durability.Timeout
 
-	MaxFollowUpQueues = 64 // queues with follow-ups of one message
+	MaxFollowUpQueues = 64      // queues with follow-ups of one message
+	MaxFollowUpBytes  = 1 << 20 // bytes of the follow-ups of one message, if there are several
 
 	MaxProperties    = 1000 // properties of a queue
 	MaxPropertyName  = 256  // bytes of the name of a property

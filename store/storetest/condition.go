@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -146,5 +147,20 @@ var conditionRules = []rule{
 		for _, f := range queues {
 			f.count(0, 1, 0, 0)
 		}
+	}},
+	{"follow-ups of one message have as many bytes as they may have, and not more", func(e *env) {
+		large := func(id string, size int) store.FollowUp {
+			return e.to(message(id, payload(strings.Repeat("x", size))))
+		}
+		e.send(message("m"), message("n"))
+		c := e.claim(2)
+		e.is(e.trySettle(then(c[0], large("a", store.MaxFollowUpBytes/2), large("b", store.MaxFollowUpBytes/2+1)))[0].Err,
+			store.ErrTooLarge)
+		e.count(0, 0, 2, 0)
+		e.settle(then(c[0], large("a", store.MaxFollowUpBytes/2), large("b", store.MaxFollowUpBytes/2)), store.StateNone)
+		single := large("c", store.MaxPayload)
+		single.Message.Headers = map[string]string{"name": "value"}
+		e.settle(then(c[1], single), store.StateNone)
+		e.count(0, 3, 0, 0)
 	}},
 }
