@@ -152,15 +152,12 @@ var conditionRules = []rule{
 		large := func(id string, size int) store.FollowUp {
 			return e.to(message(id, payload(strings.Repeat("x", size))))
 		}
-		e.send(message("m"), message("n"))
-		c := e.claim(2)
-		e.is(e.trySettle(then(c[0], large("a", store.MaxFollowUpBytes/2), large("b", store.MaxFollowUpBytes/2+1)))[0].Err,
-			store.ErrTooLarge)
-		e.count(0, 0, 2, 0)
-		e.settle(then(c[0], large("a", store.MaxFollowUpBytes/2), large("b", store.MaxFollowUpBytes/2)), store.StateNone)
-		single := large("c", store.MaxPayload)
-		single.Message.Headers = map[string]string{"name": "value"}
-		e.settle(then(c[1], single), store.StateNone)
-		e.count(0, 3, 0, 0)
+		a, b := large("a", store.MaxPayload), large("b", store.MaxFollowUpBytes-store.MaxPayload)
+		e.send(message("m"))
+		c := e.claimOne("m", held)
+		e.is(e.trySettle(then(c, a, b, large("c", 1)))[0].Err, store.ErrTooLarge)
+		e.count(0, 0, 1, 0)
+		e.settle(then(c, a, b), store.StateNone)
+		e.count(0, 2, 0, 0)
 	}},
 }
