@@ -593,3 +593,66 @@ func TestUnsubscribedQueueIsNotWaitedFor(t *testing.T) {
 		wantReceived(t, got, map[string][]string{"good": {"1"}})
 	})
 }
+
+func TestMessageThatOthersReceivedIsNotDropped(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		topic := c.Topic("orders")
+		configure(t, topic, TopicConfig{DropUnsubscribed: true})
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "bad")
+		w, got := collect(c, "good")
+		start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		publish(t, topic, "1")
+		settled()
+		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("Unsubscribe = %v", err)
+		}
+		unsubscribe(t, topic, "good")
+		time.Sleep(time.Minute)
+		if _, marked := s.Store.(*memstore.Store); marked {
+			wantCounts(t, topic.Queue(), 0, 0, 0, 0)
+		}
+		wantReceived(t, got, map[string][]string{"good": {"1"}})
+	})
+}
+
+// The settle of a batch takes two calls. The first is refused because of a new subscription, and the second fails.
+func TestMessagesOfAStaleListAreReleasedWithTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &interleaved{Store: memstore.New(), steps: map[string]func(){}}
+		c := newClientOn(t, s)
+		topic := c.Topic("orders")
+		subscribe(t, topic, "a")
+		subscribe(t, topic, "b")
+		w, _ := collect(c, "c")
+		subscribe(t, topic, "c", Where("none"))
+		if err := topic.Queue().Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start(t, w)
+		settled()
+		for range 3 {
+			publish(t, topic, string(make([]byte, store.MaxPayload)))
+		}
+		settles := 0
+		s.before("settle", topicOrders, func() { subscribe(t, topic, "d") })
+		s.set(func(call, queue string) error {
+			if call != "settle" || queue != topicOrders {
+				return nil
+			}
+			if settles++; settles == 2 {
+				return fmt.Errorf("test: %w", ErrFull)
+			}
+			return nil
+		})
+		if err := topic.Queue().Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(defaultLease / 2)
+		for _, queue := range []string{"a", "b", "d"} {
+			wantCounts(t, c.Queue(queue), 0, 3, 0, 0)
+		}
+	})
+}
