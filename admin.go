@@ -447,8 +447,11 @@ func (q *Queue) delete(ctx context.Context) error {
 			continue
 		}
 		subscribed = true
-		// If the topic was deleted meanwhile, this creates nothing.
-		err := q.client.store.SetProperties(ctx, topic, map[string]string{subscriptionPrefix + q.name: ""})
+		name := subscriptionPrefix + q.name
+		has, err := q.client.store.Properties(ctx, topic)
+		if err == nil && has[name] != "" { // else the topic may be deleted
+			err = q.client.Topic(strings.TrimPrefix(topic, topicPrefix)).change(ctx, name, "")
+		}
 		if err != nil {
 			return err
 		}

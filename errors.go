@@ -106,6 +106,11 @@ const (
 	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read
 )
 
+// isRefusal reports whether the store refused a call for good, such as one that writes to a queue of another format.
+func isRefusal(err error) bool {
+	return isPermanent(err) && !errors.Is(err, ErrClosed) || errors.Is(err, ErrMisconfigured)
+}
+
 // isPermanent reports whether repeating the call cannot succeed.
 func isPermanent(err error) bool {
 	for _, kind := range []error{ErrInvalid, ErrTooLarge, ErrUnsupported, ErrCorrupt, ErrClosed} {

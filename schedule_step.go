@@ -164,7 +164,7 @@ func (s *stepper) skipOld() (at recurrence.Occurrence, ok bool) {
 func (r *scheduleRecord) maxStepRuns() int {
 	m := r.message(r.run(parked, parked, RunBackfilled))
 	sent := store.Message{Payload: m.Payload, Headers: m.Headers}
-	room := store.MaxBatchBytes - len(r.encode())
+	room := store.MaxFollowUpBytes - len(r.encode())
 	return min(maxStepRuns, max(1, room/max(1, sent.Size())))
 }
 

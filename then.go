@@ -36,8 +36,9 @@ type followUp struct {
 // it follows. One whose id is live or within its dedup window changes nothing. There are up to
 // store.MaxBatch follow-ups with up to store.MaxBatchBytes in total. Their payloads must not be modified.
 //
-// The embedded engine, and a Redis that is not a Cluster, ack and send in one step. Otherwise, and if a
-// Durability is asked for, the follow-ups are sent first, with a dedup window of a day unless DedupWindow
+// The embedded engine, and a Redis that is not a Cluster, ack and send in one step. Otherwise, if a Durability
+// is asked for, and if there are several with more than store.MaxFollowUpBytes or in more than
+// store.MaxFollowUpQueues queues, the follow-ups are sent first, with a dedup window of a day unless DedupWindow
 // sets another. A message that is delivered again before its ack then sends nothing twice while the ids of
 // its follow-ups are remembered.
 //
@@ -141,7 +142,7 @@ func (f *FollowUps) after(ctx context.Context, c *Client, m *Message) ([]store.F
 			return nil, store.Invalid("a follow-up has the id and the queue of the message that it follows: give it another id")
 		}
 	}
-	if linked {
+	if linked && store.FollowUpsFit(then) {
 		return then, nil
 	}
 	for i := range then {

@@ -19,10 +19,9 @@ import (
 // are safe for concurrent use.
 //
 // Workers that handle or forward a subscribed queue distribute the topic's messages, and any number of them may race;
-// a queue that is only used by Receive needs such a worker on some machine. They learn of new subscriptions within
-// about two seconds. Within one Redis or embedded store, each queue receives a message exactly once. In a Cluster, and
-// if a message with all its copies has more than store.MaxBatchBytes, it does so while the queue remembers the id, for
-// a day.
+// a queue that is only used by Receive needs such a worker on some machine. Within one Redis or embedded store, each
+// queue receives a message exactly once. In a Cluster, and for a message with more than store.MaxFollowUpQueues copies
+// or whose copies have more than store.MaxFollowUpBytes, it does so while the queue remembers the id, for a day.
 type Topic struct {
 	client  *Client
 	name    string
@@ -37,6 +36,8 @@ const (
 	historyPrefix      = "topic-history:" // of the queue with its history
 	subscriptionPrefix = "subscription:"  // of a property of the topic's queue, before a subscribed queue's name
 	topicConfigName    = "topic"          // of the property with the TopicConfig
+	topicVersionName   = "topic-version"  // of a property that changes with the configuration and the subscriptions
+	linkValue          = "1"              // of a subscribed queue's property with the name of the topic's queue
 	// topicIndex is a queue whose property topicChanged changes with every subscription.
 	topicIndex   = topicPrefix
 	topicChanged = "changed"
@@ -191,12 +192,11 @@ func (t *Topic) Configure(ctx context.Context, cfg TopicConfig) error {
 		return err
 	}
 	return t.call(func() error {
-		s := t.client.store
-		if err := s.SetProperties(ctx, t.queue.name, map[string]string{topicConfigName: string(text)}); err != nil {
+		if err := t.change(ctx, topicConfigName, string(text)); err != nil {
 			return err
 		}
 		if cfg.DropUnsubscribed {
-			err := s.SetDeadRetention(ctx, t.queue.name, store.Retention{MaxCount: keptUnsubscribed})
+			err := t.client.store.SetDeadRetention(ctx, t.queue.name, store.Retention{MaxCount: keptUnsubscribed})
 			if err != nil {
 				return err
 			}
@@ -240,6 +240,29 @@ type subscription struct {
 type topicState struct {
 	cfg           TopicConfig
 	subscriptions []subscription // by name of the queue
+	version       string
+}
+
+// unchanged returns a condition that is met while the topic's queue has these properties.
+func (s *topicState) unchanged() *store.Condition {
+	return &store.Condition{Property: topicVersionName, Value: s.version}
+}
+
+// subscribed returns the subscription of a queue, or nil.
+func (s *topicState) subscribed(queue string) *subscription {
+	for i := range s.subscriptions {
+		if s.subscriptions[i].queue == queue {
+			return &s.subscriptions[i]
+		}
+	}
+	return nil
+}
+
+// change sets a property of the topic's queue, or removes it if the value is empty. Whoever works with properties that
+// were read before is refused from then on.
+func (t *Topic) change(ctx context.Context, name, value string) error {
+	set := map[string]string{name: value, topicVersionName: store.NewID()}
+	return t.client.store.SetProperties(ctx, t.queue.name, set)
 }
 
 // load reads the topic's configuration and subscriptions.
@@ -251,6 +274,8 @@ func (t *Topic) load(ctx context.Context) (state topicState, err error) {
 	for name, value := range all {
 		queue, ok := strings.CutPrefix(name, subscriptionPrefix)
 		switch {
+		case name == topicVersionName:
+			state.version = value
 		case name == topicConfigName:
 			err = json.Unmarshal([]byte(value), &state.cfg)
 		case ok:
@@ -296,8 +321,9 @@ func (w where) applySubscribe(o *subscribeOptions) error {
 	return err
 }
 
-// Subscribe subscribes a queue to the topic, or replaces its subscription. With From, it returns when the queue has
-// received the history.
+// Subscribe subscribes a queue to the topic, or replaces its subscription. The queue receives every message that is
+// published after Subscribe has returned, and of those before the ones that are not distributed yet. With From,
+// Subscribe returns when the queue has received the history, and the queue receives each message once.
 //
 // A topic can be subscribed to another one by the name of its queue, "topic:NAME". Subscribe returns ErrInvalid if
 // messages would come back to the topic; the text shows the circle. It returns ErrTooLarge if MaxSubscriptions queues
@@ -332,8 +358,7 @@ func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOp
 				return err
 			}
 		}
-		known := slices.ContainsFunc(state.subscriptions, func(s subscription) bool { return s.queue == queue })
-		if !known && len(state.subscriptions) >= MaxSubscriptions {
+		if state.subscribed(queue) == nil && len(state.subscriptions) >= MaxSubscriptions {
 			return store.TooLarge("topic %q has %d subscriptions, which is the limit: unsubscribe one first", t.name,
 				len(state.subscriptions))
 		}
@@ -367,14 +392,47 @@ func (t *Topic) set(ctx context.Context, s subscription) error {
 	if err != nil {
 		return err
 	}
-	if err := t.client.store.SetProperties(ctx, s.queue, map[string]string{t.queue.name: "1"}); err != nil {
+	if err := t.link(ctx, s.queue, linkValue); err != nil {
 		return err
 	}
-	err = t.client.store.SetProperties(ctx, t.queue.name, map[string]string{subscriptionPrefix + s.queue: string(text)})
-	if err != nil {
+	if err := t.change(ctx, subscriptionPrefix+s.queue, string(text)); err != nil {
 		return err
 	}
 	return t.client.topicsChanged(ctx)
+}
+
+// link sets the property of a queue that names the topic, or removes it if the value is empty. Copies that are sent one
+// by one reach the queue only while it has the property; see linked.
+func (t *Topic) link(ctx context.Context, queue, value string) error {
+	return t.client.store.SetProperties(ctx, queue, map[string]string{t.queue.name: value})
+}
+
+// linked returns a condition that is met while a queue has the property that names the topic.
+func (t *Topic) linked() *store.Condition {
+	return &store.Condition{Property: t.queue.name, Value: linkValue}
+}
+
+// receives reports whether a queue receives the topic's messages: it is subscribed, or the history.
+func (t *Topic) receives(state *topicState, queue string) bool {
+	return state.subscribed(queue) != nil || queue == t.history.name && state.cfg.retains()
+}
+
+// relink is called when a queue lacks the property that names the topic. It reports whether the queue receives the
+// topic's messages nevertheless, because the property was lost or the history is an older one, and sets it then.
+func (t *Topic) relink(ctx context.Context, queue string) (bool, error) {
+	state, err := t.load(ctx)
+	if err != nil || !t.receives(&state, queue) {
+		return false, err
+	}
+	if err := t.link(ctx, queue, linkValue); err != nil {
+		return false, err
+	}
+	// An Unsubscribe changes the list before it removes the property. So one that the list does not show yet will remove
+	// the property.
+	if state, err = t.load(ctx); err != nil || t.receives(&state, queue) {
+		return err == nil, err
+	}
+	return false, t.link(ctx, queue, "")
 }
 
 // topicsChanged has workers look for subscriptions.
@@ -407,23 +465,23 @@ func (t *Topic) checkCircle(ctx context.Context, queue string) error {
 	return visit(queue, fmt.Sprintf("%q", t.queue.name))
 }
 
-// Unsubscribe ends the subscription of a queue. What the queue has received stays there. Unsubscribe returns
-// ErrNotFound if it is not subscribed.
+// Unsubscribe ends the subscription of a queue, which receives nothing of the topic once Unsubscribe has returned. What
+// it has received stays there. Unsubscribe returns ErrNotFound if the queue is not subscribed.
 func (t *Topic) Unsubscribe(ctx context.Context, queue string) error {
 	return t.call(func() error {
 		state, err := t.load(ctx)
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(state.subscriptions, func(s subscription) bool { return s.queue == queue }) {
-			return fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.name, ErrNotFound)
+		if state.subscribed(queue) == nil {
+			// An earlier call may have failed halfway.
+			return cmp.Or(t.link(ctx, queue, ""),
+				fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.name, ErrNotFound))
 		}
-		err = t.client.store.SetProperties(ctx, t.queue.name, map[string]string{subscriptionPrefix + queue: ""})
-		if err != nil {
+		if err := t.change(ctx, subscriptionPrefix+queue, ""); err != nil {
 			return err
 		}
-		return errors.Join(t.client.store.SetProperties(ctx, queue, map[string]string{t.queue.name: ""}),
-			t.client.topicsChanged(ctx))
+		return errors.Join(t.link(ctx, queue, ""), t.client.topicsChanged(ctx))
 	})
 }
 
@@ -451,7 +509,7 @@ func (t *Topic) Delete(ctx context.Context) error {
 			return err
 		}
 		for _, s := range state.subscriptions {
-			if err := t.client.store.SetProperties(ctx, s.queue, map[string]string{t.queue.name: ""}); err != nil {
+			if err := t.link(ctx, s.queue, ""); err != nil {
 				return err
 			}
 		}

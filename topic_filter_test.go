@@ -12,6 +12,7 @@ func TestFilterMatches(t *testing.T) {
 		"region!=eu": false, "unknown!=x": true, "unknown=x": false, "region": true, "unknown": false, "!unknown": true,
 		"!region": false, "region in (us, eu)": true, "region in(us)": false, "region notin (us)": true,
 		"region notin (us,eu)": false, "unknown notin (x)": true, "unknown in (x)": false,
+		"unknown notin (x, y)": true, "unknown in (x, y)": false, "region notin (us, uk)": true, "region in (us, uk)": false,
 		"kind=order/new,region=eu": true, "kind=order/new , region=us": false, `empty=""`: true, `region=""`: false,
 		`"with space"="a, b"`: true, `"with space" in ("a, b", c)`: true, "é=ü": true, "region , kind": true,
 		"region in (eu), !unknown": true,

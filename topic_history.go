@@ -1,7 +1,9 @@
 package later
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -117,15 +119,10 @@ func (t *Topic) resend(ctx context.Context, queue string, from, to time.Time) (r
 	if err != nil {
 		return r, err
 	}
-	var where filter
-	found := false
-	for _, s := range state.subscriptions {
-		if s.queue == queue {
-			where, found = s.filter, true
-		}
-	}
-	if !found {
-		return r, fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.name, ErrNotFound)
+	notSubscribed := fmt.Errorf("queue %q is not subscribed to topic %q: %w", queue, t.name, ErrNotFound)
+	subscription := state.subscribed(queue)
+	if subscription == nil {
+		return r, notSubscribed
 	}
 	req := store.ListRequest{State: store.StateReady, From: from, To: to, Limit: store.MaxBatch}
 	for {
@@ -136,11 +133,11 @@ func (t *Topic) resend(ctx context.Context, queue string, from, to time.Time) (r
 		var out []store.Outgoing
 		for i := range page.Messages {
 			m := &page.Messages[i]
-			if m.Raw != nil || !where.matches(m.Headers) {
+			if m.Raw != nil || !subscription.filter.matches(m.Headers) {
 				r.Kept++
 				continue
 			}
-			o := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}}
+			o := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}, If: t.linked()}
 			o.ExpireAfter, o.ExpireAt = 0, time.Time{}
 			out = append(out, o)
 		}
@@ -149,6 +146,12 @@ func (t *Topic) resend(ctx context.Context, queue string, from, to time.Time) (r
 			results, err := t.client.store.Send(ctx, queue, out[:n])
 			if err != nil {
 				return r, err
+			}
+			if errors.Is(results[0].Err, store.ErrConflict) {
+				if linked, err := t.relink(ctx, queue); err != nil || !linked {
+					return r, cmp.Or(err, notSubscribed)
+				}
+				continue
 			}
 			for _, result := range results {
 				if result.Duplicate {

@@ -71,6 +71,10 @@ type forwarder struct {
 	custom func(ctx context.Context, claim store.Claim, settlements []store.Settlement) error
 	// acked reports an ack, if it is not nil.
 	acked func(m *store.Claimed, s *store.Settlement)
+	// unwritable is told why the store refuses to settle messages, if it is not nil. It reports whether they are to be
+	// delivered again.
+	unwritable func(err error) bool
+	again      []store.Claimed // messages of the last settle that are to be delivered again: a condition was not met
 	// refused changes an ack whose follow-ups the store refuses into another settlement, if it is not nil.
 	refused   func(s *store.Settlement, err error)
 	unsettled int // messages of the last claim that could be neither settled nor released
@@ -247,11 +251,16 @@ func (f *forwarder) deliver() error {
 	defer f.run.forwarding.Add(-int64(len(claim.Messages)))
 	held := f.hold(claim.Messages[0].Receipt.Lease, asked)
 	defer held.release()
-	settlements, err := f.deliverTo(held.ctx, claim)
-	if failed := f.settle(held, claim, settlements); err == nil {
-		err = failed
+	for {
+		settlements, err := f.deliverTo(held.ctx, claim)
+		if failed := f.settle(held, claim, settlements); err == nil {
+			err = failed
+		}
+		if err != nil || len(f.again) == 0 {
+			return err
+		}
+		claim.Messages = f.again
 	}
-	return err
 }
 
 // heldLease is a lease that is extended until release is called.
@@ -332,7 +341,7 @@ func (f *forwarder) deliverTo(ctx context.Context, claim store.Claim) ([]store.S
 	var err error
 	switch f.route {
 	case routeSend:
-		err = sendForwarded(ctx, to, f.to.target.Name, claim.Messages)
+		_, err = sendForwarded(ctx, to, f.to.target.Name, claim.Messages, nil)
 	case routeDeliver:
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
 		err = to.store.(store.Forwarder).Deliver(calling, f.to.target, claim.Messages)
@@ -348,21 +357,23 @@ func (f *forwarder) deliverTo(ctx context.Context, claim store.Claim) ([]store.S
 
 // sendForwarded sends claimed messages to a queue of another store or slot. Their ids are remembered there, so that
 // messages that were sent before a crash are not sent again.
-func sendForwarded(ctx context.Context, to *Client, queue string, msgs []store.Claimed) error {
+func sendForwarded(
+	ctx context.Context, to *Client, queue string, msgs []store.Claimed, condition *store.Condition,
+) ([]store.SendResult, error) {
 	out := make([]store.Outgoing, len(msgs))
 	for i := range msgs {
-		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}}
+		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}, If: condition}
 		out[i].DedupWindow = max(out[i].DedupWindow, followUpWindow)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := to.store.Send(ctx, queue, out)
-	return err
+	return to.store.Send(ctx, queue, out)
 }
 
 // settle settles the messages of a claim. After an error it releases those that are left.
 func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []store.Settlement) error {
 	alone := false // one message in a call
+	f.again = nil
 	for first := 0; first < len(settlements); {
 		last, size := first, 0
 		for last < len(settlements) &&
@@ -371,6 +382,11 @@ func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []sto
 			last++
 		}
 		results, err := f.trySettle(held, settlements[first:last])
+		if f.isUnwritable(err) {
+			f.again = append(f.again, claim.Messages[first:last]...)
+			first = last
+			continue
+		}
 		if err != nil && f.refused != nil && isPermanent(err) && !errors.Is(err, ErrClosed) {
 			if last > first+1 {
 				alone = true // one of them must not keep the others from being settled
@@ -387,12 +403,20 @@ func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []sto
 			}
 		}
 		if err != nil {
+			for i := range f.again {
+				settlements = append(settlements, store.Settlement{Receipt: f.again[i].Receipt})
+			}
 			f.release(settlements[first:])
 			return err
 		}
 		first = last
 	}
 	return nil
+}
+
+// isUnwritable reports whether messages whose settle returned err are to be delivered again in another way.
+func (f *forwarder) isUnwritable(err error) bool {
+	return err != nil && f.unwritable != nil && isRefusal(err) && f.unwritable(err)
 }
 
 // trySettle settles messages. While they are held it tries again after a failure, because messages that were delivered
@@ -408,7 +432,7 @@ func (f *forwarder) trySettle(held *heldLease, settlements []store.Settlement) (
 			}
 			return results, nil
 		}
-		refused := isPermanent(err) || f.route == routeLinked && errors.Is(err, ErrFull)
+		refused := isPermanent(err) || isRefusal(err) || f.route == routeLinked && errors.Is(err, ErrFull)
 		if refused || !held.valid() || f.run.calling.Err() != nil {
 			return nil, err
 		}
@@ -458,6 +482,9 @@ func (f *forwarder) settled(m *store.Claimed, s *store.Settlement, result store.
 	switch {
 	case errors.Is(result.Err, ErrLeaseLost):
 		f.queue.event(f.run.handling, EventLeaseLost, m.ID)
+		return nil
+	case errors.Is(result.Err, ErrConflict) || f.isUnwritable(result.Err):
+		f.again = append(f.again, *m)
 		return nil
 	case result.Err != nil && !errors.Is(result.Err, ErrNotDurable):
 		return result.Err

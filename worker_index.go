@@ -8,9 +8,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// indexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there are
-// schedules. Imported schedules come without the index, so it looks for those when it begins.
-const indexEvery = 2 * time.Second
+const (
+	// indexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there
+	// are schedules.
+	indexEvery = 2 * time.Second
+	// lookEvery is how often a worker looks for subscriptions and schedules even if the index says nothing: a failover
+	// may have lost only that, and imported schedules come without it.
+	lookEvery = 3 * time.Minute
+)
 
 // watchIndex has topics distributed and the runs of schedules sent until ctx ends.
 func (r *run) watchIndex(ctx context.Context, queues []string) {
@@ -18,14 +23,17 @@ func (r *run) watchIndex(ctx context.Context, queues []string) {
 	defer d.running.Wait()
 	tick := time.NewTicker(indexEvery)
 	defer tick.Stop()
-	for failing, scheduling, looked, imported := false, false, false, false; ; {
+	var looked time.Time // for schedules
+	for failing, scheduling := false, false; ; {
 		index, err := r.client.store.Properties(ctx, topicIndex)
-		if err == nil && !looked {
+		exist := index[schedulesExist] != ""
+		if err == nil && !scheduling && !exist && (looked.IsZero() || time.Since(looked) >= lookEvery) {
 			var stats store.Stats
-			stats, err = r.client.store.Stats(ctx, schedulesQueue)
-			looked, imported = err == nil, stats.Exists
+			if stats, err = r.client.store.Stats(ctx, schedulesQueue); err == nil {
+				looked, exist = time.Now(), stats.Exists
+			}
 		}
-		if err == nil && !scheduling && (imported || index[schedulesExist] != "") {
+		if err == nil && !scheduling && exist {
 			scheduling = true
 			d.running.Go(func() { r.sendScheduled(ctx) })
 		}

@@ -2,6 +2,7 @@ package later
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -17,8 +18,6 @@ const (
 	// trimEvery is how often a worker trims a topic's history, and trimIdle is the same while no messages are due.
 	trimEvery = time.Second
 	trimIdle  = time.Minute
-	// noSubscribersText is the reason of messages that are dropped.
-	noSubscribersText = "no queue was subscribed to the topic"
 )
 
 // distributors distribute the messages of the topics to which queues of a worker are subscribed.
@@ -28,21 +27,30 @@ type distributors struct {
 	byQueue map[string]*distributor // by name of the topic's queue
 	looked  bool                    // the queues were read
 	seen    string                  // the index's value then
+	next    int                     // index of the queue that lookAgain reads next
+	owed    time.Duration           // that lookAgain spends on it, towards lookEvery
 }
 
 // distributor distributes the messages of one topic.
 type distributor struct {
 	*forwarder
-	topic   *Topic
-	cancel  context.CancelFunc
-	changed chan struct{} // has a token when subscriptions have changed
-	trimmed time.Time
+	topic    *Topic
+	cancel   context.CancelFunc
+	changed  chan struct{} // has a token when subscriptions have changed
+	state    *topicState   // as it was read last; nil if it has to be read again
+	trimmed  time.Time
+	oneByOne bool               // the next copies are sent queue by queue, to find the queue that cannot be written
+	searched bool               // the last ones were
+	broken   map[string]*broken // queues that cannot be written, by name
 }
 
 // look starts and ends distributors if subscriptions of the worker's queues have changed since the index was different.
 func (d *distributors) look(ctx context.Context, queues []string, index map[string]string) error {
 	if d.looked && index[topicChanged] == d.seen {
-		return nil
+		lost, err := d.lookAgain(ctx, queues)
+		if err != nil || !lost {
+			return err
+		}
 	}
 	every := lookPause
 	if index[topicChanged] == "" { // there are no topics, unless the index was lost
@@ -75,6 +83,22 @@ func (d *distributors) look(ctx context.Context, queues []string, index map[stri
 	}
 	d.looked, d.seen = true, index[topicChanged]
 	return nil
+}
+
+// lookAgain reads some of the queues, all of them in lookEvery. It reports whether one has a topic that is not
+// distributed, because the change of the index was lost.
+func (d *distributors) lookAgain(ctx context.Context, queues []string) (lost bool, err error) {
+	found := map[string]bool{}
+	for d.owed += indexEvery * time.Duration(len(queues)); d.owed >= lookEvery; d.owed -= lookEvery {
+		d.next = (d.next + 1) % len(queues)
+		if err := d.find(ctx, queues[d.next], found); err != nil {
+			return false, err
+		}
+	}
+	for queue := range found {
+		lost = lost || d.byQueue[queue] == nil
+	}
+	return lost, nil
 }
 
 // find adds the queues of the topics to which a queue is subscribed, directly or by other topics.
@@ -119,7 +143,9 @@ func (d *distributors) start(ctx context.Context, queue string) {
 		topic:   r.client.Topic(strings.TrimPrefix(queue, topicPrefix)),
 		cancel:  cancel,
 		changed: make(chan struct{}, 1),
+		broken:  map[string]*broken{},
 	}
+	x.custom, x.acked, x.unwritable = x.distribute, x.distributed, x.findBroken
 	d.byQueue[queue] = x
 	d.running.Go(func() { x.loop(ctx, func() error { return x.once(ctx) }) })
 }
@@ -128,26 +154,34 @@ func (d *distributors) start(ctx context.Context, queue string) {
 func (x *distributor) once(ctx context.Context) error {
 	calling, cancel := context.WithTimeout(x.run.calling, callTimeout)
 	defer cancel()
-	state, err := x.topic.load(calling)
-	if err != nil {
-		return err
+	select {
+	case <-x.changed:
+		x.state = nil
+	default:
 	}
-	if len(state.subscriptions) == 0 && !state.cfg.DropUnsubscribed {
-		select { // messages are kept
+	if x.state == nil {
+		if err := x.load(calling); err != nil {
+			return err
+		}
+	}
+	if len(x.state.subscriptions) == 0 && !x.state.cfg.DropUnsubscribed { // messages are kept
+		lost := time.NewTimer(lookEvery) // in case the index is lost
+		defer lost.Stop()
+		select {
 		case <-x.changed:
+		case <-lost.C:
 		case <-ctx.Done():
 		}
+		x.state = nil
 		return nil
-	}
-	x.custom = func(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
-		return x.deliverTo(ctx, state, claim, settlements)
 	}
 	if err := x.deliver(); err != nil {
 		return err
 	}
-	if state.cfg.retains() && time.Since(x.trimmed) >= trimEvery {
+	cfg := x.state.cfg
+	if cfg.retains() && time.Since(x.trimmed) >= trimEvery {
 		x.trimmed = time.Now()
-		if err := x.topic.trimHistory(calling, state.cfg); err != nil {
+		if err := x.topic.trimHistory(calling, cfg); err != nil {
 			return err
 		}
 	}
@@ -155,7 +189,7 @@ func (x *distributor) once(ctx context.Context) error {
 		return nil
 	}
 	waiting, stop := ctx, context.CancelFunc(func() {})
-	if state.cfg.HistoryAge > 0 {
+	if cfg.HistoryAge > 0 {
 		waiting, stop = context.WithTimeout(ctx, trimIdle)
 	}
 	defer stop()
@@ -165,111 +199,13 @@ func (x *distributor) once(ctx context.Context) error {
 	return nil // to trim the history
 }
 
-// deliverTo adds to the settlements of messages that each subscribed queue receives them, or sends them if that is not
-// possible in one step.
-func (x *distributor) deliverTo(
-	ctx context.Context, state topicState, claim store.Claim, settlements []store.Settlement,
-) error {
-	sends := map[string][]store.Claimed{} // by queue
-	for i := range claim.Messages {
-		m := &claim.Messages[i]
-		if len(state.subscriptions) == 0 {
-			settlements[i].Action, settlements[i].Reason = store.Bury, noSubscribersText
-			continue
-		}
-		then, linked := x.followUps(state, m)
-		if linked && len(then)*m.Size() <= store.MaxBatchBytes {
-			settlements[i].Then = then
-			continue
-		}
-		for _, f := range then {
-			sends[f.Queue] = append(sends[f.Queue], *m)
-		}
+// load reads the topic's configuration and subscriptions.
+func (x *distributor) load(ctx context.Context) error {
+	state, err := x.topic.load(ctx)
+	if err != nil {
+		return err
 	}
-	for queue, msgs := range sends {
-		if err := sendForwarded(ctx, x.run.client, queue, msgs); err != nil {
-			for i := range settlements {
-				settlements[i].Action, settlements[i].Then = store.Release, nil
-			}
-			return err
-		}
-	}
+	x.state = &state
+	maps.DeleteFunc(x.broken, func(queue string, _ *broken) bool { return !x.topic.receives(&state, queue) })
 	return nil
-}
-
-// followUps returns what a message becomes, and reports whether it can be written with the ack.
-func (x *distributor) followUps(state topicState, m *store.Claimed) (then []store.FollowUp, linked bool) {
-	linked = true
-	add := func(queue string, window time.Duration) {
-		out := store.Outgoing{Message: m.Message, Due: store.Due{At: m.Due}}
-		out.DedupWindow = max(out.DedupWindow, window)
-		then = append(then, store.FollowUp{Queue: queue, Message: out})
-		linked = linked && store.Linked(x.run.client.store, x.queue.name, queue)
-	}
-	for _, s := range state.subscriptions {
-		if !s.filter.matches(m.Headers) {
-			continue
-		}
-		window := time.Duration(0)
-		if s.CatchingUp {
-			window = followUpWindow
-		}
-		add(s.queue, window)
-	}
-	if state.cfg.retains() {
-		add(x.topic.history.name, 0)
-	}
-	return then, linked
-}
-
-// dropEvery is how often a process that publishes to a topic drops messages that are due while nobody is subscribed.
-const dropEvery = 10 * time.Second
-
-// dropSometimes drops messages, in the background, if the topic has no subscriptions and is configured so.
-func (t *Topic) dropSometimes() {
-	if t.queue.invalid != nil {
-		return
-	}
-	now, last := time.Now(), t.queue.dropped.Load()
-	if now.UnixNano()-last < int64(dropEvery) || !t.queue.dropped.CompareAndSwap(last, now.UnixNano()) ||
-		t.client.begin() != nil {
-		return
-	}
-	go func() {
-		defer t.client.calls.Done()
-		ctx, cancel := context.WithTimeout(t.client.ending, callTimeout)
-		defer cancel()
-		state, err := t.load(ctx)
-		if err == nil && state.cfg.DropUnsubscribed && len(state.subscriptions) == 0 {
-			err = t.dropReady(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			t.client.log.Warn("later: messages of a topic without subscriptions cannot be dropped", "topic", t.name,
-				"error", err)
-		}
-	}()
-}
-
-// dropReady makes the topic's ready messages dead, while no queue is subscribed.
-func (t *Topic) dropReady(ctx context.Context) error {
-	for {
-		claim, err := t.client.store.Claim(ctx, t.queue.name, store.ClaimRequest{
-			Max: store.MaxBatch, Lease: defaultLease, Uncounted: true,
-		})
-		if err != nil {
-			return err
-		}
-		buries := make([]store.Settlement, len(claim.Messages))
-		for i := range claim.Messages {
-			buries[i] = store.Settlement{Receipt: claim.Messages[i].Receipt, Action: store.Bury, Reason: noSubscribersText}
-		}
-		if len(buries) > 0 {
-			if _, err := t.client.store.Settle(ctx, t.queue.name, buries); err != nil {
-				return err
-			}
-		}
-		if !claim.More {
-			return nil
-		}
-	}
 }

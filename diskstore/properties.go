@@ -79,3 +79,18 @@ func (r *reader) eachProperty(queue uint32, f func(name string, value []byte)) e
 	}
 	return r.end(it, nil)
 }
+
+// meets reports whether a condition on a queue is met. None always is.
+func (t *tx) meets(q *queue, c *store.Condition) (bool, error) {
+	if c == nil {
+		return true, nil
+	}
+	if q.number == 0 {
+		return c.Value == "", nil
+	}
+	if err := t.flush(); err != nil {
+		return false, err
+	}
+	value, _, err := t.get(appendIDKey(t.key[:0], q.number, kindProperty, c.Property))
+	return string(value) == c.Value, err
+}

@@ -3,6 +3,7 @@ package diskstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -60,8 +61,15 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 			return t.collapse(name, msgs)
 		})
 	}
-	return call(ctx, s, name, inOrder, func(t *tx, _ *queue) ([]store.SendResult, error) {
+	return call(ctx, s, name, inOrder, func(t *tx, q *queue) ([]store.SendResult, error) {
 		t.durable = t.durable || durable
+		if len(msgs) > 0 {
+			if met, err := t.meets(q, msgs[0].If); err != nil {
+				return nil, err
+			} else if !met {
+				return slices.Repeat([]store.SendResult{{Err: store.ErrConflict}}, len(msgs)), nil
+			}
+		}
 		return t.send(name, msgs)
 	})
 }
@@ -79,13 +87,24 @@ func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) 
 func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) ([]store.SettleResult, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.SettleResult, error) {
 		results := make([]store.SettleResult, len(settlements))
+		met := true // of the last settlement
 		for i := range settlements {
-			if len(settlements[i].Then) == 0 {
-				results[i] = t.settle(q, &settlements[i])
-				continue
-			}
+			one := &settlements[i]
 			var err error
-			if results[i], err = t.settleThen(q, &settlements[i]); err != nil {
+			if i == 0 || !store.EqualCondition(one.If, settlements[i-1].If) {
+				if met, err = t.meets(q, one.If); err != nil {
+					return nil, err
+				}
+			}
+			switch {
+			case !met:
+				results[i].Err = store.ErrConflict
+			case len(one.Then) == 0:
+				results[i] = t.settle(q, one)
+			default:
+				results[i], err = t.settleThen(q, one)
+			}
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -222,6 +222,11 @@ func (q *queue) setProperties(set map[string]string) error {
 	return nil
 }
 
+// meets reports whether a condition is met. None always is.
+func (q *queue) meets(c *store.Condition) bool {
+	return c == nil || q.properties[c.Property] == c.Value
+}
+
 // histogram counts the due times between each two adjacent bounds.
 func (q *queue) histogram(bounds []int64) []int64 {
 	counts := make([]int64, len(bounds)-1)

@@ -193,6 +193,9 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 		if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
 			return q.collapse(now, msgs)
 		}
+		if len(msgs) > 0 && !q.meets(msgs[0].If) {
+			return each(msgs, func(store.Outgoing) store.SendResult { return store.SendResult{Err: store.ErrConflict} })
+		}
 		return q.send(now, msgs)
 	})
 }
@@ -214,6 +217,9 @@ func (s *Store) Settle(
 		return each(settlements, func(one store.Settlement) store.SettleResult {
 			if err := one.CheckThen(s, queueName); err != nil {
 				return store.SettleResult{Err: err}
+			}
+			if !q.meets(one.If) {
+				return store.SettleResult{Err: store.ErrConflict}
 			}
 			result := q.settle(now, one)
 			if result.Err == nil {

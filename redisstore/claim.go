@@ -139,8 +139,9 @@ func (s *Store) dropMissing(ctx context.Context, queue string, missing []store.R
 }
 
 func (s *Store) buryUnreadable(ctx context.Context, queue string, bad []store.Receipt) (died []string, err error) {
-	c := s.newCall("settle", queue, 2+7*len(bad))
+	c := s.newCall("settle", queue, 4+7*len(bad))
 	defer s.sessions.release(s.stampRequest(ctx, c))
+	c.addCondition(nil)
 	for i := range bad {
 		c.add(bad[i].Lease, token(&bad[i]), "bury", 0, string(store.DeadUnreadable), store.UnreadableText, "")
 	}

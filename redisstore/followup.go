@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -16,8 +17,8 @@ func (s *Store) Linked(queue, to string) bool {
 	return !cluster || queue == to
 }
 
-// ackThen acks the settlements at indexes, which have follow-ups, and sends these. A server that is full refuses all
-// of them.
+// ackThen acks the settlements at indexes, which have follow-ups or a condition, and sends the follow-ups. A server that
+// is full refuses all of them.
 func (s *Store) ackThen(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {
@@ -35,12 +36,15 @@ func (s *Store) ackThen(
 			g.add(k+1, &then[i].Message)
 		}
 	}
-	c := s.newCall("ack_then", queue, 3+3*len(indexes))
+	c := s.newCall("ack_then", queue, 6+3*len(indexes))
 	for _, name := range names {
 		c.args = append(c.args, s.keys.of(name).args...)
 	}
 	c.args[2] = len(keyNames) * (1 + len(names))
+	condition := settlements[indexes[0]].If
+	s.addConditionKey(c, queue, condition)
 	defer s.sessions.release(s.stampRequest(ctx, c))
+	c.addCondition(condition)
 	c.add(len(indexes))
 	for _, p := range indexes {
 		st := &settlements[p]
@@ -54,9 +58,9 @@ func (s *Store) ackThen(
 		c.add(g.args...)
 	}
 	reply, err := s.runAllRegistered(ctx, queue, c, names, create)
-	if errors.Is(err, store.ErrFull) {
+	if errors.Is(err, store.ErrFull) || isConflict(reply) {
 		for _, p := range indexes {
-			results[p].Err = err
+			results[p].Err = cmp.Or(err, error(store.ErrConflict))
 		}
 		return nil
 	}
@@ -82,4 +86,25 @@ func (g *followUps) add(ack int, m *store.Outgoing) {
 	g.longest = max(g.longest, len(value)+prefixSize)
 	g.inspect = g.inspect || envelope.Unusual(value[0])
 	g.args = append(g.args, ack, string(appendDue(nil, m.Due)), m.ID, value)
+}
+
+// followUpWork limits the follow-ups of one call: their number, their bytes, and the queues that they go to.
+type followUpWork struct {
+	queues  map[string]struct{}
+	n, size int
+}
+
+// add adds the follow-ups of one message, and reports whether the call can have them.
+func (w *followUpWork) add(then []store.FollowUp) bool {
+	if len(then) == 0 {
+		return true
+	}
+	if w.queues == nil {
+		w.queues = make(map[string]struct{}, 1)
+	}
+	for i := range then {
+		w.queues[then[i].Queue] = struct{}{}
+		w.n, w.size = w.n+1, w.size+then[i].Message.Size()
+	}
+	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch && w.size <= store.MaxFollowUpBytes
 }

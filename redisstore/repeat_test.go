@@ -380,6 +380,42 @@ func mutations() []mutation {
 			answer:  "0 <nil> lease lost",
 		},
 		{
+			name:   "conditional send",
+			before: func(o otherClient) { o.open("1"); o.send("here", time.Hour) },
+			call: func(o otherClient, s *Store) (string, error) {
+				var msgs []store.Outgoing
+				for _, id := range []string{"here", "new"} {
+					msgs = append(msgs, store.Outgoing{Message: store.Message{ID: id}, Due: hour, If: isOpen})
+				}
+				results, err := s.Send(o.Context(), o.queue, msgs)
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.open(""); o.cancel("here"); o.cancel("new") },
+			answer:  "[{true false false <nil>} {false false false <nil>}]",
+		},
+		{
+			name:   "conditional ack",
+			before: func(o otherClient) { o.open("1"); hold(o, "a") },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Settle(o.Context(), o.queue,
+					[]store.Settlement{{Receipt: held[o.Name()+"a"], Action: store.Ack, If: isOpen}})
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.open(""); o.send("a", time.Hour) },
+			answer:  "[{ <nil>}]",
+		},
+		{
+			name:   "conditional bury",
+			before: func(o otherClient) { o.open("1"); hold(o, "a") },
+			call: func(o otherClient, s *Store) (string, error) {
+				results, err := s.Settle(o.Context(), o.queue,
+					[]store.Settlement{{Receipt: held[o.Name()+"a"], Action: store.Bury, If: isOpen}})
+				return fmt.Sprint(results), err
+			},
+			between: func(o otherClient) { o.open(""); o.cancel("a") },
+			answer:  "[{dead <nil>}]",
+		},
+		{
 			name:   "ack with follow-ups",
 			before: func(o otherClient) { hold(o, "a"); o.send("here", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
@@ -402,6 +438,16 @@ func mutations() []mutation {
 			answer:  "[{ lease lost} { <nil>}]",
 		},
 	}...)
+}
+
+// isOpen is met while open has set a property to "1".
+var isOpen = &store.Condition{Property: "open", Value: "1"}
+
+func (o otherClient) open(value string) {
+	o.Helper()
+	if err := o.s.SetProperties(o.Context(), o.queue, map[string]string{"open": value}); err != nil {
+		o.Error(err)
+	}
 }
 
 // eachMutation makes each mutation through a store that loses a reply or delays a request. left returns the state

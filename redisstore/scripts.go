@@ -26,6 +26,7 @@ const (
 	replyNewer        = -2 // the queue has a format that this version does not read
 	replyBusy         = -3 // there is too much to read in one call
 	replyUncommon     = -4 // the script handles only the common case, and did nothing
+	replyConflict     = -5 // a condition is not met
 )
 
 // layoutFormat is the version of the key layout, stored in each queue's meta. Every change of what is stored raises it.
@@ -46,6 +47,7 @@ var luaConstants = map[string]string{
 	"UNREGISTERED":        strconv.Itoa(replyUnregistered),
 	"NEWER":               strconv.Itoa(replyNewer),
 	"UNCOMMON":            strconv.Itoa(replyUncommon),
+	"CONFLICT":            strconv.Itoa(replyConflict),
 	"QUEUE_KEYS":          strconv.Itoa(len(keyNames)),
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -59,6 +60,16 @@ type populatedQueue struct {
 	lease string
 	held  []store.Receipt
 	infos []store.Info // of a message in each state
+}
+
+// settleIf settles all held messages under a condition that is met unless a test removes the properties.
+func (x *populatedQueue) settleIf(ctx context.Context, action store.Action) error {
+	all := settlements(x.held, action)
+	for i := range all {
+		all[i].If = &store.Condition{Property: "kept", Value: "1"}
+	}
+	_, err := x.s.Settle(ctx, x.queue, all)
+	return err
 }
 
 // calls has one call for every script that writes and every path through it.
@@ -175,6 +186,20 @@ var calls = []struct {
 		s[0].DedupWindow = time.Hour
 		_, err := x.s.Settle(ctx, x.queue, s)
 		return err
+	}},
+	{"conditional send", func(ctx context.Context, x *populatedQueue) error {
+		results, err := x.s.Send(ctx, x.queue, []store.Outgoing{
+			{Message: store.Message{ID: "new"}, If: &store.Condition{Property: "kept", Value: "1"}}})
+		if err == nil && results[0].Err != nil && !errors.Is(results[0].Err, store.ErrConflict) {
+			err = results[0].Err
+		}
+		return err
+	}},
+	{"conditional acks", func(ctx context.Context, x *populatedQueue) error {
+		return x.settleIf(ctx, store.Ack)
+	}},
+	{"conditional buries", func(ctx context.Context, x *populatedQueue) error {
+		return x.settleIf(ctx, store.Bury)
 	}},
 	{"ack with follow-ups", func(ctx context.Context, x *populatedQueue) error {
 		s := settlements(x.held, store.Ack)

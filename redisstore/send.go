@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 	"unsafe"
@@ -31,10 +32,12 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	indexes := make([]int, 0, len(msgs))    // index in msgs of each message that is sent
 	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
 	durable := msgs[0].Durable
-	c := s.newCall("send", queue, 7+3*len(msgs))
-	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) && msgs[0].Group == "" {
+	condition := msgs[0].If
+	c := s.newCall("send", queue, 10+3*len(msgs))
+	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) && msgs[0].Group == "" && condition == nil {
 		c.common = s.scripts["send_one"]
 	}
+	s.addConditionKey(c, queue, condition)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0")
@@ -70,9 +73,17 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 			c.add(i + 1)
 		}
 	}
-	reply, err := s.runRegistered(ctx, queue, c, create)
+	run := s.runRegistered
+	if condition != nil {
+		c.addCondition(condition)
+		run = s.runCreating // a refused call must not list the queue
+	}
+	reply, err := run(ctx, queue, c, create)
 	if err != nil {
 		return nil, err
+	}
+	if isConflict(reply) {
+		return slices.Repeat([]store.SendResult{{Err: store.ErrConflict}}, len(msgs)), nil
 	}
 	for _, position := range reply.([]any) {
 		results[indexes[position.(int64)-1]].Duplicate = true

@@ -114,7 +114,7 @@ func kindOf(s *store.Settlement) settlementKind {
 	switch {
 	case s.Action != store.Ack:
 		return others
-	case len(s.Then) > 0:
+	case len(s.Then) > 0 || s.If != nil:
 		return acksThen
 	}
 	return acks
@@ -133,11 +133,13 @@ func compareSettlements(a, b *store.Settlement) int {
 
 // batchSize returns how many of the settlements at indexes, which are sorted, go into one call.
 func batchSize(settlements []store.Settlement, indexes []int) int {
-	kind := kindOf(&settlements[indexes[0]])
+	first := &settlements[indexes[0]]
+	kind := kindOf(first)
 	lines, lease := 0, ""
+	var work followUpWork
 	for n, p := range indexes {
 		st := &settlements[p]
-		if kindOf(st) != kind {
+		if kindOf(st) != kind || !store.EqualCondition(st.If, first.If) || !work.add(st.Then) && n > 0 {
 			return n
 		}
 		if n == 0 || st.Receipt.Lease != lease {
@@ -263,8 +265,11 @@ func splitRuns(settlements []store.Settlement, indexes []int) (runs [][]int, sin
 func (s *Store) settleOthers(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {
-	c := s.newCall("settle", queue, 2+7*len(indexes))
+	c := s.newCall("settle", queue, 5+7*len(indexes))
+	condition := settlements[indexes[0]].If
+	s.addConditionKey(c, queue, condition)
 	defer s.sessions.release(s.stampRequest(ctx, c))
+	c.addCondition(condition)
 	for _, p := range indexes {
 		st := &settlements[p]
 		failure := store.NewFailure(time.Time{}, 0, st)
@@ -278,6 +283,12 @@ func (s *Store) settleOthers(
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return err
+	}
+	if isConflict(reply) {
+		for _, p := range indexes {
+			results[p].Err = store.ErrConflict
+		}
+		return nil
 	}
 	for i, state := range reply.([]any) {
 		r := &results[indexes[i]]

@@ -30,7 +30,8 @@ var (
 	ErrLeased = &Error{"leased", "message is leased"}
 	// ErrDead means that the message is dead; replay it instead.
 	ErrDead = &Error{"dead", "message is dead"}
-	// ErrConflict means that the message is not as the caller knew it. Nothing was changed; read it again.
+	// ErrConflict means that the message, or the property of a Condition, is not as the caller knew it. Nothing was
+	// changed; read it again.
 	ErrConflict = &Error{"conflict", "message has changed"}
 	// ErrLeaseLost means that the caller no longer holds the message. Nothing was changed.
 	ErrLeaseLost = &Error{"lease_lost", "lease lost"}

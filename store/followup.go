@@ -4,7 +4,7 @@ package store
 type FollowUp struct {
 	// Queue is the queue that the message is sent to, which may be the queue of the Ack. It is created if necessary.
 	Queue string
-	// Message has an id and, other than in a Send, no Durable and no OnDuplicate.
+	// Message has an id and, other than in a Send, no Durable, no OnDuplicate and no If.
 	Message Outgoing
 }
 
@@ -34,6 +34,9 @@ func (f *FollowUp) Check() error {
 		return Invalid("a follow-up has a mode for duplicates: it never changes a live message; " +
 			"leave it out, or send the message before the ack")
 	}
+	if f.Message.If != nil {
+		return Invalid("a follow-up has a condition: give it to the settlement")
+	}
 	return f.Message.Check()
 }
 
@@ -42,7 +45,7 @@ func (f *FollowUp) succeeds(queue string, r *Receipt) bool {
 	return f.Queue == queue && f.Message.ID == r.ID
 }
 
-// CheckThen returns an ErrInvalid unless the settlement's follow-ups can be written by the store.
+// CheckThen returns an ErrInvalid or ErrTooLarge unless the settlement's follow-ups can be written by the store.
 func (s *Settlement) CheckThen(on Linker, queue string) error {
 	if len(s.Then) > 0 && s.Action != Ack {
 		return Invalid("a message has follow-ups and is settled by %v: only an ack has follow-ups", s.Action)
@@ -58,7 +61,24 @@ func (s *Settlement) CheckThen(on Linker, queue string) error {
 				"leave out the window, or give the follow-up another id", to, s.Receipt.ID)
 		}
 	}
+	if !FollowUpsFit(s.Then) {
+		return TooLarge("the follow-ups of a message go to more than %d queues or have more than %d bytes: "+
+			"send some of them before the ack", MaxFollowUpQueues, MaxFollowUpBytes)
+	}
 	return nil
+}
+
+// FollowUpsFit reports whether one message can have the follow-ups: in at most MaxFollowUpQueues queues, and with at
+// most MaxFollowUpBytes unless it is a single one.
+func FollowUpsFit(then []FollowUp) bool {
+	if len(then) <= 1 {
+		return true
+	}
+	size := 0
+	for i := range then {
+		size += then[i].Message.Size()
+	}
+	return size <= MaxFollowUpBytes && (len(then) <= MaxFollowUpQueues || len(ByQueue(then)) <= MaxFollowUpQueues)
 }
 
 // ByQueue returns the follow-ups of each queue, in their order.

@@ -34,6 +34,9 @@ const (
 	MinConfirm     = time.Millisecond           // shortest Durability.Timeout
 	MaxConfirm     = time.Hour                  // longest Durability.Timeout
 
+	MaxFollowUpQueues = 64      // queues with follow-ups of one message
+	MaxFollowUpBytes  = 2 << 20 // bytes of the follow-ups of one message, if there are several
+
 	MaxProperties    = 1000 // properties of a queue
 	MaxPropertyName  = 256  // bytes of the name of a property
 	MaxPropertyValue = 4096 // bytes of the value of a property
@@ -134,6 +137,9 @@ func (m *Outgoing) Check() error {
 	}
 	if err := m.Due.Check(); err != nil {
 		return err
+	}
+	if m.If != nil && (m.Durable.Asked() || m.OnDuplicate.Collapses()) {
+		return Invalid("a condition is given with a durability or a mode for duplicates: leave out one of them")
 	}
 	return m.OnDuplicate.check(m.Due)
 }

@@ -37,9 +37,11 @@ type Settlement struct {
 	DedupWindow time.Duration
 	// Grouped reports, for an Ack, whether Message.Group is set, so that engines need not read the message again.
 	Grouped bool
-	// Then are the follow-ups of an Ack, each of which passes FollowUp.Check. A Settle has at most MaxBatch of them
-	// with at most MaxBatchBytes by Message.Size; a single one may be larger.
+	// Then are the follow-ups of an Ack. Each passes FollowUp.Check, and all together pass FollowUpsFit. A Settle has at
+	// most MaxBatch of them with at most MaxBatchBytes by Message.Size; a single one may be larger.
 	Then []FollowUp
+	// If, unless it is nil, has the message settled only while a condition on its queue is met.
+	If *Condition
 }
 
 // SettleResult is the result for one message of a Settle.

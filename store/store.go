@@ -53,7 +53,7 @@ type Store interface {
 	// of equal ids within msgs wins; the others are duplicates. Results are in the order of msgs. Send notifies a
 	// waiter if one of the messages becomes the queue's earliest.
 	//
-	// All messages of one Send have the same Durable; see Durability.
+	// All messages of one Send have the same Durable, see Durability, and the same If.
 	Send(ctx context.Context, queue string, msgs []Outgoing) ([]SendResult, error)
 
 	// Claim takes up to req.Max ready messages under one new lease of length req.Lease.
@@ -88,6 +88,9 @@ type Store interface {
 	// in the same queue may have the id of the message itself: it takes its place, unless the message has a successor.
 	// An Ack whose follow-ups find no room has ErrFull in its result, and its message stays held. Follow-ups notify
 	// waiters as messages of Send do. A Settlement that fails CheckThen has its error in its result and changes
+	// nothing.
+	//
+	// A Settlement whose If is not met has ErrConflict in its result, whether or not its message is held, and changes
 	// nothing.
 	Settle(ctx context.Context, queue string, s []Settlement) ([]SettleResult, error)
 
@@ -268,6 +271,9 @@ type Outgoing struct {
 	Durable Durability
 	// OnDuplicate is what happens if the id is live. The zero value changes nothing.
 	OnDuplicate OnDuplicate
+	// If, unless it is nil, has the message sent only while a condition on its queue is met. Otherwise ErrConflict is in
+	// its SendResult and nothing changes. A message with it has neither Durable nor OnDuplicate.
+	If *Condition
 }
 
 // Durability is how safe a message must be before its Send returns.
@@ -297,7 +303,8 @@ type SendResult struct {
 	// Follows is set if the message is the successor of the one with its id that a worker holds; see OnDuplicate.
 	Follows bool
 	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
-	// OnDuplicate it may be ErrLeased, ErrDead or another error; then nothing was changed. Otherwise it is nil.
+	// OnDuplicate it may be ErrLeased, ErrDead or another error, and with an If ErrConflict; then nothing was changed.
+	// Otherwise it is nil.
 	Err error
 }
 

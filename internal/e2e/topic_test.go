@@ -8,28 +8,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
 )
 
 // TestWorkersKilledAtAnyPointDistributeEachMessageOnce kills workers that distribute a topic's messages to many queues,
-// of which they handle one: where copies are written in the step of the ack, and in a Cluster, where they are sent
-// before it. The other queues are away, and find each message once.
+// of which they handle one: where copies are written in the step of the ack, and where they are sent before it, in a
+// Cluster and to many queues. The other queues are away, and find each message once.
 func TestWorkersKilledAtAnyPointDistributeEachMessageOnce(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{
-		"redis":    redistest.Shared(t).URL(),
-		"cluster":  redistest.SharedCluster(t).URL(),
-		"embedded": "file://" + filepath.ToSlash(t.TempDir()) + "/store",
+	for name, c := range map[string]struct {
+		url           string
+		subscriptions int
+	}{
+		"redis":             {redistest.Shared(t).URL(), store.MaxFollowUpQueues - 1},
+		"redis, many steps": {redistest.Shared(t).URL(), 100},
+		"cluster":           {redistest.SharedCluster(t).URL(), 100},
+		"embedded":          {"file://" + filepath.ToSlash(t.TempDir()) + "/store", store.MaxFollowUpQueues - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const subscriptions, messages, rounds = 100, 60, 4
+			const messages, rounds = 60, 4
+			url := c.url
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			random := rand.New(rand.NewPCG(seed, 0))
 			name := fmt.Sprint("orders", seed)
-			handled, away := newQueueName(t), make([]string, subscriptions-1)
+			handled, away := newQueueName(t), make([]string, c.subscriptions-1)
 			inClient(t, url, func(c *later.Client) {
 				topic := c.Topic(name)
 				if err := topic.Configure(bounded(t), later.TopicConfig{HistoryCount: 10_000}); err != nil {
@@ -126,5 +134,75 @@ func distributeAll(t *testing.T, c *later.Client, topic, handled string) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSubscribedQueueOfTheWrongTypeStopsNoOthers damages a queue of a topic and repairs it.
+func TestSubscribedQueueOfTheWrongTypeStopsNoOthers(t *testing.T) {
+	t.Parallel()
+	alone, cluster := redistest.Shared(t), redistest.SharedCluster(t)
+	for name, server := range map[string]struct {
+		url string
+		rdb redis.UniversalClient
+	}{
+		"redis":   {alone.URL(), alone.Client(t)},
+		"cluster": {cluster.URL(), cluster.Client(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb, ctx := server.rdb, bounded(t)
+			good, bad := newQueueName(t), newQueueName(t)
+			inClient(t, server.url, func(c *later.Client) {
+				topic := c.Topic(good)
+				for _, queue := range []string{good, bad} {
+					if err := topic.Subscribe(ctx, queue); err != nil {
+						t.Fatal(err)
+					}
+				}
+				key := "later:{" + bad + "}:due"
+				if err := rdb.Set(ctx, key, "wrong", 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+				got := make(chan string, 10)
+				w := later.NewWorker(c, later.WorkerConfig{})
+				for _, queue := range []string{good, bad} {
+					w.Handle(queue, func(_ context.Context, m *later.Message) error {
+						got <- m.Queue + " " + string(m.Payload)
+						return nil
+					})
+				}
+				running, stop := context.WithCancel(ctx)
+				ended := make(chan error, 1)
+				go func() { ended <- w.Run(running) }()
+				want := func(text string) {
+					t.Helper()
+					select {
+					case is := <-got:
+						if is != text {
+							t.Errorf("received %q, want %q", is, text)
+						}
+					case <-ctx.Done():
+						t.Fatalf("%q was not received", text)
+					}
+				}
+				for _, payload := range []string{"1", "2"} {
+					if _, err := topic.Publish(ctx, []byte(payload)); err != nil {
+						t.Fatal(err)
+					}
+					want(good + " " + payload)
+				}
+				if err := rdb.Del(ctx, key).Err(); err != nil {
+					t.Fatal(err)
+				}
+				received := map[string]bool{<-got: true, <-got: true}
+				if !received[bad+" 1"] || !received[bad+" 2"] {
+					t.Errorf("received %v when the queue was repaired", received)
+				}
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }

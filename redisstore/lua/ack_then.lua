@@ -1,15 +1,18 @@
 #!lua
 --- Acks messages and sends their follow-ups, in the same queue and others. A message that is not held has none. A
 --- follow-up in the same queue may have the id of the message that it follows.
--- KEYS   the keys of the queue of the acks, then those of each queue with follow-ups, which can be the same again
+-- KEYS   the keys of the queue of the acks, then those of each queue with follow-ups, which can be the same again, then
+--        the properties of the queue of the acks if there is a condition
 -- ARGV   1 session, 2 request number
---        3 number of acks, then for each: lease id, token, dedup window in ms, with "g" before it if the message is in
+--        3, 4 property and value of the condition, "" if there is none
+--        5 number of acks, then for each: lease id, token, dedup window in ms, with "g" before it if the message is in
 --        a group
 --        then for each queue with follow-ups: "1" if its name is registered and it may be created, length of the
 --        longest envelope including the prefix of a packed one, "1" if claims must inspect one of the envelopes, number
 --        of follow-ups, and for each: the number of its ack, due time ("+ms" from now, or ms since 1970), id, envelope
 -- Reply  numbers (from 1) of the acks that were refused; UNREGISTERED if a queue with follow-ups does not exist;
---        NEWER; {NEWER, number (from 1) of the queue with follow-ups that has another format}
+--        NEWER; {NEWER, number (from 1) of the queue with follow-ups that has another format}; CONFLICT if the condition
+--        is not met
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
@@ -21,11 +24,13 @@
 --@include session
 --@include reply_positions
 --@include add_messages
+--@include condition
 
 if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_positions(previous) end
+if not is_met(#KEYS % QUEUE_KEYS > 0 and KEYS[#KEYS], ARGV[3], ARGV[4]) then return CONFLICT end
 local count = redis.call('HLEN', RECORDS)
 redis.call('HLEN', MESSAGES)
 redis.call('ZCARD', DEDUP)
@@ -33,7 +38,7 @@ local changes = new_record_changes()
 local successors = new_successors(changes, now)
 local leases = open_leases(now, changes)
 local refused, is_refused, acked, is_acked, dedup, grouped = {}, {}, {}, {}, {}, {}
-local acks, a = tonumber(ARGV[3]), 4
+local acks, a = tonumber(ARGV[5]), 6
 for i = 1, acks do
   local l, token = leases.load(ARGV[a]), ARGV[a + 1]
   local h = l.held[token]
@@ -65,7 +70,7 @@ end
 
 local source = KEYS[1]
 local adds = {} -- for each queue with follow-ups: where its keys begin, the function that adds them, changes of records
-for from = 1 + QUEUE_KEYS, #KEYS, QUEUE_KEYS do
+for from = 1 + QUEUE_KEYS, #KEYS - QUEUE_KEYS + 1, QUEUE_KEYS do
   use(from)
   local queue = { create = ARGV[a], longest = ARGV[a + 1], inspect = ARGV[a + 2] }
   local ids, dues, envelopes, last = {}, {}, {}, a + 4 * tonumber(ARGV[a + 3])

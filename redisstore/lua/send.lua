@@ -1,13 +1,15 @@
 #!lua
 --- Sends messages: all or none, except ids that are live or within their dedup window.
+-- KEYS   those of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 length of the longest envelope, including the prefix of a packed one
 --        5 "1" if claims must inspect one of the envelopes (attempts, expiry)
 --        6 "1" if the client waits until the messages are durable
 --        7 number of messages, then the due time of each ("+ms" from now, or ms since 1970), then its id and envelope
---        then the positions of those in a group
--- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER
+--        then the positions of those in a group, then property and value of the condition, if there is one
+-- Reply  positions (from 1) of the messages that are duplicates; UNREGISTERED; NEWER; CONFLICT if the condition is not
+--        met
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed.
 --@include keys
@@ -24,11 +26,11 @@
 --@include pack
 --@include update_meta
 --@include groups
+--@include condition
 
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if not writes(format) then return NEWER end
-if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])
 if previous then
@@ -37,6 +39,9 @@ if previous then
   if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end
   return decode_positions(previous)
 end
+local conditional = KEYS[QUEUE_KEYS + 1]
+if not is_met(conditional, ARGV[#ARGV - 1], ARGV[#ARGV]) then return CONFLICT end
+if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local count = tonumber(ARGV[7])
 local first_pair = 8 + count
 local ids = {}
@@ -81,7 +86,7 @@ for i = 1, count do
   end
 end
 local grouped = {}
-for a = first_pair + 2 * count, #ARGV do
+for a = first_pair + 2 * count, conditional and #ARGV - 2 or #ARGV do
   local i = tonumber(ARGV[a])
   if not stored[i] then
     grouped[#grouped + 1] = group_of(ARGV[first_pair + 2 * i - 1])

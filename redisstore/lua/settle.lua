@@ -1,10 +1,12 @@
 #!lua flags=allow-oom
 --- Settles leased messages other than by ack: nack, snooze, restart (a snooze that resets the attempts), release, bury.
+-- KEYS   those of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
+--        3, 4 property and value of the condition, "" if there is none
 --        then for each message: lease id, token, action, delay in ms, reason code (bury), error text,
 --        what follows the attempt in its failure (see _record.lua)
 -- Reply  for each message its state now, or that of its successor ("scheduled", "ready", "dead"), or "" if it was not
---        held; NEWER
+--        held; NEWER; CONFLICT if the condition is not met
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
 --@include format
@@ -16,10 +18,12 @@
 --@include waiting
 --@include session
 --@include reply_states
+--@include condition
 if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then return decode_states(previous) end
+if not is_met(KEYS[QUEUE_KEYS + 1], ARGV[3], ARGV[4]) then return CONFLICT end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 redis.call('HLEN', RECORDS)
@@ -27,7 +31,7 @@ local changes = new_record_changes()
 local leases = open_leases(now, changes)
 local states, due, dead, first = {}, {}, {}, nil
 
-for a = 3, #ARGV, 7 do
+for a = 5, #ARGV, 7 do
   local token, action, text = ARGV[a + 1], ARGV[a + 2], ARGV[a + 5]
   local l = leases.load(ARGV[a])
   local h = l.held[token]

@@ -193,13 +193,30 @@ func (m *machine) Advance(r *rapid.T) {
 
 func (m *machine) Send(r *rapid.T) {
 	msgs := rapid.SliceOfN(rapid.Custom(m.drawMessage), 1, 4).Draw(r, "messages")
+	condition := drawCondition(r)
+	for i := range msgs {
+		msgs[i].If = condition
+	}
 	got, err := m.store(r).Send(m.ctx, m.queue, msgs)
 	m.ok(r, err)
-	var want []store.SendResult
-	for _, out := range msgs {
-		want = append(want, m.model.send(out))
+	m.same(r, "number of results", len(got), len(msgs))
+	for i, out := range msgs {
+		want := store.SendResult{Err: store.ErrConflict}
+		if m.model.meets(condition) {
+			want = m.model.send(out)
+		}
+		m.sameError(r, "send of "+out.ID, got[i].Err, want.Err)
+		got[i].Err, want.Err = nil, nil
+		m.same(r, "send of "+out.ID, got[i], want)
 	}
-	m.same(r, "send", got, want)
+}
+
+// drawCondition draws a condition, or nil for none. SetProperties sets the property.
+func drawCondition(r *rapid.T) *store.Condition {
+	if rapid.IntRange(0, 3).Draw(r, "condition if 0") != 0 {
+		return nil
+	}
+	return &store.Condition{Property: "p", Value: rapid.SampledFrom([]string{"", "", "1"}).Draw(r, "value")}
 }
 
 // Collapse sends messages that may change live ones.
@@ -376,6 +393,7 @@ func (m *machine) Settle(r *rapid.T) {
 		if s.Action == store.Ack && len(chosen) == 1 && store.Linked(m.h.Store, m.queue, m.queue) {
 			s.Then = m.drawFollowUps(r, &s)
 		}
+		s.If = drawCondition(r)
 		settlements = append(settlements, s)
 	}
 	got, err := m.store(r).Settle(m.ctx, m.queue, settlements)

@@ -279,7 +279,14 @@ func (m *model) leave(lease string) {
 	}
 }
 
+func (m *model) meets(c *store.Condition) bool {
+	return c == nil || m.properties[c.Property] == c.Value
+}
+
 func (m *model) settle(s store.Settlement) store.SettleResult {
+	if !m.meets(s.If) {
+		return store.SettleResult{Err: store.ErrConflict}
+	}
 	x := m.holds(s.Receipt)
 	if x == nil {
 		if l := m.leases[s.Receipt.Lease]; l != nil {

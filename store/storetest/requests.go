@@ -88,6 +88,19 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Ack,
 			Then: []store.FollowUp{{Queue: "next", Message: plainMessage("follow-up")}}}})
 	},
+	"conditional send": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		m := plainMessage("new")
+		m.If = &store.Condition{Property: "color"}
+		return s.Send(ctx, "q", []store.Outgoing{m})
+	},
+	"conditional ack": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Ack,
+			If: &store.Condition{Property: "color"}}})
+	},
+	"conditional bury": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Bury, Reason: "no",
+			If: &store.Condition{Property: "color"}}})
+	},
 	"nack": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
 		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Nack, Reason: "no"}})
 	},

@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"purge", purgeRules},
 		{"retention", retentionRules},
 		{"properties", propertyRules},
+		{"conditions", conditionRules},
 		{"restore", restoreRules},
 		{"remove", removeRules},
 		{"queue", queueRules},

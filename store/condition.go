@@ -1,0 +1,11 @@
+package store
+
+// Condition is met while a property of a queue has a value. With the value "" it is met while the queue has no such
+// property. A call that carries one checks it in its own atomic step, so that it does nothing once another process has
+// changed the property. See Outgoing.If and Settlement.If.
+type Condition struct {
+	Property, Value string
+}
+
+// EqualCondition reports whether two conditions, each of which may be nil for none, are the same.
+func EqualCondition(a, b *Condition) bool { return a == b || a != nil && b != nil && *a == *b }
