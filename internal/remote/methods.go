@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
 )
 
@@ -52,7 +53,20 @@ func (c *Client) Reschedule(ctx context.Context, queue string, ids []string, due
 
 // Get implements store.Store.
 func (c *Client) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
-	return invoke(ctx, c, opGet, &idsArgs{queue, ids})
+	infos := make([]*store.Info, 0, len(ids))
+	for left := ids; ; {
+		page, err := invoke(ctx, c, &opGet.operation, &idsArgs{queue, left})
+		if err != nil {
+			return nil, err
+		}
+		infos, left = append(infos, page...), left[min(len(page), len(left)):]
+		if len(left) == 0 {
+			return infos, nil
+		}
+		if len(page) == 0 {
+			return nil, misunderstood(codec.ErrMalformed)
+		}
+	}
 }
 
 // List implements store.Store.
