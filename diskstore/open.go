@@ -56,7 +56,8 @@ type Store struct {
 
 	hub activity.Hub // of watchers
 
-	repairing sync.Mutex // held by a Check with Repair
+	repairing sync.Mutex    // held by a Check with Repair
+	backups   chan struct{} // has a token while a Backup is made
 
 	steps atomic.Int64 // that scans of indexes took, for tests
 
@@ -133,6 +134,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 		written:     newWritten(),
 		closed:      make(chan struct{}),
 		ended:       make(chan struct{}),
+		backups:     make(chan struct{}, 1),
 		failed:      make(chan struct{}),
 		stuck:       make(chan struct{}),
 		queues:      map[string]*queue{},

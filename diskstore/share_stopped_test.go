@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -223,4 +224,42 @@ func TestTheStateOfAHolderIsKnown(t *testing.T) {
 	if text := s.describeHolder(); !strings.HasSuffix(text, "has "+s.dir+" open and does not answer") {
 		t.Error(text)
 	}
+}
+
+func TestABackupWhoseHolderIsKilledIsMadeAnew(t *testing.T) {
+	dir, to := filepath.Join(t.TempDir(), "store"), t.TempDir()
+	killed := 0
+	for i := range 3 {
+		holder := stoppable(t, dir)
+		s := share(t, dir)
+		sendTo(t, s, fmt.Sprint("m", i))
+		backup := filepath.Join(to, fmt.Sprint("backup", i))
+		made := make(chan error, 1)
+		go func() { made <- s.Backup(t.Context(), backup) }()
+		for under := true; under; { // no event tells when it begins
+			_, err := os.Stat(backup + partialSuffix)
+			_, ended := os.Stat(backup)
+			if under = err != nil && ended != nil; err == nil {
+				killed++
+			}
+		}
+		if err := holder.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-made:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(stoppedPatience):
+			t.Fatal("the backup does not end")
+		}
+		b := share(t, backup)
+		wantReady(t, b, int64(i+1))
+		if names, err := os.ReadDir(to); err != nil || len(names) != i+1 {
+			t.Errorf("%v, %v, want the backups only", names, err)
+		}
+		s.Close()
+	}
+	t.Logf("%d of 3 backups were interrupted", killed)
 }

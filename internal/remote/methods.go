@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"path/filepath"
 	"sync"
 	"time"
@@ -172,13 +173,14 @@ func (c *Client) Deliver(ctx context.Context, to store.Target, msgs []store.Clai
 	return err
 }
 
-// Backup implements store.Backuper. A relative dir is one of this process.
+// Backup implements store.Backuper. A relative dir is one of this process. A backup whose server ends is made anew by
+// the next one.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return store.Invalid("directory %q of a backup: %v", dir, err)
 	}
-	_, err = invoke(ctx, c, opBackup, &backupArgs{absolute})
+	_, err = invoke(ctx, c, opBackup, &backupArgs{absolute, rand.Text()})
 	return err
 }
 

@@ -96,7 +96,10 @@ type (
 		To    store.Target
 	}
 	pairArgs   struct{ Queue, Other string }
-	backupArgs struct{ Dir string }
+	backupArgs struct {
+		Dir string
+		ID  string // of this call, for repetitions
+	}
 )
 
 var opSend = &operation[sendArgs, []store.SendResult]{
@@ -403,7 +406,7 @@ var opBackup = &operation[backupArgs, none]{
 			return none{}, fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to "+
 				"a file with later export, or use the backups of the server", store.ErrUnsupported)
 		}
-		return none{}, b.Backup(ctx, a.Dir)
+		return none{}, b.Backup(store.WithRequest(ctx, store.Request{Session: a.ID, Number: 1}), a.Dir)
 	},
 }
 
