@@ -59,7 +59,7 @@ func TestStoppedProcess(t *testing.T) {
 }
 
 // stoppable starts a process that shares a directory, and returns when it has opened it.
-func stoppable(t *testing.T, dir string, env ...string) *exec.Cmd {
+func stoppable(t testing.TB, dir string, env ...string) *exec.Cmd {
 	t.Helper()
 	p := exec.Command(os.Args[0], "-test.run=^TestStoppedProcess$")
 	p.Env = append(append(os.Environ(), stoppedDir+"="+dir), env...)
@@ -262,4 +262,38 @@ func TestABackupWhoseHolderIsKilledIsMadeAnew(t *testing.T) {
 		s.Close()
 	}
 	t.Logf("%d of 3 backups were interrupted", killed)
+}
+
+// BenchmarkMemoryOfTheHolder measures the memory that 150 sends of 4 MB at a time take in the process that has the
+// directory open.
+func BenchmarkMemoryOfTheHolder(b *testing.B) {
+	dir := b.TempDir()
+	holder := stoppable(b, dir)
+	s := share(b, dir)
+	for n := range b.N {
+		var sending sync.WaitGroup
+		for i := range 150 {
+			sending.Go(func() {
+				var batch []store.Outgoing
+				for k := range 4 {
+					m := plain(fmt.Sprint(n, i, k))
+					m.Payload = make([]byte, store.MaxPayload-100)
+					batch = append(batch, m)
+				}
+				if _, err := s.Send(b.Context(), "q", batch); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		sending.Wait()
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", holder.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(status), "VmHWM:")
+	var kb int
+	fmt.Sscan(text, &kb)
+	b.ReportMetric(float64(kb)/1000, "MB-peak")
+	b.ReportMetric(0, "ns/op")
 }

@@ -215,8 +215,12 @@ func TestARepeatedWaitEndsTheEarlierOne(t *testing.T) {
 		go func() { waited <- c.Wait(t.Context(), "q") }()
 		<-s.began
 		n.fallSilent()
+		began := time.Now()
 		if err := <-waited; err != nil {
 			t.Error(err)
+		}
+		if took := time.Since(began); took > maxSilence+maxPause {
+			t.Errorf("the repeated wait returns after %v, want at once when nothing was heard for %v", took, maxSilence)
 		}
 		if err := <-s.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the earlier wait ends with %v", err)
