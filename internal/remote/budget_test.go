@@ -40,14 +40,24 @@ func TestABudgetServesInOrder(t *testing.T) {
 		if len(served) != 1 || b.free != 2 {
 			t.Errorf("%v are served and %d is free: 9 does not fit, and 3 and 2 come after it", served, b.free)
 		}
+		waiting.Go(func() { // it would fit, and those before it have waited for longer
+			if _, err := b.take(t.Context(), 1); err != nil {
+				t.Error(err)
+			}
+			served = append(served, 1)
+		})
+		synctest.Wait()
+		if len(served) != 1 {
+			t.Errorf("%v are served: the last one comes before others", served)
+		}
 		b.give(1)
 		leave()
 		waiting.Go(func() { synctest.Wait(); b.give(3) })
 		waiting.Wait()
-		if len(served) != 3 || b.free != 1 {
+		if len(served) != 4 || b.free != 0 {
 			t.Errorf("%v are served and %d is free", served, b.free)
 		}
-		b.give(4 + 3 + 2)
+		b.give(4 + 3 + 2 + 1)
 		if b.free != b.size || len(b.waiting) > 0 {
 			t.Errorf("%d of %d is free in the end", b.free, b.size)
 		}
