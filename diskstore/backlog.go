@@ -6,26 +6,39 @@ import (
 )
 
 // backlog is the requests that wait for the writer. Urgent requests come first: they are short, and a lease or a due
-// time may depend on them. The others are taken from one queue after the other, so that a flood of large messages to
-// one queue does not delay a small one to another. Requests of one queue stay in order.
+// time may depend on them. Small ones follow, and then those that are large, from one queue after the other each, so
+// that a flood to one queue does not delay others, and large messages do not delay small ones. At least one large request
+// is executed in each group. Small requests of one queue stay in order, and so do large ones.
 type backlog struct {
 	wake chan struct{} // has a token when something was added; closed by close
 
 	mu     sync.Mutex
 	urgent []*request
-	queues map[string]*queueBacklog // queues with requests that are not urgent
+	queues map[string]*queueBacklog // queues with small requests that are not urgent
 	turns  []*queueBacklog          // the same, in the order of their turns
+	large  *backlog                 // of large requests: queues and turns only
+	taken  int                      // large requests that were taken last
+	owed   bool                     // none of them was executed
 	parked map[string][]*request
 }
 
-// queueBacklog is the requests of one queue that are not urgent.
+// queueBacklog is the small or the large requests of one queue that are not urgent.
 type queueBacklog struct {
 	queue    string
 	requests []*request
 }
 
 func newBacklog() *backlog {
-	return &backlog{wake: make(chan struct{}, 1), queues: map[string]*queueBacklog{}, parked: map[string][]*request{}}
+	return &backlog{wake: make(chan struct{}, 1), queues: map[string]*queueBacklog{}, parked: map[string][]*request{},
+		large: &backlog{queues: map[string]*queueBacklog{}}}
+}
+
+// laneOf returns where a request that is not urgent waits.
+func (b *backlog) laneOf(r *request) *backlog {
+	if r.large {
+		return b.large
+	}
+	return b
 }
 
 func (b *backlog) add(r *request) {
@@ -51,11 +64,12 @@ func (b *backlog) addLocked(r *request) {
 		b.urgent = append(b.urgent, r)
 		return
 	}
-	l := b.queues[r.queue]
+	lane := b.laneOf(r)
+	l := lane.queues[r.queue]
 	if l == nil {
 		l = &queueBacklog{queue: r.queue}
-		b.queues[r.queue] = l
-		b.turns = append(b.turns, l)
+		lane.queues[r.queue] = l
+		lane.turns = append(lane.turns, l)
 	}
 	l.requests = append(l.requests, r)
 }
@@ -67,6 +81,20 @@ func (b *backlog) take(group []*request, limit int) []*request {
 	n := min(limit, len(b.urgent))
 	group = append(group, b.urgent[:n]...)
 	b.urgent = slices.Delete(b.urgent, 0, n)
+	before := len(group)
+	if b.owed {
+		group = b.large.takeTurns(group, min(before+1, limit))
+	}
+	b.taken, b.owed = len(group)-before, false
+	group = b.takeTurns(group, limit)
+	before = len(group)
+	group = b.large.takeTurns(group, limit)
+	b.taken += len(group) - before
+	return group
+}
+
+// takeTurns moves requests to the end of group until that has the limit.
+func (b *backlog) takeTurns(group []*request, limit int) []*request {
 	for len(group) < limit && len(b.turns) > 0 {
 		left := b.turns[:0]
 		for i, l := range b.turns {
@@ -92,7 +120,12 @@ func (b *backlog) putBack(group []*request) {
 	b.mu.Lock()
 	var urgent []*request
 	for _, r := range slices.Backward(group) {
-		l := b.queues[r.queue]
+		lane := b.laneOf(r)
+		l := lane.queues[r.queue]
+		if r.large {
+			b.taken--
+			b.owed = b.taken == 0
+		}
 		switch waiting, parked := b.parked[r.queue]; {
 		case parked && !r.unparked:
 			b.parked[r.queue] = slices.Insert(waiting, 0, r)
@@ -100,8 +133,8 @@ func (b *backlog) putBack(group []*request) {
 			urgent = append(urgent, r)
 		case l == nil:
 			l = &queueBacklog{r.queue, []*request{r}}
-			b.queues[r.queue] = l
-			b.turns = slices.Insert(b.turns, 0, l)
+			lane.queues[r.queue] = l
+			lane.turns = slices.Insert(lane.turns, 0, l)
 		default:
 			l.requests = slices.Insert(l.requests, 0, r)
 		}
@@ -127,10 +160,12 @@ func (b *backlog) park(queue string) {
 		}
 		return is
 	})
-	if l := b.queues[queue]; l != nil {
-		waiting = append(waiting, l.requests...)
-		delete(b.queues, queue)
-		b.turns = slices.DeleteFunc(b.turns, func(other *queueBacklog) bool { return other == l })
+	for _, lane := range []*backlog{b, b.large} {
+		if l := lane.queues[queue]; l != nil {
+			waiting = append(waiting, l.requests...)
+			delete(lane.queues, queue)
+			lane.turns = slices.DeleteFunc(lane.turns, func(other *queueBacklog) bool { return other == l })
+		}
 	}
 	b.parked[queue] = waiting
 }

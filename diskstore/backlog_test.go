@@ -56,11 +56,42 @@ func TestBacklogKeepsTheOrderOfAQueue(t *testing.T) {
 	}
 }
 
+func TestBacklogTakesLargeRequestsLast(t *testing.T) {
+	b := newBacklog()
+	for _, queue := range []string{"A", "A", "b", "C", "d", "b"} {
+		b.add(&request{queue: queue, large: queue < "a"})
+	}
+	group := b.take(nil, 100)
+	b.putBack(group)
+	if got := take(b, 4); got != "C d b b" { // one large one, since none was executed
+		t.Errorf("after a group without a large one: %q", got)
+	}
+	if got := take(b, 1); got != "A" {
+		t.Errorf("then %q", got)
+	}
+	b.add(&request{queue: "b"})
+	b.add(&request{queue: "A", large: true})
+	group = b.take(nil, 2)
+	b.putBack(group[1:]) // the small one was executed
+	b.add(&request{queue: "b"})
+	if got := take(b, 1); got != "A" {
+		t.Errorf("the large one waits for %q", got)
+	}
+	b.add(&request{queue: "A", large: true})
+	group = b.take(nil, 100)
+	b.putBack(group[len(group)-1:]) // one of two large ones was executed
+	b.add(&request{queue: "b"})
+	if got := take(b, 1); got != "b" {
+		t.Errorf("after a group with a large one: %q", got)
+	}
+}
+
 func TestBacklogParksAQueue(t *testing.T) {
 	b := newBacklog()
 	b.add(&request{queue: "a"})
 	b.add(&request{queue: "b"})
 	b.add(&request{queue: "a", urgent: true})
+	b.add(&request{queue: "a", large: true})
 	b.park("a")
 	b.add(&request{queue: "a"})
 	b.add(&request{queue: "a", urgent: true, unparked: true})
@@ -68,12 +99,12 @@ func TestBacklogParksAQueue(t *testing.T) {
 		t.Errorf("while it is parked: %q", got)
 	}
 	b.unpark("a")
-	if got := take(b, 100); got != "a a a" {
+	if got := take(b, 100); got != "a a a a" {
 		t.Errorf("after it: %q", got)
 	}
 }
 
-// A flood of large messages delays neither a heartbeat nor a small message to another queue by more than two groups.
+// A flood of large messages delays neither a heartbeat nor a small message, to any queue, by more than two groups.
 func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 	disk := newHanging()
 	s := openOn(t, disk, newManualClock())
@@ -109,8 +140,10 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 		for got := 0; got < n; runtime.Gosched() {
 			s.backlog.mu.Lock()
 			got = len(s.backlog.urgent)
-			for _, l := range s.backlog.queues {
-				got += len(l.requests)
+			for _, lane := range []*backlog{s.backlog, s.backlog.large} {
+				for _, l := range lane.queues {
+					got += len(l.requests)
+				}
 			}
 			s.backlog.mu.Unlock()
 		}
@@ -123,13 +156,19 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 		done("small")
 	})
 	sends.Go(func() {
+		if _, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "small"}}}); err != nil {
+			t.Error(err)
+		}
+		done("small to the same queue")
+	})
+	sends.Go(func() {
 		if r, err := s.Extend(t.Context(), "q", []store.Extension{{Lease: lease, For: time.Hour}}); err != nil ||
 			r[0].Err != nil {
 			t.Error(err, r)
 		}
 		done("heartbeat")
 	})
-	waiting(flood - 3*maxGroupBytes/store.MaxPayload + 2)
+	waiting(flood - 3*maxGroupBytes/store.MaxPayload + 3)
 	disk.on.Store(false)
 	close(disk.free)
 	sends.Wait()
@@ -137,7 +176,7 @@ func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	const most = 6 * maxGroupBytes / store.MaxPayload // two groups, and what was under way before
-	for _, what := range []string{"small", "heartbeat"} {
+	for _, what := range []string{"small", "small to the same queue", "heartbeat"} {
 		if at := slices.Index(order, what); at > most {
 			t.Errorf("%s was done after %d large messages, want %d at most", what, at, most)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,6 +24,9 @@ const (
 	// backupTries is how often a copy is made without holding up calls. Pebble copies its log while the log is
 	// written over an older one, so the end of the copy can be a mix of both, which does not verify.
 	backupTries = 2
+	// backupFile is in a backup that was made for a store.Request, and has its session, so that the request can be
+	// repeated.
+	backupFile = "BACKUP"
 	// backupMargin is the room that a backup leaves on its disk. A backup must not fill the store's own disk.
 	backupMargin = 64 << 20
 )
@@ -30,29 +34,46 @@ const (
 // Backup implements store.Backuper. The copy is made in dir+".partial" and renamed when it is complete and verified: a
 // process that is killed meanwhile leaves that directory behind, to be removed. Tables are hard links to those of the
 // store where both are on one file system. Calls go on while the copy is made; in the rare case that the log could not
-// be copied while it was written to, they wait for one more copy of it. ctx is looked at between the steps.
+// be copied while it was written to, they wait for one more copy of it. ctx is looked at between the steps. A backup of
+// a store.Request that was interrupted is made anew when it is repeated, and one that was completed is not.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Done()
-	target := directory{dir, s.fs}
-	if err := target.checkTarget(s.dir); err != nil {
-		return err
+	select {
+	case s.backups <- struct{}{}: // one at a time: an earlier attempt at this one may not have ended
+		defer func() { <-s.backups }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
+	request, _ := store.RequestOf(ctx)
+	target := directory{dir, s.fs}
+	err := target.checkTarget(s.dir)
 	partial := directory{target.dir + partialSuffix, s.fs}
-	if _, err := s.fs.Stat(partial.dir); err == nil {
-		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
-			"directory", partial.dir)
+	if completed := err != nil && target.isBackupOf(request); err == nil || completed {
+		err = s.removeInterrupted(&partial, request)
+		if err == nil && completed {
+			return target.syncParent()
+		}
+	}
+	if err != nil {
+		return err
 	}
 	if err := partial.makeDirectory(); err != nil {
 		return backupFailed(target.dir, err)
 	}
 	// Pebble makes its directory readable by everybody, so the copy is made inside one that is not.
 	copied := directory{s.fs.PathJoin(partial.dir, "store"), s.fs}
-	err := s.checkBackupRoom(&partial)
+	err = partial.markBackup(request)
+	if err == nil {
+		err = s.checkBackupRoom(&partial)
+	}
 	if err == nil {
 		err = s.copyTo(ctx, &copied)
+	}
+	if err == nil {
+		err = copied.markBackup(request)
 	}
 	if err == nil {
 		err = s.interrupted(ctx)
@@ -60,7 +81,38 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err == nil {
 		err = target.replace(&copied)
 	}
-	return errors.Join(err, s.removeAll(&partial))
+	return errors.Join(err, s.removeAll(&copied), s.removeAll(&partial)) // the mark goes last
+}
+
+// markBackup notes for which request a backup is made.
+func (d *directory) markBackup(r store.Request) error {
+	if r.Session == "" {
+		return nil
+	}
+	if err := d.writeFile(backupFile, r.Session); err != nil {
+		return backupFailed(d.dir, err)
+	}
+	return nil
+}
+
+// isBackupOf reports whether a directory is a backup that was made for a request, or the beginning of one.
+func (d *directory) isBackupOf(r store.Request) bool {
+	session, err := d.readFile(backupFile)
+	return err == nil && r.Session != "" && session == r.Session
+}
+
+// removeInterrupted removes what an interrupted attempt at the same backup has left.
+func (s *Store) removeInterrupted(partial *directory, r store.Request) error {
+	names, err := s.fs.List(partial.dir)
+	if err != nil {
+		return nil // and makeDirectory reports what is wrong
+	}
+	unmarked := r.Session != "" && !slices.ContainsFunc(names, func(n string) bool { return n != backupFile+newSuffix })
+	if !unmarked && !partial.isBackupOf(r) {
+		return store.Invalid("%s belongs to a backup that was interrupted, or is under way: remove it, or give another "+
+			"directory", partial.dir)
+	}
+	return s.removeAll(partial)
 }
 
 // checkBackupRoom refuses a backup for which the disk has too little room. A disk that fills up meanwhile would cost
@@ -177,8 +229,16 @@ func (d *directory) replace(other *directory) error {
 	if err := d.fs.Rename(other.dir, d.dir); err != nil {
 		return backupFailed(d.dir, err)
 	}
+	if err := d.syncParent(); err != nil {
+		return errors.Join(err, d.fs.RemoveAll(d.dir))
+	}
+	return nil
+}
+
+// syncParent makes the name of a directory durable.
+func (d *directory) syncParent() error {
 	if err := d.syncDirectory(d.fs.PathDir(d.dir)); err != nil {
-		return backupFailed(d.dir, errors.Join(err, d.fs.RemoveAll(d.dir)))
+		return backupFailed(d.dir, err)
 	}
 	return nil
 }

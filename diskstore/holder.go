@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,6 +48,40 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Unwrap() error { return store.ErrUnavailable }
 
 const sinceWord = ", since "
+
+// describeHolder says which process has the directory open, when that process does not answer, and what to do.
+func (s *sharing) describeHolder() string {
+	text, err := os.ReadFile(filepath.Join(s.dir, holderFile))
+	holder := strings.TrimSpace(string(text))
+	if err != nil || holder == "" {
+		return fmt.Sprintf("the process that has %s open does not answer", s.dir)
+	}
+	if pid, ok := pidOf(holder); ok && isStopped(pid) {
+		return fmt.Sprintf("%s has %s open and is stopped: continue it with kill -CONT %d, or end it with kill -KILL %d, "+
+			"then another process takes over", holder, s.dir, pid, pid)
+	}
+	return fmt.Sprintf("%s has %s open and does not answer", holder, s.dir)
+}
+
+// pidOf returns the number of a process that was described by holder, if that is on this machine.
+func pidOf(holder string) (pid int, ok bool) {
+	var host string
+	if _, err := fmt.Sscanf(holder, "process %d on %s", &pid, &host); err != nil {
+		return 0, false
+	}
+	here, err := os.Hostname()
+	return pid, err == nil && strings.TrimSuffix(host, ",") == here
+}
+
+// isStopped reports whether a process is stopped, by a signal or a debugger. It is false where that is unknown.
+func isStopped(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')')+1:]), " ") // behind the program's name
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
+}
 
 // holder describes this process.
 func holder() string {

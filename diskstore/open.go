@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/laterq/later/internal/activity"
+	"github.com/laterq/later/internal/remote"
 	"github.com/laterq/later/store"
 )
 
@@ -22,6 +23,7 @@ type Store struct {
 	clock     Clock
 	logger    *slog.Logger
 	syncEvery time.Duration
+	inFlight  int64            // see MaxInFlight
 	locked    func(dir string) // called when the directory is locked; may be nil
 	memTable  uint64           // 0 to choose one that fits the disk
 
@@ -54,7 +56,8 @@ type Store struct {
 
 	hub activity.Hub // of watchers
 
-	repairing sync.Mutex // held by a Check with Repair
+	repairing sync.Mutex    // held by a Check with Repair
+	backups   chan struct{} // has a token while a Backup is made
 
 	steps atomic.Int64 // that scans of indexes took, for tests
 
@@ -95,6 +98,11 @@ func WithLogger(l *slog.Logger) Option {
 // a millisecond or more.
 func SyncEvery(d time.Duration) Option { return func(s *Store) { s.syncEvery = d } }
 
+// MaxInFlight limits the memory that large calls of other processes take in this one, while it has a shared directory
+// open. A call that does not fit waits; settles and extends have a quarter of the limit for themselves. The default is
+// 256 MiB, and less than 64 MiB is as much as that.
+func MaxInFlight(bytes int64) Option { return func(s *Store) { s.inFlight = bytes } }
+
 // whenLocked has Open call f when it has locked the directory, before it reads the store.
 func whenLocked(f func(dir string)) Option { return func(s *Store) { s.locked = f } }
 
@@ -120,11 +128,13 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	s := &Store{
 		directory: directory{dir, defaultFS}, clock: systemClock{}, logger: slog.New(slog.DiscardHandler),
 		reserveSize: -1,
+		inFlight:    remote.DefaultInFlight,
 		backlog:     newBacklog(),
 		writing:     make(chan *group, maxUnsynced),
 		written:     newWritten(),
 		closed:      make(chan struct{}),
 		ended:       make(chan struct{}),
+		backups:     make(chan struct{}, 1),
 		failed:      make(chan struct{}),
 		stuck:       make(chan struct{}),
 		queues:      map[string]*queue{},

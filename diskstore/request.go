@@ -12,6 +12,7 @@ import (
 type request struct {
 	queue    string // "" for the store itself
 	urgent   bool
+	large    bool // it writes more than largeRequest bytes
 	unparked bool // goes on while its queue is parked
 	run      func(*tx)
 	done     chan struct{} // gets a token when all that the call did and saw is durable
@@ -84,8 +85,16 @@ const (
 // do has the writer execute a call on a queue, "" for the store, and returns when all that the call did and saw is
 // durable. When ctx ends first it returns its cause, and says so if the call may have taken effect.
 func (s *Store) do(ctx context.Context, queue string, urgent bool, run func(*tx)) error {
+	return s.doSized(ctx, queue, urgent, 0, run)
+}
+
+// largeRequest is how many bytes a request writes at most that comes before large ones.
+const largeRequest = 64 << 10
+
+// doSized is do for a call that writes about size bytes.
+func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx)) error {
 	r := requests.Get().(*request)
-	r.queue, r.urgent, r.unparked, r.run = queue, urgent, false, run
+	r.queue, r.urgent, r.large, r.unparked, r.run = queue, urgent, size > largeRequest, false, run
 	return s.submit(ctx, r)
 }
 

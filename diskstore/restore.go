@@ -9,7 +9,11 @@ import (
 
 // Restore implements store.Store. Like Send it is refused with ErrFull.
 func (s *Store) Restore(ctx context.Context, name string, msgs []store.Info) ([]store.SendResult, error) {
-	return look(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) {
+	size := 0
+	for i := range msgs {
+		size += msgs[i].Size()
+	}
+	return lookSized(ctx, s, name, size, func(t *tx, _ *queue) ([]store.SendResult, error) {
 		q, results, err := t.accept(name, "", len(msgs), func(i int) string { return msgs[i].ID })
 		if err != nil || q == nil {
 			return results, err

@@ -97,7 +97,7 @@ func (s *sharing) Target(ctx context.Context, lost *remote.Target) (*remote.Targ
 	case <-found.done:
 		return found.target, found.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: the process that has %s open does not answer", store.ErrUnavailable, s.dir)
+		return nil, fmt.Errorf("%w: %s", store.ErrUnavailable, s.describeHolder())
 	}
 }
 
@@ -127,14 +127,16 @@ func (s *sharing) connect(within time.Duration) (*remote.Target, *holding, error
 			conn.Close()
 			return remote.NewSocketTarget(func(ctx context.Context) (net.Conn, error) {
 				return dialSocket(ctx, s.dir)
-			}), nil, nil
+			}, s.describeHolder), nil, nil
 		}
 		h, err := s.hold()
 		if err == nil {
 			return &remote.Target{Local: h.store}, h, nil
 		}
-		if _, held := errors.AsType[*HeldError](err); !held || time.Now().After(until) {
+		if _, held := errors.AsType[*HeldError](err); !held {
 			return nil, nil, err
+		} else if time.Now().After(until) {
+			return nil, nil, fmt.Errorf("%w; %s", err, s.describeHolder())
 		}
 		again := time.NewTimer(pause/2 + rand.N(pause))
 		select {
@@ -189,6 +191,7 @@ func (s *sharing) hold() (*holding, error) {
 	}
 	if h.listener != nil {
 		h.server = remote.NewServer(h.store, s.log, true)
+		h.server.MaxInFlight(h.store.inFlight)
 		h.http = &http.Server{Handler: h.server, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 		h.loops.Go(func() { h.http.Serve(h.listener) })
 	}

@@ -119,6 +119,51 @@ func TestAnotherProcessTakesOverWhenTheHolderCloses(t *testing.T) {
 	}
 }
 
+func TestACallThatWasLostLateDoesNotConcernTheNextHolder(t *testing.T) {
+	dir := t.TempDir()
+	holder := share(t, dir)
+	s := &sharing{dir: dir, log: silent}
+	if err := s.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first, err := s.Target(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.Target(t.Context(), first)
+	if err != nil || next == first || next.Local == nil {
+		t.Fatalf("%+v, %v, want this process", next, err)
+	}
+	if again, err := s.Target(t.Context(), first); err != nil || again != next {
+		t.Errorf("%+v, %v, want the same", again, err)
+	}
+}
+
+func TestAProcessThatCannotOpenADirectoryDoesNotListen(t *testing.T) {
+	dir := t.TempDir()
+	share(t, dir).Close()
+	tables, err := filepath.Glob(filepath.Join(dir, "MANIFEST-*"))
+	if err != nil || len(tables) == 0 {
+		t.Fatal(tables, err)
+	}
+	for _, file := range tables {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := openShared(t.Context(), dir, silent); err == nil {
+		t.Fatal("it opens a directory without its list of files")
+	}
+	if conn, err := dialSocket(t.Context(), dir); err == nil {
+		conn.Close()
+		t.Error("somebody listens")
+	}
+}
+
 func TestDeadlineDoesNotEndTheOpeningOfAStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()

@@ -14,9 +14,15 @@ var _ store.Store = (*Store)(nil)
 // call has the writer execute one step on a queue. The queue is an empty one of number 0 when it does not exist.
 func call[T any](ctx context.Context, s *Store, name string, urgent bool, step func(t *tx, q *queue) (T, error)) (T,
 	error) {
+	return callSized(ctx, s, name, urgent, 0, step)
+}
+
+// callSized is call for a step that writes about size bytes.
+func callSized[T any](ctx context.Context, s *Store, name string, urgent bool, size int,
+	step func(t *tx, q *queue) (T, error)) (T, error) {
 	var result T
 	var failed error
-	err := s.do(ctx, name, urgent, func(t *tx) {
+	err := s.doSized(ctx, name, urgent, size, func(t *tx) {
 		q := s.queue(name)
 		if failed = q.damage; failed != nil {
 			return
@@ -36,7 +42,13 @@ func call[T any](ctx context.Context, s *Store, name string, urgent bool, step f
 
 // look is call for a step that reads messages.
 func look[T any](ctx context.Context, s *Store, name string, step func(t *tx, q *queue) (T, error)) (T, error) {
-	return call(ctx, s, name, inOrder, func(t *tx, q *queue) (T, error) {
+	return lookSized(ctx, s, name, 0, step)
+}
+
+// lookSized is look for a step that writes about size bytes.
+func lookSized[T any](ctx context.Context, s *Store, name string, size int,
+	step func(t *tx, q *queue) (T, error)) (T, error) {
+	return callSized(ctx, s, name, inOrder, size, func(t *tx, q *queue) (T, error) {
 		if err := t.flush(); err != nil {
 			var none T
 			return none, err
@@ -55,13 +67,17 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 			"durability asks for replicas and the embedded store has none: ask for 0, its disk, or use Redis: %w",
 			store.ErrUnsupported)
 	}
+	size := 0
+	for i := range msgs {
+		size += msgs[i].Size()
+	}
 	if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
-		return look(ctx, s, name, func(t *tx, _ *queue) ([]store.SendResult, error) {
+		return lookSized(ctx, s, name, size, func(t *tx, _ *queue) ([]store.SendResult, error) {
 			t.durable = t.durable || durable
 			return t.collapse(name, msgs)
 		})
 	}
-	return call(ctx, s, name, inOrder, func(t *tx, q *queue) ([]store.SendResult, error) {
+	return callSized(ctx, s, name, inOrder, size, func(t *tx, q *queue) ([]store.SendResult, error) {
 		t.durable = t.durable || durable
 		if len(msgs) > 0 {
 			if met, err := t.meets(q, msgs[0].If); err != nil {

@@ -6,9 +6,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/laterq/later/internal/remote"
 	"github.com/laterq/later/store"
 )
 
@@ -17,27 +19,29 @@ func init() {
 }
 
 // open opens the store of file:///absolute/directory or file:relative/directory. Parameters are sync=always (the
-// default) or a duration such as sync=100ms, see SyncEvery, and share=yes (the default, except where processes cannot
-// share a directory) or share=no.
+// default) or a duration such as sync=100ms, see SyncEvery, share=yes (the default, except where processes cannot share
+// a directory) or share=no, and inflight=256MiB (the default), see MaxInFlight.
 func open(ctx context.Context, text string, cfg store.OpenConfig) (store.Store, error) {
 	u, err := parseURL(text)
 	if err != nil {
 		return nil, err
 	}
+	opts := []Option{WithLogger(cfg.Logger), SyncEvery(u.every), MaxInFlight(u.inFlight)}
 	if !u.share {
-		return Open(u.dir, WithLogger(cfg.Logger), SyncEvery(u.every))
+		return Open(u.dir, opts...)
 	}
-	return openShared(ctx, u.dir, cfg.Logger, WithLogger(cfg.Logger), SyncEvery(u.every))
+	return openShared(ctx, u.dir, cfg.Logger, opts...)
 }
 
 // storeURL is a URL that was read.
 type storeURL struct {
-	dir   string
-	every time.Duration
-	share bool
+	dir      string
+	every    time.Duration
+	share    bool
+	inFlight int64 // bytes
 }
 
-const knownParameters = "known are sync=always or sync=100ms, and share=no"
+const knownParameters = "known are sync=always or sync=100ms, share=no, and inflight=256MiB"
 
 func parseURL(text string) (parsed storeURL, err error) {
 	u, err := url.Parse(text)
@@ -65,7 +69,8 @@ func parseURL(text string) (parsed storeURL, err error) {
 	if err != nil {
 		return parsed, store.Invalid("store URL has parameters that cannot be read: %s", knownParameters)
 	}
-	parsed = storeURL{dir: filepath.Clean(dir), share: sharable}
+	parsed = storeURL{dir: filepath.Clean(dir), share: sharable,
+		inFlight: remote.DefaultInFlight}
 	for name, values := range query {
 		if len(values) > 1 {
 			return parsed, store.Invalid("store URL gives %s twice: give it once", name)
@@ -76,6 +81,8 @@ func parseURL(text string) (parsed storeURL, err error) {
 	}
 	return parsed, nil
 }
+
+const mebibytes = "MiB"
 
 // set sets a parameter.
 func (u *storeURL) set(name, value string) (err error) {
@@ -89,6 +96,12 @@ func (u *storeURL) set(name, value string) (err error) {
 		}
 	case name == "share":
 		return store.Invalid("store URL has share=%s: give yes or no", value)
+	case name == "inflight":
+		n, err := strconv.ParseInt(strings.TrimSuffix(value, mebibytes), 10, 32)
+		if u.inFlight = n << 20; err != nil || !strings.HasSuffix(value, mebibytes) || u.inFlight < remote.MinInFlight {
+			return store.Invalid("store URL has inflight=%s: give a number of mebibytes such as 256MiB, %d at least", value,
+				remote.MinInFlight>>20)
+		}
 	case name == "sync" && value == "always":
 	case name == "sync":
 		if u.every, err = time.ParseDuration(value); err != nil || u.every < minSyncEvery {

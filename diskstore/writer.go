@@ -11,7 +11,7 @@ import (
 // nothing more waits, or at one of these limits, so that an urgent request never waits for more than about two groups.
 const (
 	maxGroupRequests = 1000
-	maxGroupBytes    = 4 << 20 // of changes
+	maxGroupBytes    = 1 << 20 // of changes, before the last request
 	maxGroupTime     = 5 * time.Millisecond
 )
 

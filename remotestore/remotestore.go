@@ -21,9 +21,10 @@
 //
 // The same as from the engine behind the Handler. While a Wait, a Watcher or another long call lasts, the Handler
 // sends a sign of life every second, and a client that receives none for 2.5 seconds continues on another connection.
-// A client and a Handler of different versions of the protocol return ErrUnsupported. While nothing answers a call is
-// repeated, for 10 seconds unless RetryFor says otherwise. A repeated call takes effect once, also when the Handler's
-// process was killed meanwhile and another one answers: Redis and the embedded store remember it. Report is not
+// A client and a Handler of different versions of the protocol return ErrUnsupported before the first call. While
+// nothing answers a call is repeated, for 10 seconds unless RetryFor says otherwise. A repeated call takes effect once,
+// also when the Handler's process was killed meanwhile and another one answers: Redis and the embedded store remember
+// it. The messages of a Claim whose reply cannot be delivered are released, which counts no attempt. Report is not
 // repeated. On Redis, a repeated Delete may remove what was sent in between, and a repeated Remove reports what it
 // removed before as left.
 //
@@ -143,6 +144,11 @@ type HandlerOption func(*Handler)
 func OnChange(f func(ctx context.Context, change Change)) HandlerOption {
 	return func(h *Handler) { h.Server.OnChange = f }
 }
+
+// MaxInFlight limits the memory that large calls take in the Handler's process. A call that does not fit waits, and is
+// repeated by its client if that takes long; settles and extends have a quarter of the limit for themselves. The
+// default is 256 MiB, and less than 64 MiB is as much as that.
+func MaxInFlight(bytes int64) HandlerOption { return func(h *Handler) { h.Server.MaxInFlight(bytes) } }
 
 // NewHandler returns a Handler of a store. Close it before the store: it ends every Wait and Watcher, and returns when
 // all calls have been answered.

@@ -5,8 +5,9 @@
 // # Format
 //
 // Integers are varints, texts and slices begin with their length, and a struct begins with a number whose bits say
-// which of its fields are not zero; only those follow, in the order of their declaration. So a new field at the end of
-// a struct is compatible with programs that do not know it, as long as it is zero: they refuse what they would lose.
+// which of its fields are not zero; only those follow, in the order of their declaration. So what was stored before a
+// struct got a new field at its end can be read. A program that does not know the field refuses what it would lose. For
+// the reply to a call that is too late, so the remote protocol raises its version.
 // Interfaces other than error are private to a process and are not encoded.
 package codec
 

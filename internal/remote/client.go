@@ -90,6 +90,8 @@ func (c *Client) begin(ctx context.Context) error {
 type lostError struct {
 	cause  error
 	unsent bool // the server has certainly not executed the call
+	// silence is how long the call has waited in vain before.
+	silence time.Duration
 }
 
 func (e *lostError) Error() string { return fmt.Sprintf("%v: %v", store.ErrUnavailable, e.cause) }
@@ -164,6 +166,7 @@ func retry[R any](ctx context.Context, c *Client, target *Target, repeats bool,
 	defer context.AfterFunc(c.closing, func() { cancel(store.ErrClosed) })()
 	var none R
 	var began time.Time
+	var silent error // of the last attempt at which nothing was heard
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		result, err := attempt(ctx, target)
 		lost, again := errors.AsType[*lostError](err)
@@ -173,10 +176,16 @@ func retry[R any](ctx context.Context, c *Client, target *Target, repeats bool,
 		}
 		now := time.Now()
 		if began.IsZero() {
-			began = now
+			began = now.Add(-lost.silence)
+		}
+		if ctx.Err() != nil && silent != nil {
+			return none, c.explain(ctx, silent) // which says more than that the last attempt was ended
 		}
 		if ctx.Err() != nil || !repeats && !lost.unsent || now.Sub(began) > min(c.retryFor, maxRetry) {
 			return none, c.explain(ctx, err)
+		}
+		if lost.silence > 0 {
+			silent = err
 		}
 		c.noteOutage(began, err)
 		before := target

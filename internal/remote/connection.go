@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +22,9 @@ import (
 // of HTTP, is upgraded, and then carries one call after the other. A call is a frame with the name of the operation and
 // the body of the request, and its reply a frame with a status of HTTP and the body. The goroutine that makes a call
 // writes and reads by itself, so a call wakes one goroutine on each side. With HTTP it would wake five in all.
+//
+// A large request is sent in two steps: its length and name, and, when the server answers 100 because it has room for
+// it, the body. While a call lasts, empty frames of the server are beats, as in a response of HTTP.
 
 const (
 	// connectPath is where a connection is upgraded, below Path, and upgraded the protocol that it then has.
@@ -29,32 +34,105 @@ const (
 	maxHead = 1 + math.MaxUint8
 	// maxIdle is how long a connection stays open for calls to come.
 	maxIdle = time.Minute
+	// maxWrite is how many bytes have to be written within maxSilence.
+	maxWrite = 64 << 10
 )
 
 // connection carries calls. One goroutine uses it at a time.
 type connection struct {
-	net.Conn
+	*paced
 	r    *bufio.Reader
 	w    *bufio.Writer
 	used time.Time // when the client's last call ended
 }
 
-// send sends a frame of a head and a body.
-func (c *connection) send(head, body []byte) error {
-	c.w.Write(binary.AppendUvarint(c.w.AvailableBuffer(), uint64(len(head)+len(body))))
-	c.w.Write(head)
-	c.w.Write(body)
-	return c.w.Flush() // returns the error of any of them
+func newConnection(conn net.Conn) *connection {
+	p := &paced{Conn: conn}
+	return &connection{paced: p, r: bufio.NewReader(p), w: bufio.NewWriter(p)}
+}
+
+// paced is a connection on which each read and write has to progress within maxSilence, so that each side notices that
+// the other one has stopped.
+type paced struct {
+	net.Conn
+	idle bool // reads may wait for any time; belongs to the reader
+
+	mu          sync.Mutex
+	interrupted bool
+	readEnded   bool
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	deadline := time.Time{}
+	if !p.idle {
+		deadline = time.Now().Add(maxSilence)
+	}
+	p.mu.Lock()
+	if !p.interrupted && !p.readEnded {
+		p.SetReadDeadline(deadline)
+	}
+	p.mu.Unlock()
+	return p.Conn.Read(b)
+}
+
+func (p *paced) Write(b []byte) (n int, err error) {
+	for {
+		p.mu.Lock()
+		if !p.interrupted {
+			p.SetWriteDeadline(time.Now().Add(maxSilence))
+		}
+		p.mu.Unlock()
+		written, err := p.Conn.Write(b[n:min(len(b), n+maxWrite)])
+		n += written
+		if err != nil || n == len(b) {
+			return n, err
+		}
+	}
 }
 
 // past is a deadline that ends what reads or writes at once.
 var past = time.Unix(1, 0)
 
-func (c *connection) interrupt() { c.SetDeadline(past) }
+// interrupt ends what reads or writes, for good.
+func (p *paced) interrupt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.interrupted = true
+	p.SetDeadline(past)
+}
+
+// endRead ends what reads, and what begins to, until ended is closed.
+func (p *paced) endRead(ended <-chan struct{}) {
+	p.setReadEnded(true)
+	p.SetReadDeadline(past)
+	<-ended
+	p.setReadEnded(false)
+}
+
+func (p *paced) setReadEnded(is bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.readEnded = is
+}
+
+// send sends a frame of a head and a body.
+func (c *connection) send(head, body []byte) error {
+	c.begin(head, body)
+	c.w.Write(body)
+	return c.w.Flush() // returns the error of any of them
+}
+
+// begin sends the beginning of a frame: its length and its head.
+func (c *connection) begin(head, body []byte) {
+	c.w.Write(binary.AppendUvarint(c.w.AvailableBuffer(), uint64(len(head)+len(body))))
+	c.w.Write(head)
+}
 
 // connections are the connections of a client to a socket.
 type connections struct {
 	dial func(ctx context.Context) (net.Conn, error)
+	// describe says what is at the socket when nothing is heard of it. It may be nil.
+	describe func() string
 
 	mu     sync.Mutex
 	closed bool
@@ -75,9 +153,9 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, lostBy(ctx, err, true)
 	}
-	c := &connection{Conn: conn, r: bufio.NewReader(conn), w: bufio.NewWriter(conn)}
+	c := newConnection(conn)
 	stop := context.AfterFunc(ctx, c.interrupt)
-	err = c.upgrade(ctx)
+	err = cs.upgrade(ctx, c)
 	if !stop() && err == nil {
 		err = lostBy(ctx, net.ErrClosed, true)
 	}
@@ -89,21 +167,21 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 }
 
 // upgrade makes a connection of HTTP one that carries calls.
-func (c *connection) upgrade(ctx context.Context) error {
+func (cs *connections) upgrade(ctx context.Context, c *connection) error {
 	fmt.Fprintf(c.w, "POST %s%s HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Type: %s\r\n"+
-		"Content-Length: 0\r\n\r\n", Path, connectPath, upgraded, MediaType)
+		"%s: %v\r\nContent-Length: 0\r\n\r\n", Path, connectPath, upgraded, MediaType, versionsHeader, ourVersions)
 	if err := c.w.Flush(); err != nil {
-		return lostBy(ctx, err, true)
+		return cs.lost(ctx, err, true)
 	}
 	resp, err := http.ReadResponse(c.r, nil)
 	if err != nil {
-		return lostBy(ctx, err, true)
+		return cs.lost(ctx, err, true)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols && resp.Header.Get("Upgrade") == upgraded {
 		return nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	return refused(socketURL, resp.StatusCode, resp.Header.Get("Content-Type"), text)
+	return refused(socketURL, resp.StatusCode, resp.Header, text)
 }
 
 // release keeps a connection for calls to come, and closes one that has had none for a while.
@@ -136,135 +214,77 @@ func (cs *connections) close() {
 // call makes one attempt at a call. It returns the body of the reply, which is in the buffer.
 func (cs *connections) call(ctx context.Context, name string, body []byte, buffer *[]byte) ([]byte, error) {
 	if len(body) > maxRequest {
-		return nil, refused(socketURL, http.StatusRequestEntityTooLarge, "", nil)
+		return nil, refused(socketURL, http.StatusRequestEntityTooLarge, nil, nil)
 	}
 	c, err := cs.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, c.interrupt)
-	status, answer, err := c.call(ctx, name, body, buffer)
+	status, answer, sent, err := c.call(name, body, buffer)
 	if stop() && err == nil {
 		cs.release(c)
 	} else {
 		c.Close()
 	}
-	if err == nil && status != http.StatusOK {
-		err = refused(socketURL, status, "", answer)
+	switch {
+	case errors.Is(err, codec.ErrMalformed):
+		return nil, misunderstood(err)
+	case err != nil:
+		return nil, cs.lost(ctx, err, !sent)
+	case status != http.StatusOK:
+		return nil, refused(socketURL, status, nil, answer)
 	}
-	return answer, err
+	return answer, nil
 }
 
-// call makes a call and returns the status and the body of the reply.
-func (c *connection) call(ctx context.Context, name string, body []byte, buffer *[]byte) (status int, answer []byte,
-	err error) {
-	if err := c.send(append([]byte{byte(len(name))}, name...), body); err != nil {
-		return 0, nil, lostBy(ctx, err, true) // the server executes a whole frame or nothing
+// lost returns the error of a call that has no reply. If the server has been silent it says so.
+func (cs *connections) lost(ctx context.Context, err error, unsent bool) *lostError {
+	if ctx.Err() == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = cs.silent(errSilent)
 	}
-	if *buffer, err = readFrame(c.r, (*buffer)[:0], maxReply); err != nil {
-		return 0, nil, lostBy(ctx, err, false)
+	return lostBy(ctx, err, unsent)
+}
+
+// silent returns the error of a server that is not heard.
+func (cs *connections) silent(err error) error {
+	if cs.describe == nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", cs.describe(), err)
+}
+
+// call makes a call and returns the status and the body of the reply. It reports whether the whole request was sent:
+// the server executes that or nothing.
+func (c *connection) call(name string, body []byte, buffer *[]byte) (status int, answer []byte, sent bool, err error) {
+	head := append([]byte{byte(len(name))}, name...)
+	c.begin(head, body)
+	if len(body) > largeFrame {
+		if err := c.w.Flush(); err != nil {
+			return 0, nil, false, err
+		}
+		if status, answer, err = c.receive(buffer); err != nil || status != http.StatusContinue {
+			return status, answer, false, err
+		}
+	}
+	c.w.Write(body)
+	if err := c.w.Flush(); err != nil {
+		return 0, nil, false, err
+	}
+	status, answer, err = c.receive(buffer)
+	return status, answer, true, err
+}
+
+// receive returns the status and the body of the next frame that is no beat.
+func (c *connection) receive(buffer *[]byte) (status int, body []byte, err error) {
+	for *buffer = (*buffer)[:0]; len(*buffer) == 0; {
+		if *buffer, err = readFrame(c.r, *buffer, maxReply); err != nil {
+			return 0, nil, err
+		}
 	}
 	code, n := binary.Uvarint(*buffer)
 	if n <= 0 {
-		return 0, nil, misunderstood(codec.ErrMalformed)
+		return 0, nil, codec.ErrMalformed
 	}
 	return int(code), (*buffer)[n:], nil
-}
-
-// serveConnection upgrades the connection of a request and answers its calls until it ends.
-func (s *Server) serveConnection(w http.ResponseWriter) {
-	conn, buffers, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	defer conn.Close()
-	c := &connection{Conn: conn, r: buffers.Reader, w: buffers.Writer}
-	if !s.addConnection(c) {
-		return
-	}
-	defer s.removeConnection(c)
-	conn.SetDeadline(time.Time{})
-	fmt.Fprintf(c.w, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", upgraded)
-	if c.w.Flush() != nil {
-		return
-	}
-	for s.answerCall(c) {
-	}
-}
-
-// answerCall reads a call and answers it. It reports whether others may follow.
-func (s *Server) answerCall(c *connection) bool {
-	if _, err := c.r.Peek(1); err != nil {
-		return false
-	}
-	buffer := bodies.Get().(*[]byte)
-	defer bodies.Put(buffer)
-	frame, err := readFrame(c.r, (*buffer)[:0], maxHead+maxRequest)
-	*buffer = frame
-	if err != nil || !s.enter() {
-		return false
-	}
-	defer s.calls.Done()
-	if len(frame) == 0 || len(frame) < 1+int(frame[0]) {
-		return false
-	}
-	name, body := frame[1:1+frame[0]], frame[1+frame[0]:]
-	op, ok := endpoints[string(name)].(callable)
-	if !ok {
-		return c.refuse(http.StatusNotFound, "there is no such operation here")
-	}
-	ctx, free := context.Background(), func() {}
-	if op.endsWithClient() {
-		ctx, free = c.whileOpen()
-	}
-	defer free()
-	answer, err := op.call(ctx, s, body)
-	if err != nil {
-		return c.refuse(statusOf(err), err.Error())
-	}
-	return c.send(okHead, answer) == nil
-}
-
-// okHead is the head of a reply.
-var okHead = binary.AppendUvarint(nil, http.StatusOK)
-
-func (c *connection) refuse(status int, text string) bool {
-	return c.send(binary.AppendUvarint(nil, uint64(status)), []byte(text)) == nil
-}
-
-// whileOpen returns a context that ends when the client closes the connection. Call free before the next read.
-func (c *connection) whileOpen() (ctx context.Context, free func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if _, err := c.r.Peek(1); err != nil {
-			cancel()
-		}
-	}()
-	return ctx, func() {
-		cancel()
-		c.SetReadDeadline(past)
-		<-done
-		c.SetReadDeadline(time.Time{})
-	}
-}
-
-// addConnection reports whether the server is open.
-func (s *Server) addConnection(c *connection) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.connections[c] = struct{}{}
-		s.serving.Add(1)
-	}
-	return !s.closed
-}
-
-func (s *Server) removeConnection(c *connection) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.connections, c)
-	s.serving.Done()
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -37,11 +38,17 @@ type socketServer struct {
 	dial  func(ctx context.Context) (net.Conn, error)
 }
 
-// serveSocket serves a store in memory at an address that stands for a socket.
+// serveSocket serves a store in memory at a socket.
 func serveSocket(t *testing.T) *socketServer {
 	s := &waiterStore{memstore.New(), make(chan struct{}, 1), make(chan error, 1)}
 	server := NewServer(s, silent, true)
-	at := httptest.NewServer(server)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := &httptest.Server{Listener: listener, Config: &http.Server{Handler: server}}
+	at.Start()
 	t.Cleanup(func() {
 		server.Close()
 		at.Close()
@@ -49,7 +56,7 @@ func serveSocket(t *testing.T) *socketServer {
 	})
 	return &socketServer{server, s, func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
-		return d.DialContext(ctx, "tcp", at.Listener.Addr().String())
+		return d.DialContext(ctx, "unix", path)
 	}}
 }
 
@@ -65,7 +72,7 @@ func (r router) Close() error {
 
 // client returns a client that does not repeat calls.
 func (s *socketServer) client(t *testing.T) *Client {
-	c := NewClient(router{NewSocketTarget(s.dial)}, silent, -1)
+	c := NewClient(router{NewSocketTarget(s.dial, nil)}, silent, -1)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -149,7 +156,7 @@ func TestACallWhoseContextEndsDoesNotSpoilOthers(t *testing.T) {
 
 func TestACallOnABrokenConnectionIsRepeated(t *testing.T) {
 	s := serveSocket(t)
-	c := NewClient(router{NewSocketTarget(s.dial)}, silent, time.Minute)
+	c := NewClient(router{NewSocketTarget(s.dial, nil)}, silent, time.Minute)
 	defer c.Close()
 	if _, err := c.Stats(t.Context(), "q"); err != nil {
 		t.Fatal(err)
@@ -170,7 +177,7 @@ func TestBadCallsThroughASocketAreRefused(t *testing.T) {
 		"nothing": http.StatusNotFound, opWatch.name: http.StatusNotFound, opStats.name: http.StatusBadRequest,
 	} {
 		var buffer []byte
-		if status, text, err := s.connect(t).call(t.Context(), name, []byte{0xff}, &buffer); err != nil || status != want {
+		if status, text, _, err := s.connect(t).call(name, []byte{0xff}, &buffer); err != nil || status != want {
 			t.Errorf("%s: %d %s, %v, want %d", name, status, text, err, want)
 		}
 	}
@@ -195,7 +202,7 @@ func TestOnlyServersForTheSameMachineCarryCalls(t *testing.T) {
 	c := NewClient(router{NewSocketTarget(func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", at.Listener.Addr().String())
-	})}, silent, -1)
+	}, nil)}, silent, -1)
 	defer c.Close()
 	if _, err := c.Stats(t.Context(), "q"); !errors.Is(err, store.ErrMisconfigured) {
 		t.Errorf("%v, want ErrMisconfigured", err)

@@ -46,9 +46,14 @@ func readFrame(r byteReader, b []byte, limit uint64) ([]byte, error) {
 	if n > limit {
 		return b, fmt.Errorf("a frame has %d bytes: the limit is %d", n, limit)
 	}
+	return readBody(r, b, int(n))
+}
+
+// readBody appends n bytes to b.
+func readBody(r io.Reader, b []byte, n int) ([]byte, error) {
 	begin := len(b)
-	b = slices.Grow(b, int(n))[:begin+int(n)]
-	_, err = io.ReadFull(r, b[begin:])
+	b = slices.Grow(b, n)[:begin+n]
+	_, err := io.ReadFull(r, b[begin:])
 	return b, err
 }
 
@@ -57,6 +62,9 @@ type frameWriter struct {
 	mu    sync.Mutex
 	w     http.ResponseWriter
 	timer *time.Timer // of the next beat; nil after end
+
+	deadline sync.Mutex
+	aborted  bool
 }
 
 // newFrameWriter begins a response, unless it returns an error.
@@ -111,6 +119,7 @@ func (f *frameWriter) sendLast(body []byte) error {
 
 func (f *frameWriter) write(body []byte, flush bool) error {
 	f.timer.Reset(beatEvery)
+	f.setDeadline(time.Now().Add(maxSilence))
 	if _, err := f.w.Write(appendFrame(nil, body)); err != nil || !flush {
 		return err
 	}
@@ -118,8 +127,16 @@ func (f *frameWriter) write(body []byte, flush bool) error {
 }
 
 // abort ends what is being sent, and the response.
-func (f *frameWriter) abort() {
-	_ = http.NewResponseController(f.w).SetWriteDeadline(past) // not all writers can
+func (f *frameWriter) abort() { f.setDeadline(past) }
+
+// setDeadline limits how long writing may take, unless it was aborted.
+func (f *frameWriter) setDeadline(t time.Time) {
+	f.deadline.Lock()
+	defer f.deadline.Unlock()
+	if !f.aborted {
+		f.aborted = t.Equal(past)
+		_ = http.NewResponseController(f.w).SetWriteDeadline(t) // not all writers can
+	}
 }
 
 // end ends the beats, before the response ends.
@@ -128,6 +145,7 @@ func (f *frameWriter) end() {
 	defer f.mu.Unlock()
 	f.timer.Stop()
 	f.timer = nil
+	f.setDeadline(time.Time{})
 }
 
 // frameReader reads the frames of a response.
@@ -141,8 +159,8 @@ type frameReader struct {
 // postForFrames sends a body and returns a reader of the frames that answer it. Close it.
 func (t *Target) postForFrames(ctx context.Context, name string, body []byte) (*frameReader, error) {
 	ctx, end := context.WithCancelCause(ctx)
-	dog := newWatchdog(t, end)
-	resp, err := t.post(ctx, name, body)
+	dog := newWatchdog(t, maxSilence, end)
+	resp, err := t.post(ctx, name, body, dog, maxSilence)
 	dog.stop()
 	if err != nil {
 		end(nil)

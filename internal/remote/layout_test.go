@@ -69,8 +69,8 @@ func TestProtocolChangesOnPurpose(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {
-		t.Errorf("the structs that are sent differ from %s (%v):\n%s\nA new field at the end of a struct is understood by "+
-			"older programs while it is zero. For any other change raise the version in MediaType. Then run this test with "+
-			"-update.", file, err, got)
+		t.Errorf("the structs that are sent differ from %s (%v):\n%s\nRaise maxVersion, and minVersion if "+
+			"programs of both versions would misunderstand each other: an older program executes a call with a new field and "+
+			"then cannot read the reply. Then run this test with -update.", file, err, got)
 	}
 }

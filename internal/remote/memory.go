@@ -16,7 +16,7 @@ const (
 	rememberFor = 10 * time.Minute
 	maxRetry    = 5 * time.Minute
 	// maxRemembered is how many bytes of replies are remembered before older ones are forgotten early.
-	maxRemembered = 64 << 20
+	maxRemembered = 32 << 20
 )
 
 var errPanicked = errors.New("the call panicked")
@@ -34,32 +34,69 @@ type memory struct {
 // remembered is the last call of a session.
 type remembered struct {
 	number int64
-	done   chan struct{} // closed when reply is set
-	reply  []byte        // nil if there will be none
-	size   int           // of the reply, once it counts
+	done   chan struct{} // closed when what follows is set
+	result result
+	size   int // of the reply, once it counts
+
+	attempts int // that may deliver the reply
+}
+
+// result is what is remembered of a call.
+type result struct {
+	reply []byte // nil if there will be none
+	// undo undoes the call, and returns the reply for a repetition. It is nil if there is nothing to undo.
+	undo func() (reply []byte)
 }
 
 // do returns the reply of a request. It executes the request unless that was done before, or is being done; execute
-// goes on when ctx ends.
-func (m *memory) do(ctx context.Context, r store.Request, execute func() []byte) ([]byte, error) {
+// goes on when ctx ends. The response is that of this attempt.
+func (m *memory) do(ctx context.Context, r store.Request, execute func() result) (response, error) {
 	call, isFirst := m.call(r)
 	switch {
 	case call == nil:
-		return nil, fmt.Errorf("%w: request %d of a session arrived after a later one", store.ErrUnavailable, r.Number)
+		return response{}, fmt.Errorf("%w: request %d of a session arrived after a later one", store.ErrUnavailable,
+			r.Number)
 	case isFirst:
 		defer m.finished(r.Session, call)
-		call.reply = execute()
-		return call.reply, nil
-	}
-	select {
-	case <-call.done:
-		if call.reply == nil {
-			return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, errPanicked)
+		call.result = execute()
+	default:
+		select {
+		case <-call.done:
+		case <-ctx.Done():
+			return response{}, context.Cause(ctx)
 		}
-		return call.reply, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		if call.result.reply == nil {
+			return response{}, fmt.Errorf("%w: %w", store.ErrUnavailable, errPanicked)
+		}
 	}
+	answer := response{body: call.result.reply}
+	if call.result.undo != nil {
+		answer.undelivered = func() { m.undelivered(r.Session, call) }
+	}
+	return answer, nil
+}
+
+// undelivered notes that the reply of an attempt could not be delivered. If that was the last one which could deliver
+// it, and the session has not gone on, the call is undone. A repetition that arrives meanwhile waits.
+func (m *memory) undelivered(session string, call *remembered) {
+	m.mu.Lock()
+	call.attempts--
+	at := m.recent
+	if at[session] == nil {
+		at = m.old
+	}
+	if call.attempts > 0 || at[session] != call {
+		m.mu.Unlock()
+		return
+	}
+	if undone := at[session]; m.recent[session] == undone {
+		m.bytes -= undone.size
+	}
+	undone := &remembered{number: call.number, done: make(chan struct{})}
+	m.recent[session] = undone
+	m.mu.Unlock()
+	defer m.finished(session, undone)
+	undone.result.reply = call.result.undo()
 }
 
 // call returns the call of a request and reports whether it is to be executed. It returns nil if a later one was made.
@@ -78,10 +115,11 @@ func (m *memory) call(r store.Request) (call *remembered, isFirst bool) {
 	}
 	switch {
 	case last == nil || last.number < r.Number:
-		call = &remembered{number: r.Number, done: make(chan struct{})}
+		call = &remembered{number: r.Number, done: make(chan struct{}), attempts: 1}
 		m.recent[r.Session] = call
 		return call, true
 	case last.number == r.Number:
+		last.attempts++
 		return last, false
 	}
 	return nil, false
@@ -91,7 +129,7 @@ func (m *memory) finished(session string, call *remembered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.recent[session] == call {
-		call.size = len(call.reply)
+		call.size = len(call.result.reply)
 		m.bytes += call.size
 	}
 	close(call.done)

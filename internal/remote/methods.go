@@ -2,10 +2,12 @@ package remote
 
 import (
 	"context"
+	"crypto/rand"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
 )
 
@@ -52,7 +54,20 @@ func (c *Client) Reschedule(ctx context.Context, queue string, ids []string, due
 
 // Get implements store.Store.
 func (c *Client) Get(ctx context.Context, queue string, ids []string) ([]*store.Info, error) {
-	return invoke(ctx, c, opGet, &idsArgs{queue, ids})
+	infos := make([]*store.Info, 0, len(ids))
+	for left := ids; ; {
+		page, err := invoke(ctx, c, &opGet.operation, &idsArgs{queue, left})
+		if err != nil {
+			return nil, err
+		}
+		infos, left = append(infos, page...), left[min(len(page), len(left)):]
+		if len(left) == 0 {
+			return infos, nil
+		}
+		if len(page) == 0 {
+			return nil, misunderstood(codec.ErrMalformed)
+		}
+	}
 }
 
 // List implements store.Store.
@@ -158,13 +173,14 @@ func (c *Client) Deliver(ctx context.Context, to store.Target, msgs []store.Clai
 	return err
 }
 
-// Backup implements store.Backuper. A relative dir is one of this process.
+// Backup implements store.Backuper. A relative dir is one of this process. A backup whose server ends is made anew by
+// the next one.
 func (c *Client) Backup(ctx context.Context, dir string) error {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
 		return store.Invalid("directory %q of a backup: %v", dir, err)
 	}
-	_, err = invoke(ctx, c, opBackup, &backupArgs{absolute})
+	_, err = invoke(ctx, c, opBackup, &backupArgs{absolute, rand.Text()})
 	return err
 }
 

@@ -96,7 +96,10 @@ type (
 		To    store.Target
 	}
 	pairArgs   struct{ Queue, Other string }
-	backupArgs struct{ Dir string }
+	backupArgs struct {
+		Dir string
+		ID  string // of this call, for repetitions
+	}
 )
 
 var opSend = &operation[sendArgs, []store.SendResult]{
@@ -122,6 +125,27 @@ var opClaim = &operation[claimArgs, store.Claim]{
 		a.Request.Buffer = nil
 		return store.Claim{Messages: buffer}
 	},
+	large: func(a *claimArgs) int {
+		return min(a.Request.Max*store.MaxPayload, store.MaxBatchBytes+store.MaxPayload)
+	},
+	undo: releaseClaimed,
+}
+
+// releaseClaimed releases the messages of a claim whose caller did not get them, so that no attempt counts and they
+// need not wait for the end of the lease. A repetition finds that nothing was claimed.
+func releaseClaimed(a *claimArgs, c store.Claim) func(ctx context.Context, s store.Store) (store.Claim, error) {
+	if len(c.Messages) == 0 {
+		return nil
+	}
+	queue, released := a.Queue, make([]store.Settlement, len(c.Messages))
+	for i := range released {
+		released[i] = store.Settlement{Receipt: c.Messages[i].Receipt, Action: store.Release}
+	}
+	c.Messages, c.Deadline = nil, time.Time{}
+	return func(ctx context.Context, s store.Store) (store.Claim, error) {
+		_, err := s.Settle(ctx, queue, released)
+		return c, err
+	}
 }
 
 var opSettle = &operation[settleArgs, []store.SettleResult]{
@@ -152,15 +176,38 @@ var opReschedule = &operation[rescheduleArgs, []error]{
 	},
 }
 
-var opGet = &operation[idsArgs, []*store.Info]{
-	name: "get",
-	run: func(ctx context.Context, s store.Store, a *idsArgs) ([]*store.Info, error) {
-		return s.Get(ctx, a.Queue, a.IDs)
+// opGet is answered in pages: a server returns the first messages that were asked for, one at least.
+var opGet = &serverOperation[idsArgs, []*store.Info]{
+	operation: operation[idsArgs, []*store.Info]{
+		name: "get", large: func(*idsArgs) int { return store.MaxBatchBytes + getStep*store.MaxPayload },
+		run: func(ctx context.Context, s store.Store, a *idsArgs) ([]*store.Info, error) {
+			return s.Get(ctx, a.Queue, a.IDs)
+		},
+	},
+	runAt: func(ctx context.Context, s *Server, a *idsArgs) (infos []*store.Info, err error) {
+		size := 0
+		for left := a.IDs; len(left) > 0 && size < store.MaxBatchBytes; {
+			n := min(len(left), getStep)
+			step, err := s.store.Get(ctx, a.Queue, left[:n])
+			if err != nil {
+				return nil, err
+			}
+			for _, info := range step {
+				if info != nil {
+					size += info.Size()
+				}
+			}
+			infos, left = append(infos, step...), left[n:]
+		}
+		return infos, nil
 	},
 }
 
+// getStep is how many messages a server gets at a time, since it does not know their sizes before.
+const getStep = 8
+
 var opList = &operation[listArgs, store.Page]{
-	name: "list",
+	name: "list", large: func(*listArgs) int { return store.MaxBatchBytes + store.MaxPayload },
 	run: func(ctx context.Context, s store.Store, a *listArgs) (store.Page, error) {
 		return s.List(ctx, a.Queue, a.Request)
 	},
@@ -359,7 +406,7 @@ var opBackup = &operation[backupArgs, none]{
 			return none{}, fmt.Errorf("%w: only the embedded store can back itself up to a directory: write the messages to "+
 				"a file with later export, or use the backups of the server", store.ErrUnsupported)
 		}
-		return none{}, b.Backup(ctx, a.Dir)
+		return none{}, b.Backup(store.WithRequest(ctx, store.Request{Session: a.ID, Number: 1}), a.Dir)
 	},
 }
 

@@ -5,16 +5,20 @@
 // # Protocol
 //
 // A call is a POST to Path and the name of its operation. The bodies of request and reply are a codec's encoding of
-// request and reply, of the type MediaType, which names the version. A reply with another status than 200 comes from
-// something else than the store. The reply to what may take long, such as a Wait, is in a stream of frames, in which a
-// server that still lives is heard each second (frames.go). A client that hears nothing gives the connection up and
-// repeats the call on another one (watchdog.go). Watch and Check are answered by a stream of several replies.
+// request and reply, of the type MediaType, which names the version (version.go). A reply with another status than 200
+// comes from something else than the store. The reply to what may take long, such as a Wait, is in a stream of frames,
+// in which a server that still lives is heard each second (frames.go). A client that hears nothing gives the connection
+// up and repeats the call on another one (watchdog.go). Watch and Check are answered by a stream of several replies.
 //
-// At a socket of the same machine, all calls but those two go without HTTP and without beats, see connection.go.
+// At a socket of the same machine, all calls but those two go without HTTP, with the same frames and beats
+// (connection.go, serve.go).
 //
 // A call that changes something carries the session and number of a store.Request, and is repeated with the same when
 // its reply is lost. The server remembers the last reply of each session (memory.go), so a repetition has no further
-// effect, and passes the Request on to the store, which may remember it longer than the server lives.
+// effect, and passes the Request on to the store, which may remember it longer than the server lives. A Claim whose
+// caller has gone is not executed, and one whose reply cannot be delivered is undone: its messages are released.
+//
+// The bytes of large calls that a server handles at a time are limited (budget.go).
 package remote
 
 import (
@@ -25,10 +29,7 @@ import (
 
 const (
 	// Path is where a server is mounted.
-	Path = "/v1/store/"
-	// MediaType is the type of bodies. It changes when programs of both versions would misunderstand each other.
-	MediaType = "application/vnd.later.store.v2"
-
+	Path       = "/v1/store/"
 	maxRequest = 16 << 20 // bytes; the largest call has two messages of a little more than MaxBatchBytes
 	maxReply   = 64 << 20
 	// maxWait is how long a Wait takes before the server answers and the client asks again. It limits how long a Wait

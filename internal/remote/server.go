@@ -3,12 +3,14 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"path"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/laterq/later/internal/codec"
 	"github.com/laterq/later/store"
@@ -23,6 +25,7 @@ type Server struct {
 	store       store.Store
 	log         *slog.Logger
 	sameMachine bool
+	budgets     budgets
 
 	memory   memory
 	closing  context.Context
@@ -30,7 +33,9 @@ type Server struct {
 
 	mu      sync.Mutex
 	closed  bool
-	calls   sync.WaitGroup
+	calls   sync.WaitGroup      // that are executed
+	replies int                 // of calls that have not been answered
+	idle    chan struct{}       // closed when there are none left; nil until Close waits for that
 	waits   map[string]*waiting // by the id that the client gave
 	watches map[string]*watch   // by the id that the client gave
 
@@ -43,19 +48,37 @@ type Server struct {
 // without HTTP.
 func NewServer(s store.Store, log *slog.Logger, sameMachine bool) *Server {
 	server := &Server{store: s, log: log, sameMachine: sameMachine, waits: map[string]*waiting{},
-		watches: map[string]*watch{}, connections: map[*connection]struct{}{}}
+		watches: map[string]*watch{}, connections: map[*connection]struct{}{}, budgets: newBudgets(DefaultInFlight)}
 	server.closing, server.shutdown = context.WithCancel(context.Background())
 	return server
 }
 
-// Close ends what waits for something to happen, and returns when all calls have been answered. Calls that arrive later
-// are refused, and clients repeat them elsewhere.
+// MaxInFlight limits the bytes of the large calls that the server handles at a time, as they are in its memory. The
+// default is DefaultInFlight, and less than MinInFlight is as much as that. Call it before the first request.
+func (s *Server) MaxInFlight(bytes int64) { s.budgets = newBudgets(max(bytes, MinInFlight)) }
+
+// budgetOf returns what the bytes of an operation's request count against.
+func (s *Server) budgetOf(op endpoint) *budget {
+	if op == endpoint(opSettle) || op == endpoint(opExtend) {
+		return s.budgets.settles
+	}
+	return s.budgets.requests
+}
+
+// closeWithin is how long clients may take to read their replies when the server closes. One that has stopped must not
+// hold up the others.
+const closeWithin = time.Second
+
+// Close ends what waits for something to happen, and returns when all calls have been executed and answered. It does
+// not wait longer than closeWithin for clients that do not read their replies. Calls that arrive later are refused, and
+// clients repeat them elsewhere.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	s.shutdown()
 	s.calls.Wait()
+	s.awaitReplies()
 	s.mu.Lock()
 	for c := range s.connections {
 		c.Close()
@@ -64,14 +87,45 @@ func (s *Server) Close() {
 	s.serving.Wait()
 }
 
-// enter begins a call. It reports whether the server is open.
+func (s *Server) awaitReplies() {
+	s.mu.Lock()
+	idle := make(chan struct{})
+	if s.replies == 0 {
+		close(idle)
+	} else {
+		s.idle = idle
+	}
+	s.mu.Unlock()
+	timer := time.NewTimer(closeWithin)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+}
+
+// enter begins a call, whose end is executed and then replied. It reports whether the server is open.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
 		s.calls.Add(1)
+		s.replies++
 	}
 	return !s.closed
+}
+
+// executed says that a call needs the store no longer.
+func (s *Server) executed() { s.calls.Done() }
+
+// replied says that a call was answered, or cannot be.
+func (s *Server) replied() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.replies--; s.replies == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
 }
 
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -83,14 +137,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
 		http.Error(w, "operations are POSTs", http.StatusMethodNotAllowed)
-	case r.Header.Get("Content-Type") != MediaType:
-		http.Error(w, "bodies have the type "+MediaType, http.StatusUnsupportedMediaType)
+	case connects && !hasOurVersion(r), !connects && r.Header.Get("Content-Type") != MediaType:
+		refuseVersion(w, r)
 	case connects:
 		s.serveConnection(w)
-	case !s.enter():
-		http.Error(w, "the server is shutting down", http.StatusServiceUnavailable)
 	default:
-		defer s.calls.Done()
 		s.serve(op, w, r)
 	}
 }
@@ -98,13 +149,39 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // bodies are reused for requests, since decoding copies what it needs.
 var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
+// maxPooled is how many bytes a buffer in bodies has at most.
+const maxPooled = 1 << 20
+
+func putBody(buffer *[]byte) {
+	emptyBody(buffer)
+	bodies.Put(buffer)
+}
+
+// emptyBody frees the memory of a large body.
+func emptyBody(buffer *[]byte) {
+	if cap(*buffer) > maxPooled {
+		*buffer = nil
+	}
+}
+
+// roomWithin is how long a request waits for room before it is refused, so that its client, which hears nothing
+// meanwhile, asks again.
+const roomWithin = replyWithin / 2
+
 func (s *Server) serve(op endpoint, w http.ResponseWriter, r *http.Request) {
 	buffer := bodies.Get().(*[]byte)
-	defer bodies.Put(buffer)
-	body, err := readAll(http.MaxBytesReader(w, r.Body, maxRequest), (*buffer)[:0], r.ContentLength)
-	*buffer = body
+	defer func() { putBody(buffer) }()
+	taken, err := s.admit(op, r)
+	budget := s.budgetOf(op)
+	defer func() { budget.give(taken) }()
 	if err == nil {
-		err = op.serve(s, w, r, body)
+		*buffer, err = readAll(http.MaxBytesReader(w, r.Body, maxRequest), (*buffer)[:0], r.ContentLength)
+	}
+	if err == nil && !s.enter() {
+		err = fmt.Errorf("%w: the server is shutting down", store.ErrUnavailable)
+	} else if err == nil {
+		defer s.replied()
+		err = op.serve(s, w, r, buffer)
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		http.Error(w, tooLarge.Error(), http.StatusRequestEntityTooLarge)
@@ -113,6 +190,20 @@ func (s *Server) serve(op endpoint, w http.ResponseWriter, r *http.Request) {
 	if err != nil && r.Context().Err() == nil { // else nobody waits
 		http.Error(w, err.Error(), statusOf(err))
 	}
+}
+
+// admit waits for room for a large request.
+func (s *Server) admit(op endpoint, r *http.Request) (taken int64, err error) {
+	n := min(r.ContentLength, maxRequest)
+	if n < 0 {
+		n = maxRequest // of unknown length
+	}
+	if n <= largeFrame {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), roomWithin)
+	defer cancel()
+	return s.budgetOf(op).take(ctx, n*copies)
 }
 
 // statusOf returns the status of a call that is not answered by the store.
@@ -157,10 +248,15 @@ func (s *Server) reading(ctx context.Context, patient bool, k kind) call {
 	if patient {
 		ctx = store.Patient(ctx)
 	}
-	if k != waits {
-		return call{ctx, func() {}}
+	cancel := func() {}
+	switch k {
+	case waits:
+		ctx, cancel = context.WithTimeout(ctx, maxWait)
+	case long:
+		ctx, cancel = context.WithCancel(ctx)
+	default:
+		return call{ctx, cancel}
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	stop := context.AfterFunc(s.closing, cancel)
 	return call{ctx, func() {
 		stop()
@@ -169,27 +265,62 @@ func (s *Server) reading(ctx context.Context, patient bool, k kind) call {
 }
 
 // reply answers a request by a call.
-func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, body []byte) error {
+func (s *Server) reply(w http.ResponseWriter, r *http.Request, op callable, buffer *[]byte) error {
 	if op.takesLong() {
-		frames, err := newFrameWriter(w)
-		if err != nil {
-			return err
-		}
-		defer frames.end()
-		answer, err := op.call(r.Context(), s, body)
-		if err != nil {
-			return err
-		}
-		frames.sendLast(answer) // if that fails the client asks again
-		return nil
+		return s.replyInFrames(w, r, op, buffer)
 	}
-	answer, err := op.call(r.Context(), s, body)
+	if op.undoes() && r.Context().Err() != nil {
+		s.executed()
+		return context.Cause(r.Context())
+	}
+	answer, err := op.call(r.Context(), s, buffer)
+	s.executed()
 	if err != nil {
 		return err
 	}
+	defer answer.free()
 	header := w.Header()
 	header.Set("Content-Type", MediaType)
-	header.Set("Content-Length", strconv.Itoa(len(answer)))
-	w.Write(answer) // if that fails the client asks again
+	header.Set("Content-Length", strconv.Itoa(len(answer.body)))
+	if err := writeAll(w, answer.body); err != nil || r.Context().Err() != nil {
+		answer.undo()
+	}
 	return nil
+}
+
+// replyInFrames answers a request whose call may take long.
+func (s *Server) replyInFrames(w http.ResponseWriter, r *http.Request, op callable, buffer *[]byte) error {
+	frames, err := newFrameWriter(w)
+	if err != nil {
+		s.executed()
+		return err
+	}
+	defer frames.end()
+	answer, err := op.call(r.Context(), s, buffer)
+	s.executed()
+	if err != nil {
+		return err
+	}
+	defer answer.free()
+	frames.sendLast(answer.body) // if that fails the client asks again
+	return nil
+}
+
+// writeAll writes a response. A large one has to progress within maxSilence; a small one fits the buffers of the
+// network.
+func writeAll(w http.ResponseWriter, body []byte) error {
+	control := http.NewResponseController(w)
+	for len(body) > largeFrame {
+		control.SetWriteDeadline(time.Now().Add(maxSilence)) // not all writers can
+		n, err := w.Write(body[:maxWrite])
+		if err != nil {
+			return err
+		}
+		body = body[n:]
+		if len(body) <= largeFrame {
+			defer control.SetWriteDeadline(time.Time{})
+		}
+	}
+	_, err := w.Write(body)
+	return err
 }

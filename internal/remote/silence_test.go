@@ -21,8 +21,9 @@ import (
 // network carries the connections between a client and a server in this process. It can fall silent: what is open then
 // passes nothing on any more, not even its end.
 type network struct {
-	dialed chan net.Conn
-	closed chan struct{}
+	dialed  chan net.Conn
+	closed  chan struct{}
+	stopped atomic.Bool // new connections are silent, as to a process that is stopped
 
 	mu      sync.Mutex
 	open    []*cable
@@ -52,6 +53,7 @@ func (n *network) dial(context.Context, string, string) (net.Conn, error) {
 	n.open = append(n.open, c)
 	n.mu.Unlock()
 	n.dialed <- far
+	c.cut.Store(n.stopped.Load())
 	return c, nil
 }
 
@@ -101,14 +103,27 @@ func (c *cable) Close() error {
 
 // withNetwork runs a test whose time passes only while all wait, with a client of a server of a store in memory.
 func withNetwork(t *testing.T, test func(t *testing.T, n *network, server *Server, c *Client)) {
+	within(t, false, test)
+}
+
+// withSocket is withNetwork for a socket on the same machine.
+func withSocket(t *testing.T, test func(t *testing.T, n *network, server *Server, c *Client)) {
+	within(t, true, test)
+}
+
+func within(t *testing.T, socket bool, test func(t *testing.T, n *network, server *Server, c *Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{dialed: make(chan net.Conn), closed: make(chan struct{})}
-		server := NewServer(memstore.New(), silent, false)
+		server := NewServer(memstore.New(), silent, socket)
 		at := &http.Server{Handler: server}
 		go at.Serve(n)
 		transport := newTransport()
 		transport.DialContext = n.dial
-		target := &Target{url: socketURL, http: newClient(transport), detached: true}
+		target := &Target{url: socketURL, http: newClient(transport)}
+		if socket {
+			target = NewSocketTarget(func(ctx context.Context) (net.Conn, error) { return n.dial(ctx, "", "") },
+				func() string { return "process 123 is stopped" })
+		}
 		c := NewClient(router{target}, silent, time.Minute)
 		defer func() {
 			c.Close()
@@ -200,8 +215,12 @@ func TestARepeatedWaitEndsTheEarlierOne(t *testing.T) {
 		go func() { waited <- c.Wait(t.Context(), "q") }()
 		<-s.began
 		n.fallSilent()
+		began := time.Now()
 		if err := <-waited; err != nil {
 			t.Error(err)
+		}
+		if took := time.Since(began); took > maxSilence+maxPause {
+			t.Errorf("the repeated wait returns after %v, want at once when nothing was heard for %v", took, maxSilence)
 		}
 		if err := <-s.ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the earlier wait ends with %v", err)
@@ -281,7 +300,7 @@ func TestAWriterThatCannotFlushIsRefused(t *testing.T) {
 	for _, h := range []http.Handler{hide, http.TimeoutHandler(server, time.Minute, "")} {
 		at := httptest.NewServer(h)
 		defer at.Close()
-		target := &Target{url: at.URL + Path, http: newClient(newTransport()), detached: true}
+		target := &Target{url: at.URL + Path, http: newClient(newTransport())}
 		c := NewClient(router{target}, silent, time.Minute)
 		defer c.Close()
 		_, watched := c.Watch(t.Context(), []string{"q"})
@@ -321,26 +340,5 @@ func TestAWatchThatIsNotRenewedEnds(t *testing.T) {
 			t.Error("the server still watches")
 		}
 		server.mu.Unlock()
-	})
-}
-
-func TestAServerOfAnotherVersionIsUnsupported(t *testing.T) {
-	withNetwork(t, func(t *testing.T, _ *network, server *Server, _ *Client) {
-		n := &network{dialed: make(chan net.Conn), closed: make(chan struct{})}
-		at := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Header.Set("Content-Type", "application/vnd.later.store.v1") // as if the server knew only another one
-			server.ServeHTTP(w, r)
-		})}
-		go at.Serve(n)
-		defer at.Close()
-		transport := newTransport()
-		transport.DialContext = n.dial
-		target := &Target{url: socketURL, http: newClient(transport), detached: true}
-		c := NewClient(router{target}, silent, time.Minute)
-		defer c.Close()
-		err := c.Wait(t.Context(), "q")
-		if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "another version") {
-			t.Errorf("%v, want ErrUnsupported", err)
-		}
 	})
 }

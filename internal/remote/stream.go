@@ -25,9 +25,10 @@ type part[R any] struct {
 
 func (op *stream[A, R]) path() string { return op.name }
 
-func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
+func (op *stream[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, buffer *[]byte) error {
+	defer s.executed()
 	var req request[A]
-	if err := codec.Decode(body, &req); err != nil {
+	if err := codec.Decode(*buffer, &req); err != nil {
 		return err
 	}
 	if args, ok := any(&req.Args).(checked); ok {

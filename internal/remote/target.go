@@ -21,11 +21,10 @@ import (
 )
 
 const (
-	// replyWithin is how long a reply without beats from another machine may take, besides what the call waits for, and
-	// slowest how many bytes arrive in a second at least. Then the call is repeated, which the server notices if it is
-	// still executing the first. Until then a connection that silently passes nothing on holds up acks.
+	// replyWithin is how long a reply without beats may take, besides what the call waits for, from when the last part of
+	// the request was taken. Then the call is repeated, which the server notices if it is still executing the first. Until
+	// then a connection that silently passes nothing on holds up acks.
 	replyWithin = 3 * time.Second
-	slowest     = 256 << 10
 	// maxIdleConns is how many connections stay open for calls to come.
 	maxIdleConns = 256
 )
@@ -34,11 +33,10 @@ const (
 type Target struct {
 	Local store.Store // nil for a server
 
-	url      string // up to the name of the operation
-	auth     string // header Authorization, or ""
-	http     *http.Client
-	socket   *connections // carry calls, but no streams; nil for a server at an address
-	detached bool         // a server whose end may go unnoticed: no connection breaks when another machine fails
+	url    string // up to the name of the operation
+	auth   string // header Authorization, or ""
+	http   *http.Client
+	socket *connections // carry calls, but no streams; nil for a server at an address
 }
 
 // NewTarget returns the server at an http or https URL. User and password in it are sent as basic authentication, and
@@ -52,7 +50,7 @@ func NewTarget(u *url.URL, config *tls.Config) *Target {
 	}).DialContext
 	transport.Proxy = http.ProxyFromEnvironment
 	base := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/") + Path}
-	return &Target{url: base.String(), auth: authorization(u.User), http: newClient(transport), detached: true}
+	return &Target{url: base.String(), auth: authorization(u.User), http: newClient(transport)}
 }
 
 // authorization returns the header that a user of a URL sends.
@@ -67,11 +65,12 @@ func authorization(user *url.Userinfo) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// NewSocketTarget returns the server that dial connects to, on this machine.
-func NewSocketTarget(dial func(ctx context.Context) (net.Conn, error)) *Target {
+// NewSocketTarget returns the server that dial connects to, on this machine. describe is called for an error when
+// nothing is heard of the server, and says which process it is; nil says nothing.
+func NewSocketTarget(dial func(ctx context.Context) (net.Conn, error), describe func() string) *Target {
 	transport := newTransport()
 	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
-	return &Target{url: socketURL, http: newClient(transport), socket: &connections{dial: dial}}
+	return &Target{url: socketURL, http: newClient(transport), socket: &connections{dial: dial, describe: describe}}
 }
 
 // socketURL is the URL that a server at a socket gets.
@@ -100,54 +99,43 @@ func (t *Target) Close() {
 	}
 }
 
-// timeout returns how long to wait for a reply; 0 is without limit.
-func (t *Target) timeout(k kind, size int, takes time.Duration) time.Duration {
-	if !t.detached || k.takesLong() {
-		return 0
-	}
-	return replyWithin + takes + time.Duration(size/slowest)*time.Second
-}
-
 // exchange makes one attempt at a call, which may wait in the store for as long as it takes, and decodes the reply.
 // Errors are lostErrors if another attempt may succeed.
 func exchange[R any](ctx context.Context, t *Target, name string, k kind, body []byte, takes time.Duration,
 	answer *reply[R]) error {
-	var tooLate error
-	if timeout := t.timeout(k, len(body), takes); timeout > 0 {
-		tooLate = fmt.Errorf("no reply within %v", timeout)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, tooLate)
-		defer cancel()
-	}
 	buffer := bodies.Get().(*[]byte)
-	defer bodies.Put(buffer)
-	call := t.call
+	defer func() { putBody(buffer) }()
+	var encoded []byte
+	var err error
 	switch {
 	case t.socket != nil:
-		call = t.socket.call
+		encoded, err = t.socket.call(ctx, name, body, buffer)
 	case k.takesLong():
-		call = t.longCall
+		encoded, err = t.longCall(ctx, name, body, buffer)
+	default:
+		encoded, err = t.call(ctx, name, body, buffer, replyWithin+takes)
 	}
-	encoded, err := call(ctx, name, body, buffer)
 	if err != nil {
-		if tooLate != nil && context.Cause(ctx) == tooLate {
-			t.http.CloseIdleConnections() // which may pass nothing on either
-		}
 		return err
 	}
 	return misunderstood(codec.Decode(encoded, answer))
 }
 
 // call makes one attempt at a call by HTTP. It returns the body of the reply, which is in the buffer.
-func (t *Target) call(ctx context.Context, name string, body []byte, buffer *[]byte) ([]byte, error) {
-	resp, err := t.post(ctx, name, body)
+func (t *Target) call(ctx context.Context, name string, body []byte, buffer *[]byte, within time.Duration) ([]byte,
+	error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	dog := newWatchdog(t, within, end)
+	defer dog.stop()
+	resp, err := t.post(ctx, name, body, dog, within)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	*buffer, err = readAll(io.LimitReader(resp.Body, maxReply+1), (*buffer)[:0], resp.ContentLength)
+	*buffer, err = readAll(io.LimitReader(&watchedReader{resp.Body, dog}, maxReply+1), (*buffer)[:0], resp.ContentLength)
 	if err != nil {
-		return nil, &lostError{cause: err}
+		return nil, lostBy(ctx, err, false)
 	}
 	return *buffer, nil
 }
@@ -163,12 +151,17 @@ func (t *Target) longCall(ctx context.Context, name string, body []byte, buffer 
 	return *buffer, err
 }
 
-// post sends a body and returns a reply with the status 200.
-func (t *Target) post(ctx context.Context, name string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+name, bytes.NewReader(body))
+// post sends a body and returns a reply with the status 200. The watchdog waits for the reply from when the body was
+// taken.
+func (t *Target) post(ctx context.Context, name string, body []byte, dog *watchdog, within time.Duration) (
+	*http.Response, error) {
+	watched := func() (io.ReadCloser, error) { return &watchedBody{bytes.NewReader(body), dog, within}, nil }
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+name, nil)
 	if err != nil {
 		return nil, store.Invalid("URL of the server: %v", err)
 	}
+	req.ContentLength, req.GetBody = int64(len(body)), watched
+	req.Body, _ = watched()
 	req.Header.Set("Content-Type", MediaType)
 	if t.auth != "" {
 		req.Header.Set("Authorization", t.auth)
@@ -182,7 +175,7 @@ func (t *Target) post(ctx context.Context, name string, body []byte) (*http.Resp
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
-	return nil, refused(t.url, resp.StatusCode, resp.Header.Get("Content-Type"), text)
+	return nil, refused(t.url, resp.StatusCode, resp.Header, text)
 }
 
 // unanswered returns the error of a request without a response.
@@ -204,7 +197,7 @@ func lostBy(ctx context.Context, err error, unsent bool) *lostError {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	return &lostError{err, unsent}
+	return &lostError{cause: err, unsent: unsent, silence: silenceIn(err)}
 }
 
 // alert is the operation of an error by which the server ends TLS, for example because it wants another certificate.
@@ -214,17 +207,19 @@ const alert = "remote error"
 const maxRefusal = 4 << 10
 
 // refused returns the error of a response that is not from the store.
-func refused(url string, status int, mediaType string, text []byte) error {
+func refused(url string, status int, header http.Header, text []byte) error {
 	err := fmt.Errorf("%s answers %d %s: %.300q", url, status, http.StatusText(status), bytes.TrimSpace(text))
 	var p problem.Problem
-	if mediaType == problem.MediaType && json.Unmarshal(text, &p) == nil {
+	if header.Get("Content-Type") == problem.MediaType && json.Unmarshal(text, &p) == nil {
 		err = fmt.Errorf("%s answers %d %s: %.1000s", url, status, http.StatusText(status), p.Detail)
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
 		http.StatusNotImplemented:
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
-	case http.StatusBadRequest, http.StatusUnsupportedMediaType:
+	case http.StatusUnsupportedMediaType:
+		return otherVersion(header, text, err)
+	case http.StatusBadRequest:
 		return fmt.Errorf("%w: is the server of another version? %w", store.ErrUnsupported, err)
 	case http.StatusRequestEntityTooLarge:
 		return fmt.Errorf("%w: %w", store.ErrTooLarge, err)

@@ -15,14 +15,14 @@ type serverOperation[A, R any] struct {
 	runAt func(ctx context.Context, s *Server, args *A) (R, error)
 }
 
-func (op *serverOperation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, body []byte) error {
-	return s.reply(w, r, op, body)
+func (op *serverOperation[A, R]) serve(s *Server, w http.ResponseWriter, r *http.Request, buffer *[]byte) error {
+	return s.reply(w, r, op, buffer)
 }
 
-func (op *serverOperation[A, R]) call(ctx context.Context, s *Server, body []byte) ([]byte, error) {
+func (op *serverOperation[A, R]) call(ctx context.Context, s *Server, buffer *[]byte) (response, error) {
 	at := op.operation
 	at.run = func(ctx context.Context, _ store.Store, args *A) (R, error) { return op.runAt(ctx, s, args) }
-	return at.call(ctx, s, body)
+	return at.call(ctx, s, buffer)
 }
 
 // A Wait that ends at the server has used up a notification. If its caller has left meanwhile, the client says so with
