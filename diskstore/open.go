@@ -28,8 +28,8 @@ type Store struct {
 	reserveSize int64
 	reserve     *reserve
 
-	db   *pebble.DB
-	lock *pebble.Lock
+	db    *pebble.DB
+	owned *ownership
 
 	mu      sync.Mutex
 	closing bool
@@ -39,7 +39,10 @@ type Store struct {
 	loops   sync.WaitGroup
 	closed  chan struct{} // closed when Close begins
 	ended   chan struct{} // closed when it is over
-	logs    lazyLogs      // with syncEvery
+	guards  sync.WaitGroup
+	ending  sync.Once
+	endErr  error
+	logs    lazyLogs // with syncEvery
 	written *written
 
 	failing sync.Once
@@ -156,6 +159,7 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	if s.syncEvery > 0 {
 		s.loops.Go(s.sync)
 	}
+	s.guards.Go(s.guard)
 	return s, nil
 }
 
@@ -228,7 +232,7 @@ func (s *Store) options(isNew bool) *pebble.Options {
 	}
 	o := &pebble.Options{
 		FS:                 s.reserve,
-		Lock:               s.lock,
+		Lock:               s.owned.lock,
 		ErrorIfNotExists:   !isNew,
 		FormatMajorVersion: pebbleFormat,
 		CacheSize:          cacheSize,
@@ -266,7 +270,7 @@ func (s *Store) enter(ctx context.Context) error {
 }
 
 // Close waits for the calls under way, ends every Wait and Watcher with ErrClosed, and closes the directory. A second
-// call waits for the first. If Pebble gave up, the directory stays locked until the process ends.
+// call waits for the first.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -278,7 +282,24 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	defer close(s.ended)
 	close(s.closed)
+	s.guards.Wait()
+	return s.end()
+}
+
+// end ends everything but the watchers, and gives up the directory, so that another process can open it. It is called
+// when the store stops, too; a second call waits for the first.
+func (s *Store) end() error {
+	s.ending.Do(func() { s.endErr = s.endAll() })
+	return s.endErr
+}
+
+func (s *Store) endAll() error {
+	s.mu.Lock() // no call begins any more
+	s.mu.Unlock()
 	s.reserve.end()
+	if s.hasFailed() {
+		s.reserve.fence.raise()
+	}
 	idle := make(chan struct{})
 	go func() {
 		s.calls.Wait()

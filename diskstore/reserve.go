@@ -53,8 +53,9 @@ const (
 // are made of it, and the manifest. Compactions, which can wait for a while, do so until there is room again.
 type reserve struct {
 	vfs.FS
-	s    *Store
-	size int64 // of the reserve; 0 for none
+	s     *Store
+	fence fence
+	size  int64 // of the reserve; 0 for none
 
 	mu      sync.Mutex
 	changed sync.Cond // of what follows
@@ -113,7 +114,7 @@ func (r *reserve) free(cause error, frees int) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.made {
-		if err := r.FS.Remove(r.path()); err != nil {
+		if err := r.Remove(r.path()); err != nil {
 			r.s.logger.Error("later: the disk is full and the reserve cannot be freed", "dir", r.s.dir, "cause", err)
 		} else {
 			r.freed++
@@ -218,7 +219,7 @@ func (r *reserve) begin() {
 	case r.size == 0:
 	case r.made:
 		r.fit(usage)
-		r.complete() // in a copy of the directory it may take up less space than its length
+		r.named(r.complete) // in a copy of the directory it may take up less space than its length
 	default:
 		if r.build(usage); !r.made {
 			r.watch()
@@ -242,9 +243,9 @@ func (r *reserve) build(usage vfs.DiskUsage) {
 		return
 	}
 	r.size = size
-	if err := r.complete(); err != nil {
+	if err := r.named(r.complete); err != nil {
 		r.s.logger.Warn("later: no reserve for a full disk could be made", "dir", r.s.dir, "cause", err)
-		r.FS.Remove(r.path())
+		r.Remove(r.path())
 		return
 	}
 	r.made = true
@@ -297,6 +298,21 @@ func (r *reserve) try(f func() error) error {
 	return err
 }
 
+// named makes a change by the name of a file, unless the name has come to mean another one.
+func (r *reserve) named(change func() error) error {
+	return r.fence.pass(func() error {
+		if err := r.s.owned.check(); err != nil {
+			return r.s.fail(err)
+		}
+		return change()
+	})
+}
+
+// tryNamed is try for a change by the name of a file.
+func (r *reserve) tryNamed(change func() error) error {
+	return r.try(func() error { return r.named(change) })
+}
+
 // markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
 const markerPrefix = "marker."
 
@@ -311,9 +327,12 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	}
 	if category == forCompaction {
 		r.wait()
-		f, err = r.FS.Create(name, category)
+		err = r.named(func() error {
+			f, err = r.FS.Create(name, category)
+			return err
+		})
 	} else {
-		err = r.try(func() error {
+		err = r.tryNamed(func() error {
 			f, err = r.FS.Create(name, category)
 			return err
 		})
@@ -390,7 +409,7 @@ func (r *reserve) canWait(category vfs.DiskWriteCategory) (canWait, full bool) {
 
 // ReuseForWrite is called for a log that is written over an older one.
 func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
-	err = r.try(func() error {
+	err = r.tryNamed(func() error {
 		f, err = r.FS.ReuseForWrite(oldname, newname, category)
 		return err
 	})
@@ -402,12 +421,17 @@ func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 
 // Link is called for tables and markers.
 func (r *reserve) Link(oldname, newname string) error {
-	return r.try(func() error { return r.FS.Link(oldname, newname) })
+	return r.tryNamed(func() error { return r.FS.Link(oldname, newname) })
 }
 
 // Rename is called for markers and options.
 func (r *reserve) Rename(oldname, newname string) error {
-	return r.try(func() error { return r.FS.Rename(oldname, newname) })
+	return r.tryNamed(func() error { return r.FS.Rename(oldname, newname) })
+}
+
+// Remove is called for files that are obsolete.
+func (r *reserve) Remove(name string) error {
+	return r.named(func() error { return r.FS.Remove(name) })
 }
 
 // reserveFile is a file that Pebble writes.
@@ -442,8 +466,8 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if f.category == forLog {
 		group = f.r.s.written.tagged(p) // before the write, to which p belongs: Pebble's memory file system changes it
 	}
-	n, err = f.File.Write(p)
-	if err == nil && group > 0 {
+	n, err = f.write(p)
+	if err == nil && group > 0 && f.r.s.isOwned() {
 		f.r.s.written.reached(group)
 	}
 	if err == nil || !isFullError(err) {
@@ -455,7 +479,7 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	}
 	if f.r.free(err, frees) {
 		var more int
-		more, err = f.File.Write(p[n:])
+		more, err = f.write(p[n:])
 		n += more
 	}
 	if (f.category == forFlush || f.category == forCompaction) && err != nil && isFullError(err) {
@@ -464,6 +488,15 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
+	return n, err
+}
+
+// write writes p unless the store has stopped.
+func (f *reserveFile) write(p []byte) (n int, err error) {
+	err = f.r.fence.pass(func() error {
+		n, err = f.File.Write(p)
+		return err
+	})
 	return n, err
 }
 

@@ -215,7 +215,9 @@ func (s *Store) acknowledge() {
 			continue
 		}
 		if g.batch != nil {
-			g.batch.Close()
+			if g.batch.Close(); !s.isOwned() {
+				continue
+			}
 			s.written.reached(g.number)
 		}
 		for _, r := range g.requests {
