@@ -57,6 +57,35 @@ func TestFullDiskRefusesSendsAndLetsWorkGoOn(t *testing.T) {
 	send(t, s, "c")
 }
 
+func TestAckWithFollowUpsOnAFullDiskChangesNothing(t *testing.T) {
+	disk := &smallDisk{FS: vfs.NewMem()}
+	disk.left.Store(minRoom)
+	s := openOn(t, disk, newManualClock())
+	defer s.Close()
+	send(t, s, "m")
+	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack := []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack,
+		Then: []store.FollowUp{{Queue: "next", Message: plain("follow-up")}}}}
+	disk.left.Store(minRoom - 1)
+	r, err := s.Settle(t.Context(), "q", ack)
+	if err != nil || !errors.Is(r[0].Err, store.ErrFull) {
+		t.Errorf("the ack gives %v, %v, want ErrFull", r, err)
+	}
+	if got := live(t, s, "q"); got["m"] != store.StateLeased {
+		t.Errorf("afterwards there is %v, want the message leased", got)
+	}
+	disk.left.Store(minRoom)
+	if r, err = s.Settle(t.Context(), "q", ack); err != nil || r[0].Err != nil {
+		t.Errorf("with room, the ack gives %v, %v", r, err)
+	}
+	if got := live(t, s, "next"); len(got) != 1 {
+		t.Errorf("the follow-up is not there: %v", got)
+	}
+}
+
 func isLogSync(op errorfs.Op) bool {
 	syncs := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
 	return syncs && strings.HasSuffix(op.Path, ".log")

@@ -57,17 +57,22 @@ type reserve struct {
 	fence fence
 	size  int64 // of the reserve; 0 for none
 
-	mu      sync.Mutex
-	changed sync.Cond // of what follows
-	made    bool      // the reserve exists
-	freed   int       // how often it was freed
-	full    bool      // the disk was full when it was last written to, and no check has seen room since
-	stalled bool      // the writer, or the opening of the store, waits for tables to be merged
-	behind  bool      // compactions do not keep up with what is sent
-	counted time.Time // when that was found out
-	watched bool      // there is a loop that checks for room
-	ended   bool
-	over    chan struct{} // closed when ended is set
+	mu        sync.Mutex
+	changed   sync.Cond // of what follows
+	made      bool      // the reserve exists
+	freed     int       // how often it was freed
+	full      bool      // the disk was full when it was last written to, and no check has seen room since
+	stalled   bool      // the writer, or the opening of the store, waits for tables to be merged
+	merges    int       // how many compactions may yet fail while the disk is full
+	tableless bool      // a table could not be written that the writer waits for
+	behind    bool      // compactions do not keep up with what is sent
+	counted   time.Time // when that was found out
+	looks     int       // how often a check looked for room
+	waiting   int       // what found no room and waits for some
+	watched   bool      // there is a loop that checks for room
+	opened    bool
+	ended     bool
+	over      chan struct{} // closed when ended is set
 }
 
 // newReserve returns the file system of a store that is being opened. A reserve that exists can be freed at once.
@@ -194,13 +199,14 @@ func (r *reserve) check() (done bool) {
 	enough := errors.Is(err, vfs.ErrUnsupported) ||
 		err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
 	if r.full && enough {
-		r.full = false
-		r.changed.Broadcast()
+		r.full, r.stalled = false, false
 		r.s.logger.Info("later: the disk has room again", "dir", r.s.dir)
 	}
 	if !r.made && r.size > 0 && err == nil {
 		r.build(usage)
 	}
+	r.looks++
+	r.changed.Broadcast()
 	r.watched = r.full || !r.made && r.size > 0
 	return !r.watched
 }
@@ -210,7 +216,7 @@ func (r *reserve) begin() {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stalled = false
+	r.stalled, r.opened = false, true
 	if err != nil { // no check could find out when to make it again
 		r.size = 0
 	}
@@ -308,15 +314,10 @@ func (r *reserve) named(change func() error) error {
 	})
 }
 
-// tryNamed is try for a change by the name of a file.
-func (r *reserve) tryNamed(change func() error) error {
-	return r.try(func() error { return r.named(change) })
-}
-
 // markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
 const markerPrefix = "marker."
 
-// Create implements vfs.FS. A compaction's file waits while the disk is full: Pebble would try again at once, for ever.
+// Create implements vfs.FS. A table waits while the disk is full: Pebble would try again at once, for ever.
 // A marker comes after what it names: Pebble syncs the directory only behind it, and a power failure might leave the
 // marker without its manifest.
 func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
@@ -325,14 +326,16 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 			return nil, err
 		}
 	}
-	if category == forCompaction {
-		r.wait()
+	if category == forCompaction || category == forFlush {
+		if err := r.awaitTable(category); err != nil {
+			return nil, err
+		}
 		err = r.named(func() error {
 			f, err = r.FS.Create(name, category)
 			return err
 		})
 	} else {
-		err = r.tryNamed(func() error {
+		err = r.insist(name, func() error {
 			f, err = r.FS.Create(name, category)
 			return err
 		})
@@ -340,16 +343,7 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	if err != nil {
 		return nil, err
 	}
-	return r.newFile(f, category), nil
-}
-
-// wait waits until there is room, or the writer waits for it.
-func (r *reserve) wait() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.full && !r.stalled {
-		r.changed.Wait()
-	}
+	return r.newFile(name, f, category), nil
 }
 
 // setStalled is called by Pebble when the writer has to wait until tables are merged, and when that ends. Meanwhile
@@ -357,46 +351,9 @@ func (r *reserve) wait() {
 func (r *reserve) setStalled(stalled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stalled = stalled
-	r.changed.Broadcast()
-}
-
-const (
-	// maxPause bounds the pause of a compaction after a write.
-	maxPause = 20 * time.Millisecond
-	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower;
-	// Pebble stops writes at 12.
-	manySublevels = 3
-	// checkSublevels is how often they are counted.
-	checkSublevels = 100 * time.Millisecond
-)
-
-// pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
-// disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
-func (r *reserve) pace(resumed time.Time) {
-	now := time.Now()
-	r.mu.Lock()
-	hurry := r.stalled || r.ended || resumed.IsZero()
-	count := !hurry && now.Sub(r.counted) >= checkSublevels
-	if count {
-		r.counted = now
-	}
-	behind := r.behind
-	r.mu.Unlock()
-	if count {
-		behind = r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
-		r.mu.Lock()
-		r.behind = behind
-		r.mu.Unlock()
-	}
-	if hurry || behind {
-		return
-	}
-	timer := time.NewTimer(min(now.Sub(resumed), maxPause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.over:
+	if r.stalled != stalled {
+		r.stalled = stalled
+		r.changed.Broadcast()
 	}
 }
 
@@ -409,24 +366,24 @@ func (r *reserve) canWait(category vfs.DiskWriteCategory) (canWait, full bool) {
 
 // ReuseForWrite is called for a log that is written over an older one.
 func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
-	err = r.tryNamed(func() error {
+	err = r.insist(newname, func() error {
 		f, err = r.FS.ReuseForWrite(oldname, newname, category)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return r.newFile(f, category), nil
+	return r.newFile(newname, f, category), nil
 }
 
 // Link is called for tables and markers.
 func (r *reserve) Link(oldname, newname string) error {
-	return r.tryNamed(func() error { return r.FS.Link(oldname, newname) })
+	return r.insist(newname, func() error { return r.FS.Link(oldname, newname) })
 }
 
 // Rename is called for markers and options.
 func (r *reserve) Rename(oldname, newname string) error {
-	return r.tryNamed(func() error { return r.FS.Rename(oldname, newname) })
+	return r.insist(newname, func() error { return r.FS.Rename(oldname, newname) })
 }
 
 // Remove is called for files that are obsolete.
@@ -438,27 +395,29 @@ func (r *reserve) Remove(name string) error {
 type reserveFile struct {
 	vfs.File
 	r        *reserve
+	name     string
 	category vfs.DiskWriteCategory
 	resumed  time.Time // when the last write of a compaction returned
 }
 
-func (r *reserve) newFile(f vfs.File, category vfs.DiskWriteCategory) vfs.File {
-	f = &reserveFile{File: f, r: r, category: category}
+func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategory) vfs.File {
+	f = &reserveFile{File: f, r: r, name: name, category: category}
 	if category == forLog && r.s.syncEvery > 0 {
 		f = r.s.logs.add(f)
 	}
 	return f
 }
 
-// Write writes all of p, trying once more if the disk was full and the reserve is free now. A failed sync is never
-// tried again, because nobody knows what the disk has then.
+// Write writes all of p, trying once more if the disk was full and the reserve is free now. When that is used up, too,
+// a table is given up, and anything else waits until there is room. A failed sync is never tried again, because nobody
+// knows what the disk has then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if f.category == forCompaction {
 		f.r.pace(f.resumed)
 		defer func() { f.resumed = time.Now() }()
 	}
 	canWait, full := f.r.canWait(f.category)
-	if canWait && full {
+	if canWait && full && !f.r.mayMerge() {
 		return 0, syscall.ENOSPC // Pebble removes what the compaction has written so far
 	}
 	frees := f.r.frees()
@@ -477,13 +436,20 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 		f.r.postpone(err)
 		return n, err
 	}
-	if f.r.free(err, frees) {
+	for err != nil && isFullError(err) {
+		if !f.r.free(err, frees) {
+			if f.category == forFlush || f.category == forCompaction {
+				f.r.noTable()
+				break
+			}
+			if !f.r.isOurs(f.name) || !f.r.awaitLook() {
+				break
+			}
+		}
+		frees = f.r.frees()
 		var more int
 		more, err = f.write(p[n:])
 		n += more
-	}
-	if (f.category == forFlush || f.category == forCompaction) && err != nil && isFullError(err) {
-		f.r.exhausted(err)
 	}
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
@@ -519,12 +485,4 @@ func (r *reserve) report() store.CheckResult {
 		f.Text = "nothing is reserved for claims and acks on a full disk, because there is too little room"
 	}
 	return f
-}
-
-// exhausted is called when not even the tables can be written that the writer waits for. Pebble would try again at
-// once, for ever, while the writer waits; so the store stops, and this goroutine of Pebble's too, as in Fatalf.
-func (r *reserve) exhausted(cause error) {
-	r.s.fail(cause)
-	r.s.giveUp()
-	select {}
 }
