@@ -33,33 +33,33 @@ type directory struct {
 	fs  vfs.FS
 }
 
-// claimDirectory creates, locks and checks the directory. It reports what the directory holds: nothing (isNew), or a
-// store that was closed in good order, or one that was not.
-func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
+// claimDirectory creates, locks and checks the directory. It reports what the directory holds: a format, and whether it
+// is of a store that was closed in good order.
+func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
 	if err := s.checkUser(); err != nil {
-		return false, false, err
+		return is, false, err
 	}
 	if err := s.makeDirectory(); err != nil {
-		return false, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, s.advised(err))
+		return is, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, s.advised(err))
 	}
 	if _, err := s.readFormat(); err != nil {
-		return false, false, err // before a foreign directory gets a lock file
+		return is, false, err // before a foreign directory gets a lock file
 	}
 	if s.owned, err = s.directory.lock(); err != nil {
-		return false, false, err
+		return is, false, err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.owned.close())
 		}
 	}()
-	if isNew, err = s.readFormat(); err != nil {
-		return false, false, err
+	if is, err = s.readFormat(); err != nil {
+		return is, false, err
 	}
 	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
-		wasClosed = !isNew
+		wasClosed = !is.isNew
 	} else if err != nil {
-		return false, false, s.readError(err)
+		return is, false, s.readError(err)
 	}
 	err = s.reserve.try(func() error {
 		if err := s.writeFile(holderFile, holder()); err != nil {
@@ -68,7 +68,7 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 		if err := s.owned.keep(&s.directory, holderFile); err != nil {
 			return err
 		}
-		if isNew {
+		if is.isNew {
 			return s.beginCreation()
 		}
 		return nil
@@ -76,7 +76,7 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if err == nil && s.locked != nil {
 		s.locked(s.dir)
 	}
-	return isNew, wasClosed, err
+	return is, wasClosed, err
 }
 
 // makeDirectory creates the directory and its missing parents durably, and resolves its name, so that a symbolic link

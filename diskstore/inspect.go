@@ -53,6 +53,7 @@ type files struct {
 	tables    []string
 	logs      []wal.LogicalLog
 	wasClosed bool
+	format    int // of what is stored
 }
 
 // mayBeTorn reports whether a crash may have left a log without a clean end.
@@ -77,7 +78,9 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 			return err
 		}
 	}
-	if _, err := d.readFormat(); errors.Is(err, store.ErrCorrupt) {
+	is, err := d.readFormat()
+	if errors.Is(err, store.ErrCorrupt) {
+		is.keys = oldestFormat() // migrations leave alone what is later
 		report(store.CheckResult{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
 	} else if err != nil {
 		return err
@@ -86,6 +89,7 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 	if err != nil {
 		return err
 	}
+	all.format = is.keys
 	return f(all)
 }
 

@@ -164,24 +164,24 @@ func Open(dir string, opts ...Option) (*Store, error) {
 }
 
 func (s *Store) open() error {
-	isNew, wasClosed, err := s.claimDirectory()
+	is, wasClosed, err := s.claimDirectory()
 	if err != nil {
 		return err
 	}
-	if !isNew {
+	if !is.isNew {
 		if err := s.checkRecords(wasClosed); err != nil {
 			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
 		}
 	}
-	if err := s.openLogged(isNew, wasClosed); err != nil {
+	if err := s.openLogged(is, wasClosed); err != nil {
 		return errors.Join(err, s.releaseDirectory(false))
 	}
 	return nil
 }
 
 // openLogged opens the database and sees to it that relaxedFile exists while the log may be torn.
-func (s *Store) openLogged(isNew, wasClosed bool) error {
-	if !isNew && !wasClosed {
+func (s *Store) openLogged(is format, wasClosed bool) error {
+	if !is.isNew && !wasClosed {
 		if err := s.reserve.try(func() error { return s.cutTornLog(s.logger) }); err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func (s *Store) openLogged(isNew, wasClosed bool) error {
 			return err
 		}
 	}
-	if err := s.openDatabase(isNew); err != nil || s.syncEvery > 0 {
+	if err := s.openDatabase(is); err != nil || s.syncEvery > 0 {
 		return err
 	}
 	if err := s.setRelaxed(false); err != nil { // what an earlier log held is in tables now
@@ -200,13 +200,13 @@ func (s *Store) openLogged(isNew, wasClosed bool) error {
 	return nil
 }
 
-func (s *Store) openDatabase(isNew bool) error {
+func (s *Store) openDatabase(is format) error {
 	open := func() (err error) {
-		s.db, err = pebble.Open(s.dir, s.options(isNew))
+		s.db, err = pebble.Open(s.dir, s.options(is.isNew))
 		return err
 	}
 	err := s.guarded(open)
-	if err == nil && isNew {
+	if err == nil && is.isNew {
 		// Pebble creates the first log before it raises the format, so that log could not say what was synced in it.
 		if err = s.guarded(s.db.Close); err == nil {
 			err = s.guarded(open)
@@ -215,9 +215,9 @@ func (s *Store) openDatabase(isNew bool) error {
 	if err != nil {
 		return s.openError(err)
 	}
-	if isNew {
+	if is.isNew {
 		err = s.endCreation()
-	} else {
+	} else if err = s.migrate(is.keys); err == nil {
 		err = s.load()
 	}
 	if err != nil {

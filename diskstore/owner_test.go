@@ -175,13 +175,6 @@ var disturbances = map[string]struct {
 	}, []string{"in backup"}},
 }
 
-func try(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestDirectoryHasOneOwnerWhateverHappensToIt(t *testing.T) {
 	for name, d := range disturbances {
 		t.Run(name, func(t *testing.T) {
