@@ -43,13 +43,14 @@ func (t *tx) checkChange(makesRoom bool) error {
 	sublevels := t.s.db.Metrics().Levels[0].Sublevels
 	r.setStalled(sublevels >= manySublevels)
 	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= maxSublevels {
-		return t.s.fullError(usage)
+		return t.s.fullError()
 	}
 	return nil
 }
 
 // fullError is the error of a disk that is so full that nothing can be changed.
-func (s *Store) fullError(usage vfs.DiskUsage) error {
+func (s *Store) fullError() error {
+	usage, _ := s.fs.GetDiskUsage(s.dir)
 	return fmt.Errorf("%w: the disk of %s has %s left and the reserve is used up: free some space; nothing is lost, and calls "+
 		"go on by themselves when there is room", store.ErrFull, s.dir, formatBytes(usage.AvailBytes))
 }
@@ -69,8 +70,12 @@ func (r *reserve) floor(makesRoom bool) uint64 {
 func (r *reserve) isUsedUp() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.waiting > 0 || r.tableless
+	return r.isWaiting() || r.tableless
 }
+
+// isWaiting reports whether the log, or another file that Pebble cannot do without, waits for room. No call can be
+// answered then, because answers wait for the log.
+func (r *reserve) isWaiting() bool { return r.waiting.Load() > 0 }
 
 // insist is try for a file that Pebble cannot do without: while the store is open it waits until there is room.
 func (r *reserve) insist(name string, f func() error) error {
@@ -92,8 +97,8 @@ func (r *reserve) awaitLook() bool {
 	if !r.opened {
 		return false
 	}
-	r.waiting++
-	defer func() { r.waiting-- }()
+	r.waiting.Add(1)
+	defer r.waiting.Add(-1)
 	for looks := r.looks; looks == r.looks && !r.ended; {
 		r.changed.Wait()
 	}

@@ -264,6 +264,8 @@ func (s *Store) enter(ctx context.Context) error {
 		return s.failure
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case s.reserve.isWaiting():
+		return s.fullError()
 	}
 	s.calls.Add(1)
 	return nil

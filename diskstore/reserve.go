@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -53,9 +54,10 @@ const (
 // are made of it, and the manifest. Compactions, which can wait for a while, do so until there is room again.
 type reserve struct {
 	vfs.FS
-	s     *Store
-	fence fence
-	size  int64 // of the reserve; 0 for none
+	s       *Store
+	fence   fence
+	size    int64        // of the reserve; 0 for none
+	waiting atomic.Int64 // what found no room and waits for some
 
 	mu        sync.Mutex
 	changed   sync.Cond // of what follows
@@ -68,7 +70,6 @@ type reserve struct {
 	behind    bool      // compactions do not keep up with what is sent
 	counted   time.Time // when that was found out
 	looks     int       // how often a check looked for room
-	waiting   int       // what found no room and waits for some
 	watched   bool      // there is a loop that checks for room
 	opened    bool
 	ended     bool

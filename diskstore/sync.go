@@ -21,8 +21,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	if !s.reserve.isUsedUp() {
 		return nil
 	}
-	usage, _ := s.fs.GetDiskUsage(s.dir)
-	return s.fullError(usage)
+	return s.fullError()
 }
 
 // Sync implements store.Syncer. With SyncEvery it fsyncs at once; otherwise it waits only for the calls that are
