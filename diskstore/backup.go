@@ -255,5 +255,5 @@ func backupFailed(dir string, err error) error {
 	if isFullError(err) {
 		return fmt.Errorf("%w: making a backup in %s: %w: give a directory on another disk", store.ErrFull, dir, err)
 	}
-	return fmt.Errorf("%w: making a backup in %s: %w", store.ErrUnavailable, dir, err)
+	return fmt.Errorf("%w: making a backup in %s: %w", store.ErrUnavailable, dir, (&directory{dir: dir}).advised(err))
 }

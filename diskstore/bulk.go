@@ -121,6 +121,11 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 	var c choice
 	limit := t.before(sel)
+	if t.s.reserve.isFull() && q.number != 0 {
+		if all, err := t.selectsAll(q, sel, limit); err != nil || all {
+			return t.dropMessages(q, limit, err)
+		}
+	}
 	if err := t.choosePurged(q, &c, sel, limit); err != nil {
 		return store.Bulk{}, err
 	}
@@ -181,6 +186,52 @@ func (t *tx) choosePurged(q *queue, c *choice, sel store.Selection, limit int64)
 	return nil
 }
 
+// selectsAll reports whether a Purge is about all messages of a queue. The caller has flushed.
+func (t *tx) selectsAll(q *queue, sel store.Selection, limit int64) (bool, error) {
+	switch {
+	case len(sel.IDs) > 0 || len(q.held) > 0:
+		return false, nil
+	case sel.State == store.StateDead:
+		return q.due.n == 0 && sel.Before.IsZero(), nil
+	case sel.State == store.StateNone:
+		return sel.Before.IsZero(), nil
+	case q.dead.n > 0:
+		return false, nil
+	}
+	first, err := t.earliest(q)
+	if sel.State == store.StateScheduled || err != nil {
+		return first.at > t.now, err
+	}
+	later := false
+	err = t.each(q, &q.due, entry{at: limit + 1}, lastTime, func(entry, []byte) (bool, error) {
+		later = true
+		return false, nil
+	})
+	return !later, err
+}
+
+// dropMessages purges all messages of a queue that holds none, whatever their number, when the disk is full. It writes
+// next to nothing, and Pebble removes tables at once that have nothing but what is in a removed range. To purge them one
+// by one it would have to merge tables before it can remove any, and there is no room for that.
+func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) {
+	if err != nil {
+		return store.Bulk{}, err
+	}
+	b := store.Bulk{Done: int(q.due.n + q.dead.n), Before: store.Time(limit)}
+	for _, kind := range []byte{kindMessage, kindRecord, kindDue, kindDead, kindGroup} {
+		t.removeRange(appendKey(nil, q.number, kind), appendKey(nil, q.number, kind+1))
+	}
+	for _, x := range []*index{&q.due, &q.dead, &q.groups} {
+		x.n = 0
+		x.startAt(entry{at: never}, true)
+	}
+	q.cells.forget()
+	q.ready, q.mark, q.counting = 0, t.now, nil
+	t.touch(q)
+	t.emptied = true
+	return b, t.flush() // a send in this group looks for its id on the disk
+}
+
 // removeQueue deletes a queue with all it has: one range of keys.
 func (t *tx) removeQueue(q *queue) error {
 	if err := t.flush(); err != nil {
@@ -193,6 +244,7 @@ func (t *tx) removeQueue(q *queue) error {
 	delete(t.s.queues, q.name)
 	if q.number != 0 { // else nobody knows where the rest is
 		t.removeRange(numberKey(q.number), numberKey(q.number+1))
+		t.emptied = t.s.reserve.isFull()
 	}
 	return nil
 }

@@ -216,6 +216,9 @@ func (d *directory) checkTables(interrupted func() error, tables []string, repor
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		if isNoAccess(err) {
+			return d.readError(err)
+		}
 		damaged = true
 		report(store.CheckResult{Severity: store.SeverityError, Check: "tables", Count: 1,
 			Text: fmt.Sprintf("%s is damaged: %v", name, err), Advice: d.recoverAdvice()})

@@ -33,36 +33,42 @@ type directory struct {
 	fs  vfs.FS
 }
 
-// claimDirectory creates, locks and checks the directory. It reports what the directory holds: nothing (isNew), or a
-// store that was closed in good order, or one that was not.
-func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
+// claimDirectory creates, locks and checks the directory. It reports what the directory holds: a format, and whether it
+// is of a store that was closed in good order.
+func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
+	if err := s.checkUser(); err != nil {
+		return is, false, err
+	}
 	if err := s.makeDirectory(); err != nil {
-		return false, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, err)
+		return is, false, fmt.Errorf("%w: creating the directory: %w", store.ErrUnavailable, s.advised(err))
 	}
 	if _, err := s.readFormat(); err != nil {
-		return false, false, err // before a foreign directory gets a lock file
+		return is, false, err // before a foreign directory gets a lock file
 	}
-	if s.lock, err = s.directory.lock(); err != nil {
-		return false, false, err
+	if s.owned, err = s.directory.lock(); err != nil {
+		return is, false, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.lock.Close())
+			err = errors.Join(err, s.owned.close())
 		}
 	}()
-	if isNew, err = s.readFormat(); err != nil {
-		return false, false, err
+	if is, err = s.readFormat(); err != nil {
+		return is, false, err
 	}
 	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
-		wasClosed = !isNew
+		wasClosed = !is.isNew
 	} else if err != nil {
-		return false, false, s.readError(err)
+		return is, false, s.readError(err)
 	}
 	err = s.reserve.try(func() error {
 		if err := s.writeFile(holderFile, holder()); err != nil {
 			return s.writeError(err)
 		}
-		if isNew {
+		if err := s.owned.keep(&s.directory, holderFile); err != nil {
+			return err
+		}
+		if is.isNew {
 			return s.beginCreation()
 		}
 		return nil
@@ -70,7 +76,7 @@ func (s *Store) claimDirectory() (isNew, wasClosed bool, err error) {
 	if err == nil && s.locked != nil {
 		s.locked(s.dir)
 	}
-	return isNew, wasClosed, err
+	return is, wasClosed, err
 }
 
 // makeDirectory creates the directory and its missing parents durably, and resolves its name, so that a symbolic link
@@ -115,16 +121,33 @@ func (d *directory) syncDirectory(path string) error {
 }
 
 // lock locks the directory, or returns a HeldError when it is locked.
-func (d *directory) lock() (*pebble.Lock, error) {
-	lock, err := pebble.LockDirectory(d.dir, d.fs)
-	switch {
-	case err == nil:
-		return lock, nil
-	case isHeld(err):
-		text, _ := d.readFile(holderFile)
-		return nil, heldBy(d.dir, strings.TrimSpace(text))
+func (d *directory) lock() (*ownership, error) {
+	o := &ownership{}
+	err := d.lockInto(o)
+	if err == nil {
+		return o, nil
 	}
-	return nil, fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, d.dir, err)
+	if closed := o.close(); closed != nil || !isHeld(err) {
+		return nil, fmt.Errorf("%w: locking %s: %w", store.ErrUnavailable, d.dir, d.advised(errors.Join(err, closed)))
+	}
+	text, _ := d.readFile(holderFile)
+	return nil, heldBy(d.dir, strings.TrimSpace(text))
+}
+
+func (d *directory) lockInto(o *ownership) (err error) {
+	if d.fs == defaultFS {
+		if o.dir, err = lockDirectory(d.dir); err != nil {
+			return err
+		}
+	}
+	if o.lock, err = pebble.LockDirectory(d.dir, d.fs); err != nil {
+		return err
+	}
+	err = o.note(d, d.dir, d.dir)
+	if err == nil {
+		err = o.note(d, lockFile, d.fs.PathJoin(d.dir, lockFile))
+	}
+	return err
 }
 
 // isHeld reports whether a lock is held by someone else. It is false when the lock file cannot be opened or the file
@@ -138,16 +161,14 @@ func isHeld(err error) bool {
 }
 
 // releaseDirectory unlocks the directory. inOrder says that all its files are complete; then holderFile goes, and its
-// absence is what the next open relies on. A store that Pebble gave up stays locked until the process ends.
+// absence is what the next open relies on.
 func (s *Store) releaseDirectory(inOrder bool) error {
-	if s.isStuck() {
-		return nil
-	}
+	s.reserve.fence.raise()
 	var err error
-	if inOrder {
+	if inOrder && s.owned.check() == nil {
 		err = errors.Join(s.fs.Remove(s.fs.PathJoin(s.dir, holderFile)), s.syncDirectory(s.dir))
 	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, s.owned.close())
 }
 
 func (d *directory) readFile(name string) (string, error) {
@@ -178,12 +199,12 @@ func (d *directory) writeFile(name, text string) error {
 
 // readError returns an ErrUnavailable for an error of reading the disk.
 func (d *directory) readError(err error) error {
-	return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, err)
+	return fmt.Errorf("%w: reading %s: %w", store.ErrUnavailable, d.dir, d.advised(err))
 }
 
 // writeError returns an ErrUnavailable for an error of writing to the disk.
 func (d *directory) writeError(err error) error {
-	return fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, d.dir, err)
+	return fmt.Errorf("%w: writing to %s: %w", store.ErrUnavailable, d.dir, d.advised(err))
 }
 
 // damaged returns an ErrCorrupt that names a file and says what to do.

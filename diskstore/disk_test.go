@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -57,6 +58,35 @@ func TestFullDiskRefusesSendsAndLetsWorkGoOn(t *testing.T) {
 	send(t, s, "c")
 }
 
+func TestAckWithFollowUpsOnAFullDiskChangesNothing(t *testing.T) {
+	disk := &smallDisk{FS: vfs.NewMem()}
+	disk.left.Store(minRoom)
+	s := openOn(t, disk, newManualClock())
+	defer s.Close()
+	send(t, s, "m")
+	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ack := []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Ack,
+		Then: []store.FollowUp{{Queue: "next", Message: plain("follow-up")}}}}
+	disk.left.Store(minRoom - 1)
+	r, err := s.Settle(t.Context(), "q", ack)
+	if err != nil || !errors.Is(r[0].Err, store.ErrFull) {
+		t.Errorf("the ack gives %v, %v, want ErrFull", r, err)
+	}
+	if got := live(t, s, "q"); got["m"] != store.StateLeased {
+		t.Errorf("afterwards there is %v, want the message leased", got)
+	}
+	disk.left.Store(minRoom)
+	if r, err = s.Settle(t.Context(), "q", ack); err != nil || r[0].Err != nil {
+		t.Errorf("with room, the ack gives %v, %v", r, err)
+	}
+	if got := live(t, s, "next"); len(got) != 1 {
+		t.Errorf("the follow-up is not there: %v", got)
+	}
+}
+
 func isLogSync(op errorfs.Op) bool {
 	syncs := op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
 	return syncs && strings.HasSuffix(op.Path, ".log")
@@ -73,7 +103,7 @@ func failing(fs vfs.FS, broken *atomic.Bool, cause error) vfs.FS {
 }
 
 func TestFailedWriteStopsTheStoreAndKeepsWhatWasAcknowledged(t *testing.T) {
-	for _, cause := range []error{errors.New("the disk is on fire"), syscall.ENOSPC} {
+	for _, cause := range []error{errors.New("the disk is on fire"), syscall.EIO} {
 		var broken atomic.Bool
 		fs, clock := vfs.NewCrashableMem(), newManualClock()
 		s := openOn(t, failing(fs, &broken, cause), clock)
@@ -98,6 +128,67 @@ func TestFailedWriteStopsTheStoreAndKeepsWhatWasAcknowledged(t *testing.T) {
 		infos, err := s.Get(t.Context(), "q", []string{"before", "m"})
 		if err != nil || infos[0] == nil || infos[1] != nil {
 			t.Errorf("after the crash there is %v, %v, want what was acknowledged", infos, err)
+		}
+		s.Close()
+	}
+}
+
+func TestLogThatFindsNoRoomWaitsForSome(t *testing.T) {
+	for _, freed := range []bool{true, false} {
+		var full atomic.Bool
+		fs, clock := vfs.NewCrashableMem(), newManualClock()
+		found := make(chan struct{}, 100)
+		s := openOn(t, errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && op.Kind == errorfs.OpFileWrite && strings.HasSuffix(op.Path, ".log") {
+				select {
+				case found <- struct{}{}:
+				default:
+				}
+				return syscall.ENOSPC
+			}
+			return nil
+		})), clock)
+		send(t, s, "before")
+		full.Store(true)
+		sent := make(chan error, 1)
+		go func() {
+			_, err := s.Send(t.Context(), "q", []store.Outgoing{plain("m")})
+			sent <- err
+		}()
+		<-found
+		for !s.reserve.isWaiting() {
+			runtime.Gosched()
+		}
+		if _, err := s.Get(t.Context(), "q", []string{"before"}); !errors.Is(err, store.ErrFull) {
+			t.Errorf("a call meanwhile gives %v, want ErrFull", err)
+		}
+		if err := s.Ping(t.Context()); !errors.Is(err, store.ErrFull) {
+			t.Errorf("ping gives %v, want ErrFull", err)
+		}
+		if !freed {
+			s.Close() // it does not wait for room
+			if err := <-sent; !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("the send gives %v, want that the disk is full", err)
+			}
+			continue
+		}
+		full.Store(false)
+		for done := false; !done; {
+			clock.Advance(checkFull)
+			select {
+			case err := <-sent:
+				if done = true; err != nil {
+					t.Errorf("the send gives %v once there is room", err)
+				}
+			default:
+				runtime.Gosched()
+			}
+		}
+		after := synced(fs)
+		s.Close()
+		s = openOn(t, after, clock)
+		if got := live(t, s, "q"); len(got) != 2 {
+			t.Errorf("there are %v, want both messages", got)
 		}
 		s.Close()
 	}

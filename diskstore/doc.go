@@ -43,5 +43,15 @@
 //
 // Send leaves room for claims and acks (room.go). Since others write to the disk too, more is reserved in the file
 // RESERVE, which is freed when the log, or a table made of it, finds no room (reserve.go). When that is used up, too,
-// the store stops.
+// all changes are refused until there is room, those that make room last (floor.go).
+//
+// # One owner
+//
+// A process locks the directory and the file LOCK in it, and stops when either, or HOLDER, is no longer what it has
+// opened (owner.go). A store that stopped lets nothing pass to the disk any more (fence.go), and then gives up its
+// locks, so that another process can open the directory.
+//
+// # Formats
+//
+// A change of what is stored raises the format. Open migrates earlier ones (migrate.go).
 package diskstore

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ func (s *Store) fail(cause error) error {
 		if s.syncEvery > 0 {
 			kept = fmt.Sprintf("what was acknowledged before is on the disk, except for the last %v", s.syncEvery)
 		}
-		s.failure = &stopped{fmt.Errorf("%w: %s stopped: %w; %s: repair the disk and start the program again", kind, s.dir,
-			cause, kept)}
+		remedy := cmp.Or(s.remedy(cause), "repair the disk and start the program again")
+		s.failure = &stopped{fmt.Errorf("%w: %s stopped: %w; %s: %s", kind, s.dir, cause, kept, remedy)}
 		s.logger.Error("later: the store stopped", "dir", s.dir, "cause", cause)
 		close(s.failed)
 	})
@@ -74,10 +75,10 @@ func (s *Store) guarded(f func() error) error {
 }
 
 // isCorruption reports whether Pebble failed because of damage. Reading some damaged records, it fails with an error of
-// the run-time system.
+// the run-time system. It also calls a table damaged that cannot be opened.
 func isCorruption(err error) bool {
 	_, ok := errors.AsType[runtime.Error](err)
-	return ok || pebble.IsCorruptionError(err)
+	return ok || pebble.IsCorruptionError(err) && !isNoAccess(err)
 }
 
 // formatError is an ErrCorrupt of one value that was read whole, by its checksum, and makes no sense. Other values are

@@ -78,3 +78,10 @@ func childProcess(t *testing.T, test, variable, value string) *exec.Cmd {
 func plain(id string) store.Outgoing {
 	return store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
 }
+
+func try(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

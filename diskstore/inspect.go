@@ -38,7 +38,11 @@ func inspect(ctx context.Context, d directory, report func(store.CheckResult)) e
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			report(d.checkLog(log, files.mayBeTorn(i)))
+			f, err := d.checkLog(log, files.mayBeTorn(i))
+			if err != nil {
+				return err
+			}
+			report(f)
 		}
 		return nil
 	})
@@ -49,6 +53,7 @@ type files struct {
 	tables    []string
 	logs      []wal.LogicalLog
 	wasClosed bool
+	format    int // of what is stored
 }
 
 // mayBeTorn reports whether a crash may have left a log without a clean end.
@@ -68,12 +73,14 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 	if slices.Contains(names, lockFile) {
 		lock, err := d.lock()
 		if err == nil {
-			defer lock.Close()
+			defer lock.close()
 		} else if !isPermission(err) {
 			return err
 		}
 	}
-	if _, err := d.readFormat(); errors.Is(err, store.ErrCorrupt) {
+	is, err := d.readFormat()
+	if errors.Is(err, store.ErrCorrupt) {
+		is.keys = oldestFormat() // migrations leave alone what is later
 		report(store.CheckResult{Severity: store.SeverityError, Check: "format", Count: 1, Text: err.Error()})
 	} else if err != nil {
 		return err
@@ -82,6 +89,7 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 	if err != nil {
 		return err
 	}
+	all.format = is.keys
 	return f(all)
 }
 
@@ -96,10 +104,15 @@ func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (f
 	f.logs = logs
 	live := &readOnlyFS{FS: d.fs, logs: map[string]bool{}}
 	tables, err := d.readTables(live)
+	if isNoAccess(err) {
+		return f, d.readError(err)
+	}
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, err, d.advice())
 	}
-	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); damage != nil {
+	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); isNoAccess(damage) {
+		return f, damage
+	} else if damage != nil {
 		report(store.CheckResult{Severity: store.SeverityError, Check: "files", Count: 1, Text: damage.Error()})
 		f.tables = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != tableSuffix })
 		slices.Sort(f.tables)
@@ -115,13 +128,15 @@ func (d *directory) logName(log wal.LogicalLog) string {
 	return d.fs.PathBase(path)
 }
 
-// checkLog reports whether a log can be read to its end.
-func (d *directory) checkLog(log wal.LogicalLog, mayBeTorn bool) store.CheckResult {
+// checkLog finds out whether a log can be read to its end.
+func (d *directory) checkLog(log wal.LogicalLog, mayBeTorn bool) (store.CheckResult, error) {
 	name := d.logName(log)
 	f := store.CheckResult{Severity: store.SeverityOK, Check: "log", Text: name + " has a clean end"}
 	at, err := readLog(log, nil)
 	switch {
 	case err == nil:
+	case isNoAccess(err):
+		return f, d.readError(err)
 	case mayBeTorn && errors.Is(err, logrecord.ErrUnexpectedEOF):
 		f.Severity = store.SeverityNote
 		f.Text = fmt.Sprintf("a crash left the end of %s unfinished, from byte %d; nothing acknowledged was in it", name, at)
@@ -129,7 +144,7 @@ func (d *directory) checkLog(log wal.LogicalLog, mayBeTorn bool) store.CheckResu
 		f.Severity, f.Count, f.Advice = store.SeverityError, 1, d.recoverAdvice()
 		f.Text = fmt.Sprintf("%s is damaged: it cannot be read from byte %d on: %v", name, at, err)
 	}
-	return f
+	return f, nil
 }
 
 // openError returns the error of opening the store for what Pebble failed with: an ErrCorrupt if a file is damaged,
@@ -137,14 +152,18 @@ func (d *directory) checkLog(log wal.LogicalLog, mayBeTorn bool) store.CheckResu
 func (d *directory) openError(cause error) error {
 	_, err := d.readTables(&readOnlyFS{FS: d.fs, logs: map[string]bool{}})
 	errno, failed := errors.AsType[syscall.Errno](cause) // the disk, unless a file is missing
-	if err == nil && !isCorruption(cause) || failed && !errors.Is(errno, fs.ErrNotExist) {
-		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, d.dir, cause)
+	if err == nil && !isCorruption(cause) || failed && !errors.Is(errno, fs.ErrNotExist) || isNoAccess(err) {
+		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, d.dir, d.advised(cause))
 	}
 	logs, scanErr := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
 	for i := 0; i < len(logs) && err == nil && scanErr == nil; i++ {
-		if f := d.checkLog(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
+		var f store.CheckResult
+		if f, err = d.checkLog(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
 			cause = fmt.Errorf("%s: %w", f.Text, cause)
 		}
+	}
+	if isNoAccess(err) {
+		return err
 	}
 	return fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, cause, d.advice())
 }

@@ -35,7 +35,24 @@ func (diskFS) Lock(name string) (io.Closer, error) {
 	}
 }
 
-// heldLock is a locked file. Close unlocks it first, because a process that is being started at that moment has a copy
+// lockDirectory locks a directory itself, which outlives a lockFile that somebody removes. It returns nil where the file
+// system cannot do that, as NFS, which would need to write to it.
+func lockDirectory(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case err == nil:
+		return f, nil
+	case isHeld(err):
+		return nil, errors.Join(err, f.Close())
+	}
+	return nil, f.Close()
+}
+
+// heldLock is a locked file or directory. Close unlocks it first, because a process that is being started at that moment has a copy
 // of the descriptor until it runs its program, and the copy would keep the lock.
 type heldLock struct{ *os.File }
 

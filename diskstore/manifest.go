@@ -41,6 +41,9 @@ func (d *directory) checkRecords(wasClosed bool) error {
 // checkFileList checks the manifest, which lists Pebble's files, and the marker that names it.
 func (d *directory) checkFileList(wasClosed bool) error {
 	desc, err := pebble.Peek(d.dir, d.fs)
+	if isNoAccess(err) {
+		return d.readError(err)
+	}
 	if err != nil {
 		return d.damaged("marker.manifest", "%v", err)
 	}
@@ -111,6 +114,9 @@ func isInvalidRecord(err error) bool {
 func (d *directory) checkManifest(path string, wasClosed bool) error {
 	name := d.fs.PathBase(path)
 	text, err := d.readFile(name)
+	if isNoAccess(err) {
+		return d.readError(err)
+	}
 	if err != nil {
 		return d.damaged(name, "%v", err)
 	}

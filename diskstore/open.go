@@ -30,8 +30,8 @@ type Store struct {
 	reserveSize int64
 	reserve     *reserve
 
-	db   *pebble.DB
-	lock *pebble.Lock
+	db    *pebble.DB
+	owned *ownership
 
 	mu      sync.Mutex
 	closing bool
@@ -41,7 +41,10 @@ type Store struct {
 	loops   sync.WaitGroup
 	closed  chan struct{} // closed when Close begins
 	ended   chan struct{} // closed when it is over
-	logs    lazyLogs      // with syncEvery
+	guards  sync.WaitGroup
+	ending  sync.Once
+	endErr  error
+	logs    lazyLogs // with syncEvery
 	written *written
 
 	failing sync.Once
@@ -166,28 +169,29 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	if s.syncEvery > 0 {
 		s.loops.Go(s.sync)
 	}
+	s.guards.Go(s.guard)
 	return s, nil
 }
 
 func (s *Store) open() error {
-	isNew, wasClosed, err := s.claimDirectory()
+	is, wasClosed, err := s.claimDirectory()
 	if err != nil {
 		return err
 	}
-	if !isNew {
+	if !is.isNew {
 		if err := s.checkRecords(wasClosed); err != nil {
 			return errors.Join(err, s.releaseDirectory(wasClosed)) // nothing was changed
 		}
 	}
-	if err := s.openLogged(isNew, wasClosed); err != nil {
+	if err := s.openLogged(is, wasClosed); err != nil {
 		return errors.Join(err, s.releaseDirectory(false))
 	}
 	return nil
 }
 
 // openLogged opens the database and sees to it that relaxedFile exists while the log may be torn.
-func (s *Store) openLogged(isNew, wasClosed bool) error {
-	if !isNew && !wasClosed {
+func (s *Store) openLogged(is format, wasClosed bool) error {
+	if !is.isNew && !wasClosed {
 		if err := s.reserve.try(func() error { return s.cutTornLog(s.logger) }); err != nil {
 			return err
 		}
@@ -197,7 +201,7 @@ func (s *Store) openLogged(isNew, wasClosed bool) error {
 			return err
 		}
 	}
-	if err := s.openDatabase(isNew); err != nil || s.syncEvery > 0 {
+	if err := s.openDatabase(is); err != nil || s.syncEvery > 0 {
 		return err
 	}
 	if err := s.setRelaxed(false); err != nil { // what an earlier log held is in tables now
@@ -206,13 +210,13 @@ func (s *Store) openLogged(isNew, wasClosed bool) error {
 	return nil
 }
 
-func (s *Store) openDatabase(isNew bool) error {
+func (s *Store) openDatabase(is format) error {
 	open := func() (err error) {
-		s.db, err = pebble.Open(s.dir, s.options(isNew))
+		s.db, err = pebble.Open(s.dir, s.options(is.isNew))
 		return err
 	}
 	err := s.guarded(open)
-	if err == nil && isNew {
+	if err == nil && is.isNew {
 		// Pebble creates the first log before it raises the format, so that log could not say what was synced in it.
 		if err = s.guarded(s.db.Close); err == nil {
 			err = s.guarded(open)
@@ -221,9 +225,9 @@ func (s *Store) openDatabase(isNew bool) error {
 	if err != nil {
 		return s.openError(err)
 	}
-	if isNew {
+	if is.isNew {
 		err = s.endCreation()
-	} else {
+	} else if err = s.migrate(is.keys); err == nil {
 		err = s.load()
 	}
 	if err != nil {
@@ -238,7 +242,7 @@ func (s *Store) options(isNew bool) *pebble.Options {
 	}
 	o := &pebble.Options{
 		FS:                 s.reserve,
-		Lock:               s.lock,
+		Lock:               s.owned.lock,
 		ErrorIfNotExists:   !isNew,
 		FormatMajorVersion: pebbleFormat,
 		CacheSize:          cacheSize,
@@ -270,13 +274,15 @@ func (s *Store) enter(ctx context.Context) error {
 		return s.failure
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case s.reserve.isWaiting():
+		return s.fullError()
 	}
 	s.calls.Add(1)
 	return nil
 }
 
 // Close waits for the calls under way, ends every Wait and Watcher with ErrClosed, and closes the directory. A second
-// call waits for the first. If Pebble gave up, the directory stays locked until the process ends.
+// call waits for the first.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -288,7 +294,24 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	defer close(s.ended)
 	close(s.closed)
+	s.guards.Wait()
+	return s.end()
+}
+
+// end ends everything but the watchers, and gives up the directory, so that another process can open it. It is called
+// when the store stops, too; a second call waits for the first.
+func (s *Store) end() error {
+	s.ending.Do(func() { s.endErr = s.endAll() })
+	return s.endErr
+}
+
+func (s *Store) endAll() error {
+	s.mu.Lock() // no call begins any more
+	s.mu.Unlock()
 	s.reserve.end()
+	if s.hasFailed() {
+		s.reserve.fence.raise()
+	}
 	idle := make(chan struct{})
 	go func() {
 		s.calls.Wait()

@@ -105,8 +105,8 @@ func TestOpenRefusesOtherFormats(t *testing.T) {
 	for text, want := range map[string]error{
 		"later diskstore 1\n":                     store.ErrUnsupported,
 		"later diskstore 3\npebble format 1\n":    store.ErrUnsupported,
-		"later diskstore 7\npebble format 9999\n": store.ErrUnsupported,
-		"later diskstore 7\n":                     store.ErrCorrupt,
+		"later diskstore 8\npebble format 9999\n": store.ErrUnsupported,
+		"later diskstore 8\n":                     store.ErrCorrupt,
 		"":                                        store.ErrCorrupt,
 		"something else":                          store.ErrCorrupt,
 	} {

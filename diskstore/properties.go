@@ -14,7 +14,7 @@ func (s *Store) SetProperties(ctx context.Context, name string, set map[string]s
 	if err := store.CheckProperties(set); err != nil {
 		return err
 	}
-	_, err := look(ctx, s, name, func(t *tx, q *queue) (struct{}, error) {
+	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, q *queue) (struct{}, error) {
 		return struct{}{}, t.setProperties(q, set)
 	})
 	return err

@@ -43,7 +43,11 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Che
 			return err
 		}
 		r := &recovery{directory: from, ctx: ctx, report: report}
-		return errors.Join(s.guarded(func() error { return r.copyTo(s, files) }), s.Close())
+		err = errors.Join(s.guarded(func() error { return r.copyTo(s, files) }), s.Close())
+		if err == nil {
+			err = to.writeFile(formatFile, formatFrom(files.format))
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -106,6 +110,7 @@ type recovery struct {
 	ctx    context.Context
 	report func(store.CheckResult)
 	writes *writes
+	failed error // a file cannot be reached, and may be intact
 }
 
 // copyTo copies what can be read of files to a new store. Logs come first: where a table that was left over has the
@@ -122,6 +127,9 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 	for _, name := range files.tables {
 		r.part("table "+name, func() error { return r.readTable(name) })
 	}
+	if r.failed != nil {
+		return r.readError(r.failed)
+	}
 	n, err := r.writes.replay()
 	if err != nil {
 		return err
@@ -132,9 +140,9 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 }
 
 // part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
-// replay reports.
+// replay reports, or after a file could not be reached.
 func (r *recovery) part(what string, read func() error) {
-	if r.ctx.Err() != nil {
+	if r.ctx.Err() != nil || r.failed != nil {
 		return
 	}
 	err := func() (err error) {
@@ -148,6 +156,10 @@ func (r *recovery) part(what string, read func() error) {
 
 // lost reports what of a file cannot be read.
 func (r *recovery) lost(what string, err error) {
+	if isNoAccess(err) {
+		r.failed = err
+		return
+	}
 	r.report(store.CheckResult{Severity: store.SeverityError, Check: "recover", Count: 1,
 		Text: fmt.Sprintf("%s cannot be read: %v", what, err)})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -53,20 +54,26 @@ const (
 // are made of it, and the manifest. Compactions, which can wait for a while, do so until there is room again.
 type reserve struct {
 	vfs.FS
-	s    *Store
-	size int64 // of the reserve; 0 for none
+	s       *Store
+	fence   fence
+	size    int64        // of the reserve; 0 for none
+	waiting atomic.Int64 // what found no room and waits for some
 
-	mu      sync.Mutex
-	changed sync.Cond // of what follows
-	made    bool      // the reserve exists
-	freed   int       // how often it was freed
-	full    bool      // the disk was full when it was last written to, and no check has seen room since
-	stalled bool      // the writer, or the opening of the store, waits for tables to be merged
-	behind  bool      // compactions do not keep up with what is sent
-	counted time.Time // when that was found out
-	watched bool      // there is a loop that checks for room
-	ended   bool
-	over    chan struct{} // closed when ended is set
+	mu        sync.Mutex
+	changed   sync.Cond // of what follows
+	made      bool      // the reserve exists
+	freed     int       // how often it was freed
+	full      bool      // the disk was full when it was last written to, and no check has seen room since
+	stalled   bool      // the writer, or the opening of the store, waits for tables to be merged
+	merges    int       // how many compactions may yet fail while the disk is full
+	tableless bool      // a table could not be written that the writer waits for
+	behind    bool      // compactions do not keep up with what is sent
+	counted   time.Time // when that was found out
+	looks     int       // how often a check looked for room
+	watched   bool      // there is a loop that checks for room
+	opened    bool
+	ended     bool
+	over      chan struct{} // closed when ended is set
 }
 
 // newReserve returns the file system of a store that is being opened. A reserve that exists can be freed at once.
@@ -113,7 +120,7 @@ func (r *reserve) free(cause error, frees int) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.made {
-		if err := r.FS.Remove(r.path()); err != nil {
+		if err := r.Remove(r.path()); err != nil {
 			r.s.logger.Error("later: the disk is full and the reserve cannot be freed", "dir", r.s.dir, "cause", err)
 		} else {
 			r.freed++
@@ -193,13 +200,14 @@ func (r *reserve) check() (done bool) {
 	enough := errors.Is(err, vfs.ErrUnsupported) ||
 		err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
 	if r.full && enough {
-		r.full = false
-		r.changed.Broadcast()
+		r.full, r.stalled = false, false
 		r.s.logger.Info("later: the disk has room again", "dir", r.s.dir)
 	}
 	if !r.made && r.size > 0 && err == nil {
 		r.build(usage)
 	}
+	r.looks++
+	r.changed.Broadcast()
 	r.watched = r.full || !r.made && r.size > 0
 	return !r.watched
 }
@@ -209,7 +217,7 @@ func (r *reserve) begin() {
 	usage, err := r.FS.GetDiskUsage(r.s.dir)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stalled = false
+	r.stalled, r.opened = false, true
 	if err != nil { // no check could find out when to make it again
 		r.size = 0
 	}
@@ -218,7 +226,7 @@ func (r *reserve) begin() {
 	case r.size == 0:
 	case r.made:
 		r.fit(usage)
-		r.complete() // in a copy of the directory it may take up less space than its length
+		r.named(r.complete) // in a copy of the directory it may take up less space than its length
 	default:
 		if r.build(usage); !r.made {
 			r.watch()
@@ -242,9 +250,9 @@ func (r *reserve) build(usage vfs.DiskUsage) {
 		return
 	}
 	r.size = size
-	if err := r.complete(); err != nil {
+	if err := r.named(r.complete); err != nil {
 		r.s.logger.Warn("later: no reserve for a full disk could be made", "dir", r.s.dir, "cause", err)
-		r.FS.Remove(r.path())
+		r.Remove(r.path())
 		return
 	}
 	r.made = true
@@ -297,10 +305,20 @@ func (r *reserve) try(f func() error) error {
 	return err
 }
 
+// named makes a change by the name of a file, unless the name has come to mean another one.
+func (r *reserve) named(change func() error) error {
+	return r.fence.pass(func() error {
+		if err := r.s.owned.check(); err != nil {
+			return r.s.fail(err)
+		}
+		return change()
+	})
+}
+
 // markerPrefix begins the names of Pebble's markers, which say which manifest and format are current.
 const markerPrefix = "marker."
 
-// Create implements vfs.FS. A compaction's file waits while the disk is full: Pebble would try again at once, for ever.
+// Create implements vfs.FS. A table waits while the disk is full: Pebble would try again at once, for ever.
 // A marker comes after what it names: Pebble syncs the directory only behind it, and a power failure might leave the
 // marker without its manifest.
 func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
@@ -309,11 +327,16 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 			return nil, err
 		}
 	}
-	if category == forCompaction {
-		r.wait()
-		f, err = r.FS.Create(name, category)
+	if category == forCompaction || category == forFlush {
+		if err := r.awaitTable(category); err != nil {
+			return nil, err
+		}
+		err = r.named(func() error {
+			f, err = r.FS.Create(name, category)
+			return err
+		})
 	} else {
-		err = r.try(func() error {
+		err = r.insist(name, func() error {
 			f, err = r.FS.Create(name, category)
 			return err
 		})
@@ -321,16 +344,7 @@ func (r *reserve) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 	if err != nil {
 		return nil, err
 	}
-	return r.newFile(f, category), nil
-}
-
-// wait waits until there is room, or the writer waits for it.
-func (r *reserve) wait() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.full && !r.stalled {
-		r.changed.Wait()
-	}
+	return r.newFile(name, f, category), nil
 }
 
 // setStalled is called by Pebble when the writer has to wait until tables are merged, and when that ends. Meanwhile
@@ -338,46 +352,9 @@ func (r *reserve) wait() {
 func (r *reserve) setStalled(stalled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stalled = stalled
-	r.changed.Broadcast()
-}
-
-const (
-	// maxPause bounds the pause of a compaction after a write.
-	maxPause = 20 * time.Millisecond
-	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower;
-	// Pebble stops writes at 12.
-	manySublevels = 3
-	// checkSublevels is how often they are counted.
-	checkSublevels = 100 * time.Millisecond
-)
-
-// pace pauses a compaction for as long as it has worked since resumed, so that it leaves half of a core and half of the
-// disk's time to claims and to the fsyncs of the log. One that the writer waits for, or that is behind, does not pause.
-func (r *reserve) pace(resumed time.Time) {
-	now := time.Now()
-	r.mu.Lock()
-	hurry := r.stalled || r.ended || resumed.IsZero()
-	count := !hurry && now.Sub(r.counted) >= checkSublevels
-	if count {
-		r.counted = now
-	}
-	behind := r.behind
-	r.mu.Unlock()
-	if count {
-		behind = r.s.db.Metrics().Levels[0].Sublevels >= manySublevels
-		r.mu.Lock()
-		r.behind = behind
-		r.mu.Unlock()
-	}
-	if hurry || behind {
-		return
-	}
-	timer := time.NewTimer(min(now.Sub(resumed), maxPause))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.over:
+	if r.stalled != stalled {
+		r.stalled = stalled
+		r.changed.Broadcast()
 	}
 }
 
@@ -390,51 +367,58 @@ func (r *reserve) canWait(category vfs.DiskWriteCategory) (canWait, full bool) {
 
 // ReuseForWrite is called for a log that is written over an older one.
 func (r *reserve) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (f vfs.File, err error) {
-	err = r.try(func() error {
+	err = r.insist(newname, func() error {
 		f, err = r.FS.ReuseForWrite(oldname, newname, category)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return r.newFile(f, category), nil
+	return r.newFile(newname, f, category), nil
 }
 
 // Link is called for tables and markers.
 func (r *reserve) Link(oldname, newname string) error {
-	return r.try(func() error { return r.FS.Link(oldname, newname) })
+	return r.insist(newname, func() error { return r.FS.Link(oldname, newname) })
 }
 
 // Rename is called for markers and options.
 func (r *reserve) Rename(oldname, newname string) error {
-	return r.try(func() error { return r.FS.Rename(oldname, newname) })
+	return r.insist(newname, func() error { return r.FS.Rename(oldname, newname) })
+}
+
+// Remove is called for files that are obsolete.
+func (r *reserve) Remove(name string) error {
+	return r.named(func() error { return r.FS.Remove(name) })
 }
 
 // reserveFile is a file that Pebble writes.
 type reserveFile struct {
 	vfs.File
 	r        *reserve
+	name     string
 	category vfs.DiskWriteCategory
 	resumed  time.Time // when the last write of a compaction returned
 }
 
-func (r *reserve) newFile(f vfs.File, category vfs.DiskWriteCategory) vfs.File {
-	f = &reserveFile{File: f, r: r, category: category}
+func (r *reserve) newFile(name string, f vfs.File, category vfs.DiskWriteCategory) vfs.File {
+	f = &reserveFile{File: f, r: r, name: name, category: category}
 	if category == forLog && r.s.syncEvery > 0 {
 		f = r.s.logs.add(f)
 	}
 	return f
 }
 
-// Write writes all of p, trying once more if the disk was full and the reserve is free now. A failed sync is never
-// tried again, because nobody knows what the disk has then.
+// Write writes all of p, trying once more if the disk was full and the reserve is free now. When that is used up, too,
+// a table is given up, and anything else waits until there is room. A failed sync is never tried again, because nobody
+// knows what the disk has then.
 func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if f.category == forCompaction {
 		f.r.pace(f.resumed)
 		defer func() { f.resumed = time.Now() }()
 	}
 	canWait, full := f.r.canWait(f.category)
-	if canWait && full {
+	if canWait && full && !f.r.mayMerge() {
 		return 0, syscall.ENOSPC // Pebble removes what the compaction has written so far
 	}
 	frees := f.r.frees()
@@ -442,8 +426,8 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 	if f.category == forLog {
 		group = f.r.s.written.tagged(p) // before the write, to which p belongs: Pebble's memory file system changes it
 	}
-	n, err = f.File.Write(p)
-	if err == nil && group > 0 {
+	n, err = f.write(p)
+	if err == nil && group > 0 && f.r.s.isOwned() {
 		f.r.s.written.reached(group)
 	}
 	if err == nil || !isFullError(err) {
@@ -453,17 +437,33 @@ func (f *reserveFile) Write(p []byte) (n int, err error) {
 		f.r.postpone(err)
 		return n, err
 	}
-	if f.r.free(err, frees) {
+	for err != nil && isFullError(err) {
+		if !f.r.free(err, frees) {
+			if f.category == forFlush || f.category == forCompaction {
+				f.r.noTable()
+				break
+			}
+			if !f.r.isOurs(f.name) || !f.r.awaitLook() {
+				break
+			}
+		}
+		frees = f.r.frees()
 		var more int
-		more, err = f.File.Write(p[n:])
+		more, err = f.write(p[n:])
 		n += more
-	}
-	if (f.category == forFlush || f.category == forCompaction) && err != nil && isFullError(err) {
-		f.r.exhausted(err)
 	}
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
+	return n, err
+}
+
+// write writes p unless the store has stopped.
+func (f *reserveFile) write(p []byte) (n int, err error) {
+	err = f.r.fence.pass(func() error {
+		n, err = f.File.Write(p)
+		return err
+	})
 	return n, err
 }
 
@@ -486,12 +486,4 @@ func (r *reserve) report() store.CheckResult {
 		f.Text = "nothing is reserved for claims and acks on a full disk, because there is too little room"
 	}
 	return f
-}
-
-// exhausted is called when not even the tables can be written that the writer waits for. Pebble would try again at
-// once, for ever, while the writer waits; so the store stops, and this goroutine of Pebble's too, as in Fatalf.
-func (r *reserve) exhausted(cause error) {
-	r.s.fail(cause)
-	r.s.giveUp()
-	select {}
 }

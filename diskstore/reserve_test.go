@@ -3,7 +3,7 @@ package diskstore
 import (
 	"errors"
 	"fmt"
-	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -112,10 +112,10 @@ func (f *quotaFile) WriteAt(p []byte, at int64) (int, error) {
 const testReserve = 4 << 20
 
 // newQuota returns a disk that has room, and a store on it.
-func newQuota(t *testing.T) (q *quotaFS, mem *vfs.MemFS, clock *manualClock, s *Store) {
+func newQuota(t *testing.T, opts ...Option) (q *quotaFS, mem *vfs.MemFS, clock *manualClock, s *Store) {
 	mem, clock = vfs.NewCrashableMem(), newManualClock()
 	q = &quotaFS{FS: mem, total: 1 << 30}
-	s = openOn(t, q, clock, withReserve(testReserve), withMemTable(256<<10))
+	s = openOn(t, q, clock, append([]Option{withReserve(testReserve), withMemTable(256 << 10)}, opts...)...)
 	if !s.reserve.exists() {
 		t.Fatal("there is no reserve")
 	}
@@ -232,54 +232,134 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 	}
 }
 
-// TestUsedUpReserveStopsTheStoreAndLosesNothing runs in a child process, since goroutines of Pebble's do not end.
-func TestUsedUpReserveStopsTheStoreAndLosesNothing(t *testing.T) {
-	if !inChild(t) {
-		return
+// useUp claims and acks until the reserve is used up, since others take what it gives. It returns what was acked.
+func useUp(t *testing.T, q *quotaFS, s *Store) (acked []string) {
+	t.Helper()
+	for {
+		q.fill(0) // again, since background work of Pebble frees some space now and then
+		some, err := ackSome(t, s, "q", 10)
+		acked = append(acked, some...)
+		if errors.Is(err, store.ErrFull) {
+			return acked
+		}
+		if err != nil || len(some) == 0 {
+			t.Fatalf("after %d claims and acks: %v, want ErrFull", len(acked), err)
+		}
 	}
-	q, mem, clock, s := newQuota(t)
+}
+
+func TestUsedUpReserveRefusesChangesUntilThereIsRoom(t *testing.T) {
+	q, _, clock, s := newQuota(t)
+	defer s.Close()
 	const n = 4000
 	fillQueue(t, s, "q", n)
-	var acked []string
-	var err error
-	ackOnFullDisk := func(until func() bool) { // background work of Pebble frees some space now and then
-		for err == nil && len(acked) < n && !until() {
-			q.fill(0)
-			var more []string
-			more, err = ackSome(t, s, "q", 10)
-			acked = append(acked, more...)
+	acked := useUp(t, q, s)
+	ctx, ids := t.Context(), []string{fmt.Sprintf("m%06d", n-1)}
+	for what, call := range map[string]func() error{
+		"send":       func() error { _, err := s.Send(ctx, "q", []store.Outgoing{plain("late")}); return err },
+		"claim":      func() error { _, err := s.Claim(ctx, "q", store.ClaimRequest{Max: 1, Lease: time.Hour}); return err },
+		"settle":     func() error { _, err := s.Settle(ctx, "q", []store.Settlement{{Action: store.Ack}}); return err },
+		"extend":     func() error { _, err := s.Extend(ctx, "q", []store.Extension{{For: time.Hour}}); return err },
+		"reschedule": func() error { _, err := s.Reschedule(ctx, "q", ids, store.Due{Delay: time.Hour}); return err },
+		"replay": func() error {
+			_, err := s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{})
+			return err
+		},
+		"cancel": func() error { _, err := s.Cancel(ctx, "q", store.CancelRequest{IDs: ids}); return err },
+		"purge":  func() error { _, err := s.Purge(ctx, "q", store.Selection{State: store.StateReady}); return err },
+		"pause":  func() error { return s.SetPaused(ctx, "q", true) },
+		"retain": func() error { return s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}) },
+		"set":    func() error { return s.SetProperties(ctx, "q", map[string]string{"a": "b"}) },
+		"delete": func() error { return s.Delete(ctx, "q") },
+		"remove": func() error {
+			_, err := s.Remove(ctx, "q", []store.Info{{Message: store.Message{ID: ids[0]}}})
+			return err
+		},
+	} {
+		q.fill(0)
+		if err := call(); !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "free some space") {
+			t.Errorf("%s gives %v, want ErrFull", what, err)
 		}
 	}
-	ackOnFullDisk(func() bool { return !s.reserve.exists() })
-	if err != nil || s.reserve.exists() {
-		t.Errorf("after %d claims and acks: %v, want the reserve in use", len(acked), err)
+	if infos, err := s.Get(ctx, "q", ids); err != nil || infos[0] == nil {
+		t.Errorf("get gives %v, %v, want the message", infos, err)
 	}
-	ackOnFullDisk(func() bool { return false }) // others take what the reserve gave
-	if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("after %d claims and acks: %v, want ErrUnavailable for a full disk", len(acked), err)
-	}
-	if _, err := s.Stats(t.Context(), "q"); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("stats gives %v, want ErrUnavailable", err)
-	}
-	after := mem.CrashClone(vfs.CrashCloneCfg{})
-	s.Close()
-	s = openOn(t, after, clock)
-	gone := map[string]bool{}
-	for _, id := range acked {
-		gone[id] = true
-	}
-	left := live(t, s, "q")
-	for i := range n {
-		id := fmt.Sprintf("m%06d", i)
-		if _, there := left[id]; there == gone[id] && id != fmt.Sprintf("m%06d", len(acked)) {
-			t.Errorf("%s: there is %v, and acked is %v", id, there, gone[id])
-			break
+	q.fill(minRoom + 2*testReserve)
+	clock.Advance(checkFull)
+	for s.reserve.isFull() {
+		if _, err := s.Stats(ctx, "q"); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if !t.Failed() {
-		fmt.Println(kept)
-		os.Exit(3) // before the leak check
+	more, err := ackSome(t, s, "q", 10)
+	if err != nil || len(more) != 10 {
+		t.Errorf("with room again, %d claims and acks went on, then %v", len(more), err)
 	}
+	if got, want := len(listed(t, s, "q", store.StateReady))+len(listed(t, s, "q", store.StateLeased)),
+		n-len(acked)-len(more); got != want {
+		t.Errorf("%d messages are left, want %d", got, want)
+	}
+	wantSound(t, s)
+}
+
+// purgeAll purges the messages of a queue in a state, and returns how many they were.
+func purgeAll(t *testing.T, s *Store, queue string, state store.State) (n int) {
+	t.Helper()
+	for sel := (store.Selection{State: state}); ; {
+		b, err := s.Purge(t.Context(), queue, sel)
+		if err != nil {
+			t.Fatalf("after %d messages, purge: %v", n, err)
+		}
+		n += b.Done
+		if sel.Before = b.Before; !b.More {
+			return n
+		}
+	}
+}
+
+func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
+	q, _, clock, s := newQuota(t, withMemTable(2<<20))
+	defer s.Close()
+	const n = 30_000
+	fillQueue(t, s, "q", n)
+	later := plain("later")
+	later.Due.Delay = time.Hour
+	if _, err := s.Send(t.Context(), "mixed", []store.Outgoing{plain("now"), later}); err != nil {
+		t.Fatal(err)
+	}
+	acked := 0
+	for ; s.reserve.exists(); acked += 10 {
+		q.fill(0)
+		if _, err := ackSome(t, s, "q", 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := purgeAll(t, s, "mixed", store.StateReady); got != 1 {
+		t.Errorf("%d ready messages were purged, want 1", got)
+	}
+	if got := live(t, s, "mixed"); len(got) != 1 || got["later"] != store.StateScheduled {
+		t.Errorf("a purge of ready messages leaves %v", got)
+	}
+	if got := purgeAll(t, s, "mixed", store.StateDead) + purgeAll(t, s, "q", store.StateScheduled); got != 0 {
+		t.Errorf("%d messages were purged in states without any", got)
+	}
+	if got := purgeAll(t, s, "q", store.StateReady); got != n-acked {
+		t.Errorf("%d messages were purged, want %d", got, n-acked)
+	}
+	if got := live(t, s, "q"); len(got) > 0 {
+		t.Errorf("%d messages are left", len(got))
+	}
+	for s.reserve.isFull() { // others keep what they have
+		clock.Advance(checkFull)
+		if _, err := s.Stats(t.Context(), "q"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fillQueue(t, s, "q", 100) // with ids that were purged
+	if got := live(t, s, "q"); len(got) != 100 {
+		t.Errorf("%d messages are there after the purge, want 100", len(got))
+	}
+	wantSound(t, s)
 }
 
 func TestStoreOpensOnAFullDisk(t *testing.T) {

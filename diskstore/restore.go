@@ -29,7 +29,7 @@ func (s *Store) Restore(ctx context.Context, name string, msgs []store.Info) ([]
 
 // Remove implements store.Store.
 func (s *Store) Remove(ctx context.Context, name string, msgs []store.Info) ([]bool, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) (removed []bool, err error) {
+	return lookAndChange(ctx, s, name, makeRoom, func(t *tx, q *queue) (removed []bool, err error) {
 		places := make([]*place, len(msgs))
 		for i := range msgs { // everything is read before the first change
 			if places[i], err = t.unchanged(q, &msgs[i]); err != nil {

@@ -62,6 +62,8 @@ func (t *tx) checkRoom() error {
 		need = requiredRoom(t.s.used(), usage)
 	}
 	switch {
+	case err != nil && !t.s.isOwned(): // that is why
+		t.full = t.s.failure
 	case t.s.reserve.isFull():
 		t.full = fmt.Errorf(
 			"%w: the disk of %s was full a moment ago, and its room is kept for claims and acks: free some space",

@@ -170,11 +170,12 @@ type holding struct {
 	server   *remote.Server
 	http     *http.Server
 	loops    sync.WaitGroup
+	closing  chan struct{}
 }
 
 // hold opens the directory. Others can connect as soon as it is locked, and are served when it is open.
 func (s *sharing) hold() (*holding, error) {
-	h := &holding{}
+	h := &holding{closing: make(chan struct{})}
 	listen := func(dir string) {
 		var err error
 		if h.listener, err = listenSocket(dir); err != nil {
@@ -194,17 +195,25 @@ func (s *sharing) hold() (*holding, error) {
 		h.server.MaxInFlight(h.store.inFlight)
 		h.http = &http.Server{Handler: h.server, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)}
 		h.loops.Go(func() { h.http.Serve(h.listener) })
+		h.loops.Go(h.endServing)
 	}
 	return h, nil
 }
 
+// endServing waits until the store stops or is closed, and then has others look for another process that serves them.
+func (h *holding) endServing() {
+	select {
+	case <-h.store.failed:
+	case <-h.closing:
+	}
+	removeSocket(h.listener)
+	h.server.Close()
+	h.http.Close()
+}
+
 // close lets the calls of others end, and then closes the store for the next process.
 func (h *holding) close() error {
-	if h.listener != nil {
-		removeSocket(h.store.dir)
-		h.server.Close()
-		h.http.Close()
-		h.loops.Wait()
-	}
+	close(h.closing)
+	h.loops.Wait()
 	return h.store.Close()
 }

@@ -41,17 +41,33 @@ func listenSocket(dir string) (net.Listener, error) {
 		return nil, err
 	}
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
+	made := &socket{Listener: listener, path: path}
 	if err = os.Chmod(path+newSuffix, 0o600); err == nil {
+		made.id, err = identify(path + newSuffix)
+	}
+	if err == nil {
 		err = os.Rename(path+newSuffix, path)
 	}
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	return listener, nil
+	return made, nil
 }
 
-// removeSocket has others no longer connect. The directory is still locked.
-func removeSocket(dir string) { os.Remove(filepath.Join(dir, socketFile)) }
+// socket is what listenSocket returns.
+type socket struct {
+	net.Listener
+	path string
+	id   identity
+}
+
+// removeSocket has others no longer connect. It leaves the socket of a process that has opened the directory since.
+func removeSocket(l net.Listener) {
+	s := l.(*socket)
+	if now, err := identify(s.path); err == nil && now == s.id {
+		os.Remove(s.path)
+	}
+}
 
 // dialSocket connects to the process that has a directory open.
 func dialSocket(ctx context.Context, dir string) (net.Conn, error) {

@@ -57,6 +57,18 @@ func lookSized[T any](ctx context.Context, s *Store, name string, size int,
 	})
 }
 
+// lookAndChange is look for a step that changes something, and may make room by it.
+func lookAndChange[T any](ctx context.Context, s *Store, name string, makesRoom bool,
+	step func(t *tx, q *queue) (T, error)) (T, error) {
+	return look(ctx, s, name, func(t *tx, q *queue) (T, error) {
+		if err := t.checkChange(makesRoom); err != nil {
+			var none T
+			return none, err
+		}
+		return step(t, q)
+	})
+}
+
 // Send implements store.Store. It is refused with ErrFull while the disk has too little room left for claims and acks;
 // see room.go. A durable one is fsynced before it returns, with SyncEvery too; there are no replicas, so asking for
 // one is ErrUnsupported.
@@ -93,6 +105,9 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 // Claim implements store.Store. It does not wait for the fsync, unless messages died; see written.go.
 func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) (store.Claim, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) (store.Claim, error) {
+		if err := t.checkChange(changes); err != nil {
+			return store.Claim{}, err
+		}
 		c, err := t.claim(q, req, s.clock.Now()) // finer than the engine counts, for measurements of lateness
 		t.quick = err == nil && len(c.Died) == 0
 		return c, err
@@ -102,6 +117,9 @@ func (s *Store) Claim(ctx context.Context, name string, req store.ClaimRequest) 
 // Settle implements store.Store.
 func (s *Store) Settle(ctx context.Context, name string, settlements []store.Settlement) ([]store.SettleResult, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.SettleResult, error) {
+		if err := t.checkChange(changes); err != nil {
+			return nil, err
+		}
 		results := make([]store.SettleResult, len(settlements))
 		met := true // of the last settlement
 		for i := range settlements {
@@ -134,6 +152,9 @@ func (s *Store) Linked(string, string) bool { return true }
 // Extend implements store.Store. It waits for the fsync unless it extends nothing.
 func (s *Store) Extend(ctx context.Context, name string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	return call(ctx, s, name, urgent, func(t *tx, q *queue) ([]store.ExtendResult, error) {
+		if err := t.checkChange(changes); err != nil {
+			return nil, err
+		}
 		results := make([]store.ExtendResult, len(extensions))
 		t.quick = true
 		for i, e := range extensions {
@@ -146,12 +167,14 @@ func (s *Store) Extend(ctx context.Context, name string, extensions []store.Exte
 
 // Cancel implements store.Store.
 func (s *Store) Cancel(ctx context.Context, name string, req store.CancelRequest) ([]store.CancelResult, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) ([]store.CancelResult, error) { return t.cancelAll(q, req) })
+	return lookAndChange(ctx, s, name, makeRoom,
+		func(t *tx, q *queue) ([]store.CancelResult, error) { return t.cancelAll(q, req) })
 }
 
 // Reschedule implements store.Store.
 func (s *Store) Reschedule(ctx context.Context, name string, ids []string, due store.Due) ([]error, error) {
-	return look(ctx, s, name, func(t *tx, q *queue) ([]error, error) { return t.rescheduleAll(q, ids, due) })
+	return lookAndChange(ctx, s, name, changes,
+		func(t *tx, q *queue) ([]error, error) { return t.rescheduleAll(q, ids, due) })
 }
 
 // Replay implements store.Store.
@@ -159,7 +182,8 @@ func (s *Store) Replay(ctx context.Context, name string, sel store.Selection, du
 	if err := sel.CheckReplay(); err != nil {
 		return store.Bulk{}, err
 	}
-	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.replay(q, sel, due) })
+	return lookAndChange(ctx, s, name, changes,
+		func(t *tx, q *queue) (store.Bulk, error) { return t.replay(q, sel, due) })
 }
 
 // Purge implements store.Store.
@@ -167,12 +191,12 @@ func (s *Store) Purge(ctx context.Context, name string, sel store.Selection) (st
 	if err := sel.CheckPurge(); err != nil {
 		return store.Bulk{}, err
 	}
-	return look(ctx, s, name, func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
+	return lookAndChange(ctx, s, name, makeRoom, func(t *tx, q *queue) (store.Bulk, error) { return t.purge(q, sel) })
 }
 
 // SetPaused implements store.Store.
 func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
-	_, err := call(ctx, s, name, inOrder, func(t *tx, _ *queue) (struct{}, error) {
+	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, _ *queue) (struct{}, error) {
 		q, err := t.create(name)
 		if err == nil {
 			q.paused = paused
@@ -188,7 +212,7 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 	if err := r.Check(); err != nil {
 		return err
 	}
-	_, err := call(ctx, s, name, inOrder, func(t *tx, _ *queue) (struct{}, error) {
+	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, _ *queue) (struct{}, error) {
 		q, err := t.create(name)
 		if err == nil {
 			q.retention = store.Retention{MaxAge: time.Duration(store.Millis(r.MaxAge)) * time.Millisecond,
@@ -203,7 +227,12 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 // Delete implements store.Store. It deletes a damaged queue too.
 func (s *Store) Delete(ctx context.Context, name string) error {
 	var failed error
-	remove := func(t *tx, q *queue) (struct{}, error) { return struct{}{}, t.removeQueue(q) }
+	remove := func(t *tx, q *queue) (struct{}, error) {
+		if err := t.checkChange(makeRoom); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.removeQueue(q)
+	}
 	err := s.do(ctx, name, inOrder, func(t *tx) { _, failed = executeOnce(ctx, t, s.queue(name), remove) })
 	if err == nil {
 		err = failed

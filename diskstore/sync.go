@@ -11,13 +11,17 @@ var (
 	_ store.Pinger = (*Store)(nil)
 )
 
-// Ping implements store.Pinger. A store that has failed stays so.
+// Ping implements store.Pinger. A store that has failed stays so. It returns ErrFull while the disk is so full that not
+// even what was accepted can be written.
 func (s *Store) Ping(ctx context.Context) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
-	s.calls.Done()
-	return nil
+	defer s.calls.Done()
+	if !s.reserve.isUsedUp() {
+		return nil
+	}
+	return s.fullError()
 }
 
 // Sync implements store.Syncer. With SyncEvery it fsyncs at once; otherwise it waits only for the calls that are

@@ -43,6 +43,7 @@ type tx struct {
 	quick    bool   // this call returns when it is written
 	full     error  // why sends are refused
 	checked  bool   // full was found out in this group
+	emptied  bool   // ranges were removed to make room on a full disk
 	touched  map[*queue]struct{}
 	leases   []touchedLease
 	uncount  []*queue   // whose changes of cells are to be folded
@@ -136,7 +137,27 @@ func (t *tx) finish(g *group) error {
 		return err
 	}
 	g.batch, g.durable = t.batch, late
-	return nil
+	return t.makeRoom()
+}
+
+// makeRoom has Pebble write removed ranges to a table, and then merge that with others.
+func (t *tx) makeRoom() (err error) {
+	if !t.emptied {
+		return nil
+	}
+	t.emptied = false
+	defer recovered(&err)
+	flushed, err := t.s.db.AsyncFlush()
+	if err == nil {
+		t.s.loops.Go(func() {
+			select {
+			case <-flushed:
+				t.s.reserve.merge()
+			case <-t.s.reserve.over:
+			}
+		})
+	}
+	return err
 }
 
 // flush makes all changes so far readable. They become durable with the group.
@@ -215,7 +236,9 @@ func (s *Store) acknowledge() {
 			continue
 		}
 		if g.batch != nil {
-			g.batch.Close()
+			if g.batch.Close(); !s.isOwned() {
+				continue
+			}
 			s.written.reached(g.number)
 		}
 		for _, r := range g.requests {

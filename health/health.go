@@ -4,8 +4,9 @@
 //	http.Handle("/healthz", health.Live(worker))
 //	http.Handle("/readyz", health.Ready(client))
 //
-// Both reply 200 with {"status":"ok"}, or 503 with a problem as in RFC 9457, whose "code" is that of the error. A reply
-// contains no addresses and no other details, because probes are often open to everybody.
+// LiveStore is Live for a process with an embedded store. All reply 200 with {"status":"ok"}, or 503 with a problem as in
+// RFC 9457, whose "code" is that of the error. A reply contains no addresses and no other details, because probes are
+// often open to everybody.
 package health
 
 import (
@@ -37,14 +38,28 @@ func Ready(client *later.Client) http.Handler { return &probe{what: "the store",
 // Live returns a handler for /healthz: the process answers, and no part of its workers is stuck; see Worker.Alive. A
 // worker that does not run yet, and a store that is away, are no reason to restart a process.
 func Live(workers ...*later.Worker) http.Handler {
-	return &probe{what: "a worker", check: func(context.Context) error {
-		for _, w := range workers {
-			if err := w.Alive(); err != nil && !errors.Is(err, later.ErrInvalid) {
-				return err
-			}
+	return &probe{what: "a worker", check: func(context.Context) error { return alive(workers) }}
+}
+
+// LiveStore returns Live for a process that may hold an embedded store: it replies 503, too, when that has stopped for
+// good, after an error of its disk or because its directory was moved. Only a new process can open it again. It also
+// does after Client.Close.
+func LiveStore(client *later.Client, workers ...*later.Worker) http.Handler {
+	return &probe{what: "the store, or a worker,", check: func(ctx context.Context) error {
+		if err := client.Ping(ctx); errors.Is(err, later.ErrClosed) {
+			return err
 		}
-		return nil
+		return alive(workers)
 	}}
+}
+
+func alive(workers []*later.Worker) error {
+	for _, w := range workers {
+		if err := w.Alive(); err != nil && !errors.Is(err, later.ErrInvalid) {
+			return err
+		}
+	}
+	return nil
 }
 
 // probe is a handler that replies with the result of a check.

@@ -9,6 +9,9 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -140,6 +143,22 @@ func inBubble(t *testing.T, takes time.Duration, test func(t *testing.T, s *slow
 		defer c.Close()
 		test(t, s, Ready(c))
 	})
+}
+
+func TestStoppedEmbeddedStoreIsNeitherLiveNorReady(t *testing.T) {
+	dir := t.TempDir()
+	client := open(t, "file://"+dir)
+	live := func() http.Handler { return LiveStore(client) } // a new one asks anew
+	wantOK(t, live())
+	if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
+		t.Fatal(err)
+	}
+	for client.Ping(t.Context()) == nil { // it looks every second
+		runtime.Gosched()
+	}
+	wantProblem(t, live(), store.ErrUnavailable.Code)
+	wantProblem(t, Ready(client), store.ErrUnavailable.Code)
+	wantOK(t, Live())
 }
 
 func TestProbesShareOnePingASecond(t *testing.T) {

@@ -137,7 +137,7 @@ func (m *Main) webHandler(
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", withPage(api, o))
-	mux.Handle("GET /healthz", health.Live())
+	mux.Handle("GET /healthz", health.LiveStore(c))
 	mux.Handle("GET /readyz", health.Ready(c))
 	mux.Handle("GET /metrics", access.Require(access.Look, counts.Handler(c)))
 	mux.Handle(remotestore.Path, access.Require(access.Administer, access.EndRevoked(raw)))

@@ -148,8 +148,8 @@ func invoke[A, R any](ctx context.Context, c *Client, op *operation[A, R], args 
 		}
 		answer := reply[R]{Result: empty}
 		err := exchange(ctx, target, op.name, op.kind, *body, takes, &answer)
-		if err == nil && store.CodeOf(answer.Err) == store.ErrClosed.Code {
-			err = &lostError{cause: answer.Err} // closed there, not here
+		if err == nil && errors.Is(answer.Err, store.ErrClosed) {
+			err = &lostError{cause: answer.Err} // closed there, or stopped, and not here
 		}
 		if err != nil {
 			return none, err

@@ -294,7 +294,7 @@ func (p *parts[R]) next() (R, error) {
 	switch err := misunderstood(codec.Decode(frame, &answer)); {
 	case err != nil:
 		return none, err
-	case answer.Err != nil && store.CodeOf(answer.Err) == store.ErrClosed.Code:
+	case answer.Err != nil && errors.Is(answer.Err, store.ErrClosed):
 		return none, &lostError{cause: answer.Err}
 	case answer.Err != nil:
 		return none, answer.Err

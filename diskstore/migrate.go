@@ -1,0 +1,84 @@
+package diskstore
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// A change of what is stored raises formatVersion and adds a row to migrations. Open migrates an earlier format, and
+// older programs refuse the new one. LATER names the new format, and the earlier one too, from before the first change
+// until all are made, so that a migration that was interrupted begins anew.
+//
+// The fixture of the earlier format is written before formatVersion is raised; see fixture_test.go.
+
+// migration makes a format of the one before.
+type migration struct {
+	from int // the format before
+	// step puts into the batch the changes for some of the keys from one on, maxMigrated at most, and returns the key
+	// that the next step begins with, nil at the end. It reads what the steps before have changed, and leaves alone
+	// what is of the new format already. It is nil if everything that was stored before means the same.
+	step func(r *reader, b *pebble.Batch, from []byte) (next []byte, err error)
+}
+
+// maxMigrated is how many keys a step looks at, so that a large store is migrated with little memory.
+const maxMigrated = 10_000
+
+// migrations begins with the earliest format that Open migrates.
+var migrations = []migration{
+	{from: 7},
+}
+
+func oldestFormat() int { return migrations[0].from }
+
+// migratingLine is in formatFile while a store is migrated.
+const migratingLine = "migrating from %d\n"
+
+// formatFrom is the content of formatFile for a store that may still hold what an earlier format stored.
+func formatFrom(from int) string {
+	if from == formatVersion {
+		return formatText
+	}
+	return formatText + fmt.Sprintf(migratingLine, from)
+}
+
+// migrate changes what an earlier format stored.
+func (s *Store) migrate(from int) error {
+	if from == formatVersion {
+		return nil
+	}
+	s.logger.Info("later: the store is migrated", "dir", s.dir, "from", from, "to", formatVersion)
+	if err := s.writeFile(formatFile, formatFrom(from)); err != nil {
+		return s.writeError(err)
+	}
+	for _, m := range migrations {
+		if m.from >= from && m.step != nil {
+			if err := s.migrateTo(m); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.db.LogData(nil, pebble.Sync); err != nil {
+		return s.writeError(err)
+	}
+	if err := s.writeFile(formatFile, formatText); err != nil {
+		return s.writeError(err)
+	}
+	return nil
+}
+
+func (s *Store) migrateTo(m migration) error {
+	r := &reader{s: s, src: s.db}
+	for at := []byte{}; at != nil; {
+		batch := s.db.NewBatch()
+		next, err := m.step(r, batch, at)
+		if err != nil {
+			return err
+		}
+		if err := batch.Commit(pebble.NoSync); err != nil {
+			return s.writeError(err)
+		}
+		at = next
+	}
+	return nil
+}

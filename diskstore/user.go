@@ -1,0 +1,80 @@
+package diskstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"github.com/laterq/later/store"
+)
+
+const root = 0 // as a user
+
+// checkUser refuses to create files among those of another user, who could not open the store any more. The mistake is
+// a command that root gives beside a service. A directory of root's that this user can write to is none: volumes are
+// mounted like that.
+func (d *directory) checkUser() error {
+	if d.fs != defaultFS {
+		return nil
+	}
+	me := os.Geteuid()
+	if owner, ok := ownerOf(filepath.Join(d.dir, formatFile)); ok && owner != me {
+		return d.foreign(owner)
+	}
+	if owner, ok := ownerOf(d.existing()); ok && owner != me && owner != root {
+		return d.foreign(owner)
+	}
+	return nil
+}
+
+// existing returns the directory, or the nearest one above it that exists.
+func (d *directory) existing() string {
+	at, err := filepath.Abs(d.dir)
+	if err != nil {
+		return d.dir
+	}
+	for {
+		_, err := os.Stat(at)
+		parent := filepath.Dir(at)
+		if !errors.Is(err, fs.ErrNotExist) || parent == at {
+			return at
+		}
+		at = parent
+	}
+}
+
+func (d *directory) foreign(owner int) error {
+	me := os.Geteuid()
+	return fmt.Errorf("%w: %s belongs to %s, who could not open the files that %s would create there: run this as that user, "+
+		"with sudo -u %s, or give it away with chown -R %s %[2]s", store.ErrMisconfigured, d.dir, describeUser(owner),
+		describeUser(me), sudoName(owner), userName(me))
+}
+
+// describeUser names a user for people: "user shop (1000)".
+func describeUser(uid int) string {
+	if name := userName(uid); name != strconv.Itoa(uid) {
+		return fmt.Sprintf("user %s (%d)", name, uid)
+	}
+	return fmt.Sprintf("user %d", uid)
+}
+
+// userName names a user for chown: "shop", or "1000" where that has no name.
+func userName(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return strconv.Itoa(uid)
+	}
+	return u.Username
+}
+
+// sudoName names a user for sudo: "shop", or "#1000" in quotes.
+func sudoName(uid int) string {
+	if name := userName(uid); name != strconv.Itoa(uid) {
+		return name
+	}
+	return fmt.Sprintf("'#%d'", uid)
+}
