@@ -103,7 +103,7 @@ const (
 	DeadLeaseExpired = store.DeadLeaseExpired // the lease of its last attempt expired
 	DeadBuried       = store.DeadBuried       // buried by its holder
 	DeadExpired      = store.DeadExpired      // not delivered before its expiry
-	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read
+	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read, or nobody could decode its payload
 )
 
 // isPermanent reports whether repeating the call cannot succeed.

@@ -14,7 +14,8 @@ import (
 // EventKinds are the kinds of events that a Watch receives besides EventMissed, in the order in which help lists them.
 var EventKinds = []later.EventKind{
 	later.EventSent, later.EventDuplicate, later.EventClaimed, later.EventAcked, later.EventForwarded, later.EventNacked,
-	later.EventSnoozed, later.EventReleased, later.EventBuried, later.EventExpired, later.EventDied, later.EventDropped,
+	later.EventSnoozed, later.EventGivenBack, later.EventReleased, later.EventBuried,
+	later.EventExpired, later.EventDied, later.EventDropped,
 	later.EventLeaseLost, later.EventUnsettled, later.EventCancelled, later.EventRescheduled, later.EventEdited,
 	later.EventPaused, later.EventResumed, later.EventReplayed, later.EventPurged, later.EventRunMissed,
 	later.EventRunSkipped,
