@@ -152,7 +152,10 @@ func (e Explanation) Text(in *time.Location) string {
 		}
 		return text
 	case WhyGivenBack:
-		text := "workers have given it back for another version for " + shortDuration(e.Now.Sub(e.GivenBackAt)) + ": " + e.Error
+		text := "workers have given it back for another version for " + shortDuration(e.Now.Sub(e.GivenBackAt))
+		if e.Error != "" {
+			text += ": " + e.Error
+		}
 		if e.Paused {
 			text += "; its queue is paused"
 		}
