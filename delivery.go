@@ -203,7 +203,7 @@ func (d *Delivery) Bury(ctx context.Context, reason error) error {
 }
 
 // GiveBack gives the message back for another version of the program, which can handle it: it is delivered again after
-// the delay, up to store.MaxDelay, and no attempt is counted. If it was first given back the time within ago or earlier,
+// the delay, up to store.MaxDelay, and no attempt is counted. If it was first given back so long ago as within says,
 // it is dead as DeadUnreadable; below zero means never. See the function GiveBack.
 func (d *Delivery) GiveBack(ctx context.Context, delay, within time.Duration, reason error) error {
 	if err := store.CheckDelay(delay); err != nil {

@@ -43,7 +43,7 @@ type Explanation struct {
 	// handler was called. They are those of the workers' last heartbeats, and "" and zero if none has reported it.
 	Worker    string
 	HeldSince time.Time
-	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did so.
+	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did.
 	GivenBackAt time.Time
 	Error       string
 	// LeaseDeadline is when the lease ends unless it is extended, for WhyLeased and WhyFollows.

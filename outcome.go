@@ -26,7 +26,8 @@ type Outcome struct {
 	Backoff bool
 	// ResetAttempts is set for a Snooze with that option.
 	ResetAttempts bool
-	// Err is why: the error of a retry, bury or give back. It is nil for an ack, and for RetryIn, Snooze and Bury without a reason.
+	// Err is why: the error of a retry, bury or give back. It is nil for an ack, and for RetryIn, Snooze and Bury
+	// without a reason.
 	Err error
 }
 

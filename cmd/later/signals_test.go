@@ -50,7 +50,7 @@ func TestACopyOfSIGTERMDoesNotKillACommandThatIsDone(t *testing.T) {
 	terminate()
 }
 
-// timeout(1) sends SIGTERM twice. The call under way is answered all the same, and the exit code says that serve drained.
+// timeout(1) sends SIGTERM twice. The call under way is answered all the same, and the exit code is that of a drain.
 func TestServeIgnoresACopyOfSIGTERM(t *testing.T) {
 	c := newDiskCLI(t)
 	server, url := c.startServe()

@@ -30,7 +30,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Two seconds later, a second signal ends the program at once. Before, it can be a copy: timeout(1) sends SIGTERM twice.
+	// After two seconds, a second signal ends the program at once. Before, it may be a copy: timeout(1) sends two.
 	context.AfterFunc(ctx, func() { time.AfterFunc(2*time.Second, stop) })
 	if err := run(ctx, os.Args[1:], os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "shop:", err)
