@@ -3,6 +3,7 @@ package later
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"testing"
 	"time"
@@ -98,16 +99,21 @@ func TestWorkerFindsWrappedHandlerResults(t *testing.T) {
 		"retry": {RetryIn(time.Second), result{action: store.Nack, delay: time.Second, reason: "retry in 1s"}},
 		"joined": {errors.Join(fail, RetryIn(time.Second)),
 			result{action: store.Nack, delay: time.Second, reason: "fail\nretry in 1s"}},
-		"past":     {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
-		"too far":  {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
-		"snooze":   {fmt.Errorf("busy: %w", Snooze(time.Second)), result{action: store.Snooze, delay: time.Second}},
-		"bury":     {Bury(fail), result{action: store.Bury, reason: "fail"}},
+		"past":    {RetryIn(-time.Second), result{action: store.Nack, reason: "retry in -1s"}},
+		"too far": {Snooze(store.MaxDelay * 2), result{action: store.Snooze, delay: store.MaxDelay}},
+		"snooze": {fmt.Errorf("busy: %w", Snooze(time.Second)),
+			result{action: store.Snooze, delay: time.Second}},
+		"bury":                  {Bury(fail), result{action: store.Bury, reason: "fail"}},
+		"bury over give back":   {Bury(GiveBack(fail)), result{action: store.Bury, reason: "fail"}},
+		"snooze over give back": {errors.Join(GiveBack(fail), Snooze(1)), result{action: store.Snooze, delay: 1}},
+		"retry over give back": {errors.Join(GiveBack(fail), RetryIn(1)),
+			result{action: store.Nack, delay: 1, reason: "fail\nretry in 1ns"}},
 		"bury nil": {Bury(nil), result{action: store.Bury, reason: "buried"}},
 		"bury first": {errors.Join(RetryIn(1), Snooze(1), Bury(fail)),
 			result{action: store.Bury, reason: "retry in 1ns\nsnooze for 1ns\nfail"}},
 		"then snooze": {errors.Join(RetryIn(1), Snooze(2)), result{action: store.Snooze, delay: 2}},
 	} {
-		if got := resultOf(&Message{Attempt: 3}, c.err, backoff); got != c.want {
+		if got := resultOf(&Message{Attempt: 3}, c.err, backoff, newMisfits("q", time.Hour, slog.Default())); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

@@ -290,7 +290,7 @@ func TestTypedValuesTravelAsJSON(t *testing.T) {
 	})
 }
 
-func TestTypedPayloadThatCannotBeDecodedIsBuried(t *testing.T) {
+func TestTypedPayloadThatCannotBeDecodedIsGivenBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q := c.Queue("q")
 		w := NewWorker(c, WorkerConfig{})
@@ -302,7 +302,8 @@ func TestTypedPayloadThatCannotBeDecodedIsBuried(t *testing.T) {
 		mustSend(t, q, "no number", WithID("id"))
 		synctest.Wait()
 		info, err := q.Get(t.Context(), "id")
-		if err != nil || info.DeadReason != DeadBuried || !strings.Contains(info.LastError, "cannot be decoded into int") {
+		if err != nil || info.State != StateScheduled || info.Attempts != 0 ||
+			!strings.Contains(info.LastError, "cannot be decoded into int") {
 			t.Errorf("Get returned %+v, %v", info, err)
 		}
 	})

@@ -202,6 +202,17 @@ func (d *Delivery) Bury(ctx context.Context, reason error) error {
 	return d.settle(ctx, store.Settlement{Action: store.Bury, Reason: reasonText(reason)}, reason)
 }
 
+// GiveBack gives the message back for another version of the program, which can handle it: it is delivered again after
+// the delay, up to store.MaxDelay, and no attempt is counted. If it was first given back so long ago as within says,
+// it is dead as DeadUnreadable; below zero means never. See the function GiveBack.
+func (d *Delivery) GiveBack(ctx context.Context, delay, within time.Duration, reason error) error {
+	if err := store.CheckDelay(delay); err != nil {
+		return err
+	}
+	s := store.Settlement{Action: store.GiveBack, Delay: max(0, delay), Within: within, Reason: reasonText(reason)}
+	return d.settle(ctx, s, reason)
+}
+
 // Release returns the message as if it had not been delivered. Another receiver can claim it at once, and
 // it does not count as an attempt.
 func (d *Delivery) Release(ctx context.Context) error {
@@ -238,7 +249,7 @@ func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error)
 	effect, err := d.recordSettle(s.Action, err, settledBefore)
 	switch {
 	case effect:
-		d.event(ctx, eventOf[s.Action], reason)
+		d.event(ctx, settledAs(s.Action, result.State), reason)
 		d.queue.client.sentWithAck(ctx, s.Then)
 		if result.State == StateDead {
 			d.event(ctx, EventDied, reason)
@@ -365,7 +376,7 @@ func (d *Delivery) settledEarlier(ctx context.Context, action store.Action) (boo
 		return false, err
 	}
 	attempts := d.Attempt
-	if action == store.Snooze || action == store.Release {
+	if action == store.Snooze || action == store.Release || action == store.GiveBack {
 		attempts--
 	}
 	// The id may have been sent again after a cancel.
@@ -388,6 +399,8 @@ var eventOf = map[store.Action]EventKind{
 	store.Snooze:  EventSnoozed,
 	store.Bury:    EventBuried,
 	store.Release: EventReleased,
+
+	store.GiveBack: EventGivenBack,
 }
 
 // event reports and counts an event of the message.

@@ -103,7 +103,7 @@ const (
 	DeadLeaseExpired = store.DeadLeaseExpired // the lease of its last attempt expired
 	DeadBuried       = store.DeadBuried       // buried by its holder
 	DeadExpired      = store.DeadExpired      // not delivered before its expiry
-	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read
+	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read, or nobody could decode its payload
 )
 
 // isRefusal reports whether the store refused a call for good, such as one that writes to a queue of another format.

@@ -29,7 +29,7 @@ type Event struct {
 	Lateness time.Duration
 	// Duration is how long the handler ran. It is set for the events after its run.
 	Duration time.Duration
-	// Err is the reason for a nack or bury, or the cause of a lost lease or of a settle that was given up.
+	// Err is the reason for a nack, bury or give back, or the cause of a lost lease or of a settle that was given up.
 	Err error
 	// Headers are headers of the message, as far as WithEventHeaders asks for them and this process has the message: for
 	// the events of its sends and of its holding. They are not to be changed.
@@ -55,7 +55,8 @@ const (
 	EventForwarded EventKind = "forwarded"  // moved to a destination; it ends the message in this queue
 	EventNacked    EventKind = "nacked"     // the attempt failed
 	EventSnoozed   EventKind = "snoozed"    // delivered again later; not an attempt
-	EventBuried    EventKind = "buried"     // moved to dead by Bury
+	EventGivenBack EventKind = "given_back" // delivered again later, to another version; not an attempt
+	EventBuried    EventKind = "buried"     // moved to dead by Bury, or since it was given back for too long
 	EventReleased  EventKind = "released"   // returned to the queue; not an attempt
 	EventExpired   EventKind = "expired"    // not delivered before its expiry; moved to dead
 	EventLeaseLost EventKind = "lease_lost" // no longer held here; Err is ErrCancelled if the message was cancelled

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/laterq/later/store"
 )
 
 // Why is the reason why a message has not been handled yet.
@@ -20,6 +22,9 @@ const (
 	WhyLeased    Why = "leased"    // a worker holds it
 	WhyFollows   Why = "follows"   // it follows a message that a worker holds; see Follow
 	WhyDead      Why = "dead"      // it was set aside
+	// Workers give it back, since they do not know its kind or cannot decode its payload. It waits for its next delivery,
+	// or for a worker of another version; see GiveBack.
+	WhyGivenBack Why = "given_back"
 )
 
 // Explanation is why a message has not been handled yet. All times are of the store's clock.
@@ -38,6 +43,9 @@ type Explanation struct {
 	// handler was called. They are those of the workers' last heartbeats, and "" and zero if none has reported it.
 	Worker    string
 	HeldSince time.Time
+	// GivenBackAt is when it was first given back, and Error why, for WhyGivenBack. Worker is then the last one that did.
+	GivenBackAt time.Time
+	Error       string
 	// LeaseDeadline is when the lease ends unless it is extended, for WhyLeased and WhyFollows.
 	LeaseDeadline time.Time
 	DeadReason    DeadReason // for WhyDead
@@ -67,6 +75,10 @@ func (q *Queue) Explain(ctx context.Context, id string) (Explanation, error) {
 		e.addWorker(&w)
 	}
 	e.Reason = e.why(info)
+	if e.Reason == WhyGivenBack {
+		f := &info.Failures[0]
+		e.GivenBackAt, e.Worker, e.Error = f.Time, f.Worker, f.Error
+	}
 	if e.Reason == WhyWaiting && e.Due.After(time.UnixMilli(1)) {
 		counts, err := q.Histogram(ctx, time.UnixMilli(1), e.Due, 1)
 		if err != nil {
@@ -96,6 +108,7 @@ func (e *Explanation) addWorker(w *WorkerInfo) {
 }
 
 func (e *Explanation) why(info *Info) Why {
+	_, givenBack := store.GivenBack(info.Failures)
 	switch {
 	case info.State == StateDead:
 		return WhyDead
@@ -103,12 +116,16 @@ func (e *Explanation) why(info *Info) Why {
 		return WhyFollows
 	case info.State == StateLeased:
 		return WhyLeased
+	case givenBack && info.State == StateScheduled:
+		return WhyGivenBack
 	case info.State == StateScheduled:
 		return WhyScheduled
 	case e.Paused:
 		return WhyPaused
 	case e.Workers == 0:
 		return WhyNoWorker
+	case givenBack:
+		return WhyGivenBack
 	}
 	return WhyWaiting
 }
@@ -118,7 +135,7 @@ var deadTexts = map[DeadReason]string{
 	DeadLeaseExpired: "the worker of its last attempt died or stalled",
 	DeadBuried:       "its handler buried it",
 	DeadExpired:      "it was not delivered before its expiry",
-	DeadUnreadable:   "its stored bytes are no message of this version",
+	DeadUnreadable:   "its stored bytes are no message of this version, or no worker could decode its payload",
 }
 
 // Text returns the reason as one sentence, without a capital or a full stop, such as "due tomorrow at 09:00". Times of
@@ -132,6 +149,15 @@ func (e Explanation) Text(in *time.Location) string {
 		}
 		if e.Paused {
 			text += ", and its queue is paused"
+		}
+		return text
+	case WhyGivenBack:
+		text := "workers have given it back for another version for " + shortDuration(e.Now.Sub(e.GivenBackAt))
+		if e.Error != "" {
+			text += ": " + e.Error
+		}
+		if e.Paused {
+			text += "; its queue is paused"
 		}
 		return text
 	case WhyPaused:

@@ -155,14 +155,15 @@ func (w *Worker) HandleMux(queue string, mux *Mux) {
 
 // dispatcher is the handler that a Mux makes for a queue.
 type dispatcher struct {
-	exact  map[string]HandlerFunc // by kind; "" is none
-	within map[string]HandlerFunc // by what precedes ".*"
-	every  HandlerFunc            // of "*", or nil
-	other  *unknownKinds
+	exact   map[string]HandlerFunc // by kind; "" is none
+	within  map[string]HandlerFunc // by what precedes ".*"
+	every   HandlerFunc            // of "*", or nil
+	policy  UnknownPolicy
+	misfits *misfits
 }
 
-// handler returns the handler of a queue.
-func (m *Mux) handler(queue string, log *slog.Logger) (HandlerFunc, error) {
+// handler returns the handler of the queue of x.
+func (m *Mux) handler(x *misfits) (HandlerFunc, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.invalid != nil {
@@ -171,7 +172,7 @@ func (m *Mux) handler(queue string, log *slog.Logger) (HandlerFunc, error) {
 	if len(m.handlers) == 0 {
 		return nil, store.Invalid("mux has no handler: call its Handle before Run")
 	}
-	d := &dispatcher{exact: map[string]HandlerFunc{}, within: map[string]HandlerFunc{}}
+	d := &dispatcher{exact: map[string]HandlerFunc{}, within: map[string]HandlerFunc{}, policy: m.unknown, misfits: x}
 	for pattern, registered := range m.handlers {
 		h := registered.handler
 		for i, wrap := range slices.Backward(slices.Concat(m.middleware, registered.middleware)) {
@@ -188,7 +189,7 @@ func (m *Mux) handler(queue string, log *slog.Logger) (HandlerFunc, error) {
 			d.exact[pattern] = h
 		}
 	}
-	d.other = newUnknownKinds(m.unknown, queue, slices.Sorted(maps.Keys(m.handlers)), log)
+	x.patterns = slices.Sorted(maps.Keys(m.handlers))
 	return d.handle, nil
 }
 
@@ -203,7 +204,7 @@ func (d *dispatcher) handle(ctx context.Context, m *Message) error {
 	if h := d.find(m.Kind()); h != nil {
 		return h(ctx, m)
 	}
-	return d.other.handle(m)
+	return d.unknown(m)
 }
 
 // find returns the handler of a kind, or nil.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -54,7 +55,7 @@ func TestMuxCallsTheMostSpecificPattern(t *testing.T) {
 	for _, pattern := range []string{"*", "order.*", "order.item.*", "order.item", "order.cancel", "", "mail"} {
 		mux.Handle(pattern, func(context.Context, *Message) error { called = pattern; return nil })
 	}
-	h, err := mux.handler("q", NewWorker(newClientOn(t, memstore.New()), WorkerConfig{}).cfg.Logger)
+	h, err := mux.handler(newMisfits("q", 0, slog.Default()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestMuxMiddlewareRunsFromTheWorkersToThePatterns(t *testing.T) {
 	})
 }
 
-func TestMuxTypedHandlersDecodeAndBury(t *testing.T) {
+func TestMuxTypedHandlersDecode(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		type order struct{ Number int }
 		q := c.Queue("q")
@@ -173,8 +174,8 @@ func TestMuxTypedHandlersDecodeAndBury(t *testing.T) {
 		}
 		mustSend(t, q, "no JSON", Kind("order.cancel"), WithID("bad"))
 		synctest.Wait()
-		if info, err := q.Get(t.Context(), "bad"); err != nil || info.DeadReason != DeadBuried {
-			t.Errorf("Get returned %+v, %v; want it buried", info, err)
+		if info, err := q.Get(t.Context(), "bad"); err != nil || info.State != StateScheduled || info.Attempts != 0 {
+			t.Errorf("Get returned %+v, %v; want it given back", info, err)
 		}
 		if !slices.Equal(got.list(), []int{7}) {
 			t.Errorf("decoded %v", got.list())
@@ -210,7 +211,7 @@ func TestMuxGivesUnknownKindsBackForANewerVersion(t *testing.T) {
 			t.Errorf("the message was tried %d times in an hour; want about 80", n)
 		}
 		for i := 1; i < len(at); i++ {
-			if d := at[i] - at[i-1]; d < minUnknownDelay/2 || d > maxUnknownDelay {
+			if d := at[i] - at[i-1]; d < minGiveBack/2 || d > maxGiveBack {
 				t.Errorf("try %d came %v after the one before", i, d)
 			}
 		}
@@ -243,17 +244,16 @@ func TestMuxGivesUnknownKindsBackForANewerVersion(t *testing.T) {
 
 func TestMuxUnknownKindOfASenderWhoseClockIsAheadDoesNotSpin(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
-		u := newUnknownKinds(UnknownRelease, "q", nil, c.log)
+		x := newMisfits("q", 0, c.log)
 		for sent, want := range map[time.Duration]time.Duration{
-			0: minUnknownDelay, -time.Hour: maxUnknownDelay, time.Hour: maxUnknownDelay, -20 * time.Second: 20 * time.Second,
+			0: minGiveBack, -time.Hour: maxGiveBack, time.Hour: maxGiveBack, -20 * time.Second: 20 * time.Second,
 		} {
 			m := &Message{Headers: map[string]string{KindHeader: fmt.Sprint(sent)}}
-			wantSnooze(t, u.handle(m))
-			time.Sleep(maxUnknownDelay)
+			x.resultOf(m, GiveBack(nil))
+			time.Sleep(maxGiveBack)
 			m.SentAt = time.Now().Add(sent)
-			s, ok := errors.AsType[*snooze](u.handle(m))
-			if !ok || s.delay < want/2 || s.delay > want {
-				t.Errorf("a message sent at %v is snoozed for %v, want half to all of %v", sent, s, want)
+			if r := x.resultOf(m, GiveBack(nil)); r.delay < want/2 || r.delay > want {
+				t.Errorf("a message sent at %v is given back for %v, want half to all of %v", sent, r.delay, want)
 			}
 		}
 	})
@@ -286,27 +286,27 @@ func TestMuxUnknownFailAndBury(t *testing.T) {
 
 func TestMuxTellsABoundedNumberOfUnknownKindsApart(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
-		u := newUnknownKinds(UnknownRelease, "q", nil, c.log)
-		message := func(name string) *Message { return &Message{Headers: map[string]string{KindHeader: name}} }
-		for i := range 3 * maxUnknownKinds {
-			wantSnooze(t, u.handle(message(fmt.Sprint(i))))
+		x := newMisfits("q", 0, c.log)
+		meet := func(name string) {
+			m := &Message{Headers: map[string]string{KindHeader: name}}
+			x.wait(misfitOf(m.Headers, nil), x.resultOf(m, GiveBack(nil)).delay)
 		}
-		if len(u.kinds) != maxUnknownKinds {
-			t.Errorf("%d kinds are kept, want %d", len(u.kinds), maxUnknownKinds)
+		for i := range 3 * maxMisfits {
+			meet(fmt.Sprint(i))
+		}
+		if len(x.counts) != maxMisfits {
+			t.Errorf("%d kinds are kept, want %d", len(x.counts), maxMisfits)
+		}
+		all := x.waiting()
+		if n := len(all); n != maxMisfits+1 || all[n-1].Messages != 2*maxMisfits || all[n-1].Kind != "" {
+			t.Errorf("%d kinds wait, the last is %+v; want all others together", n, all[n-1])
 		}
 		time.Sleep(time.Hour)
-		wantSnooze(t, u.handle(message(strings.Repeat("ü", kind.Max))))
-		if names := slices.Collect(maps.Keys(u.kinds)); len(names) != 1 || len(names[0]) > kind.Max {
-			t.Errorf("kinds that no longer come are kept: %d, %.300q", len(names), names)
+		meet(strings.Repeat("ü", kind.Max))
+		if all := slices.Collect(maps.Keys(x.counts)); len(all) != 1 || len(all[0].kind) > kind.Max {
+			t.Errorf("kinds that no longer come are kept: %d, %.300v", len(all), all)
 		}
 	})
-}
-
-func wantSnooze(t *testing.T, err error) {
-	t.Helper()
-	if _, ok := errors.AsType[*snooze](err); !ok {
-		t.Errorf("error is %v; want a Snooze", err)
-	}
 }
 
 // A fleet is replaced: workers of the old and of the new version share a queue on Redis.

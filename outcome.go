@@ -14,6 +14,8 @@ const (
 	OutcomeRetry  OutcomeKind = "retry"  // a failed attempt: again later, or dead after the last one
 	OutcomeSnooze OutcomeKind = "snooze" // again later, which is no attempt
 	OutcomeBury   OutcomeKind = "bury"   // dead at once
+	// It is given back for another version of the program, and dead when that has been so for too long; see GiveBack.
+	OutcomeGiveBack OutcomeKind = "give_back"
 )
 
 // Outcome is what a handler's error means.
@@ -24,7 +26,8 @@ type Outcome struct {
 	Backoff bool
 	// ResetAttempts is set for a Snooze with that option.
 	ResetAttempts bool
-	// Err is why: the error of a retry or bury. It is nil for an ack, and for RetryIn, Snooze and Bury without a reason.
+	// Err is why: the error of a retry, bury or give back. It is nil for an ack, and for RetryIn, Snooze and Bury
+	// without a reason.
 	Err error
 }
 
@@ -48,6 +51,9 @@ func OutcomeOf(err error) Outcome {
 	}
 	if r, ok := errors.AsType[*retryIn](err); ok {
 		return Outcome{Kind: OutcomeRetry, Delay: clampDelay(r.delay), Err: reasonOf(err, r, nil)}
+	}
+	if b, ok := errors.AsType[*giveBack](err); ok {
+		return Outcome{Kind: OutcomeGiveBack, Err: reasonOf(err, b, b.err)}
 	}
 	return Outcome{Kind: OutcomeRetry, Backoff: true, Err: err}
 }

@@ -37,7 +37,7 @@ var countedKinds = [...]EventKind{
 	countClaimed: EventClaimed, 9: EventExpired, 10: EventDropped, 11: EventLeaseLost, 12: EventReleased, 13: EventSnoozed,
 	14: EventUnsettled, 15: EventForwarded,
 	countAcked: EventAcked, 17: EventNacked, 18: EventBuried, 19: EventDied, 20: EventRunMissed, 21: EventRunSkipped,
-	22: EventEdited,
+	22: EventEdited, 23: EventGivenBack,
 }
 
 const (

@@ -63,9 +63,9 @@ func (e *bury) Error() string {
 
 func (e *bury) Unwrap() error { return e.err }
 
-// resultOf converts a handler's error to a settlement. Bury takes precedence over Snooze, and Snooze over
-// RetryIn.
-func resultOf(m *Message, err error, backoff Backoff) result {
+// resultOf converts a handler's error to a settlement. Bury takes precedence over Snooze, Snooze over RetryIn, and
+// RetryIn over GiveBack.
+func resultOf(m *Message, err error, backoff Backoff, x *misfits) result {
 	if err == nil {
 		return result{action: store.Ack}
 	}
@@ -78,9 +78,12 @@ func resultOf(m *Message, err error, backoff Backoff) result {
 	r := result{action: store.Nack, reason: store.CutReason(err.Error())}
 	if retry, ok := errors.AsType[*retryIn](err); ok {
 		r.delay = clampDelay(retry.delay)
-	} else {
-		r.delay = clampDelay(backoff(m.Attempt, err))
+		return r
 	}
+	if _, ok := errors.AsType[*giveBack](err); ok {
+		return x.resultOf(m, err)
+	}
+	r.delay = clampDelay(backoff(m.Attempt, err))
 	return r
 }
 

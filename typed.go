@@ -85,17 +85,18 @@ func (t Typed[T]) SendBatch(ctx context.Context, values []T, opts ...SendOption)
 	return t.Queue.SendBatch(ctx, msgs)
 }
 
-// Decode returns the value of a received message.
+// Decode returns the value of a received message. A handler that returns its error gives the message back, as Handler
+// does.
 func (t Typed[T]) Decode(m *Message) (T, error) { return decode[T](t.codec, m) }
 
-// Handler returns a handler for Worker.Handle that decodes payloads and calls h. It buries messages whose
-// payloads cannot be decoded, since a retry would not help.
+// Handler returns a handler for Worker.Handle that decodes payloads and calls h. It gives messages back whose
+// payloads cannot be decoded, since a newer version of the program may have sent them; see GiveBack.
 func (t Typed[T]) Handler(h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
 	return handler(t.codec, h)
 }
 
-// Handler returns a handler for Worker.Handle that decodes JSON payloads and calls h. It buries messages
-// whose payloads cannot be decoded, since a retry would not help.
+// Handler returns a handler for Worker.Handle that decodes JSON payloads and calls h. It gives messages back
+// whose payloads cannot be decoded, since a newer version of the program may have sent them; see GiveBack.
 func Handler[T any](h func(ctx context.Context, value T, m *Message) error) HandlerFunc {
 	return handler(JSON, h)
 }
@@ -107,7 +108,7 @@ func handler[T any](codec Codec, h func(context.Context, T, *Message) error) Han
 	return func(ctx context.Context, m *Message) error {
 		value, err := decode[T](codec, m)
 		if err != nil {
-			return Bury(err)
+			return err
 		}
 		return h(ctx, value, m)
 	}
@@ -124,7 +125,7 @@ func (t Typed[T]) encode(value T) ([]byte, error) {
 func decode[T any](codec Codec, m *Message) (T, error) {
 	var value T
 	if err := codec.Decode(m.Payload, &value); err != nil {
-		return value, fmt.Errorf("payload cannot be decoded into %T: %w", value, err)
+		return value, GiveBack(fmt.Errorf("payload cannot be decoded into %T: %w", value, err))
 	}
 	return value, nil
 }

@@ -43,6 +43,11 @@ type WorkerConfig struct {
 	// Backoff returns how long a failed message waits. Default: ExponentialBackoff(time.Second,
 	// 10*time.Minute).
 	Backoff Backoff
+	// GiveBackFor is how long a message is given back whose payload this version of the program cannot decode, or that a
+	// handler gives back with GiveBack, up to store.MaxDelay. Workers of a new version take such messages over in a rolling
+	// deploy. Afterwards it becomes dead as DeadUnreadable. Messages of unknown kinds are given back for ever; see
+	// UnknownRelease. Default: 1 h. Below zero means that it is dead at once.
+	GiveBackFor time.Duration
 	// ShutdownTimeout is how long handlers may continue after Run's context has ended. After that their
 	// contexts end with ErrShutdown and their messages are released. Default: 25 s, which leaves time to settle
 	// and close within the 30 s that Kubernetes allows by default. Below zero means at once.
@@ -96,10 +101,11 @@ type QueueConfig struct {
 	// known to have none waiting, or runs its Concurrency. A message that runs is not interrupted. Below zero is
 	// allowed. See WorkerConfig.StarvationLimit, and docs/workers.md. Default: 0.
 	Priority int
-	// Lease, Timeout and Backoff override the worker's settings.
-	Lease   time.Duration
-	Timeout time.Duration
-	Backoff Backoff
+	// Lease, Timeout, Backoff and GiveBackFor override the worker's settings.
+	Lease       time.Duration
+	Timeout     time.Duration
+	Backoff     Backoff
+	GiveBackFor time.Duration
 }
 
 func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
@@ -111,6 +117,9 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 	}
 	if c.Backoff == nil {
 		c.Backoff = defaultBackoff
+	}
+	if c.GiveBackFor == 0 {
+		c.GiveBackFor = defaultGiveBackFor
 	}
 	if c.ShutdownTimeout == 0 {
 		c.ShutdownTimeout = 25 * time.Second
@@ -151,6 +160,9 @@ func (c WorkerConfig) queue(name string) QueueConfig {
 	if q.Backoff == nil {
 		q.Backoff = c.Backoff
 	}
+	if q.GiveBackFor == 0 {
+		q.GiveBackFor = c.GiveBackFor
+	}
 	return q
 }
 
@@ -165,7 +177,7 @@ func (c WorkerConfig) validate(queues []string) error {
 	if c.MaxPrefetch > maxPrefetch {
 		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, maxPrefetch)
 	}
-	if err := checkTimes(c.Lease, c.Timeout); err != nil {
+	if err := cmp.Or(checkTimes(c.Lease, c.Timeout), checkGiveBackFor(c.GiveBackFor)); err != nil {
 		return fmt.Errorf("worker's %w", err)
 	}
 	if err := cmp.Or(checkWorkerText("Name", c.Name), checkWorkerText("Version", c.Version)); err != nil {
@@ -197,7 +209,7 @@ func (q QueueConfig) validate() error {
 	if q.Weight < 1 || q.Weight > maxWeight {
 		return store.Invalid("Weight is %d: give 1 to %d, or 0 for 1", q.Weight, maxWeight)
 	}
-	return checkTimes(q.Lease, q.Timeout)
+	return cmp.Or(checkTimes(q.Lease, q.Timeout), checkGiveBackFor(q.GiveBackFor))
 }
 
 func checkTimes(lease, timeout time.Duration) error {

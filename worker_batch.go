@@ -203,7 +203,7 @@ func (t *task) safeEndingOf(err error) (e ending) {
 			t.lease.qw.run.log.Error("later: Backoff panicked",
 				"queue", t.Queue, "id", t.ID, "attempt", t.Attempt, "panic", p, "stack", string(debug.Stack()))
 			err := &panicError{p, panicStack()}
-			e = ending{result: resultOf(&t.Message, err, defaultBackoff), err: err}
+			e = ending{result: t.resultOf(err, defaultBackoff), err: err}
 		}
 	}()
 	return t.endingOf(err, t.lease.qw.cfg.Backoff)

@@ -87,6 +87,7 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 		return nil, fmt.Errorf("worker's Forward of queue %q: %w", queue, err)
 	}
 	qw := &queueWorker{run: r, queue: r.client.Queue(queue), cfg: r.cfg.queue(queue)}
+	qw.misfits = newMisfits(queue, qw.cfg.GiveBackFor, r.log)
 	f := &forwarder{queueWorker: qw, to: to, route: route}
 	if to.custom != nil {
 		f.custom = f.deliverCustom
@@ -493,7 +494,10 @@ func (f *forwarder) settled(m *store.Claimed, s *store.Settlement, result store.
 	case s.Action == store.Ack:
 		f.queue.event(f.run.handling, EventForwarded, m.ID)
 	default:
-		f.queue.event(f.run.handling, eventOf[s.Action], m.ID)
+		f.queue.event(f.run.handling, settledAs(s.Action, result.State), m.ID)
+	}
+	if s.Action == store.GiveBack && result.State != StateDead {
+		f.misfits.wait(misfitOf(m.Headers, nil), s.Delay)
 	}
 	if result.State == StateDead {
 		f.queue.event(f.run.handling, EventDied, m.ID)

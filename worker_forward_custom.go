@@ -27,6 +27,7 @@ func (f *forwarder) deliverCustom(ctx context.Context, claim store.Claim, settle
 		}
 		r := f.resultOf(msgs[i], err)
 		settlements[i].Action, settlements[i].Delay, settlements[i].Reason = r.action, r.delay, r.reason
+		settlements[i].Within = r.within
 	}
 	return away
 }
@@ -36,10 +37,10 @@ func (f *forwarder) resultOf(m *Message, err error) (r result) {
 	defer func() {
 		if p := recover(); p != nil { // the queue's backoff panicked
 			f.logPanic("Backoff", p)
-			r = resultOf(m, &panicError{p, panicStack()}, defaultBackoff)
+			r = resultOf(m, &panicError{p, panicStack()}, defaultBackoff, f.misfits)
 		}
 	}()
-	return resultOf(m, err, f.cfg.Backoff)
+	return resultOf(m, err, f.cfg.Backoff, f.misfits)
 }
 
 func (f *forwarder) logPanic(in string, value any) {

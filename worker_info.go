@@ -51,6 +51,9 @@ type WorkerInfo struct {
 	// Forwarding is the number of messages that the worker holds in order to forward them, or to distribute them to the
 	// queues of a topic. Nobody holds those that the store moves in one step.
 	Forwarding int
+	// GivenBack is what the worker gives back for another version of the program, most messages first, as many kinds as
+	// have about 600 bytes.
+	GivenBack []GivenBack
 	// Started is when Run was called, and Heartbeat when the worker reported this.
 	Started, Heartbeat time.Time
 	// Now is the store's clock when the worker was listed.
@@ -63,6 +66,15 @@ type WorkerInfo struct {
 type Forwarded struct {
 	Queue string `json:"queue"`
 	To    string `json:"to"`
+}
+
+// GivenBack is messages that a worker has given back and that have not fallen due again; see the function GiveBack. Of
+// several workers of a queue, the one that had a message last counts it.
+type GivenBack struct {
+	Queue    string `json:"queue"`
+	Kind     string `json:"kind,omitempty"` // "" for messages without a kind, and for all kinds beyond 1000
+	Error    string `json:"error"`          // why, of one of them
+	Messages int    `json:"messages"`
 }
 
 // HeldMessage is a message that a handler holds.
@@ -80,11 +92,12 @@ const (
 	// MaxHeldMessages is the maximum number of WorkerInfo.Held.
 	MaxHeldMessages = 100
 
-	maxSeen     = 8    // commands that a record acknowledges
-	maxRefusal  = 200  // bytes of the reason why a command was refused
-	maxListed   = 1500 // bytes of the names of queues in a record
-	maxForwards = 700  // bytes of what it forwards in a record
-	maxHostName = 255  // bytes
+	maxSeen      = 8    // commands that a record acknowledges
+	maxRefusal   = 200  // bytes of the reason why a command was refused
+	maxListed    = 1500 // bytes of the names of queues in a record
+	maxForwards  = 700  // bytes of what it forwards in a record
+	maxGivenBack = 600  // bytes of what it gives back in a record
+	maxHostName  = 255  // bytes
 )
 
 // workerRecord is the JSON of a worker in the index. Times are milliseconds since 1970 of the store's clock.
@@ -105,6 +118,7 @@ type workerRecord struct {
 	Seen        []seenCommand     `json:"seen,omitempty"`
 	HeldCount   int               `json:"held_count,omitempty"`
 	Forwarding  int64             `json:"forwarding,omitempty"`
+	GivenBack   []GivenBack       `json:"given_back,omitempty"`
 	Held        []json.RawMessage `json:"held,omitempty"` // each a heldRecord
 }
 
@@ -131,11 +145,22 @@ func (r workerRecord) encode(held []HeldMessage) (string, error) {
 			break
 		}
 	}
+	size := 0
+	for i := range r.GivenBack {
+		entry, err := compactJSON(r.GivenBack[i])
+		if err != nil {
+			return "", err
+		}
+		if size += len(entry); size > maxGivenBack {
+			r.GivenBack = r.GivenBack[:i]
+			break
+		}
+	}
 	text, err := compactJSON(r)
 	if err != nil {
 		return "", err
 	}
-	size := len(text) + len(`,"held":[]`)
+	size = len(text) + len(`,"held":[]`)
 	for _, m := range held[:min(len(held), MaxHeldMessages)] {
 		entry, err := compactJSON(heldRecord{m.Queue, m.ID, m.Attempt, r.At - m.Since.UnixMilli()})
 		if err != nil {
@@ -170,7 +195,7 @@ func decodeWorker(id, text string, now time.Time) (info WorkerInfo, expires time
 	info = WorkerInfo{
 		ID: id, Name: r.Name, Host: r.Host, PID: r.PID, Process: r.Process, Version: r.Version, State: r.State,
 		Concurrency: r.Concurrency, Queues: r.Queues, QueueCount: r.QueueCount, HeldCount: r.HeldCount,
-		Forwards: r.Forwards, Forwarding: int(r.Forwarding),
+		Forwards: r.Forwards, Forwarding: int(r.Forwarding), GivenBack: r.GivenBack,
 		Started: store.Time(r.Started), Heartbeat: store.Time(r.At), Now: now, seen: r.Seen,
 	}
 	for _, text := range r.Held {

@@ -162,7 +162,7 @@ func (p *presence) write() error {
 func (p *presence) describe() (string, error) {
 	held, n := p.run.held()
 	r := p.record
-	r.HeldCount, r.Forwarding = n, p.run.forwarding.Load()
+	r.HeldCount, r.Forwarding, r.GivenBack = n, p.run.forwarding.Load(), p.run.givenBack()
 	switch {
 	case p.draining.Load():
 		r.State = WorkerDraining

@@ -74,6 +74,7 @@ type queueWorker struct {
 	settling   atomic.Int64 // settles in flight
 	calls      callWatch    // claims in flight
 	failing    atomic.Bool  // the store is failing, and this was logged
+	misfits    *misfits     // messages that this version of the program does not handle
 }
 
 // Run claims and handles messages until ctx ends, then drains. It may be called once.
@@ -208,7 +209,8 @@ func (r *run) queueNames() (names []string) {
 func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWorker, err error) {
 	defer recoverRefusal(&err)
 	cfg := r.cfg.queue(name)
-	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch}
+	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch,
+		misfits: newMisfits(name, cfg.GiveBackFor, r.log)}
 	if registered.batch != nil {
 		qw.queueShare = newQueueShare(cfg, 0)
 		qw.batchSize = registered.batch.Size
@@ -216,7 +218,7 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 	}
 	h := registered.single
 	if registered.mux != nil {
-		if h, err = registered.mux.handler(name, r.log); err != nil {
+		if h, err = registered.mux.handler(qw.misfits); err != nil {
 			return nil, fmt.Errorf("worker's HandleMux of queue %q: %w", name, err)
 		}
 	}

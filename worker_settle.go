@@ -12,11 +12,12 @@ func (t *task) settle() {
 	t.lease.qw.settling.Add(1)
 	o := t.ending()
 	s := store.Settlement{Receipt: t.receipt(), Action: o.action, Delay: o.delay, Reason: o.reason, Then: o.then,
-		ResetAttempts: o.reset}
+		ResetAttempts: o.reset,
+		Within:        o.within}
 	switch s.Action {
 	case store.Ack:
 		s.DedupWindow, s.Grouped = t.dedupWindow, t.grouped
-	case store.Nack, store.Bury:
+	case store.Nack, store.Bury, store.GiveBack:
 		s.Duration, s.Worker = time.Duration(t.ran.Load()), t.lease.qw.run.cfg.Name
 	}
 	var g *ackGroup
@@ -59,7 +60,7 @@ func (t *task) settled(state State) {
 	qw := t.lease.qw
 	qw.worked()
 	o := t.ending()
-	t.event(eventOf[o.action], o.err)
+	t.event(settledAs(o.action, state), o.err)
 	qw.run.client.sentWithAck(t.ctx(), o.then)
 	switch {
 	case state == StateDead:
@@ -68,8 +69,18 @@ func (t *task) settled(state State) {
 		qw.run.dead.add(qw, t.ID)
 	case o.action == store.Nack:
 		t.logFailure(o.delay, o.err)
+	case o.action == store.GiveBack:
+		qw.misfits.wait(misfitOf(t.Headers, o.err), o.delay)
 	}
 	t.close()
+}
+
+// settledAs returns the event of a settle after which a message has a state.
+func settledAs(action store.Action, state State) EventKind {
+	if action == store.GiveBack && state == StateDead {
+		return EventBuried // it had been given back for too long
+	}
+	return eventOf[action]
 }
 
 // tryAgain schedules another settle with the same receipt, until the time at which the lease would have

@@ -63,6 +63,7 @@ type result struct {
 	delay  time.Duration
 	reason string
 	reset  bool
+	within time.Duration // for GiveBack
 }
 
 // settleRetry is the retry state of a settle that failed, and may have taken effect.
@@ -108,7 +109,7 @@ func (r *run) work(t *task) {
 		}
 		// The handler called runtime.Goexit, as testing's FailNow does. Another goroutine takes over the slot.
 		for _, exited := range t.together() {
-			exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff), err: errGoexit})
+			exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff, nil), err: errGoexit})
 		}
 		if next := r.scheduler.next(t); next != nil {
 			r.scheduler.goroutines.Add(1)
@@ -165,7 +166,7 @@ func (t *task) call(limit time.Duration) (e ending) {
 		if returned {
 			backoff = defaultBackoff // the queue's backoff panicked
 		}
-		e = ending{result: resultOf(&t.Message, err, backoff), err: err}
+		e = ending{result: t.resultOf(err, backoff), err: err}
 	}()
 	err := t.lease.qw.handler(t.ctx(), &t.Message)
 	returned = true
@@ -187,7 +188,11 @@ func (t *task) endingOf(err error, backoff Backoff) ending {
 		}
 		err = failed
 	}
-	return ending{result: resultOf(&t.Message, err, backoff), err: err}
+	return ending{result: t.resultOf(err, backoff), err: err}
+}
+
+func (t *task) resultOf(err error, backoff Backoff) result {
+	return resultOf(&t.Message, err, backoff, t.lease.qw.misfits)
 }
 
 // overtime returns the error of a handler that exceeded its time limit and returned err. A nil err and

@@ -70,6 +70,37 @@ func (p *process) work(queue string, result error) {
 	}
 }
 
+// giveBack sends a message whose kind nobody knows, and runs a worker until the end of the test, which lists it.
+func (p *process) giveBack(queue string) {
+	p.t.Helper()
+	if _, err := p.client.Queue(queue).Send(p.t.Context(), nil, later.Kind("mistyped")); err != nil {
+		p.t.Fatal(err)
+	}
+	mux := later.NewMux()
+	mux.Handle("known", func(context.Context, *later.Message) error { return nil })
+	w := later.NewWorker(p.client, later.WorkerConfig{Concurrency: 1})
+	w.HandleMux(queue, mux)
+	ctx, stop := context.WithCancel(p.t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	p.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			p.t.Error(err)
+		}
+	})
+	for begin := time.Now(); time.Since(begin) < time.Minute; {
+		all, err := p.client.ReportWorkers(p.t.Context(), time.Second)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if len(all) > 0 && len(all[0].GivenBack) > 0 {
+			return
+		}
+	}
+	p.t.Fatal("the worker gives nothing back")
+}
+
 // TestAlertsFireInTheirSituations brings a real store into each situation, scrapes it before and after, and has
 // Prometheus evaluate the rules over the samples: those from before for ten minutes, and then those from after. The
 // counters go on growing as much every minute as they did between the scrapes.
@@ -126,6 +157,11 @@ func TestAlertsFireInTheirSituations(t *testing.T) {
 				p.work("mail", later.Bury(errors.New("no such user")))
 			},
 			want: []string{"LaterDeadLettersGrow mail"},
+		},
+		"a mistyped kind": {
+			before: func(p *process) { p.send("mail", 0); p.work("mail", nil) },
+			after:  func(p *process) { p.giveBack("mail") },
+			want:   []string{"LaterMessagesGivenBack mail"},
 		},
 		"too many queues": {
 			cfg: metrics.Config{MaxQueues: 2},

@@ -58,6 +58,33 @@ func parseRecord(b []byte) (record, error) {
 	}, nil
 }
 
+// fail counts a failed attempt.
+func (r *record) fail(now int64, s *store.Settlement) {
+	r.attempts++
+	r.lastError = store.CutReason(s.Reason)
+	r.addFailure(store.NewFailure(store.Time(now), r.attempts, s))
+}
+
+// giveBack records that the message is given back, or a failed attempt if that has been so for too long.
+func (r *record) giveBack(now int64, s *store.Settlement) (tooLong bool) {
+	failures, since := s.GiveBack(store.Time(now), envelope.ParseFailures(r.failures))
+	if s.Within >= 0 && now-since.UnixMilli() >= store.Millis(s.Within) {
+		r.forgetGivenBack()
+		r.fail(now, s)
+		return true
+	}
+	r.failures, r.lastError = string(envelope.AppendFailures(nil, failures)), store.CutReason(s.Reason)
+	return false
+}
+
+// forgetGivenBack removes the failure of being given back, if that is the latest.
+func (r *record) forgetGivenBack() {
+	failures := envelope.ParseFailures(r.failures)
+	if _, ok := store.GivenBack(failures); ok {
+		r.failures, r.lastError = string(envelope.AppendFailures(nil, store.WithoutGivenBack(failures))), ""
+	}
+}
+
 // addFailure adds the latest failure.
 func (r *record) addFailure(f store.Failure) {
 	r.failures = string(envelope.AppendFailures(nil, store.AddFailure(f, envelope.ParseFailures(r.failures))))

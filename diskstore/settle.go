@@ -44,6 +44,7 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		}
 		return store.SettleResult{State: waitingState(r, t.now)}
 	}
+	unreadable := false
 	switch s.Action {
 	case store.Ack:
 		t.erase(q, m.id, r, m.group)
@@ -58,13 +59,17 @@ func (t *tx) settle(q *queue, s *store.Settlement) store.SettleResult {
 		if s.ResetAttempts {
 			r.attempts, r.lastError = 0, ""
 		}
+		r.forgetGivenBack()
+	case store.GiveBack:
+		unreadable = r.giveBack(t.now, s)
 	case store.Nack, store.Bury:
-		r.attempts++
-		r.lastError = store.CutReason(s.Reason)
-		r.addFailure(store.NewFailure(store.Time(t.now), r.attempts, s))
+		r.fail(t.now, s)
 	}
 	r.delivered = true
 	switch {
+	case unreadable:
+		t.die(q, m.id, r, store.DeadUnreadable)
+		return store.SettleResult{State: store.StateDead}
 	case s.Action == store.Bury:
 		t.die(q, m.id, r, store.DeadBuried)
 		return store.SettleResult{State: store.StateDead}

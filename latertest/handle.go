@@ -20,6 +20,11 @@ var retryAfter = func() later.Backoff {
 	return b
 }()
 
+const (
+	giveBackDelay = time.Second
+	giveBackFor   = time.Hour // the default of a Worker
+)
+
 // Handle has Advance call a handler for the messages of a queue, one at a time, in the goroutine of the test. So the
 // handler may call methods of the test such as FailNow, and a panic ends the test.
 //
@@ -121,6 +126,8 @@ func settle(d *later.Delivery, err error) error {
 			return d.Snooze(background, o.Delay, later.ResetAttempts)
 		}
 		return d.Snooze(background, o.Delay)
+	case later.OutcomeGiveBack:
+		return d.GiveBack(background, giveBackDelay, giveBackFor, err)
 	case later.OutcomeBury:
 		return d.Bury(background, err)
 	default:

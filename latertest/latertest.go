@@ -118,7 +118,8 @@ func (h *Harness) observe(e later.Event) {
 	h.mu.Lock()
 	h.events++
 	switch e.Kind {
-	case later.EventAcked, later.EventNacked, later.EventSnoozed, later.EventBuried:
+	case later.EventAcked, later.EventNacked, later.EventSnoozed, later.EventGivenBack,
+		later.EventBuried:
 		// Deliveries that a test or an inline handler settles have another context, or none of a handler.
 		if m := later.MessageFromContext(e.Context); m != nil && m.ID == e.ID && m.Queue == e.Queue {
 			copied := *m // m keeps its whole claim in memory

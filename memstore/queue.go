@@ -407,11 +407,24 @@ func (q *queue) settle(now int64, s store.Settlement) store.SettleResult {
 		if s.ResetAttempts {
 			m.attempts, m.lastError = 0, ""
 		}
+		if _, ok := store.GivenBack(m.failures); ok {
+			m.failures, m.lastError = store.WithoutGivenBack(m.failures), ""
+		}
 		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	case store.Bury:
 		q.fail(now, m, &s)
 		q.die(now, m, store.DeadBuried)
 		return store.SettleResult{State: store.StateDead}
+	case store.GiveBack:
+		failures, since := s.GiveBack(store.Time(now), m.failures)
+		if s.Within >= 0 && now-since.UnixMilli() >= store.Millis(s.Within) {
+			m.failures = store.WithoutGivenBack(m.failures)
+			q.fail(now, m, &s)
+			q.die(now, m, store.DeadUnreadable)
+			return store.SettleResult{State: store.StateDead}
+		}
+		m.failures, m.lastError = failures, store.CutReason(s.Reason)
+		m.due = q.dueAt(now, store.Due{Delay: s.Delay})
 	}
 	q.due.add(m.due, m.ID)
 	return store.SettleResult{State: m.state(now)}

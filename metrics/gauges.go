@@ -31,6 +31,8 @@ var (
 		"queue", "within")
 	oldestDesc = desc("later_oldest_due_age_seconds",
 		"How long ago the message fell due that has waited longest to be claimed, or 0.", "queue")
+	givenBackDesc = desc("later_given_back_messages", "Messages that workers have given back for another version of the "+
+		"program, because they do not know their kind or cannot decode their payload.", "queue")
 	pausedDesc  = desc("later_queue_paused", "Whether the queue is paused: 1 or 0.", "queue")
 	leftOutDesc = desc("later_queues_left_out",
 		"Queues without gauges: because of the limit on queues, or because the store did not answer for them in time.",
@@ -57,7 +59,7 @@ type gauges struct {
 //
 // It reads the store when it is scraped, at most once in 5 seconds; scrapes at the same time share one reading. A
 // reading asks for up to 10,000 names of queues, makes up to 4 calls for each of MaxQueues queues, 8 of them at a time,
-// and ends after Timeout. What it leaves out is counted in later_queues_left_out.
+// and 2 for the list of workers, and ends after Timeout. What it leaves out is counted in later_queues_left_out.
 func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
 	return &gauges{client: client, cfg: m.cfg, reading: make(chan struct{}, 1)}
 }
@@ -65,7 +67,7 @@ func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		upDesc, messagesDesc, dueDesc, oldestDesc, pausedDesc, leftOutDesc, readingDesc,
+		upDesc, messagesDesc, dueDesc, oldestDesc, givenBackDesc, pausedDesc, leftOutDesc, readingDesc,
 	} {
 		to <- d
 	}
@@ -93,6 +95,9 @@ func (g *gauges) Collect(to chan<- prometheus.Metric) {
 			set(dueDesc, float64(n), q.name, horizons[i].within)
 		}
 		set(oldestDesc, q.oldestAge().Seconds(), q.name)
+		if s.givenBack != nil {
+			set(givenBackDesc, float64(s.givenBack[q.name]), q.name)
+		}
 		set(pausedDesc, truth(q.stats.Paused), q.name)
 	}
 }

@@ -66,6 +66,7 @@ func TestGaugesAreTheStateOfTheQueues(t *testing.T) {
 			`later_queue_due_messages{queue="mail",within="1h"}`:    2,
 			`later_queue_due_messages{queue="mail",within="1d"}`:    3,
 			`later_queue_paused{queue="mail"}`:                      0,
+			`later_given_back_messages{queue="mail"}`:               0,
 			`later_queue_paused{queue="stopped"}`:                   1,
 			`later_queue_messages{queue="stopped",state="ready"}`:   0,
 			`later_queue_due_messages{queue="stopped",within="1d"}`: 0,
@@ -170,14 +171,14 @@ func TestScrapesAtTheSameTimeShareOneReading(t *testing.T) {
 			all.Go(func() { scrape(t, handler).want(t, scraped{`later_queue_messages{queue="q",state="ready"}`: 1}) })
 		}
 		all.Wait()
-		if calls := s.calls.Load(); calls != 2 {
-			t.Errorf("50 scrapes made %d calls; want one for names and one for counts", calls)
+		if calls := s.calls.Load(); calls != 4 {
+			t.Errorf("50 scrapes made %d calls; want one for names, one for counts and two for workers", calls)
 		}
 		send(t, c.Queue("q"))
 		time.Sleep(cacheFor - time.Millisecond)
 		scrape(t, handler).want(t, scraped{
 			`later_queue_messages{queue="q",state="ready"}`: 1,
-			`later_reading_seconds`:                         2,
+			`later_reading_seconds`:                         3,
 		})
 		time.Sleep(2 * time.Millisecond)
 		scrape(t, handler).want(t, scraped{`later_queue_messages{queue="q",state="ready"}`: 2})

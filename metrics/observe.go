@@ -21,8 +21,8 @@ type queueMetrics struct {
 
 // outcomes are the events that end the holding of a message. They are the outcomes of later_messages_settled_total.
 var outcomes = []later.EventKind{
-	later.EventAcked, later.EventForwarded, later.EventNacked, later.EventSnoozed, later.EventBuried,
-	later.EventReleased, later.EventLeaseLost, later.EventUnsettled,
+	later.EventAcked, later.EventForwarded, later.EventNacked, later.EventSnoozed, later.EventGivenBack,
+	later.EventBuried, later.EventReleased, later.EventLeaseLost, later.EventUnsettled,
 }
 
 // Observe counts an event. Pass it to later.WithObserver.

@@ -16,7 +16,9 @@ type snapshot struct {
 	queues []queueState
 	// overLimit and failed are the numbers of queues that were left out.
 	overLimit, failed int
-	took              time.Duration
+	// givenBack is the number of messages by queue, or nil if it could not be read.
+	givenBack map[string]int
+	took      time.Duration
 }
 
 type queueState struct {
@@ -51,6 +53,7 @@ func read(ctx context.Context, client *later.Client, cfg Config) (s snapshot) {
 			}
 		})
 	}
+	all.Go(func() { s.givenBack = readGivenBack(ctx, client) })
 	all.Wait()
 	s.overLimit = more
 	for _, q := range found {
@@ -63,6 +66,21 @@ func read(ctx context.Context, client *later.Client, cfg Config) (s snapshot) {
 	}
 	s.up = s.failed < len(names) || len(names) == 0
 	return s
+}
+
+// readGivenBack returns how many messages the workers of each queue give back, or nil if they cannot be read.
+func readGivenBack(ctx context.Context, client *later.Client) map[string]int {
+	workers, err := client.Workers(ctx)
+	if err != nil {
+		return nil
+	}
+	back := map[string]int{}
+	for _, w := range workers {
+		for _, g := range w.GivenBack {
+			back[g.Queue] += g.Messages
+		}
+	}
+	return back
 }
 
 // queues returns the names of the queues to read, in order, and how many more there are.

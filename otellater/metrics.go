@@ -54,8 +54,8 @@ func (t *Telemetry) observe(e later.Event) {
 		if m := later.MessageFromContext(e.Context); m == nil || m.ID != e.ID || m.Queue != e.Queue { // no worker's
 			t.metrics.consumed.Add(e.Context, 1, "receive", system, queue)
 		}
-	case later.EventAcked, later.EventNacked, later.EventSnoozed, later.EventBuried, later.EventReleased,
-		later.EventLeaseLost, later.EventUnsettled:
+	case later.EventAcked, later.EventNacked, later.EventSnoozed, later.EventGivenBack, later.EventBuried,
+		later.EventReleased, later.EventLeaseLost, later.EventUnsettled:
 		if m := later.MessageFromContext(e.Context); m != nil && m.ID == e.ID && m.Queue == e.Queue {
 			t.following.Delete(m)
 		}

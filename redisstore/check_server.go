@@ -63,12 +63,7 @@ func (v *serverCheck) readInfo(ctx context.Context) error {
 		}
 		return err
 	}
-	v.info = map[string]string{}
-	for line := range strings.SplitSeq(text, "\r\n") {
-		if key, value, ok := strings.Cut(line, ":"); ok {
-			v.info[key] = value
-		}
-	}
+	v.info = infoFields(text)
 	return nil
 }
 
@@ -175,11 +170,6 @@ func (v *serverCheck) memory(ctx context.Context) error {
 
 func (v *serverCheck) replicas(ctx context.Context) error {
 	if v.info == nil {
-		return nil
-	}
-	if role := v.info["role"]; role != "master" {
-		v.reportf(store.SeverityError, "replicas", "connect to the primary, through Sentinel or Cluster if there is one",
-			"the server is a %s of %s", role, v.info["master_host"])
 		return nil
 	}
 	count := int(v.number("connected_slaves"))

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +70,8 @@ func TestCheckReportsServerSettings(t *testing.T) {
 	want(all, "persistence", store.SeverityWarning, "snapshots only", "3600 1")
 	want(all, "memory", store.SeverityError, "may evict")
 	want(all, "replicas", store.SeverityNote, "min-replicas-to-write is 0")
-	want(results(newStore(t, replica.Client(t))), "replicas", store.SeverityError, "the server is a slave")
+	err := newStore(t, replica.Client(t)).Check(t.Context(), store.CheckOptions{}, func(store.CheckResult) {})
+	if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "is a replica of "+primary.Addr()) {
+		t.Errorf("check of a replica: %v", err)
+	}
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -62,7 +63,7 @@ func (s *Store) ConfigError() error {
 	return checkPrefix(s.keys.prefix)
 }
 
-// tryPreflight refuses a server that is too old or may evict keys, and a Cluster's node without a Cluster's client. In
+// tryPreflight refuses a server that is too old, may evict keys or is a replica, and a Cluster's node without a Cluster's client. In
 // a Cluster it checks every primary that answers.
 func (s *Store) tryPreflight(ctx context.Context) error {
 	err := s.ConfigError()
@@ -101,6 +102,9 @@ func (s *Store) preflightServer(ctx context.Context, rdb redis.Cmdable, at serve
 			return err
 		}
 		if err := s.checkMode(info); err != nil {
+			return err
+		}
+		if err := s.checkRole(ctx, rdb); err != nil {
 			return err
 		}
 	case forbidden(err):
@@ -157,6 +161,49 @@ func (s *Store) checkMode(info string) error {
 		}
 	}
 	return nil
+}
+
+// checkRole refuses a replica, unless the client follows the primary: it takes no writes, and if it does, they vanish.
+func (s *Store) checkRole(ctx context.Context, rdb redis.Cmdable) error {
+	if s.followsPrimary() {
+		return nil
+	}
+	info, err := rdb.Info(ctx, "replication").Result()
+	if err != nil {
+		return fmt.Errorf("read the server's role: %w", err)
+	}
+	fields := infoFields(info)
+	if fields["role"] != "slave" {
+		return nil
+	}
+	return fmt.Errorf("the server is a replica of %s, which takes no writes: open the primary instead; %s: %w",
+		net.JoinHostPort(fields["master_host"], fields["master_port"]), followingClients, store.ErrMisconfigured)
+}
+
+// followingClients says how a client finds the primary by itself.
+const followingClients = "redis+sentinel:// and redis+cluster:// follow it after a failover"
+
+// followsPrimary reports whether the client looks for the primary itself: that of a Cluster or with Sentinel, which
+// go-redis gives this address.
+func (s *Store) followsPrimary() bool {
+	switch rdb := s.rdb.(type) {
+	case *redis.ClusterClient:
+		return true
+	case *redis.Client:
+		return rdb.Options().Addr == "FailoverClient"
+	}
+	return false
+}
+
+// infoFields returns the fields of a reply to INFO.
+func infoFields(info string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.SplitSeq(info, "\r\n") {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			fields[key] = value
+		}
+	}
+	return fields
 }
 
 func checkVersion(info string) error {

@@ -82,6 +82,9 @@ func wrap(kind *store.Error, err error) error {
 	if errors.Is(err, kind) {
 		return err
 	}
+	if redis.HasErrorPrefix(err, "READONLY") {
+		err = fmt.Errorf("the server has become a replica: open its primary instead; %s: %w", followingClients, err)
+	}
 	return fmt.Errorf("%w: %w", kind, err)
 }
 

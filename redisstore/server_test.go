@@ -67,6 +67,72 @@ func TestNodeOfAClusterIsRefusedWithoutItsClient(t *testing.T) {
 	}
 }
 
+func TestReplicaIsRefusedWithTheAddressOfItsPrimary(t *testing.T) {
+	primary := redistest.Start(t)
+	replica := redistest.StartReplica(t, primary)
+	refused := func(call string, err error) {
+		t.Helper()
+		if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), "is a replica of "+primary.Addr()) ||
+			!strings.Contains(err.Error(), "open the primary instead") {
+			t.Errorf("%s: %v, want an error that says what to open", call, err)
+		}
+	}
+	_, err := openURL(t, replica.URL(), slog.Default())
+	refused("Open", err)
+	s := newStore(t, replica.Client(t))
+	_, err = s.Stats(t.Context(), "q")
+	refused("first call over a client", err)
+	refused("Ping", s.Ping(t.Context()))
+
+	// A replica that was promoted is not refused.
+	if err := replica.Client(t).Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Stats(t.Context(), "q"); err != nil {
+		t.Errorf("after its promotion: %v", err)
+	}
+	if _, err := openURL(t, replica.URL(), slog.Default()); err != nil {
+		t.Errorf("Open after its promotion: %v", err)
+	}
+}
+
+func TestPrimaryThatBecomesAReplicaIsRetriedAndThenNamed(t *testing.T) {
+	primary, other := redistest.Start(t), redistest.Start(t)
+	s := newStore(t, primary.Client(t), RetryFor(0))
+	send := func(s *Store) error {
+		_, err := s.Send(t.Context(), "q", []store.Outgoing{{Message: store.Message{ID: "m"}}})
+		return err
+	}
+	if err := send(s); err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := strings.Cut(other.Addr(), ":")
+	if err := primary.Client(t).Do(t.Context(), "REPLICAOF", host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	err := send(s)
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "has become a replica: open its primary") {
+		t.Errorf("send to a demoted primary: %v", err)
+	}
+}
+
+// go-redis routes the calls of these clients to the primary, also if a node that it asks first has just been demoted.
+func TestRoleIsNotCheckedWhereTheClientFollowsThePrimary(t *testing.T) {
+	sentinel := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}})
+	defer sentinel.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	defer cluster.Close()
+	single := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer single.Close()
+	for want, clients := range map[bool][]redis.UniversalClient{true: {sentinel, cluster}, false: {single}} {
+		for _, c := range clients {
+			if got := New(c).followsPrimary(); got != want {
+				t.Errorf("%T: followsPrimary is %v, want %v", c, got, want)
+			}
+		}
+	}
+}
+
 // TestDriverLogsThroughTheStoresLogger checks that go-redis, which logs each failed connection, does not bypass it.
 func TestDriverLogsThroughTheStoresLogger(t *testing.T) {
 	srv := redistest.Start(t)

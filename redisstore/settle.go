@@ -261,7 +261,7 @@ func splitRuns(settlements []store.Settlement, indexes []int) (runs [][]int, sin
 	return runs, nil
 }
 
-// settleOthers nacks, snoozes, releases and buries.
+// settleOthers nacks, snoozes, releases, buries and gives back.
 func (s *Store) settleOthers(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {
@@ -277,8 +277,15 @@ func (s *Store) settleOthers(
 		if st.Action == store.Snooze && st.ResetAttempts {
 			action = "restart"
 		}
-		c.add(&st.Receipt.Lease, token(&st.Receipt), action, store.Millis(st.Delay), string(store.DeadBuried),
-			&st.Reason, envelope.FailureTail(&failure))
+		detail := string(store.DeadBuried)
+		if st.Action == store.GiveBack {
+			detail = ""
+			if st.Within >= 0 {
+				detail = strconv.FormatInt(store.Millis(st.Within), 10)
+			}
+		}
+		c.add(&st.Receipt.Lease, token(&st.Receipt), action, store.Millis(st.Delay), detail, &st.Reason,
+			envelope.FailureTail(&failure))
 	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {

@@ -36,5 +36,8 @@ func (s *Server) explain(ctx context.Context, in *whyInput) (*whyOutput, error) 
 	if err != nil {
 		return nil, err
 	}
+	if hides(ctx) {
+		e.Error = ""
+	}
 	return &whyOutput{view.Explanation(e, zone)}, nil
 }

@@ -83,6 +83,12 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWo
 
 // limitWorker leaves what the sender of a request may look at, and reports whether that is a queue at least.
 func limitWorker(ctx context.Context, w *later.WorkerInfo) bool {
+	if hides(ctx) {
+		w.GivenBack = slices.Clone(w.GivenBack)
+		for i := range w.GivenBack {
+			w.GivenBack[i].Kind, w.GivenBack[i].Error = "", "" // the kind is a header
+		}
+	}
 	if access.Check(ctx, access.Look, "") == nil {
 		return true
 	}
@@ -90,6 +96,7 @@ func limitWorker(ctx context.Context, w *later.WorkerInfo) bool {
 	w.Queues = slices.DeleteFunc(w.Queues, func(queue string) bool { return !see(queue) })
 	w.Held = slices.DeleteFunc(w.Held, func(m later.HeldMessage) bool { return !see(m.Queue) })
 	w.Forwards = slices.DeleteFunc(w.Forwards, func(f later.Forwarded) bool { return !see(f.Queue) })
+	w.GivenBack = slices.DeleteFunc(w.GivenBack, func(g later.GivenBack) bool { return !see(g.Queue) })
 	w.QueueCount, w.HeldCount, w.Forwarding = len(w.Queues), len(w.Held), 0
 	return len(w.Queues) > 0
 }

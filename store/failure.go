@@ -7,11 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Failure is a failed attempt to handle a message: a nack, a bury, or the end of its lease.
+// Failure is a failed attempt to handle a message: a nack, a bury, or the end of its lease. It can also be that the
+// message was given back.
 type Failure struct {
-	// Time is when the attempt ended, in whole milliseconds of the engine's clock.
+	// Time is when the attempt ended, or when the message was first given back, in whole milliseconds of the engine's
+	// clock.
 	Time time.Time
-	// Attempt is the number of the attempt. A replay counts from 1 again.
+	// Attempt is the number of the attempt. A replay counts from 1 again. It is 0 for a message that was given back.
 	Attempt int
 	// Duration is how long the attempt took, in whole milliseconds, or 0 if unknown.
 	Duration time.Duration
@@ -78,8 +80,8 @@ func (i *Info) checkFailures() error {
 
 func (f *Failure) check() error {
 	switch {
-	case f.Attempt < 1 || f.Attempt > MaxAttempts+1:
-		return Invalid("attempt of a failure is %d: give 1 to %d", f.Attempt, MaxAttempts+1)
+	case f.Attempt < 0 || f.Attempt > MaxAttempts+1:
+		return Invalid("attempt of a failure is %d: give 0 to %d", f.Attempt, MaxAttempts+1)
 	case f.Duration < 0 || f.Duration > MaxDelay:
 		return Invalid("duration of a failure is %v: give 0 to %v", f.Duration, MaxDelay)
 	case f.Time.IsZero():

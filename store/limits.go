@@ -356,6 +356,8 @@ func (a Action) String() string {
 		return "release"
 	case Bury:
 		return "bury"
+	case GiveBack:
+		return "give_back"
 	}
 	return fmt.Sprintf("action %d", uint8(a))
 }

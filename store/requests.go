@@ -81,8 +81,8 @@ func (r *Receipt) Check() error {
 
 // Check returns an ErrInvalid unless a is a way to settle a message.
 func (a Action) Check() error {
-	if a < Ack || a > Bury {
-		return Invalid("%d is not a way to settle a message: give Ack, Nack, Snooze, Release or Bury", a)
+	if a < Ack || a > GiveBack {
+		return Invalid("%d is not a way to settle a message: give Ack, Nack, Snooze, Release, Bury or GiveBack", a)
 	}
 	return nil
 }

@@ -69,9 +69,9 @@ func TestRestoredMessagesHaveLimits(t *testing.T) {
 		{"failure of a late time", func(i *store.Info) {
 			i.Failures = []store.Failure{{Attempt: 1, Time: late}}
 		}, store.ErrInvalid, []string{"time of a failure", "2200", "2199"}},
-		{"failure without an attempt", func(i *store.Info) {
-			i.Failures = []store.Failure{{Time: at}}
-		}, store.ErrInvalid, []string{"attempt of a failure", "0", "1"}},
+		{"failure of a negative attempt", func(i *store.Info) {
+			i.Failures = []store.Failure{{Time: at, Attempt: -1}}
+		}, store.ErrInvalid, []string{"attempt of a failure", "-1", "0"}},
 		{"failure of a negative duration", func(i *store.Info) {
 			i.Failures = []store.Failure{{Time: at, Attempt: 1, Duration: -1}}
 		}, store.ErrInvalid, []string{"duration of a failure", "-1ns"}},

@@ -19,17 +19,23 @@ const (
 	Release
 	// Bury makes the message dead as DeadBuried. It counts as an attempt.
 	Bury
+	// GiveBack makes the message due again after Delay, for a holder of another version: this one cannot handle it. It
+	// does not count as an attempt. Reason is the LastError and a Failure of Attempt 0, whose Time is when the message
+	// was first given back: a repeated GiveBack keeps it. It does not survive a Snooze, which says that a holder could
+	// handle the message. If the message was first given back Within ago or earlier, GiveBack is a Bury, but with
+	// DeadUnreadable.
+	GiveBack
 )
 
 // Settlement settles one message.
 type Settlement struct {
 	Receipt Receipt
 	Action  Action
-	Delay   time.Duration // for Nack and Snooze
-	Reason  string        // for Nack and Bury: the error, which the caller cuts to MaxReason bytes with CutReason
+	Delay   time.Duration // for Nack, Snooze and GiveBack
+	Reason  string        // for Nack, Bury and GiveBack: the error, which the caller cuts to MaxReason bytes with CutReason
 	// ResetAttempts, with a Snooze, sets the number of failed attempts to zero and forgets the last error.
 	ResetAttempts bool
-	// Duration and Worker are kept in the Failure of a Nack or Bury: how long the attempt took, and who held the
+	// Duration and Worker are kept in the Failure of a Nack, Bury or GiveBack: how long the attempt took, and who held the
 	// message. Both may be left out.
 	Duration time.Duration
 	Worker   string
@@ -40,8 +46,36 @@ type Settlement struct {
 	// Then are the follow-ups of an Ack. Each passes FollowUp.Check, and all together pass FollowUpsFit. A Settle has at
 	// most MaxBatch of them with at most MaxBatchBytes by Message.Size; a single one may be larger.
 	Then []FollowUp
+	// Within, with a GiveBack, is how long the message is given back. With 0 the first GiveBack makes it dead, and below
+	// zero none does.
+	Within time.Duration
 	// If, unless it is nil, has the message settled only while a condition on its queue is met.
 	If *Condition
+}
+
+// GiveBack returns the failures of a message that is given back at a time, and when it was first given back.
+func (s *Settlement) GiveBack(at time.Time, failures []Failure) (_ []Failure, since time.Time) {
+	f := NewFailure(at, 0, s)
+	if since, ok := GivenBack(failures); ok {
+		f.Time = since
+	}
+	return AddFailure(f, WithoutGivenBack(failures)), f.Time
+}
+
+// GivenBack reports whether the latest of a message's failures is that it was given back, and since when; see GiveBack.
+func GivenBack(failures []Failure) (since time.Time, ok bool) {
+	if len(failures) == 0 || failures[0].Attempt > 0 {
+		return time.Time{}, false
+	}
+	return failures[0].Time, true
+}
+
+// WithoutGivenBack returns failures without the latest if that is one of being given back.
+func WithoutGivenBack(failures []Failure) []Failure {
+	if _, ok := GivenBack(failures); ok {
+		return failures[1:]
+	}
+	return failures
 }
 
 // SettleResult is the result for one message of a Settle.

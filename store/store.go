@@ -392,7 +392,8 @@ const (
 	DeadLeaseExpired DeadReason = "lease_expired" // the lease of its last attempt expired
 	DeadBuried       DeadReason = "buried"        // it was buried
 	DeadExpired      DeadReason = "expired"       // it was not delivered before its expiry
-	DeadUnreadable   DeadReason = "unreadable"    // the engine cannot read its bytes as a message
+	// The engine cannot read its bytes as a message, or no holder could handle it; see GiveBack.
+	DeadUnreadable DeadReason = "unreadable"
 )
 
 // Info is what is known of a live message.
@@ -411,7 +412,7 @@ type Info struct {
 	// Follows is set for a leased message that has a successor; see OnDuplicate. State and LeaseDeadline are of the
 	// message that a worker holds, and all other fields of the successor.
 	Follows bool
-	// LastError describes the last failure: the reason of a nack or bury, cut to MaxReason bytes, or
+	// LastError describes the last failure: the reason of a nack, bury or give back, cut to MaxReason bytes, or
 	// LeaseExpiredText, ExpiredText or UnreadableText.
 	LastError string
 	// Failures are the last MaxFailures failed attempts, latest first. A replay keeps them.

@@ -58,7 +58,7 @@ can serve one queue, but messages keep the order of their due times only with a 
 Signals:
 
   SIGINT (Ctrl-C), SIGTERM,   drain: finish the call in progress and leave the rest in the queue; a second signal kills
-  SIGHUP                      at once
+  SIGHUP                      at once, but not a second SIGTERM within 2 s, which timeout(1) sends
   SIGTSTP (Ctrl-Z)            move no more until SIGCONT
   SIGUSR2                     drain, then execute the program again with the same arguments, to deploy a new version
 

@@ -63,7 +63,11 @@ func delivered(info *later.Info) string {
 }
 
 func describeFailure(f *later.Failure) string {
-	text := fmt.Sprintf("%s attempt %d", f.Time.Local().Format("2006-01-02 15:04:05.000"), f.Attempt)
+	what := fmt.Sprintf("attempt %d", f.Attempt)
+	if f.Attempt == 0 {
+		what = "given back"
+	}
+	text := f.Time.Local().Format("2006-01-02 15:04:05.000") + " " + what
 	if f.Duration > 0 {
 		text += " after " + durations.Format(f.Duration)
 	}

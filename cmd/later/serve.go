@@ -52,8 +52,9 @@ At an address of this machine, serve answers requests for localhost and addresse
 page reaches it under a name of its own. --host allows the name that a proxy passes on, and --path-prefix is for one
 that passes on the path under which it has the server.
 
-SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills. As a service of systemd, serve reports when
-it is ready, reloads and ends; deploy/systemd/later-serve.service is an example.`,
+SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills, but not a second SIGTERM within 2 s, which
+timeout(1) sends. As a service of systemd, serve reports when it is ready, reloads and ends;
+deploy/systemd/later-serve.service is an example.`,
 		Example: `  later serve
   later serve --store redis://localhost:6379/0 --listen :7600 --web-config /etc/later/web.yml
   later --store http://127.0.0.1:7600 work mail

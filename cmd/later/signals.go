@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // stopError is the error of a command that a signal stopped before it was done.
@@ -22,24 +23,70 @@ func exitBy(s syscall.Signal) int { return 128 + int(s) }
 // stopSignals are the signals that ask a program to end.
 var stopSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 
+// copyWithin is how long after a SIGTERM another one counts as its copy.
+const copyWithin = 2 * time.Second
+
+// stopRequests tells repeated requests to stop from copies of the first: timeout(1), for example, sends SIGTERM to its
+// command and at once to the whole process group, so that the command receives it twice. People send SIGINT, with
+// Ctrl-C, which has no copies.
+type stopRequests struct {
+	terminated time.Time // when the first SIGTERM came
+}
+
+// isCopy reports whether a signal that comes now is a copy.
+func (r *stopRequests) isCopy(s os.Signal) bool {
+	if s != syscall.SIGTERM {
+		return false
+	}
+	if r.terminated.IsZero() {
+		r.terminated = time.Now()
+		return false
+	}
+	return time.Since(r.terminated) < copyWithin
+}
+
+// end keeps copies that are still to come from killing the process on its way out. Call it before signals are no longer
+// handled.
+func (r *stopRequests) end() {
+	if r.terminated.IsZero() {
+		return
+	}
+	ignored := make(chan os.Signal, 1) // nobody receives from it
+	signal.Notify(ignored, syscall.SIGTERM)
+	time.AfterFunc(copyWithin-time.Since(r.terminated), func() { signal.Stop(ignored) })
+}
+
 // interruptible returns a context that ends at Ctrl-C or SIGTERM, with a stopError as its cause. A second signal ends
-// the process. Call stop when done.
+// the process, unless it is a copy. Call stop when done.
 func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, stopSignals...)
-	ended := make(chan struct{})
+	stopping, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		defer signal.Stop(signals)
-		select {
-		case s := <-signals:
-			cancel(&stopError{s.(syscall.Signal)})
-		case <-ctx.Done():
+		var requests stopRequests
+		defer requests.end()
+		for stopped := false; ; {
+			select {
+			case s := <-signals:
+				switch {
+				case requests.isCopy(s):
+				case stopped:
+					os.Exit(exitBy(s.(syscall.Signal)))
+				default:
+					stopped = true
+					cancel(&stopError{s.(syscall.Signal)})
+				}
+			case <-stopping:
+				return
+			}
 		}
 	}()
 	return ctx, func() {
 		cancel(nil)
+		close(stopping)
 		<-ended
 	}
 }

@@ -75,7 +75,8 @@ message can be handled twice: make commands idempotent. If the store fails, work
 Signals:
 
   SIGINT (Ctrl-C), SIGTERM,   drain: claim no more, let commands finish for up to --drain, then stop them and release
-  SIGHUP                      their messages, which does not count as an attempt; a second signal kills at once
+  SIGHUP                      their messages, which does not count as an attempt; a second signal kills at once, but
+                              not a second SIGTERM within 2 s, which timeout(1) sends
   SIGTSTP (Ctrl-Z)            claim no more until SIGCONT
   SIGUSR2                     drain, then execute the program again with the same arguments, to deploy a new version.
                               If the program is missing or cannot be executed, the work continues

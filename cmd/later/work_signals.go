@@ -19,7 +19,7 @@ import (
 type signalAction uint8
 
 const (
-	actionDrain signalAction = iota // kill on the second signal
+	actionDrain signalAction = iota // kill on the second signal, unless it is a copy
 	actionPause
 	actionResume
 	actionRestart
@@ -37,6 +37,7 @@ type workSignals struct {
 	mu       sync.Mutex // guards the fields below
 	draining bool
 	restart  bool
+	requests stopRequests
 }
 
 // listen starts to handle signals, until stop is called.
@@ -57,6 +58,9 @@ func (w *worker) listen() *workSignals {
 
 // stop stops handling signals. It reports whether a restart was requested.
 func (s *workSignals) stop() (restart bool) {
+	s.mu.Lock()
+	s.requests.end()
+	s.mu.Unlock()
 	signal.Stop(s.received)
 	close(s.received)
 	<-s.ended
@@ -101,6 +105,8 @@ func (s *workSignals) handle(received syscall.Signal) {
 		w.stop(nil)
 	default:
 		switch {
+		case s.requests.isCopy(received):
+			w.log.Info("ignoring a second SIGTERM, which may be a copy; repeat to kill")
 		case s.restart:
 			s.cancelRestart()
 		case s.draining:

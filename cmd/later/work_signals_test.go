@@ -63,11 +63,47 @@ func TestSecondSignalKillsCommandsToo(t *testing.T) {
 		p.await(p.stdout, "started")
 		p.signal(signal)
 		p.await(p.stderr, "draining")
+		begin := time.Now()
 		p.signal(signal)
+		if signal == syscall.SIGTERM {
+			p.repeatUntilKilled(begin)
+		}
 		if exit := p.exit(); exit != want {
 			t.Errorf("%v: exit %d, want %d", signal, exit, want)
 		}
 		awaitEnd()
+	}
+}
+
+// repeatUntilKilled follows a second SIGTERM, and sends another whenever the process says that it ignored one.
+func (p *process) repeatUntilKilled(begin time.Time) {
+	p.t.Helper()
+	ignored := 0
+	for line := range p.rest(p.stderr) {
+		switch {
+		case strings.Contains(line, "ignoring a second SIGTERM"):
+			ignored++
+			p.cmd.Process.Signal(syscall.SIGTERM)
+		case strings.Contains(line, "killed"):
+			if took := time.Since(begin); ignored == 0 || took < copyWithin {
+				p.t.Errorf("killed after %v, when %d copies of SIGTERM were ignored", took, ignored)
+			}
+			return
+		}
+	}
+	p.t.Error("the process ended without a word")
+}
+
+func TestCtrlCKillsAtOnceAfterSIGTERM(t *testing.T) {
+	c := newCLI(t)
+	c.ok("send", "q", "x")
+	p := c.start("work", "q", "--exec", `trap "" TERM INT; echo started; sleep 300`)
+	p.await(p.stdout, "started")
+	p.signal(syscall.SIGTERM)
+	p.await(p.stderr, "draining")
+	p.signal(syscall.SIGINT)
+	if exit := p.exit(); exit != 130 {
+		t.Errorf("exit %d, want 130", exit)
 	}
 }
 

@@ -173,6 +173,9 @@ func describeWorker(w later.WorkerInfo) string {
 	for _, f := range w.Forwards {
 		field("forwards", "%s to %s", preview(f.Queue, 128), preview(f.To, 256))
 	}
+	for _, g := range w.GivenBack {
+		field("gives back", "%d messages of %s: %s", g.Messages, preview(g.Queue, 128), preview(g.Error, 256))
+	}
 	field("up", "%s", ago(w, w.Started))
 	field("heartbeat", "%s ago", ago(w, w.Heartbeat))
 	if len(w.Held) == 0 {

@@ -74,6 +74,11 @@ func TestWorkersShowsWhatEachHolds(t *testing.T) {
 func TestWorkersShowsHowManyMessagesAreForwarded(t *testing.T) {
 	w := later.WorkerInfo{Name: "one", Forwarding: 12, Forwards: []later.Forwarded{{Queue: "q", To: "list:l"}}}
 	contains(t, describeWorker(w), "forwarding  12 messages", "forwards    q to list:l")
+	w.GivenBack = []later.GivenBack{{Queue: "q", Kind: "k", Error: `kind "k" has no handler`, Messages: 3}}
+	contains(t, describeWorker(w), `gives back  3 messages of q: kind "k" has no handler`)
+	if got := view.Worker(w).GivenBack; len(got) != 1 || got[0].Messages != 3 {
+		t.Errorf("given back in JSON is %v", got)
+	}
 	if got := view.Worker(w).Forwarding; got != 12 {
 		t.Errorf("JSON has %d", got)
 	}

@@ -30,7 +30,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	// After two seconds, a second signal ends the program at once. Before, it may be a copy: timeout(1) sends two.
+	context.AfterFunc(ctx, func() { time.AfterFunc(2*time.Second, stop) })
 	if err := run(ctx, os.Args[1:], os.Getenv); err != nil {
 		fmt.Fprintln(os.Stderr, "shop:", err)
 		os.Exit(1)

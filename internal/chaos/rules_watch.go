@@ -50,7 +50,8 @@ func (ck *checker) checkSightings(m *message, result *Result, violate violator) 
 // settleOf is the settle that an event follows.
 var settleOf = map[later.EventKind]store.Action{
 	later.EventAcked: store.Ack, later.EventNacked: store.Nack, later.EventSnoozed: store.Snooze,
-	later.EventBuried: store.Bury, later.EventReleased: store.Release,
+	later.EventGivenBack: store.GiveBack,
+	later.EventBuried:    store.Bury, later.EventReleased: store.Release,
 }
 
 // happened reports whether the records of a process explain an event.

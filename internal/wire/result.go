@@ -214,7 +214,7 @@ func NewStats(queue string, s store.Stats) Stats {
 type Explanation struct {
 	Queue         string           `json:"queue"`
 	ID            string           `json:"id"`
-	Reason        string           `json:"reason" enum:"scheduled,paused,no_worker,waiting,leased,follows,dead"`
+	Reason        string           `json:"reason" enum:"scheduled,paused,no_worker,waiting,leased,follows,given_back,dead"`
 	Text          string           `json:"text"`
 	Due           string           `json:"due,omitempty"`
 	Attempts      int              `json:"attempts"`
@@ -224,6 +224,8 @@ type Explanation struct {
 	Running       int              `json:"running"`
 	Worker        string           `json:"worker,omitempty"`
 	HeldSince     string           `json:"held_since,omitempty"`
+	GivenBackAt   string           `json:"given_back_at,omitempty"`
+	Error         string           `json:"error,omitempty"`
 	LeaseDeadline string           `json:"lease_deadline,omitempty"`
 	DeadReason    store.DeadReason `json:"dead_reason,omitempty"`
 	DiedAt        string           `json:"died_at,omitempty"`

@@ -18,7 +18,9 @@ type Worker struct {
 	Held        []Held   `json:"held"`
 	Forwarding  int      `json:"forwarding"`
 	// Forwards is left out if the worker forwards nothing.
-	Forwards  []Forwarded `json:"forwards,omitempty"`
+	Forwards []Forwarded `json:"forwards,omitempty"`
+	// GivenBack is left out if the worker gives nothing back.
+	GivenBack []GivenBack `json:"given_back,omitempty"`
 	Started   string      `json:"started"`
 	Heartbeat string      `json:"heartbeat"`
 	Now       string      `json:"now"`
@@ -28,6 +30,14 @@ type Worker struct {
 type Forwarded struct {
 	Queue string `json:"queue"`
 	To    string `json:"to"`
+}
+
+// GivenBack is messages of a kind that a worker has given back for another version of the program.
+type GivenBack struct {
+	Queue    string `json:"queue"`
+	Kind     string `json:"kind,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Messages int    `json:"messages"`
 }
 
 // Held is a message that a handler holds.

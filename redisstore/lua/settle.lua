@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
---- Settles leased messages other than by ack: nack, snooze, restart (a snooze that resets the attempts), release, bury.
+--- Settles leased messages other than by ack: nack, snooze, restart (a snooze that resets the attempts), release, bury,
+-- give_back.
 -- KEYS   those of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3, 4 property and value of the condition, "" if there is none
---        then for each message: lease id, token, action, delay in ms, reason code (bury), error text,
---        what follows the attempt in its failure (see _record.lua)
+--        then for each message: lease id, token, action, delay in ms, reason code (bury) or for how many ms it is
+--        given back ("" for ever), error text, what follows the attempt in its failure (see _record.lua)
 -- Reply  for each message its state now, or that of its successor ("scheduled", "ready", "dead"), or "" if it was not
 --        held; NEWER; CONFLICT if the condition is not met
 -- Safe   SESSIONS is written first; every other key that is written was read before.
@@ -19,6 +20,14 @@
 --@include session
 --@include reply_states
 --@include condition
+-- cut_given_back returns since when a message has been given back, or nil, and its failures without that one. It is the
+-- latest failure, with the attempt 0.
+local function cut_given_back(failures)
+  local since, past = string.match(failures, '^(%d+)\0310\031[^\030]*\030?()')
+  if not since then return nil, failures end
+  return tonumber(since), string.sub(failures, past)
+end
+
 if not writes(redis.call('HGET', META, 'format')) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
@@ -55,11 +64,24 @@ for a = 5, #ARGV, 7 do
         failures = add_failure(failures, now, attempts, ARGV[a + 6])
         rest = '\t\t' .. failures .. '\t' .. text
         if attempts >= h.max then code = 'failed' end
-      elseif action == 'snooze' then
+      elseif action == 'snooze' or action == 'restart' then
         delivered = '1'
-      elseif action == 'restart' then
-        attempts, delivered = 0, '1'
-        rest = failures ~= '' and '\t\t' .. failures .. '\t' or ''
+        local since
+        since, failures = cut_given_back(failures)
+        if action == 'restart' then attempts = 0 end
+        if since or action == 'restart' then rest = failures ~= '' and '\t\t' .. failures .. '\t' or '' end
+      elseif action == 'give_back' then
+        delivered = '1'
+        local since, within = nil, tonumber(ARGV[a + 4])
+        since, failures = cut_given_back(failures)
+        since = since or now
+        if within and now - since >= within then
+          attempts, code = attempts + 1, 'unreadable'
+          failures = add_failure(failures, now, attempts, ARGV[a + 6])
+        else
+          failures = add_failure(failures, since, 0, ARGV[a + 6])
+          rest = '\t\t' .. failures .. '\t' .. text
+        end
       elseif action == 'release' then
         at = tonumber(h.due)
       else

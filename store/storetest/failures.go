@@ -105,6 +105,69 @@ var failureRules = []rule{
 		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Snooze}, store.StateReady) // keeps them
 		e.fails("m", store.Settlement{Action: store.Nack, Reason: "no"}, store.StateDead)
 	}},
+	{"a message that is given back is not an attempt, and remembers since when", func(e *env) {
+		e.send(message("m", maxAttempts(2)))
+		e.fails("m", store.Settlement{Action: store.Nack, Reason: "no"}, store.StateReady)
+		e.advance(time.Second)
+		since := e.now()
+		for n := 1; n <= 3; n++ {
+			worker, text := fmt.Sprintf("host:%d", n), fmt.Sprintf("unknown %d\nto this version", n)
+			e.fails("m", store.Settlement{Action: store.GiveBack, Delay: time.Minute, Within: -1, Worker: worker, Reason: text},
+				store.StateScheduled)
+			info := e.live("m", store.StateScheduled)
+			e.at("due", info.Due, e.now().Add(time.Minute))
+			e.equal("attempts", info.Attempts, 1)
+			e.equal("delivered", info.Delivered, true)
+			e.equal("last error", info.LastError, text)
+			got := e.hasFailures("m", fmt.Sprintf("0 0s %s unknown %d", worker, n), "1 0s  no")
+			e.at("time", got[0].Time, since)
+			e.advance(time.Minute)
+		}
+		c := e.claimOne("m", held)
+		e.equal("attempt", c.Attempt, 2)
+		e.settle(store.Settlement{Receipt: c.Receipt, Action: store.Release}, store.StateReady)
+		e.hasFailures("m", "0 0s host:3 unknown 3", "1 0s  no") // nobody has handled it
+		e.fails("m", store.Settlement{Action: store.Nack, Reason: "at last"}, store.StateDead)
+		e.hasFailures("m", "2 0s  at last", "0 0s host:3 unknown 3", "1 0s  no")
+	}},
+	{"a message that is given back for too long is dead as unreadable, and a replay begins anew", func(e *env) {
+		e.send(message("m"))
+		giveBack := store.Settlement{Action: store.GiveBack, Within: time.Hour, Worker: "w", Reason: "new"}
+		for range 2 {
+			e.fails("m", giveBack, store.StateReady)
+			e.advance(time.Hour - time.Second)
+			e.fails("m", giveBack, store.StateReady)
+			e.advance(time.Second)
+			now := e.now()
+			e.fails("m", giveBack, store.StateDead)
+			info := e.live("m", store.StateDead)
+			e.equal("reason", info.DeadReason, store.DeadUnreadable)
+			e.equal("last error", info.LastError, "new")
+			e.equal("attempts", info.Attempts, 1)
+			e.equal("failure", fmt.Sprintf("%d %s %s", info.Failures[0].Attempt, info.Failures[0].Worker, info.Failures[0].Error),
+				"1 w new")
+			e.at("time", info.Failures[0].Time, now)
+			e.equal("raw bytes", len(info.Raw), 0)
+			e.equal("replayed", e.replay(deadByID("m"), store.Due{}), 1)
+		}
+		e.hasFailures("m", "1 0s w new", "1 0s w new")
+		giveBack.Within = 0
+		e.fails("m", giveBack, store.StateDead)
+	}},
+	{"a snooze ends the time in which a message is given back", func(e *env) {
+		e.send(message("m"))
+		e.fails("m", store.Settlement{Action: store.Nack, Reason: "no"}, store.StateReady)
+		giveBack := store.Settlement{Action: store.GiveBack, Within: time.Hour, Reason: "new"}
+		for _, reset := range []bool{false, true} {
+			e.fails("m", giveBack, store.StateReady)
+			e.fails("m", store.Settlement{Action: store.Snooze, ResetAttempts: reset}, store.StateReady)
+			e.hasFailures("m", "1 0s  no")
+			e.equal("last error", e.get("m").LastError, "")
+			e.advance(2 * time.Hour)
+		}
+		e.fails("m", giveBack, store.StateReady)
+		e.hasFailures("m", "0 0s  new", "1 0s  no")
+	}},
 	{"a message that is sent under the id of one that failed has no failures", func(e *env) {
 		for _, end := range []func(){
 			func() { e.ack(e.claimOne("m", held)) },

@@ -23,11 +23,12 @@ var (
 
 // endings are the ways in which a holder ends a hold, and whether the message has a state then.
 var endings = map[string]store.Settlement{
-	"ack":     {Action: store.Ack, DedupWindow: time.Hour, Grouped: true},
-	"nack":    {Action: store.Nack, Delay: time.Minute, Reason: "no"},
-	"snooze":  {Action: store.Snooze, Delay: time.Minute, ResetAttempts: true},
-	"release": {Action: store.Release},
-	"bury":    {Action: store.Bury, Reason: "no"},
+	"ack":        {Action: store.Ack, DedupWindow: time.Hour, Grouped: true},
+	"nack":       {Action: store.Nack, Delay: time.Minute, Reason: "no"},
+	"snooze":     {Action: store.Snooze, Delay: time.Minute, ResetAttempts: true},
+	"release":    {Action: store.Release},
+	"bury":       {Action: store.Bury, Reason: "no"},
+	"given back": {Action: store.GiveBack, Delay: time.Minute, Within: -1, Reason: "no"},
 }
 
 // followed sends and claims a message that has failed once and dies of another failure, and sends its successor.

@@ -373,7 +373,8 @@ func (m *machine) Settle(r *rapid.T) {
 	// The latest receipts are the most likely to be valid.
 	recent := m.receipts[max(0, len(m.receipts)-12):]
 	chosen := rapid.SliceOfNDistinct(rapid.SampledFrom(recent), 1, 4, key).Draw(r, "receipts")
-	actions := []store.Action{store.Ack, store.Nack, store.Nack, store.Snooze, store.Release, store.Bury}
+	actions := []store.Action{store.Ack, store.Nack, store.Nack, store.Snooze, store.Release, store.Bury,
+		store.GiveBack}
 	var settlements []store.Settlement
 	for _, receipt := range chosen {
 		s := store.Settlement{Receipt: receipt, Action: rapid.SampledFrom(actions).Draw(r, "action")}
@@ -381,13 +382,16 @@ func (m *machine) Settle(r *rapid.T) {
 		case store.Ack:
 			s.DedupWindow = drawDelay(r, "dedup window")
 			s.Grouped = m.grouped[key(receipt)]
-		case store.Nack, store.Snooze:
+		case store.Nack, store.Snooze, store.GiveBack:
 			s.Delay = drawDelay(r, "delay")
 		}
 		if s.Action == store.Snooze {
 			s.ResetAttempts = rapid.Bool().Draw(r, "reset attempts")
 		}
-		if s.Action == store.Nack || s.Action == store.Bury {
+		if s.Action == store.GiveBack {
+			s.Within = drawDelay(r, "within") - time.Millisecond // or for ever
+		}
+		if s.Action == store.Nack || s.Action == store.Bury || s.Action == store.GiveBack {
 			s.Reason = rapid.SampledFrom([]string{"no", "tab\tand\nline", "über"}).Draw(r, "reason")
 		}
 		if s.Action == store.Ack && len(chosen) == 1 && store.Linked(m.h.Store, m.queue, m.queue) {

@@ -331,13 +331,30 @@ func (m *model) settle(s store.Settlement) store.SettleResult {
 		if s.ResetAttempts {
 			x.attempts, x.lastError = 0, ""
 		}
+		if x.givenBack() {
+			x.failures, x.lastError = x.failures[1:], ""
+		}
 		x.due = m.now + store.Millis(s.Delay)
 	case store.Bury:
 		m.fail(x, &s)
 		m.die(x, store.DeadBuried, s.Reason)
+	case store.GiveBack:
+		f := store.NewFailure(store.Time(m.now), 0, &s)
+		if x.givenBack() {
+			f.Time, x.failures = x.failures[0].Time, x.failures[1:]
+		}
+		if s.Within >= 0 && m.now-f.Time.UnixMilli() >= store.Millis(s.Within) {
+			m.fail(x, &s)
+			m.die(x, store.DeadUnreadable, s.Reason)
+			break
+		}
+		x.failures, x.lastError = store.AddFailure(f, x.failures), s.Reason
+		x.due = m.now + store.Millis(s.Delay)
 	}
 	return store.SettleResult{State: m.state(x)}
 }
+
+func (x *modelMessage) givenBack() bool { return len(x.failures) > 0 && x.failures[0].Attempt == 0 }
 
 func (m *model) fail(x *modelMessage, s *store.Settlement) {
 	x.attempts++

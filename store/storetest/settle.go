@@ -16,11 +16,11 @@ var settleRules = []rule{
 		e.advance(2 * held)
 		e.equal("claimed", len(e.claim(1)), 0)
 	}},
-	{"an action that is none of the five is refused, and the others are executed", func(e *env) {
+	{"an action that is none of the six is refused, and the others are executed", func(e *env) {
 		e.send(message("a"), message("b"), message("c"))
 		c := e.claim(3)
 		var settlements []store.Settlement
-		for i, action := range []store.Action{0, store.Ack, store.Bury + 1} {
+		for i, action := range []store.Action{0, store.Ack, store.GiveBack + 1} {
 			settlements = append(settlements, store.Settlement{Receipt: c[i].Receipt, Action: action, Reason: "no"})
 		}
 		results, err := e.Store.Settle(e.Context(), e.queue, settlements)
@@ -184,7 +184,7 @@ var settleRules = []rule{
 		e.ack(c)
 	}},
 	{"a receipt settles and extends without its private data, in any process", func(e *env) {
-		all := []store.Action{store.Ack, store.Nack, store.Snooze, store.Release, store.Bury}
+		all := []store.Action{store.Ack, store.Nack, store.Snooze, store.Release, store.Bury, store.GiveBack}
 		e.send(many(2 * len(all))...)
 		claimed := e.claim(2 * len(all))
 		for i := range claimed {
@@ -201,7 +201,7 @@ var settleRules = []rule{
 			e.ok(result.Err)
 			e.refused(*r)
 		}
-		e.count(4, 2, 0, 2)
+		e.count(4, 2, 0, 4)
 		extended, err := e.Peer.Extend(e.Context(), e.queue, []store.Extension{{Lease: claimed[0].Receipt.Lease, For: held}})
 		e.ok(err)
 		e.is(extended[0].Err, store.ErrLeaseLost)

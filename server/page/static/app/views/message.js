@@ -72,7 +72,7 @@ function Message({ m, why, gone, reload }) {
     ${m.failures?.length > 0 && html`<section aria-labelledby="failures-title">
       <h3 id="failures-title">Failures</h3>
       <ol class="failures">${m.failures.map((f) => html`<li>
-        <p><strong>Attempt ${f.attempt}</strong> <${Time} at=${f.time} />
+        <p><strong>${f.attempt > 0 ? `Attempt ${f.attempt}` : 'Given back'}</strong> <${Time} at=${f.time} />
           ${f.duration_ms > 0 && ` after ${duration(f.duration_ms)}`}${f.worker && ` on ${f.worker}`}</p>
         ${f.error && html`<pre tabIndex="0" dir="auto">${f.error}</pre>`}
       </li>`)}</ol>

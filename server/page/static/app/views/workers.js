@@ -49,6 +49,8 @@ function Worker({ w, done }) {
       ${w.queue_count > w.queues.length &&
         html`<span class="faint">and ${plural(w.queue_count - w.queues.length, 'other queue')}</span>`}</p>
     ${w.forwards?.map((f) => html`<p>forwards ${f.queue} → <code>${f.to}</code></p>`)}
+    ${w.given_back?.map((g) => html`<p class="late">gives back ${plural(g.messages, 'message')} of
+      <${Link} fresh to=${{ queue: g.queue }}>${g.queue}<//>${g.error && `: ${g.error}`}</p>`)}
     ${w.held.length > 0 ?
       html`<${Table} label=${`Messages that ${w.name} holds`} head=${['Holds', 'Queue', 'Attempt', 'For']}>
         ${w.held.map((h) => html`<tr key=${h.queue + h.id}>

@@ -1,0 +1,116 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+)
+
+// The second queue joins when half of the limit has passed. It must not begin the time of the first one anew.
+func TestPriorityStarvationTimeIsThatOfTheFirstQueueOfALevelThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := func(priority int) *queueWorker {
+			return &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1, Priority: priority}, 10)}
+		}
+		high, first, second := queue(1), queue(0), queue(0)
+		const limit = 4 * time.Second
+		turns := newTurns([]*queueWorker{high, first, second}, limit)
+		turns.update(high, true)
+		turns.update(first, true)
+		time.Sleep(limit / 2)
+		turns.update(second, true)
+		time.Sleep(limit/2 - 1)
+		if got := turns.first(); got != high {
+			t.Error("a lower queue has its turn before the limit")
+		}
+		time.Sleep(1)
+		if got := turns.first(); got != first {
+			t.Error("the lower queues have no turn when the first of them has waited for the limit")
+		}
+		turns.taken(first)
+		if got := turns.first(); got != high {
+			t.Error("the time does not begin anew after a turn")
+		}
+	})
+}
+
+// A message can be lost between the moment in which its batch is chosen and that in which the handler starts. The batch
+// must not count it among those that are held.
+func TestBatchContextEndsWithItsLastMessageAlsoIfOneWasLostBeforeTheStart(t *testing.T) {
+	for name, lose := range map[string]func(*task){
+		"and its context has ended": func(t *task) { t.end(); t.ctx().end(ErrCancelled) },
+		"and its context has not":   func(t *task) { t.end() },
+	} {
+		r := &run{handling: t.Context(), client: newClientOn(t, memstore.New())}
+		qw := &queueWorker{run: r, queue: r.client.Queue("q"), batch: &batchHandler{}}
+		tasks := make([]*task, 3)
+		for i := range tasks {
+			tasks[i] = &task{lease: &lease{qw: qw}}
+		}
+		lose(tasks[1])
+		first := qw.newBatch(slices.Clone(tasks))
+		if first != tasks[0] || len(first.live.batch.tasks) != 2 {
+			t.Fatalf("%s: the batch has %d tasks, want the two that are held", name, len(first.live.batch.tasks))
+		}
+		ctx := first.live.batch.Context
+		tasks[0].ctx().end(ErrCancelled)
+		if ctx.Err() != nil {
+			t.Errorf("%s: the context ended with a message that is still held", name)
+		}
+		tasks[2].ctx().end(ErrLeaseLost)
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
+			t.Errorf("%s: the context's cause is %v, want that of the last message", name, cause)
+		}
+	}
+}
+
+func TestWorkerDoesNotObeyACommandThatIsOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c, deaf := newClientOn(t, f.Store), newClientOn(t, f)
+		var obeyed log[WorkerCommand]
+		startRunning(t, deaf, WorkerConfig{Name: "deaf", OnCommand: func(do WorkerCommand) error { obeyed.add(do); return nil }})
+		f.set(unavailable("claim of workers", "wait of workers"), nil)
+		mustSendCommand(t, c, "deaf") // has it claim, and fail
+		if _, err := c.ControlWorkers(t.Context(), CommandDrain, "deaf"); !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("ControlWorkers returned %v", err)
+		}
+		time.Sleep(commandExpiry)
+		f.set(nil, nil)
+		time.Sleep(5 * time.Minute)
+		if got := obeyed.list(); len(got) > 0 {
+			t.Errorf("the worker obeyed %q", got)
+		}
+		wantWorkers(t, c, "deaf")
+		if _, err := c.ControlWorkers(t.Context(), CommandPause, "deaf"); err != nil {
+			t.Errorf("a new command: %v", err)
+		}
+	})
+}
+
+// A worker that is cut off for longer than a lease, and for less than two, keeps its record and its commands.
+func TestWorkerThatReturnsWithinTheSecondLeaseFindsItsCommands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c, cut := newClientOn(t, f.Store), newClientOn(t, f)
+		startRunning(t, cut, WorkerConfig{Name: "w"})
+		id := wantWorkers(t, c, "w")[0].ID
+		f.set(unavailable(), nil)
+		time.Sleep(2*presenceLease - presenceEvery - time.Second)
+		if _, err := c.sendCommand(t.Context(), CommandPause, id); err != nil {
+			t.Fatal(err)
+		}
+		wantWorkers(t, c) // removes dead workers
+		if all, err := f.Store.Properties(t.Context(), workerPrefix); err != nil || len(all) != 1 {
+			t.Errorf("records are %q, %v; want that of the worker that is cut off", all, err)
+		}
+		f.set(nil, nil)
+		time.Sleep(time.Minute)
+		wantWorkers(t, c, "w paused")
+	})
+}
