@@ -49,7 +49,11 @@ var luaConstants = map[string]string{
 	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),
 	"MAX_DEAD_COUNT":      strconv.FormatInt(store.MaxDeadCount, 10),
 	"MAX_FAILURES":        strconv.Itoa(store.MaxFailures),
-	"RECORD_HEAD":         "48", // bytes that hold the first fields of a record, before its texts
+	"RECORD_HEAD":         "48",      // bytes that hold the first fields of a record, before its texts
+	"MAX_LOOKED":          "2000",    // messages of leases at which a call looks, or what takes as long
+	"MAX_READ":            "1048576", // bytes of messages that a call reads without returning them, or what takes as long
+	"SEARCH_BYTES":        "4096",    // the search for a packed message takes as long as a read of so many bytes
+	"MAX_SCANNED":         "524288",  // bytes of leases that a call searches, about
 	"REAP_LEASES":         "100",
 	"DEFAULT_ATTEMPTS":    strconv.Itoa(store.DefaultMaxAttempts),
 	"UNCOUNTED_LEASE":     strconv.Quote(store.UncountedLease),
