@@ -447,9 +447,9 @@ var worstCases = []worstCase{
 		w.sends(20, store.MaxPayload, nil)
 		return w.checks()
 	}},
-	{"set_properties", "1000 of 4 KiB", 0, 0, func(w *worst) func() {
+	{"set_properties", "500 of 4 KiB", 0, 0, func(w *worst) func() {
 		set := map[string]string{}
-		for i := range store.MaxProperties {
+		for i := range store.MaxBatch {
 			set[fmt.Sprint(i)] = strings.Repeat("v", store.MaxPropertyValue)
 		}
 		return func() { w.ok(w.s.SetProperties(w.Context(), w.queue, set)) }
@@ -582,6 +582,9 @@ func BenchmarkWorstCases(b *testing.B) {
 	names := map[string]string{}
 	for name, script := range s.scripts {
 		names[script.sha] = name
+		if err := rdb.ScriptLoad(b.Context(), script.body).Err(); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for key, value := range map[string]string{"slowlog-log-slower-than": "0", "slowlog-max-len": "100000",
 		"appendonly": "no", "save": ""} {

@@ -4,7 +4,7 @@
 --        "leases", "lease_deadlines", "groups" or "messages"; 2 cursor; 3 "1" to repair; 4 level of the bucket counts
 -- Reply  {next cursor, issues: name and id alternating, ids that are neither due nor packed nor dead}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
---        the same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
+--        the same step. A page is one step of HSCAN or ZSCAN, of about PAGE_BYTES for messages.
 --@include keys
 --@include clock
 --@include record_changes
@@ -255,7 +255,7 @@ local pages = {
   groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
   leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
   messages = function()
-    local count = math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))
+    local count = math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))
     messages_page(scan('HSCAN', MESSAGES, math.max(1, math.min(200, count))))
   end,
 }

@@ -3,7 +3,7 @@
 -- ARGV   1 HSCAN cursor
 -- Reply  {next cursor, for each lease: {lease text, deadline or false}}
 --@include keys
-local step = redis.call('HSCAN', LEASES, ARGV[1], 'COUNT', 20)
+local step = redis.call('HSCAN', LEASES, ARGV[1], 'COUNT', 8)
 local reply = { step[1] }
 for i = 1, #step[2], 2 do
   reply[#reply + 1] = { step[2][i + 1], redis.call('ZSCORE', LEASE_DEADLINES, step[2][i]) }

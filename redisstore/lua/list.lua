@@ -81,7 +81,7 @@ local score, id = ARGV[5], ARGV[6]
 for i, m in ipairs(found) do
   local record = redis.call('HGET', RECORDS, m[2])
   bytes = bytes + redis.call('HSTRLEN', MESSAGES, m[2]) + #(record or '')
-  if i > limit or m[1] >= horizon or bytes > MAX_BYTES and i > 1 then
+  if i > limit or m[1] >= horizon or bytes > PAGE_BYTES and i > 1 then
     ended = false
     break
   end
