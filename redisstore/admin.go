@@ -231,8 +231,8 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 	if err != nil {
 		return store.Page{}, err
 	}
-	c := s.newCall("list", queue, 6)
-	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id)
+	c := s.newCall("list", queue, 7)
+	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id, req.IDsOnly)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return store.Page{}, err
@@ -245,6 +245,10 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 		text, ok := envelopes[i].(string)
 		if !ok {
 			continue // an id without a message, which a check reports
+		}
+		if req.IDsOnly {
+			page.Messages = append(page.Messages, onlyID(id))
+			continue
 		}
 		in := info(id, text, records[i], req.State)
 		if req.State == store.StateDead {

@@ -166,7 +166,11 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 			continue
 		}
 		setLease(in, held[i].due, held[i].deadline)
-		if (req.From.IsZero() || !in.Due.Before(req.From)) && (req.To.IsZero() || in.Due.Before(req.To)) {
+		switch {
+		case !req.From.IsZero() && in.Due.Before(req.From), !req.To.IsZero() && !in.Due.Before(req.To):
+		case req.IDsOnly:
+			page.Messages = append(page.Messages, onlyID(in.ID))
+		default:
 			page.Messages = append(page.Messages, *in)
 		}
 	}
