@@ -1,8 +1,11 @@
 package redisstore
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/laterq/later/internal/redistest"
 	"github.com/laterq/later/store"
@@ -73,6 +76,31 @@ func TestKeysInUseDoNotExpire(t *testing.T) {
 		}
 		if n := rdb.ZCard(ctx, c.key).Val(); n != members {
 			t.Errorf("%s added %d members", c.name, n-members)
+		}
+	}
+}
+
+// Ids whose dedup windows are over are deleted from a queue that always has ready messages, some with each claim.
+func TestEndedDedupWindowsAreDeletedFromBusyQueue(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	const queue = "busy-dedup"
+	ended := make([]redis.Z, store.MaxBatch+1)
+	for i := range ended {
+		ended[i] = redis.Z{Score: 1, Member: i}
+	}
+	dedup := s.keys.key(queue, "dedup")
+	if err := rdb.ZAdd(t.Context(), dedup, ended...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{1, 0} {
+		send(t, s, queue, fmt.Sprint("a", i), store.Due{})
+		send(t, s, queue, fmt.Sprint("b", i), store.Due{})
+		if c := claim(t, s, queue, 1, time.Minute); !c.More {
+			t.Fatal("the queue is idle")
+		}
+		if n := rdb.ZCard(t.Context(), dedup).Val(); n != want {
+			t.Errorf("%d ended dedup windows are left, want %d", n, want)
 		}
 	}
 }

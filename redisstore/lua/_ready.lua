@@ -163,10 +163,10 @@ local function find_ready(meta, now, max, bound)
   local next_due = tonumber(following[2 * (n - from) + 2] or '')
   local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_BATCH
   local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
+  -- Some ids whose dedup window is over are deleted by each claim, because a queue may never be idle.
+  local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+  if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
   if n == 0 then
-    -- Nothing is ready: delete some ids whose dedup window is over.
-    local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
-    if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
     -- An empty queue forgets what its messages required.
     if (inspect_envelopes or max_envelope_bytes > MAX_BYTES / MAX_BATCH) and redis.call('HLEN', MESSAGES) == 0 then
       redis.call('HDEL', META, 'inspect_envelopes', 'max_envelope_bytes')
