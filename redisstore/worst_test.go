@@ -3,8 +3,11 @@ package redisstore
 import (
 	"bytes"
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +24,8 @@ type worst struct {
 	s     *Store
 	rdb   *redis.Client
 	queue string
+	far   int // messages of a queue with messages due far ahead
+	many  int // leases
 	n     int
 }
 
@@ -28,8 +33,6 @@ type worst struct {
 type worstCase struct {
 	script string
 	name   string
-	calls  int // limit of the number of commands that one call of the script executes
-	kib    int // limit of what these read and write
 	build  func(w *worst) (run func())
 }
 
@@ -160,26 +163,26 @@ func scattered(int) store.Due {
 const fullPayload = store.MaxBatchBytes/store.MaxBatch - 100
 
 var worstCases = []worstCase{
-	{"send", "500 of 8 KiB", 0, 0, func(w *worst) func() {
+	{"send", "500 of 8 KiB", func(w *worst) func() {
 		w.sends(500, 10, nil)
 		msgs := w.messages(store.MaxBatch, fullPayload, nil)
 		return func() { w.send(msgs) }
 	}},
-	{"send", "500 duplicates of 8 KiB", 0, 0, func(w *worst) func() {
+	{"send", "500 duplicates of 8 KiB", func(w *worst) func() {
 		msgs := w.sends(store.MaxBatch, fullPayload, nil)
 		return func() { w.send(msgs) }
 	}},
-	{"send", "4 of 1 MiB", 0, 0, func(w *worst) func() {
+	{"send", "4 of 1 MiB", func(w *worst) func() {
 		msgs := w.messages(4, store.MaxPayload, nil)
 		return func() { w.send(msgs) }
 	}},
-	{"send", "500 far ahead", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"send", "500 far ahead", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		msgs := w.messages(store.MaxBatch, fullPayload, scattered)
 		return func() { w.send(msgs) }
 	}},
-	{"restore", "500 with failures, far ahead", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"restore", "500 with failures, far ahead", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		infos := make([]store.Info, store.MaxBatch)
 		for i, m := range w.messages(store.MaxBatch, 1000, scattered) {
 			infos[i] = store.Info{Message: m.Message, State: store.StateScheduled, Due: m.Due.At, Attempts: 5,
@@ -193,19 +196,19 @@ var worstCases = []worstCase{
 			w.ok(err)
 		}
 	}},
-	{"claim", "500 of 8 KiB", 0, 0, func(w *worst) func() {
+	{"claim", "500 of 8 KiB", func(w *worst) func() {
 		w.sends(store.MaxBatch, fullPayload, nil)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"claim", "4 of 1 MiB", 0, 0, func(w *worst) func() {
+	{"claim", "4 of 1 MiB", func(w *worst) func() {
 		w.sends(4, store.MaxPayload, nil)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"claim", "500 with failures", 0, 0, func(w *worst) func() {
+	{"claim", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Nack)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"claim", "expired leases with failures", 0, 0, func(w *worst) func() {
+	{"claim", "expired leases with failures", func(w *worst) func() {
 		w.fail(2*store.MaxBatch, 100, store.Nack)
 		w.claim(store.MaxBatch-1, time.Millisecond)
 		w.claim(store.MaxBatch, time.Millisecond)
@@ -213,55 +216,55 @@ var worstCases = []worstCase{
 		time.Sleep(5 * time.Millisecond)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"claim", "dead beyond the retention", 0, 0, func(w *worst) func() {
+	{"claim", "dead beyond the retention", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Bury)
 		w.ok(w.s.SetDeadRetention(w.Context(), w.queue, store.Retention{MaxCount: 1}))
 		w.sends(store.MaxBatch, 1000, nil)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"claim", "overdue buckets", 0, 0, func(w *worst) func() {
+	{"claim", "overdue buckets", func(w *worst) func() {
 		now := time.Now()
-		w.sends(50000, 10, func(i int) store.Due {
+		w.sends(w.far, 10, func(i int) store.Due {
 			return store.Due{At: now.Add(48*time.Hour + time.Duration(rand.Int64N(int64(30*time.Second))))}
 		})
 		w.travel(50 * time.Hour)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"claim", "expired", 0, 0, func(w *worst) func() {
+	{"claim", "expired", func(w *worst) func() {
 		w.sends(store.MaxBatch, 1000, nil)
 		w.travel(50 * time.Hour)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},
-	{"ack", "500 of 500 leases of 500, elsewhere", 0, 0, func(w *worst) func() {
+	{"ack", "of leases of 500, elsewhere", func(w *worst) func() {
 		var held []store.Receipt
-		for _, lease := range w.leases(60) {
+		for _, lease := range w.leases(w.many) {
 			held = append(held, lease[250])
 		}
 		return w.settles(held, store.Ack)
 	}},
-	{"ack", "500 of a lease, elsewhere", 0, 0, func(w *worst) func() {
+	{"ack", "500 of a lease, elsewhere", func(w *worst) func() {
 		return w.settles(w.leases(1)[0], store.Ack)
 	}},
-	{"settle", "of leases of 500", 0, 0, func(w *worst) func() {
+	{"settle", "of leases of 500", func(w *worst) func() {
 		var held []store.Receipt
-		for _, lease := range w.leases(60) {
+		for _, lease := range w.leases(w.many) {
 			held = append(held, lease[250])
 		}
 		return w.settles(held, store.Nack)
 	}},
-	{"settle", "500 with failures", 0, 0, func(w *worst) func() {
+	{"settle", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Nack)
 		return w.settles(receipts(w.claim(store.MaxBatch, time.Hour)), store.Nack)
 	}},
-	{"settle", "500 buried with failures", 0, 0, func(w *worst) func() {
+	{"settle", "500 buried with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Nack)
 		return w.settles(receipts(w.claim(store.MaxBatch, time.Hour)), store.Bury)
 	}},
-	{"extend", "leases of 500 beside one record", 0, 0, func(w *worst) func() {
+	{"extend", "leases of 500 beside one record", func(w *worst) func() {
 		w.fail(1, 100, store.Bury)
-		return w.extends(w.leases(60))
+		return w.extends(w.leases(w.many))
 	}},
-	{"extend", "leases of 500, all cancelled", 0, 0, func(w *worst) func() {
+	{"extend", "leases of 500, all cancelled", func(w *worst) func() {
 		held := w.leases(20)
 		for _, lease := range held {
 			var list []string
@@ -273,92 +276,92 @@ var worstCases = []worstCase{
 		}
 		return w.extends(held)
 	}},
-	{"extend", "leases of 500, one cancelled in another", 0, 0, func(w *worst) func() {
-		held := w.leases(60)
-		_, err := w.s.Cancel(w.Context(), w.queue, store.CancelRequest{IDs: []string{held[59][499].ID}})
+	{"extend", "leases of 500, one cancelled in another", func(w *worst) func() {
+		held := w.leases(w.many)
+		_, err := w.s.Cancel(w.Context(), w.queue, store.CancelRequest{IDs: []string{held[w.many-1][499].ID}})
 		w.ok(err)
 		return w.extends(held)
 	}},
-	{"cancel", "500 far ahead of 16 KiB", 0, 0, func(w *worst) func() {
+	{"cancel", "500 far ahead of 16 KiB", func(w *worst) func() {
 		var list []string
 		for range 2 {
 			list = append(list, ids(w.sends(store.MaxBatch/2, 16<<10-200, scattered))...)
 		}
 		return w.cancels(list, false)
 	}},
-	{"cancel", "500 with failures", 0, 0, func(w *worst) func() {
+	{"cancel", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Bury)
 		return w.cancels(w.list(store.StateDead), false)
 	}},
-	{"cancel", "500 leased", 0, 0, func(w *worst) func() {
+	{"cancel", "500 leased", func(w *worst) func() {
 		var list []string
 		for _, r := range w.leases(1)[0] {
 			list = append(list, r.ID)
 		}
 		return w.cancels(list, false)
 	}},
-	{"cancel", "64 of 1 MiB, keeping ids", 0, 0, func(w *worst) func() {
+	{"cancel", "64 of 1 MiB, keeping ids", func(w *worst) func() {
 		return w.cancels(ids(w.sends(64, store.MaxPayload, nil)), true)
 	}},
-	{"reschedule", "500 far ahead of 16 KiB", 0, 0, func(w *worst) func() {
+	{"reschedule", "500 far ahead of 16 KiB", func(w *worst) func() {
 		list := ids(w.sends(store.MaxBatch, 16<<10-200, scattered))
 		return func() {
 			_, err := w.s.Reschedule(w.Context(), w.queue, list, store.Due{})
 			w.ok(err)
 		}
 	}},
-	{"get", "500 with failures", 0, 0, func(w *worst) func() {
+	{"get", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 1000, store.Bury)
 		return w.gets(w.list(store.StateDead))
 	}},
-	{"get", "4 of 1 MiB", 0, 0, func(w *worst) func() {
+	{"get", "4 of 1 MiB", func(w *worst) func() {
 		return w.gets(ids(w.sends(8, store.MaxPayload, nil)))
 	}},
-	{"get", "500 far ahead of 8 KiB", 0, 0, func(w *worst) func() {
+	{"get", "500 far ahead of 8 KiB", func(w *worst) func() {
 		return w.gets(ids(w.sends(store.MaxBatch, fullPayload, scattered)))
 	}},
-	{"find_leases", "500 of the last of 100 leases of 500", 0, 0, func(w *worst) func() {
-		held := w.leases(100)
+	{"find_leases", "500 of the last of many leases of 500", func(w *worst) func() {
+		held := w.leases(w.many)
 		var list []string
-		for _, r := range held[99] {
+		for _, r := range held[w.many-1] {
 			list = append(list, r.ID)
 		}
 		return w.gets(list)
 	}},
-	{"find_leases", "500 of 500 leases of one", 0, 0, func(w *worst) func() {
+	{"find_leases", "500 of 500 leases of one", func(w *worst) func() {
 		list := ids(w.sends(store.MaxBatch, 10, nil))
 		for range list {
 			w.claim(1, time.Hour)
 		}
 		return w.gets(list)
 	}},
-	{"leases", "100 leases of 500", 0, 0, func(w *worst) func() {
-		w.leases(100)
+	{"leases", "leases of 500", func(w *worst) func() {
+		w.leases(w.many)
 		return w.lists(store.ListRequest{State: store.StateLeased})
 	}},
-	{"list", "500 of 8 KiB", 0, 0, func(w *worst) func() {
+	{"list", "500 of 8 KiB", func(w *worst) func() {
 		w.sends(store.MaxBatch, fullPayload, nil)
 		return w.lists(store.ListRequest{State: store.StateReady})
 	}},
-	{"list", "4 of 1 MiB", 0, 0, func(w *worst) func() {
+	{"list", "4 of 1 MiB", func(w *worst) func() {
 		w.sends(8, store.MaxPayload, nil)
 		return w.lists(store.ListRequest{State: store.StateReady})
 	}},
-	{"list", "500 with failures", 0, 0, func(w *worst) func() {
+	{"list", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 1000, store.Bury)
 		return w.lists(store.ListRequest{State: store.StateDead})
 	}},
-	{"list", "500 far ahead", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"list", "500 far ahead", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		w.sends(1000, 10, func(int) store.Due { return store.Due{Delay: 30 * time.Minute} })
 		return w.lists(store.ListRequest{State: store.StateScheduled})
 	}},
-	{"group", "500 of 50000", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, nil)
+	{"group", "500 of many", func(w *worst) func() {
+		w.sends(w.far, 10, nil)
 		return w.lists(store.ListRequest{Group: "group"})
 	}},
-	{"histogram", "500 parts of 50000 far ahead", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"histogram", "500 parts", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		bounds := make([]time.Time, store.MaxBuckets+1)
 		for i := range bounds {
 			bounds[i] = time.Now().Add(48*time.Hour + time.Duration(i)*time.Minute/store.MaxBuckets)
@@ -368,93 +371,93 @@ var worstCases = []worstCase{
 			w.ok(err)
 		}
 	}},
-	{"stats", "50000 far ahead", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"stats", "far ahead", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		return func() {
 			_, err := w.s.Stats(w.Context(), w.queue)
 			w.ok(err)
 		}
 	}},
-	{"replay", "500 with failures", 0, 0, func(w *worst) func() {
+	{"replay", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Bury)
 		return func() {
 			_, err := w.s.Replay(w.Context(), w.queue, store.Selection{State: store.StateDead}, store.Due{})
 			w.ok(err)
 		}
 	}},
-	{"purge", "500 dead with failures", 0, 0, func(w *worst) func() {
+	{"purge", "500 dead with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, fullPayload, store.Bury)
 		return w.purges(store.StateDead)
 	}},
-	{"purge", "500 far ahead", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"purge", "500 far ahead", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		return w.purges(store.StateScheduled)
 	}},
-	{"purge", "everything", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"purge", "everything", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		w.leases(10)
 		return w.purges(store.StateNone)
 	}},
-	{"delete", "everything", 0, 0, func(w *worst) func() {
-		w.sends(50000, 10, scattered)
+	{"delete", "everything", func(w *worst) func() {
+		w.sends(w.far, 10, scattered)
 		w.leases(10)
 		return func() { w.ok(w.s.Delete(w.Context(), w.queue)) }
 	}},
-	{"remove", "4 MiB far ahead", 0, 0, func(w *worst) func() {
+	{"remove", "4 MiB far ahead", func(w *worst) func() {
 		return w.removes(ids(w.sends(store.MaxBatch, fullPayload, scattered)))
 	}},
-	{"remove", "500 with failures", 0, 0, func(w *worst) func() {
+	{"remove", "500 with failures", func(w *worst) func() {
 		w.fail(store.MaxBatch, 5000, store.Bury)
 		return w.removes(w.list(store.StateDead))
 	}},
-	{"forward", "500 of 8 KiB to a stream", 0, 0, func(w *worst) func() {
+	{"forward", "500 of 8 KiB to a stream", func(w *worst) func() {
 		w.sends(store.MaxBatch, fullPayload, nil)
 		return w.forwards(store.TargetStream)
 	}},
-	{"forward", "500 with 64 headers to a stream", 0, 0, func(w *worst) func() {
+	{"forward", "500 with 64 headers to a stream", func(w *worst) func() {
 		w.headers()
 		return w.forwards(store.TargetStream)
 	}},
-	{"forward", "500 with 64 headers to a list", 0, 0, func(w *worst) func() {
+	{"forward", "500 with 64 headers to a list", func(w *worst) func() {
 		w.headers()
 		return w.forwards(store.TargetList)
 	}},
-	{"forward", "500 of 8 KiB to a queue", 0, 0, func(w *worst) func() {
+	{"forward", "500 of 8 KiB to a queue", func(w *worst) func() {
 		w.sends(store.MaxBatch, fullPayload, nil)
 		return w.forwards(store.TargetQueue)
 	}},
-	{"forward", "4 of 1 MiB to a queue", 0, 0, func(w *worst) func() {
+	{"forward", "4 of 1 MiB to a queue", func(w *worst) func() {
 		w.sends(8, store.MaxPayload, nil)
 		return w.forwards(store.TargetQueue)
 	}},
-	{"forward", "4 of 1 MiB to a list", 0, 0, func(w *worst) func() {
+	{"forward", "4 of 1 MiB to a list", func(w *worst) func() {
 		w.sends(8, store.MaxPayload, nil)
 		return w.forwards(store.TargetList)
 	}},
-	{"lost", "90000 leased", 0, 0, func(w *worst) func() {
-		w.leases(180)
+	{"lost", "many leased", func(w *worst) func() {
+		w.leases(w.many)
 		w.ok(w.rdb.HSet(w.Context(), w.s.keys.of(w.queue).args[1].(string), "lost", "\x00").Err())
 		return w.checks()
 	}},
-	{"check", "everything", 0, 0, func(w *worst) func() {
+	{"check", "everything", func(w *worst) func() {
 		w.sends(2000, fullPayload, nil)
 		w.sends(20000, 10, scattered)
 		w.fail(store.MaxBatch, 1000, store.Bury)
 		w.leases(20)
 		return w.checks()
 	}},
-	{"check", "1 MiB each", 0, 0, func(w *worst) func() {
+	{"check", "1 MiB each", func(w *worst) func() {
 		w.sends(20, store.MaxPayload, nil)
 		return w.checks()
 	}},
-	{"set_properties", "500 of 4 KiB", 0, 0, func(w *worst) func() {
+	{"set_properties", "500 of 4 KiB", func(w *worst) func() {
 		set := map[string]string{}
 		for i := range store.MaxBatch {
 			set[fmt.Sprint(i)] = strings.Repeat("v", store.MaxPropertyValue)
 		}
 		return func() { w.ok(w.s.SetProperties(w.Context(), w.queue, set)) }
 	}},
-	{"report", "32 kinds and 256 KiB", 0, 0, func(w *worst) func() {
+	{"report", "32 kinds and 256 KiB", func(w *worst) func() {
 		counts := map[store.EventKind]int64{}
 		for i := range store.MaxEventKinds {
 			counts[store.EventKind(strings.Repeat("k", 28)+string(rune('a'+i/26))+string(rune('a'+i%26)))] = 1 << 40
@@ -572,6 +575,83 @@ func (w *worst) checks() func() {
 	}
 }
 
+// metered are scripts that report the commands that they execute, and the bytes that these take and return.
+func metered() scripts {
+	all := scripts{}
+	for name, original := range frozenClockScripts {
+		first, rest, _ := strings.Cut(original.body, "\n")
+		body := strings.Replace(first, " flags=no-writes", "", 1) + `
+local real, calls, bytes = redis, 0, 0
+local function count(value)
+  if type(value) == 'string' then bytes = bytes + #value end
+  for _, part in ipairs(type(value) == 'table' and value or {}) do count(part) end
+end
+local redis = setmetatable({}, { __index = real })
+redis.call = function(...)
+  local reply = real.call(...)
+  calls = calls + 1
+  count({ ... })
+  count(reply)
+  return reply
+end
+local function script()
+` + rest + `
+end
+local reply = script()
+real.call('RPUSH', 'work:` + name + `', calls, bytes)
+return reply`
+		sum := sha1.Sum([]byte(body))
+		all[name] = &script{name, body, hex.EncodeToString(sum[:])}
+	}
+	return all
+}
+
+// mostWork limits the commands of one call of a script, and the KiB that these take and return.
+var mostWork = map[string][2]int64{}
+
+// TestWorstCasesAreBounded checks what the longest calls do, because their time depends on the machine.
+func TestWorstCasesAreBounded(t *testing.T) {
+	rdb := redistest.Start(t).Client(t)
+	s := newWith(t, metered(), rdb)
+	if err := rdb.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{}
+	for i, c := range worstCases {
+		t.Run(c.script+"/"+c.name, func(t *testing.T) {
+			w := &worst{TB: t, s: s, rdb: rdb, queue: fmt.Sprint("q", i), far: 5000, many: 15}
+			run := c.build(w)
+			work := "work:" + c.script
+			w.ok(rdb.Del(t.Context(), work).Err())
+			run()
+			all, err := rdb.LRange(t.Context(), work, 0, -1).Result()
+			w.ok(err)
+			most := [2]int64{}
+			for k, text := range all {
+				n, err := strconv.ParseInt(text, 10, 64)
+				w.ok(err)
+				most[k%2] = max(most[k%2], n)
+			}
+			most[1] >>= 10
+			if limit := mostWork[c.script]; len(all) == 0 || most[0] > limit[0] || most[1] > limit[1] {
+				t.Errorf("the longest of %d calls executes %d commands with %d KiB, want at most %d with %d", len(all)/2,
+					most[0], most[1], limit[0], limit[1])
+			}
+			w.ok(rdb.FlushDB(t.Context()).Err())
+		})
+		tested[c.script] = true
+	}
+	for name := range s.scripts {
+		if !tested[name] && !cheap[name] {
+			t.Errorf("no worst case of %s.lua is tested", name)
+		}
+	}
+}
+
+// cheap are scripts that handle one thing, and those of which the worst case is tested elsewhere.
+var cheap = map[string]bool{"activity": true, "ack_then": true, "beat": true, "collapse": true, "leave": true,
+	"look": true, "pause": true, "retain": true, "send_one": true}
+
 // BenchmarkWorstCases measures the longest call of each script in its worst cases, as the server's slow log reports it,
 // of the least disturbed of as many runs as -benchtime says.
 //
@@ -596,7 +676,7 @@ func BenchmarkWorstCases(b *testing.B) {
 		b.Run(c.script+"/"+c.name, func(b *testing.B) {
 			least := time.Hour
 			for i := range b.N {
-				w := &worst{TB: b, s: s, rdb: rdb, queue: fmt.Sprintf("q%d-%d", i, b.N)}
+				w := &worst{TB: b, s: s, rdb: rdb, queue: fmt.Sprintf("q%d-%d", i, b.N), far: 50000, many: 180}
 				run := c.build(w)
 				w.ok(rdb.Do(b.Context(), "slowlog", "reset").Err())
 				run()
