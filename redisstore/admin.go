@@ -14,8 +14,8 @@ import (
 // maxByID bounds the ids of a call that removes or settles messages, because it reads their records.
 const maxByID = store.MaxBatch / 2
 
-// inParts makes the calls for n ids. do makes one for ids from a position on, and returns for how many it has results: a
-// script handles as many as take a few milliseconds. If the first call fails, inParts returns its error. If a later one
+// inParts makes the calls for n ids. do makes one for ids from a position on, and returns for how many it has results:
+// a script handles as many as take a few milliseconds. If the first call fails, inParts returns its error. If a later one
 // does, the results of the earlier ones stand, and fail is called for each id that is left.
 func inParts(
 	ctx context.Context, n int, do func(ctx context.Context, from int) (int, error), fail func(int, error),
@@ -39,8 +39,8 @@ func inParts(
 	return nil
 }
 
-// Cancel implements store.Store. If it makes several calls and a later one fails, the results of the earlier ones stand,
-// and the remaining ids get its error.
+// Cancel implements store.Store. If it makes several calls and a later one fails, the results of the earlier ones
+// stand, and the remaining ids get its error.
 func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
 	results := make([]store.CancelResult, len(req.IDs))
 	err := inParts(ctx, len(req.IDs), func(ctx context.Context, from int) (int, error) {

@@ -607,7 +607,32 @@ return reply`
 }
 
 // mostWork limits the commands of one call of a script, and the KiB that these take and return.
-var mostWork = map[string][2]int64{}
+var mostWork = map[string][2]int64{
+	"send":           {600, 5000},
+	"restore":        {60, 5000},
+	"claim":          {1200, 5000},
+	"ack":            {600, 700},
+	"settle":         {300, 2100},
+	"extend":         {1100, 600},
+	"cancel":         {400, 1500},
+	"reschedule":     {400, 1200},
+	"get":            {2600, 1500},
+	"find_leases":    {1200, 1000},
+	"leases":         {30, 1300},
+	"list":           {1800, 1500},
+	"group":          {600, 1500},
+	"histogram":      {200, 300},
+	"stats":          {15, 50},
+	"replay":         {20, 1800},
+	"purge":          {250, 1800},
+	"delete":         {1, 1},
+	"remove":         {600, 800},
+	"forward":        {600, 3500},
+	"lost":           {300, 1800},
+	"check":          {16000, 8000},
+	"set_properties": {600, 4200},
+	"report":         {10, 300},
+}
 
 // TestWorstCasesAreBounded checks what the longest calls do, because their time depends on the machine.
 func TestWorstCasesAreBounded(t *testing.T) {

@@ -2,8 +2,8 @@
 --- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel; its
 --- successor is removed with it.
 -- ARGV   1 session, 2 request number, 3 "1" to start the messages' dedup windows, then ids
--- Reply  for each id the state it was in, or ""; NEWER. Ends once about MAX_READ bytes were read: the client calls again
---        for the other ids
+-- Reply  for each id the state it was in, or ""; NEWER. Ends once about MAX_READ bytes were read: the client calls
+--        again for the other ids
 -- Safe   SESSIONS is written first; every other key was read before.
 --@include keys
 --@include clock

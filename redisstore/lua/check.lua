@@ -253,7 +253,7 @@ local pages = {
   packed_messages = bucket_checks.packed_count,
   lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
   groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
-  leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
+  leases = function() leases_page(scan('HSCAN', LEASES, 1)) end,
   messages = function()
     local count = math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))
     messages_page(scan('HSCAN', MESSAGES, math.max(1, math.min(200, count))))
