@@ -15,8 +15,8 @@ import (
 const maxByID = store.MaxBatch / 2
 
 // inParts makes the calls for n ids. do makes one for ids from a position on, and returns for how many it has results:
-// a script handles as many as take a few milliseconds. If the first call fails, inParts returns its error. If a later one
-// does, the results of the earlier ones stand, and fail is called for each id that is left.
+// a script handles as many as take a few milliseconds. If the first call fails, inParts returns its error. If a later
+// one does, the results of the earlier ones stand, and fail is called for each id that is left.
 func inParts(
 	ctx context.Context, n int, do func(ctx context.Context, from int) (int, error), fail func(int, error),
 ) error {

@@ -49,13 +49,13 @@ var luaConstants = map[string]string{
 	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),
 	"MAX_DEAD_COUNT":      strconv.FormatInt(store.MaxDeadCount, 10),
 	"MAX_FAILURES":        strconv.Itoa(store.MaxFailures),
-	"RECORD_HEAD":         "48",                                  // bytes that hold the first fields of a record, before its texts
-	"PAGE_BYTES":          strconv.Itoa(store.MaxBatchBytes / 4), // of messages that are read in one call, but of one at least
-	"FORWARD_WORK":        "2000",                                // µs in which a forward reads messages, about; it takes as long again to write them
-	"MAX_LOOKED":          "2000",                                // messages of leases at which a call looks, or what takes as long
-	"MAX_READ":            "1048576",                             // bytes of messages that a call reads without returning them, or what takes as long
-	"SEARCH_BYTES":        "4096",                                // the search for a packed message takes as long as a read of so many bytes
-	"MAX_SCANNED":         "524288",                              // bytes of leases that a call searches, about
+	"RECORD_HEAD":         "48",                                  // bytes that hold the first fields of a record
+	"PAGE_BYTES":          strconv.Itoa(store.MaxBatchBytes / 4), // of messages that a call reads to return them
+	"FORWARD_WORK":        "2000",                                // µs of reading in a forward; it writes for as long
+	"MAX_LOOKED":          "2000",                                // messages of leases at which an extend looks, about
+	"MAX_READ":            "1048576",                             // of messages that a call reads and does not return
+	"SEARCH_BYTES":        "4096",                                // read in the time of a search for a packed message
+	"MAX_SCANNED":         "524288",                              // of leases that a call searches, about
 	"REAP_LEASES":         "100",
 	"DEFAULT_ATTEMPTS":    strconv.Itoa(store.DefaultMaxAttempts),
 	"UNCOUNTED_LEASE":     strconv.Quote(store.UncountedLease),
@@ -68,7 +68,7 @@ var luaConstants = map[string]string{
 	"FEW_MESSAGES":        "4",
 	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
-	"MAX_LEASE_BYTES":     "1572864",          // of the leases that a search for lost messages reads: of 100,000 messages, about
+	"MAX_LEASE_BYTES":     "1572864",          // of leases of 100,000 messages, about
 	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
 	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
 	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),

@@ -133,9 +133,9 @@ end
 
 -- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in
 -- so many bytes. meta is what the caller read of META. It returns their ids; their values, nil unless they had to be
--- read; the next message with those before it if they are few, as ZRANGE returns them; the time of the next event that does not
--- depend on these messages; whether more is left to do now; the first two processes of WAKE with their scores; the ids
--- that died; and those that were dropped, if any can be.
+-- read; the next message with those before it if they are few, as ZRANGE returns them; the time of the next event that
+-- does not depend on these messages; whether more is left to do now; the first two processes of WAKE with their scores;
+-- the ids that died; and those that were dropped, if any can be.
 local function find_ready(meta, now, max, bound)
   local paused, max_envelope_bytes, inspect_envelopes, packed, max_age, max_count = unpack(meta, 2, 7)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)

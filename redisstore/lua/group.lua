@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 --- Lists a page of the ids in GROUPS under the number of a group, in order.
--- ARGV   1 name of the group, 2 limit, 3 last id of the previous page or "", 4 "1" to leave out the ids of another group
---        with this number, for a caller that does not read the messages
+-- ARGV   1 name of the group, 2 limit, 3 last id of the previous page or "", 4 "1" to leave out the ids of another
+--        group with this number, for a caller that does not read the messages
 -- Reply  {1 if the listing ends here, ids, last id that was looked at}
 --@include keys
 --@include groups
