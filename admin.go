@@ -212,11 +212,7 @@ func (q *Queue) List(ctx context.Context, o ListOptions) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	if err := q.begin(); err != nil {
-		return Page{}, err
-	}
-	defer q.client.calls.Done()
-	page, err := q.client.store.List(ctx, q.name, req)
+	page, err := q.list(ctx, req)
 	if err != nil {
 		return Page{}, err
 	}

@@ -119,22 +119,39 @@ func (q *Queue) ListGroup(ctx context.Context, group string, o ListOptions) (Pag
 
 // eachOfGroup calls f with the ids of a group, page by page, until it returns an error.
 func (q *Queue) eachOfGroup(ctx context.Context, group string, f func(ids []string) error) error {
-	for o := (ListOptions{Limit: store.MaxBatch}); ; {
-		page, err := q.ListGroup(ctx, group, o)
+	if err := store.CheckGroup(group); err != nil {
+		return err
+	}
+	for req := (store.ListRequest{Group: group, IDsOnly: true, Limit: store.MaxBatch}); ; {
+		page, err := q.list(ctx, req)
 		if err != nil {
 			return err
 		}
-		ids := make([]string, len(page.Messages))
-		for i, info := range page.Messages {
-			ids[i] = info.ID
-		}
-		if len(ids) > 0 {
-			if err := f(ids); err != nil {
+		if len(page.Messages) > 0 {
+			if err := f(pageIDs(page)); err != nil {
 				return err
 			}
 		}
-		if o.Cursor = page.Next; o.Cursor == "" {
+		if req.Cursor = page.Next; req.Cursor == "" {
 			return nil
 		}
 	}
+}
+
+// list makes one call.
+func (q *Queue) list(ctx context.Context, req store.ListRequest) (store.Page, error) {
+	if err := q.begin(); err != nil {
+		return store.Page{}, err
+	}
+	defer q.client.calls.Done()
+	return q.client.store.List(ctx, q.name, req)
+}
+
+// pageIDs returns the ids of the messages of a page.
+func pageIDs(page store.Page) []string {
+	ids := make([]string, len(page.Messages))
+	for i := range page.Messages {
+		ids[i] = page.Messages[i].ID
+	}
+	return ids
 }

@@ -280,3 +280,35 @@ func groupIDs(t *testing.T, q *Queue) (ids []string) {
 	}
 	return ids
 }
+
+// shortPages ends each page of a listing after two messages, as engines do that bound a page by bytes, and the first
+// page before any.
+type shortPages struct{ store.Store }
+
+func (s shortPages) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	switch req.Cursor {
+	case "":
+		return store.Page{Next: "first"}, nil
+	case "first":
+		req.Cursor = ""
+	}
+	req.Limit = min(req.Limit, 2)
+	return s.Store.List(ctx, queue, req)
+}
+
+func TestGroupCallsGoOnBehindShortPages(t *testing.T) {
+	q := newClientOn(t, shortPages{memstore.New()}).Queue("q")
+	for i := range 5 {
+		mustSend(t, q, "", WithID(fmt.Sprint("m", i)), Group("g"))
+	}
+	moved, err := q.RescheduleGroup(t.Context(), "g", In(time.Hour))
+	wantNoError(t, err)
+	if moved.Rescheduled != 5 {
+		t.Errorf("%d messages were rescheduled, want 5", moved.Rescheduled)
+	}
+	cancelled, err := q.CancelGroup(t.Context(), "g")
+	wantNoError(t, err)
+	if cancelled.Scheduled != 5 {
+		t.Errorf("%d messages were cancelled, want 5", cancelled.Scheduled)
+	}
+}

@@ -179,7 +179,7 @@ func (t *Topic) trimHistory(ctx context.Context, cfg TopicConfig) error {
 		if cfg.HistoryCount > 0 {
 			excess = max(0, stats.Ready-cfg.HistoryCount)
 		}
-		first := store.ListRequest{State: store.StateReady, Limit: int(min(excess, store.MaxBatch))}
+		first := store.ListRequest{State: store.StateReady, IDsOnly: true, Limit: int(min(excess, store.MaxBatch))}
 		if excess == 0 {
 			if cfg.HistoryAge == 0 {
 				return nil
@@ -190,11 +190,7 @@ func (t *Topic) trimHistory(ctx context.Context, cfg TopicConfig) error {
 		if err != nil || len(page.Messages) == 0 {
 			return err
 		}
-		ids := make([]string, len(page.Messages))
-		for i := range page.Messages {
-			ids[i] = page.Messages[i].ID
-		}
-		if _, err := t.client.store.Cancel(ctx, t.history.name, store.CancelRequest{IDs: ids}); err != nil {
+		if _, err := t.client.store.Cancel(ctx, t.history.name, store.CancelRequest{IDs: pageIDs(page)}); err != nil {
 			return err
 		}
 	}

@@ -334,3 +334,27 @@ func TestCheckEndsWithItsContextAndWithTheStore(t *testing.T) {
 		t.Errorf("Check of a closed store returns %v, want ErrClosed", err)
 	}
 }
+
+// A dead message that the retention drops leaves its group.
+func TestDroppedMessageLeavesGroup(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	infos := make([]store.Info, 2)
+	for i := range infos {
+		infos[i] = store.Info{Message: store.Message{ID: fmt.Sprint(i), Group: "g"}, State: store.StateDead,
+			DeadReason: store.DeadBuried, DiedAt: time.UnixMilli(int64(i + 1))}
+	}
+	if _, err := s.Restore(t.Context(), "q", infos); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetDeadRetention(t.Context(), "q", store.Retention{MaxCount: 1}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if err != nil || len(c.Dropped) != 1 {
+		t.Fatalf("dropped %q, %v; want one", c.Dropped, err)
+	}
+	if issues := issuesOf(checked(t, s, false)); len(issues) > 0 {
+		t.Errorf("issues after a drop: %+v", issues)
+	}
+}

@@ -90,12 +90,19 @@ func (s *Store) listGroup(ctx context.Context, name string, req store.ListReques
 				return false, err
 			}
 			info := store.Info{Message: store.Message{ID: e.id}, Raw: []byte(text)} // for its size
+			if req.IDsOnly {
+				var m store.Message
+				if envelope.Decode(text, &m) != nil || m.Group != req.Group {
+					return true, nil
+				}
+				info.Raw = nil
+			}
 			return p.add(&info, e.cursor()), nil
 		})
 		return p.Page, err
 	})
-	if err != nil {
-		return store.Page{}, err
+	if err != nil || req.IDsOnly {
+		return found, err
 	}
 	ids := make([]string, len(found.Messages))
 	for i := range ids {

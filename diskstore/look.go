@@ -132,7 +132,7 @@ func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
 	}
 	p := page{limit: req.Limit}
 	err := v.each(x, from, last, func(e entry, _ []byte) (bool, error) {
-		info, err := v.listed(e, x.kind)
+		info, err := v.listed(e, x.kind, req.IDsOnly)
 		if info == nil || err != nil { // the next claim or repair removes an entry without message
 			return err == nil, err
 		}
@@ -141,8 +141,11 @@ func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
 	return p.Page, err
 }
 
+// onlyID returns a message for a listing of ids.
+func onlyID(id string) *store.Info { return &store.Info{Message: store.Message{ID: id}} }
+
 // listed returns the message of an entry, which says what its record no longer does if that cannot be read.
-func (v *view) listed(e entry, kind byte) (*store.Info, error) {
+func (v *view) listed(e entry, kind byte, idOnly bool) (*store.Info, error) {
 	var p place
 	var ok bool
 	var err error
@@ -155,6 +158,9 @@ func (v *view) listed(e entry, kind byte) (*store.Info, error) {
 	}
 	if !ok || err != nil {
 		return nil, err
+	}
+	if idOnly {
+		return onlyID(e.id), nil
 	}
 	return v.info(v.number, e.id, &p, v.now)
 }
@@ -191,7 +197,7 @@ func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.P
 			return m == nil || m.record.due < first || m.record.due > last || id == after && m.id <= afterID
 		})
 		slices.SortFunc(members, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
-		if err = v.addMembers(&p, members); err != nil {
+		if err = v.addMembers(&p, members, req.IDsOnly); err != nil {
 			break
 		}
 	}
@@ -199,8 +205,14 @@ func (v *view) listLeased(req store.ListRequest, after, afterID string) (store.P
 }
 
 // addMembers puts leased messages on a page, until it is full.
-func (v *view) addMembers(p *page, members []*member) error {
+func (v *view) addMembers(p *page, members []*member, idsOnly bool) error {
 	for _, m := range members {
+		if idsOnly {
+			if !p.add(onlyID(m.id), leaseCursor(m.lease.id, m.id)) {
+				return nil
+			}
+			continue
+		}
 		held := place{record: m.record, held: m}
 		if m.record.stored {
 			rec, err := v.record(v.number, m.id, m.record.due)

@@ -64,12 +64,16 @@ func (q *queue) list(now int64, req store.ListRequest, from entry) store.Page {
 	size := 0
 	for e := range x.between(from, last) {
 		m := q.messages[e.id]
-		size += m.size()
+		info := &store.Info{Message: store.Message{ID: e.id}}
+		if !req.IDsOnly {
+			info = q.get(now, e.id)
+			size += m.size()
+		}
 		if n := len(page.Messages); n == req.Limit || n > 0 && size > store.MaxBatchBytes {
 			page.Next = end.cursor()
 			break
 		}
-		page.Messages = append(page.Messages, *q.get(now, e.id))
+		page.Messages = append(page.Messages, *info)
 		end = e
 	}
 	return page

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,35 +11,55 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// maxKept bounds the ids of one call that keeps them, because it reads the messages, whose dedup windows it needs.
-const maxKept = 64
+// maxByID bounds the ids of a call that removes or settles messages, because it reads their records.
+const maxByID = store.MaxBatch / 2
 
-// Cancel implements store.Store. If it keeps ids, it makes one call for some of them each; if a later call fails, the
-// results of the earlier ones stand, and the remaining ids get its error.
-func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
-	results := make([]store.CancelResult, 0, len(req.IDs))
-	size := max(len(req.IDs), 1)
-	if req.KeepIDs {
-		size = maxKept
-	}
-	for ids := range slices.Chunk(req.IDs, size) {
-		some, err := s.cancel(partFrom(ctx, len(results)), queue, ids, req.KeepIDs)
-		if err != nil && len(results) == 0 {
-			return nil, err
+// inParts makes the calls for n ids. do makes one for ids from a position on, and returns for how many it has results:
+// a script handles as many as take a few milliseconds. If the first call fails, inParts returns its error. If a later
+// one does, the results of the earlier ones stand, and fail is called for each id that is left.
+func inParts(
+	ctx context.Context, n int, do func(ctx context.Context, from int) (int, error), fail func(int, error),
+) error {
+	for from := 0; from < n; {
+		done, err := do(partFrom(ctx, from), from)
+		if err != nil && from == 0 {
+			return err
 		}
 		if err != nil {
-			for len(results) < len(req.IDs) {
-				results = append(results, store.CancelResult{Err: err})
+			for i := from; i < n; i++ {
+				fail(i, err)
 			}
-			break
+			return nil
 		}
-		results = append(results, some...)
+		if done == 0 { // executed before, and the reply was not kept because nobody waits for it
+			return nil
+		}
+		from += done
+	}
+	return nil
+}
+
+// Cancel implements store.Store. If it makes several calls and a later one fails, the results of the earlier ones
+// stand, and the remaining ids get its error.
+func (s *Store) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
+	results := make([]store.CancelResult, len(req.IDs))
+	err := inParts(ctx, len(req.IDs), func(ctx context.Context, from int) (int, error) {
+		states, err := s.cancel(ctx, queue, req.IDs[from:min(len(req.IDs), from+maxByID)], req.KeepIDs)
+		for i, state := range states {
+			if results[from+i].State = state; state == store.StateNone {
+				results[from+i].Err = store.ErrNotFound
+			}
+		}
+		return len(states), err
+	}, func(i int, err error) { results[i].Err = err })
+	if err != nil {
+		return nil, err
 	}
 	return results, nil
 }
 
-func (s *Store) cancel(ctx context.Context, queue string, ids []string, keepIDs bool) ([]store.CancelResult, error) {
-	results := make([]store.CancelResult, len(ids))
+// cancel makes one call. It returns the states of the first ids.
+func (s *Store) cancel(ctx context.Context, queue string, ids []string, keepIDs bool) ([]store.State, error) {
 	c := s.newCall("cancel", queue, 3+len(ids))
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	keep := int64(0)
@@ -51,48 +70,44 @@ func (s *Store) cancel(ctx context.Context, queue string, ids []string, keepIDs 
 	for i := range ids {
 		c.add(&ids[i])
 	}
-	states, err := s.states(ctx, queue, c)
+	return s.states(ctx, queue, c)
+}
+
+// Reschedule implements store.Store. Like Cancel, it may make several calls.
+func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
+	errs := make([]error, len(ids))
+	err := inParts(ctx, len(ids), func(ctx context.Context, from int) (int, error) {
+		states, err := s.reschedule(ctx, queue, ids[from:], due)
+		for i, state := range states {
+			switch state {
+			case store.StateNone:
+				errs[from+i] = store.ErrNotFound
+			case store.StateLeased:
+				errs[from+i] = store.ErrLeased
+			case store.StateDead:
+				errs[from+i] = store.ErrDead
+			}
+		}
+		return len(states), err
+	}, func(i int, err error) { errs[i] = err })
 	if err != nil {
 		return nil, err
 	}
-	for i, state := range states {
-		if results[i].State = state; state == store.StateNone {
-			results[i].Err = store.ErrNotFound
-		}
-	}
-	return results, nil
+	return errs, nil
 }
 
-// Reschedule implements store.Store.
-func (s *Store) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
-	errs := make([]error, len(ids))
-	if len(ids) == 0 {
-		return errs, nil
-	}
+// reschedule makes one call. It returns the states of the first ids.
+func (s *Store) reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]store.State, error) {
 	c := s.newCall("reschedule", queue, 3+len(ids))
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(string(appendDue(nil, due)))
 	for i := range ids {
 		c.add(&ids[i])
 	}
-	states, err := s.states(ctx, queue, c)
-	if err != nil {
-		return nil, err
-	}
-	for i, state := range states {
-		switch state {
-		case store.StateNone:
-			errs[i] = store.ErrNotFound
-		case store.StateLeased:
-			errs[i] = store.ErrLeased
-		case store.StateDead:
-			errs[i] = store.ErrDead
-		}
-	}
-	return errs, nil
+	return s.states(ctx, queue, c)
 }
 
-// states executes a call whose reply is the state of each of its messages.
+// states executes a call whose reply is the state of each of its messages, or of the first ones.
 func (s *Store) states(ctx context.Context, queue string, c *call) ([]store.State, error) {
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
@@ -216,8 +231,8 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 	if err != nil {
 		return store.Page{}, err
 	}
-	c := s.newCall("list", queue, 6)
-	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id)
+	c := s.newCall("list", queue, 7)
+	c.add(string(req.State), bound(req.From), bound(req.To), req.Limit, score, id, req.IDsOnly)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return store.Page{}, err
@@ -230,6 +245,10 @@ func (s *Store) List(ctx context.Context, queue string, req store.ListRequest) (
 		text, ok := envelopes[i].(string)
 		if !ok {
 			continue // an id without a message, which a check reports
+		}
+		if req.IDsOnly {
+			page.Messages = append(page.Messages, onlyID(id))
+			continue
 		}
 		in := info(id, text, records[i], req.State)
 		if req.State == store.StateDead {

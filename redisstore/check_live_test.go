@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -151,5 +152,42 @@ func TestCheckNamesModeOfServer(t *testing.T) {
 				t.Errorf("the check reports %q, %v", text, err)
 			}
 		})
+	}
+}
+
+// A lost message is found among many leased ones in short calls. Whether it is repaired depends on how much a single
+// call would have to read, and on nothing else: ids that begin with the id of the lost message are no lines of it.
+func TestLostMessageIsFoundAmongManyLeases(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	for _, c := range []struct {
+		bytes string
+		want  string
+	}{
+		{"1000000", "1 messages are in no state, so they are never delivered"},
+		{"10", "1 messages seem to be in no state; too many are leased to be sure"},
+	} {
+		queue := "lost-" + c.bytes
+		constants := maps.Clone(luaConstants)
+		constants["MAX_LEASE_BYTES"], constants["MAX_SCANNED"] = c.bytes, "100"
+		s := newWith(t, loadScripts("", constants), rdb)
+		for i := range 50 {
+			send(t, s, queue, fmt.Sprintf("lost%064d", i), store.Due{}) // too long for the compact encoding of a hash
+			claim(t, s, queue, 1, time.Hour)
+		}
+		if err := rdb.HSet(t.Context(), s.keys.key(queue, "messages"), "lost", "\x00").Err(); err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		x := &checkRun{s: s, report: func(r store.CheckResult) {
+			if r.Check == "lost" {
+				found = append(found, r.Text)
+			}
+		}}
+		if err := x.queue(t.Context(), queue); err != nil {
+			t.Fatal(err)
+		}
+		if len(found) != 1 || !strings.HasPrefix(found[0], c.want) {
+			t.Errorf("leases of at most %s bytes: found %q, want %q", c.bytes, found, c.want)
+		}
 	}
 }

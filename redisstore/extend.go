@@ -2,19 +2,20 @@ package redisstore
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/laterq/later/store"
 )
 
-// Extend implements store.Store. It makes one call for some leases each. If a later call fails, the results of the
-// earlier calls stand, and the remaining extensions get its error.
+// Extend implements store.Store. It makes one call for some leases each, or more where messages were cancelled, which
+// the script searches for in a bounded part of the leases. If a later call fails, the results of the earlier calls
+// stand, and the remaining extensions get its error.
 func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	results := make([]store.ExtendResult, 0, len(extensions))
-	for some := range slices.Chunk(extensions, maxExtensions) {
-		extended, err := s.extend(partFrom(ctx, len(results)), queue, some)
+	for len(results) < len(extensions) {
+		left := extensions[len(results):]
+		extended, err := s.extend(partFrom(ctx, len(results)), queue, left[:min(len(left), maxExtensions)])
 		if err != nil && len(results) == 0 {
 			return nil, err
 		}
@@ -29,6 +30,7 @@ func (s *Store) Extend(ctx context.Context, queue string, extensions []store.Ext
 	return results, nil
 }
 
+// extend makes one call. Its results are those of the first extensions, at least of one.
 func (s *Store) extend(ctx context.Context, queue string, extensions []store.Extension) ([]store.ExtendResult, error) {
 	c := s.newCall("extend", queue, 2+2*len(extensions))
 	defer s.sessions.release(s.stampRequest(ctx, c))
@@ -39,7 +41,7 @@ func (s *Store) extend(ctx context.Context, queue string, extensions []store.Ext
 	if err != nil {
 		return nil, err
 	}
-	results := make([]store.ExtendResult, len(extensions))
+	results := make([]store.ExtendResult, len(reply.([]any)))
 	for i, answer := range reply.([]any) {
 		results[i] = extended(extensions[i].Lease, answer.([]any))
 	}

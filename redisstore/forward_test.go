@@ -476,3 +476,70 @@ func TestForwardsToRefusesOwnKeys(t *testing.T) {
 		}
 	}
 }
+
+// A message that is moved starts its dedup window and leaves its group, whatever the destination.
+func TestForwardStartsDedupWindowAndLeavesGroup(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	for _, kind := range []store.TargetKind{store.TargetList, store.TargetStream, store.TargetChannel, store.TargetQueue} {
+		queue := "forward-leaves-" + string(kind)
+		m := store.Outgoing{Message: store.Message{ID: "m", DedupWindow: time.Hour, Group: "g"}}
+		plain := store.Outgoing{Message: store.Message{ID: "plain"}}
+		if _, err := s.Send(t.Context(), queue, []store.Outgoing{m, plain}); err != nil {
+			t.Fatal(err)
+		}
+		forward(t, s, queue, store.Target{Kind: kind, Name: queue + "-to"}, 10, 2)
+		results, err := s.Send(t.Context(), queue, []store.Outgoing{m, plain})
+		if err != nil || !results[0].Duplicate || results[1].Duplicate {
+			t.Errorf("%s: results of a resend are %+v, %v", kind, results, err)
+		}
+		if n := rdb.ZCard(t.Context(), s.keys.key(queue, "groups")).Val(); n != 0 {
+			t.Errorf("%s: %d messages are left in groups", kind, n)
+		}
+	}
+}
+
+// A dead message that the retention drops leaves its group.
+func TestDroppedMessageLeavesGroup(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	const queue = "dropped-group"
+	infos := make([]store.Info, 2)
+	for i := range infos {
+		infos[i] = store.Info{Message: store.Message{ID: fmt.Sprint(i), Group: "g"}, State: store.StateDead,
+			DeadReason: store.DeadBuried, DiedAt: time.UnixMilli(int64(i + 1))}
+	}
+	if _, err := s.Restore(t.Context(), queue, infos); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetDeadRetention(t.Context(), queue, store.Retention{MaxCount: 1}); err != nil {
+		t.Fatal(err)
+	}
+	claim(t, s, queue, 1, time.Minute)
+	if left := rdb.ZRange(t.Context(), s.keys.key(queue, "groups"), 0, -1).Val(); !slices.Equal(left, []string{"1"}) {
+		t.Errorf("group has %q, want the message that is left", left)
+	}
+}
+
+// Ids that are listed alone are those of the group, and not of another one whose name has the same number.
+func TestIDsOfGroupAreComparedByName(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	s := newStore(t, rdb)
+	const queue = "group-names"
+	for id, group := range map[string]string{"a": "g", "b": "other", "c": "g"} {
+		m := store.Outgoing{Message: store.Message{ID: id, Group: group, Headers: map[string]string{"k": "v"}},
+			Due: store.Due{Delay: 48 * time.Hour}}
+		if _, err := s.Send(t.Context(), queue, []store.Outgoing{m}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups := s.keys.key(queue, "groups")
+	score := rdb.ZScore(t.Context(), groups, "a").Val()
+	if err := rdb.ZAdd(t.Context(), groups, redis.Z{Score: score, Member: "b"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.List(t.Context(), queue, store.ListRequest{Group: "g", IDsOnly: true, Limit: 10})
+	if err != nil || len(page.Messages) != 2 || page.Messages[0].ID != "a" || page.Messages[1].ID != "c" {
+		t.Errorf("page is %+v, %v; want a and c", page, err)
+	}
+}

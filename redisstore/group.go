@@ -6,20 +6,33 @@ import (
 	"github.com/laterq/later/store"
 )
 
+// onlyID returns a message for a listing of ids.
+func onlyID(id string) store.Info { return store.Info{Message: store.Message{ID: id}} }
+
 // listGroup lists a page of a group: ids of the index, and of their messages as many as fit in a reply.
 func (s *Store) listGroup(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
 	_, after, err := parseCursor(req.Cursor)
 	if err != nil {
 		return store.Page{}, err
 	}
-	c := s.newCall("group", queue, 3)
-	c.add(req.Group, req.Limit, after)
+	c := s.newCall("group", queue, 4)
+	c.add(req.Group, req.Limit, after, req.IDsOnly)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return store.Page{}, err
 	}
 	r := reply.([]any)
 	ids := texts(r[1])
+	if req.IDsOnly {
+		page := store.Page{}
+		for _, id := range ids {
+			page.Messages = append(page.Messages, onlyID(id))
+		}
+		if r[0].(int64) == 0 {
+			page.Next = formatCursor("0", r[2].(string))
+		}
+		return page, nil
+	}
 	some, err := s.readBatch(ctx, queue, ids)
 	if err != nil {
 		return store.Page{}, err

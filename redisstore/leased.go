@@ -3,6 +3,8 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,34 +58,74 @@ func setLease(in *store.Info, due, deadline time.Time) {
 	}
 }
 
+// searchLeases makes one step of a search for the leases of some messages. It calls found for each message of the
+// leases that it finds, others included.
+func (s *Store) searchLeases(
+	ctx context.Context, queue, cursor string, ids iter.Seq[string], found func(l leaseLine, deadline time.Time),
+) (next string, err error) {
+	c := s.newCall("find_leases", queue, 1)
+	c.add(cursor)
+	for id := range ids {
+		c.add(id)
+	}
+	reply, err := s.run(ctx, queue, c)
+	if err != nil {
+		return "", err
+	}
+	r := reply.([]any)
+	for i := 1; i < len(r); i += 2 {
+		deadline, _ := r[i+1].(string)
+		for l := range leaseLines(r[i].(string)) {
+			found(l, parseMillis(deadline))
+		}
+	}
+	return r[0].(string), nil
+}
+
 // findLeases sets the due time and deadline of leased messages, as far as it finds them.
-func (s *Store) findLeases(ctx context.Context, queue string, leased map[messageEpoch]*store.Info) error {
-	for cursor := "0"; len(leased) > 0; {
-		c := s.newCall("find_leases", queue, 1+len(leased))
-		c.add(cursor)
+func (s *Store) findLeases(ctx context.Context, queue string, leased map[messageEpoch]*store.Info) (err error) {
+	ids := func(yield func(string) bool) {
 		for m := range leased {
-			c.add(m.id)
-		}
-		reply, err := s.run(ctx, queue, c)
-		if err != nil {
-			return err
-		}
-		r := reply.([]any)
-		for i := 1; i < len(r); i += 2 {
-			deadline, _ := r[i+1].(string)
-			for l := range leaseLines(r[i].(string)) {
-				m := messageEpoch{l.id, l.epoch}
-				if in := leased[m]; in != nil {
-					setLease(in, l.due, parseMillis(deadline))
-					delete(leased, m)
-				}
+			if !yield(m.id) {
+				return
 			}
 		}
-		if cursor = r[0].(string); cursor == "0" {
-			break
+	}
+	for cursor := "0"; len(leased) > 0; {
+		cursor, err = s.searchLeases(ctx, queue, cursor, ids, func(l leaseLine, deadline time.Time) {
+			m := messageEpoch{l.id, l.epoch}
+			if in := leased[m]; in != nil {
+				setLease(in, l.due, deadline)
+				delete(leased, m)
+			}
+		})
+		if err != nil || cursor == "0" {
+			return err
 		}
 	}
 	return nil
+}
+
+// notLeased returns those of some messages that it finds in no lease.
+func (s *Store) notLeased(ctx context.Context, queue string, ids []string) (missed []string, err error) {
+	left := map[string]bool{}
+	for _, id := range ids {
+		left[id] = true
+	}
+	for cursor := "0"; len(left) > 0; {
+		cursor, err = s.searchLeases(ctx, queue, cursor, maps.Keys(left), func(l leaseLine, _ time.Time) {
+			if !l.due.IsZero() { // otherwise the lease is damaged
+				delete(left, l.id)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		if cursor == "0" {
+			break
+		}
+	}
+	return slices.Collect(maps.Keys(left)), nil
 }
 
 // listLeased lists the messages of a few leases per page. Its cursor consists of Redis' cursor and the last message
@@ -124,7 +166,11 @@ func (s *Store) listLeased(ctx context.Context, queue string, req store.ListRequ
 			continue
 		}
 		setLease(in, held[i].due, held[i].deadline)
-		if (req.From.IsZero() || !in.Due.Before(req.From)) && (req.To.IsZero() || in.Due.Before(req.To)) {
+		switch {
+		case !req.From.IsZero() && in.Due.Before(req.From), !req.To.IsZero() && !in.Due.Before(req.To):
+		case req.IDsOnly:
+			page.Messages = append(page.Messages, onlyID(in.ID))
+		default:
 			page.Messages = append(page.Messages, *in)
 		}
 	}

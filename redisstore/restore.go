@@ -65,7 +65,7 @@ func restOf(m *store.Info) string {
 }
 
 // Remove implements store.Store. It reads the messages and compares them. The script then removes only those that are
-// still as they were read, so nothing that changes in between is removed.
+// still as they were read, so nothing that changes in between is removed. A call has about maxRemoveBytes of messages.
 func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]bool, error) {
 	removed := make([]bool, len(msgs))
 	ids := make([]string, len(msgs))
@@ -76,34 +76,60 @@ func (s *Store) Remove(ctx context.Context, queue string, msgs []store.Info) ([]
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCall("remove", queue, 2+5*len(msgs))
-	defer s.sessions.release(s.stampRequest(ctx, c))
-	var indexes []int // index in msgs of each compared message
+	var part removal
 	seen := newSeenIDs(len(ids), func(i int) string { return ids[i] })
 	for i, f := range stored {
 		in := readInfo(ids[i], f.fields, f.now)
 		if in == nil || in.State == store.StateLeased || !in.Same(&msgs[i]) || seen.add(ids[i]) {
 			continue
 		}
-		indexes = append(indexes, i)
-		c.add(&ids[i])
-		for _, field := range f.fields {
-			text, _ := field.(string)
-			c.add(text)
+		if part.bytes > maxRemoveBytes || len(part.indexes) == maxByID {
+			if err := s.remove(ctx, queue, &part, removed); err != nil {
+				return nil, err
+			}
+			part = removal{}
 		}
+		part.add(i, ids[i], f.fields)
 	}
-	if len(indexes) == 0 {
-		return removed, nil
+	return removed, s.remove(ctx, queue, &part, removed)
+}
+
+const maxRemoveBytes = store.MaxBatchBytes / 8
+
+// removal has the arguments of a call for messages at some indexes.
+type removal struct {
+	indexes []int
+	args    []any
+	bytes   int
+}
+
+func (r *removal) add(index int, id string, fields []any) {
+	r.indexes = append(r.indexes, index)
+	r.args = append(r.args, id)
+	for _, field := range fields {
+		text, _ := field.(string)
+		r.args = append(r.args, text)
+		r.bytes += len(text)
 	}
+}
+
+// remove makes one call, and sets which of the messages it removed.
+func (s *Store) remove(ctx context.Context, queue string, r *removal, removed []bool) error {
+	if len(r.indexes) == 0 {
+		return nil
+	}
+	c := s.newCall("remove", queue, 2+len(r.args))
+	defer s.sessions.release(s.stampRequest(partFrom(ctx, r.indexes[0]), c))
+	c.add(r.args...)
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, i := range indexes {
+	for _, i := range r.indexes {
 		removed[i] = true
 	}
 	for _, position := range reply.([]any) {
-		removed[indexes[position.(int64)-1]] = false
+		removed[r.indexes[position.(int64)-1]] = false
 	}
-	return removed, nil
+	return nil
 }

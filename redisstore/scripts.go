@@ -57,7 +57,13 @@ var luaConstants = map[string]string{
 	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),
 	"MAX_DEAD_COUNT":      strconv.FormatInt(store.MaxDeadCount, 10),
 	"MAX_FAILURES":        strconv.Itoa(store.MaxFailures),
-	"RECORD_HEAD":         "48", // bytes that hold the first fields of a record, before its texts
+	"RECORD_HEAD":         "48",                                  // bytes that hold the first fields of a record
+	"PAGE_BYTES":          strconv.Itoa(store.MaxBatchBytes / 4), // of messages that a call reads to return them
+	"FORWARD_WORK":        "2000",                                // µs of reading in a forward; it writes for as long
+	"MAX_LOOKED":          "2000",                                // messages of leases at which an extend looks, about
+	"MAX_READ":            "1048576",                             // of messages that a call reads and does not return
+	"SEARCH_BYTES":        "4096",                                // read in the time of a search for a packed message
+	"MAX_SCANNED":         "524288",                              // of leases that a call searches, about
 	"REAP_LEASES":         "100",
 	"DEFAULT_ATTEMPTS":    strconv.Itoa(store.DefaultMaxAttempts),
 	"UNCOUNTED_LEASE":     strconv.Quote(store.UncountedLease),
@@ -70,7 +76,7 @@ var luaConstants = map[string]string{
 	"FEW_MESSAGES":        "4",
 	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
-	"MAX_LEASE_ENTRIES":   strconv.Itoa(maxLeaseEntries),
+	"MAX_LEASE_BYTES":     "1572864",          // of leases of 100,000 messages, about
 	"IDLE":                "2251799813685248", // 2^51: later than every due time, with µs since 1970 less than 2^53
 	"MAX_NOTIFIED":        "20",               // processes that a call tries to notify
 	"BROKEN_AFTER_MS":     strconv.FormatInt(brokenAfter.Milliseconds(), 10),
@@ -79,18 +85,18 @@ var luaConstants = map[string]string{
 	"FORGET_PROCESS_MS":   strconv.FormatInt(forgetProcess.Milliseconds(), 10),
 	"LARGE_HASH":          "1048576", // messages; smaller tables are doubled quickly
 	"PACK_AFTER_MS":       strconv.FormatInt(packAfter.Milliseconds(), 10),
-	"PROMOTE_LEAD_MS":     "60000",                          // how long before its start a bucket is emptied
-	"BUCKET_BYTES":        "512",                            // maximum size of a bucket's text that takes more lines
-	"CHUNK_BYTES":         "2048",                           // maximum size of a new bucket's text
-	"BUCKET_LINE_BYTES":   "24.5",                           // of a line of class 0 with a generated id, at most
-	"BUCKET_WIDEST_MS":    "1048576",                        // width of class 0
-	"BUCKET_CLASSES":      strconv.Itoa(bucketClasses),      // each a quarter of the last, at least 1 ms; max 16
-	"COUNT_LEVELS":        strconv.Itoa(countLevels),        // levels of BUCKET_COUNTS
-	"HISTOGRAM_STEP":      "25",                             // parts of a histogram that are read together
-	"HISTOGRAM_WORK":      "1000",                           // µs of a histogram call, about
-	"MAX_DUE_MS":          "8796093022208",                  // in the year 2248, more than any due time
-	"PACK_MAX_ENVELOPE":   "16384",                          // bytes of a packed envelope at most: a cancel has to read it
-	"PACK_MAX_BUCKETS":    strconv.Itoa(2 * store.MaxBatch), // buckets that a send reads at most, about
+	"PROMOTE_LEAD_MS":     "60000",                      // how long before its start a bucket is emptied
+	"BUCKET_BYTES":        "512",                        // maximum size of a bucket's text that takes more lines
+	"CHUNK_BYTES":         "2048",                       // maximum size of a new bucket's text
+	"BUCKET_LINE_BYTES":   "24.5",                       // of a line of class 0 with a generated id, at most
+	"BUCKET_WIDEST_MS":    "1048576",                    // width of class 0
+	"BUCKET_CLASSES":      strconv.Itoa(bucketClasses),  // each a quarter of the last, at least 1 ms; max 16
+	"COUNT_LEVELS":        strconv.Itoa(countLevels),    // levels of BUCKET_COUNTS
+	"HISTOGRAM_STEP":      "25",                         // parts of a histogram that are read together
+	"HISTOGRAM_WORK":      "1000",                       // µs of a histogram call, about
+	"MAX_DUE_MS":          "8796093022208",              // in the year 2248, more than any due time
+	"PACK_MAX_ENVELOPE":   "16384",                      // bytes of a packed envelope at most: a cancel has to read it
+	"PACK_MAX_BUCKETS":    strconv.Itoa(store.MaxBatch), // buckets that a send reads at most, about
 }
 
 // script is one transition: lua/<name>.lua with its includes.

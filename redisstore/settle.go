@@ -20,11 +20,11 @@ func token(r *store.Receipt) string {
 	return r.ID + "\t" + strconv.FormatInt(r.Epoch, 10)
 }
 
-// A script parses a lease if it settles single messages of it, or if it extends the lease after messages were
-// cancelled. These are the limits of one call: lines of leases, and leases whose number of lines is not known here.
+// maxLeaseLines limits the lines of the leases of one call: a script parses a lease if it settles single messages of it,
+// which takes about a microsecond for each line. maxExtensions limits the leases that one call extends.
 const (
-	maxLeaseLines = 10_000
-	maxExtensions = maxLeaseLines / store.MaxBatch
+	maxLeaseLines = 2_000
+	maxExtensions = store.MaxBatch
 )
 
 // Settle implements store.Store. It makes one call for acks, one for those with follow-ups and one for the rest, or
@@ -135,6 +135,9 @@ func compareSettlements(a, b *store.Settlement) int {
 func batchSize(settlements []store.Settlement, indexes []int) int {
 	first := &settlements[indexes[0]]
 	kind := kindOf(first)
+	if kind == others {
+		indexes = indexes[:min(len(indexes), maxByID)]
+	}
 	lines, lease := 0, ""
 	var work followUpWork
 	for n, p := range indexes {

@@ -435,6 +435,8 @@ type ListRequest struct {
 	From, To time.Time
 	Cursor   string // "" for the first page, else Page.Next of the previous one
 	Limit    int    // 1 to MaxBatch; a page may be shorter
+	// IDsOnly leaves out everything but the ids of the messages, so that their payloads are not transferred.
+	IDsOnly bool
 }
 
 // Page is one page of a listing.

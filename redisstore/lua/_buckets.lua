@@ -12,6 +12,7 @@
 local function open_buckets(packed)
   local buckets = {
     packed = tonumber(packed or '') or 0, -- as this script will leave it
+    searched = 0,                         -- bytes that find has read, and as many as take as long as its calls
     loaded = {},                          -- by name, as this script will leave them
     is_new = {},                          -- by name, if it did not exist
     counts = open_bucket_counts(),
@@ -115,6 +116,7 @@ local function open_buckets(packed)
     if not value then
       local length = redis.call('HSTRLEN', MESSAGES, id)
       value = length >= 7 and length <= PACK_MAX_ENVELOPE + 7 and redis.call('HGET', MESSAGES, id)
+      buckets.searched = buckets.searched + SEARCH_BYTES + (value and length or 0)
     end
     local due, class = buckets.location(value)
     if not due or class >= BUCKET_CLASSES then return nil end

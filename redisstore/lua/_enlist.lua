@@ -1,3 +1,9 @@
+-- renew_wake keeps WAKE for as long as a process waits for the queue, which each one reports again and again. It writes
+-- only once in half of that time, because every write is also sent to the replicas and to the append-only file.
+local function renew_wake()
+  if redis.call('PTTL', WAKE) < LISTED_MS / 2 then redis.call('PEXPIRE', WAKE, LISTED_MS) end
+end
+
 -- listens reports whether a process listens to its channel, as far as is known.
 local function listens(process)
   local reply = redis.pcall('PUBSUB', 'NUMSUB', process)
@@ -16,6 +22,7 @@ local function enlist(process, first, coming, now, now_us)
     local other, promise = first[i], tonumber(first[i + 1] or '')
     if not other or promise > coming or promise < now - BROKEN_AFTER_MS or not listens(other) then score = coming end
   end
-  if redis.call('ZADD', WAKE, score, process) == 1 then redis.call('PEXPIRE', WAKE, LISTED_MS) end
+  redis.call('ZADD', WAKE, score, process)
+  renew_wake()
   return score < IDLE and score or -1
 end

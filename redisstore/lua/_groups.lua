@@ -8,9 +8,9 @@ local function group_number(name)
   return tonumber(string.sub(hash, 1, 6), 16) * 16777216 + tonumber(string.sub(hash, 7, 12), 16)
 end
 
--- group_of returns the number of the group in an envelope, see internal/envelope, or nil if there is none. The group is
--- the first header, with an empty name.
-local function group_of(envelope)
+-- group_name returns the group in an envelope, see internal/envelope, or nil if there is none. The group is the first
+-- header, with an empty name.
+local function group_name(envelope)
   local flags = string.byte(envelope) or 128
   if flags < 64 or flags >= 128 then return end
   local from = 3 -- the length of the first name, if the headers follow the flags and take one byte for their number
@@ -19,6 +19,12 @@ local function group_of(envelope)
   end
   local name, low, high = string.byte(envelope, from, from + 2)
   if name ~= 0 or not low then return end
-  if low < 128 then return group_number(string.sub(envelope, from + 2, from + 1 + low)) end
-  return group_number(string.sub(envelope, from + 3, from + 2 + low - 128 + (high or 0) * 128))
+  if low < 128 then return string.sub(envelope, from + 2, from + 1 + low) end
+  return string.sub(envelope, from + 3, from + 2 + low - 128 + (high or 0) * 128)
+end
+
+-- group_of returns the number of the group in an envelope, or nil if there is none.
+local function group_of(envelope)
+  local name = group_name(envelope)
+  return name and group_number(name)
 end

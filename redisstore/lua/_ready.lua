@@ -82,16 +82,16 @@ local function end_expired_leases(now)
   return died
 end
 
--- read_values returns the values of as many of the messages as fit in a reply, at least one, given the length of the
--- queue's longest one, and their number. It reads no more than fits at a time.
-local function read_values(ids, max_bytes)
+-- read_values returns the values of as many of the messages as fit in so many bytes, at least one, given the length of
+-- the queue's longest one, and their number. It reads no more than fits at a time.
+local function read_values(ids, max_bytes, bound)
   local values, n, bytes = {}, 0, 0
   while n < #ids do
-    local count = math.min(#ids - n, math.max(1, math.floor((MAX_BYTES - bytes) / max_bytes)))
+    local count = math.min(#ids - n, math.max(1, math.floor((bound - bytes) / max_bytes)))
     local part = redis.call('HMGET', MESSAGES, unpack(ids, n + 1, n + count))
     for i = 1, count do
       bytes = bytes + #(part[i] or '')
-      if bytes > MAX_BYTES and n > 0 then return values, n end
+      if bytes > bound and n > 0 then return values, n end
       n = n + 1
       values[n] = part[i]
     end
@@ -131,12 +131,12 @@ local function earliest_of(a, b, c)
   return first < math.huge and first or nil
 end
 
--- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in a
--- reply. meta is what the caller read of META. It returns their ids; their values, nil unless they had to be read; the
--- next message with those before it if they are few, as ZRANGE returns them; the time of the next event that does not
--- depend on these messages; whether more is left to do now; the first two processes of WAKE with their scores; the ids
--- that died; and those that were dropped, if any can be.
-local function find_ready(meta, now, max)
+-- find_ready does the housekeeping of a claim and finds up to max ready messages, earliest first, as many as fit in
+-- so many bytes. meta is what the caller read of META. It returns their ids; their values, nil unless they had to be
+-- read; the next message with those before it if they are few, as ZRANGE returns them; the time of the next event that
+-- does not depend on these messages; whether more is left to do now; the first two processes of WAKE with their scores;
+-- the ids that died; and those that were dropped, if any can be.
+local function find_ready(meta, now, max, bound)
   local paused, max_envelope_bytes, inspect_envelopes, packed, max_age, max_count = unpack(meta, 2, 7)
   max_envelope_bytes = tonumber(max_envelope_bytes or 0)
   redis.call('ZCARD', DUE)
@@ -152,9 +152,9 @@ local function find_ready(meta, now, max)
 
   local ids = paused and {} or redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
   local values
-  if inspect_envelopes or #ids * max_envelope_bytes > MAX_BYTES then
+  if inspect_envelopes or #ids * max_envelope_bytes > bound then
     local fitting
-    values, fitting = read_values(ids, max_envelope_bytes)
+    values, fitting = read_values(ids, max_envelope_bytes, bound)
     for i = #ids, fitting + 1, -1 do ids[i] = nil end
   end
   local n = #ids
@@ -163,10 +163,10 @@ local function find_ready(meta, now, max)
   local next_due = tonumber(following[2 * (n - from) + 2] or '')
   local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_BATCH
   local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
+  -- Some ids whose dedup window is over are deleted by each claim, because a queue may never be idle.
+  local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+  if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
   if n == 0 then
-    -- Nothing is ready: delete some ids whose dedup window is over.
-    local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
-    if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
     -- An empty queue forgets what its messages required.
     if (inspect_envelopes or max_envelope_bytes > MAX_BYTES / MAX_BATCH) and redis.call('HLEN', MESSAGES) == 0 then
       redis.call('HDEL', META, 'inspect_envelopes', 'max_envelope_bytes')

@@ -2,7 +2,8 @@
 --- Removes live messages in any state. A leased one leaves a tombstone, from which its lease learns of the cancel; its
 --- successor is removed with it.
 -- ARGV   1 session, 2 request number, 3 "1" to start the messages' dedup windows, then ids
--- Reply  for each id the state it was in, or ""; NEWER
+-- Reply  for each id the state it was in, or ""; NEWER. Ends once about MAX_READ bytes were read: the client calls
+--        again for the other ids
 -- Safe   SESSIONS is written first; every other key was read before.
 --@include keys
 --@include format
@@ -23,9 +24,11 @@ local dead = redis.call('ZMSCORE', DEAD, unpack(ARGV, 4))
 local records = redis.call('HMGET', RECORDS, unpack(ARGV, 4))
 if keep then redis.call('ZCARD', DEDUP) end
 local buckets, changes = open_buckets(packed), new_record_changes()
-local states, deleted, due_removed, dead_removed, windows, seen = {}, {}, {}, {}, {}, {}
+local states, deleted, due_removed, dead_removed, windows, seen, bytes = {}, {}, {}, {}, {}, {}, 0
 for i = 1, #ARGV - 3 do
   local id = ARGV[i + 3]
+  if keep then bytes = bytes + redis.call('HSTRLEN', MESSAGES, id) end
+  if i > 1 and bytes + buckets.searched > MAX_READ then break end
   local state = ''
   if not seen[id] and redis.call('HEXISTS', MESSAGES, id) == 1 then
     seen[id] = true

@@ -4,7 +4,7 @@
 --        "leases", "lease_deadlines", "groups" or "messages"; 2 cursor; 3 "1" to repair; 4 level of the bucket counts
 -- Reply  {next cursor, issues: name and id alternating, ids that are neither due nor packed nor dead}; NEWER
 -- Safe   every key was read before the first write. An issue exists at the moment of the script, which repairs it in
---        the same step. A page is one step of HSCAN or ZSCAN, of about MAX_BYTES for messages.
+--        the same step. A page is one step of HSCAN or ZSCAN, of about PAGE_BYTES for messages.
 --@include keys
 --@include format
 --@include clock
@@ -249,9 +249,9 @@ local function scan(command, key, count)
   return step[2]
 end
 
--- long_values returns how many values of messages are about MAX_BYTES at most.
+-- long_values returns how many values of messages are about PAGE_BYTES at most.
 local function long_values()
-  return math.max(1, math.min(200, math.floor(MAX_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
+  return math.max(1, math.min(200, math.floor(PAGE_BYTES / math.max(1, tonumber(max_envelope_bytes or 1)))))
 end
 
 local bucket_checks = new_bucket_checks(buckets, now, repair, add_issue)
@@ -266,7 +266,7 @@ local pages = {
   packed_messages = bucket_checks.packed_count,
   lease_deadlines = function() deadlines_page(scan('ZSCAN', LEASE_DEADLINES, 200)) end,
   groups = function() groups_page(scan('ZSCAN', GROUPS, 200)) end,
-  leases = function() leases_page(scan('HSCAN', LEASES, 2)) end,
+  leases = function() leases_page(scan('HSCAN', LEASES, 1)) end,
   messages = function() messages_page(scan('HSCAN', MESSAGES, long_values())) end,
 }
 pages[ARGV[1]]()

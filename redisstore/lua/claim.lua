@@ -94,7 +94,8 @@ end
 if held then return repeated_claim(held, now, now_us) end
 if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
 
-local ids, values, few, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[4]))
+local ids, values, few, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[4]),
+  MAX_BYTES)
 local n = #ids
 if n == 0 then
   local again = more and now or enlist(ARGV[7], first_waiting, coming, now, now_us)

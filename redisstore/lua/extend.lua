@@ -2,14 +2,29 @@
 --- Extends leases.
 -- ARGV   1 session, 2 request number, then for each lease: lease id, ms from now or 0 to leave its deadline as it is
 -- Reply  for each lease: {deadline or 0 if it has expired or ended, tokens of cancelled messages}. A call reports at
---        most MAX_BATCH of these, because it records them; the next call reports others. NEWER
+--        most MAX_BATCH of these, because it records them; the next call reports others. It looks for them only while
+--        a lease lists a cancelled message, and then at a bounded number of messages: the reply is of the leases before
+--        that bound, and the client calls again for the others. NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
 --@include format
 --@include clock
 --@include record_changes
 --@include open_leases
+--@include read_records
 --@include session
+
+-- count_cancelled returns how many messages a lease has, and how many of them may have been cancelled. It does not take
+-- the lease apart, since hardly any lease has such a message.
+local function count_cancelled(text, count)
+  local ids = {}
+  for id in string.gmatch(text, '\n([^\t\n]+)') do ids[#ids + 1] = id end
+  local records, changed = read_records(count, ids, 1, #ids), 0
+  for i = 1, records and #ids or 0 do
+    if records[i] and string.sub(records[i], 1, 2) ~= '0\t' then changed = changed + 1 end
+  end
+  return #ids, changed
+end
 
 -- drop_cancelled drops the cancelled messages of a lease, at most limit, and returns their tokens, and how many
 -- messages are left.
@@ -40,12 +55,16 @@ for a, token in string.gmatch(previous or '', '(%d+)\t([^\n]+)\n') do
   reported[tonumber(a)] = reported[tonumber(a)] or {}
   table.insert(reported[tonumber(a)], token)
 end
-local no_records = redis.call('HLEN', RECORDS) == 0
+local done = tonumber(string.match(previous or '', '^=(%d+)')) -- leases that it replied to, nil for all
+local count = redis.call('HLEN', RECORDS)
+local any_cancelled = count > 0 and read_refs() ~= 0
+local looked = 0 -- at messages; those of a lease that is taken apart count several times
 redis.call('HLEN', LEASES)
 local changes = new_record_changes()
 local leases = open_leases(now, changes)
 local reply, extended, new_lost = {}, {}, {}
 for a = 3, #ARGV, 2 do
+  if looked >= MAX_LOOKED or #reply == done then break end
   local lease = ARGV[a]
   local deadline = redis.call('ZSCORE', LEASE_DEADLINES, lease)
   local lost = reported[a] or {}
@@ -56,7 +75,12 @@ for a = 3, #ARGV, 2 do
   else
     local wanted = tonumber(ARGV[a + 1])
     deadline = wanted > 0 and now + wanted or tonumber(deadline)
-    if not no_records then
+    local text = any_cancelled and redis.call('HGET', LEASES, lease)
+    local n, cancelled = 0, 0
+    if text then n, cancelled = count_cancelled(text, count) end
+    looked = looked + n
+    if cancelled > 0 then
+      looked = looked + 4 * n
       local left
       lost, left = drop_cancelled(leases, changes, lease, MAX_BATCH - #new_lost)
       for _, token in ipairs(lost) do new_lost[#new_lost + 1] = a .. '\t' .. token .. '\n' end
@@ -70,6 +94,7 @@ for a = 3, #ARGV, 2 do
   reply[#reply + 1] = { deadline, lost }
 end
 if #extended + #new_lost > 0 then
+  if 2 * #reply < #ARGV - 2 then table.insert(new_lost, 1, '=' .. #reply .. '\n') end
   record_request(ARGV[1], ARGV[2], now, new_lost[1] and table.concat(new_lost))
 end
 write('ZADD', LEASE_DEADLINES, extended)

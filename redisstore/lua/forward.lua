@@ -11,7 +11,8 @@
 --        ids or none, ids that died, those of them that had expired, ids that were dropped or none}; UNREGISTERED;
 --        {NEWER, 1} if the queue to move to has another format; the type of a key that is neither a list nor a stream
 --        as it should be
--- Safe   every key is read before the first write. A repeated call moves further messages.
+-- Safe   every key is read before the first write. A repeated call moves further messages. It moves as many as take a
+--        few milliseconds, at least one.
 --@include keys
 --@include format
 --@include clock
@@ -43,7 +44,7 @@ if not format then
   enlist(ARGV[2], {}, nil, now, now_us)
   return { now_us, -1, 0, 0, {}, {}, {} }
 end
-local ids, values, _, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[1]))
+local ids, values, _, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[1]), PAGE_BYTES)
 if #ids == 0 then
   local again = more and now or enlist(ARGV[2], first_waiting, coming, now, now_us)
   return { now_us, again, more and 1 or 0, 0, {}, died, {}, dropped }
@@ -64,11 +65,22 @@ local moved, dues, bodies, headers, n = {}, {}, {}, {}, 0
 local changes, windows, longest, unusual = new_record_changes(), {}, 0, '0'
 local range = (kind == 'queue' or kind == 'stream') and redis.call('ZRANGE', DUE, 0, #ids - 1, 'WITHSCORES')
 local whole, byte, sub = kind == 'queue', string.byte, string.sub
+local work = 0 -- µs, about
 for i = 1, #ids do
   local value = values[i]
+  if work > FORWARD_WORK then -- the rest is left
+    for k = #ids, i, -1 do ids[k] = nil end
+    for k = #dead, 1, -1 do
+      if dead[k][1] >= i then table.remove(dead, k) end
+    end
+    more, coming = true, now
+    break
+  end
+  work = work + 3
   if value and not dies[i] then
     local at, payload, flags, window, names = 1, 2, byte(value), 0, nil
     if flags ~= 0 then at, payload, flags, window, names = read_envelope(value) end
+    work = work + #value / 256 + (names and #names / 2 or 0)
     if not at then
       dies[i] = true
       dead[#dead + 1] = { i, redis.call('ZSCORE', DUE, ids[i]), 'unreadable', UNREADABLE_TEXT }

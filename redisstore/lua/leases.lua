@@ -5,7 +5,7 @@
 --@include keys
 --@include format
 if not reads(redis.call('HGET', META, 'format')) then return NEWER end
-local step = redis.call('HSCAN', LEASES, ARGV[1], 'COUNT', 20)
+local step = redis.call('HSCAN', LEASES, ARGV[1], 'COUNT', 8)
 local reply = { step[1] }
 for i = 1, #step[2], 2 do
   reply[#reply + 1] = { step[2][i + 1], redis.call('ZSCORE', LEASE_DEADLINES, step[2][i]) }

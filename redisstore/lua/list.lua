@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 --- Lists one page of the scheduled, ready or dead messages, by due time or time of death, then by id.
 -- ARGV   1 state, 2 from in ms or "", 3 to (exclusive) in ms or "", 4 limit, 5 score and 6 id of the last
---        message of the previous page, or ""
+--        message of the previous page, or "", 7 "1" to leave out values and records
 -- Reply  {now, 1 if the listing ends here, ids and scores, values of MESSAGES, records, score and id to continue
 --        after}; NEWER
 --@include keys
@@ -81,17 +81,21 @@ if packed > 0 then
 end
 
 local listed, envelopes, records, bytes = {}, {}, {}, 0
-local score, id = ARGV[5], ARGV[6]
+local score, id, ids_only = ARGV[5], ARGV[6], ARGV[7] == '1'
 for i, m in ipairs(found) do
-  local record = redis.call('HGET', RECORDS, m[2])
-  bytes = bytes + redis.call('HSTRLEN', MESSAGES, m[2]) + #(record or '')
-  if i > limit or m[1] >= horizon or bytes > MAX_BYTES and i > 1 then
+  local record = not ids_only and redis.call('HGET', RECORDS, m[2])
+  if not ids_only then bytes = bytes + redis.call('HSTRLEN', MESSAGES, m[2]) + #(record or '') end
+  if i > limit or m[1] >= horizon or bytes > PAGE_BYTES and i > 1 then
     ended = false
     break
   end
   score, id = m[3], m[2]
   listed[2 * i - 1], listed[2 * i] = id, score
-  envelopes[i] = redis.call('HGET', MESSAGES, id)
+  if ids_only then
+    envelopes[i] = redis.call('HEXISTS', MESSAGES, id) == 1 and ''
+  else
+    envelopes[i] = redis.call('HGET', MESSAGES, id)
+  end
   records[i] = record
 end
 if horizon < math.huge then

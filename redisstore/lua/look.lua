@@ -14,6 +14,4 @@ local now, now_us = read_clock()
 local coming = format and next_event(paused, packed) or nil
 if #ARGV > 1 then redis.call('ZREM', WAKE, unpack(ARGV, 2)) end
 if coming and coming <= now then return { now_us, -1, 1 } end
-local promise = enlist(ARGV[1], redis.call('ZRANGE', WAKE, 0, 1, 'WITHSCORES'), coming, now, now_us)
-redis.call('PEXPIRE', WAKE, LISTED_MS)
-return { now_us, promise, 0 }
+return { now_us, enlist(ARGV[1], redis.call('ZRANGE', WAKE, 0, 1, 'WITHSCORES'), coming, now, now_us), 0 }

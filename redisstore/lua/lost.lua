@@ -1,18 +1,28 @@
 #!lua flags=allow-oom
 --- Finds messages in no state: live, but not due, packed, dead or leased. Makes them ready if asked to, and successors
 --- live at their due times.
--- ARGV   1 "1" to repair, then ids
--- Reply  {ids}; BUSY if the leases list more than MAX_LEASE_ENTRIES messages, which is too much for one call; NEWER
+-- ARGV   1 "1" to repair, then ids, a few, because each one is searched for in all leases
+-- Reply  {ids}; BUSY if the leases have more than MAX_LEASE_BYTES, which is too much for one call; NEWER
 -- Safe   every key that is written was read before; WAKE is written first. A leased message is in a lease at the
 --        moment of the script, so no held message is mistaken for a lost one.
 --@include keys
 --@include format
 --@include clock
 --@include record_changes
---@include lease
 --@include earliest
 --@include waiting
 --@include buckets
+
+-- lists reports whether a lease's text has a readable line of a message, and not only that of a longer id.
+local function lists(text, id)
+  local line, last, _ = '\n' .. id, 0, nil
+  repeat
+    _, last = string.find(text, line, last + 1, true)
+    if last and (string.byte(text, last + 1) == 10 or string.find(text, '^\t%d*\t%d*\n', last + 1)) then return true end
+  until not last
+  return false
+end
+
 local format, packed = unpack(redis.call('HMGET', META, 'format', 'packed_messages'))
 if not reads(format) then return NEWER end
 local now = read_clock()
@@ -29,21 +39,22 @@ for i = 2, #ARGV do
     left = left + 1
   end
 end
-local cursor, seen = '0', 0
+local cursor, bytes = '0', 0
 while left > 0 do
   local step = redis.call('HSCAN', LEASES, cursor, 'COUNT', 10)
   cursor = step[1]
   for i = 2, #step[2], 2 do
-    for id in each_entry(step[2][i]) do
-      seen = seen + 1
-      if missing[id] then
+    local text = step[2][i]
+    bytes = bytes + #text
+    for id in pairs(missing) do
+      if lists(text, id) then
         missing[id] = nil
         left = left - 1
       end
     end
-    if seen > MAX_LEASE_ENTRIES then return BUSY end
   end
   if cursor == '0' then break end
+  if bytes > MAX_LEASE_BYTES then return BUSY end
 end
 local lost, due, first, changes = {}, {}, now, new_record_changes()
 for id in pairs(missing) do

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 --- Reschedules scheduled and ready messages.
 -- ARGV   1 session, 2 request number, 3 due ("+ms" from now, or ms since 1970), then ids
--- Reply  for each id its state now; only "scheduled" and "ready" ones were changed, "" is unknown; NEWER
+-- Reply  for each id its state now; only "scheduled" and "ready" ones were changed, "" is unknown; NEWER. Ends once
+--        about MAX_READ bytes were read: the client calls again for the other ids
 -- Safe   SESSIONS is written first; every other key that is written was read before. A packed message leaves its
 --        bucket.
 --@include keys
@@ -26,6 +27,7 @@ local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
 local buckets = open_buckets(packed)
 local states, moved, removed_ids = {}, {}, {}
 for i, id in ipairs(ids) do
+  if buckets.searched > MAX_READ then break end
   local packed_at, b
   if buckets.packed > 0 and not due[i] and not dead[i] then packed_at, b = buckets.find(id) end
   if due[i] or packed_at or removed_ids[id] then

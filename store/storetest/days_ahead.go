@@ -14,6 +14,15 @@ import (
 const day = 24 * time.Hour
 
 var daysAheadRules = []rule{
+	{"an id that is named twice is rescheduled once", func(e *env) {
+		e.send(message("m", delay(48*time.Hour)))
+		errs, err := e.Store.Reschedule(e.Context(), e.queue, []string{"m", "m", "none"}, store.Due{})
+		e.ok(err)
+		e.equal("errors", []error{errs[0], errs[1]}, []error{nil, nil})
+		e.is(errs[2], store.ErrNotFound)
+		e.count(0, 1, 0, 0)
+		e.claimOne("m", held)
+	}},
 	{"messages of several days are claimed in order, however far the clock jumps", func(e *env) {
 		want := e.spread(2000)
 		e.send(message("a"), message("b"), message("c"))

@@ -63,6 +63,32 @@ var listRules = []rule{
 			}
 		}
 	}},
+	{"ids are listed alone, in the same order", func(e *env) {
+		const size = store.MaxPayload / 2
+		for i := range 6 {
+			m := message(fmt.Sprint("m", i), group("g"), delay(time.Duration(i%2)*time.Hour))
+			m.Payload = make([]byte, size)
+			e.send(m)
+		}
+		e.send(message("other", delay(48*time.Hour)))
+		e.claimWith(1, held)
+		e.sendDead("dead", group("g"))
+		states := []store.State{store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead, store.StateNone}
+		for _, state := range states {
+			req := store.ListRequest{State: state, Limit: store.MaxBatch}
+			if state == store.StateNone {
+				req.Group = "g"
+			}
+			var want []store.Info
+			for _, info := range e.list(req) {
+				want = append(want, store.Info{Message: store.Message{ID: info.ID}})
+			}
+			req.IDsOnly = true
+			for _, req.Limit = range []int{1, 2, store.MaxBatch} {
+				e.equal(fmt.Sprintf("ids of state %q", state), fmt.Sprintf("%+v", e.list(req)), fmt.Sprintf("%+v", want))
+			}
+		}
+	}},
 	{"a page of large messages is bounded in bytes in every state", func(e *env) {
 		const n, length = 12, store.MaxPayload / 2
 		for i := range n {
