@@ -312,7 +312,8 @@ func (e requestEnv) repeatClaim(again func() []store.Store) {
 // follow sends a successor of a held message.
 func (e requestEnv) follow(id, number string) {
 	e.t.Helper()
-	m := store.Outgoing{Message: store.Message{ID: id, Payload: []byte("successor " + number)}}
+	m := store.Outgoing{Message: store.Message{ID: id, Payload: []byte("successor " + number)},
+		Due: store.Due{At: time.UnixMilli(1)}} // another one than that of the held message
 	m.OnDuplicate.Mode = store.DuplicateFollow
 	r, err := e.s.Send(e.t.Context(), "q", []store.Outgoing{m})
 	if err != nil || !r[0].Follows {
