@@ -656,3 +656,35 @@ func TestMessagesOfAStaleListAreReleasedWithTheOthers(t *testing.T) {
 		}
 	})
 }
+
+// A queue that is deleted between the claim and the settle is not created again.
+func TestDeletedQueueReceivesNothing(t *testing.T) {
+	for _, call := range []string{"settle " + topicOrders, "send gone"} {
+		t.Run("before the "+call, func(t *testing.T) {
+			inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+				topic := c.Topic("orders")
+				subscribe(t, topic, "here")
+				subscribe(t, topic, "gone")
+				w, got := collect(c, "here")
+				start(t, w)
+				settled()
+				s.mu.Lock()
+				s.steps[call] = func() {
+					if err := c.Queue("gone").Delete(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				s.mu.Unlock()
+				publish(t, topic, "1")
+				settled()
+				wantReceived(t, got, map[string][]string{"here": {"1"}})
+				if _, linked := s.Store.(*memstore.Store); linked && call == "send gone" {
+					return // there are no sends
+				}
+				if s := mustStats(t, c.Queue("gone")); s.Exists {
+					t.Errorf("the deleted queue has %+v", s)
+				}
+			})
+		})
+	}
+}
