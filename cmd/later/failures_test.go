@@ -25,12 +25,13 @@ func TestBatchFinishesASendThatWasStarted(t *testing.T) {
 	defer cancel()
 	chunks := make(chan [][]byte, 1)
 	chunks <- [][]byte{[]byte("x")}
-	b := &batchSend{to: destination{sendBatch: func(ctx context.Context, msgs []later.Outgoing) ([]later.SendResult, error) {
+	send := func(ctx context.Context, msgs []later.Outgoing) ([]later.SendResult, error) {
 		if ctx.Done() != nil {
 			t.Error("a stop signal ends the call")
 		}
 		return make([]later.SendResult, len(msgs)), nil
-	}}}
+	}
+	b := &batchSend{to: destination{sendBatch: send}}
 	if _, err := b.next(ctx, chunks); err != nil || b.sent != 1 {
 		t.Errorf("sent %d, %v", b.sent, err)
 	}
