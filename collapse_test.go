@@ -248,7 +248,8 @@ func TestBatchGoesOnAfterMessagesThatAreNotReplaced(t *testing.T) {
 	wantNoError(t, err)
 	wantError(t, results[0].Err, ErrDead)
 	wantError(t, results[1].Err, ErrLeased)
-	if results[2].Outcome != SendSent || !strings.Contains(results[0].Err.Error(), `id "dead" in queue "q" is not replaced`) {
+	if results[2].Outcome != SendSent ||
+		!strings.Contains(results[0].Err.Error(), `id "dead" in queue "q" is not replaced`) {
 		t.Errorf("%+v", results)
 	}
 }

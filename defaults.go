@@ -10,9 +10,9 @@ import (
 // With returns the same queue with defaults for its sends; q does not change, and its own defaults apply where none of
 // opts does. What a send sets itself takes precedence; its headers are added to those of the defaults.
 //
-// All options of a send are allowed but WithID: two messages cannot share an id. A DedupWindow is the default of messages
-// with ids of their own. With returns ErrInvalid when an option
-// is nil or not allowed, or when the queue's name is not allowed.
+// All options of a send are allowed but WithID: two messages cannot share an id. A DedupWindow is the default of
+// messages with ids of their own. With returns ErrInvalid when an option is nil or not allowed, or when the queue's
+// name is not allowed.
 func (q *Queue) With(opts ...SendOption) (*Queue, error) {
 	if q.invalid != nil {
 		return nil, q.invalid

@@ -3,6 +3,7 @@ package outbox
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,12 @@ func TestBackoffOfTheDatabaseBeginsAnewAfterASuccess(t *testing.T) {
 			if got := r.Stats().Failures; got != int64(i+1) {
 				t.Errorf("failed %d times after try %d", got, i)
 			}
+		}
+		failures := r.Stats().Failures
+		r.Wake() // does not end the wait after a failure
+		synctest.Wait()
+		if got := r.Stats().Failures; got != failures {
+			t.Errorf("a wake caused %d tries", got-failures)
 		}
 		rename("elsewhere", box.table)
 		time.Sleep(maxBackoff) // it works again, and looks every second
@@ -137,5 +144,48 @@ func TestRowsThatWereSentBeforeARefusedOneAreNotSentAgain(t *testing.T) {
 	flush(t, r)
 	if s := r.Stats(); s != (RelayStats{Sent: 4, SetAside: 1}) {
 		t.Errorf("stats are %+v", s)
+	}
+}
+
+func TestRoundAfterLargeRowsReadsAboutWhatItCanMove(t *testing.T) {
+	box, db := kinds[2].newBox(t)
+	msgs := make([]later.Outgoing, 10)
+	for i := range msgs {
+		msgs[i].Payload = make([]byte, store.MaxPayload)
+	}
+	commit(t, box, db, "q", msgs...)
+	m := box.Relay(db, memory(t), RelayConfig{Logger: quiet}).newMover()
+	for _, want := range []int{5, 5, 10} { // 4 and 4 large rows, then the rest
+		if _, err := m.round(bounded(t)); err != nil || m.limit != want {
+			t.Errorf("the next round reads %d rows, want %d: %v", m.limit, want, err)
+		}
+	}
+}
+
+func TestRowWithoutAnIDIsSetAside(t *testing.T) {
+	box, db := kinds[2].newBox(t)
+	commit(t, box, db, "q", later.Outgoing{})
+	if _, err := db.ExecContext(t.Context(), "UPDATE "+box.table+" SET id = ''"); err != nil {
+		t.Fatal(err)
+	}
+	r := box.Relay(db, memory(t), RelayConfig{Logger: quiet})
+	flush(t, r)
+	var text string
+	if err := db.QueryRowContext(t.Context(), "SELECT error FROM "+box.table).Scan(&text); err != nil ||
+		!strings.Contains(text, "id of the row is empty: give each row an id of its own") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestInsertTakesNoMoreThanItsLimits(t *testing.T) {
+	large := row{payload: make([]byte, store.MaxPayload)}
+	for want, rows := range map[int][]row{
+		1:             {{}},
+		4:             {large, large, large, large, {queue: "q"}},
+		maxInsertRows: make([]row, maxInsertRows+1),
+	} {
+		if got := insertEnd(rows); got != want {
+			t.Errorf("takes %d of %d rows, want %d", got, len(rows), want)
+		}
 	}
 }

@@ -171,7 +171,8 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 var fieldWords = []struct{ words, field string }{
 	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"due time ", "at"}, {"delay ", "in"},
 	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
-	{"max attempts ", "max_attempts"}, {"mode for duplicates ", "on_duplicate"}, {"queue name ", "path.queue"}, {"cursor ", "query.cursor"},
+	{"max attempts ", "max_attempts"}, {"mode for duplicates ", "on_duplicate"}, {"queue name ", "path.queue"},
+	{"cursor ", "query.cursor"},
 }
 
 func fieldOf(detail string) string {

@@ -15,6 +15,15 @@ func TestScheduleFileWithAnchors(t *testing.T) {
 	if err != nil || len(file.Schedules) != 2 || file.Schedules[1].Name != "b" || file.Schedules[1].Queue != "q" {
 		t.Errorf("parsed %+v, %v", file, err)
 	}
+	for _, twice := range []string{
+		"schedules:\n- {name: a, queue: q, every: 1h, every: 2h}\n",
+		`{"schedules": [{"name": "a", "queue": "q", "every": "1h", "every": "2h"}]}`,
+	} {
+		_, err := parseScheduleFile([]byte(twice))
+		if !errors.Is(err, later.ErrInvalid) || !strings.Contains(err.Error(), "every") {
+			t.Errorf("%s: %v", twice, err)
+		}
+	}
 	_, err = parseScheduleFile([]byte("a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 65) + "]"))
 	if !errors.Is(err, later.ErrTooLarge) {
 		t.Errorf("65 MiB by aliases: %v", err)

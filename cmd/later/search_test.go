@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 )
 
 // found returns the ids that later search prints, and what it notes.
@@ -102,5 +103,12 @@ func TestSearchIsBoundedByLimitAndLook(t *testing.T) {
 			notes != "" {
 			t.Errorf("found %q: %s", ids, notes)
 		}
+	}
+	more := make([]later.Outgoing, store.MaxBatch)
+	if _, err := c.client().Queue("q").SendBatch(t.Context(), more); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := c.found("--limit", "0"); len(ids) != len(msgs)+len(more) { // several pages
+		t.Errorf("found %d messages", len(ids))
 	}
 }

@@ -120,7 +120,7 @@ func TestSendReplacesAndDebounces(t *testing.T) {
 		t.Errorf("got %q", r)
 	}
 	for want, flags := range map[string][]string{
-		"without --id":              {"--on-duplicate", "replace"},
+		"there is no id":            {"--on-duplicate", "replace"},
 		"give keep, replace, debou": {"--id", "a", "--on-duplicate", "merge"},
 		"needs --wait and --max":    {"--id", "a", "--on-duplicate", "debounce", "--wait", "1s"},
 		"are for --on-duplicate":    {"--id", "a", "--on-duplicate", "replace", "--wait", "1s"},

@@ -103,7 +103,9 @@ func (v *onceValue) Set(text string) error {
 // onlyOnce has the flags of a command and of those below it be given once, unless they are lists.
 func onlyOnce(cmd *cobra.Command) {
 	once := func(f *pflag.Flag) {
-		if _, isList := f.Value.(pflag.SliceValue); !isList {
+		switch f.Value.(type) {
+		case pflag.SliceValue, *offsetsValue:
+		default:
 			f.Value = &onceValue{Value: f.Value}
 		}
 	}

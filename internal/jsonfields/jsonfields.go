@@ -17,14 +17,11 @@ import (
 )
 
 // Decode sets the variables that fields points to, by the names of their fields in a JSON object. A field that is not
-// among them, one that is given twice, and a value of a wrong type are an ErrInvalid. Fields that the object does not have are left alone.
+// among them and a value of a wrong type are an ErrInvalid. Fields that the object does not have are left alone.
 func Decode(object []byte, fields map[string]any) error {
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
 		return store.Invalid("not a JSON object: %v", asInvalid(err))
-	}
-	if err := CheckNames(object); err != nil {
-		return err
 	}
 	unknown := ""
 	for _, name := range slices.Sorted(maps.Keys(values)) {

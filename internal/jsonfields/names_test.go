@@ -26,7 +26,4 @@ func TestNamesAreGivenOnce(t *testing.T) {
 			t.Errorf("%.50s: %v", text, err)
 		}
 	}
-	if err := Decode([]byte(`{"a": 1, "a": 2}`), map[string]any{"a": new(int)}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("%v", err)
-	}
 }
