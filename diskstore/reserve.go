@@ -135,6 +135,7 @@ func (r *reserve) free(cause error, frees int) (again bool) {
 func (r *reserve) postpone(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.merges = max(0, r.merges-1)
 	r.setFull("sends are refused, and tables are merged when there is room again", cause)
 }
 
