@@ -8,17 +8,25 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// indexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there are
-// schedules. Imported schedules come without the index, so it looks for those when it begins.
-const indexEvery = 2 * time.Second
+const (
+	// indexEvery is how often a worker reads the index, which says whether subscriptions have changed and whether there
+	// are schedules. Imported schedules come without the index, so it looks for those when it begins.
+	indexEvery = 2 * time.Second
+	// localEvery is how often it reads the index of a store.Local, and how often it writes there that it runs.
+	localEvery = 5 * time.Minute
+)
 
 // watchIndex has topics distributed and the runs of schedules sent until ctx ends.
 func (r *run) watchIndex(ctx context.Context, queues []string) {
 	d := &distributors{run: r, byQueue: map[string]*distributor{}}
 	defer d.running.Wait()
-	tick := time.NewTicker(indexEvery)
+	tick := time.NewTicker(r.unlessLocal(indexEvery))
 	defer tick.Stop()
 	for failing, scheduling, looked, imported := false, false, false, false; ; {
+		var changed <-chan struct{}
+		if r.local != nil {
+			changed = r.local.PropertiesChanged(topicIndex)
+		}
 		index, err := r.client.store.Properties(ctx, topicIndex)
 		if err == nil && !looked {
 			var stats store.Stats
@@ -39,8 +47,17 @@ func (r *run) watchIndex(ctx context.Context, queues []string) {
 		failing = err != nil
 		select {
 		case <-tick.C:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// unlessLocal returns how often the worker reads or writes what it shares with other processes.
+func (r *run) unlessLocal(every time.Duration) time.Duration {
+	if r.local != nil {
+		return localEvery
+	}
+	return every
 }
