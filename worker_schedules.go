@@ -240,12 +240,13 @@ func (s *scheduleSender) stepped(m *store.Claimed, settlement *store.Settlement)
 		q.runSent(ctx, m.ID, settlement.Then[1+i].Message.ID)
 	}
 	if step.missed > 0 {
-		s.run.log.Warn("later: runs of a schedule were missed and are left out", "schedule", m.ID, "runs", step.missed)
+		s.run.log.Warn("later: runs of a schedule were missed and are left out", "schedule", m.ID, "runs", step.missed,
+			"last", store.Time(step.record.LastMissed))
 		q.runsLeftOut(ctx, EventRunMissed, m.ID, int(step.missed))
 	}
 	if step.skipped > 0 {
 		s.run.log.Info("later: runs of a schedule are skipped, because the one before is unfinished", "schedule", m.ID,
-			"runs", step.skipped)
+			"runs", step.skipped, "last", store.Time(step.record.LastSkipped))
 		q.runsLeftOut(ctx, EventRunSkipped, m.ID, int(step.skipped))
 	}
 }
