@@ -142,6 +142,7 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 		return store.Outgoing{}, err
 	}
 	o.Queue = q.name
+	run := o.run
 	if len(q.client.sendMiddleware) > 0 {
 		if o.Headers = maps.Clone(o.Headers); o.Headers == nil {
 			o.Headers = map[string]string{}
@@ -155,5 +156,9 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 			o.Headers = nil
 		}
 	}
-	return o.prepare()
+	m, err := o.prepare()
+	if run {
+		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
+	}
+	return m, err
 }

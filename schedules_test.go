@@ -391,6 +391,73 @@ func TestScheduleRacingChangesAreNotLost(t *testing.T) {
 	}
 }
 
+// TestChangeOfAScheduleSeesWhatOthersChange lets another change come between the look and the write of each change.
+func TestChangeOfAScheduleSeesWhatOthersChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c, other := newClientOn(t, f), newClientOn(t, f.Store)
+		schedule := everyMinute("a")
+		between := func(change func(), call func() error) {
+			t.Helper()
+			f.set(func(_ context.Context, call string) error {
+				if call == "send" {
+					f.set(nil, nil)
+					change()
+				}
+				return nil
+			}, nil)
+			if err := call(); err != nil {
+				t.Error(err)
+			}
+		}
+		trigger := func() {
+			if _, err := other.Schedules().Trigger(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		}
+		putOf := func(payload string) func() error {
+			return func() error {
+				schedule.Payload = []byte(payload)
+				_, err := c.Schedules().Put(t.Context(), schedule)
+				return err
+			}
+		}
+		want := func(payload, note string, triggered int64) {
+			t.Helper()
+			if info := getSchedule(t, c, "a"); string(info.Payload) != payload || info.PauseNote != note ||
+				info.TriggeredRuns != triggered {
+				t.Errorf("the schedule is %+v", info)
+			}
+		}
+		between(func() { put(t, other, everyMinute("a"), PutCreated) }, putOf("created meanwhile"))
+		want("created meanwhile", "", 0)
+		between(trigger, putOf("triggered meanwhile"))
+		want("triggered meanwhile", "", 1)
+		between(trigger, func() error { return c.Schedules().Pause(t.Context(), "a", "why") })
+		want("triggered meanwhile", "why", 2)
+		between(func() {
+			if err := other.Schedules().Delete(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		}, putOf("deleted meanwhile"))
+		want("deleted meanwhile", "", 0)
+		time.Sleep(2 * time.Minute) // it is due
+		between(func() {            // a worker holds it for a moment
+			claim, err := f.Store.Claim(t.Context(), schedulesQueue, store.ClaimRequest{Max: 1, Lease: 5 * time.Second})
+			if err != nil || len(claim.Messages) != 1 {
+				t.Fatalf("%+v, %v", claim, err)
+			}
+			release := []store.Settlement{{Receipt: claim.Messages[0].Receipt, Action: store.Release}}
+			time.AfterFunc(time.Second, func() {
+				if _, err := f.Store.Settle(t.Context(), schedulesQueue, release); err != nil {
+					t.Error(err)
+				}
+			})
+		}, putOf("held meanwhile"))
+		want("held meanwhile", "", 0)
+	})
+}
+
 func TestScheduleThatCannotBeReadIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

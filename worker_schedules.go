@@ -201,7 +201,6 @@ func (step *scheduleStep) prepare(ctx context.Context, q *Queue, now time.Time, 
 		if err != nil {
 			return fmt.Errorf("run %q: %w", run.ID, err)
 		}
-		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
 		step.runs = append(step.runs, m)
 	}
 	return nil
