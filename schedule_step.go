@@ -58,7 +58,6 @@ func (r *scheduleRecord) step(now time.Time, unfinished bool) ([]Run, error) {
 			break
 		}
 		if s.finished() {
-			following = nil
 			break
 		}
 		s.meet(at)
@@ -141,13 +140,9 @@ func (r *scheduleRecord) missedWithin(rule *recurrence.Rule, now time.Time) time
 	if r.Schedule.MissedWithin > 0 {
 		return r.Schedule.MissedWithin
 	}
-	from := now
-	if r.Next != 0 {
-		from = store.Time(r.Next)
-	}
-	period, n := time.Duration(0), 0
-	for at := range rule.After(from) {
-		period, from = max(period, at.Nominal.Sub(from)), at.Nominal
+	period, last, n := time.Duration(0), now, 0
+	for at := range rule.After(now) {
+		period, last = max(period, at.Nominal.Sub(last)), at.Nominal
 		if n++; n == maxPeriods {
 			break
 		}

@@ -219,6 +219,9 @@ func TestScheduleWithAnUnfinishedRun(t *testing.T) {
 			info := getSchedule(t, c, s.Name)
 			wantSkipped := map[UnfinishedPolicy]int64{UnfinishedSkip: 2, UnfinishedBuffer: 1}[policy]
 			buffered := map[UnfinishedPolicy]time.Time{UnfinishedBuffer: begun.Add(4 * time.Minute)}[policy]
+			if wantSkipped > 0 && !info.LastSkipped.Equal(begun.Add(3*time.Minute)) {
+				t.Errorf("%s: the last skipped run is that of %v", policy, info.LastSkipped)
+			}
 			if info.SkippedRuns != wantSkipped || !info.Buffered.Equal(buffered) {
 				t.Errorf("%s: %d runs were skipped, want %d; buffered %v, want %v", policy, info.SkippedRuns, wantSkipped,
 					info.Buffered, buffered)
