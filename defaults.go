@@ -142,6 +142,7 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 		return store.Outgoing{}, err
 	}
 	o.Queue = q.name
+	run := o.run
 	if len(q.client.sendMiddleware) > 0 {
 		if o.Headers = maps.Clone(o.Headers); o.Headers == nil {
 			o.Headers = map[string]string{}
@@ -158,5 +159,9 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 	if o.ID == "" && !windowGiven {
 		o.DedupWindow = 0 // a default for messages with ids
 	}
-	return o.prepare()
+	m, err := o.prepare()
+	if run {
+		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
+	}
+	return m, err
 }

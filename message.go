@@ -92,6 +92,8 @@ type Outgoing struct {
 	// Durability is how safe the message must be before the send returns; see Durable. Default: the queue's,
 	// else the client's.
 	Durability Durability
+
+	run bool // of a schedule
 }
 
 // SendResult is the result of one message of a SendBatch.

@@ -38,7 +38,9 @@ type Schedule struct {
 	// Missed says what happens to runs that are late by more than a minute, because no worker was there. Default:
 	// MissedOne.
 	Missed MissedPolicy
-	// MissedWithin is the age up to which a missed run is made up for, up to store.MaxDelay. Default: an hour.
+	// MissedWithin is the age up to which a missed run is made up for, up to store.MaxDelay. 0 is the default, which
+	// follows the rule: the longest distance between its next runs, but an hour to 31 days. For MissedAll it is MissedMax
+	// times that distance, within the same limits. See ScheduleInfo.MadeUpWithin.
 	MissedWithin time.Duration
 	// MissedMax is the number of missed runs that MissedAll makes up for, the latest ones, up to MaxRuns. Default: 100.
 	MissedMax int
@@ -86,7 +88,8 @@ const (
 
 const (
 	missedAfter      = time.Minute // Quartz' default misfire threshold
-	missedWithin     = time.Hour
+	minMissedWithin  = time.Hour
+	maxMissedWithin  = 31 * 24 * time.Hour
 	missedMax        = 100
 	minRunWindow     = 24 * time.Hour
 	maxScheduleBytes = store.MaxPayload - maxStateBytes
@@ -95,7 +98,7 @@ const (
 // normalize sets the defaults and whole milliseconds.
 func (s *Schedule) normalize() {
 	s.Missed = cmp.Or(s.Missed, MissedOne)
-	s.MissedWithin = cmp.Or(wholeMillis(s.MissedWithin), missedWithin)
+	s.MissedWithin = wholeMillis(s.MissedWithin)
 	s.MissedMax = cmp.Or(s.MissedMax, missedMax)
 	s.Unfinished = cmp.Or(s.Unfinished, UnfinishedSkip)
 	s.DedupWindow = max(wholeMillis(s.DedupWindow), minRunWindow)
@@ -153,7 +156,8 @@ func (s *Schedule) checkFields() error {
 	}
 	switch {
 	case s.MissedWithin < 0 || s.MissedWithin > store.MaxDelay:
-		return store.Invalid("missed_within is %v: give up to %v, or 0 for %v", s.MissedWithin, store.MaxDelay, missedWithin)
+		return store.Invalid("missed_within is %v: give up to %v, or 0 for a default that fits the rule", s.MissedWithin,
+			store.MaxDelay)
 	case s.MissedMax < 0 || s.MissedMax > MaxRuns:
 		return store.Invalid("missed_max is %d: give 1 to %d, or 0 for %d", s.MissedMax, MaxRuns, missedMax)
 	case s.Missed == MissedAll && s.Unfinished != UnfinishedAllow:

@@ -84,7 +84,9 @@ func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
 		Created: wire.FormatTime(i.Created), Changed: wire.FormatTime(i.Changed), Generation: i.Generation,
 		NextRun: i.NextRun.wire(), LastRun: i.LastRun.wire(), Finished: i.Finished, Paused: i.Paused,
 		PauseNote: i.PauseNote, PausedAt: wire.FormatTime(i.PausedAt), Runs: i.Runs, MissedRuns: i.MissedRuns,
-		SkippedRuns: i.SkippedRuns, TriggeredRuns: i.TriggeredRuns, Buffered: wire.FormatTime(i.Buffered),
+		SkippedRuns: i.SkippedRuns, TriggeredRuns: i.TriggeredRuns, LastMissed: wire.FormatTime(i.LastMissed),
+		LastSkipped: wire.FormatTime(i.LastSkipped), MadeUpWithin: i.MadeUpWithin.String(),
+		Buffered: wire.FormatTime(i.Buffered),
 	})
 	return joinObjects(schedule, status), err
 }

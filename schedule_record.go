@@ -25,8 +25,12 @@ const maxPauseNote = 1024
 // all of their characters are escaped.
 const maxStateBytes = 16 << 10
 
-// scheduleVersion is the version of the records that this code writes. Those of later versions are left alone.
-const scheduleVersion = 1
+// scheduleVersion is the version of the records that this code writes. Those of later versions are left alone. Version
+// 1 stored the default of MissedWithin, which was an hour.
+const scheduleVersion = 2
+
+// missedWithin1 is the default of MissedWithin in records of version 1.
+const missedWithin1 = time.Hour
 
 // scheduleRecord is a schedule as it is stored: a line with the JSON of its state, and that of the Schedule.
 type scheduleRecord struct {
@@ -53,7 +57,9 @@ type scheduleState struct {
 	Runs        int64    `json:"runs,omitempty"`
 	RunsBefore  int64    `json:"runs_before,omitempty"` // of earlier generations, which do not count for MaxRuns
 	Missed      int64    `json:"missed,omitempty"`
+	LastMissed  int64    `json:"last_missed,omitempty"` // nominal
 	Skipped     int64    `json:"skipped,omitempty"`
+	LastSkipped int64    `json:"last_skipped,omitempty"` // nominal
 	Triggered   int64    `json:"triggered,omitempty"`
 	PausedAt    int64    `json:"paused_at,omitempty"`
 	PauseNote   string   `json:"pause_note,omitempty"`
@@ -89,10 +95,12 @@ func decodeSchedule(name string, payload []byte, like *scheduleRecord) (*schedul
 		if r.Created == like.Created {
 			r.compiled = like.compiled
 		}
-		return r, nil
 	case err == nil:
 		r.definition = definition
 		err = json.Unmarshal(definition, &r.Schedule)
+	}
+	if r.Version == 1 && r.Schedule.MissedWithin == missedWithin1 {
+		r.Schedule.MissedWithin, r.definition = 0, nil
 	}
 	if err == nil && r.Schedule.Name != name {
 		err = fmt.Errorf("it is named %q", r.Schedule.Name)
@@ -138,8 +146,8 @@ func (r *scheduleRecord) resume(now time.Time) error {
 		return err
 	}
 	if r.Buffered != 0 {
+		r.skip(r.Buffered)
 		r.Buffered, r.BufferedDue = 0, 0
-		r.Skipped++
 	}
 	if ms := now.UnixMilli(); r.Next <= ms && ms < r.NextDue {
 		return nil
@@ -183,6 +191,11 @@ type ScheduleInfo struct {
 	// SkippedRuns those that were left out because the one before was unfinished, and TriggeredRuns those of
 	// Schedules.Trigger.
 	Runs, MissedRuns, SkippedRuns, TriggeredRuns int64
+	// MadeUpWithin is the age up to which missed runs are made up for: MissedWithin or its default.
+	MadeUpWithin time.Duration
+	// LastMissed and LastSkipped are the nominal times of the last of MissedRuns and SkippedRuns, or zero. Schedules.
+	// Backfill sends a run that was left out.
+	LastMissed, LastSkipped time.Time
 	// Buffered is the nominal time of the run that waits for the end of the one before, or zero.
 	Buffered time.Time
 
@@ -233,8 +246,11 @@ func (r *scheduleRecord) info() *ScheduleInfo {
 		Schedule: r.Schedule, Created: store.Time(r.Created), Changed: store.Time(r.Changed), Generation: r.Generation,
 		Finished: r.Next == 0 && r.Buffered == 0 && r.PausedAt == 0, Paused: r.PausedAt != 0, PauseNote: r.PauseNote,
 		PausedAt: store.Time(r.PausedAt), Runs: r.Runs, MissedRuns: r.Missed, SkippedRuns: r.Skipped,
-		TriggeredRuns: r.Triggered,
-		Buffered:      store.Time(r.Buffered), record: r,
+		TriggeredRuns: r.Triggered, LastMissed: store.Time(r.LastMissed), LastSkipped: store.Time(r.LastSkipped),
+		Buffered: store.Time(r.Buffered), record: r,
+	}
+	if rule, err := r.rule(); err == nil {
+		i.MadeUpWithin = r.missedWithin(rule, i.Changed)
 	}
 	if r.Next != 0 && !i.Paused {
 		zone := r.zone()

@@ -79,6 +79,6 @@ func (r *scheduleRecord) message(run Run) Outgoing {
 	maps.Copy(headers, s.Headers)
 	return Outgoing{
 		ID: run.ID, Payload: s.Payload, Headers: headers, When: At(run.Due), MaxAttempts: s.MaxAttempts,
-		Timeout: s.Timeout, ExpireAfter: s.ExpireAfter, DedupWindow: s.DedupWindow, Group: s.Group,
+		Timeout: s.Timeout, ExpireAfter: s.ExpireAfter, DedupWindow: s.DedupWindow, Group: s.Group, run: true,
 	}
 }

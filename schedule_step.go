@@ -12,6 +12,9 @@ const (
 	maxStepRuns = store.MaxBatch - 1
 	// maxStepTimes is the maximum number of past times of its rule that one step looks at.
 	maxStepTimes = 2 * MaxRuns
+	// maxPeriods is the number of runs whose distances say how old a missed run may be: more than office hours have in a
+	// week.
+	maxPeriods = 64
 	// bufferPoll is how often it is looked whether the run before a buffered one has ended.
 	bufferPoll = time.Second
 )
@@ -28,6 +31,7 @@ type stepper struct {
 	unfinished bool      // the last run is scheduled, ready or leased
 	runs       []Run
 	limit      int // of runs
+	within     time.Duration
 }
 
 // step changes the record to the state after the step, and returns the runs to send. unfinished reports whether the
@@ -38,6 +42,7 @@ func (r *scheduleRecord) step(now time.Time, unfinished bool) ([]Run, error) {
 		return nil, err
 	}
 	s := stepper{scheduleRecord: r, rule: rule, now: now, unfinished: unfinished, limit: maxStepRuns}
+	s.within = r.missedWithin(rule, now)
 	if r.Buffered != 0 && !unfinished {
 		nominal, due := store.Time(r.Buffered), store.Time(r.BufferedDue)
 		r.Buffered, r.BufferedDue = 0, 0
@@ -53,7 +58,6 @@ func (r *scheduleRecord) step(now time.Time, unfinished bool) ([]Run, error) {
 			break
 		}
 		if s.finished() {
-			following = nil
 			break
 		}
 		s.meet(at)
@@ -80,7 +84,7 @@ func (s *stepper) meet(at recurrence.Occurrence) {
 	case s.unfinished && policy == UnfinishedBuffer && s.Buffered == 0:
 		s.Buffered, s.BufferedDue = at.Nominal.UnixMilli(), at.Due.UnixMilli()
 	case s.unfinished && policy != UnfinishedAllow:
-		s.Skipped++
+		s.skip(at.Nominal.UnixMilli())
 	case s.late(at):
 		s.send(s.run(at.Nominal, at.Due, RunMissed))
 	default:
@@ -122,18 +126,42 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 		keep = 1
 	}
 	leftOut := max(old, late-keep)
-	s.Missed += int64(leftOut)
+	if leftOut > 0 {
+		s.miss(leftOut, due[leftOut-1])
+	}
 	if due = due[leftOut:]; more && leftOut > 0 && len(due) > 0 {
 		return nil, &due[0] // there may be later ones to make up for instead
 	}
 	return due, following
 }
 
+// missedWithin returns the age up to which missed runs are made up for.
+func (r *scheduleRecord) missedWithin(rule *recurrence.Rule, now time.Time) time.Duration {
+	if r.Schedule.MissedWithin > 0 {
+		return r.Schedule.MissedWithin
+	}
+	period, last, n := time.Duration(0), now, 0
+	for at := range rule.After(now) {
+		period, last = max(period, at.Nominal.Sub(last)), at.Nominal
+		if n++; n == maxPeriods {
+			break
+		}
+	}
+	if n < maxPeriods { // nothing takes the place of the last run
+		period = maxMissedWithin
+	}
+	period = min(period, maxMissedWithin)
+	if r.Schedule.Missed == MissedAll {
+		period *= time.Duration(min(r.Schedule.MissedMax, int(maxMissedWithin/max(period, 1))+1))
+	}
+	return min(max(period, minMissedWithin), maxMissedWithin)
+}
+
 // oldest returns the due time before which a run is too old to be made up for.
 func (s *stepper) oldest() time.Time {
 	window := missedAfter
 	if s.Schedule.Missed != MissedNone {
-		window = max(window, s.Schedule.MissedWithin)
+		window = max(window, s.within)
 	}
 	return s.now.Add(-window)
 }
@@ -154,7 +182,7 @@ func (s *stepper) skipOld() (at recurrence.Occurrence, ok bool) {
 			}
 			return at, true
 		}
-		s.Missed++
+		s.miss(1, at)
 		at, ok = s.rule.Next(at.Nominal)
 	}
 	return at, ok
@@ -166,6 +194,18 @@ func (r *scheduleRecord) maxStepRuns() int {
 	sent := store.Message{Payload: m.Payload, Headers: m.Headers}
 	room := store.MaxFollowUpBytes - len(r.encode())
 	return min(maxStepRuns, max(1, room/max(1, sent.Size())))
+}
+
+// miss counts n missed runs that are left out, of which the last is the one at a time.
+func (r *scheduleRecord) miss(n int, last recurrence.Occurrence) {
+	r.Missed += int64(n)
+	r.LastMissed = last.Nominal.UnixMilli()
+}
+
+// skip counts the run at a nominal time, which is left out because the one before is unfinished.
+func (r *scheduleRecord) skip(nominal int64) {
+	r.Skipped++
+	r.LastSkipped = nominal
 }
 
 // sentLast remembers a run as the last one.

@@ -204,10 +204,13 @@ func (s *Schedules) earliest(ctx context.Context, n int) (all []*scheduleRecord,
 
 // Run sends the runs of all schedules until ctx ends, for a program that has no worker. Workers do it by themselves. It
 // returns the errors of Worker.Run.
-func (s *Schedules) Run(ctx context.Context) error {
+func (s *Schedules) Run(ctx context.Context) error { return s.Worker().Run(ctx) }
+
+// Worker returns the worker that Run runs. It has no queue, and Claimed stays open while there are no schedules.
+func (s *Schedules) Worker() *Worker {
 	w := NewWorker(s.client, WorkerConfig{Unlisted: true})
 	w.onlySchedules = true
-	return w.Run(ctx)
+	return w
 }
 
 // nextRun is the next run of a schedule, and a function that returns those that follow.

@@ -102,6 +102,65 @@ func TestScheduleBackfill(t *testing.T) {
 	})
 }
 
+// TestScheduleRunsOfANewRuleAreOthers backfills times at which an earlier rule ran.
+func TestScheduleRunsOfANewRuleAreOthers(t *testing.T) {
+	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
+		schedule := everyMinute("a")
+		from := start.Add(-10 * time.Minute)
+		ran := work(t, c, start, nil)
+		defer ran.stop()
+		for _, change := range []struct {
+			cron string
+			want Backfilled
+		}{{"* * * * *", Backfilled{3, 3, 0}}, {"* * * * *", Backfilled{3, 0, 3}}, {"0 * * * * *", Backfilled{3, 3, 0}}, {"0 * * * * *", Backfilled{3, 0, 3}}} {
+			schedule.When.Cron = change.cron
+			if _, err := c.Schedules().Put(t.Context(), schedule); err != nil {
+				t.Fatal(err)
+			}
+			got, err := c.Schedules().Backfill(t.Context(), "a", from, from.Add(3*time.Minute), false)
+			if err != nil || got != change.want {
+				t.Errorf("%s: Backfill returned %+v, %v; want %+v", change.cron, got, err, change.want)
+			}
+			time.Sleep(time.Second) // they are acked, and their ids are remembered
+		}
+	})
+}
+
+// TestScheduleRunReplacesNoLiveMessage has middleware by which the sends of the program replace messages.
+func TestScheduleRunReplacesNoLiveMessage(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			sends := 0
+			replace := WithSendMiddleware(func(_ context.Context, o *Outgoing) error {
+				sends++
+				o.OnDuplicate, o.Payload = Replace(), fmt.Append(nil, sends)
+				return nil
+			})
+			c := newClientOn(t, &dyingStore{Store: memstore.New(), linked: linked, left: 1 << 30}, replace)
+			put(t, c, everyMinute("a"), PutCreated)
+			next := getSchedule(t, c, "a").NextRun
+			for _, want := range []Backfilled{{1, 1, 0}, {1, 0, 1}} {
+				got, err := c.Schedules().Backfill(t.Context(), "a", next.Nominal, next.Nominal.Add(time.Second), false)
+				if err != nil || got != want {
+					t.Errorf("Backfill returned %+v, %v; want %+v", got, err, want)
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- c.Schedules().Run(ctx) }()
+			time.Sleep(61 * time.Second)
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			info, err := c.Queue("q").Get(t.Context(), next.ID)
+			if err != nil || string(info.Payload) != "1" || sends != 3 {
+				t.Errorf("after %d sends the message is %+v, %v; want that of the first", sends, info, err)
+			}
+		})
+	}
+}
+
 func TestScheduleCancelOfARunSkipsIt(t *testing.T) {
 	inScheduleStores(t, func(t *testing.T, c *Client, start time.Time) {
 		put(t, c, everyMinute("a"), PutCreated)

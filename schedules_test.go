@@ -219,6 +219,9 @@ func TestScheduleWithAnUnfinishedRun(t *testing.T) {
 			info := getSchedule(t, c, s.Name)
 			wantSkipped := map[UnfinishedPolicy]int64{UnfinishedSkip: 2, UnfinishedBuffer: 1}[policy]
 			buffered := map[UnfinishedPolicy]time.Time{UnfinishedBuffer: begun.Add(4 * time.Minute)}[policy]
+			if wantSkipped > 0 && !info.LastSkipped.Equal(begun.Add(3*time.Minute)) {
+				t.Errorf("%s: the last skipped run is that of %v", policy, info.LastSkipped)
+			}
 			if info.SkippedRuns != wantSkipped || !info.Buffered.Equal(buffered) {
 				t.Errorf("%s: %d runs were skipped, want %d; buffered %v, want %v", policy, info.SkippedRuns, wantSkipped,
 					info.Buffered, buffered)
@@ -391,13 +394,80 @@ func TestScheduleRacingChangesAreNotLost(t *testing.T) {
 	}
 }
 
+// TestChangeOfAScheduleSeesWhatOthersChange lets another change come between the look and the write of each change.
+func TestChangeOfAScheduleSeesWhatOthersChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c, other := newClientOn(t, f), newClientOn(t, f.Store)
+		schedule := everyMinute("a")
+		between := func(change func(), call func() error) {
+			t.Helper()
+			f.set(func(_ context.Context, call string) error {
+				if call == "send" {
+					f.set(nil, nil)
+					change()
+				}
+				return nil
+			}, nil)
+			if err := call(); err != nil {
+				t.Error(err)
+			}
+		}
+		trigger := func() {
+			if _, err := other.Schedules().Trigger(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		}
+		putOf := func(payload string) func() error {
+			return func() error {
+				schedule.Payload = []byte(payload)
+				_, err := c.Schedules().Put(t.Context(), schedule)
+				return err
+			}
+		}
+		want := func(payload, note string, triggered int64) {
+			t.Helper()
+			if info := getSchedule(t, c, "a"); string(info.Payload) != payload || info.PauseNote != note ||
+				info.TriggeredRuns != triggered {
+				t.Errorf("the schedule is %+v", info)
+			}
+		}
+		between(func() { put(t, other, everyMinute("a"), PutCreated) }, putOf("created meanwhile"))
+		want("created meanwhile", "", 0)
+		between(trigger, putOf("triggered meanwhile"))
+		want("triggered meanwhile", "", 1)
+		between(trigger, func() error { return c.Schedules().Pause(t.Context(), "a", "why") })
+		want("triggered meanwhile", "why", 2)
+		between(func() {
+			if err := other.Schedules().Delete(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		}, putOf("deleted meanwhile"))
+		want("deleted meanwhile", "", 0)
+		time.Sleep(2 * time.Minute) // it is due
+		between(func() {            // a worker holds it for a moment
+			claim, err := f.Store.Claim(t.Context(), schedulesQueue, store.ClaimRequest{Max: 1, Lease: 5 * time.Second})
+			if err != nil || len(claim.Messages) != 1 {
+				t.Fatalf("%+v, %v", claim, err)
+			}
+			release := []store.Settlement{{Receipt: claim.Messages[0].Receipt, Action: store.Release}}
+			time.AfterFunc(time.Second, func() {
+				if _, err := f.Store.Settle(t.Context(), schedulesQueue, release); err != nil {
+					t.Error(err)
+				}
+			})
+		}, putOf("held meanwhile"))
+		want("held meanwhile", "", 0)
+	})
+}
+
 func TestScheduleThatCannotBeReadIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()
 		c, start := newClientOn(t, s), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
 		put(t, c, everyMinute("newer"), PutCreated)
-		for name, payload := range map[string]string{"a": `{"v":1,"schedule":7}`, "newer": `{"v":2,"schedule":7}`} {
+		for name, payload := range map[string]string{"a": `{"v":1,"schedule":7}`, "newer": `{"v":3,"schedule":7}`} {
 			m := store.Outgoing{Message: store.Message{ID: name, Payload: []byte(payload), Group: schedulesGroup}}
 			m.OnDuplicate.Mode = store.DuplicateReplace
 			if _, err := s.Send(t.Context(), schedulesQueue, []store.Outgoing{m}); err != nil {

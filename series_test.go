@@ -146,6 +146,23 @@ func TestMovedSeriesHasTheTimesOfTheNewMoment(t *testing.T) {
 	})
 }
 
+// TestMoveRemembersWhatItSkipped sends a series again, as a program does that was cut off.
+func TestMoveRemembersWhatItSkipped(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		q := c.Queue("q")
+		series := reminders(25 * time.Hour)
+		wantSent(t, q, series, SeriesResult{Sent: 4}, nil, DedupWindow(48*time.Hour))
+		wantMoved(t, q, 30*time.Minute, SkipPast, SeriesMove{Moved: 2, Skipped: 2})
+		remaining := []string{"-10m0s scheduled 20m0s", "2h0m0s scheduled 2h30m0s"}
+		wantSent(t, q, series, SeriesResult{Duplicates: 4}, ErrDuplicate, DedupWindow(48*time.Hour))
+		wantRemaining(t, q, remaining...)
+		_, err := q.CancelSeries(t.Context(), "a")
+		wantNoError(t, err)
+		wantSent(t, q, series, SeriesResult{Sent: 2, Duplicates: 2}, nil, DedupWindow(48*time.Hour))
+		wantRemaining(t, q, "-10m0s scheduled 24h50m0s", "2h0m0s scheduled 27h0m0s")
+	})
+}
+
 func TestMovedSeriesLeavesWhatIsUnderWay(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		q, ctx := c.Queue("q"), t.Context()

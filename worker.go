@@ -228,7 +228,7 @@ type Worker struct {
 	client *Client
 	cfg    WorkerConfig
 
-	onlySchedules bool // it has no queue; see Schedules.Run
+	onlySchedules bool // it has no queue; see Schedules.Worker
 
 	mu           sync.Mutex // guards the fields below
 	handlers     map[string]queueHandler

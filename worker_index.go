@@ -15,16 +15,22 @@ const (
 	// lookEvery is how often a worker looks for subscriptions and schedules even if the index says nothing: a failover
 	// may have lost only that, and imported schedules come without it.
 	lookEvery = 3 * time.Minute
+	// localEvery is how often it reads the index of a store.Local, and how often it writes there that it runs.
+	localEvery = 5 * time.Minute
 )
 
 // watchIndex has topics distributed and the runs of schedules sent until ctx ends.
 func (r *run) watchIndex(ctx context.Context, queues []string) {
 	d := &distributors{run: r, byQueue: map[string]*distributor{}}
 	defer d.running.Wait()
-	tick := time.NewTicker(indexEvery)
+	tick := time.NewTicker(r.unlessLocal(indexEvery))
 	defer tick.Stop()
 	var looked time.Time // for schedules
 	for failing, scheduling := false, false; ; {
+		var changed <-chan struct{}
+		if r.local != nil {
+			changed = r.local.PropertiesChanged(topicIndex)
+		}
 		index, err := r.client.store.Properties(ctx, topicIndex)
 		exist := index[schedulesExist] != ""
 		if err == nil && !scheduling && !exist && (looked.IsZero() || time.Since(looked) >= lookEvery) {
@@ -47,8 +53,17 @@ func (r *run) watchIndex(ctx context.Context, queues []string) {
 		failing = err != nil
 		select {
 		case <-tick.C:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// unlessLocal returns how often the worker reads or writes what it shares with other processes.
+func (r *run) unlessLocal(every time.Duration) time.Duration {
+	if r.local != nil {
+		return localEvery
+	}
+	return every
 }

@@ -119,7 +119,8 @@ func (p *presence) beat() {
 	case <-p.obeying.Done():
 		return // the worker was never listed
 	}
-	timer := time.NewTimer(rand.N(presenceEvery)) // workers that start together do not beat together
+	every := p.run.unlessLocal(presenceEvery)
+	timer := time.NewTimer(rand.N(every)) // workers that start together do not beat together
 	defer timer.Stop()
 	clean := time.Now().Add(rand.N(cleanEvery)) // when to look for dead workers
 	for p.obeying.Err() == nil {
@@ -129,7 +130,7 @@ func (p *presence) beat() {
 		}
 		select {
 		case <-timer.C:
-			timer.Reset(presenceEvery)
+			timer.Reset(every)
 		case <-p.kicks:
 		case <-p.obeying.Done():
 		}
@@ -174,9 +175,14 @@ func (p *presence) describe() (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock()
-	r.Started, r.At, r.Expires = p.started.UnixMilli(), now.UnixMilli(), now.Add(presenceLease).UnixMilli()
+	r.Started, r.At, r.Expires = p.started.UnixMilli(), now.UnixMilli(), now.Add(p.lease()).UnixMilli()
 	r.Seen = p.seen
 	return r.encode(held)
+}
+
+// lease returns how long the worker stays listed after a heartbeat.
+func (p *presence) lease() time.Duration {
+	return p.run.unlessLocal(presenceEvery) + presenceLease - presenceEvery
 }
 
 // clock returns the store's time. The lock is held.

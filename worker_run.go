@@ -60,6 +60,7 @@ type run struct {
 	changed    chan struct{}  // has a token when awaitIdle should check again
 	changes    changes        // the same for WaitIdle
 	claiming   atomic.Int32   // claims and forwarded batches in progress
+	local      store.Local    // the store, or nil
 }
 
 // queueWorker is one queue of a running worker.
@@ -155,6 +156,7 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		begun:    time.Now(),
 		claimed:  w.claimed,
 	}
+	r.local, _ = w.client.store.(store.Local)
 	for _, name := range queues {
 		qw, err := r.newQueueWorker(name, w.handlers[name])
 		if err != nil {

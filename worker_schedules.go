@@ -201,7 +201,6 @@ func (step *scheduleStep) prepare(ctx context.Context, q *Queue, now time.Time, 
 		if err != nil {
 			return fmt.Errorf("run %q: %w", run.ID, err)
 		}
-		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message
 		step.runs = append(step.runs, m)
 	}
 	return nil
@@ -240,12 +239,13 @@ func (s *scheduleSender) stepped(m *store.Claimed, settlement *store.Settlement)
 		q.runSent(ctx, m.ID, settlement.Then[1+i].Message.ID)
 	}
 	if step.missed > 0 {
-		s.run.log.Warn("later: runs of a schedule were missed and are left out", "schedule", m.ID, "runs", step.missed)
+		s.run.log.Warn("later: runs of a schedule were missed and are left out", "schedule", m.ID, "runs", step.missed,
+			"last", store.Time(step.record.LastMissed))
 		q.runsLeftOut(ctx, EventRunMissed, m.ID, int(step.missed))
 	}
 	if step.skipped > 0 {
 		s.run.log.Info("later: runs of a schedule are skipped, because the one before is unfinished", "schedule", m.ID,
-			"runs", step.skipped)
+			"runs", step.skipped, "last", store.Time(step.record.LastSkipped))
 		q.runsLeftOut(ctx, EventRunSkipped, m.ID, int(step.skipped))
 	}
 }

@@ -53,7 +53,10 @@ func (d *distributors) look(ctx context.Context, queues []string, index map[stri
 		}
 	}
 	every := lookPause
-	if index[topicChanged] == "" { // there are no topics, unless the index was lost
+	switch {
+	case d.run.local != nil:
+		every = 0
+	case index[topicChanged] == "": // there are no topics, unless the index was lost
 		every = lookPauseIdle
 	}
 	wanted := map[string]bool{}

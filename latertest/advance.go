@@ -15,8 +15,10 @@ import (
 var maxResults = 100_000
 
 // Advance moves the clock forward by d, rounded up to a millisecond. On the way it stops at each due time of a queue
-// that has a handler, and goes on when everything that is due was handled. It returns what handlers have returned since
-// the previous Advance, in order; those of a worker may have run before this one.
+// that has a handler, of a topic to which such a queue is subscribed, and of a schedule, and goes on when everything
+// that is due was handled. Schedules run as soon as there is any handler, of Handle or of a worker that is not paused.
+// Advance returns what handlers have returned since the previous Advance, in order; those of a worker may have run
+// before this one.
 //
 // Messages of queues without a handler, of paused queues and of paused workers become ready and stay so. Messages that
 // a worker claimed before are handled before the clock moves. If a handler waits for the test, use MoveClock: Advance
@@ -90,6 +92,9 @@ func (h *Harness) takeResults() []Result {
 func (h *Harness) handleDue() bool {
 	h.tb.Helper()
 	for {
+		if !h.startSchedules() {
+			return false
+		}
 		select { // only what happens from here on is news
 		case <-h.happened:
 		default:
@@ -170,15 +175,40 @@ func (h *Harness) nextDue() (next time.Time) {
 	return next
 }
 
-// workerQueues returns the queues from which running workers claim: their own, and those of the topics to which these
-// are subscribed.
+// schedulesQueue is the queue with the schedules, due when they run next.
+const schedulesQueue = "schedules:"
+
+// startSchedules starts a worker that sends the runs of schedules for inline handlers, once there is a schedule. It
+// reports false when the test has failed.
+func (h *Harness) startSchedules() bool {
+	h.tb.Helper()
+	if h.scheduling || len(h.inline) == 0 {
+		return true
+	}
+	s, err := h.client.Queue(schedulesQueue).Stats(background)
+	if err != nil {
+		h.fatal("read the schedules", err)
+		return false
+	}
+	if s.Exists {
+		h.scheduling = true
+		h.run(h.client.Schedules().Worker())
+	}
+	return true
+}
+
+// workerQueues returns the queues from which running workers claim: their own, those of the topics to which these are
+// subscribed, and the schedules.
 func (h *Harness) workerQueues() (queues []string, ok bool) {
 	h.tb.Helper()
 	for _, w := range h.workers {
 		if w.running() && !w.Paused() {
 			queues = append(queues, w.Queues()...)
+			queues = append(queues, schedulesQueue)
 		}
 	}
+	slices.Sort(queues)
+	queues = slices.Compact(queues)
 	topics, err := h.client.Topics(background)
 	if err != nil {
 		h.fatal("read topics", err)

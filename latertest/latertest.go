@@ -9,8 +9,8 @@
 //	lt.Advance(30 * time.Minute)
 //
 // Advance runs everything that falls due on the way, in due order and each at its own due time, including retries,
-// snoozes and messages that handlers send. Handlers run in the test's goroutine (Handle), or in a real later.Worker
-// (Start), for which Advance waits. RequireScheduled, RequireNone and RequireDead check the messages of a queue, of any
+// snoozes, messages that handlers send, those of topics, and the runs of schedules. Handlers run in the test's goroutine
+// (Handle), or in a real later.Worker (Start), for which Advance waits. RequireScheduled, RequireNone and RequireDead check the messages of a queue, of any
 // store.
 //
 // The store's clock stands still unless the test moves it. In a testing/synctest bubble it is the bubble's, so that
@@ -45,8 +45,9 @@ type Harness struct {
 	client *later.Client
 	clock  clock
 
-	inline  map[string]later.HandlerFunc
-	workers []*runningWorker
+	inline     map[string]later.HandlerFunc
+	workers    []*runningWorker
+	scheduling bool // a worker sends the runs of schedules for inline handlers
 
 	moving   sync.Mutex    // held by Advance
 	happened chan struct{} // has a token when something has happened
@@ -79,7 +80,8 @@ func New(tb TB, opts ...later.Option) *Harness {
 func NewAt(tb TB, start time.Time, opts ...later.Option) *Harness {
 	tb.Helper()
 	h := &Harness{tb: tb, inline: map[string]later.HandlerFunc{}, happened: make(chan struct{}, 1)}
-	h.store, h.clock = newStore(start.Truncate(time.Millisecond))
+	h.store.changed, h.store.waiting = h.signal, &propertyWaiters{byQueue: map[string]chan struct{}{}}
+	h.store.Store, h.clock = newStore(start.Truncate(time.Millisecond))
 	own := []later.Option{later.WithObserver(h.observe)}
 	if to, ok := tb.(interface{ Output() io.Writer }); ok {
 		own = append(own, later.WithLogger(slog.New(slog.NewTextHandler(to.Output(), nil))))

@@ -47,6 +47,19 @@ func (h *Harness) Start(worker *later.Worker) (stop func()) {
 			return func() {}
 		}
 	}
+	w := h.run(worker)
+	if !worker.Paused() {
+		select {
+		case <-worker.Claimed():
+		case <-w.ended:
+			w.stop()
+		}
+	}
+	return w.stop
+}
+
+// run runs a worker until its stop is called or the test ends.
+func (h *Harness) run(worker *later.Worker) *runningWorker {
 	ctx, cancel := context.WithCancel(background)
 	w := &runningWorker{Worker: worker, ended: make(chan struct{})}
 	go func() {
@@ -63,12 +76,5 @@ func (h *Harness) Start(worker *later.Worker) (stop func()) {
 		}
 	})
 	h.workers = append(h.workers, w)
-	if !worker.Paused() {
-		select {
-		case <-worker.Claimed():
-		case <-w.ended:
-			w.stop()
-		}
-	}
-	return w.stop
+	return w
 }

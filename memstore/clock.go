@@ -12,9 +12,13 @@ import (
 // Clock is a Store's source of time and alarms.
 type Clock interface {
 	Now() time.Time
-	// Alarm returns a channel that receives once when Now has reached t, and a function that frees the alarm.
+	// Alarm returns a channel that receives once when Now has reached t, or earlier, and a function that frees the alarm.
 	Alarm(t time.Time) (fired <-chan time.Time, stop func())
 }
+
+// maxSleep is the longest time between two looks at the machine's clock. Timers use the monotonic clock, which does not
+// notice that the clock was set or that the machine was suspended.
+const maxSleep = 5 * time.Second
 
 // systemClock is the time package's clock, which is fake in a testing/synctest bubble.
 type systemClock struct{}
@@ -22,6 +26,9 @@ type systemClock struct{}
 func (systemClock) Now() time.Time { return time.Now() }
 
 func (systemClock) Alarm(t time.Time) (<-chan time.Time, func()) {
+	if soon := time.Now().Add(maxSleep); t.After(soon) {
+		t = soon
+	}
 	return precise.At(t)
 }
 

@@ -21,10 +21,6 @@ func (d *data) notify(name string) {
 	}
 }
 
-// maxSleep is the longest time between two looks at the clock. Timers use the monotonic clock, which does not notice
-// that the clock was set or that the machine was suspended.
-const maxSleep = 5 * time.Second
-
 // Wait implements store.Store. It returns when a claim has something to do: when the queue holds a lease whose deadline
 // has passed, or a ready message and is not paused.
 func (s *Store) Wait(ctx context.Context, queueName string) error {
@@ -39,11 +35,7 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 		var fired <-chan time.Time
 		stop := func() {}
 		if next != never {
-			at := time.UnixMilli(next)
-			if soon := s.data.clock.Now().Add(maxSleep); at.After(soon) {
-				at = soon
-			}
-			fired, stop = s.data.clock.Alarm(at)
+			fired, stop = s.data.clock.Alarm(time.UnixMilli(next))
 		}
 		select {
 		case <-n.changed:

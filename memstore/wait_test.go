@@ -41,3 +41,30 @@ func TestWaitSeesWithinSecondsThatTheClockWasSet(t *testing.T) {
 		}
 	})
 }
+
+// countingClock is a clock that nobody sets, and counts its alarms.
+type countingClock struct{ alarms int }
+
+func (c *countingClock) Now() time.Time { return time.Now() }
+
+func (c *countingClock) Alarm(t time.Time) (<-chan time.Time, func()) {
+	c.alarms++
+	return time.After(time.Until(t)), func() {}
+}
+
+// TestWaitAsksTheClockOnce leaves to the clock how often it must be looked at.
+func TestWaitAsksTheClockOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &countingClock{}
+		s := New(WithClock(clock))
+		defer s.Close()
+		begun := time.Now()
+		m := store.Outgoing{Message: store.Message{ID: "m"}, Due: store.Due{Delay: 30 * 24 * time.Hour}}
+		if _, err := s.Send(t.Context(), "q", []store.Outgoing{m}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Wait(t.Context(), "q"); err != nil || time.Since(begun) != 30*24*time.Hour || clock.alarms != 1 {
+			t.Errorf("Wait returned %v after %v and %d alarms", err, time.Since(begun), clock.alarms)
+		}
+	})
+}

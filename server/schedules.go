@@ -83,7 +83,7 @@ type ScheduleFields struct {
 	Group         string            `json:"group,omitempty" maxLength:"128"`
 	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a run for so long after its ack. Default: 24h, and no less"`
 	Missed        string            `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
-	MissedWithin  Duration          `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: 1h"`
+	MissedWithin  Duration          `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: the distance between runs, but 1h to 31d; of missed all, missed_max times that"`
 	MissedMax     int               `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
 	Unfinished    string            `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
 

@@ -276,7 +276,8 @@ func TestScheduleSchemaHasTheFieldsOfItsJSON(t *testing.T) {
 			Jitter: day, MaxRuns: 1, Gap: recurrence.GapSkip, Overlap: recurrence.OverlapBoth},
 	}
 	info := later.ScheduleInfo{Schedule: schedule, Created: now, Changed: now, NextRun: later.Run{Nominal: now},
-		LastRun: later.Run{Nominal: now}, PauseNote: "p", PausedAt: now, Buffered: now}
+		LastRun: later.Run{Nominal: now}, PauseNote: "p", PausedAt: now, Buffered: now,
+		LastMissed: now, LastSkipped: now}
 	for name, value := range map[string]any{"ScheduleFields": schedule, "ScheduleInfoFields": info} {
 		text, err := json.Marshal(value)
 		if err != nil {

@@ -154,7 +154,7 @@ in a repository. The file is checked as a whole before anything is stored.
         cron: 0 2 * * *           # or every, rrule, times, series
         time_zone: Europe/Berlin
         payload: {kind: daily}    # text, or a value that is sent as JSON
-        missed: one               # none, one or all; missed_within: 1h
+        missed: one               # none, one or all; missed_within: 31d
         unfinished: skip          # skip, allow or buffer
 
 The names of the fields are those that later schedule get --json prints; see docs/schedules.md.`,

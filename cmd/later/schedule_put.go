@@ -90,7 +90,8 @@ to %d bytes.`, later.MaxScheduleName),
 	f.message.addMessage(flags)
 	flags.StringVar(&f.message.group, "group", "", "`group` of the messages, by which they can be cancelled")
 	flags.StringVar(&f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)")
-	durationFlag(flags, &f.missedWithin, "missed-within", "how old a missed run may be that is sent (default 1h)")
+	durationFlag(flags, &f.missedWithin, "missed-within",
+		"how old a missed run may be that is sent (default: the distance between runs)")
 	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
 	flags.StringVar(&f.unfinished, "unfinished", "",
 		"`policy` for a run whose predecessor is unfinished: skip, allow or buffer (default skip)")
@@ -225,8 +226,10 @@ func describeSchedule(info *later.ScheduleInfo) string {
 	}
 	text("runs", fmt.Sprintf("%d sent, %d missed, %d skipped, %d triggered", info.Runs, info.MissedRuns, info.SkippedRuns,
 		info.TriggeredRuns))
-	text("missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, durations.Format(info.MissedWithin)))
-	text("unfinished", string(info.Unfinished))
+	at("last missed", info.LastMissed)
+	at("last skipped", info.LastSkipped)
+	text("if missed", fmt.Sprintf("%s, within %s", info.Schedule.Missed, durations.Format(info.MadeUpWithin)))
+	text("if unfinished", string(info.Unfinished))
 	at("created", info.Created)
 	at("changed", info.Changed)
 	if info.MaxAttempts > 0 {

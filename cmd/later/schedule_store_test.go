@@ -21,7 +21,7 @@ func TestScheduleIsPutListedPausedTriggeredAndDeleted(t *testing.T) {
 		t.Errorf("put printed %v", changed)
 	}
 	contains(t, c.ok("schedule", "get", "nightly"), "rule            0 2 * * * (Europe/Berlin)", "next run ",
-		"0 sent, 0 missed, 0 skipped, 0 triggered", "missed          all, within 1h", "exclude         2040-12-25",
+		"0 sent, 0 missed, 0 skipped, 0 triggered", "if missed       all, within 7d", "exclude         2040-12-25",
 		"header          k=v", "group           g", "\nhello\n")
 	got := object(t, c.ok("schedule", "get", "nightly", "--json"))
 	if got["name"] != "nightly" || got["cron"] != "0 2 * * *" || got["missed_max"] != 7.0 || got["missed_runs"] != 0.0 ||

@@ -364,7 +364,10 @@ type ScheduleStatus struct {
 	MissedRuns    int64  `json:"missed_runs"`
 	SkippedRuns   int64  `json:"skipped_runs"`
 	TriggeredRuns int64  `json:"triggered_runs"`
-	Buffered      string `json:"buffered,omitempty"` // nominal time
+	MadeUpWithin  string `json:"made_up_within"`         // as missed_within
+	LastMissed    string `json:"last_missed,omitempty"`  // nominal time
+	LastSkipped   string `json:"last_skipped,omitempty"` // nominal time
+	Buffered      string `json:"buffered,omitempty"`     // nominal time
 }
 
 // ScheduleResult is what a change did with a schedule: created, changed, unchanged, deleted, paused or resumed.

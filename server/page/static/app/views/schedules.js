@@ -21,15 +21,15 @@ export function Schedules() {
       <${Loaded} of=${loaded}
         empty=${(data) => !data.schedules.length && html`<${Empty} title="There are no schedules.">
         Create one here, or with <code>later schedule put</code>.<//>`}>${(data) => html`
-        <${Table} label="All schedules" head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed']}>
+        <${Table} label="All schedules" head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed', 'Skipped']}>
           ${data.schedules.map((s) => html`<tr key=${s.name} class=${s.name === schedule ? 'shown' : ''}>
             <td><${Link} to=${{ schedule: s.name }} aria-current=${s.name === schedule ? 'true' : undefined}>
               ${s.name}<//> ${s.paused && html`<span class="badge">paused</span>`}</td>
             <td>${ruleOf(s)}</td>
             <td>${s.next_run ? html`<${Time} at=${s.next_run.due} />` : s.finished ? 'finished' : '–'}</td>
             <td class="number">${number(s.runs)}</td>
-            <td class="number">${s.missed_runs > 0 ? html`<span class="late">${number(s.missed_runs)}</span>` : '0'}
-              </td>
+            <td class="number">${leftOut(s.missed_runs)}</td>
+            <td class="number">${leftOut(s.skipped_runs)}</td>
           </tr>`)}<//>
         ${data.unreadable?.map((p) => html`<${Failure} error=${p} />`)}
         ${data.next && html`<p class="faint">The list shows the first ${data.schedules.length}.</p>`}
@@ -38,6 +38,12 @@ export function Schedules() {
     ${schedule && html`<${Schedule} key=${schedule} name=${schedule} changed=${loaded.reload} />`}
   </main>`;
 }
+
+// leftOut returns the number of runs that were left out.
+const leftOut = (n) => n > 0 ? html`<span class="late">${number(n)}</span>` : '0';
+
+// leftOutAt adds the time of the last one.
+const leftOutAt = (n, last) => html`${leftOut(n)}${last && html`, the last <${Time} at=${last} />`}`;
 
 // ruleOf returns the rule of a schedule in short.
 function ruleOf(s) {
@@ -74,7 +80,8 @@ function Schedule({ name, changed }) {
         ['Next run', s.next_run && html`<${Time} at=${s.next_run.due} />`],
         ['Last run', s.last_run && html`<${Time} at=${s.last_run.due ?? s.last_run.nominal} />`],
         ['Runs', html`${number(s.runs)}${s.triggered_runs > 0 && `, ${number(s.triggered_runs)} triggered`}`],
-        ['Missed, skipped', `${number(s.missed_runs)}, ${number(s.skipped_runs)}`],
+        ['Missed', leftOutAt(s.missed_runs, s.last_missed)],
+        ['Skipped', leftOutAt(s.skipped_runs, s.last_skipped)],
         ['While unfinished', s.unfinished],
         ['Set', s.set],
         ['Created', html`<${Time} at=${s.created} />`],

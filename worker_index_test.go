@@ -1,0 +1,61 @@
+package later
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/recurrence"
+)
+
+// localStore is a store.Local whose properties nobody changes after a worker's first look.
+type localStore struct {
+	*faulty
+	calls *atomic.Int64
+}
+
+func (localStore) PropertiesChanged(string) <-chan struct{} { return nil }
+
+func (s localStore) Properties(ctx context.Context, queue string) (map[string]string, error) {
+	s.calls.Add(1)
+	return s.faulty.Properties(ctx, queue)
+}
+
+// TestIdleWorkerOfALocalStoreHardlyLooks has an idle worker for a month, as a test in a bubble does that moves its clock.
+// Each call costs such a test time.
+func TestIdleWorkerOfALocalStoreHardlyLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		var calls atomic.Int64
+		f.set(func(context.Context, string) error {
+			calls.Add(1)
+			return nil
+		}, nil)
+		c := newClientOn(t, localStore{f, &calls})
+		s := everyMinute("a")
+		s.When = recurrence.Spec{Cron: "0 9 1 * *"}
+		put(t, c, s, PutCreated)
+		ran := work(t, c, time.Now(), nil)
+		const days = 32
+		time.Sleep(days * 24 * time.Hour)
+		synctest.Wait()
+		n := calls.Load()
+		if got := len(ran.list()); got != 2 {
+			t.Errorf("%d runs, want 2", got)
+		}
+		for range 10 {
+			if all, err := c.Workers(t.Context()); err != nil || len(all) != 1 {
+				t.Fatalf("the workers are %+v, %v", all, err)
+			}
+			time.Sleep(localEvery / 5)
+		}
+		ran.stop()
+		// A heartbeat and a look at the index each, every few minutes, and three calls that look for dead workers.
+		if most := int64(days * 24 * time.Hour / localEvery * 5); n > most {
+			t.Errorf("%d calls, want at most %d", n, most)
+		}
+	})
+}
