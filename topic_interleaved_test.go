@@ -515,7 +515,7 @@ func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
 		settled()
 		s.set(refuseWrites("bad"))
 		for i := range 3 {
-			publish(t, topic, fmt.Sprint(i), Header("kind", "x"), DedupWindow(time.Minute))
+			publish(t, topic, fmt.Sprint(i), WithID(fmt.Sprint(i)), Header("kind", "x"), DedupWindow(time.Minute))
 			settled()
 		}
 		publish(t, topic, "skipped", Header("skip", ""))
