@@ -52,6 +52,10 @@ func TestABudgetServesInOrder(t *testing.T) {
 		}
 		b.give(1)
 		leave()
+		synctest.Wait()
+		if len(served) != 2 || served[1] != 3 {
+			t.Errorf("%v are served after the one in front has left", served)
+		}
 		waiting.Go(func() { synctest.Wait(); b.give(3) })
 		waiting.Wait()
 		if len(served) != 4 || b.free != 0 {

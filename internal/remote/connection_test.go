@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -161,13 +162,19 @@ func TestACallOnABrokenConnectionIsRepeated(t *testing.T) {
 	if _, err := c.Stats(t.Context(), "q"); err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	for connection := range s.connections {
-		connection.Close()
-	}
-	s.mu.Unlock()
-	if _, err := c.Stats(t.Context(), "q"); err != nil {
-		t.Error(err)
+	for _, call := range []func(){
+		func() { sendTo(t, c) },
+		func() { reportTo(t, c) }, // is repeated only because it was not sent
+	} {
+		s.mu.Lock()
+		for connection := range s.connections {
+			connection.Close()
+		}
+		s.mu.Unlock()
+		for s.connected() > 0 { // no event tells
+			runtime.Gosched()
+		}
+		call()
 	}
 }
 

@@ -1,9 +1,11 @@
 package remote
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +25,118 @@ func TestCloseWaitsForCallsThatAreExecuted(t *testing.T) {
 				server.Close()
 				if took := time.Since(began); took < time.Minute {
 					t.Errorf("Close returns after %v, while the store is in use", took)
+				}
+			})
+		})
+	}
+}
+
+// endlessStore syncs until the call is ended.
+type endlessStore struct{ *memstore.Store }
+
+func (endlessStore) Sync(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestCloseEndsLongCallsAndTheirClientsGoOnElsewhere(t *testing.T) {
+	for name, with := range ways {
+		t.Run(name, func(t *testing.T) {
+			with(t, func(t *testing.T, _ *network, server *Server, c *Client) {
+				server.store = endlessStore{memstore.New()}
+				synced := make(chan error, 1)
+				go func() { synced <- c.Sync(t.Context()) }()
+				synctest.Wait()
+				began := time.Now()
+				server.Close()
+				if took := time.Since(began); took > 0 {
+					t.Errorf("Close takes %v", took)
+				}
+				if err := <-synced; !errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) ||
+					time.Since(began) < time.Minute {
+					t.Errorf("%v after %v, want ErrUnavailable after a minute of attempts", err, time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+func TestCloseLetsClientsReadTheirReplies(t *testing.T) {
+	s := serveSocket(t)
+	sendLarge(t, s.store, "a", "b")
+	c := s.connect(t)
+	if err := c.send([]byte("\x05claim"), claimBody(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.r.Peek(1); err != nil { // the reply has begun, and is larger than any buffer
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.Close()
+	}()
+	<-s.closing.Done()
+	var buffer []byte
+	if status, body, err := c.receive(&buffer); err != nil || status != http.StatusOK || len(body) < 2<<20 {
+		t.Errorf("%d, %d bytes, %v", status, len(body), err)
+	}
+	<-closed
+}
+
+func TestAClaimThatWasReadStaysWhenALaterReplyIsNotRead(t *testing.T) {
+	s := serveSocket(t)
+	sendLarge(t, s.store, "a")
+	c := s.connect(t)
+	var buffer []byte
+	if status, _, _, err := c.call("claim", claimBody(1), &buffer); status != http.StatusOK || err != nil {
+		t.Fatal(status, err)
+	}
+	if err := c.send([]byte("\x07nothing"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Conn.Read(make([]byte, 1)); err != nil { // the rest is not read
+		t.Fatal(err)
+	}
+	c.Close()
+	for s.connected() > 0 { // no event tells
+		runtime.Gosched()
+	}
+	if stats, err := s.store.Stats(t.Context(), "q"); err != nil || stats.Leased != 1 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+}
+
+// notifiedStore tells of notifications that are passed on.
+type notifiedStore struct {
+	*memstore.Store
+	notified chan string
+}
+
+func (s notifiedStore) Notify(_ context.Context, queue string) error {
+	s.notified <- queue
+	return nil
+}
+
+func TestANotificationIsPassedOnWhenTheCallerOfAWaitLeaves(t *testing.T) {
+	for name, with := range ways {
+		t.Run(name, func(t *testing.T) {
+			with(t, func(t *testing.T, _ *network, server *Server, c *Client) {
+				s := notifiedStore{memstore.New(), make(chan string, 1)}
+				server.store = s
+				ctx, leave := context.WithTimeout(t.Context(), time.Second)
+				defer leave()
+				if err := c.Wait(ctx, "q"); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				time.Sleep(leaveWithin)
+				select {
+				case queue := <-s.notified:
+					if queue != "q" {
+						t.Errorf("the notification is of queue %s", queue)
+					}
+				default:
+					t.Error("the notification is not passed on")
 				}
 			})
 		})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,6 +206,9 @@ func TestAClaimWhoseCallerHasGoneIsNotExecuted(t *testing.T) {
 	}
 	c.Close()
 	s.mu.Unlock()
+	for s.connected() > 0 { // no event tells
+		runtime.Gosched()
+	}
 	closing(t, s.Server)
 	if n := counting.claims.Load(); n > 0 {
 		t.Errorf("%d claims were executed", n)
