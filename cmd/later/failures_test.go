@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 )
 
 func TestRunNowContinuesAfterAMessageThatItCannotMove(t *testing.T) {
@@ -73,4 +79,36 @@ func TestLimitGivesBackWhatWasClaimedBeforeItPaused(t *testing.T) {
 	if handled != 2 || results[0] != nil || results[1] != nil || results[2] == nil || stopped != 1 {
 		t.Errorf("handled %d, stopped %d times: %v", handled, stopped, results)
 	}
+}
+
+// TestImportThatIsStoppedSaysHowToContinue stops an import whose input does not come.
+func TestImportThatIsStoppedSaysHowToContinue(t *testing.T) {
+	from, to := newCLI(t), newCLI(t)
+	const n = store.MaxBatch + 10
+	from.runWith(t.Context(), strings.Repeat("x\n", n), "send", "q", "--batch")
+	export := from.ok("export", "q")
+	whole := export[:strings.LastIndex(strings.TrimSuffix(export, "\n"), "\n")+1] // without its end
+	input, feed := io.Pipe()
+	defer feed.Close()
+	go io.WriteString(feed, whole)
+	ctx, stop := context.WithCancelCause(t.Context())
+	var stderr bytes.Buffer
+	m := &Main{Stdin: input, Stdout: io.Discard, Stderr: &stderr, Env: append(os.Environ(), "LATER_STORE="+to.store)}
+	exit := make(chan int)
+	go func() { exit <- m.Run(ctx, []string{"import"}) }()
+	q := to.client().Queue("q")
+	for {
+		stats, err := q.Stats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stats.Ready >= store.MaxBatch {
+			break
+		}
+	}
+	stop(&stopError{syscall.SIGINT})
+	if code := <-exit; code != 130 {
+		t.Errorf("exit %d", code)
+	}
+	contains(t, stderr.String(), "to continue, repeat with the same input and --from-line ")
 }

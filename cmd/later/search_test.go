@@ -111,4 +111,7 @@ func TestSearchIsBoundedByLimitAndLook(t *testing.T) {
 	if ids, _ := c.found("--limit", "0"); len(ids) != len(msgs)+len(more) { // several pages
 		t.Errorf("found %d messages", len(ids))
 	}
+	if rows := strings.Count(c.ok("search", "q", "--limit", "0"), " ready "); rows != len(msgs)+len(more) {
+		t.Errorf("printed %d rows", rows)
+	}
 }
