@@ -88,6 +88,9 @@ func (r recorder) Extend(ctx context.Context, queue string, e []store.Extension)
 	return results, err
 }
 
+// Linked implements store.Linker, so that topics are distributed as without a recorder.
+func (r recorder) Linked(queue, to string) bool { return store.Linked(r.Store, queue, to) }
+
 // outcomeOf returns how the journal records an error.
 func outcomeOf(err error) string {
 	switch {
