@@ -44,7 +44,7 @@ func TestSubscriptionWhoseChangeOfTheIndexWasLostIsFound(t *testing.T) {
 		time.Sleep(2 * lookEvery)
 		wantReceived(t, got, map[string][]string{"q1": {"1"}})
 
-		unsubscribe(t, topic, "old")
+		loseIndex(t, c, func() { unsubscribe(t, topic, "old") })
 		settled()
 		publish(t, topic, "2") // the distributor learns that nobody is subscribed
 		settled()

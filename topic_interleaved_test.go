@@ -2,7 +2,6 @@ package later
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -491,134 +490,6 @@ func TestTopicWaitsWhileSubscriptionsCannotBeRead(t *testing.T) {
 	})
 }
 
-var errFormat = fmt.Errorf("test: another format: %w", ErrUnsupported)
-
-// refuseWrites refuses what is written to a queue.
-func refuseWrites(to string) func(call, queue string) error {
-	return func(call, queue string) error {
-		if queue == to && call != "claim" {
-			return errFormat
-		}
-		return nil
-	}
-}
-
-func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
-	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
-		topic := c.Topic("orders")
-		configure(t, topic, TopicConfig{HistoryCount: 1000})
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "other")
-		subscribe(t, topic, "bad", Where("!skip"))
-		w, got := collect(c, "good", "other", "bad")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
-		for i := range 3 {
-			publish(t, topic, fmt.Sprint(i), WithID(fmt.Sprint(i)), Header("kind", "x"), DedupWindow(time.Minute))
-			settled()
-		}
-		publish(t, topic, "skipped", Header("skip", ""))
-		settled()
-		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2", "skipped"}, "other": {"0", "1", "2", "skipped"}})
-		counts := mustStats(t, topic.Queue())
-		if counts.Scheduled+counts.Ready != 3 {
-			t.Errorf("the topic has %+v, want 3 messages that wait for the queue", counts)
-		}
-		time.Sleep(3 * 24 * time.Hour) // longer than queues remember what they were sent
-		s.set(nil)
-		time.Sleep(2 * brokenMost)
-		all := []string{"0", "1", "2", "skipped"}
-		if _, exact := s.Store.(*memstore.Store); exact { // else queues receive it again when they have forgotten it
-			wantReceived(t, got, map[string][]string{"good": all, "other": all, "bad": {"0", "1", "2"}})
-			page, err := topic.History(t.Context(), HistoryOptions{})
-			if err != nil || len(page.Messages) != 4 {
-				t.Errorf("history has %d messages, %v", len(page.Messages), err)
-			}
-		}
-		if list := got["bad"].list(); len(list) != 3 {
-			t.Errorf("the queue received %q when it could be written again", list)
-		}
-		wantCounts(t, topic.Queue(), 0, 0, 0, 0)
-		infos, err := c.Queue("bad").List(t.Context(), ListOptions{State: StateReady})
-		if err != nil || len(infos.Messages) > 0 {
-			t.Errorf("left: %+v, %v", infos, err)
-		}
-		publish(t, topic, "4")
-		settled()
-		if list := got["bad"].list(); len(list) != 4 {
-			t.Errorf("the queue received %q", list)
-		}
-	})
-}
-
-// What the queue receives late is as it was published.
-func TestMessageThatWaitedForAQueueIsUnchanged(t *testing.T) {
-	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
-		topic := c.Topic("orders")
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, _ := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
-		id := publish(t, topic, "1", Header("kind", "x"), MaxAttempts(3), Group("g"))
-		settled()
-		s.set(nil)
-		time.Sleep(time.Minute)
-		info, err := c.Queue("bad").Get(t.Context(), id)
-		if err != nil || string(info.Payload) != "1" || info.MaxAttempts != 3 || info.Group != "g" ||
-			len(info.Headers) != 1 || info.Headers["kind"] != "x" {
-			t.Errorf("Get = %+v, %v", info, err)
-		}
-	})
-}
-
-func TestUnsubscribedQueueIsNotWaitedFor(t *testing.T) {
-	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
-		topic := c.Topic("orders")
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, got := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
-		publish(t, topic, "1")
-		settled()
-		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
-			t.Errorf("Unsubscribe = %v", err)
-		}
-		time.Sleep(time.Minute)
-		wantCounts(t, topic.Queue(), 0, 0, 0, 0)
-		wantReceived(t, got, map[string][]string{"good": {"1"}})
-	})
-}
-
-func TestMessageThatOthersReceivedIsNotDropped(t *testing.T) {
-	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
-		topic := c.Topic("orders")
-		configure(t, topic, TopicConfig{DropUnsubscribed: true})
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, got := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
-		publish(t, topic, "1")
-		settled()
-		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
-			t.Errorf("Unsubscribe = %v", err)
-		}
-		unsubscribe(t, topic, "good")
-		time.Sleep(time.Minute)
-		if _, marked := s.Store.(*memstore.Store); marked {
-			wantCounts(t, topic.Queue(), 0, 0, 0, 0)
-		}
-		wantReceived(t, got, map[string][]string{"good": {"1"}})
-	})
-}
-
-// The settle of a batch takes two calls. The first is refused because of a new subscription, and the second fails.
 func TestMessagesOfAStaleListAreReleasedWithTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &interleaved{Store: memstore.New(), steps: map[string]func(){}}
@@ -657,7 +528,6 @@ func TestMessagesOfAStaleListAreReleasedWithTheOthers(t *testing.T) {
 	})
 }
 
-// A queue that is deleted between the claim and the settle is not created again.
 func TestDeletedQueueReceivesNothing(t *testing.T) {
 	for _, call := range []string{"settle " + topicOrders, "send gone"} {
 		t.Run("before the "+call, func(t *testing.T) {
@@ -687,4 +557,18 @@ func TestDeletedQueueReceivesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestPublisherDropsNothingWhileAQueueIsSubscribed(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, _ *interleaved) {
+		topic := c.Topic("orders")
+		configure(t, topic, TopicConfig{DropUnsubscribed: true})
+		subscribe(t, topic, "away")
+		for range 3 {
+			publish(t, topic, "1")
+			time.Sleep(dropEvery)
+			synctest.Wait()
+		}
+		wantCounts(t, topic.Queue(), 0, 3, 0, 0)
+	})
 }

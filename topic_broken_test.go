@@ -1,0 +1,174 @@
+package later
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+)
+
+var errFormat = fmt.Errorf("test: another format: %w", ErrUnsupported)
+
+// refuseWrites refuses what is written to a queue.
+
+func refuseWrites(to string) func(call, queue string) error {
+	return func(call, queue string) error {
+		if queue == to && call != "claim" {
+			return errFormat
+		}
+		return nil
+	}
+}
+
+func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		topic := c.Topic("orders")
+		configure(t, topic, TopicConfig{HistoryCount: 1000})
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "other")
+		subscribe(t, topic, "bad", Where("!skip"))
+		w, got := collect(c, "good", "other", "bad")
+		start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		for i := range 3 {
+			publish(t, topic, fmt.Sprint(i), WithID(fmt.Sprint(i)), Header("kind", "x"), DedupWindow(time.Minute))
+			settled()
+		}
+		publish(t, topic, "skipped", Header("skip", ""))
+		settled()
+		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2", "skipped"}, "other": {"0", "1", "2", "skipped"}})
+		counts := mustStats(t, topic.Queue())
+		if counts.Scheduled+counts.Ready != 3 {
+			t.Errorf("the topic has %+v, want 3 messages that wait for the queue", counts)
+		}
+		time.Sleep(3 * 24 * time.Hour) // longer than queues remember what they were sent
+		s.set(nil)
+		time.Sleep(2 * brokenMost)
+		all := []string{"0", "1", "2", "skipped"}
+		if _, exact := s.Store.(*memstore.Store); exact { // else queues receive it again when they have forgotten it
+			wantReceived(t, got, map[string][]string{"good": all, "other": all, "bad": {"0", "1", "2"}})
+			page, err := topic.History(t.Context(), HistoryOptions{})
+			if err != nil || len(page.Messages) != 4 {
+				t.Errorf("history has %d messages, %v", len(page.Messages), err)
+			}
+		}
+		if list := got["bad"].list(); len(list) != 3 {
+			t.Errorf("the queue received %q when it could be written again", list)
+		}
+		wantCounts(t, topic.Queue(), 0, 0, 0, 0)
+		infos, err := c.Queue("bad").List(t.Context(), ListOptions{State: StateReady})
+		if err != nil || len(infos.Messages) > 0 {
+			t.Errorf("left: %+v, %v", infos, err)
+		}
+		publish(t, topic, "4")
+		settled()
+		if list := got["bad"].list(); len(list) != 4 {
+			t.Errorf("the queue received %q", list)
+		}
+	})
+}
+
+// What the queue receives late is as it was published.
+
+func TestMessageThatWaitedForAQueueIsUnchanged(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		topic := c.Topic("orders")
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "bad")
+		w, _ := collect(c, "good")
+		start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		id := publish(t, topic, "1", Header("kind", "x"), MaxAttempts(3), Group("g"))
+		settled()
+		s.set(nil)
+		time.Sleep(time.Minute)
+		info, err := c.Queue("bad").Get(t.Context(), id)
+		if err != nil || string(info.Payload) != "1" || info.MaxAttempts != 3 || info.Group != "g" ||
+			len(info.Headers) != 1 || info.Headers["kind"] != "x" {
+			t.Errorf("Get = %+v, %v", info, err)
+		}
+	})
+}
+
+func TestUnsubscribedQueueIsNotWaitedFor(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		topic := c.Topic("orders")
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "bad")
+		w, got := collect(c, "good")
+		start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		publish(t, topic, "1")
+		settled()
+		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("Unsubscribe = %v", err)
+		}
+		time.Sleep(time.Minute)
+		wantCounts(t, topic.Queue(), 0, 0, 0, 0)
+		wantReceived(t, got, map[string][]string{"good": {"1"}})
+	})
+}
+
+func TestMessageThatOthersReceivedIsNotDropped(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		topic := c.Topic("orders")
+		configure(t, topic, TopicConfig{DropUnsubscribed: true})
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "bad")
+		w, got := collect(c, "good")
+		start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		publish(t, topic, "1")
+		settled()
+		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("Unsubscribe = %v", err)
+		}
+		unsubscribe(t, topic, "good")
+		time.Sleep(time.Minute)
+		if _, marked := s.Store.(*memstore.Store); marked {
+			wantCounts(t, topic.Queue(), 0, 0, 0, 0)
+		}
+		wantReceived(t, got, map[string][]string{"good": {"1"}})
+	})
+}
+
+// The settle of a batch takes two calls. The first is refused because of a new subscription, and the second fails.
+
+// A queue that is deleted between the claim and the settle is not created again.
+
+// A message that waits for a queue is reported as snoozed, and as forwarded when all have it.
+
+func TestMessageThatWaitsForAQueueIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &interleaved{Store: memstore.New(), steps: map[string]func(){}}
+		var kinds log[EventKind]
+		c := newClientOn(t, s, WithObserver(func(e Event) {
+			if e.Queue == topicOrders {
+				kinds.add(e.Kind)
+			}
+		}))
+		topic := c.Topic("orders")
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "bad")
+		w, _ := collect(c, "good")
+		start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		publish(t, topic, "1")
+		settled()
+		s.set(nil)
+		time.Sleep(time.Minute)
+		want := []EventKind{EventSent, EventSnoozed, EventForwarded}
+		if got := kinds.list(); !slices.Equal(got, want) {
+			t.Errorf("events are %q, want %q", got, want)
+		}
+	})
+}
