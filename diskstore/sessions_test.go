@@ -79,3 +79,25 @@ func TestRequestsAreForgottenTwoAtATime(t *testing.T) {
 		t.Errorf("after opening it again %d are remembered, want 4", got)
 	}
 }
+
+func TestRequestsThatWereLoadedAreInTheOrderOfTheirTime(t *testing.T) {
+	fs, clock := vfs.NewCrashableMem(), newManualClock()
+	s := openIn(t, fs, clock)
+	for _, session := range []string{"z", "m", "a"} {
+		ctx := store.WithRequest(t.Context(), store.Request{Session: session, Number: 1})
+		if err := s.SetPaused(ctx, "q", false); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(time.Second)
+	}
+	s.Close()
+	s = openIn(t, fs, clock)
+	defer s.Close()
+	var got string
+	for e := s.requests.byTime.Front(); e != nil; e = e.Next() {
+		got += e.Value.(*lastRequest).Session
+	}
+	if got != "zma" {
+		t.Errorf("the sessions are %s, want zma", got)
+	}
+}

@@ -14,8 +14,8 @@ import (
 )
 
 // BenchmarkSmallMessagesBesideLargeOnes measures how long small messages take through the socket while 100 senders of
-// 1 MB keep the store busy: 100 a second, in a queue of their own, and in that of the large ones. It reports percentiles
-// of a send and of a send with its claim and ack.
+// 1 MB keep the store busy: 100 a second, in a queue of their own, and in that of the large ones. It reports
+// percentiles of a send, and of a send with its claim and ack.
 func BenchmarkSmallMessagesBesideLargeOnes(b *testing.B) {
 	for _, queue := range []string{"small", "large"} {
 		b.Run("queue="+queue, func(b *testing.B) {

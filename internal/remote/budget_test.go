@@ -18,7 +18,13 @@ func TestABudgetServesInOrder(t *testing.T) {
 		if n, err := b.take(t.Context(), 100); n != 10 || err != nil { // more than all of it
 			t.Fatal(n, err)
 		}
+		var mu sync.Mutex
 		var served []int64
+		serve := func(n int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			served = append(served, n)
+		}
 		var waiting sync.WaitGroup
 		ctx, leave := context.WithCancel(t.Context())
 		for i, n := range []int64{4, 9, 3, 2} {
@@ -28,7 +34,7 @@ func TestABudgetServesInOrder(t *testing.T) {
 					of = ctx
 				}
 				if _, err := b.take(of, n); err == nil {
-					served = append(served, n)
+					serve(n)
 				} else if !errors.Is(err, store.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 					t.Errorf("%d: %v", n, err)
 				}
@@ -44,7 +50,7 @@ func TestABudgetServesInOrder(t *testing.T) {
 			if _, err := b.take(t.Context(), 1); err != nil {
 				t.Error(err)
 			}
-			served = append(served, 1)
+			serve(1)
 		})
 		synctest.Wait()
 		if len(served) != 1 {
@@ -117,9 +123,11 @@ func TestLargeCallsWaitForRoom(t *testing.T) {
 					})
 				}
 				time.Sleep(roomWithin / 2)
+				s.mu.Lock()
 				if limit := MinInFlight / 2 / copies; s.most == 0 || s.most > limit {
 					t.Errorf("%d bytes are in flight, want %d at most", s.most, limit)
 				}
+				s.mu.Unlock()
 				began := time.Now()
 				if _, err := c.Stats(t.Context(), "q"); err != nil {
 					t.Error(err)
