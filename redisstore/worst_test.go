@@ -658,7 +658,11 @@ func TestWorstCasesAreBounded(t *testing.T) {
 				most[k%2] = max(most[k%2], n)
 			}
 			most[1] >>= 10
-			if limit := mostWork[c.script]; len(all) == 0 || most[0] > limit[0] || most[1] > limit[1] {
+			limit := mostWork[c.script]
+			if c.name == "leases of 500 beside one record" { // no message was cancelled, so no lease is read
+				limit[1] = 10
+			}
+			if len(all) == 0 || most[0] > limit[0] || most[1] > limit[1] {
 				t.Errorf("the longest of %d calls executes %d commands with %d KiB, want at most %d with %d", len(all)/2,
 					most[0], most[1], limit[0], limit[1])
 			}

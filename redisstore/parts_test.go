@@ -1,0 +1,94 @@
+package redisstore
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/store"
+)
+
+// A script that stops early replies for the first ids or leases, and the store calls again for the others, also if the
+// first reply is lost: the repetition must not reply for what the first attempt left.
+func TestCallsThatStopEarlyAreContinued(t *testing.T) {
+	rdb := redistest.Shared(t).Client(t)
+	constants := maps.Clone(luaConstants)
+	constants["MAX_LOOKED"], constants["MAX_READ"], constants["FORWARD_WORK"] = "1", "1", "4"
+	few := loadScripts("", constants)
+	for _, lost := range []bool{false, true} {
+		queue := fmt.Sprintf("parts-%v", lost)
+		other := newStore(t, rdb)
+		caller := func() *Store {
+			if !lost {
+				return newWith(t, few, rdb)
+			}
+			s := newWith(t, few, &loseFirstReply{UniversalClient: rdb, do: func() {}})
+			s.preflightDone.Store(true)
+			s.registered.Store(queue, true)
+			return s
+		}
+
+		var extensions []store.Extension
+		for i := range 3 {
+			for _, id := range []string{"a", "b"} {
+				send(t, other, queue, fmt.Sprint(id, i), store.Due{})
+			}
+			c := claim(t, other, queue, 2, time.Minute)
+			extensions = append(extensions, store.Extension{Lease: c.Messages[0].Receipt.Lease, For: time.Hour})
+			ids := []string{fmt.Sprint("a", i)}
+			if _, err := other.Cancel(t.Context(), queue, store.CancelRequest{IDs: ids}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		results, err := caller().Extend(t.Context(), queue, extensions)
+		if err != nil || len(results) != 3 {
+			t.Fatalf("%d results, %v", len(results), err)
+		}
+		for i, r := range results {
+			if r.Err != nil || time.Until(r.Deadline) < 30*time.Minute || len(r.Lost) != 1 || r.Lost[0].ID != fmt.Sprint("a", i) {
+				t.Errorf("lost=%v: result of lease %d is %+v", lost, i, r)
+			}
+		}
+
+		var msgs []store.Outgoing
+		for i := range 4 {
+			m := store.Outgoing{Message: store.Message{ID: fmt.Sprint("far", i), DedupWindow: time.Hour}}
+			m.Due.Delay = 48 * time.Hour
+			msgs = append(msgs, m)
+		}
+		if _, err := other.Send(t.Context(), queue, msgs); err != nil {
+			t.Fatal(err)
+		}
+		errs, err := caller().Reschedule(t.Context(), queue, []string{"far0", "far1", "none"}, store.Due{Delay: time.Minute})
+		if err != nil || errs[0] != nil || errs[1] != nil || errs[2] == nil {
+			t.Errorf("lost=%v: Reschedule = %v, %v", lost, errs, err)
+		}
+		req := store.CancelRequest{IDs: []string{"far0", "far1", "far2", "none", "far3"}, KeepIDs: true}
+		cancelled, err := caller().Cancel(t.Context(), queue, req)
+		if want := "[{scheduled <nil>} {scheduled <nil>} {scheduled <nil>} { not found} {scheduled <nil>}]"; err != nil ||
+			fmt.Sprint(cancelled) != want {
+			t.Errorf("lost=%v: Cancel = %v, %v; want %v", lost, cancelled, err, want)
+		}
+		if n := rdb.ZCard(t.Context(), other.keys.key(queue, "dedup")).Val(); n != 4 {
+			t.Errorf("lost=%v: %d ids are kept, want 4", lost, n)
+		}
+
+		// A forward leaves what it has no time for, in order, and says that there is more.
+		for i := range 3 {
+			send(t, other, queue, fmt.Sprint("ready", i), store.Due{})
+		}
+		expired := store.Outgoing{Message: store.Message{ID: "ready3", ExpireAt: time.UnixMilli(1)}}
+		if _, err := other.Send(t.Context(), queue, []store.Outgoing{expired}); err != nil {
+			t.Fatal(err)
+		}
+		for i, more := range []bool{true, false} {
+			f, err := newWith(t, few, rdb).Forward(t.Context(), queue, store.ForwardRequest{Max: 10, IDs: true,
+				To: store.Target{Kind: store.TargetList, Name: queue + "-to"}})
+			if err != nil || f.More != more || f.IDs[0] != fmt.Sprint("ready", 2*i) || len(f.Died) != i {
+				t.Errorf("forward %d moved %q, more %v; %q died; %v", i, f.IDs, f.More, f.Died, err)
+			}
+		}
+	}
+}
