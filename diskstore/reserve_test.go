@@ -341,6 +341,19 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	if _, err := s.Claim(t.Context(), "leased", store.ClaimRequest{Max: 1, Lease: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
+	for i, id := range []string{"dies", "stays"} {
+		if _, err := s.Send(t.Context(), "dead", []store.Outgoing{plain(id)}); err != nil || i == 1 {
+			try(t, err)
+			break
+		}
+		c, err := s.Claim(t.Context(), "dead", store.ClaimRequest{Max: 1, Lease: time.Hour})
+		try(t, err)
+		_, err = s.Settle(t.Context(), "dead", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Bury}})
+		try(t, err)
+	}
+	if stats, err := s.Stats(t.Context(), "q"); err != nil || stats.Ready != n { // and keeps the count
+		t.Errorf("%d messages are ready, %v, want %d", stats.Ready, err, n)
+	}
 	acked := 0
 	for ; s.reserve.exists(); acked += 10 {
 		q.fill(0)
@@ -360,6 +373,9 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	if infos, err := s.Get(t.Context(), "leased", []string{"held"}); err != nil || infos[0] == nil ||
 		infos[0].State != store.StateLeased {
 		t.Errorf("the leased message is %v, %v", infos, err)
+	}
+	if got := purgeAll(t, s, "dead", store.StateReady); got != 1 || live(t, s, "dead")["dies"] != store.StateDead {
+		t.Errorf("%d ready messages beside a dead one were purged, want 1 and the dead one left", got)
 	}
 	if got := purgeAll(t, s, "mixed", store.StateDead) + purgeAll(t, s, "q", store.StateScheduled); got != 0 {
 		t.Errorf("%d messages were purged in states without any", got)
