@@ -20,8 +20,8 @@ const (
 	purgeFloor  = 16
 )
 
-// maxSublevels is how many sublevels of new tables the store may have on a full disk: at 12 Pebble holds the writer up
-// until tables are merged. From manySublevels on, merging them may use the reserve.
+// maxSublevels is how many sublevels of new tables the store may have if they cannot be merged for want of room: at 12
+// Pebble holds the writer up until they are. From manySublevels on, merging them may use the reserve.
 const maxSublevels = 11
 
 const (
@@ -42,7 +42,7 @@ func (t *tx) checkChange(makesRoom bool) error {
 	}
 	sublevels := t.s.db.Metrics().Levels[0].Sublevels
 	r.setStalled(sublevels >= manySublevels)
-	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= maxSublevels {
+	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= maxSublevels && r.cannotMerge() {
 		return t.s.fullError()
 	}
 	return nil
@@ -71,6 +71,13 @@ func (r *reserve) isUsedUp() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.isWaiting() || r.tableless
+}
+
+// cannotMerge reports whether a table found no room since the disk is full.
+func (r *reserve) cannotMerge() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gaveUp
 }
 
 // isWaiting reports whether the log, or another file that Pebble cannot do without, waits for room. No call can be
@@ -152,5 +159,5 @@ func (r *reserve) mayMerge() bool {
 func (r *reserve) noTable() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tableless = true
+	r.tableless, r.gaveUp = true, true
 }

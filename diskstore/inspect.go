@@ -110,9 +110,7 @@ func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (f
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w; %s", store.ErrCorrupt, d.dir, err, d.advice())
 	}
-	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); isNoAccess(damage) {
-		return f, damage
-	} else if damage != nil {
+	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); damage != nil {
 		report(store.CheckResult{Severity: store.SeverityError, Check: "files", Count: 1, Text: damage.Error()})
 		f.tables = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != tableSuffix })
 		slices.Sort(f.tables)

@@ -41,9 +41,6 @@ func (d *directory) checkRecords(wasClosed bool) error {
 // checkFileList checks the manifest, which lists Pebble's files, and the marker that names it.
 func (d *directory) checkFileList(wasClosed bool) error {
 	desc, err := pebble.Peek(d.dir, d.fs)
-	if isNoAccess(err) {
-		return d.readError(err)
-	}
 	if err != nil {
 		return d.damaged("marker.manifest", "%v", err)
 	}

@@ -140,9 +140,9 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 }
 
 // part reads a part of a file, and reports it if that fails. It does nothing after the end of the context, which
-// replay reports, or after a file could not be reached.
+// replay reports.
 func (r *recovery) part(what string, read func() error) {
-	if r.ctx.Err() != nil || r.failed != nil {
+	if r.ctx.Err() != nil {
 		return
 	}
 	err := func() (err error) {

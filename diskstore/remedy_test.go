@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -75,6 +76,14 @@ func TestFileThatCannotBeReachedIsNotDamaged(t *testing.T) {
 			wantRemedy(t, what+"recover", err, remedy)
 		}
 	}
+}
+
+// Pebble calls a table damaged that it cannot open.
+func TestTableThatCannotBeOpenedIsNotDamaged(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	defer s.Close()
+	cause := fmt.Errorf("%w: %w", pebble.ErrCorruption, &os.PathError{Op: "open", Path: "000014.sst", Err: syscall.EMFILE})
+	wantRemedy(t, "a call", s.unreadable(cause), "ulimit -n")
 }
 
 func TestStoreThatStopsSaysWhatToDo(t *testing.T) {

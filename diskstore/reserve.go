@@ -67,6 +67,7 @@ type reserve struct {
 	stalled   bool      // the writer, or the opening of the store, waits for tables to be merged
 	merges    int       // how many compactions may yet fail while the disk is full
 	tableless bool      // a table could not be written that the writer waits for
+	gaveUp    bool      // that has happened since the disk is full
 	behind    bool      // compactions do not keep up with what is sent
 	counted   time.Time // when that was found out
 	looks     int       // how often a check looked for room
@@ -201,7 +202,7 @@ func (r *reserve) check() (done bool) {
 	enough := errors.Is(err, vfs.ErrUnsupported) ||
 		err == nil && int64(usage.AvailBytes) >= max(r.size+r.size/2, minRoom/2)
 	if r.full && enough {
-		r.full, r.stalled = false, false
+		r.full, r.stalled, r.gaveUp = false, false, false
 		r.s.logger.Info("later: the disk has room again", "dir", r.s.dir)
 	}
 	if !r.made && r.size > 0 && err == nil {

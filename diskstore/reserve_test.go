@@ -232,11 +232,18 @@ func TestCompactionsLeaveTheReserveAlone(t *testing.T) {
 	}
 }
 
+// belowFloors is so little room that every change is refused.
+const belowFloors = testReserve / purgeFloor / 2
+
 // useUp claims and acks until the reserve is used up, since others take what it gives. It returns what was acked.
 func useUp(t *testing.T, q *quotaFS, s *Store) (acked []string) {
 	t.Helper()
 	for {
-		q.fill(0) // again, since background work of Pebble frees some space now and then
+		left := int64(0)
+		if !s.reserve.exists() {
+			left = belowFloors
+		}
+		q.fill(left) // again, since background work of Pebble frees some space now and then
 		some, err := ackSome(t, s, "q", 10)
 		acked = append(acked, some...)
 		if errors.Is(err, store.ErrFull) {
@@ -276,7 +283,7 @@ func TestUsedUpReserveRefusesChangesUntilThereIsRoom(t *testing.T) {
 			return err
 		},
 	} {
-		q.fill(0)
+		q.fill(belowFloors)
 		if err := call(); !errors.Is(err, store.ErrFull) || !strings.Contains(err.Error(), "free some space") {
 			t.Errorf("%s gives %v, want ErrFull", what, err)
 		}
@@ -327,6 +334,26 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	if _, err := s.Send(t.Context(), "mixed", []store.Outgoing{plain("now"), later}); err != nil {
 		t.Fatal(err)
 	}
+	held := plain("held")
+	if _, err := s.Send(t.Context(), "leased", []store.Outgoing{held, plain("ready")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(t.Context(), "leased", store.ClaimRequest{Max: 1, Lease: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"dies", "stays"} {
+		if _, err := s.Send(t.Context(), "dead", []store.Outgoing{plain(id)}); err != nil || i == 1 {
+			try(t, err)
+			break
+		}
+		c, err := s.Claim(t.Context(), "dead", store.ClaimRequest{Max: 1, Lease: time.Hour})
+		try(t, err)
+		_, err = s.Settle(t.Context(), "dead", []store.Settlement{{Receipt: c.Messages[0].Receipt, Action: store.Bury}})
+		try(t, err)
+	}
+	if stats, err := s.Stats(t.Context(), "q"); err != nil || stats.Ready != n { // and keeps the count
+		t.Errorf("%d messages are ready, %v, want %d", stats.Ready, err, n)
+	}
 	acked := 0
 	for ; s.reserve.exists(); acked += 10 {
 		q.fill(0)
@@ -339,6 +366,16 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 	}
 	if got := live(t, s, "mixed"); len(got) != 1 || got["later"] != store.StateScheduled {
 		t.Errorf("a purge of ready messages leaves %v", got)
+	}
+	if got := purgeAll(t, s, "leased", store.StateReady); got != 1 {
+		t.Errorf("%d ready messages beside a leased one were purged, want 1", got)
+	}
+	if infos, err := s.Get(t.Context(), "leased", []string{"held"}); err != nil || infos[0] == nil ||
+		infos[0].State != store.StateLeased {
+		t.Errorf("the leased message is %v, %v", infos, err)
+	}
+	if got := purgeAll(t, s, "dead", store.StateReady); got != 1 || live(t, s, "dead")["dies"] != store.StateDead {
+		t.Errorf("%d ready messages beside a dead one were purged, want 1 and the dead one left", got)
 	}
 	if got := purgeAll(t, s, "mixed", store.StateDead) + purgeAll(t, s, "q", store.StateScheduled); got != 0 {
 		t.Errorf("%d messages were purged in states without any", got)
