@@ -2,6 +2,7 @@ package later
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -310,5 +311,75 @@ func TestGroupCallsGoOnBehindShortPages(t *testing.T) {
 	wantNoError(t, err)
 	if cancelled.Scheduled != 5 {
 		t.Errorf("%d messages were cancelled, want 5", cancelled.Scheduled)
+	}
+}
+
+// partial is a store whose cancels and reschedules of some messages have results of their own.
+type partial struct {
+	store.Store
+	results map[string]error
+	empty   bool // a page without messages precedes each listing of a group
+	calls   int
+}
+
+func (p *partial) Cancel(ctx context.Context, queue string, req store.CancelRequest) ([]store.CancelResult, error) {
+	p.calls++
+	results, err := p.Store.Cancel(ctx, queue, req)
+	for i, id := range req.IDs {
+		if wrong := p.results[id]; wrong != nil {
+			results[i].Err = wrong
+		}
+	}
+	return results, err
+}
+
+func (p *partial) Reschedule(ctx context.Context, queue string, ids []string, due store.Due) ([]error, error) {
+	p.calls++
+	results, err := p.Store.Reschedule(ctx, queue, ids, due)
+	for i, id := range ids {
+		if wrong := p.results[id]; wrong != nil {
+			results[i] = wrong
+		}
+	}
+	return results, err
+}
+
+func (p *partial) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	if p.empty && req.Cursor == "" {
+		return store.Page{Next: "first"}, nil
+	}
+	if req.Cursor == "first" {
+		req.Cursor = ""
+	}
+	return p.Store.List(ctx, queue, req)
+}
+
+func TestGroupCallsCountOnlyWhatSucceededAndReturnTheFirstOtherError(t *testing.T) {
+	for _, c := range []struct {
+		results map[string]error
+		want    error
+	}{
+		{map[string]error{"b": store.ErrNotFound}, nil}, // it has gone meanwhile
+		{map[string]error{"b": store.ErrCorrupt}, ErrCorrupt},
+	} {
+		p := &partial{Store: memstore.New(), results: c.results, empty: true}
+		q := newClientOn(t, p).Queue("q")
+		send := func() {
+			for _, id := range []string{"a", "b", "c"} {
+				mustSend(t, q, "", WithID(id), Group("g"), In(time.Hour))
+			}
+		}
+		send()
+		moved, err := q.RescheduleGroup(t.Context(), "g", In(2*time.Hour))
+		if moved != (GroupReschedule{Rescheduled: 2}) || !errors.Is(err, c.want) {
+			t.Errorf("RescheduleGroup returned %+v, %v; want 2 and %v", moved, err, c.want)
+		}
+		cancelled, err := q.CancelGroup(t.Context(), "g")
+		if cancelled != (GroupCancel{Scheduled: 2}) || !errors.Is(err, c.want) {
+			t.Errorf("CancelGroup returned %+v, %v; want 2 and %v", cancelled, err, c.want)
+		}
+		if p.calls != 2 {
+			t.Errorf("%d calls; an empty page needs none", p.calls)
+		}
 	}
 }

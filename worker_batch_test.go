@@ -162,6 +162,9 @@ func TestBatchHandlerThatGoesWrongFailsEveryMessage(t *testing.T) {
 		"batch handler returned 0 errors for 3 messages": {
 			func(context.Context, []*Message) []error { return []error{} }, "all messages of a batch failed",
 		},
+		"batch handler returned 4 errors for 3 messages": {
+			func(context.Context, []*Message) []error { return make([]error, 4) }, "all messages of a batch failed",
+		},
 		"batch handler reordered its slice": {
 			func(_ context.Context, msgs []*Message) []error {
 				slices.Reverse(msgs)

@@ -228,3 +228,58 @@ func TestDeliveryIsGivenBack(t *testing.T) {
 		}
 	})
 }
+
+func TestUnknownKindOutlivesTheTimeThatPayloadsHave(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		mux := NewMux()
+		mux.Handle("known", ignore)
+		w := NewWorker(c, WorkerConfig{GiveBackFor: time.Minute})
+		w.HandleMux("q", mux)
+		start(t, w)
+		mustSend(t, c.Queue("q"), "", Kind("other"))
+		time.Sleep(3 * time.Hour)
+		if stats, err := c.Queue("q").Stats(t.Context()); err != nil || stats.Dead != 0 || stats.Scheduled+stats.Leased != 1 {
+			t.Errorf("after three hours: %+v, %v", stats, err)
+		}
+	})
+}
+
+func TestMisfitsBeginAnewAfterAPauseAndLogOnlyNewMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged lockedBuffer
+		x := newMisfits("q", time.Hour, logged.logger())
+		meet := func() time.Duration { return x.resultOf(&Message{}, GiveBack(errors.New("new"))).delay }
+		meet()
+		time.Sleep(giveBackLogPause)
+		for range 3 {
+			meet() // the first of them is logged
+		}
+		time.Sleep(giveBackLogPause)
+		if d := meet(); d < maxGiveBack/2 {
+			t.Errorf("the delay is %v after two minutes", d)
+		}
+		text := logged.String()
+		if a, b := strings.Count(text, "messages=1 "), strings.Count(text, "messages=3 "); a != 2 || b != 1 {
+			t.Errorf("log is %s", text)
+		}
+		time.Sleep(3 * maxGiveBack)
+		if d := meet(); d > minGiveBack {
+			t.Errorf("the first delay after a pause is %v", d)
+		}
+	})
+}
+
+func TestWorkersShowWhatForwardersGiveBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{Name: "w"})
+		undecodable["destination"](w)
+		start(t, w)
+		mustSend(t, c.Queue("q"), "no JSON", Kind("k"))
+		time.Sleep(20 * time.Minute)
+		all, err := c.ReportWorkers(t.Context(), time.Second)
+		if err != nil || len(all) != 1 || len(all[0].GivenBack) != 1 || all[0].GivenBack[0].Messages != 1 ||
+			all[0].GivenBack[0].Kind != "k" {
+			t.Errorf("ReportWorkers returned %+v, %v", all, err)
+		}
+	})
+}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 // The second queue joins when half of the limit has passed. It must not begin the time of the first one anew.
@@ -112,5 +115,119 @@ func TestWorkerThatReturnsWithinTheSecondLeaseFindsItsCommands(t *testing.T) {
 		f.set(nil, nil)
 		time.Sleep(time.Minute)
 		wantWorkers(t, c, "w paused")
+	})
+}
+
+func TestUnknownWorkerNamesThoseThatAreLiveOnce(t *testing.T) {
+	live := []WorkerInfo{{Name: "a"}, {Name: "a"}, {Name: "b"}}
+	if text := unknownWorker(live, "c").Error(); !strings.Contains(text, "live workers: a, b") {
+		t.Errorf("error is %q", text)
+	}
+}
+
+// A worker can end just before a command for it is sent. What the command created is removed.
+func TestCommandForAWorkerThatHasEndedLeavesNoQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		if _, err := c.command(t.Context(), CommandPause, []WorkerInfo{{ID: "gone", Name: "w"}}); err != nil {
+			t.Fatal(err)
+		}
+		if stats, err := c.Store().Stats(t.Context(), workerPrefix+"gone"); err != nil || stats.Exists {
+			t.Errorf("the queue of a worker that has ended: %+v, %v", stats, err)
+		}
+	})
+}
+
+// listing is a store whose list of workers can be damaged, and whose list of queues begins with an empty page.
+type listing struct {
+	store.Store
+	damaged bool
+}
+
+func (l *listing) Properties(ctx context.Context, queue string) (map[string]string, error) {
+	if l.damaged {
+		return nil, store.ErrCorrupt
+	}
+	return l.Store.Properties(ctx, queue)
+}
+
+func (l *listing) Queues(ctx context.Context, cursor string) ([]string, string, error) {
+	switch cursor {
+	case "":
+		return nil, "first", nil
+	case "first":
+		cursor = ""
+	}
+	return l.Store.Queues(ctx, cursor)
+}
+
+func TestCommandDoesNotWaitForAListOfWorkersThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listing{Store: memstore.New(), damaged: true}
+		c := newClientOn(t, l)
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.command(ctx, CommandPause, []WorkerInfo{{ID: "w", Name: "w"}})
+		if !errors.Is(err, ErrCorrupt) || time.Since(begin) > time.Second {
+			t.Errorf("error is %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+func TestWhatDeadWorkersLeftIsFoundOnEveryPageOfQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listing{Store: memstore.New()}
+		c := newClientOn(t, l)
+		if _, err := c.sendCommand(t.Context(), CommandPause, "gone"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.removeOrphans(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if stats, err := l.Stats(t.Context(), workerPrefix+"gone"); err != nil || stats.Exists {
+			t.Errorf("its queue: %+v, %v", stats, err)
+		}
+	})
+}
+
+// unlisting is a store that takes no records of workers, and counts those that are to be removed.
+type unlisting struct {
+	store.Store
+	removals atomic.Int32
+}
+
+func (u *unlisting) SetProperties(_ context.Context, _ string, set map[string]string) error {
+	for _, text := range set {
+		if text == "" {
+			u.removals.Add(1)
+		}
+	}
+	return store.ErrUnavailable
+}
+
+func TestWorkerThatCannotBeListedDoesNotTryToLeaveTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &unlisting{Store: memstore.New()}
+		stop := start(t, addHandler(NewWorker(newClientOn(t, u), WorkerConfig{Name: "w"})))
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil || u.removals.Load() > 0 {
+			t.Errorf("Run returned %v after %d calls to leave the list; want none", err, u.removals.Load())
+		}
+	})
+}
+
+func TestWorkerWhoseWaitsForCommandsFailSaysSoOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged lockedBuffer
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithLogger(logged.logger()))
+		start(t, addHandler(NewWorker(c, WorkerConfig{Name: "w"})))
+		time.Sleep(time.Minute)
+		f.set(unavailable("wait of workers"), nil)
+		mustSendCommand(t, newClientOn(t, f.Store), "w") // ends the wait in progress
+		time.Sleep(10 * time.Minute)
+		if n := strings.Count(logged.String(), "the worker cannot be told what to do"); n != 1 {
+			t.Errorf("%d log messages in ten minutes: %s", n, logged.String())
+		}
 	})
 }

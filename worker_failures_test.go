@@ -1,0 +1,390 @@
+package later
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
+)
+
+// scripted is a store whose claims, settles and waits a test sees and changes. Calls of workers' own queues are left out.
+type scripted struct {
+	store.Store
+	claim   func(req store.ClaimRequest) error // before the store's claim
+	settle  func(results []store.SettleResult) // after the store's settle
+	mu      sync.Mutex
+	waiting int
+}
+
+func (s *scripted) Claim(ctx context.Context, queue string, req store.ClaimRequest) (store.Claim, error) {
+	if s.claim != nil && !isWorkerQueue(queue) {
+		if err := s.claim(req); err != nil {
+			return store.Claim{}, err
+		}
+	}
+	return s.Store.Claim(ctx, queue, req)
+}
+
+func (s *scripted) Settle(ctx context.Context, queue string, all []store.Settlement) ([]store.SettleResult, error) {
+	results, err := s.Store.Settle(ctx, queue, all)
+	if s.settle != nil && !isWorkerQueue(queue) {
+		s.settle(results)
+	}
+	return results, err
+}
+
+func (s *scripted) Wait(ctx context.Context, queue string) error {
+	if isWorkerQueue(queue) {
+		return s.Store.Wait(ctx, queue)
+	}
+	s.wait(1)
+	defer s.wait(-1)
+	return s.Store.Wait(ctx, queue)
+}
+
+func (s *scripted) wait(n int) (waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting += n
+	return s.waiting
+}
+
+func TestWorkerSettleThatIsNotDurableTookEffectAndALostOneDidNot(t *testing.T) {
+	for _, c := range []struct {
+		result     error
+		want, none EventKind
+	}{
+		{store.ErrNotDurable, EventAcked, EventUnsettled},
+		{store.ErrLeaseLost, EventLeaseLost, EventAcked}, // the first settle: no earlier one of ours can have done it
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var seen events
+			s := &scripted{Store: memstore.New(), settle: func(results []store.SettleResult) { results[0].Err = c.result }}
+			client := newClientOn(t, s, WithObserver(seen.add))
+			w := NewWorker(client, WorkerConfig{})
+			w.Handle("q", ignore)
+			start(t, w)
+			mustSend(t, client.Queue("q"), "")
+			synctest.Wait()
+			if len(seen.of(c.want)) != 1 || len(seen.of(c.none)) != 0 {
+				t.Errorf("%v: %d %s events and %d %s events", c.result, len(seen.of(c.want)), c.want, len(seen.of(c.none)), c.none)
+			}
+		})
+	}
+}
+
+// The lease is extended meanwhile. The settle is given up all the same when it would have ended at first.
+func TestWorkerSettleIsGivenUpWhenTheLeaseOfItsFirstFailureWouldHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithObserver(seen.add))
+		w := NewWorker(c, WorkerConfig{Lease: 6 * time.Second, Concurrency: 2})
+		w.Handle("q", ignore)
+		start(t, w)
+		f.set(unavailable("settle"), nil)
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(7 * time.Second)
+		if n := len(seen.of(EventUnsettled)); n != 1 {
+			t.Errorf("%d events of a settle that was given up; want 1", n)
+		}
+		f.set(nil, nil)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestLeaseKeeperThatHasStoppedRetriesNoSettle(t *testing.T) {
+	k := newLeaseKeeper(&run{})
+	k.stop()
+	if k.retry(&task{unusual: &ending{retry: &settleRetry{at: time.Now()}}}) {
+		t.Error("a settle is to be retried after the end")
+	}
+}
+
+// One lease of a queue is due to be extended, and another one only to be asked about. The order must not matter.
+func TestLeaseKeeperExtendsTheLeasesThatAreDueWhateverElseIs(t *testing.T) {
+	now := time.Now()
+	qw := &queueWorker{cfg: QueueConfig{Lease: 30 * time.Second}}
+	for range 50 { // map order
+		k := newLeaseKeeper(&run{})
+		end := now.Add(time.Minute)
+		extend := &lease{qw: qw, deadline: end, beatAt: now, lookAt: end}
+		ask := &lease{qw: qw, deadline: end, beatAt: end, lookAt: now}
+		k.leases[extend], k.leases[ask] = struct{}{}, struct{}{}
+		if _, due, _ := k.sortLeases(now); len(due[qw]) != 2 || !extend.extend || ask.extend {
+			t.Fatalf("%d leases are due, extended: %v and %v; want the first one only", len(due[qw]), extend.extend, ask.extend)
+		}
+	}
+}
+
+// The next beat is when the oldest message of a buffer has waited for long enough, although its lease needs none yet.
+func TestLeaseKeeperWakesForTheOldestMessageOfABuffer(t *testing.T) {
+	qw := &queueWorker{cfg: QueueConfig{Lease: 2 * time.Second}, queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
+	r := &run{scheduler: newScheduler(1, 0, []*queueWorker{qw}, func(*task) {})}
+	k := newLeaseKeeper(r)
+	now := time.Now()
+	held := &lease{qw: qw, arrived: now}
+	qw.buffer.push([]*task{{lease: held}})
+	k.add(held, now)
+	if next := k.beat(now); !next.Equal(now.Add(qw.maxBuffer())) {
+		t.Errorf("the next beat is after %v; want %v", next.Sub(now), qw.maxBuffer())
+	}
+}
+
+func TestBatchTimeLimitLeavesOutMessagesWithoutOne(t *testing.T) {
+	for _, c := range []struct {
+		worker time.Duration
+		own    []time.Duration
+		want   time.Duration
+	}{
+		{0, []time.Duration{3, 2, 0}, 2}, {0, []time.Duration{0, 0}, 0}, {5, []time.Duration{0, 9}, 5}, {5, []time.Duration{3}, 3},
+	} {
+		b := &messageBatch{}
+		for _, limit := range c.own {
+			qw := &queueWorker{cfg: QueueConfig{Timeout: c.worker}}
+			b.tasks = append(b.tasks, &task{lease: &lease{qw: qw}, Message: Message{Timeout: limit}})
+		}
+		if got := b.limit(); got != c.want {
+			t.Errorf("limit of %v with %d by the worker is %d, want %d", c.own, c.worker, got, c.want)
+		}
+	}
+}
+
+func TestOvertimeIsNamedOnce(t *testing.T) {
+	own := errors.Join(errors.New("mine"), ErrTimeout)
+	if got := overtime(time.Second, own); got != own {
+		t.Errorf("an error that says so already became %v", got)
+	}
+	if got := overtime(time.Second, errors.New("mine")); !errors.Is(got, ErrTimeout) || !strings.Contains(got.Error(), "mine") {
+		t.Errorf("error is %v", got)
+	}
+}
+
+// The message that follows in the buffer is handled by another goroutine.
+func TestWorkerGoexitLosesNoMessageOfTheBuffer(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		var n atomic.Int32
+		w.Handle("q", func(context.Context, *Message) error {
+			if n.Add(1)%10 == 0 {
+				runtime.Goexit()
+			}
+			return nil
+		})
+		backlog(t, c.Queue("q"), 100)
+		start(t, w)
+		time.Sleep(time.Hour)
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+	})
+}
+
+func TestWorkerThatIsPausedWaitsForNothingAndReportsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logged lockedBuffer
+		s := &scripted{Store: memstore.New()}
+		c := newClientOn(t, s, WithLogger(logged.logger()))
+		w := NewWorker(c, WorkerConfig{})
+		w.Handle("q", ignore)
+		start(t, w)
+		synctest.Wait()
+		if n := s.wait(0); n != 1 {
+			t.Fatalf("%d waits before the pause", n)
+		}
+		w.Pause()
+		synctest.Wait()
+		if n := s.wait(0); n != 0 {
+			t.Errorf("%d waits during the pause: they take wake-ups from other processes", n)
+		}
+		if strings.Contains(logged.String(), "the store is failing") {
+			t.Errorf("a pause is logged as a failure: %s", logged.String())
+		}
+	})
+}
+
+func TestWorkerRetriesEachOutageSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scripted{Store: memstore.New()}
+		var failing atomic.Bool
+		var failed log[time.Time]
+		s.claim = func(store.ClaimRequest) error {
+			if !failing.Load() {
+				return nil
+			}
+			failed.add(time.Now())
+			return store.ErrUnavailable
+		}
+		c := newClientOn(t, s)
+		w := NewWorker(c, WorkerConfig{Concurrency: 1})
+		w.Handle("q", ignore)
+		start(t, w)
+		for range 2 {
+			failing.Store(true)
+			first := len(failed.list())
+			mustSend(t, c.Queue("q"), "")
+			time.Sleep(30 * time.Second)
+			if at := failed.list()[first:]; len(at) < 10 || at[1].Sub(at[0]) > 2*minOutagePause {
+				t.Errorf("%d claims failed, the second after %v; want it within %v", len(at), at[1].Sub(at[0]), minOutagePause)
+			}
+			failing.Store(false)
+			time.Sleep(time.Minute)
+			wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+		}
+	})
+}
+
+func TestDeadNotifierServesAQueueOnceForAllItsMessages(t *testing.T) {
+	qw := &queueWorker{}
+	n := &deadNotifier{run: &run{cfg: WorkerConfig{OnDead: func(context.Context, *Info) {}}}, working: true}
+	n.add(qw, "a")
+	n.add(qw, "b")
+	if got, ids, _ := n.take(); got != qw || !slices.Equal(ids, []string{"a", "b"}) || len(n.turns) != 0 {
+		t.Errorf("take returned %q and left %d turns", ids, len(n.turns))
+	}
+}
+
+func TestOnDeadIsNotCalledForAMessageThatIsLiveAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *Client) {
+		mustSend(t, c.Queue("q"), "", WithID("live"))
+		r := &run{client: c, log: c.log, calling: t.Context()}
+		r.cfg.OnDead = func(_ context.Context, info *Info) {
+			t.Errorf("OnDead was called for a message that is %s", info.State)
+		}
+		n := &deadNotifier{run: r}
+		n.add(&queueWorker{queue: c.Queue("q")}, "live", "gone")
+		n.goroutine.Wait()
+	})
+}
+
+func TestPauseGateThatIsClosedLetsNobodyWait(t *testing.T) {
+	var g pauseGate
+	g.set(true)
+	ctx, cancel := g.untilClosed(t.Context())
+	defer cancel()
+	if ctx.Err() == nil {
+		t.Error("the context of a closed gate has not ended")
+	}
+}
+
+func TestAliveSeesTheLongestCallAlsoOfForwarders(t *testing.T) {
+	var calls callWatch
+	calls.begin(false, time.Second)
+	calls.begin(true, 5*time.Second)
+	if got := calls.longest(10 * time.Second); got != 9*time.Second {
+		t.Errorf("the longest call took %v, want 9 s", got)
+	}
+	c := newClientOn(t, memstore.New())
+	w := NewWorker(c, WorkerConfig{})
+	f := &forwarder{queueWorker: &queueWorker{queue: c.Queue("q")}}
+	f.calls.begin(false, time.Second)
+	w.run = &run{begun: time.Now().Add(-time.Hour), scheduler: newScheduler(1, 0, nil, nil), forwarders: []*forwarder{f}}
+	w.run.leases = newLeaseKeeper(w.run)
+	if err := w.Alive(); err == nil || !strings.Contains(err.Error(), "has not returned") {
+		t.Errorf("Alive returned %v", err)
+	}
+	w.run.dead = &deadNotifier{run: w.run}
+	idle := w.run.idle()
+	done := w.run.beginClaim()
+	if !idle || w.run.idle() {
+		t.Error("a worker is idle if, and only if, it has no claim in flight")
+	}
+	done()
+}
+
+func TestForwardSettleWhoseReplyWasLostIsNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithObserver(seen.add))
+		w := NewWorker(c, WorkerConfig{})
+		w.Forward("q", To(takes{}))
+		start(t, w)
+		synctest.Wait()
+		var settles atomic.Int32
+		f.set(nil, func(_ context.Context, call string) error {
+			if call == "settle" && settles.Add(1) == 1 {
+				return store.ErrUnavailable
+			}
+			return nil
+		})
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(10 * time.Second)
+		if done, lost := len(seen.of(EventForwarded)), len(seen.of(EventLeaseLost)); done != 1 || lost != 0 {
+			t.Errorf("%d messages were forwarded and %d lost after %d settles", done, lost, settles.Load())
+		}
+	})
+}
+
+// takes is a destination that takes everything.
+type takes struct{}
+
+func (takes) Deliver(context.Context, []*Message) []error { return nil }
+func (takes) String() string                              { return "takes" }
+
+// endless is a destination that works until its context ends.
+type endless struct{ causes *log[error] }
+
+func (e endless) Deliver(ctx context.Context, msgs []*Message) []error {
+	<-ctx.Done()
+	e.causes.add(context.Cause(ctx))
+	return forEach(msgs, ctx.Err())
+}
+
+func (endless) String() string { return "endless" }
+
+func TestForwardEndsADeliverWhoseLeaseCannotBeExtended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f)
+		var causes log[error]
+		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w.Forward("q", To(endless{&causes}))
+		start(t, w)
+		mustSend(t, c.Queue("q"), "")
+		synctest.Wait()
+		f.set(unavailable("extend"), nil)
+		time.Sleep(5 * time.Second)
+		if all := causes.list(); len(all) == 0 || !errors.Is(all[0], ErrLeaseLost) {
+			t.Errorf("the contexts ended with %v; want ErrLeaseLost", all)
+		}
+	})
+}
+
+// A settle fails until the lease has ended. What the store then says about the message is true.
+func TestForwardSettleAfterTheEndOfTheLeaseIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		f := &faulty{Store: memstore.New()}
+		c := newClientOn(t, f, WithObserver(seen.add))
+		w := NewWorker(c, WorkerConfig{Lease: 3 * time.Second})
+		w.Forward("q", To(takes{}))
+		start(t, w)
+		synctest.Wait()
+		var settles atomic.Int32
+		f.set(func(_ context.Context, call string) error {
+			switch {
+			case call == "extend":
+				return store.ErrUnavailable
+			case call == "settle" && settles.Add(1) == 1:
+				return store.ErrUnavailable
+			case call == "settle" && settles.Load() == 2:
+				time.Sleep(4 * time.Second) // it reaches the store after the end of the lease
+			}
+			return nil
+		}, nil)
+		mustSend(t, c.Queue("q"), "")
+		time.Sleep(time.Minute)
+		if lost := len(seen.of(EventLeaseLost)); lost != 1 {
+			t.Errorf("%d leases were lost; want the first", lost)
+		}
+		wantCounts(t, c.Queue("q"), 0, 0, 0, 0)
+	})
+}
