@@ -137,20 +137,20 @@ func TestCommandForAWorkerThatHasEndedLeavesNoQueue(t *testing.T) {
 	})
 }
 
-// listing is a store whose list of workers can be damaged, and whose list of queues begins with an empty page.
-type listing struct {
+// brokenListing is a store whose list of workers can be damaged, and whose list of queues begins with an empty page.
+type brokenListing struct {
 	store.Store
 	damaged bool
 }
 
-func (l *listing) Properties(ctx context.Context, queue string) (map[string]string, error) {
+func (l *brokenListing) Properties(ctx context.Context, queue string) (map[string]string, error) {
 	if l.damaged {
 		return nil, store.ErrCorrupt
 	}
 	return l.Store.Properties(ctx, queue)
 }
 
-func (l *listing) Queues(ctx context.Context, cursor string) ([]string, string, error) {
+func (l *brokenListing) Queues(ctx context.Context, cursor string) ([]string, string, error) {
 	switch cursor {
 	case "":
 		return nil, "first", nil
@@ -162,7 +162,7 @@ func (l *listing) Queues(ctx context.Context, cursor string) ([]string, string, 
 
 func TestCommandDoesNotWaitForAListOfWorkersThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &listing{Store: memstore.New(), damaged: true}
+		l := &brokenListing{Store: memstore.New(), damaged: true}
 		c := newClientOn(t, l)
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -176,7 +176,7 @@ func TestCommandDoesNotWaitForAListOfWorkersThatCannotBeRead(t *testing.T) {
 
 func TestWhatDeadWorkersLeftIsFoundOnEveryPageOfQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &listing{Store: memstore.New()}
+		l := &brokenListing{Store: memstore.New()}
 		c := newClientOn(t, l)
 		if _, err := c.sendCommand(t.Context(), CommandPause, "gone"); err != nil {
 			t.Fatal(err)
