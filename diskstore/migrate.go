@@ -15,14 +15,11 @@ import (
 // migration makes a format of the one before.
 type migration struct {
 	from int // the format before
-	// step puts into the batch the changes for some of the keys from one on, maxMigrated at most, and returns the key
-	// that the next step begins with, nil at the end. It reads what the steps before have changed, and leaves alone
+	// step puts into the batch the changes for some of the keys from one on, 10,000 at most so that a large store takes
+	// little memory, and returns the key that the next step begins with, nil at the end. It reads what the steps before have changed, and leaves alone
 	// what is of the new format already. It is nil if everything that was stored before means the same.
 	step func(r *reader, b *pebble.Batch, from []byte) (next []byte, err error)
 }
-
-// maxMigrated is how many keys a step looks at, so that a large store is migrated with little memory.
-const maxMigrated = 10_000
 
 // migrations begins with the earliest format that Open migrates.
 var migrations = []migration{

@@ -306,10 +306,11 @@ func (s *Store) end() error {
 }
 
 func (s *Store) endAll() error {
-	s.mu.Lock() // no call begins any more
+	s.mu.Lock()
+	failed := s.hasFailed() // or is closing: no call begins any more
 	s.mu.Unlock()
 	s.reserve.end()
-	if s.hasFailed() {
+	if failed {
 		s.reserve.fence.raise()
 	}
 	idle := make(chan struct{})
