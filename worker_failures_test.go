@@ -16,7 +16,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// scripted is a store whose claims, settles and waits a test sees and changes. Calls of workers' own queues are left out.
+// scripted is a store whose claims, settles and waits a test sees and changes, except for those of workers' own queues.
 type scripted struct {
 	store.Store
 	claim   func(req store.ClaimRequest) error // before the store's claim
@@ -128,7 +128,8 @@ func TestLeaseKeeperExtendsTheLeasesThatAreDueWhateverElseIs(t *testing.T) {
 
 // The next beat is when the oldest message of a buffer has waited for long enough, although its lease needs none yet.
 func TestLeaseKeeperWakesForTheOldestMessageOfABuffer(t *testing.T) {
-	qw := &queueWorker{cfg: QueueConfig{Lease: 2 * time.Second}, queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
+	cfg := QueueConfig{Weight: 1, Concurrency: 1, Lease: 2 * time.Second}
+	qw := &queueWorker{cfg: cfg, queueShare: newQueueShare(cfg, 10)}
 	r := &run{scheduler: newScheduler(1, 0, []*queueWorker{qw}, func(*task) {})}
 	k := newLeaseKeeper(r)
 	now := time.Now()
@@ -146,7 +147,8 @@ func TestBatchTimeLimitLeavesOutMessagesWithoutOne(t *testing.T) {
 		own    []time.Duration
 		want   time.Duration
 	}{
-		{0, []time.Duration{3, 2, 0}, 2}, {0, []time.Duration{0, 0}, 0}, {5, []time.Duration{0, 9}, 5}, {5, []time.Duration{3}, 3},
+		{0, []time.Duration{3, 2, 0}, 2}, {0, []time.Duration{0, 0}, 0},
+		{5, []time.Duration{0, 9}, 5}, {5, []time.Duration{3}, 3},
 	} {
 		b := &messageBatch{}
 		for _, limit := range c.own {
@@ -164,7 +166,8 @@ func TestOvertimeIsNamedOnce(t *testing.T) {
 	if got := overtime(time.Second, own); got != own {
 		t.Errorf("an error that says so already became %v", got)
 	}
-	if got := overtime(time.Second, errors.New("mine")); !errors.Is(got, ErrTimeout) || !strings.Contains(got.Error(), "mine") {
+	got := overtime(time.Second, errors.New("mine"))
+	if !errors.Is(got, ErrTimeout) || !strings.Contains(got.Error(), "mine") {
 		t.Errorf("error is %v", got)
 	}
 }

@@ -62,7 +62,7 @@ func TestUndecodablePayloadIsGivenBackForAnHourAndThenDead(t *testing.T) {
 				for range 59 { // restarts do not begin the hour anew
 					time.Sleep(time.Minute)
 					info, err := q.Get(t.Context(), "new")
-					if err != nil || info.Attempts != 0 || !strings.Contains(info.LastError, "payload cannot be decoded into later.give") ||
+					if err != nil || info.Attempts != 0 || !strings.Contains(info.LastError, "cannot be decoded into later.give") ||
 						len(info.Failures) != 1 || info.Failures[0].Attempt != 0 || !info.Failures[0].Time.Equal(begin) {
 						t.Fatalf("after %v: %+v, %v", time.Since(begin), info, err)
 					}

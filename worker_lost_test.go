@@ -31,7 +31,7 @@ func TestPriorityStarvationTimeIsThatOfTheFirstQueueOfALevelThatWaits(t *testing
 		if got := turns.first(); got != high {
 			t.Error("a lower queue has its turn before the limit")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		if got := turns.first(); got != first {
 			t.Error("the lower queues have no turn when the first of them has waited for the limit")
 		}
@@ -77,7 +77,8 @@ func TestWorkerDoesNotObeyACommandThatIsOld(t *testing.T) {
 		f := &faulty{Store: memstore.New()}
 		c, deaf := newClientOn(t, f.Store), newClientOn(t, f)
 		var obeyed log[WorkerCommand]
-		startRunning(t, deaf, WorkerConfig{Name: "deaf", OnCommand: func(do WorkerCommand) error { obeyed.add(do); return nil }})
+		obey := func(do WorkerCommand) error { obeyed.add(do); return nil }
+		startRunning(t, deaf, WorkerConfig{Name: "deaf", OnCommand: obey})
 		f.set(unavailable("claim of workers", "wait of workers"), nil)
 		mustSendCommand(t, c, "deaf") // has it claim, and fail
 		if _, err := c.ControlWorkers(t.Context(), CommandDrain, "deaf"); !errors.Is(err, ErrUnavailable) {
