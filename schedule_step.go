@@ -122,7 +122,7 @@ func (s *stepper) dueTimes() (due []recurrence.Occurrence, following *recurrence
 	switch {
 	case s.Schedule.Missed == MissedAll:
 		keep = s.Schedule.MissedMax
-	case s.Schedule.Missed == MissedOne && late == len(due) && !more:
+	case s.Schedule.Missed == MissedOne && late == len(due):
 		keep = 1
 	}
 	leftOut := max(old, late-keep)

@@ -74,7 +74,12 @@ func TestStepsAfterALongTimeAreBounded(t *testing.T) {
 
 // TestStepsSendAllThatJitterDelaysIntoTheWindow has more old runs than are counted.
 func TestStepsSendAllThatJitterDelaysIntoTheWindow(t *testing.T) {
-	now := stepStart.Add(24 * time.Hour)
+	for ms := range 10 {
+		stepsWithJitter(t, stepStart.Add(24*time.Hour+time.Duration(ms)*100*time.Millisecond))
+	}
+}
+
+func stepsWithJitter(t *testing.T, now time.Time) {
 	r := newRecord(t, Schedule{
 		When: recurrence.Spec{Every: time.Second, Start: stepStart, Jitter: 30 * time.Minute}, Missed: MissedAll,
 		MissedWithin: time.Hour, MissedMax: MaxRuns, Unfinished: UnfinishedAllow,
@@ -117,6 +122,24 @@ func TestStepOfLargeRunsFitsIntoACall(t *testing.T) {
 	}
 	if sent != 60 {
 		t.Errorf("%d runs were sent, want 60", sent)
+	}
+}
+
+func TestStepsEndWithTheLastRun(t *testing.T) {
+	r := newRecord(t, Schedule{
+		When: recurrence.Spec{Cron: "* * * * *", MaxRuns: 2}, Missed: MissedAll, Unfinished: UnfinishedAllow,
+	})
+	steps := allSteps(t, r, stepStart.Add(10*time.Minute))
+	if len(steps) != 1 || len(steps[0]) != 2 || r.Runs != 2 || r.Next != 0 {
+		t.Errorf("steps %+v, record %+v", steps, r.scheduleState)
+	}
+}
+
+func TestBufferedRunIsLookedAtEachSecond(t *testing.T) {
+	r := newRecord(t, Schedule{When: recurrence.Spec{Cron: "0 * * * *"}, Unfinished: UnfinishedBuffer})
+	now := stepStart.Add(time.Hour)
+	if runs, err := r.step(now, true); err != nil || len(runs) > 0 || !r.due(now).Equal(now.Add(bufferPoll)) {
+		t.Errorf("%d runs, %v, due %v", len(runs), err, r.due(now))
 	}
 }
 

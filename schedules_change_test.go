@@ -17,11 +17,14 @@ import (
 type sentStore struct {
 	store.Store
 	sent []store.Outgoing
+	runs int // sent by themselves
 }
 
 func (s *sentStore) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	if queue == schedulesQueue {
 		s.sent = append(s.sent, msgs...)
+	} else {
+		s.runs += len(msgs)
 	}
 	msgs = slices.Clone(msgs)
 	for i := range msgs {
@@ -196,12 +199,49 @@ func TestScheduleThatMiddlewareRefusesKeepsNoOtherFromRunning(t *testing.T) {
 // TestDurableRunsAreSent has runs that cannot be written with the ack, because durability is asked for them.
 func TestDurableRunsAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &dyingStore{Store: &sentStore{Store: memstore.New()}, linked: true, left: 1 << 30}
-		c, start := newClientOn(t, s, WithDefaults(Durable(1, time.Second))), time.Now()
+		s := &sentStore{Store: memstore.New()}
+		linked := &dyingStore{Store: s, linked: true, left: 1 << 30}
+		c, start := newClientOn(t, linked, WithDefaults(Durable(1, time.Second))), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
 		ran := work(t, c, start, nil)
 		time.Sleep(61 * time.Second)
 		ran.want(t, "1m0s")
 		ran.stop()
+		if s.runs != 1 {
+			t.Errorf("%d runs were sent by themselves, want 1", s.runs)
+		}
 	})
+}
+
+// listedStore calls a function after a page was listed.
+type listedStore struct {
+	store.Store
+	after func()
+}
+
+func (s *listedStore) List(ctx context.Context, queue string, req store.ListRequest) (store.Page, error) {
+	page, err := s.Store.List(ctx, queue, req)
+	if s.after != nil {
+		s.after()
+	}
+	return page, err
+}
+
+// TestPruneOfWhatWasDeletedMeanwhile applies a set while somebody deletes one of its schedules.
+func TestPruneOfWhatWasDeletedMeanwhile(t *testing.T) {
+	s := &listedStore{Store: memstore.New()}
+	c := newClientOn(t, s)
+	o := ApplyOptions{Set: "set", Prune: true}
+	if _, err := c.Schedules().Apply(t.Context(), []Schedule{everyMinute("a")}, o); err != nil {
+		t.Fatal(err)
+	}
+	s.after = func() {
+		s.after = nil
+		if err := c.Schedules().Delete(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := c.Schedules().Apply(t.Context(), nil, o); err != nil {
+		t.Errorf("Apply returned %v", err)
+	}
 }

@@ -2,6 +2,8 @@ package later
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
 )
 
 // localStore is a store.Local whose properties nobody changes after a worker's first look.
@@ -57,5 +60,40 @@ func TestIdleWorkerOfALocalStoreHardlyLooks(t *testing.T) {
 		if most := int64(days * 24 * time.Hour / localEvery * 5); n > most {
 			t.Errorf("%d calls, want at most %d", n, most)
 		}
+	})
+}
+
+// failingIndex is a store whose properties can fail to be read.
+type failingIndex struct {
+	store.Store
+	failing atomic.Bool
+}
+
+func (s *failingIndex) Properties(ctx context.Context, queue string) (map[string]string, error) {
+	if s.failing.Load() {
+		return nil, ErrUnavailable
+	}
+	return s.Store.Properties(ctx, queue)
+}
+
+func TestIndexThatCannotBeReadIsLoggedOncePerOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		s := &failingIndex{Store: memstore.New()}
+		c := mustNew(t, s, WithLogger(slog.New(slog.NewTextHandler(&text, nil))))
+		defer c.Close()
+		ran := work(t, c, time.Now(), nil)
+		time.Sleep(time.Minute)
+		for outages := range 3 {
+			synctest.Wait()
+			if got := strings.Count(text.String(), "cannot be read"); got != outages {
+				t.Errorf("%d outages were logged %d times: %s", outages, got, text.String())
+			}
+			s.failing.Store(true)
+			time.Sleep(time.Minute)
+			s.failing.Store(false)
+			time.Sleep(time.Minute)
+		}
+		ran.stop()
 	})
 }
