@@ -117,7 +117,8 @@ func TestUpcomingHasWhatAWorkerHoldsAndWhatEnds(t *testing.T) {
 	ends.When.MaxRuns = 2
 	put(t, c, ends, PutCreated)
 	put(t, c, everyMinute("goes on"), PutCreated)
-	if errs, err := s.Reschedule(t.Context(), schedulesQueue, []string{"ends"}, store.Due{}); err != nil || errs[0] != nil {
+	errs, err := s.Reschedule(t.Context(), schedulesQueue, []string{"ends"}, store.Due{})
+	if err != nil || errs[0] != nil {
 		t.Fatal(errs, err)
 	}
 	claim, err := s.Claim(t.Context(), schedulesQueue, store.ClaimRequest{Max: 1, Lease: time.Minute})

@@ -112,7 +112,10 @@ func TestScheduleRunsOfANewRuleAreOthers(t *testing.T) {
 		for _, change := range []struct {
 			cron string
 			want Backfilled
-		}{{"* * * * *", Backfilled{3, 3, 0}}, {"* * * * *", Backfilled{3, 0, 3}}, {"0 * * * * *", Backfilled{3, 3, 0}}, {"0 * * * * *", Backfilled{3, 0, 3}}} {
+		}{
+			{"* * * * *", Backfilled{3, 3, 0}}, {"* * * * *", Backfilled{3, 0, 3}},
+			{"0 * * * * *", Backfilled{3, 3, 0}}, {"0 * * * * *", Backfilled{3, 0, 3}},
+		} {
 			schedule.When.Cron = change.cron
 			if _, err := c.Schedules().Put(t.Context(), schedule); err != nil {
 				t.Fatal(err)

@@ -27,7 +27,7 @@ func (s localStore) Properties(ctx context.Context, queue string) (map[string]st
 	return s.faulty.Properties(ctx, queue)
 }
 
-// TestIdleWorkerOfALocalStoreHardlyLooks has an idle worker for a month, as a test in a bubble does that moves its clock.
+// TestIdleWorkerOfALocalStoreHardlyLooks has an idle worker for a month, as a test in a bubble that moves its clock.
 // Each call costs such a test time.
 func TestIdleWorkerOfALocalStoreHardlyLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

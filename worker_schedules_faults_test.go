@@ -186,7 +186,8 @@ func TestRunThatWasThereIsNotReportedAsSent(t *testing.T) {
 		}))
 		put(t, c, everyMinute("a"), PutCreated)
 		next := getSchedule(t, c, "a").NextRun
-		if _, err := c.Schedules().Backfill(t.Context(), "a", next.Nominal, next.Nominal.Add(time.Second), false); err != nil {
+		to := next.Nominal.Add(time.Second)
+		if _, err := c.Schedules().Backfill(t.Context(), "a", next.Nominal, to, false); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -9,9 +9,9 @@
 //	lt.Advance(30 * time.Minute)
 //
 // Advance runs everything that falls due on the way, in due order and each at its own due time, including retries,
-// snoozes, messages that handlers send, those of topics, and the runs of schedules. Handlers run in the test's goroutine
-// (Handle), or in a real later.Worker (Start), for which Advance waits. RequireScheduled, RequireNone and RequireDead check the messages of a queue, of any
-// store.
+// snoozes, messages that handlers send, those of topics, and the runs of schedules. Handlers run in the goroutine of
+// the test (Handle), or in a real later.Worker (Start), for which Advance waits. RequireScheduled, RequireNone and
+// RequireDead check the messages of a queue, of any store.
 //
 // The store's clock stands still unless the test moves it. In a testing/synctest bubble it is the bubble's, so that
 // time.Sleep moves it too. Leases do not expire because the clock is moved.
