@@ -15,9 +15,9 @@ import (
 // migration makes a format of the one before.
 type migration struct {
 	from int // the format before
-	// step puts into the batch the changes for some of the keys from one on, 10,000 at most so that a large store takes
-	// little memory, and returns the key that the next step begins with, nil at the end. It reads what the steps before have changed, and leaves alone
-	// what is of the new format already. It is nil if everything that was stored before means the same.
+	// step puts the changes for at most 10,000 keys, from one on, into the batch, so that a large store takes little memory.
+	// It returns the key that the next step begins with, nil at the end. It reads what the steps before have changed, and
+	// leaves alone what is of the new format already. step is nil if all that was stored means the same in the new format.
 	step func(r *reader, b *pebble.Batch, from []byte) (next []byte, err error)
 }
 
