@@ -88,7 +88,11 @@ func (g *followUps) add(ack int, m *store.Outgoing) {
 	g.args = append(g.args, ack, string(appendDue(nil, m.Due)), m.ID, value)
 }
 
-// followUpWork limits the follow-ups of one call: their number, their bytes, and the queues that they go to.
+// maxFollowUpBytes limits the follow-ups of a call with several acks, so that it takes a few milliseconds.
+const maxFollowUpBytes = 1 << 20
+
+// followUpWork limits the follow-ups of one call: their number, their bytes, and the queues that they go to. Those of a
+// single ack may have store.MaxFollowUpBytes.
 type followUpWork struct {
 	queues  map[string]struct{}
 	n, size int
@@ -106,5 +110,5 @@ func (w *followUpWork) add(then []store.FollowUp) bool {
 		w.queues[then[i].Queue] = struct{}{}
 		w.n, w.size = w.n+1, w.size+then[i].Message.Size()
 	}
-	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch && w.size <= store.MaxFollowUpBytes
+	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch && w.size <= maxFollowUpBytes
 }
