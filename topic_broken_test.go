@@ -140,6 +140,33 @@ func TestMessageThatOthersReceivedIsNotDropped(t *testing.T) {
 	})
 }
 
+// Nor is it dropped by a process that publishes or subscribes.
+func TestMessageThatOthersReceivedIsNotDroppedByPublishers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &interleaved{Store: memstore.New(), steps: map[string]func(){}}
+		c := newClientOn(t, s)
+		topic := c.Topic("orders")
+		configure(t, topic, TopicConfig{DropUnsubscribed: true})
+		subscribe(t, topic, "good")
+		subscribe(t, topic, "bad")
+		w, got := collect(c, "good")
+		stop := start(t, w)
+		settled()
+		s.set(refuseWrites("bad"))
+		publish(t, topic, "1", Group("g"))
+		settled()
+		stop()
+		s.set(nil)
+		unsubscribe(t, topic, "bad")
+		unsubscribe(t, topic, "good")
+		time.Sleep(time.Minute)
+		publish(t, topic, "2")
+		synctest.Wait()
+		wantCounts(t, topic.Queue(), 0, 0, 0, 1)
+		wantReceived(t, got, map[string][]string{"good": {"1"}})
+	})
+}
+
 // The settle of a batch takes two calls. The first is refused because of a new subscription, and the second fails.
 
 // A queue that is deleted between the claim and the settle is not created again.

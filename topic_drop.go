@@ -60,15 +60,18 @@ func (t *Topic) dropReady(ctx context.Context) error {
 	}
 }
 
-// drop makes claimed messages dead, or releases them if a queue was subscribed meanwhile.
+// drop makes claimed messages dead, or releases them if a queue was subscribed meanwhile. Those that only wait for queues
+// that could not be written are complete.
 func (t *Topic) drop(ctx context.Context, state *topicState, msgs []store.Claimed) error {
-	buries := make([]store.Settlement, len(msgs))
+	drops := make([]store.Settlement, len(msgs))
 	for i := range msgs {
-		buries[i] = store.Settlement{
-			Receipt: msgs[i].Receipt, Action: store.Bury, Reason: noSubscribersText, If: state.unchanged(),
+		m, s := &msgs[i], &drops[i]
+		s.Receipt, s.If = m.Receipt, state.unchanged()
+		if s.Action, s.Reason = store.Bury, noSubscribersText; missedBy(m) != nil {
+			s.Action, s.Reason, s.DedupWindow, s.Grouped = store.Ack, "", m.DedupWindow, m.Group != ""
 		}
 	}
-	results, err := t.client.store.Settle(ctx, t.queue.name, buries)
+	results, err := t.client.store.Settle(ctx, t.queue.name, drops)
 	if err != nil {
 		return err
 	}

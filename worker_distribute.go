@@ -83,10 +83,18 @@ type plan struct {
 	missed []string         // queues that cannot be written and are not tried now
 }
 
+// missedBy returns the queues that a message waits for, or nil if it was not distributed yet.
+func missedBy(m *store.Claimed) (queues []string) {
+	if text, ok := m.Headers[missedHeader]; ok && json.Unmarshal([]byte(text), &queues) != nil {
+		return nil
+	}
+	return queues
+}
+
 // plan decides how a message is distributed.
 func (x *distributor) plan(m *store.Claimed) plan {
 	p := plan{copied: *m}
-	if text, ok := m.Headers[missedHeader]; ok && json.Unmarshal([]byte(text), &p.only) == nil {
+	if p.only = missedBy(m); p.only != nil {
 		p.copied.Headers = maps.Clone(m.Headers)
 		delete(p.copied.Headers, missedHeader)
 	}

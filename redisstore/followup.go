@@ -17,8 +17,8 @@ func (s *Store) Linked(queue, to string) bool {
 	return !cluster || queue == to
 }
 
-// ackThen acks the settlements at indexes, which have follow-ups or a condition, and sends the follow-ups. A server that
-// is full refuses all of them.
+// ackThen acks the settlements at indexes, which have follow-ups, and sends these. A server that is full refuses all of
+// them.
 func (s *Store) ackThen(
 	ctx context.Context, queue string, settlements []store.Settlement, indexes []int, results []store.SettleResult,
 ) error {

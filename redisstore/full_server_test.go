@@ -18,10 +18,10 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	ctx, queue := t.Context(), "full"
 	s := newStore(t, rdb)
-	for _, id := range []string{"acked", "buried"} {
+	for _, id := range []string{"acked", "buried", "conditional"} {
 		send(t, s, queue, id, store.Due{})
 	}
-	held := claim(t, s, queue, 2, time.Minute)
+	held := claim(t, s, queue, 3, time.Minute)
 	for _, id := range []string{"a", "b"} {
 		send(t, s, queue, id, store.Due{})
 	}
@@ -34,8 +34,9 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	settle := func(s *Store, i int, action store.Action) error {
-		results, err := s.Settle(ctx, queue, []store.Settlement{{Receipt: held.Messages[i].Receipt, Action: action}})
+	settle := func(s *Store, i int, action store.Action, condition *store.Condition) error {
+		results, err := s.Settle(ctx, queue,
+			[]store.Settlement{{Receipt: held.Messages[i].Receipt, Action: action, If: condition}})
 		if err != nil {
 			return err
 		}
@@ -90,8 +91,9 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 			}
 			return err
 		}},
-		{"ack", func(s *Store) error { return settle(s, 0, store.Ack) }},
-		{"bury", func(s *Store) error { return settle(s, 1, store.Bury) }},
+		{"ack", func(s *Store) error { return settle(s, 0, store.Ack, nil) }},
+		{"conditional ack", func(s *Store) error { return settle(s, 2, store.Ack, &store.Condition{Property: "none"}) }},
+		{"bury", func(s *Store) error { return settle(s, 1, store.Bury, nil) }},
 		{"replay", func(s *Store) error {
 			bulk, err := s.Replay(ctx, queue, store.Selection{State: store.StateDead}, store.Due{})
 			if err == nil && bulk.Done != 1 {

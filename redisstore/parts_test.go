@@ -92,3 +92,39 @@ func TestCallsThatStopEarlyAreContinued(t *testing.T) {
 		}
 	}
 }
+
+// An extend that only asks, and is repeated by another server, reports what the calls after its first one reported,
+// although leases have become shorter meanwhile.
+func TestRepeatedPartialExtendReportsTheSame(t *testing.T) {
+	rdb, queue := redistest.Shared(t).Client(t), "asked-in-parts"
+	constants := maps.Clone(luaConstants)
+	constants["MAX_LOOKED"] = "1"
+	few := loadScripts("", constants)
+	s := newWith(t, few, rdb)
+	var extensions []store.Extension
+	var first store.Claim
+	for _, id := range []string{"kept", "cancelled"} {
+		send(t, s, queue, id, store.Due{})
+		send(t, s, queue, id+" too", store.Due{})
+		c := claim(t, s, queue, 2, time.Minute)
+		if extensions = append(extensions, store.Extension{Lease: c.Messages[0].Receipt.Lease}); len(extensions) == 1 {
+			first = c
+		}
+	}
+	if _, err := s.Cancel(t.Context(), queue, store.CancelRequest{IDs: []string{"cancelled"}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := store.WithRequest(t.Context(), store.Request{Session: "s", Number: 1})
+	for attempt := range 2 {
+		results, err := newWith(t, few, rdb).Extend(ctx, queue, extensions)
+		if err != nil || len(results) != 2 || len(results[1].Lost) != 1 || results[1].Lost[0].ID != "cancelled" {
+			t.Errorf("attempt %d: %+v, %v", attempt+1, results, err)
+		}
+		for _, m := range first.Messages {
+			acks := []store.Settlement{{Receipt: m.Receipt, Action: store.Ack}}
+			if _, err := s.Settle(t.Context(), queue, acks); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

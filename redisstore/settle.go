@@ -114,7 +114,7 @@ func kindOf(s *store.Settlement) settlementKind {
 	switch {
 	case s.Action != store.Ack:
 		return others
-	case len(s.Then) > 0 || s.If != nil:
+	case len(s.Then) > 0:
 		return acksThen
 	}
 	return acks
@@ -172,7 +172,9 @@ func (s *Store) ack(
 			withDedup++
 		}
 	}
-	c := s.newCall("ack", queue, 11+2*(withDedup+grouped)+2*len(indexes))
+	c := s.newCall("ack", queue, 14+2*(withDedup+grouped)+2*len(indexes))
+	condition := settlements[indexes[0]].If
+	s.addConditionKey(c, queue, condition)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(withDedup + grouped)
 	for left := indexes; len(left) > 0; {
@@ -193,14 +195,28 @@ func (s *Store) ack(
 			c.add(i+1, windowOf(st))
 		}
 	}
+	if condition != nil {
+		c.addCondition(condition)
+	}
 	reply, err := s.run(ctx, queue, c)
 	if err != nil {
 		return err
+	}
+	if isConflict(reply) {
+		refuseAll(indexes, results)
+		return nil
 	}
 	for _, position := range reply.([]any) {
 		results[indexes[position.(int64)-1]].Err = store.ErrLeaseLost
 	}
 	return nil
+}
+
+// refuseAll sets the results of settlements whose condition is not met.
+func refuseAll(indexes []int, results []store.SettleResult) {
+	for _, p := range indexes {
+		results[p].Err = store.ErrConflict
+	}
 }
 
 // windowOf returns the dedup window of an acked message as lua/ack.lua reads it: in ms, with a "g" before it if the
@@ -295,9 +311,7 @@ func (s *Store) settleOthers(
 		return err
 	}
 	if isConflict(reply) {
-		for _, p := range indexes {
-			results[p].Err = store.ErrConflict
-		}
+		refuseAll(indexes, results)
 		return nil
 	}
 	for i, state := range reply.([]any) {

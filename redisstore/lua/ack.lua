@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 --- Acks messages of any number of leases and removes them.
+-- KEYS   those of every script, then the properties if there is a condition
 -- ARGV   1 session, 2 request number
 --        3 number of messages with a dedup window or in a group
 --        then for each lease: lease id, number of runs, number of single messages,
@@ -8,8 +9,9 @@
 --        for each single message: its token
 --        then for each message with a dedup window: its position (as in the reply), ms
 --        then for each message in a group: its position, "g" and the ms of its dedup window, 0 for none
+--        then property and value of the condition, if there is one
 -- Reply  positions (from 1, over all, runs first within each lease) of the messages that were not held;
---        NEWER
+--        NEWER; CONFLICT if the condition is not met
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
 --@include format
@@ -20,6 +22,7 @@
 --@include read_records
 --@include session
 --@include reply_positions
+--@include condition
 
 -- ack_singles acks the messages of a loaded lease named by tokens, one by one; the first is at a position of the reply.
 -- acked and refused are lists to append to: messages without a successor with id and position, and positions.
@@ -89,10 +92,15 @@ local function cut_runs(lease, a, runs)
   return text
 end
 
-if not writes(redis.call('HGET', META, 'format')) then return NEWER end
+local format = redis.call('HGET', META, 'format')
+if not writes(format) then return NEWER end
 local now = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])
+if previous == UNMET then return CONFLICT end
 if previous then return decode_positions(previous) end
+local conditional = KEYS[QUEUE_KEYS + 1]
+if not is_met(conditional, ARGV[#ARGV - 1], ARGV[#ARGV]) then return refuse(ARGV[1], ARGV[2], now, format) end
+local stop = conditional and #ARGV - 2 or #ARGV -- the last argument of the messages
 local refused, acked_singles, ended, texts = {}, {}, {}, {}
 local acked_runs = {} -- first and last argument of each run of ids
 local acked_ids = {} -- by position, if any message has a dedup window or is in a group
@@ -101,10 +109,10 @@ local inspect = count > 0 and read_refs() ~= 0 -- there may be cancelled or foll
 local changes, successors, leases -- only if a lease has to be taken apart
 redis.call('HLEN', MESSAGES)
 local pair_count = tonumber(ARGV[3])
-local grouped = pair_count > 0 and string.byte(ARGV[#ARGV]) == 103 and {} -- 103 is "g"
+local grouped = pair_count > 0 and string.byte(ARGV[stop]) == 103 and {} -- 103 is "g"
 if pair_count > 0 then redis.call('ZCARD', DEDUP) end
 if grouped then redis.call('ZCARD', GROUPS) end
-local a, last, position = 4, #ARGV - 2 * pair_count, 1
+local a, last, position = 4, stop - 2 * pair_count, 1
 while a <= last do
   local lease, runs, singles = ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   a = a + 3
@@ -168,7 +176,7 @@ write('ZREM', LEASE_DEADLINES, ended)
 write('HSET', LEASES, texts)
 if leases then leases.write() end
 if pair_count > 0 then
-  for i = last + 1, #ARGV, 2 do
+  for i = last + 1, stop, 2 do
     local id, window = acked_ids[tonumber(ARGV[i])], tonumber(ARGV[i + 1])
     if id and not window then
       grouped[#grouped + 1] = id

@@ -26,11 +26,15 @@
 --@include add_messages
 --@include condition
 
-if not writes(redis.call('HGET', META, 'format')) then return NEWER end
+local format = redis.call('HGET', META, 'format')
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
+if previous == UNMET then return CONFLICT end
 if previous then return decode_positions(previous) end
-if not is_met(#KEYS % QUEUE_KEYS > 0 and KEYS[#KEYS], ARGV[3], ARGV[4]) then return CONFLICT end
+if not is_met(#KEYS % QUEUE_KEYS > 0 and KEYS[#KEYS], ARGV[3], ARGV[4]) then
+  return refuse(ARGV[1], ARGV[2], now, format)
+end
 local count = redis.call('HLEN', RECORDS)
 redis.call('HLEN', MESSAGES)
 redis.call('ZCARD', DEDUP)

@@ -93,8 +93,11 @@ for a = 3, #ARGV, 2 do
   end
   reply[#reply + 1] = { deadline, lost }
 end
-if #extended + #new_lost > 0 then
-  if 2 * #reply < #ARGV - 2 then table.insert(new_lost, 1, '=' .. #reply .. '\n') end
+-- A partial reply is recorded even if nothing was done: a repetition that replied for more leases would not know what
+-- the calls after this one reported of them.
+local partial = 2 * #reply < #ARGV - 2
+if not previous and (partial or #extended + #new_lost > 0) then
+  if partial then table.insert(new_lost, 1, '=' .. #reply .. '\n') end
   record_request(ARGV[1], ARGV[2], now, new_lost[1] and table.concat(new_lost))
 end
 write('ZADD', LEASE_DEADLINES, extended)

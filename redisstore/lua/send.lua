@@ -33,6 +33,7 @@ local format, max_envelope_bytes, inspect_envelopes, packed =
 if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 local previous, since = previous_reply(ARGV[1], ARGV[2])
+if previous == UNMET then return CONFLICT end
 if previous then
   -- WAIT and WAITAOF cover everything the server wrote up to the connection's own last write, so a durable send needs a
   -- write: it sets a field to the value it already has.
@@ -40,7 +41,7 @@ if previous then
   return decode_positions(previous)
 end
 local conditional = KEYS[QUEUE_KEYS + 1]
-if not is_met(conditional, ARGV[#ARGV - 1], ARGV[#ARGV]) then return CONFLICT end
+if not is_met(conditional, ARGV[#ARGV - 1], ARGV[#ARGV]) then return refuse(ARGV[1], ARGV[2], now, format) end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local count = tonumber(ARGV[7])
 local first_pair = 8 + count

@@ -28,11 +28,13 @@ local function cut_given_back(failures)
   return tonumber(since), string.sub(failures, past)
 end
 
-if not writes(redis.call('HGET', META, 'format')) then return NEWER end
+local format = redis.call('HGET', META, 'format')
+if not writes(format) then return NEWER end
 local now, now_us = read_clock()
 local previous = previous_reply(ARGV[1], ARGV[2])
+if previous == UNMET then return CONFLICT end
 if previous then return decode_states(previous) end
-if not is_met(KEYS[QUEUE_KEYS + 1], ARGV[3], ARGV[4]) then return CONFLICT end
+if not is_met(KEYS[QUEUE_KEYS + 1], ARGV[3], ARGV[4]) then return refuse(ARGV[1], ARGV[2], now, format) end
 local head = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')
 redis.call('ZCARD', DEAD)
 redis.call('HLEN', RECORDS)

@@ -101,6 +101,21 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Bury, Reason: "no",
 			If: &store.Condition{Property: "color"}}})
 	},
+	"refused send": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		m := plainMessage("new")
+		m.If = undone
+		return s.Send(ctx, "q", []store.Outgoing{m})
+	},
+	"refused ack": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Ack, If: undone}})
+	},
+	"refused ack with a follow-up": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Ack, If: undone,
+			Then: []store.FollowUp{{Queue: "next", Message: plainMessage("follow-up")}}}})
+	},
+	"refused bury": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
+		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Bury, Reason: "no", If: undone}})
+	},
 	"nack": func(ctx context.Context, s store.Store, held store.Receipt) (any, error) {
 		return s.Settle(ctx, "q", []store.Settlement{{Receipt: held, Action: store.Nack, Reason: "no"}})
 	},
@@ -143,7 +158,11 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 
 // undoneRequests are the calls whose effect undo has undone, so that they have one again.
 var undoneRequests = map[string]bool{"send": true, "send one": true, "claim": true, "cancel": true, "restore": true,
-	"purge": true, "pause": true, "set properties": true, "delete": true}
+	"purge": true, "pause": true, "set properties": true, "delete": true, "refused send": true, "refused ack": true,
+	"refused ack with a follow-up": true, "refused bury": true}
+
+// undone is a condition that is met only after undo.
+var undone = &store.Condition{Property: "color", Value: "blue"}
 
 func plainMessage(id string) store.Outgoing {
 	return store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
