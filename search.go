@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/store"
 )
 
@@ -40,10 +40,13 @@ type Filter struct {
 	JSON *JSONCondition
 }
 
-// JSONCondition compares a value in a payload that is JSON. Payloads that are not JSON, and those without the value,
-// match only the operator !=.
+// JSONCondition compares a value in a payload that is JSON. With a wildcard in the path, one of the values must match.
+// The operator != matches where = does not: also payloads that are not JSON, that are nested more than 64 deep, or that
+// do not have the value.
 type JSONCondition struct {
-	// Path names the value as in github.com/tidwall/gjson, such as order.items.0.price.
+	// Path names the value by a subset of JSONPath (RFC 9535): names, indices and one wildcard, such as
+	// $.order.items[0].price, or order.items[*].sku for any item. A name with other characters than letters, digits and
+	// _ is in quotes: order['unit price'].
 	Path string
 	// Op is =, !=, <, <=, > or >=, or ~ for a text that contains another.
 	Op string
@@ -51,17 +54,30 @@ type JSONCondition struct {
 	Value string
 }
 
-// comparison is a path, an operator and a value.
-var comparison = regexp.MustCompile(`^\s*([^\s!=<>~].*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*$`)
+// operators are those of a JSONCondition, a longer one before its beginning.
+var operators = []string{"!=", "<=", ">=", "=", "<", ">", "~"}
 
 // ParseJSONCondition returns the condition that text states with a path, an operator and a value, such as
-// order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text.
+// order.total >= 100 or name ~ Ann. It returns ErrInvalid for any other text, with the position of what is wrong in the
+// path.
 func ParseJSONCondition(text string) (*JSONCondition, error) {
-	parts := comparison.FindStringSubmatch(text)
-	if parts == nil {
+	text = strings.TrimSpace(text)
+	_, rest, err := jsontext.ParsePath(text)
+	if err != nil {
+		return nil, err
+	}
+	path := strings.TrimSuffix(text, rest)
+	rest = strings.TrimSpace(rest)
+	for _, op := range operators {
+		if value, ok := strings.CutPrefix(rest, op); ok {
+			return &JSONCondition{Path: path, Op: op, Value: strings.TrimSpace(value)}, nil
+		}
+	}
+	if rest == "" {
 		return nil, store.Invalid("condition is %.100q: give a comparison such as order.total >= 100", text)
 	}
-	return &JSONCondition{Path: parts[1], Op: parts[2], Value: parts[3]}, nil
+	return nil, store.Invalid("condition at byte %d: %.20q does not begin with an operator, one of %s; write a name with "+
+		"other characters as ['a name']", len(text)-len(rest)+1, rest, strings.Join(operators, " "))
 }
 
 // Check returns an ErrInvalid unless the filter is allowed.
@@ -87,10 +103,11 @@ func (f *Filter) Check() error {
 	case c.Path == "" || len(c.Path) > maxSearchText || len(c.Value) > maxSearchText:
 		return store.Invalid("filter's JSON path has %d bytes and its value %d: give a path such as order.total, "+
 			"and up to %d bytes of each", len(c.Path), len(c.Value), maxSearchText)
-	case compareJSON[c.Op] == nil:
-		return store.Invalid("filter's JSON operator is %q: give =, !=, <, <=, >, >= or ~", c.Op)
+	case compareJSON[c.Op] == nil && c.Op != "!=":
+		return store.Invalid("filter's JSON operator is %q: must be =, !=, <, <=, >, >= or ~", c.Op)
 	}
-	return nil
+	_, err := f.JSON.path()
+	return err
 }
 
 func (f *Filter) listOptions(cursor string, limit int) ListOptions {
@@ -126,7 +143,6 @@ func hasError(m *Info, text string) bool {
 // compareJSON has, by operator, what the comparison of a value with the condition's must be.
 var compareJSON = map[string]func(order int, contains bool) bool{
 	"=":  func(order int, _ bool) bool { return order == 0 },
-	"!=": func(order int, _ bool) bool { return order != 0 },
 	"<":  func(order int, _ bool) bool { return order < 0 },
 	"<=": func(order int, _ bool) bool { return order <= 0 },
 	">":  func(order int, _ bool) bool { return order > 0 },
@@ -134,20 +150,38 @@ var compareJSON = map[string]func(order int, contains bool) bool{
 	"~":  func(_ int, contains bool) bool { return contains },
 }
 
-func (c *JSONCondition) matches(payload []byte) bool {
-	if !gjson.ValidBytes(payload) {
+// path returns the parsed path.
+func (c *JSONCondition) path() (jsontext.Path, error) {
+	path, rest, err := jsontext.ParsePath(c.Path)
+	if err == nil && rest != "" {
+		err = store.Invalid("JSON path at byte %d: %q is not part of a path: leave it out, or write a name with other "+
+			"characters as ['a name']", len(c.Path)-len(rest)+1, rest)
+	}
+	return path, err
+}
+
+func (c *JSONCondition) matches(payload []byte) (matches bool) {
+	path, err := c.path()
+	if err != nil || jsontext.Check(payload) != nil {
 		return c.Op == "!="
 	}
-	got := gjson.GetBytes(payload, c.Path)
-	if !got.Exists() {
-		return c.Op == "!="
+	compare := compareJSON[strings.TrimPrefix(c.Op, "!")]
+	path.Find(payload, func(value gjson.Result) bool {
+		matches = compare(c.compare(value))
+		return !matches
+	})
+	return matches != (c.Op == "!=")
+}
+
+// compare compares a value with that of the condition, as numbers if both are, and reports whether its text contains
+// the condition's.
+func (c *JSONCondition) compare(value gjson.Result) (order int, contains bool) {
+	text := value.String()
+	order = cmp.Compare(text, c.Value)
+	if want := gjson.Parse(c.Value); value.Type == gjson.Number && want.Type == gjson.Number && gjson.Valid(c.Value) {
+		order = cmp.Compare(value.Num, want.Num)
 	}
-	text := got.String()
-	order := cmp.Compare(text, c.Value)
-	if want := gjson.Parse(c.Value); got.Type == gjson.Number && want.Type == gjson.Number && gjson.Valid(c.Value) {
-		order = cmp.Compare(got.Num, want.Num)
-	}
-	return compareJSON[c.Op](order, strings.Contains(text, c.Value))
+	return order, strings.Contains(text, c.Value)
 }
 
 // SearchOptions limit a Search.

@@ -50,7 +50,9 @@ func TestSearchFindsWhatMatches(t *testing.T) {
 		{json("total", "<=", "12"), "a1 a2 b4"},
 		{json("total", "=", "9.50"), "a2"},
 		{json("name", "~", "nn"), "a1"},
-		{json("items.0.sku", "=", "x"), "a1"},
+		{json("items[0].sku", "=", "x"), "a1"},
+		{json("$.items[*].sku", "=", "x"), "a1"},
+		{json("items[*].sku", "!=", "x"), "a2 b3 b4"},
 		{json("paid", "=", "true"), "a2"},
 		{json("name", "!=", "Bo"), "a1 b3 b4"},
 		{json("none", "<", "1"), ""},
@@ -275,6 +277,25 @@ func TestJSONConditionWithTextThatIsNoNumberComparesText(t *testing.T) {
 	for _, value := range []string{"-", "0x", "0 0"} {
 		if c := (&JSONCondition{"n", "=", value}); c.matches([]byte(`{"n": 0}`)) {
 			t.Errorf("%q equals 0", value)
+		}
+	}
+}
+
+func TestConditionsOnJSONAreParsed(t *testing.T) {
+	for text, want := range map[string]JSONCondition{
+		"order.total >= 100": {"order.total", ">=", "100"}, " name~Ann ": {"name", "~", "Ann"},
+		"$['a = b'][0]!=x = y": {"$['a = b'][0]", "!=", "x = y"}, "a=": {"a", "=", ""}, "a <b": {"a", "<", "b"},
+	} {
+		if got, err := ParseJSONCondition(text); err != nil || *got != want {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"total": "give a comparison", "unit-price > 1": `at byte 5: "-price > 1"`, "a.0 = 1": "at byte 3",
+		"[@this,@this]|[@this] = 1": "at byte 1", "= 1": "at byte 1", "": "at byte 1",
+	} {
+		if _, err := ParseJSONCondition(text); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want ErrInvalid with %q", text, err, want)
 		}
 	}
 }

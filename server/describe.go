@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later/internal/jsonfields"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 )
 
@@ -33,11 +35,12 @@ func apiConfig(version string) huma.Config {
 	}
 }
 
-// decodeJSON decodes JSON, and refuses text that encoding/json would change, and names that are given twice.
+// decodeJSON decodes JSON. It refuses JSON that is nested too deep, which costs its readers a lot of memory, text that
+// encoding/json would change, and names that are given twice.
 func decodeJSON(text []byte, to any) error {
 	_, first := to.(*any) // huma decodes twice
 	if first {
-		if err := wire.CheckText(text); err != nil {
+		if err := cmp.Or(jsontext.CheckDepth(text), wire.CheckText(text)); err != nil {
 			return err
 		}
 	}

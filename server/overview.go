@@ -163,8 +163,8 @@ func sortedSet(names []string) []string {
 // key is equal for requests that show the same.
 func (r *overviewRequest) key() string {
 	limits := "all"
-	if r.controlled && r.who.Queues != nil {
-		limits = strings.Join(sortedSet(r.who.Queues), "\x00")
+	if r.controlled && r.who.Queues != nil { // one of them may be called all
+		limits = "only\x00" + strings.Join(sortedSet(r.who.Queues), "\x00")
 	}
 	return strings.Join([]string{limits, strings.Join(r.queues, "\x00"), wire.FormatTime(r.from), wire.FormatTime(r.to),
 		strconv.Itoa(r.buckets), strconv.FormatBool(r.listAll)}, "\x01")

@@ -233,6 +233,10 @@ func TestOverviewHasOnlyVisibleQueues(t *testing.T) {
 			t.Errorf("%v%s: got %q, want %q", c.who, c.query, got, c.want)
 		}
 	}
+	all, named := &overviewRequest{}, &overviewRequest{who: access.Identity{Queues: []string{"all"}}, controlled: true}
+	if all.key() == named.key() {
+		t.Error("a token for a queue named all shares the overview of all queues")
+	}
 	a.as(*limited).do(http.MethodGet, "/v1/overview/watch?queue=orders", nil).
 		fails(http.StatusForbidden, "misconfigured", "query.queue")
 	sender := a.as(access.Identity{Name: "x", Role: access.RoleSend})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -290,6 +292,34 @@ func asProblem(ctx huma.Context, _ string, value any) (any, error) {
 		err = fmt.Errorf("%s: %w", what, store.ErrUnavailable)
 	}
 	return &failure{problem.New(status, &problem.Error{Err: err, Field: where})}, nil
+}
+
+// checkPath refuses paths that http.ServeMux or a client may make shorter, such as those with the id "..": a request to
+// delete a message would delete its queue.
+func checkPath(r *http.Request) error {
+	path := strings.TrimSuffix(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" && path != "" {
+			return field("path", store.Invalid("%q has an empty part: leave out the slash", nearest.Clip(r.URL.Path)))
+		}
+		if name, err := url.PathUnescape(part); err == nil && (name == "." || name == "..") {
+			return field("path", store.Invalid("%q has the part %q, which clients and proxies take out: select a message with "+
+				"such an id by a filter", nearest.Clip(r.URL.Path), name))
+		}
+	}
+	return nil
+}
+
+// ExactPaths returns a handler that refuses requests whose paths an http.ServeMux would redirect: those with empty
+// parts, and the parts . and .. in any encoding. Put it before such a mux. A Server does the same by itself.
+func ExactPaths(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := checkPath(r); err != nil {
+			problem.Write(w, 0, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // unknownRoute answers a request that no route is for.

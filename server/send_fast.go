@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 )
@@ -103,7 +104,7 @@ func plainOutgoing(body []byte) (o Outgoing, ok bool) {
 // eachField calls set with the fields of an object, and reports whether body is one, without a name twice, and set
 // returned true for each field.
 func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok bool) {
-	if !gjson.ValidBytes(body) || wire.CheckText(body) != nil {
+	if jsontext.Check(body) != nil || wire.CheckText(body) != nil {
 		return false
 	}
 	object := gjson.ParseBytes(body)

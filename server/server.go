@@ -118,7 +118,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	if !s.sendFast(w, r) {
+	switch err := checkPath(r); {
+	case err != nil:
+		s.reply(w, r, 0, nil, err)
+	case !s.sendFast(w, r):
 		s.mux.ServeHTTP(w, r)
 	}
 }

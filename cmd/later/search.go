@@ -36,7 +36,9 @@ may match, too. The conditions are those of the HTTP API.
 
   total >= 100               a number; the operators are =, !=, <, <=, > and >=
   name ~ Ann                 a text that contains another
-  order.items.0.price = 5    a value in an object or a list
+  order.items[0].price = 5   a value in an object and a list, by a subset of JSONPath (RFC 9535)
+  order.items[*].sku = A-7   any of several values
+  order['unit-price'] < 2    a name with other characters than letters, digits and _
   paid != true               also met by payloads without the value, and by those that are not JSON
 
 --error-pattern takes a pattern that later dead errors prints with --json.

@@ -144,7 +144,7 @@ func (m *Main) webHandler(
 	mux.Handle(remotestore.Path, access.Require(access.Administer, access.EndRevoked(raw)))
 	mux.HandleFunc("POST "+access.LoginPath, control.Login)
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
-	return underPrefix(o.pathPrefix, counts.Requests(mux, control.Handler)), func() {
+	return server.ExactPaths(underPrefix(o.pathPrefix, counts.Requests(mux, control.Handler))), func() {
 		api.Close()
 		raw.Close()
 	}, nil

@@ -122,3 +122,26 @@ func TestServeHasProbesAndMetrics(t *testing.T) {
 	(&cli{t, url}).ok("pause", "mail")
 	contains(t, get("/v1/changes"), `"who":"anyone","what":"pause","queue":"mail"`)
 }
+
+func TestServeNeverMakesAPathShorter(t *testing.T) {
+	c := newDiskCLI(t)
+	c.ok("send", "victim", "hello")
+	_, url := c.startServe("--path-prefix", "/later")
+	defer http.DefaultClient.CloseIdleConnections()
+	for _, path := range []string{"/v1/queues/victim/messages/%2E%2E", "/v1/queues/victim/messages/..",
+		"/later/v1/queues/victim/messages/%2E%2E", "/later/v1/queues/victim/messages/.."} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := http.DefaultClient.Do(r) // which follows redirects
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply.Body.Close()
+		if reply.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", path, reply.Status)
+		}
+	}
+	contains(t, (&cli{t, url}).ok("stats", "victim"), "1")
+}

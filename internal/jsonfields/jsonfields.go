@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/nearest"
 	"github.com/laterq/later/store"
 )
@@ -19,6 +20,9 @@ import (
 // Decode sets the variables that fields points to, by the names of their fields in a JSON object. A field that is not
 // among them and a value of a wrong type are an ErrInvalid. Fields that the object does not have are left alone.
 func Decode(object []byte, fields map[string]any) error {
+	if err := jsontext.CheckDepth(object); err != nil {
+		return err
+	}
 	var values map[string]json.RawMessage
 	if err := json.Unmarshal(object, &values); err != nil {
 		return store.Invalid("not a JSON object: %v", asInvalid(err))

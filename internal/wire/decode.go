@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/store"
 )
 
@@ -121,6 +122,9 @@ func (m *messageDecoder) field(name string, v *Value) {
 func DecodeObject(line []byte, field func(name string, v *Value)) (seen map[string]bool, err error) {
 	if !utf8.Valid(line) {
 		return nil, errNotUTF8
+	}
+	if err := jsontext.CheckDepth(line); err != nil {
+		return nil, err
 	}
 	var whole json.RawMessage
 	if err := json.Unmarshal(line, &whole); err != nil {

@@ -184,6 +184,10 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			c.refuse(w, r, refuse(http.StatusForbidden, "the request comes from a page of another site: %v", err))
 			return
 		}
+		if fromOtherSite(r) && !c.public(r) {
+			c.refuse(w, r, refuse(http.StatusForbidden, "the request comes from a page of another site: open this server's own"))
+			return
+		}
 		from := &caller{Identity: anonymous, control: c, settings: s, request: r}
 		if r = s.withoutForgery(r); !s.authenticates() {
 			next.ServeHTTP(w, r)
@@ -201,6 +205,13 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, from)))
 	})
+}
+
+// fromOtherSite reports whether a browser says that a page of another site caused a request. http.CrossOriginProtection
+// lets those with GET pass, but here they can be expensive.
+func fromOtherSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // refuse answers a request with an error, and logs it without its path, which can hold a receipt.

@@ -55,8 +55,11 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
-	c, _ := control(t, "")
+func TestPagesOfOtherSitesReachOnlyThePage(t *testing.T) {
+	c, err := New(Config{Loopback: true, Page: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := serve(t, c.Handler(whoami))
 	for site, want := range map[string]int{"cross-site": 403, "same-site": 403, "same-origin": 200, "none": 200} {
 		status, h, body := s.do(http.MethodPost, "/", "", header("Sec-Fetch-Site", site))
@@ -67,7 +70,10 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 			t.Errorf("%s does not say why", body)
 		}
 		if status, _, _ := s.get("/", header("Sec-Fetch-Site", site)); status != http.StatusOK {
-			t.Errorf("reading from %s: %d", site, status)
+			t.Errorf("reading the page from %s: %d", site, status)
+		}
+		if status, _, body := s.get("/v1/queues", header("Sec-Fetch-Site", site)); status != want {
+			t.Errorf("reading the API from %s: %d %s", site, status, body)
 		}
 	}
 	if status, _, _ := s.do(http.MethodPost, "/", "", header("Origin", "https://evil.example")); status != 403 {

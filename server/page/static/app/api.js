@@ -51,8 +51,11 @@ export const put = (path, body) => json('PUT', path, body);
 export const patch = (path, body) => json('PATCH', path, body);
 export const remove = (path) => json('DELETE', path);
 
-// path joins the parts of a path, each encoded, to one of the API.
+// path joins the parts of a path, each encoded, to one of the API. A browser takes the parts . and .. out of a path,
+// however they are encoded, so that the request would reach another resource.
 export function path(...parts) {
+  const dots = parts.find((part) => /^\.{1,2}$/.test(part));
+  if (dots) throw new Error(`no path can hold the name "${dots}": select its messages by a filter`);
   return ['v1', ...parts].map(encodeURIComponent).join('/');
 }
 
