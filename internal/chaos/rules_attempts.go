@@ -89,7 +89,7 @@ func (ck *checker) explain(m *message, before *delivery, from, now, ret, attempt
 		}
 	}
 	for _, r := range m.replays {
-		if r.at > ret || r.ret != 0 && r.ret < from || r.known(outcomeNotFound) && !r.repeated() {
+		if r.at >= ret || r.ret != 0 && r.ret < from || r.known(outcomeNotFound) && !r.repeated() {
 			continue
 		}
 		if least = 0; r.known(outcomeOK) && !r.repeated() && (before == nil || r.at > before.ret) {

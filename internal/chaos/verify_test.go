@@ -191,6 +191,10 @@ func TestCheckerFindsViolations(t *testing.T) {
 			sentOK + first + nacked + "d 1002000 m 1\nr 1002100 m\nR 1002200 m ok\n" +
 				strings.Replace(second, "2 10", "1 10", 1), nil, "",
 		},
+		"replayed in the microsecond in which it was found": {
+			sentOK + first + nacked + "d 1002100 m 1\nr 1002100 m\nR 1002200 m ok\n" +
+				strings.Replace(second, "2 10", "1 10", 1), nil, "",
+		},
 		"not replayed": {
 			sentOK + first + nacked + "d 1002000 m 1\nr 1002100 m\nR 1002200 m not_found\n" +
 				strings.Replace(second, "2 10", "1 10", 1), nil, "attempts",
