@@ -60,8 +60,8 @@ func (t *Topic) dropReady(ctx context.Context) error {
 	}
 }
 
-// drop makes claimed messages dead, or releases them if a queue was subscribed meanwhile. Those that only wait for queues
-// that could not be written are complete.
+// drop makes claimed messages dead, or releases them if a queue was subscribed meanwhile. Those that only wait for
+// queues that could not be written are complete.
 func (t *Topic) drop(ctx context.Context, state *topicState, msgs []store.Claimed) error {
 	drops := make([]store.Settlement, len(msgs))
 	for i := range msgs {

@@ -48,6 +48,7 @@ var luaConstants = map[string]string{
 	"NEWER":               strconv.Itoa(replyNewer),
 	"UNCOMMON":            strconv.Itoa(replyUncommon),
 	"CONFLICT":            strconv.Itoa(replyConflict),
+	"UNMET":               strconv.Quote("unmet"), // recorded of a request in place of CONFLICT
 	"QUEUE_KEYS":          strconv.Itoa(len(keyNames)),
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
