@@ -29,9 +29,13 @@ const (
 
 // room is what the writer knows of the space on the disk.
 type room struct {
-	used   uint64    // by the store's files
-	looked time.Time // when that was found out
+	used    uint64    // by the store's files
+	looked  time.Time // when that was found out
+	flushed time.Time // when flushDeletions flushed last
 }
+
+// flushEvery is how often a store without room for sends flushes its memory tables.
+const flushEvery = 2 * time.Second
 
 // requiredRoom returns how many bytes a store of a size leaves free on a disk.
 func requiredRoom(used uint64, usage vfs.DiskUsage) uint64 {
@@ -45,7 +49,7 @@ func requiredRoom(used uint64, usage vfs.DiskUsage) uint64 {
 // used returns about what the store's files take. Pebble's metrics are not free, so they are read once a second.
 func (s *Store) used() uint64 {
 	if now := time.Now(); now.Sub(s.room.looked) >= time.Second {
-		s.room = room{s.db.Metrics().DiskSpaceUsage(), now}
+		s.room.used, s.room.looked = s.db.Metrics().DiskSpaceUsage(), now
 	}
 	return s.room.used
 }
@@ -72,10 +76,22 @@ func (t *tx) checkRoom() error {
 	case err != nil:
 		t.full = fmt.Errorf("%w: the free space of %s is unknown: %w", store.ErrUnavailable, t.s.dir, err)
 	case usage.AvailBytes < need:
+		t.s.flushDeletions()
 		t.full = fmt.Errorf("%w: the disk of %s has %s left and %s are kept for claims and acks: free some space",
 			store.ErrFull, t.s.dir, formatBytes(usage.AvailBytes), formatBytes(need))
 	}
 	return t.full
+}
+
+// flushDeletions has Pebble learn which tables hold only what was purged or acked, so that it removes them. Without it the
+// deletions stay in a memory table until more is written, which a store that refuses sends does not do.
+func (s *Store) flushDeletions() {
+	if now := time.Now(); now.Sub(s.room.flushed) >= flushEvery {
+		s.room.flushed = now
+		if _, err := s.db.AsyncFlush(); err != nil {
+			s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
+		}
+	}
 }
 
 // fittingMemTable returns the size of memory tables for the space on the disk.
