@@ -1,6 +1,8 @@
 package diskstore
 
 import (
+	"errors"
+
 	"github.com/laterq/later/store"
 )
 
@@ -121,7 +123,7 @@ func (t *tx) replay(q *queue, sel store.Selection, due store.Due) (store.Bulk, e
 func (t *tx) purge(q *queue, sel store.Selection) (store.Bulk, error) {
 	var c choice
 	limit := t.before(sel)
-	if t.s.reserve.isFull() && q.number != 0 {
+	if errors.Is(t.checkRoom(), store.ErrFull) && q.number != 0 {
 		if all, err := t.selectsAll(q, sel, limit); err != nil || all {
 			return t.dropMessages(q, limit, err)
 		}
@@ -210,7 +212,7 @@ func (t *tx) selectsAll(q *queue, sel store.Selection, limit int64) (bool, error
 	return !later, err
 }
 
-// dropMessages purges all messages of a queue that holds none, whatever their number, when the disk is full. It writes
+// dropMessages purges all messages of a queue that holds none, whatever their number, when sends find no room. It writes
 // next to nothing, and Pebble removes tables at once that have nothing but what is in a removed range. To purge them one
 // by one it would have to merge tables before it can remove any, and there is no room for that.
 func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) {
@@ -244,7 +246,7 @@ func (t *tx) removeQueue(q *queue) error {
 	delete(t.s.queues, q.name)
 	if q.number != 0 { // else nobody knows where the rest is
 		t.removeRange(numberKey(q.number), numberKey(q.number+1))
-		t.emptied = t.s.reserve.isFull()
+		t.emptied = errors.Is(t.checkRoom(), store.ErrFull)
 	}
 	return nil
 }
