@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,7 +37,6 @@ func TestOnlyASIGTERMWithinTwoSecondsOfAnotherIsACopy(t *testing.T) {
 // The command may be done before the copy comes. With the signal's default action this would end the tests.
 func TestACopyOfSIGTERMDoesNotKillACommandThatIsDone(t *testing.T) {
 	ctx, stop := interruptible(t.Context())
-	defer signal.Reset(syscall.SIGTERM)
 	terminate := func() {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 			t.Fatal(err)

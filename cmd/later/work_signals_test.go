@@ -189,9 +189,7 @@ func TestRestartWithoutAProgramIsRefusedAndWorkContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGUSR2)
-	if line := p.await(p.stderr, ""); !strings.Contains(line, "error: cannot restart, continuing") {
-		t.Errorf("logged %q, want an immediate refusal", line)
-	}
+	p.await(p.stderr, "error: cannot restart, continuing")
 	works("after a refusal")
 
 	if err := os.WriteFile(link, []byte("no program"), 0o700); err != nil { // fails only when it is executed
