@@ -159,6 +159,9 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 	if o.ID == "" && !windowGiven {
 		o.DedupWindow = 0 // a default for messages with ids
 	}
+	if _, ok := o.Headers[missedHeader]; ok { // a distributor would take it for its own and leave queues out
+		return store.Outgoing{}, store.Invalid("header %q is Later's own: give it another name", missedHeader)
+	}
 	m, err := o.prepare()
 	if run {
 		m.OnDuplicate = store.OnDuplicate{} // a run never changes a live message

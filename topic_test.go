@@ -437,3 +437,11 @@ func TestTopicRefusesBadInput(t *testing.T) {
 	}
 	subscribe(t, topic, "q1", Where("a=b"))
 }
+
+func TestHeaderOfWaitingMessagesIsReserved(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	_, err := c.Topic("orders").Publish(t.Context(), nil, Header(missedHeader, "[]"))
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), missedHeader) {
+		t.Errorf("Publish returns %v, want ErrInvalid that names the header", err)
+	}
+}
