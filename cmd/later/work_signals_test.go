@@ -61,9 +61,9 @@ func TestSecondSignalKillsCommandsToo(t *testing.T) {
 		c.ok("send", "q", "x")
 		p := c.start("work", "q", "--exec", hold+`; trap "" TERM INT; echo started; sleep 300; sleep 300`)
 		p.await(p.stdout, "started")
+		begin := time.Now()
 		p.signal(signal)
 		p.await(p.stderr, "draining")
-		begin := time.Now()
 		p.signal(signal)
 		if signal == syscall.SIGTERM {
 			p.repeatUntilKilled(begin)
@@ -75,7 +75,8 @@ func TestSecondSignalKillsCommandsToo(t *testing.T) {
 	}
 }
 
-// repeatUntilKilled follows a second SIGTERM, and sends another whenever the process says that it ignored one.
+// repeatUntilKilled follows a second SIGTERM, and sends another whenever the process says that it ignored one. The
+// first was sent after begin.
 func (p *process) repeatUntilKilled(begin time.Time) {
 	p.t.Helper()
 	ignored := 0
