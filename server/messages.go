@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -63,7 +64,7 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	return text, err
 }
 
-// cut cuts a long payload to at most n bytes, and text after a whole character.
+// cut cuts a long payload to at most n bytes, and text after a whole character. What remains is not JSON.
 func (m *Message) cut(n int) {
 	if len(m.Payload) <= n {
 		return
@@ -72,6 +73,9 @@ func (m *Message) cut(n int) {
 	short.Payload = m.Payload[:n]
 	if utf8.Valid(m.Payload) {
 		short.Payload = bytes.ToValidUTF8(short.Payload, nil)
+	}
+	if jsontext.Check(short.Payload) == nil { // the digits of a longer number
+		short.Payload = append(bytes.Clone(short.Payload[:n-1]), '~')
 	}
 	m.Info, m.whole = &short, len(m.Payload)
 }
@@ -101,7 +105,7 @@ type listInput struct {
 	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
 	// Preview is for lists of payloads that people look at.
-	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
+	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, also JSON, of which the beginning is then payload_text, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
 }
 
 type listOutput struct {
@@ -166,11 +170,10 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 type editInput struct {
 	MessagePath
 	Body struct {
-		In            Duration           `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
-		At            *time.Time         `json:"at,omitempty" doc:"Due at this time"`
-		Payload       Text               `json:"payload,omitempty"`
-		PayloadBase64 []byte             `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
-		Headers       *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has"`
+		In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
+		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
+		wire.Payload
+		Headers *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has"`
 	}
 }
 
@@ -180,21 +183,24 @@ func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput
 	if err != nil {
 		return nil, err
 	}
-	timed, edits := b.In != "" || b.At != nil, b.Payload != nil || b.PayloadBase64 != nil || b.Headers != nil
+	timed, edits := b.In != "" || b.At != nil, b.Payload.Given() || b.Headers != nil
 	q := s.client.Queue(in.Queue)
 	switch {
 	case !timed && !edits:
-		return nil, field("body", store.Invalid("changes nothing: give in, at, payload, payload_base64 or headers"))
+		return nil, field("body", store.Invalid("changes nothing: give in, at, a payload or headers"))
 	case edits:
 		err = q.Edit(ctx, in.ID, func(m *later.Outgoing) error {
-			if b.Payload != nil || b.PayloadBase64 != nil {
-				o := Outgoing{Payload: b.Payload, PayloadBase64: b.PayloadBase64}
-				if m.Payload, err = o.payload(); err != nil {
-					return err
-				}
-			}
 			if b.Headers != nil {
 				m.Headers = *b.Headers
+			}
+			switch {
+			case b.Payload.Given() && b.Headers != nil:
+				m.Payload, m.Headers, err = b.Payload.Message(m.Headers)
+			case b.Payload.Given():
+				m.Payload, m.Headers, err = b.Payload.Edit(m.Headers)
+			}
+			if err != nil {
+				return field("payload", err)
 			}
 			if timed {
 				m.When = due

@@ -158,7 +158,7 @@ var errNothingDue = errors.New("no message fell due in time")
 func received(d *later.Delivery) Received {
 	return Received{
 		Delivery: wire.Delivery{
-			ID: d.ID, Queue: d.Queue, Payload: wire.NewPayload(d.Payload), Headers: d.Headers, Due: wire.FormatTime(d.Due),
+			ID: d.ID, Queue: d.Queue, Payload: wire.NewPayload(d.Payload, d.Headers), Headers: d.Headers, Due: wire.FormatTime(d.Due),
 			LatenessMS: wire.Millis(d.Lateness), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
 			SentAt: wire.FormatTime(d.SentAt),
 		},

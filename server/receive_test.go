@@ -135,7 +135,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add("POST", mail+"/batch", "application/x-ndjson", "{\"payload\": 1}\n{}\n")
 	f.Add("PUT", "/v1/schedules/a", "", `{"queue": "mail", "cron": "@daily", "time_zone": "UTC"}`)
 	f.Add("POST", "/v1/queues/mail/bulk", "", `{"filter": {"state": "dead", "json": "a = 1"}, "action": "cancel"}`)
-	f.Add("POST", "/v1/import", "application/x-ndjson", `{"later_export":1,"time":"2026-01-01T00:00:00Z","queues":["q"]}`)
+	f.Add("POST", "/v1/import", "application/x-ndjson", `{"later_export":2,"time":"2026-01-01T00:00:00Z","queues":["q"]}`)
 	a := newAPI(f)
 	f.Fuzz(func(t *testing.T, method, path, contentType, body string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))

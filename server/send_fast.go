@@ -93,7 +93,7 @@ func plainOutgoing(body []byte) (o Outgoing, ok bool) {
 	ok = eachField(body, func(name string, value gjson.Result) bool {
 		if name == "payload" {
 			end := value.Index + len(value.Raw)
-			o.Payload = Text(body[value.Index:end:end])
+			o.Payload.Payload = body[value.Index:end:end]
 			return true
 		}
 		return o.setPlain(name, value)
@@ -125,6 +125,9 @@ func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok 
 func (o *Outgoing) setPlain(name string, value gjson.Result) bool {
 	isText := value.Type == gjson.String
 	switch name {
+	case "payload_text":
+		o.PayloadText = &value.Str
+		return isText
 	case "in":
 		o.In = Duration(value.Str)
 	case "at":

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -165,12 +166,24 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 			return later.Outgoing{}, field(where, err)
 		}
 	}
+	o.setType(r.Header.Get("Content-Type"))
 	message, err := o.outgoing()
 	if err != nil {
 		return message, err
 	}
 	message.Payload, err = readAll(w, r, store.MaxPayload)
 	return message, err
+}
+
+// setType sets the content type of a raw message to that of its request, unless it has one, or that says nothing.
+func (o *Outgoing) setType(contentType string) {
+	if _, typed := o.Headers[wire.ContentType]; typed || contentType == octetsType {
+		return
+	}
+	if o.Headers == nil {
+		o.Headers = map[string]string{}
+	}
+	o.Headers[wire.ContentType] = contentType
 }
 
 // readAll reads a body of up to limit bytes.
