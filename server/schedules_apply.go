@@ -42,7 +42,7 @@ type applyOutput struct {
 
 func (s *Server) applySchedules(ctx context.Context, in *applyInput) (*applyOutput, error) {
 	b := &in.Body
-	if err := may(ctx, access.Operate, schedulesQueue); err != nil {
+	if err := may(ctx, access.Operate, store.SchedulesQueue); err != nil {
 		return nil, err
 	}
 	if b.Prune && b.Set == "" {
