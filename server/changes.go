@@ -92,12 +92,13 @@ func (cs *changes) before(id int64, limit int, shows func(*Change) bool) []*Chan
 	return found
 }
 
-// isOf reports whether a change is of queues and topics that see reports true for.
-func (c *Change) isOf(see func(queue string) bool) bool {
+// isOf reports whether a change is of queues and topics that see reports true for, and of no schedule unless schedules
+// is set.
+func (c *Change) isOf(see func(queue string) bool, schedules bool) bool {
 	topic, ok := c.Attributes["topic"].(string)
 	_, scheduled := c.Attributes["schedule"]
 	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(store.TopicPrefix+topic)) &&
-		(!scheduled || see(store.SchedulesQueue))
+		(!scheduled || schedules)
 }
 
 // withoutFilter returns the change without texts that somebody searched for in payloads.
@@ -125,10 +126,10 @@ type changesOutput struct {
 
 func (s *Server) listChanges(ctx context.Context, in *changesInput) (*changesOutput, error) {
 	all := access.Check(ctx, access.Look, "") == nil
-	see := visible(ctx)
+	see, schedules := visible(ctx), access.CheckSchedules(ctx, access.Look) == nil
 	out := &changesOutput{}
 	out.Body.Since = wire.FormatTime(s.started)
-	out.Body.Changes = s.changes.before(in.Before, in.Limit, func(c *Change) bool { return all || c.isOf(see) })
+	out.Body.Changes = s.changes.before(in.Before, in.Limit, func(c *Change) bool { return all || c.isOf(see, schedules) })
 	if hides(ctx) {
 		for i, c := range out.Body.Changes {
 			out.Body.Changes[i] = c.withoutFilter()

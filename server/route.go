@@ -32,8 +32,8 @@ func errTooManyWaits(limit int) error {
 }
 
 // route registers a handler for requests that need a right. The queues that they need it for are those of the path's
-// parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may, or access.Check for "",
-// the whole server.
+// parameters "queue", "topic" and "token", and "schedule" needs it for schedules; for others, the handler itself asks
+// may, or access.Check for "", the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
@@ -75,9 +75,6 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 	if topic := ctx.Param("topic"); topic != "" {
 		queues = append(queues, store.TopicPrefix+topic)
 	}
-	if ctx.Param("schedule") != "" {
-		queues = append(queues, store.SchedulesQueue)
-	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt
 		receipt, err = wire.ParseReceipt(token)
@@ -91,7 +88,11 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
 		queues, err := queuesOfPath(ctx)
-		if err == nil && len(queues) == 0 {
+		switch scheduled := ctx.Param("schedule") != ""; {
+		case err != nil:
+		case scheduled:
+			err = access.CheckSchedules(ctx.Context(), right)
+		case len(queues) == 0:
 			err = may(ctx.Context(), right, "")
 		}
 		for _, queue := range queues {

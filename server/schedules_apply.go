@@ -42,7 +42,7 @@ type applyOutput struct {
 
 func (s *Server) applySchedules(ctx context.Context, in *applyInput) (*applyOutput, error) {
 	b := &in.Body
-	if err := may(ctx, access.Operate, store.SchedulesQueue); err != nil {
+	if err := access.CheckSchedules(ctx, access.Operate); err != nil {
 		return nil, err
 	}
 	if b.Prune && b.Set == "" {

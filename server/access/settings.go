@@ -333,6 +333,14 @@ func checkPattern(pattern string) error {
 	if err := store.CheckQueue(name); err != nil {
 		return store.Invalid("is wrong: %v", err)
 	}
+	switch prefix, topic := store.CutReserved(name); prefix {
+	case store.HistoryPrefix:
+		return store.Invalid("is %q: the history of a topic belongs to it: give %q", nearest.Clip(pattern),
+			nearest.Clip(store.TopicPrefix+topic))
+	case store.WorkerPrefix:
+		return store.Invalid("is %q: these queues are of all workers: leave out queues, for a role on all of them",
+			nearest.Clip(pattern))
+	}
 	return nil
 }
 
