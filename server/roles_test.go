@@ -147,7 +147,9 @@ func (m mayDo) of(queue string) string {
 
 var allRoles = []access.Role{access.RoleRead, access.RoleSend, access.RoleWork, access.RoleOperate, access.RoleAdmin}
 
-func isOneOf(role access.Role, letters string) bool { return strings.Contains(letters, string(role[:1])) }
+func isOneOf(role access.Role, letters string) bool {
+	return strings.Contains(letters, string(role[:1]))
+}
 
 // keptQueues are queues of each kind that Later keeps for itself.
 var keptQueues = []string{"topic:news", "topic-history:news", "topic:", "schedules:", "worker:", "worker:id"}

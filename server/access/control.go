@@ -198,6 +198,9 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			if from.Identity, err = c.authenticate(s, r); err != nil {
 				if problem.StatusOf(err) == http.StatusUnauthorized {
 					s.challenge(w.Header())
+					if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && s.certificate(r) == nil {
+						w.Header().Set("Connection", "close") // so that the client connects with a new certificate
+					}
 				}
 				c.refuse(w, r, err)
 				return
