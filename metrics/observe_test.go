@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/store"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 )
@@ -165,6 +166,9 @@ func TestRunsOfSchedulesAreCountedByQueue(t *testing.T) {
 }
 
 func TestCountersOfQueuesBeyondTheLimitAreOther(t *testing.T) {
+	if err := store.CheckQueue(otherQueue); err == nil {
+		t.Errorf("a queue may have the name %s", otherQueue)
+	}
 	m := New(Config{MaxQueues: 3})
 	var all sync.WaitGroup
 	for i := range 8 {
