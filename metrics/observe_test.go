@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/store"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
 )
 
 func TestCountersOfAWorkersMessages(t *testing.T) {
