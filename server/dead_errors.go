@@ -60,5 +60,5 @@ func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErro
 // hidden returns the error for a request whose reply has what its sender may not see.
 func hidden(what string) error {
 	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrMisconfigured)}
+		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrForbidden)}
 }

@@ -156,7 +156,7 @@ func maySearch(ctx context.Context, f *later.Filter) error {
 		return nil
 	}
 	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrMisconfigured)}
+		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrForbidden)}
 }
 
 type messageOutput struct{ Body Message }

@@ -144,6 +144,11 @@ func (f *failure) ContentType(string) string { return problem.MediaType }
 
 // failure returns the problem of an error, and logs it if it is one of the server.
 func (s *Server) failure(ctx context.Context, err error) *failure {
+	code := store.CodeOf(err)
+	if _, own := errors.AsType[*problem.Error](err); !own &&
+		(code == store.ErrUnauthenticated.Code || code == store.ErrForbidden.Code) {
+		err = fmt.Errorf("%w: %w", store.ErrMisconfigured, err) // the store is a server, and refuses this one
+	}
 	f := &failure{problem.New(0, err)}
 	if f.Field == "" && (f.Code == store.ErrInvalid.Code || f.Code == store.ErrTooLarge.Code) {
 		f.Field = fieldOf(f.Detail)
@@ -218,6 +223,7 @@ func (c *requestContext) SetStatus(code int) {
 	}
 	_, w := humago.Unwrap(c.humaContext)
 	limitReply(w)
+	problem.SetRetryAfter(w.Header(), code)
 	c.humaContext.SetStatus(code)
 }
 

@@ -387,7 +387,7 @@ func (s *Server) sentBefore(ctx context.Context, q *later.Queue, sent Sent, o *l
 		return sent, err
 	case !bytes.Equal(live.Payload, o.Payload):
 		return sent, &problem.Error{Status: http.StatusUnprocessableEntity, Field: "header.Idempotency-Key",
-			Err: fmt.Errorf("the key was used for a message with another payload: %w", later.ErrDuplicate)}
+			Err: fmt.Errorf("the key was used for a message with another payload: %w", later.ErrConflict)}
 	}
 	sent.Due = wire.FormatTime(live.Due)
 	return sent, nil

@@ -80,7 +80,7 @@ func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
 		t.Errorf("%v, then %v", first, again)
 	}
 	a.do(http.MethodPost, mail, `{"payload": "other"}`, "Idempotency-Key", "k").
-		fails(http.StatusUnprocessableEntity, "duplicate", "header.Idempotency-Key")
+		fails(http.StatusUnprocessableEntity, "conflict", "header.Idempotency-Key")
 	a.do(http.MethodPost, mail, `{"payload": "x", "id": "i"}`, "Idempotency-Key", "k").
 		fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
 	for _, contentType := range []string{"application/json", "text/plain"} { // a key that is lost is no key
