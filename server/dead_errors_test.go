@@ -39,7 +39,7 @@ func TestDeadErrorsCanBeReplayedByGroup(t *testing.T) {
 		t.Errorf("%v", done)
 	}
 	reader := a.as(access.Identity{Name: "x", Role: access.RoleRead, HidePayloads: true})
-	reader.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).fails(http.StatusForbidden, "misconfigured", "")
+	reader.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).fails(http.StatusForbidden, "forbidden", "")
 	reader.do(http.MethodGet, "/v1/queues/mail/messages?state=dead&error_pattern=x", nil).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 }

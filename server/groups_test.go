@@ -31,9 +31,9 @@ func TestGroupIsMovedAndCancelledTogether(t *testing.T) {
 	}
 	a.do(http.MethodPatch, group, `{}`).fails(http.StatusBadRequest, "invalid", "in", "give in or at")
 	a.do(http.MethodPatch, group, `{"in": "soon"}`).fails(http.StatusBadRequest, "invalid", "in")
-	a.as(operator("orders")).do(http.MethodDelete, group, nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(operator("orders")).do(http.MethodDelete, group, nil).fails(http.StatusForbidden, "forbidden", "")
 	sender := access.Identity{Name: "shop", Role: access.RoleSend}
-	a.as(sender).do(http.MethodDelete, group, nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(sender).do(http.MethodDelete, group, nil).fails(http.StatusForbidden, "forbidden", "")
 }
 
 func TestSeriesFromSendToCancel(t *testing.T) {
@@ -91,9 +91,9 @@ func TestSeriesRequestsThatAreWrongNameTheField(t *testing.T) {
 		fails(http.StatusBadRequest, "invalid", "until")
 	sender := access.Identity{Name: "shop", Role: access.RoleSend, Queues: []string{"orders"}}
 	for _, method := range []string{http.MethodGet, http.MethodPatch, http.MethodDelete} {
-		a.as(sender).do(method, series+"/a", nil).fails(http.StatusForbidden, "misconfigured", "")
+		a.as(sender).do(method, series+"/a", nil).fails(http.StatusForbidden, "forbidden", "")
 	}
 	a.as(access.Identity{Role: access.RoleSend}).do(http.MethodGet, series+"/a", nil).is(http.StatusOK)
 	a.as(access.Identity{Role: access.RoleRead}).do(http.MethodPost, series, `{}`).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 }

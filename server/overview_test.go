@@ -238,9 +238,9 @@ func TestOverviewHasOnlyVisibleQueues(t *testing.T) {
 		t.Error("a token for a queue named all shares the overview of all queues")
 	}
 	a.as(*limited).do(http.MethodGet, "/v1/overview/watch?queue=orders", nil).
-		fails(http.StatusForbidden, "misconfigured", "query.queue")
+		fails(http.StatusForbidden, "forbidden", "query.queue")
 	sender := a.as(access.Identity{Name: "x", Role: access.RoleSend})
-	sender.do(http.MethodGet, "/v1/overview/watch", nil).fails(http.StatusForbidden, "misconfigured", "")
+	sender.do(http.MethodGet, "/v1/overview/watch", nil).fails(http.StatusForbidden, "forbidden", "")
 }
 
 func TestOverviewReadsABoundedNumberOfQueues(t *testing.T) {

@@ -33,7 +33,7 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	body := map[string]any{} // what was read can be stored again
-	for name := range humaSchema(t, a, "ScheduleFields").Properties {
+	for name := range humaSchema(t, a, "ScheduleSettings").Properties {
 		if value, ok := got[name]; ok {
 			body[name] = value
 		}
@@ -104,7 +104,7 @@ func TestSchedulesAreListedAlsoIfTheyCannotBeRead(t *testing.T) {
 		t.Errorf("%v", rest)
 	}
 	limited := a.as(operator("schedules:", "q"))
-	limited.do(http.MethodDelete, "/v1/schedules/bad", nil).fails(http.StatusForbidden, "misconfigured", "")
+	limited.do(http.MethodDelete, "/v1/schedules/bad", nil).fails(http.StatusForbidden, "forbidden", "")
 	if _, ok := limited.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK)["unreadable"]; ok {
 		t.Error("somebody limited to queues learns of a schedule of nobody knows which")
 	}
@@ -211,8 +211,8 @@ func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 		a.do(http.MethodPut, "/v1/schedules/"+name, body).
 			is(http.StatusOK)
 	}
-	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules", nil).fails(http.StatusForbidden, "misconfigured", "")
-	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules/mine", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules", nil).fails(http.StatusForbidden, "forbidden", "")
+	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules/mine", nil).fails(http.StatusForbidden, "forbidden", "")
 	limited := a.as(operator("mail", "schedules:"))
 	if all := list(limited.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK), "schedules"); len(all) != 1 ||
 		all[0]["name"] != "mine" || all[0]["payload"] != "secret" {
@@ -224,18 +224,18 @@ func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 	}
 	limited.do(http.MethodPut, "/v1/schedules/new", `{"queue": "mail", "every": "1h"}`).is(http.StatusOK)
 	limited.do(http.MethodPut, "/v1/schedules/new", `{"queue": "orders", "every": "1h"}`).
-		fails(http.StatusForbidden, "misconfigured", "queue")
+		fails(http.StatusForbidden, "forbidden", "queue")
 	limited.do(http.MethodPut, "/v1/schedules/theirs", `{"queue": "mail", "every": "1h"}`).
-		fails(http.StatusForbidden, "misconfigured", "")
-	limited.do(http.MethodGet, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "misconfigured", "")
-	limited.do(http.MethodGet, "/v1/schedules/theirs/next", nil).fails(http.StatusForbidden, "misconfigured", "")
-	limited.do(http.MethodDelete, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
+	limited.do(http.MethodGet, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "forbidden", "")
+	limited.do(http.MethodGet, "/v1/schedules/theirs/next", nil).fails(http.StatusForbidden, "forbidden", "")
+	limited.do(http.MethodDelete, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "forbidden", "")
 	for _, action := range []string{"pause", "resume", "trigger"} {
-		limited.do(http.MethodPost, "/v1/schedules/theirs/"+action, nil).fails(http.StatusForbidden, "misconfigured", "")
+		limited.do(http.MethodPost, "/v1/schedules/theirs/"+action, nil).fails(http.StatusForbidden, "forbidden", "")
 	}
 	limited.do(http.MethodPost, "/v1/schedules/theirs/backfill",
 		`{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 	for _, body := range []string{
 		`{"schedules": [{"name": "x", "queue": "orders", "every": "1h"}]}`,
 		`{"set": "s", "schedules": [{"name": "theirs", "queue": "mail", "every": "1h"}]}`,
@@ -250,7 +250,7 @@ func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	a.as(reader).do(http.MethodPut, "/v1/schedules/mine", `{"queue": "mail", "every": "1h"}`).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 }
 
 // humaSchema returns a schema of the description.
@@ -278,7 +278,7 @@ func TestScheduleSchemaHasTheFieldsOfItsJSON(t *testing.T) {
 	info := later.ScheduleInfo{Schedule: schedule, Created: now, Changed: now, NextRun: later.Run{Nominal: now},
 		LastRun: later.Run{Nominal: now}, PauseNote: "p", PausedAt: now, Buffered: now,
 		LastMissed: now, LastSkipped: now}
-	for name, value := range map[string]any{"ScheduleFields": schedule, "ScheduleInfoFields": info} {
+	for name, value := range map[string]any{"ScheduleSettings": schedule, "Schedule": info} {
 		text, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)

@@ -120,6 +120,10 @@ func (r *reply) fails(status int, code store.Code, field string, parts ...string
 	if p["code"] != string(code) || got != field || r.header.Get("Content-Type") != "application/problem+json" {
 		r.t.Errorf("%s: %s, want the code %s and the field %q", r.what, r.body, code, field)
 	}
+	busy := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if (r.header.Get("Retry-After") != "") != busy {
+		r.t.Errorf("%s: %d with the header %v", r.what, status, r.header)
+	}
 	for _, part := range parts {
 		if text, _ := p["detail"].(string); !strings.Contains(text, part) {
 			r.t.Errorf("%s: %q lacks %q", r.what, text, part)

@@ -178,15 +178,15 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		{http.MethodDelete, "/v1/topics/orders/subscriptions/audit"},
 		{http.MethodDelete, "/v1/topics/orders"},
 	} {
-		limited.do(refused[0], refused[1], refused[2]).fails(http.StatusForbidden, "misconfigured", "")
+		limited.do(refused[0], refused[1], refused[2]).fails(http.StatusForbidden, "forbidden", "")
 	}
 	limited.do(http.MethodPost, "/v1/topics/orders/rewind", `{"queue": "audit", "from_id": "a"}`).
-		fails(http.StatusForbidden, "misconfigured", "queue")
+		fails(http.StatusForbidden, "forbidden", "queue")
 	admin := access.Identity{Name: "admin", Role: access.RoleAdmin, Queues: []string{"topic:orders", "mail"}}
-	a.as(admin).do(http.MethodDelete, "/v1/topics/orders", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(admin).do(http.MethodDelete, "/v1/topics/orders", nil).fails(http.StatusForbidden, "forbidden", "")
 	admin.Queues = append(admin.Queues, "audit")
 	a.as(admin).do(http.MethodDelete, "/v1/topics/orders", nil).is(http.StatusOK)
 	sender := access.Identity{Name: "shop", Role: access.RoleSend, Queues: []string{"topic:*"}}
 	a.as(sender).do(http.MethodPost, "/v1/topics/orders/messages", `{"payload": "x"}`).is(http.StatusCreated)
-	a.as(sender).do(http.MethodPut, "/v1/topics/orders", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(sender).do(http.MethodPut, "/v1/topics/orders", nil).fails(http.StatusForbidden, "forbidden", "")
 }

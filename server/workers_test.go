@@ -61,9 +61,9 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 		is(http.StatusOK), "workers"); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	limited.do(http.MethodPost, "/v1/workers/w1/pause", nil).fails(http.StatusForbidden, "misconfigured", "")
+	limited.do(http.MethodPost, "/v1/workers/w1/pause", nil).fails(http.StatusForbidden, "forbidden", "")
 	a.as(access.Identity{Role: access.RoleRead}).do(http.MethodPost, "/v1/workers/w1/pause", nil).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 
 	told := list(a.as(operator("mail", "orders")).do(http.MethodPost, "/v1/workers/w1/pause", nil).
 		is(http.StatusOK), "workers")

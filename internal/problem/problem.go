@@ -55,6 +55,10 @@ func Status(code store.Code) int {
 		return http.StatusGatewayTimeout
 	case store.ErrUnavailable.Code, store.ErrClosed.Code:
 		return http.StatusServiceUnavailable
+	case store.ErrUnauthenticated.Code:
+		return http.StatusUnauthorized
+	case store.ErrForbidden.Code:
+		return http.StatusForbidden
 	case store.ErrMisconfigured.Code: // the store refuses the server, not the server its client
 		return http.StatusBadGateway
 	case store.ErrUnsupported.Code:
@@ -99,6 +103,15 @@ func (p Problem) Write(w http.ResponseWriter) {
 	header.Set("Content-Type", MediaType)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
+	SetRetryAfter(header, p.Status)
 	w.WriteHeader(p.Status)
 	w.Write(append(body, '\n')) // if that fails nobody listens
+}
+
+// SetRetryAfter says when to try again in the header of a reply whose status asks for that: 429 or 503. Both mean that
+// the server is busy, starts or ends, which takes seconds at most.
+func SetRetryAfter(header http.Header, status int) {
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		header.Set("Retry-After", "1")
+	}
 }

@@ -14,7 +14,8 @@ import (
 func TestEveryCodeHasAStatus(t *testing.T) {
 	want := map[store.Code]int{
 		"invalid": 400, "too_large": 413, "not_found": 404, "duplicate": 409, "leased": 409, "dead": 409, "conflict": 409,
-		"lease_lost": 409, "full": 507, "not_durable": 504, "unavailable": 503, "misconfigured": 502, "unsupported": 501,
+		"lease_lost": 409, "full": 507, "not_durable": 504, "unavailable": 503, "misconfigured": 502, "unauthenticated": 401,
+		"forbidden": 403, "unsupported": 501,
 		"corrupt": 500, "closed": 503,
 	}
 	for _, kind := range store.Kinds() {
@@ -45,8 +46,8 @@ func TestErrorIsWrittenAsAProblem(t *testing.T) {
 		{0, fmt.Errorf("body: %w", &problem.Error{Err: invalid, Field: "lease"}),
 			`{"type":"about:blank","title":"Bad Request","status":400,"code":"invalid",` +
 				`"detail":"body: lease is \"x\": give a duration","field":"lease"}`},
-		{0, &problem.Error{Err: store.ErrMisconfigured, Status: http.StatusForbidden},
-			`{"type":"about:blank","title":"Forbidden","status":403,"code":"misconfigured",` +
+		{0, &problem.Error{Err: store.ErrMisconfigured, Status: http.StatusMisdirectedRequest},
+			`{"type":"about:blank","title":"Misdirected Request","status":421,"code":"misconfigured",` +
 				`"detail":"store refuses this configuration"}`},
 		{0, errors.New("broken"), `{"type":"about:blank","title":"Internal Server Error","status":500,` +
 			`"code":"internal","detail":"broken"}`},
