@@ -98,7 +98,7 @@ func (c *Change) isOf(see func(queue string) bool) bool {
 	topic, ok := c.Attributes["topic"].(string)
 	_, scheduled := c.Attributes["schedule"]
 	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(store.TopicPrefix+topic)) &&
-		(!scheduled || see(schedulesQueue))
+		(!scheduled || see(store.SchedulesQueue))
 }
 
 // withoutFilter returns the change without texts that somebody searched for in payloads.

@@ -21,9 +21,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// schedulesQueue is the queue that rights on schedules are about.
-const schedulesQueue = "schedules:"
-
 // maxBody is how many bytes the body of a request has at most, where a route does not say otherwise.
 const maxBody = 1 << 20
 
@@ -70,7 +67,7 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 		queues = append(queues, store.TopicPrefix+topic)
 	}
 	if ctx.Param("schedule") != "" {
-		queues = append(queues, schedulesQueue)
+		queues = append(queues, store.SchedulesQueue)
 	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt

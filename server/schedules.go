@@ -152,7 +152,7 @@ type listSchedulesOutput struct {
 }
 
 func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*listSchedulesOutput, error) {
-	if err := may(ctx, access.Look, schedulesQueue); err != nil {
+	if err := may(ctx, access.Look, store.SchedulesQueue); err != nil {
 		return nil, err
 	}
 	page, err := s.client.Schedules().List(ctx, in.Cursor, in.Limit)
