@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/recurrence"
 )
 
@@ -173,7 +174,10 @@ func TestBadRequestsAreAnsweredExactly(t *testing.T) {
 			headers = []string{"Content-Type", c.contentType}
 		}
 		got := a.do(c.method, c.path, c.body, headers...)
-		want := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,%s}`, http.StatusText(c.status), c.status, c.want)
+		_, code, _ := strings.Cut(c.want, `"code":"`)
+		code, _, _ = strings.Cut(code, `"`)
+		want := fmt.Sprintf(`{"type":%q,"title":%q,"status":%d,%s}`, problem.TypePrefix+code, http.StatusText(c.status),
+			c.status, c.want)
 		if strings.TrimSpace(got.body) != want || got.status != c.status {
 			t.Errorf("%s %s %.100s\n got %d %s\nwant %d %s", c.method, c.path, c.body, got.status, got.body, c.status, want)
 		}

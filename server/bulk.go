@@ -19,8 +19,8 @@ const maxMatched = 1_000_000 // messages that one bulk change may match
 
 func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
-		OperationID: "startBulkChange",
-		Method:      http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
+		OperationID: "startBulkChange", Errors: []int{http.StatusNotFound},
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
 		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
 		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. " +
 			"The messages that match are found first, up to a million, and then changed; those that have changed or gone " +

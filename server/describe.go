@@ -12,7 +12,9 @@ import (
 
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 // apiConfig returns what huma needs to describe and check the API. Its own pages stay off.
@@ -71,6 +73,10 @@ func encodeJSON(w io.Writer, value any) error {
 func (s *Server) finishDescription() {
 	s.describeMounted()
 	api := s.api.OpenAPI()
+	api.Components.Responses = s.problemResponses()
+	code := api.Components.Schemas.SchemaFromRef(s.schemaOf(typeOf[problem.Problem]()).Ref).Properties["code"]
+	code.Enum = codes()
+	code.PrecomputeMessages()
 	delete(api.Components.Schemas.Map(), "ErrorModel") // huma's own, which asProblem replaces
 	delete(api.Components.Schemas.Map(), "ErrorDetail")
 	text, err := json.Marshal(api)
@@ -82,6 +88,15 @@ func (s *Server) finishDescription() {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")
 		_, _ = w.Write(s.description)
 	})
+}
+
+// codes returns the codes of problems.
+func codes() []any {
+	all := []any{string(store.Internal)}
+	for _, kind := range store.Kinds() {
+		all = append(all, string(kind.Code))
+	}
+	return all
 }
 
 // schemaNames are those of types that generated clients would have under names which say little.

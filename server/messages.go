@@ -22,34 +22,34 @@ func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
-		OperationID: "listMessages",
-		Method:      http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
+		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
 			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
 			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
 			"although a later one is not.",
 	}, s.listMessages)
 	route(s, access.Get, huma.Operation{
-		OperationID: "getMessage",
-		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
+		OperationID: "getMessage", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
 	}, s.getMessage)
 	route(s, access.Send, huma.Operation{
-		OperationID: "editMessage",
-		Method:      http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
+		OperationID: "editMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
 		Description: "A message that changes while it is edited is not changed: the code is conflict.",
 	}, s.editMessage)
 	route(s, access.Send, huma.Operation{
-		OperationID: "cancelMessage",
-		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
+		OperationID: "cancelMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
 	}, s.cancelMessage)
 	route(s, access.Send, huma.Operation{
-		OperationID: "runMessage",
-		Method:      http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
+		OperationID: "runMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
 		DefaultStatus: http.StatusOK,
 	}, s.runMessage)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "replayMessage",
-		Method:      http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
+		OperationID: "replayMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
 		DefaultStatus: http.StatusOK,
 	}, s.replayMessage)
 }

@@ -44,12 +44,12 @@ func registerOperations(s *Server) {
 		Description: "A server remembers its last 100 operations until it ends.",
 	}, s.listOperations)
 	route(s, access.Look, huma.Operation{
-		OperationID: "getOperation",
-		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
+		OperationID: "getOperation", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
 	}, s.waitForOperation)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "stopOperation",
-		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
+		OperationID: "stopOperation", Errors: []int{http.StatusNotFound},
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
 		Description: "What it has changed stays changed.",
 	}, s.stopOperation)
 }

@@ -24,17 +24,17 @@ func registerQueues(s *Server) {
 		Method:      http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
 	}, s.listQueues)
 	route(s, access.Look, huma.Operation{
-		OperationID: "getQueue",
-		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
+		OperationID: "getQueue", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
 	}, s.queueStats)
 	route(s, access.Look, huma.Operation{
-		OperationID: "getActivity",
-		Method:      http.MethodGet, Path: one + "/activity", Tags: tags,
+		OperationID: "getActivity", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one + "/activity", Tags: tags,
 		Summary: "Count the events of a queue in the last minute, hour and day",
 	}, s.queueActivity)
 	route(s, access.Look, huma.Operation{
-		OperationID: "getHorizon",
-		Method:      http.MethodGet, Path: one + "/horizon", Tags: tags,
+		OperationID: "getHorizon", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
 		Summary: "Count the messages that fall due in each part of a time",
 	}, s.horizon)
 	route(s, access.Operate, huma.Operation{
@@ -50,16 +50,16 @@ func registerQueues(s *Server) {
 		Method:      http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
 	}, s.setRetention)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "replayQueue",
-		Method:      http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
+		OperationID: "replayQueue", Errors: []int{http.StatusNotFound},
+		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
 	}, s.replayQueue)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "purgeQueue",
-		Method:      http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
+		OperationID: "purgeQueue", Errors: []int{http.StatusNotFound},
+		Method: http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
 	}, s.purgeQueue)
 	route(s, access.Administer, huma.Operation{
-		OperationID: "deleteQueue",
-		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
+		OperationID: "deleteQueue", Errors: []int{http.StatusNotFound},
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
 	}, s.deleteQueue)
 }
 

@@ -17,14 +17,14 @@ import (
 
 func registerRuns(s *Server, tags []string) {
 	route(s, access.Look, huma.Operation{
-		OperationID: "listNextRuns",
-		Method:      http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
+		OperationID: "listNextRuns", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
 		Summary:     "List the next runs of a schedule",
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
 	route(s, access.Look, huma.Operation{
-		OperationID: "listRuns",
-		Method:      http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
+		OperationID: "listRuns", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
 		Summary: "List the runs of a schedule in a time",
 		Description: "Past ones since its rule was stored, and those to come. The state is that of the message, if it is " +
 			"live, else planned or past; a run that is past was done, missed or skipped.",

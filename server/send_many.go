@@ -38,10 +38,11 @@ type Batch struct {
 	Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
 }
 
-type batchResultsOutput struct {
-	Body struct {
-		Results []BatchResult `json:"results" doc:"One for each message, in order"`
-	}
+type batchResultsOutput struct{ Body BatchResults }
+
+// BatchResults are the results of several messages.
+type BatchResults struct {
+	Results []BatchResult `json:"results" doc:"One for each message, in order"`
 }
 
 // BatchResult is the result of one message: what a single send answers, or its problem.

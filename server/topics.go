@@ -26,19 +26,19 @@ func registerTopics(s *Server) {
 		Method:      http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
 	}, s.listTopics)
 	route(s, access.Look, huma.Operation{
-		OperationID: "getTopic",
-		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
+		OperationID: "getTopic", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
 	}, s.getTopic)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "configureTopic",
-		Method:      http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
+		OperationID: "configureTopic", Errors: []int{http.StatusConflict},
+		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
 		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
 			"does not " +
 			"exist is created.",
 	}, s.configureTopic)
 	route(s, access.Administer, huma.Operation{
-		OperationID: "deleteTopic",
-		Method:      http.MethodDelete, Path: one, Tags: tags,
+		OperationID: "deleteTopic", Errors: []int{http.StatusNotFound},
+		Method: http.MethodDelete, Path: one, Tags: tags,
 		Summary:     "Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
 		Description: "What queues have received stays there.",
 	}, s.deleteTopic)
@@ -51,8 +51,8 @@ func registerTopics(s *Server) {
 		Path:        one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
 	}), s.publishBatch)
 	route(s, access.Look, huma.Operation{
-		OperationID: "listHistory",
-		Method:      http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
+		OperationID: "listHistory", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
 	}, s.topicHistory)
 }
 

@@ -37,8 +37,8 @@ func registerWorkers(s *Server) {
 	}, s.listWorkers)
 	for _, command := range workerCommands {
 		route(s, access.Operate, huma.Operation{
-			OperationID: string(command.do) + "Worker",
-			Method:      http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
+			OperationID: string(command.do) + "Worker", Errors: []int{http.StatusNotFound},
+			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
 			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
 				"that has " +
 				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
