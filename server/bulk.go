@@ -65,6 +65,9 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 	if b.change, err = in.Body.Action.change(q); err != nil {
 		return nil, err
 	}
+	if err := s.queueExists(ctx, in.Queue); err != nil {
+		return nil, err
+	}
 	op, err := s.operations.start(ctx, Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}, b.run)
 	if err != nil {
 		return nil, err

@@ -169,7 +169,7 @@ type Sent struct {
 	Queue string `json:"queue"`
 	// Due is by the server's clock unless the request gave a time: the store's own decides.
 	Due     string            `json:"due,omitempty" doc:"When it falls due; for a delay by the server's clock, while the store's decides"`
-	Outcome later.SendOutcome `json:"outcome" enum:"sent,duplicate,replaced,debounced,follows" doc:"What the send did"`
+	Outcome later.SendOutcome `json:"outcome" doc:"What the send did"`
 }
 
 // parse returns a duration, and an error that names its field. A duration of zero is refused unless it is allowed.

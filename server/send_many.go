@@ -49,7 +49,7 @@ type BatchResults struct {
 type BatchResult struct {
 	ID      string            `json:"id,omitempty"`
 	Due     string            `json:"due,omitempty"`
-	Outcome later.SendOutcome `json:"outcome,omitempty" enum:"sent,duplicate,replaced,debounced,follows"`
+	Outcome later.SendOutcome `json:"outcome,omitempty"`
 	Error   *problem.Problem  `json:"error,omitempty"`
 }
 

@@ -50,6 +50,10 @@ type SeriesPath struct {
 	ID string `path:"id" maxLength:"96" doc:"The id of the series"`
 }
 
+func noSeries(p *SeriesPath) error {
+	return fmt.Errorf("no message of series %q in queue %q: %w", p.ID, p.Queue, store.ErrNotFound)
+}
+
 // Moment is the moment of a series.
 type Moment struct {
 	Until time.Time `json:"until" doc:"The moment that the offsets are from"`
@@ -123,21 +127,23 @@ func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeri
 		Skipped: r.Skipped, Duplicates: r.Duplicates}}, err
 }
 
-type seriesOutput struct {
-	Body struct {
-		Messages []wire.SeriesMessage `json:"messages" doc:"In order of their offsets"`
-	}
-}
+// SeriesPage is all messages of a series, in order of their offsets.
+type SeriesPage struct{ Page[wire.SeriesMessage] }
+
+type seriesOutput struct{ Body SeriesPage }
 
 func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*seriesOutput, error) {
 	remaining, err := s.client.Queue(in.Queue).ListSeries(ctx, in.ID)
+	if err == nil && len(remaining) == 0 {
+		err = noSeries(in)
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := &seriesOutput{}
-	out.Body.Messages = make([]wire.SeriesMessage, len(remaining))
+	out.Body.Items = make([]wire.SeriesMessage, len(remaining))
 	for i, m := range remaining {
-		out.Body.Messages[i] = view.SeriesMessage(m)
+		out.Body.Items[i] = view.SeriesMessage(m)
 	}
 	return out, nil
 }
@@ -158,6 +164,9 @@ func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*movedSer
 		s.Changed(ctx, "series moved", slog.String("queue", in.Queue), slog.String("series", in.ID),
 			slog.Int("count", n.Moved+n.Skipped))
 	}
+	if err == nil && n.Moved+n.Skipped+n.Left == 0 {
+		err = noSeries(&in.SeriesPath)
+	}
 	return &movedSeriesOutput{wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
 		Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}}, err
 }
@@ -174,6 +183,9 @@ func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*canc
 	if n.Total() > 0 {
 		s.Changed(ctx, "series cancelled", slog.String("queue", in.Queue), slog.String("series", in.ID),
 			slog.Int("count", n.Total()))
+	}
+	if err == nil && n.Total() == 0 {
+		err = noSeries(&in.SeriesPath)
 	}
 	return &cancelledSeriesOutput{wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}}, err
 }

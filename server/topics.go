@@ -63,8 +63,7 @@ type TopicPath struct {
 
 type listTopicsInput struct {
 	Prefix string `query:"prefix" maxLength:"114" doc:"Only topics whose names begin with this"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor string `query:"cursor" maxLength:"114" doc:"The next of the page before"`
+	PageQuery
 }
 
 // ListedTopic is a topic in a list.
@@ -79,12 +78,10 @@ type ListedTopic struct {
 	Queues []string `json:"queues" doc:"The queues that are subscribed"`
 }
 
-type listTopicsOutput struct {
-	Body struct {
-		Topics []ListedTopic `json:"topics" doc:"In order of name"`
-		Next   string        `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
-}
+// TopicPage is a page of topics, in order of name.
+type TopicPage struct{ Page[ListedTopic] }
+
+type listTopicsOutput struct{ Body TopicPage }
 
 func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopicsOutput, error) {
 	names, err := s.client.Topics(ctx)
@@ -100,7 +97,7 @@ func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopi
 		names = names[:in.Limit]
 		out.Body.Next = names[in.Limit-1]
 	}
-	out.Body.Topics = make([]ListedTopic, len(names))
+	out.Body.Items = make([]ListedTopic, len(names))
 	for i, name := range names {
 		topic, err := view.Topic(ctx, s.client, name, false, visible(ctx))
 		if err != nil {
@@ -111,7 +108,7 @@ func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopi
 		for _, subscription := range topic.Subscriptions {
 			listed.Queues = append(listed.Queues, subscription.Queue)
 		}
-		out.Body.Topics[i] = listed
+		out.Body.Items[i] = listed
 	}
 	return out, nil
 }
@@ -218,8 +215,7 @@ type historyInput struct {
 	TopicPath
 	DueAfter  time.Time `query:"due_after" doc:"Only those due at this time or later"`
 	DueBefore time.Time `query:"due_before" doc:"Only those due before this time"`
-	Limit     int       `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor    string    `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	PageQuery
 }
 
 func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutput, error) {

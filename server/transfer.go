@@ -62,6 +62,9 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 		}
 		cfg.Filter = &filter
 	}
+	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be counted can be read
+		return nil, err
+	}
 	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
 	if err != nil {
 		return nil, err
