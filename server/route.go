@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,10 +40,11 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 		op.MaxBodyBytes = maxBody
 	}
 	op.BodyReadTimeout = stallTimeout
+	op.Description = cmp.Or(op.Description, op.Summary+".")
 	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
-	s.describeProblems(&op)
 	body, hasBody := typeOf[I]().FieldByName("Body")
+	describeProblems(&op, hasBody || op.RequestBody != nil)
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	}

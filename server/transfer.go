@@ -23,11 +23,11 @@ const leftOutTrailer = "Later-Left-Out"
 
 func registerTransfer(s *Server) {
 	tags := []string{"transfer"}
-	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString,
+	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
 		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
 	route(s, access.Look, huma.Operation{
-		OperationID: "exportQueue",
-		Method:      http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
+		OperationID: "exportQueue", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
 		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
 			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
@@ -61,6 +61,9 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 			return nil, err
 		}
 		cfg.Filter = &filter
+	}
+	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be counted can be read
+		return nil, err
 	}
 	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
 	if err != nil {
