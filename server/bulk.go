@@ -19,7 +19,8 @@ const maxMatched = 1_000_000 // messages that one bulk change may match
 
 func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
+		OperationID: "startBulkChange",
+		Method:      http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
 		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
 		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. " +
 			"The messages that match are found first, up to a million, and then changed; those that have changed or gone " +
@@ -36,7 +37,7 @@ type Action struct {
 	KeepID bool       `json:"keep_id,omitempty" doc:"Of cancel: start the dedup windows, as acks do"`
 }
 
-type bulkInput struct {
+type bulkChangeInput struct {
 	QueuePath
 	Body struct {
 		Filter Filter `json:"filter"`
@@ -51,7 +52,7 @@ type operationOutput struct {
 	Body     Operation
 }
 
-func (s *Server) bulk(ctx context.Context, in *bulkInput) (*operationOutput, error) {
+func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutput, error) {
 	filter, err := in.Body.Filter.filter()
 	if err != nil {
 		return nil, err

@@ -20,7 +20,8 @@ const maxChanges = 1000
 
 func registerChanges(s *Server) {
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/changes", Tags: []string{"server"},
+		OperationID: "listChanges",
+		Method:      http.MethodGet, Path: "/v1/changes", Tags: []string{"server"},
 		Summary: "List changes that were made through this server, latest first",
 		Description: "Those that are logged: purges, replays, pauses, deletions and other changes to what others sent, the " +
 			"last 1,000 since the server started. Changes of no single queue are shown to those who may look at all.",

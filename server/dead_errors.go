@@ -17,7 +17,8 @@ import (
 
 func registerDeadErrors(s *Server) {
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
+		OperationID: "listDeadErrors",
+		Method:      http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
 		Summary: "Group dead messages by their errors",
 		Description: "A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal " +
 			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The parameter error_pattern " +
@@ -31,7 +32,7 @@ type deadErrorsInput struct {
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
 }
 
-type deadErrorsOutput struct {
+type deadErrorsPageOutput struct {
 	Body struct {
 		Groups []wire.DeadErrors `json:"groups" doc:"Largest first"`
 		Looked int               `json:"looked" doc:"How many messages were looked at"`
@@ -39,7 +40,7 @@ type deadErrorsOutput struct {
 	}
 }
 
-func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErrorsOutput, error) {
+func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErrorsPageOutput, error) {
 	if hides(ctx) {
 		return nil, hidden("the texts of errors")
 	}
@@ -47,7 +48,7 @@ func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErro
 	if err != nil {
 		return nil, err
 	}
-	out := &deadErrorsOutput{}
+	out := &deadErrorsPageOutput{}
 	out.Body.Looked, out.Body.Next = page.Looked, page.Next
 	out.Body.Groups = make([]wire.DeadErrors, len(page.Groups))
 	for i, group := range page.Groups {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -24,9 +25,18 @@ func apiConfig(version string) huma.Config {
 				Title:   "Later",
 				Version: version,
 				Description: "A delay queue over HTTP. Durations are texts such as 500ms, 30s, 1h30m and 2d12h, " +
-					"and times are RFC 3339.",
+					"and times are RFC 3339. Errors are problems as in RFC 9457. A server that has no web configuration file " +
+					"needs no authentication.",
+				Contact: &huma.Contact{Name: "Later", URL: "https://github.com/laterq/later"},
+				License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 			},
-			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+			Servers: []*huma.Server{{URL: "http://127.0.0.1:7600", Description: "later serve, without flags"}},
+			Components: &huma.Components{
+				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+				SecuritySchemes: securitySchemes,
+			},
+			Security: security,
+			Tags:     tags,
 		},
 		Formats:                      map[string]huma.Format{"application/json": format, "json": format},
 		DefaultFormat:                "application/json",
@@ -59,6 +69,7 @@ func encodeJSON(w io.Writer, value any) error {
 
 // finishDescription serves the OpenAPI description. Routes that are registered after it are not in it.
 func (s *Server) finishDescription() {
+	s.describeMounted()
 	api := s.api.OpenAPI()
 	delete(api.Components.Schemas.Map(), "ErrorModel") // huma's own, which asProblem replaces
 	delete(api.Components.Schemas.Map(), "ErrorDetail")
@@ -71,6 +82,27 @@ func (s *Server) finishDescription() {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")
 		_, _ = w.Write(s.description)
 	})
+}
+
+// schemaNames are those of types that generated clients would have under names which say little.
+var schemaNames = map[string]string{
+	"Info": "Message", "Outgoing": "OutgoingMessage", "Stats": "QueueStats", "ScheduleFields": "ScheduleSettings",
+	"ScheduleInfoFields": "Schedule", "Held": "HeldMessage",
+}
+
+// schemaName returns the name of the schema of a type. A hint is given for types without one.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	if request, ok := strings.CutSuffix(name, "InputBody"); ok {
+		return request + "Request"
+	}
+	name = strings.TrimSuffix(name, "OutputBody")
+	return cmp.Or(schemaNames[name], name)
+}
+
+// schemaOf returns a reference to the schema of a type.
+func (s *Server) schemaOf(t reflect.Type) *huma.Schema {
+	return s.api.OpenAPI().Components.Schemas.Schema(t, true, "")
 }
 
 // typeOf returns the type that schemas are made from.

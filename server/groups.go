@@ -18,11 +18,13 @@ func registerGroups(s *Server) {
 	const one = "/v1/queues/{queue}/groups/{group}"
 	tags := []string{"groups"}
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time of the messages of a group",
+		OperationID: "rescheduleGroup",
+		Method:      http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time of the messages of a group",
 		Description: "Leased and dead messages are left as they are. After an error some may have been changed; repeat it.",
 	}, s.rescheduleGroup)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel the messages of a group, whatever their states",
+		OperationID: "cancelGroup",
+		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel the messages of a group, whatever their states",
 		Description: "After an error some may have been cancelled; repeat it.",
 	}, s.cancelGroup)
 }

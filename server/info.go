@@ -13,7 +13,8 @@ import (
 func registerInfo(s *Server) {
 	// Every role has the right Get.
 	route(s, access.Get, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/server", Tags: []string{"server"},
+		OperationID: "getServer",
+		Method:      http.MethodGet, Path: "/v1/server", Tags: []string{"server"},
 		Summary: "Describe the server and what the sender of the request may do",
 	}, s.info)
 }

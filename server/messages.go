@@ -22,28 +22,34 @@ func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
+		OperationID: "listMessages",
+		Method:      http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
 			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
 			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
 			"although a later one is not.",
 	}, s.listMessages)
 	route(s, access.Get, huma.Operation{
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
+		OperationID: "getMessage",
+		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
 	}, s.getMessage)
 	route(s, access.Send, huma.Operation{
-		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
+		OperationID: "editMessage",
+		Method:      http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
 		Description: "A message that changes while it is edited is not changed: the code is conflict.",
 	}, s.editMessage)
 	route(s, access.Send, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
+		OperationID: "cancelMessage",
+		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
 	}, s.cancelMessage)
 	route(s, access.Send, huma.Operation{
-		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
+		OperationID: "runMessage",
+		Method:      http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
 		DefaultStatus: http.StatusOK,
 	}, s.runMessage)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
+		OperationID: "replayMessage",
+		Method:      http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
 		DefaultStatus: http.StatusOK,
 	}, s.replayMessage)
 }
@@ -163,7 +169,7 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	return &messageOutput{message(ctx, info)}, nil
 }
 
-type editInput struct {
+type editMessageInput struct {
 	MessagePath
 	Body struct {
 		In            Duration           `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
@@ -174,7 +180,7 @@ type editInput struct {
 	}
 }
 
-func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput, error) {
+func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*messageOutput, error) {
 	b := &in.Body
 	due, err := when(b.In, b.At)
 	if err != nil {
@@ -235,7 +241,7 @@ func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	return s.getMessage(ctx, in)
 }
 
-type replayInput struct {
+type replayMessageInput struct {
 	MessagePath
 	Body struct {
 		In Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
@@ -243,7 +249,7 @@ type replayInput struct {
 	} `required:"false"`
 }
 
-func (s *Server) replayMessage(ctx context.Context, in *replayInput) (*messageOutput, error) {
+func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*messageOutput, error) {
 	due, err := when(in.Body.In, in.Body.At)
 	if err != nil {
 		return nil, err

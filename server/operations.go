@@ -39,14 +39,17 @@ func registerOperations(s *Server) {
 	const one = "/v1/operations/{operation}"
 	tags := []string{"operations"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
+		OperationID: "listOperations",
+		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
 		Description: "A server remembers its last 100 operations until it ends.",
 	}, s.listOperations)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
+		OperationID: "getOperation",
+		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
 	}, s.waitForOperation)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
+		OperationID: "stopOperation",
+		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
 		Description: "What it has changed stays changed.",
 	}, s.stopOperation)
 }

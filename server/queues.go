@@ -20,36 +20,46 @@ func registerQueues(s *Server) {
 	const one = "/v1/queues/{queue}"
 	tags := []string{"queues"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
+		OperationID: "listQueues",
+		Method:      http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
 	}, s.listQueues)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
+		OperationID: "getQueue",
+		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
 	}, s.queueStats)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one + "/activity", Tags: tags,
+		OperationID: "getActivity",
+		Method:      http.MethodGet, Path: one + "/activity", Tags: tags,
 		Summary: "Count the events of a queue in the last minute, hour and day",
 	}, s.queueActivity)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
+		OperationID: "getHorizon",
+		Method:      http.MethodGet, Path: one + "/horizon", Tags: tags,
 		Summary: "Count the messages that fall due in each part of a time",
 	}, s.horizon)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop deliveries of a queue",
+		OperationID: "pauseQueue",
+		Method:      http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop deliveries of a queue",
 	}, s.pauseQueue)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
+		OperationID: "resumeQueue",
+		Method:      http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
 	}, s.resumeQueue)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
+		OperationID: "setDeadRetention",
+		Method:      http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
 	}, s.setRetention)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
+		OperationID: "replayQueue",
+		Method:      http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
 	}, s.replayQueue)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
+		OperationID: "purgeQueue",
+		Method:      http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
 	}, s.purgeQueue)
 	route(s, access.Administer, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
+		OperationID: "deleteQueue",
+		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
 	}, s.deleteQueue)
 }
 
@@ -156,7 +166,7 @@ func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*pausedOutput,
 	return &pausedOutput{wire.Paused{Queue: in.Queue}}, nil
 }
 
-type retentionInput struct {
+type deadRetentionInput struct {
 	QueuePath
 	Body struct {
 		MaxAge   Duration `json:"max_age,omitempty" doc:"Drop dead messages after so long. Default: no limit"`
@@ -164,7 +174,7 @@ type retentionInput struct {
 	}
 }
 
-func (s *Server) setRetention(ctx context.Context, in *retentionInput) (*statsOutput, error) {
+func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*statsOutput, error) {
 	age, err := in.Body.MaxAge.parse("max_age", false)
 	if err != nil {
 		return nil, err

@@ -38,22 +38,13 @@ func errTooManyWaits(limit int) error {
 // parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may, or access.Check for "",
 // the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
-	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
 	}
 	op.BodyReadTimeout = stallTimeout
 	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
-	if op.Responses == nil {
-		op.Responses = map[string]*huma.Response{}
-	}
-	op.Responses["default"] = &huma.Response{
-		Description: "A problem, as in RFC 9457",
-		Content: map[string]*huma.MediaType{problem.MediaType: {
-			Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[problem.Problem]()),
-		}},
-	}
+	s.describeProblems(&op)
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}

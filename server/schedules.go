@@ -24,17 +24,21 @@ func registerSchedules(s *Server) {
 	const one = "/v1/schedules/{schedule}"
 	tags := []string{"schedules"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
+		OperationID: "listSchedules",
+		Method:      http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
 	}, s.listSchedules)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
+		OperationID: "getSchedule",
+		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
 	}, s.getSchedule)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
+		OperationID: "putSchedule",
+		Method:      http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
 		Description: "It replaces the schedule with this name. If the rule does not change, the next run stays.",
 	}, s.putSchedule)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a schedule",
+		OperationID: "deleteSchedule",
+		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a schedule",
 		Description: "Runs that were sent stay in their queue.",
 	}, s.deleteSchedule)
 	registerScheduleActions(s, tags)

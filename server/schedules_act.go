@@ -18,18 +18,22 @@ import (
 func registerScheduleActions(s *Server, tags []string) {
 	const one = "/v1/schedules/{schedule}"
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop the runs of a schedule",
+		OperationID: "pauseSchedule",
+		Method:      http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop the runs of a schedule",
 	}, s.pauseSchedule)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Let a paused schedule run again",
+		OperationID: "resumeSchedule",
+		Method:      http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Let a paused schedule run again",
 		Description: "It runs next at the first time of its rule from now on.",
 	}, s.resumeSchedule)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/trigger", Tags: tags, Summary: "Send a run of a schedule now",
+		OperationID: "triggerSchedule",
+		Method:      http.MethodPost, Path: one + "/trigger", Tags: tags, Summary: "Send a run of a schedule now",
 		Description: "It does so even if the schedule is paused or has finished, or a run is unfinished.",
 	}, s.triggerSchedule)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/backfill", Tags: tags, Summary: "Send the runs of a past range",
+		OperationID: "backfillSchedule",
+		Method:      http.MethodPost, Path: one + "/backfill", Tags: tags, Summary: "Send the runs of a past range",
 		Description: "It may be repeated: a run whose message is there, or was acked within its dedup window, is " +
 			"not sent again.",
 	}, s.backfillSchedule)

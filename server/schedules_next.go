@@ -17,22 +17,26 @@ import (
 
 func registerRuns(s *Server, tags []string) {
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
+		OperationID: "listNextRuns",
+		Method:      http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
 		Summary:     "List the next runs of a schedule",
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
+		OperationID: "listRuns",
+		Method:      http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
 		Summary: "List the runs of a schedule in a time",
 		Description: "Past ones since its rule was stored, and those to come. The state is that of the message, if it is " +
 			"live, else planned or past; a run that is past was done, missed or skipped.",
 	}, s.scheduleRuns)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
+		OperationID: "listUpcomingRuns",
+		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
 		Description: "They are in order of time, as if all of them were sent.",
 	}, s.upcomingRuns)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/schedule-preview", Tags: tags, DefaultStatus: http.StatusOK,
+		OperationID: "previewRuns",
+		Method:      http.MethodPost, Path: "/v1/schedule-preview", Tags: tags, DefaultStatus: http.StatusOK,
 		Summary: "List the next runs of a schedule that is not stored", MaxBodyBytes: maxScheduleBody,
 		Description: "Times that are counted from the creation of a schedule are counted from after.",
 	}, s.previewRuns)

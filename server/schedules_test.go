@@ -33,7 +33,7 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	body := map[string]any{} // what was read can be stored again
-	for name := range humaSchema(t, a, "ScheduleFields").Properties {
+	for name := range humaSchema(t, a, "ScheduleSettings").Properties {
 		if value, ok := got[name]; ok {
 			body[name] = value
 		}
@@ -278,7 +278,7 @@ func TestScheduleSchemaHasTheFieldsOfItsJSON(t *testing.T) {
 	info := later.ScheduleInfo{Schedule: schedule, Created: now, Changed: now, NextRun: later.Run{Nominal: now},
 		LastRun: later.Run{Nominal: now}, PauseNote: "p", PausedAt: now, Buffered: now,
 		LastMissed: now, LastSkipped: now}
-	for name, value := range map[string]any{"ScheduleFields": schedule, "ScheduleInfoFields": info} {
+	for name, value := range map[string]any{"ScheduleSettings": schedule, "Schedule": info} {
 		text, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)

@@ -26,10 +26,12 @@ const idempotencyWindow = 24 * time.Hour
 
 func registerSend(s *Server) {
 	route(s, access.Send, s.oneMessage(huma.Operation{
-		Path: queueSends, Tags: []string{"messages"}, Summary: "Send a message",
+		OperationID: "sendMessage",
+		Path:        queueSends, Tags: []string{"messages"}, Summary: "Send a message",
 	}), s.send)
 	route(s, access.Send, s.manyMessages(huma.Operation{
-		Path: queueSends + "/batch", Tags: []string{"messages"}, Summary: "Send several messages",
+		OperationID: "sendMessages",
+		Path:        queueSends + "/batch", Tags: []string{"messages"}, Summary: "Send several messages",
 	}), s.sendBatch)
 }
 
@@ -37,7 +39,8 @@ func registerSend(s *Server) {
 func (s *Server) oneMessage(op huma.Operation) huma.Operation {
 	op.Method, op.DefaultStatus, op.MaxBodyBytes = http.MethodPost, http.StatusCreated, wire.MaxMessage
 	op.Description = "With the content type application/json the body describes the message. With any other the body is " +
-		"its payload, and Later- headers say the rest."
+		"its payload, and Later- headers say the rest: those below, and Later-Header-NAME for each header of the message."
+	op.Parameters = s.laterHeaders()
 	op.Middlewares = huma.Middlewares{s.sendRaw}
 	op.RequestBody = rawOrJSON[Outgoing](s)
 	return op

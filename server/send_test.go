@@ -62,6 +62,8 @@ func TestSendTakesARawBody(t *testing.T) {
 	}
 	a.do(http.MethodPost, mail, "x", "Content-Type", "text/plain", "Later-Inn", "1h").
 		fails(http.StatusBadRequest, "invalid", "header.Later-Inn", "unknown")
+	a.do(http.MethodPost, mail, `{"payload": "x"}`, "Later-In", "1h").
+		fails(http.StatusBadRequest, "invalid", "header.Later-In", "put the field into the JSON")
 	a.do(http.MethodPost, mail, `{"payload": "x", "in": "1h"}`, "Content-Type", "application/x-www-form-urlencoded").
 		fails(http.StatusBadRequest, "invalid", "header.Content-Type", "curl -H")
 	a.do(http.MethodPost, mail, strings.Repeat("x", 1<<20+1), "Content-Type", "text/plain").

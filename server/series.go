@@ -22,21 +22,25 @@ func registerSeries(s *Server) {
 	const one = "/v1/queues/{queue}/series/{id}"
 	tags := []string{"series"}
 	route(s, access.Send, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: tags, Summary: "Send a reminder series",
+		OperationID: "sendSeries",
+		Method:      http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: tags, Summary: "Send a reminder series",
 		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
 			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage,
 	}, s.sendSeries)
 	route(s, access.Get, huma.Operation{
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "List what remains of a series",
+		OperationID: "listSeries",
+		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "List what remains of a series",
 	}, s.listSeries)
 	route(s, access.Send, huma.Operation{
-		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Move what remains of a series to another moment",
+		OperationID: "moveSeries",
+		Method:      http.MethodPatch, Path: one, Tags: tags, Summary: "Move what remains of a series to another moment",
 		Description: "Messages that a worker holds, dead ones, and those that have fallen due already and would not " +
 			"be due later are left. After an error some may have been moved; repeat it.",
 	}, s.moveSeries)
 	route(s, access.Send, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel what remains of a series",
+		OperationID: "cancelSeries",
+		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel what remains of a series",
 	}, s.cancelSeries)
 }
 

@@ -22,30 +22,37 @@ func registerTopics(s *Server) {
 	const one = "/v1/topics/{topic}"
 	tags := []string{"topics"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
+		OperationID: "listTopics",
+		Method:      http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
 	}, s.listTopics)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
+		OperationID: "getTopic",
+		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
 	}, s.getTopic)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
+		OperationID: "configureTopic",
+		Method:      http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
 		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
 			"does not " +
 			"exist is created.",
 	}, s.configureTopic)
 	route(s, access.Administer, huma.Operation{
-		Method: http.MethodDelete, Path: one, Tags: tags,
+		OperationID: "deleteTopic",
+		Method:      http.MethodDelete, Path: one, Tags: tags,
 		Summary:     "Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
 		Description: "What queues have received stays there.",
 	}, s.deleteTopic)
 	route(s, access.Send, s.oneMessage(huma.Operation{
-		Path: topicSends, Tags: tags, Summary: "Publish a message",
+		OperationID: "publishMessage",
+		Path:        topicSends, Tags: tags, Summary: "Publish a message",
 	}), s.publish)
 	route(s, access.Send, s.manyMessages(huma.Operation{
-		Path: one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
+		OperationID: "publishMessages",
+		Path:        one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
 	}), s.publishBatch)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
+		OperationID: "listHistory",
+		Method:      http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
 	}, s.topicHistory)
 }
 
@@ -203,7 +210,7 @@ type publishBatchInput struct {
 	Body Batch
 }
 
-func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchOutput, error) {
+func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchResultsOutput, error) {
 	return s.sendBodies(ctx, s.topicTarget(in.Topic), in.Body.Messages)
 }
 

@@ -26,14 +26,16 @@ func registerTransfer(s *Server) {
 	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString,
 		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
+		OperationID: "exportQueue",
+		Method:      http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
 		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
 			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
 		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
 	}, s.exportQueue)
 	route(s, access.Administer, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
+		OperationID: "importMessages",
+		Method:      http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
 		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
 			"duplicate, so an import can be repeated. After an error the lines before the one that it names are imported.",
 		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,

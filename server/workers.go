@@ -32,15 +32,17 @@ var workerCommands = []struct {
 func registerWorkers(s *Server) {
 	tags := []string{"workers"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/workers", Tags: tags, Summary: "List the live workers of all processes",
+		OperationID: "listWorkers",
+		Method:      http.MethodGet, Path: "/v1/workers", Tags: tags, Summary: "List the live workers of all processes",
 	}, s.listWorkers)
 	for _, command := range workerCommands {
 		route(s, access.Operate, huma.Operation{
-			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
+			OperationID: string(command.do) + "Worker",
+			Method:      http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
 			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
 				"that has " +
 				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
-		}, func(ctx context.Context, in *workerPath) (*toldOutput, error) {
+		}, func(ctx context.Context, in *workerPath) (*toldWorkersOutput, error) {
 			return s.tellWorkers(ctx, command.do, in.Name)
 		})
 	}
@@ -105,7 +107,7 @@ type workerPath struct {
 	Name string `path:"name" maxLength:"128" doc:"The name of one or several workers, or the id of one"`
 }
 
-type toldOutput struct {
+type toldWorkersOutput struct {
 	Body struct {
 		Workers []ToldWorker `json:"workers"`
 	}
@@ -119,7 +121,7 @@ type ToldWorker struct {
 	Error   *problem.Problem `json:"error,omitempty" doc:"Why it has not begun to obey"`
 }
 
-func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldOutput, error) {
+func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldWorkersOutput, error) {
 	ids, err := s.mayTell(ctx, name)
 	if err != nil {
 		return nil, err
@@ -141,7 +143,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 		}
 		failed[refused.Worker.ID] = refused.Err
 	}
-	out := &toldOutput{}
+	out := &toldWorkersOutput{}
 	for _, w := range told {
 		result := ToldWorker{Name: w.Name, ID: w.ID, Command: string(do)}
 		if err := failed[w.ID]; err != nil {
