@@ -58,6 +58,9 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 	if d.ID != "" {
 		return nil, store.Invalid("id %q is given as a default: give it to a send", d.ID)
 	}
+	if d.Once != nil {
+		return nil, store.Invalid("once is given as a default: give it to a send")
+	}
 	check := *d
 	check.ID = "any" // each send has its own
 	_, err := check.prepare()

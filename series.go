@@ -135,6 +135,8 @@ func (s *Series) check(common *Outgoing) error {
 		return store.Invalid("the series has a due time: leave it out; each message is due at the moment plus its offset")
 	case common.OnDuplicate != DuplicateMode{}:
 		return store.Invalid("the series has OnDuplicate: leave it out; messages that are there are kept")
+	case common.Once != nil:
+		return store.Invalid("the series has Once: leave it out; messages that are there are kept")
 	case common.Group != "":
 		return store.Invalid("the series has the group %q: leave it out; its messages are in a group of their own",
 			common.Group)

@@ -51,6 +51,9 @@ func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
 		return row{}, store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that is "+
 			"moved again must change nothing", m.OnDuplicate)
 	}
+	if m.Once != nil {
+		return row{}, store.Invalid("a message in an outbox has Once: leave it out, since a row is sent once anyway")
+	}
 	due := m.When.Time(now)
 	if !due.IsZero() {
 		m.When = later.At(due)

@@ -34,6 +34,9 @@ func (f *FollowUp) Check() error {
 		return Invalid("a follow-up has a mode for duplicates: it never changes a live message; " +
 			"leave it out, or send the message before the ack")
 	}
+	if f.Message.Once != nil {
+		return Invalid("a follow-up has a once: an ack sends it once anyway; leave it out")
+	}
 	if f.Message.If != nil {
 		return Invalid("a follow-up has a condition: give it to the settlement")
 	}

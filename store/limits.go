@@ -192,8 +192,11 @@ func (m *Outgoing) check() error {
 	if err := m.Due.Check(); err != nil {
 		return err
 	}
-	if m.If != nil && (m.Durable.Asked() || m.OnDuplicate.Collapses()) {
-		return Invalid("a condition is given with a durability or a mode for duplicates: leave out one of them")
+	if m.If != nil && (m.Durable.Asked() || m.OneByOne()) {
+		return Invalid("a condition is given with a durability, a mode for duplicates or a once: leave out one of them")
+	}
+	if err := m.Once.check(); err != nil {
+		return err
 	}
 	return m.OnDuplicate.check(m.Due)
 }
