@@ -141,7 +141,7 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 	if q.defaults != nil {
 		o.fill(q.defaults)
 	}
-	if err := q.checkChange(); err != nil {
+	if err := q.checkSend(); err != nil {
 		return store.Outgoing{}, err
 	}
 	o.Queue = q.name

@@ -2,7 +2,6 @@ package later
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -17,6 +16,7 @@ type Queue struct {
 	client  *Client
 	name    string
 	invalid error // why the name is not allowed
+	old     error // why the name is not allowed for a new queue; it may exist
 
 	defaults *Outgoing // for sends; nil if there are none
 	activity *queueActivity
@@ -30,7 +30,7 @@ type Queue struct {
 
 func newQueue(c *Client, name string) *Queue {
 	// Calls in flight refer to q, so that it is in use until they return.
-	q := &Queue{client: c, name: name, defaults: c.defaults, dropped: new(atomic.Int64), activity: c.reporter.of(name)}
+	q := &Queue{client: c, name: name, old: store.CheckNewQueue(name), defaults: c.defaults, dropped: new(atomic.Int64), activity: c.reporter.of(name)}
 	q.durables = &durableSends{client: c, queue: q}
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
 		return q.store(ctx, items)
@@ -78,10 +78,7 @@ func (q *Queue) Name() string { return q.name }
 // retry in the store URL set, as in redis://localhost:6379/0?retry=2s. A Send that waits behind earlier calls can take
 // longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
-	if q.invalid != nil {
-		return "", q.invalid
-	}
-	if err := q.checkChange(); err != nil {
+	if err := q.checkSend(); err != nil {
 		return "", err
 	}
 	var m store.Outgoing
@@ -103,7 +100,7 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 // SendMessage is Send with a message in place of a payload and options. It returns the id and what the send did, and the
 // errors of Send; SendResult.Err is not set.
 func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error) {
-	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
+	if err := q.checkSend(); err != nil {
 		return SendResult{}, err
 	}
 	if q.defaults != nil || len(q.client.sendMiddleware) > 0 {
@@ -261,8 +258,8 @@ func (q *Queue) report(e Event) {
 //
 // Like Send, SendBatch can block while the store cannot be reached; it returns when ctx ends.
 func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+	if err := q.checkSend(); err != nil {
+		return nil, err
 	}
 	if err := q.client.begin(); err != nil {
 		return nil, err

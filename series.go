@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,7 +159,7 @@ func (s *Series) check(common *Outgoing) error {
 	if common.ID == "" {
 		return nil
 	}
-	return checkSeriesID(common.ID)
+	return cmp.Or(checkSeriesID(common.ID), store.CheckNew("id of the series", common.ID))
 }
 
 func (p PastPolicy) check() error {

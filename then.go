@@ -79,7 +79,7 @@ var errFollowUpCollapses = store.Invalid("a follow-up has a mode for duplicates:
 
 // add adds a message that passes all checks.
 func (f *FollowUps) add(queue string, o Outgoing) error {
-	if err := store.CheckQueue(queue); err != nil {
+	if err := store.CheckNewQueue(queue); err != nil {
 		return err
 	}
 	if o.OnDuplicate.asked.Collapses() {

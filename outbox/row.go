@@ -40,7 +40,7 @@ type row struct {
 
 // newRow checks a message and returns its row, without a seq. A delay counts from now.
 func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
-	if err := store.CheckQueue(queue); err != nil {
+	if err := store.CheckNewQueue(queue); err != nil {
 		return row{}, err
 	}
 	if m.Durability != (later.Durability{}) {

@@ -19,8 +19,8 @@ const maxMatched = 1_000_000 // messages that one bulk change may match
 
 func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
-		OperationID: "startBulkChange",
-		Method:      http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
+		OperationID: "startBulkChange", Errors: []int{http.StatusNotFound},
+		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
 		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
 		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. " +
 			"The messages that match are found first, up to a million, and then changed; those that have changed or gone " +
@@ -63,6 +63,9 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 	q := s.client.Queue(in.Queue)
 	b := &bulkChange{queue: q, filter: filter, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
 	if b.change, err = in.Body.Action.change(q); err != nil {
+		return nil, err
+	}
+	if err := s.queueExists(ctx, in.Queue); err != nil {
 		return nil, err
 	}
 	op, err := s.operations.start(ctx, Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}, b.run)

@@ -12,7 +12,9 @@ import (
 
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 // apiConfig returns what huma needs to describe and check the API. Its own pages stay off.
@@ -20,6 +22,11 @@ func apiConfig(version string) huma.Config {
 	format := huma.Format{Marshal: encodeJSON, Unmarshal: decodeJSON}
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
+			OnAddOperation: []huma.AddOpFunc{func(_ *huma.OpenAPI, op *huma.Operation) {
+				for _, p := range op.Parameters {
+					neverNull(p.Schema)
+				}
+			}},
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title:   "Later",
@@ -32,7 +39,7 @@ func apiConfig(version string) huma.Config {
 			},
 			Servers: []*huma.Server{{URL: "http://127.0.0.1:7600", Description: "later serve, without flags"}},
 			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+				Schemas:         newRegistry(),
 				SecuritySchemes: securitySchemes,
 			},
 			Security: security,
@@ -71,6 +78,13 @@ func encodeJSON(w io.Writer, value any) error {
 func (s *Server) finishDescription() {
 	s.describeMounted()
 	api := s.api.OpenAPI()
+	api.Components.Responses = s.problemResponses()
+	for _, schema := range api.Components.Schemas.Map() {
+		neverNull(schema)
+	}
+	code := api.Components.Schemas.SchemaFromRef(s.schemaOf(typeOf[problem.Problem]()).Ref).Properties["code"]
+	code.Enum = codes()
+	code.PrecomputeMessages()
 	delete(api.Components.Schemas.Map(), "ErrorModel") // huma's own, which asProblem replaces
 	delete(api.Components.Schemas.Map(), "ErrorDetail")
 	text, err := json.Marshal(api)
@@ -82,6 +96,15 @@ func (s *Server) finishDescription() {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")
 		_, _ = w.Write(s.description)
 	})
+}
+
+// codes returns the codes of problems.
+func codes() []any {
+	all := []any{string(store.Internal)}
+	for _, kind := range store.Kinds() {
+		all = append(all, string(kind.Code))
+	}
+	return all
 }
 
 // schemaNames are those of types that generated clients would have under names which say little.
@@ -99,14 +122,6 @@ func schemaName(t reflect.Type, hint string) string {
 	name = strings.TrimSuffix(name, "OutputBody")
 	return cmp.Or(schemaNames[name], name)
 }
-
-// schemaOf returns a reference to the schema of a type.
-func (s *Server) schemaOf(t reflect.Type) *huma.Schema {
-	return s.api.OpenAPI().Components.Schemas.Schema(t, true, "")
-}
-
-// typeOf returns the type that schemas are made from.
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // Duration is a duration in a request.
 type Duration string

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -46,7 +47,7 @@ var (
 func (s *Server) describeMounted() {
 	describe := func(op huma.Operation, right string) {
 		op.Extensions = map[string]any{"x-right": right, "x-mounted": true}
-		s.describeProblems(&op)
+		describeProblems(&op, op.RequestBody != nil)
 		s.api.OpenAPI().AddOperation(&op)
 	}
 	text := func(about string) map[string]*huma.Response {
@@ -79,7 +80,7 @@ func (s *Server) describeMounted() {
 	describe(huma.Operation{
 		OperationID: "logIn",
 		Method:      http.MethodPost, Path: access.LoginPath, Tags: []string{"access"},
-		Summary:     "Exchange a token for a cookie",
+		Summary: "Exchange a token for a cookie", Errors: []int{http.StatusUnauthorized},
 		Description: "For browsers: the cookie lasts 12 hours. Other programs send the token with each request.",
 		Security:    noneNeeds,
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
@@ -90,7 +91,8 @@ func (s *Server) describeMounted() {
 	describe(huma.Operation{
 		OperationID: "logOut",
 		Method:      http.MethodPost, Path: access.LogoutPath, Tags: []string{"access"}, Summary: "End a login",
-		Security: noneNeeds,
+		Description: "The reply removes the cookie.",
+		Security:    noneNeeds,
 		Responses: map[string]*huma.Response{"204": {Description: "Logged out", Headers: map[string]*huma.Param{
 			"Set-Cookie": {Description: "Removes the cookie", Schema: &huma.Schema{Type: huma.TypeString}}}}},
 	}, "none")
@@ -101,15 +103,74 @@ type Health struct {
 	Status string `json:"status" enum:"ok"`
 }
 
-// describeProblems adds the replies of an operation that are problems.
-func (s *Server) describeProblems(op *huma.Operation) {
-	if op.Responses == nil {
-		op.Responses = map[string]*huma.Response{}
+// problems are the replies that are problems, and what each status means.
+var problems = map[int]string{
+	http.StatusBadRequest:            "The request is not allowed: invalid. Nothing was done",
+	http.StatusUnauthorized:          "No valid token, user or login: unauthenticated",
+	http.StatusForbidden:             "The sender may not do this, or the request comes from a page of another site: forbidden",
+	http.StatusNotFound:              "What the path names does not exist: not_found",
+	http.StatusRequestTimeout:        "The body came too slowly: unavailable",
+	http.StatusConflict:              "The state of a message or schedule does not allow this, or it has changed meanwhile",
+	http.StatusRequestEntityTooLarge: "The body, or a part of it, is over its limit: too_large. Nothing was done",
+	http.StatusUnsupportedMediaType:  "The body has a type that the operation does not take: invalid",
+	http.StatusMisdirectedRequest:    "The server does not answer for this host: misconfigured",
+	http.StatusUnprocessableEntity:   "The Idempotency-Key was used for another request: conflict",
+	http.StatusTooManyRequests:       "The sender makes too many requests: unavailable. Try again later",
+	http.StatusInternalServerError:   "What is stored is damaged, or the server failed: corrupt, internal",
+	http.StatusNotImplemented:        "The store cannot do this: unsupported",
+	http.StatusBadGateway:            "The store refuses the server: misconfigured",
+	http.StatusServiceUnavailable:    "The store or server cannot serve calls now: unavailable, closed. Try again later",
+	http.StatusGatewayTimeout:        "Done, but not confirmed to be as durable as asked: not_durable",
+	http.StatusInsufficientStorage:   "The store has no room: full. Nothing was done",
+}
+
+// problemName returns the name of the description of a reply with a status, such as NotFound.
+func problemName(status int) string {
+	return strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(status))
+}
+
+// problemResponses describes the replies that are problems, for operations to refer to.
+func (s *Server) problemResponses() map[string]*huma.Response {
+	responses := map[string]*huma.Response{}
+	for status, about := range problems {
+		r := &huma.Response{Description: about, Content: map[string]*huma.MediaType{
+			problem.MediaType: {Schema: s.schemaOf(typeOf[problem.Problem]())}}}
+		text := &huma.Schema{Type: huma.TypeString}
+		switch status {
+		case http.StatusUnauthorized:
+			r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "The ways to authenticate", Schema: text}}
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			r.Headers = map[string]*huma.Param{"Retry-After": {Description: "Try again after so many seconds",
+				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0)}}}
+		}
+		responses[problemName(status)] = r
 	}
-	op.Responses["default"] = &huma.Response{
-		Description: "A problem, as in RFC 9457",
-		Content:     map[string]*huma.MediaType{problem.MediaType: {Schema: s.schemaOf(typeOf[problem.Problem]())}},
+	return responses
+}
+
+// describeProblems adds the replies of an operation that are problems: those of every operation, those that follow from
+// what it takes, and its own Errors.
+func describeProblems(op *huma.Operation, hasBody bool) {
+	statuses := append(op.Errors, http.StatusBadRequest, http.StatusForbidden, http.StatusMisdirectedRequest,
+		http.StatusInternalServerError, http.StatusServiceUnavailable)
+	op.Errors = nil // else huma would describe them in its own way
+	if op.Security == nil {
+		statuses = append(statuses, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusNotImplemented,
+			http.StatusBadGateway)
 	}
+	if hasBody {
+		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+			http.StatusUnsupportedMediaType)
+	}
+	if op.Method != http.MethodGet && op.Security == nil {
+		statuses = append(statuses, http.StatusGatewayTimeout, http.StatusInsufficientStorage)
+	}
+	responses := map[string]*huma.Response{}
+	for _, status := range statuses {
+		responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}
+	}
+	maps.Copy(responses, op.Responses)
+	op.Responses = responses
 }
 
 // laterHeaders describes the request headers of a raw message, which are fields of Outgoing.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/internal/problem"
 )
 
 // timedReply notes the time limits for reading, and whether the one for writing was set just before the reply.
@@ -109,7 +111,7 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 			t.Errorf("%s: the tag %s is not described", op.OperationID, op.Tags[0])
 		}
 		for status, response := range op.Responses {
-			if status != "204" && len(response.Content) == 0 {
+			if status != "204" && len(response.Content) == 0 && response.Ref == "" {
 				t.Errorf("%s %s: the reply %s is not described", op.Method, op.Path, status)
 			}
 		}
@@ -146,6 +148,19 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	for _, line := range documented {
 		if !slices.Contains(want, line) {
 			t.Errorf("docs/http.md has %s", line)
+		}
+	}
+}
+
+func TestEveryCodeIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range codes() {
+		_, anchor, _ := strings.Cut(problem.TypePrefix, "#")
+		if !strings.Contains(string(text), fmt.Sprintf(`<a id="%s%s"></a>`, anchor, code)) {
+			t.Errorf("docs/http.md lacks the code %s", code)
 		}
 	}
 }

@@ -31,8 +31,8 @@ var actions = []struct{ name, summary, takes string }{
 func registerLeases(s *Server) {
 	for _, action := range actions {
 		route(s, access.Work, huma.Operation{
-			OperationID: action.name + "Lease",
-			Method:      http.MethodPost, Path: "/v1/leases/{token}/" + action.name, Tags: []string{"work"},
+			OperationID: action.name + "Lease", Errors: []int{http.StatusNotFound, http.StatusConflict},
+			Method: http.MethodPost, Path: "/v1/leases/{token}/" + action.name, Tags: []string{"work"},
 			Summary: action.summary, MaxBodyBytes: maxBatchBody, DefaultStatus: http.StatusNoContent,
 			Description: "A request for a message that is no longer held, also because it was settled before, is answered " +
 				"with 409 and the code lease_lost.",
@@ -41,8 +41,8 @@ func registerLeases(s *Server) {
 		})
 	}
 	route(s, access.Work, huma.Operation{
-		OperationID: "settleLeases",
-		Method:      http.MethodPost, Path: "/v1/leases/settle", Tags: []string{"work"},
+		OperationID: "settleLeases", Errors: []int{http.StatusConflict},
+		Method: http.MethodPost, Path: "/v1/leases/settle", Tags: []string{"work"},
 		Summary: "Settle or extend several messages", MaxBodyBytes: maxBatchBody,
 		Description: "Each message is settled on its own.",
 	}, s.settleMany)

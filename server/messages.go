@@ -22,34 +22,34 @@ func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
-		OperationID: "listMessages",
-		Method:      http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
+		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
 			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
 			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
 			"although a later one is not.",
 	}, s.listMessages)
 	route(s, access.Get, huma.Operation{
-		OperationID: "getMessage",
-		Method:      http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
+		OperationID: "getMessage", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
 	}, s.getMessage)
 	route(s, access.Send, huma.Operation{
-		OperationID: "editMessage",
-		Method:      http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
+		OperationID: "editMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
 		Description: "A message that changes while it is edited is not changed: the code is conflict.",
 	}, s.editMessage)
 	route(s, access.Send, huma.Operation{
-		OperationID: "cancelMessage",
-		Method:      http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
+		OperationID: "cancelMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
 	}, s.cancelMessage)
 	route(s, access.Send, huma.Operation{
-		OperationID: "runMessage",
-		Method:      http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
+		OperationID: "runMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
 		DefaultStatus: http.StatusOK,
 	}, s.runMessage)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "replayMessage",
-		Method:      http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
+		OperationID: "replayMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
+		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
 		DefaultStatus: http.StatusOK,
 	}, s.replayMessage)
 }
@@ -103,20 +103,19 @@ func message(ctx context.Context, info *later.Info) Message {
 type listInput struct {
 	QueuePath
 	FilterQuery
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
-	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	PageQuery
+	Look int `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
 	// Preview is for lists of payloads that people look at.
 	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
 }
 
-type listOutput struct {
-	Body struct {
-		Messages []Message `json:"messages"`
-		Looked   int       `json:"looked" doc:"How many messages were looked at"`
-		Next     string    `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
+// MessagePage is a page of messages.
+type MessagePage struct {
+	Page[Message]
+	Looked int `json:"looked" doc:"How many messages were looked at"`
 }
+
+type listOutput struct{ Body MessagePage }
 
 func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
 	filter, err := in.filter()
@@ -128,13 +127,13 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	}
 	o := later.SearchOptions{Limit: in.Limit, Look: in.Look, Cursor: in.Cursor}
 	page, err := s.client.Queue(in.Queue).Search(ctx, filter, o)
-	if err != nil {
+	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
 		return nil, err
 	}
 	out := messagePage(ctx, page)
 	if in.Preview > 0 {
-		for i := range out.Body.Messages {
-			out.Body.Messages[i].cut(in.Preview)
+		for i := range out.Body.Items {
+			out.Body.Items[i].cut(in.Preview)
 		}
 	}
 	return out, nil
@@ -143,9 +142,9 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
 	out := &listOutput{}
 	out.Body.Next, out.Body.Looked = page.Next, page.Looked
-	out.Body.Messages = make([]Message, len(page.Messages))
+	out.Body.Items = make([]Message, len(page.Messages))
 	for i, info := range page.Messages {
-		out.Body.Messages[i] = message(ctx, info)
+		out.Body.Items[i] = message(ctx, info)
 	}
 	return out
 }

@@ -43,7 +43,7 @@ func registerOverview(s *Server) {
 			"whose data is a problem, when the store cannot be read, and every 5 s until it can. All clients with the same " +
 			"parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
-			eventsType: {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Overview](), true, "")},
+			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},
 	}, s.watchOverview)
 }

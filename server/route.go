@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// schedulesQueue is the queue that rights on schedules are about.
-const schedulesQueue = "schedules:"
-
 // maxBody is how many bytes the body of a request has at most, where a route does not say otherwise.
 const maxBody = 1 << 20
 
@@ -43,14 +41,15 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 		op.MaxBodyBytes = maxBody
 	}
 	op.BodyReadTimeout = stallTimeout
+	op.Description = cmp.Or(op.Description, op.Summary+".")
 	middlewares := huma.Middlewares{s.authorize(right)}
 	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
 		middlewares = append(middlewares, refuseKey)
 	}
 	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
-	s.describeProblems(&op)
 	body, hasBody := typeOf[I]().FieldByName("Body")
+	describeProblems(&op, hasBody || op.RequestBody != nil)
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	}
@@ -75,7 +74,7 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 		queues = append(queues, store.TopicPrefix+topic)
 	}
 	if ctx.Param("schedule") != "" {
-		queues = append(queues, schedulesQueue)
+		queues = append(queues, store.SchedulesQueue)
 	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt

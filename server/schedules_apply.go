@@ -18,8 +18,8 @@ import (
 
 func registerApply(s *Server, tags []string) {
 	route(s, access.Operate, huma.Operation{
-		OperationID: "applySchedules",
-		Method:      http.MethodPost, Path: "/v1/schedules/apply", Tags: tags, DefaultStatus: http.StatusOK,
+		OperationID: "applySchedules", Errors: []int{http.StatusConflict},
+		Method: http.MethodPost, Path: "/v1/schedules/apply", Tags: tags, DefaultStatus: http.StatusOK,
 		Summary: "Store several schedules, such as those of a file", MaxBodyBytes: maxBatchBody,
 		Description: "All are checked before the first is stored. After an error some may have been stored; apply " +
 			"them again.",
@@ -43,7 +43,7 @@ type appliedSchedulesOutput struct {
 
 func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*appliedSchedulesOutput, error) {
 	b := &in.Body
-	if err := may(ctx, access.Operate, schedulesQueue); err != nil {
+	if err := may(ctx, access.Operate, store.SchedulesQueue); err != nil {
 		return nil, err
 	}
 	if b.Prune && b.Set == "" {

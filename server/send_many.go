@@ -39,17 +39,18 @@ type Batch struct {
 	Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
 }
 
-type batchResultsOutput struct {
-	Body struct {
-		Results []BatchResult `json:"results" doc:"One for each message, in order"`
-	}
+type batchResultsOutput struct{ Body BatchResults }
+
+// BatchResults are the results of several messages.
+type BatchResults struct {
+	Results []BatchResult `json:"results" doc:"One for each message, in order"`
 }
 
 // BatchResult is the result of one message: what a single send answers, or its problem.
 type BatchResult struct {
 	ID      string            `json:"id,omitempty"`
 	Due     string            `json:"due,omitempty"`
-	Outcome later.SendOutcome `json:"outcome,omitempty" enum:"sent,duplicate,replaced,debounced,follows"`
+	Outcome later.SendOutcome `json:"outcome,omitempty"`
 	Error   *problem.Problem  `json:"error,omitempty"`
 }
 

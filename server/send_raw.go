@@ -42,6 +42,15 @@ func rawOrJSON[T any](s *Server) *huma.RequestBody {
 	}}
 }
 
+// orLines describes content that is JSON, or has an object of it a line.
+func orLines(schema *huma.Schema) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{jsonType: {Schema: schema}, linesType: lines}
+}
+
+// lines is content that has a JSON object a line, which schemas cannot describe.
+var lines = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
+	Description: "A JSON object a line"}}
+
 // contentType returns the type of a request's body without parameters. That of a request without one is JSON.
 func contentType(header string) string {
 	if header == "" || header == jsonType {

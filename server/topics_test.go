@@ -86,14 +86,14 @@ func TestTopicFromConfigurationToDelete(t *testing.T) {
 		subs[0]["ready"] != 1.0 || subs[0]["where"] != "region=eu" {
 		t.Errorf("%v", got)
 	}
-	listed := list(a.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "topics")
+	listed := list(a.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "items")
 	if len(listed) != 1 || fmt.Sprint(listed[0]["queues"]) != "[audit mail]" || listed[0]["history"] != 3.0 {
 		t.Errorf("%v", listed)
 	}
 
 	page := a.do(http.MethodGet, orders+"/history?limit=2", nil).is(http.StatusOK)
 	rest := a.do(http.MethodGet, orders+"/history?limit=2&cursor="+page["next"].(string), nil).is(http.StatusOK)
-	if len(list(page, "messages")) != 2 || len(list(rest, "messages")) != 1 {
+	if len(list(page, "items")) != 2 || len(list(rest, "items")) != 1 {
 		t.Errorf("%v, then %v", page, rest)
 	}
 	rewound := a.do(http.MethodPost, orders+"/rewind", `{"queue": "audit", "from": "1970-01-01T00:00:00Z"}`).
@@ -148,7 +148,7 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		}
 	}
 	limited := a.as(operator("topic:orders", "mail"))
-	topics := list(limited.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "topics")
+	topics := list(limited.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "items")
 	if len(topics) != 1 || fmt.Sprint(topics[0]["queues"]) != "[mail]" {
 		t.Errorf("%v", topics)
 	}
@@ -157,7 +157,7 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	limited.do(http.MethodPut, "/v1/topics/orders/subscriptions/mail", `{"where": "!debug"}`).is(http.StatusOK)
-	for _, queue := range list(limited.do(http.MethodGet, "/v1/queues", nil).is(http.StatusOK), "queues") {
+	for _, queue := range list(limited.do(http.MethodGet, "/v1/queues", nil).is(http.StatusOK), "items") {
 		if queue["queue"] != "mail" && queue["queue"] != "topic:orders" {
 			t.Errorf("lists %v", queue)
 		}

@@ -23,11 +23,11 @@ const leftOutTrailer = "Later-Left-Out"
 
 func registerTransfer(s *Server) {
 	tags := []string{"transfer"}
-	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString,
+	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
 		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
 	route(s, access.Look, huma.Operation{
-		OperationID: "exportQueue",
-		Method:      http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
+		OperationID: "exportQueue", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
 		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
 			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
 			" says what was left out because it is damaged.",
@@ -61,6 +61,9 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 			return nil, err
 		}
 		cfg.Filter = &filter
+	}
+	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be counted can be read
+		return nil, err
 	}
 	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
 	if err != nil {
@@ -120,6 +123,7 @@ type Imported struct {
 	Queues     []ImportedQueue `json:"queues" doc:"In the order in which they were met"`
 	Imported   int64           `json:"imported"`
 	Duplicates int64           `json:"duplicates"`
+	Renamed    int64           `json:"renamed" doc:"Of both, those whose id, group or queue was . or .., which are now %2E and %2E%2E"`
 }
 
 // ImportedQueue counts the messages of one queue.
@@ -127,6 +131,7 @@ type ImportedQueue struct {
 	Queue      string `json:"queue"`
 	Imported   int64  `json:"imported"`
 	Duplicates int64  `json:"duplicates"`
+	Renamed    int64  `json:"renamed"`
 }
 
 type importOutput struct{ Body Imported }
@@ -143,7 +148,8 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 	from := &rollingReader{ctx: ctx, r: in.request.Body, control: http.NewResponseController(in.writer)}
 	defer context.AfterFunc(ctx, from.interrupt)()
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
-	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates}}
+	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
+		Renamed: result.Renamed}}
 	for _, queue := range result.Queues {
 		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
 	}

@@ -37,8 +37,8 @@ func registerWorkers(s *Server) {
 	}, s.listWorkers)
 	for _, command := range workerCommands {
 		route(s, access.Operate, huma.Operation{
-			OperationID: string(command.do) + "Worker",
-			Method:      http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
+			OperationID: string(command.do) + "Worker", Errors: []int{http.StatusNotFound},
+			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
 			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
 				"that has " +
 				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
@@ -52,11 +52,10 @@ type listWorkersInput struct {
 	Report bool `query:"report" doc:"Have them report what they hold now, which takes up to a second. Default: as of their last heartbeats, up to 14 s ago"`
 }
 
-type listWorkersOutput struct {
-	Body struct {
-		Workers []wire.Worker `json:"workers" doc:"In order of name"`
-	}
-}
+// WorkerPage is all live workers, in order of name.
+type WorkerPage struct{ Page[wire.Worker] }
+
+type listWorkersOutput struct{ Body WorkerPage }
 
 func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWorkersOutput, error) {
 	list := s.client.Workers
@@ -74,10 +73,10 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWo
 		return nil, err
 	}
 	out := &listWorkersOutput{}
-	out.Body.Workers = []wire.Worker{}
+	out.Body.Items = []wire.Worker{}
 	for _, w := range live {
 		if limitWorker(ctx, &w) {
-			out.Body.Workers = append(out.Body.Workers, view.Worker(w))
+			out.Body.Items = append(out.Body.Items, view.Worker(w))
 		}
 	}
 	return out, nil
@@ -117,7 +116,7 @@ type toldWorkersOutput struct {
 type ToldWorker struct {
 	Name    string           `json:"name"`
 	ID      string           `json:"id"`
-	Command string           `json:"command"`
+	Command string           `json:"command" enum:"pause,resume,drain,restart"`
 	Error   *problem.Problem `json:"error,omitempty" doc:"Why it has not begun to obey"`
 }
 

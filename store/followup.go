@@ -23,7 +23,7 @@ func Linked(s Store, queue, to string) bool {
 
 // Check returns an ErrInvalid or ErrTooLarge unless f can be written.
 func (f *FollowUp) Check() error {
-	if err := CheckQueue(f.Queue); err != nil {
+	if err := CheckNewQueue(f.Queue); err != nil {
 		return err
 	}
 	if f.Message.Durable.Asked() {

@@ -34,7 +34,8 @@
 // # Input
 //
 // Callers check their input with the functions of this package (CheckQueue, CheckID, Outgoing.Check and so on) before
-// it reaches an engine, and an engine need not check it again. An engine itself refuses what could
+// it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue: Send,
+// Restore, Forward, follow-ups, SetPaused, SetDeadRetention and SetProperties. An engine itself refuses what could
 // be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a ListRequest or an Action
 // that fails its Check, and a cursor that it did not return. All are ErrInvalid and change nothing.
 package store
@@ -144,7 +145,7 @@ type Store interface {
 	// now. Info.Raw is kept byte by byte; an engine that can read it, because it knows more formats than the one
 	// that could not, has a readable message from then on.
 	//
-	// Callers check every Info with Info.Check. They pass at most MaxBatch messages of at most MaxBatchBytes in
+	// Callers check every Info with Info.CheckNew. They pass at most MaxBatch messages of at most MaxBatchBytes in
 	// total by Info.Size; a single message may be larger.
 	Restore(ctx context.Context, queue string, msgs []Info) ([]SendResult, error)
 
