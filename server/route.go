@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
@@ -41,7 +42,11 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	}
 	op.BodyReadTimeout = stallTimeout
 	op.Description = cmp.Or(op.Description, op.Summary+".")
-	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
+	middlewares := huma.Middlewares{s.authorize(right)}
+	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
+		middlewares = append(middlewares, refuseKey)
+	}
+	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	describeProblems(&op, hasBody || op.RequestBody != nil)
@@ -209,6 +214,8 @@ type requestContext struct {
 	humaContext
 	status int // in place of the next one that is set, unless it is 0
 	sent   bool
+
+	fingerprint hash.Hash // of a request with a key whose body was read
 }
 
 // SetStatus sends the status. Huma sets another one when the client is gone before the body is written, which is left
@@ -231,7 +238,9 @@ func (c *requestContext) Unwrap() huma.Context { return c.humaContext }
 
 // BodyReader returns a reader that ends the time limit for the body with it. The server would otherwise take a client
 // that waits for a reply beyond the limit for one that is gone.
-func (c *requestContext) BodyReader() io.Reader { return &bodyReader{c.humaContext.BodyReader(), c} }
+func (c *requestContext) BodyReader() io.Reader {
+	return &bodyReader{c.fingerprinted(c.humaContext.BodyReader()), c}
+}
 
 type bodyReader struct {
 	io.Reader
