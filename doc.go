@@ -69,14 +69,14 @@
 // # Errors
 //
 // Errors are of the kinds ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead,
-// ErrLeaseLost, ErrFull, ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrCorrupt and
-// ErrClosed. Test for them with errors.Is. CodeOf returns the stable code of a kind, such as "not_found"; the
-// later command has an exit code for each.
+// ErrConflict, ErrLeaseLost, ErrFull, ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnauthenticated,
+// ErrForbidden, ErrUnsupported, ErrCorrupt and ErrClosed. Test for them with errors.Is. CodeOf returns the stable code
+// of a kind, such as "not_found"; the later command has an exit code for each.
 //
 // # Options
 //
 // An option is named after what it sets: In, At, MaxAttempts, Timeout, Header, Kind, ExpireAfter, DedupWindow,
-// Group, OnDuplicate, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or
+// Group, OnDuplicate, Once, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or
 // would read as something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
 //
 // What is configured wrongly is an error of the call that is configured: nothing panics, nothing is ignored,

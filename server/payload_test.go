@@ -64,7 +64,7 @@ func TestPayloadComesBackAsItWasSentByEveryRoute(t *testing.T) {
 			}
 			listed := a.do(http.MethodGet, "/v1/queues/"+queue+"/messages?preview=1000", nil)
 			hasPayload(t, name+" in a list", listed.body, form)
-			id := url.PathEscape(list(listed.is(http.StatusOK), "messages")[0]["id"].(string))
+			id := url.PathEscape(list(listed.is(http.StatusOK), "items")[0]["id"].(string))
 			hasPayload(t, name, a.do(http.MethodGet, "/v1/queues/"+queue+"/messages/"+id, nil).body, form)
 			if export := a.export(queue); form != `"payload_text":""` { // which is the default
 				hasPayload(t, name+" in an export", export, form)
@@ -84,7 +84,7 @@ func TestPayloadComesBackAsItWasSentByEveryRoute(t *testing.T) {
 	}
 	a.distribute("read", len(forms))
 	history := a.do(http.MethodGet, "/v1/topics/t/history", nil).is(http.StatusOK)
-	for i, m := range list(history, "messages") {
+	for i, m := range list(history, "items") {
 		text, err := json.Marshal(m)
 		if err != nil || i > 0 && !strings.Contains(string(text), strings.SplitAfter(forms[i], ":")[0]) {
 			t.Errorf("%s in a history is %s, %v", forms[i], text, err)
@@ -98,7 +98,7 @@ func TestPayloadThatIsHiddenOrCutIsNoJSON(t *testing.T) {
 	for id, payload := range map[string]string{"n": long, "s": `"` + long + `"`, "o": `{"a":` + long + `}`} {
 		a.do(http.MethodPost, mail, fmt.Sprintf(`{"id": %q, "payload": %s}`, id, payload)).is(http.StatusCreated)
 	}
-	for _, m := range list(a.do(http.MethodGet, mail+"?preview=300", nil).is(http.StatusOK), "messages") {
+	for _, m := range list(a.do(http.MethodGet, mail+"?preview=300", nil).is(http.StatusOK), "items") {
 		text, _ := m["payload_text"].(string)
 		if m["payload"] != nil || len(text) != 300 || m["payload_bytes"].(float64) < 400 || json.Valid([]byte(text)) {
 			t.Errorf("a payload that was cut is %v", m)

@@ -33,17 +33,19 @@ func registerReceive(s *Server) {
 		"not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
 		"due in the time to wait."
 	route(s, access.Work, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
+		OperationID: "receiveMessages",
+		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
 		Summary: "Receive messages that are due", Description: description,
-		Middlewares: huma.Middlewares{receiveFast(s, func(ctx huma.Context) *receiveInput {
-			return &receiveInput{QueuePath: QueuePath{ctx.Param("queue")}}
+		Middlewares: huma.Middlewares{receiveFast(s, func(ctx huma.Context) *receiveMessagesInput {
+			return &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
 		}, (*Server).receive)},
 	}, s.receive)
 	route(s, access.Work, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
+		OperationID: "receiveFromQueues",
+		Method:      http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
 		Summary: "Receive messages that are due in several queues", Description: description + " A lease is of the messages " +
 			"of one queue. The reply may have fewer messages than there are, so that each queue has one lease.",
-		Middlewares: huma.Middlewares{receiveFast(s, func(huma.Context) *receiveManyInput { return &receiveManyInput{} },
+		Middlewares: huma.Middlewares{receiveFast(s, func(huma.Context) *receiveFromQueuesInput { return &receiveFromQueuesInput{} },
 			(*Server).receiveMany)},
 	}, s.receiveMany)
 }
@@ -58,12 +60,12 @@ type ReceiveOptions struct {
 	Version     string   `json:"version,omitempty" maxLength:"128" doc:"Of a worker: the version of its program"`
 }
 
-type receiveInput struct {
+type receiveMessagesInput struct {
 	QueuePath
 	Body ReceiveOptions `required:"false"`
 }
 
-type receiveManyInput struct{ Body ReceiveMany }
+type receiveFromQueuesInput struct{ Body ReceiveMany }
 
 // ReceiveMany is a receive from several queues.
 type ReceiveMany struct {
@@ -85,7 +87,7 @@ type plainInput interface {
 // receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would
 // double the stack, which is most of what a request that waits takes.
 func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
-	receive func(*Server, context.Context, I) (*receiveOutput, error)) func(huma.Context, func(huma.Context)) {
+	receive func(*Server, context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		body, err := readAll(w, r, maxBody)
@@ -108,11 +110,11 @@ func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
 	}
 }
 
-func (in *receiveInput) setPlain(name string, value gjson.Result) bool {
+func (in *receiveMessagesInput) setPlain(name string, value gjson.Result) bool {
 	return in.Body.setPlain(name, value)
 }
 
-func (in *receiveManyInput) setPlain(name string, value gjson.Result) (ok bool) {
+func (in *receiveFromQueuesInput) setPlain(name string, value gjson.Result) (ok bool) {
 	if name != "queues" {
 		return in.Body.setPlain(name, value)
 	}
@@ -169,7 +171,7 @@ func (o *ReceiveOptions) setPlain(name string, value gjson.Result) bool {
 	return value.Type == gjson.String && err == nil
 }
 
-type receiveOutput struct {
+type receivedMessagesOutput struct {
 	Body struct {
 		Messages []Received          `json:"messages"`
 		Command  later.WorkerCommand `json:"command,omitempty" enum:"pause,drain,restart" doc:"What the worker was told: pause, it gets no messages until it is resumed; drain or restart, finish the messages that it has and end"`
@@ -185,11 +187,11 @@ type Received struct {
 	Token     string  `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
 }
 
-func (s *Server) receive(ctx context.Context, in *receiveInput) (*receiveOutput, error) {
+func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receivedMessagesOutput, error) {
 	return s.receiveFrom(ctx, []later.ReceiveQueue{{Name: in.Queue}}, &in.Body)
 }
 
-func (s *Server) receiveMany(ctx context.Context, in *receiveManyInput) (*receiveOutput, error) {
+func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*receivedMessagesOutput, error) {
 	queues := make([]later.ReceiveQueue, len(in.Body.Queues))
 	for i, q := range in.Body.Queues {
 		where := fmt.Sprintf("queues[%d].name", i)
@@ -201,7 +203,7 @@ func (s *Server) receiveMany(ctx context.Context, in *receiveManyInput) (*receiv
 	return s.receiveFrom(ctx, queues, &in.Body.ReceiveOptions)
 }
 
-func (s *Server) receiveFrom(ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions) (*receiveOutput, error) {
+func (s *Server) receiveFrom(ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions) (*receivedMessagesOutput, error) {
 	lease, err := o.Lease.parse("lease", false)
 	if err != nil {
 		return nil, err
@@ -226,7 +228,7 @@ func (s *Server) receiveFrom(ctx context.Context, queues []later.ReceiveQueue, o
 	if err != nil {
 		return nil, err
 	}
-	out := &receiveOutput{}
+	out := &receivedMessagesOutput{}
 	out.Body.Command = told
 	out.Body.Messages = make([]Received, len(got))
 	for i, d := range got {

@@ -175,7 +175,7 @@ func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
 		`{"leases": "30s"}`:                          false,
 		`{"lease": "\ud800"}`:                        false,
 	} {
-		if got := eachField([]byte(body), new(receiveInput).setPlain); got != usual {
+		if got := eachField([]byte(body), new(receiveMessagesInput).setPlain); got != usual {
 			t.Errorf("%s: %v, want %v", body, got, usual)
 		}
 	}
@@ -199,7 +199,7 @@ func TestReceiveFromSeveralQueues(t *testing.T) {
 	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}, {"name": "mail"}]}`).
 		fails(http.StatusBadRequest, "invalid", "", "given twice")
 	worker := a.as(access.Identity{Name: "w", Role: access.RoleWork, Queues: []string{"mail"}})
-	worker.do(http.MethodPost, "/v1/receive", both).fails(http.StatusForbidden, "misconfigured", "queues[1].name")
+	worker.do(http.MethodPost, "/v1/receive", both).fails(http.StatusForbidden, "forbidden", "queues[1].name")
 	worker.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}]}`).is(http.StatusOK)
 }
 
@@ -231,7 +231,7 @@ func TestNamedWorkerIsListedAndObeys(t *testing.T) {
 	}
 	listed := func(state string) map[string]any {
 		for {
-			all := list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "workers")
+			all := list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "items")
 			if len(all) == 1 && all[0]["state"] == state {
 				return all[0]
 			}

@@ -30,6 +30,7 @@ const (
 
 type batchInput struct {
 	QueuePath
+	IdempotencyKey
 	Body Batch
 }
 
@@ -38,25 +39,27 @@ type Batch struct {
 	Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
 }
 
-type batchOutput struct {
-	Body struct {
-		Results []BatchResult `json:"results" doc:"One for each message, in order"`
-	}
+type batchResultsOutput struct{ Body BatchResults }
+
+// BatchResults are the results of several messages.
+type BatchResults struct {
+	Results []BatchResult `json:"results" doc:"One for each message, in order"`
 }
 
 // BatchResult is the result of one message: what a single send answers, or its problem.
 type BatchResult struct {
 	ID      string            `json:"id,omitempty"`
 	Due     string            `json:"due,omitempty"`
-	Outcome later.SendOutcome `json:"outcome,omitempty" enum:"sent,duplicate,replaced,debounced,follows"`
+	Outcome later.SendOutcome `json:"outcome,omitempty"`
 	Error   *problem.Problem  `json:"error,omitempty"`
 }
 
-func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
-	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages)
+func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchResultsOutput, error) {
+	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages, in.IdempotencyKey)
 }
 
-func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (*batchOutput, error) {
+func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing,
+	key IdempotencyKey) (*batchResultsOutput, error) {
 	messages := make([]later.Outgoing, len(bodies))
 	for i := range messages {
 		var err error
@@ -64,11 +67,11 @@ func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (
 			return nil, field(fmt.Sprintf("messages[%d]", i), err)
 		}
 	}
-	results, err := to.batch(ctx, messages)
+	results, err := to.batchOnce(ctx, messages, key)
 	if len(results) == 0 && err != nil {
 		return nil, err
 	}
-	out := &batchOutput{}
+	out := &batchResultsOutput{}
 	out.Body.Results = make([]BatchResult, len(results))
 	for i := range results {
 		out.Body.Results[i] = s.batchResult(ctx, &messages[i], &results[i])
@@ -79,9 +82,9 @@ func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (
 func (s *Server) batchResult(ctx context.Context, m *later.Outgoing, r *later.SendResult) BatchResult {
 	result := BatchResult{ID: r.ID, Outcome: r.Outcome}
 	if r.Err != nil {
-		result.Error = s.problemOf(ctx, r.Err)
-	} else if !r.Duplicate {
-		result.Due = dueAt(m.When)
+		result.Error = s.problemOf(ctx, keyError(m.Once, r.Err))
+	} else if !r.Duplicate || !r.Due.IsZero() {
+		result.Due = dueOf(r, m.When)
 	}
 	return result
 }
@@ -98,6 +101,10 @@ func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	r, w := humago.Unwrap(ctx)
+	if r.Header[keyHeader] != nil {
+		problem.Write(w, 0, errKeyRefused)
+		return
+	}
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex() // HTTP/1.1 would otherwise read the whole body before the first result
 	w.Header().Set("Content-Type", linesType)
