@@ -26,7 +26,7 @@ const (
 
 func registerEvents(s *Server) {
 	route(s, access.Look, huma.Operation{
-		OperationID: "watchEvents", Errors: []int{http.StatusNotFound},
+		OperationID: "watchEvents",
 		Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
 		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
 			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
@@ -39,7 +39,7 @@ func registerEvents(s *Server) {
 }
 
 type eventsInput struct {
-	Queues      []string `query:"queue,explode" maxItems:"100" doc:"Only events of these queues, which exist. Default: all queues, also those that are created later"`
+	Queues      []string `query:"queue,explode" maxItems:"100" doc:"Only events of these queues, which need not exist yet. Default: all queues, also those that are created later"`
 	Kinds       []string `query:"kind,explode" maxItems:"100" doc:"Only events of these kinds, such as sent, acked, nacked and died"`
 	ID          string   `query:"id" maxLength:"128" doc:"Only events of messages with this id"`
 	LastEventID string   `header:"Last-Event-ID" maxLength:"128" doc:"The id of the last event that was received"`
