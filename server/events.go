@@ -27,7 +27,7 @@ const (
 func registerEvents(s *Server) {
 	route(s, access.Look, huma.Operation{
 		OperationID: "watchEvents",
-		Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
+		Method:      http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
 		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
 			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
 			strconv.Itoa(maxRecent) + " within " + lingerTime.String() + ". An event of the kind missed says how many were " +

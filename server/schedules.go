@@ -32,7 +32,7 @@ func registerSchedules(s *Server) {
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
 	}, s.getSchedule)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "putSchedule", Errors: []int{http.StatusConflict},
+		OperationID: "putSchedule", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
 		Description: "It replaces the schedule with this name. If the rule does not change, the next run stays.",
 	}, s.putSchedule)
@@ -169,24 +169,37 @@ func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedul
 	return out, nil
 }
 
-type scheduleOutput struct{ Body ScheduleInfo }
+type scheduleOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and not with runs and pauses; for If-Match"`
+	Body ScheduleInfo
+}
 
 func (s *Server) getSchedule(ctx context.Context, in *SchedulePath) (*scheduleOutput, error) {
 	info, err := s.schedule(ctx, access.Look, in.Schedule)
 	if err != nil {
 		return nil, err
 	}
-	return &scheduleOutput{shown(ctx, info)}, nil
+	out := &scheduleOutput{Body: shown(ctx, info)}
+	if !hides(ctx) { // it would tell whether a payload was guessed
+		out.ETag = etagOf(info.Version())
+	}
+	return out, nil
 }
 
 type putScheduleInput struct {
 	SchedulePath
+	Preconditions
 	Body Schedule
 }
 
 type scheduleResultOutput struct{ Body wire.ScheduleResult }
 
-func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*scheduleResultOutput, error) {
+type putScheduleOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and not with runs and pauses; for If-Match"`
+	Body wire.ScheduleResult
+}
+
+func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putScheduleOutput, error) {
 	schedule := in.Body.Schedule
 	switch {
 	case schedule.Name != "" && schedule.Name != in.Schedule:
@@ -204,14 +217,19 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*schedu
 	if err := checkSchedule(&schedule); err != nil {
 		return nil, err
 	}
-	result, err := s.client.Schedules().Put(ctx, schedule)
+	result, err := s.client.Schedules().PutIf(ctx, schedule, in.allow)
+	if in.given() && errors.Is(err, later.ErrConflict) {
+		err = &problem.Error{Status: http.StatusPreconditionFailed, Err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if result != later.PutUnchanged {
 		s.scheduleChanged(ctx, string(result), in.Schedule, slog.String("queue", schedule.Queue))
 	}
-	return scheduleResult(in.Schedule, string(result)), nil
+	out := &putScheduleOutput{ETag: etagOf(schedule.Version())}
+	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
+	return out, nil
 }
 
 func scheduleResult(name, result string) *scheduleResultOutput {
