@@ -121,6 +121,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch err := checkPath(r); {
 	case err != nil:
 		s.reply(w, r, 0, nil, err)
+	case r.Method == http.MethodGet && takesGzip(r.Header["Accept-Encoding"]):
+		c := &compressed{ResponseWriter: w}
+		s.mux.ServeHTTP(c, r)
+		c.decide()
 	case !s.sendFast(w, r):
 		s.mux.ServeHTTP(w, r)
 	}
