@@ -297,7 +297,19 @@ func (s *Store) Replay(ctx context.Context, queue string, sel store.Selection, d
 	if err := sel.CheckReplay(); err != nil {
 		return store.Bulk{}, err
 	}
-	return s.bulk(ctx, "replay", queue, string(appendDue(nil, due)), sel)
+	var all store.Bulk
+	for from := 0; ; from += maxByID {
+		some := sel
+		some.IDs = sel.IDs[from:min(len(sel.IDs), from+maxByID)]
+		bulk, err := s.bulk(partFrom(ctx, from), "replay", queue, string(appendDue(nil, due)), some)
+		if err != nil {
+			return store.Bulk{}, err
+		}
+		bulk.Done += all.Done
+		if all = bulk; from+maxByID >= len(sel.IDs) {
+			return all, nil
+		}
+	}
 }
 
 // Purge implements store.Store.

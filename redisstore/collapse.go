@@ -12,8 +12,8 @@ import (
 // maxCollapsed and collapseBytes bound the messages of one call that may replace others, and their bytes together with
 // those of the others, because the script copies all of them.
 const (
-	maxCollapsed  = 64
-	collapseBytes = 2 << 20
+	maxCollapsed  = 32
+	collapseBytes = 1 << 20
 )
 
 // collapse sends messages that may change live ones. It makes one call for some of them each, with different ids. If a
