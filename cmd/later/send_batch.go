@@ -122,8 +122,7 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 		switch {
 		case r.Err == nil:
 			b.sent++
-		case r.Err == err && errors.Is(err, later.ErrNotDurable):
-			// Messages of later parts, which are not sent, have another error.
+		case r.Outcome != "" && errors.Is(r.Err, later.ErrNotDurable): // messages that are not sent have no outcome
 			b.sent++
 			b.unconfirmed++
 		}
