@@ -266,7 +266,7 @@ type tested struct {
 
 // Stats is called once by each reading for the store's clock.
 func (s *tested) Stats(ctx context.Context, queue string) (store.Stats, error) {
-	if queue == schedulesQueue {
+	if queue == store.SchedulesQueue {
 		s.readings.Add(1)
 		time.Sleep(s.delay)
 		if err := s.failure.Load(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
@@ -22,9 +23,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// schedulesQueue is the queue that rights on schedules are about.
-const schedulesQueue = "schedules:"
-
 // maxBody is how many bytes the body of a request has at most, where a route does not say otherwise.
 const maxBody = 1 << 20
 
@@ -36,15 +34,19 @@ func errTooManyWaits(limit int) error {
 }
 
 // route registers a handler for requests that need a right. The queues that they need it for are those of the path's
-// parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may, or access.Check for "",
-// the whole server.
+// parameters "queue", "topic" and "token", and "schedule" needs it for schedules; for others, the handler itself asks
+// may, or access.Check for "", the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
 	}
 	op.BodyReadTimeout = stallTimeout
 	op.Description = cmp.Or(op.Description, op.Summary+".")
-	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
+	middlewares := huma.Middlewares{s.authorize(right)}
+	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
+		middlewares = append(middlewares, refuseKey)
+	}
+	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	describeProblems(&op, hasBody || op.RequestBody != nil)
@@ -71,9 +73,6 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 	if topic := ctx.Param("topic"); topic != "" {
 		queues = append(queues, store.TopicPrefix+topic)
 	}
-	if ctx.Param("schedule") != "" {
-		queues = append(queues, schedulesQueue)
-	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt
 		receipt, err = wire.ParseReceipt(token)
@@ -87,7 +86,11 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
 		queues, err := queuesOfPath(ctx)
-		if err == nil && len(queues) == 0 {
+		switch scheduled := ctx.Param("schedule") != ""; {
+		case err != nil:
+		case scheduled:
+			err = access.CheckSchedules(ctx.Context(), right)
+		case len(queues) == 0:
 			err = may(ctx.Context(), right, "")
 		}
 		for _, queue := range queues {
@@ -211,6 +214,8 @@ type requestContext struct {
 	humaContext
 	status int // in place of the next one that is set, unless it is 0
 	sent   bool
+
+	fingerprint hash.Hash // of a request with a key whose body was read
 }
 
 // SetStatus sends the status. Huma sets another one when the client is gone before the body is written, which is left
@@ -233,7 +238,9 @@ func (c *requestContext) Unwrap() huma.Context { return c.humaContext }
 
 // BodyReader returns a reader that ends the time limit for the body with it. The server would otherwise take a client
 // that waits for a reply beyond the limit for one that is gone.
-func (c *requestContext) BodyReader() io.Reader { return &bodyReader{c.humaContext.BodyReader(), c} }
+func (c *requestContext) BodyReader() io.Reader {
+	return &bodyReader{c.fingerprinted(c.humaContext.BodyReader()), c}
+}
 
 type bodyReader struct {
 	io.Reader

@@ -70,33 +70,6 @@ func TestSendTakesARawBody(t *testing.T) {
 		fails(http.StatusRequestEntityTooLarge, "too_large", "body")
 }
 
-func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
-	a := newAPI(t)
-	first := a.do(http.MethodPost, mail, `{"payload": "hello", "at": "2100-01-01T00:00:00Z"}`, "Idempotency-Key", `"k"`).
-		is(http.StatusCreated)
-	again := a.do(http.MethodPost, mail, `{"payload": "hello", "at": "2100-01-01T00:00:00Z"}`, "Idempotency-Key", "k").
-		is(http.StatusCreated)
-	if first["id"] != "k" || again["id"] != "k" || first["due"] != again["due"] || again["outcome"] != "duplicate" {
-		t.Errorf("%v, then %v", first, again)
-	}
-	a.do(http.MethodPost, mail, `{"payload": "other"}`, "Idempotency-Key", "k").
-		fails(http.StatusUnprocessableEntity, "conflict", "header.Idempotency-Key")
-	a.do(http.MethodPost, mail, `{"payload": "x", "id": "i"}`, "Idempotency-Key", "k").
-		fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
-	for _, contentType := range []string{"application/json", "text/plain"} { // a key that is lost is no key
-		a.do(http.MethodPost, mail, `{}`, "Idempotency-Key", "", "Content-Type", contentType).
-			fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
-	}
-	a.do(http.MethodPost, mail, `{}`, "Idempotency-Key", `""`).fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
-	a.do(http.MethodPost, mail+"/k/run", nil).is(http.StatusOK)
-	got := a.do(http.MethodPost, "/v1/queues/mail/receive", nil).is(http.StatusOK)
-	a.do(http.MethodPost, "/v1/leases/"+list(got, "messages")[0]["token"].(string)+"/ack", nil).is(http.StatusNoContent)
-	gone := a.do(http.MethodPost, mail, `{"payload": "hello"}`, "Idempotency-Key", "k").is(http.StatusCreated)
-	if gone["outcome"] != "duplicate" {
-		t.Errorf("after its ack: %v", gone)
-	}
-}
-
 func TestSendBatchChecksAllBeforeTheFirst(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodPost, mail+"/batch", `{"messages": [{"payload": "1"}, {"payload": "2", "in": "soon"}]}`).

@@ -78,11 +78,6 @@ func TestTopicFromConfigurationToDelete(t *testing.T) {
 	}
 	a.do(http.MethodPost, orders+"/messages/batch", `{"payload": "4", "id": "4", "in": "1h"}`,
 		"Content-Type", "application/x-ndjson")
-	again := a.do(http.MethodPost, orders+"/messages", `{"payload": "one"}`, "Idempotency-Key", "1").
-		is(http.StatusCreated)
-	if again["outcome"] != "duplicate" {
-		t.Errorf("%v", again)
-	}
 	a.distribute("mail", 3)
 
 	got := a.do(http.MethodGet, orders, nil).is(http.StatusOK)

@@ -123,6 +123,7 @@ type Imported struct {
 	Queues     []ImportedQueue `json:"queues" doc:"In the order in which they were met"`
 	Imported   int64           `json:"imported"`
 	Duplicates int64           `json:"duplicates"`
+	Renamed    int64           `json:"renamed" doc:"Of both, those whose id, group or queue was . or .., which are now %2E and %2E%2E"`
 }
 
 // ImportedQueue counts the messages of one queue.
@@ -130,6 +131,7 @@ type ImportedQueue struct {
 	Queue      string `json:"queue"`
 	Imported   int64  `json:"imported"`
 	Duplicates int64  `json:"duplicates"`
+	Renamed    int64  `json:"renamed"`
 }
 
 type importOutput struct{ Body Imported }
@@ -146,7 +148,8 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 	from := &rollingReader{ctx: ctx, r: in.request.Body, control: http.NewResponseController(in.writer)}
 	defer context.AfterFunc(ctx, from.interrupt)()
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
-	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates}}
+	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
+		Renamed: result.Renamed}}
 	for _, queue := range result.Queues {
 		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
 	}

@@ -51,6 +51,9 @@ its standard input. Its environment has
   LATER_HEADER_<NAME>                  a header: its name in capitals, with _ for anything but letters and digits.
                                        a-b and a_b are both LATER_HEADER_A_B; one of them wins
 
+and the worker's own, without LATER_TOKEN, and without a LATER_STORE that has a password: what the command may do is not
+for who sends messages to find out. Give it secrets of its own if it needs some.
+
 The command writes to the standard output and standard error of later work. Its exit code decides:
 
   exit 0      the message is acked
