@@ -57,11 +57,11 @@ func (m *Main) sendBatch(ctx context.Context, to destination, like later.Outgoin
 func (m *Main) printSummary(b *batchSend) error {
 	if m.json {
 		return m.printJSON(struct {
-			Queue       string  `json:"queue"`
-			Sent        int     `json:"sent"`
-			Unconfirmed int     `json:"unconfirmed,omitempty"`
-			TookMS      float64 `json:"took_ms"`
-		}{b.to.queue, b.sent, b.unconfirmed, wire.Millis(time.Since(b.started))})
+			Queue       string        `json:"queue"`
+			Sent        int           `json:"sent"`
+			Unconfirmed int           `json:"unconfirmed,omitempty"`
+			Took        wire.Duration `json:"took"`
+		}{b.to.queue, b.sent, b.unconfirmed, wire.Measured(time.Since(b.started))})
 	}
 	m.note("%s", b)
 	return nil

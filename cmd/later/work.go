@@ -297,7 +297,7 @@ func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 			Payload:     wire.NewPayload(msg.Payload),
 			Headers:     msg.Headers,
 			Due:         wire.FormatTime(msg.Due),
-			LatenessMS:  wire.Millis(msg.Lateness),
+			Lateness:    wire.Measured(msg.Lateness),
 			Attempt:     msg.Attempt,
 			MaxAttempts: msg.MaxAttempts,
 			SentAt:      wire.FormatTime(msg.SentAt),

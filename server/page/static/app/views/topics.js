@@ -1,6 +1,6 @@
 // Topics with their subscriptions, and where workers forward messages to.
 import { get, path, post, put, query, remove } from '../api.js';
-import { duration, iso, number, plural, short, timeZone } from '../format.js';
+import { duration, iso, millis, number, plural, short, timeZone } from '../format.js';
 import { html, useState } from '../html.js';
 import { Confirm, Empty, Facts, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
@@ -43,7 +43,7 @@ function Topic({ name, changed }) {
         ['Dead', t.dead > 0 &&
           html`<${Link} fresh to=${{ queue: `topic:${name}`, state: 'dead' }}>${number(t.dead)}<//>`],
         ['Without subscribers', t.drop_unsubscribed ? 'messages become dead' : 'messages wait'],
-        ['Retains', t.history_age_ms || t.history_count ? [t.history_age_ms && duration(t.history_age_ms),
+        ['Retains', t.history_age || t.history_count ? [t.history_age && duration(millis(t.history_age)),
           t.history_count && plural(t.history_count, 'message')].filter(Boolean).join(', ') : 'nothing'],
         ['Retained now', t.history > 0 && number(t.history)],
       ]} />
