@@ -22,6 +22,7 @@ func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
+		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
 			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
@@ -29,20 +30,25 @@ func registerMessages(s *Server) {
 			"although a later one is not.",
 	}, s.listMessages)
 	route(s, access.Get, huma.Operation{
+		OperationID: "getMessage", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
 	}, s.getMessage)
 	route(s, access.Send, huma.Operation{
+		OperationID: "editMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
 		Description: "A message that changes while it is edited is not changed: the code is conflict.",
 	}, s.editMessage)
 	route(s, access.Send, huma.Operation{
+		OperationID: "cancelMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
 	}, s.cancelMessage)
 	route(s, access.Send, huma.Operation{
+		OperationID: "runMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
 		DefaultStatus: http.StatusOK,
 	}, s.runMessage)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "replayMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
 		DefaultStatus: http.StatusOK,
 	}, s.replayMessage)
@@ -97,20 +103,19 @@ func message(ctx context.Context, info *later.Info) Message {
 type listInput struct {
 	QueuePath
 	FilterQuery
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
-	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	PageQuery
+	Look int `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
 	// Preview is for lists of payloads that people look at.
 	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
 }
 
-type listOutput struct {
-	Body struct {
-		Messages []Message `json:"messages"`
-		Looked   int       `json:"looked" doc:"How many messages were looked at"`
-		Next     string    `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
+// MessagePage is a page of messages.
+type MessagePage struct {
+	Page[Message]
+	Looked int `json:"looked" doc:"How many messages were looked at"`
 }
+
+type listOutput struct{ Body MessagePage }
 
 func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
 	filter, err := in.filter()
@@ -122,13 +127,13 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	}
 	o := later.SearchOptions{Limit: in.Limit, Look: in.Look, Cursor: in.Cursor}
 	page, err := s.client.Queue(in.Queue).Search(ctx, filter, o)
-	if err != nil {
+	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
 		return nil, err
 	}
 	out := messagePage(ctx, page)
 	if in.Preview > 0 {
-		for i := range out.Body.Messages {
-			out.Body.Messages[i].cut(in.Preview)
+		for i := range out.Body.Items {
+			out.Body.Items[i].cut(in.Preview)
 		}
 	}
 	return out, nil
@@ -137,9 +142,9 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
 	out := &listOutput{}
 	out.Body.Next, out.Body.Looked = page.Next, page.Looked
-	out.Body.Messages = make([]Message, len(page.Messages))
+	out.Body.Items = make([]Message, len(page.Messages))
 	for i, info := range page.Messages {
-		out.Body.Messages[i] = message(ctx, info)
+		out.Body.Items[i] = message(ctx, info)
 	}
 	return out
 }
@@ -150,7 +155,7 @@ func maySearch(ctx context.Context, f *later.Filter) error {
 		return nil
 	}
 	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrMisconfigured)}
+		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrForbidden)}
 }
 
 type messageOutput struct{ Body Message }
@@ -163,7 +168,7 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	return &messageOutput{message(ctx, info)}, nil
 }
 
-type editInput struct {
+type editMessageInput struct {
 	MessagePath
 	Body struct {
 		In            Duration           `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
@@ -174,7 +179,7 @@ type editInput struct {
 	}
 }
 
-func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput, error) {
+func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*messageOutput, error) {
 	b := &in.Body
 	due, err := when(b.In, b.At)
 	if err != nil {
@@ -235,7 +240,7 @@ func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	return s.getMessage(ctx, in)
 }
 
-type replayInput struct {
+type replayMessageInput struct {
 	MessagePath
 	Body struct {
 		In Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
@@ -243,7 +248,7 @@ type replayInput struct {
 	} `required:"false"`
 }
 
-func (s *Server) replayMessage(ctx context.Context, in *replayInput) (*messageOutput, error) {
+func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*messageOutput, error) {
 	due, err := when(in.Body.In, in.Body.At)
 	if err != nil {
 		return nil, err
