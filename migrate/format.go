@@ -12,9 +12,10 @@
 //	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload_text":"remind"}
 //	{"later_export_end":2,"messages":1}
 //
-// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, durations whole
-// milliseconds. A payload that a content type says to be JSON is the value payload, other text is payload_text, and other
-// bytes are payload_base64. What is zero is left out. Several exports in one input, one after the other, are one import.
+// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, and durations as Go writes
+// them, such as 1h30m0s. A payload that a content type says to be JSON is the value payload, other text is payload_text,
+// and other bytes are payload_base64. What is zero is left out. Several exports in one input, one after the other, are
+// one import.
 package migrate
 
 import (
@@ -30,7 +31,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// version is the version of the format. Imports read version 1 too, in which the field payload is text.
+// version is the version of the format. Imports read version 1 too, in which the field payload is text and
+// durations are milliseconds.
 const version = 2
 
 // header is the first line of an export.

@@ -40,7 +40,8 @@ func registerOperations(s *Server) {
 	tags := []string{"operations"}
 	route(s, access.Look, huma.Operation{
 		OperationID: "listOperations",
-		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
+		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags,
+		Summary:     "List operations of this server, latest first",
 		Description: "A server remembers its last 100 operations until it ends.",
 	}, s.listOperations)
 	route(s, access.Look, huma.Operation{
@@ -176,7 +177,7 @@ func attrsOf(op *Operation, filter *Filter, action *Action) []slog.Attr {
 }
 
 type OperationPath struct {
-	ID string `path:"operation" maxLength:"64"`
+	ID string `path:"operation" maxLength:"64" doc:"The id of the operation"`
 }
 
 // OperationPage is all operations of a server.

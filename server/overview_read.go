@@ -54,7 +54,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	if err := s.overviewRest(ctx, request, o); err != nil {
 		return nil, err
 	}
-	o.ReadMS = wire.Millis(time.Since(begin))
+	o.Took = wire.Measured(time.Since(begin))
 	return o, nil
 }
 

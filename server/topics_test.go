@@ -53,7 +53,7 @@ func TestTopicFromConfigurationToDelete(t *testing.T) {
 	const orders = "/v1/topics/orders"
 	a.do(http.MethodGet, orders, nil).fails(http.StatusNotFound, "not_found", "")
 	cfg := a.do(http.MethodPut, orders, `{"history_age": "1d", "history_count": 100}`).is(http.StatusOK)
-	if cfg["history_age_ms"] != 86_400_000.0 || cfg["history_count"] != 100.0 || cfg["drop_unsubscribed"] != false {
+	if cfg["history_age"] != "24h0m0s" || cfg["history_count"] != 100.0 || cfg["drop_unsubscribed"] != false {
 		t.Errorf("%v", cfg)
 	}
 	sub := a.do(http.MethodPut, orders+"/subscriptions/mail", nil).is(http.StatusOK)

@@ -94,7 +94,12 @@ As a service of systemd with Type=notify-reload, work reports when it is ready, 
   later work orders refunds --json
   later work mail --exec 'curl -fsS --data-binary @- https://mail.example/send' --concurrency 20 --timeout 10s
   later work jobs --exec ./one-job.sh --max 1`,
-		Args:              arguments(1, unlimited),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n >= 0 && n < len(args) {
+				return fmt.Errorf("%q after -- is no queue: give a command as one argument of --exec", args[n])
+			}
+			return arguments(1, unlimited)(cmd, args)
+		},
 		RunE:              run(func(ctx context.Context, args []string) error { return m.work(ctx, args, o) }),
 		ValidArgsFunction: m.queueNames(true),
 	}
@@ -292,7 +297,7 @@ func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 			Payload:     wire.NewPayload(msg.Payload, msg.Headers),
 			Headers:     msg.Headers,
 			Due:         wire.FormatTime(msg.Due),
-			LatenessMS:  wire.Millis(msg.Lateness),
+			Lateness:    wire.Measured(msg.Lateness),
 			Attempt:     msg.Attempt,
 			MaxAttempts: msg.MaxAttempts,
 			SentAt:      wire.FormatTime(msg.SentAt),

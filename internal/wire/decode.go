@@ -23,7 +23,7 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 	return decodeMessage(line, messageDecoder{})
 }
 
-// DecodeMessage1 is DecodeMessage for exports of version 1, in which "payload" is text.
+// DecodeMessage1 is DecodeMessage for exports of version 1, in which "payload" is text and durations are milliseconds.
 func DecodeMessage1(line []byte) (queue string, info store.Info, err error) {
 	return decodeMessage(line, messageDecoder{version1: true})
 }
@@ -63,8 +63,8 @@ func decodeMessage(line []byte, d messageDecoder) (queue string, info store.Info
 
 // ofReadable are the fields that are not known of an unreadable message.
 var ofReadable = map[string]bool{
-	"payload": true, "payload_text": true, "payload_base64": true, "headers": true, "max_attempts": true, "timeout_ms": true,
-	"expire_after_ms": true, "expire_at": true, "dedup_window_ms": true, "group": true,
+	"payload": true, "payload_text": true, "payload_base64": true, "headers": true, "max_attempts": true,
+	"timeout": true, "expire_after": true, "expire_at": true, "dedup_window": true, "group": true,
 	"sent_at": true,
 }
 
@@ -80,6 +80,22 @@ type messageDecoder struct {
 // field takes in one field.
 func (m *messageDecoder) field(name string, v *Value) {
 	i := &m.info
+	if m.version1 {
+		switch name {
+		case "payload":
+			m.payload.PayloadText = new(v.Text())
+			return
+		case "timeout_ms":
+			i.Timeout = v.millis()
+			return
+		case "expire_after_ms":
+			i.ExpireAfter = v.millis()
+			return
+		case "dedup_window_ms":
+			i.DedupWindow = v.millis()
+			return
+		}
+	}
 	switch name {
 	case "queue":
 		m.queue = v.Text()
@@ -90,11 +106,7 @@ func (m *messageDecoder) field(name string, v *Value) {
 	case "due":
 		i.Due = v.Time()
 	case "payload":
-		if m.version1 {
-			m.payload.PayloadText = new(v.Text())
-		} else {
-			m.payload.Payload = v.JSON()
-		}
+		m.payload.Payload = v.JSON()
 	case "payload_text":
 		m.payload.PayloadText = new(v.Text())
 	case "payload_base64":
@@ -103,14 +115,14 @@ func (m *messageDecoder) field(name string, v *Value) {
 		i.Headers = v.Texts()
 	case "max_attempts":
 		i.MaxAttempts = v.Count()
-	case "timeout_ms":
-		i.Timeout = v.Millis()
-	case "expire_after_ms":
-		i.ExpireAfter = v.Millis()
+	case "timeout":
+		i.Timeout = v.Duration()
+	case "expire_after":
+		i.ExpireAfter = v.Duration()
 	case "expire_at":
 		i.ExpireAt = v.Time()
-	case "dedup_window_ms":
-		i.DedupWindow = v.Millis()
+	case "dedup_window":
+		i.DedupWindow = v.Duration()
 	case "group":
 		i.Group = v.Text()
 	case "sent_at":
@@ -122,7 +134,7 @@ func (m *messageDecoder) field(name string, v *Value) {
 	case "last_error":
 		i.LastError = v.Text()
 	case "failures":
-		i.Failures = v.Failures()
+		i.Failures = v.Failures(m.version1)
 	case "dead_reason":
 		i.DeadReason = store.DeadReason(v.Text())
 	case "died_at":
@@ -259,6 +271,11 @@ func (v *Value) JSON() (value json.RawMessage) {
 	return value
 }
 
+// millis reads a duration in milliseconds.
+func (v *Value) millis() time.Duration {
+	return time.Duration(v.Int(store.MaxDelay.Milliseconds())) * time.Millisecond
+}
+
 // Bytes reads bytes in base64. They are never nil.
 func (v *Value) Bytes() []byte {
 	text := want[string](v, "bytes in base64")
@@ -306,11 +323,6 @@ func (v *Value) Int(most int64) int64 {
 
 // Count reads a number whose limit Info.Check knows.
 func (v *Value) Count() int { return int(v.Int(math.MaxInt32)) }
-
-// Millis reads a duration in milliseconds.
-func (v *Value) Millis() time.Duration {
-	return time.Duration(v.Int(store.MaxDelay.Milliseconds())) * time.Millisecond
-}
 
 // Time reads a time in RFC 3339, and rounds it up to a millisecond.
 func (v *Value) Time() time.Time {

@@ -1,6 +1,7 @@
 // Package wire is the JSON of messages, counts, check results and errors, as files and programs exchange it, and the
-// text of receipts. It may import package store only. Start with result.go for what the command shows; AppendMessage
-// and DecodeMessage are for messages that another store takes over, which package migrate writes one object a line.
+// text of receipts. It may import package store, and internal packages about text. Start with result.go for what the
+// command shows; AppendMessage and DecodeMessage are for messages that another store takes over, which package migrate
+// writes one object a line.
 package wire
 
 import (
@@ -26,21 +27,21 @@ type message struct {
 	State store.State `json:"state"`
 	Due   string      `json:"due"`
 	Payload
-	Headers       map[string]string `json:"headers,omitempty"`
-	MaxAttempts   int               `json:"max_attempts,omitempty"`
-	TimeoutMS     int64             `json:"timeout_ms,omitempty"`
-	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
-	ExpireAt      string            `json:"expire_at,omitempty"`
-	DedupWindowMS int64             `json:"dedup_window_ms,omitempty"`
-	Group         string            `json:"group,omitempty"`
-	SentAt        string            `json:"sent_at,omitempty"`
-	Attempts      int               `json:"attempts,omitempty"`
-	Delivered     bool              `json:"delivered,omitempty"`
-	LastError     string            `json:"last_error,omitempty"`
-	Failures      []FailedAttempt   `json:"failures,omitempty"`
-	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
-	DiedAt        string            `json:"died_at,omitempty"`
-	RawBase64     []byte            `json:"raw_base64,omitzero"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	ExpireAfter Duration          `json:"expire_after,omitempty"`
+	ExpireAt    string            `json:"expire_at,omitempty"`
+	DedupWindow Duration          `json:"dedup_window,omitempty"`
+	Group       string            `json:"group,omitempty"`
+	SentAt      string            `json:"sent_at,omitempty"`
+	Attempts    int               `json:"attempts,omitempty"`
+	Delivered   bool              `json:"delivered,omitempty"`
+	LastError   string            `json:"last_error,omitempty"`
+	Failures    []FailedAttempt   `json:"failures,omitempty"`
+	DeadReason  store.DeadReason  `json:"dead_reason,omitempty"`
+	DiedAt      string            `json:"died_at,omitempty"`
+	RawBase64   []byte            `json:"raw_base64,omitzero"`
 }
 
 // AppendMessage appends the JSON of a message to dst, in one line without its end. The info passes Info.Check. Times
@@ -55,8 +56,8 @@ func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 	}
 	if info.Raw == nil { // else the other parts of the message are not known
 		m.Headers, m.MaxAttempts = info.Headers, info.MaxAttempts
-		m.TimeoutMS, m.DedupWindowMS = store.Millis(info.Timeout), store.Millis(info.DedupWindow)
-		m.ExpireAfterMS, m.ExpireAt = store.Millis(info.ExpireAfter), FormatTime(info.ExpireAt)
+		m.Timeout, m.DedupWindow = wholeMillis(info.Timeout), wholeMillis(info.DedupWindow)
+		m.ExpireAfter, m.ExpireAt = wholeMillis(info.ExpireAfter), FormatTime(info.ExpireAt)
 		m.Group, m.SentAt = info.Group, FormatTime(info.SentAt)
 		if len(info.Payload) > 0 {
 			m.Payload = exactPayload(info)
