@@ -23,7 +23,9 @@ type ReceiveQueue struct {
 // Receive claims up to n ready messages of several queues, as Queue.Receive does of one. It blocks until one of them
 // has a message. The messages of a queue are claimed together, under a lease of their own, which Delivery.Extend
 // extends. It may return fewer messages than n although a queue has more, so that no queue is claimed from twice.
-func (c *Client) Receive(ctx context.Context, n int, queues []ReceiveQueue, opts ...ReceiveOption) ([]*Delivery, error) {
+func (c *Client) Receive(
+	ctx context.Context, n int, queues []ReceiveQueue, opts ...ReceiveOption,
+) ([]*Delivery, error) {
 	r, err := c.newReceiver(n, queues, opts)
 	if err != nil {
 		return nil, err

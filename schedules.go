@@ -81,7 +81,8 @@ func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(ver
 		return err
 	})
 	if errors.Is(err, errOtherVersion) { // which change would try again
-		err = &detail{fmt.Sprintf("schedule %q is not the version that is to be replaced: read it again", schedule.Name), ErrConflict}
+		text := fmt.Sprintf("schedule %q is not the version that is to be replaced: read it again", schedule.Name)
+		err = &detail{text, ErrConflict}
 	}
 	return result, err
 }

@@ -29,8 +29,8 @@ const (
 )
 
 func registerReceive(s *Server) {
-	const description = "Each message is held until the end of its lease; settle it before with its token. Messages that are " +
-		"not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
+	const description = "Each message is held until the end of its lease; settle it before with its token. Messages " +
+		"that are not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
 		"due in the time to wait."
 	route(s, access.Work, huma.Operation{
 		OperationID: "receiveMessages",
@@ -203,7 +203,9 @@ func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*
 	return s.receiveFrom(ctx, queues, &in.Body.ReceiveOptions)
 }
 
-func (s *Server) receiveFrom(ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions) (*receivedMessagesOutput, error) {
+func (s *Server) receiveFrom(
+	ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions,
+) (*receivedMessagesOutput, error) {
 	lease, err := o.Lease.parse("lease", false)
 	if err != nil {
 		return nil, err
@@ -257,7 +259,8 @@ func (s *Server) receiveSome(
 	n := max(1, o.Max)
 	switch {
 	case o.Worker != "":
-		w := later.RemoteWorker{ID: workerID(ctx, o.Worker), Name: o.Worker, Version: o.Version, Concurrency: o.Concurrency}
+		w := later.RemoteWorker{ID: workerID(ctx, o.Worker), Name: o.Worker, Version: o.Version,
+			Concurrency: o.Concurrency}
 		got, told, err = s.client.ReceiveFor(ctx, w, n, queues, opts...)
 	case len(queues) == 1:
 		got, err = s.client.Queue(queues[0].Name).Receive(ctx, n, opts...)
