@@ -17,7 +17,8 @@ import (
 
 func registerDeadErrors(s *Server) {
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
 		Summary: "Group dead messages by their errors",
 		Description: "A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal " +
 			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The parameter error_pattern " +

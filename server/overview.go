@@ -29,7 +29,8 @@ func registerOverview(s *Server) {
 		"named. At most 1,000 queues are read, the first ones by name; queues_left_out is how many more there are. Lateness " +
 		"and history are samples: what this server has seen of the events of the last five minutes since it was first asked."
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: path, Tags: []string{tag},
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: path, Tags: []string{tag},
 		Summary:     "Count what is due, to come and dead in all queues",
 		Description: about,
 	}, s.overview)

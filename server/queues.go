@@ -20,7 +20,8 @@ func registerQueues(s *Server) {
 	const one = "/v1/queues/{queue}"
 	tags := []string{"queues"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
 	}, s.listQueues)
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
@@ -30,7 +31,8 @@ func registerQueues(s *Server) {
 		Summary: "Count the events of a queue in the last minute, hour and day",
 	}, s.queueActivity)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: one + "/horizon", Tags: tags,
 		Summary: "Count the messages that fall due in each part of a time",
 	}, s.horizon)
 	route(s, access.Operate, huma.Operation{

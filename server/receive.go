@@ -49,11 +49,12 @@ type receiveInput struct {
 // double the stack, which is most of what a request that waits takes.
 func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	body, err := readAll(w, r, maxBody)
+	body, give, err := s.readAll(w, r, maxBody)
 	if err != nil {
 		s.reply(w, r, 0, nil, err)
 		return
 	}
+	give()
 	in := &receiveInput{QueuePath: QueuePath{ctx.Param("queue")}}
 	if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -135,7 +136,7 @@ func (s *Server) receive(ctx context.Context, in *receiveInput) (*receiveOutput,
 func (s *Server) receiveSome(
 	ctx context.Context, queue string, n int, lease, wait time.Duration,
 ) ([]*later.Delivery, error) {
-	ctx, done, err := s.wait(ctx)
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,8 @@ func registerSchedules(s *Server) {
 	const one = "/v1/schedules/{schedule}"
 	tags := []string{"schedules"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
 	}, s.listSchedules)
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",

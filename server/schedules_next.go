@@ -22,13 +22,15 @@ func registerRuns(s *Server, tags []string) {
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
 		Summary: "List the runs of a schedule in a time",
 		Description: "Past ones since its rule was stored, and those to come. The state is that of the message, if it is " +
 			"live, else planned or past; a run that is past was done, missed or skipped.",
 	}, s.scheduleRuns)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
 		Description: "They are in order of time, as if all of them were sent.",
 	}, s.upcomingRuns)
 	route(s, access.Look, huma.Operation{

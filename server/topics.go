@@ -22,7 +22,8 @@ func registerTopics(s *Server) {
 	const one = "/v1/topics/{topic}"
 	tags := []string{"topics"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
 	}, s.listTopics)
 	route(s, access.Look, huma.Operation{
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
@@ -45,7 +46,8 @@ func registerTopics(s *Server) {
 		Path: one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
 	}), s.publishBatch)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		Method:      http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
 	}, s.topicHistory)
 }
 
@@ -219,11 +221,11 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutpu
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
-	page, err := s.client.Topic(in.Topic).History(ctx, later.HistoryOptions{
-		From: in.DueAfter, To: in.DueBefore, Limit: in.Limit, Cursor: in.Cursor,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return messagePage(ctx, later.SearchPage{Messages: page.Messages, Looked: len(page.Messages), Next: page.Next}), nil
+	out := newMessagePage()
+	f := later.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
+	history := s.client.Queue(view.HistoryPrefix + in.Topic)
+	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
+		return history.Search(ctx, f, o)
+	}, func(info *later.Info) Message { return message(ctx, info) })
+	return out, err
 }
