@@ -372,6 +372,9 @@ func (q *Queue) Resume(ctx context.Context) error {
 }
 
 func (q *Queue) setPaused(ctx context.Context, paused bool) error {
+	if paused && q.old != nil {
+		return q.old
+	}
 	if err := q.begin(); err != nil {
 		return err
 	}
@@ -414,6 +417,9 @@ func (q *Queue) Activity(ctx context.Context) (Activity, error) {
 func (q *Queue) SetDeadRetention(ctx context.Context, r Retention) error {
 	if err := r.Check(); err != nil {
 		return err
+	}
+	if q.old != nil {
+		return q.old
 	}
 	if err := q.begin(); err != nil {
 		return err

@@ -314,7 +314,7 @@ func (c *Client) Close() error {
 		grace := time.AfterFunc(confirmGrace, func() { c.giveUp(errClientClosed) })
 		for _, q := range c.used() {
 			q.sends.close()
-			q.collapses.close()
+			q.oneByOne.close()
 			q.durables.close()
 			q.settles.close()
 		}

@@ -148,23 +148,28 @@ func (q *Queue) collapsed(ctx context.Context, m *store.Outgoing, r *store.SendR
 
 // notReplaced adds the message to the error for a live one that stays as it is.
 func (q *Queue) notReplaced(m *store.Outgoing, err error) error {
+	if m.Once != nil && errors.Is(err, ErrConflict) {
+		return errOnceUsed
+	}
 	if !staysAsItIs(err) {
 		return err
 	}
 	return fmt.Errorf("id %q in queue %q is not replaced: %w", m.ID, q.name, err)
 }
 
-// staysAsItIs reports whether a send was refused because of the state of the live message.
-func staysAsItIs(err error) bool { return errors.Is(err, ErrLeased) || errors.Is(err, ErrDead) }
+// staysAsItIs reports whether a send was refused because of the state of the live message, or the key of its Once.
+func staysAsItIs(err error) bool {
+	return errors.Is(err, ErrLeased) || errors.Is(err, ErrDead) || errors.Is(err, ErrConflict)
+}
 
-// storeMixed stores messages of which some may change live ones, in one call for each run of those that may and of
-// those that may not. When a later call fails, its messages and those after it have its error as their result.
+// storeMixed stores messages of which some are sent one by one, in one call for each run of those that are and of those
+// that are not. When a later call fails, its messages and those after it have its error as their result.
 func (q *Queue) storeMixed(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
 	results := make([]store.SendResult, 0, len(msgs))
 	for len(results) < len(msgs) {
 		rest := msgs[len(results):]
 		n := 1
-		for n < len(rest) && rest[n].OnDuplicate.Collapses() == rest[0].OnDuplicate.Collapses() {
+		for n < len(rest) && rest[n].OneByOne() == rest[0].OneByOne() {
 			n++
 		}
 		part, err := q.store(ctx, rest[:n])

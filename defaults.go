@@ -58,6 +58,9 @@ func defaultsOf(opts []SendOption) (*Outgoing, error) {
 	if d.ID != "" {
 		return nil, store.Invalid("id %q is given as a default: give it to a send", d.ID)
 	}
+	if d.Once != nil {
+		return nil, store.Invalid("once is given as a default: give it to a send")
+	}
 	check := *d
 	check.ID = "any" // each send has its own
 	_, err := check.prepare()
@@ -138,7 +141,7 @@ func (q *Queue) complete(ctx context.Context, o *Outgoing) (store.Outgoing, erro
 	if q.defaults != nil {
 		o.fill(q.defaults)
 	}
-	if err := q.checkChange(); err != nil {
+	if err := q.checkSend(); err != nil {
 		return store.Outgoing{}, err
 	}
 	o.Queue = q.name

@@ -69,9 +69,9 @@
 // # Errors
 //
 // Errors are of the kinds ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead,
-// ErrLeaseLost, ErrFull, ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrCorrupt and
-// ErrClosed. Test for them with errors.Is. CodeOf returns the stable code of a kind, such as "not_found"; the
-// later command has an exit code for each.
+// ErrConflict, ErrLeaseLost, ErrFull, ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnauthenticated,
+// ErrForbidden, ErrUnsupported, ErrCorrupt and ErrClosed. Test for them with errors.Is. CodeOf returns the stable code
+// of a kind, such as "not_found"; the later command has an exit code for each.
 //
 // # Options
 //

@@ -62,8 +62,10 @@ func (q *Queue) editOnce(ctx context.Context, id string, change func(m *Outgoing
 	if err := change(&o); err != nil {
 		return err
 	}
-	if o.ID != id || o.Queue != q.name || o.OnDuplicate != Replace() || o.Durability != (Durability{}) {
-		return store.Invalid("edit of %q changes its id, queue, mode for duplicates or durability: send another message", id)
+	if o.ID != id || o.Queue != q.name || o.OnDuplicate != Replace() || o.Durability != (Durability{}) ||
+		o.Once != nil {
+		return store.Invalid("edit of %q changes its id, queue, mode for duplicates, durability or once: send another "+
+			"message", id)
 	}
 	m, err := o.prepare()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // The kinds of error. Each has one stable code (see CodeOf); test for them with errors.Is.
 //
 // After ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost, ErrFull,
-// ErrMisconfigured and ErrClosed the outcome of the call is certain. After any other error the call may or may not have
+// ErrMisconfigured, ErrUnauthenticated, ErrForbidden and ErrClosed the outcome of the call is certain. After any other error the call may or may not have
 // taken effect; repeating it with the same id is safe.
 var (
 	// ErrInvalid is returned for an argument that is not allowed. Nothing was changed.
@@ -25,7 +25,8 @@ var (
 	ErrLeased error = store.ErrLeased
 	// ErrDead is returned when the message is dead. Replay it instead.
 	ErrDead error = store.ErrDead
-	// ErrConflict is returned when something has changed since the caller read it. Nothing was changed; read it again.
+	// ErrConflict is returned when something has changed since the caller read it, or an idempotency key was used with
+	// another request. Nothing was changed; read it again.
 	ErrConflict error = store.ErrConflict
 	// ErrLeaseLost is returned when the caller no longer holds the message. Nothing was changed. It is also
 	// the cause of a handler's context when another worker may have the message.
@@ -43,6 +44,12 @@ var (
 	// ErrMisconfigured is returned when the store refuses this client as it is configured: a wrong password or database,
 	// a user without permission, a certificate that is not trusted. Retrying does not help.
 	ErrMisconfigured error = store.ErrMisconfigured
+	// ErrUnauthenticated is returned when a server of Later does not know the caller: a token, password or login is
+	// missing or wrong. Retrying does not help.
+	ErrUnauthenticated error = store.ErrUnauthenticated
+	// ErrForbidden is returned when a server of Later knows the caller and refuses what it asked. Retrying does not
+	// help.
+	ErrForbidden error = store.ErrForbidden
 	// ErrUnsupported is returned when the server is too old, holds another format, or could lose messages as
 	// it is configured. A call that the store does not support returns it too.
 	ErrUnsupported error = store.ErrUnsupported
@@ -108,7 +115,8 @@ const (
 
 // isRefusal reports whether the store refused a call for good, such as one that writes to a queue of another format.
 func isRefusal(err error) bool {
-	return isPermanent(err) && !errors.Is(err, ErrClosed) || errors.Is(err, ErrMisconfigured)
+	return isPermanent(err) && !errors.Is(err, ErrClosed) || errors.Is(err, ErrMisconfigured) ||
+		errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden)
 }
 
 // isPermanent reports whether repeating the call cannot succeed.

@@ -87,6 +87,8 @@ type Outgoing struct {
 	// OnDuplicate is what the send does if the queue has a live message with the ID; see the option OnDuplicate.
 	// Default: Keep.
 	OnDuplicate DuplicateMode
+	// Once, if set, makes the request that the message is sent for safe to repeat; see the option Once. Default: none.
+	Once *store.Once
 	// Queue is the queue's name, for middleware of sends. A send sets it.
 	Queue string
 	// Durability is how safe the message must be before the send returns; see Durable. Default: the queue's,
@@ -98,14 +100,18 @@ type Outgoing struct {
 
 // SendResult is the result of one message of a SendBatch.
 type SendResult struct {
+	// ID is the id of the message. If the send repeats another one (see Once), it is that one's.
 	ID string
+	// Due is when the message fell due as it was sent, by the store's clock. It is set for sends with Once.
+	Due time.Time
 	// Outcome is what the send did. It is empty if Err is set, except after ErrNotDurable.
 	Outcome SendOutcome
-	// Duplicate is set when the id was live or within its dedup window. Nothing was changed, and Err is nil or
-	// ErrNotDurable.
+	// Duplicate is set when the id was live or within its dedup window, or the send repeats another one (see Once).
+	// Nothing was changed, and Err is nil or ErrNotDurable.
 	Duplicate bool
 	// Err is why the message was not sent, or is not known to have been. After ErrNotDurable it was sent. ErrLeased and
-	// ErrDead mean that OnDuplicate asked to replace a message that is in this state, and that nothing was changed.
+	// ErrDead mean that OnDuplicate asked to replace a message that is in this state, and ErrConflict that the key of
+	// Once was used with another request. Nothing was changed then.
 	Err error
 }
 
@@ -132,6 +138,7 @@ func (o *Outgoing) prepare() (store.Outgoing, error) {
 		},
 		Due:     o.When.due,
 		Durable: o.Durability.asked,
+		Once:    o.Once,
 	}
 	if o.ID == "" {
 		out.ID = store.NewID()

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -95,7 +96,7 @@ func WithID(id string) SendOption {
 			return twice("id")
 		}
 		o.ID = id
-		return store.CheckID(id)
+		return cmp.Or(store.CheckID(id), store.CheckNew("id", id))
 	})
 }
 

@@ -11,7 +11,8 @@ import (
 // Ping returns nil if the store serves calls now: in a Cluster, all of its primaries do. Use it for a readiness probe.
 // It does not retry, and returns when ctx ends, for example after a second; a server that hangs is noticed only then.
 //
-// Errors: ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrClosed, the cause of ctx.
+// Errors: ErrUnavailable, ErrMisconfigured, ErrUnauthenticated, ErrForbidden, ErrUnsupported, ErrClosed, the cause of
+// ctx.
 func (c *Client) Ping(ctx context.Context) error {
 	if err := c.begin(); err != nil {
 		return err

@@ -2,7 +2,6 @@ package later
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -17,33 +16,34 @@ type Queue struct {
 	client  *Client
 	name    string
 	invalid error // why the name is not allowed
+	old     error // why the name is not allowed for a new queue; it may exist
 
 	defaults *Outgoing // for sends; nil if there are none
 	activity *queueActivity
 	dropped  *atomic.Int64 // when messages of an unsubscribed topic were dropped, in ns since 1970
 
-	sends     *batcher[store.Outgoing, store.SendResult]
-	collapses *batcher[store.Outgoing, store.SendResult] // sends that may change live messages
-	durables  *durableSends
-	settles   *batcher[store.Settlement, store.SettleResult]
+	sends    *batcher[store.Outgoing, store.SendResult]
+	oneByOne *batcher[store.Outgoing, store.SendResult] // sends that may change live messages or repeat others
+	durables *durableSends
+	settles  *batcher[store.Settlement, store.SettleResult]
 }
 
 func newQueue(c *Client, name string) *Queue {
 	// Calls in flight refer to q, so that it is in use until they return.
-	q := &Queue{client: c, name: name, defaults: c.defaults, dropped: new(atomic.Int64), activity: c.reporter.of(name)}
+	q := &Queue{client: c, name: name, old: store.CheckNewQueue(name), defaults: c.defaults, dropped: new(atomic.Int64), activity: c.reporter.of(name)}
 	q.durables = &durableSends{client: c, queue: q}
 	q.sends = newBatcher(func(ctx context.Context, items []store.Outgoing) ([]store.SendResult, error) {
 		return q.store(ctx, items)
 	}, sendSize)
 	q.sends.linger, q.sends.gathers = gatherFor, true
-	q.collapses = newBatcher(q.store, sendSize)
+	q.oneByOne = newBatcher(q.store, sendSize)
 	q.settles = newBatcher(func(ctx context.Context, items []store.Settlement) ([]store.SettleResult, error) {
 		return c.store.Settle(ctx, q.name, items)
 	}, settleSize)
 	return q
 }
 
-// store stores messages in one call, and counts those that it added. Either all or none may change live messages.
+// store stores messages in one call, and counts those that it added. Either all or none are sent one by one.
 func (q *Queue) store(ctx context.Context, msgs []store.Outgoing) ([]store.SendResult, error) {
 	results, err := q.client.store.Send(ctx, q.name, msgs)
 	sent := 0
@@ -78,10 +78,7 @@ func (q *Queue) Name() string { return q.name }
 // retry in the store URL set, as in redis://localhost:6379/0?retry=2s. A Send that waits behind earlier calls can take
 // longer.
 func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (string, error) {
-	if q.invalid != nil {
-		return "", q.invalid
-	}
-	if err := q.checkChange(); err != nil {
+	if err := q.checkSend(); err != nil {
 		return "", err
 	}
 	var m store.Outgoing
@@ -103,7 +100,7 @@ func (q *Queue) Send(ctx context.Context, payload []byte, opts ...SendOption) (s
 // SendMessage is Send with a message in place of a payload and options. It returns the id and what the send did, and the
 // errors of Send; SendResult.Err is not set.
 func (q *Queue) SendMessage(ctx context.Context, o Outgoing) (SendResult, error) {
-	if err := cmp.Or(q.invalid, q.checkChange()); err != nil {
+	if err := q.checkSend(); err != nil {
 		return SendResult{}, err
 	}
 	if q.defaults != nil || len(q.client.sendMiddleware) > 0 {
@@ -138,15 +135,22 @@ func (q *Queue) sendPrepared(ctx context.Context, m *store.Outgoing, chosen bool
 		switch {
 		case m.Durable.Asked():
 			result, err = q.durables.do(ctx, *m)
-		case m.OnDuplicate.Collapses():
-			result, err = q.collapses.do(ctx, *m)
+		case m.OneByOne():
+			result, err = q.oneByOne.do(ctx, *m)
 		default:
 			result, err = q.sends.do(ctx, *m)
 		}
 		sent := SendResult{ID: m.ID, Outcome: outcomeOf(m, &result)}
+		if result.First != nil {
+			sent.ID, sent.Due = result.First.ID, result.First.Due
+		}
 		switch {
 		case err != nil:
 			return SendResult{ID: m.ID}, err
+		case isRepetition(&result):
+			sent.Duplicate = true
+			q.repeated(ctx, m, &result)
+			return sent, result.Err
 		case result.Added():
 			q.sent(ctx, m)
 			return sent, result.Err
@@ -244,7 +248,8 @@ func (q *Queue) report(e Event) {
 //
 // All messages are checked before the first is sent. If one is not allowed, SendBatch returns no results
 // and an ErrInvalid or ErrTooLarge that names its index, and nothing was sent. A duplicate is not an error;
-// its result reports it. Neither is a message that OnDuplicate does not replace: its result has ErrLeased or ErrDead.
+// its result reports it. Neither is a message that OnDuplicate does not replace, or whose Once is used: its result has
+// ErrLeased, ErrDead or ErrConflict.
 //
 // Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent
 // whole or not at all unless the store documents otherwise, but the batch as a whole is not atomic. When a
@@ -253,8 +258,8 @@ func (q *Queue) report(e Event) {
 //
 // Like Send, SendBatch can block while the store cannot be reached; it returns when ctx ends.
 func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {
-	if q.invalid != nil {
-		return nil, q.invalid
+	if err := q.checkSend(); err != nil {
+		return nil, err
 	}
 	if err := q.client.begin(); err != nil {
 		return nil, err
@@ -288,7 +293,7 @@ func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, e
 }
 
 // partEnd returns the end of the part that begins at start. A part fits into one call, and its messages
-// have the same durability. Either all or none may change live messages.
+// have the same durability. Either all or none are sent one by one.
 func partEnd(msgs []store.Outgoing, start int) int {
 	size := 0
 	for i := start; i < len(msgs); i++ {
@@ -297,7 +302,7 @@ func partEnd(msgs []store.Outgoing, start int) int {
 			continue
 		}
 		if i-start == store.MaxBatch || size > store.MaxBatchBytes || msgs[i].Durable != msgs[start].Durable ||
-			msgs[i].OnDuplicate.Collapses() != msgs[start].OnDuplicate.Collapses() {
+			msgs[i].OneByOne() != msgs[start].OneByOne() {
 			return i
 		}
 	}
@@ -319,6 +324,9 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 	}
 	for i, answer := range answers {
 		results[i].Outcome = outcomeOf(&part[i], &answer)
+		if answer.First != nil {
+			results[i].ID, results[i].Due = answer.First.ID, answer.First.Due
+		}
 		if answer.Err != nil {
 			results[i].Err = q.notReplaced(&part[i], answer.Err)
 			if !staysAsItIs(answer.Err) { // the same for the whole part
@@ -326,6 +334,9 @@ func (q *Queue) sendPart(ctx context.Context, asked []Outgoing, part []store.Out
 			}
 		}
 		switch {
+		case isRepetition(&answer):
+			results[i].Duplicate = true
+			q.repeated(ctx, &part[i], &answer)
 		case answer.Added():
 			q.sent(ctx, &part[i])
 		case answer.Replaced:

@@ -140,6 +140,9 @@ func (s *Schedule) checkFields() error {
 	if _, err := s.rule(time.Now()); err != nil {
 		return err
 	}
+	if err := cmp.Or(store.CheckNew("schedule name", s.Name), store.CheckNew("set", s.Set)); err != nil {
+		return err
+	}
 	if len(s.Set) > MaxScheduleSet || s.Set != "" && store.CheckID(s.Set) != nil {
 		return store.Invalid("set is %q: give up to %d bytes of UTF-8 without control characters", s.Set, MaxScheduleSet)
 	}
@@ -188,9 +191,9 @@ func (s *Schedule) checkQueue() error {
 	case s.Queue == topicIndex:
 		return store.Invalid("topic name is empty: give topic:NAME, or a queue")
 	case strings.HasPrefix(s.Queue, topicPrefix):
-		return store.CheckQueue(s.Queue)
+		return store.CheckNewQueue(s.Queue)
 	}
-	return checkOwnQueue(s.Queue)
+	return cmp.Or(checkOwnQueue(s.Queue), store.CheckNewQueue(s.Queue))
 }
 
 // equal reports whether both schedules are the same.

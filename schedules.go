@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ func (q *Queue) checkChange() error {
 	}
 	return nil
 }
+
+// checkSend returns an ErrInvalid if no messages may be sent to the queue.
+func (q *Queue) checkSend() error { return cmp.Or(q.invalid, q.old, q.checkChange()) }
 
 // PutResult says what a Put did.
 type PutResult string

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,8 @@ func (s *Series) check(common *Outgoing) error {
 		return store.Invalid("the series has a due time: leave it out; each message is due at the moment plus its offset")
 	case common.OnDuplicate != DuplicateMode{}:
 		return store.Invalid("the series has OnDuplicate: leave it out; messages that are there are kept")
+	case common.Once != nil:
+		return store.Invalid("the series has Once: leave it out; messages that are there are kept")
 	case common.Group != "":
 		return store.Invalid("the series has the group %q: leave it out; its messages are in a group of their own",
 			common.Group)
@@ -156,7 +159,7 @@ func (s *Series) check(common *Outgoing) error {
 	if common.ID == "" {
 		return nil
 	}
-	return checkSeriesID(common.ID)
+	return cmp.Or(checkSeriesID(common.ID), store.CheckNew("id of the series", common.ID))
 }
 
 func (p PastPolicy) check() error {

@@ -72,16 +72,21 @@ func (f *FollowUps) refuse(queue string, err error) *FollowUps {
 	return f
 }
 
+var errFollowUpOnce = store.Invalid("a follow-up has Once: an ack sends it once anyway; leave it out")
+
 var errFollowUpCollapses = store.Invalid("a follow-up has a mode for duplicates: a follow-up never changes a live " +
 	"message; leave it out, or send the message before the ack")
 
 // add adds a message that passes all checks.
 func (f *FollowUps) add(queue string, o Outgoing) error {
-	if err := store.CheckQueue(queue); err != nil {
+	if err := store.CheckNewQueue(queue); err != nil {
 		return err
 	}
 	if o.OnDuplicate.asked.Collapses() {
 		return errFollowUpCollapses
+	}
+	if o.Once != nil {
+		return errFollowUpOnce
 	}
 	checked := o
 	if o.ID == "" {
@@ -132,6 +137,9 @@ func (f *FollowUps) after(ctx context.Context, c *Client, m *Message) ([]store.F
 		out, err := c.Queue(f.msgs[i].queue).complete(ctx, &o)
 		if err == nil && out.OnDuplicate.Collapses() {
 			err = errFollowUpCollapses // set by a middleware
+		}
+		if err == nil && out.Once != nil {
+			err = errFollowUpOnce
 		}
 		if err != nil {
 			return nil, err

@@ -33,11 +33,11 @@ type Topic struct {
 // The names of a topic's queues and of their properties.
 const (
 	topicPrefix        = store.TopicPrefix
-	historyPrefix      = "topic-history:" // of the queue with its history
-	subscriptionPrefix = "subscription:"  // of a property of the topic's queue, before a subscribed queue's name
-	topicConfigName    = "topic"          // of the property with the TopicConfig
-	topicVersionName   = "topic-version"  // of a property that changes with the configuration and the subscriptions
-	linkValue          = "1"              // of a subscribed queue's property with the name of the topic's queue
+	historyPrefix      = store.HistoryPrefix // of the queue with its history
+	subscriptionPrefix = "subscription:"     // of a property of the topic's queue, before a subscribed queue's name
+	topicConfigName    = "topic"             // of the property with the TopicConfig
+	topicVersionName   = "topic-version"     // of a property that changes with the configuration and the subscriptions
+	linkValue          = "1"                 // of a subscribed queue's property with the name of the topic's queue
 	// topicIndex is a queue whose property topicChanged changes with every subscription.
 	topicIndex   = topicPrefix
 	topicChanged = "changed"
@@ -184,7 +184,7 @@ func (c TopicConfig) check() error {
 
 // Configure replaces the topic's configuration. Workers follow with their next messages.
 func (t *Topic) Configure(ctx context.Context, cfg TopicConfig) error {
-	if err := cfg.check(); err != nil {
+	if err := cmp.Or(t.invalid, t.queue.old, cfg.check()); err != nil {
 		return err
 	}
 	text, err := json.Marshal(cfg)
@@ -338,7 +338,7 @@ func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOp
 			return err
 		}
 	}
-	if err := store.CheckQueue(queue); err != nil {
+	if err := cmp.Or(t.queue.old, store.CheckNewQueue(queue)); err != nil {
 		return err
 	}
 	if err := checkWorkerQueue(queue); err != nil {

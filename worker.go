@@ -180,7 +180,8 @@ func (c WorkerConfig) validate(queues []string) error {
 	if err := cmp.Or(checkTimes(c.Lease, c.Timeout), checkGiveBackFor(c.GiveBackFor)); err != nil {
 		return fmt.Errorf("worker's %w", err)
 	}
-	if err := cmp.Or(checkWorkerText("Name", c.Name), checkWorkerText("Version", c.Version)); err != nil {
+	if err := cmp.Or(checkWorkerText("Name", c.Name), checkWorkerText("Version", c.Version),
+		store.CheckNew("worker's Name", c.Name)); err != nil {
 		return err
 	}
 	for i, m := range c.Middleware {

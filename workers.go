@@ -20,7 +20,7 @@ import (
 // worker are messages of the queue workerPrefix with its id (worker_presence.go).
 
 // workerPrefix begins the names of the queues that belong to workers.
-const workerPrefix = "worker:"
+const workerPrefix = store.WorkerPrefix
 
 const (
 	// presenceLease is how long a worker stays listed after its last heartbeat.

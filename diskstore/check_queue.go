@@ -163,7 +163,7 @@ func (c *scan) visit(key, value []byte) error {
 		return c.lease(key, value)
 	case kind == kindMessage:
 		return c.message(rest, value)
-	case kind == kindRemembered && len(value) != timeLength:
+	case kind == kindRemembered && !isRemembered(rest, value):
 		return c.fix("remembered", string(rest), key, nil)
 	case kind == kindRemembered:
 		c.meta.remembered++
@@ -409,7 +409,7 @@ func (c *scan) checkRemembered() error {
 	}
 	for valid := it.First(); valid && err == nil; valid = it.Next() {
 		id, ok := string(it.Key()[prefixLength:]), true
-		if len(it.Value()) == timeLength {
+		if isRemembered(it.Key()[prefixLength:], it.Value()) {
 			ok, err = c.has(appendTimeKey(c.key[:0], c.number, kindForget, entry{readTime(it.Value()), id}))
 		}
 		if err == nil && !ok {

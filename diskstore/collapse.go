@@ -5,9 +5,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// collapse sends messages that may change live ones. The caller has flushed. Each message is one step: a message whose
-// place cannot be read gets the error, and the others are sent.
-func (t *tx) collapse(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
+// sendOneByOne sends messages that may change live ones, or repeat earlier sends. The caller has flushed. Each message is
+// one step: a message whose place cannot be read gets the error, and the others are sent.
+func (t *tx) sendOneByOne(name string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	if err := t.checkRoom(); err != nil {
 		return nil, err
 	}
@@ -16,69 +16,83 @@ func (t *tx) collapse(name string, msgs []store.Outgoing) ([]store.SendResult, e
 	}
 	results := make([]store.SendResult, len(msgs))
 	for i := range msgs {
-		q := t.s.queue(name)
-		if _, ok := q.unread[msgs[i].ID]; ok { // sent by this call before
-			if err := t.flush(); err != nil {
-				return nil, err
-			}
+		var err error
+		if msgs[i].Once == nil {
+			results[i], _, err = t.collapse(name, &msgs[i])
+		} else {
+			results[i], err = t.sendOnce(name, &msgs[i])
 		}
-		p, ok, err := t.place(q, msgs[i].ID)
-		switch {
-		case isFormatError(err):
-			results[i].Err = err
-		case err != nil:
-			return nil, err
-		case ok:
-			results[i], err = t.replace(q, &msgs[i], &p)
-		case msgs[i].OnDuplicate.Unchanged != nil:
-			results[i].Err = store.ErrNotFound
-		default:
-			results[i], err = t.sendFirst(name, &msgs[i])
-		}
-		if err != nil && results[i].Err == nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 	return results, nil
 }
 
+// collapse sends one message, and returns when it is due if it was sent.
+func (t *tx) collapse(name string, out *store.Outgoing) (result store.SendResult, due int64, err error) {
+	q := t.s.queue(name)
+	if _, ok := q.unread[out.ID]; ok { // sent by this call before
+		if err := t.flush(); err != nil {
+			return result, 0, err
+		}
+	}
+	p, ok, err := t.place(q, out.ID)
+	switch {
+	case isFormatError(err):
+		return store.SendResult{Err: err}, 0, nil
+	case err != nil:
+		return result, 0, err
+	case ok:
+		return t.replace(q, out, &p)
+	case out.OnDuplicate.Unchanged != nil:
+		return store.SendResult{Err: store.ErrNotFound}, 0, nil
+	}
+	return t.sendFirst(name, out)
+}
+
 // sendFirst sends a message whose id is not live.
-func (t *tx) sendFirst(name string, out *store.Outgoing) (store.SendResult, error) {
+func (t *tx) sendFirst(name string, out *store.Outgoing) (result store.SendResult, due int64, err error) {
 	taken, err := t.taken(t.s.queue(name), out.ID)
 	if taken || err != nil {
-		return store.SendResult{Duplicate: taken}, err
+		return store.SendResult{Duplicate: taken}, 0, err
 	}
 	q, err := t.create(name)
-	if err == nil {
-		m := *out
-		m.SentAt = store.Time(t.now)
-		t.add(q, &m)
+	if err != nil {
+		return result, 0, err
 	}
-	return store.SendResult{}, err
+	m := *out
+	if out.OnDuplicate.Collapses() {
+		m.SentAt = store.Time(t.now)
+	}
+	t.add(q, &m)
+	return result, t.dueAt(out.Due), nil
 }
 
 // replace puts a message in the place of a live one, if that is scheduled or ready, or behind it if that is leased.
 // Everything is read before the first change.
-func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult, error) {
+func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (result store.SendResult, due int64, err error) {
 	state := p.state(t.now)
 	switch {
+	case !out.OnDuplicate.Collapses():
+		return store.SendResult{Duplicate: true}, 0, nil
 	case state == store.StateLeased && out.OnDuplicate.Mode != store.DuplicateFollow:
-		return store.SendResult{Err: store.ErrLeased}, nil
+		return store.SendResult{Err: store.ErrLeased}, 0, nil
 	case state == store.StateDead:
-		return store.SendResult{Err: store.ErrDead}, nil
+		return store.SendResult{Err: store.ErrDead}, 0, nil
 	}
 	if out.OnDuplicate.Unchanged != nil {
 		info, err := t.info(q.number, out.ID, p, t.now)
 		if err != nil {
-			return store.SendResult{}, err
+			return result, 0, err
 		}
 		if info == nil || !info.Same(out.OnDuplicate.Unchanged) {
-			return store.SendResult{Err: store.ErrConflict}, nil
+			return store.SendResult{Err: store.ErrConflict}, 0, nil
 		}
 	}
 	text, _, _, err := t.envelope(q.number, out.ID)
 	if err != nil {
-		return store.SendResult{}, err
+		return result, 0, err
 	}
 	m := out.Message
 	m.SentAt = store.Time(t.now)
@@ -92,7 +106,7 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult,
 			t.keepOriginal(q, p.held, text)
 		}
 		t.follow(q, out, &m, p.held)
-		return store.SendResult{Follows: true, Replaced: !first}, nil
+		return store.SendResult{Follows: true, Replaced: !first}, p.held.record.due, nil
 	}
 	r, before := &p.record, p.record.due
 	switch {
@@ -111,7 +125,7 @@ func (t *tx) replace(q *queue, out *store.Outgoing, p *place) (store.SendResult,
 	}
 	t.addDue(q, out.ID, r)
 	t.joinGroup(q, out.ID, groupNumber(m.Group))
-	return store.SendResult{Replaced: true}, nil
+	return store.SendResult{Replaced: true}, r.due, nil
 }
 
 // follow makes m, which was sent as out, the successor of a held message, or replaces its successor.

@@ -303,6 +303,11 @@ var damages = []struct {
 		checks: "remembered",
 		damage: func(r raw) { r.set(r.id(kindRemembered, "gone"), []byte("x")) },
 	},
+	{
+		name:   "send with a key that nobody can read",
+		checks: "remembered",
+		damage: func(r raw) { r.set(r.id(kindRemembered, oncePrefix+"0123456789abcdef"), []byte("x")) },
+	},
 	{name: "short keys", checks: "indexes counters", damage: func(r raw) {
 		r.set(r.id(kindDue, "a"), nil)
 		r.set(r.id(kindDead, "b"), nil)

@@ -23,7 +23,7 @@ import (
 //	kindLease       lease id    → what it holds            see lease.go
 //	kindOriginal    id          → due, attempts, envelope  a held message with a successor, see lease.go
 //	kindGroup       group, id   → nothing                  messages in a group, by its number; see group.go
-//	kindRemembered  id          → until when               acked ids that are refused
+//	kindRemembered  id          → until when               acked ids that are refused, and sends by key; see once.go
 //	kindForget      until, id   → nothing                  the same by time
 //	kindProperty    name        → value                    properties, see properties.go
 //

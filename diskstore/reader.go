@@ -114,7 +114,7 @@ func (r *reader) record(queue uint32, id string, due int64) (rec record, err err
 // remembered returns until when an id is refused; 0 when it is not, or the time cannot be read.
 func (r *reader) remembered(queue uint32, id string) (until int64, err error) {
 	_, err = r.view(appendIDKey(r.key[:0], queue, kindRemembered, id), func(value []byte) error {
-		if len(value) == timeLength {
+		if len(value) >= timeLength {
 			until = readTime(value)
 		}
 		return nil

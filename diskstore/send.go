@@ -95,6 +95,11 @@ func (t *tx) taken(q *queue, id string) (bool, error) {
 // remember refuses an id until a time.
 func (t *tx) remember(q *queue, id string, until int64) {
 	t.value = appendTime(t.value[:0], until)
+	t.rememberValue(q, id, until)
+}
+
+// rememberValue is remember with t.value, which begins with the time.
+func (t *tx) rememberValue(q *queue, id string, until int64) {
 	t.set(appendIDKey(t.key[:0], q.number, kindRemembered, id), t.value)
 	e := entry{until, id}
 	t.set(appendTimeKey(t.key[:0], q.number, kindForget, e), nil)

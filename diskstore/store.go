@@ -83,10 +83,10 @@ func (s *Store) Send(ctx context.Context, name string, msgs []store.Outgoing) ([
 	for i := range msgs {
 		size += msgs[i].Size()
 	}
-	if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
+	if len(msgs) > 0 && msgs[0].OneByOne() {
 		return lookSized(ctx, s, name, size, func(t *tx, _ *queue) ([]store.SendResult, error) {
 			t.durable = t.durable || durable
-			return t.collapse(name, msgs)
+			return t.sendOneByOne(name, msgs)
 		})
 	}
 	return callSized(ctx, s, name, inOrder, size, func(t *tx, q *queue) ([]store.SendResult, error) {

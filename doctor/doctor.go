@@ -61,7 +61,7 @@ func checkSchedules(ctx context.Context, client *later.Client, report func(Resul
 		}
 		for _, unreadable := range page.Unreadable {
 			report(Result{
-				Severity: Error, Check: "schedules", Queue: "schedules:", Text: unreadable.Error(), Count: 1,
+				Severity: Error, Check: "schedules", Queue: store.SchedulesQueue, Text: unreadable.Error(), Count: 1,
 				Advice: "upgrade if another version wrote it, else delete the schedule and put it again",
 			})
 		}

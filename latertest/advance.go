@@ -176,7 +176,7 @@ func (h *Harness) nextDue() (next time.Time) {
 }
 
 // schedulesQueue is the queue with the schedules, due when they run next.
-const schedulesQueue = "schedules:"
+const schedulesQueue = store.SchedulesQueue
 
 // startSchedules starts a worker that sends the runs of schedules for inline handlers, once there is a schedule. It
 // reports false when the test has failed.

@@ -4,13 +4,58 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// collapse sends messages that may change live ones.
-func (q *queue) collapse(now int64, msgs []store.Outgoing) []store.SendResult {
+// sendOneByOne sends messages that may change live ones, or repeat earlier sends.
+func (q *queue) sendOneByOne(now int64, msgs []store.Outgoing) []store.SendResult {
 	q.dropDedup(now)
-	return each(msgs, func(out store.Outgoing) store.SendResult { return q.collapseOne(now, &out) })
+	return each(msgs, func(out store.Outgoing) store.SendResult {
+		if out.Once == nil {
+			return q.collapse(now, &out)
+		}
+		known := q.once[out.Once.Key]
+		if known != nil && known.ends > now {
+			return known.result(out.Once)
+		}
+		var result store.SendResult
+		if out.OnDuplicate.Collapses() {
+			result = q.collapse(now, &out)
+		} else {
+			result = q.sendOne(now, &out)
+		}
+		if result.Err == nil && !result.Duplicate {
+			result.First = &store.FirstSend{ID: out.ID, Due: store.Time(q.messages[out.ID].due)}
+			q.rememberOnce(now, out.Once, *result.First)
+		}
+		return result
+	})
 }
 
-func (q *queue) collapseOne(now int64, out *store.Outgoing) store.SendResult {
+// once is a send that repetitions of it find.
+type once struct {
+	fingerprint string
+	first       store.FirstSend
+	ends        int64
+}
+
+// result returns the result of a further send with its key.
+func (o *once) result(again *store.Once) store.SendResult {
+	if o.fingerprint != again.Fingerprint {
+		return store.SendResult{Err: store.ErrConflict}
+	}
+	first := o.first
+	return store.SendResult{Duplicate: true, First: &first}
+}
+
+// rememberOnce remembers a send.
+func (q *queue) rememberOnce(now int64, o *store.Once, first store.FirstSend) {
+	if old := q.once[o.Key]; old != nil { // which has ended
+		q.onceEnds.remove(old.ends, o.Key)
+	}
+	ends := now + store.Millis(store.OnceWindow)
+	q.once[o.Key] = &once{o.Fingerprint, first, ends}
+	q.onceEnds.add(ends, o.Key)
+}
+
+func (q *queue) collapse(now int64, out *store.Outgoing) store.SendResult {
 	m := q.messages[out.ID]
 	fresh := normalize(out.Message)
 	fresh.SentAt = store.Time(now)

@@ -190,8 +190,8 @@ func (s *Store) Send(ctx context.Context, queueName string, msgs []store.Outgoin
 			"or use Redis or the embedded store: %w", store.ErrUnsupported)
 	}
 	return update(ctx, s, queueName, func(q *queue, now int64) []store.SendResult {
-		if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
-			return q.collapse(now, msgs)
+		if len(msgs) > 0 && msgs[0].OneByOne() {
+			return q.sendOneByOne(now, msgs)
 		}
 		if len(msgs) > 0 && !q.meets(msgs[0].If) {
 			return each(msgs, func(store.Outgoing) store.SendResult { return store.SendResult{Err: store.ErrConflict} })

@@ -35,6 +35,9 @@ type queue struct {
 
 	dedup     map[string]int64 // acked ids, with the ends of their dedup windows
 	dedupEnds index            // the same, by time
+
+	once     map[string]*once // sends with a store.Once, by its key
+	onceEnds index            // the same, by when they end
 }
 
 func newQueue() *queue {
@@ -48,6 +51,8 @@ func newQueue() *queue {
 		groups:    map[string]index{},
 		dedup:     map[string]int64{},
 		dedupEnds: newIndex(),
+		once:      map[string]*once{},
+		onceEnds:  newIndex(),
 	}
 }
 
@@ -150,14 +155,18 @@ func (q *queue) dueAt(now int64, due store.Due) int64 {
 func (q *queue) send(now int64, msgs []store.Outgoing) []store.SendResult {
 	q.dropDedup(now)
 	return each(msgs, func(out store.Outgoing) store.SendResult {
-		if q.taken(now, out.ID) {
-			return store.SendResult{Duplicate: true}
-		}
-		m := &message{Message: normalize(out.Message), due: q.dueAt(now, out.Due)}
-		q.add(m)
-		q.due.add(m.due, m.ID)
-		return store.SendResult{}
+		return q.sendOne(now, &out)
 	})
+}
+
+func (q *queue) sendOne(now int64, out *store.Outgoing) store.SendResult {
+	if q.taken(now, out.ID) {
+		return store.SendResult{Duplicate: true}
+	}
+	m := &message{Message: normalize(out.Message), due: q.dueAt(now, out.Due)}
+	q.add(m)
+	q.due.add(m.due, m.ID)
+	return store.SendResult{}
 }
 
 // add adds a message, which the caller adds to another index too.
@@ -196,15 +205,20 @@ func (q *queue) startDedup(id string, until int64) {
 	q.dedupEnds.add(until, id)
 }
 
-// dropDedup drops a bounded number of dedup windows that have ended.
+// dropDedup drops a bounded number of dedup windows and of remembered sends that have ended.
 func (q *queue) dropDedup(now int64) {
+	dropEnded(now, q.dedupEnds, func(id string) { delete(q.dedup, id) })
+	dropEnded(now, q.onceEnds, func(key string) { delete(q.once, key) })
+}
+
+func dropEnded(now int64, ends index, drop func(id string)) {
 	for range store.MaxBatch {
-		e := q.dedupEnds.first()
+		e := ends.first()
 		if e.at > now {
 			return
 		}
-		q.dedupEnds.remove(e.at, e.id)
-		delete(q.dedup, e.id)
+		ends.remove(e.at, e.id)
+		drop(e.id)
 	}
 }
 

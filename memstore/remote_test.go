@@ -3,6 +3,7 @@ package memstore_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"flag"
 	"io"
 	"log"
@@ -11,8 +12,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/laterq/later/remotestore"
+	"github.com/laterq/later/store"
 	"github.com/laterq/later/store/storetest"
 )
 
@@ -55,6 +58,80 @@ func newTLSServer(h http.Handler) *httptest.Server {
 }
 
 func TestConformanceOverTheNetwork(t *testing.T) { storetest.Run(t, serve(httptest.NewServer)) }
+
+func TestServerRefusesNewNamesOfDotsAndServesOldOnes(t *testing.T) {
+	h := open(t)
+	local := h.Store
+	handler, err := remotestore.NewHandler(local, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	t.Cleanup(handler.Close)
+	far, err := remotestore.New(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	ctx := t.Context()
+	dots := func(id string) store.Outgoing { return store.Outgoing{Message: store.Message{ID: id, Group: id}} }
+	for _, queue := range []string{"q", "."} {
+		if _, err := local.Send(ctx, queue, []store.Outgoing{dots("."), dots("..")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := far.List(ctx, ".", store.ListRequest{Group: "..", Limit: 10})
+	if err != nil || len(page.Messages) != 1 {
+		t.Fatal(page, err)
+	}
+	old, outgoing := page.Messages[0], dots("..")
+	to := store.Target{Kind: store.TargetQueue, Name: "."}
+	claim, err := far.Claim(ctx, ".", store.ClaimRequest{Max: 1, Lease: time.Minute})
+	if err != nil || len(claim.Messages) != 1 {
+		t.Fatal(claim, err)
+	}
+	then := store.Settlement{Receipt: claim.Messages[0].Receipt, Action: store.Ack,
+		Then: []store.FollowUp{{Queue: "..", Message: store.Outgoing{Message: store.Message{ID: "next"}}}}}
+	for what, call := range map[string]func() error{
+		"send of an id": func() error { _, err := far.Send(ctx, "q", []store.Outgoing{outgoing}); return err },
+		"send to a queue": func() error {
+			_, err := far.Send(ctx, ".", []store.Outgoing{{Message: store.Message{ID: "a"}}})
+			return err
+		},
+		"send of a group": func() error {
+			_, err := far.Send(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "a", Group: "."}}})
+			return err
+		},
+		"restore":                 func() error { _, err := far.Restore(ctx, "q", []store.Info{old}); return err },
+		"follow-up":               func() error { _, err := far.Settle(ctx, ".", []store.Settlement{then}); return err },
+		"forward":                 func() error { _, err := far.Forward(ctx, "q", store.ForwardRequest{To: to, Max: 1}); return err },
+		"pause":                   func() error { return far.SetPaused(ctx, "..", true) },
+		"pause of a topic":        func() error { return far.SetPaused(ctx, "topic:..", true) },
+		"retention":               func() error { return far.SetDeadRetention(ctx, "..", store.Retention{MaxCount: 1}) },
+		"property":                func() error { return far.SetProperties(ctx, "..", map[string]string{"a": "b"}) },
+		"property of the history": func() error { return far.SetProperties(ctx, "topic-history:.", map[string]string{"a": "b"}) },
+	} {
+		if err := call(); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	then.Then = nil
+	if results, err := far.Settle(ctx, ".", []store.Settlement{then}); err != nil || results[0].Err != nil {
+		t.Error(results, err)
+	}
+	if results, err := far.Cancel(ctx, "q", store.CancelRequest{IDs: []string{".", ".."}}); err != nil ||
+		results[0].Err != nil || results[1].Err != nil {
+		t.Error(results, err)
+	}
+	if removed, err := far.Remove(ctx, ".", []store.Info{old}); err != nil || !removed[0] {
+		t.Error(removed, err)
+	}
+	if err := errors.Join(far.SetPaused(ctx, ".", false), far.SetProperties(ctx, ".", map[string]string{"a": ""}),
+		far.Delete(ctx, ".")); err != nil {
+		t.Error(err)
+	}
+}
 
 func TestConformanceOverTLS(t *testing.T) { storetest.Run(t, serve(newTLSServer)) }
 

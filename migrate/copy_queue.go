@@ -27,6 +27,9 @@ func (q *queueCopy) run(ctx context.Context) (begun bool, err error) {
 	if err != nil || !stats.Exists {
 		return false, err
 	}
+	if err := store.CheckNewQueue(q.Queue); err != nil {
+		return true, err
+	}
 	q.began = stats.Now
 	q.Total = total(stats)
 	q.Paused = stats.Paused
@@ -164,7 +167,7 @@ func (q *queueCopy) write(ctx context.Context, p *page) error {
 func (q *queueCopy) valid(infos []store.Info) []store.Info {
 	valid := infos[:0]
 	for i := range infos {
-		if err := infos[i].Check(); err != nil {
+		if err := infos[i].CheckNew(); err != nil {
 			q.Refused++
 			q.refusals.add(q.Queue, infos[i].ID, err)
 			continue

@@ -328,7 +328,7 @@ func (q *fromQueue) page(ctx context.Context, p *fromPart, items []fromItem) (de
 			done = append(done, item)
 			continue
 		case item.err == nil:
-			item.err = item.info.Check()
+			item.err = item.info.CheckNew()
 		}
 		if item.err != nil {
 			q.Refused++

@@ -29,20 +29,23 @@ type ImportResult struct {
 	// Imported is the number of messages that were added; Duplicates that of messages that were left out, because their
 	// ids are live or within their dedup window.
 	Imported, Duplicates int64
+	// Renamed is the number of messages among both whose id, group or queue has another name than in the export.
+	Renamed int64
 	// NextLine is the first line that was not imported: ImportConfig.FromLine to go on there.
 	NextLine int64
 }
 
 // QueueImport is what was done for one queue.
 type QueueImport struct {
-	Queue                string
-	Imported, Duplicates int64
+	Queue                         string
+	Imported, Duplicates, Renamed int64
 }
 
 // Import adds the messages of an export to a store, batch by batch, in bounded memory. A message whose id is live or
 // within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was stopped
 // can be made again with the same input, or go on from ImportResult.NextLine. But what the store's workers have done
-// in between comes again: start them when the import is done. Due times are kept.
+// in between comes again: start them when the import is done. Due times are kept. Ids, groups and queues that are named
+// . or .. become %2E and %2E%2E, since nothing new may have these names; see store.CheckNew.
 //
 // Input that is empty or does not begin with the header of an export is ErrInvalid before anything is written. A line
 // that cannot be imported is ErrInvalid or ErrTooLarge and names the line and the field; the lines before it are
@@ -78,6 +81,7 @@ type importer struct {
 	queue string
 	batch []store.Info
 	size  int
+	named int64 // how many of them have another name than in the export
 	first int64 // line of the first of them
 
 	began      int64 // line of the header of the export that is being read; 0 after its end
@@ -203,6 +207,7 @@ func (i *importer) add(ctx context.Context, line []byte) error {
 	if err != nil {
 		return err
 	}
+	renamed := rename(&queue, &info)
 	size := info.Size()
 	if len(i.batch) > 0 && queue != i.queue || !fits(len(i.batch), i.size, size) {
 		if err := i.flush(ctx, i.lines.number); err != nil {
@@ -215,7 +220,18 @@ func (i *importer) add(ctx context.Context, line []byte) error {
 	i.batch = append(i.batch, info)
 	i.size += size
 	i.messages++
+	if renamed {
+		i.named++
+	}
 	return nil
+}
+
+// rename gives a message names that are allowed for new ones, and reports whether it had others.
+func rename(queue *string, info *store.Info) bool {
+	toQueue, id, group := store.NewQueueName(*queue), store.NewName(info.ID), store.NewName(info.Group)
+	same := toQueue == *queue && id == info.ID && group == info.Group
+	*queue, info.ID, info.Group = toQueue, id, group
+	return !same
 }
 
 // restoreError is an error of the store.
@@ -233,7 +249,7 @@ func (i *importer) flush(ctx context.Context, next int64) error {
 		}
 		i.count(results)
 		clear(i.batch)
-		i.batch, i.size = i.batch[:0], 0
+		i.batch, i.size, i.named = i.batch[:0], 0, 0
 	}
 	i.result.NextLine = max(i.result.NextLine, next)
 	if i.cfg.Progress != nil {
@@ -256,6 +272,8 @@ func (i *importer) count(results []store.SendResult) {
 		i.queues[i.queue] = at
 		i.result.Queues = append(i.result.Queues, QueueImport{Queue: i.queue})
 	}
+	i.result.Renamed += i.named
+	i.result.Queues[at].Renamed += i.named
 	for _, r := range results {
 		if r.Duplicate {
 			i.result.Duplicates++

@@ -124,6 +124,42 @@ func TestInputOfSomethingElseWritesNothing(t *testing.T) {
 	}
 }
 
+func TestImportGivesNamesOfDotsOthers(t *testing.T) {
+	source := newMem(t)
+	for _, queue := range []string{"q", "..", "topic:."} {
+		for _, m := range []store.Message{{ID: "."}, {ID: "..", Group: "."}, {ID: "plain"}} {
+			if _, err := source.Store().Send(t.Context(), queue, []store.Outgoing{{Message: m}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	whole := exported(t, source)
+	target := newMem(t)
+	r := imported(t, target, bytes.NewReader(whole))
+	if r.Imported != 9 || r.Renamed != 8 {
+		t.Errorf("%+v", r)
+	}
+	for _, q := range r.Queues {
+		want := map[string]int64{"q": 2, "%2E%2E": 3, "topic:%2E": 3}
+		if q.Renamed != want[q.Queue] || len(want) != len(r.Queues) {
+			t.Errorf("%+v", q)
+		}
+		all := contents(t, target, q.Queue)
+		if len(all) != 3 || all["%2E"].ID == "" || all["%2E%2E"].Group != "%2E" || all["plain"].ID == "" {
+			t.Errorf("%s: %v", q.Queue, all)
+		}
+	}
+	if again := imported(t, target, bytes.NewReader(whole)); again.Duplicates != 9 || again.Renamed != 8 {
+		t.Errorf("%+v", again)
+	}
+	for queue, want := range map[string]string{"q": `id is "."`, "..": `queue name is ".."`} {
+		_, err := Copy(t.Context(), newMem(t), source, CopyConfig{Queues: []string{queue}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", queue, err)
+		}
+	}
+}
+
 var errStop = errors.New("stop")
 
 func TestImportNamesTheLineThatFailsAndImportsThoseBeforeIt(t *testing.T) {
@@ -175,7 +211,7 @@ func TestExportsOneAfterTheOtherAreOneImport(t *testing.T) {
 	a, b, target := exported(t, source, "a"), exported(t, source, "b"), newMem(t)
 	input := slices.Concat(a, b, []byte("\n\r\n"), a)
 	r := imported(t, target, bytes.NewReader(input))
-	want := []QueueImport{{"a", 17, 17}, {"b", 14, 0}}
+	want := []QueueImport{{Queue: "a", Imported: 17, Duplicates: 17}, {Queue: "b", Imported: 14}}
 	if r.Imported != 31 || r.Duplicates != 17 || !slices.Equal(r.Queues, want) {
 		t.Errorf("got %+v", r)
 	}

@@ -40,7 +40,7 @@ type row struct {
 
 // newRow checks a message and returns its row, without a seq. A delay counts from now.
 func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
-	if err := store.CheckQueue(queue); err != nil {
+	if err := store.CheckNewQueue(queue); err != nil {
 		return row{}, err
 	}
 	if m.Durability != (later.Durability{}) {
@@ -50,6 +50,9 @@ func newRow(queue string, m later.Outgoing, now time.Time) (row, error) {
 	if m.OnDuplicate != (later.DuplicateMode{}) {
 		return row{}, store.Invalid("mode for duplicates of a message in an outbox is %v: leave it out, since a row that is "+
 			"moved again must change nothing", m.OnDuplicate)
+	}
+	if m.Once != nil {
+		return row{}, store.Invalid("a message in an outbox has Once: leave it out, since a row is sent once anyway")
 	}
 	due := m.When.Time(now)
 	if !due.IsZero() {

@@ -424,6 +424,7 @@ func (s *Store) Delete(ctx context.Context, queue string) error {
 	c := s.newCall("delete", queue, 2)
 	c.addKey(s.keys.key(queue, propertiesKey))
 	c.addKey(s.keys.key(queue, activityKey))
+	s.addOnceKeys(c, queue)
 	if _, err := s.run(ctx, queue, c); err != nil {
 		return err
 	}

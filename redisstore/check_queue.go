@@ -144,7 +144,7 @@ func (q *queueCheck) types(ctx context.Context) (sound bool, err error) {
 		"records": "hash", "dead": "zset", "dedup": "zset", "meta": "hash", "sessions": "hash",
 		"old_sessions": "hash", "buckets": "hash", "bucket_starts": "zset", "bucket_counts": "hash", "wake": "zset",
 		"groups":     "zset",
-		"properties": "hash", "activity": "hash"}
+		"properties": "hash", "activity": "hash", "once": "hash", "old_once": "hash"}
 	sound = true
 	for _, name := range allKeyNames {
 		key := q.s.keys.key(q.name, name)

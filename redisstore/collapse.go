@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,9 +17,10 @@ const (
 	collapseBytes = 2 << 20
 )
 
-// collapse sends messages that may change live ones. It makes one call for some of them each, with different ids. If a
-// later call fails, the results of the earlier ones stand, and the remaining messages get its error.
-func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
+// sendOneByOne sends messages that may change live ones, or repeat earlier sends. It makes one call for some of them
+// each, with different ids and keys. If a later call fails, the results of the earlier ones stand, and the remaining
+// messages get its error.
+func (s *Store) sendOneByOne(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	results := make([]store.SendResult, 0, len(msgs))
 	for len(results) < len(msgs) {
 		rest := msgs[len(results):]
@@ -37,12 +39,15 @@ func (s *Store) collapse(ctx context.Context, queue string, msgs []store.Outgoin
 	return results, nil
 }
 
-// collapsedTogether returns how many of the first messages one call can take: their ids differ.
+// collapsedTogether returns how many of the first messages one call can take: their ids and keys differ.
 func collapsedTogether(msgs []store.Outgoing) int {
-	seen, bytes := make(seenIDs, maxCollapsed), 0
+	seen, keys, bytes := make(seenIDs, maxCollapsed), seenIDs{}, 0
 	for i := range msgs {
 		bytes += msgs[i].Size()
 		if i == maxCollapsed || seen.add(msgs[i].ID) || bytes > collapseBytes && i > 0 {
+			return i
+		}
+		if once := msgs[i].Once; once != nil && keys.add(once.Key) {
 			return i
 		}
 	}
@@ -55,7 +60,11 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	if err != nil {
 		return nil, err
 	}
-	c := s.newCall("collapse", queue, 6+7*len(msgs))
+	c := s.newCall("collapse", queue, 8+9*len(msgs))
+	once := slices.ContainsFunc(msgs, func(m store.Outgoing) bool { return m.Once != nil })
+	if once {
+		s.addOnceKeys(c, queue)
+	}
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	durable := msgs[0].Durable
@@ -68,7 +77,9 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	maxBytes, inspect := 0, false
 	for i := range msgs {
 		m := msgs[i].Message
-		m.SentAt = time.UnixMilli(0) // which the script replaces
+		if msgs[i].OnDuplicate.Collapses() {
+			m.SentAt = time.UnixMilli(0) // which the script replaces
+		}
 		text := envelope.Append(nil, &m)
 		maxBytes = max(maxBytes, len(text)+prefixSize)
 		inspect = inspect || envelope.Unusual(text[0])
@@ -77,12 +88,17 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 			idTime = strconv.FormatInt(t.UnixMilli(), 10)
 		}
 		c.add(m.ID, text, idTime, string(appendDue(nil, msgs[i].Due)), liveDue(&msgs[i].OnDuplicate),
-			msgs[i].OnDuplicate.Mode == store.DuplicateFollow, expected[msgs[i].ID])
+			liveModes[msgs[i].OnDuplicate.Mode], expected[msgs[i].ID])
+		c.addOnce(msgs[i].Once)
 	}
 	c.args[longest], c.args[longest+1] = maxBytes, inspect
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
 		return nil, err
+	}
+	var firsts []any
+	if list, ok := reply.([]any); ok {
+		reply, firsts = list[0], list[1:]
 	}
 	letters := reply.(string)
 	if letters == "" { // executed before a later request of the session, so that nobody waits for the results
@@ -107,6 +123,13 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 			results[i].Err = store.ErrConflict
 		case 'n':
 			results[i].Err = store.ErrNotFound
+		case 'o':
+			results[i].Duplicate = true
+		case 'k':
+			results[i].Err = store.ErrConflict
+		}
+		if once {
+			results[i].First = parseFirst(firsts[i].(string))
 		}
 		if durable.Asked() && results[i].Err == nil {
 			results[i].Err = c.confirmed.err
@@ -114,6 +137,10 @@ func (s *Store) collapseSome(ctx context.Context, queue string, msgs []store.Out
 	}
 	return results, nil
 }
+
+// liveModes are what the script does about a live message.
+var liveModes = [...]string{store.DuplicateKeep: "keep", store.DuplicateReplace: "replace",
+	store.DuplicateDebounce: "replace", store.DuplicateFollow: "follow"}
 
 // changed is what no stored message is.
 const changed = "changed"

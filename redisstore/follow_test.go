@@ -50,14 +50,14 @@ func followMutations(
 				o.cancel("here")
 				o.hold("b")
 			},
-			answer: "[{false false true <nil>} {false true false <nil>} {false false false <nil>}]",
+			answer: "[{false false true <nil> <nil>} {false true false <nil> <nil>} {false false false <nil> <nil>}]",
 		},
 		{
 			name:    "further follow",
 			before:  func(o otherClient) { followed(o); o.send("here", time.Hour) },
 			call:    follow,
 			between: func(o otherClient) { o.follow(store.Due{}, "a"); o.cancel("here") },
-			answer:  "[{false true true <nil>} {false true false <nil>} {false false false <nil>}]",
+			answer:  "[{false true true <nil> <nil>} {false true false <nil> <nil>} {false false false <nil> <nil>}]",
 		},
 		{
 			name: "ack of a followed message", call: put(store.Ack), before: followed, between: sendAgain,

@@ -35,8 +35,9 @@ import (
 //	dead_dropped        how many dead messages were removed because of these
 //	packed_messages     number of messages in buckets
 //
-// Two more keys of a queue are properties, a hash name → value, and activity, a hash bucket of time → counts of
-// events. Only the scripts that use them receive them, after the fifteen; see propertiesKey and activityKey.
+// Four more keys of a queue are properties, a hash name → value; activity, a hash bucket of time → counts of events; and
+// once and old_once, hashes key → send, see lua/_once.lua. Only the scripts that use them receive them, after the
+// fifteen; see propertiesKey, activityKey and onceKey.
 //
 // Another key, <prefix>queues, is the set of all queue names. It has a slot of its own, so it cannot change
 // atomically with a queue; see runRegistered and Delete. A third one, <prefix>processes, has the processes that wait;
@@ -50,8 +51,14 @@ const propertiesKey = "properties"
 // activityKey is the name of the key that has the counts of events of a queue; see events.go.
 const activityKey = "activity"
 
+// onceKey and oldOnceKey are the names of the keys that have the sends with a store.Once.
+const (
+	onceKey    = "once"
+	oldOnceKey = "old_once"
+)
+
 // allKeyNames are the names of all keys of a queue.
-var allKeyNames = append(keyNames[:], propertiesKey, activityKey)
+var allKeyNames = append(keyNames[:], propertiesKey, activityKey, onceKey, oldOnceKey)
 
 // maxNames is about how many names of queues a process remembers. A process that uses more forgets all of them now and
 // then.

@@ -22,6 +22,14 @@ func (o otherClient) send(id string, due time.Duration) {
 	send(o.T, o.s, o.queue, id, store.Due{Delay: due})
 }
 
+func (o otherClient) sendOnce(id, key, request string) {
+	o.Helper()
+	m := store.Outgoing{Message: store.Message{ID: id}, Once: store.NewOnce([]byte(key), []byte(request))}
+	if r, err := o.s.Send(o.Context(), o.queue, []store.Outgoing{m}); err != nil || !r[0].Added() {
+		o.Errorf("Send(%s) = %+v, %v", id, r, err)
+	}
+}
+
 func (o otherClient) cancel(id string) {
 	o.Helper()
 	if r, err := o.s.Cancel(o.Context(), o.queue, store.CancelRequest{IDs: []string{id}}); err != nil || r[0].Err != nil {
@@ -164,8 +172,35 @@ func mutations() []mutation {
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.cancel("here"); o.cancel("dead"); o.cancel("new"); o.send("new", 0) },
-			answer: "[{false true false <nil>} {false false false <nil>} {false false false message is dead} " +
-				"{false false false message is leased}]",
+			answer: "[{false true false <nil> <nil>} {false false false <nil> <nil>} {false false false <nil> message is dead} " +
+				"{false false false <nil> message is leased}]",
+		},
+		{
+			name: "send with keys",
+			before: func(o otherClient) {
+				o.send("here", time.Hour)
+				o.sendOnce("first", "k", "1")
+				o.sendOnce("x", "l", "1")
+			},
+			call: func(o otherClient, s *Store) (string, error) {
+				msgs := []store.Outgoing{{Message: store.Message{ID: "a"}}, {Message: store.Message{ID: "again"}},
+					{Message: store.Message{ID: "b"}}, {Message: store.Message{ID: "here"}}}
+				for i, key := range []string{"new", "k", "l", "m"} {
+					msgs[i].Once = store.NewOnce([]byte(key), []byte{'1' + byte(i/2)})
+				}
+				results, err := s.Send(o.Context(), o.queue, msgs)
+				text := ""
+				for _, r := range results {
+					text += fmt.Sprint(r.Duplicate, " ", r.Err)
+					if r.First != nil {
+						text += " " + r.First.ID
+					}
+					text += ", "
+				}
+				return text, err
+			},
+			between: func(o otherClient) { o.cancel("a"); o.cancel("first"); o.cancel("here") },
+			answer:  "false <nil> a, true <nil> first, false message has changed, true <nil>, ",
 		},
 		{
 			name:   "restore",
@@ -391,7 +426,7 @@ func mutations() []mutation {
 				return fmt.Sprint(results), err
 			},
 			between: func(o otherClient) { o.open(""); o.cancel("here"); o.cancel("new") },
-			answer:  "[{true false false <nil>} {false false false <nil>}]",
+			answer:  "[{true false false <nil> <nil>} {false false false <nil> <nil>}]",
 		},
 		{
 			name:   "conditional ack",

@@ -75,6 +75,7 @@ var luaConstants = map[string]string{
 	"RECORDS_PLACEHOLDER": strconv.Quote("longer than hash-max-listpack-value (64), so that lookups do not search"),
 	"FEW_RECORDS":         "32",
 	"FEW_MESSAGES":        "4",
+	"ONCE_WINDOW_MS":      strconv.FormatInt(store.OnceWindow.Milliseconds(), 10),
 	"SESSION_TURN_MS":     strconv.FormatInt(rememberRequests.Milliseconds(), 10),
 	"BUSY":                strconv.Itoa(replyBusy),
 	"MAX_LEASE_BYTES":     "1572864",          // of leases of 100,000 messages, about

@@ -43,7 +43,7 @@ func TestSnapshots(t *testing.T) {
 func TestScriptsUseOnlyDeclaredKeys(t *testing.T) {
 	key := regexp.MustCompile(`redis\.call\((?:'TIME'|'[A-Z]+', ` +
 		`(DUE|MESSAGES|LEASES|LEASE_DEADLINES|RECORDS|DEAD|DEDUP|META|` +
-		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|PROPERTIES|ACTIVITY|key|to)[,)]|` +
+		`SESSIONS|OLD_SESSIONS|BUCKETS|BUCKET_STARTS|BUCKET_COUNTS|WAKE|GROUPS|PROPERTIES|ACTIVITY|ONCE|OLD_ONCE|key|to)[,)]|` +
 		`command, key,|option, ARGV\[5\],)`)
 	for name, script := range production() {
 		all, known := strings.Count(script.body, "redis.call("), len(key.FindAllString(script.body, -1))
@@ -112,6 +112,19 @@ var calls = []struct {
 	}},
 	{"collapse nothing", func(ctx context.Context, x *populatedQueue) error {
 		_, err := x.s.Send(ctx, x.queue, collapsing(store.Due{}, "dead", "done", "held1"))
+		return err
+	}},
+	{"collapse with keys", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Send(ctx, x.queue, onceEach(collapsing(store.Due{}, "new", "gone", "ready", "dead", "once", "other")))
+		return err
+	}},
+	{"send with keys", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Send(ctx, x.queue, onceEach([]store.Outgoing{{Message: store.Message{ID: "new"}},
+			{Message: store.Message{ID: "ready"}}, {Message: store.Message{ID: "once"}}}))
+		return err
+	}},
+	{"repeated send with a key", func(ctx context.Context, x *populatedQueue) error {
+		_, err := x.s.Send(ctx, x.queue, onceEach([]store.Outgoing{{Message: store.Message{ID: "once"}}}))
 		return err
 	}},
 	{"follow", func(ctx context.Context, x *populatedQueue) error {
@@ -350,6 +363,14 @@ func collapsing(due store.Due, ids ...string) (msgs []store.Outgoing) {
 	return msgs
 }
 
+// onceEach gives each message a key, which is its id, and the same request.
+func onceEach(msgs []store.Outgoing) []store.Outgoing {
+	for i := range msgs {
+		msgs[i].Once = store.NewOnce([]byte(msgs[i].ID), nil)
+	}
+	return msgs
+}
+
 // following returns messages that follow leased ones, or replace others.
 func following(due store.Due, ids ...string) []store.Outgoing {
 	msgs := collapsing(due, ids...)
@@ -378,8 +399,8 @@ func settlements(held []store.Receipt, a store.Action) []store.Settlement {
 
 // newPopulatedQueue returns a queue in which every script finds something to do: three held messages, one of them with
 // a successor, a cancelled one that its lease still lists, an expired lease, also of a message with a successor, a dead
-// and a ready message, an id in its dedup window, and two packed messages, one of them overdue. One message in each
-// state is in a group.
+// and a ready message, an id in its dedup window, two packed messages, one of them overdue, and sends with keys in both
+// hashes of them. One message in each state is in a group.
 func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *populatedQueue {
 	t.Helper()
 	ctx := t.Context()
@@ -406,6 +427,14 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 	}
 	move := advance(rdb)
 
+	for _, id := range []string{"older", "once"} {
+		send(onceEach([]store.Outgoing{{Message: store.Message{ID: id}}})[0])
+		_, err := x.s.Cancel(ctx, queue, store.CancelRequest{IDs: []string{id}})
+		must(err)
+		if id == "older" {
+			move(t, queue, store.OnceWindow)
+		}
+	}
 	send(store.Outgoing{Message: store.Message{ID: "late"}, Due: store.Due{Delay: time.Hour}})
 	send(store.Outgoing{Message: store.Message{ID: "done"}})
 	settle(claim(time.Minute).Messages[0], store.Ack, 3*time.Hour)

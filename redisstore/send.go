@@ -13,8 +13,8 @@ import (
 
 // Send implements store.Store.
 func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
-	if len(msgs) > 0 && msgs[0].OnDuplicate.Collapses() {
-		return s.collapse(ctx, queue, msgs)
+	if len(msgs) > 0 && msgs[0].OneByOne() {
+		return s.sendOneByOne(ctx, queue, msgs)
 	}
 	results := make([]store.SendResult, len(msgs))
 	if len(msgs) == 0 {

@@ -180,7 +180,7 @@ func TestRepeatedRequestWaitsForTheFirst(t *testing.T) {
 
 func TestAnswersThatAreNotOfAStoreHaveTheirKind(t *testing.T) {
 	for status, want := range map[int]error{
-		http.StatusUnauthorized: store.ErrMisconfigured, http.StatusForbidden: store.ErrMisconfigured,
+		http.StatusUnauthorized: store.ErrUnauthenticated, http.StatusForbidden: store.ErrForbidden,
 		http.StatusNotFound: store.ErrMisconfigured, http.StatusFound: store.ErrMisconfigured,
 		http.StatusOK: store.ErrMisconfigured, http.StatusBadRequest: store.ErrUnsupported,
 		http.StatusUnsupportedMediaType: store.ErrUnsupported, http.StatusRequestEntityTooLarge: store.ErrTooLarge,
@@ -253,7 +253,7 @@ func TestUserOfTheURLIsSent(t *testing.T) {
 	if err := open(t, strings.Replace(url, "//", "//ann:pass%20word@", 1)).Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := open(t, url).Ping(t.Context()); !errors.Is(err, store.ErrMisconfigured) {
+	if err := open(t, url).Ping(t.Context()); !errors.Is(err, store.ErrUnauthenticated) {
 		t.Errorf("without: %v", err)
 	}
 }
@@ -267,7 +267,7 @@ func TestTokenOrACertificateIsSentOverTLS(t *testing.T) {
 	defer handler.Close()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer se/cret" && len(r.TLS.VerifiedChains) == 0 {
-			problem.Write(w, http.StatusUnauthorized, fmt.Errorf("%w: give a token", store.ErrMisconfigured))
+			problem.Write(w, http.StatusUnauthorized, fmt.Errorf("%w: give a token", store.ErrUnauthenticated))
 			return
 		}
 		handler.ServeHTTP(w, r)
@@ -282,13 +282,18 @@ func TestTokenOrACertificateIsSentOverTLS(t *testing.T) {
 	certificate := func(p tlstest.Pair) string {
 		return server.URL + "?tls_ca=" + ca.File + "&tls_cert=" + p.Cert + "&tls_key=" + p.Key
 	}
-	for name, c := range map[string]struct{ url, want string }{
-		"token":             {withToken + "?tls_ca=" + ca.File, ""},
-		"certificate":       {certificate(client), ""},
-		"nothing":           {server.URL + "?tls_ca=" + ca.File, "answers 401 Unauthorized: store refuses"},
-		"other token":       {strings.Replace(withToken, "cret", "crets", 1) + "?tls_ca=" + ca.File, "401 Unauthorized"},
-		"unknown authority": {withToken, "certificate signed by unknown authority"},
-		"other certificate": {certificate(stranger), "unknown certificate authority"},
+	unknown, refused := store.ErrUnauthenticated, store.ErrMisconfigured
+	for name, c := range map[string]struct {
+		url  string
+		kind *store.Error
+		want string
+	}{
+		"token":             {withToken + "?tls_ca=" + ca.File, nil, ""},
+		"certificate":       {certificate(client), nil, ""},
+		"nothing":           {server.URL + "?tls_ca=" + ca.File, unknown, "answers 401 Unauthorized: caller is not known"},
+		"other token":       {strings.Replace(withToken, "cret", "crets", 1) + "?tls_ca=" + ca.File, unknown, "401 Unauthorized"},
+		"unknown authority": {withToken, refused, "certificate signed by unknown authority"},
+		"other certificate": {certificate(stranger), refused, "unknown certificate authority"},
 	} {
 		err := open(t, c.url).Ping(t.Context())
 		if c.want == "" {
@@ -297,7 +302,7 @@ func TestTokenOrACertificateIsSentOverTLS(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, store.ErrMisconfigured) || !strings.Contains(err.Error(), c.want) ||
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "cret") {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/recurrence"
 )
 
@@ -56,6 +57,10 @@ var badRequests = []struct {
 		`"code":"invalid","detail":"payload_base64: expected string to be base64 encoded","field":"payload_base64"`},
 	{"POST", mail, `{"payload": "\ud800"}`, "", 400,
 		`"code":"invalid","detail":"body: text has half of a surrogate pair, such as \\ud800, which is not a character: give bytes that are not text in base64","field":"body"`},
+	{"POST", mail, `{"payload": "x", "id": ".."}`, "", 400,
+		`"code":"invalid","detail":"id is \"..\", which URLs cannot have in their paths: give another one","field":"id"`},
+	{"POST", mail, `{"payload": "x", "group": "."}`, "", 400,
+		`"code":"invalid","detail":"group is \".\", which URLs cannot have in their paths: give another one","field":"group"`},
 	{"POST", mail, `{"payload": "x", "id": "taken"}`, "", 409,
 		`"code":"duplicate","detail":"id \"taken\" is already in queue \"mail\": duplicate id"`},
 	{"POST", mail, `{"payload": "x", "id": "a\u0000"}`, "", 400,
@@ -140,16 +145,16 @@ var badRequests = []struct {
 		`"code":"invalid","detail":"cursor \"nonsense\" is not from this store: give Page.Next of the previous page, or \"\" for the first","field":"query.cursor"`},
 	{"GET", "/v1/schedules/none/runs", ``, "", 404,
 		`"code":"not_found","detail":"schedule \"none\": not found"`},
-	{"GET", "/v1/schedules/daily/runs?n=501", ``, "", 400,
-		`"code":"invalid","detail":"query.n: expected number <= 500","field":"query.n"`},
+	{"GET", "/v1/schedules/daily/runs?limit=501", ``, "", 400,
+		`"code":"invalid","detail":"query.limit: expected number <= 500","field":"query.limit"`},
 	{"GET", "/v1/schedules/daily/runs?from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", ``, "", 400,
 		`"code":"invalid","detail":"query.to: is not later than from: give a later time, or omit it","field":"query.to"`},
 	{"POST", "/v1/queues/mail/purge", `{}`, "", 400,
 		`"code":"invalid","detail":"states: give states, or all","field":"states"`},
 	{"GET", "/v1/changes?limit=1001", ``, "", 400,
-		`"code":"invalid","detail":"query.limit: expected number <= 1000","field":"query.limit"`},
-	{"GET", "/v1/changes?before=0", ``, "", 400,
-		`"code":"invalid","detail":"query.before: expected number >= 1","field":"query.before"`},
+		`"code":"invalid","detail":"query.limit: expected number <= 500","field":"query.limit"`},
+	{"GET", "/v1/changes?cursor=0", ``, "", 400,
+		`"code":"invalid","detail":"query.cursor: is \"0\": give the next of the page before","field":"query.cursor"`},
 	{"PUT", "/v1/queues/mail/dead-retention", `{"max_count": -1}`, "", 400,
 		`"code":"invalid","detail":"max_count: expected number >= 0","field":"max_count"`},
 	{"GET", "/v1/queues/" + strings.Repeat("x", 129), ``, "", 400,
@@ -173,7 +178,10 @@ func TestBadRequestsAreAnsweredExactly(t *testing.T) {
 			headers = []string{"Content-Type", c.contentType}
 		}
 		got := a.do(c.method, c.path, c.body, headers...)
-		want := fmt.Sprintf(`{"type":"about:blank","title":%q,"status":%d,%s}`, http.StatusText(c.status), c.status, c.want)
+		_, code, _ := strings.Cut(c.want, `"code":"`)
+		code, _, _ = strings.Cut(code, `"`)
+		want := fmt.Sprintf(`{"type":%q,"title":%q,"status":%d,%s}`, problem.TypePrefix+code, http.StatusText(c.status),
+			c.status, c.want)
 		if strings.TrimSpace(got.body) != want || got.status != c.status {
 			t.Errorf("%s %s %.100s\n got %d %s\nwant %d %s", c.method, c.path, c.body, got.status, got.body, c.status, want)
 		}

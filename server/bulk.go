@@ -24,6 +24,7 @@ const (
 
 func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
+		OperationID: "startBulkChange", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPost, Path: "/v1/queues/{queue}/bulk", Tags: []string{"operations"},
 		Summary: "Change all messages that match a filter", DefaultStatus: http.StatusAccepted,
 		Description: "The reply is an operation, which goes on after it: look at /v1/operations/{id} for its progress. " +
@@ -41,7 +42,7 @@ type Action struct {
 	KeepID bool       `json:"keep_id,omitempty" doc:"Of cancel: start the dedup windows, as acks do"`
 }
 
-type bulkInput struct {
+type bulkChangeInput struct {
 	QueuePath
 	Body struct {
 		Filter Filter `json:"filter"`
@@ -56,7 +57,7 @@ type operationOutput struct {
 	Body     Operation
 }
 
-func (s *Server) bulk(ctx context.Context, in *bulkInput) (*operationOutput, error) {
+func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutput, error) {
 	filter, err := in.Body.Filter.filter()
 	if err != nil {
 		return nil, err
@@ -67,6 +68,9 @@ func (s *Server) bulk(ctx context.Context, in *bulkInput) (*operationOutput, err
 	q := s.client.Queue(in.Queue)
 	b := &bulkChange{server: s, queue: q, filter: filter, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
 	if b.change, err = in.Body.Action.change(q); err != nil {
+		return nil, err
+	}
+	if err := s.queueExists(ctx, in.Queue); err != nil {
 		return nil, err
 	}
 	op, err := s.operations.start(ctx, Operation{Queue: in.Queue, Action: in.Body.Action.Action, DryRun: b.dry}, b.run)

@@ -145,7 +145,7 @@ func TestBulkActionsChangeWhatMatches(t *testing.T) {
 		t.Errorf("%v", op)
 	}
 	all := a.do(http.MethodGet, "/v1/operations", nil).is(http.StatusOK)
-	if len(list(all, "operations")) != 4 {
+	if len(list(all, "items")) != 4 {
 		t.Errorf("%v", all)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,7 +21,8 @@ const maxChanges = 1000
 
 func registerChanges(s *Server) {
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/changes", Tags: []string{"server"},
+		OperationID: "listChanges",
+		Method:      http.MethodGet, Path: "/v1/changes", Tags: []string{"server"},
 		Summary: "List changes that were made through this server, latest first",
 		Description: "Those that are logged: purges, replays, pauses, deletions and other changes to what others sent, the " +
 			"last 1,000 since the server started. Changes of no single queue are shown to those who may look at all.",
@@ -97,7 +99,7 @@ func (c *Change) isOf(see func(queue string) bool) bool {
 	topic, ok := c.Attributes["topic"].(string)
 	_, scheduled := c.Attributes["schedule"]
 	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(store.TopicPrefix+topic)) &&
-		(!scheduled || see(schedulesQueue))
+		(!scheduled || see(store.SchedulesQueue))
 }
 
 // withoutFilter returns the change without texts that somebody searched for in payloads.
@@ -111,27 +113,35 @@ func (c *Change) withoutFilter() *Change {
 	return &hidden
 }
 
-type changesInput struct {
-	Limit  int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
-	Before int64 `query:"before" minimum:"1" doc:"Only changes before the one with this id, for the next page. Default: the latest ones"`
+// ChangePage is a page of changes, latest first.
+type ChangePage struct {
+	Page[*Change]
+	Since string `json:"since" doc:"When the server started"`
 }
 
-type changesOutput struct {
-	Body struct {
-		Changes []*Change `json:"changes"`
-		Since   string    `json:"since" doc:"When the server started"`
-	}
-}
+type changesOutput struct{ Body ChangePage }
 
-func (s *Server) listChanges(ctx context.Context, in *changesInput) (*changesOutput, error) {
+func (s *Server) listChanges(ctx context.Context, in *PageQuery) (*changesOutput, error) {
 	all := access.Check(ctx, access.Look, "") == nil
 	see := visible(ctx)
 	out := &changesOutput{}
 	out.Body.Since = wire.FormatTime(s.started)
-	out.Body.Changes = s.changes.before(in.Before, in.Limit, func(c *Change) bool { return all || c.isOf(see) })
+	var before int64
+	if in.Cursor != "" {
+		var err error
+		if before, err = strconv.ParseInt(in.Cursor, 10, 64); err != nil || before < 1 {
+			return nil, field("query.cursor", store.Invalid("is %.40q: give the next of the page before", in.Cursor))
+		}
+	}
+	found := s.changes.before(before, in.Limit+1, func(c *Change) bool { return all || c.isOf(see) })
+	if len(found) > in.Limit {
+		found = found[:in.Limit]
+		out.Body.Next = strconv.FormatInt(found[in.Limit-1].ID, 10)
+	}
+	out.Body.Items = found
 	if hides(ctx) {
-		for i, c := range out.Body.Changes {
-			out.Body.Changes[i] = c.withoutFilter()
+		for i, c := range out.Body.Items {
+			out.Body.Items[i] = c.withoutFilter()
 		}
 	}
 	return out, nil

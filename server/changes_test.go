@@ -14,7 +14,7 @@ import (
 // changes returns what and queue of the changes that a request lists.
 func (a *api) changes(query string) (text string) {
 	a.t.Helper()
-	for _, c := range list(a.do(http.MethodGet, "/v1/changes"+query, nil).is(http.StatusOK), "changes") {
+	for _, c := range list(a.do(http.MethodGet, "/v1/changes"+query, nil).is(http.StatusOK), "items") {
 		text += fmt.Sprintf("%v %v %s %v %v\n", c["id"], c["who"], c["what"], c["queue"], c["attributes"])
 	}
 	return text
@@ -47,9 +47,9 @@ func TestChangesAreListedForThoseWhoMaySeeThem(t *testing.T) {
 	}{
 		{nil, "", []int{7, 6, 5, 4, 3, 2, 1}},
 		{nil, "?limit=2", []int{7, 6}},
-		{nil, "?limit=2&before=6", []int{5, 4}},
-		{nil, "?before=1", nil},
-		{nil, "?before=700", []int{7, 6, 5, 4, 3, 2, 1}},
+		{nil, "?limit=2&cursor=6", []int{5, 4}},
+		{nil, "?cursor=1", nil},
+		{nil, "?cursor=700", []int{7, 6, 5, 4, 3, 2, 1}},
 		{[]string{"mail"}, "", []int{7, 2, 1}},
 		{[]string{"mail"}, "?limit=2", []int{7, 2}},
 		{[]string{"mail", "topic:orders", "schedules:"}, "", []int{7, 4, 3, 2, 1}},

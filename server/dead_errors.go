@@ -18,7 +18,8 @@ import (
 func registerDeadErrors(s *Server) {
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		Method:      http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
+		OperationID: "listDeadErrors", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
 		Summary: "Group dead messages by their errors",
 		Description: "A group has the messages whose last errors differ only in numbers, UUIDs and long hexadecimal " +
 			"numbers, for which its pattern has #. A pattern can be in several pages: add up the counts. The parameter error_pattern " +
@@ -32,27 +33,27 @@ type deadErrorsInput struct {
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
 }
 
-type deadErrorsOutput struct {
-	Body struct {
-		Groups []wire.DeadErrors `json:"groups" doc:"Largest first"`
-		Looked int               `json:"looked" doc:"How many messages were looked at"`
-		Next   string            `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
+// DeadErrorsPage is a page of groups of dead messages, the largest first.
+type DeadErrorsPage struct {
+	Page[wire.DeadErrors]
+	Looked int `json:"looked" doc:"How many messages were looked at"`
 }
 
-func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErrorsOutput, error) {
+type deadErrorsPageOutput struct{ Body DeadErrorsPage }
+
+func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErrorsPageOutput, error) {
 	if hides(ctx) {
 		return nil, hidden("the texts of errors")
 	}
 	page, err := s.client.Queue(in.Queue).DeadErrors(ctx, later.DeadErrorsOptions{Look: in.Look, Cursor: in.Cursor})
-	if err != nil {
+	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
 		return nil, err
 	}
-	out := &deadErrorsOutput{}
+	out := &deadErrorsPageOutput{}
 	out.Body.Looked, out.Body.Next = page.Looked, page.Next
-	out.Body.Groups = make([]wire.DeadErrors, len(page.Groups))
+	out.Body.Items = make([]wire.DeadErrors, len(page.Groups))
 	for i, group := range page.Groups {
-		out.Body.Groups[i] = view.DeadErrors(in.Queue, group)
+		out.Body.Items[i] = view.DeadErrors(in.Queue, group)
 	}
 	return out, nil
 }
@@ -60,5 +61,5 @@ func (s *Server) deadErrors(ctx context.Context, in *deadErrorsInput) (*deadErro
 // hidden returns the error for a request whose reply has what its sender may not see.
 func hidden(what string) error {
 	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrMisconfigured)}
+		Err: fmt.Errorf("the reply has %s, which are hidden from you: %w", what, store.ErrForbidden)}
 }

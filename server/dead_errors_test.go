@@ -21,14 +21,14 @@ func TestDeadErrorsCanBeReplayedByGroup(t *testing.T) {
 		}
 	}
 	page := a.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).is(http.StatusOK)
-	groups := list(page, "groups")
+	groups := list(page, "items")
 	if len(groups) != 2 || groups[0]["pattern"] != "order # is gone" || groups[0]["count"] != 2.0 ||
 		groups[0]["reason"] != "buried" || page["looked"] != 3.0 || page["next"] != nil {
 		t.Fatalf("%v", page)
 	}
 	a.do(http.MethodGet, "/v1/queues/mail/dead-errors?look=1", nil).is(http.StatusOK)
 	found := a.do(http.MethodGet, "/v1/queues/mail/messages?state=dead&error_pattern=timeout", nil).is(http.StatusOK)
-	if messages := list(found, "messages"); len(messages) != 1 || messages[0]["id"] != "2" {
+	if messages := list(found, "items"); len(messages) != 1 || messages[0]["id"] != "2" {
 		t.Errorf("%v", found)
 	}
 	started := a.do(http.MethodPost, "/v1/queues/mail/bulk", map[string]any{
@@ -39,7 +39,7 @@ func TestDeadErrorsCanBeReplayedByGroup(t *testing.T) {
 		t.Errorf("%v", done)
 	}
 	reader := a.as(access.Identity{Name: "x", Role: access.RoleRead, HidePayloads: true})
-	reader.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).fails(http.StatusForbidden, "misconfigured", "")
+	reader.do(http.MethodGet, "/v1/queues/mail/dead-errors", nil).fails(http.StatusForbidden, "forbidden", "")
 	reader.do(http.MethodGet, "/v1/queues/mail/messages?state=dead&error_pattern=x", nil).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 }

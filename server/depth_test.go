@@ -33,7 +33,7 @@ func TestDeepJSONIsRefusedByEveryRoute(t *testing.T) {
 	}
 	routes := 0
 	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
-		if op.RequestBody == nil {
+		if op.RequestBody == nil || op.Extensions["x-mounted"] != nil {
 			return
 		}
 		routes++

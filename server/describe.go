@@ -6,12 +6,15 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 // apiConfig returns what huma needs to describe and check the API. Its own pages stay off.
@@ -19,14 +22,28 @@ func apiConfig(version string) huma.Config {
 	format := huma.Format{Marshal: encodeJSON, Unmarshal: decodeJSON}
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
+			OnAddOperation: []huma.AddOpFunc{func(_ *huma.OpenAPI, op *huma.Operation) {
+				for _, p := range op.Parameters {
+					neverNull(p.Schema)
+				}
+			}},
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title:   "Later",
 				Version: version,
 				Description: "A delay queue over HTTP. Durations are texts such as 500ms, 30s, 1h30m and 2d12h, " +
-					"and times are RFC 3339.",
+					"and times are RFC 3339. Errors are problems as in RFC 9457. A server that has no web configuration file " +
+					"needs no authentication.",
+				Contact: &huma.Contact{Name: "Later", URL: "https://github.com/laterq/later"},
+				License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 			},
-			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)},
+			Servers: []*huma.Server{{URL: "http://127.0.0.1:7600", Description: "later serve, without flags"}},
+			Components: &huma.Components{
+				Schemas:         newRegistry(),
+				SecuritySchemes: securitySchemes,
+			},
+			Security: security,
+			Tags:     tags,
 		},
 		Formats:                      map[string]huma.Format{"application/json": format, "json": format},
 		DefaultFormat:                "application/json",
@@ -59,7 +76,15 @@ func encodeJSON(w io.Writer, value any) error {
 
 // finishDescription serves the OpenAPI description. Routes that are registered after it are not in it.
 func (s *Server) finishDescription() {
+	s.describeMounted()
 	api := s.api.OpenAPI()
+	api.Components.Responses = s.problemResponses()
+	for _, schema := range api.Components.Schemas.Map() {
+		neverNull(schema)
+	}
+	code := api.Components.Schemas.SchemaFromRef(s.schemaOf(typeOf[problem.Problem]()).Ref).Properties["code"]
+	code.Enum = codes()
+	code.PrecomputeMessages()
 	delete(api.Components.Schemas.Map(), "ErrorModel") // huma's own, which asProblem replaces
 	delete(api.Components.Schemas.Map(), "ErrorDetail")
 	text, err := json.Marshal(api)
@@ -73,8 +98,30 @@ func (s *Server) finishDescription() {
 	})
 }
 
-// typeOf returns the type that schemas are made from.
-func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+// codes returns the codes of problems.
+func codes() []any {
+	all := []any{string(store.Internal)}
+	for _, kind := range store.Kinds() {
+		all = append(all, string(kind.Code))
+	}
+	return all
+}
+
+// schemaNames are those of types that generated clients would have under names which say little.
+var schemaNames = map[string]string{
+	"Info": "Message", "Outgoing": "OutgoingMessage", "Stats": "QueueStats", "ScheduleFields": "ScheduleSettings",
+	"ScheduleInfoFields": "Schedule", "Held": "HeldMessage",
+}
+
+// schemaName returns the name of the schema of a type. A hint is given for types without one.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	if request, ok := strings.CutSuffix(name, "InputBody"); ok {
+		return request + "Request"
+	}
+	name = strings.TrimSuffix(name, "OutputBody")
+	return cmp.Or(schemaNames[name], name)
+}
 
 // Duration is a duration in a request.
 type Duration string

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/internal/problem"
 )
 
 // timedReply notes the time limits for reading, and whether the one for writing was set just before the reply.
@@ -90,19 +93,25 @@ func operationsOf(api *huma.OpenAPI, f func(*huma.Operation)) {
 	}
 }
 
+// operationID matches names such as sendMessage, from which generators make those of functions.
+var operationID = regexp.MustCompile(`^[a-z]+([A-Z][a-z]+)+$`)
+
 func TestEveryOperationIsDescribed(t *testing.T) {
 	a := newAPI(t)
 	ids := map[string]bool{}
 	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
 		right, _ := op.Extensions["x-right"].(string)
-		known := slices.Contains([]string{"look", "get", "send", "work", "operate", "administer"}, right)
-		if op.OperationID == "" || ids[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 || !known {
+		known := slices.Contains([]string{"none", "look", "get", "send", "work", "operate", "administer"}, right)
+		if !operationID.MatchString(op.OperationID) || ids[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 || !known {
 			t.Errorf("%s %s: id %q, summary %q, tags %q, right %q", op.Method, op.Path, op.OperationID, op.Summary, op.Tags,
 				right)
 		}
 		ids[op.OperationID] = true
+		if len(op.Tags) == 1 && !slices.ContainsFunc(tags, func(t *huma.Tag) bool { return t.Name == op.Tags[0] }) {
+			t.Errorf("%s: the tag %s is not described", op.OperationID, op.Tags[0])
+		}
 		for status, response := range op.Responses {
-			if status != "204" && len(response.Content) == 0 {
+			if status != "204" && len(response.Content) == 0 && response.Ref == "" {
 				t.Errorf("%s %s: the reply %s is not described", op.Method, op.Path, status)
 			}
 		}
@@ -123,7 +132,7 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	}
 	var documented, want []string
 	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, "| `/v1/") {
+		if strings.Contains(line, "| `/") {
 			documented = append(documented, strings.TrimSuffix(line, "\n"))
 		}
 	}
@@ -139,6 +148,19 @@ func TestDocsHaveEveryOperation(t *testing.T) {
 	for _, line := range documented {
 		if !slices.Contains(want, line) {
 			t.Errorf("docs/http.md has %s", line)
+		}
+	}
+}
+
+func TestEveryCodeIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range codes() {
+		_, anchor, _ := strings.Cut(problem.TypePrefix, "#")
+		if !strings.Contains(string(text), fmt.Sprintf(`<a id="%s%s"></a>`, anchor, code)) {
+			t.Errorf("docs/http.md lacks the code %s", code)
 		}
 	}
 }

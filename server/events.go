@@ -26,13 +26,14 @@ const (
 
 func registerEvents(s *Server) {
 	route(s, access.Look, huma.Operation{
+		OperationID: "watchEvents", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
 		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
 			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
 			strconv.Itoa(maxRecent) + " within " + lingerTime.String() + ". An event of the kind missed says how many were " +
 			"missed, of any kind, or that an unknown number was. A comment every 15 s keeps the stream alive.",
 		Responses: map[string]*huma.Response{"200": {Description: "Events", Content: map[string]*huma.MediaType{
-			eventsType: {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[wire.Event](), true, "")},
+			eventsType: s.eventsOf(typeOf[wire.Event]()),
 		}}},
 	}, s.events)
 }

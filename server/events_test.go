@@ -180,7 +180,7 @@ func TestEventsOfOthersAreNotShown(t *testing.T) {
 	a.send("mail", "before")
 	a.send("orders", "before")
 	limited := a.as(access.Identity{Name: "page", Role: access.RoleRead, Queues: []string{"mail"}, HidePayloads: true})
-	limited.do(http.MethodGet, "/v1/events?queue=orders", nil).fails(http.StatusForbidden, "misconfigured", "query.queue")
+	limited.do(http.MethodGet, "/v1/events?queue=orders", nil).fails(http.StatusForbidden, "forbidden", "query.queue")
 	r := limited.watch("/v1/events")
 	r.block()
 	open := a.watch("/v1/events?kind=buried")

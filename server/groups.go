@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -18,10 +19,12 @@ func registerGroups(s *Server) {
 	const one = "/v1/queues/{queue}/groups/{group}"
 	tags := []string{"groups"}
 	route(s, access.Operate, huma.Operation{
+		OperationID: "rescheduleGroup", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time of the messages of a group",
 		Description: "Leased and dead messages are left as they are. After an error some may have been changed; repeat it.",
 	}, s.rescheduleGroup)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "cancelGroup", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel the messages of a group, whatever their states",
 		Description: "After an error some may have been cancelled; repeat it.",
 	}, s.cancelGroup)
@@ -31,6 +34,10 @@ func registerGroups(s *Server) {
 type GroupPath struct {
 	QueuePath
 	Group string `path:"group" maxLength:"128" doc:"The name of the group"`
+}
+
+func noGroup(p *GroupPath) error {
+	return fmt.Errorf("no message of group %q in queue %q: %w", p.Group, p.Queue, store.ErrNotFound)
 }
 
 type rescheduleGroupInput struct {
@@ -55,6 +62,9 @@ func (s *Server) rescheduleGroup(ctx context.Context, in *rescheduleGroupInput) 
 	if n.Rescheduled > 0 {
 		s.Changed(ctx, "group rescheduled", slog.String("queue", in.Queue), slog.String("group", in.Group),
 			slog.Int("count", n.Rescheduled))
+	}
+	if err == nil && n == (later.GroupReschedule{}) {
+		err = noGroup(&in.GroupPath)
 	}
 	return &rescheduledGroupOutput{wire.RescheduledGroup{Queue: in.Queue, Group: in.Group, Due: dueAt(due),
 		Rescheduled: n.Rescheduled, Leased: n.Leased, Dead: n.Dead}}, err
@@ -84,6 +94,9 @@ func (s *Server) cancelGroup(ctx context.Context, in *cancelGroupInput) (*cancel
 	if n.Total() > 0 {
 		s.Changed(ctx, "group cancelled", slog.String("queue", in.Queue), slog.String("group", in.Group),
 			slog.Int("count", n.Total()))
+	}
+	if err == nil && n.Total() == 0 {
+		err = noGroup(&in.GroupPath)
 	}
 	return &cancelledGroupOutput{wire.CancelledGroup{Queue: in.Queue, Group: in.Group, Cancelled: n.Total(),
 		Scheduled: n.Scheduled, Ready: n.Ready, Leased: n.Leased, Dead: n.Dead}}, err

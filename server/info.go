@@ -13,7 +13,8 @@ import (
 func registerInfo(s *Server) {
 	// Every role has the right Get.
 	route(s, access.Get, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/server", Tags: []string{"server"},
+		OperationID: "getServer",
+		Method:      http.MethodGet, Path: "/v1/server", Tags: []string{"server"},
 		Summary: "Describe the server and what the sender of the request may do",
 	}, s.info)
 }
@@ -29,7 +30,7 @@ type ServerInfo struct {
 	AccessControl bool        `json:"access_control" doc:"Whether the server asks who sends a request"`
 	Who           string      `json:"who,omitempty"`
 	Role          access.Role `json:"role,omitempty" doc:"None, if the server has no access control"`
-	Rights        []string    `json:"rights" doc:"What the sender may do, as routes name it: look, get, send, work, operate and administer"`
+	Rights        []string    `json:"rights" enum:"look,get,send,work,operate,administer" doc:"What the sender may do, as routes name it: look, get, send, work, operate and administer"`
 	Queues        []string    `json:"queues,omitempty" doc:"The queues that the sender is limited to; none means all"`
 	HidePayloads  bool        `json:"hide_payloads,omitempty" doc:"The sender sees no payloads, headers and error texts"`
 }

@@ -31,6 +31,7 @@ var actions = []struct{ name, summary, takes string }{
 func registerLeases(s *Server) {
 	for _, action := range actions {
 		route(s, access.Work, huma.Operation{
+			OperationID: action.name + "Lease", Errors: []int{http.StatusNotFound, http.StatusConflict},
 			Method: http.MethodPost, Path: "/v1/leases/{token}/" + action.name, Tags: []string{"work"},
 			Summary: action.summary, MaxBodyBytes: maxBatchBody, DefaultStatus: http.StatusNoContent,
 			Description: "A request for a message that is no longer held, also because it was settled before, is answered " +
@@ -40,6 +41,7 @@ func registerLeases(s *Server) {
 		})
 	}
 	route(s, access.Work, huma.Operation{
+		OperationID: "settleLeases", Errors: []int{http.StatusConflict},
 		Method: http.MethodPost, Path: "/v1/leases/settle", Tags: []string{"work"},
 		Summary: "Settle or extend several messages", MaxBodyBytes: maxBatchBody,
 		Description: "Each message is settled on its own.",
@@ -66,7 +68,7 @@ type settleInput struct {
 	Body  Settlement `required:"false"`
 }
 
-type settleManyInput struct {
+type settleLeasesInput struct {
 	Body struct {
 		Messages []TokenSettlement `json:"messages" minItems:"1" maxItems:"500"`
 	}
@@ -79,7 +81,7 @@ type TokenSettlement struct {
 	Settlement
 }
 
-type settleManyOutput struct {
+type settleResultsOutput struct {
 	Body struct {
 		Results []SettleResult `json:"results" doc:"One for each message, in order"`
 	}
@@ -90,8 +92,8 @@ type SettleResult struct {
 	Error *problem.Problem `json:"error,omitempty"`
 }
 
-func (s *Server) settleMany(ctx context.Context, in *settleManyInput) (*settleManyOutput, error) {
-	out := &settleManyOutput{}
+func (s *Server) settleMany(ctx context.Context, in *settleLeasesInput) (*settleResultsOutput, error) {
+	out := &settleResultsOutput{}
 	out.Body.Results = make([]SettleResult, len(in.Body.Messages))
 	var all sync.WaitGroup
 	for i := range in.Body.Messages {

@@ -144,12 +144,12 @@ func TestListsAreBoundedByBytes(t *testing.T) {
 			if len(r.body) > maxPageBytes {
 				t.Fatalf("%s: %d bytes", path, len(r.body))
 			}
-			for _, m := range list(page, "messages") {
+			for _, m := range list(page, "items") {
 				seen[m["id"].(string)] = true
 			}
 			next, more := page["next"].(string)
-			if len(list(page, "messages")) > most || (page["truncated"] == true) != more {
-				t.Errorf("%s: %d messages, truncated: %v", path, len(list(page, "messages")), page["truncated"])
+			if len(list(page, "items")) > most || (page["truncated"] == true) != more {
+				t.Errorf("%s: %d messages, truncated: %v", path, len(list(page, "items")), page["truncated"])
 			}
 			if cursor = next; !more {
 				break

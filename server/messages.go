@@ -23,27 +23,33 @@ func registerMessages(s *Server) {
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		Method:      http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
+		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
 			"id. A message that does not change state meanwhile is listed exactly once over all pages. A page has more " +
 			"messages than its limit if they were found together; with conditions on what is in a message it can be empty " +
 			"although a later one is not.",
 	}, s.listMessages)
 	route(s, access.Get, huma.Operation{
+		OperationID: "getMessage", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a message",
 	}, s.getMessage)
 	route(s, access.Send, huma.Operation{
+		OperationID: "editMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Change the due time, payload or headers of a message",
 		Description: "A message that changes while it is edited is not changed: the code is conflict.",
 	}, s.editMessage)
 	route(s, access.Send, huma.Operation{
+		OperationID: "cancelMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel a message",
 	}, s.cancelMessage)
 	route(s, access.Send, huma.Operation{
+		OperationID: "runMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: one + "/run", Tags: tags, Summary: "Make a message due at once",
 		DefaultStatus: http.StatusOK,
 	}, s.runMessage)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "replayMessage", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make a dead message live again",
 		DefaultStatus: http.StatusOK,
 	}, s.replayMessage)
@@ -101,22 +107,20 @@ const maxPageBytes = 8 << 20
 type listInput struct {
 	QueuePath
 	FilterQuery
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Look   int    `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
-	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	PageQuery
+	Look int `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
 	// Preview is for lists of payloads that people look at.
 	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
 }
 
-type listOutput struct {
-	Body struct {
-		Messages []Message `json:"messages"`
-		Looked   int       `json:"looked" doc:"How many messages were looked at"`
-		Next     string    `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-		// Truncated is set by pages with fewer messages than others of their limit.
-		Truncated bool `json:"truncated,omitempty" doc:"The page ended early, since it has 8 MiB: go on with its cursor"`
-	}
+// MessagePage is a page of messages.
+type MessagePage struct {
+	Page[Message]
+	Looked    int  `json:"looked" doc:"How many messages were looked at"`
+	Truncated bool `json:"truncated,omitempty" doc:"The page ended early, since it has 8 MiB: go on with its cursor"`
 }
+
+type listOutput struct{ Body MessagePage }
 
 func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
 	filter, err := in.filter()
@@ -137,12 +141,12 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 		}
 		return m
 	})
-	return out, err
+	return out, s.foundSome(ctx, in.Queue, out.Body.Looked, err)
 }
 
 func newMessagePage() *listOutput {
 	out := &listOutput{}
-	out.Body.Messages = []Message{}
+	out.Body.Items = []Message{}
 	return out
 }
 
@@ -152,7 +156,7 @@ func (out *listOutput) fill(limit, look int, cursor string,
 	search func(later.SearchOptions) (later.SearchPage, error), show func(*later.Info) Message) error {
 	b := &out.Body
 	for size := 0; ; {
-		page, err := search(later.SearchOptions{Limit: limit - len(b.Messages), Look: look - b.Looked, Cursor: cursor,
+		page, err := search(later.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
 			Bytes: maxPageBytes - size})
 		if err != nil {
 			return err
@@ -160,11 +164,11 @@ func (out *listOutput) fill(limit, look int, cursor string,
 		for _, info := range page.Messages {
 			m := show(info)
 			size += m.SizeAsJSON()
-			b.Messages = append(b.Messages, m)
+			b.Items = append(b.Items, m)
 		}
 		b.Looked, b.Next, cursor = b.Looked+page.Looked, page.Next, page.Next
 		switch {
-		case cursor == "" || len(b.Messages) >= limit || b.Looked >= look:
+		case cursor == "" || len(b.Items) >= limit || b.Looked >= look:
 			return nil
 		case size >= maxPageBytes/2 && page.Truncated:
 			b.Truncated = true
@@ -179,7 +183,7 @@ func maySearch(ctx context.Context, f *later.Filter) error {
 		return nil
 	}
 	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrMisconfigured)}
+		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrForbidden)}
 }
 
 type messageOutput struct{ Body Message }
@@ -192,7 +196,7 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	return &messageOutput{message(ctx, info)}, nil
 }
 
-type editInput struct {
+type editMessageInput struct {
 	MessagePath
 	Body struct {
 		In            Duration           `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
@@ -203,7 +207,7 @@ type editInput struct {
 	}
 }
 
-func (s *Server) editMessage(ctx context.Context, in *editInput) (*messageOutput, error) {
+func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*messageOutput, error) {
 	b := &in.Body
 	due, err := when(b.In, b.At)
 	if err != nil {
@@ -264,7 +268,7 @@ func (s *Server) runMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 	return s.getMessage(ctx, in)
 }
 
-type replayInput struct {
+type replayMessageInput struct {
 	MessagePath
 	Body struct {
 		In Duration   `json:"in,omitempty" doc:"Due after this delay. Default: at once"`
@@ -272,7 +276,7 @@ type replayInput struct {
 	} `required:"false"`
 }
 
-func (s *Server) replayMessage(ctx context.Context, in *replayInput) (*messageOutput, error) {
+func (s *Server) replayMessage(ctx context.Context, in *replayMessageInput) (*messageOutput, error) {
 	due, err := when(in.Body.In, in.Body.At)
 	if err != nil {
 		return nil, err

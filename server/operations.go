@@ -40,13 +40,16 @@ func registerOperations(s *Server) {
 	const one = "/v1/operations/{operation}"
 	tags := []string{"operations"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
+		OperationID: "listOperations",
+		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
 		Description: "A server remembers its last 100 operations until it ends.",
 	}, s.listOperations)
 	route(s, access.Look, huma.Operation{
+		OperationID: "getOperation", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the progress of an operation",
 	}, s.waitForOperation)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "stopOperation", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Stop an operation",
 		Description: "What it has changed stays changed.",
 	}, s.stopOperation)
@@ -56,7 +59,7 @@ func registerOperations(s *Server) {
 type Operation struct {
 	ID       string           `json:"id"`
 	Queue    string           `json:"queue"`
-	Action   string           `json:"action"`
+	Action   string           `json:"action" enum:"cancel,run,reschedule,shift,replay,undo"`
 	DryRun   bool             `json:"dry_run,omitempty"`
 	State    string           `json:"state" enum:"running,done,stopped,failed"`
 	By       string           `json:"by,omitempty" doc:"Who started it"`
@@ -178,16 +181,15 @@ type OperationPath struct {
 	ID string `path:"operation" maxLength:"64"`
 }
 
-type operationsOutput struct {
-	Body struct {
-		Operations []Operation `json:"operations"`
-	}
-}
+// OperationPage is all operations of a server.
+type OperationPage struct{ Page[Operation] }
+
+type operationsOutput struct{ Body OperationPage }
 
 func (s *Server) listOperations(ctx context.Context, _ *struct{}) (*operationsOutput, error) {
 	out := &operationsOutput{}
-	out.Body.Operations = s.operations.get(ctx, "")
-	slices.SortFunc(out.Body.Operations, func(a, b Operation) int { return cmp.Compare(b.Started, a.Started) })
+	out.Body.Items = s.operations.get(ctx, "")
+	slices.SortFunc(out.Body.Items, func(a, b Operation) int { return cmp.Compare(b.Started, a.Started) })
 	return out, nil
 }
 

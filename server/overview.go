@@ -30,19 +30,21 @@ func registerOverview(s *Server) {
 		"and history are samples: what this server has seen of the events of the last five minutes since it was first asked."
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		OperationID: "getOverview",
 		Method:      http.MethodGet, Path: path, Tags: []string{tag},
 		Summary:     "Count what is due, to come and dead in all queues",
 		Description: about,
 	}, s.overview)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
+		OperationID: "watchOverview",
+		Method:      http.MethodGet, Path: path + "/watch", Tags: []string{tag}, Summary: "Watch the overview live",
 		Description: "A stream of server-sent events (text/event-stream): overview, whose data is an overview, at most " +
 			"twice a second and less often if reading it takes long. Each has the counts of all queues; if there are more " +
 			"than 100, the rates and bands of 100 of them are new, first of those whose counts have changed. And problem, " +
 			"whose data is a problem, when the store cannot be read, and every 5 s until it can. All clients with the same " +
 			"parameters share one reading. " + about,
 		Responses: map[string]*huma.Response{"200": {Description: "Overviews", Content: map[string]*huma.MediaType{
-			eventsType: {Schema: s.api.OpenAPI().Components.Schemas.Schema(typeOf[Overview](), true, "")},
+			eventsType: s.eventsOf(typeOf[Overview]()),
 		}}},
 	}, s.watchOverview)
 }

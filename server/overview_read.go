@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 const (
@@ -40,7 +40,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	if err != nil {
 		return nil, err
 	}
-	clock, err := s.client.Queue(schedulesQueue).Stats(ctx)
+	clock, err := s.client.Queue(store.SchedulesQueue).Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Over
 
 // isInternal reports whether nobody sends to a queue, or receives from it.
 func isInternal(queue string) bool {
-	return queue == schedulesQueue || strings.HasPrefix(queue, view.HistoryPrefix)
+	return queue == store.SchedulesQueue || strings.HasPrefix(queue, store.HistoryPrefix)
 }
 
 // overviewRest reads what is not of a single queue.
@@ -94,7 +94,7 @@ func (s *Server) overviewRest(ctx context.Context, r *overviewRequest, o *Overvi
 	}
 	o.Runs = []OverviewRun{}
 	see := visible(ctx)
-	if !see(schedulesQueue) {
+	if !see(store.SchedulesQueue) {
 		return nil
 	}
 	runs, err := s.upcoming(ctx, maxOverviewRuns, maxUpcoming, func(queue string) bool {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
@@ -238,9 +239,9 @@ func TestOverviewHasOnlyVisibleQueues(t *testing.T) {
 		t.Error("a token for a queue named all shares the overview of all queues")
 	}
 	a.as(*limited).do(http.MethodGet, "/v1/overview/watch?queue=orders", nil).
-		fails(http.StatusForbidden, "misconfigured", "query.queue")
+		fails(http.StatusForbidden, "forbidden", "query.queue")
 	sender := a.as(access.Identity{Name: "x", Role: access.RoleSend})
-	sender.do(http.MethodGet, "/v1/overview/watch", nil).fails(http.StatusForbidden, "misconfigured", "")
+	sender.do(http.MethodGet, "/v1/overview/watch", nil).fails(http.StatusForbidden, "forbidden", "")
 }
 
 func TestOverviewReadsABoundedNumberOfQueues(t *testing.T) {
@@ -265,7 +266,7 @@ type tested struct {
 
 // Stats is called once by each reading for the store's clock.
 func (s *tested) Stats(ctx context.Context, queue string) (store.Stats, error) {
-	if queue == schedulesQueue {
+	if queue == store.SchedulesQueue {
 		s.readings.Add(1)
 		time.Sleep(s.delay)
 		if err := s.failure.Load(); err != nil {
@@ -395,7 +396,8 @@ func TestOverviewWatchersLearnOfProblems(t *testing.T) {
 		s.failure.Store(&failure)
 		time.Sleep(10 * time.Second)
 		events := w.take()
-		const want = "event: problem\n" + `data: {"type":"about:blank","title":"Service Unavailable","status":503,`
+		const want = "event: problem\n" + `data: {"type":"` + problem.TypePrefix +
+			`unavailable","title":"Service Unavailable","status":503,`
 		if len(events) != 3 || !strings.HasPrefix(events[0], want) || events[2] != events[0] {
 			t.Errorf("%q", events)
 		}

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -21,52 +23,59 @@ func registerQueues(s *Server) {
 	tags := []string{"queues"}
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		OperationID: "listQueues",
 		Method:      http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
 	}, s.listQueues)
 	route(s, access.Look, huma.Operation{
+		OperationID: "getQueue", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Count the messages of a queue",
 	}, s.queueStats)
 	route(s, access.Look, huma.Operation{
+		OperationID: "getActivity", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one + "/activity", Tags: tags,
 		Summary: "Count the events of a queue in the last minute, hour and day",
 	}, s.queueActivity)
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		Method:      http.MethodGet, Path: one + "/horizon", Tags: tags,
+		OperationID: "getHorizon", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
 		Summary: "Count the messages that fall due in each part of a time",
 	}, s.horizon)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop deliveries of a queue",
+		OperationID: "pauseQueue",
+		Method:      http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop deliveries of a queue",
 	}, s.pauseQueue)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
+		OperationID: "resumeQueue",
+		Method:      http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
 	}, s.resumeQueue)
 	route(s, access.Operate, huma.Operation{
-		Method: http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
+		OperationID: "setDeadRetention",
+		Method:      http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
 	}, s.setRetention)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "replayQueue", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPost, Path: one + "/replay", Tags: tags, Summary: "Make dead messages live again",
 	}, s.replayQueue)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "purgeQueue", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPost, Path: one + "/purge", Tags: tags, Summary: "Remove messages in some states",
 	}, s.purgeQueue)
 	route(s, access.Administer, huma.Operation{
+		OperationID: "deleteQueue", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a queue with all its messages",
 	}, s.deleteQueue)
 }
 
 type listQueuesInput struct {
 	Prefix string `query:"prefix" maxLength:"128" doc:"Only queues whose names begin with this"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor string `query:"cursor" maxLength:"128" doc:"The next of the page before"`
+	PageQuery
 }
 
-type listQueuesOutput struct {
-	Body struct {
-		Queues []wire.Stats `json:"queues" doc:"In order of name"`
-		Next   string       `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
-}
+// QueuePage is a page of queues, in order of name.
+type QueuePage struct{ Page[wire.Stats] }
+
+type listQueuesOutput struct{ Body QueuePage }
 
 func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*listQueuesOutput, error) {
 	names, err := s.client.Queues(ctx)
@@ -82,21 +91,42 @@ func (s *Server) listQueues(ctx context.Context, in *listQueuesInput) (*listQueu
 		names = names[:in.Limit]
 		out.Body.Next = names[in.Limit-1]
 	}
-	out.Body.Queues = make([]wire.Stats, len(names))
+	out.Body.Items = make([]wire.Stats, len(names))
 	for i, name := range names {
 		stats, err := s.client.Queue(name).Stats(ctx)
 		if err != nil {
 			return nil, err
 		}
-		out.Body.Queues[i] = wire.NewStats(name, stats)
+		out.Body.Items[i] = wire.NewStats(name, stats)
 	}
 	return out, nil
+}
+
+// queueExists returns an ErrNotFound if a queue does not exist. What names a queue and finds nothing in it asks so. What
+// a queue may be given before its first message, such as a pause, and what waits for messages does not.
+func (s *Server) queueExists(ctx context.Context, name string) error {
+	stats, err := s.client.Queue(name).Stats(ctx)
+	if err == nil && !stats.Exists {
+		err = fmt.Errorf("queue %q does not exist: %w", name, store.ErrNotFound)
+	}
+	return err
+}
+
+// foundSome returns an error if a request found nothing to do in a queue that does not exist.
+func (s *Server) foundSome(ctx context.Context, queue string, n int, err error) error {
+	if err == nil && n == 0 {
+		err = s.queueExists(ctx, queue)
+	}
+	return err
 }
 
 type statsOutput struct{ Body wire.Stats }
 
 func (s *Server) queueStats(ctx context.Context, in *QueuePath) (*statsOutput, error) {
 	stats, err := s.client.Queue(in.Queue).Stats(ctx)
+	if err == nil && !stats.Exists {
+		err = s.queueExists(ctx, in.Queue)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +137,7 @@ type activityOutput struct{ Body wire.Activity }
 
 func (s *Server) queueActivity(ctx context.Context, in *QueuePath) (*activityOutput, error) {
 	activity, err := s.client.Queue(in.Queue).Activity(ctx)
-	if err != nil {
+	if err = s.foundSome(ctx, in.Queue, len(activity.Day.Counts), err); err != nil {
 		return nil, err
 	}
 	return &activityOutput{wire.NewActivity(in.Queue, activity)}, nil
@@ -131,7 +161,7 @@ type horizonOutput struct {
 
 func (s *Server) horizon(ctx context.Context, in *horizonInput) (*horizonOutput, error) {
 	counts, err := s.client.Queue(in.Queue).Histogram(ctx, in.From, in.To, in.Buckets)
-	if err != nil {
+	if err = s.foundSome(ctx, in.Queue, int(slices.Max(append(counts, 0))), err); err != nil {
 		return nil, err
 	}
 	out := &horizonOutput{}
@@ -158,7 +188,7 @@ func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*pausedOutput,
 	return &pausedOutput{wire.Paused{Queue: in.Queue}}, nil
 }
 
-type retentionInput struct {
+type deadRetentionInput struct {
 	QueuePath
 	Body struct {
 		MaxAge   Duration `json:"max_age,omitempty" doc:"Drop dead messages after so long. Default: no limit"`
@@ -166,7 +196,7 @@ type retentionInput struct {
 	}
 }
 
-func (s *Server) setRetention(ctx context.Context, in *retentionInput) (*statsOutput, error) {
+func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*statsOutput, error) {
 	age, err := in.Body.MaxAge.parse("max_age", false)
 	if err != nil {
 		return nil, err
@@ -198,33 +228,39 @@ func (s *Server) replayQueue(ctx context.Context, in *replayQueueInput) (*change
 	}
 	n, err := s.client.Queue(in.Queue).Replay(ctx, due, in.Body.IDs...)
 	s.changedSome(ctx, "dead messages replayed", in.Queue, n)
+	err = s.foundSome(ctx, in.Queue, n, err)
 	return &changedOutput{wire.Changed{Queue: in.Queue, Replayed: &n}}, err
 }
 
 type purgeInput struct {
 	QueuePath
 	Body struct {
-		States []later.State `json:"states,omitempty" enum:"scheduled,ready,dead" doc:"At least one, unless all is set"`
-		IDs    []string      `json:"ids,omitempty" maxItems:"1000" doc:"Of dead messages; only with the state dead. Default: all"`
-		All    bool          `json:"all,omitempty" doc:"All messages of the queue, also leased ones"`
+		States []string `json:"states,omitempty" enum:"scheduled,ready,dead" doc:"At least one, unless all is set"`
+		IDs    []string `json:"ids,omitempty" maxItems:"1000" doc:"Of dead messages; only with the state dead. Default: all"`
+		All    bool     `json:"all,omitempty" doc:"All messages of the queue, also leased ones"`
 	}
 }
 
 func (s *Server) purgeQueue(ctx context.Context, in *purgeInput) (*changedOutput, error) {
 	b, q := &in.Body, s.client.Queue(in.Queue)
+	states := make([]later.State, len(b.States))
+	for i, state := range b.States {
+		states[i] = later.State(state)
+	}
 	var n int
 	var err error
 	switch {
 	case b.All == (len(b.States) > 0):
 		return nil, field("states", store.Invalid("give states, or all"))
-	case len(b.IDs) > 0 && !slices.Equal(b.States, []later.State{later.StateDead}):
+	case len(b.IDs) > 0 && !slices.Equal(states, []later.State{later.StateDead}):
 		return nil, field("ids", store.Invalid("ids are of dead messages: give the state dead alone, or cancel the others"))
 	case len(b.IDs) > 0:
 		n, err = q.PurgeDead(ctx, b.IDs...)
 	default:
-		n, err = q.Purge(ctx, b.States...)
+		n, err = q.Purge(ctx, states...)
 	}
 	s.changedSome(ctx, "messages purged", in.Queue, n)
+	err = s.foundSome(ctx, in.Queue, n, err)
 	return &changedOutput{wire.Changed{Queue: in.Queue, Purged: &n}}, err
 }
 
@@ -238,6 +274,9 @@ func (s *Server) changedSome(ctx context.Context, what, queue string, n int) {
 type deletedOutput struct{ Body wire.Deleted }
 
 func (s *Server) deleteQueue(ctx context.Context, in *QueuePath) (*deletedOutput, error) {
+	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be read is deleted
+		return nil, err
+	}
 	if err := s.client.Queue(in.Queue).Delete(ctx); err != nil {
 		return nil, err
 	}

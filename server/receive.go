@@ -27,7 +27,8 @@ const (
 
 func registerReceive(s *Server) {
 	route(s, access.Work, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
+		OperationID: "receiveMessages",
+		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
 		Summary: "Receive messages that are due",
 		Description: "Each message is held until the end of its lease; settle it before with its token. Messages that are " +
 			"not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
@@ -36,7 +37,7 @@ func registerReceive(s *Server) {
 	}, s.receive)
 }
 
-type receiveInput struct {
+type receiveMessagesInput struct {
 	QueuePath
 	Body struct {
 		Max   int      `json:"max,omitempty" minimum:"1" maximum:"500" doc:"Default: 1"`
@@ -55,7 +56,7 @@ func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	give()
-	in := &receiveInput{QueuePath: QueuePath{ctx.Param("queue")}}
+	in := &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
 	if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		next(ctx)
@@ -70,7 +71,7 @@ func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
 }
 
 // setPlain sets a field and reports whether it is a known one with a value that is allowed.
-func (in *receiveInput) setPlain(name string, value gjson.Result) bool {
+func (in *receiveMessagesInput) setPlain(name string, value gjson.Result) bool {
 	switch name {
 	case "max":
 		n, err := strconv.Atoi(value.Raw)
@@ -87,7 +88,7 @@ func (in *receiveInput) setPlain(name string, value gjson.Result) bool {
 	return value.Type == gjson.String && err == nil
 }
 
-type receiveOutput struct {
+type receivedMessagesOutput struct {
 	Body struct {
 		Messages []Received `json:"messages"`
 	}
@@ -102,7 +103,7 @@ type Received struct {
 	Token     string  `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
 }
 
-func (s *Server) receive(ctx context.Context, in *receiveInput) (*receiveOutput, error) {
+func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receivedMessagesOutput, error) {
 	lease, err := in.Body.Lease.parse("lease", false)
 	if err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (s *Server) receive(ctx context.Context, in *receiveInput) (*receiveOutput,
 	if err != nil {
 		return nil, err
 	}
-	out := &receiveOutput{}
+	out := &receivedMessagesOutput{}
 	out.Body.Messages = make([]Received, len(got))
 	for i, d := range got {
 		out.Body.Messages[i] = received(d)

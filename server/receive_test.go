@@ -172,7 +172,7 @@ func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
 		`{"leases": "30s"}`:                          false,
 		`{"lease": "\ud800"}`:                        false,
 	} {
-		if got := eachField([]byte(body), new(receiveInput).setPlain); got != usual {
+		if got := eachField([]byte(body), new(receiveMessagesInput).setPlain); got != usual {
 			t.Errorf("%s: %v, want %v", body, got, usual)
 		}
 	}

@@ -24,7 +24,7 @@ var lastingRoutes = map[string]struct{ method, path, ctype, body, revoked, close
 	"receive":   {"POST", receivePath, jsonType, `{"wait": "5m"}`, "401 ", "200 {"},
 	"events":    {"GET", "/v1/events", "", "", "200 :", "200 :"},
 	"overview":  {"GET", "/v1/overview/watch", "", "", "200 :", "200 :"},
-	"lines":     {"POST", mail + "/batch", linesType, "\n…", `200 {"error":{"type":"about:blank","title":"Unauthorized"`, `200 {"error":`},
+	"lines":     {"POST", mail + "/batch", linesType, "\n…", `200 {"error":`, `200 {"error":`},
 	"published": {"POST", "/v1/topics/news/messages/batch", linesType, "{}\n…", `200 {"id":`, `200 {"id":`},
 	"import":    {"POST", "/v1/import", linesType, " …", "401 ", "503 "},
 	"operation": {"GET", "/v1/operations/{operation}?wait=5m", "", "", "401 ", "200 {"},

@@ -23,9 +23,6 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// schedulesQueue is the queue that rights on schedules are about.
-const schedulesQueue = "schedules:"
-
 // maxBody is how many bytes the body of a request has at most, where a route does not say otherwise.
 const maxBody = 1 << 20
 
@@ -35,25 +32,17 @@ var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the requ
 // parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may, or access.Check for "",
 // the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
-	op.OperationID = op.Method + " " + op.Path
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
 	}
+	op.Description = cmp.Or(op.Description, op.Summary+".")
 	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
-	if op.Responses == nil {
-		op.Responses = map[string]*huma.Response{}
-	}
-	op.Responses["default"] = &huma.Response{
-		Description: "A problem, as in RFC 9457",
-		Content: map[string]*huma.MediaType{problem.MediaType: {
-			Schema: huma.SchemaFromType(s.api.OpenAPI().Components.Schemas, typeOf[problem.Problem]()),
-		}},
-	}
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	if hasBody {
 		op.Middlewares = append(op.Middlewares, s.readBody)
 	}
+	describeProblems(&op, hasBody || op.RequestBody != nil)
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	}
@@ -78,7 +67,7 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 		queues = append(queues, store.TopicPrefix+topic)
 	}
 	if ctx.Param("schedule") != "" {
-		queues = append(queues, schedulesQueue)
+		queues = append(queues, store.SchedulesQueue)
 	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt
@@ -152,6 +141,11 @@ func (f *failure) ContentType(string) string { return problem.MediaType }
 
 // failure returns the problem of an error, and logs it if it is one of the server.
 func (s *Server) failure(ctx context.Context, err error) *failure {
+	code := store.CodeOf(err)
+	if _, own := errors.AsType[*problem.Error](err); !own &&
+		(code == store.ErrUnauthenticated.Code || code == store.ErrForbidden.Code) {
+		err = fmt.Errorf("%w: %w", store.ErrMisconfigured, err) // the store is a server, and refuses this one
+	}
 	f := &failure{problem.New(0, err)}
 	if f.Field == "" && (f.Code == store.ErrInvalid.Code || f.Code == store.ErrTooLarge.Code) {
 		f.Field = fieldOf(f.Detail)
@@ -271,6 +265,8 @@ func (w *replyWriter) Write(text []byte) (int, error) {
 // send sends the status that was set.
 func (c *requestContext) send() {
 	if !c.sent && c.set != 0 {
+		_, w := humago.Unwrap(c.humaContext)
+		problem.SetRetryAfter(w.Header(), c.set)
 		c.humaContext.SetStatus(c.set)
 	}
 	c.sent = true

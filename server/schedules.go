@@ -25,16 +25,20 @@ func registerSchedules(s *Server) {
 	tags := []string{"schedules"}
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		OperationID: "listSchedules",
 		Method:      http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
 	}, s.listSchedules)
 	route(s, access.Look, huma.Operation{
+		OperationID: "getSchedule", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
 	}, s.getSchedule)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "putSchedule", Errors: []int{http.StatusConflict},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
 		Description: "It replaces the schedule with this name. If the rule does not change, the next run stays.",
 	}, s.putSchedule)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "deleteSchedule", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Delete a schedule",
 		Description: "Runs that were sent stay in their queue.",
 	}, s.deleteSchedule)
@@ -135,21 +139,16 @@ func (s *Server) schedule(ctx context.Context, right access.Right, name string) 
 	return info, may(ctx, right, info.Queue)
 }
 
-type listSchedulesInput struct {
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor string `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+// SchedulePage is a page of schedules, in order of name.
+type SchedulePage struct {
+	Page[ScheduleInfo]
+	Unreadable []*problem.Problem `json:"unreadable,omitempty" doc:"One for each schedule of the page that cannot be read and does not run"`
 }
 
-type listSchedulesOutput struct {
-	Body struct {
-		Schedules  []ScheduleInfo     `json:"schedules" doc:"In order of name"`
-		Unreadable []*problem.Problem `json:"unreadable,omitempty" doc:"One for each schedule of the page that cannot be read and does not run"`
-		Next       string             `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
-}
+type listSchedulesOutput struct{ Body SchedulePage }
 
-func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*listSchedulesOutput, error) {
-	if err := may(ctx, access.Look, schedulesQueue); err != nil {
+func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedulesOutput, error) {
+	if err := may(ctx, access.Look, store.SchedulesQueue); err != nil {
 		return nil, err
 	}
 	page, err := s.client.Schedules().List(ctx, in.Cursor, in.Limit)
@@ -157,11 +156,11 @@ func (s *Server) listSchedules(ctx context.Context, in *listSchedulesInput) (*li
 		return nil, err
 	}
 	out := &listSchedulesOutput{}
-	out.Body.Schedules, out.Body.Next = []ScheduleInfo{}, page.Next
+	out.Body.Items, out.Body.Next = []ScheduleInfo{}, page.Next
 	see := visible(ctx)
 	for _, info := range page.Schedules {
 		if see(info.Queue) {
-			out.Body.Schedules = append(out.Body.Schedules, shown(ctx, info))
+			out.Body.Items = append(out.Body.Items, shown(ctx, info))
 		}
 	}
 	if access.Check(ctx, access.Look, "") == nil { // nobody knows whose they are

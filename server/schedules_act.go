@@ -18,17 +18,21 @@ import (
 func registerScheduleActions(s *Server, tags []string) {
 	const one = "/v1/schedules/{schedule}"
 	route(s, access.Operate, huma.Operation{
+		OperationID: "pauseSchedule", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPost, Path: one + "/pause", Tags: tags, Summary: "Stop the runs of a schedule",
 	}, s.pauseSchedule)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "resumeSchedule", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Let a paused schedule run again",
 		Description: "It runs next at the first time of its rule from now on.",
 	}, s.resumeSchedule)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "triggerSchedule", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPost, Path: one + "/trigger", Tags: tags, Summary: "Send a run of a schedule now",
 		Description: "It does so even if the schedule is paused or has finished, or a run is unfinished.",
 	}, s.triggerSchedule)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "backfillSchedule", Errors: []int{http.StatusNotFound},
 		Method: http.MethodPost, Path: one + "/backfill", Tags: tags, Summary: "Send the runs of a past range",
 		Description: "It may be repeated: a run whose message is there, or was acked within its dedup window, is " +
 			"not sent again.",

@@ -18,6 +18,7 @@ import (
 
 func registerApply(s *Server, tags []string) {
 	route(s, access.Operate, huma.Operation{
+		OperationID: "applySchedules", Errors: []int{http.StatusConflict},
 		Method: http.MethodPost, Path: "/v1/schedules/apply", Tags: tags, DefaultStatus: http.StatusOK,
 		Summary: "Store several schedules, such as those of a file", MaxBodyBytes: maxBatchBody,
 		Description: "All are checked before the first is stored. After an error some may have been stored; apply " +
@@ -25,7 +26,7 @@ func registerApply(s *Server, tags []string) {
 	}, s.applySchedules)
 }
 
-type applyInput struct {
+type applySchedulesInput struct {
 	Body struct {
 		Schedules []Schedule `json:"schedules" maxItems:"1000"`
 		Set       string     `json:"set,omitempty" maxLength:"80" doc:"The name of the set that the schedules are"`
@@ -34,15 +35,15 @@ type applyInput struct {
 	}
 }
 
-type applyOutput struct {
+type appliedSchedulesOutput struct {
 	Body struct {
 		Schedules []wire.ScheduleResult `json:"schedules" doc:"What was done with each, in order of name"`
 	}
 }
 
-func (s *Server) applySchedules(ctx context.Context, in *applyInput) (*applyOutput, error) {
+func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*appliedSchedulesOutput, error) {
 	b := &in.Body
-	if err := may(ctx, access.Operate, schedulesQueue); err != nil {
+	if err := may(ctx, access.Operate, store.SchedulesQueue); err != nil {
 		return nil, err
 	}
 	if b.Prune && b.Set == "" {
@@ -76,7 +77,7 @@ func (s *Server) applySchedules(ctx context.Context, in *applyInput) (*applyOutp
 			}
 		}
 	}
-	out := &applyOutput{}
+	out := &appliedSchedulesOutput{}
 	out.Body.Schedules = make([]wire.ScheduleResult, len(changes))
 	for i, change := range changes {
 		if hides(ctx) {

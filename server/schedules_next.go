@@ -17,24 +17,28 @@ import (
 
 func registerRuns(s *Server, tags []string) {
 	route(s, access.Look, huma.Operation{
+		OperationID: "listNextRuns", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/next", Tags: tags,
 		Summary:     "List the next runs of a schedule",
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		Method:      http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
+		OperationID: "listRuns", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
 		Summary: "List the runs of a schedule in a time",
 		Description: "Past ones since its rule was stored, and those to come. The state is that of the message, if it is " +
 			"live, else planned or past; a run that is past was done, missed or skipped.",
 	}, s.scheduleRuns)
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		OperationID: "listUpcomingRuns",
 		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
 		Description: "They are in order of time, as if all of them were sent.",
 	}, s.upcomingRuns)
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/schedule-preview", Tags: tags, DefaultStatus: http.StatusOK,
+		OperationID: "previewRuns",
+		Method:      http.MethodPost, Path: "/v1/schedule-preview", Tags: tags, DefaultStatus: http.StatusOK,
 		Summary: "List the next runs of a schedule that is not stored", MaxBodyBytes: maxScheduleBody,
 		Description: "Times that are counted from the creation of a schedule are counted from after.",
 	}, s.previewRuns)
@@ -42,7 +46,7 @@ func registerRuns(s *Server, tags []string) {
 
 // RunCount is how many runs a request asks for.
 type RunCount struct {
-	N int `query:"n" minimum:"1" maximum:"1000" default:"10" doc:"How many runs"`
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"How many runs"`
 }
 
 type nextRunsInput struct {
@@ -50,17 +54,16 @@ type nextRunsInput struct {
 	RunCount
 }
 
-type runsOutput struct {
-	Body struct {
-		Runs []wire.Run `json:"runs"`
-	}
-}
+// RunPage is the next runs, in order of time.
+type RunPage struct{ Page[wire.Run] }
+
+type runsOutput struct{ Body RunPage }
 
 func runsOf(runs []later.Run) *runsOutput {
 	out := &runsOutput{}
-	out.Body.Runs = make([]wire.Run, len(runs))
+	out.Body.Items = make([]wire.Run, len(runs))
 	for i, run := range runs {
-		out.Body.Runs[i] = view.Run(run)
+		out.Body.Items[i] = view.Run(run)
 	}
 	return out
 }
@@ -70,7 +73,7 @@ func (s *Server) nextRuns(ctx context.Context, in *nextRunsInput) (*runsOutput, 
 	if err != nil {
 		return nil, err
 	}
-	runs, err := info.NextRuns(in.N)
+	runs, err := info.NextRuns(in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -85,16 +88,15 @@ type ScheduledRun struct {
 
 type scheduleRunsInput struct {
 	SchedulePath
-	From time.Time `query:"from" doc:"Only runs whose nominal times are at this time or later. Default: now"`
-	To   time.Time `query:"to" doc:"Only runs whose nominal times are before this time. Default: no limit"`
-	N    int       `query:"n" minimum:"1" maximum:"500" default:"100" doc:"How many runs"`
+	From  time.Time `query:"from" doc:"Only runs whose nominal times are at this time or later. Default: now"`
+	To    time.Time `query:"to" doc:"Only runs whose nominal times are before this time. Default: no limit"`
+	Limit int       `query:"limit" minimum:"1" maximum:"500" default:"100" doc:"How many runs; the next ones begin after the last of them"`
 }
 
-type scheduleRunsOutput struct {
-	Body struct {
-		Runs []ScheduledRun `json:"runs" doc:"In order of nominal time"`
-	}
-}
+// ScheduledRunPage is runs of a schedule, in order of nominal time.
+type ScheduledRunPage struct{ Page[ScheduledRun] }
+
+type scheduleRunsOutput struct{ Body ScheduledRunPage }
 
 func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*scheduleRunsOutput, error) {
 	if _, err := s.schedule(ctx, access.Look, in.Schedule); err != nil {
@@ -106,23 +108,23 @@ func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*sche
 	if !in.To.IsZero() && !in.From.Before(in.To) {
 		return nil, field("query.to", store.Invalid("is not later than from: give a later time, or omit it"))
 	}
-	runs, err := s.client.Schedules().Runs(ctx, in.Schedule, in.From, in.To, in.N)
+	runs, err := s.client.Schedules().Runs(ctx, in.Schedule, in.From, in.To, in.Limit)
 	if err != nil {
 		return nil, err
 	}
 	out := &scheduleRunsOutput{}
-	out.Body.Runs = make([]ScheduledRun, len(runs))
+	out.Body.Items = make([]ScheduledRun, len(runs))
 	for i, run := range runs {
-		out.Body.Runs[i] = ScheduledRun{view.Run(run.Run), string(run.State)}
+		out.Body.Items[i] = ScheduledRun{view.Run(run.Run), string(run.State)}
 	}
 	return out, nil
 }
 
 func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*runsOutput, error) {
-	if err := may(ctx, access.Look, schedulesQueue); err != nil {
+	if err := may(ctx, access.Look, store.SchedulesQueue); err != nil {
 		return nil, err
 	}
-	runs, err := s.upcoming(ctx, in.N, later.MaxRuns, visible(ctx))
+	runs, err := s.upcoming(ctx, in.Limit, later.MaxRuns, visible(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +159,7 @@ func (s *Server) previewRuns(_ context.Context, in *previewInput) (*runsOutput, 
 	if err := checkRule(&in.Body.Schedule); err != nil {
 		return nil, err
 	}
-	runs, err := in.Body.Next(in.After, in.N)
+	runs, err := in.Body.Next(in.After, in.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	body := map[string]any{} // what was read can be stored again
-	for name := range humaSchema(t, a, "ScheduleFields").Properties {
+	for name := range humaSchema(t, a, "ScheduleSettings").Properties {
 		if value, ok := got[name]; ok {
 			body[name] = value
 		}
@@ -41,7 +41,7 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 	if again := a.do(http.MethodPut, nightly, body).is(http.StatusOK); again["result"] != "unchanged" {
 		t.Errorf("%v", again)
 	}
-	runs := list(a.do(http.MethodGet, nightly+"/next?n=3", nil).is(http.StatusOK), "runs")
+	runs := list(a.do(http.MethodGet, nightly+"/next?limit=3", nil).is(http.StatusOK), "items")
 	if len(runs) != 3 || runs[0]["time_zone"] != "Europe/Berlin" ||
 		!strings.Contains(runs[0]["local"].(string), "T02:00") {
 		t.Errorf("%v", runs)
@@ -51,7 +51,7 @@ func TestScheduleFromPutToDelete(t *testing.T) {
 		is(http.StatusOK); got["paused"] != true || got["pause_note"] != "moving" {
 		t.Errorf("%v", got)
 	}
-	if runs := list(a.do(http.MethodGet, nightly+"/next", nil).is(http.StatusOK), "runs"); len(runs) != 0 {
+	if runs := list(a.do(http.MethodGet, nightly+"/next", nil).is(http.StatusOK), "items"); len(runs) != 0 {
 		t.Errorf("%v", runs)
 	}
 	a.do(http.MethodPost, nightly+"/resume", nil).is(http.StatusOK)
@@ -96,20 +96,20 @@ func TestSchedulesAreListedAlsoIfTheyCannotBeRead(t *testing.T) {
 	}
 	page := a.do(http.MethodGet, "/v1/schedules?limit=2", nil).is(http.StatusOK)
 	bad := list(page, "unreadable")
-	if len(bad) != 1 || bad[0]["code"] != "corrupt" || len(list(page, "schedules")) != 1 {
+	if len(bad) != 1 || bad[0]["code"] != "corrupt" || len(list(page, "items")) != 1 {
 		t.Fatalf("%v", page)
 	}
 	rest := a.do(http.MethodGet, "/v1/schedules?limit=2&cursor="+page["next"].(string), nil).is(http.StatusOK)
-	if schedules := list(rest, "schedules"); len(schedules) != 2 || schedules[1]["name"] != "s2" {
+	if schedules := list(rest, "items"); len(schedules) != 2 || schedules[1]["name"] != "s2" {
 		t.Errorf("%v", rest)
 	}
 	limited := a.as(operator("schedules:", "q"))
-	limited.do(http.MethodDelete, "/v1/schedules/bad", nil).fails(http.StatusForbidden, "misconfigured", "")
+	limited.do(http.MethodDelete, "/v1/schedules/bad", nil).fails(http.StatusForbidden, "forbidden", "")
 	if _, ok := limited.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK)["unreadable"]; ok {
 		t.Error("somebody limited to queues learns of a schedule of nobody knows which")
 	}
 	a.as(operator()).do(http.MethodDelete, "/v1/schedules/bad", nil).is(http.StatusOK)
-	runs := list(a.do(http.MethodGet, "/v1/schedules-upcoming?n=5", nil).is(http.StatusOK), "runs")
+	runs := list(a.do(http.MethodGet, "/v1/schedules-upcoming?limit=5", nil).is(http.StatusOK), "items")
 	if len(runs) != 5 || runs[0]["schedule"] == runs[1]["schedule"] {
 		t.Errorf("%v", runs)
 	}
@@ -136,7 +136,7 @@ func TestScheduleRequestsThatAreWrongNameTheField(t *testing.T) {
 	a.do(http.MethodPost, nightly+"/backfill", `{"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}`).
 		fails(http.StatusBadRequest, "invalid", "to")
 	a.do(http.MethodPost, nightly+"/pause", `{"note": 5}`).fails(http.StatusBadRequest, "invalid", "note")
-	a.do(http.MethodGet, nightly+"/next?n=0", nil).fails(http.StatusBadRequest, "invalid", "query.n")
+	a.do(http.MethodGet, nightly+"/next?limit=0", nil).fails(http.StatusBadRequest, "invalid", "query.limit")
 	a.do(http.MethodPost, "/v1/schedule-preview", `{"rrule": "FREQ=SOMETIMES"}`).
 		fails(http.StatusBadRequest, "invalid", "rrule")
 	a.do(http.MethodPost, "/v1/schedules/apply", `{"schedules": [], "prune": true}`).
@@ -152,30 +152,30 @@ func TestScheduleRunsHaveTheirStates(t *testing.T) {
 		is(http.StatusOK)
 	got := a.do(http.MethodGet, "/v1/schedules/daily/runs?from=2050-07-01T00:00:00Z&to=2050-07-03T00:00:00Z", nil).
 		is(http.StatusOK)
-	runs := list(got, "runs")
+	runs := list(got, "items")
 	if len(runs) != 2 || runs[1]["nominal"] != "2050-07-02T07:00:00.000Z" || runs[1]["state"] != "planned" ||
 		runs[1]["local"] != "2050-07-02T09:00:00.000+02:00" || runs[1]["id"] == "" {
 		t.Errorf("%v", got)
 	}
-	if got := a.do(http.MethodGet, "/v1/schedules/daily/runs?n=3", nil).is(http.StatusOK); len(list(got, "runs")) != 3 {
+	if got := a.do(http.MethodGet, "/v1/schedules/daily/runs?limit=3", nil).is(http.StatusOK); len(list(got, "items")) != 3 {
 		t.Errorf("%v", got)
 	}
 	past := a.do(http.MethodGet, "/v1/schedules/daily/runs?from=2000-01-01T00:00:00Z&to=2001-01-01T00:00:00Z", nil)
-	if past.body != `{"runs":[]}`+"\n" {
+	if past.body != `{"items":[]}`+"\n" {
 		t.Error(past.body)
 	}
 }
 
 func TestSchedulePreviewStoresNothing(t *testing.T) {
 	a := newAPI(t)
-	got := a.do(http.MethodPost, "/v1/schedule-preview?n=2&after=2030-03-30T12:00:00Z",
+	got := a.do(http.MethodPost, "/v1/schedule-preview?limit=2&after=2030-03-30T12:00:00Z",
 		`{"name": "x", "cron": "30 2 * * *", "time_zone": "Europe/Berlin"}`).is(http.StatusOK)
-	runs := list(got, "runs")
+	runs := list(got, "items")
 	if len(runs) != 2 || runs[0]["local"] != "2030-03-31T03:30:00.000+02:00" ||
 		runs[1]["due"] != "2030-04-01T00:30:00.000Z" {
 		t.Errorf("%v", runs)
 	}
-	if all := list(a.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK), "schedules"); len(all) != 0 {
+	if all := list(a.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK), "items"); len(all) != 0 {
 		t.Errorf("%v", all)
 	}
 }
@@ -211,31 +211,31 @@ func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 		a.do(http.MethodPut, "/v1/schedules/"+name, body).
 			is(http.StatusOK)
 	}
-	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules", nil).fails(http.StatusForbidden, "misconfigured", "")
-	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules/mine", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules", nil).fails(http.StatusForbidden, "forbidden", "")
+	a.as(operator("mail")).do(http.MethodGet, "/v1/schedules/mine", nil).fails(http.StatusForbidden, "forbidden", "")
 	limited := a.as(operator("mail", "schedules:"))
-	if all := list(limited.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK), "schedules"); len(all) != 1 ||
+	if all := list(limited.do(http.MethodGet, "/v1/schedules", nil).is(http.StatusOK), "items"); len(all) != 1 ||
 		all[0]["name"] != "mine" || all[0]["payload"] != "secret" {
 		t.Errorf("%v", all)
 	}
-	runs := list(limited.do(http.MethodGet, "/v1/schedules-upcoming?n=4", nil).is(http.StatusOK), "runs")
+	runs := list(limited.do(http.MethodGet, "/v1/schedules-upcoming?limit=4", nil).is(http.StatusOK), "items")
 	if len(runs) != 4 || slices.ContainsFunc(runs, func(r map[string]any) bool { return r["schedule"] != "mine" }) {
 		t.Errorf("%v", runs)
 	}
 	limited.do(http.MethodPut, "/v1/schedules/new", `{"queue": "mail", "every": "1h"}`).is(http.StatusOK)
 	limited.do(http.MethodPut, "/v1/schedules/new", `{"queue": "orders", "every": "1h"}`).
-		fails(http.StatusForbidden, "misconfigured", "queue")
+		fails(http.StatusForbidden, "forbidden", "queue")
 	limited.do(http.MethodPut, "/v1/schedules/theirs", `{"queue": "mail", "every": "1h"}`).
-		fails(http.StatusForbidden, "misconfigured", "")
-	limited.do(http.MethodGet, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "misconfigured", "")
-	limited.do(http.MethodGet, "/v1/schedules/theirs/next", nil).fails(http.StatusForbidden, "misconfigured", "")
-	limited.do(http.MethodDelete, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
+	limited.do(http.MethodGet, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "forbidden", "")
+	limited.do(http.MethodGet, "/v1/schedules/theirs/next", nil).fails(http.StatusForbidden, "forbidden", "")
+	limited.do(http.MethodDelete, "/v1/schedules/theirs", nil).fails(http.StatusForbidden, "forbidden", "")
 	for _, action := range []string{"pause", "resume", "trigger"} {
-		limited.do(http.MethodPost, "/v1/schedules/theirs/"+action, nil).fails(http.StatusForbidden, "misconfigured", "")
+		limited.do(http.MethodPost, "/v1/schedules/theirs/"+action, nil).fails(http.StatusForbidden, "forbidden", "")
 	}
 	limited.do(http.MethodPost, "/v1/schedules/theirs/backfill",
 		`{"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}`).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 	for _, body := range []string{
 		`{"schedules": [{"name": "x", "queue": "orders", "every": "1h"}]}`,
 		`{"set": "s", "schedules": [{"name": "theirs", "queue": "mail", "every": "1h"}]}`,
@@ -250,7 +250,7 @@ func TestSchedulesOfOthersAreOutOfReach(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	a.as(reader).do(http.MethodPut, "/v1/schedules/mine", `{"queue": "mail", "every": "1h"}`).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 }
 
 // humaSchema returns a schema of the description.
@@ -278,7 +278,7 @@ func TestScheduleSchemaHasTheFieldsOfItsJSON(t *testing.T) {
 	info := later.ScheduleInfo{Schedule: schedule, Created: now, Changed: now, NextRun: later.Run{Nominal: now},
 		LastRun: later.Run{Nominal: now}, PauseNote: "p", PausedAt: now, Buffered: now,
 		LastMissed: now, LastSkipped: now}
-	for name, value := range map[string]any{"ScheduleFields": schedule, "ScheduleInfoFields": info} {
+	for name, value := range map[string]any{"ScheduleSettings": schedule, "Schedule": info} {
 		text, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)

@@ -26,10 +26,12 @@ const idempotencyWindow = 24 * time.Hour
 
 func registerSend(s *Server) {
 	route(s, access.Send, s.oneMessage(huma.Operation{
-		Path: queueSends, Tags: []string{"messages"}, Summary: "Send a message",
+		OperationID: "sendMessage",
+		Path:        queueSends, Tags: []string{"messages"}, Summary: "Send a message",
 	}), s.send)
 	route(s, access.Send, s.manyMessages(huma.Operation{
-		Path: queueSends + "/batch", Tags: []string{"messages"}, Summary: "Send several messages",
+		OperationID: "sendMessages",
+		Path:        queueSends + "/batch", Tags: []string{"messages"}, Summary: "Send several messages",
 	}), s.sendBatch)
 }
 
@@ -37,7 +39,9 @@ func registerSend(s *Server) {
 func (s *Server) oneMessage(op huma.Operation) huma.Operation {
 	op.Method, op.DefaultStatus, op.MaxBodyBytes = http.MethodPost, http.StatusCreated, wire.MaxMessage
 	op.Description = "With the content type application/json the body describes the message. With any other the body is " +
-		"its payload, and Later- headers say the rest."
+		"its payload, and Later- headers say the rest: those below, and Later-Header-NAME for each header of the message."
+	op.Parameters = s.laterHeaders()
+	op.Errors = []int{http.StatusConflict, http.StatusUnprocessableEntity}
 	op.Middlewares = huma.Middlewares{s.sendRaw}
 	op.RequestBody = rawOrJSON[Outgoing](s)
 	return op
@@ -50,6 +54,10 @@ func (s *Server) manyMessages(op huma.Operation) huma.Operation {
 		"body is one message a line, of any number, and the reply one result a line, written while messages arrive; a line " +
 		"that is wrong does not keep the others from being sent."
 	op.Middlewares = huma.Middlewares{s.sendStream}
+	op.Errors = []int{http.StatusUnprocessableEntity}
+	op.RequestBody = &huma.RequestBody{Required: true, Content: orLines(s.schemaOf(typeOf[Batch]()))}
+	op.Responses = map[string]*huma.Response{"200": {Description: "The results",
+		Content: orLines(s.schemaOf(typeOf[BatchResults]()))}}
 	return op
 }
 
@@ -161,7 +169,7 @@ type Sent struct {
 	Queue string `json:"queue"`
 	// Due is by the server's clock unless the request gave a time: the store's own decides.
 	Due     string            `json:"due,omitempty" doc:"When it falls due; for a delay by the server's clock, while the store's decides"`
-	Outcome later.SendOutcome `json:"outcome" enum:"sent,duplicate,replaced,debounced,follows" doc:"What the send did"`
+	Outcome later.SendOutcome `json:"outcome" doc:"What the send did"`
 }
 
 // parse returns a duration, and an error that names its field. A duration of zero is refused unless it is allowed.
@@ -384,7 +392,7 @@ func (s *Server) sentBefore(ctx context.Context, q *later.Queue, sent Sent, o *l
 		return sent, err
 	case !bytes.Equal(live.Payload, o.Payload):
 		return sent, &problem.Error{Status: http.StatusUnprocessableEntity, Field: "header.Idempotency-Key",
-			Err: fmt.Errorf("the key was used for a message with another payload: %w", later.ErrDuplicate)}
+			Err: fmt.Errorf("the key was used for a message with another payload: %w", later.ErrConflict)}
 	}
 	sent.Due = wire.FormatTime(live.Due)
 	return sent, nil

@@ -38,25 +38,26 @@ type Batch struct {
 	Messages []Outgoing `json:"messages" minItems:"1" maxItems:"1000"`
 }
 
-type batchOutput struct {
-	Body struct {
-		Results []BatchResult `json:"results" doc:"One for each message, in order"`
-	}
+type batchResultsOutput struct{ Body BatchResults }
+
+// BatchResults are the results of several messages.
+type BatchResults struct {
+	Results []BatchResult `json:"results" doc:"One for each message, in order"`
 }
 
 // BatchResult is the result of one message: what a single send answers, or its problem.
 type BatchResult struct {
 	ID      string            `json:"id,omitempty"`
 	Due     string            `json:"due,omitempty"`
-	Outcome later.SendOutcome `json:"outcome,omitempty" enum:"sent,duplicate,replaced,debounced,follows"`
+	Outcome later.SendOutcome `json:"outcome,omitempty"`
 	Error   *problem.Problem  `json:"error,omitempty"`
 }
 
-func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchResultsOutput, error) {
 	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages)
 }
 
-func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (*batchOutput, error) {
+func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (*batchResultsOutput, error) {
 	messages := make([]later.Outgoing, len(bodies))
 	for i := range messages {
 		var err error
@@ -68,7 +69,7 @@ func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (
 	if len(results) == 0 && err != nil {
 		return nil, err
 	}
-	out := &batchOutput{}
+	out := &batchResultsOutput{}
 	out.Body.Results = make([]BatchResult, len(results))
 	for i := range results {
 		out.Body.Results[i] = s.batchResult(ctx, &messages[i], &results[i])

@@ -26,8 +26,10 @@ const (
 	octetsType = "application/octet-stream"
 	formType   = "application/x-www-form-urlencoded"
 
-	// metaPrefix begins the request headers that set headers of a raw message: Later-Header-Kind sets "kind".
-	metaPrefix = "Later-Header-"
+	// laterPrefix begins the request headers that describe a raw message.
+	laterPrefix = "Later-"
+	// metaPrefix begins those that set headers of it: Later-Header-Kind sets "kind".
+	metaPrefix = laterPrefix + "Header-"
 )
 
 // errForm refuses what curl says of a body by itself: the text of a JSON object would be sent at once as a payload.
@@ -36,12 +38,21 @@ var errForm = field("header.Content-Type", store.Invalid("%s is neither a descri
 
 // rawOrJSON describes a body that is a T as JSON, or a payload as it is.
 func rawOrJSON[T any](s *Server) *huma.RequestBody {
-	schema := s.api.OpenAPI().Components.Schemas.Schema(typeOf[T](), true, "")
+	schema := s.schemaOf(typeOf[T]())
 	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		jsonType:   {Schema: schema},
 		octetsType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary", Description: "The payload, of any type"}},
 	}}
 }
+
+// orLines describes content that is JSON, or has an object of it a line.
+func orLines(schema *huma.Schema) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{jsonType: {Schema: schema}, linesType: lines}
+}
+
+// lines is content that has a JSON object a line, which schemas cannot describe.
+var lines = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
+	Description: "A JSON object a line"}}
 
 // contentType returns the type of a request's body without parameters. That of a request without one is JSON.
 func contentType(header string) string {
@@ -56,11 +67,16 @@ func contentType(header string) string {
 
 // sendRaw takes requests whose body is not JSON from send.
 func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
 	if contentType(ctx.Header("Content-Type")) == jsonType {
+		if name := laterHeader(r); name != "" {
+			s.reply(w, r, 0, nil, field("header."+name, store.Invalid("describes a payload that is the body: put the field "+
+				"into the JSON, or give the type of the payload as Content-Type")))
+			return
+		}
 		next(ctx)
 		return
 	}
-	r, w := humago.Unwrap(ctx)
 	if contentType(ctx.Header("Content-Type")) == formType {
 		s.reply(w, r, 0, nil, errForm)
 		return
@@ -70,6 +86,16 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 		defer give()
 	}
 	s.answerSend(w, r, s.targetOf(ctx), message, err)
+}
+
+// laterHeader returns the name of a request header that describes a raw message, or "" if there is none.
+func laterHeader(r *http.Request) string {
+	for name := range r.Header {
+		if strings.HasPrefix(name, laterPrefix) {
+			return name
+		}
+	}
+	return ""
 }
 
 // answerSend sends a message, unless there is an error, and answers the request. It reports whether it was sent.
@@ -144,7 +170,7 @@ func setCount(to *int, text string) error {
 func (s *Server) rawMessage(w http.ResponseWriter, r *http.Request) (message later.Outgoing, give func(), err error) {
 	var o Outgoing
 	for name, values := range r.Header {
-		if !strings.HasPrefix(name, "Later-") {
+		if !strings.HasPrefix(name, laterPrefix) {
 			continue
 		}
 		where := "header." + name

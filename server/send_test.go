@@ -62,6 +62,8 @@ func TestSendTakesARawBody(t *testing.T) {
 	}
 	a.do(http.MethodPost, mail, "x", "Content-Type", "text/plain", "Later-Inn", "1h").
 		fails(http.StatusBadRequest, "invalid", "header.Later-Inn", "unknown")
+	a.do(http.MethodPost, mail, `{"payload": "x"}`, "Later-In", "1h").
+		fails(http.StatusBadRequest, "invalid", "header.Later-In", "put the field into the JSON")
 	a.do(http.MethodPost, mail, `{"payload": "x", "in": "1h"}`, "Content-Type", "application/x-www-form-urlencoded").
 		fails(http.StatusBadRequest, "invalid", "header.Content-Type", "curl -H")
 	a.do(http.MethodPost, mail, strings.Repeat("x", 1<<20+1), "Content-Type", "text/plain").
@@ -78,7 +80,7 @@ func TestSendWithIdempotencyKeyCanBeRepeated(t *testing.T) {
 		t.Errorf("%v, then %v", first, again)
 	}
 	a.do(http.MethodPost, mail, `{"payload": "other"}`, "Idempotency-Key", "k").
-		fails(http.StatusUnprocessableEntity, "duplicate", "header.Idempotency-Key")
+		fails(http.StatusUnprocessableEntity, "conflict", "header.Idempotency-Key")
 	a.do(http.MethodPost, mail, `{"payload": "x", "id": "i"}`, "Idempotency-Key", "k").
 		fails(http.StatusBadRequest, "invalid", "header.Idempotency-Key")
 	for _, contentType := range []string{"application/json", "text/plain"} { // a key that is lost is no key

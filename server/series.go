@@ -22,20 +22,24 @@ func registerSeries(s *Server) {
 	const one = "/v1/queues/{queue}/series/{id}"
 	tags := []string{"series"}
 	route(s, access.Send, huma.Operation{
+		OperationID: "sendSeries", Errors: []int{http.StatusConflict},
 		Method: http.MethodPost, Path: "/v1/queues/{queue}/series", Tags: tags, Summary: "Send a reminder series",
 		Description: "A message for each of the offsets, due at the moment plus the offset, under one id. It may be " +
 			"repeated: this sends what is missing, and the code is duplicate if nothing is.",
 		DefaultStatus: http.StatusCreated, MaxBodyBytes: wire.MaxMessage,
 	}, s.sendSeries)
 	route(s, access.Get, huma.Operation{
+		OperationID: "listSeries", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "List what remains of a series",
 	}, s.listSeries)
 	route(s, access.Send, huma.Operation{
+		OperationID: "moveSeries", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPatch, Path: one, Tags: tags, Summary: "Move what remains of a series to another moment",
 		Description: "Messages that a worker holds, dead ones, and those that have fallen due already and would not " +
 			"be due later are left. After an error some may have been moved; repeat it.",
 	}, s.moveSeries)
 	route(s, access.Send, huma.Operation{
+		OperationID: "cancelSeries", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "Cancel what remains of a series",
 	}, s.cancelSeries)
 }
@@ -44,6 +48,10 @@ func registerSeries(s *Server) {
 type SeriesPath struct {
 	QueuePath
 	ID string `path:"id" maxLength:"96" doc:"The id of the series"`
+}
+
+func noSeries(p *SeriesPath) error {
+	return fmt.Errorf("no message of series %q in queue %q: %w", p.ID, p.Queue, store.ErrNotFound)
 }
 
 // Moment is the moment of a series.
@@ -119,21 +127,23 @@ func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeri
 		Skipped: r.Skipped, Duplicates: r.Duplicates}}, err
 }
 
-type seriesOutput struct {
-	Body struct {
-		Messages []wire.SeriesMessage `json:"messages" doc:"In order of their offsets"`
-	}
-}
+// SeriesPage is all messages of a series, in order of their offsets.
+type SeriesPage struct{ Page[wire.SeriesMessage] }
+
+type seriesOutput struct{ Body SeriesPage }
 
 func (s *Server) listSeries(ctx context.Context, in *SeriesPath) (*seriesOutput, error) {
 	remaining, err := s.client.Queue(in.Queue).ListSeries(ctx, in.ID)
+	if err == nil && len(remaining) == 0 {
+		err = noSeries(in)
+	}
 	if err != nil {
 		return nil, err
 	}
 	out := &seriesOutput{}
-	out.Body.Messages = make([]wire.SeriesMessage, len(remaining))
+	out.Body.Items = make([]wire.SeriesMessage, len(remaining))
 	for i, m := range remaining {
-		out.Body.Messages[i] = view.SeriesMessage(m)
+		out.Body.Items[i] = view.SeriesMessage(m)
 	}
 	return out, nil
 }
@@ -154,6 +164,9 @@ func (s *Server) moveSeries(ctx context.Context, in *moveSeriesInput) (*movedSer
 		s.Changed(ctx, "series moved", slog.String("queue", in.Queue), slog.String("series", in.ID),
 			slog.Int("count", n.Moved+n.Skipped))
 	}
+	if err == nil && n.Moved+n.Skipped+n.Left == 0 {
+		err = noSeries(&in.SeriesPath)
+	}
 	return &movedSeriesOutput{wire.MovedSeries{Queue: in.Queue, Series: in.ID, Until: wire.FormatTime(in.Body.Until),
 		Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}}, err
 }
@@ -170,6 +183,9 @@ func (s *Server) cancelSeries(ctx context.Context, in *cancelSeriesInput) (*canc
 	if n.Total() > 0 {
 		s.Changed(ctx, "series cancelled", slog.String("queue", in.Queue), slog.String("series", in.ID),
 			slog.Int("count", n.Total()))
+	}
+	if err == nil && n.Total() == 0 {
+		err = noSeries(&in.SeriesPath)
 	}
 	return &cancelledSeriesOutput{wire.CancelledSeries{Queue: in.Queue, Series: in.ID, Cancelled: n.Total()}}, err
 }

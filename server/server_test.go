@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
 
@@ -93,7 +97,49 @@ func (a *api) do(method, path string, body any, headers ...string) *reply {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return &reply{a.t, fmt.Sprintf("%s %s %.200s", method, path, text), answer.StatusCode, answer.Header, string(read)}
+	got := &reply{a.t, fmt.Sprintf("%s %s %.200s", method, path, text), answer.StatusCode, answer.Header, string(read)}
+	a.described(r, got)
+	return got
+}
+
+// described fails the test unless a reply is as the description says, so that all tests of the server compare both.
+func (a *api) described(r *http.Request, got *reply) {
+	a.t.Helper()
+	api := a.server.api.OpenAPI()
+	_, pattern := a.server.mux.Handler(r)
+	_, path, _ := strings.Cut(pattern, " ")
+	item := api.Paths[path]
+	if item == nil {
+		return // no operation
+	}
+	op := map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch,
+		"DELETE": item.Delete}[r.Method]
+	response := op.Responses[strconv.Itoa(got.status)]
+	if response != nil && response.Ref != "" {
+		response = api.Components.Responses[strings.TrimPrefix(response.Ref, "#/components/responses/")]
+	}
+	if response == nil {
+		a.t.Errorf("%s: %d is no reply of %s: %s", got.what, got.status, op.OperationID, got.body)
+		return
+	}
+	kind, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")
+	content := response.Content[kind]
+	switch {
+	case content == nil && (got.body != "" || len(response.Content) > 0):
+		a.t.Errorf("%s: %d with the type %q is no reply of %s", got.what, got.status, kind, op.OperationID)
+	case kind == jsonType, kind == problem.MediaType:
+		var value any
+		if err := json.Unmarshal([]byte(got.body), &value); err != nil {
+			a.t.Errorf("%s: %v in %s", got.what, err, got.body)
+			return
+		}
+		result := &huma.ValidateResult{}
+		huma.Validate(api.Components.Schemas, content.Schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, value,
+			result)
+		for _, err := range result.Errors {
+			a.t.Errorf("%s: %s is not as %s describes it: %v", got.what, got.body, op.OperationID, err)
+		}
+	}
 }
 
 // is fails the test unless the reply has a status, and decodes its body into a map.
@@ -119,6 +165,10 @@ func (r *reply) fails(status int, code store.Code, field string, parts ...string
 	got, _ := p["field"].(string)
 	if p["code"] != string(code) || got != field || r.header.Get("Content-Type") != "application/problem+json" {
 		r.t.Errorf("%s: %s, want the code %s and the field %q", r.what, r.body, code, field)
+	}
+	busy := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if (r.header.Get("Retry-After") != "") != busy {
+		r.t.Errorf("%s: %d with the header %v", r.what, status, r.header)
 	}
 	for _, part := range parts {
 		if text, _ := p["detail"].(string); !strings.Contains(text, part) {

@@ -20,6 +20,7 @@ const shiftWorkers = 16 // messages that are shifted at the same time
 
 func registerUndo(s *Server) {
 	route(s, access.Operate, huma.Operation{
+		OperationID: "undoOperation", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: "/v1/operations/{operation}/undo", Tags: []string{"operations"},
 		Summary: "Shift back the messages that an operation shifted", DefaultStatus: http.StatusAccepted,
 		Description: "The reply is a further operation. Messages that have another due time meanwhile, were claimed or " +

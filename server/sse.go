@@ -2,11 +2,18 @@ package server
 
 import (
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
+
+// eventsOf describes a stream of server-sent events with data of a type.
+func (s *Server) eventsOf(data reflect.Type) *huma.MediaType {
+	return &huma.MediaType{Schema: s.schemaOf(data),
+		Extensions: map[string]any{"x-ogen-raw-response": true}} // it has no servers of such streams
+}
 
 // sseWriter writes server-sent events to one client.
 type sseWriter struct {

@@ -20,19 +20,23 @@ func registerSubscriptions(s *Server) {
 	const one = "/v1/topics/{topic}/subscriptions/{queue}"
 	tags := []string{"topics"}
 	route(s, access.Look, huma.Operation{
+		OperationID: "getSubscription", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the subscription of a queue, with its counts",
 	}, s.getSubscription)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "putSubscription", Errors: []int{http.StatusConflict},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Have a queue receive the messages of a topic",
 		Description: "It replaces the subscription of the queue if there is one. The topic and the queue need not " +
 			"exist. With " +
 			"from or from_id the queue first receives what the history has from there on.",
 	}, s.subscribe)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "deleteSubscription", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags, Summary: "End the subscription of a queue",
 		Description: "What the queue has received stays there.",
 	}, s.unsubscribe)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "rewindTopic", Errors: []int{http.StatusNotFound, http.StatusConflict},
 		Method: http.MethodPost, Path: "/v1/topics/{topic}/rewind", Tags: tags,
 		Summary: "Have a subscribed queue receive again what a topic retains", DefaultStatus: http.StatusOK,
 		Description: "Messages that the queue has or remembers, and those that do not match its filter, are left out.",

@@ -23,31 +23,38 @@ func registerTopics(s *Server) {
 	tags := []string{"topics"}
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
+		OperationID: "listTopics",
 		Method:      http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
 	}, s.listTopics)
 	route(s, access.Look, huma.Operation{
+		OperationID: "getTopic", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
 	}, s.getTopic)
 	route(s, access.Operate, huma.Operation{
+		OperationID: "configureTopic", Errors: []int{http.StatusConflict},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
 		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
 			"does not " +
 			"exist is created.",
 	}, s.configureTopic)
 	route(s, access.Administer, huma.Operation{
+		OperationID: "deleteTopic", Errors: []int{http.StatusNotFound},
 		Method: http.MethodDelete, Path: one, Tags: tags,
 		Summary:     "Delete a topic with its subscriptions, its history and the messages that are not distributed yet",
 		Description: "What queues have received stays there.",
 	}, s.deleteTopic)
 	route(s, access.Send, s.oneMessage(huma.Operation{
-		Path: topicSends, Tags: tags, Summary: "Publish a message",
+		OperationID: "publishMessage",
+		Path:        topicSends, Tags: tags, Summary: "Publish a message",
 	}), s.publish)
 	route(s, access.Send, s.manyMessages(huma.Operation{
-		Path: one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
+		OperationID: "publishMessages",
+		Path:        one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
 	}), s.publishBatch)
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
-		Method:      http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
+		OperationID: "listHistory", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
 	}, s.topicHistory)
 }
 
@@ -58,8 +65,7 @@ type TopicPath struct {
 
 type listTopicsInput struct {
 	Prefix string `query:"prefix" maxLength:"114" doc:"Only topics whose names begin with this"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor string `query:"cursor" maxLength:"114" doc:"The next of the page before"`
+	PageQuery
 }
 
 // ListedTopic is a topic in a list.
@@ -74,12 +80,10 @@ type ListedTopic struct {
 	Queues []string `json:"queues" doc:"The queues that are subscribed"`
 }
 
-type listTopicsOutput struct {
-	Body struct {
-		Topics []ListedTopic `json:"topics" doc:"In order of name"`
-		Next   string        `json:"next,omitempty" doc:"The cursor of the next page; the last page has none"`
-	}
-}
+// TopicPage is a page of topics, in order of name.
+type TopicPage struct{ Page[ListedTopic] }
+
+type listTopicsOutput struct{ Body TopicPage }
 
 func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopicsOutput, error) {
 	names, err := s.client.Topics(ctx)
@@ -95,7 +99,7 @@ func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopi
 		names = names[:in.Limit]
 		out.Body.Next = names[in.Limit-1]
 	}
-	out.Body.Topics = make([]ListedTopic, len(names))
+	out.Body.Items = make([]ListedTopic, len(names))
 	for i, name := range names {
 		topic, err := view.Topic(ctx, s.client, name, false, visible(ctx))
 		if err != nil {
@@ -106,7 +110,7 @@ func (s *Server) listTopics(ctx context.Context, in *listTopicsInput) (*listTopi
 		for _, subscription := range topic.Subscriptions {
 			listed.Queues = append(listed.Queues, subscription.Queue)
 		}
-		out.Body.Topics[i] = listed
+		out.Body.Items[i] = listed
 	}
 	return out, nil
 }
@@ -205,7 +209,7 @@ type publishBatchInput struct {
 	Body Batch
 }
 
-func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchOutput, error) {
+func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchResultsOutput, error) {
 	return s.sendBodies(ctx, s.topicTarget(in.Topic), in.Body.Messages)
 }
 
@@ -213,8 +217,7 @@ type historyInput struct {
 	TopicPath
 	DueAfter  time.Time `query:"due_after" doc:"Only those due at this time or later"`
 	DueBefore time.Time `query:"due_before" doc:"Only those due before this time"`
-	Limit     int       `query:"limit" minimum:"1" maximum:"500" default:"100"`
-	Cursor    string    `query:"cursor" maxLength:"1024" doc:"The next of the page before"`
+	PageQuery
 }
 
 func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutput, error) {
@@ -223,7 +226,7 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutpu
 	}
 	out := newMessagePage()
 	f := later.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
-	history := s.client.Queue(view.HistoryPrefix + in.Topic)
+	history := s.client.Queue(store.HistoryPrefix + in.Topic)
 	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
 		return history.Search(ctx, f, o)
 	}, func(info *later.Info) Message { return message(ctx, info) })

@@ -91,14 +91,14 @@ func TestTopicFromConfigurationToDelete(t *testing.T) {
 		subs[0]["ready"] != 1.0 || subs[0]["where"] != "region=eu" {
 		t.Errorf("%v", got)
 	}
-	listed := list(a.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "topics")
+	listed := list(a.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "items")
 	if len(listed) != 1 || fmt.Sprint(listed[0]["queues"]) != "[audit mail]" || listed[0]["history"] != 3.0 {
 		t.Errorf("%v", listed)
 	}
 
 	page := a.do(http.MethodGet, orders+"/history?limit=2", nil).is(http.StatusOK)
 	rest := a.do(http.MethodGet, orders+"/history?limit=2&cursor="+page["next"].(string), nil).is(http.StatusOK)
-	if len(list(page, "messages")) != 2 || len(list(rest, "messages")) != 1 {
+	if len(list(page, "items")) != 2 || len(list(rest, "items")) != 1 {
 		t.Errorf("%v, then %v", page, rest)
 	}
 	rewound := a.do(http.MethodPost, orders+"/rewind", `{"queue": "audit", "from": "1970-01-01T00:00:00Z"}`).
@@ -153,7 +153,7 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		}
 	}
 	limited := a.as(operator("topic:orders", "mail"))
-	topics := list(limited.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "topics")
+	topics := list(limited.do(http.MethodGet, "/v1/topics", nil).is(http.StatusOK), "items")
 	if len(topics) != 1 || fmt.Sprint(topics[0]["queues"]) != "[mail]" {
 		t.Errorf("%v", topics)
 	}
@@ -162,7 +162,7 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	limited.do(http.MethodPut, "/v1/topics/orders/subscriptions/mail", `{"where": "!debug"}`).is(http.StatusOK)
-	for _, queue := range list(limited.do(http.MethodGet, "/v1/queues", nil).is(http.StatusOK), "queues") {
+	for _, queue := range list(limited.do(http.MethodGet, "/v1/queues", nil).is(http.StatusOK), "items") {
 		if queue["queue"] != "mail" && queue["queue"] != "topic:orders" {
 			t.Errorf("lists %v", queue)
 		}
@@ -178,15 +178,15 @@ func TestTopicsOfOthersAreOutOfReach(t *testing.T) {
 		{http.MethodDelete, "/v1/topics/orders/subscriptions/audit"},
 		{http.MethodDelete, "/v1/topics/orders"},
 	} {
-		limited.do(refused[0], refused[1], refused[2]).fails(http.StatusForbidden, "misconfigured", "")
+		limited.do(refused[0], refused[1], refused[2]).fails(http.StatusForbidden, "forbidden", "")
 	}
 	limited.do(http.MethodPost, "/v1/topics/orders/rewind", `{"queue": "audit", "from_id": "a"}`).
-		fails(http.StatusForbidden, "misconfigured", "queue")
+		fails(http.StatusForbidden, "forbidden", "queue")
 	admin := access.Identity{Name: "admin", Role: access.RoleAdmin, Queues: []string{"topic:orders", "mail"}}
-	a.as(admin).do(http.MethodDelete, "/v1/topics/orders", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(admin).do(http.MethodDelete, "/v1/topics/orders", nil).fails(http.StatusForbidden, "forbidden", "")
 	admin.Queues = append(admin.Queues, "audit")
 	a.as(admin).do(http.MethodDelete, "/v1/topics/orders", nil).is(http.StatusOK)
 	sender := access.Identity{Name: "shop", Role: access.RoleSend, Queues: []string{"topic:*"}}
 	a.as(sender).do(http.MethodPost, "/v1/topics/orders/messages", `{"payload": "x"}`).is(http.StatusCreated)
-	a.as(sender).do(http.MethodPut, "/v1/topics/orders", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(sender).do(http.MethodPut, "/v1/topics/orders", nil).fails(http.StatusForbidden, "forbidden", "")
 }

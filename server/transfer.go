@@ -23,9 +23,10 @@ const leftOutTrailer = "Later-Left-Out"
 
 func registerTransfer(s *Server) {
 	tags := []string{"transfer"}
-	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString,
+	lines := map[string]*huma.MediaType{linesType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary",
 		Description: "JSON objects, one a line: a header, a message each, and an end with their number"}}}
 	route(s, access.Look, huma.Operation{
+		OperationID: "exportQueue", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/export", Tags: tags, Summary: "Export the messages of a queue",
 		Description: "With the parameters of a list of messages only those that match, otherwise the whole queue. It is " +
 			"complete if it has its end, a line with later_export_end. The trailer " + leftOutTrailer +
@@ -33,7 +34,8 @@ func registerTransfer(s *Server) {
 		Responses: map[string]*huma.Response{"200": {Description: "An export", Content: lines}},
 	}, s.exportQueue)
 	route(s, access.Administer, huma.Operation{
-		Method: http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
+		OperationID: "importMessages",
+		Method:      http.MethodPost, Path: "/v1/import", Tags: tags, Summary: "Import messages that were exported",
 		Description: "A message whose id is live or within its dedup window changes nothing and is counted as a " +
 			"duplicate, so an import can be repeated. After an error the lines before the one that it names are imported.",
 		RequestBody: &huma.RequestBody{Required: true, Content: lines}, DefaultStatus: http.StatusOK,
@@ -59,6 +61,9 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 			return nil, err
 		}
 		cfg.Filter = &filter
+	}
+	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be counted can be read
+		return nil, err
 	}
 	ctx, done, err := s.wait(ctx, s.transfers) // it may take long, and Close ends it
 	if err != nil {
@@ -118,6 +123,7 @@ type Imported struct {
 	Queues     []ImportedQueue `json:"queues" doc:"In the order in which they were met"`
 	Imported   int64           `json:"imported"`
 	Duplicates int64           `json:"duplicates"`
+	Renamed    int64           `json:"renamed" doc:"Of both, those whose id, group or queue was . or .., which are now %2E and %2E%2E"`
 }
 
 // ImportedQueue counts the messages of one queue.
@@ -125,6 +131,7 @@ type ImportedQueue struct {
 	Queue      string `json:"queue"`
 	Imported   int64  `json:"imported"`
 	Duplicates int64  `json:"duplicates"`
+	Renamed    int64  `json:"renamed"`
 }
 
 type importOutput struct{ Body Imported }
@@ -141,7 +148,8 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 	from, stop := newRollingReader(ctx, in.request.Body, in.writer, minProgress)
 	defer stop()
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
-	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates}}
+	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
+		Renamed: result.Renamed}}
 	for _, queue := range result.Queues {
 		out.Body.Queues = append(out.Body.Queues, ImportedQueue(queue))
 	}

@@ -95,12 +95,12 @@ func TestImportAndExportNeedTheirRights(t *testing.T) {
 	if got := a.as(reader).export("mail"); len(got) != len(text) {
 		t.Errorf("%s", got)
 	}
-	a.as(reader).do(http.MethodGet, "/v1/queues/orders/export", nil).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(reader).do(http.MethodGet, "/v1/queues/orders/export", nil).fails(http.StatusForbidden, "forbidden", "")
 	reader.HidePayloads = true
-	a.as(reader).do(http.MethodGet, "/v1/queues/mail/export", nil).fails(http.StatusForbidden, "misconfigured", "")
-	a.as(operator()).do(http.MethodPost, "/v1/import", text).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(reader).do(http.MethodGet, "/v1/queues/mail/export", nil).fails(http.StatusForbidden, "forbidden", "")
+	a.as(operator()).do(http.MethodPost, "/v1/import", text).fails(http.StatusForbidden, "forbidden", "")
 	admin := access.Identity{Name: "admin", Role: access.RoleAdmin, Queues: []string{"mail"}}
-	a.as(admin).do(http.MethodPost, "/v1/import", text).fails(http.StatusForbidden, "misconfigured", "")
+	a.as(admin).do(http.MethodPost, "/v1/import", text).fails(http.StatusForbidden, "forbidden", "")
 }
 
 // cutWriter is a client that goes away after some bytes.

@@ -15,6 +15,7 @@ import (
 
 func registerWhy(s *Server) {
 	route(s, access.Get, huma.Operation{
+		OperationID: "explainMessage", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages/{id}/why", Tags: []string{"messages"},
 		Summary: "Explain why a message has not been handled yet",
 	}, s.explain)

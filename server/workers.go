@@ -32,15 +32,17 @@ var workerCommands = []struct {
 func registerWorkers(s *Server) {
 	tags := []string{"workers"}
 	route(s, access.Look, huma.Operation{
-		Method: http.MethodGet, Path: "/v1/workers", Tags: tags, Summary: "List the live workers of all processes",
+		OperationID: "listWorkers",
+		Method:      http.MethodGet, Path: "/v1/workers", Tags: tags, Summary: "List the live workers of all processes",
 	}, s.listWorkers)
 	for _, command := range workerCommands {
 		route(s, access.Operate, huma.Operation{
+			OperationID: string(command.do) + "Worker", Errors: []int{http.StatusNotFound},
 			Method: http.MethodPost, Path: "/v1/workers/{name}/" + string(command.do), Tags: tags, Summary: command.summary,
 			Description: "The reply comes when each worker with this name or id has begun to obey, or after 30 s; one " +
 				"that has " +
 				"not answered by then obeys if it can within two minutes.", DefaultStatus: http.StatusOK,
-		}, func(ctx context.Context, in *workerPath) (*toldOutput, error) {
+		}, func(ctx context.Context, in *workerPath) (*toldWorkersOutput, error) {
 			return s.tellWorkers(ctx, command.do, in.Name)
 		})
 	}
@@ -50,11 +52,10 @@ type listWorkersInput struct {
 	Report bool `query:"report" doc:"Have them report what they hold now, which takes up to a second. Default: as of their last heartbeats, up to 14 s ago"`
 }
 
-type listWorkersOutput struct {
-	Body struct {
-		Workers []wire.Worker `json:"workers" doc:"In order of name"`
-	}
-}
+// WorkerPage is all live workers, in order of name.
+type WorkerPage struct{ Page[wire.Worker] }
+
+type listWorkersOutput struct{ Body WorkerPage }
 
 func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWorkersOutput, error) {
 	list := s.client.Workers
@@ -72,10 +73,10 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWo
 		return nil, err
 	}
 	out := &listWorkersOutput{}
-	out.Body.Workers = []wire.Worker{}
+	out.Body.Items = []wire.Worker{}
 	for _, w := range live {
 		if limitWorker(ctx, &w) {
-			out.Body.Workers = append(out.Body.Workers, view.Worker(w))
+			out.Body.Items = append(out.Body.Items, view.Worker(w))
 		}
 	}
 	return out, nil
@@ -105,7 +106,7 @@ type workerPath struct {
 	Name string `path:"name" maxLength:"128" doc:"The name of one or several workers, or the id of one"`
 }
 
-type toldOutput struct {
+type toldWorkersOutput struct {
 	Body struct {
 		Workers []ToldWorker `json:"workers"`
 	}
@@ -115,11 +116,11 @@ type toldOutput struct {
 type ToldWorker struct {
 	Name    string           `json:"name"`
 	ID      string           `json:"id"`
-	Command string           `json:"command"`
+	Command string           `json:"command" enum:"pause,resume,drain,restart"`
 	Error   *problem.Problem `json:"error,omitempty" doc:"Why it has not begun to obey"`
 }
 
-func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldOutput, error) {
+func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name string) (*toldWorkersOutput, error) {
 	ids, err := s.mayTell(ctx, name)
 	if err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 		}
 		failed[refused.Worker.ID] = refused.Err
 	}
-	out := &toldOutput{}
+	out := &toldWorkersOutput{}
 	for _, w := range told {
 		result := ToldWorker{Name: w.Name, ID: w.ID, Command: string(do)}
 		if err := failed[w.ID]; err != nil {

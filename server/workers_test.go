@@ -41,16 +41,16 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 	a.send("orders", "o")
 	<-handling
 	<-handling
-	for len(list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "workers")) == 0 {
+	for len(list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "items")) == 0 {
 		runtime.Gosched() // it handles messages before it is listed
 	}
-	workers := list(a.do(http.MethodGet, "/v1/workers?report=true", nil).is(http.StatusOK), "workers")
+	workers := list(a.do(http.MethodGet, "/v1/workers?report=true", nil).is(http.StatusOK), "items")
 	if len(workers) != 1 || workers[0]["name"] != "w1" || workers[0]["held_count"] != 2.0 ||
 		workers[0]["queue_count"] != 2.0 {
 		t.Fatalf("%v", workers)
 	}
 	limited := a.as(operator("mail"))
-	seen := list(limited.do(http.MethodGet, "/v1/workers?report=true", nil).is(http.StatusOK), "workers")
+	seen := list(limited.do(http.MethodGet, "/v1/workers?report=true", nil).is(http.StatusOK), "items")
 	if len(seen) != 1 || fmt.Sprint(seen[0]["queues"]) != "[mail]" || seen[0]["held_count"] != 1.0 {
 		t.Errorf("%v", seen)
 	}
@@ -61,9 +61,9 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 		is(http.StatusOK), "workers"); len(none) != 0 {
 		t.Errorf("%v", none)
 	}
-	limited.do(http.MethodPost, "/v1/workers/w1/pause", nil).fails(http.StatusForbidden, "misconfigured", "")
+	limited.do(http.MethodPost, "/v1/workers/w1/pause", nil).fails(http.StatusForbidden, "forbidden", "")
 	a.as(access.Identity{Role: access.RoleRead}).do(http.MethodPost, "/v1/workers/w1/pause", nil).
-		fails(http.StatusForbidden, "misconfigured", "")
+		fails(http.StatusForbidden, "forbidden", "")
 
 	told := list(a.as(operator("mail", "orders")).do(http.MethodPost, "/v1/workers/w1/pause", nil).
 		is(http.StatusOK), "workers")
@@ -71,7 +71,7 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 		t.Errorf("%v", told)
 	}
 	state := func() any {
-		return list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "workers")[0]["state"]
+		return list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "items")[0]["state"]
 	}
 	if got := state(); got != "paused" {
 		t.Errorf("%v", got)
@@ -92,7 +92,7 @@ func TestWorkersDrainRestartAndRefuse(t *testing.T) {
 	a.startWorker(later.WorkerConfig{Name: "w3", OnCommand: func(later.WorkerCommand) error {
 		return errors.New("not today")
 	}}, "mail")
-	for len(list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "workers")) < 3 {
+	for len(list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "items")) < 3 {
 		runtime.Gosched() // they are listed soon after they start
 	}
 	a.do(http.MethodPost, "/v1/workers/w1/drain", nil).is(http.StatusOK)

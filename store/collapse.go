@@ -40,8 +40,8 @@ const (
 // when it is replaced. So SentAt is when the id, or the successor, was first sent. A replaced message without SentAt
 // gets the engine's clock.
 //
-// Either all messages of a Send have a mode other than DuplicateKeep, or none has. With one, equal ids within a Send
-// take effect in order. A Send that fails in part has the error in the results of the messages that were not sent.
+// A message with a mode other than DuplicateKeep is OneByOne. A Send of such messages that fails in part has the error
+// in the results of those that were not sent.
 type OnDuplicate struct {
 	Mode DuplicateMode
 	// KeepDue has a DuplicateReplace or DuplicateFollow keep the due time of the message that it replaces. Otherwise it

@@ -30,8 +30,8 @@ var (
 	ErrLeased = &Error{"leased", "message is leased"}
 	// ErrDead means that the message is dead; replay it instead.
 	ErrDead = &Error{"dead", "message is dead"}
-	// ErrConflict means that the message, or the property of a Condition, is not as the caller knew it. Nothing was
-	// changed; read it again.
+	// ErrConflict means that the message, or the property of a Condition, is not as the caller knew it, or that an
+	// idempotency key was used with another request. Nothing was changed; read it again.
 	ErrConflict = &Error{"conflict", "message has changed"}
 	// ErrLeaseLost means that the caller no longer holds the message. Nothing was changed.
 	ErrLeaseLost = &Error{"lease_lost", "lease lost"}
@@ -48,6 +48,12 @@ var (
 	// ErrMisconfigured means that the store refuses this client as it is configured: a wrong password or database, a
 	// user without permission, a certificate that is not trusted. Nothing was done; retrying does not help.
 	ErrMisconfigured = &Error{"misconfigured", "store refuses this configuration"}
+	// ErrUnauthenticated means that a server does not know the caller: a token, password or login is missing or wrong.
+	// Nothing was done; retrying does not help.
+	ErrUnauthenticated = &Error{"unauthenticated", "caller is not known"}
+	// ErrForbidden means that a server knows the caller and refuses what it asked. Nothing was done; retrying does not
+	// help.
+	ErrForbidden = &Error{"forbidden", "not permitted"}
 	// ErrUnsupported means that the store cannot do what was asked: the server is too old, its configuration
 	// could lose messages, it holds another format, or it cannot be as durable as asked.
 	ErrUnsupported = &Error{"unsupported", "store unsupported"}
@@ -64,7 +70,8 @@ const Internal Code = "internal"
 func Kinds() []*Error {
 	return []*Error{
 		ErrInvalid, ErrTooLarge, ErrNotFound, ErrDuplicate, ErrLeased, ErrDead, ErrConflict, ErrLeaseLost, ErrFull,
-		ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnsupported, ErrCorrupt, ErrClosed,
+		ErrNotDurable, ErrUnavailable, ErrMisconfigured, ErrUnauthenticated, ErrForbidden, ErrUnsupported, ErrCorrupt,
+		ErrClosed,
 	}
 }
 

@@ -23,7 +23,7 @@ func Linked(s Store, queue, to string) bool {
 
 // Check returns an ErrInvalid or ErrTooLarge unless f can be written.
 func (f *FollowUp) Check() error {
-	if err := CheckQueue(f.Queue); err != nil {
+	if err := CheckNewQueue(f.Queue); err != nil {
 		return err
 	}
 	if f.Message.Durable.Asked() {
@@ -33,6 +33,9 @@ func (f *FollowUp) Check() error {
 	if f.Message.OnDuplicate.Collapses() {
 		return Invalid("a follow-up has a mode for duplicates: it never changes a live message; " +
 			"leave it out, or send the message before the ack")
+	}
+	if f.Message.Once != nil {
+		return Invalid("a follow-up has a once: an ack sends it once anyway; leave it out")
 	}
 	if f.Message.If != nil {
 		return Invalid("a follow-up has a condition: give it to the settlement")

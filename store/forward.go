@@ -45,9 +45,6 @@ const (
 
 func (t Target) String() string { return string(t.Kind) + ":" + t.Name }
 
-// TopicPrefix precedes a topic's name in the name of the queue with its messages.
-const TopicPrefix = "topic:"
-
 // ParseTarget returns the target that String returned. It also knows topic:NAME, which is the topic's queue.
 func ParseTarget(text string) (Target, error) {
 	if strings.HasPrefix(text, TopicPrefix) {
@@ -65,7 +62,7 @@ func ParseTarget(text string) (Target, error) {
 func (t Target) Check() error {
 	switch t.Kind {
 	case TargetQueue:
-		if err := CheckQueue(t.Name); err != nil {
+		if err := CheckNewQueue(t.Name); err != nil {
 			return err
 		}
 	case TargetList, TargetStream, TargetChannel:

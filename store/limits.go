@@ -65,6 +65,44 @@ func CheckQueue(name string) error {
 	return nil
 }
 
+// CheckNewQueue returns an ErrInvalid unless a queue may be created under the name: CheckQueue accepts it, and CheckNew
+// the name or, of a topic's queue, the topic's.
+func CheckNewQueue(name string) error {
+	if err := CheckQueue(name); err != nil {
+		return err
+	}
+	field := "queue name"
+	prefix, rest := CutReserved(name)
+	if prefix != "" {
+		field = "name in " + prefix
+	}
+	return CheckNew(field, rest)
+}
+
+// CheckNew returns an ErrInvalid if a name is . or .., which nothing new may have: HTTP clients and proxies take these
+// out of the paths of URLs, so that a request for a message would be one for its queue. It names the field. What has
+// such a name already can be listed, settled, cancelled, exported and deleted.
+func CheckNew(field, name string) error {
+	if name == "." || name == ".." {
+		return Invalid("%s is %q, which URLs cannot have in their paths: give another one", field, name)
+	}
+	return nil
+}
+
+// NewName returns a name that CheckNew accepts: the name itself or, of . and .., %2E and %2E%2E.
+func NewName(name string) string {
+	if CheckNew("", name) != nil {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return name
+}
+
+// NewQueueName is NewName for queues: CheckNewQueue accepts what it returns of a name that CheckQueue accepts.
+func NewQueueName(name string) string {
+	prefix, rest := CutReserved(name)
+	return prefix + NewName(rest)
+}
+
 // CheckID returns an ErrInvalid unless id is valid: 1 to MaxID bytes of UTF-8 without control characters.
 func CheckID(id string) error {
 	if id == "" {
@@ -100,6 +138,22 @@ func checkText(field, s string, limit int) error {
 
 // Check returns an error if the message exceeds a limit. The error names the field, the limit and what to do.
 func (m *Outgoing) Check() error {
+	if err := m.Message.checkNew(); err != nil {
+		return err
+	}
+	return m.check()
+}
+
+// checkNew refuses what no new message may have.
+func (m *Message) checkNew() error {
+	if err := CheckNew("id", m.ID); err != nil {
+		return err
+	}
+	return CheckNew("group", m.Group)
+}
+
+// check is Check for a message that may be there already.
+func (m *Outgoing) check() error {
 	if err := CheckID(m.ID); err != nil {
 		return err
 	}
@@ -138,8 +192,11 @@ func (m *Outgoing) Check() error {
 	if err := m.Due.Check(); err != nil {
 		return err
 	}
-	if m.If != nil && (m.Durable.Asked() || m.OnDuplicate.Collapses()) {
-		return Invalid("a condition is given with a durability or a mode for duplicates: leave out one of them")
+	if m.If != nil && (m.Durable.Asked() || m.OneByOne()) {
+		return Invalid("a condition is given with a durability, a mode for duplicates or a once: leave out one of them")
+	}
+	if err := m.Once.check(); err != nil {
+		return err
 	}
 	return m.OnDuplicate.check(m.Due)
 }

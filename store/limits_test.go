@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,32 @@ func TestNamesHaveLimits(t *testing.T) {
 	for _, bad := range []string{"{", "}", "a{b}c"} {
 		checkError(t, bad, store.CheckQueue(bad), store.ErrInvalid, "queue name", "brace")
 		checkError(t, bad, store.CheckID(bad), nil)
+	}
+}
+
+func TestNothingNewIsNamedByDots(t *testing.T) {
+	for _, name := range []string{".", ".."} {
+		for _, queue := range []string{name, "topic:" + name, "topic-history:" + name} {
+			checkError(t, queue, store.CheckNewQueue(queue), store.ErrInvalid, strconv.Quote(name), "URLs")
+			checkError(t, queue, store.CheckQueue(queue), nil)
+			checkError(t, queue, store.CheckNewQueue(store.NewQueueName(queue)), nil)
+		}
+		checkError(t, name, store.CheckID(name), nil)
+		for field, m := range map[string]store.Message{"id": {ID: name}, "group": {ID: "a", Group: name}} {
+			checkError(t, field, (&store.Outgoing{Message: m}).Check(), store.ErrInvalid, field, strconv.Quote(name), "URLs")
+			info := store.Info{Message: m, State: store.StateReady, Due: time.Now()}
+			checkError(t, field, info.Check(), nil)
+			checkError(t, field, info.CheckNew(), store.ErrInvalid, field)
+		}
+	}
+	for _, name := range []string{"...", ".a", "a.", "%2E", "a:.", " ."} {
+		checkError(t, name, store.CheckNewQueue(name), nil)
+		if store.NewQueueName(name) != name || store.NewName(name) != name {
+			t.Errorf("%q has a new name", name)
+		}
+	}
+	if one, two := store.NewName("."), store.NewQueueName("topic:.."); one != "%2E" || two != "topic:%2E%2E" {
+		t.Error(one, two)
 	}
 }
 

@@ -6,9 +6,17 @@ import (
 	"time"
 )
 
-// Check returns an error if Restore cannot add the message. The error names the field, the limit and what to do.
-//
-// A message that List or Get returned passes, unless the store holds values that no caller gave it.
+// CheckNew returns an error if Restore cannot add the message: that of Check, or ErrInvalid for an id or group that
+// CheckNew refuses. The error names the field, the limit and what to do.
+func (i *Info) CheckNew() error {
+	if err := i.Message.checkNew(); err != nil {
+		return err
+	}
+	return i.Check()
+}
+
+// Check returns an error if i is not a message that a store can have. The error names the field, the limit and what to
+// do. A message that List or Get returned passes, unless the store holds values that no caller gave it.
 func (i *Info) Check() error {
 	if err := i.checkContent(); err != nil {
 		return err
@@ -48,7 +56,7 @@ func (i *Info) checkContent() error {
 			return err
 		}
 		out := Outgoing{Message: i.Message}
-		return out.Check()
+		return out.check()
 	}
 	if err := CheckID(i.ID); err != nil {
 		return err

@@ -34,7 +34,8 @@
 // # Input
 //
 // Callers check their input with the functions of this package (CheckQueue, CheckID, Outgoing.Check and so on) before
-// it reaches an engine, and an engine need not check it again. An engine itself refuses what could
+// it reaches an engine, and an engine need not check it again. A call that may create a queue needs CheckNewQueue: Send,
+// Restore, Forward, follow-ups, SetPaused, SetDeadRetention and SetProperties. An engine itself refuses what could
 // be executed wrongly: a Selection that fails Selection.CheckReplay or Selection.CheckPurge, a ListRequest or an Action
 // that fails its Check, and a cursor that it did not return. All are ErrInvalid and change nothing.
 package store
@@ -53,7 +54,8 @@ type Store interface {
 	// of equal ids within msgs wins; the others are duplicates. Results are in the order of msgs. Send notifies a
 	// waiter if one of the messages becomes the queue's earliest.
 	//
-	// All messages of one Send have the same Durable, see Durability, and the same If.
+	// All messages of one Send have the same Durable, see Durability, and the same If. Either all or none are
+	// OneByOne.
 	Send(ctx context.Context, queue string, msgs []Outgoing) ([]SendResult, error)
 
 	// Claim takes up to req.Max ready messages under one new lease of length req.Lease.
@@ -143,7 +145,7 @@ type Store interface {
 	// now. Info.Raw is kept byte by byte; an engine that can read it, because it knows more formats than the one
 	// that could not, has a readable message from then on.
 	//
-	// Callers check every Info with Info.Check. They pass at most MaxBatch messages of at most MaxBatchBytes in
+	// Callers check every Info with Info.CheckNew. They pass at most MaxBatch messages of at most MaxBatchBytes in
 	// total by Info.Size; a single message may be larger.
 	Restore(ctx context.Context, queue string, msgs []Info) ([]SendResult, error)
 
@@ -199,8 +201,8 @@ type Store interface {
 	// exists from its first message, pause, retention or property until it is deleted.
 	Queues(ctx context.Context, cursor string) (names []string, next string, err error)
 
-	// Delete removes a queue with all its messages, leases, dedup windows, settings, properties and activity. It is no
-	// error to delete a queue that does not exist.
+	// Delete removes a queue with all its messages, leases, dedup windows, sends that it remembers by a Once, settings,
+	// properties and activity. It is no error to delete a queue that does not exist.
 	Delete(ctx context.Context, queue string) error
 
 	// Events tell what the processes of a store do; see there.
@@ -272,8 +274,10 @@ type Outgoing struct {
 	// OnDuplicate is what happens if the id is live. The zero value changes nothing.
 	OnDuplicate OnDuplicate
 	// If, unless it is nil, has the message sent only while a condition on its queue is met. Otherwise ErrConflict is in
-	// its SendResult and nothing changes. A message with it has neither Durable nor OnDuplicate.
+	// its SendResult and nothing changes. A message with it has neither Durable nor OnDuplicate nor Once.
 	If *Condition
+	// Once, unless it is nil, has repetitions of the send change nothing, for OnceWindow.
+	Once *Once
 }
 
 // Durability is how safe a message must be before its Send returns.
@@ -296,15 +300,19 @@ type Durability struct {
 
 // SendResult is the result for one message of a Send or Restore.
 type SendResult struct {
-	// Duplicate is set if the id is live or within its dedup window; nothing was changed.
+	// Duplicate is set if the id is live or within its dedup window, or if the send repeats another one; see First.
+	// Nothing was changed.
 	Duplicate bool
 	// Replaced is set if the message took the place of the live one, or of its successor, as its OnDuplicate asked for.
 	Replaced bool
 	// Follows is set if the message is the successor of the one with its id that a worker holds; see OnDuplicate.
 	Follows bool
+	// First is the send that the Once of the message stands for: this one, or the one that it repeats. It is nil without
+	// a Once, and if nothing was sent.
+	First *FirstSend
 	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
-	// OnDuplicate it may be ErrLeased, ErrDead or another error, and with an If ErrConflict; then nothing was changed.
-	// Otherwise it is nil.
+	// OnDuplicate it may be ErrLeased, ErrDead or another error, and with an If or a Once ErrConflict; then nothing was
+	// changed. Otherwise it is nil.
 	Err error
 }
 

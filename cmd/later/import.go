@@ -69,6 +69,10 @@ func (m *Main) importAll(ctx context.Context, from int64) error {
 	result, err := migrate.Import(ctx, client, input, migrate.ImportConfig{FromLine: from, Progress: progress.report})
 	progress.clear()
 	printed := m.printImported(result.Queues)
+	if result.Renamed > 0 {
+		m.note("gave %s another name: . and .. are %%2E and %%2E%%2E now, in ids, groups and names of queues",
+			messages(result.Renamed))
+	}
 	begun := result.Imported+result.Duplicates > 0 || result.NextLine > from
 	stopped, unavailable := interruption(err)
 	switch {
@@ -90,6 +94,7 @@ type importedJSON struct {
 	Queue      string `json:"queue"`
 	Imported   int64  `json:"imported"`
 	Duplicates int64  `json:"duplicates"`
+	Renamed    int64  `json:"renamed"`
 }
 
 func (m *Main) printImported(queues []migrate.QueueImport) error {

@@ -107,8 +107,13 @@ func TestServeLetsAdministratorsUseItsStore(t *testing.T) {
 		"has a user and no password: give https://user:password@host, or": {t, strings.Replace(s.url, "//", "//secret@", 1)},
 	} {
 		code := 22
-		if strings.Contains(name, "no password") {
+		switch {
+		case strings.Contains(name, "no password"):
 			code = 2
+		case strings.HasPrefix(name, "401"):
+			code = 24
+		case strings.HasPrefix(name, "403"):
+			code = 25
 		}
 		text := c.fails(code, "stats")
 		contains(t, text, name)
@@ -118,7 +123,7 @@ func TestServeLetsAdministratorsUseItsStore(t *testing.T) {
 	c := &cli{t, s.url}
 	contains(t, c.ok("version"), "https://:xxxxx@127.0.0.1")
 	c.ok("stats")
-	s.as("", "secret of b").fails(22, "stats") // the URL has another
+	s.as("", "secret of b").fails(25, "stats") // the URL has another
 	c.ok("pause", "mail")
 	s.await(s.stderr, "changed who=a what=pause queue=mail")
 	c.ok("send", "mail", "x")
@@ -145,7 +150,7 @@ func TestServeReadsItsConfigurationAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := s.as("", "secret of late")
-	late.fails(22, "stats")
+	late.fails(24, "stats")
 	s.configure(strings.Replace(string(text), "tokens:\n", "tokens:\n"+tokenOf("late", "admin"), 1))
 	for limit := time.Now().Add(eventTimeout); late.run("stats").exit != 0; { // within a second, without a signal
 		if time.Now().After(limit) {
@@ -167,7 +172,7 @@ func TestServeReadsItsConfigurationAgain(t *testing.T) {
 	s.signal(syscall.SIGHUP)
 	m.await("RELOADING=1")
 	m.await("READY=1")
-	late.fails(22, "stats")
+	late.fails(24, "stats")
 	s.signal(syscall.SIGTERM)
 	m.await("STOPPING=1")
 	if exit := s.exit(); exit != 0 {

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/store"
 )
 
@@ -151,7 +150,7 @@ func (m *Main) topicAndQueueNames(cmd *cobra.Command, args []string, typed strin
 func subscribable(c *later.Client, ctx context.Context) (names []string, err error) {
 	all, err := c.Queues(ctx)
 	for _, name := range all {
-		if name != topicPrefix && !strings.HasPrefix(name, view.HistoryPrefix) {
+		if name != topicPrefix && !strings.HasPrefix(name, store.HistoryPrefix) {
 			names = append(names, name)
 		}
 	}

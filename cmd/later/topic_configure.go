@@ -11,6 +11,7 @@ import (
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/internal/view"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 func (m *Main) topicConfigureCommand() *cobra.Command {
@@ -117,7 +118,7 @@ published afterwards creates the topic again.`,
 				if err != nil {
 					return err
 				}
-				history, err := c.Queue(view.HistoryPrefix + t.Name()).Stats(ctx)
+				history, err := c.Queue(store.HistoryPrefix + t.Name()).Stats(ctx)
 				if err != nil {
 					return err
 				}

@@ -4,6 +4,12 @@
 const url = process.env.LATER_URL ?? "http://127.0.0.1:7600";
 const queue = "node-reminders";
 
+// The path of segments such as names and tokens. fetch would take . and .. out of it, in any encoding.
+function path(...segments) {
+  if (segments.some((s) => s === "" || s === "." || s === "..")) throw new Error("this name cannot be in a path");
+  return "/v1/" + segments.map(encodeURIComponent).join("/");
+}
+
 async function later(method, path, body) {
   const headers = { "Content-Type": "application/json" };
   if (process.env.LATER_TOKEN) headers.Authorization = `Bearer ${process.env.LATER_TOKEN}`;
@@ -20,19 +26,19 @@ async function handle(message) {
   console.log(`hello ${name}, attempt ${message.attempt}`);
 }
 
-await later("POST", `/v1/queues/${queue}/messages`, { payload: { name: "Ada" }, in: "100ms" });
-await later("POST", `/v1/queues/${queue}/messages`, { payload: { name: "Bob", fail: true } });
+await later("POST", path("queues", queue, "messages"), { payload: { name: "Ada" }, in: "100ms" });
+await later("POST", path("queues", queue, "messages"), { payload: { name: "Bob", fail: true } });
 
 // A worker: it asks for messages, waits for them, and settles each with its token.
 for (let handled = 0; handled < 2; ) {
-  const { messages } = await later("POST", `/v1/queues/${queue}/receive`, { max: 10, lease: "30s", wait: "20s" });
+  const { messages } = await later("POST", path("queues", queue, "receive"), { max: 10, lease: "30s", wait: "20s" });
   for (const message of messages) {
     try {
       await handle(message);
-      await later("POST", `/v1/leases/${message.token}/ack`);
+      await later("POST", path("leases", message.token, "ack"));
       handled++;
     } catch (err) {
-      await later("POST", `/v1/leases/${message.token}/nack`, { delay: "100ms", reason: String(err) });
+      await later("POST", path("leases", message.token, "nack"), { delay: "100ms", reason: String(err) });
     }
   }
 }

@@ -6,6 +6,7 @@ LATER_URL is its address, and LATER_TOKEN a token, if it wants one.
 import json
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
 
 URL = os.environ.get("LATER_URL", "http://127.0.0.1:7600")
@@ -19,6 +20,13 @@ class LaterError(Exception):
         super().__init__(problem["detail"])
         self.code = problem["code"]
         self.field = problem.get("field")
+
+
+def path(*segments):
+    """The path of segments such as names and tokens. Clients and proxies may take . and .. out of it."""
+    if any(s in ("", ".", "..") for s in segments):
+        raise ValueError("this name cannot be in a path")
+    return "/v1/" + "/".join(urllib.parse.quote(s, safe="") for s in segments)
 
 
 def later(method, path, body=None):
@@ -43,24 +51,25 @@ def handle(message):
 
 
 # The id makes it safe to repeat the request, for example after a timeout.
-later("POST", f"/v1/queues/{QUEUE}/messages", {"payload": {"name": "Ada"}, "in": "100ms", "id": "ada", "dedup_window": "1h"})
-later("POST", f"/v1/queues/{QUEUE}/messages", {"payload": {"name": "Bob", "fail": True}})
+messages = path("queues", QUEUE, "messages")
+later("POST", messages, {"payload": {"name": "Ada"}, "in": "100ms", "id": "ada", "dedup_window": "1h"})
+later("POST", messages, {"payload": {"name": "Bob", "fail": True}})
 try:
-    later("POST", f"/v1/queues/{QUEUE}/messages", {"payload": "twice", "id": "ada"})
+    later("POST", messages, {"payload": "twice", "id": "ada"})
 except LaterError as err:
     assert err.code == "duplicate", err.code
 
 # A worker: it asks for messages, waits for them, and settles each with its token.
 handled = 0
 while handled < 2:
-    got = later("POST", f"/v1/queues/{QUEUE}/receive", {"max": 10, "lease": "30s", "wait": "20s"})
+    got = later("POST", path("queues", QUEUE, "receive"), {"max": 10, "lease": "30s", "wait": "20s"})
     for message in got["messages"]:
-        lease = "/v1/leases/" + message["token"]
+        token = message["token"]
         try:
             handle(message)
         except Exception as err:
-            later("POST", lease + "/nack", {"delay": "100ms", "reason": str(err)})
+            later("POST", path("leases", token, "nack"), {"delay": "100ms", "reason": str(err)})
         else:
-            later("POST", lease + "/ack")
+            later("POST", path("leases", token, "ack"))
             handled += 1
 print("done")

@@ -5,12 +5,12 @@ set -eu
 url=${LATER_URL:-http://127.0.0.1:7600}
 queue=curl-reminders
 
-later() { # METHOD PATH [BODY]
+later() { # METHOD PATH [BODY]; without --path-as-is curl would take . and .. out of the path
   if [ -n "${LATER_TOKEN:-}" ]; then
-    curl --fail-with-body -sS -X "$1" -H "Authorization: Bearer $LATER_TOKEN" -H 'Content-Type: application/json' \
-      ${3:+-d "$3"} "$url$2"
+    curl --path-as-is --fail-with-body -sS -X "$1" -H "Authorization: Bearer $LATER_TOKEN" \
+      -H 'Content-Type: application/json' ${3:+-d "$3"} "$url$2"
   else
-    curl --fail-with-body -sS -X "$1" -H 'Content-Type: application/json' ${3:+-d "$3"} "$url$2"
+    curl --path-as-is --fail-with-body -sS -X "$1" -H 'Content-Type: application/json' ${3:+-d "$3"} "$url$2"
   fi
 }
 

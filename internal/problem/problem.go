@@ -13,17 +13,18 @@ import (
 // MediaType is the type of a body with a Problem.
 const MediaType = "application/problem+json"
 
-// Problem is an error as a JSON object.
+// TypePrefix begins the Type of each Problem, which goes on with its code: where the code is documented.
+const TypePrefix = "https://github.com/laterq/later/blob/main/docs/http.md#code-"
+
+// Problem is an error as a JSON object, as in RFC 9457.
 type Problem struct {
-	Type   string     `json:"type"`
-	Title  string     `json:"title"`
-	Status int        `json:"status"`
-	Code   store.Code `json:"code"`
-	Detail string     `json:"detail"`
-	// Field is the part of the request that is wrong, or "" if it is not a single one.
-	Field string `json:"field,omitempty"`
-	// Instance is what the server's log has the error under, if it was logged.
-	Instance string `json:"instance,omitempty"`
+	Type     string     `json:"type" format:"uri" doc:"Where the code is documented"`
+	Title    string     `json:"title" doc:"The text of the status"`
+	Status   int        `json:"status" minimum:"400" maximum:"599" doc:"The status of the reply, or what it would be of a single one"`
+	Code     store.Code `json:"code" doc:"The kind of error, which never changes"`
+	Detail   string     `json:"detail" doc:"What is wrong and how to mend it, for people"`
+	Field    string     `json:"field,omitempty" doc:"The part of the request that is wrong, if it is a single one"`
+	Instance string     `json:"instance,omitempty" format:"uri" doc:"What the server's log has the error under, if it was logged"`
 }
 
 // Error is an error whose Problem says more than its code does.
@@ -55,6 +56,10 @@ func Status(code store.Code) int {
 		return http.StatusGatewayTimeout
 	case store.ErrUnavailable.Code, store.ErrClosed.Code:
 		return http.StatusServiceUnavailable
+	case store.ErrUnauthenticated.Code:
+		return http.StatusUnauthorized
+	case store.ErrForbidden.Code:
+		return http.StatusForbidden
 	case store.ErrMisconfigured.Code: // the store refuses the server, not the server its client
 		return http.StatusBadGateway
 	case store.ErrUnsupported.Code:
@@ -76,7 +81,8 @@ func New(status int, err error) Problem {
 	if status == 0 {
 		status = StatusOf(err)
 	}
-	p := Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: store.CodeOf(err),
+	code := store.CodeOf(err)
+	p := Problem{Type: TypePrefix + string(code), Title: http.StatusText(status), Status: status, Code: code,
 		Detail: err.Error()}
 	if e, ok := errors.AsType[*Error](err); ok {
 		p.Field = e.Field
@@ -99,6 +105,15 @@ func (p Problem) Write(w http.ResponseWriter) {
 	header.Set("Content-Type", MediaType)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
+	SetRetryAfter(header, p.Status)
 	w.WriteHeader(p.Status)
 	w.Write(append(body, '\n')) // if that fails nobody listens
+}
+
+// SetRetryAfter says when to try again in the header of a reply whose status asks for that: 429 or 503. Both mean that
+// the server is busy, starts or ends, which takes seconds at most.
+func SetRetryAfter(header http.Header, status int) {
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		header.Set("Retry-After", "1")
+	}
 }

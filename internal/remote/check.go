@@ -20,6 +20,14 @@ func checkAll[T any](all []T, check func(one *T) error) error {
 	return nil
 }
 
+// inNewQueue is inQueue for a call that may create the queue.
+func inNewQueue[T any](queue string, all []T, check func(one *T) error) error {
+	if err := store.CheckNewQueue(queue); err != nil {
+		return err
+	}
+	return checkAll(all, check)
+}
+
 // inQueue returns the first error of a queue's name and a list.
 func inQueue[T any](queue string, all []T, check func(one *T) error) error {
 	if err := store.CheckQueue(queue); err != nil {
@@ -78,7 +86,7 @@ func (a *watchArgs) check() error {
 
 func (a *idsArgs) check() error { return inQueue(a.Queue, a.IDs, checkID) }
 
-func (a *sendArgs) check() error { return inQueue(a.Queue, a.Messages, (*store.Outgoing).Check) }
+func (a *sendArgs) check() error { return inNewQueue(a.Queue, a.Messages, (*store.Outgoing).Check) }
 
 func (a *claimArgs) check() error {
 	if err := store.CheckQueue(a.Queue); err != nil {
@@ -110,7 +118,7 @@ func (a *listArgs) check() error {
 	return checkMax(a.Request.Limit)
 }
 
-func (a *restoreArgs) check() error { return inQueue(a.Queue, a.Infos, (*store.Info).Check) }
+func (a *restoreArgs) check() error { return inNewQueue(a.Queue, a.Infos, (*store.Info).CheckNew) }
 
 // check leaves messages that are unlike any to the store, which has none that is the same.
 func (a *removeArgs) check() error {
@@ -131,11 +139,23 @@ func (a *histogramArgs) check() error {
 	return store.CheckBounds(a.Bounds)
 }
 
-func (a *pauseArgs) check() error { return store.CheckQueue(a.Queue) }
+func (a *pauseArgs) check() error {
+	if a.Paused {
+		return store.CheckNewQueue(a.Queue)
+	}
+	return store.CheckQueue(a.Queue)
+}
 
-func (a *retentionArgs) check() error { return store.CheckQueue(a.Queue) }
+func (a *retentionArgs) check() error { return store.CheckNewQueue(a.Queue) }
 
-func (a *propertiesArgs) check() error { return store.CheckQueue(a.Queue) }
+func (a *propertiesArgs) check() error {
+	for _, value := range a.Set {
+		if value != "" { // else it only removes, which creates no queue
+			return store.CheckNewQueue(a.Queue)
+		}
+	}
+	return store.CheckQueue(a.Queue)
+}
 
 func (a *reportArgs) check() error { return checkAll(a.Reports, (*store.Report).Check) }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/codec"
+	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
 
@@ -188,7 +189,9 @@ func (s *Server) serve(op endpoint, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil && r.Context().Err() == nil { // else nobody waits
-		http.Error(w, err.Error(), statusOf(err))
+		status := statusOf(err)
+		problem.SetRetryAfter(w.Header(), status)
+		http.Error(w, err.Error(), status)
 	}
 }
 

@@ -214,8 +214,11 @@ func refused(url string, status int, header http.Header, text []byte) error {
 		err = fmt.Errorf("%s answers %d %s: %.1000s", url, status, http.StatusText(status), p.Detail)
 	}
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-		http.StatusNotImplemented:
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w: %w", store.ErrUnauthenticated, err)
+	case http.StatusForbidden:
+		return fmt.Errorf("%w: %w", store.ErrForbidden, err)
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 		return fmt.Errorf("%w: %w", store.ErrMisconfigured, err)
 	case http.StatusUnsupportedMediaType:
 		return otherVersion(header, text, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 // EventKinds are the kinds of events that a Watch receives besides EventMissed, in the order in which help lists them.
@@ -128,7 +129,7 @@ func Topic(ctx context.Context, c *later.Client, name string, counts bool, show 
 	if err != nil {
 		return topic, err
 	}
-	history, err := c.Queue(HistoryPrefix + name).Stats(ctx)
+	history, err := c.Queue(store.HistoryPrefix + name).Stats(ctx)
 	if err != nil {
 		return topic, err
 	}
@@ -147,6 +148,3 @@ func Topic(ctx context.Context, c *later.Client, name string, counts bool, show 
 	}
 	return wire.NewTopic(name, queue, history, TopicConfig(cfg), subscriptions), nil
 }
-
-// HistoryPrefix and a topic's name are the name of the queue with its history.
-const HistoryPrefix = "topic-history:"

@@ -346,7 +346,7 @@ type Run struct {
 	Due      string `json:"due,omitempty"`
 	Local    string `json:"local,omitempty"` // Due in the time zone, with its offset from UTC
 	TimeZone string `json:"time_zone,omitempty"`
-	Cause    string `json:"cause,omitempty"`
+	Cause    string `json:"cause,omitempty" enum:"due,missed,buffered,triggered,backfilled"`
 }
 
 // ScheduleStatus is what became of a schedule. In its JSON these fields are next to those of the schedule.
@@ -373,7 +373,7 @@ type ScheduleStatus struct {
 // ScheduleResult is what a change did with a schedule: created, changed, unchanged, deleted, paused or resumed.
 type ScheduleResult struct {
 	Schedule string        `json:"schedule"`
-	Result   string        `json:"result"`
+	Result   string        `json:"result" enum:"created,changed,unchanged,deleted,paused,resumed"`
 	DryRun   bool          `json:"dry_run,omitempty"`
 	Fields   []FieldChange `json:"fields,omitempty"`
 }

@@ -6,7 +6,7 @@ import "time"
 type Worker struct {
 	Name        string   `json:"name"`
 	ID          string   `json:"id"`
-	State       string   `json:"state"`
+	State       string   `json:"state" enum:"running,paused,draining"`
 	Host        string   `json:"host"`
 	PID         int      `json:"pid"`
 	Process     string   `json:"process"`

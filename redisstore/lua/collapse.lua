@@ -1,6 +1,7 @@
 #!lua
 --- Sends messages that replace scheduled and ready ones with the same ids, or follow leased ones; see
---- store.OnDuplicate. The ids differ.
+--- store.OnDuplicate. Some may repeat earlier sends; see store.Once. The ids differ, and so do the keys.
+-- KEYS   those of every script, then the two of sends with a key if a message has one
 -- ARGV   1 session, 2 request number
 --        3 "1" if the queue's name is registered and the queue may be created
 --        4 length of the longest envelope, including the prefix of a packed one
@@ -8,11 +9,13 @@
 --        6 "1" if the client waits until the messages are durable
 --        then for each message: id; envelope, which has a time of sending; the time in the id in ms, or ""; due ("+ms"
 --        from now, or ms since 1970); what becomes of the due time of a live message: "keep", "" to set it, or for a
---        debounce the longest wait in ms; "1" if it may follow a leased one; and "", or what the message must still
---        be: due time in ms, record or "", and value, with a NUL between them
+--        debounce the longest wait in ms; "keep" a live one, "replace" it, or "follow" it if it is leased; "", or what
+--        the message must still be: due time in ms, record or "", and value, with a NUL between them; and the key and
+--        the fingerprint of its store.Once, or twice ""
 -- Reply  a letter for each of the first messages, as many as have about COLLAPSE_BYTES together with those that they
 --        replace, at least one: s sent, r replaced, f follows, g follows in place of an earlier successor, x duplicate,
---        l leased, d dead, c changed, n not found; UNREGISTERED; NEWER
+--        l leased, d dead, c changed, n not found, o repetition, k key of another request; a list of these letters and
+--        of the sends that the keys stand for, if a message has one (see _once.lua); UNREGISTERED; NEWER
 -- Safe   no allow-oom: a full server refuses the whole script. SESSIONS is written first; every other key was read
 --        before, BUCKETS, BUCKET_STARTS and BUCKET_COUNTS if a message is packed or leaves its bucket.
 --@include keys
@@ -27,18 +30,23 @@
 --@include sent_at
 --@include update_meta
 --@include groups
+--@include once
 local format, max_envelope_bytes, inspect_envelopes, packed =
   unpack(redis.call('HMGET', META, 'format', 'max_envelope_bytes', 'inspect_envelopes', 'packed_messages'))
 if not writes(format) then return NEWER end
 if not format and ARGV[3] ~= '1' then return UNREGISTERED end
 local now, now_us = read_clock()
+local ids, keys = {}, {}
+for a = 7, #ARGV, 9 do
+  ids[#ids + 1] = ARGV[a]
+  keys[#keys + 1] = ARGV[a + 7]
+end
+local once = KEYS[QUEUE_KEYS + 1] and open_once(KEYS[QUEUE_KEYS + 1], KEYS[QUEUE_KEYS + 2], keys, now)
 local previous = previous_reply(ARGV[1], ARGV[2])
 if previous then
   if ARGV[6] == '1' and format then redis.call('HSET', META, 'format', FORMAT) end -- as in send.lua
-  return previous
+  return once and once.reply(previous) or previous
 end
-local ids = {}
-for a = 7, #ARGV, 7 do ids[#ids + 1] = ARGV[a] end
 local due = redis.call('ZMSCORE', DUE, unpack(ids))
 local dead = redis.call('ZMSCORE', DEAD, unpack(ids))
 local records = redis.call('HMGET', RECORDS, unpack(ids))
@@ -50,14 +58,15 @@ local any_packed = buckets.packed > 0
 
 -- state_of returns the letter for a message, and the due time of one that will be replaced, with its bucket if it is
 -- packed.
-local function state_of(i, value, follow)
+local function state_of(i, value, mode)
   if not value then return dedup[i] and tonumber(dedup[i]) > now and 'x' or 's' end
+  if mode == 'keep' then return 'x' end
   if due[i] then return 'r', tonumber(due[i]) end
   if dead[i] then return 'd' end
   local at, b
   if any_packed then at, b = buckets.find(ids[i], value) end
   if at then return 'r', at, b end
-  if not follow then return 'l' end
+  if mode ~= 'follow' then return 'l' end
   local _, _, _, _, rest = parse_record(records[i])
   local successor = successor_due(rest)
   return successor and 'g' or 'f', tonumber(successor or '')
@@ -87,18 +96,25 @@ local letters, values, z, grouped, ungrouped, first = {}, {}, {}, {}, {}, nil
 local pack_dues, pack_ids, pack_at = {}, {}, {} -- pack_at: positions of their values
 local bytes = 0
 for i, id in ipairs(ids) do
-  local a = 7 * i
-  local value = redis.call('HGET', MESSAGES, id)
+  local a = 9 * i - 2
+  local mode = ARGV[a + 5]
+  local letter, before, b = once and once.letter(i, ARGV[a + 8])
+  local value = not letter and redis.call('HGET', MESSAGES, id)
   bytes = bytes + #(value or '') + #ARGV[a + 1] + #ARGV[a + 6]
   if bytes > COLLAPSE_BYTES and i > 1 then break end
-  local letter, before, b = state_of(i, value, ARGV[a + 5] == '1')
-  if ARGV[a + 6] ~= '' then letter = if_unchanged(letter, ARGV[a + 6], before, records[i], value) end
+  if not letter then
+    letter, before, b = state_of(i, value, mode)
+    if ARGV[a + 6] ~= '' then letter = if_unchanged(letter, ARGV[a + 6], before, records[i], value) end
+  end
   letters[i] = letter
   if letter == 's' or letter == 'r' or letter == 'f' or letter == 'g' then
     local sent, at = times_of(a, value, before)
     local envelope = ARGV[a + 1]
-    local position = find_sent_at(envelope)
-    envelope = string.sub(envelope, 1, position - 1) .. struct.pack('>I6', sent) .. string.sub(envelope, position + 6)
+    if mode ~= 'keep' then
+      local position = find_sent_at(envelope)
+      envelope = string.sub(envelope, 1, position - 1) .. struct.pack('>I6', sent) .. string.sub(envelope, position + 6)
+    end
+    if ARGV[a + 7] ~= '' then once.add(i, ARGV[a + 8], at, id) end
     values[#values + 1] = id
     values[#values + 1] = envelope
     if b then
@@ -131,7 +147,7 @@ end
 letters = table.concat(letters)
 if #values == 0 then
   if format then record_request(ARGV[1], ARGV[2], now, letters) end
-  return letters
+  return once and once.reply(letters) or letters
 end
 
 first = pack_values(buckets, pack_dues, pack_ids, pack_at, values, z, first)
@@ -144,5 +160,6 @@ write('ZADD', DUE, z)
 write('ZADD', GROUPS, grouped)
 write('ZREM', GROUPS, ungrouped)
 changes.write()
+if once then once.write() end
 update_meta(format, max_envelope_bytes, inspect_envelopes, ARGV[4], ARGV[5])
-return letters
+return once and once.reply(letters) or letters

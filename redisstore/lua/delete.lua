@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
 --- Deletes a queue. Its keys are freed in the background. Processes still wait for it.
--- KEYS   those of every script, then the properties and the activity
+-- KEYS   those of every script, then the properties, the activity and the two of sends with a key
 -- Reply  number of keys deleted; NEWER
 -- Safe   it is one command that writes.
 --@include keys
 --@include format
-local PROPERTIES, ACTIVITY = KEYS[QUEUE_KEYS + 1], KEYS[QUEUE_KEYS + 2]
+local PROPERTIES, ACTIVITY, ONCE, OLD_ONCE = unpack(KEYS, QUEUE_KEYS + 1)
 local format = redis.pcall('HGET', META, 'format') -- a key of a wrong type is deleted too
 if type(format) == 'string' and not reads(format) then return NEWER end
 return redis.call('UNLINK', DUE, MESSAGES, LEASES, LEASE_DEADLINES, RECORDS, DEAD, DEDUP, META, SESSIONS,
-  OLD_SESSIONS, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS, GROUPS, PROPERTIES, ACTIVITY)
+  OLD_SESSIONS, BUCKETS, BUCKET_STARTS, BUCKET_COUNTS, GROUPS, PROPERTIES, ACTIVITY, ONCE, OLD_ONCE)

@@ -140,7 +140,7 @@ func FromContext(ctx context.Context) (who Identity, controlled bool) {
 	return from.Identity, true
 }
 
-// Check returns an ErrMisconfigured with the status 403 unless whoever sent the request of ctx has a right on a queue;
+// Check returns an ErrForbidden unless whoever sent the request of ctx has a right on a queue;
 // see Identity.May.
 func Check(ctx context.Context, right Right, queue string) error {
 	who, controlled := FromContext(ctx)
@@ -176,13 +176,23 @@ func Require(right Right, next http.Handler) http.Handler {
 	})
 }
 
-// refuse returns an ErrMisconfigured with a status.
+// refuse returns an error with a status: ErrUnauthenticated for 401, ErrForbidden for 403, else ErrMisconfigured.
 func refuse(status int, format string, args ...any) error {
-	return &problem.Error{Err: &refusal{fmt.Sprintf(format, args...)}, Status: status}
+	kind := store.ErrMisconfigured
+	switch status {
+	case http.StatusUnauthorized:
+		kind = store.ErrUnauthenticated
+	case http.StatusForbidden:
+		kind = store.ErrForbidden
+	}
+	return &problem.Error{Err: &refusal{kind, fmt.Sprintf(format, args...)}, Status: status}
 }
 
-// refusal is an ErrMisconfigured with its own text.
-type refusal struct{ text string }
+// refusal is an error of a kind with its own text.
+type refusal struct {
+	kind error
+	text string
+}
 
 func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return store.ErrMisconfigured }
+func (r *refusal) Unwrap() error { return r.kind }

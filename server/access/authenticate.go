@@ -60,7 +60,7 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if text := r.Header.Get("Authorization"); text != "" {
 		return c.credentials(s, r, text)
 	}
-	if cookie, err := r.Cookie(loginCookie); err == nil {
+	if cookie, err := r.Cookie(LoginCookie); err == nil {
 		return c.byCookie(s, cookie.Value)
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {

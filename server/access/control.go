@@ -219,9 +219,6 @@ func (c *Control) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if skipped, ok := c.refused.next(); ok {
 		c.cfg.Logger.Warn("request refused", "from", r.RemoteAddr, "error", err, "skipped", skipped)
 	}
-	if problem.StatusOf(err) == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
-	}
 	problem.Write(w, 0, err)
 }
 

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -371,12 +372,12 @@ func BenchmarkHandler(b *testing.B) {
 
 func TestProblemKeepsTheCodeOfItsError(t *testing.T) {
 	err := refuse(http.StatusForbidden, "no")
-	if store.CodeOf(err) != store.ErrMisconfigured.Code || problem.StatusOf(err) != http.StatusForbidden {
+	if !errors.Is(err, store.ErrForbidden) || problem.StatusOf(err) != http.StatusForbidden {
 		t.Errorf("%v", err)
 	}
 	w := httptest.NewRecorder()
 	problem.Write(w, 0, err)
-	if text := w.Body.String(); !strings.Contains(text, `"status":403,"code":"misconfigured","detail":"no"`) {
+	if text := w.Body.String(); !strings.Contains(text, `"status":403,"code":"forbidden","detail":"no"`) {
 		t.Error(text)
 	}
 }

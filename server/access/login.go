@@ -14,19 +14,23 @@ import (
 )
 
 const (
-	loginCookie = "later_login"
+	// LoginCookie is the name of the cookie that Login sets.
+	LoginCookie = "later_login"
 	// LoginAge is how long a login lasts. It also ends when its token is removed, and when the server does.
 	LoginAge = 12 * time.Hour
 
 	maxLogin = 4 << 10 // bytes of the body of a login
 )
 
-// Login exchanges a token, as {"token": "..."}, for a cookie with which a page sends requests. Mount it at LoginPath
+// Credentials are the body of a login.
+type Credentials struct {
+	Token string `json:"token" minLength:"1" doc:"As later token new prints it"`
+}
+
+// Login exchanges a token, as Credentials in JSON, for a cookie with which a page sends requests. Mount it at LoginPath
 // for POST.
 func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Token string `json:"token"`
-	}
+	var body Credentials
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLogin)).Decode(&body); err != nil || body.Token == "" {
 		problem.Write(w, 0, store.Invalid(`the body of a login is {"token": "..."}, of %d bytes at most`, maxLogin))
 		return
@@ -50,7 +54,7 @@ func (c *Control) Logout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Control) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {
-	http.SetCookie(w, &http.Cookie{Name: loginCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
+	http.SetCookie(w, &http.Cookie{Name: LoginCookie, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get(forwardedProto) == "https"})
 }
 

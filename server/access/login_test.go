@@ -85,7 +85,7 @@ func TestLoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 		text := c.newCookie(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge))
 		ask := func(c *Control, text string) int {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
-			r.AddCookie(&http.Cookie{Name: loginCookie, Value: text})
+			r.AddCookie(&http.Cookie{Name: LoginCookie, Value: text})
 			w := httptest.NewRecorder()
 			c.Handler(whoami).ServeHTTP(w, r)
 			return w.Code

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -144,14 +145,18 @@ func basic(user, password string) func(*http.Request) {
 	return func(r *http.Request) { r.SetBasicAuth(user, password) }
 }
 
-// detail returns the detail of a problem with a status and the code misconfigured.
+// refusals are the codes of requests that access control refuses.
+var refusals = map[int]store.Code{http.StatusUnauthorized: "unauthenticated", http.StatusForbidden: "forbidden",
+	http.StatusMisdirectedRequest: "misconfigured"}
+
+// detail returns the detail of a problem with a status and the code of a refusal.
 func detail(t testing.TB, status int, h http.Header, body string) string {
 	t.Helper()
 	var p problem.Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil {
 		t.Fatalf("%q is no problem: %v", body, err)
 	}
-	if h.Get("Content-Type") != problem.MediaType || p.Status != status || p.Code != "misconfigured" {
+	if h.Get("Content-Type") != problem.MediaType || p.Status != status || p.Code != refusals[status] {
 		t.Errorf("%d, header %v: %s", status, h, body)
 	}
 	return p.Detail

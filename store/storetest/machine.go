@@ -219,9 +219,9 @@ func drawCondition(r *rapid.T) *store.Condition {
 	return &store.Condition{Property: "p", Value: rapid.SampledFrom([]string{"", "", "1"}).Draw(r, "value")}
 }
 
-// Collapse sends messages that may change live ones.
-func (m *machine) Collapse(r *rapid.T) {
-	msgs := rapid.SliceOfN(rapid.Custom(m.drawCollapsing), 1, 4).Draw(r, "messages")
+// SendOneByOne sends messages that may change live ones, or repeat earlier sends.
+func (m *machine) SendOneByOne(r *rapid.T) {
+	msgs := rapid.SliceOfN(rapid.Custom(m.drawOneByOne), 1, 4).Draw(r, "messages")
 	for i := range msgs {
 		m.drawUnchanged(r, &msgs[i])
 	}
@@ -229,16 +229,30 @@ func (m *machine) Collapse(r *rapid.T) {
 	m.ok(r, err)
 	m.same(r, "number of results", len(got), len(msgs))
 	for i, out := range msgs {
-		want := m.model.collapse(out)
-		m.sameError(r, "collapse of "+out.ID, got[i].Err, want.Err)
-		got[i].Err, want.Err = nil, nil
-		m.same(r, "collapse of "+out.ID, got[i], want)
+		want := m.model.oneByOne(out)
+		m.sameError(r, "send of "+out.ID, got[i].Err, want.Err)
+		m.same(r, "first send of "+out.ID, firstLine(got[i].First), firstLine(want.First))
+		got[i].Err, want.Err, got[i].First, want.First = nil, nil, nil, nil
+		m.same(r, "send of "+out.ID, got[i], want)
 	}
 }
 
-func (m *machine) drawCollapsing(r *rapid.T) store.Outgoing {
+func firstLine(f *store.FirstSend) string {
+	if f == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s due=%d", f.ID, ms(f.Due))
+}
+
+func (m *machine) drawOneByOne(r *rapid.T) store.Outgoing {
 	out := m.drawMessage(r)
-	switch rapid.IntRange(0, 4).Draw(r, "mode") {
+	most := 4
+	if rapid.Bool().Draw(r, "once") {
+		out.Once = store.NewOnce([]byte(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r, "key")),
+			[]byte(rapid.SampledFrom([]string{"1", "1", "1", "2"}).Draw(r, "request")))
+		most = 9 // from 5 on a live message is kept
+	}
+	switch rapid.IntRange(0, most).Draw(r, "mode") {
 	case 0:
 		out.OnDuplicate = store.OnDuplicate{Mode: store.DuplicateReplace}
 	case 1:

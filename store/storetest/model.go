@@ -20,6 +20,7 @@ type model struct {
 	messages map[string]*modelMessage
 	leases   map[string]*modelLease
 	dedup    map[string]int64 // ids that are remembered, with the ends of their dedup windows
+	once     map[string]modelOnce
 
 	properties map[string]string
 }
@@ -53,6 +54,7 @@ func newModel(now int64) *model {
 		messages: map[string]*modelMessage{},
 		leases:   map[string]*modelLease{},
 		dedup:    map[string]int64{},
+		once:     map[string]modelOnce{},
 
 		properties: map[string]string{},
 	}
@@ -153,6 +155,36 @@ func (m *model) send(out store.Outgoing) store.SendResult {
 	return store.SendResult{}
 }
 
+// modelOnce is a send that repetitions of it find.
+type modelOnce struct {
+	fingerprint string
+	first       store.FirstSend
+	ends        int64
+}
+
+// oneByOne is send for a message that may change a live one, or repeat an earlier send.
+func (m *model) oneByOne(out store.Outgoing) store.SendResult {
+	if out.Once == nil {
+		return m.collapse(out)
+	}
+	if known := m.once[out.Once.Key]; known.ends > m.now {
+		if known.fingerprint != out.Once.Fingerprint {
+			return store.SendResult{Err: store.ErrConflict}
+		}
+		return store.SendResult{Duplicate: true, First: &known.first}
+	}
+	send := m.send
+	if out.OnDuplicate.Collapses() {
+		send = m.collapse
+	}
+	result := send(out)
+	if result.Err == nil && !result.Duplicate {
+		result.First = &store.FirstSend{ID: out.ID, Due: store.Time(m.messages[out.ID].due)}
+		m.once[out.Once.Key] = modelOnce{out.Once.Fingerprint, *result.First, m.now + store.Millis(store.OnceWindow)}
+	}
+	return result
+}
+
 // collapse is send for a message that may change a live one.
 func (m *model) collapse(out store.Outgoing) store.SendResult {
 	x, known := m.messages[out.ID], out.OnDuplicate.Unchanged
@@ -210,6 +242,9 @@ func (m *model) moments() []int64 {
 	}
 	for _, until := range m.dedup {
 		all = append(all, until)
+	}
+	for _, known := range m.once {
+		all = append(all, known.ends)
 	}
 	all = slices.DeleteFunc(all, func(t int64) bool { return t <= m.now })
 	slices.Sort(all)

@@ -67,6 +67,34 @@ var sendRules = []rule{
 			e.ok(e.Store.Delete(e.Context(), name))
 		}
 	}},
+	{"what is named . or .. already can be settled, cancelled, listed and removed", func(e *env) {
+		for _, name := range []string{".", ".."} {
+			e.is(store.CheckNewQueue(name), store.ErrInvalid)
+			e.is((&store.Outgoing{Message: store.Message{ID: name}}).Check(), store.ErrInvalid)
+			e.ok(store.CheckQueue(name))
+			e.ok(store.CheckID(name))
+			for _, queue := range []string{newQueueName(), name, store.TopicPrefix + name} {
+				e.queue = queue
+				m := message(name, at(e.now().Add(-time.Hour)))
+				m.Group = name
+				if _, err := e.Store.Send(e.Context(), e.queue, []store.Outgoing{m, message("other")}); err != nil {
+					e.is(err, store.ErrInvalid) // the engine is a server, which checks what is new
+					continue
+				}
+				e.inGroup(name, name)
+				e.settle(store.Settlement{Receipt: e.claimOne(name, held).Receipt, Action: store.Release}, store.StateReady)
+				e.equal("removed", e.remove(*e.live(name, store.StateReady)), []bool{true})
+				e.send(m)
+				e.ack(e.claimOne(name, held))
+				e.send(m)
+				e.cancel(name, store.StateReady)
+				e.ok(e.Store.SetProperties(e.Context(), e.queue, map[string]string{"p": ""}))
+				e.ok(e.Store.SetPaused(e.Context(), e.queue, false))
+				e.ok(e.Store.Delete(e.Context(), e.queue))
+				e.equal("exists", e.listed(), false)
+			}
+		}
+	}},
 	{"a delay is never early", func(e *env) {
 		now := e.now()
 		e.send(message("m", delay(time.Minute)))

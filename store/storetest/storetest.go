@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"send", sendRules},
 		{"collapse", collapseRules},
 		{"follow", followRules},
+		{"once", onceRules},
 		{"durable", durableRules},
 		{"claim", claimRules},
 		{"settle", settleRules},

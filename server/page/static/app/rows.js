@@ -43,7 +43,7 @@ class Reader {
         ...this.filter, state: this.filter.group ? undefined : state, cursor: head.cursor, preview,
         look: lookAtOnce, limit: this.sources.length > 1 ? 50 : pageSize,
       }), { signal });
-      Object.assign(head, { read: true, rows: list.messages, at: head.skip, next: list.next });
+      Object.assign(head, { read: true, rows: list.items, at: head.skip, next: list.next });
       page.looked += list.looked;
       this.looked += list.looked;
       this.progress();

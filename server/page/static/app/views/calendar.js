@@ -10,7 +10,7 @@ const weekday = new Intl.DateTimeFormat([], { weekday: 'short' });
 
 const most = 500; // runs that are read at once
 
-const runsOf = (name, from, to) => path('schedules', name, 'runs') + query({ from: iso(from), to: iso(to), n: most });
+const runsOf = (name, from, to) => path('schedules', name, 'runs') + query({ from: iso(from), to: iso(to), limit: most });
 
 // Calendar shows a month. The list below it has the runs of the day that is chosen.
 export function Calendar({ name, created, generation }) {
@@ -22,10 +22,10 @@ export function Calendar({ name, created, generation }) {
   const loaded = useLoad((signal) => get(runsOf(name, +first, next), { signal }),
     [name, +first, generation]);
   const turn = (by) => { setFirst(new Date(first.getFullYear(), first.getMonth() + by, 1)); setChosen(undefined); };
-  const runs = loaded.data?.runs ?? [];
+  const runs = loaded.data?.items ?? [];
   const some = runs.length >= most; // there are more, which are read for the day that is chosen
   const day = useLoad(async (signal) => (
-    chosen && some && (await get(runsOf(name, begin(chosen), begin(chosen + 1)), { signal })).runs),
+    chosen && some && (await get(runsOf(name, begin(chosen), begin(chosen + 1)), { signal })).items),
     [some, chosen, +first]);
   const days = byDay(runs);
   const list = day.data || (days.get(chosen) ?? []);

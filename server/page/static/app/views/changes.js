@@ -13,11 +13,11 @@ export function Changes() {
     <section class="card" aria-labelledby="changes-title">
       <h1 id="changes-title">Changes</h1>
       <${Loaded} of=${loaded}
-        empty=${(data) => !data.changes.length && html`<${Empty} title="Nothing was changed through this server.">
+        empty=${(data) => !data.items.length && html`<${Empty} title="Nothing was changed through this server.">
         It remembers its last changes since it was started; its log has all of them.<//>`}>${(data) => html`
         <p class="faint">Through this server, since it was started <${Time} at=${data.since} />.</p>
         <${Table} label="Latest changes" head=${['Time', 'Who', 'What', 'Queue', 'Details']}>
-          ${data.changes.map((c) => html`<tr key=${c.id}>
+          ${data.items.map((c) => html`<tr key=${c.id}>
             <td><${Time} at=${c.time} /></td><td>${c.who}</td><td>${c.what}</td>
             <td>${c.queue && html`<${Link} fresh to=${{ queue: c.queue }}>${c.queue}<//>`}</td>
             <td class="payload"><bdi>
@@ -30,7 +30,7 @@ export function Changes() {
 
 function Operations() {
   const loaded = useLoad((signal) => get(path('operations'), { signal }), [], 1000);
-  const all = loaded.data?.operations.filter((o) => !o.dry_run) ?? [];
+  const all = loaded.data?.items.filter((o) => !o.dry_run) ?? [];
   if (!all.length) return null;
   return html`<section class="card" aria-labelledby="operations-title">
     <h2 id="operations-title">Bulk changes</h2>

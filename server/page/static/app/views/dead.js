@@ -40,7 +40,7 @@ export function DeadErrors({ overview }) {
         while (left.length && looked < budget) {
           const { queue, cursor } = left[0];
           const page = await get(path('queues', queue, 'dead-errors') + query({ cursor }), { signal: abort.signal });
-          page.groups.forEach((group) => merge(groups, queue, group));
+          page.items.forEach((group) => merge(groups, queue, group));
           looked += page.looked;
           if (page.next) left[0] = { queue, cursor: page.next };
           else left.shift();

@@ -19,10 +19,10 @@ export function Schedules() {
         ${may('operate') && html`<button onClick=${() => open(Edit, { done: loaded.reload })}>New schedule…</button>`}
           </header>
       <${Loaded} of=${loaded}
-        empty=${(data) => !data.schedules.length && html`<${Empty} title="There are no schedules.">
+        empty=${(data) => !data.items.length && html`<${Empty} title="There are no schedules.">
         Create one here, or with <code>later schedule put</code>.<//>`}>${(data) => html`
         <${Table} label="All schedules" head=${['Name', 'Rule', 'Next run', 'Runs', 'Missed', 'Skipped']}>
-          ${data.schedules.map((s) => html`<tr key=${s.name} class=${s.name === schedule ? 'shown' : ''}>
+          ${data.items.map((s) => html`<tr key=${s.name} class=${s.name === schedule ? 'shown' : ''}>
             <td><${Link} to=${{ schedule: s.name }} aria-current=${s.name === schedule ? 'true' : undefined}>
               ${s.name}<//> ${s.paused && html`<span class="badge">paused</span>`}</td>
             <td>${ruleOf(s)}</td>
@@ -32,7 +32,7 @@ export function Schedules() {
             <td class="number">${leftOut(s.skipped_runs)}</td>
           </tr>`)}<//>
         ${data.unreadable?.map((p) => html`<${Failure} error=${p} />`)}
-        ${data.next && html`<p class="faint">The list shows the first ${data.schedules.length}.</p>`}
+        ${data.next && html`<p class="faint">The list shows the first ${data.items.length}.</p>`}
         <${Upcoming} />`}<//>
     </section>
     ${schedule && html`<${Schedule} key=${schedule} name=${schedule} changed=${loaded.reload} />`}
@@ -53,9 +53,9 @@ function ruleOf(s) {
 }
 
 function Upcoming() {
-  const loaded = useLoad((signal) => get(path('schedules-upcoming') + query({ n: 20 }), { signal }), [], 5000);
+  const loaded = useLoad((signal) => get(path('schedules-upcoming') + query({ limit: 20 }), { signal }), [], 5000);
   return html`<h2>Next runs of all schedules</h2>
-    <${Loaded} of=${loaded}>${({ runs }) => html`<ol class="plain">${runs.map((r) => html`<li key=${r.id}>
+    <${Loaded} of=${loaded}>${({ items }) => html`<ol class="plain">${items.map((r) => html`<li key=${r.id}>
       <${Time} at=${r.due} /> <${Link} to=${{ schedule: r.schedule }}>${r.schedule}<//></li>`)}</ol>`}<//>`;
 }
 
@@ -186,8 +186,8 @@ function Preview({ draft }) {
   const [state, setState] = useState({});
   useEffect(() => {
     const abort = new AbortController();
-    const look = () => post(path('schedule-preview') + query({ n: 5 }), draft, { signal: abort.signal }).then(
-      ({ runs }) => setState({ runs }), (error) => abort.signal.aborted || setState({ error }));
+    const look = () => post(path('schedule-preview') + query({ limit: 5 }), draft, { signal: abort.signal }).then(
+      ({ items }) => setState({ runs: items }), (error) => abort.signal.aborted || setState({ error }));
     const timer = setTimeout(look, 200);
     return () => { clearTimeout(timer); abort.abort(); };
   }, [rule]);

@@ -14,11 +14,11 @@ export function Topics() {
       <header class="row"><h1 id="topics-title">Topics</h1><span class="grow"></span>
         ${may('operate') && html`<button onClick=${() => open(Subscribe, { done: loaded.reload })}>
           Subscribe a queue…</button>`}</header>
-      <${Loaded} of=${loaded} empty=${(data) => !data.topics.length && html`<${Empty} title="There are no topics.">
+      <${Loaded} of=${loaded} empty=${(data) => !data.items.length && html`<${Empty} title="There are no topics.">
         A topic sends each message to all queues that are subscribed:
         ${' '}<code>later topic subscribe orders mail</code><//>`}>${(data) => html`
         <${Table} label="All topics" head=${['Topic', 'Subscribed', 'Scheduled', 'Waiting', 'Dead', 'Retained']}>
-          ${data.topics.map((t) => html`<tr key=${t.topic} class=${t.topic === topic ? 'shown' : ''}>
+          ${data.items.map((t) => html`<tr key=${t.topic} class=${t.topic === topic ? 'shown' : ''}>
             <td><${Link} to=${{ topic: t.topic }} aria-current=${t.topic === topic ? 'true' : undefined}>
               ${t.topic}<//></td>
             <td class="number">${t.queues.length}</td><td class="number">${short(t.scheduled)}</td>
@@ -136,7 +136,7 @@ async function countRetained(topic, from) {
 // Destinations are what live workers forward, which they report with their heartbeats.
 function Destinations() {
   const loaded = useLoad((signal) => get(path('workers'), { signal }), [], 5000);
-  const routes = (loaded.data?.workers ?? []).flatMap((w) => (w.forwards ?? []).map((f) => ({ ...f, worker: w })));
+  const routes = (loaded.data?.items ?? []).flatMap((w) => (w.forwards ?? []).map((f) => ({ ...f, worker: w })));
   if (!routes.length) return null;
   return html`<h2>Destinations</h2><ul class="plain">${routes.map((r) => html`<li>
     <${Link} fresh to=${{ queue: r.queue }}>${r.queue}<//> → <code>${r.to}</code>

@@ -12,10 +12,10 @@ export function Workers() {
   const loaded = useLoad((signal) => get(path('workers') + query({ report: true }), { signal }), [], 4000);
   return html`<main><section class="card" aria-labelledby="workers-title">
     <header class="row"><h1 id="workers-title">Workers</h1>
-      ${loaded.data && html`<span class="faint">${plural(loaded.data.workers.length, 'live worker')}</span>`}</header>
-    <${Loaded} of=${loaded} empty=${(data) => !data.workers.length && html`<${Empty} title="No worker is running.">
+      ${loaded.data && html`<span class="faint">${plural(loaded.data.items.length, 'live worker')}</span>`}</header>
+    <${Loaded} of=${loaded} empty=${(data) => !data.items.length && html`<${Empty} title="No worker is running.">
       Start one in your program, or try <code>later work mail</code>.<//>`}>${(data) => html`
-      <ul class="workers">${data.workers.map((w) => html`<${Worker} key=${w.id} w=${w} done=${loaded.reload} />`)}
+      <ul class="workers">${data.items.map((w) => html`<${Worker} key=${w.id} w=${w} done=${loaded.reload} />`)}
         </ul>`}<//>
   </section></main>`;
 }

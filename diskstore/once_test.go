@@ -1,0 +1,61 @@
+package diskstore
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// sendOnce sends a message with a key, and returns whether it repeats an earlier send.
+func sendOnce(t *testing.T, s *Store, id string) (repeats bool) {
+	t.Helper()
+	m := plain(id)
+	m.Once = store.NewOnce([]byte("k"), nil)
+	r, err := s.Send(t.Context(), "q", []store.Outgoing{m})
+	if err != nil || r[0].Err != nil || r[0].First == nil {
+		t.Fatal(r, err)
+	}
+	return r[0].Duplicate && r[0].First.ID == "first"
+}
+
+func TestSendWithAKeyIsRememberedAfterAReopenAndInABackup(t *testing.T) {
+	clock, dir := newManualClock(), t.TempDir()
+	open := func(name string) *Store {
+		s, err := Open(filepath.Join(dir, name), WithClock(clock))
+		try(t, err)
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	s := open("store")
+	if sendOnce(t, s, "first") {
+		t.Error("the first send repeats another")
+	}
+	ack := store.Settlement{Receipt: claimOne(t, s).Receipt, Action: store.Ack}
+	_, err := s.Settle(t.Context(), "q", []store.Settlement{ack})
+	try(t, err)
+	try(t, s.Backup(t.Context(), filepath.Join(dir, "backup")))
+	s.Close()
+	for _, name := range []string{"store", "backup"} {
+		s := open(name)
+		if !sendOnce(t, s, "again") {
+			t.Errorf("%s: the request sends again", name)
+		}
+		wantSound(t, s)
+		try(t, s.Close())
+	}
+	clock.Advance(store.OnceWindow)
+	s = open("store")
+	if sendOnce(t, s, "first") {
+		t.Error("a day later the request is a repetition")
+	}
+	clock.Advance(store.OnceWindow + time.Millisecond)
+	send(t, s, "other") // which forgets what is over
+	execute(t, s, func(*tx) {
+		if n := s.queues["q"].forget.n; n != 0 {
+			t.Errorf("%d are remembered after all have ended", n)
+		}
+	})
+	wantSound(t, s)
+}

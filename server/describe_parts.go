@@ -1,0 +1,185 @@
+package server
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/server/access"
+)
+
+// tags are the groups of operations.
+var tags = []*huma.Tag{
+	{Name: "messages", Description: "Send messages, look at them, and change or cancel single ones."},
+	{Name: "work", Description: "Receive messages that are due, and settle them."},
+	{Name: "groups", Description: "Change or cancel the messages of a group together."},
+	{Name: "series", Description: "Reminders before and after a moment, under one id."},
+	{Name: "queues", Description: "Counts and settings of queues, and their dead messages."},
+	{Name: "operations", Description: "Bulk changes, which go on after their request."},
+	{Name: "topics", Description: "Publish messages to all queues that are subscribed to a topic."},
+	{Name: "schedules", Description: "Messages that are sent again and again, by a rule."},
+	{Name: "workers", Description: "The live workers of all processes, and what they are told."},
+	{Name: "overview", Description: "What is due, to come and dead in all queues."},
+	{Name: "events", Description: "What happens to messages and queues, live."},
+	{Name: "transfer", Description: "Export and import messages."},
+	{Name: "access", Description: "Log in and out with a browser."},
+	{Name: "server", Description: "The server itself: its health, its metrics and its changes."},
+}
+
+// securitySchemes are the ways in which a request says who sends it, and security allows each of them.
+var (
+	securitySchemes = map[string]*huma.SecurityScheme{
+		"token": {Type: "http", Scheme: "bearer", Description: "A token, as later token new prints it"},
+		"user":  {Type: "http", Scheme: "basic", Description: "A user and password; a token is the password of an empty user"},
+		"login": {Type: "apiKey", In: "cookie", Name: access.LoginCookie,
+			Description: "The cookie that the operation logIn sets, for browsers"},
+	}
+	security  = []map[string][]string{{"token": {}}, {"user": {}}, {"login": {}}}
+	noneNeeds = []map[string][]string{}
+)
+
+// describeMounted describes the operations that are mounted beside a Server, as later serve does.
+func (s *Server) describeMounted() {
+	describe := func(op huma.Operation, right string) {
+		op.Extensions = map[string]any{"x-right": right, "x-mounted": true}
+		describeProblems(&op, op.RequestBody != nil)
+		s.api.OpenAPI().AddOperation(&op)
+	}
+	text := func(about string) map[string]*huma.Response {
+		return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{
+			"text/plain": {Schema: &huma.Schema{Type: huma.TypeString}}}}}
+	}
+	healthy := func(about string) map[string]*huma.Response {
+		return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{
+			jsonType: {Schema: s.schemaOf(typeOf[Health]())}}}}
+	}
+	describe(huma.Operation{
+		OperationID: "getLiveness",
+		Method:      http.MethodGet, Path: "/healthz", Tags: []string{"server"}, Summary: "Ask whether the process is alive",
+		Description: "503 means that it is to be restarted. Needs no authentication.",
+		Security:    noneNeeds, Responses: healthy("It is alive"),
+	}, "none")
+	describe(huma.Operation{
+		OperationID: "getReadiness",
+		Method:      http.MethodGet, Path: "/readyz", Tags: []string{"server"},
+		Summary:     "Ask whether requests can be served",
+		Description: "503 means that the store cannot be reached. Needs no authentication.",
+		Security:    noneNeeds, Responses: healthy("Requests can be served"),
+	}, "none")
+	describe(huma.Operation{
+		OperationID: "getMetrics",
+		Method:      http.MethodGet, Path: "/metrics", Tags: []string{"server"}, Summary: "Read metrics for Prometheus",
+		Description: "In the text format of Prometheus, or in the one that Accept asks for.",
+		Responses:   text("Metrics"),
+	}, access.Look.Name())
+	describe(huma.Operation{
+		OperationID: "logIn",
+		Method:      http.MethodPost, Path: access.LoginPath, Tags: []string{"access"},
+		Summary: "Exchange a token for a cookie", Errors: []int{http.StatusUnauthorized},
+		Description: "For browsers: the cookie lasts 12 hours. Other programs send the token with each request.",
+		Security:    noneNeeds,
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			jsonType: {Schema: s.schemaOf(typeOf[access.Credentials]())}}},
+		Responses: map[string]*huma.Response{"204": {Description: "Logged in", Headers: map[string]*huma.Param{
+			"Set-Cookie": {Description: "The login", Schema: &huma.Schema{Type: huma.TypeString}}}}},
+	}, "none")
+	describe(huma.Operation{
+		OperationID: "logOut",
+		Method:      http.MethodPost, Path: access.LogoutPath, Tags: []string{"access"}, Summary: "End a login",
+		Description: "The reply removes the cookie.",
+		Security:    noneNeeds,
+		Responses: map[string]*huma.Response{"204": {Description: "Logged out", Headers: map[string]*huma.Param{
+			"Set-Cookie": {Description: "Removes the cookie", Schema: &huma.Schema{Type: huma.TypeString}}}}},
+	}, "none")
+}
+
+// Health is the reply of a probe that finds nothing wrong.
+type Health struct {
+	Status string `json:"status" enum:"ok"`
+}
+
+// problems are the replies that are problems, and what each status means.
+var problems = map[int]string{
+	http.StatusBadRequest:            "The request is not allowed: invalid. Nothing was done",
+	http.StatusUnauthorized:          "No valid token, user or login: unauthenticated",
+	http.StatusForbidden:             "The sender may not do this, or the request comes from a page of another site: forbidden",
+	http.StatusNotFound:              "What the path names does not exist: not_found",
+	http.StatusRequestTimeout:        "The body came too slowly: unavailable",
+	http.StatusConflict:              "The state of a message or schedule does not allow this, or it has changed meanwhile",
+	http.StatusRequestEntityTooLarge: "The body, or a part of it, is over its limit: too_large. Nothing was done",
+	http.StatusUnsupportedMediaType:  "The body has a type that the operation does not take: invalid",
+	http.StatusMisdirectedRequest:    "The server does not answer for this host: misconfigured",
+	http.StatusUnprocessableEntity:   "The Idempotency-Key was used for another request: conflict",
+	http.StatusTooManyRequests:       "The sender makes too many requests: unavailable. Try again later",
+	http.StatusInternalServerError:   "What is stored is damaged, or the server failed: corrupt, internal",
+	http.StatusNotImplemented:        "The store cannot do this: unsupported",
+	http.StatusBadGateway:            "The store refuses the server: misconfigured",
+	http.StatusServiceUnavailable:    "The store or server cannot serve calls now: unavailable, closed. Try again later",
+	http.StatusGatewayTimeout:        "Done, but not confirmed to be as durable as asked: not_durable",
+	http.StatusInsufficientStorage:   "The store has no room: full. Nothing was done",
+}
+
+// problemName returns the name of the description of a reply with a status, such as NotFound.
+func problemName(status int) string {
+	return strings.NewReplacer(" ", "", "-", "").Replace(http.StatusText(status))
+}
+
+// problemResponses describes the replies that are problems, for operations to refer to.
+func (s *Server) problemResponses() map[string]*huma.Response {
+	responses := map[string]*huma.Response{}
+	for status, about := range problems {
+		r := &huma.Response{Description: about, Content: map[string]*huma.MediaType{
+			problem.MediaType: {Schema: s.schemaOf(typeOf[problem.Problem]())}}}
+		text := &huma.Schema{Type: huma.TypeString}
+		switch status {
+		case http.StatusUnauthorized:
+			r.Headers = map[string]*huma.Param{"WWW-Authenticate": {Description: "The ways to authenticate", Schema: text}}
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			r.Headers = map[string]*huma.Param{"Retry-After": {Description: "Try again after so many seconds",
+				Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0)}}}
+		}
+		responses[problemName(status)] = r
+	}
+	return responses
+}
+
+// describeProblems adds the replies of an operation that are problems: those of every operation, those that follow from
+// what it takes, and its own Errors.
+func describeProblems(op *huma.Operation, hasBody bool) {
+	statuses := append(op.Errors, http.StatusBadRequest, http.StatusForbidden, http.StatusMisdirectedRequest,
+		http.StatusInternalServerError, http.StatusServiceUnavailable)
+	op.Errors = nil // else huma would describe them in its own way
+	if op.Security == nil {
+		statuses = append(statuses, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusNotImplemented,
+			http.StatusBadGateway)
+	}
+	if hasBody {
+		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+			http.StatusUnsupportedMediaType)
+	}
+	if op.Method != http.MethodGet && op.Security == nil {
+		statuses = append(statuses, http.StatusGatewayTimeout, http.StatusInsufficientStorage)
+	}
+	responses := map[string]*huma.Response{}
+	for _, status := range statuses {
+		responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}
+	}
+	maps.Copy(responses, op.Responses)
+	op.Responses = responses
+}
+
+// laterHeaders describes the request headers of a raw message, which are fields of Outgoing.
+func (s *Server) laterHeaders() (params []*huma.Param) {
+	fields := s.api.OpenAPI().Components.Schemas.SchemaFromRef(s.schemaOf(typeOf[Outgoing]()).Ref).Properties
+	for _, name := range slices.Sorted(maps.Keys(rawHeaders)) {
+		field := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, laterPrefix)), "-", "_")
+		params = append(params, &huma.Param{Name: name, In: "header", Schema: fields[field],
+			Description: "The field " + field + " of a message whose payload is the body"})
+	}
+	return params
+}
