@@ -143,7 +143,7 @@ func (c *Control) byPassword(s *settings, r *http.Request, user, text string) (I
 		}
 		p = &password{hash: hash} // as slow as for a user that exists
 	}
-	right, err := c.guesses.check(r, p, text)
+	right, err := c.guesses.check(r, user, p, text)
 	switch {
 	case err != nil:
 		return Identity{}, err
