@@ -55,6 +55,10 @@ func apiConfig(version string) huma.Config {
 // decodeJSON decodes JSON. It refuses JSON that is nested too deep, which costs its readers a lot of memory, text that
 // encoding/json would change, and names that are given twice.
 func decodeJSON(text []byte, to any) error {
+	if len(text) > smallJSON {
+		decoding <- struct{}{}
+		defer func() { <-decoding }()
+	}
 	_, first := to.(*any) // huma decodes twice
 	if first {
 		if err := cmp.Or(jsontext.CheckDepth(text), wire.CheckText(text)); err != nil {

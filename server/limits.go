@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,7 +23,6 @@ const (
 	defaultMaxWaits = 20_000
 	maxStreams      = 1000 // of messages that arrive line by line
 	maxTransfers    = 8    // exports and imports, which hold some pages of messages each
-	maxReads        = 8    // readings of lists and overviews
 	maxBodyBytes    = 64 << 20
 	maxDecodedBytes = 96 << 20
 	maxReplyBytes   = 64 << 20
@@ -31,6 +31,13 @@ const (
 	smallReply = 64 << 10
 	// roomWithin is how long a request waits for others to end before it is refused.
 	roomWithin = 5 * time.Second
+)
+
+// What keeps a CPU busy for long leaves others for what takes microseconds: maxReads is the number of lists and overviews
+// that are read at a time, and decoding has room for each large body of JSON that is decoded.
+var (
+	maxReads = int64(max(2, runtime.GOMAXPROCS(0)))
+	decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 )
 
 // share is something that a server has a limited number of, which it divides between the senders of requests.

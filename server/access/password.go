@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,9 +21,8 @@ import (
 )
 
 const (
-	// maxGuesses is how many passwords are checked at once, each for 60 ms of a CPU at a cost of 10, and maxWaiting how
-	// many requests can be in that, or wait for it. An address can have half of those that others leave.
-	maxGuesses = 2
+	// maxWaiting is how many requests can be in checks of passwords, or wait for them. An address can have half of those
+	// that others leave.
 	maxWaiting = 32
 
 	// An address may guess the password of a user so often, and once more after each time, and those of all users. What
@@ -32,6 +32,9 @@ const (
 	// maxGuessers is how many of them are remembered.
 	maxGuessers = 10_000
 )
+
+// maxGuesses is how many passwords are checked at once, each for 60 ms of a CPU at a cost of 10.
+var maxGuesses = max(1, runtime.GOMAXPROCS(0)/2)
 
 // password is the hash of a user's password. It remembers the password that was right, so that the user's next requests
 // cost nothing.
