@@ -130,6 +130,7 @@ func (m *Main) webHandler(
 		api.Close()
 		return nil, nil, err
 	}
+	control.ShareLogouts(server.Logouts(c))
 	mux := http.NewServeMux()
 	mux.Handle("/", withPage(api, o))
 	mux.Handle("GET /healthz", health.LiveStore(c))

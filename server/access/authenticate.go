@@ -61,7 +61,7 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 		return c.credentials(s, r, text)
 	}
 	if cookie, err := r.Cookie(LoginCookie); err == nil {
-		return c.byCookie(s, cookie.Value)
+		return c.byCookie(r.Context(), s, cookie.Value)
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return s.certified(namesOf(r.TLS.VerifiedChains[0][0]))
