@@ -76,7 +76,7 @@
 // # Options
 //
 // An option is named after what it sets: In, At, MaxAttempts, Timeout, Header, Kind, ExpireAfter, DedupWindow,
-// Group, OnDuplicate, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or
+// Group, OnDuplicate, Once, Durable, Lease. It has the prefix With only where the bare name is a type or a function, or
 // would read as something else: WithID, WithLogger, WithObserver. The engines' options follow the same rule.
 //
 // What is configured wrongly is an error of the call that is configured: nothing panics, nothing is ignored,

@@ -112,3 +112,26 @@ func ExampleWhen_Time() {
 	fmt.Println(later.In(time.Hour).Time(now).Format(time.TimeOnly))
 	// Output: 10:00:00
 }
+
+func ExampleOnce() {
+	ctx := context.Background()
+	client, err := later.Open(ctx, "mem://")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	// A client repeats its request after a timeout, with the key that it chose.
+	key, request := []byte("client 7, key 1"), []byte("POST /customers ann")
+	first, err := client.Queue("mail").Send(ctx, []byte("welcome"), later.Once(key, request))
+	if err != nil {
+		log.Fatal(err)
+	}
+	again, err := client.Queue("mail").Send(ctx, []byte("welcome"), later.Once(key, request))
+	fmt.Println(again == first, err)
+	_, err = client.Queue("mail").Send(ctx, []byte("welcome"), later.Once(key, []byte("POST /customers bob")))
+	fmt.Println(err)
+	// Output:
+	// true <nil>
+	// the key of the request was used with another request in the last 24 hours
+}

@@ -251,10 +251,10 @@ func (q *Queue) report(e Event) {
 // its result reports it. Neither is a message that OnDuplicate does not replace, or whose Once is used: its result has
 // ErrLeased, ErrDead or ErrConflict.
 //
-// Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent
-// whole or not at all unless the store documents otherwise, but the batch as a whole is not atomic. When a
-// part fails, SendBatch stops and returns the error, and the results of that part and of all later ones
-// have it too. After ErrNotDurable the part was sent, and the later ones were not.
+// Messages are sent in parts of up to store.MaxBatch messages and store.MaxBatchBytes each. A part is sent whole or not
+// at all, unless the store makes several calls of one that takes long, as Redis does; the batch as a whole is not atomic.
+// When a call fails, SendBatch stops after its part and returns the error, and the results of all messages that were not
+// sent have it too. After ErrNotDurable the part was sent, and the later ones were not.
 //
 // Like Send, SendBatch can block while the store cannot be reached; it returns when ctx ends.
 func (q *Queue) SendBatch(ctx context.Context, msgs []Outgoing) ([]SendResult, error) {

@@ -23,6 +23,21 @@ func refuseWrites(to string) func(call, queue string) error {
 	}
 }
 
+// breakBad subscribes the queues good and bad to a topic, starts a worker that handles some queues, and then refuses
+// what is written to bad. It returns what the worker receives, and a function that stops it.
+func breakBad(
+	t *testing.T, topic *Topic, s *interleaved, handled ...string,
+) (got map[string]*log[string], stop func() error) {
+	t.Helper()
+	subscribe(t, topic, "good")
+	subscribe(t, topic, "bad")
+	w, got := collect(topic.client, handled...)
+	stop = start(t, w)
+	settled()
+	s.set(refuseWrites("bad"))
+	return got, stop
+}
+
 func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
 	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
 		topic := c.Topic("orders")
@@ -76,12 +91,7 @@ func TestQueueThatCannotBeWrittenStopsNoOthers(t *testing.T) {
 func TestMessageThatWaitedForAQueueIsUnchanged(t *testing.T) {
 	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
 		topic := c.Topic("orders")
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, _ := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
+		breakBad(t, topic, s, "good")
 		id := publish(t, topic, "1", Header("kind", "x"), MaxAttempts(3), Group("g"))
 		settled()
 		s.set(nil)
@@ -97,12 +107,7 @@ func TestMessageThatWaitedForAQueueIsUnchanged(t *testing.T) {
 func TestUnsubscribedQueueIsNotWaitedFor(t *testing.T) {
 	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
 		topic := c.Topic("orders")
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, got := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
+		got, _ := breakBad(t, topic, s, "good")
 		publish(t, topic, "1")
 		settled()
 		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
@@ -118,12 +123,7 @@ func TestMessageThatOthersReceivedIsNotDropped(t *testing.T) {
 	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
 		topic := c.Topic("orders")
 		configure(t, topic, TopicConfig{DropUnsubscribed: true})
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, got := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
+		got, _ := breakBad(t, topic, s, "good")
 		publish(t, topic, "1")
 		settled()
 		if err := topic.Unsubscribe(t.Context(), "bad"); !errors.Is(err, ErrUnsupported) {
@@ -145,12 +145,7 @@ func TestMessageThatOthersReceivedIsNotDroppedByPublishers(t *testing.T) {
 		c := newClientOn(t, s)
 		topic := c.Topic("orders")
 		configure(t, topic, TopicConfig{DropUnsubscribed: true})
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, got := collect(c, "good")
-		stop := start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
+		got, stop := breakBad(t, topic, s, "good")
 		id := publish(t, topic, "1", Group("g"))
 		settled()
 		stop()
@@ -181,12 +176,7 @@ func TestMessageThatWaitsForAQueueIsReported(t *testing.T) {
 			}
 		}))
 		topic := c.Topic("orders")
-		subscribe(t, topic, "good")
-		subscribe(t, topic, "bad")
-		w, _ := collect(c, "good")
-		start(t, w)
-		settled()
-		s.set(refuseWrites("bad"))
+		breakBad(t, topic, s, "good")
 		publish(t, topic, "1")
 		settled()
 		s.set(nil)
@@ -195,5 +185,53 @@ func TestMessageThatWaitsForAQueueIsReported(t *testing.T) {
 		if got := kinds.list(); !slices.Equal(got, want) {
 			t.Errorf("events are %q, want %q", got, want)
 		}
+	})
+}
+
+// A message that waits for a queue does not use its id: other messages may have it, for the queues that received it.
+func TestMessageThatWaitsForAQueueFreesItsID(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		if _, linked := s.Store.(*memstore.Store); !linked {
+			t.Skip("it waits as it is")
+		}
+		topic := c.Topic("orders")
+		got, _ := breakBad(t, topic, s, "good", "bad")
+		publish(t, topic, "0") // from which workers know that the queue cannot be written
+		settled()
+		publish(t, topic, "1", WithID("x"))
+		settled()
+		publish(t, topic, "2", WithID("x"))
+		settled()
+		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2"}})
+		s.set(nil)
+		time.Sleep(time.Minute)
+		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2"}, "bad": {"0", "1"}}) // it remembers the id
+		wantCounts(t, topic.Queue(), 0, 0, 0, 0)
+	})
+}
+
+func TestMessageWithASuccessorWaitsForAQueue(t *testing.T) {
+	inInterleavedStores(t, func(t *testing.T, c *Client, s *interleaved) {
+		if _, linked := s.Store.(*memstore.Store); !linked {
+			t.Skip("it waits as it is")
+		}
+		topic := c.Topic("orders")
+		got, _ := breakBad(t, topic, s, "good", "bad")
+		publish(t, topic, "0") // from which workers know that the queue cannot be written
+		settled()
+		s.before("settle", topicOrders, func() {
+			outcome, err := topic.Queue().SendMessage(t.Context(), Outgoing{ID: "x", Payload: []byte("2"),
+				OnDuplicate: Follow(), Headers: map[string]string{"late": ""}})
+			if err != nil || outcome.Outcome != SendFollows {
+				t.Errorf("%+v, %v", outcome, err)
+			}
+		})
+		publish(t, topic, "1", WithID("x"))
+		settled()
+		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2"}})
+		s.set(nil)
+		time.Sleep(time.Minute)
+		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2"}, "bad": {"0", "1"}}) // it remembers the id
+		wantCounts(t, topic.Queue(), 0, 0, 0, 0)
 	})
 }

@@ -144,14 +144,15 @@ func (t *Topic) resend(ctx context.Context, queue string, from, to time.Time) (r
 		for len(out) > 0 {
 			n := partEnd(out, 0)
 			results, err := t.client.store.Send(ctx, queue, out[:n])
-			if err != nil {
-				return r, err
-			}
-			if errors.Is(results[0].Err, store.ErrConflict) {
+			err = cmp.Or(err, store.SendError(results))
+			if errors.Is(err, store.ErrConflict) {
 				if linked, err := t.relink(ctx, queue); err != nil || !linked {
 					return r, cmp.Or(err, notSubscribed)
 				}
 				continue
+			}
+			if err != nil {
+				return r, err
 			}
 			for _, result := range results {
 				if result.Duplicate {

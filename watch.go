@@ -323,7 +323,7 @@ func encodeEvents(process Process, events []WatchEvent, missed int) (encoded []b
 func wireEvent(e *WatchEvent) wire.Event {
 	return wire.Event{
 		Time: wire.FormatTime(e.Time), Kind: e.Kind, ID: e.ID, Attempt: e.Attempt,
-		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
+		Lateness: wire.Measured(e.Lateness), Duration: wire.Measured(e.Duration), Error: e.Error, Count: e.Count,
 		Headers: e.Headers,
 	}
 }
@@ -341,7 +341,7 @@ func decodeEvents(queue string, encoded []byte) []WatchEvent {
 		at, _ := time.Parse(time.RFC3339Nano, e.Time)
 		events = append(events, WatchEvent{
 			Kind: e.Kind, Queue: queue, ID: e.ID, Time: at, Attempt: e.Attempt, Error: e.Error, Count: e.Count,
-			Lateness: fromMillis(e.LatenessMS), Duration: fromMillis(e.DurationMS), Process: process,
+			Lateness: time.Duration(e.Lateness), Duration: time.Duration(e.Duration), Process: process,
 			Headers: e.Headers,
 		})
 	}
@@ -351,5 +351,3 @@ func decodeEvents(queue string, encoded []byte) []WatchEvent {
 	}
 	return events
 }
-
-func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }

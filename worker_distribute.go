@@ -16,8 +16,8 @@ import (
 const (
 	// sendsAtOnce is the number of queues to which copies are sent at the same time, if they are sent one by one.
 	sendsAtOnce = 16
-	// missedHeader is the header of a message that waits in the topic's queue for queues that cannot be written. It lists
-	// them, as JSON; all others have received the message.
+	// missedHeader is the header of a message that waits in the topic's queue for queues that cannot be written: a missed
+	// as JSON.
 	missedHeader = "later-missed"
 	// brokenFirst and brokenMost are the first and the longest pause between two attempts to write such a queue.
 	brokenFirst = 5 * time.Second
@@ -83,19 +83,27 @@ type plan struct {
 	missed []string         // queues that cannot be written and are not tried now
 }
 
-// missedBy returns the queues that a message waits for, or nil if it was not distributed yet.
-func missedBy(m *store.Claimed) (queues []string) {
-	if text, ok := m.Headers[missedHeader]; ok && json.Unmarshal([]byte(text), &queues) != nil {
+// missed describes a message that waits for queues. It waits under an id of its own, because the id of the message is
+// free once it was distributed: a successor may have it, or one that is published later.
+type missed struct {
+	ID     string   `json:"id"`     // of the message
+	Queues []string `json:"queues"` // all others have received it
+}
+
+// missedBy returns for what a message waits, or nil if it was not distributed yet.
+func missedBy(m *store.Claimed) *missed {
+	var of missed
+	if json.Unmarshal([]byte(m.Headers[missedHeader]), &of) != nil || store.CheckID(of.ID) != nil {
 		return nil
 	}
-	return queues
+	return &of
 }
 
 // plan decides how a message is distributed.
 func (x *distributor) plan(m *store.Claimed) plan {
 	p := plan{copied: *m}
-	if p.only = missedBy(m); p.only != nil {
-		p.copied.Headers = maps.Clone(m.Headers)
+	if waits := missedBy(m); waits != nil {
+		p.only, p.copied.ID, p.copied.Headers = waits.Queues, waits.ID, maps.Clone(m.Headers)
 		delete(p.copied.Headers, missedHeader)
 	}
 	if p.drop = len(x.state.subscriptions) == 0 && p.only == nil; p.drop {
@@ -172,7 +180,7 @@ func (x *distributor) setAside(p *plan, s *store.Settlement) {
 	if len(p.missed) != len(p.only) { // else it waits for the same queues as before
 		if rest, ok := x.rest(p, p.missed); ok {
 			rest.Message.Due.Delay = retry
-			s.Then, s.DedupWindow = append(p.then, rest), 0 // the id stays live
+			s.Then = append(p.then, rest)
 			return
 		}
 	}
@@ -183,11 +191,12 @@ func (x *distributor) setAside(p *plan, s *store.Settlement) {
 // rest returns the follow-up by which a message waits in the topic's queue for other queues. A header has their names,
 // so that only they receive it then. It reports whether that is possible.
 func (x *distributor) rest(p *plan, queues []string) (store.FollowUp, bool) {
-	text, err := json.Marshal(queues)
+	text, err := json.Marshal(missed{p.copied.ID, queues})
 	if err != nil {
 		panic(err) // a list of texts
 	}
 	rest := store.FollowUp{Queue: x.queue.name, Message: store.Outgoing{Message: p.copied.Message}}
+	rest.Message.ID = store.NewID()
 	rest.Message.Headers = map[string]string{missedHeader: string(text)}
 	maps.Copy(rest.Message.Headers, p.copied.Headers)
 	return rest, rest.Check() == nil && store.Linked(x.run.client.store, x.queue.name, x.queue.name)
@@ -199,7 +208,11 @@ func (x *distributor) distributed(m *store.Claimed, s *store.Settlement) {
 	if n := len(s.Then); n > 0 && s.Then[n-1].Queue == x.queue.name {
 		kind = EventSnoozed // it waits for queues that cannot be written
 	}
-	x.queue.event(x.run.handling, kind, m.ID)
+	id := m.ID
+	if waits := missedBy(m); waits != nil {
+		id = waits.ID
+	}
+	x.queue.event(x.run.handling, kind, id)
 }
 
 // findBroken is called when messages cannot be settled. One of the queues with copies may be the reason: then they are
@@ -223,9 +236,8 @@ func (x *distributor) sendAll(ctx context.Context, sends map[string][]store.Clai
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			results, err := sendForwarded(ctx, x.run.client, queue, sends[queue], x.topic.linked())
-			conflicts[i], errs[i] = err == nil && errors.Is(results[0].Err, ErrConflict), err
-			if conflicts[i] {
+			errs[i] = sendForwarded(ctx, x.run.client, queue, sends[queue], x.topic.linked())
+			if conflicts[i] = errors.Is(errs[i], ErrConflict); conflicts[i] {
 				calling, cancel := context.WithTimeout(ctx, callTimeout)
 				defer cancel()
 				_, errs[i] = x.topic.relink(calling, queue)

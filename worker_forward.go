@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -342,7 +343,7 @@ func (f *forwarder) deliverTo(ctx context.Context, claim store.Claim) ([]store.S
 	var err error
 	switch f.route {
 	case routeSend:
-		_, err = sendForwarded(ctx, to, f.to.target.Name, claim.Messages, nil)
+		err = sendForwarded(ctx, to, f.to.target.Name, claim.Messages, nil)
 	case routeDeliver:
 		calling, cancel := context.WithTimeout(ctx, callTimeout)
 		err = to.store.(store.Forwarder).Deliver(calling, f.to.target, claim.Messages)
@@ -357,10 +358,10 @@ func (f *forwarder) deliverTo(ctx context.Context, claim store.Claim) ([]store.S
 }
 
 // sendForwarded sends claimed messages to a queue of another store or slot. Their ids are remembered there, so that
-// messages that were sent before a crash are not sent again.
+// messages that were sent before a crash, or before an error, are not sent again.
 func sendForwarded(
 	ctx context.Context, to *Client, queue string, msgs []store.Claimed, condition *store.Condition,
-) ([]store.SendResult, error) {
+) error {
 	out := make([]store.Outgoing, len(msgs))
 	for i := range msgs {
 		out[i] = store.Outgoing{Message: msgs[i].Message, Due: store.Due{At: msgs[i].Due}, If: condition}
@@ -368,7 +369,8 @@ func sendForwarded(
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return to.store.Send(ctx, queue, out)
+	results, err := to.store.Send(ctx, queue, out)
+	return cmp.Or(err, store.SendError(results))
 }
 
 // settle settles the messages of a claim. After an error it releases those that are left.

@@ -1,6 +1,7 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -218,13 +219,13 @@ func (s *scheduleSender) send(ctx context.Context, q *Queue, msgs []store.Outgoi
 		calling, cancel := s.limit(ctx, q)
 		results, err := s.run.client.store.Send(calling, q.name, msgs[:n])
 		cancel()
-		if err != nil {
-			return err
-		}
 		for i, r := range results {
 			if r.Added() {
 				q.runSent(s.run.handling, msgs[i].Headers[scheduleHeader], msgs[i].ID)
 			}
+		}
+		if err := cmp.Or(err, store.SendError(results)); err != nil {
+			return err
 		}
 		msgs = msgs[n:]
 	}

@@ -101,6 +101,11 @@ func (p *process) giveBack(queue string) {
 	p.t.Fatal("the worker gives nothing back")
 }
 
+// missRuns reports what a worker does that leaves runs out.
+func (p *process) missRuns(n int) {
+	p.metrics.Observe(later.Event{Kind: later.EventRunMissed, Queue: "mail", ID: "daily", Schedule: "daily", Count: n})
+}
+
 // TestAlertsFireInTheirSituations brings a real store into each situation, scrapes it before and after, and has
 // Prometheus evaluate the rules over the samples: those from before for ten minutes, and then those from after. The
 // counters go on growing as much every minute as they did between the scrapes.
@@ -162,6 +167,15 @@ func TestAlertsFireInTheirSituations(t *testing.T) {
 			before: func(p *process) { p.send("mail", 0); p.work("mail", nil) },
 			after:  func(p *process) { p.giveBack("mail") },
 			want:   []string{"LaterMessagesGivenBack mail"},
+		},
+		"runs of a schedule that come too late": {
+			before: func(p *process) { p.missRuns(1) },
+			after:  func(p *process) { p.missRuns(2) },
+			want:   []string{"LaterRunsMissed mail"},
+		},
+		"runs that came too late before a process started": {
+			after: func(p *process) { p.missRuns(1) },
+			want:  []string{"LaterRunsMissed mail"},
 		},
 		"too many queues": {
 			cfg: metrics.Config{MaxQueues: 2},

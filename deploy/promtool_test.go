@@ -106,7 +106,7 @@ func series(before, after samples) (all []inputSeries) {
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		old, existed := before[name]
 		now, exists := after[name]
-		values := "_x9"
+		values := "_x10"
 		if existed {
 			values = fmt.Sprintf("%vx9", old.value)
 		}

@@ -82,6 +82,7 @@ func (e *checker) run() error {
 		e.report(store.CheckResult{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
 	}
 	e.report(e.s.reserve.report())
+	e.report(e.s.checkMode())
 	used := e.s.db.Metrics().DiskSpaceUsage()
 	e.ok("size", "", int64(used), "the files take %s", formatBytes(used))
 	tables, err := liveTables(e.s.db)

@@ -56,6 +56,9 @@ func (s *Store) claimDirectory() (is format, wasClosed bool, err error) {
 	if is, err = s.readFormat(); err != nil {
 		return is, false, err
 	}
+	if r := s.checkMode(); r.Severity == store.SeverityWarning {
+		s.logger.Warn("later: "+r.Text, "advice", r.Advice)
+	}
 	if _, err := s.readFile(holderFile); errors.Is(err, fs.ErrNotExist) {
 		wasClosed = !is.isNew
 	} else if err != nil {

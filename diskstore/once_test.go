@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/laterq/later/store"
 )
 
@@ -58,4 +60,26 @@ func TestSendWithAKeyIsRememberedAfterAReopenAndInABackup(t *testing.T) {
 		}
 	})
 	wantSound(t, s)
+}
+
+func TestCrashDuringASendWithAKeyLeavesItOrNothing(t *testing.T) {
+	c := newCrashPoints(vfs.NewCrashableMem())
+	s := openOn(t, c, newManualClock())
+	send(t, s, "before")
+	c.take(func() { sendOnce(t, s, "first") })
+	try(t, s.Close())
+	outcomes := map[bool]int{}
+	for i, fs := range c.left {
+		s := openOn(t, fs, newManualClock())
+		repeats := sendOnce(t, s, "again")
+		got := live(t, s, "q")
+		if _, first := got["first"]; len(got) != 2 || first != repeats {
+			t.Errorf("crash before %s: %v, and the send repeats another: %v", c.ops[i], got, repeats)
+		}
+		outcomes[repeats]++
+		try(t, s.Close())
+	}
+	if outcomes[true] == 0 || outcomes[false] == 0 {
+		t.Errorf("outcomes of %d crashes: %v", len(c.left), outcomes)
+	}
 }

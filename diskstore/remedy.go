@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -31,6 +32,10 @@ func (d *directory) remedy(err error) string {
 		return "mount the file system for writing"
 	case errors.Is(err, fs.ErrPermission):
 		me := os.Geteuid()
+		if at, ok := errors.AsType[*fs.PathError](err); ok && at.Op == "mkdir" { // there is nothing yet to give away
+			return fmt.Sprintf("give %s write access to %s, or use another directory", describeUser(me),
+				filepath.Dir(at.Path))
+		}
 		return fmt.Sprintf("give %s access to all of it, with chown -R %s %s and chmod -R u+rwX %[3]s", describeUser(me),
 			userName(me), d.dir)
 	case errors.Is(err, syscall.EMFILE):

@@ -97,7 +97,19 @@ func TestStoreThatStopsSaysWhatToDo(t *testing.T) {
 }
 
 func TestBackupThatMayNotWriteSaysWhatToDo(t *testing.T) {
-	wantRemedy(t, "backup", backupFailed("dir", &os.PathError{Op: "mkdir", Path: "dir", Err: syscall.EACCES}), "chown")
+	refused := &os.PathError{Op: "mkdir", Path: "backups/1", Err: syscall.EACCES}
+	wantRemedy(t, "backup", backupFailed("backups/1", refused), "write access to backups,")
+}
+
+func TestDirectoryThatMayNotBeCreatedSaysWhatToDo(t *testing.T) {
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpMkdirAll {
+			return &os.PathError{Op: "mkdir", Path: "/data/later", Err: syscall.EACCES}
+		}
+		return nil
+	}))
+	_, err := Open("/data/later", withFS(fs))
+	wantRemedy(t, "open", err, "write access to /data, or use another directory")
 }
 
 func TestFilesAreNotCreatedAmongThoseOfAnotherUser(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"github.com/laterq/later/store"
@@ -29,6 +30,28 @@ func (d *directory) checkUser() error {
 		return d.foreign(owner)
 	}
 	return nil
+}
+
+// checkMode reports whether all users of this machine can read the directory or even change it. A store that is created
+// with its directory is its user's alone; the rights of a directory that was there before are somebody's decision, or
+// those of a volume, and stay. So are those of its group.
+func (d *directory) checkMode() store.CheckResult {
+	r := store.CheckResult{Severity: store.SeverityOK, Check: "access", Text: "other users cannot read the directory"}
+	if d.fs != defaultFS || runtime.GOOS == "windows" { // whose modes say nothing
+		return r
+	}
+	is, err := os.Stat(d.dir)
+	switch {
+	case err != nil: // another check reports it
+	case is.Mode().Perm()&0o002 != 0:
+		r.Severity, r.Text = store.SeverityWarning, "every user of this machine can change or remove files of "+d.dir
+	case is.Mode().Perm()&0o005 != 0:
+		r.Severity, r.Text = store.SeverityNote, "every user of this machine can read messages in "+d.dir
+	}
+	if r.Severity != store.SeverityOK {
+		r.Advice = "if that is not intended, chmod o= " + d.dir
+	}
+	return r
 }
 
 // existing returns the directory, or the nearest one above it that exists.

@@ -36,7 +36,7 @@ type Config struct {
 	// Queues are the queues whose gauges are read, if they exist, up to MaxQueues. Default: all, in order of name.
 	Queues []string
 	// MaxQueues is the maximum number of queues that have gauges, and of those that have their own counters: the first
-	// ones of which the process reports an event. The counters of all others are those of a queue "other". Default: 100.
+	// ones of which the process reports an event. The counters of all others have the label {other}. Default: 100.
 	MaxQueues int
 	// Timeout limits how long the gauges are read for. Choose it shorter than the scrape_timeout of Prometheus, which is
 	// 10 s by default. Default: 5 s.
@@ -49,7 +49,7 @@ type Config struct {
 const (
 	defaultMaxQueues = 100
 	defaultTimeout   = 5 * time.Second
-	otherQueue       = "other"
+	otherQueue       = "{other}" // no queue has this name, since names have no braces
 )
 
 func (c Config) withDefaults() Config {

@@ -15,6 +15,7 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
+	"github.com/laterq/later/store"
 )
 
 func TestCountersOfAWorkersMessages(t *testing.T) {
@@ -165,6 +166,9 @@ func TestRunsOfSchedulesAreCountedByQueue(t *testing.T) {
 }
 
 func TestCountersOfQueuesBeyondTheLimitAreOther(t *testing.T) {
+	if err := store.CheckQueue(otherQueue); err == nil {
+		t.Errorf("a queue may have the name %s", otherQueue)
+	}
 	m := New(Config{MaxQueues: 3})
 	var all sync.WaitGroup
 	for i := range 8 {

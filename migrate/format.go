@@ -12,8 +12,8 @@
 //	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload":"remind"}
 //	{"later_export_end":1,"messages":1}
 //
-// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, durations whole
-// milliseconds; a payload that is not UTF-8 is payload_base64; what is zero is left out. Several exports in one input,
+// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, durations are as Go
+// writes them, such as 1h30m0s; a payload that is not UTF-8 is payload_base64; what is zero is left out. Several exports in one input,
 // one after the other, are one import.
 package migrate
 

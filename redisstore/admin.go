@@ -308,7 +308,22 @@ func (s *Store) Purge(ctx context.Context, queue string, sel store.Selection) (s
 	return s.bulk(ctx, "purge", queue, string(sel.State), sel)
 }
 
-func (s *Store) bulk(ctx context.Context, script, queue, first string, sel store.Selection) (store.Bulk, error) {
+// bulk makes one call, or several if many ids are given.
+func (s *Store) bulk(ctx context.Context, script, queue, first string, sel store.Selection) (all store.Bulk, err error) {
+	for from := 0; err == nil && (from == 0 || from < len(sel.IDs)); from += maxByID {
+		some := sel
+		some.IDs = sel.IDs[from:min(len(sel.IDs), from+maxByID)]
+		var part store.Bulk
+		part, err = s.bulkPart(partFrom(ctx, from), script, queue, first, some)
+		part.Done += all.Done
+		all = part
+	}
+	return all, err
+}
+
+func (s *Store) bulkPart(
+	ctx context.Context, script, queue, first string, sel store.Selection,
+) (store.Bulk, error) {
 	c := s.newCall(script, queue, 4+len(sel.IDs))
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	c.add(first, bound(sel.Before))

@@ -13,8 +13,8 @@ import (
 // maxCollapsed and collapseBytes bound the messages of one call that may replace others, and their bytes together with
 // those of the others, because the script copies all of them.
 const (
-	maxCollapsed  = 64
-	collapseBytes = 2 << 20
+	maxCollapsed  = 32
+	collapseBytes = 1 << 20
 )
 
 // sendOneByOne sends messages that may change live ones, or repeat earlier sends. It makes one call for some of them

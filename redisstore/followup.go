@@ -88,15 +88,17 @@ func (g *followUps) add(ack int, m *store.Outgoing) {
 	g.args = append(g.args, ack, string(appendDue(nil, m.Due)), m.ID, value)
 }
 
-// maxFollowUpBytes limits the follow-ups of a call with several acks, so that it takes a few milliseconds.
-const maxFollowUpBytes = 1 << 20
-
-// followUpWork limits the follow-ups of one call: their number, their bytes, and the queues that they go to. Those of a
-// single ack may have store.MaxFollowUpBytes.
+// followUpWork limits the follow-ups of a call with several acks: their number, their work as in maxSendWork, and the
+// queues that they go to. Those of a single ack may have store.MaxFollowUpBytes.
 type followUpWork struct {
 	queues  map[string]struct{}
-	n, size int
+	n, work int
 }
+
+const (
+	ackWork   = 4
+	queueWork = 20 // for each queue with follow-ups
+)
 
 // add adds the follow-ups of one message, and reports whether the call can have them.
 func (w *followUpWork) add(then []store.FollowUp) bool {
@@ -106,9 +108,12 @@ func (w *followUpWork) add(then []store.FollowUp) bool {
 	if w.queues == nil {
 		w.queues = make(map[string]struct{}, 1)
 	}
+	w.work += ackWork
 	for i := range then {
+		m := &then[i].Message
 		w.queues[then[i].Queue] = struct{}{}
-		w.n, w.size = w.n+1, w.size+then[i].Message.Size()
+		w.n, w.work = w.n+1, w.work+sendWork(&m.Message, m.Due)
 	}
-	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch && w.size <= maxFollowUpBytes
+	return len(w.queues) <= store.MaxFollowUpQueues && w.n <= store.MaxBatch &&
+		w.work+queueWork*len(w.queues) <= maxSendWork
 }

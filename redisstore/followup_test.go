@@ -81,7 +81,7 @@ func TestFollowUpsAreWrittenInBoundedCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rdb.calls != c.calls || rdb.keys > len(keyNames)*(1+store.MaxFollowUpQueues) ||
-				rdb.bytes > maxFollowUpBytes+200_000 {
+				rdb.bytes > maxSendWork<<9+200_000 {
 				t.Errorf("%d calls with up to %d keys and %d bytes, want %d calls", rdb.calls, rdb.keys, rdb.bytes, c.calls)
 			}
 			there := int64(0)

@@ -9,26 +9,47 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Restore implements store.Store.
+// Restore implements store.Store. It makes several calls if the messages take longer than one call may.
 func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([]store.SendResult, error) {
 	results := make([]store.SendResult, len(msgs))
-	if len(msgs) == 0 {
-		return results, nil
+	indexes := make([]int, 0, len(msgs)) // index in msgs of each message that is sent
+	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
+	for i := range msgs {
+		if results[i].Duplicate = seen.add(msgs[i].ID); !results[i].Duplicate {
+			indexes = append(indexes, i)
+		}
 	}
-	c := s.newCall("restore", queue, 5+7*len(msgs))
+	for from := 0; from < len(indexes); {
+		part := indexes[from:]
+		n := fitting(len(part), func(i int) int { return restoreWork(&msgs[part[i]]) })
+		if err := s.restore(partFrom(ctx, from), queue, msgs, part[:n], results); err != nil {
+			return nil, err
+		}
+		from += n
+	}
+	return results, nil
+}
+
+// restoreWork returns how much of maxSendWork a message takes.
+func restoreWork(m *store.Info) int {
+	work := envelopeWork + sendWork(&m.Message, store.Due{At: m.Due}) + workOfBytes(len(m.Raw)+len(m.LastError))
+	for i := range m.Failures {
+		work += workOfBytes(len(m.Failures[i].Error))
+	}
+	return work
+}
+
+// restore adds the messages at indexes in one call, and sets their results.
+func (s *Store) restore(
+	ctx context.Context, queue string, msgs []store.Info, indexes []int, results []store.SendResult,
+) error {
+	c := s.newCall("restore", queue, 5+7*len(indexes))
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	c.add("0", nil, nil)
 	maxBytes, inspect := 0, false
-	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
-	indexes := make([]int, 0, len(msgs)) // index in msgs of each message that is sent
-	for i := range msgs {
-		m := &msgs[i]
-		if seen.add(m.ID) {
-			results[i].Duplicate = true
-			continue
-		}
-		indexes = append(indexes, i)
+	for _, p := range indexes {
+		m := &msgs[p]
 		body := envelope.AppendInfo(make([]byte, 0, envelope.InfoSize(m)), m)
 		maxBytes = max(maxBytes, len(body)+prefixSize)
 		inspect = inspect || len(body) == 0 || envelope.Unusual(body[0])
@@ -37,12 +58,12 @@ func (s *Store) Restore(ctx context.Context, queue string, msgs []store.Info) ([
 	c.args[create+1], c.args[create+2] = maxBytes, inspect
 	reply, err := s.runRegistered(ctx, queue, c, create)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, position := range reply.([]any) {
 		results[indexes[position.(int64)-1]].Duplicate = true
 	}
-	return results, nil
+	return nil
 }
 
 // millis formats a time in milliseconds; "" for the zero time.

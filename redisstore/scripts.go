@@ -52,7 +52,11 @@ var luaConstants = map[string]string{
 	"QUEUE_KEYS":          strconv.Itoa(len(keyNames)),
 	"MAX_HEADERS":         strconv.Itoa(store.MaxHeaders),
 	"MAX_BATCH":           strconv.Itoa(store.MaxBatch),
-	"MAX_BYTES":           strconv.Itoa(store.MaxBatchBytes),
+	"MAX_BY_ID":           strconv.Itoa(maxByID),
+	"MAX_DROPPED":         "200",     // dead messages that a claim drops
+	"MAX_PROMOTED":        "400",     // messages of overdue buckets that a claim promotes, about
+	"CLAIM_BYTES":         "1310720", // of messages that a claim returns
+	"RECORD_BYTES":        "262144",  // of records of these messages, about
 	"COLLAPSE_BYTES":      strconv.Itoa(collapseBytes),
 	"MAX_PROPERTIES":      strconv.Itoa(store.MaxProperties),
 	"MAX_DEAD_AGE_MS":     strconv.FormatInt(store.MaxDelay.Milliseconds(), 10),

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"time"
 	"unsafe"
@@ -11,30 +10,96 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Send implements store.Store.
+// A call of send.lua or restore.lua takes at most about maxSendWork µs: envelopeWork and the message's bytes by
+// workOfBytes, and farWork if the message is packed.
+const (
+	maxSendWork  = 3500
+	envelopeWork = 4
+	farWork      = 10
+)
+
+// workOfBytes returns how many µs of a script's work some bytes take that it reads or writes, about.
+func workOfBytes(n int) int { return n >> 9 }
+
+// sendWork returns how much of maxSendWork a message takes. It does not depend on the clock, because a repeated call
+// must make the same calls: so each message with a point in time counts as packed.
+func sendWork(m *store.Message, due store.Due) int {
+	work := envelopeWork + workOfBytes(m.Size())
+	if due.Delay > packAfter || !due.At.IsZero() {
+		work += farWork
+	}
+	return work
+}
+
+// fitting returns how many of n messages fit into one call, at least one.
+func fitting(n int, work func(i int) int) int {
+	sum := 0
+	for i := range n {
+		if sum += work(i); sum > maxSendWork && i > 0 {
+			return i
+		}
+	}
+	return n
+}
+
+// Send implements store.Store. It makes several calls if the messages take longer than one call may. If a later one
+// fails, the results of the earlier ones stand, and the remaining messages get its error.
 func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) ([]store.SendResult, error) {
 	if len(msgs) > 0 && msgs[0].OneByOne() {
 		return s.sendOneByOne(ctx, queue, msgs)
 	}
 	results := make([]store.SendResult, len(msgs))
-	if len(msgs) == 0 {
-		return results, nil
-	}
-	size := 0
+	indexes := make([]int, 0, len(msgs)) // index in msgs of each message that is sent
+	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
 	for i := range msgs {
-		size += envelope.Size(&msgs[i].Message) + 20
+		if results[i].Duplicate = seen.add(msgs[i].ID); !results[i].Duplicate {
+			indexes = append(indexes, i)
+		}
+	}
+	err := inParts(ctx, len(indexes), func(ctx context.Context, from int) (int, error) {
+		part := indexes[from:]
+		n := fitting(len(part), func(i int) int { return sendWork(&msgs[part[i]].Message, msgs[part[i]].Due) })
+		return n, s.send(ctx, queue, msgs, part[:n], results)
+	}, func(i int, err error) { results[indexes[i]].Err = err })
+	if err != nil {
+		return nil, err
+	}
+	if len(indexes) < len(msgs) {
+		copyErrors(msgs, results)
+	}
+	return results, nil
+}
+
+// copyErrors gives messages with the id of an earlier one its error.
+func copyErrors(msgs []store.Outgoing, results []store.SendResult) {
+	first := make(map[string]int, len(msgs))
+	for i := range msgs {
+		k, repeated := first[msgs[i].ID]
+		if !repeated {
+			first[msgs[i].ID] = i
+		} else if results[i].Err = results[k].Err; store.SendError(results[k:k+1]) != nil {
+			results[i].Duplicate = false
+		}
+	}
+}
+
+// send sends the messages at indexes in one call, and sets their results.
+func (s *Store) send(
+	ctx context.Context, queue string, msgs []store.Outgoing, indexes []int, results []store.SendResult,
+) error {
+	size := 0
+	for _, p := range indexes {
+		size += envelope.Size(&msgs[p].Message) + 20
 	}
 	// One buffer holds all due times and envelopes, and one slice the strings that point into it, so that messages
 	// cause no allocations of their own. The buffer never grows, so the strings stay valid.
 	buf := make([]byte, 0, size)
 	textFrom := func(from int) string { return unsafe.String(unsafe.SliceData(buf[from:]), len(buf)-from) }
-	texts := make([]string, 0, 2*len(msgs)) // due times and envelopes
-	indexes := make([]int, 0, len(msgs))    // index in msgs of each message that is sent
-	seen := newSeenIDs(len(msgs), func(i int) string { return msgs[i].ID })
-	durable := msgs[0].Durable
-	condition := msgs[0].If
-	c := s.newCall("send", queue, 10+3*len(msgs))
-	if len(msgs) == 1 && !durable.Asked() && !isFar(msgs[0].Due) && msgs[0].Group == "" && condition == nil {
+	texts := make([]string, 0, 2*len(indexes)) // due times and envelopes
+	first := &msgs[indexes[0]]
+	durable, condition := first.Durable, first.If
+	c := s.newCall("send", queue, 10+3*len(indexes))
+	if len(indexes) == 1 && !durable.Asked() && !isFar(first.Due) && first.Group == "" && condition == nil {
 		c.common = s.scripts["send_one"]
 	}
 	s.addConditionKey(c, queue, condition)
@@ -42,12 +107,8 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	create := len(c.args)
 	c.add("0")
 	maxBytes, inspect := 0, false
-	for i := range msgs {
-		m := &msgs[i]
-		if seen.add(m.ID) {
-			results[i].Duplicate = true
-			continue
-		}
+	for _, p := range indexes {
+		m := &msgs[p]
 		from := len(buf)
 		buf = appendDue(buf, m.Due)
 		texts = append(texts, textFrom(from))
@@ -56,7 +117,6 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 		maxBytes = max(maxBytes, len(buf)-from+prefixSize)
 		inspect = inspect || envelope.Unusual(buf[from])
 		texts = append(texts, textFrom(from))
-		indexes = append(indexes, i)
 	}
 	if durable.Asked() {
 		c.confirm(durable)
@@ -80,20 +140,23 @@ func (s *Store) Send(ctx context.Context, queue string, msgs []store.Outgoing) (
 	}
 	reply, err := run(ctx, queue, c, create)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if isConflict(reply) {
-		return slices.Repeat([]store.SendResult{{Err: store.ErrConflict}}, len(msgs)), nil
+		for _, p := range indexes {
+			results[p].Err = store.ErrConflict
+		}
+		return nil
 	}
 	for _, position := range reply.([]any) {
 		results[indexes[position.(int64)-1]].Duplicate = true
 	}
 	if durable.Asked() {
-		for i := range results {
-			results[i].Err = c.confirmed.err
+		for _, p := range indexes {
+			results[p].Err = c.confirmed.err
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // seenIDs detects repeated ids. It is nil if there can be none.

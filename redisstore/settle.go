@@ -23,8 +23,9 @@ func token(r *store.Receipt) string {
 // maxLeaseLines limits the lines of the leases of one call: a script parses a lease if it settles single messages of it,
 // which takes about a microsecond for each line. maxExtensions limits the leases that one call extends.
 const (
-	maxLeaseLines = 2_000
+	maxLeaseLines = 1_000
 	maxExtensions = store.MaxBatch
+	maxOthers     = store.MaxBatch / 5 // settlements that are no acks, because they rewrite records
 )
 
 // Settle implements store.Store. It makes one call for acks, one for those with follow-ups and one for the rest, or
@@ -136,7 +137,7 @@ func batchSize(settlements []store.Settlement, indexes []int) int {
 	first := &settlements[indexes[0]]
 	kind := kindOf(first)
 	if kind == others {
-		indexes = indexes[:min(len(indexes), maxByID)]
+		indexes = indexes[:min(len(indexes), maxOthers)]
 	}
 	lines, lease := 0, ""
 	var work followUpWork

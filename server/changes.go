@@ -94,12 +94,13 @@ func (cs *changes) before(id int64, limit int, shows func(*Change) bool) []*Chan
 	return found
 }
 
-// isOf reports whether a change is of queues and topics that see reports true for.
-func (c *Change) isOf(see func(queue string) bool) bool {
+// isOf reports whether a change is of queues and topics that see reports true for, and of no schedule unless schedules
+// is set.
+func (c *Change) isOf(see func(queue string) bool, schedules bool) bool {
 	topic, ok := c.Attributes["topic"].(string)
 	_, scheduled := c.Attributes["schedule"]
 	return (c.Queue != "" || ok) && (c.Queue == "" || see(c.Queue)) && (!ok || see(store.TopicPrefix+topic)) &&
-		(!scheduled || see(store.SchedulesQueue))
+		(!scheduled || schedules)
 }
 
 // withoutFilter returns the change without texts that somebody searched for in payloads.
@@ -123,7 +124,7 @@ type changesOutput struct{ Body ChangePage }
 
 func (s *Server) listChanges(ctx context.Context, in *PageQuery) (*changesOutput, error) {
 	all := access.Check(ctx, access.Look, "") == nil
-	see := visible(ctx)
+	see, schedules := visible(ctx), access.CheckSchedules(ctx, access.Look) == nil
 	out := &changesOutput{}
 	out.Body.Since = wire.FormatTime(s.started)
 	var before int64
@@ -133,7 +134,7 @@ func (s *Server) listChanges(ctx context.Context, in *PageQuery) (*changesOutput
 			return nil, field("query.cursor", store.Invalid("is %.40q: give the next of the page before", in.Cursor))
 		}
 	}
-	found := s.changes.before(before, in.Limit+1, func(c *Change) bool { return all || c.isOf(see) })
+	found := s.changes.before(before, in.Limit+1, func(c *Change) bool { return all || c.isOf(see, schedules) })
 	if len(found) > in.Limit {
 		found = found[:in.Limit]
 		out.Body.Next = strconv.FormatInt(found[in.Limit-1].ID, 10)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/view"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
@@ -17,6 +18,7 @@ const schemaPrefix = "#/components/schemas/"
 // newRegistry returns a registry in which types of texts with few values are enumerations with names of their own.
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(schemaPrefix, schemaName)
+	r.RegisterTypeAlias(typeOf[wire.Duration](), typeOf[Duration]())
 	addEnum(r, store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead)
 	addEnum(r, store.DeadFailed, store.DeadLeaseExpired, store.DeadBuried, store.DeadExpired, store.DeadUnreadable)
 	addEnum(r, append(view.EventKinds[:len(view.EventKinds):len(view.EventKinds)], later.EventMissed)...)

@@ -47,7 +47,7 @@ func TestSeriesFromSendToCancel(t *testing.T) {
 	a.do(http.MethodPost, series, body).fails(http.StatusConflict, "duplicate", "")
 	const one = series + "/a%2F7"
 	all := list(a.do(http.MethodGet, one, nil).is(http.StatusOK), "items")
-	if len(all) != 3 || all[0]["offset_ms"] != -86_400_000.0 || all[2]["due"] != "2100-01-02T12:00:00.000Z" {
+	if len(all) != 3 || all[0]["offset"] != "-24h0m0s" || all[2]["due"] != "2100-01-02T12:00:00.000Z" {
 		t.Errorf("%v", all)
 	}
 	moved := a.do(http.MethodPatch, one, `{"until": "2100-02-01T12:00:00Z"}`).is(http.StatusOK)

@@ -178,7 +178,7 @@ func attrsOf(op *Operation, filter *Filter, action *Action) []slog.Attr {
 }
 
 type OperationPath struct {
-	ID string `path:"operation" maxLength:"64"`
+	ID string `path:"operation" maxLength:"64" doc:"The id of the operation"`
 }
 
 // OperationPage is all operations of a server.

@@ -61,7 +61,7 @@ type Overview struct {
 	QueuesLeftOut int             `json:"queues_left_out" doc:"How many of them are not in this overview"`
 	Workers       int             `json:"workers" doc:"Live workers"`
 	Runs          []OverviewRun   `json:"runs" doc:"The next runs of schedules, in order of due time, 200 at most"`
-	ReadMS        float64         `json:"read_ms" doc:"How long it took to read this"`
+	Took          wire.Duration   `json:"took" doc:"How long it took to read this"`
 }
 
 // OverviewCounts are the messages of all queues of an overview by state.
@@ -87,8 +87,8 @@ type OverviewQueue struct {
 	SentPerSecond    float64        `json:"sent_per_second" doc:"In the last minute"`
 	HandledPerSecond float64        `json:"handled_per_second" doc:"Acked and forwarded"`
 	FailedPerSecond  float64        `json:"failed_per_second" doc:"Nacked, buried and expired"`
-	LatenessP50MS    float64        `json:"lateness_p50_ms" doc:"Of the deliveries in the sample"`
-	LatenessP99MS    float64        `json:"lateness_p99_ms"`
+	LatenessP50      wire.Duration  `json:"lateness_p50" doc:"Of the deliveries in the sample"`
+	LatenessP99      wire.Duration  `json:"lateness_p99"`
 	LatenessSamples  int            `json:"lateness_samples" doc:"Deliveries in the sample, up to 256"`
 	History          []HistoryEntry `json:"history" doc:"60 parts of 5 s each, the current one last; empty if nothing happened in them"`
 }

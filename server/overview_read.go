@@ -11,6 +11,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -53,7 +54,7 @@ func (s *Server) readOverview(ctx context.Context, request *overviewRequest, kep
 	if err := s.overviewRest(ctx, request, o); err != nil {
 		return nil, err
 	}
-	o.ReadMS = wire.Millis(time.Since(begin))
+	o.Took = wire.Measured(time.Since(begin))
 	return o, nil
 }
 
@@ -93,10 +94,10 @@ func (s *Server) overviewRest(ctx context.Context, r *overviewRequest, o *Overvi
 		}
 	}
 	o.Runs = []OverviewRun{}
-	see := visible(ctx)
-	if !see(store.SchedulesQueue) {
+	if access.CheckSchedules(ctx, access.Look) != nil {
 		return nil
 	}
+	see := visible(ctx)
 	runs, err := s.upcoming(ctx, maxOverviewRuns, maxUpcoming, func(queue string) bool {
 		return r.sums(queue) && see(queue)
 	})

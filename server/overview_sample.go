@@ -42,7 +42,7 @@ type sample struct {
 // lateDelivery is the lateness of a delivery, and when it was.
 type lateDelivery struct {
 	slot int64
-	ms   float64
+	late wire.Duration
 }
 
 func slotOf(t time.Time) int64 { return t.UnixMilli() / historyStep.Milliseconds() }
@@ -156,7 +156,7 @@ func (q *sample) add(e *wire.Event, slot int64) {
 	if e.Kind != later.EventClaimed {
 		return
 	}
-	late := lateDelivery{q.last, e.LatenessMS}
+	late := lateDelivery{q.last, e.Lateness}
 	if len(q.latenesses) < maxLatenesses {
 		q.latenesses = append(q.latenesses, late)
 	} else {
@@ -171,14 +171,14 @@ func (q sample) show(o *OverviewQueue) {
 	if q.slots != [historySlots]HistoryEntry{} {
 		o.History = slices.Concat(q.slots[(q.last+1)%historySlots:], q.slots[:(q.last+1)%historySlots])
 	}
-	var late []float64
+	var late []wire.Duration
 	for _, l := range q.latenesses {
 		if l.slot > q.last-historySlots {
-			late = append(late, l.ms)
+			late = append(late, l.late)
 		}
 	}
 	slices.Sort(late)
 	if n := len(late); n > 0 {
-		o.LatenessSamples, o.LatenessP50MS, o.LatenessP99MS = n, late[(n*50+99)/100-1], late[(n*99+99)/100-1]
+		o.LatenessSamples, o.LatenessP50, o.LatenessP99 = n, late[(n*50+99)/100-1], late[(n*99+99)/100-1]
 	}
 }

@@ -147,8 +147,8 @@ func TestOverviewOfAQueueHasItsRatesAndHistory(t *testing.T) {
 		if got := q.History[len(q.History)-5:]; len(q.History) != 60 || !slices.Equal(got, want) {
 			t.Errorf("%v", q.History)
 		}
-		if q.LatenessSamples != 3 || q.LatenessP50MS != 15_000 || q.LatenessP99MS != 15_000 {
-			t.Errorf("%d: %v, %v", q.LatenessSamples, q.LatenessP50MS, q.LatenessP99MS)
+		if q.LatenessSamples != 3 || q.LatenessP50 != 15e9 || q.LatenessP99 != 15e9 {
+			t.Errorf("%d: %v, %v", q.LatenessSamples, q.LatenessP50, q.LatenessP99)
 		}
 		if q.SentPerSecond < 4/70.0 || q.SentPerSecond > 4/60.0 || q.HandledPerSecond < 2/70.0 || q.FailedPerSecond > 1/60.0 {
 			t.Errorf("%+v", q)
@@ -179,11 +179,11 @@ func TestOverviewSamplesABoundedNumberOfQueues(t *testing.T) {
 		t.Errorf("%d queues, want 0 and new", n)
 	}
 	for i := range 2 * maxLatenesses {
-		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventClaimed, Queue: "new", LatenessMS: float64(i)}}}, begin)
+		s.add([]recentEvent{{Event: wire.Event{Kind: later.EventClaimed, Queue: "new", Lateness: wire.Duration(i)}}}, begin)
 	}
 	var q OverviewQueue
 	s.of([]string{"new"}, begin)["new"].show(&q)
-	if q.LatenessSamples != maxLatenesses || q.LatenessP50MS != 383 || q.LatenessP99MS != 509 {
+	if q.LatenessSamples != maxLatenesses || q.LatenessP50 != 383 || q.LatenessP99 != 509 {
 		t.Errorf("%+v", q)
 	}
 }

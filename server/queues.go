@@ -145,9 +145,9 @@ func (s *Server) queueActivity(ctx context.Context, in *QueuePath) (*activityOut
 
 type horizonInput struct {
 	QueuePath
-	From    time.Time `query:"from" required:"true"`
-	To      time.Time `query:"to" required:"true"`
-	Buckets int       `query:"buckets" minimum:"1" maximum:"500" default:"60"`
+	From    time.Time `query:"from" required:"true" doc:"Count what falls due from this time on"`
+	To      time.Time `query:"to" required:"true" doc:"And before this time"`
+	Buckets int       `query:"buckets" minimum:"1" maximum:"500" default:"60" doc:"In so many equal parts"`
 }
 
 type horizonOutput struct {

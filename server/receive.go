@@ -99,8 +99,8 @@ type Received struct {
 	wire.Delivery
 	Group string `json:"group,omitempty"`
 	// Timeout is that of the sender.
-	TimeoutMS float64 `json:"timeout_ms,omitempty" doc:"How long its sender lets a handler run"`
-	Token     string  `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
+	Timeout wire.Duration `json:"timeout,omitempty" doc:"How long its sender lets a handler run"`
+	Token   string        `json:"token" doc:"Settles or extends the message, at any server of the store; a secret"`
 }
 
 func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receivedMessagesOutput, error) {
@@ -161,9 +161,9 @@ func received(d *later.Delivery) Received {
 	return Received{
 		Delivery: wire.Delivery{
 			ID: d.ID, Queue: d.Queue, Payload: wire.NewPayload(d.Payload), Headers: d.Headers, Due: wire.FormatTime(d.Due),
-			LatenessMS: wire.Millis(d.Lateness), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
+			Lateness: wire.Measured(d.Lateness), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
 			SentAt: wire.FormatTime(d.SentAt),
 		},
-		Group: d.Group, TimeoutMS: wire.Millis(d.Timeout), Token: d.Receipt(),
+		Group: d.Group, Timeout: wire.Duration(d.Timeout), Token: d.Receipt(),
 	}
 }

@@ -17,7 +17,7 @@ func TestReceiveHoldsMessagesUntilTheyAreSettled(t *testing.T) {
 		is(http.StatusCreated)
 	got := list(a.do(http.MethodPost, receivePath, `{"max": 5, "lease": "1m"}`).is(http.StatusOK), "messages")
 	if len(got) != 1 || got[0]["payload"] != "hello" || got[0]["attempt"] != 1.0 || got[0]["group"] != "g" ||
-		got[0]["timeout_ms"] != 5000.0 {
+		got[0]["timeout"] != "5s" {
 		t.Fatalf("%v", got)
 	}
 	if again := list(a.do(http.MethodPost, receivePath, nil).is(http.StatusOK), "messages"); len(again) != 0 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"net/url"
@@ -29,14 +30,18 @@ const maxBody = 1 << 20
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
 // route registers a handler for requests that need a right. The queues that they need it for are those of the path's
-// parameters "queue", "topic", "schedule" and "token"; for others, the handler itself asks may, or access.Check for "",
-// the whole server.
+// parameters "queue", "topic" and "token", and "schedule" needs it for schedules; for others, the handler itself asks
+// may, or access.Check for "", the whole server.
 func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(context.Context, *I) (*O, error)) {
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
 	}
 	op.Description = cmp.Or(op.Description, op.Summary+".")
-	op.Middlewares = append(huma.Middlewares{s.authorize(right)}, op.Middlewares...)
+	middlewares := huma.Middlewares{s.authorize(right)}
+	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
+		middlewares = append(middlewares, refuseKey)
+	}
+	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")
 	if hasBody {
@@ -66,9 +71,6 @@ func queuesOfPath(ctx huma.Context) (queues []string, err error) {
 	if topic := ctx.Param("topic"); topic != "" {
 		queues = append(queues, store.TopicPrefix+topic)
 	}
-	if ctx.Param("schedule") != "" {
-		queues = append(queues, store.SchedulesQueue)
-	}
 	if token := ctx.Param("token"); token != "" {
 		var receipt wire.Receipt
 		receipt, err = wire.ParseReceipt(token)
@@ -82,7 +84,11 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	return func(ctx huma.Context, next func(huma.Context)) {
 		_, w := humago.Unwrap(ctx)
 		queues, err := queuesOfPath(ctx)
-		if err == nil && len(queues) == 0 {
+		switch scheduled := ctx.Param("schedule") != ""; {
+		case err != nil:
+		case scheduled:
+			err = access.CheckSchedules(ctx.Context(), right)
+		case len(queues) == 0:
 			err = may(ctx.Context(), right, "")
 		}
 		for _, queue := range queues {
@@ -211,15 +217,17 @@ type requestContext struct {
 	status int    // in place of the next one that is set, unless it is 0
 	set    int    // the status that was set
 	sent   bool
+
+	fingerprint hash.Hash // of a request with a key whose body was read
 }
 
 func (c *requestContext) Context() context.Context { return c.ctx }
 
 func (c *requestContext) BodyReader() io.Reader {
 	if c.body != nil {
-		return bytes.NewReader(c.body)
+		return c.fingerprinted(bytes.NewReader(c.body))
 	}
-	return c.humaContext.BodyReader()
+	return c.fingerprinted(c.humaContext.BodyReader())
 }
 
 // isReady says that the reply is there.

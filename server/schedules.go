@@ -18,7 +18,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Requests about a schedule need the right for the queue schedules: and for the queue that receives its messages.
+// Requests about a schedule need the right for schedules and for the queue that receives its messages.
 
 func registerSchedules(s *Server) {
 	const one = "/v1/schedules/{schedule}"
@@ -148,7 +148,7 @@ type SchedulePage struct {
 type listSchedulesOutput struct{ Body SchedulePage }
 
 func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedulesOutput, error) {
-	if err := may(ctx, access.Look, store.SchedulesQueue); err != nil {
+	if err := access.CheckSchedules(ctx, access.Look); err != nil {
 		return nil, err
 	}
 	page, err := s.client.Schedules().List(ctx, in.Cursor, in.Limit)

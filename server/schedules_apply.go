@@ -43,7 +43,7 @@ type appliedSchedulesOutput struct {
 
 func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*appliedSchedulesOutput, error) {
 	b := &in.Body
-	if err := may(ctx, access.Operate, store.SchedulesQueue); err != nil {
+	if err := access.CheckSchedules(ctx, access.Operate); err != nil {
 		return nil, err
 	}
 	if b.Prune && b.Set == "" {

@@ -121,7 +121,7 @@ func (s *Server) scheduleRuns(ctx context.Context, in *scheduleRunsInput) (*sche
 }
 
 func (s *Server) upcomingRuns(ctx context.Context, in *RunCount) (*runsOutput, error) {
-	if err := may(ctx, access.Look, store.SchedulesQueue); err != nil {
+	if err := access.CheckSchedules(ctx, access.Look); err != nil {
 		return nil, err
 	}
 	runs, err := s.upcoming(ctx, in.Limit, later.MaxRuns, visible(ctx))

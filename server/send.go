@@ -4,25 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
-	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
-
-// idempotencyWindow is how long the id of a send with an Idempotency-Key is remembered after its ack.
-const idempotencyWindow = 24 * time.Hour
 
 func registerSend(s *Server) {
 	route(s, access.Send, s.oneMessage(huma.Operation{
@@ -308,68 +300,19 @@ func (s *Server) sendBody(ctx context.Context, to target, body *Outgoing, key Id
 	return &sendOutput{sent}, err
 }
 
-// IdempotencyKey makes it safe to repeat a send.
-type IdempotencyKey struct {
-	Key string `header:"Idempotency-Key" doc:"The id of the message; a repeated request within 24 hours after its ack changes nothing and is answered like the first"`
-}
-
-// Resolve refuses a key that is empty, with which a request would not be safe to repeat, and a second one.
-func (k *IdempotencyKey) Resolve(ctx huma.Context) []error {
-	r, _ := humago.Unwrap(ctx)
-	var err error
-	if *k, err = keyOf(r); err != nil {
-		return []error{err}
-	}
-	return nil
-}
-
-const keyHeader = "Idempotency-Key"
-
-// keyOf returns the key of a request. It may be in quotes, as in a structured field.
-func keyOf(r *http.Request) (k IdempotencyKey, err error) {
-	values := r.Header[keyHeader]
-	if len(values) == 0 {
-		return k, nil
-	}
-	k.Key = values[0]
-	if key, ok := strings.CutPrefix(k.Key, `"`); ok {
-		k.Key = strings.TrimSuffix(key, `"`)
-	}
-	switch {
-	case len(values) > 1:
-		err = store.Invalid("is given twice: give it once")
-	case k.Key == "":
-		err = store.Invalid("is empty: give 1 to %d bytes, or omit it", store.MaxID)
-	}
-	return k, field("header."+keyHeader, err)
-}
-
-// apply sets the id of a message to the key.
-func (k *IdempotencyKey) apply(o *later.Outgoing) error {
-	if k.Key == "" {
-		return nil
-	}
-	if o.ID != "" {
-		return field("header.Idempotency-Key", store.Invalid("is given with an id: give one of them"))
-	}
-	o.ID = k.Key
-	if o.OnDuplicate != (later.DuplicateMode{}) {
-		return field("on_duplicate", store.Invalid("is given with Idempotency-Key: give one of them"))
-	}
-	o.DedupWindow = max(o.DedupWindow, idempotencyWindow)
-	return nil
-}
-
 func (s *Server) sendOne(ctx context.Context, to target, o later.Outgoing, key IdempotencyKey) (Sent, error) {
-	if err := key.apply(&o); err != nil {
-		return Sent{}, err
-	}
+	o.Once = key.once(0)
 	result, err := to.send(ctx, o)
-	sent := Sent{ID: result.ID, Queue: to.Name(), Outcome: result.Outcome, Due: dueAt(o.When)}
-	if key.Key != "" && errors.Is(err, later.ErrDuplicate) {
-		return s.sentBefore(ctx, to.Queue, sent, &o)
+	sent := Sent{ID: result.ID, Queue: to.Name(), Outcome: result.Outcome, Due: dueOf(&result, o.When)}
+	return sent, keyError(o.Once, err)
+}
+
+// dueOf returns when a message falls due: as the store says, or else by this machine's clock.
+func dueOf(r *later.SendResult, w later.When) string {
+	if !r.Due.IsZero() {
+		return wire.FormatTime(r.Due)
 	}
-	return sent, err
+	return dueAt(w)
 }
 
 // dueAt returns when a message that was sent now falls due, by this machine's clock if that is not a given time.
@@ -379,21 +322,4 @@ func dueAt(w later.When) string {
 		return wire.FormatTime(due)
 	}
 	return wire.FormatTime(now)
-}
-
-// sentBefore answers the repetition of a send with an Idempotency-Key.
-func (s *Server) sentBefore(ctx context.Context, q *later.Queue, sent Sent, o *later.Outgoing) (Sent, error) {
-	sent.Outcome, sent.Due = later.SendDuplicate, ""
-	live, err := q.Get(ctx, o.ID)
-	switch {
-	case errors.Is(err, later.ErrNotFound): // acked, and its id is remembered
-		return sent, nil
-	case err != nil:
-		return sent, err
-	case !bytes.Equal(live.Payload, o.Payload):
-		return sent, &problem.Error{Status: http.StatusUnprocessableEntity, Field: "header.Idempotency-Key",
-			Err: fmt.Errorf("the key was used for a message with another payload: %w", later.ErrConflict)}
-	}
-	sent.Due = wire.FormatTime(live.Due)
-	return sent, nil
 }

@@ -48,7 +48,7 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 		return false
 	}
 	message, err := o.outgoing()
-	if s.answerSend(w, r, to, message, err) && body.Cap() <= maxReused {
+	if s.answerSend(w, r, to, message, body.Bytes(), err) && body.Cap() <= maxReused {
 		body.Reset()
 		bodies.Put(body)
 	}

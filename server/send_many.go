@@ -30,6 +30,7 @@ const (
 
 type batchInput struct {
 	QueuePath
+	IdempotencyKey
 	Body Batch
 }
 
@@ -54,10 +55,11 @@ type BatchResult struct {
 }
 
 func (s *Server) sendBatch(ctx context.Context, in *batchInput) (*batchResultsOutput, error) {
-	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages)
+	return s.sendBodies(ctx, s.queueTarget(in.Queue), in.Body.Messages, in.IdempotencyKey)
 }
 
-func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (*batchResultsOutput, error) {
+func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing,
+	key IdempotencyKey) (*batchResultsOutput, error) {
 	messages := make([]later.Outgoing, len(bodies))
 	for i := range messages {
 		var err error
@@ -65,7 +67,7 @@ func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (
 			return nil, field(fmt.Sprintf("messages[%d]", i), err)
 		}
 	}
-	results, err := to.batch(ctx, messages)
+	results, err := to.batchOnce(ctx, messages, key)
 	if len(results) == 0 && err != nil {
 		return nil, err
 	}
@@ -80,9 +82,9 @@ func (s *Server) sendBodies(ctx context.Context, to target, bodies []Outgoing) (
 func (s *Server) batchResult(ctx context.Context, m *later.Outgoing, r *later.SendResult) BatchResult {
 	result := BatchResult{ID: r.ID, Outcome: r.Outcome}
 	if r.Err != nil {
-		result.Error = s.problemOf(ctx, r.Err)
-	} else if !r.Duplicate {
-		result.Due = dueAt(m.When)
+		result.Error = s.problemOf(ctx, keyError(m.Once, r.Err))
+	} else if !r.Duplicate || !r.Due.IsZero() {
+		result.Due = dueOf(r, m.When)
 	}
 	return result
 }
@@ -99,6 +101,10 @@ func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	r, w := humago.Unwrap(ctx)
+	if r.Header[keyHeader] != nil {
+		problem.Write(w, 0, errKeyRefused)
+		return
+	}
 	lasting, done, err := s.wait(ctx.Context(), s.streams)
 	if err != nil {
 		s.reply(w, r, 0, nil, err)

@@ -85,7 +85,7 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 	if err == nil {
 		defer give()
 	}
-	s.answerSend(w, r, s.targetOf(ctx), message, err)
+	s.answerSend(w, r, s.targetOf(ctx), message, message.Payload, err)
 }
 
 // laterHeader returns the name of a request header that describes a raw message, or "" if there is none.
@@ -98,13 +98,14 @@ func laterHeader(r *http.Request) string {
 	return ""
 }
 
-// answerSend sends a message, unless there is an error, and answers the request. It reports whether it was sent.
-func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, message later.Outgoing,
+// answerSend sends the message in the body of a request, unless there is an error, and answers the request. It reports
+// whether it was sent.
+func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, message later.Outgoing, body []byte,
 	err error) (ok bool) {
 	var sent Sent
 	var key IdempotencyKey
 	if err == nil {
-		key, err = keyOf(r)
+		key, err = keyOfRead(r, body)
 	}
 	if err == nil {
 		// A send ends within the time limit of a call, and costs less if it does not watch for its client to go.

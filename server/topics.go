@@ -206,11 +206,12 @@ func (s *Server) publish(ctx context.Context, in *publishInput) (*sendOutput, er
 
 type publishBatchInput struct {
 	TopicPath
+	IdempotencyKey
 	Body Batch
 }
 
 func (s *Server) publishBatch(ctx context.Context, in *publishBatchInput) (*batchResultsOutput, error) {
-	return s.sendBodies(ctx, s.topicTarget(in.Topic), in.Body.Messages)
+	return s.sendBodies(ctx, s.topicTarget(in.Topic), in.Body.Messages, in.IdempotencyKey)
 }
 
 type historyInput struct {

@@ -83,3 +83,13 @@ func (o *OnDuplicate) check(due Due) error {
 func (r *SendResult) Added() bool {
 	return !r.Duplicate && !r.Replaced && (r.Err == nil || errors.Is(r.Err, ErrNotDurable))
 }
+
+// SendError returns the first error of results after which a message is not in the queue, or may not be, or nil.
+func SendError(results []SendResult) error {
+	for i := range results {
+		if err := results[i].Err; err != nil && !errors.Is(err, ErrNotDurable) {
+			return err
+		}
+	}
+	return nil
+}

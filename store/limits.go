@@ -35,7 +35,7 @@ const (
 	MaxConfirm     = time.Hour                  // longest Durability.Timeout
 
 	MaxFollowUpQueues = 64      // queues with follow-ups of one message
-	MaxFollowUpBytes  = 2 << 20 // bytes of the follow-ups of one message, if there are several
+	MaxFollowUpBytes  = 3 << 19 // bytes of the follow-ups of one message, if there are several
 
 	MaxProperties    = 1000 // properties of a queue
 	MaxPropertyName  = 256  // bytes of the name of a property

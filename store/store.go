@@ -140,7 +140,7 @@ type Store interface {
 	//
 	// Results are in the order of msgs. Duplicates are treated as by Send: if an id is live or within its dedup
 	// window, nothing changes for it and its SendResult.Duplicate is set, and the first of equal ids within msgs
-	// wins. Restore notifies waiters as Send does. A store without room refuses the whole call with ErrFull.
+	// wins. Restore notifies waiters as Send does. A store without room returns ErrFull and may have added some.
 	// Times are kept as they are, except that a time of death which this store's clock has not reached becomes
 	// now. Info.Raw is kept byte by byte; an engine that can read it, because it knows more formats than the one
 	// that could not, has a readable message from then on.
@@ -312,7 +312,8 @@ type SendResult struct {
 	First *FirstSend
 	// Err is ErrNotDurable if the message is in the queue but not confirmed to be as durable as asked. With an
 	// OnDuplicate it may be ErrLeased, ErrDead or another error, and with an If or a Once ErrConflict; then nothing was
-	// changed. Otherwise it is nil.
+	// changed. An engine that sends many messages in several steps sets it to the error of a step for all messages from
+	// there on: after ErrFull they were not sent, after other errors they may have been. Otherwise it is nil.
 	Err error
 }
 

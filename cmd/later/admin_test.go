@@ -24,7 +24,7 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
 		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
-		"delivered": false, "timeout_ms": 10000.0, "expire_after_ms": 3600000.0, "dedup_window_ms": 86400000.0,
+		"delivered": false, "timeout": "10s", "expire_after": "1h0m0s", "dedup_window": "24h0m0s",
 		"group": "g 1",
 	} {
 		if got[name] != want {
@@ -290,7 +290,7 @@ func TestDeadRetainLimitsDeadMessages(t *testing.T) {
 	}
 	for _, args := range [][]string{{"dead", "retain", "q", "--json"}, {"stats", "q", "--json"}} {
 		got := object(t, c.ok(args...))
-		if got["dead_max_age_ms"] != 2592e6 || got["dead_max_count"] != 1.0 || got["dead_dropped"] != 1.0 {
+		if got["dead_max_age"] != "720h0m0s" || got["dead_max_count"] != 1.0 || got["dead_dropped"] != 1.0 {
 			t.Errorf("%v: got %v", args, got)
 		}
 	}

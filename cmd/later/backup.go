@@ -58,10 +58,10 @@ func (m *Main) backup(ctx context.Context, target string) error {
 		return err
 	}
 	return m.printResult(struct {
-		Dir    string  `json:"dir"`
-		Store  string  `json:"store"`
-		TookMS float64 `json:"took_ms"`
-	}{dir, m.shownURL(), wire.Millis(time.Since(began))}, "backed up %s to %s", m.shownURL(), dir)
+		Dir   string        `json:"dir"`
+		Store string        `json:"store"`
+		Took  wire.Duration `json:"took"`
+	}{dir, m.shownURL(), wire.Measured(time.Since(began))}, "backed up %s to %s", m.shownURL(), dir)
 }
 
 // backupDirectory returns the directory that a path or a file URL names.

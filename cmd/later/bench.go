@@ -14,7 +14,6 @@ import (
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
 	"github.com/laterq/later/internal/durations"
-	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -202,7 +201,7 @@ func (m *Main) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line, _ := json.Marshal(wire.Millis(worst)) // a number always encodes
+	line, _ := json.Marshal(millis(worst)) // a number always encodes
 	_, err = fmt.Fprintf(m.Stdout, "%s\n", line)
 	return err
 }

@@ -13,18 +13,18 @@ import (
 )
 
 type benchForwardJSON struct {
-	Workload  string  `json:"workload"`
-	Messages  int     `json:"messages"`
-	PerSecond float64 `json:"messages_per_second"`
-	Bare      float64 `json:"bare_script_messages_per_second"`
-	Ratio     float64 `json:"ratio_to_bare_script"`
-	Rate      int     `json:"rate"`
-	Handled   int     `json:"handled"`
-	Doubles   int     `json:"doubles"`
-	Early     int     `json:"early"`
-	P50MS     float64 `json:"lateness_p50_ms"`
-	P99MS     float64 `json:"lateness_p99_ms"`
-	MaxMS     float64 `json:"lateness_max_ms"`
+	Workload  string        `json:"workload"`
+	Messages  int           `json:"messages"`
+	PerSecond float64       `json:"messages_per_second"`
+	Bare      float64       `json:"bare_script_messages_per_second"`
+	Ratio     float64       `json:"ratio_to_bare_script"`
+	Rate      int           `json:"rate"`
+	Handled   int           `json:"handled"`
+	Doubles   int           `json:"doubles"`
+	Early     int           `json:"early"`
+	P50       wire.Duration `json:"lateness_p50"`
+	P99       wire.Duration `json:"lateness_p99"`
+	Max       wire.Duration `json:"lateness_max"`
 	benchCostJSON
 }
 
@@ -60,7 +60,7 @@ func (b *bench) forward(ctx context.Context, q benchQueue) error {
 		Workload: "forward", Messages: moved.Messages, PerSecond: perSecond(moved.Took), Bare: perSecond(moved.Bare),
 		Ratio: round3(moved.Bare.Seconds() / moved.Took.Seconds()),
 		Rate:  b.o.rate, Handled: len(d.Samples), Doubles: d.Doubles, Early: d.Early,
-		P50MS: wire.Millis(at(0.5)), P99MS: wire.Millis(at(0.99)), MaxMS: wire.Millis(at(1)),
+		P50: wire.Measured(at(0.5)), P99: wire.Measured(at(0.99)), Max: wire.Measured(at(1)),
 		benchCostJSON: cost.json(d.Sent),
 	}
 	text := fmt.Sprintf("%.0f/s, %.2f of a bare script  at %d msg/s popped from the list: p50 %s  p99 %s  max %s  "+

@@ -14,22 +14,22 @@ import (
 )
 
 type benchQueuesJSON struct {
-	Workload      string   `json:"workload"`
-	Queues        int      `json:"queues"`
-	Rate          int      `json:"rate"`
-	Messages      int      `json:"messages"`
-	Handled       int      `json:"handled"`
-	Doubles       int      `json:"doubles"`
-	Early         int      `json:"early"`
-	P50MS         float64  `json:"lateness_p50_ms"`
-	P99MS         float64  `json:"lateness_p99_ms"`
-	MaxMS         float64  `json:"lateness_max_ms"`
-	Requests      *float64 `json:"requests_per_second,omitempty"`
-	IdleRequests  *float64 `json:"idle_requests_per_second,omitempty"`
-	IdleClientCPU float64  `json:"idle_client_cpu_ms_per_second"`
-	IdleServerCPU *float64 `json:"idle_server_cpu_ms_per_second,omitempty"`
-	Bytes         float64  `json:"bytes_per_queue"`
-	Goroutines    float64  `json:"goroutines_per_queue"`
+	Workload      string        `json:"workload"`
+	Queues        int           `json:"queues"`
+	Rate          int           `json:"rate"`
+	Messages      int           `json:"messages"`
+	Handled       int           `json:"handled"`
+	Doubles       int           `json:"doubles"`
+	Early         int           `json:"early"`
+	P50           wire.Duration `json:"lateness_p50"`
+	P99           wire.Duration `json:"lateness_p99"`
+	Max           wire.Duration `json:"lateness_max"`
+	Requests      *float64      `json:"requests_per_second,omitempty"`
+	IdleRequests  *float64      `json:"idle_requests_per_second,omitempty"`
+	IdleClientCPU float64       `json:"idle_client_cpu_ms_per_second"`
+	IdleServerCPU *float64      `json:"idle_server_cpu_ms_per_second,omitempty"`
+	Bytes         float64       `json:"bytes_per_queue"`
+	Goroutines    float64       `json:"goroutines_per_queue"`
 	benchCostJSON
 }
 
@@ -86,9 +86,9 @@ func (b *bench) queues(ctx context.Context, q benchQueue) (err error) {
 		return err
 	}
 	j.IdleRequests = perSecond(before, idle.took)
-	j.IdleClientCPU = round3(wire.Millis(idle.client) / idle.took.Seconds())
+	j.IdleClientCPU = round3(millis(idle.client) / idle.took.Seconds())
 	if idle.hasServer {
-		server := round3(wire.Millis(idle.server) / idle.took.Seconds())
+		server := round3(millis(idle.server) / idle.took.Seconds())
 		j.IdleServerCPU = &server
 	}
 
@@ -110,7 +110,7 @@ func (b *bench) queues(ctx context.Context, q benchQueue) (err error) {
 	j.Requests = perSecond(before, cost.took)
 	j.Messages, j.Handled, j.Doubles, j.Early = d.Sent, len(d.Samples), d.Doubles, d.Early
 	at := func(p float64) time.Duration { return benchmark.Quantile(d.Samples, p) }
-	j.P50MS, j.P99MS, j.MaxMS = wire.Millis(at(0.5)), wire.Millis(at(0.99)), wire.Millis(at(1))
+	j.P50, j.P99, j.Max = wire.Measured(at(0.5)), wire.Measured(at(0.99)), wire.Measured(at(1))
 	j.benchCostJSON = cost.json(d.Sent)
 	return b.printQueues(name, j, d, cost)
 }

@@ -3,18 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/wire"
 )
 
 type benchSchedulesJSON struct {
-	Workload   string  `json:"workload"`
-	Schedules  int     `json:"schedules"`
-	Put        float64 `json:"put_per_second"`
-	Runs       float64 `json:"runs_per_second"`
-	UpcomingMS float64 `json:"upcoming_max_ms"`
-	PageMS     float64 `json:"page_max_ms"`
+	Workload  string        `json:"workload"`
+	Schedules int           `json:"schedules"`
+	Put       float64       `json:"put_per_second"`
+	Runs      float64       `json:"runs_per_second"`
+	Upcoming  wire.Duration `json:"upcoming_max"`
+	Page      wire.Duration `json:"page_max"`
 	benchCostJSON
 }
 
@@ -40,9 +40,9 @@ func (b *bench) schedules(ctx context.Context, q benchQueue) error {
 	}
 	j := benchSchedulesJSON{
 		Workload: "schedules", Schedules: s.Schedules, Put: round3(s.Put), Runs: round3(s.Runs),
-		UpcomingMS: round3(float64(s.Upcoming) / float64(time.Millisecond)),
-		PageMS:     round3(float64(s.Page) / float64(time.Millisecond)), benchCostJSON: cost.json(s.Schedules),
+		Upcoming: wire.Measured(s.Upcoming),
+		Page:     wire.Measured(s.Page), benchCostJSON: cost.json(s.Schedules),
 	}
-	return b.result(j, name, "put %.0f/s  send %.0f runs/s  next 100 runs in at most %.1f ms  a page of 100 in at most "+
-		"%.1f ms", j.Put, j.Runs, j.UpcomingMS, j.PageMS)
+	return b.result(j, name, "put %.0f/s  send %.0f runs/s  next 100 runs in at most %s  a page of 100 in at most %s",
+		j.Put, j.Runs, formatMillis(s.Upcoming), formatMillis(s.Page))
 }

@@ -19,12 +19,12 @@ import (
 const drainLimit = time.Minute
 
 type benchSendJSON struct {
-	Workload  string  `json:"workload"`
-	Senders   int     `json:"senders"`
-	Batch     int     `json:"batch"`
-	Messages  int     `json:"messages"`
-	TookMS    float64 `json:"took_ms"`
-	PerSecond float64 `json:"messages_per_second"`
+	Workload  string        `json:"workload"`
+	Senders   int           `json:"senders"`
+	Batch     int           `json:"batch"`
+	Messages  int           `json:"messages"`
+	Took      wire.Duration `json:"took"`
+	PerSecond float64       `json:"messages_per_second"`
 	benchCostJSON
 }
 
@@ -54,7 +54,7 @@ func (b *bench) send(ctx context.Context, q benchQueue) error {
 			return err
 		}
 		err = b.result(benchSendJSON{
-			"send", c.goroutines, c.batch, sent.Messages, wire.Millis(sent.Took), round3(sent.PerSecond()),
+			"send", c.goroutines, c.batch, sent.Messages, wire.Measured(sent.Took), round3(sent.PerSecond()),
 			cost.json(sent.Messages),
 		}, c.name, "%9.0f msg/s%s", sent.PerSecond(), cost.text(sent.Messages))
 		if err != nil {
@@ -66,16 +66,16 @@ func (b *bench) send(ctx context.Context, q benchQueue) error {
 }
 
 type benchDrainJSON struct {
-	Workload  string   `json:"workload"`
-	Handlers  int      `json:"handlers"`
-	Messages  int      `json:"messages"`
-	Handled   int      `json:"handled"`
-	Doubles   int      `json:"doubles"`
-	Early     int      `json:"early"`
-	Left      int      `json:"left"`
-	TookMS    float64  `json:"took_ms"`
-	PerSecond float64  `json:"messages_per_second"`
-	WorstPing *float64 `json:"worst_ping_ms,omitempty"`
+	Workload  string        `json:"workload"`
+	Handlers  int           `json:"handlers"`
+	Messages  int           `json:"messages"`
+	Handled   int           `json:"handled"`
+	Doubles   int           `json:"doubles"`
+	Early     int           `json:"early"`
+	Left      int           `json:"left"`
+	Took      wire.Duration `json:"took"`
+	PerSecond float64       `json:"messages_per_second"`
+	WorstPing wire.Duration `json:"worst_ping,omitempty"`
 	benchCostJSON
 }
 
@@ -83,13 +83,12 @@ type benchDrainJSON struct {
 func (b *bench) printDrained(workload, name string, d benchmark.Drained, cost benchCost, ping *time.Duration) error {
 	j := benchDrainJSON{
 		Workload: workload, Handlers: b.o.handlers, Messages: d.Messages, Handled: d.Handled, Doubles: d.Doubles,
-		Early: d.Early, Left: d.Left, TookMS: wire.Millis(d.Took), PerSecond: round3(d.PerSecond()),
+		Early: d.Early, Left: d.Left, Took: wire.Measured(d.Took), PerSecond: round3(d.PerSecond()),
 		benchCostJSON: cost.json(d.Handled),
 	}
 	text := fmt.Sprintf("%9.0f msg/s%s", d.PerSecond(), cost.text(d.Handled))
 	if ping != nil {
-		ms := wire.Millis(*ping)
-		j.WorstPing = &ms
+		j.WorstPing = wire.Measured(*ping)
 		text += "  worst PING from another client " + formatMillis(*ping)
 	}
 	if d.Handled < d.Messages {
@@ -163,16 +162,16 @@ func (b *bench) herd(ctx context.Context, q benchQueue) error {
 }
 
 type benchLatenessJSON struct {
-	Workload string  `json:"workload"`
-	Rate     int     `json:"rate"`
-	Messages int     `json:"messages"`
-	Handled  int     `json:"handled"`
-	Doubles  int     `json:"doubles"`
-	Early    int     `json:"early"`
-	P50MS    float64 `json:"lateness_p50_ms"`
-	P99MS    float64 `json:"lateness_p99_ms"`
-	P999MS   float64 `json:"lateness_p999_ms"`
-	MaxMS    float64 `json:"lateness_max_ms"`
+	Workload string        `json:"workload"`
+	Rate     int           `json:"rate"`
+	Messages int           `json:"messages"`
+	Handled  int           `json:"handled"`
+	Doubles  int           `json:"doubles"`
+	Early    int           `json:"early"`
+	P50      wire.Duration `json:"lateness_p50"`
+	P99      wire.Duration `json:"lateness_p99"`
+	P999     wire.Duration `json:"lateness_p999"`
+	Max      wire.Duration `json:"lateness_max"`
 	benchCostJSON
 }
 
@@ -208,7 +207,7 @@ func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 	err = b.result(benchLatenessJSON{
 		Workload: "lateness", Rate: b.o.rate, Messages: d.Sent, Handled: len(d.Samples), Doubles: d.Doubles,
 		Early: d.Early,
-		P50MS: wire.Millis(at(0.5)), P99MS: wire.Millis(at(0.99)), P999MS: wire.Millis(at(0.999)), MaxMS: wire.Millis(at(1)),
+		P50:   wire.Measured(at(0.5)), P99: wire.Measured(at(0.99)), P999: wire.Measured(at(0.999)), Max: wire.Measured(at(1)),
 		benchCostJSON: cost.json(d.Sent),
 	}, name, "%s", text)
 	if err != nil {
@@ -219,11 +218,11 @@ func (b *bench) lateness(ctx context.Context, q benchQueue) error {
 }
 
 type benchIdleJSON struct {
-	Workload  string   `json:"workload"`
-	TookMS    float64  `json:"took_ms"`
-	Requests  *float64 `json:"requests_per_second,omitempty"`
-	ClientCPU float64  `json:"client_cpu_ms_per_second"`
-	ServerCPU *float64 `json:"server_cpu_ms_per_second,omitempty"`
+	Workload  string        `json:"workload"`
+	Took      wire.Duration `json:"took"`
+	Requests  *float64      `json:"requests_per_second,omitempty"`
+	ClientCPU float64       `json:"client_cpu_ms_per_second"`
+	ServerCPU *float64      `json:"server_cpu_ms_per_second,omitempty"`
 }
 
 // idleSettle is how long to wait for a worker to become idle.
@@ -271,11 +270,11 @@ func (b *bench) idle(ctx context.Context, q benchQueue) (err error) {
 	}
 	seconds := cost.took.Seconds()
 	j := benchIdleJSON{
-		Workload: "idle", TookMS: wire.Millis(cost.took), ClientCPU: round3(wire.Millis(cost.client) / seconds),
+		Workload: "idle", Took: wire.Measured(cost.took), ClientCPU: round3(millis(cost.client) / seconds),
 	}
 	text := fmt.Sprintf("%.1f ms of CPU per second here", j.ClientCPU)
 	if cost.hasServer {
-		server := round3(wire.Millis(cost.server) / seconds)
+		server := round3(millis(cost.server) / seconds)
 		j.ServerCPU = &server
 		text += fmt.Sprintf(", %.1f ms in the whole server", server)
 	}

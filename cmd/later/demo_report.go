@@ -63,14 +63,14 @@ var colour = map[string]int{
 }
 
 type happeningJSON struct {
-	AtMS       float64  `json:"at_ms"`
-	Event      string   `json:"event"`
-	Queue      string   `json:"queue"`
-	ID         string   `json:"id"`
-	Text       string   `json:"text"`
-	Attempt    int      `json:"attempt,omitempty"`
-	LatenessMS *float64 `json:"lateness_ms,omitempty"`
-	Waited     bool     `json:"waited,omitempty"` // fell due while no demo was running
+	At       wire.Duration  `json:"at"`
+	Event    string         `json:"event"`
+	Queue    string         `json:"queue"`
+	ID       string         `json:"id"`
+	Text     string         `json:"text"`
+	Attempt  int            `json:"attempt,omitempty"`
+	Lateness *wire.Duration `json:"lateness,omitempty"`
+	Waited   bool           `json:"waited,omitempty"` // fell due while no demo was running
 }
 
 // did prints something that the shop did.
@@ -91,16 +91,16 @@ func (r *demoReport) delivery(m *later.Message, text string, err error, waited b
 	if waited {
 		late = "due " + durations.Format(m.Lateness) + " ago"
 	}
-	lateMS := wire.Millis(m.Lateness)
+	lateness := wire.Measured(m.Lateness)
 	r.line(happeningJSON{
-		Event: event, Queue: m.Queue, ID: m.ID, Text: text, Attempt: m.Attempt, LatenessMS: &lateMS, Waited: waited,
+		Event: event, Queue: m.Queue, ID: m.ID, Text: text, Attempt: m.Attempt, Lateness: &lateness, Waited: waited,
 	}, late)
 }
 
 func (r *demoReport) line(h happeningJSON, late string) {
 	at := r.elapsed()
 	if r.main.json {
-		h.AtMS = wire.Millis(at)
+		h.At = wire.Measured(at)
 		if err := r.main.printJSON(h); err != nil {
 			r.failed(err)
 		}
@@ -133,21 +133,21 @@ func (r *demoReport) dead(t *table) error {
 func indent(t *table) string { return "  " + strings.Join(t.lines(), "\n  ") + "\n" }
 
 type summaryJSON struct {
-	Sent      int     `json:"sent"`
-	Done      int     `json:"done"`
-	Paid      int     `json:"paid"`
-	Dead      int     `json:"dead"`
-	Waiting   int     `json:"waiting"`
-	Lost      int     `json:"lost"`
-	Delivered int     `json:"delivered"`
-	Again     int     `json:"again"`
-	Early     int     `json:"early"`
-	P50MS     float64 `json:"lateness_p50_ms"`
-	P99MS     float64 `json:"lateness_p99_ms"`
-	MaxMS     float64 `json:"lateness_max_ms"`
-	Stops     int     `json:"stops"`
-	Waited    int     `json:"waited"`
-	MaxWaitMS float64 `json:"waited_max_ms"`
+	Sent      int           `json:"sent"`
+	Done      int           `json:"done"`
+	Paid      int           `json:"paid"`
+	Dead      int           `json:"dead"`
+	Waiting   int           `json:"waiting"`
+	Lost      int           `json:"lost"`
+	Delivered int           `json:"delivered"`
+	Again     int           `json:"again"`
+	Early     int           `json:"early"`
+	P50       wire.Duration `json:"lateness_p50"`
+	P99       wire.Duration `json:"lateness_p99"`
+	Max       wire.Duration `json:"lateness_max"`
+	Stops     int           `json:"stops"`
+	Waited    int           `json:"waited"`
+	MaxWait   wire.Duration `json:"waited_max"`
 }
 
 // summary prints what became of all messages. The last line is meant for programs.
@@ -156,7 +156,7 @@ func (r *demoReport) summary(a *outcome) error {
 	return r.main.printResult(
 		summaryJSON{
 			a.sent, a.delivered, a.paid, a.dead, a.waiting, len(a.lost), a.deliveries, a.again, a.early,
-			wire.Millis(p50), wire.Millis(p99), wire.Millis(most), a.stops, a.waited, wire.Millis(a.longest),
+			wire.Measured(p50), wire.Measured(p99), wire.Measured(most), a.stops, a.waited, wire.Measured(a.longest),
 		},
 		"%s\nsent=%d delivered=%d early=%d lost=%d lateness p50=%s p99=%s max=%s",
 		a, a.sent, a.deliveries, a.early, len(a.lost), formatMillis(p50), formatMillis(p99), formatMillis(most))

@@ -66,7 +66,7 @@ func TestDemoPrintsJSON(t *testing.T) {
 	all := objects(t, r.stdout)
 	last := all[len(all)-1]
 	if r.exit != 0 || last["delivered"].(float64) < 7 || last["early"] != 0.0 || last["sent"] != 4.0 ||
-		last["lost"] != 0.0 || last["lateness_max_ms"] == nil {
+		last["lost"] != 0.0 || last["lateness_max"] == nil {
 		t.Errorf("exit %d: %v", r.exit, last)
 	}
 }

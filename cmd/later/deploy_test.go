@@ -64,6 +64,12 @@ func TestUnitsOfSystemdAreValid(t *testing.T) {
 		if err != nil || strings.Contains(string(output), name) {
 			t.Errorf("%s: %v\n%s", name, err, output)
 		}
+		// Its limit is an exposure of 4.0.
+		output, err = exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=40", "--no-pager",
+			file).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, output)
+		}
 	}
 }
 

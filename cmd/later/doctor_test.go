@@ -14,7 +14,7 @@ import (
 // newEmbedded returns a cli on an embedded store with three messages in queue q and one in queue other.
 func newEmbedded(t *testing.T) (c *cli, dir string) {
 	t.Helper()
-	dir = t.TempDir()
+	dir = filepath.Join(t.TempDir(), "store")
 	c = &cli{t, fileURL(dir)}
 	for _, id := range []string{"a", "b", "c"} {
 		c.ok("send", "q", "payload of "+id, "--id", id)

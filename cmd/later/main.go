@@ -114,8 +114,12 @@ func run(f func(ctx context.Context, args []string) error) func(*cobra.Command, 
 // arguments requires between least and most arguments.
 func arguments(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || len(args) > most {
-			return fmt.Errorf("usage: %s %s", strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name()), cmd.Use)
+		usage := fmt.Sprintf("usage: %s %s", strings.TrimSuffix(cmd.CommandPath(), " "+cmd.Name()), cmd.Use)
+		switch {
+		case len(args) > most && most > 0:
+			return fmt.Errorf("%q is one argument too many, perhaps part of one that needs quotes; %s", args[most], usage)
+		case len(args) < least || len(args) > most:
+			return errors.New(usage)
 		}
 		return nil
 	}

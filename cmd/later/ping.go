@@ -59,6 +59,6 @@ func (m *Main) pingStore(ctx context.Context, timeout time.Duration) error {
 		return fmt.Errorf("the store at %s does not serve calls: %w", m.shownURL(), err)
 	}
 	took := time.Since(started)
-	return m.printResult(wire.Pinged{Store: m.shownURL(), TookMS: wire.Millis(took)},
+	return m.printResult(wire.Pinged{Store: m.shownURL(), Took: wire.Measured(took)},
 		"%s answered in %s", m.shownURL(), formatMillis(took))
 }

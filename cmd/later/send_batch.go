@@ -57,11 +57,11 @@ func (m *Main) sendBatch(ctx context.Context, to destination, like later.Outgoin
 func (m *Main) printSummary(b *batchSend) error {
 	if m.json {
 		return m.printJSON(struct {
-			Queue       string  `json:"queue"`
-			Sent        int     `json:"sent"`
-			Unconfirmed int     `json:"unconfirmed,omitempty"`
-			TookMS      float64 `json:"took_ms"`
-		}{b.to.queue, b.sent, b.unconfirmed, wire.Millis(time.Since(b.started))})
+			Queue       string        `json:"queue"`
+			Sent        int           `json:"sent"`
+			Unconfirmed int           `json:"unconfirmed,omitempty"`
+			Took        wire.Duration `json:"took"`
+		}{b.to.queue, b.sent, b.unconfirmed, wire.Measured(time.Since(b.started))})
 	}
 	m.note("%s", b)
 	return nil
@@ -122,8 +122,7 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 		switch {
 		case r.Err == nil:
 			b.sent++
-		case r.Err == err && errors.Is(err, later.ErrNotDurable):
-			// Messages of later parts, which are not sent, have another error.
+		case r.Outcome != "" && errors.Is(r.Err, later.ErrNotDurable): // messages that are not sent have no outcome
 			b.sent++
 			b.unconfirmed++
 		}

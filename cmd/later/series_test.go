@@ -23,7 +23,7 @@ func TestSeriesIsSentListedMovedAndCancelled(t *testing.T) {
 	}
 	listed := objects(t, c.ok("series", "list", "q", "a", "--json"))
 	if len(listed) != 3 || listed[0]["due"] != "2041-05-31T09:00:00.000Z" || listed[0]["index"] != 1.0 ||
-		listed[0]["until"] != "2041-06-01T09:00:00.000Z" || listed[0]["offset_ms"] != -864e5 ||
+		listed[0]["until"] != "2041-06-01T09:00:00.000Z" || listed[0]["offset"] != "-24h0m0s" ||
 		listed[0]["series"] != "a" {
 		t.Errorf("list printed %v", listed)
 	}

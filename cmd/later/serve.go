@@ -42,9 +42,9 @@ unless something else keeps others away and --insecure-no-auth says so. --web-co
 users, their roles, trusted proxies and TLS, which docs/access.md describes; later token new makes a token. The file is
 read again when it changes and at SIGHUP.
 
-At an address of this machine, serve answers requests for localhost and addresses such as 127.0.0.1 only, so that no web
-page reaches it under a name of its own. --host allows the name that a proxy passes on, and --path-prefix is for one
-that passes on the path under which it has the server.
+At an address of this machine, and without authentication, serve answers requests for localhost, IP addresses and the
+name in --listen only, so that no web page reaches it under a name of its own. --host allows the name that a proxy
+passes on, and --path-prefix is for one that passes on the path under which it has the server.
 
 SIGTERM or Ctrl-C answers the calls under way and ends. A second one kills, but not a second SIGTERM within 2 s, which
 timeout(1) sends. As a service of systemd, serve reports when it is ready, reloads and ends;
@@ -91,8 +91,9 @@ func (m *Main) control(o serveOptions) (*access.Control, *net.TCPAddr, error) {
 		return nil, nil, store.Invalid("--listen is %q: %v", o.listen, err)
 	}
 	local := address.IP.IsLoopback()
-	control, err := access.New(access.Config{File: o.webConfig, Loopback: local, Hosts: o.hosts, Page: !o.noPage,
-		Logger: m.logger()})
+	listener, _, _ := net.SplitHostPort(o.listen) // which ResolveTCPAddr has parsed
+	control, err := access.New(access.Config{File: o.webConfig, Loopback: local, Hosts: o.hosts, Listener: listener,
+		Page: !o.noPage, Logger: m.logger()})
 	if err != nil {
 		return nil, nil, err
 	}

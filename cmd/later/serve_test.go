@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +17,10 @@ import (
 // startServe starts later serve and returns it with the URL that it says.
 func (c *cli) startServe(args ...string) (p *process, url string) {
 	c.t.Helper()
-	p = c.start(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	if !slices.Contains(args, "--listen") {
+		args = append(args, "--listen", "127.0.0.1:0")
+	}
+	p = c.start(append([]string{"serve"}, args...)...)
 	line := p.await(p.stderr, "serving")
 	_, url, ok := strings.Cut(line, "at=")
 	if !ok {
@@ -67,26 +71,28 @@ func TestWrongServerIsNamed(t *testing.T) {
 }
 
 func TestServeAnswersForItsOwnHostsOnly(t *testing.T) {
-	c := newDiskCLI(t)
-	_, url := c.startServe("--host", "queue.example")
-	for host, want := range map[string]int{
-		"": http.StatusMethodNotAllowed, "localhost": http.StatusMethodNotAllowed,
-		"LOCALHOST:7600": http.StatusMethodNotAllowed, "[::1]:7600": http.StatusMethodNotAllowed,
-		"queue.example": http.StatusMethodNotAllowed, "evil.example": http.StatusMisdirectedRequest,
-		"evil.example:7600": http.StatusMisdirectedRequest, "10.0.0.1": http.StatusMisdirectedRequest,
-	} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+remotestore.Path+"send", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Host = host
-		reply, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply.Body.Close()
-		if reply.StatusCode != want {
-			t.Errorf("host %q: %s, want %d", host, reply.Status, want)
+	for _, args := range [][]string{{}, {"--listen", "0.0.0.0:0", "--insecure-no-auth"}} {
+		c := newDiskCLI(t)
+		_, url := c.startServe(append(args, "--host", "queue.example")...)
+		for host, want := range map[string]int{
+			"": http.StatusMethodNotAllowed, "localhost": http.StatusMethodNotAllowed,
+			"LOCALHOST:7600": http.StatusMethodNotAllowed, "[::1]:7600": http.StatusMethodNotAllowed,
+			"queue.example": http.StatusMethodNotAllowed, "10.0.0.1": http.StatusMethodNotAllowed,
+			"evil.example": http.StatusMisdirectedRequest, "evil.example:7600": http.StatusMisdirectedRequest,
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+remotestore.Path+"send", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = host
+			reply, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply.Body.Close()
+			if reply.StatusCode != want {
+				t.Errorf("%q: host %q: %s, want %d", args, host, reply.Status, want)
+			}
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

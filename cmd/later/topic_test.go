@@ -40,7 +40,7 @@ func TestTopicCommandsFromFirstSubscriptionToDelete(t *testing.T) {
 		}
 		c.ok("topic", "configure", "orders", "--history-count", "1000", "--drop-unsubscribed")
 		got := object(t, c.ok("topic", "configure", "orders", "--drop-unsubscribed=false", "--json"))
-		if got["history_age_ms"] != 86_400_000.0 || got["history_count"] != 1000.0 || got["drop_unsubscribed"] != false {
+		if got["history_age"] != "24h0m0s" || got["history_count"] != 1000.0 || got["drop_unsubscribed"] != false {
 			t.Errorf("configure printed %v", got)
 		}
 		if got := c.ok("topic", "subscribe", "orders", "mail"); got != "subscribed mail to orders\n" {

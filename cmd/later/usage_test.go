@@ -63,6 +63,8 @@ func TestUsageErrorsAreExit2AndNameTheHelp(t *testing.T) {
 		{[]string{"work", "--stor", "x", "q"}, "unknown flag: --stor; did you mean --store?; see later work --help"},
 		{[]string{"send", "-x", "q"}, "unknown shorthand flag: 'x' in -x; see later send --help"},
 		{[]string{"send"}, "usage: later send QUEUE [PAYLOAD|-]"},
+		{[]string{"send", "q", "hello", "world"}, `"world" is one argument too many, perhaps part of one that needs quotes`},
+		{[]string{"work", "q", "--", "cat"}, `"cat" after -- is no queue: give a command as one argument of --exec`},
 		{[]string{"get", "q"}, "usage: later get QUEUE ID; see later get --help"},
 		{[]string{"send", "q", "x", "--in", "30"}, `invalid argument "30" for "--in" flag: give a duration such as 500ms`},
 		{[]string{"send", "q", "x", "--timeout", "-5m"}, "must not be negative"},

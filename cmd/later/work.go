@@ -51,6 +51,9 @@ its standard input. Its environment has
   LATER_HEADER_<NAME>                  a header: its name in capitals, with _ for anything but letters and digits.
                                        a-b and a_b are both LATER_HEADER_A_B; one of them wins
 
+and the worker's own, without LATER_TOKEN, and without a LATER_STORE that has a password: what the command may do is not
+for who sends messages to find out. Give it secrets of its own if it needs some.
+
 The command writes to the standard output and standard error of later work. Its exit code decides:
 
   exit 0      the message is acked
@@ -91,7 +94,12 @@ As a service of systemd with Type=notify-reload, work reports when it is ready, 
   later work orders refunds --json
   later work mail --exec 'curl -fsS --data-binary @- https://mail.example/send' --concurrency 20 --timeout 10s
   later work jobs --exec ./one-job.sh --max 1`,
-		Args:              arguments(1, unlimited),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n >= 0 && n < len(args) {
+				return fmt.Errorf("%q after -- is no queue: give a command as one argument of --exec", args[n])
+			}
+			return arguments(1, unlimited)(cmd, args)
+		},
 		RunE:              run(func(ctx context.Context, args []string) error { return m.work(ctx, args, o) }),
 		ValidArgsFunction: m.queueNames(true),
 	}
@@ -289,7 +297,7 @@ func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 			Payload:     wire.NewPayload(msg.Payload),
 			Headers:     msg.Headers,
 			Due:         wire.FormatTime(msg.Due),
-			LatenessMS:  wire.Millis(msg.Lateness),
+			Lateness:    wire.Measured(msg.Lateness),
 			Attempt:     msg.Attempt,
 			MaxAttempts: msg.MaxAttempts,
 			SentAt:      wire.FormatTime(msg.SentAt),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/store"
 )
 
 const (
@@ -33,10 +34,7 @@ const (
 
 // execute returns a handler that runs a command for each message.
 func (w *worker) execute(command string) later.HandlerFunc {
-	environment := slices.DeleteFunc(slices.Clone(w.main.Env), func(entry string) bool {
-		name, _, _ := strings.Cut(entry, "=")
-		return isLaterVariable(name) // set by an enclosing later work
-	})
+	environment := slices.DeleteFunc(slices.Clone(w.main.Env), isWorkers)
 	return func(ctx context.Context, msg *later.Message) error {
 		stderr := &tail{to: w.main.Stderr}
 		cmd := exec.Command("sh", "-c", command)
@@ -153,12 +151,17 @@ func (c *commands) killAll() {
 
 const headerVariable = "LATER_HEADER_"
 
-func isLaterVariable(name string) bool {
-	switch name {
-	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE":
+// isWorkers reports whether a command does not inherit a variable, because it was set by an enclosing later work or has
+// the secret by which the worker reaches its store. A command has the rights of its own configuration, not the worker's.
+func isWorkers(entry string) bool {
+	switch name, value, _ := strings.Cut(entry, "="); name {
+	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_TOKEN":
 		return true
+	case "LATER_STORE":
+		return store.RedactURL(value) != value
+	default:
+		return strings.HasPrefix(name, headerVariable)
 	}
-	return strings.HasPrefix(name, headerVariable)
 }
 
 // variables returns the environment variables for a message. If header names map to the same variable, the last wins.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,8 +39,8 @@ func TestWorkPrintsAllOfAMessageAsJSON(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
 	}
-	if late, ok := got["lateness_ms"].(float64); !ok || late < 0 {
-		t.Errorf("lateness %v", got["lateness_ms"])
+	if late, _ := got["lateness"].(string); !strings.HasSuffix(late, "s") || strings.HasPrefix(late, "-") {
+		t.Errorf("lateness %v", got["lateness"])
 	}
 }
 
@@ -73,6 +74,25 @@ func TestExecGetsPayloadHeadersAndIdentity(t *testing.T) {
 	if stats["ready"] != 0.0 || stats["scheduled"] != 0.0 || stats["dead"] != 0.0 {
 		t.Errorf("exit 0 did not ack: %v", stats)
 	}
+}
+
+func TestExecDoesNotInheritSecretsOfTheWorker(t *testing.T) {
+	c := newCLI(t)
+	secrets := []string{"LATER_TOKEN=s3cret", "LATER_ID=outer", "LATER_STORE=http://:s3cret@127.0.0.1:1"}
+	for _, env := range [][]string{secrets, {"LATER_STORE=redis://later:s3cret@127.0.0.1:1/0"},
+		{"LATER_STORE=redis://127.0.0.1:1/0?sentinel_password=s3cret"}} {
+		c.ok("send", "q", "x", "--id", "a")
+		got := runMain(t.Context(), append(os.Environ(), env...), "", "work", "--store", c.store, "q", "--max", "1",
+			"--exec", "env")
+		if got.exit != 0 || strings.Contains(got.stdout, "s3cret") || !strings.Contains(got.stdout, "LATER_ID=a\n") {
+			t.Errorf("%v: %d %s%s", env, got.exit, got.stdout, got.stderr)
+		}
+	}
+	c.ok("send", "q", "x")
+	plain := "LATER_STORE=redis://127.0.0.1:1/0"
+	got := runMain(t.Context(), append(os.Environ(), plain, "OTHER=1"), "", "work", "--store", c.store, "q", "--max", "1",
+		"--exec", "env")
+	contains(t, got.stdout, plain+"\n", "OTHER=1\n", "PATH=")
 }
 
 func TestExecExit75RetriesWithoutALogAndOthersAreLoggedFailures(t *testing.T) {

@@ -26,7 +26,7 @@ var EventKinds = []later.EventKind{
 func Event(e *later.WatchEvent) wire.Event {
 	w := wire.Event{
 		Time: wire.FormatTime(e.Time), Kind: e.Kind, Queue: e.Queue, ID: e.ID, Attempt: e.Attempt,
-		LatenessMS: wire.Millis(e.Lateness), DurationMS: wire.Millis(e.Duration), Error: e.Error, Count: e.Count,
+		Lateness: wire.Measured(e.Lateness), Duration: wire.Measured(e.Duration), Error: e.Error, Count: e.Count,
 		Missed: e.Missed, Headers: e.Headers,
 	}
 	if e.Process.PID != 0 {
@@ -102,7 +102,7 @@ func ScheduleChange(c later.ScheduleChange, dry bool) wire.ScheduleResult {
 // SeriesMessage returns the JSON of a message of a series.
 func SeriesMessage(m later.SeriesMessage) wire.SeriesMessage {
 	return wire.SeriesMessage{Queue: m.Queue, Series: m.Part.ID, ID: m.ID, State: m.State, Due: wire.FormatTime(m.Due),
-		Until: wire.FormatTime(m.Part.Until), OffsetMS: m.Part.Offset.Milliseconds(), Index: m.Part.Index,
+		Until: wire.FormatTime(m.Part.Until), Offset: wire.Duration(m.Part.Offset), Index: m.Part.Index,
 		Count: m.Part.Count}
 }
 

@@ -55,8 +55,8 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 
 // ofReadable are the fields that are not known of an unreadable message.
 var ofReadable = map[string]bool{
-	"payload": true, "payload_base64": true, "headers": true, "max_attempts": true, "timeout_ms": true,
-	"expire_after_ms": true, "expire_at": true, "dedup_window_ms": true, "group": true,
+	"payload": true, "payload_base64": true, "headers": true, "max_attempts": true, "timeout": true,
+	"expire_after": true, "expire_at": true, "dedup_window": true, "group": true,
 	"sent_at": true,
 }
 
@@ -86,14 +86,14 @@ func (m *messageDecoder) field(name string, v *Value) {
 		i.Headers = v.Texts()
 	case "max_attempts":
 		i.MaxAttempts = v.Count()
-	case "timeout_ms":
-		i.Timeout = v.Millis()
-	case "expire_after_ms":
-		i.ExpireAfter = v.Millis()
+	case "timeout":
+		i.Timeout = v.Duration()
+	case "expire_after":
+		i.ExpireAfter = v.Duration()
 	case "expire_at":
 		i.ExpireAt = v.Time()
-	case "dedup_window_ms":
-		i.DedupWindow = v.Millis()
+	case "dedup_window":
+		i.DedupWindow = v.Duration()
 	case "group":
 		i.Group = v.Text()
 	case "sent_at":
@@ -281,11 +281,6 @@ func (v *Value) Int(most int64) int64 {
 
 // Count reads a number whose limit Info.Check knows.
 func (v *Value) Count() int { return int(v.Int(math.MaxInt32)) }
-
-// Millis reads a duration in milliseconds.
-func (v *Value) Millis() time.Duration {
-	return time.Duration(v.Int(store.MaxDelay.Milliseconds())) * time.Millisecond
-}
 
 // Time reads a time in RFC 3339, and rounds it up to a millisecond.
 func (v *Value) Time() time.Time {

@@ -8,18 +8,18 @@ import (
 
 // FailedAttempt is an attempt to handle a message that failed.
 type FailedAttempt struct {
-	Time       string `json:"time"`
-	Attempt    int    `json:"attempt"`
-	DurationMS int64  `json:"duration_ms,omitempty"`
-	Worker     string `json:"worker,omitempty"`
-	Error      string `json:"error,omitempty"`
+	Time     string   `json:"time"`
+	Attempt  int      `json:"attempt"`
+	Duration Duration `json:"duration,omitempty"`
+	Worker   string   `json:"worker,omitempty"`
+	Error    string   `json:"error,omitempty"`
 }
 
 // NewFailures returns the JSON of failures.
 func NewFailures(failures []store.Failure) []FailedAttempt {
 	all := make([]FailedAttempt, len(failures))
 	for i, f := range failures {
-		all[i] = FailedAttempt{FormatTime(f.Time), f.Attempt, store.Millis(f.Duration), f.Worker, f.Error}
+		all[i] = FailedAttempt{FormatTime(f.Time), f.Attempt, wholeMillis(f.Duration), f.Worker, f.Error}
 	}
 	return all
 }
@@ -52,8 +52,8 @@ func decodeFailure(f *store.Failure, name string, v *Value) {
 		f.Time = v.Time()
 	case "attempt":
 		f.Attempt = v.Count()
-	case "duration_ms":
-		f.Duration = v.Millis()
+	case "duration":
+		f.Duration = v.Duration()
 	case "worker":
 		f.Worker = v.Text()
 	case "error":

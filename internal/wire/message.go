@@ -1,5 +1,5 @@
 // Package wire is the JSON of messages, counts, check results and errors, as files and programs exchange it, and the
-// text of receipts. It may import package store only. Start with result.go for what the command shows; AppendMessage
+// text of receipts. It may import package store, and internal packages about text. Start with result.go for what the command shows; AppendMessage
 // and DecodeMessage are for messages that another store takes over, which package migrate writes one object a line.
 package wire
 
@@ -29,10 +29,10 @@ type message struct {
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
 	Headers       map[string]string `json:"headers,omitempty"`
 	MaxAttempts   int               `json:"max_attempts,omitempty"`
-	TimeoutMS     int64             `json:"timeout_ms,omitempty"`
-	ExpireAfterMS int64             `json:"expire_after_ms,omitempty"`
+	Timeout       Duration          `json:"timeout,omitempty"`
+	ExpireAfter   Duration          `json:"expire_after,omitempty"`
 	ExpireAt      string            `json:"expire_at,omitempty"`
-	DedupWindowMS int64             `json:"dedup_window_ms,omitempty"`
+	DedupWindow   Duration          `json:"dedup_window,omitempty"`
 	Group         string            `json:"group,omitempty"`
 	SentAt        string            `json:"sent_at,omitempty"`
 	Attempts      int               `json:"attempts,omitempty"`
@@ -56,8 +56,8 @@ func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 	}
 	if info.Raw == nil { // else the other parts of the message are not known
 		m.Headers, m.MaxAttempts = info.Headers, info.MaxAttempts
-		m.TimeoutMS, m.DedupWindowMS = store.Millis(info.Timeout), store.Millis(info.DedupWindow)
-		m.ExpireAfterMS, m.ExpireAt = store.Millis(info.ExpireAfter), FormatTime(info.ExpireAt)
+		m.Timeout, m.DedupWindow = wholeMillis(info.Timeout), wholeMillis(info.DedupWindow)
+		m.ExpireAfter, m.ExpireAt = wholeMillis(info.ExpireAfter), FormatTime(info.ExpireAt)
 		m.Group, m.SentAt = info.Group, FormatTime(info.SentAt)
 		if utf8.Valid(info.Payload) {
 			m.Payload = string(info.Payload)

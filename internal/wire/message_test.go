@@ -97,10 +97,10 @@ func TestJSONOfAMessage(t *testing.T) {
 			DeadReason: store.DeadBuried, DiedAt: at,
 		}, `{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==",` +
 			`"headers":{"k":"v"},` +
-			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"dedup_window_ms":60000,"group":"g",` +
+			`"max_attempts":3,"timeout":"1ms","expire_after":"1s","dedup_window":"1m0s","group":"g",` +
 			`"sent_at":"2030-12-31T22:59:59.002Z",` +
 			`"attempts":2,"delivered":true,"last_error":"no","failures":[` +
-			`{"time":"2030-12-31T22:59:59.002Z","attempt":2,"duration_ms":1,"worker":"host:1","error":"no"},` +
+			`{"time":"2030-12-31T22:59:59.002Z","attempt":2,"duration":"1ms","worker":"host:1","error":"no"},` +
 			`{"time":"2030-12-31T22:59:59.002Z","attempt":1}],"dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`},
 		{store.Info{Message: store.Message{ID: "a"}, State: store.StateReady, Due: at, Raw: []byte{}},
 			`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z","raw_base64":""}`},
@@ -142,15 +142,16 @@ func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		{`{` + all + `,"attempts":-1}`, `field "attempts" is -1`},
 		{`{` + all + `,"attempts":65536}`, "attempts is 65536: give 0 to 65535"},
 		{`{` + all + `,"max_attempts":99999999999999999999}`, `field "max_attempts" is 99999999999999999999`},
-		{`{` + all + `,"timeout_ms":9223372036854775807}`,
-			`field "timeout_ms" is 9223372036854775807: give a whole number of 0 to 3153600000000`},
-		{`{` + all + `,"timeout_ms":86400001}`, "timeout is 24h0m0.001s: give 0 (none) to 24h0m0s"},
+		{`{` + all + `,"timeout":1}`, `field "timeout" is a number: give text`},
+		{`{` + all + `,"timeout":"36501d"}`, `field "timeout" is "36501d": give a duration such as 500ms, 30s, 1h30m or ` +
+			`2d12h: the units are ms, s, m, h and d, and the limit is 36500d`},
+		{`{` + all + `,"timeout":"86400001ms"}`, "timeout is 24h0m0.001s: give 0 (none) to 24h0m0s"},
 		{`{` + all + `,"delivered":"yes"}`, `field "delivered" is text: give true or false`},
 		{`{` + all + `,"expire_at":"tomorrow"}`, `field "expire_at" is "tomorrow": give a time such as`},
 		{`{` + all + `,"expire_at":""}`, `field "expire_at" is ""`},
 		{`{` + all + `,"expire_at":"0001-01-01T00:00:00Z"}`, "give a time after 1970"},
 		{`{` + all + `,"expire_at":"2200-01-01T00:00:00Z"}`, "give a time from 1970 to 2199"},
-		{`{` + all + `,"expire_at":"2100-01-01T00:00:00Z","expire_after_ms":1}`, "expiry is given twice"},
+		{`{` + all + `,"expire_at":"2100-01-01T00:00:00Z","expire_after":"1ms"}`, "expiry is given twice"},
 		{`{` + all + `,"headers":["a"]}`, `field "headers" is a list: give an object of texts`},
 		{`{` + all + `,"headers":{"a":1}}`, `field "headers" is a number: give an object of texts`},
 		{`{` + all + `,"headers":{"a":"1","a":"2"}}`, `field "headers" gives "a" twice`},
@@ -180,7 +181,7 @@ func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add([]byte(
 		`{"queue":"q","id":"a","state":"dead","due":"2030-12-31T22:59:59.002Z","payload_base64":"/w==","headers":{"k":"v"},` +
-			`"max_attempts":3,"timeout_ms":1,"expire_after_ms":1000,"dedup_window_ms":60000,` +
+			`"max_attempts":3,"timeout":"1ms","expire_after":"1s","dedup_window":"1m0s",` +
 			`"sent_at":"2030-12-31T22:59:59.002Z",` +
 			`"attempts":2,"delivered":true,"last_error":"no","dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`))
 	f.Add([]byte(`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z","raw_base64":""}`))

@@ -2,14 +2,13 @@ package wire
 
 import (
 	"encoding/json"
-	"time"
 	"unicode/utf8"
 
 	"github.com/laterq/later/store"
 )
 
 // The JSON of what programs show of a store. Names are in snake case. Times are RFC 3339 in UTC with milliseconds;
-// durations end in _ms and are milliseconds. A field that is always known is always there; others are left out if they
+// durations are texts such as 1h30m0s. A field that is always known is always there; others are left out if they
 // are not set.
 
 // Payload is the payload of a message: text if it is valid UTF-8, else base64.
@@ -38,10 +37,10 @@ type Info struct {
 	Attempts      int               `json:"attempts"`
 	MaxAttempts   int               `json:"max_attempts"`
 	Delivered     bool              `json:"delivered"`
-	TimeoutMS     float64           `json:"timeout_ms,omitempty"`
-	ExpireAfterMS float64           `json:"expire_after_ms,omitempty"`
+	Timeout       Duration          `json:"timeout,omitempty"`
+	ExpireAfter   Duration          `json:"expire_after,omitempty"`
 	ExpireAt      string            `json:"expire_at,omitempty"`
-	DedupWindowMS float64           `json:"dedup_window_ms,omitempty"`
+	DedupWindow   Duration          `json:"dedup_window,omitempty"`
 	Group         string            `json:"group,omitempty"`
 	SentAt        string            `json:"sent_at,omitempty"`
 	LeaseDeadline string            `json:"lease_deadline,omitempty"`
@@ -60,8 +59,8 @@ func NewInfo(queue string, i *store.Info) Info {
 	return Info{
 		ID: i.ID, Queue: queue, State: i.State, Payload: NewPayload(i.Payload), Headers: i.Headers, Due: FormatTime(i.Due),
 		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
-		TimeoutMS: Millis(i.Timeout), ExpireAfterMS: Millis(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
-		DedupWindowMS: Millis(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),
+		Timeout: Duration(i.Timeout), ExpireAfter: Duration(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
+		DedupWindow: Duration(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),
 		LeaseDeadline: FormatTime(i.LeaseDeadline), Follows: i.Follows, LastError: i.LastError,
 		Failures: NewFailures(i.Failures), DeadReason: i.DeadReason, DiedAt: FormatTime(i.DiedAt), RawBase64: i.Raw,
 	}
@@ -74,7 +73,7 @@ type Delivery struct {
 	Payload
 	Headers     map[string]string `json:"headers,omitempty"`
 	Due         string            `json:"due"`
-	LatenessMS  float64           `json:"lateness_ms"`
+	Lateness    Duration          `json:"lateness"`
 	Attempt     int               `json:"attempt"`
 	MaxAttempts int               `json:"max_attempts"`
 	SentAt      string            `json:"sent_at,omitempty"`
@@ -134,15 +133,15 @@ type SentSeries struct {
 
 // SeriesMessage is a live message of a series.
 type SeriesMessage struct {
-	Queue    string      `json:"queue"`
-	Series   string      `json:"series"`
-	ID       string      `json:"id"`
-	State    store.State `json:"state"`
-	Due      string      `json:"due,omitempty"`
-	Until    string      `json:"until"`
-	OffsetMS int64       `json:"offset_ms"`
-	Index    int         `json:"index"`
-	Count    int         `json:"count"`
+	Queue  string      `json:"queue"`
+	Series string      `json:"series"`
+	ID     string      `json:"id"`
+	State  store.State `json:"state"`
+	Due    string      `json:"due,omitempty"`
+	Until  string      `json:"until"`
+	Offset Duration    `json:"offset"`
+	Index  int         `json:"index"`
+	Count  int         `json:"count"`
 }
 
 // MovedSeries counts the messages of a series that was moved, by what became of them.
@@ -184,14 +183,14 @@ type Stats struct {
 
 // Retention limits the dead messages of a queue, where it is limited, and counts those dropped because of it.
 type Retention struct {
-	MaxAgeMS int64 `json:"dead_max_age_ms,omitempty"`
-	MaxCount int64 `json:"dead_max_count,omitempty"`
-	Dropped  int64 `json:"dead_dropped,omitempty"`
+	MaxAge   Duration `json:"dead_max_age,omitempty"`
+	MaxCount int64    `json:"dead_max_count,omitempty"`
+	Dropped  int64    `json:"dead_dropped,omitempty"`
 }
 
 // NewRetention returns the JSON of a queue's retention.
 func NewRetention(s store.Stats) Retention {
-	return Retention{MaxAgeMS: s.DeadRetention.MaxAge.Milliseconds(), MaxCount: s.DeadRetention.MaxCount,
+	return Retention{MaxAge: Duration(s.DeadRetention.MaxAge), MaxCount: s.DeadRetention.MaxCount,
 		Dropped: s.Dropped}
 }
 
@@ -246,16 +245,16 @@ type DeadErrors struct {
 
 // Event is what happened to a message or a queue.
 type Event struct {
-	Time       string          `json:"time,omitempty"`
-	Kind       store.EventKind `json:"kind"`
-	Queue      string          `json:"queue,omitempty"`
-	ID         string          `json:"id,omitempty"`
-	Attempt    int             `json:"attempt,omitempty"`
-	LatenessMS float64         `json:"lateness_ms,omitempty"`
-	DurationMS float64         `json:"duration_ms,omitempty"`
-	Error      string          `json:"error,omitempty"`
-	Count      int             `json:"count,omitempty"`
-	Missed     int             `json:"missed,omitempty"`
+	Time     string          `json:"time,omitempty"`
+	Kind     store.EventKind `json:"kind"`
+	Queue    string          `json:"queue,omitempty"`
+	ID       string          `json:"id,omitempty"`
+	Attempt  int             `json:"attempt,omitempty"`
+	Lateness Duration        `json:"lateness,omitempty"`
+	Duration Duration        `json:"duration,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Count    int             `json:"count,omitempty"`
+	Missed   int             `json:"missed,omitempty"`
 	// Headers are some of the message's.
 	Headers map[string]string `json:"headers,omitempty"`
 	Process *Process          `json:"process,omitempty"`
@@ -310,8 +309,8 @@ type Paused struct {
 
 // Pinged is a store that serves calls.
 type Pinged struct {
-	Store  string  `json:"store"`
-	TookMS float64 `json:"took_ms"`
+	Store string   `json:"store"`
+	Took  Duration `json:"took"`
 }
 
 // Deleted is a queue that was deleted.
@@ -424,6 +423,3 @@ func NewFailure(err error) Failure {
 type Note struct {
 	Note string `json:"note"`
 }
-
-// Millis returns a duration in milliseconds, truncated to microseconds.
-func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

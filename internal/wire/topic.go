@@ -8,14 +8,14 @@ import (
 
 // TopicConfig is how a topic deals with its messages.
 type TopicConfig struct {
-	DropUnsubscribed bool  `json:"drop_unsubscribed"`
-	HistoryAgeMS     int64 `json:"history_age_ms,omitempty"`
-	HistoryCount     int64 `json:"history_count,omitempty"`
+	DropUnsubscribed bool     `json:"drop_unsubscribed"`
+	HistoryAge       Duration `json:"history_age,omitempty"`
+	HistoryCount     int64    `json:"history_count,omitempty"`
 }
 
 // NewTopicConfig returns the JSON of a topic's configuration.
 func NewTopicConfig(drop bool, historyAge time.Duration, historyCount int64) TopicConfig {
-	return TopicConfig{DropUnsubscribed: drop, HistoryAgeMS: historyAge.Milliseconds(), HistoryCount: historyCount}
+	return TopicConfig{DropUnsubscribed: drop, HistoryAge: Duration(historyAge), HistoryCount: historyCount}
 }
 
 // Topic is a topic with its subscriptions and the counts of the messages that are not distributed yet.

@@ -18,14 +18,14 @@ func TestWireTopics(t *testing.T) {
 	}{
 		{NewTopic("t", counts, store.Stats{Ready: 5}, cfg, subscriptions),
 			`{"topic":"t","scheduled":1,"ready":2,"leased":3,"dead":4,"history":5,"drop_unsubscribed":true,` +
-				`"history_age_ms":60000,"history_count":7,"subscriptions":[{"queue":"q","scheduled":1,"ready":2,"leased":3,` +
+				`"history_age":"1m0s","history_count":7,"subscriptions":[{"queue":"q","scheduled":1,"ready":2,"leased":3,` +
 				`"dead":4,"paused":false,"now":"2030-12-31T23:59:59.000Z","where":"a=b"}]}`},
 		{NewTopic("t", store.Stats{}, store.Stats{}, TopicConfig{}, nil),
 			`{"topic":"t","scheduled":0,"ready":0,"leased":0,"dead":0,"history":0,"drop_unsubscribed":false,` +
 				`"subscriptions":[]}`},
 		{Subscribed{Topic: "t", Queue: "q"}, `{"topic":"t","queue":"q","subscribed":false}`},
 		{Rewound{Topic: "t", Queue: "q", Sent: 1}, `{"topic":"t","queue":"q","sent":1,"kept":0}`},
-		{ConfiguredTopic{"t", cfg}, `{"topic":"t","drop_unsubscribed":true,"history_age_ms":60000,"history_count":7}`},
+		{ConfiguredTopic{"t", cfg}, `{"topic":"t","drop_unsubscribed":true,"history_age":"1m0s","history_count":7}`},
 		{DeletedTopic{"t", true}, `{"topic":"t","deleted":true}`},
 	} {
 		if got := string(Append(nil, test.value)); got != test.want {

@@ -42,16 +42,17 @@ type GivenBack struct {
 
 // Held is a message that a handler holds.
 type Held struct {
-	Queue   string  `json:"queue"`
-	ID      string  `json:"id"`
-	Attempt int     `json:"attempt"`
-	Since   string  `json:"since"`
-	HeldMS  float64 `json:"held_ms"`
+	Queue   string   `json:"queue"`
+	ID      string   `json:"id"`
+	Attempt int      `json:"attempt"`
+	Since   string   `json:"since"`
+	HeldFor Duration `json:"held_for"`
 }
 
 // NewHeld returns the JSON of a message that is held.
 func NewHeld(queue, id string, attempt int, since, now time.Time) Held {
-	return Held{Queue: queue, ID: id, Attempt: attempt, Since: FormatTime(since), HeldMS: Millis(max(0, now.Sub(since)))}
+	return Held{Queue: queue, ID: id, Attempt: attempt, Since: FormatTime(since),
+		HeldFor: Measured(max(0, now.Sub(since)))}
 }
 
 // Commanded is a worker that was told what to do.

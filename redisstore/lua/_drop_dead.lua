@@ -1,12 +1,12 @@
 --@include record_changes
--- drop_dead removes at most MAX_BATCH dead messages that exceed the queue's retention, given as it is in META, and
+-- drop_dead removes at most MAX_DROPPED dead messages that exceed the queue's retention, given as it is in META, and
 -- returns their ids, those that died first. Every key that the rest of a claim writes is read before the first write.
 local function drop_dead(max_age, max_count, now)
   local ids = {}
   if max_age then
-    ids = redis.call('ZRANGE', DEAD, '-inf', now - tonumber(max_age), 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
+    ids = redis.call('ZRANGE', DEAD, '-inf', now - tonumber(max_age), 'BYSCORE', 'LIMIT', 0, MAX_DROPPED)
   end
-  local excess = max_count and math.min(redis.call('ZCARD', DEAD) - tonumber(max_count), MAX_BATCH) or 0
+  local excess = max_count and math.min(redis.call('ZCARD', DEAD) - tonumber(max_count), MAX_DROPPED) or 0
   if excess > #ids then ids = redis.call('ZRANGE', DEAD, 0, excess - 1) end
   if #ids == 0 then return ids end
   redis.call('HLEN', MESSAGES)

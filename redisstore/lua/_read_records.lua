@@ -24,3 +24,26 @@ local function read_records(count, list, from, last)
   end
   return records
 end
+
+-- read_first_records returns the records of a list of ids as read_records does. It cuts the list, and that of their
+-- values if there is one, where the records become long.
+local function read_first_records(ids, values)
+  local count, all, from, bytes = redis.call('HLEN', RECORDS), nil, 1, 0
+  if count <= FEW_RECORDS then return read_records(count, ids, 1, #ids) end
+  while from <= #ids do
+    if bytes > RECORD_BYTES then
+      for i = #ids, from, -1 do ids[i] = nil end
+      for i = values and #values or 0, from, -1 do values[i] = nil end
+      break
+    end
+    local last = math.min(from + 99, #ids)
+    local some = read_records(count, ids, from, last)
+    for i = from, some and last or 0 do
+      all = all or {}
+      all[i] = some[i - from + 1]
+      bytes = bytes + #(all[i] or '')
+    end
+    from = last + 1
+  end
+  return all
+end

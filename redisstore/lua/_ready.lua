@@ -21,8 +21,8 @@ local function promote(packed, now, want)
   return promote_soon(open_buckets(packed), now, start, name, want)
 end
 
--- end_expired_leases ends at most REAP_LEASES expired leases with about MAX_BATCH messages, and returns the ids of the
--- messages that died.
+-- end_expired_leases ends at most REAP_LEASES expired leases with at most MAX_BATCH messages. It returns the ids of the
+-- messages that died, and the number of all.
 local function end_expired_leases(now)
   local past = redis.call('ZRANGE', LEASE_DEADLINES, '-inf', now, 'BYSCORE', 'LIMIT', 0, REAP_LEASES, 'WITHSCORES')
   redis.call('ZCARD', DEAD)
@@ -33,15 +33,15 @@ local function end_expired_leases(now)
   local changes = new_record_changes()
   local ended, again, dead, died, reaped = {}, {}, {}, {}, 0
   for i = 1, #past, 2 do
-    if reaped >= MAX_BATCH then break end
     local lease, deadline = past[i], past[i + 1]
-    ended[#ended + 1] = lease
     local ids, held = {}, {}
     local uncounted = string.find(lease, UNCOUNTED_LEASE, 1, true) == 1
     for id, due, epoch, max in each_entry(redis.call('HGET', LEASES, lease) or '') do
       ids[#ids + 1] = id
       held[#held + 1] = { epoch = tonumber(epoch) or 0, max = tonumber(max) or DEFAULT_ATTEMPTS, due = due }
     end
+    if reaped > 0 and reaped + #ids > MAX_BATCH then break end
+    ended[#ended + 1] = lease
     reaped = reaped + #ids
     local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
     for k, id in ipairs(ids) do
@@ -79,7 +79,7 @@ local function end_expired_leases(now)
   changes.write()
   write('HDEL', LEASES, ended)
   write('ZREM', LEASE_DEADLINES, ended)
-  return died
+  return died, reaped
 end
 
 -- read_values returns the values of as many of the messages as fit in so many bytes, at least one, given the length of
@@ -143,14 +143,17 @@ local function find_ready(meta, now, max, bound)
   local next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
   packed = not paused and tonumber(packed or '') or 0
   local next_bucket = packed > 0 and promote(packed, now, max) or nil
-  local died = {}
+  local died, reaped = {}, 0
   if next_expiry and next_expiry <= now then
-    died = end_expired_leases(now)
+    died, reaped = end_expired_leases(now)
     next_expiry = tonumber(redis.call('ZRANGE', LEASE_DEADLINES, 0, 0, 'WITHSCORES')[2])
   end
   local dropped = (max_age or max_count) and drop_dead(max_age, max_count, now) or nil
+  if reaped + (dropped and #dropped or 0) > MAX_BATCH / 5 then max, bound = math.min(max, MAX_BATCH / 10), bound / 10 end
 
-  local ids = paused and {} or redis.call('ZRANGE', DUE, '-inf', now, 'BYSCORE', 'LIMIT', 0, max)
+  -- What is still packed may be due before what is due later than the start of the next bucket.
+  local latest = next_bucket and math.min(now, next_bucket - 1) or now
+  local ids = paused and {} or redis.call('ZRANGE', DUE, '-inf', latest, 'BYSCORE', 'LIMIT', 0, max)
   local values
   if inspect_envelopes or #ids * max_envelope_bytes > bound then
     local fitting
@@ -161,14 +164,14 @@ local function find_ready(meta, now, max, bound)
   local from = n <= FEW_MESSAGES and 0 or n
   local following = paused and {} or redis.call('ZRANGE', DUE, from, n, 'WITHSCORES')
   local next_due = tonumber(following[2 * (n - from) + 2] or '')
-  local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_BATCH
+  local unreaped = next_expiry and next_expiry <= now or dropped and #dropped == MAX_DROPPED
   local more = unreaped or n == max and n > 0 or next_due and next_due <= now or next_bucket and next_bucket <= now
   -- Some ids whose dedup window is over are deleted by each claim, because a queue may never be idle.
   local dedup_expired = redis.call('ZRANGE', DEDUP, '-inf', now, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
   if #dedup_expired > 0 then redis.call('ZREM', DEDUP, unpack(dedup_expired)) end
   if n == 0 then
     -- An empty queue forgets what its messages required.
-    if (inspect_envelopes or max_envelope_bytes > MAX_BYTES / MAX_BATCH) and redis.call('HLEN', MESSAGES) == 0 then
+    if (inspect_envelopes or max_envelope_bytes > CLAIM_BYTES / MAX_BATCH) and redis.call('HLEN', MESSAGES) == 0 then
       redis.call('HDEL', META, 'inspect_envelopes', 'max_envelope_bytes')
     end
   end

@@ -9,6 +9,7 @@
 --@include format
 --@include clock
 --@include record_changes
+--@include read_records
 --@include lease
 --@include check_buckets
 --@include groups
@@ -154,16 +155,22 @@ local function leases_page(step)
     local lease, text = step[i], step[i + 1]
     local lines, dues, dropped = {}, {}, 0
     local _, left = string.gsub(text, '\n[^\t\n]', '')
+    local ids = {}
+    for id in each_entry(text) do ids[#ids + 1] = id end
+    local records = read_records(redis.call('HLEN', RECORDS), ids, 1, #ids)
+    local ready = ids[1] and redis.call('ZMSCORE', DUE, unpack(ids))
+    local dead = ids[1] and redis.call('ZMSCORE', DEAD, unpack(ids))
+    local i = 0
     for id, due, epoch, max in each_entry(text) do
       if not tonumber(due) then break end
-      left = left - 1
-      local recorded = redis.call('HGET', RECORDS, id)
+      i, left = i + 1, left - 1
+      local recorded = records and records[i]
       local past = recorded and readable(recorded) and parse_record(recorded) ~= (tonumber(epoch) or 0)
       local exists = redis.call('HEXISTS', MESSAGES, id) == 1
       if not past and not exists then
         add_issue('lease of no message', id)
         dropped = dropped + 1
-      elseif not past and (redis.call('ZSCORE', DUE, id) or redis.call('ZSCORE', DEAD, id) or buckets.find(id)) then
+      elseif not past and (ready[i] or dead[i] or buckets.find(id)) then
         add_issue('leased and elsewhere', id)
         dropped = dropped + 1
       else

@@ -95,16 +95,18 @@ if held then return repeated_claim(held, now, now_us) end
 if previous then return { now_us, now, 1, 0, '', {}, {}, {}, {} } end
 
 local ids, values, few, coming, more, first_waiting, died, dropped = find_ready(meta, now, tonumber(ARGV[4]),
-  MAX_BYTES)
-local n = #ids
-if n == 0 then
+  CLAIM_BYTES)
+if #ids == 0 then
   local again = more and now or enlist(ARGV[7], first_waiting, coming, now, now_us)
   return { now_us, again, more and 1 or 0, 0, '', {}, {}, died, {}, dropped }
 end
 
+local found = #ids
 -- In the common case no message of this queue has its own attempts or expiry, and none that is claimed has a record.
 -- Then messages are returned as they are, and MESSAGES is read last, when removing the entries has warmed the cache.
-local records = read_records(redis.call('HLEN', RECORDS), ids, 1, n)
+local records = read_first_records(ids, values)
+local n = #ids
+if n < found then more, coming = true, now end
 redis.call('HLEN', MESSAGES)
 local lines, dead = ids, nil
 if records or inspect_envelopes then lines, dead = inspect_all(ids, inspect_envelopes and values, records, now) end

@@ -62,11 +62,11 @@ if packed > 0 then
     for _, name in ipairs(names) do read_bucket(buckets.get(name)) end
   end
   local seen = buckets.counter_below(dues)
-  local names = redis.call('ZRANGE', BUCKET_STARTS, min_start, '+inf', 'BYSCORE', 'LIMIT', 0, 101, 'WITHSCORES')
+  local names = redis.call('ZRANGE', BUCKET_STARTS, min_start, '+inf', 'BYSCORE', 'LIMIT', 0, 41, 'WITHSCORES')
   for k = 1, #names, 2 do
     local starts = tonumber(names[k + 1])
     if starts >= to then break end
-    if k > 200 or seen(starts) >= limit then
+    if k > 80 or seen(starts) >= limit then
       horizon = starts
       break
     end

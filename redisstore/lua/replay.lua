@@ -2,7 +2,7 @@
 --- Replays dead messages, with their attempts reset to zero and their failures kept. Their expiry no longer applies.
 -- ARGV   1 session, 2 request number
 --        3 due ("+ms" from now, or ms since 1970), 4 latest time of death in ms or "" for now, then ids;
---        without ids: the MAX_BATCH that died first
+--        without ids: the MAX_BY_ID that died first
 -- Reply  {number, 1 if there may be more, latest time of death used}; NEWER
 -- Safe   SESSIONS is written first; every other key that is written was read before.
 --@include keys
@@ -33,8 +33,8 @@ if #ARGV > 4 then
     end
   end
 else
-  ids = redis.call('ZRANGE', DEAD, '-inf', before, 'BYSCORE', 'LIMIT', 0, MAX_BATCH)
-  if #ids == MAX_BATCH then more = 1 end
+  ids = redis.call('ZRANGE', DEAD, '-inf', before, 'BYSCORE', 'LIMIT', 0, MAX_BY_ID)
+  if #ids == MAX_BY_ID then more = 1 end
 end
 local reply = encode_bulk(#ids, more, before)
 if #ids == 0 then

@@ -79,8 +79,8 @@ type Identity struct {
 	Name string
 	Role Role
 	// Queues are the names that they are limited to; nil means all. A name that ends in * stands for all that begin
-	// with what precedes it. A topic is the queue topic:NAME, and the schedules are in the queue schedules: ; names
-	// with * stand for these only if they begin with topic: or schedules: themselves, or are * alone.
+	// with what precedes it. A topic is the name topic:NAME, and the schedules are the name schedules: ; names with *
+	// stand for these only if they begin with topic: or schedules: themselves, or are * alone.
 	Queues []string
 	// HidePayloads replaces payloads, headers and error texts of messages that they look at. Received messages are
 	// always complete.
@@ -88,16 +88,48 @@ type Identity struct {
 }
 
 // May reports whether they have a right on a queue. The queue "" is the whole server: what concerns no single queue, or
-// all of them.
+// all of them. On a queue that Later keeps for itself it is a right on what the queue belongs to; see reserved.
 func (i Identity) May(right Right, queue string) bool {
+	return i.has(reserved(right, queue))
+}
+
+// MaySchedules reports whether they have a right on schedules, each of which also needs the right on its queue.
+func (i Identity) MaySchedules(right Right) bool { return i.has(right, store.SchedulesQueue) }
+
+func (i Identity) has(right Right, name string) bool {
 	if !i.Role.Allows(right) {
 		return false
 	}
-	return i.Queues == nil || slices.ContainsFunc(i.Queues, func(pattern string) bool { return matches(pattern, queue) })
+	return i.Queues == nil || slices.ContainsFunc(i.Queues, func(pattern string) bool { return matches(pattern, name) })
 }
 
-// special are the beginnings of the names of queues that Later itself has.
-var special = []string{store.TopicPrefix, "schedules:"}
+// reserved returns the right that somebody needs for a right on a queue, and the name that they need it for. They differ
+// for the queues that Later keeps for itself, so that nobody reaches there what the routes of topics and schedules
+// refuse:
+//   - a topic's messages are of the topic: to send, get and cancel single ones is to publish, and to receive them is to
+//     keep them from its subscriptions, which needs Operate;
+//   - the history of a topic is read with Look and changed with Operate, as the topic is;
+//   - the other queues have something of all queues. They are read with Look and changed with Operate for the whole
+//     server.
+func reserved(right Right, queue string) (Right, string) {
+	prefix, rest := store.CutReserved(queue)
+	if prefix == "" {
+		return right, queue
+	}
+	topic := ""
+	if (prefix == store.TopicPrefix || prefix == store.HistoryPrefix) && rest != "" {
+		topic = store.TopicPrefix + rest
+	}
+	publishes := right == Get || right == Send
+	switch {
+	case publishes && queue == topic:
+	case right == Get:
+		right = Look
+	case right == Send, right == Work:
+		right = Operate
+	}
+	return right, topic
+}
 
 func matches(pattern, queue string) bool {
 	prefix, all := strings.CutSuffix(pattern, "*")
@@ -107,12 +139,8 @@ func matches(pattern, queue string) bool {
 	case prefix == "":
 		return true
 	}
-	for _, s := range special {
-		if strings.HasPrefix(queue, s) && !strings.HasPrefix(prefix, s) {
-			return false
-		}
-	}
-	return strings.HasPrefix(queue, prefix)
+	kept, _ := store.CutReserved(queue)
+	return strings.HasPrefix(prefix, kept) && strings.HasPrefix(queue, prefix)
 }
 
 type contextKey struct{}
@@ -154,6 +182,15 @@ func Check(ctx context.Context, right Right, queue string) error {
 		what = "queues other than " + strings.Join(who.Queues, ", ")
 	}
 	return refuse(http.StatusForbidden, "%s has the role %s and may not %v %s", who.Name, who.Role, right, what)
+}
+
+// CheckSchedules is Check for schedules; see Identity.MaySchedules.
+func CheckSchedules(ctx context.Context, right Right) error {
+	who, controlled := FromContext(ctx)
+	if !controlled || who.MaySchedules(right) {
+		return nil
+	}
+	return refuse(http.StatusForbidden, "%s has the role %s and may not %v schedules", who.Name, who.Role, right)
 }
 
 // CheckRole is Check for a request that names no queue, and whose handler deals only with queues that Check allows.

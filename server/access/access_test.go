@@ -12,13 +12,14 @@ import (
 var allRights = []Right{Look, Get, Send, Work, Operate, Administer}
 
 func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
-	// The columns are Look, Get, Send, Work, Operate and Administer.
-	table := map[Role]string{
-		RoleRead:    "xx....",
-		RoleSend:    ".xx...",
-		RoleWork:    ".xxx..",
-		RoleOperate: "xxx.x.",
-		RoleAdmin:   "xxxxxx",
+	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on that of a topic, and on the others that
+	// Later keeps for itself.
+	table := map[Role][3]string{
+		RoleRead:    {"xx....", "xx....", "xx...."},
+		RoleSend:    {".xx...", ".xx...", "......"},
+		RoleWork:    {".xxx..", ".xx...", "......"},
+		RoleOperate: {"xxx.x.", "xxxxx.", "xxxxx."},
+		RoleAdmin:   {"xxxxxx", "xxxxxx", "xxxxxx"},
 	}
 	var tokens strings.Builder
 	for _, role := range roles {
@@ -45,12 +46,14 @@ func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
 	}
 	for role, columns := range table {
 		for i, right := range allRights {
-			allowed := columns[i] == 'x'
+			allowed, topic, kept := columns[0][i] == 'x', columns[1][i] == 'x', columns[2][i] == 'x'
 			for _, cell := range []struct {
 				token, queue string
 				want         bool
 			}{
-				{"token", "", allowed}, {"token", "mail", allowed}, {"token", "topic:news", allowed},
+				{"token", "", allowed}, {"token", "mail", allowed}, {"token", "topic:news", topic},
+				{"token", "topic-history:news", kept}, {"token", "schedules:", kept}, {"token", "worker:", kept},
+				{"token", "topic:", kept}, {"mail token", "topic:mail", false}, {"mail token", "schedules:", false},
 				{"mail token", "mail", allowed}, {"mail token", "mail.urgent", allowed},
 				{"mail token", "mails", false}, {"mail token", "orders", false}, {"mail token", "", false},
 			} {
@@ -74,12 +77,20 @@ func TestPatternsOfQueues(t *testing.T) {
 		{"mail", "mail", true}, {"mail", "mail.x", false}, {"mail", "", false}, {"mail*", "mail", true},
 		{"mail*", "mail.x", true}, {"mail*", "Mail", false}, {"mail*", "", false}, {"*", "", true}, {"*", "mail", true},
 		{"*", "topic:news", true}, {"*", "schedules:", true}, {"t*", "topic:news", false}, {"t*", "t2", true},
+		{"t*", "topic-history:news", false}, {"topic*", "topic-history:news", false}, {"topic:*", "topic-history:news", true},
+		{"topic:news", "topic-history:news", true}, {"topic:news", "topic-history:old", false}, {"w*", "worker:", false},
+		{"topic-history:news", "topic-history:news", false}, {"worker:", "worker:", false}, {"topic:*", "topic:", false},
 		{"topic*", "topic:news", false}, {"topic:*", "topic:news", true}, {"topic:n*", "topic:news", true},
 		{"topic:news", "topic:news", true}, {"topic:n*", "topic:other", false}, {"s*", "schedules:", false},
-		{"schedules:", "schedules:", true}, {"schedules:*", "schedules:", true}, {"news", "topic:news", false},
+		{"schedules:", "schedules:", false}, {"schedules:*", "schedules:", false}, {"news", "topic:news", false},
 	} {
 		if got := (Identity{Role: RoleAdmin, Queues: []string{"none", c.pattern}}).May(Look, c.queue); got != c.want {
 			t.Errorf("%q for queue %q: %v, want %v", c.pattern, c.queue, got, c.want)
+		}
+	}
+	for pattern, want := range map[string]bool{"schedules:": true, "schedules:*": true, "*": true, "s*": false} {
+		if got := (Identity{Role: RoleRead, Queues: []string{pattern}}).MaySchedules(Look); got != want {
+			t.Errorf("%q for schedules: %v, want %v", pattern, got, want)
 		}
 	}
 	if !(Identity{Role: RoleSend}).May(Send, "any") || (Identity{}).May(Look, "any") {

@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -50,12 +51,19 @@ func (s *settings) trusts(r *http.Request) bool {
 // authenticate returns who sent a request: by the headers of a trusted proxy, else by the credentials in it, else by
 // its login, else by the client's certificate. The first of these that it has decides alone.
 func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
-	switch users := r.Header.Values(forwardedUser); { // of others they were removed
-	case len(users) > 1:
+	certificate := s.certificate(r)
+	if s.tls != nil && s.tls.ClientAuth == tls.RequireAndVerifyClientCert && certificate == nil {
 		return Identity{}, refuse(http.StatusUnauthorized,
-			"the header %s is there twice: the proxy must remove those of its clients", forwardedUser)
-	case len(users) == 1 && users[0] != "":
-		return s.forwarded(users[0], r.Header.Values(forwardedGroups))
+			"the client certificate of this connection is not valid any more: connect again, with one of client_ca_file")
+	}
+	for _, name := range []string{forwardedUser, forwardedGroups} { // of others they were removed
+		if len(r.Header.Values(name)) > 1 {
+			return Identity{}, refuse(http.StatusUnauthorized,
+				"the header %s is there twice: the proxy must remove those of its clients, and send one", name)
+		}
+	}
+	if user := r.Header.Get(forwardedUser); user != "" {
+		return s.forwarded(user, r.Header.Get(forwardedGroups))
 	}
 	if text := r.Header.Get("Authorization"); text != "" {
 		return c.credentials(s, r, text)
@@ -63,8 +71,8 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if cookie, err := r.Cookie(LoginCookie); err == nil {
 		return c.byCookie(r.Context(), s, cookie.Value)
 	}
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		return s.certified(namesOf(r.TLS.VerifiedChains[0][0]))
+	if certificate != nil {
+		return s.certified(namesOf(certificate))
 	}
 	return Identity{}, refuse(http.StatusUnauthorized, "this server must know who you are: give %s", s.ways())
 }
@@ -166,15 +174,13 @@ func (s *settings) certified(names []string) (Identity, error) {
 
 // forwarded returns who is a user by the word of a trusted proxy: an entry of users, or else the first entry of groups
 // that they are in.
-func (s *settings) forwarded(user string, lists []string) (Identity, error) {
+func (s *settings) forwarded(user, groups string) (Identity, error) {
 	if who, known := s.users[user]; known {
 		return who, nil
 	}
 	member := map[string]bool{}
-	for _, list := range lists {
-		for group := range strings.SplitSeq(list, ",") {
-			member[strings.TrimSpace(group)] = true
-		}
+	for group := range strings.SplitSeq(groups, ",") {
+		member[strings.TrimSpace(group)] = true
 	}
 	for _, who := range s.groups {
 		if member[who.Name] && checkName(user) == nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -22,12 +23,15 @@ type Config struct {
 	// File is the configuration file; docs/access.md describes it. Without one there is no TLS, and whoever reaches the
 	// server may do everything.
 	File string
-	// Loopback says that the server listens at an address that only its own machine reaches. It then answers requests
-	// for localhost, loopback addresses and Hosts only, so that no web page reaches it under a name of its own.
+	// Loopback says that the server listens at an address that only its own machine reaches.
+	//
+	// Such a server, one that authenticates nobody, and one with Hosts answer requests for localhost, IP addresses, Hosts
+	// and Listener only, so that no web page reaches them under a name of its own.
 	Loopback bool
-	// Hosts are names that the server has, besides those in the file. If there are any, it answers requests for them,
-	// localhost and loopback addresses only.
+	// Hosts are names that the server has, besides those in the file.
 	Hosts []string
+	// Listener is the host that the server listens at, if that has a name.
+	Listener string
 	// Page says that package page serves / and what is below /assets/. Everybody may read that: it has no secrets, and
 	// one logs in there.
 	Page bool
@@ -200,6 +204,9 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			if from.Identity, err = c.authenticate(s, r); err != nil {
 				if problem.StatusOf(err) == http.StatusUnauthorized {
 					s.challenge(w.Header())
+					if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && s.certificate(r) == nil {
+						w.Header().Set("Connection", "close") // so that the client connects with a new certificate
+					}
 				}
 				c.refuse(w, r, err)
 				return
@@ -246,7 +253,7 @@ func (t *throttle) next() (skipped int, ok bool) {
 
 // checkHost returns an error for a request for a host that this server is not.
 func (c *Control) checkHost(s *settings, r *http.Request) error {
-	if !c.cfg.Loopback && len(s.hosts)+len(c.cfg.Hosts) == 0 {
+	if !c.cfg.Loopback && s.authenticates() && len(s.hosts)+len(c.cfg.Hosts) == 0 {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(r.Host)
@@ -254,7 +261,10 @@ func (c *Control) checkHost(s *settings, r *http.Request) error {
 		host = strings.Trim(r.Host, "[]")
 	}
 	same := func(name string) bool { return strings.EqualFold(name, host) }
-	if same("localhost") || net.ParseIP(host).IsLoopback() || slices.ContainsFunc(c.cfg.Hosts, same) ||
+	if _, err := netip.ParseAddr(host); err == nil { // which no name server can make another machine's
+		return nil
+	}
+	if same("localhost") || host != "" && same(c.cfg.Listener) || slices.ContainsFunc(c.cfg.Hosts, same) ||
 		slices.ContainsFunc(s.hosts, same) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/sha256"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"maps"
@@ -27,15 +28,15 @@ const (
 
 // settings are what a configuration file says.
 type settings struct {
-	tls       *tls.Config // nil: none
-	passwords map[string]*password
-	users     map[string]Identity
-	groups    []Identity // in the file's order
-	tokens    []token
-	proxies   []netip.Prefix
-	hosts     []string
-	// sessionKey signs the cookies of logins, or is nil.
-	sessionKey []byte
+	tls         *tls.Config         // nil: none
+	authorities []*x509.Certificate // of client_ca_file
+	passwords   map[string]*password
+	users       map[string]Identity
+	groups      []Identity // in the file's order
+	tokens      []token
+	proxies     []netip.Prefix
+	hosts       []string
+	sessionKey  []byte // signs the cookies of logins; nil: each process has its own
 }
 
 // token is the hash of a token, and whose it is.
@@ -73,7 +74,7 @@ func parseSettings(text []byte, read reader) (*settings, error) {
 	}
 	fields := map[string]func(value) error{
 		"tls_server_config": func(v value) (err error) {
-			s.tls, err = parseTLS(v, read)
+			s.tls, s.authorities, err = parseTLS(v, read)
 			return err
 		},
 		"basic_auth_users": func(v value) error { return v.each(s.addPassword) },
@@ -350,6 +351,14 @@ func checkPattern(pattern string) error {
 	}
 	if err := store.CheckQueue(name); err != nil {
 		return store.Invalid("is wrong: %v", err)
+	}
+	switch prefix, topic := store.CutReserved(name); prefix {
+	case store.HistoryPrefix:
+		return store.Invalid("is %q: the history of a topic belongs to it: give %q", nearest.Clip(pattern),
+			nearest.Clip(store.TopicPrefix+topic))
+	case store.WorkerPrefix:
+		return store.Invalid("is %q: these queues are of all workers: leave out queues, for a role on all of them",
+			nearest.Clip(pattern))
 	}
 	return nil
 }

@@ -44,6 +44,9 @@ func TestWrongFileIsRefusedWithItsLineAndField(t *testing.T) {
 		{token + "    queue: mail\n", "line 5: tokens[0].queue is unknown: did you mean queues?"},
 		{token + "    queues: mail\n", "line 5: tokens[0].queues is a text: give a list"},
 		{token + "    queues: []\n", "tokens[0] has an empty list of queues"},
+		{token + "    queues: [\"topic-history:a*\"]\n", `tokens[0].queues[0] is "topic-history:a*": the history of a topic ` +
+			`belongs to it: give "topic:a"`},
+		{token + "    queues: [\"worker:a\"]\n", `tokens[0].queues[0] is "worker:a": these queues are of all workers`},
 		{token + "    queues: [a*b]\n", `tokens[0].queues[0] is "a*b": a * can only be at the end`},
 		{token + "    queues:\n      - a\n      - 'x{'\n",
 			"line 7: tokens[0].queues[1] is wrong: queue name \"x{\" holds a brace"},

@@ -3,7 +3,11 @@ package access
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/laterq/later/internal/nearest"
 )
@@ -18,10 +22,9 @@ var (
 )
 
 // parseTLS reads tls_server_config, whose fields are those of Prometheus' exporter-toolkit.
-func parseTLS(v value, read reader) (*tls.Config, error) {
+func parseTLS(v value, read reader) (_ *tls.Config, authorities []*x509.Certificate, err error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	var cert, key, ca, auth value
-	var err error
 	set := func(field *value) func(value) error {
 		return func(v value) error {
 			*field = v
@@ -37,29 +40,29 @@ func parseTLS(v value, read reader) (*tls.Config, error) {
 	})
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case cert.node == nil || key.node == nil:
-		return nil, v.errorf("has no cert_file or no key_file: give both")
+		return nil, nil, v.errorf("has no cert_file or no key_file: give both")
 	}
 	if err := readCertificate(config, cert, key, read); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if ca.node != nil {
 		config.ClientAuth = tls.VerifyClientCertIfGiven
-		if err := readAuthorities(config, ca, read); err != nil {
-			return nil, err
+		if authorities, err = readAuthorities(config, ca, read); err != nil {
+			return nil, nil, err
 		}
 	}
 	if auth.node != nil {
 		if config.ClientAuth, err = choose(auth, clientAuthTypes,
 			"NoClientCert, VerifyClientCertIfGiven, RequireAndVerifyClientCert"); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if ca.node == nil && config.ClientAuth != tls.NoClientCert {
-			return nil, auth.errorf("needs client_ca_file: the authorities that certificates of clients are from")
+			return nil, nil, auth.errorf("needs client_ca_file: the authorities that certificates of clients are from")
 		}
 	}
-	return config, nil
+	return config, authorities, nil
 }
 
 func readCertificate(config *tls.Config, cert, key value, read reader) error {
@@ -79,14 +82,37 @@ func readCertificate(config *tls.Config, cert, key value, read reader) error {
 	return nil
 }
 
-func readAuthorities(config *tls.Config, ca value, read reader) error {
+// readAuthorities reads the certificates that those of clients are from.
+func readAuthorities(config *tls.Config, ca value, read reader) (authorities []*x509.Certificate, err error) {
 	text, err := read(ca)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config.ClientCAs = x509.NewCertPool()
-	if !config.ClientCAs.AppendCertsFromPEM(text) {
-		return ca.errorf("has no certificate in PEM")
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil {
+			config.ClientCAs.AddCert(cert)
+			authorities = append(authorities, cert)
+		}
+	}
+	if len(authorities) == 0 {
+		return nil, ca.errorf("has no certificate in PEM")
+	}
+	return authorities, nil
+}
+
+// certificate returns the certificate of the client that sent a request, or nil without a valid one. The connection can
+// be older than the settings, and last longer than the certificate.
+func (s *settings) certificate(r *http.Request) *x509.Certificate {
+	if r.TLS == nil || !s.verifiesClients() {
+		return nil
+	}
+	now := time.Now()
+	for _, chain := range r.TLS.VerifiedChains {
+		expired := slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
+		if !expired && slices.ContainsFunc(s.authorities, chain[len(chain)-1].Equal) {
+			return chain[0]
+		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,68 @@ tokens:
 			if !strings.Contains(got, test.want) {
 				t.Errorf("required %v, %s: %s, want %s", required, name, got, test.want)
 			}
+		}
+	}
+}
+
+func TestConnectionsOfAReplacedAuthorityEnd(t *testing.T) {
+	old, next := tlstest.New(t), tlstest.New(t)
+	server := old.Issue(t, "server")
+	for _, required := range []bool{false, true} {
+		ca := filepath.Join(t.TempDir(), "ca.pem")
+		text, err := os.ReadFile(old.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, ca, string(text))
+		config := fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s, client_ca_file: %s, client_auth_type: %s}\n"+
+			"users: [{name: worker-7, role: work}]\ntokens: [{name: shop, role: send, sha256: %s}]", server.Cert, server.Key, ca,
+			map[bool]string{false: "VerifyClientCertIfGiven", true: "RequireAndVerifyClientCert"}[required], hashOf("t0ken"))
+		c, log := control(t, config)
+		address := serveTLS(t, c)
+		pair := old.Issue(t, "worker-7").Load(t)
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: old.Pool(), Certificates: []tls.Certificate{pair}}}
+		defer transport.CloseIdleConnections()
+		ask := func(change ...func(*http.Request)) (int, bool) {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range change {
+				f(r)
+			}
+			reply, err := transport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer reply.Body.Close()
+			if _, err := io.Copy(io.Discard, reply.Body); err != nil {
+				t.Fatal(err)
+			}
+			return reply.StatusCode, reply.Close
+		}
+		if status, _ := ask(); status != http.StatusOK {
+			t.Fatal(status)
+		}
+		if text, err = os.ReadFile(next.File); err != nil {
+			t.Fatal(err)
+		}
+		rewrite(t, ca, string(text))
+		if err := c.Reload(); err != nil {
+			t.Fatal(err, log)
+		}
+		if !required { // the token counts, on the same connection
+			if status, closed := ask(bearer("t0ken")); status != http.StatusOK || closed {
+				t.Error(status, closed)
+			}
+		}
+		change := []func(*http.Request){}
+		if required {
+			change = append(change, bearer("t0ken")) // which does not replace the certificate
+		}
+		if status, closed := ask(change...); status != http.StatusUnauthorized || !closed {
+			t.Errorf("required %v: %d, closed %v", required, status, closed)
 		}
 	}
 }

@@ -18,7 +18,10 @@ import (
 	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/health"
+	"github.com/laterq/later/metrics"
 	"github.com/laterq/later/server"
+	"github.com/laterq/later/server/access"
 )
 
 // description is the API as the server describes it.
@@ -41,7 +44,18 @@ func open(t *testing.T) *description {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := httptest.NewServer(s)
+	control, err := access.New(access.Config{Loopback: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux() // as later serve has it
+	mux.Handle("/", s)
+	mux.Handle("GET /healthz", health.LiveStore(client))
+	mux.Handle("GET /readyz", health.Ready(client))
+	mux.Handle("GET /metrics", metrics.New(metrics.Config{}).Handler(client))
+	mux.HandleFunc("POST "+access.LoginPath, control.Login)
+	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
+	h := httptest.NewServer(mux)
 	t.Cleanup(func() {
 		s.Close()
 		h.Close()
@@ -174,6 +188,7 @@ func (d *description) open(method, path, body string, headers []string) (reply *
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	r.Header.Set("Authorization", "Bearer x") // which the description wants, and a server without access control ignores
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}

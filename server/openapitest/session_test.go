@@ -62,6 +62,11 @@ var session = []step{
 {"queue":"copy","id":"i","state":"scheduled","due":"2100-01-01T00:00:00Z","payload":"x"}
 {"later_export_end":1,"messages":1}
 `},
+	{request: "GET /healthz", status: http.StatusOK},
+	{request: "GET /readyz", status: http.StatusOK},
+	{request: "GET /metrics", status: http.StatusOK, lines: true},
+	{request: "POST /v1/login", body: `{"token": "unknown"}`, status: http.StatusUnauthorized},
+	{request: "POST /v1/logout", status: http.StatusNoContent},
 	{request: "GET /v1/changes?limit=3", status: http.StatusOK},
 	{request: "GET /v1/server", status: http.StatusOK},
 	{request: "GET /v1/workers", status: http.StatusOK},

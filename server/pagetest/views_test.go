@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/recurrence"
 )
 
 func TestQueuesArePausedAndResumed(t *testing.T) {
@@ -90,6 +91,45 @@ func TestSchedulesArePreviewedStoredPausedAndRun(t *testing.T) {
 	b.click(".panel button", "Delete…")
 	b.click("dialog button.danger")
 	b.see("main", "There are no schedules")
+}
+
+func TestSchedulesShowTheRunsThatWereSkipped(t *testing.T) {
+	t.Parallel()
+	skipped := make(chan struct{}, 100)
+	client, err := later.Open(t.Context(), "mem://", later.WithObserver(func(e later.Event) {
+		if e.Kind == later.EventRunSkipped {
+			skipped <- struct{}{}
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSiteOf(t, client, "", "")
+	_, err = client.Schedules().Put(t.Context(), later.Schedule{Name: "report", Queue: "reports",
+		When: recurrence.Spec{Every: time.Second}, Unfinished: later.UnfinishedSkip})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	w := later.NewWorker(client, later.WorkerConfig{}) // which runs schedules and leaves the first run in its queue
+	w.Handle("other", func(context.Context, *later.Message) error { return nil })
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+	<-skipped
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	info, err := client.Schedules().Get(t.Context(), "report")
+	if err != nil || info.SkippedRuns < 1 {
+		t.Fatal(info, err)
+	}
+	b := s.open("/?view=schedules&schedule=report")
+	b.see("thead th:nth-of-type(6)", "Skipped")
+	b.see("tbody td:nth-of-type(5)", "0")
+	b.see("tbody td:nth-of-type(6) .late", fmt.Sprint(info.SkippedRuns))
+	b.see(".panel .facts", fmt.Sprintf("%d, the last", info.SkippedRuns))
+	b.checkAccess()
 }
 
 func TestEventsAreFollowedWithAFilter(t *testing.T) {

@@ -24,6 +24,15 @@ export function plural(n, one, many = one + 's') {
   return `${number(n)} ${n === 1 ? one : many}`;
 }
 
+const nanoseconds = { ns: 1, µs: 1e3, ms: 1e6, s: 1e9, m: 60e9, h: 3600e9 };
+
+// millis returns the milliseconds of a duration of the API, such as "1h30m0s" or "1.5ms".
+export function millis(text) {
+  let sum = 0;
+  for (const [, n, unit] of text.matchAll(/([\d.]+)(ns|µs|ms|s|m|h)/g)) sum += n * nanoseconds[unit];
+  return (text.startsWith('-') ? -sum : sum) / 1e6;
+}
+
 // duration returns a length of time in one or two units, such as "2 h 5 min" or "340 ms".
 export function duration(ms) {
   const abs = Math.abs(ms);

@@ -1,5 +1,5 @@
 // The latest events of all processes, as they happen, with a filter.
-import { duration, iso, local, plural, visible } from '../format.js';
+import { duration, iso, local, millis, plural, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
 import { useKeys } from '../keys.js';
 import { follow, now } from '../live.js';
@@ -80,8 +80,8 @@ function Event({ e }) {
   const details = [
     e.missed && `${e.missed} events could not be followed`,
     e.attempt > 0 && `attempt ${e.attempt}`,
-    e.lateness_ms !== undefined && `${duration(e.lateness_ms)} late`,
-    e.duration_ms !== undefined && `took ${duration(e.duration_ms)}`,
+    e.lateness && `${duration(millis(e.lateness))} late`,
+    e.duration && `took ${duration(millis(e.duration))}`,
     e.count > 0 && plural(e.count, 'message'),
     e.error,
   ].filter(Boolean).join(' · ');

@@ -1,6 +1,6 @@
 // One message: why it has not run, its payload, its history, and what one can do with it.
 import { get, path, query } from '../api.js';
-import { duration, iso, plural, timeZone, visible } from '../format.js';
+import { duration, iso, millis, plural, timeZone, visible } from '../format.js';
 import { html, useRef } from '../html.js';
 import { useKeys } from '../keys.js';
 import { Payload } from '../payload.js';
@@ -45,7 +45,7 @@ function Message({ m, why, gone, reload }) {
   const time = (at) => at &&
     html`<${Time} at=${at} /> <span class="faint utc">
       ${iso(Date.parse(at)).replace('T', ' ').replace('Z', ' UTC')}</span>`;
-  const length = (ms) => ms && duration(ms);
+  const length = (text) => text && duration(millis(text));
   return html`
     ${why && html`<p class=${`why ${m.state}`}>${why.text}</p>`}
     ${!gone && html`<div class="row actions">
@@ -62,9 +62,9 @@ function Message({ m, why, gone, reload }) {
       ['Dead because', m.dead_reason],
       ['Attempts', `${plural(m.attempts, 'failed attempt')} of ${m.max_attempts}`],
       ['Sent', time(m.sent_at)],
-      ['Expires', time(m.expire_at) || (m.expire_after_ms && `${duration(m.expire_after_ms)} after it is due`)],
-      ['Timeout', length(m.timeout_ms)],
-      ['Dedup window', length(m.dedup_window_ms)],
+      ['Expires', time(m.expire_at) || (m.expire_after && `${length(m.expire_after)} after it is due`)],
+      ['Timeout', length(m.timeout)],
+      ['Dedup window', length(m.dedup_window)],
       ['Group', m.group && html`<${Link}
         to=${{ q: `group:${m.group}`, queue: m.queue, from: undefined, to: undefined }}>${m.group}<//>`],
       ['Follows', m.follows && 'an earlier message, which a worker holds'],
@@ -73,7 +73,7 @@ function Message({ m, why, gone, reload }) {
       <h3 id="failures-title">Failures</h3>
       <ol class="failures">${m.failures.map((f) => html`<li>
         <p><strong>${f.attempt > 0 ? `Attempt ${f.attempt}` : 'Given back'}</strong> <${Time} at=${f.time} />
-          ${f.duration_ms > 0 && ` after ${duration(f.duration_ms)}`}${f.worker && ` on ${f.worker}`}</p>
+          ${f.duration && ` after ${duration(millis(f.duration))}`}${f.worker && ` on ${f.worker}`}</p>
         ${f.error && html`<pre tabIndex="0" dir="auto">${f.error}</pre>`}
       </li>`)}</ol>
     </section>`}

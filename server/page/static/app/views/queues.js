@@ -1,6 +1,6 @@
 // The list of queues with their counts, rates and lateness, each a link to its messages.
 import { path, post } from '../api.js';
-import { duration, number, plural, short } from '../format.js';
+import { duration, millis, number, plural, short } from '../format.js';
 import { html, useState } from '../html.js';
 import { attempt, Confirm, open, Time } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
@@ -59,7 +59,7 @@ function Queue({ q, current }) {
   const rates = [
     rate(q.sent_per_second, 'in'),
     rate(q.handled_per_second, 'out'),
-    q.lateness_samples > 0 && `late p50 ${duration(q.lateness_p50_ms)} p99 ${duration(q.lateness_p99_ms)}`,
+    q.lateness_samples > 0 && `late p50 ${duration(millis(q.lateness_p50))} p99 ${duration(millis(q.lateness_p99))}`,
   ].filter(Boolean).join(' · ');
   return html`<li class=${current ? 'current' : ''}>
     <div class="row">

@@ -1,6 +1,6 @@
 // Workers: what each holds and since when, and pausing, draining and restarting them.
 import { get, path, post, query } from '../api.js';
-import { duration, plural, visible } from '../format.js';
+import { duration, millis, plural, visible } from '../format.js';
 import { html } from '../html.js';
 import { attempt, Confirm, Empty, Loaded, open, Table, Time, useLoad } from '../ui.js';
 import { Link } from '../url.js';
@@ -56,8 +56,7 @@ function Worker({ w, done }) {
         ${w.held.map((h) => html`<tr key=${h.queue + h.id}>
         <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${visible(h.id)}<//></td>
         <td>${h.queue}</td><td>${h.attempt}</td>
-        <td>${h.held_ms > stuckAfter ? html`<span class="late">${duration(h.held_ms)}</span>` : duration(h.held_ms)}
-          </td></tr>`)}<//>
+        <td class=${millis(h.held_for) > stuckAfter ? 'late' : ''}>${duration(millis(h.held_for))}</td></tr>`)}<//>
       ${w.held_count > w.held.length &&
         html`<p class="faint">and ${plural(w.held_count - w.held.length, 'other message')}</p>`}` :
       html`<p class="faint">holds no messages</p>`}
