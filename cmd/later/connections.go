@@ -31,8 +31,8 @@ func limitSite(site *http.Server) {
 		MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread}
 }
 
-// limitedListener closes connections at once when there are too many. An address may have half of what others leave, but
-// for those of this machine, which proxies have.
+// limitedListener closes connections at once when there are too many. An address may have half of what others leave,
+// but for those of this machine, which proxies have.
 type limitedListener struct {
 	*net.TCPListener
 	open *quota.Quota[netip.AddrPort]

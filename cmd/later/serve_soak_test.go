@@ -93,7 +93,8 @@ var badClients = map[string]func(*badClient){
 	},
 	"unread refusals": func(c *badClient) {
 		for c.next() {
-			if _, err := io.WriteString(c, strings.Repeat("GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n", 20)); err != nil {
+			requests := strings.Repeat("GET /v1/queues HTTP/1.1\r\nHost: localhost\r\n\r\n", 20)
+			if _, err := io.WriteString(c, requests); err != nil {
 				return
 			}
 		}
@@ -289,8 +290,8 @@ func TestServeWithBadClients(t *testing.T) {
 	slices.Sort(idle)
 	slices.Sort(loaded)
 	before, after := percentile(idle, 99), percentile(loaded, 99)
-	t.Logf("%d bad clients: half of %d requests of the good one took up to %v, 99 %% up to %v; alone %v and %v; the server "+
-		"took %d MiB at most; connections of bad clients that ended: %s", n, len(loaded), percentile(loaded, 50), after,
+	t.Logf("%d bad clients: half of %d requests of the good one took up to %v, 99 %% up to %v; alone %v and %v; the "+
+		"server took %d MiB at most; connections of bad clients that ended: %s", n, len(loaded), percentile(loaded, 50), after,
 		percentile(idle, 50), before, peak, strings.Join(rounds, ", "))
 	if peak > 512 {
 		t.Errorf("the server took %d MiB", peak)

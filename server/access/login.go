@@ -52,7 +52,8 @@ func (c *Control) Logout(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(LoginCookie); err == nil {
 		if one, ok := c.session(c.current(), cookie.Value); ok {
 			if err := c.sessions.revoke(r.Context(), one); err != nil {
-				problem.Write(w, 0, fmt.Errorf("the login has ended at this server only, try again: %w: %w", store.ErrUnavailable, err))
+				problem.Write(w, 0, fmt.Errorf("the login has ended at this server only, try again: %w: %w",
+					store.ErrUnavailable, err))
 				return
 			}
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Revocations has the logins that were ended before their time, for all servers that share it. Its methods can be called
-// at the same time.
+// Revocations has the logins that were ended before their time, for all servers that share it. Its methods can be
+// called at the same time.
 type Revocations interface {
 	// Revoke ends a session, which would otherwise last until a time.
 	Revoke(ctx context.Context, session string, until time.Time) error
@@ -123,8 +123,8 @@ type seenSession struct {
 	ends    time.Time
 }
 
-// ShareLogouts has all servers with the same Revocations refuse a login that one of them ended. Call it before the first
-// request.
+// ShareLogouts has all servers with the same Revocations refuse a login that one of them ended. Call it before the
+// first request.
 func (c *Control) ShareLogouts(r Revocations) { c.sessions.shared = r }
 
 // revoke ends a session.
