@@ -33,7 +33,8 @@ func registerRuns(s *Server, tags []string) {
 	route(s, access.Look, huma.Operation{
 		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listUpcomingRuns",
-		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
+		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags,
+		Summary:     "List the next runs of all schedules",
 		Description: "They are in order of time, as if all of them were sent.",
 	}, s.upcomingRuns)
 	route(s, access.Look, huma.Operation{
