@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +20,11 @@ import (
 )
 
 // lastingRoutes are all routes whose requests can last, with what their replies begin with when they end early: because
-// the token is revoked, and because the server is closed.
+// the token is revoked, and because the server is closed. A stream may not have begun by then, so there are two.
 var lastingRoutes = map[string]struct{ method, path, ctype, body, revoked, closed string }{
 	"receive":   {"POST", receivePath, jsonType, `{"wait": "5m"}`, "401 ", "200 {"},
-	"events":    {"GET", "/v1/events", "", "", "200 :", "200 :"},
-	"overview":  {"GET", "/v1/overview/watch", "", "", "200 :", "200 :"},
+	"events":    {"GET", "/v1/events", "", "", "200 :|401 ", "200 :|503 "},
+	"overview":  {"GET", "/v1/overview/watch", "", "", "200 :|401 ", "200 :|503 "},
 	"lines":     {"POST", mail + "/batch", linesType, "\n…", `200 {"error":`, `200 {"error":`},
 	"published": {"POST", "/v1/topics/news/messages/batch", linesType, "{}\n…", `200 {"id":`, `200 {"id":`},
 	"import":    {"POST", "/v1/import", linesType, " …", "401 ", "503 "},
@@ -111,7 +112,8 @@ func testLasting(t *testing.T, closes bool) {
 		if closes {
 			want = route.closed
 		}
-		if got := <-replies[name]; !strings.HasPrefix(got, want) {
+		got := <-replies[name]
+		if !slices.ContainsFunc(strings.Split(want, "|"), func(w string) bool { return strings.HasPrefix(got, w) }) {
 			t.Errorf("%s was answered with %s", name, got)
 		}
 	}
