@@ -57,7 +57,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := s.wait(ctx)
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
 		return nil, err
 	}

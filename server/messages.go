@@ -23,6 +23,7 @@ func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
@@ -76,7 +77,7 @@ func (m *Message) cut(n int) {
 		return
 	}
 	short := *m.Info
-	short.Payload = m.Payload[:n]
+	short.Payload = bytes.Clone(m.Payload[:n]) // so that the whole payload can be freed
 	if utf8.Valid(m.Payload) {
 		short.Payload = bytes.ToValidUTF8(short.Payload, nil)
 	}
@@ -104,6 +105,9 @@ func message(ctx context.Context, info *later.Info) Message {
 	return Message{Info: &hidden}
 }
 
+// maxPageBytes is how many bytes a page of a list has as JSON, unless a single message has more.
+const maxPageBytes = 8 << 20
+
 type listInput struct {
 	QueuePath
 	FilterQuery
@@ -116,7 +120,8 @@ type listInput struct {
 // MessagePage is a page of messages.
 type MessagePage struct {
 	Page[Message]
-	Looked int `json:"looked" doc:"How many messages were looked at"`
+	Looked    int  `json:"looked" doc:"How many messages were looked at"`
+	Truncated bool `json:"truncated,omitempty" doc:"The page ended early, since it has 8 MiB: go on with its cursor"`
 }
 
 type listOutput struct{ Body MessagePage }
@@ -129,28 +134,51 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
-	o := later.SearchOptions{Limit: in.Limit, Look: in.Look, Cursor: in.Cursor}
-	page, err := s.client.Queue(in.Queue).Search(ctx, filter, o)
-	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
-		return nil, err
-	}
-	out := messagePage(ctx, page)
-	if in.Preview > 0 {
-		for i := range out.Body.Items {
-			out.Body.Items[i].cut(in.Preview)
+	q := s.client.Queue(in.Queue)
+	out := newMessagePage()
+	err = out.fill(in.Limit, in.Look, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
+		return q.Search(ctx, filter, o)
+	}, func(info *later.Info) Message {
+		m := message(ctx, info)
+		if in.Preview > 0 {
+			m.cut(in.Preview)
 		}
-	}
-	return out, nil
+		return m
+	})
+	return out, s.foundSome(ctx, in.Queue, out.Body.Looked, err)
 }
 
-func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
+func newMessagePage() *listOutput {
 	out := &listOutput{}
-	out.Body.Next, out.Body.Looked = page.Next, page.Looked
-	out.Body.Items = make([]Message, len(page.Messages))
-	for i, info := range page.Messages {
-		out.Body.Items[i] = message(ctx, info)
-	}
+	out.Body.Items = []Message{}
 	return out
+}
+
+// fill searches until there are limit messages, or look were looked at, or the page is full. Parts of it are searched
+// for, since messages may be shown shorter than they are.
+func (out *listOutput) fill(limit, look int, cursor string,
+	search func(later.SearchOptions) (later.SearchPage, error), show func(*later.Info) Message) error {
+	b := &out.Body
+	for size := 0; ; {
+		page, err := search(later.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
+			Bytes: maxPageBytes - size})
+		if err != nil {
+			return err
+		}
+		for _, info := range page.Messages {
+			m := show(info)
+			size += m.SizeAsJSON()
+			b.Items = append(b.Items, m)
+		}
+		b.Looked, b.Next, cursor = b.Looked+page.Looked, page.Next, page.Next
+		switch {
+		case cursor == "" || len(b.Items) >= limit || b.Looked >= look:
+			return nil
+		case size >= maxPageBytes/2 && page.Truncated:
+			b.Truncated = true
+			return nil
+		}
+	}
 }
 
 // maySearch refuses to find out by searching what the sender of a request may not see.

@@ -90,11 +90,12 @@ func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
 	receive func(*Server, context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
-		body, err := readAll(w, r, maxBody)
+		body, give, err := s.readAll(w, r, maxBody)
 		if err != nil {
 			s.reply(w, r, 0, nil, err)
 			return
 		}
+		give()
 		in := newInput(ctx)
 		if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
 			r.Body = io.NopCloser(bytes.NewReader(body))
@@ -243,7 +244,7 @@ func (s *Server) receiveFrom(
 func (s *Server) receiveSome(
 	ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions, lease, wait time.Duration,
 ) (got []*later.Delivery, told later.WorkerCommand, err error) {
-	ctx, done, err := s.wait(ctx)
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
 		return nil, "", err
 	}

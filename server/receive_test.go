@@ -75,14 +75,14 @@ func TestSettleManyAnswersEach(t *testing.T) {
 // waiting begins a request that waits, and returns its reply when it comes.
 func (a *api) waiting() <-chan *httptest.ResponseRecorder {
 	done := make(chan *httptest.ResponseRecorder, 1)
-	before := len(a.server.waits)
+	before := a.server.waits.Taken()
 	go func() {
 		w := httptest.NewRecorder()
 		a.server.ServeHTTP(w, httptest.NewRequestWithContext(a.t.Context(), http.MethodPost, receivePath,
 			strings.NewReader(`{"wait": "5m"}`)))
 		done <- w
 	}()
-	for len(a.server.waits) == before {
+	for a.server.waits.Taken() == before {
 		runtime.Gosched()
 	}
 	return done
@@ -212,7 +212,7 @@ func TestWaitOnSeveralQueuesIsOneWait(t *testing.T) {
 			strings.NewReader(`{"queues": [{"name": "a"}, {"name": "b"}, {"name": "mail"}], "wait": "5m"}`)))
 		done <- w
 	}()
-	for len(a.server.waits) == 0 {
+	for a.server.waits.Taken() == 0 {
 		runtime.Gosched()
 	}
 	a.do(http.MethodPost, mail, `{"payload": "hello"}`).is(http.StatusCreated)

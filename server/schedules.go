@@ -24,6 +24,7 @@ func registerSchedules(s *Server) {
 	const one = "/v1/schedules/{schedule}"
 	tags := []string{"schedules"}
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listSchedules",
 		Method:      http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
 	}, s.listSchedules)

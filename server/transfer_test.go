@@ -158,7 +158,7 @@ func TestCloseEndsAnImport(t *testing.T) {
 	if _, err := io.WriteString(to, lines[0]); err != nil { // the client took it, so the request is under way
 		t.Fatal(err)
 	}
-	for len(a.server.waits) == 0 { // and the server has it soon
+	for a.server.transfers.Taken() == 0 { // and the server has it soon
 		runtime.Gosched()
 	}
 	a.server.Close()

@@ -84,3 +84,33 @@ func scan(text []byte, limit int) (spaces bool, err error) {
 	}
 	return spaces, nil
 }
+
+// What values take as encoding/json decodes them: each map, with room for eight members, each list and each value.
+const (
+	mapMemory   = 320
+	listMemory  = 40
+	valueMemory = 40
+)
+
+// Memory returns about how many bytes a JSON text takes in memory when it is decoded, with the text itself. Text that is
+// not JSON has a size, too.
+func Memory(text []byte) (bytes int64) {
+	inString := false
+	bytes = 2*int64(len(text)) + valueMemory
+	for i := 0; i < len(text); i++ {
+		switch b := text[i]; {
+		case inString && b == '\\':
+			i++
+		case b == '"':
+			inString = !inString
+		case inString:
+		case b == '{':
+			bytes += mapMemory
+		case b == '[':
+			bytes += listMemory
+		case b == ',':
+			bytes += valueMemory
+		}
+	}
+	return bytes
+}
