@@ -425,7 +425,7 @@ func (q *Queue) SetDeadRetention(ctx context.Context, r Retention) error {
 		return err
 	}
 	defer q.client.calls.Done()
-	return q.client.store.SetDeadRetention(ctx, q.name, r)
+	return q.client.store.SetDeadRetention(ctx, q.name, r, nil)
 }
 
 // Delete removes the queue with its messages, dedup windows and settings, and ends its subscriptions. Deleting a

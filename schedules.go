@@ -220,7 +220,7 @@ func (s *Schedules) announce(ctx context.Context) error {
 	if s.client.announced.Load() {
 		return nil
 	}
-	err := s.client.store.SetProperties(ctx, topicIndex, map[string]string{schedulesExist: "1"})
+	err := s.client.store.SetProperties(ctx, topicIndex, map[string]string{schedulesExist: "1"}, nil)
 	if err == nil {
 		s.client.announced.Store(true)
 	}

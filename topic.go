@@ -196,7 +196,7 @@ func (t *Topic) Configure(ctx context.Context, cfg TopicConfig) error {
 			return err
 		}
 		if cfg.DropUnsubscribed {
-			err := t.client.store.SetDeadRetention(ctx, t.queue.name, store.Retention{MaxCount: keptUnsubscribed})
+			err := t.client.store.SetDeadRetention(ctx, t.queue.name, store.Retention{MaxCount: keptUnsubscribed}, nil)
 			if err != nil {
 				return err
 			}
@@ -262,7 +262,7 @@ func (s *topicState) subscribed(queue string) *subscription {
 // were read before is refused from then on.
 func (t *Topic) change(ctx context.Context, name, value string) error {
 	set := map[string]string{name: value, topicVersionName: store.NewID()}
-	return t.client.store.SetProperties(ctx, t.queue.name, set)
+	return t.client.store.SetProperties(ctx, t.queue.name, set, nil)
 }
 
 // load reads the topic's configuration and subscriptions.
@@ -404,7 +404,7 @@ func (t *Topic) set(ctx context.Context, s subscription) error {
 // link sets the property of a queue that names the topic, or removes it if the value is empty. Copies that are sent one
 // by one reach the queue only while it has the property; see linked.
 func (t *Topic) link(ctx context.Context, queue, value string) error {
-	return t.client.store.SetProperties(ctx, queue, map[string]string{t.queue.name: value})
+	return t.client.store.SetProperties(ctx, queue, map[string]string{t.queue.name: value}, nil)
 }
 
 // linked returns a condition that is met while a queue has the property that names the topic.
@@ -440,7 +440,7 @@ func (t *Topic) relink(ctx context.Context, queue string) (bool, error) {
 
 // topicsChanged has workers look for subscriptions.
 func (c *Client) topicsChanged(ctx context.Context) error {
-	return c.store.SetProperties(ctx, topicIndex, map[string]string{topicChanged: store.NewID()})
+	return c.store.SetProperties(ctx, topicIndex, map[string]string{topicChanged: store.NewID()}, nil)
 }
 
 // checkCircle returns an ErrInvalid if messages that a queue receives would come back to the topic.
