@@ -98,6 +98,15 @@ func (s *interleaved) SetProperties(
 	return s.Store.SetProperties(ctx, queue, set, condition)
 }
 
+func (s *interleaved) SetDeadRetention(
+	ctx context.Context, queue string, r store.Retention, former *store.Retention,
+) error {
+	if err := s.begin("retain", queue); err != nil {
+		return err
+	}
+	return s.Store.SetDeadRetention(ctx, queue, r, former)
+}
+
 // inInterleavedStores runs a test with a store that distributes in one step and one that does not.
 func inInterleavedStores(t *testing.T, test func(t *testing.T, c *Client, s *interleaved)) {
 	for name, inner := range map[string]func() store.Store{
@@ -483,7 +492,7 @@ func TestTopicWaitsWhileSubscriptionsCannotBeRead(t *testing.T) {
 		settled()
 		wantPayloads(t, c.Queue("new"))
 		wantCounts(t, topic.Queue(), 0, 1, 0, 0)
-		if err := topic.change(t.Context(), subscriptionPrefix+"bad", ""); err != nil {
+		if err := topic.change(t.Context(), subscriptionPrefix+"bad", "", nil); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -42,6 +42,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -360,6 +361,9 @@ type Retention struct {
 	// MaxCount is the number of dead messages that are kept, those that died last; 0 is no limit.
 	MaxCount int64
 }
+
+// Version returns a text that is different for another retention, in whole milliseconds.
+func (r Retention) Version() string { return fmt.Sprintf("%d-%d", Millis(r.MaxAge), r.MaxCount) }
 
 // Claimed is a message under a lease.
 type Claimed struct {
