@@ -72,9 +72,9 @@ func (t *Topic) Subscribe(ctx context.Context, queue string, opts ...SubscribeOp
 }
 
 // SubscribeIf is Subscribe on a condition: allow is called with the Version of the Subscription that would be replaced,
-// or "" if the queue is not subscribed. If it returns false, SubscribeIf returns ErrConflict and changes nothing. Nobody
-// can change the topic between the call of allow and the change: allow is then called again. An allow of nil allows it
-// always.
+// or "" if the queue is not subscribed. If it returns false, SubscribeIf returns ErrConflict and changes nothing.
+// Nobody can change the topic between the call of allow and the change: allow is then called again. An allow of nil
+// allows it always.
 func (t *Topic) SubscribeIf(
 	ctx context.Context, queue string, allow func(version string) bool, opts ...SubscribeOption,
 ) error {

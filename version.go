@@ -50,9 +50,9 @@ func (c TopicConfig) Version() string {
 func (s Subscription) Version() string { return versionOf([]byte(s.Where)) }
 
 // ConfigureIf is Configure on a condition: allow is called with the Version of the configuration that would be
-// replaced, or "" if the topic does not exist. If it returns false, ConfigureIf returns ErrConflict and changes nothing.
-// Nobody can change the topic between the call of allow and the change: allow is then called again. An allow of nil
-// allows it always.
+// replaced, or "" if the topic does not exist. If it returns false, ConfigureIf returns ErrConflict and changes
+// nothing. Nobody can change the topic between the call of allow and the change: allow is then called again. An allow
+// of nil allows it always.
 func (t *Topic) ConfigureIf(ctx context.Context, cfg TopicConfig, allow func(version string) bool) error {
 	if err := cmp.Or(t.invalid, t.queue.old, cfg.check()); err != nil {
 		return err
@@ -109,10 +109,10 @@ func (t *Topic) allowed(ctx context.Context, allow func(version string) bool) (*
 	return state.unchanged(), nil
 }
 
-// SetDeadRetentionIf is SetDeadRetention on a condition: allow is called with the Version of the Retention that would be
-// replaced, or "" if the queue does not exist. If it returns false, SetDeadRetentionIf returns ErrConflict and changes
-// nothing. Nobody can replace the retention between the call of allow and the change: allow is then called again. An
-// allow of nil allows it always.
+// SetDeadRetentionIf is SetDeadRetention on a condition: allow is called with the Version of the Retention that would
+// be replaced, or "" if the queue does not exist. If it returns false, SetDeadRetentionIf returns ErrConflict and
+// changes nothing. Nobody can replace the retention between the call of allow and the change: allow is then called
+// again. An allow of nil allows it always.
 func (q *Queue) SetDeadRetentionIf(ctx context.Context, r Retention, allow func(version string) bool) error {
 	if err := cmp.Or(r.Check(), q.old); err != nil {
 		return err

@@ -88,7 +88,8 @@ func (s *Server) getSubscription(ctx context.Context, in *SubscriptionPath) (*su
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionOutput{etagOf(all[i].Version()), wire.Subscription{Stats: wire.NewStats(in.Queue, stats), Where: all[i].Where}}, nil
+	return &subscriptionOutput{etagOf(all[i].Version()),
+		wire.Subscription{Stats: wire.NewStats(in.Queue, stats), Where: all[i].Where}}, nil
 }
 
 type subscribeInput struct {
