@@ -1,9 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"io"
+	"math"
 	"net/http"
 	"reflect"
 	"strings"
@@ -62,10 +65,39 @@ func decodeJSON(text []byte, to any) error {
 		}
 	}
 	err := json.Unmarshal(text, to)
+	if _, isHuge := errors.AsType[*json.UnmarshalTypeError](err); isHuge && first {
+		err = decodeHuge(text, to.(*any))
+	}
 	if err == nil && first {
 		err = jsonfields.CheckNames(text)
 	}
 	return err
+}
+
+// decodeHuge decodes JSON with numbers that no float64 holds, which a payload may have. Checks see the largest one.
+func decodeHuge(text []byte, to *any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	err := d.Decode(to)
+	*to = withFloats(*to)
+	return err
+}
+
+func withFloats(value any) any {
+	switch v := value.(type) {
+	case json.Number:
+		f, _ := v.Float64()
+		return min(max(f, -math.MaxFloat64), math.MaxFloat64)
+	case []any:
+		for i := range v {
+			v[i] = withFloats(v[i])
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = withFloats(v[name])
+		}
+	}
+	return value
 }
 
 func encodeJSON(w io.Writer, value any) error {

@@ -3,8 +3,11 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -228,6 +231,9 @@ func bodyError(err error, limit int64) error {
 		return nil
 	case *http.MaxBytesError:
 		return field("body", store.TooLarge("has more than %d bytes, which is the limit", limit))
+	}
+	if _, isLost := errors.AsType[net.Error](err); !isLost && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return field("body", store.Invalid("cannot be read: %v", err)) // its chunks are wrong
 	}
 	return field("body", fmt.Errorf("cannot be read: %w: %w", store.ErrUnavailable, err))
 }

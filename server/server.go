@@ -118,7 +118,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	switch err := checkPath(r); {
+	switch err := cmp.Or(checkPath(r), checkBody(r)); {
 	case err != nil:
 		s.reply(w, r, 0, nil, err)
 	case !s.sendFast(w, r):
