@@ -21,7 +21,7 @@ func FuzzRoutes(f *testing.F) {
 	for i, op := range a.routes {
 		for _, s := range seedsOf(op) {
 			for who := range senders {
-				if who == (i+len(s.params)+len(s.query)+len(s.body))%len(senders) {
+				if s.params == foreign || who == (i+len(s.params)+len(s.query)+len(s.body))%len(senders) {
 					f.Add(uint8(i), uint8(who), s.params, s.query, s.headers, s.body, s.n)
 				}
 			}
@@ -55,7 +55,7 @@ func FuzzRoutes(f *testing.F) {
 		if text != "" {
 			r.ContentLength, r.Body = int64(len(text)), nopCloser{strings.NewReader(text)}
 		}
-		sees(t, sender, strings.Join([]string{path, query, headers, text}, "\n"), a.serve(t, sender, r))
+		sees(t, sender, strings.Join([]string{params, path, query, headers, string(body)}, "\n"), a.serve(t, sender, r))
 	})
 }
 
@@ -130,7 +130,8 @@ var usual = map[string]string{
 		`{"queue":"mail","id":"i","state":"ready","due":"2026-01-01T00:00:00Z","payload":"NEST"}` + "\n",
 }
 
-// seedsOf returns requests of an operation: a usual one, and hostile ones with one odd part each.
+// seedsOf returns requests of an operation: a usual one, those for what is of others, and hostile ones with one odd part
+// each.
 func seedsOf(op *huma.Operation) []seed {
 	types := []string{jsonType}
 	if op.RequestBody != nil {
@@ -144,7 +145,7 @@ func seedsOf(op *huma.Operation) []seed {
 		}
 	}
 	body := []byte(usual[op.OperationID])
-	all := []seed{{body: body}}
+	all := []seed{{body: body}, {params: foreign, body: body}, {params: "TOKEN" + foreign, body: body}}
 	for i, text := range hostile {
 		if strings.Contains(op.Path, "{") && (i+len(op.Path))%3 == 0 { // the fuzzer finds the others
 			all = append(all, seed{params: text, body: body, n: 130}, seed{params: "\n" + text, body: body, n: 130})
