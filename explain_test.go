@@ -192,6 +192,7 @@ func TestExplainOfTheEarliestDueTimeCountsNoneBefore(t *testing.T) {
 		mustSend(t, q, "", WithID("second"), At(time.UnixMilli(1)))
 		stop := start(t, w)
 		<-started
+		synctest.Wait() // until the worker's first heartbeat is stored
 		if e := explained(t, q, "second", WhyWaiting); e.Before != 0 {
 			t.Errorf("%+v", e)
 		}

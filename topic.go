@@ -432,6 +432,9 @@ func (t *Topic) relink(ctx context.Context, queue string) (bool, error) {
 	if state, err = t.load(ctx); err != nil || t.receives(&state, queue) {
 		return err == nil, err
 	}
+	if state.version == "" && queue == t.history.name { // the topic was deleted, and this call made its history again
+		return false, t.client.store.Delete(ctx, queue)
+	}
 	return false, t.link(ctx, queue, "")
 }
 

@@ -35,7 +35,7 @@ var tags = []*huma.Tag{
 var (
 	securitySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "A token, as later token new prints it"},
-		"user":  {Type: "http", Scheme: "basic", Description: "A user and password; a token is the password of an empty user"},
+		"user":  {Type: "http", Scheme: "basic", Description: "User and password; a token is the password of an empty user"},
 		"login": {Type: "apiKey", In: "cookie", Name: access.LoginCookie,
 			Description: "The cookie that the operation logIn sets, for browsers"},
 	}
@@ -107,10 +107,10 @@ type Health struct {
 var problems = map[int]string{
 	http.StatusBadRequest:            "The request is not allowed: invalid. Nothing was done",
 	http.StatusUnauthorized:          "No valid token, user or login: unauthenticated",
-	http.StatusForbidden:             "The sender may not do this, or the request comes from a page of another site: forbidden",
+	http.StatusForbidden:             "The sender may not do this, or a page of another site asks: forbidden",
 	http.StatusNotFound:              "What the path names does not exist: not_found",
 	http.StatusRequestTimeout:        "The body came too slowly: unavailable",
-	http.StatusConflict:              "The state of a message or schedule does not allow this, or it has changed meanwhile",
+	http.StatusConflict:              "Not in the state that it has, or it has changed meanwhile",
 	http.StatusRequestEntityTooLarge: "The body, or a part of it, is over its limit: too_large. Nothing was done",
 	http.StatusUnsupportedMediaType:  "The body has a type that the operation does not take: invalid",
 	http.StatusMisdirectedRequest:    "The server does not answer for this host: misconfigured",

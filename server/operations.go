@@ -40,7 +40,8 @@ func registerOperations(s *Server) {
 	tags := []string{"operations"}
 	route(s, access.Look, huma.Operation{
 		OperationID: "listOperations",
-		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags, Summary: "List operations of this server, latest first",
+		Method:      http.MethodGet, Path: "/v1/operations", Tags: tags,
+		Summary:     "List operations of this server, latest first",
 		Description: "A server remembers its last 100 operations until it ends.",
 	}, s.listOperations)
 	route(s, access.Look, huma.Operation{

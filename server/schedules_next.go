@@ -31,7 +31,8 @@ func registerRuns(s *Server, tags []string) {
 	}, s.scheduleRuns)
 	route(s, access.Look, huma.Operation{
 		OperationID: "listUpcomingRuns",
-		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags, Summary: "List the next runs of all schedules",
+		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags,
+		Summary:     "List the next runs of all schedules",
 		Description: "They are in order of time, as if all of them were sent.",
 	}, s.upcomingRuns)
 	route(s, access.Look, huma.Operation{

@@ -22,8 +22,8 @@ const (
 // live message, stores nothing.
 //
 // Delete forgets them, and an export or a Restore does not have them. Keys are a namespace of their own: they never
-// equal an id. An engine forgets ended ones a bounded number at a time, or all at once at no cost. Each
-// takes about 100 bytes and the id.
+// equal an id. An engine forgets ended ones a bounded number at a time, or all at once at no cost. Each takes about 100
+// bytes and the id.
 type Once struct {
 	Key         string // which request it is
 	Fingerprint string // what it asks for

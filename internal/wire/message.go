@@ -1,6 +1,7 @@
 // Package wire is the JSON of messages, counts, check results and errors, as files and programs exchange it, and the
-// text of receipts. It may import package store, and internal packages about text. Start with result.go for what the command shows; AppendMessage
-// and DecodeMessage are for messages that another store takes over, which package migrate writes one object a line.
+// text of receipts. It may import package store, and internal packages about text. Start with result.go for what the
+// command shows; AppendMessage and DecodeMessage are for messages that another store takes over, which package migrate
+// writes one object a line.
 package wire
 
 import (

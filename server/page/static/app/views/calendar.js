@@ -10,7 +10,8 @@ const weekday = new Intl.DateTimeFormat([], { weekday: 'short' });
 
 const most = 500; // runs that are read at once
 
-const runsOf = (name, from, to) => path('schedules', name, 'runs') + query({ from: iso(from), to: iso(to), limit: most });
+const runsOf = (name, from, to) =>
+  path('schedules', name, 'runs') + query({ from: iso(from), to: iso(to), limit: most });
 
 // Calendar shows a month. The list below it has the runs of the day that is chosen.
 export function Calendar({ name, created, generation }) {
