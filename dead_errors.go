@@ -13,6 +13,13 @@ import (
 // noErrorPattern is the pattern of the empty text.
 const noErrorPattern = "no error"
 
+// A page of groups ends when they have maxDeadErrorBytes as JSON, which the last deadErrorsPart messages may exceed by as
+// much as all of their errors.
+const (
+	maxDeadErrorBytes = 2 << 20
+	deadErrorsPart    = store.MaxBatch / 2
+)
+
 // variable matches what differs between errors of one kind.
 var variable = regexp.MustCompile(
 	`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+`)
@@ -55,7 +62,7 @@ type DeadErrorsPage struct {
 }
 
 // DeadErrors groups the dead messages of the queue by the patterns of their last errors. It looks at a bounded number
-// of messages, in the order of their death. A pattern can be in several pages: add up the counts.
+// of messages, and at fewer if their errors have many patterns, in the order of their death. A pattern can be in several pages: add up the counts.
 //
 // A Filter with StateDead and the pattern selects exactly the messages of a group, for example to replay them.
 func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrorsPage, error) {
@@ -63,19 +70,19 @@ func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrors
 	if o.Look < 1 {
 		return DeadErrorsPage{}, store.Invalid("look is %d: give 1 or more, or 0 for %d", o.Look, defaultSearchLook)
 	}
-	page := DeadErrorsPage{Next: o.Cursor}
+	page, size := DeadErrorsPage{Next: o.Cursor}, 0
 	groups := map[string]*DeadErrors{}
 	for {
-		list := ListOptions{State: StateDead, Cursor: page.Next, Limit: min(store.MaxBatch, o.Look-page.Looked)}
+		list := ListOptions{State: StateDead, Cursor: page.Next, Limit: min(deadErrorsPart, o.Look-page.Looked)}
 		part, err := q.List(ctx, list)
 		if err != nil {
 			return DeadErrorsPage{}, err
 		}
 		for _, m := range part.Messages {
-			addDeadError(groups, m)
+			size += addDeadError(groups, m)
 		}
 		page.Looked, page.Next = page.Looked+len(part.Messages), part.Next
-		if page.Next == "" || page.Looked >= o.Look {
+		if page.Next == "" || page.Looked >= o.Look || size >= maxDeadErrorBytes {
 			break
 		}
 	}
@@ -88,13 +95,16 @@ func (q *Queue) DeadErrors(ctx context.Context, o DeadErrorsOptions) (DeadErrors
 	return page, nil
 }
 
-func addDeadError(groups map[string]*DeadErrors, m *Info) {
+// addDeadError adds a message to its group, and returns how many bytes of JSON a new group takes.
+func addDeadError(groups map[string]*DeadErrors, m *Info) (size int) {
 	pattern := ErrorPattern(m.LastError)
 	group := groups[pattern]
 	if group == nil {
 		group = &DeadErrors{Pattern: pattern, First: m.DiedAt}
 		groups[pattern] = group
+		size = 512 + textSize(pattern) + textSize(m.LastError)
 	}
 	group.Count++ // messages come in the order of their death
 	group.Last, group.ExampleID, group.Error, group.Reason = m.DiedAt, m.ID, m.LastError, m.DeadReason
+	return size
 }

@@ -2,6 +2,7 @@ package later
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
@@ -137,3 +138,35 @@ type Retention = store.Retention
 
 // Stats counts the messages of a queue.
 type Stats = store.Stats
+
+// SizeAsJSON returns how many bytes the message has as JSON, or some more.
+func (i *Info) SizeAsJSON() int {
+	size := 1024 + textSize(i.ID) + textSize(i.Group) + textSize(i.LastError) + len(i.Raw)*4/3
+	if utf8.Valid(i.Payload) {
+		size += textSize(i.Payload)
+	} else {
+		size += len(i.Payload) * 4 / 3
+	}
+	for name, value := range i.Headers {
+		size += textSize(name) + textSize(value) + len(`"":"",`)
+	}
+	for _, f := range i.Failures {
+		size += 256 + textSize(f.Error)
+	}
+	return size
+}
+
+// textSize returns how many bytes a text has as JSON, or some more.
+func textSize[T string | []byte](text T) (size int) {
+	for i := range len(text) {
+		switch b := text[i]; {
+		case b < ' ', b == '<', b == '>', b == '&':
+			size += len(`\u0000`)
+		case b == '"', b == '\\', b == 0xe2: // of which some line separators are escaped
+			size += 2
+		default:
+			size++
+		}
+	}
+	return size
+}

@@ -1,7 +1,6 @@
 package later
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,26 +9,24 @@ import (
 
 	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/wire"
-	"github.com/laterq/later/store"
 )
 
 // scheduleJSON is the JSON of a Schedule but for its rule, whose fields are next to these.
 type scheduleJSON struct {
-	Name          string              `json:"name"`
-	Queue         string              `json:"queue"`
-	Set           string              `json:"set,omitempty"`
-	Payload       json.RawMessage     `json:"payload,omitempty"` // text, or another value that stands for its JSON
-	PayloadBase64 []byte              `json:"payload_base64,omitempty"`
-	Headers       map[string]string   `json:"headers,omitempty"`
-	MaxAttempts   int                 `json:"max_attempts,omitempty"`
-	Timeout       jsonfields.Duration `json:"timeout,omitempty"`
-	ExpireAfter   jsonfields.Duration `json:"expire_after,omitempty"`
-	Group         string              `json:"group,omitempty"`
-	DedupWindow   jsonfields.Duration `json:"dedup_window,omitempty"`
-	Missed        MissedPolicy        `json:"missed,omitempty"`
-	MissedWithin  jsonfields.Duration `json:"missed_within,omitempty"`
-	MissedMax     int                 `json:"missed_max,omitempty"`
-	Unfinished    UnfinishedPolicy    `json:"unfinished,omitempty"`
+	Name  string `json:"name"`
+	Queue string `json:"queue"`
+	Set   string `json:"set,omitempty"`
+	wire.Payload
+	Headers      map[string]string   `json:"headers,omitempty"`
+	MaxAttempts  int                 `json:"max_attempts,omitempty"`
+	Timeout      jsonfields.Duration `json:"timeout,omitempty"`
+	ExpireAfter  jsonfields.Duration `json:"expire_after,omitempty"`
+	Group        string              `json:"group,omitempty"`
+	DedupWindow  jsonfields.Duration `json:"dedup_window,omitempty"`
+	Missed       MissedPolicy        `json:"missed,omitempty"`
+	MissedWithin jsonfields.Duration `json:"missed_within,omitempty"`
+	MissedMax    int                 `json:"missed_max,omitempty"`
+	Unfinished   UnfinishedPolicy    `json:"unfinished,omitempty"`
 }
 
 // ruleFields are the fields of a rule's JSON.
@@ -38,32 +35,37 @@ var ruleFields = []string{"cron", "every", "rrule", "times", "series", "time_zon
 
 // MarshalJSON returns the JSON of the schedule, as in a file for Apply. The fields of When are next to its own.
 func (s Schedule) MarshalJSON() ([]byte, error) {
-	own := scheduleJSON{
-		Name: s.Name, Queue: s.Queue, Set: s.Set, Headers: s.Headers, MaxAttempts: s.MaxAttempts,
-		Timeout: jsonfields.Duration(s.Timeout), ExpireAfter: jsonfields.Duration(s.ExpireAfter), Group: s.Group,
-		DedupWindow: jsonfields.Duration(s.DedupWindow), Missed: s.Missed,
-		MissedWithin: jsonfields.Duration(s.MissedWithin), MissedMax: s.MissedMax, Unfinished: s.Unfinished,
+	var payload wire.Payload
+	if len(s.Payload) > 0 {
+		payload = wire.NewPayload(s.Payload, s.Headers)
 	}
-	var err error
+	return s.marshal(payload)
+}
+
+// marshalStored returns the JSON of the schedule as records have it: "payload" is text whatever its content type.
+func (s *Schedule) marshalStored() ([]byte, error) {
+	var payload wire.Payload
 	switch {
 	case len(s.Payload) == 0:
 	case utf8.Valid(s.Payload):
-		own.Payload, err = json.Marshal(string(s.Payload))
+		payload.Payload = wire.Append(nil, string(s.Payload))
 	default:
-		own.PayloadBase64 = s.Payload
+		payload.PayloadBase64 = s.Payload
 	}
-	if err != nil {
-		return nil, err
-	}
-	text, err := json.Marshal(own)
-	if err != nil {
-		return nil, err
-	}
+	return s.marshal(payload)
+}
+
+func (s *Schedule) marshal(payload wire.Payload) ([]byte, error) {
 	when, err := json.Marshal(s.When)
 	if err != nil {
 		return nil, err
 	}
-	return joinObjects(text, when), nil
+	return joinObjects(wire.Append(nil, scheduleJSON{
+		Name: s.Name, Queue: s.Queue, Set: s.Set, Payload: payload, Headers: s.Headers, MaxAttempts: s.MaxAttempts,
+		Timeout: jsonfields.Duration(s.Timeout), ExpireAfter: jsonfields.Duration(s.ExpireAfter), Group: s.Group,
+		DedupWindow: jsonfields.Duration(s.DedupWindow), Missed: s.Missed,
+		MissedWithin: jsonfields.Duration(s.MissedWithin), MissedMax: s.MissedMax, Unfinished: s.Unfinished,
+	}), when), nil
 }
 
 // joinObjects returns the JSON of an object with the fields of two others. The first is not empty.
@@ -76,7 +78,7 @@ func joinObjects(a, b []byte) []byte {
 
 // MarshalJSON returns the JSON of the schedule with its status, as the later command prints it; see docs/cli.md.
 func (i ScheduleInfo) MarshalJSON() ([]byte, error) {
-	schedule, err := json.Marshal(i.Schedule)
+	schedule, err := i.Schedule.MarshalJSON()
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +104,30 @@ func (r Run) wire() *wire.Run {
 	}
 }
 
-// UnmarshalJSON replaces the schedule by one of a file for Apply. A payload that is not a text stands for its JSON. A
-// field that it does not know is an error.
+// UnmarshalJSON replaces the schedule by one of a file for Apply. A payload that is a JSON value has its content type in
+// Headers. A field that it does not know is an error.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
+	return s.unmarshal(text, (*wire.Payload).Message)
+}
+
+// unmarshalStored replaces the schedule by what marshalStored has returned.
+func (s *Schedule) unmarshalStored(text []byte) error {
+	return s.unmarshal(text, func(p *wire.Payload, headers map[string]string) ([]byte, map[string]string, error) {
+		if p.Payload == nil {
+			return p.PayloadBase64, headers, nil
+		}
+		var text string
+		err := json.Unmarshal(p.Payload, &text)
+		return []byte(text), headers, err
+	})
+}
+
+func (s *Schedule) unmarshal(text []byte,
+	payloadOf func(*wire.Payload, map[string]string) ([]byte, map[string]string, error)) error {
 	var j scheduleJSON
 	fields := map[string]any{
-		"name": &j.Name, "queue": &j.Queue, "set": &j.Set, "payload": &j.Payload, "payload_base64": &j.PayloadBase64,
+		"name": &j.Name, "queue": &j.Queue, "set": &j.Set, "payload": &j.Payload.Payload,
+		"payload_text": &j.PayloadText, "payload_base64": &j.PayloadBase64,
 		"headers": &j.Headers, "max_attempts": &j.MaxAttempts, "timeout": &j.Timeout, "expire_after": &j.ExpireAfter,
 		"group": &j.Group, "dedup_window": &j.DedupWindow, "missed": &j.Missed, "missed_within": &j.MissedWithin,
 		"missed_max": &j.MissedMax, "unfinished": &j.Unfinished,
@@ -127,7 +147,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	}
 	var payload []byte
 	if err == nil {
-		payload, err = j.payload()
+		payload, j.Headers, err = payloadOf(&j.Payload, j.Headers)
 	}
 	switch {
 	case err != nil && j.Name != "":
@@ -142,20 +162,4 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 		MissedWithin: time.Duration(j.MissedWithin), MissedMax: j.MissedMax, Unfinished: j.Unfinished,
 	}
 	return nil
-}
-
-func (j *scheduleJSON) payload() ([]byte, error) {
-	if len(j.Payload) > 0 && len(j.PayloadBase64) > 0 {
-		return nil, store.Invalid("payload and payload_base64 are both given: give one")
-	}
-	var text string
-	switch {
-	case len(j.Payload) == 0 || string(j.Payload) == "null":
-		return j.PayloadBase64, nil
-	case json.Unmarshal(j.Payload, &text) == nil:
-		return []byte(text), nil
-	}
-	var compact bytes.Buffer
-	err := json.Compact(&compact, j.Payload)
-	return compact.Bytes(), err
 }

@@ -32,7 +32,8 @@ const scheduleVersion = 2
 // missedWithin1 is the default of MissedWithin in records of version 1.
 const missedWithin1 = time.Hour
 
-// scheduleRecord is a schedule as it is stored: a line with the JSON of its state, and that of the Schedule.
+// scheduleRecord is a schedule as it is stored: a line with the JSON of its state, and that of the Schedule by
+// marshalStored.
 type scheduleRecord struct {
 	scheduleState
 	Schedule   Schedule
@@ -70,7 +71,7 @@ func (r *scheduleRecord) encode() []byte {
 	r.Version = scheduleVersion
 	state, err := json.Marshal(&r.scheduleState)
 	if err == nil && r.definition == nil {
-		r.definition, err = json.Marshal(&r.Schedule)
+		r.definition, err = r.Schedule.marshalStored()
 	}
 	if err != nil {
 		panic(fmt.Sprintf("later: a schedule that was checked has no JSON: %v", err))
@@ -97,7 +98,7 @@ func decodeSchedule(name string, payload []byte, like *scheduleRecord) (*schedul
 		}
 	case err == nil:
 		r.definition = definition
-		err = json.Unmarshal(definition, &r.Schedule)
+		err = r.Schedule.unmarshalStored(definition)
 	}
 	if r.Version == 1 && r.Schedule.MissedWithin == missedWithin1 {
 		r.Schedule.MissedWithin, r.definition = 0, nil

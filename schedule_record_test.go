@@ -33,6 +33,21 @@ func TestScheduleRecordIsReadWithTheRuleOfItsOwnCreation(t *testing.T) {
 	}
 }
 
+func TestScheduleRecordHasThePayloadAsItIs(t *testing.T) {
+	headers := map[string]string{"content-type": "application/json"}
+	for _, payload := range []string{`{"a": "<"}`, `"text"`, "text", "\xff", ""} {
+		s := Schedule{When: recurrence.Spec{Every: time.Hour}, Payload: []byte(payload), Headers: headers}
+		r, err := decodeSchedule("a", newRecord(t, s).encode(), nil)
+		if err != nil || string(r.Schedule.Payload) != payload || len(r.Schedule.Headers) != 1 {
+			t.Errorf("%q became %+v, %v", payload, r, err)
+		}
+	}
+	r, err := decodeSchedule("a", []byte(`{"v":2}`+"\n"+`{"name":"a","queue":"q","payload":"text","every":"1h0m0s"}`), nil)
+	if err != nil || string(r.Schedule.Payload) != "text" || r.Schedule.Headers != nil {
+		t.Errorf("a record of an earlier program became %+v, %v", r, err)
+	}
+}
+
 func TestNewRuleStartsAnewWhileARunIsDelayed(t *testing.T) {
 	s := Schedule{Name: "a", Queue: "q", When: recurrence.Spec{Cron: "0 * * * *", Jitter: 50 * time.Minute}}
 	r := newRecord(t, s)

@@ -3,6 +3,8 @@ package later
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -55,16 +57,48 @@ const (
 //
 // Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field.
 func (s *Schedules) Put(ctx context.Context, schedule Schedule) (PutResult, error) {
+	return s.PutIf(ctx, schedule, func(string) bool { return true })
+}
+
+// PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" if there
+// is none. If it returns false, PutIf returns ErrConflict and changes nothing. Nobody can replace the schedule between
+// the call of allow and the change: allow is then called again.
+func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(version string) bool) (PutResult, error) {
 	schedule.normalize()
 	if err := schedule.check(); err != nil {
 		return "", err
 	}
 	result := PutUnchanged
 	err := s.change(ctx, schedule.Name, func(r *scheduleRecord, now time.Time) (err error) {
+		version := ""
+		if r.Created != 0 {
+			version = r.Schedule.Version()
+		}
+		if !allow(version) {
+			return errOtherVersion
+		}
 		result, err = schedule.putInto(r, now)
 		return err
 	})
+	if errors.Is(err, errOtherVersion) { // which change would try again
+		text := fmt.Sprintf("schedule %q is not the version that is to be replaced: read it again", schedule.Name)
+		err = &detail{text, ErrConflict}
+	}
 	return result, err
+}
+
+// errOtherVersion ends a change that its condition does not allow.
+var errOtherVersion = errors.New("another version")
+
+// Version returns a text that is different for a schedule with other fields. It does not depend on runs and pauses.
+func (s Schedule) Version() string {
+	s.normalize()
+	text, err := s.marshalStored()
+	if err != nil {
+		return "" // it is not allowed
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12])
 }
 
 // putInto makes a record that of the schedule. The record is empty if there is none.

@@ -75,7 +75,7 @@ func TestScheduleJSONThatIsNotAllowed(t *testing.T) {
 		`{"name":"a","timeout":"5 min"}`:          `schedule "a": field "timeout": "5 min" is no duration`,
 		`{"name":"a","every":5}`:                  `schedule "a": field "every"`,
 		`{"name":7}`:                              `schedule: field "name"`,
-		`{"payload":"a","payload_base64":"YQ=="}`: "both given",
+		`{"payload":"a","payload_base64":"YQ=="}`: "give one of payload, payload_text",
 	} {
 		var s Schedule
 		err := json.Unmarshal([]byte(text), &s)
@@ -83,10 +83,26 @@ func TestScheduleJSONThatIsNotAllowed(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	var s Schedule
-	err := json.Unmarshal([]byte(`{"payload": {"a": [1, "b"]}}`), &s)
-	if err != nil || string(s.Payload) != `{"a":[1,"b"]}` {
-		t.Errorf("payload is %q, %v", s.Payload, err)
+}
+
+func TestPayloadInScheduleJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"payload": {"a": [1, "<b>"]}}`: `{"a":[1,"<b>"]}`, `{"payload": "a"}`: `"a"`, `{"payload_text": "[ 1]"}`: "[ 1]",
+		`{"payload_base64": "/w=="}`: "\xff", `{}`: "",
+	} {
+		var s, again Schedule
+		err := json.Unmarshal([]byte(text), &s)
+		if isJSON := strings.HasPrefix(text, `{"payload"`); err != nil || string(s.Payload) != want ||
+			isJSON != (s.Headers["content-type"] == "application/json") {
+			t.Errorf("%s: payload is %q, %v, %v", text, s.Payload, s.Headers, err)
+		}
+		shown, err := json.Marshal(s)
+		if err == nil {
+			err = json.Unmarshal(shown, &again)
+		}
+		if err != nil || string(again.Payload) != strings.NewReplacer("<", `\u003c`, ">", `\u003e`).Replace(want) {
+			t.Errorf("%s became %q, by %s, %v", text, again.Payload, shown, err)
+		}
 	}
 }
 

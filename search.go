@@ -191,6 +191,9 @@ type SearchOptions struct {
 	Limit int
 	// Look is how many messages to look at before the page ends, however few matched. Default: 10,000.
 	Look int
+	// Bytes ends a page before a message with which the page has more bytes than this as JSON, about. A page has one
+	// message at least if any matches. Default: no limit.
+	Bytes int
 	// Cursor is SearchPage.Next of the page before. Default: the first page.
 	Cursor string
 }
@@ -200,6 +203,8 @@ type SearchPage struct {
 	Messages []*Info
 	Looked   int    // how many messages were looked at for this page
 	Next     string // Cursor of the next page; "" when all were looked at
+	// Truncated is set when SearchOptions.Bytes ended the page.
+	Truncated bool
 }
 
 // Search returns a page of the messages that match a filter, in the order of List. It looks at a bounded number of
@@ -210,11 +215,11 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 		return SearchPage{}, err
 	}
 	o.Limit, o.Look = cmp.Or(o.Limit, 100), cmp.Or(o.Look, defaultSearchLook)
-	if o.Limit < 1 || o.Limit > store.MaxBatch || o.Look < 1 {
-		return SearchPage{}, store.Invalid("search has the limit %d and looks at %d messages: give 1 to %d, and 1 or more",
-			o.Limit, o.Look, store.MaxBatch)
+	if o.Limit < 1 || o.Limit > store.MaxBatch || o.Look < 1 || o.Bytes < 0 {
+		return SearchPage{}, store.Invalid("search has the limit %d, looks at %d messages and returns %d bytes: give 1 to %d, "+
+			"1 or more, and 1 or more or 0", o.Limit, o.Look, o.Bytes, store.MaxBatch)
 	}
-	found := SearchPage{Next: o.Cursor}
+	found, size := SearchPage{Next: o.Cursor}, 0
 	for {
 		part := min(store.MaxBatch, o.Look-found.Looked)
 		if !f.looks() {
@@ -224,6 +229,17 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 		if err != nil {
 			return SearchPage{}, err
 		}
+		if o.Bytes > 0 {
+			if n := f.fitting(page.Messages, o.Bytes, &size, len(found.Messages) == 0); n < len(page.Messages) {
+				found.Truncated = true
+				if n == 0 {
+					return found, nil
+				}
+				if page, err = q.List(ctx, f.listOptions(found.Next, n)); err != nil { // for the cursor after them
+					return SearchPage{}, err
+				}
+			}
+		}
 		found.Looked += len(page.Messages)
 		for _, info := range page.Messages {
 			if f.Matches(info) {
@@ -231,10 +247,26 @@ func (q *Queue) Search(ctx context.Context, f Filter, o SearchOptions) (SearchPa
 			}
 		}
 		found.Next = page.Next
-		if found.Next == "" || len(found.Messages) >= o.Limit || found.Looked >= o.Look {
+		found.Truncated = found.Truncated && found.Next != ""
+		if found.Truncated || found.Next == "" || len(found.Messages) >= o.Limit || found.Looked >= o.Look {
 			return found, nil
 		}
 	}
+}
+
+// fitting returns how many messages there are before the first one that matches and is too much: with it the size would
+// exceed a limit. The first match is never too much if first is set. It adds the others to the size.
+func (f *Filter) fitting(messages []*Info, limit int, size *int, first bool) int {
+	for i, m := range messages {
+		if !f.Matches(m) {
+			continue
+		}
+		if *size += m.SizeAsJSON(); *size > limit && !first {
+			return i
+		}
+		first = false
+	}
+	return len(messages)
 }
 
 // looks reports whether Matches can refuse a message.

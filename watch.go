@@ -86,9 +86,9 @@ type Watch struct {
 	waiting []WatchEvent // received and not returned
 }
 
-// Watch starts to watch queues, or all queues if none is given, also those that are created later: with the message
-// that creates them, or within a few seconds in a Redis Cluster and for a Redis user who may not listen to the pattern
-// of all channels. When it returns, the Watch receives what happens from then on, in every process whose client is not
+// Watch starts to watch queues, which need not exist, or all queues if none is given, also those that are created later:
+// with the message that creates them, or within a few seconds in a Redis Cluster and for a Redis user who may not listen
+// to the pattern of all channels. When it returns, the Watch receives what happens from then on, in every process whose client is not
 // created WithoutActivity: all kinds of events but EventStarted.
 //
 // A client notices a new watcher with its next report: at once if the queue was idle for a second or the Watch is its
@@ -97,8 +97,7 @@ type Watch struct {
 // read in time, is dropped and counted in an EventMissed. Events are best effort. Those of one process and queue arrive
 // in the order in which its goroutines reported them, so the claim of a message can precede its EventSent.
 //
-// ctx limits the call and not the Watch. Watch returns ErrNotFound for a queue that does not exist, ErrInvalid for a
-// name that is not allowed, and ErrUnsupported if the server does not allow this program to listen to channels. The
+// ctx limits the call and not the Watch. Watch returns ErrInvalid for a name that is not allowed, and ErrUnsupported if the server does not allow this program to listen to channels. The
 // embedded store has the events of this process, and mem:// those of the store of that name.
 func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 	if err := c.begin(); err != nil {
@@ -106,7 +105,7 @@ func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 	}
 	defer c.calls.Done()
 	for _, name := range queues {
-		if err := c.checkWatched(ctx, name); err != nil {
+		if err := store.CheckQueue(name); err != nil {
 			return nil, err
 		}
 	}
@@ -146,18 +145,6 @@ func (c *Client) Watch(ctx context.Context, queues ...string) (*Watch, error) {
 		}()
 	}
 	return w, nil
-}
-
-func (c *Client) checkWatched(ctx context.Context, name string) error {
-	if err := store.CheckQueue(name); err != nil {
-		return err
-	}
-	stats, err := c.store.Stats(ctx, name)
-	if err == nil && !stats.Exists {
-		err = fmt.Errorf("queue %q does not exist and cannot be watched: send a message to it first, or watch all: %w",
-			name, ErrNotFound)
-	}
-	return err
 }
 
 // addWatch has Close of the client close w.

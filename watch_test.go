@@ -294,17 +294,22 @@ func TestEventsCarryHeadersOnRequest(t *testing.T) {
 	}
 }
 
-func TestWatchRefusesUnknownQueues(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *Client) {
-		mustSend(t, c.Queue("known"), "")
-		_, err := c.Watch(t.Context(), "known", "unknown")
-		wantError(t, err, ErrNotFound)
-		if !strings.Contains(err.Error(), `queue "unknown" does not exist`) {
-			t.Errorf("error: %v", err)
+func TestWatchOfAQueueReceivesTheEventThatCreatesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		c, watching := newClientOn(t, s), newClientOn(t, s)
+		w := mustWatch(t, watching, "other", "new")
+		mustSend(t, c.Queue("new"), "", WithID("1"))
+		if e := nextEvent(t, w); e.Kind != EventSent || e.Queue != "new" || e.ID != "1" {
+			t.Errorf("got %+v", e)
 		}
-		_, err = c.Watch(t.Context(), "no\nname")
-		wantError(t, err, ErrInvalid)
 	})
+}
+
+func TestWatchRefusesNamesThatAreNotAllowed(t *testing.T) {
+	c := newClientOn(t, memstore.New())
+	_, err := c.Watch(t.Context(), "no\nname")
+	wantError(t, err, ErrInvalid)
 }
 
 func TestWatchEnds(t *testing.T) {

@@ -148,15 +148,20 @@ func (p *presence) write() error {
 	}
 	ctx, cancel := context.WithTimeout(p.calling, callTimeout)
 	defer cancel()
-	set := map[string]string{p.id: text}
-	err = p.run.client.store.SetProperties(ctx, workerPrefix, set)
+	return p.run.client.listWorker(ctx, p.id, text)
+}
+
+// listWorker writes the record of a worker.
+func (c *Client) listWorker(ctx context.Context, id, record string) error {
+	set := map[string]string{id: record}
+	err := c.store.SetProperties(ctx, workerPrefix, set)
 	if !errors.Is(err, ErrTooLarge) {
 		return err
 	}
-	if _, err := p.run.client.workers(ctx); err != nil { // removes dead ones
+	if _, err := c.workers(ctx); err != nil { // removes dead ones
 		return err
 	}
-	return p.run.client.store.SetProperties(ctx, workerPrefix, set)
+	return c.store.SetProperties(ctx, workerPrefix, set)
 }
 
 // describe returns the record.

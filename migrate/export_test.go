@@ -31,8 +31,8 @@ func TestExportReportsEachQueue(t *testing.T) {
 		t.Errorf("%v, %+v, last %+v", err, r, last)
 	}
 	lines := strings.Split(b.String(), "\n")
-	if !strings.HasPrefix(lines[0], `{"later_export":1,"time":"2`) ||
-		lines[32] != `{"later_export_end":1,"messages":31}` || lines[33] != "" {
+	if !strings.HasPrefix(lines[0], `{"later_export":2,"time":"2`) ||
+		lines[32] != `{"later_export_end":2,"messages":31}` || lines[33] != "" {
 		t.Errorf("the export begins with %s and ends with %q", lines[0], lines[32:])
 	}
 }

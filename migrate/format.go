@@ -8,13 +8,14 @@
 // An export is JSON, one object a line, the same for every engine. The first line is a header, the last one an end with
 // the number of messages between them:
 //
-//	{"later_export":1,"time":"2030-12-31T23:59:59.000Z"}
-//	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload":"remind"}
-//	{"later_export_end":1,"messages":1}
+//	{"later_export":2,"time":"2030-12-31T23:59:59.000Z"}
+//	{"queue":"orders","id":"17","state":"scheduled","due":"2031-01-01T08:00:00.000Z","payload_text":"remind"}
+//	{"later_export_end":2,"messages":1}
 //
-// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, durations are as Go
-// writes them, such as 1h30m0s; a payload that is not UTF-8 is payload_base64; what is zero is left out. Several exports in one input,
-// one after the other, are one import.
+// A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, and durations as Go writes
+// them, such as 1h30m0s. A payload that a content type says to be JSON is the value payload, other text is payload_text,
+// and other bytes are payload_base64. What is zero is left out. Several exports in one input, one after the other, are
+// one import.
 package migrate
 
 import (
@@ -30,8 +31,9 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// version is the version of the format.
-const version = 1
+// version is the version of the format. Imports read version 1 too, in which the field payload is text and
+// durations are milliseconds.
+const version = 2
 
 // header is the first line of an export.
 type header struct {
@@ -99,7 +101,7 @@ func parseEnd(line []byte) (e end, err error) {
 }
 
 func checkVersion(v int) error {
-	if v != version {
+	if v < 1 || v > version {
 		return fmt.Errorf("%w: the export has the format %d and this version of Later knows %d: "+
 			"use the version that wrote it",
 			store.ErrUnsupported, v, version)

@@ -58,12 +58,13 @@ func Import(ctx context.Context, client *later.Client, r io.Reader, cfg ImportCo
 		return i.result, store.Invalid("line to import from is %d: give 1 or more", cfg.FromLine)
 	}
 	i.result.NextLine = max(1, cfg.FromLine)
-	if _, err := i.lines.readHeader(); err != nil {
+	h, err := i.lines.readHeader()
+	if err != nil {
 		return i.result, ended(ctx, err)
 	}
+	i.version = h.Version
 	i.began = 1
-	err := i.all(ctx)
-	if err == nil {
+	if err = i.all(ctx); err == nil {
 		err = i.complete()
 	}
 	return i.result, err
@@ -84,6 +85,7 @@ type importer struct {
 	named int64 // how many of them have another name than in the export
 	first int64 // line of the first of them
 
+	version    int   // of the export that is being read
 	began      int64 // line of the header of the export that is being read; 0 after its end
 	messages   int64 // of that export
 	incomplete error // the first that is
@@ -156,9 +158,11 @@ func (i *importer) take(ctx context.Context, line []byte) error {
 func (i *importer) frame(kind lineKind, line []byte) error {
 	switch kind {
 	case headerLine:
-		if _, err := parseHeader(line); err != nil {
+		h, err := parseHeader(line)
+		if err != nil {
 			return err
 		}
+		i.version = h.Version
 		if i.began > 0 {
 			i.lack("the export that begins at line %d has no end before the next begins at line %d", i.began, i.lines.number)
 		}
@@ -203,7 +207,11 @@ func (i *importer) add(ctx context.Context, line []byte) error {
 	if i.began == 0 {
 		return store.Invalid("a message follows the end of the export: give each export with its header")
 	}
-	queue, info, err := wire.DecodeMessage(line)
+	decode := wire.DecodeMessage
+	if i.version == 1 {
+		decode = wire.DecodeMessage1
+	}
+	queue, info, err := decode(line)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/laterq/later/internal/wire"
@@ -81,7 +82,7 @@ func (p *place) has(id string) bool { return p.seen.has(id) || p.atLast.has(id) 
 
 // ReadPosition reads an export that may be incomplete, and returns where to resume it: ExportConfig.Resume. A last line
 // without an end does not count. Input that is empty, or has only a part of a header, is resumed from its start; input
-// of something else is ErrInvalid.
+// of something else is ErrInvalid, and an export of an earlier version ErrUnsupported.
 func ReadPosition(r io.Reader) (*Position, error) {
 	lines := newLineReader(r)
 	h, err := lines.readHeader()
@@ -93,7 +94,9 @@ func ReadPosition(r io.Reader) (*Position, error) {
 		return nil, err
 	}
 	p := &Position{}
-	p.begin(h)
+	if err := p.begin(h); err != nil {
+		return nil, err
+	}
 	for {
 		p.Size = lines.size
 		line, err := lines.next()
@@ -120,8 +123,13 @@ func isPartOfHeader(line []byte) bool {
 }
 
 // begin notes the beginning of an export.
-func (p *Position) begin(h header) {
+func (p *Position) begin(h header) error {
+	if h.Version != version {
+		return fmt.Errorf("%w: the export has the format %d and would be continued with %d: export to a new file",
+			store.ErrUnsupported, h.Version, version)
+	}
 	*p = Position{queues: h.Queues, done: map[string]bool{}}
+	return nil
 }
 
 // add takes in a line.
@@ -132,7 +140,7 @@ func (p *Position) add(line []byte) error {
 	case headerLine:
 		h, err := parseHeader(line)
 		if err == nil {
-			p.begin(h)
+			err = p.begin(h)
 		}
 		return err
 	case endLine:

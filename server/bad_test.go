@@ -56,7 +56,16 @@ var badRequests = []struct {
 	{"POST", mail, `{"payload": "x", "max_attempts": "3"}`, "", 400,
 		`"code":"invalid","detail":"max_attempts: expected integer","field":"max_attempts"`},
 	{"POST", mail, `{"payload": "x", "payload_base64": "eA=="}`, "", 400,
-		`"code":"invalid","detail":"payload_base64: is given with payload: give one of them","field":"payload_base64"`},
+		`"code":"invalid","detail":"payload is given in several forms: give one of payload, payload_text and payload_base64",` +
+			`"field":"payload"`},
+	{"POST", mail, `{"payload_text": 1}`, "", 400,
+		`"code":"invalid","detail":"payload_text: expected string","field":"payload_text"`},
+	{"POST", mail, `{"payload": 1, "headers": {"content-type": "text/plain"}}`, "", 400,
+		`"code":"invalid","detail":"payload is JSON, and the header content-type is \"text/plain\": give payload_text or ` +
+			`payload_base64","field":"payload"`},
+	{"POST", mail, `{"payload": ` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}`, "", 400,
+		`"code":"invalid","detail":"payload: JSON is nested more than 60 deep at byte 61: the limit is 60; send a payload that ` +
+			`is nested deeper as payload_text","field":"payload"`},
 	{"POST", mail, `{"payload_base64": "no base64!"}`, "", 400,
 		`"code":"invalid","detail":"payload_base64: expected string to be base64 encoded","field":"payload_base64"`},
 	{"POST", mail, `{"payload": "\ud800"}`, "", 400,
@@ -116,7 +125,7 @@ var badRequests = []struct {
 	{"GET", mail + "/taken/why?time_zone=Nowhere", ``, "", 400,
 		`"code":"invalid","detail":"query.time_zone: \"Nowhere\" is no time zone: give one such as Europe/Berlin","field":"query.time_zone"`},
 	{"PATCH", mail + "/taken", `{}`, "", 400,
-		`"code":"invalid","detail":"body: changes nothing: give in, at, payload, payload_base64 or headers","field":"body"`},
+		`"code":"invalid","detail":"body: changes nothing: give in, at, a payload or headers","field":"body"`},
 	{"POST", mail + "/taken/replay", ``, "", 404,
 		`"code":"not_found","detail":"no dead message \"taken\" in queue \"mail\": not found"`},
 	{"PUT", mail, ``, "", 405,

@@ -15,7 +15,12 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const maxMatched = 1_000_000 // messages that one bulk change may match
+const (
+	maxMatched = 1_000_000 // messages that one bulk change may match
+	// maxMatchedBytes is how much the matches of all operations take. A single sender can have a million with ids that
+	// were generated.
+	maxMatchedBytes = 128 << 20
+)
 
 func registerBulk(s *Server) {
 	route(s, access.Operate, huma.Operation{
@@ -61,7 +66,7 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 		return nil, err
 	}
 	q := s.client.Queue(in.Queue)
-	b := &bulkChange{queue: q, filter: filter, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
+	b := &bulkChange{server: s, queue: q, filter: filter, dry: in.Body.DryRun, perSecond: in.Body.PerSecond}
 	if b.change, err = in.Body.Action.change(q); err != nil {
 		return nil, err
 	}
@@ -81,8 +86,11 @@ func (s *Server) bulk(ctx context.Context, in *bulkChangeInput) (*operationOutpu
 // found is a message that a bulk change matched.
 type found struct {
 	id  string
-	due time.Time
+	due int64 // in ms since 1970
 }
+
+// size returns how many bytes it takes.
+func (f *found) size() int64 { return int64(len(f.id)) + 32 }
 
 // change changes some messages and returns how many, and which of them were shifted. Those that it skips are no error.
 type change func(ctx context.Context, messages []found) (n int, shifted []shifted, err error)
@@ -143,7 +151,7 @@ func (a *Action) change(q *later.Queue) (change, error) {
 	return func(ctx context.Context, messages []found) (int, []shifted, error) {
 		moves := make([]shifted, len(messages))
 		for i, m := range messages {
-			moves[i] = shifted{m.id, m.due, m.due.Add(by)}
+			moves[i] = shifted{m.id, m.due, m.due + by.Milliseconds()}
 		}
 		done, err := shift(ctx, q, moves)
 		return len(done), done, err
@@ -169,6 +177,7 @@ func countNil[T any](results []T, errorOf func(T) error) (n int) {
 
 // bulkChange is the work of one bulk change.
 type bulkChange struct {
+	server    *Server
 	queue     *later.Queue
 	filter    later.Filter
 	change    change
@@ -179,7 +188,8 @@ type bulkChange struct {
 // run finds all messages before it changes the first, because a change can move a message to where it would be found
 // again.
 func (b *bulkChange) run(ctx context.Context, update func(func(*Operation))) error {
-	matched, err := b.find(ctx, update)
+	matched, give, err := b.find(ctx, update)
+	defer give()
 	if err != nil || b.dry {
 		return err
 	}
@@ -229,32 +239,41 @@ func (b *bulkChange) pace(ctx context.Context, begin time.Time, done int) error 
 	}
 }
 
-// find returns the messages that match.
-func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (matched []found, err error) {
-	count := 0
-	for o := (later.SearchOptions{Limit: store.MaxBatch}); ; {
+// find returns the messages that match. The caller calls give when it needs them no longer.
+func (b *bulkChange) find(ctx context.Context, update func(func(*Operation))) (matched []found, give func(), err error) {
+	count, size, who := 0, int64(0), senderOf(ctx)
+	give = func() { b.server.matched.Give(who, size) }
+	for o := (later.SearchOptions{Limit: store.MaxBatch, Bytes: maxPageBytes}); ; {
 		page, err := b.queue.Search(ctx, b.filter, o)
 		if err != nil {
-			return nil, err
+			return nil, give, err
 		}
 		count += len(page.Messages)
 		if !b.dry {
+			more := int64(0)
 			for _, m := range page.Messages {
-				matched = append(matched, found{m.ID, m.Due})
+				matched = append(matched, found{m.ID, m.Due.UnixMilli()})
+				more += matched[len(matched)-1].size()
 			}
+			if err := b.server.matched.refusal(b.server.matched.Take(who, more)); err != nil {
+				return nil, give, err
+			}
+			size += more
 		}
 		update(func(op *Operation) {
 			op.Looked, op.Matched = op.Looked+page.Looked, count
 			for i := 0; i < len(page.Messages) && len(op.Examples) < maxExamples; i++ {
-				op.Examples = append(op.Examples, Message{Info: page.Messages[i]})
+				example := Message{Info: page.Messages[i]}
+				example.cut(maxExample)
+				op.Examples = append(op.Examples, example)
 			}
 		})
 		switch {
 		case len(matched) > maxMatched:
-			return nil, fmt.Errorf("more than %d messages match: narrow the filter, such as by due time: %w", maxMatched,
+			return nil, give, fmt.Errorf("more than %d messages match: narrow the filter, such as by due time: %w", maxMatched,
 				store.ErrTooLarge)
 		case page.Next == "":
-			return matched, nil
+			return matched, give, nil
 		}
 		o.Cursor = page.Next
 	}

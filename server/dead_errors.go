@@ -17,6 +17,7 @@ import (
 
 func registerDeadErrors(s *Server) {
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listDeadErrors", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/dead-errors", Tags: []string{"queues"},
 		Summary: "Group dead messages by their errors",

@@ -38,7 +38,7 @@ func TestDeepJSONIsRefusedByEveryRoute(t *testing.T) {
 		path := parameter.ReplaceAllString(names.Replace(op.Path), "none")
 		for name, body := range deep {
 			if op.Path == "/v1/import" && name != "open" {
-				body = "{\"later_export\":1}\n" + body + "\n"
+				body = "{\"later_export\":2}\n" + body + "\n"
 			}
 			for _, contentType := range []string{jsonType, linesType} {
 				r := httptest.NewRequestWithContext(t.Context(), op.Method, path, strings.NewReader(body))

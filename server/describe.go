@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"io"
-	"math"
 	"net/http"
 	"reflect"
 	"strings"
@@ -58,36 +56,37 @@ func apiConfig(version string) huma.Config {
 // decodeJSON decodes JSON. It refuses JSON that is nested too deep, which costs its readers a lot of memory, text that
 // encoding/json would change, and names that are given twice.
 func decodeJSON(text []byte, to any) error {
-	_, first := to.(*any) // huma decodes twice
-	if first {
-		if err := cmp.Or(jsontext.CheckDepth(text), wire.CheckText(text)); err != nil {
-			return err
-		}
+	if len(text) > smallJSON {
+		decoding <- struct{}{}
+		defer func() { <-decoding }()
 	}
-	err := json.Unmarshal(text, to)
-	if _, isHuge := errors.AsType[*json.UnmarshalTypeError](err); isHuge && first {
-		err = decodeHuge(text, to.(*any))
+	first, ok := to.(*any) // huma decodes twice
+	if !ok {
+		return json.Unmarshal(text, to)
 	}
-	if err == nil && first {
-		err = jsonfields.CheckNames(text)
+	if err := cmp.Or(jsontext.CheckDepth(text), wire.CheckText(text)); err != nil {
+		return err
 	}
-	return err
+	// Decode would take text after the value, and Unmarshal refuses numbers beyond those of a float64.
+	if !json.Valid(text) {
+		return json.Unmarshal(text, to)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(first); err != nil {
+		return err
+	}
+	*first = withFloats(*first)
+	return jsonfields.CheckNames(text)
 }
 
-// decodeHuge decodes JSON with numbers that no float64 holds, which a payload may have. Checks see the largest one.
-func decodeHuge(text []byte, to *any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	err := d.Decode(to)
-	*to = withFloats(*to)
-	return err
-}
-
+// withFloats replaces the numbers in a value, because huma does not know json.Number. Those that are too large for a
+// float64 may be in payloads, and become infinite; fields with numbers are not that large.
 func withFloats(value any) any {
 	switch v := value.(type) {
 	case json.Number:
 		f, _ := v.Float64()
-		return min(max(f, -math.MaxFloat64), math.MaxFloat64)
+		return f
 	case []any:
 		for i := range v {
 			v[i] = withFloats(v[i])

@@ -110,6 +110,7 @@ var problems = map[int]string{
 	http.StatusForbidden:             "The sender may not do this, or a page of another site asks: forbidden",
 	http.StatusNotFound:              "What the path names does not exist: not_found",
 	http.StatusRequestTimeout:        "The body came too slowly: unavailable",
+	http.StatusPreconditionFailed:    "It is not what If-Match or If-None-Match say",
 	http.StatusConflict:              "Not in the state that it has, or it has changed meanwhile",
 	http.StatusRequestEntityTooLarge: "The body, or a part of it, is over its limit: too_large. Nothing was done",
 	http.StatusUnsupportedMediaType:  "The body has a type that the operation does not take: invalid",

@@ -67,7 +67,7 @@ func TestTimeLimitForAReplyBeginsWithIt(t *testing.T) {
 		a.server.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/queues/mail/receive",
 			strings.NewReader(`{"wait": "5m"}`)))
 	}()
-	for len(a.server.waits) == 0 {
+	for a.server.waits.Taken() == 0 {
 		runtime.Gosched()
 	}
 	if w.limited {

@@ -26,8 +26,8 @@ const (
 
 func registerEvents(s *Server) {
 	route(s, access.Look, huma.Operation{
-		OperationID: "watchEvents", Errors: []int{http.StatusNotFound},
-		Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
+		OperationID: "watchEvents",
+		Method:      http.MethodGet, Path: "/v1/events", Tags: []string{"events"}, Summary: "Watch events live",
 		Description: "A stream of server-sent events (text/event-stream) of all processes that use the store: the " +
 			"data of each is an event as JSON. Reconnect with Last-Event-ID, as EventSource does, to miss none of the last " +
 			strconv.Itoa(maxRecent) + " within " + lingerTime.String() + ". An event of the kind missed says how many were " +
@@ -46,7 +46,7 @@ func registerEvents(s *Server) {
 }
 
 type eventsInput struct {
-	Queues      []string `query:"queue,explode" maxItems:"100" doc:"Only events of these queues, which exist. Default: all queues, also those that are created later"`
+	Queues      []string `query:"queue,explode" maxItems:"100" doc:"Only events of these queues, which need not exist yet. Default: all queues, also those that are created later"`
 	Kinds       []string `query:"kind,explode" maxItems:"100" doc:"Only events of these kinds, such as sent, acked, nacked and died"`
 	ID          string   `query:"id" maxLength:"128" doc:"Only events of messages with this id"`
 	LastEventID string   `header:"Last-Event-ID" maxLength:"128" doc:"The id of the last event that was received"`
@@ -57,7 +57,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := s.wait(ctx)
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
 		return nil, err
 	}

@@ -167,11 +167,17 @@ func TestHeartbeatsMoveTheLastEventID(t *testing.T) {
 	}
 }
 
+func TestEventsOfAQueueBeginBeforeItExists(t *testing.T) {
+	a := newAPI(t)
+	r := a.watch("/v1/events?queue=new")
+	a.send("new", "a")
+	r.expects("sent", "a")
+}
+
 func TestEventsRequestsThatAreWrongNameTheField(t *testing.T) {
 	a := newAPI(t)
 	a.do(http.MethodGet, "/v1/events?kind=snet", nil).fails(http.StatusBadRequest, "invalid", "query.kind", "snoozed")
 	a.do(http.MethodGet, "/v1/events?queue=a%7B", nil).fails(http.StatusBadRequest, "invalid", "query.queue")
-	a.do(http.MethodGet, "/v1/events?queue=none", nil).fails(http.StatusNotFound, "not_found", "")
 	a.do(http.MethodGet, "/v1/events?all=1", nil).fails(http.StatusBadRequest, "invalid", "query.all")
 }
 

@@ -15,15 +15,18 @@ import (
 )
 
 const (
-	// maxRecent is the number of events that a feed keeps.
-	maxRecent = 4096
-	// maxRead is how many of them a client is sent at a time.
-	maxRead = 256
+	// maxRecent is the number of events that a feed keeps, and maxRecentBytes of how much JSON.
+	maxRecent      = 4096
+	maxRecentBytes = 2 << 20
+	// maxRead is how many of them a client is sent at a time, and maxReadBytes with how much JSON, unless one has more. A
+	// client that is slow has so many in memory.
+	maxRead      = 256
+	maxReadBytes = 32 << 10
 	// lingerTime is how long a feed goes on without a client.
 	lingerTime = time.Minute
 	// maxFeeds is the number of sets of queues that are watched at a time. Clients of further sets filter the events of
 	// all queues.
-	maxFeeds = 64
+	maxFeeds = 16
 )
 
 // feeds are the feeds of a server, each of a set of queues.
@@ -46,7 +49,9 @@ type feed struct {
 
 	mu      sync.Mutex
 	recent  []recentEvent // a ring: the event of number n is at n % maxRecent
+	oldest  uint64        // the number of the oldest event that is kept
 	count   uint64        // events so far; the number of the next
+	bytes   int           // of JSON that is kept
 	changed chan struct{} // closed by the next event
 }
 
@@ -154,11 +159,18 @@ func (f *feed) add(e wire.Event) {
 	entry := recentEvent{e, wire.Append(nil, &e)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for f.count-f.oldest == maxRecent || f.count > f.oldest && f.bytes+len(entry.text) > maxRecentBytes {
+		old := &f.recent[f.oldest%maxRecent]
+		f.bytes -= len(old.text)
+		*old = recentEvent{}
+		f.oldest++
+	}
 	if len(f.recent) < maxRecent {
 		f.recent = append(f.recent, entry)
 	} else {
 		f.recent[f.count%maxRecent] = entry
 	}
+	f.bytes += len(entry.text)
 	f.count++
 	close(f.changed)
 	f.changed = make(chan struct{})
@@ -169,11 +181,15 @@ func (f *feed) add(e wire.Event) {
 func (f *feed) read(from uint64) (events []recentEvent, missed uint64, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if oldest := f.count - uint64(len(f.recent)); from < oldest {
-		missed, from = oldest-from, oldest
+	if from < f.oldest {
+		missed, from = f.oldest-from, f.oldest
 	}
-	for ; from < f.count && len(events) < maxRead; from++ {
-		events = append(events, f.recent[from%maxRecent])
+	for size := 0; from < f.count && len(events) < maxRead; from++ {
+		e := f.recent[from%maxRecent]
+		if size += len(e.text); size > maxReadBytes && len(events) > 0 {
+			break
+		}
+		events = append(events, e)
 	}
 	return events, missed, f.changed
 }

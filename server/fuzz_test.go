@@ -126,7 +126,7 @@ var usual = map[string]string{
 	"configureTopic":   `{"history_count":10,"drop_unsubscribed":true}`,
 	"putSubscription":  `{"where":"a=b, c in (d, \"e\"), !f"}`,
 	"rewindTopic":      `{"queue":"mail","last":5}`,
-	"importMessages": `{"later_export":1,"time":"2026-01-01T00:00:00Z","queues":["mail"]}` + "\n" +
+	"importMessages": `{"later_export":2,"time":"2026-01-01T00:00:00Z","queues":["mail"]}` + "\n" +
 		`{"queue":"mail","id":"i","state":"ready","due":"2026-01-01T00:00:00Z","payload":"NEST"}` + "\n",
 }
 

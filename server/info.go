@@ -40,7 +40,7 @@ type infoOutput struct{ Body ServerInfo }
 func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOutput, error) {
 	who, controlled := access.FromContext(ctx)
 	info := ServerInfo{
-		Version: s.cfg.Version, Store: s.cfg.Store, Started: wire.FormatTime(s.started), Waits: len(s.waits),
+		Version: s.cfg.Version, Store: s.cfg.Store, Started: wire.FormatTime(s.started), Waits: int(s.waits.Taken()),
 		MaxWaits: s.cfg.MaxWaits, AccessControl: controlled, Who: who.Name, Role: who.Role, Queues: who.Queues,
 		HidePayloads: who.HidePayloads,
 	}

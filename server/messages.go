@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/server/access"
@@ -22,6 +23,7 @@ func registerMessages(s *Server) {
 	const one = "/v1/queues/{queue}/messages/{id}"
 	tags := []string{"messages"}
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listMessages", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/queues/{queue}/messages", Tags: tags, Summary: "List messages",
 		Description: "Leased, ready and scheduled messages by due time, dead ones by time of death, those of a group by " +
@@ -69,15 +71,18 @@ func (m Message) MarshalJSON() ([]byte, error) {
 	return text, err
 }
 
-// cut cuts a long payload to at most n bytes, and text after a whole character.
+// cut cuts a long payload to at most n bytes, and text after a whole character. What remains is not JSON.
 func (m *Message) cut(n int) {
 	if len(m.Payload) <= n {
 		return
 	}
 	short := *m.Info
-	short.Payload = m.Payload[:n]
+	short.Payload = bytes.Clone(m.Payload[:n]) // so that the whole payload can be freed
 	if utf8.Valid(m.Payload) {
 		short.Payload = bytes.ToValidUTF8(short.Payload, nil)
+	}
+	if jsontext.Check(short.Payload) == nil { // the digits of a longer number
+		short.Payload = append(bytes.Clone(short.Payload[:n-1]), '~')
 	}
 	m.Info, m.whole = &short, len(m.Payload)
 }
@@ -100,19 +105,23 @@ func message(ctx context.Context, info *later.Info) Message {
 	return Message{Info: &hidden}
 }
 
+// maxPageBytes is how many bytes a page of a list has as JSON, unless a single message has more.
+const maxPageBytes = 8 << 20
+
 type listInput struct {
 	QueuePath
 	FilterQuery
 	PageQuery
 	Look int `query:"look" minimum:"1" maximum:"100000" default:"10000" doc:"How many messages to look at, however few match"`
 	// Preview is for lists of payloads that people look at.
-	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
+	Preview int `query:"preview" minimum:"1" maximum:"1048576" doc:"Cut payloads to so many bytes, also JSON, of which the beginning is then payload_text, and say in payload_bytes how long those are that were cut. Default: the whole payloads"`
 }
 
 // MessagePage is a page of messages.
 type MessagePage struct {
 	Page[Message]
-	Looked int `json:"looked" doc:"How many messages were looked at"`
+	Looked    int  `json:"looked" doc:"How many messages were looked at"`
+	Truncated bool `json:"truncated,omitempty" doc:"The page ended early, since it has 8 MiB: go on with its cursor"`
 }
 
 type listOutput struct{ Body MessagePage }
@@ -125,28 +134,51 @@ func (s *Server) listMessages(ctx context.Context, in *listInput) (*listOutput, 
 	if err := maySearch(ctx, &filter); err != nil {
 		return nil, err
 	}
-	o := later.SearchOptions{Limit: in.Limit, Look: in.Look, Cursor: in.Cursor}
-	page, err := s.client.Queue(in.Queue).Search(ctx, filter, o)
-	if err = s.foundSome(ctx, in.Queue, page.Looked, err); err != nil {
-		return nil, err
-	}
-	out := messagePage(ctx, page)
-	if in.Preview > 0 {
-		for i := range out.Body.Items {
-			out.Body.Items[i].cut(in.Preview)
+	q := s.client.Queue(in.Queue)
+	out := newMessagePage()
+	err = out.fill(in.Limit, in.Look, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
+		return q.Search(ctx, filter, o)
+	}, func(info *later.Info) Message {
+		m := message(ctx, info)
+		if in.Preview > 0 {
+			m.cut(in.Preview)
 		}
-	}
-	return out, nil
+		return m
+	})
+	return out, s.foundSome(ctx, in.Queue, out.Body.Looked, err)
 }
 
-func messagePage(ctx context.Context, page later.SearchPage) *listOutput {
+func newMessagePage() *listOutput {
 	out := &listOutput{}
-	out.Body.Next, out.Body.Looked = page.Next, page.Looked
-	out.Body.Items = make([]Message, len(page.Messages))
-	for i, info := range page.Messages {
-		out.Body.Items[i] = message(ctx, info)
-	}
+	out.Body.Items = []Message{}
 	return out
+}
+
+// fill searches until there are limit messages, or look were looked at, or the page is full. Parts of it are searched
+// for, since messages may be shown shorter than they are.
+func (out *listOutput) fill(limit, look int, cursor string,
+	search func(later.SearchOptions) (later.SearchPage, error), show func(*later.Info) Message) error {
+	b := &out.Body
+	for size := 0; ; {
+		page, err := search(later.SearchOptions{Limit: limit - len(b.Items), Look: look - b.Looked, Cursor: cursor,
+			Bytes: maxPageBytes - size})
+		if err != nil {
+			return err
+		}
+		for _, info := range page.Messages {
+			m := show(info)
+			size += m.SizeAsJSON()
+			b.Items = append(b.Items, m)
+		}
+		b.Looked, b.Next, cursor = b.Looked+page.Looked, page.Next, page.Next
+		switch {
+		case cursor == "" || len(b.Items) >= limit || b.Looked >= look:
+			return nil
+		case size >= maxPageBytes/2 && page.Truncated:
+			b.Truncated = true
+			return nil
+		}
+	}
 }
 
 // maySearch refuses to find out by searching what the sender of a request may not see.
@@ -171,11 +203,10 @@ func (s *Server) getMessage(ctx context.Context, in *MessagePath) (*messageOutpu
 type editMessageInput struct {
 	MessagePath
 	Body struct {
-		In            Duration           `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
-		At            *time.Time         `json:"at,omitempty" doc:"Due at this time"`
-		Payload       Text               `json:"payload,omitempty"`
-		PayloadBase64 []byte             `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
-		Headers       *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has"`
+		In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
+		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
+		wire.Payload
+		Headers *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has"`
 	}
 }
 
@@ -185,21 +216,24 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*messag
 	if err != nil {
 		return nil, err
 	}
-	timed, edits := b.In != "" || b.At != nil, b.Payload != nil || b.PayloadBase64 != nil || b.Headers != nil
+	timed, edits := b.In != "" || b.At != nil, b.Payload.Given() || b.Headers != nil
 	q := s.client.Queue(in.Queue)
 	switch {
 	case !timed && !edits:
-		return nil, field("body", store.Invalid("changes nothing: give in, at, payload, payload_base64 or headers"))
+		return nil, field("body", store.Invalid("changes nothing: give in, at, a payload or headers"))
 	case edits:
 		err = q.Edit(ctx, in.ID, func(m *later.Outgoing) error {
-			if b.Payload != nil || b.PayloadBase64 != nil {
-				o := Outgoing{Payload: b.Payload, PayloadBase64: b.PayloadBase64}
-				if m.Payload, err = o.payload(); err != nil {
-					return err
-				}
-			}
 			if b.Headers != nil {
 				m.Headers = *b.Headers
+			}
+			switch {
+			case b.Payload.Given() && b.Headers != nil:
+				m.Payload, m.Headers, err = b.Payload.Message(m.Headers)
+			case b.Payload.Given():
+				m.Payload, m.Headers, err = b.Payload.Edit(m.Headers)
+			}
+			if err != nil {
+				return field("payload", err)
 			}
 			if timed {
 				m.When = due

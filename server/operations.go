@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	maxRunning  = 8   // operations at the same time
-	maxFinished = 100 // operations that are remembered
-	maxExamples = 10  // messages of an operation that are shown
+	maxRunning  = 8    // operations at the same time
+	maxExample  = 1024 // bytes of the payload of an example
+	maxFinished = 100  // operations that are remembered
+	maxExamples = 10   // messages of an operation that are shown
 )
 
 // The states of an operation.
@@ -80,9 +81,8 @@ type Operation struct {
 type operations struct {
 	server *Server
 
-	mu      sync.Mutex
-	all     []*operation // in order of their start
-	running int
+	mu  sync.Mutex
+	all []*operation // in order of their start
 }
 
 type operation struct {
@@ -97,26 +97,27 @@ var errStopped = errors.New("the operation was stopped")
 func (o *operations) start(
 	ctx context.Context, op Operation, do func(ctx context.Context, update func(func(*Operation))) error,
 ) (Operation, error) {
+	giveBack, err := o.server.running.take(ctx, 1)
+	if err != nil {
+		return op, err
+	}
 	who, _ := access.FromContext(ctx)
 	op.ID, op.State, op.By, op.Started = store.NewID(), opRunning, who.Name, wire.FormatTime(time.Now())
 	running := &operation{Operation: op, finished: make(chan struct{})}
 	ctx, running.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case o.server.ending.Err() != nil:
+	if o.server.ending.Err() != nil {
+		giveBack()
 		return op, errEnding
-	case o.running == maxRunning:
-		return op, fmt.Errorf("%d operations run already, which is the limit: wait or stop one: %w", maxRunning,
-			store.ErrUnavailable)
 	}
-	o.running++
 	o.all = append(o.all, running)
 	if len(o.all) > maxFinished { // these are more than can run, so one is finished
 		old := slices.IndexFunc(o.all, func(op *operation) bool { return op.State != opRunning })
 		o.all = slices.Delete(o.all, old, old+1)
 	}
 	o.server.open.Go(func() {
+		defer giveBack()
 		defer context.AfterFunc(o.server.ending, func() { running.stop(errEnding) })()
 		err := do(ctx, func(change func(*Operation)) {
 			o.mu.Lock()
@@ -131,7 +132,6 @@ func (o *operations) start(
 func (o *operations) finish(ctx context.Context, op *operation, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.running--
 	op.Finished = wire.FormatTime(time.Now())
 	switch cause := context.Cause(ctx); {
 	case err == nil:
@@ -160,7 +160,9 @@ func (o *operations) get(ctx context.Context, id string) []Operation {
 			one := op.Operation
 			one.Examples = make([]Message, len(op.Examples))
 			for i, m := range op.Examples {
-				one.Examples[i] = message(ctx, m.Info)
+				if one.Examples[i] = m; hides(ctx) {
+					one.Examples[i] = message(ctx, m.Info)
+				}
 			}
 			seen = append(seen, one)
 		}
@@ -206,7 +208,7 @@ func (s *Server) waitForOperation(ctx context.Context, in *waitInput) (*operatio
 		return nil, field("query.wait", store.Invalid("is %v: the limit is %v", wait, maxWait))
 	}
 	if finished := s.operations.finished(in.ID); wait > 0 && finished != nil {
-		waiting, done, err := s.wait(ctx)
+		waiting, done, err := s.wait(ctx, s.waits)
 		if err != nil {
 			return nil, err
 		}
@@ -214,6 +216,9 @@ func (s *Server) waitForOperation(ctx context.Context, in *waitInput) (*operatio
 		select {
 		case <-finished:
 		case <-waiting.Done():
+			if err := context.Cause(waiting); err != errEnding { // else the reply is how far it has come
+				return nil, err
+			}
 		case <-time.After(wait):
 		}
 	}

@@ -29,6 +29,7 @@ func registerOverview(s *Server) {
 		"named. At most 1,000 queues are read, the first ones by name; queues_left_out is how many more there are. Lateness " +
 		"and history are samples: what this server has seen of the events of the last five minutes since it was first asked."
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "getOverview",
 		Method:      http.MethodGet, Path: path, Tags: []string{tag},
 		Summary:     "Count what is due, to come and dead in all queues",

@@ -79,7 +79,7 @@ func (s *Server) overviewQueues(ctx context.Context, r *overviewRequest, o *Over
 
 // isInternal reports whether nobody sends to a queue, or receives from it.
 func isInternal(queue string) bool {
-	return queue == store.SchedulesQueue || strings.HasPrefix(queue, store.HistoryPrefix)
+	return queue == store.SchedulesQueue || queue == store.LogoutsQueue || strings.HasPrefix(queue, store.HistoryPrefix)
 }
 
 // overviewRest reads what is not of a single queue.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxOverviews is the number of different overviews that are watched at the same time.
-	maxOverviews = 64
+	// maxOverviews is the number of different overviews that are watched at the same time. Each takes up to 10 MiB.
+	maxOverviews = 16
 	// An overview is read at intervals between these, which are as long as ten readings.
 	minOverviewEvery = 500 * time.Millisecond
 	maxOverviewEvery = 10 * time.Second
@@ -36,7 +36,7 @@ type overviews struct {
 type sharedOverview struct {
 	key     string
 	clients int // guarded by overviews.mu
-	stop    context.CancelFunc
+	stop    func()
 
 	mu      sync.Mutex
 	event   []byte        // the latest event, or nil before the first one
@@ -45,24 +45,26 @@ type sharedOverview struct {
 }
 
 // join returns the overview that a request shows. The caller calls leave.
-func (os *overviews) join(s *Server, r *overviewRequest) (*sharedOverview, error) {
+func (os *overviews) join(ctx context.Context, s *Server, r *overviewRequest) (*sharedOverview, error) {
 	os.mu.Lock()
 	defer os.mu.Unlock()
 	key := r.key()
 	o := os.all[key]
 	if o == nil {
-		if len(os.all) >= maxOverviews {
-			return nil, fmt.Errorf("%d different overviews are watched already, which is the limit: try again later: %w",
-				maxOverviews, store.ErrUnavailable)
+		give, err := s.watched.take(ctx, 1)
+		if err != nil {
+			return nil, err
 		}
-		o = &sharedOverview{key: key, changed: make(chan struct{})}
-		var ctx context.Context
-		ctx, o.stop = context.WithCancel(r.context(s.ending))
+		reading, cancel := context.WithCancel(r.context(s.ending))
+		o = &sharedOverview{key: key, changed: make(chan struct{}), stop: func() {
+			cancel()
+			give()
+		}}
 		if os.all == nil {
 			os.all = map[string]*sharedOverview{}
 		}
 		os.all[key] = o
-		s.open.Go(func() { o.run(ctx, s, r) })
+		s.open.Go(func() { o.run(reading, s, r) })
 	}
 	o.clients++
 	return o, nil
@@ -137,11 +139,11 @@ func (s *Server) watchOverview(ctx context.Context, in *overviewInput) (*huma.St
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := s.wait(ctx)
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.overviews.join(s, r)
+	o, err := s.overviews.join(ctx, s, r)
 	if err != nil {
 		done()
 		return nil, err
@@ -160,26 +162,24 @@ func (o *sharedOverview) send(ctx context.Context, w *sseWriter, heartbeat time.
 	defer alive.Stop()
 	again := time.NewTicker(problemEvery)
 	defer again.Stop()
-	w.text = append(w.text, ":\n\n"...)
-	for {
+	beat := []byte(":\n\n")
+	for taken := w.send(beat); taken; {
 		event, problem, changed := o.latest()
-		w.text = append(w.text, event...)
-		for wait := true; wait; {
-			if !w.write() {
-				return
-			}
+		taken = w.send(event)
+		for wait := taken; wait; {
 			select {
 			case <-changed:
 				wait = false
 			case <-again.C:
 				if problem {
-					w.text = append(w.text, event...)
+					taken = w.send(event)
 				}
 			case <-alive.C:
-				w.text = append(w.text, ":\n\n"...)
+				taken = w.send(beat)
 			case <-ctx.Done():
 				return
 			}
+			wait = wait && taken
 		}
 	}
 }

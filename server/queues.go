@@ -22,6 +22,7 @@ func registerQueues(s *Server) {
 	const one = "/v1/queues/{queue}"
 	tags := []string{"queues"}
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listQueues",
 		Method:      http.MethodGet, Path: "/v1/queues", Tags: tags, Summary: "List queues with their counts",
 	}, s.listQueues)
@@ -35,6 +36,7 @@ func registerQueues(s *Server) {
 		Summary: "Count the events of a queue in the last minute, hour and day",
 	}, s.queueActivity)
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "getHorizon", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one + "/horizon", Tags: tags,
 		Summary: "Count the messages that fall due in each part of a time",

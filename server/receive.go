@@ -3,7 +3,10 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -26,60 +29,142 @@ const (
 )
 
 func registerReceive(s *Server) {
+	const description = "Each message is held until the end of its lease; settle it before with its token. Messages " +
+		"that are not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
+		"due in the time to wait."
 	route(s, access.Work, huma.Operation{
 		OperationID: "receiveMessages",
 		Method:      http.MethodPost, Path: "/v1/queues/{queue}/receive", Tags: []string{"work"},
-		Summary: "Receive messages that are due",
-		Description: "Each message is held until the end of its lease; settle it before with its token. Messages that are " +
-			"not settled are delivered again, and that counts as a failed attempt. The reply is empty when no message fell " +
-			"due in the time to wait.",
-		Middlewares: huma.Middlewares{s.receiveFast},
+		Summary: "Receive messages that are due", Description: description,
+		Middlewares: huma.Middlewares{receiveFast(s, func(ctx huma.Context) *receiveMessagesInput {
+			return &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
+		}, (*Server).receive)},
 	}, s.receive)
+	route(s, access.Work, huma.Operation{
+		OperationID: "receiveFromQueues",
+		Method:      http.MethodPost, Path: "/v1/receive", Tags: []string{"work"},
+		Summary: "Receive messages that are due in several queues", Description: description + " A lease is of the messages " +
+			"of one queue. The reply may have fewer messages than there are, so that each queue has one lease.",
+		Middlewares: huma.Middlewares{receiveFast(s, func(huma.Context) *receiveFromQueuesInput { return &receiveFromQueuesInput{} },
+			(*Server).receiveMany)},
+	}, s.receiveMany)
+}
+
+// ReceiveOptions are the parts of a receive besides its queues.
+type ReceiveOptions struct {
+	Max         int      `json:"max,omitempty" minimum:"1" maximum:"500" doc:"Default: 1"`
+	Lease       Duration `json:"lease,omitempty" doc:"10ms to 24h, for all messages of a queue together. Default: 30s"`
+	Wait        Duration `json:"wait,omitempty" doc:"How long to wait for a first message, up to 5m. Default: not at all"`
+	Worker      string   `json:"worker,omitempty" minLength:"1" maxLength:"128" doc:"The name of the worker, such as host:1234, under which it is listed and obeys commands. Default: it is not listed"`
+	Concurrency int      `json:"concurrency,omitempty" minimum:"1" maximum:"1000000" doc:"Of a worker: how many messages it handles at a time. Default: max"`
+	Version     string   `json:"version,omitempty" maxLength:"128" doc:"Of a worker: the version of its program"`
 }
 
 type receiveMessagesInput struct {
 	QueuePath
-	Body struct {
-		Max   int      `json:"max,omitempty" minimum:"1" maximum:"500" doc:"Default: 1"`
-		Lease Duration `json:"lease,omitempty" doc:"10ms to 24h, for all messages of the reply together. Default: 30s"`
-		Wait  Duration `json:"wait,omitempty" doc:"How long to wait for a first message, up to 5m. Default: not at all"`
-	} `required:"false"`
+	Body ReceiveOptions `required:"false"`
+}
+
+type receiveFromQueuesInput struct{ Body ReceiveMany }
+
+// ReceiveMany is a receive from several queues.
+type ReceiveMany struct {
+	Queues []ReceiveQueue `json:"queues" minItems:"1" maxItems:"16"`
+	ReceiveOptions
+}
+
+// ReceiveQueue is one of several queues that messages are received from.
+type ReceiveQueue struct {
+	Name   string `json:"name" minLength:"1" maxLength:"128"`
+	Weight int    `json:"weight,omitempty" minimum:"1" maximum:"1000" doc:"Its share of the messages when several of the queues have some. Default: 1"`
+}
+
+// plainInput is a request whose body sets itself field by field.
+type plainInput interface {
+	setPlain(name string, value gjson.Result) bool
 }
 
 // receiveFast takes requests as they usually are, and leaves others to huma. Waiting on top of huma's calls would
 // double the stack, which is most of what a request that waits takes.
-func (s *Server) receiveFast(ctx huma.Context, next func(huma.Context)) {
-	r, w := humago.Unwrap(ctx)
-	body, err := readAll(w, r, maxBody)
-	if err != nil {
-		s.reply(w, r, 0, nil, err)
-		return
+func receiveFast[I plainInput](s *Server, newInput func(huma.Context) I,
+	receive func(*Server, context.Context, I) (*receivedMessagesOutput, error)) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		r, w := humago.Unwrap(ctx)
+		body, give, err := s.readAll(w, r, maxBody)
+		if err != nil {
+			s.reply(w, r, 0, nil, err)
+			return
+		}
+		give()
+		in := newInput(ctx)
+		if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			next(ctx)
+			return
+		}
+		out, err := receive(s, ctx.Context(), in)
+		if err != nil {
+			s.reply(w, r, 0, nil, err)
+			return
+		}
+		s.reply(w, r, http.StatusOK, &out.Body, nil)
 	}
-	in := &receiveMessagesInput{QueuePath: QueuePath{ctx.Param("queue")}}
-	if contentType(ctx.Header("Content-Type")) != jsonType || !eachField(body, in.setPlain) {
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		next(ctx)
-		return
+}
+
+func (in *receiveMessagesInput) setPlain(name string, value gjson.Result) bool {
+	return in.Body.setPlain(name, value)
+}
+
+func (in *receiveFromQueuesInput) setPlain(name string, value gjson.Result) (ok bool) {
+	if name != "queues" {
+		return in.Body.setPlain(name, value)
 	}
-	out, err := s.receive(ctx.Context(), in)
-	if err != nil {
-		s.reply(w, r, 0, nil, err)
-		return
-	}
-	s.reply(w, r, http.StatusOK, &out.Body, nil)
+	ok = value.IsArray()
+	value.ForEach(func(_, one gjson.Result) bool {
+		var q ReceiveQueue
+		ok = ok && eachField([]byte(one.Raw), q.setPlain) && q.Name != ""
+		in.Body.Queues = append(in.Body.Queues, q)
+		return ok
+	})
+	return ok && len(in.Body.Queues) > 0
 }
 
 // setPlain sets a field and reports whether it is a known one with a value that is allowed.
-func (in *receiveMessagesInput) setPlain(name string, value gjson.Result) bool {
+func (q *ReceiveQueue) setPlain(name string, value gjson.Result) bool {
+	switch name {
+	case "name":
+		q.Name = value.Str
+		return value.Type == gjson.String
+	case "weight":
+		return setWithin(&q.Weight, value, 1000)
+	}
+	return false
+}
+
+// setWithin sets a whole number, and reports whether it is 1 to most.
+func setWithin(to *int, value gjson.Result, most int) bool {
+	n, err := strconv.Atoi(value.Raw)
+	*to = n
+	return err == nil && n >= 1 && n <= most
+}
+
+// setPlain sets a field and reports whether it is a known one with a value that is allowed.
+func (o *ReceiveOptions) setPlain(name string, value gjson.Result) bool {
 	switch name {
 	case "max":
-		n, err := strconv.Atoi(value.Raw)
-		in.Body.Max = n
-		return err == nil && n >= 1 && n <= store.MaxBatch
+		return setWithin(&o.Max, value, store.MaxBatch)
+	case "concurrency":
+		return setWithin(&o.Concurrency, value, 1_000_000)
+	case "worker":
+		o.Worker = value.Str
+		return value.Type == gjson.String && value.Str != ""
+	case "version":
+		o.Version = value.Str
+		return value.Type == gjson.String
 	case "lease":
-		in.Body.Lease = Duration(value.Str)
+		o.Lease = Duration(value.Str)
 	case "wait":
-		in.Body.Wait = Duration(value.Str)
+		o.Wait = Duration(value.Str)
 	default:
 		return false
 	}
@@ -89,7 +174,8 @@ func (in *receiveMessagesInput) setPlain(name string, value gjson.Result) bool {
 
 type receivedMessagesOutput struct {
 	Body struct {
-		Messages []Received `json:"messages"`
+		Messages []Received          `json:"messages"`
+		Command  later.WorkerCommand `json:"command,omitempty" enum:"pause,drain,restart" doc:"What the worker was told: pause, it gets no messages until it is resumed; drain or restart, finish the messages that it has and end"`
 	}
 }
 
@@ -103,7 +189,25 @@ type Received struct {
 }
 
 func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receivedMessagesOutput, error) {
-	lease, err := in.Body.Lease.parse("lease", false)
+	return s.receiveFrom(ctx, []later.ReceiveQueue{{Name: in.Queue}}, &in.Body)
+}
+
+func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*receivedMessagesOutput, error) {
+	queues := make([]later.ReceiveQueue, len(in.Body.Queues))
+	for i, q := range in.Body.Queues {
+		where := fmt.Sprintf("queues[%d].name", i)
+		if err := may(ctx, access.Work, q.Name); err != nil {
+			return nil, field(where, err)
+		}
+		queues[i] = later.ReceiveQueue(q)
+	}
+	return s.receiveFrom(ctx, queues, &in.Body.ReceiveOptions)
+}
+
+func (s *Server) receiveFrom(
+	ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions,
+) (*receivedMessagesOutput, error) {
+	lease, err := o.Lease.parse("lease", false)
 	if err != nil {
 		return nil, err
 	}
@@ -113,18 +217,22 @@ func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receiv
 	if err := store.CheckLease(lease); err != nil {
 		return nil, field("lease", err)
 	}
-	wait, err := in.Body.Wait.parse("wait", true)
+	wait, err := o.Wait.parse("wait", true)
 	if err != nil {
 		return nil, err
 	}
 	if wait > maxWait {
 		return nil, field("wait", store.Invalid("is %v: the limit is %v", wait, maxWait))
 	}
-	got, err := s.receiveSome(ctx, in.Queue, max(1, in.Body.Max), lease, wait)
+	if o.Worker == "" && (o.Concurrency != 0 || o.Version != "") {
+		return nil, field("worker", store.Invalid("is missing, and concurrency and version are of a worker: give its name"))
+	}
+	got, told, err := s.receiveSome(ctx, queues, o, lease, wait)
 	if err != nil {
 		return nil, err
 	}
 	out := &receivedMessagesOutput{}
+	out.Body.Command = told
 	out.Body.Messages = make([]Received, len(got))
 	for i, d := range got {
 		out.Body.Messages[i] = received(d)
@@ -134,24 +242,44 @@ func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receiv
 
 // receiveSome returns no messages when none fell due in time, and when the server ends.
 func (s *Server) receiveSome(
-	ctx context.Context, queue string, n int, lease, wait time.Duration,
-) ([]*later.Delivery, error) {
-	ctx, done, err := s.wait(ctx)
+	ctx context.Context, queues []later.ReceiveQueue, o *ReceiveOptions, lease, wait time.Duration,
+) (got []*later.Delivery, told later.WorkerCommand, err error) {
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer done()
-	q := s.client.Queue(queue)
+	opts := []later.ReceiveOption{later.Lease(lease)}
 	if wait == 0 {
-		return q.Receive(ctx, n, later.Lease(lease), later.NoWait())
+		opts = append(opts, later.NoWait())
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, wait, errNothingDue)
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNothingDue)
-	defer cancel()
-	got, err := q.Receive(ctx, n, later.Lease(lease))
+	n := max(1, o.Max)
+	switch {
+	case o.Worker != "":
+		w := later.RemoteWorker{ID: workerID(ctx, o.Worker), Name: o.Worker, Version: o.Version,
+			Concurrency: o.Concurrency}
+		got, told, err = s.client.ReceiveFor(ctx, w, n, queues, opts...)
+	case len(queues) == 1:
+		got, err = s.client.Queue(queues[0].Name).Receive(ctx, n, opts...)
+	default:
+		got, err = s.client.Receive(ctx, n, queues, opts...)
+	}
 	if errors.Is(err, errNothingDue) || errors.Is(err, errEnding) {
 		err = nil
 	}
-	return got, err
+	return got, told, err
+}
+
+// workerID returns the id of a worker with a name. It is the same at all servers of the store, and different for each
+// token and user, so that nobody receives the commands of other's workers.
+func workerID(ctx context.Context, name string) string {
+	who, _ := access.FromContext(ctx)
+	sum := sha256.Sum256([]byte(who.Name + "\x00" + name))
+	return "http-" + base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 
 var errNothingDue = errors.New("no message fell due in time")
@@ -159,7 +287,8 @@ var errNothingDue = errors.New("no message fell due in time")
 func received(d *later.Delivery) Received {
 	return Received{
 		Delivery: wire.Delivery{
-			ID: d.ID, Queue: d.Queue, Payload: wire.NewPayload(d.Payload), Headers: d.Headers, Due: wire.FormatTime(d.Due),
+			ID: d.ID, Queue: d.Queue, Payload: wire.NewPayload(d.Payload, d.Headers), Headers: d.Headers,
+			Due:      wire.FormatTime(d.Due),
 			Lateness: wire.Measured(d.Lateness), Attempt: d.Attempt, MaxAttempts: d.MaxAttempts,
 			SentAt: wire.FormatTime(d.SentAt),
 		},

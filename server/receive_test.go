@@ -1,12 +1,15 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/laterq/later/server/access"
 )
 
 const receivePath = "/v1/queues/mail/receive"
@@ -72,14 +75,14 @@ func TestSettleManyAnswersEach(t *testing.T) {
 // waiting begins a request that waits, and returns its reply when it comes.
 func (a *api) waiting() <-chan *httptest.ResponseRecorder {
 	done := make(chan *httptest.ResponseRecorder, 1)
-	before := len(a.server.waits)
+	before := a.server.waits.Taken()
 	go func() {
 		w := httptest.NewRecorder()
 		a.server.ServeHTTP(w, httptest.NewRequestWithContext(a.t.Context(), http.MethodPost, receivePath,
 			strings.NewReader(`{"wait": "5m"}`)))
 		done <- w
 	}()
-	for len(a.server.waits) == before {
+	for a.server.waits.Taken() == before {
 		runtime.Gosched()
 	}
 	return done
@@ -149,4 +152,100 @@ func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
 			t.Errorf("%s: %v, want %v", body, got, usual)
 		}
 	}
+}
+
+func TestReceiveFromSeveralQueues(t *testing.T) {
+	a := newAPI(t)
+	a.send("mail", "m")
+	a.send("orders", "o")
+	const both = `{"queues": [{"name": "mail", "weight": 3}, {"name": "orders"}], "max": 10, "wait": "1m"}`
+	got := list(a.do(http.MethodPost, "/v1/receive", both).is(http.StatusOK), "messages")
+	if len(got) != 2 || got[0]["queue"] == got[1]["queue"] {
+		t.Errorf("%v", got)
+	}
+	for _, m := range got {
+		a.do(http.MethodPost, "/v1/leases/"+m["token"].(string)+"/ack", nil).is(http.StatusNoContent)
+	}
+	a.do(http.MethodPost, "/v1/receive", `{"queues": []}`).fails(http.StatusBadRequest, "invalid", "queues")
+	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail", "weight": 1001}]}`).
+		fails(http.StatusBadRequest, "invalid", "queues[0].weight")
+	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}, {"name": "mail"}]}`).
+		fails(http.StatusBadRequest, "invalid", "", "given twice")
+	worker := a.as(access.Identity{Name: "w", Role: access.RoleWork, Queues: []string{"mail"}})
+	worker.do(http.MethodPost, "/v1/receive", both).fails(http.StatusForbidden, "forbidden", "queues[1].name")
+	worker.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}]}`).is(http.StatusOK)
+}
+
+func TestWaitOnSeveralQueuesIsOneWait(t *testing.T) {
+	a := newAPIWith(t, "mem://", Config{MaxWaits: 1})
+	done := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		a.server.ServeHTTP(w, httptest.NewRequestWithContext(a.t.Context(), http.MethodPost, "/v1/receive",
+			strings.NewReader(`{"queues": [{"name": "a"}, {"name": "b"}, {"name": "mail"}], "wait": "5m"}`)))
+		done <- w
+	}()
+	for a.server.waits.Taken() == 0 {
+		runtime.Gosched()
+	}
+	a.do(http.MethodPost, mail, `{"payload": "hello"}`).is(http.StatusCreated)
+	if w := <-done; w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"queue":"mail"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestNamedWorkerIsListedAndObeys(t *testing.T) {
+	a := newAPI(t)
+	polled := make(chan *reply, 1)
+	poll := func(by *api, path, fields string) {
+		go func() {
+			polled <- by.do(http.MethodPost, path, `{"wait": "5m", "worker": "py", "version": "v7"`+fields+`}`)
+		}()
+	}
+	listed := func(state string) map[string]any {
+		for {
+			all := list(a.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "items")
+			if len(all) == 1 && all[0]["state"] == state {
+				return all[0]
+			}
+			runtime.Gosched()
+		}
+	}
+	poll(a, receivePath, `, "concurrency": 4`)
+	if w := listed("running"); w["name"] != "py" || w["version"] != "v7" || w["concurrency"] != 4.0 ||
+		fmt.Sprint(w["queues"]) != "[mail]" {
+		t.Errorf("%v", w)
+	}
+	told := list(a.do(http.MethodPost, "/v1/workers/py/pause", nil).is(http.StatusOK), "workers")
+	if len(told) != 1 || told[0]["error"] != nil {
+		t.Errorf("%v", told)
+	}
+	a.send("mail", "m")
+	listed("paused")
+	if why := a.do(http.MethodGet, mail+"/m/why", nil).is(http.StatusOK); why["workers"] != 1.0 || why["running"] != 0.0 {
+		t.Errorf("%v", why)
+	}
+	got := a.do(http.MethodPost, receivePath, `{"worker": "py"}`).is(http.StatusOK)
+	if got["command"] != "pause" || len(list(got, "messages")) != 0 {
+		t.Errorf("%v", got)
+	}
+	a.do(http.MethodPost, "/v1/workers/py/resume", nil).is(http.StatusOK)
+	if got := (<-polled).is(http.StatusOK); len(list(got, "messages")) != 1 || got["command"] != nil {
+		t.Errorf("%v", got)
+	}
+	poll(a, "/v1/receive", `, "queues": [{"name": "mail"}, {"name": "orders"}]`)
+	for fmt.Sprint(listed("running")["queues"]) != "[mail orders]" {
+		runtime.Gosched()
+	}
+	a.do(http.MethodPost, "/v1/workers/py/drain", nil).is(http.StatusOK)
+	if got := (<-polled).is(http.StatusOK); len(list(got, "messages")) != 0 || got["command"] != "drain" {
+		t.Errorf("%v", got)
+	}
+	// A worker of the same name with another token is another worker.
+	other := a.as(access.Identity{Name: "other", Role: access.RoleWork})
+	if got := other.do(http.MethodPost, receivePath, `{"worker": "py"}`).is(http.StatusOK); got["command"] != nil {
+		t.Errorf("%v", got)
+	}
+	a.do(http.MethodPost, receivePath, `{"concurrency": 3}`).fails(http.StatusBadRequest, "invalid", "worker")
+	a.do(http.MethodPost, receivePath, `{"worker": "a\u0000"}`).fails(http.StatusBadRequest, "invalid", "")
 }

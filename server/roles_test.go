@@ -85,7 +85,8 @@ var routeRights = []struct {
 		POST /v1/leases/{token}/nack
 		POST /v1/leases/{token}/release
 		POST /v1/leases/{token}/snooze
-		POST /v1/queues/{queue}/receive`},
+		POST /v1/queues/{queue}/receive
+		POST /v1/receive`},
 	{mayOperate, `
 		DELETE /v1/operations/{operation}
 		POST /v1/operations/{operation}/undo
@@ -260,6 +261,8 @@ var namedIn = map[string]struct {
 		may:  mayDo{"--w-a", "--w-a", "----a"}},
 	"POST /v1/leases/settle body.messages.token": {
 		body: `{"messages": [{"action": "release", "token": "OTHER"}]}`, may: mayDo{"--w-a", "----a", "----a"}},
+	"POST /v1/receive body.queues": {
+		body: `{"queues": [{"name": "QUEUE"}]}`, may: mayDo{"--w-a", "----a", "----a"}},
 	"POST /v1/topics/{topic}/rewind body.queue": {
 		body: `{"queue": "QUEUE", "from_id": "x"}`, may: mayOperate},
 	"PUT /v1/schedules/{schedule} body.queue": {body: `{"queue": "QUEUE", "every": "1h"}`, may: mayOperate},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,11 +29,6 @@ const maxBody = 1 << 20
 
 var errEnding = &problem.Error{Err: fmt.Errorf("the server ends: repeat the request: %w", store.ErrClosed)}
 
-func errTooManyWaits(limit int) error {
-	return fmt.Errorf("%d requests wait already, which is the limit of this server: try again later: %w", limit,
-		store.ErrUnavailable)
-}
-
 // route registers a handler for requests that need a right. The queues that they need it for are those of the path's
 // parameters "queue", "topic" and "token", and "schedule" needs it for schedules; for others, the handler itself asks
 // may, or access.Check for "", the whole server.
@@ -40,7 +36,6 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	if op.MaxBodyBytes == 0 {
 		op.MaxBodyBytes = maxBody
 	}
-	op.BodyReadTimeout = stallTimeout
 	op.Description = cmp.Or(op.Description, op.Summary+".")
 	middlewares := huma.Middlewares{s.authorize(right)}
 	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
@@ -49,6 +44,9 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")
+	if hasBody {
+		op.Middlewares = append(op.Middlewares, s.readBody)
+	}
 	describeProblems(&op, hasBody || op.RequestBody != nil)
 	if hasBody && op.RequestBody == nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
@@ -214,61 +212,90 @@ func field(name string, err error) error {
 // humaContext can be embedded under a name that is not that of its method.
 type humaContext huma.Context
 
-// requestContext lets a reply have another status than huma's.
+// requestContext is a request on its way through huma.
 type requestContext struct {
 	humaContext
-	status int // in place of the next one that is set, unless it is 0
+	ctx    context.Context // with its sender
+	server *Server
+	body   []byte // in place of the request's, if it was read before
+	ready  func() // called when the reply is there, if it is not nil
+	status int    // in place of the next one that is set, unless it is 0
+	set    int    // the status that was set
 	sent   bool
 
 	fingerprint hash.Hash // of a request with a key whose body was read
 }
 
-// SetStatus sends the status. Huma sets another one when the client is gone before the body is written, which is left
-// out.
+func (c *requestContext) Context() context.Context { return c.ctx }
+
+func (c *requestContext) BodyReader() io.Reader {
+	if c.body != nil {
+		return c.fingerprinted(bytes.NewReader(c.body))
+	}
+	return c.fingerprinted(c.humaContext.BodyReader())
+}
+
+// isReady says that the reply is there.
+func (c *requestContext) isReady() {
+	if c.ready != nil {
+		c.ready()
+		c.ready = nil
+	}
+}
+
+// SetStatus sets the status that is sent with the body. Huma sets another one when the client is gone before the body is
+// written, which is left out.
 func (c *requestContext) SetStatus(code int) {
-	if c.sent {
+	if c.set != 0 {
 		return
 	}
-	c.sent = true
-	if c.status != 0 {
-		code = c.status
+	c.set = cmp.Or(c.status, code)
+}
+
+// BodyWriter returns a writer of the reply, which huma writes at once.
+func (c *requestContext) BodyWriter() io.Writer { return (*replyWriter)(c) }
+
+type replyWriter requestContext
+
+// Write refuses a large reply if there are too many that their clients do not take.
+func (w *replyWriter) Write(text []byte) (int, error) {
+	c := (*requestContext)(w)
+	c.isReady()
+	if !c.sent && len(text) > smallReply {
+		give, err := c.server.replies.take(c.ctx, int64(len(text)))
+		if err != nil {
+			c.sent = true
+			_, to := humago.Unwrap(c.humaContext)
+			problem.Write(to, 0, err)
+			return len(text), nil
+		}
+		defer give()
 	}
-	_, w := humago.Unwrap(c.humaContext)
-	limitReply(w)
-	problem.SetRetryAfter(w.Header(), code)
-	c.humaContext.SetStatus(code)
+	c.send()
+	return c.humaContext.BodyWriter().Write(text)
+}
+
+// send sends the status that was set.
+func (c *requestContext) send() {
+	if !c.sent && c.set != 0 {
+		_, w := humago.Unwrap(c.humaContext)
+		problem.SetRetryAfter(w.Header(), c.set)
+		c.humaContext.SetStatus(c.set)
+	}
+	c.sent = true
 }
 
 func (c *requestContext) Unwrap() huma.Context { return c.humaContext }
 
-// BodyReader returns a reader that ends the time limit for the body with it. The server would otherwise take a client
-// that waits for a reply beyond the limit for one that is gone.
-func (c *requestContext) BodyReader() io.Reader {
-	return &bodyReader{c.fingerprinted(c.humaContext.BodyReader()), c}
-}
-
-type bodyReader struct {
-	io.Reader
-	ctx *requestContext
-}
-
-func (b *bodyReader) Read(to []byte) (int, error) {
-	n, err := b.Reader.Read(to)
-	if err == io.EOF {
-		_ = b.ctx.SetReadDeadline(time.Time{}) // not all can
-	}
-	return n, err
-}
-
-// limitReply limits the time that a client may take for a reply, which is about to be written. A request may wait for
-// longer before.
-func limitReply(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stallTimeout)) // not all writers can
-}
+// SetReadDeadline leaves the deadline as it is: withDeadlines has set it, and ends it with the body.
+func (c *requestContext) SetReadDeadline(time.Time) error { return nil }
 
 // prepare is the first middleware of each route.
-func prepare(ctx huma.Context, next func(huma.Context)) {
-	next(&requestContext{humaContext: ctx})
+func (s *Server) prepare(ctx huma.Context, next func(huma.Context)) {
+	r, _ := humago.Unwrap(ctx)
+	c := &requestContext{humaContext: ctx, ctx: withSender(r), server: s}
+	next(c)
+	c.send()
 }
 
 // asProblem replaces errors of huma, which are about requests that do not fit their description.

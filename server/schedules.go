@@ -24,6 +24,7 @@ func registerSchedules(s *Server) {
 	const one = "/v1/schedules/{schedule}"
 	tags := []string{"schedules"}
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listSchedules",
 		Method:      http.MethodGet, Path: "/v1/schedules", Tags: tags, Summary: "List schedules with what became of them",
 	}, s.listSchedules)
@@ -32,7 +33,7 @@ func registerSchedules(s *Server) {
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a schedule with what became of it",
 	}, s.getSchedule)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "putSchedule", Errors: []int{http.StatusConflict},
+		OperationID: "putSchedule", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Store a schedule", MaxBodyBytes: maxScheduleBody,
 		Description: "It replaces the schedule with this name. If the rule does not change, the next run stays.",
 	}, s.putSchedule)
@@ -75,21 +76,20 @@ func (ScheduleInfo) Schema(r huma.Registry) *huma.Schema {
 
 // ScheduleFields are the fields of a schedule.
 type ScheduleFields struct {
-	Name          string            `json:"name,omitempty" maxLength:"80" doc:"Default: that of the path"`
-	Queue         string            `json:"queue,omitempty" maxLength:"128" doc:"Receives the messages; topic:NAME is a topic"`
-	Set           string            `json:"set,omitempty" maxLength:"80" doc:"Of schedules that are applied together"`
-	Payload       Text              `json:"payload,omitempty"`
-	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
-	Headers       map[string]string `json:"headers,omitempty" maxProperties:"64"`
-	MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
-	Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
-	ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
-	Group         string            `json:"group,omitempty" maxLength:"128"`
-	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a run for so long after its ack. Default: 24h, and no less"`
-	Missed        string            `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
-	MissedWithin  Duration          `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: the distance between runs, but 1h to 31d; of missed all, missed_max times that"`
-	MissedMax     int               `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
-	Unfinished    string            `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
+	Name  string `json:"name,omitempty" maxLength:"80" doc:"Default: that of the path"`
+	Queue string `json:"queue,omitempty" maxLength:"128" doc:"Receives the messages; topic:NAME is a topic"`
+	Set   string `json:"set,omitempty" maxLength:"80" doc:"Of schedules that are applied together"`
+	wire.Payload
+	Headers      map[string]string `json:"headers,omitempty" maxProperties:"64"`
+	MaxAttempts  int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+	Timeout      Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
+	ExpireAfter  Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
+	Group        string            `json:"group,omitempty" maxLength:"128"`
+	DedupWindow  Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a run for so long after its ack. Default: 24h, and no less"`
+	Missed       string            `json:"missed,omitempty" enum:"none,one,all" doc:"Which runs are made up for that no worker was there for. Default: one, the latest"`
+	MissedWithin Duration          `json:"missed_within,omitempty" doc:"Make up for runs of this age or less. Default: the distance between runs, but 1h to 31d; of missed all, missed_max times that"`
+	MissedMax    int               `json:"missed_max,omitempty" minimum:"1" maximum:"10000" doc:"Of missed all: make up for so many runs. Default: 100"`
+	Unfinished   string            `json:"unfinished,omitempty" enum:"skip,allow,buffer" doc:"What happens to a run while the one before is unfinished. Default: skip"`
 
 	Cron     string          `json:"cron,omitempty" doc:"A cron expression, or a name such as @daily. Give one of cron, every, rrule, times and series"`
 	Every    Duration        `json:"every,omitempty" doc:"An interval from start"`
@@ -170,24 +170,37 @@ func (s *Server) listSchedules(ctx context.Context, in *PageQuery) (*listSchedul
 	return out, nil
 }
 
-type scheduleOutput struct{ Body ScheduleInfo }
+type scheduleOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and not with runs and pauses; for If-Match"`
+	Body ScheduleInfo
+}
 
 func (s *Server) getSchedule(ctx context.Context, in *SchedulePath) (*scheduleOutput, error) {
 	info, err := s.schedule(ctx, access.Look, in.Schedule)
 	if err != nil {
 		return nil, err
 	}
-	return &scheduleOutput{shown(ctx, info)}, nil
+	out := &scheduleOutput{Body: shown(ctx, info)}
+	if !hides(ctx) { // it would tell whether a payload was guessed
+		out.ETag = etagOf(info.Version())
+	}
+	return out, nil
 }
 
 type putScheduleInput struct {
 	SchedulePath
+	Preconditions
 	Body Schedule
 }
 
 type scheduleResultOutput struct{ Body wire.ScheduleResult }
 
-func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*scheduleResultOutput, error) {
+type putScheduleOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the fields of a PUT, and not with runs and pauses; for If-Match"`
+	Body wire.ScheduleResult
+}
+
+func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putScheduleOutput, error) {
 	schedule := in.Body.Schedule
 	switch {
 	case schedule.Name != "" && schedule.Name != in.Schedule:
@@ -205,14 +218,19 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*schedu
 	if err := checkSchedule(&schedule); err != nil {
 		return nil, err
 	}
-	result, err := s.client.Schedules().Put(ctx, schedule)
+	result, err := s.client.Schedules().PutIf(ctx, schedule, in.allow)
+	if in.given() && errors.Is(err, later.ErrConflict) {
+		err = &problem.Error{Status: http.StatusPreconditionFailed, Err: err}
+	}
 	if err != nil {
 		return nil, err
 	}
 	if result != later.PutUnchanged {
 		s.scheduleChanged(ctx, string(result), in.Schedule, slog.String("queue", schedule.Queue))
 	}
-	return scheduleResult(in.Schedule, string(result)), nil
+	out := &putScheduleOutput{ETag: etagOf(schedule.Version())}
+	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
+	return out, nil
 }
 
 func scheduleResult(name, result string) *scheduleResultOutput {

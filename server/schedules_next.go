@@ -23,6 +23,7 @@ func registerRuns(s *Server, tags []string) {
 		Description: "A schedule that is paused or has finished has none.",
 	}, s.nextRuns)
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listRuns", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: "/v1/schedules/{schedule}/runs", Tags: tags,
 		Summary: "List the runs of a schedule in a time",
@@ -30,6 +31,7 @@ func registerRuns(s *Server, tags []string) {
 			"live, else planned or past; a run that is past was done, missed or skipped.",
 	}, s.scheduleRuns)
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listUpcomingRuns",
 		Method:      http.MethodGet, Path: "/v1/schedules-upcoming", Tags: tags,
 		Summary:     "List the next runs of all schedules",

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -101,58 +99,27 @@ type MessagePath struct {
 
 // Outgoing is a message to send.
 type Outgoing struct {
-	ID            string            `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
-	Payload       Text              `json:"payload,omitempty"`
-	PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
-	Headers       map[string]string `json:"headers,omitempty" maxProperties:"64"`
-	In            Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
-	At            *time.Time        `json:"at,omitempty" doc:"Due at this time"`
-	MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
-	Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
-	ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
-	ExpireAt      *time.Time        `json:"expire_at,omitempty" doc:"Dead if not delivered by this time"`
-	DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack; only with an id"`
-	Group         string            `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"By which messages can be listed, cancelled and rescheduled together"`
-	OnDuplicate   string            `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
-	Wait          Duration          `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
-	MaxWait       Duration          `json:"max_wait,omitempty" doc:"Of a debounce: due no later than so long after the first send"`
-	Durable       *Durable          `json:"durable,omitempty" doc:"Answer when the message is on disk and on replicas. Default: as the server's store is configured"`
+	ID string `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Default: a generated id, which sorts by time"`
+	wire.Payload
+	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64"`
+	In          Duration          `json:"in,omitempty" doc:"Due after this delay, by the store's clock; one below zero means at once"`
+	At          *time.Time        `json:"at,omitempty" doc:"Due at this time"`
+	MaxAttempts int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+	Timeout     Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
+	ExpireAfter Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
+	ExpireAt    *time.Time        `json:"expire_at,omitempty" doc:"Dead if not delivered by this time"`
+	DedupWindow Duration          `json:"dedup_window,omitempty" doc:"Refuse the id for so long after an ack; only with an id"`
+	Group       string            `json:"group,omitempty" minLength:"1" maxLength:"128" doc:"By which messages can be listed, cancelled and rescheduled together"`
+	OnDuplicate string            `json:"on_duplicate,omitempty" enum:"keep,replace,debounce,follow" doc:"What to do if the id is live. Default: keep"`
+	Wait        Duration          `json:"wait,omitempty" doc:"Of a debounce: due so long after the last send"`
+	MaxWait     Duration          `json:"max_wait,omitempty" doc:"Of a debounce: due no later than so long after the first send"`
+	Durable     *Durable          `json:"durable,omitempty" doc:"Answer when the message is on disk and on replicas. Default: as the server's store is configured"`
 }
 
 // Durable is how safe a message must be before its send is answered.
 type Durable struct {
 	Replicas int      `json:"replicas" minimum:"0" maximum:"16" doc:"Wait for the disk and for so many replicas"`
 	Timeout  Duration `json:"timeout,omitempty" doc:"Default: 5s"`
-}
-
-// Text is text, or another JSON value that stands for its own text.
-type Text json.RawMessage
-
-// Schema returns the schema of any value.
-func (Text) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Description: "Text; another JSON value stands for its own text", Examples: []any{"hello"}}
-}
-
-// UnmarshalJSON keeps the value as it is.
-func (t *Text) UnmarshalJSON(value []byte) error {
-	*t = append((*t)[:0], value...)
-	return nil
-}
-
-// MarshalJSON returns the value.
-func (t Text) MarshalJSON() ([]byte, error) { return t, nil }
-
-// bytes returns the text.
-func (t Text) bytes() (text []byte, err error) {
-	if len(t) == 0 || t[0] != '"' {
-		return t, nil
-	}
-	if bytes.IndexByte(t, '\\') < 0 {
-		return t[1 : len(t)-1], nil
-	}
-	var s string
-	err = json.Unmarshal(t, &s)
-	return []byte(s), err
 }
 
 // Sent is a message that was sent.
@@ -187,9 +154,9 @@ func (d Duration) delay(name string) (time.Duration, error) {
 
 // outgoing returns the message to send.
 func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
-	out = later.Outgoing{ID: o.ID, Headers: o.Headers, MaxAttempts: o.MaxAttempts, Group: o.Group}
-	if out.Payload, err = o.payload(); err != nil {
-		return out, err
+	out = later.Outgoing{ID: o.ID, MaxAttempts: o.MaxAttempts, Group: o.Group}
+	if out.Payload, out.Headers, err = o.Payload.Message(o.Headers); err != nil {
+		return out, field("payload", err)
 	}
 	if out.When, err = when(o.In, o.At); err != nil {
 		return out, err
@@ -222,17 +189,6 @@ func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 		out.Durability = later.Durable(o.Durable.Replicas, timeout)
 	}
 	return out, nil
-}
-
-func (o *Outgoing) payload() ([]byte, error) {
-	if o.PayloadBase64 == nil {
-		text, err := o.Payload.bytes()
-		return text, field("payload", err)
-	}
-	if o.Payload != nil {
-		return nil, field("payload_base64", store.Invalid("is given with payload: give one of them"))
-	}
-	return o.PayloadBase64, nil
 }
 
 // mode returns what to do if the id is live.

@@ -22,7 +22,7 @@ const (
 )
 
 // maxReused is the largest capacity of a buffer that returns to bodies, in bytes.
-const maxReused = 64 << 10
+const maxReused = 16 << 10
 
 // bodies has empty buffers. One returns only after a successful send, because a failed call may still be using it.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -36,10 +36,12 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 		return false
 	}
 	body := bodies.Get().(*bytes.Buffer)
-	if err := readInto(body, w, r, wire.MaxMessage); err != nil {
+	give, err := s.readInto(body, w, r, wire.MaxMessage)
+	if err != nil {
 		s.reply(w, r, 0, nil, err)
 		return true
 	}
+	defer give()
 	o, ok := plainOutgoing(body.Bytes())
 	if !ok {
 		r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
@@ -93,7 +95,7 @@ func plainOutgoing(body []byte) (o Outgoing, ok bool) {
 	ok = eachField(body, func(name string, value gjson.Result) bool {
 		if name == "payload" {
 			end := value.Index + len(value.Raw)
-			o.Payload = Text(body[value.Index:end:end])
+			o.Payload.Payload = body[value.Index:end:end]
 			return true
 		}
 		return o.setPlain(name, value)
@@ -125,6 +127,9 @@ func eachField(body []byte, set func(name string, value gjson.Result) bool) (ok 
 func (o *Outgoing) setPlain(name string, value gjson.Result) bool {
 	isText := value.Type == gjson.String
 	switch name {
+	case "payload_text":
+		o.PayloadText = &value.Str
+		return isText
 	case "in":
 		o.In = Duration(value.Str)
 	case "at":

@@ -106,12 +106,23 @@ func (s *Server) sendStream(ctx huma.Context, next func(huma.Context)) {
 		problem.Write(w, 0, errKeyRefused)
 		return
 	}
+	lasting, done, err := s.wait(ctx.Context(), s.streams)
+	if err != nil {
+		s.reply(w, r, 0, nil, err)
+		return
+	}
+	defer done()
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex() // HTTP/1.1 would otherwise read the whole body before the first result
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // what is left of a body that ends early is no request
+	}
 	w.Header().Set("Content-Type", linesType)
-	stream := &sendStream{Server: s, target: s.targetOf(ctx), control: control, to: w,
-		from: bufio.NewReaderSize(r.Body, 64<<10)}
-	stream.run(r.Context())
+	body, stop := newRollingReader(lasting, r.Body, w, 0)
+	defer stop()
+	stream := &sendStream{Server: s, target: s.targetOf(ctx), control: control, to: w, body: body,
+		from: bufio.NewReaderSize(body, 16<<10)}
+	stream.run(ctx.Context())
 }
 
 // sendStream is a request with a message a line.
@@ -119,28 +130,30 @@ type sendStream struct {
 	*Server
 	target  target
 	control *http.ResponseController
+	body    *rollingReader
 	from    *bufio.Reader
 	to      io.Writer
 
 	part    []later.Outgoing
 	size    int
+	give    []func()      // what the part takes
 	results []BatchResult // of the lines since the last reply; those of part are empty
 	indices []int         // of the part's messages in results
 }
 
+// run sends what comes until the body ends, or the access of the sender or the server does.
 func (st *sendStream) run(ctx context.Context) {
 	schema := st.api.OpenAPI().Components.Schemas.Schema(typeOf[Outgoing](), true, "")
 	for {
-		_ = st.control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
-		line, err := readLine(st.from, wire.MaxMessage)
+		line, giveLine, err := st.readLine(ctx)
 		if len(line) > 0 {
 			st.take(ctx, line, schema)
+			st.body.renew() // an empty line is no progress
 		}
+		giveLine()
 		full := len(st.results) == partMessages || st.size >= partBytes
-		if err != nil || full || st.from.Buffered() == 0 {
-			if !st.flush(ctx) {
-				return
-			}
+		if (err != nil || full || !st.hasLine()) && !st.flush(ctx) {
+			return
 		}
 		switch {
 		case err == io.EOF:
@@ -153,11 +166,20 @@ func (st *sendStream) run(ctx context.Context) {
 	}
 }
 
+// hasLine reports whether a line has arrived as a whole, so that reading it does not wait while a part takes memory.
+func (st *sendStream) hasLine() bool {
+	arrived, _ := st.from.Peek(st.from.Buffered())
+	return bytes.IndexByte(arrived, '\n') >= 0
+}
+
 // take adds a line to the part.
 func (st *sendStream) take(ctx context.Context, line []byte, schema *huma.Schema) {
-	message, err := st.decode(line, schema)
+	message, err := st.decode(ctx, line, schema)
 	if err == nil {
 		err = message.Check()
+	}
+	if err == nil {
+		err = st.hold(ctx, &message)
 	}
 	if err != nil {
 		st.results = append(st.results, BatchResult{Error: st.problemOf(ctx, err)})
@@ -169,8 +191,22 @@ func (st *sendStream) take(ctx context.Context, line []byte, schema *huma.Schema
 	st.size += len(message.Payload)
 }
 
+// hold counts the bytes of a message until the part is sent.
+func (st *sendStream) hold(ctx context.Context, message *later.Outgoing) error {
+	give, err := st.bodies.await(ctx, int64(len(message.Payload)))
+	if err == nil {
+		st.give = append(st.give, give)
+	}
+	return err
+}
+
 // decode returns the message of a line, which is checked like the body of a single send.
-func (st *sendStream) decode(line []byte, schema *huma.Schema) (later.Outgoing, error) {
+func (st *sendStream) decode(ctx context.Context, line []byte, schema *huma.Schema) (later.Outgoing, error) {
+	give, err := st.admitJSON(ctx, line)
+	if err != nil {
+		return later.Outgoing{}, field("line", err)
+	}
+	defer give()
 	var value any
 	if err := decodeJSON(line, &value); err != nil {
 		return later.Outgoing{}, store.Invalid("line is not one JSON object: %v", err)
@@ -210,26 +246,36 @@ func (st *sendStream) flush(ctx context.Context) bool {
 	for i := range st.results {
 		_ = encodeJSON(&lines, &st.results[i]) // texts can always be encoded
 	}
-	st.part, st.indices, st.results, st.size = st.part[:0], st.indices[:0], st.results[:0], 0
+	for _, give := range st.give {
+		give()
+	}
+	clear(st.part)
+	st.part, st.indices, st.results, st.size, st.give = st.part[:0], st.indices[:0], st.results[:0], 0, st.give[:0]
 	_ = st.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
 	_, err := st.to.Write(lines.Bytes())
 	return err == nil && st.control.Flush() == nil
 }
 
 // readLine returns the next line without its end, or what precedes the end of the input. Blank lines are empty. Its
-// bytes are valid until the next call.
-func readLine(r *bufio.Reader, limit int) ([]byte, error) {
-	line, err := r.ReadSlice('\n')
+// bytes are valid until give is called; those of a line that is longer than the buffer count as they arrive.
+func (st *sendStream) readLine(ctx context.Context) (line []byte, give func(), err error) {
+	line, err = st.from.ReadSlice('\n')
+	counted, who := int64(0), senderOf(ctx)
+	give = func() { st.bodies.Give(who, counted) }
 	if errors.Is(err, bufio.ErrBufferFull) {
 		long := bytes.Clone(line)
 		for errors.Is(err, bufio.ErrBufferFull) {
-			line, err = r.ReadSlice('\n')
-			if len(long)+len(line) > limit {
-				return nil, &http.MaxBytesError{Limit: int64(limit)}
+			line, err = st.from.ReadSlice('\n')
+			if len(long)+len(line) > wire.MaxMessage {
+				return nil, give, &http.MaxBytesError{Limit: wire.MaxMessage}
 			}
+			if err := st.bodies.refusal(st.bodies.Take(who, int64(len(line)))); err != nil {
+				return nil, give, err
+			}
+			counted += int64(len(line))
 			long = append(long, line...)
 		}
 		line = long
 	}
-	return bytes.TrimSpace(line), err
+	return bytes.TrimSpace(line), give, err
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/quota"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -81,7 +84,10 @@ func (s *Server) sendRaw(ctx huma.Context, next func(huma.Context)) {
 		s.reply(w, r, 0, nil, errForm)
 		return
 	}
-	message, err := rawMessage(w, r)
+	message, give, err := s.rawMessage(w, r)
+	if err == nil {
+		defer give()
+	}
 	s.answerSend(w, r, s.targetOf(ctx), message, message.Payload, err)
 }
 
@@ -112,7 +118,6 @@ func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, m
 		s.reply(w, r, 0, nil, err)
 		return false
 	}
-	limitReply(w)
 	w.Header()["Content-Type"] = isJSON
 	w.WriteHeader(http.StatusCreated)
 	_, _ = w.Write(sent.appendJSON(make([]byte, 0, 256))) // if that fails nobody listens
@@ -121,7 +126,6 @@ func (s *Server) answerSend(w http.ResponseWriter, r *http.Request, to target, m
 
 // reply answers a request that huma does not answer.
 func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, body any, err error) {
-	limitReply(w)
 	if err != nil {
 		s.failure(r.Context(), err).Write(w)
 		return
@@ -167,7 +171,7 @@ func setCount(to *int, text string) error {
 
 // rawMessage reads a message whose payload is the body. It refuses Later- headers that it does not know, because one
 // with a typing error would be a message that is due at once.
-func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) {
+func (s *Server) rawMessage(w http.ResponseWriter, r *http.Request) (message later.Outgoing, give func(), err error) {
 	var o Outgoing
 	for name, values := range r.Header {
 		if !strings.HasPrefix(name, laterPrefix) {
@@ -175,7 +179,7 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 		}
 		where := "header." + name
 		if len(values) > 1 {
-			return later.Outgoing{}, field(where, store.Invalid("is given twice: give it once"))
+			return message, nil, field(where, store.Invalid("is given twice: give it once"))
 		}
 		if key, ok := strings.CutPrefix(name, metaPrefix); ok && key != "" {
 			if o.Headers == nil {
@@ -186,43 +190,94 @@ func rawMessage(w http.ResponseWriter, r *http.Request) (later.Outgoing, error) 
 		}
 		set, ok := rawHeaders[name]
 		if !ok {
-			return later.Outgoing{}, field(where, store.Invalid("is unknown: see the names in /v1/openapi.json"))
+			return message, nil, field(where, store.Invalid("is unknown: see the names in /v1/openapi.json"))
 		}
 		if values[0] == "" {
-			return later.Outgoing{}, field(where, store.Invalid("is empty: give a value, or omit it"))
+			return message, nil, field(where, store.Invalid("is empty: give a value, or omit it"))
 		}
 		if err := set(&o, values[0]); err != nil {
-			return later.Outgoing{}, field(where, err)
+			return message, nil, field(where, err)
 		}
 	}
-	message, err := o.outgoing()
-	if err != nil {
-		return message, err
+	o.setType(r.Header.Get("Content-Type"))
+	if message, err = o.outgoing(); err != nil {
+		return message, nil, err
 	}
-	message.Payload, err = readAll(w, r, store.MaxPayload)
-	return message, err
+	message.Payload, give, err = s.readAll(w, r, store.MaxPayload)
+	return message, give, err
+}
+
+// setType sets the content type of a raw message to that of its request, unless it has one, or that says nothing.
+func (o *Outgoing) setType(contentType string) {
+	if _, typed := o.Headers[wire.ContentType]; typed || contentType == octetsType {
+		return
+	}
+	if o.Headers == nil {
+		o.Headers = map[string]string{}
+	}
+	o.Headers[wire.ContentType] = contentType
 }
 
 // readAll reads a body of up to limit bytes.
-func readAll(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+func (s *Server) readAll(w http.ResponseWriter, r *http.Request, limit int64) (text []byte, give func(), err error) {
 	var body bytes.Buffer
-	err := readInto(&body, w, r, limit)
-	return body.Bytes(), err
+	give, err = s.readInto(&body, w, r, limit)
+	return body.Bytes(), give, err
 }
 
-// readInto reads a body of up to limit bytes into a buffer.
-func readInto(body *bytes.Buffer, w http.ResponseWriter, r *http.Request, limit int64) error {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
-	defer control.SetReadDeadline(time.Time{})                // else a send that takes longer would be cancelled
-	body.Grow(int(min(max(r.ContentLength, 0), limit, 64<<10)) + bytes.MinRead)
-	from := r.Body
-	if r.ContentLength < 0 || r.ContentLength > limit {
-		from = http.MaxBytesReader(w, from, limit)
+// readInto reads a body of up to limit bytes into a buffer, when there is room for it. Call give if there is no error
+// when the buffer is of no use any more.
+func (s *Server) readInto(body *bytes.Buffer, w http.ResponseWriter, r *http.Request, limit int64) (give func(),
+	err error) {
+	size := r.ContentLength // none, if it is unknown
+	if size > limit {
+		return nil, bodyError(&http.MaxBytesError{Limit: limit}, limit)
 	}
-	_, err := body.ReadFrom(from)
-	return bodyError(err, limit)
+	from := &countedBody{Reader: r.Body, bodies: s.bodies, who: access.SenderOf(r), counted: max(size, 0)}
+	if size < 0 {
+		from.Reader = http.MaxBytesReader(w, r.Body, limit)
+	} else if err := from.take(r.Context()); err != nil {
+		return nil, field("body", err)
+	}
+	body.Grow(int(min(from.counted, 4<<10)) + bytes.MinRead)
+	if _, err = body.ReadFrom(from); err != nil {
+		from.give()
+		return nil, bodyError(err, limit)
+	}
+	return from.give, nil
 }
+
+// countedBody counts the bytes of a body of unknown length as they are read. Those of others are counted before.
+type countedBody struct {
+	io.Reader
+	bodies  share
+	who     access.Sender
+	counted int64
+	known   bool
+}
+
+func (b *countedBody) take(ctx context.Context) error {
+	b.known = true
+	if b.bodies.Take(b.who, b.counted) == quota.None {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+	defer cancel()
+	return b.bodies.refusal(b.bodies.Wait(ctx, b.who, b.counted))
+}
+
+func (b *countedBody) Read(to []byte) (int, error) {
+	n, err := b.Reader.Read(to)
+	if !b.known && n > 0 {
+		if err := b.bodies.refusal(b.bodies.Take(b.who, int64(n))); err != nil {
+			return 0, err
+		}
+		b.counted += int64(n)
+	}
+	return n, err
+}
+
+func (b *countedBody) give() { b.bodies.Give(b.who, b.counted) }
 
 // bodyError returns an error of reading a body as one of the request.
 func bodyError(err error, limit int64) error {
@@ -231,6 +286,9 @@ func bodyError(err error, limit int64) error {
 		return nil
 	case *http.MaxBytesError:
 		return field("body", store.TooLarge("has more than %d bytes, which is the limit", limit))
+	}
+	if store.CodeOf(err) != store.Internal {
+		return field("body", err)
 	}
 	if _, isLost := errors.AsType[net.Error](err); !isLost && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return field("body", store.Invalid("cannot be read: %v", err)) // its chunks are wrong

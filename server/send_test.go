@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func TestSendAnswersWithIDAndDueTime(t *testing.T) {
 		t.Errorf("due in %v", d)
 	}
 	info, err := a.client.Queue("mail").Get(t.Context(), "a")
-	if err != nil || string(info.Payload) != "hello" {
+	if err != nil || string(info.Payload) != `"hello"` || info.Headers["content-type"] != jsonType {
 		t.Fatalf("%+v, %v", info, err)
 	}
 }
@@ -43,7 +44,7 @@ func TestSendTakesEveryOption(t *testing.T) {
 	if replaced["outcome"] != "replaced" {
 		t.Errorf("%v", replaced)
 	}
-	if got := a.do(http.MethodGet, mail+"/a", nil).is(http.StatusOK); got["payload"] != `{"n": 1}` {
+	if got := a.do(http.MethodGet, mail+"/a", nil).is(http.StatusOK); !reflect.DeepEqual(got["payload"], map[string]any{"n": 1.0}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -57,6 +58,7 @@ func TestSendTakesARawBody(t *testing.T) {
 	}
 	info, err := a.client.Queue("mail").Get(t.Context(), "raw")
 	if err != nil || string(info.Payload) != "hello \xff" || info.Headers["kind"] != "greeting" ||
+		info.Headers["content-type"] != "text/plain" ||
 		info.State != "scheduled" {
 		t.Errorf("%+v, %v", info, err)
 	}

@@ -70,16 +70,15 @@ func (m *Moment) policy() later.PastPolicy {
 type sendSeriesInput struct {
 	QueuePath
 	Body struct {
-		ID            string            `json:"id,omitempty" maxLength:"96" doc:"Default: a generated id"`
-		Offsets       []Offset          `json:"offsets" minItems:"1" maxItems:"500"`
-		Payload       Text              `json:"payload,omitempty"`
-		PayloadBase64 []byte            `json:"payload_base64,omitempty" doc:"The payload, if it is not text"`
-		Headers       map[string]string `json:"headers,omitempty" maxProperties:"59"`
-		MaxAttempts   int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
-		Timeout       Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
-		ExpireAfter   Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
-		DedupWindow   Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a message for so long after its ack. Default: 24h"`
-		Durable       *Durable          `json:"durable,omitempty" doc:"Answer when the messages are on disk and on replicas"`
+		ID      string   `json:"id,omitempty" maxLength:"96" doc:"Default: a generated id"`
+		Offsets []Offset `json:"offsets" minItems:"1" maxItems:"500"`
+		wire.Payload
+		Headers     map[string]string `json:"headers,omitempty" maxProperties:"59"`
+		MaxAttempts int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
+		Timeout     Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
+		ExpireAfter Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
+		DedupWindow Duration          `json:"dedup_window,omitempty" doc:"Refuse the id of a message for so long after its ack. Default: 24h"`
+		Durable     *Durable          `json:"durable,omitempty" doc:"Answer when the messages are on disk and on replicas"`
 		Moment
 	}
 }
@@ -106,7 +105,7 @@ type sentSeriesOutput struct{ Body wire.SentSeries }
 
 func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeriesOutput, error) {
 	b := &in.Body
-	body := Outgoing{ID: b.ID, Payload: b.Payload, PayloadBase64: b.PayloadBase64, Headers: b.Headers,
+	body := Outgoing{ID: b.ID, Payload: b.Payload, Headers: b.Headers,
 		MaxAttempts: b.MaxAttempts, Timeout: b.Timeout, ExpireAfter: b.ExpireAfter, DedupWindow: b.DedupWindow,
 		Durable: b.Durable}
 	message, err := body.outgoing()

@@ -17,23 +17,19 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
-	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
-const (
-	defaultMaxWaits = 20_000
-
-	// A client that sends or takes no byte for so long is gone, or as good as gone.
-	stallTimeout = 30 * time.Second
-)
+// stallTimeout is how long a client may take to send the body of a request, or the next part of a stream, and to take a
+// reply.
+const stallTimeout = 30 * time.Second
 
 // Config has the options of a Server. The zero Config is ready to use.
 type Config struct {
 	// Logger logs each change with who made it, and what failed inside the server. Default: slog.Default().
 	Logger *slog.Logger
 	// MaxWaits is the number of requests that may wait for messages or events at the same time. More are answered with
-	// the status 503. Default: 20,000.
+	// the status 503, and each sender of requests may have half of what the others leave. Default: 20,000.
 	MaxWaits int
 	// Version is that of the program, for the description of the API. Default: "unknown".
 	Version string
@@ -59,10 +55,13 @@ type Server struct {
 	// ending is cancelled when Close begins, so that requests which wait return.
 	ending context.Context
 	end    context.CancelFunc
-	waits  chan struct{}  // has an item for each request that waits
 	open   sync.WaitGroup // requests, operations and feeds
 	gate   sync.RWMutex   // held by Close, so that no request begins while it waits for open
 	feeds  feeds
+
+	waits, streams, transfers, running, matched, watched share
+	reads, bodies, decoded, replies                      share
+
 	// heartbeat is heartbeatEvery but in tests.
 	heartbeat time.Duration
 
@@ -84,15 +83,26 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 	}
 	cfg.MaxWaits = cmp.Or(cfg.MaxWaits, defaultMaxWaits)
 	cfg.Version, cfg.Store = cmp.Or(cfg.Version, "unknown"), cmp.Or(cfg.Store, "unknown")
-	s := &Server{client: c, cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), waits: make(chan struct{}, cfg.MaxWaits),
-		heartbeat: heartbeatEvery, started: time.Now()}
+	s := &Server{client: c, cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),
+		heartbeat: heartbeatEvery, started: time.Now(),
+		waits:     newShare(int64(cfg.MaxWaits), "requests wait already"),
+		streams:   newShare(maxStreams, "messages are streamed by other requests already"),
+		transfers: newShare(maxTransfers, "exports and imports run already"),
+		running:   newShare(maxRunning, "operations run already"),
+		matched:   newShare(maxMatchedBytes, "bytes of matches are held by operations already"),
+		watched:   newShare(maxOverviews, "different overviews are watched already"),
+		reads:     newShare(maxReads, "lists are read already"),
+		bodies:    newShare(maxBodyBytes, "bytes of requests are read already"),
+		decoded:   newShare(maxDecodedBytes, "bytes of requests are decoded already"),
+		replies:   newShare(maxReplyBytes, "bytes of replies have not been taken yet"),
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	s.operations.server = s
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.api = humago.New(s.mux, apiConfig(cfg.Version))
-	s.api.UseMiddleware(prepare)
+	s.api.UseMiddleware(s.prepare)
 	for _, register := range []func(*Server){
 		registerSend, registerReceive, registerLeases, registerMessages, registerQueues, registerBulk,
 		registerOperations, registerUndo, registerTopics, registerSubscriptions, registerSchedules, registerSeries,
@@ -115,12 +125,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.open.Add(1)
 	s.gate.RUnlock()
 	defer s.open.Done()
+	withDeadlines(w, r, s.answer)
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
 	switch err := cmp.Or(checkPath(r), checkBody(r)); {
 	case err != nil:
 		s.reply(w, r, 0, nil, err)
+	case r.Method == http.MethodGet && takesGzip(r.Header["Accept-Encoding"]):
+		c := &compressed{ResponseWriter: w}
+		s.mux.ServeHTTP(c, r)
+		c.decide()
 	case !s.sendFast(w, r):
 		s.mux.ServeHTTP(w, r)
 	}
@@ -133,26 +151,4 @@ func (s *Server) Close() {
 	defer s.gate.Unlock()
 	s.end()
 	s.open.Wait()
-}
-
-// wait takes one of the places for requests that wait. The context that it returns ends with the request, with the
-// access of its sender and with Close; the caller calls done.
-func (s *Server) wait(ctx context.Context) (_ context.Context, done func(), err error) {
-	if s.ending.Err() != nil {
-		return nil, nil, errEnding
-	}
-	select {
-	case s.waits <- struct{}{}:
-	default:
-		return nil, nil, errTooManyWaits(cap(s.waits))
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
-	hold := access.OnRevoke(ctx, cancel)
-	return ctx, func() {
-		hold()
-		stop()
-		cancel(nil)
-		<-s.waits
-	}, nil
 }

@@ -31,13 +31,13 @@ func registerUndo(s *Server) {
 // shifted is a message whose due time was moved.
 type shifted struct {
 	id       string
-	from, to time.Time
+	from, to int64 // in ms since 1970
 }
 
 // shift moves the due times of messages, and returns those that it moved.
 func shift(ctx context.Context, q *later.Queue, moves []shifted) (done []shifted, err error) {
 	err = eachShift(moves, func(m shifted) error {
-		return q.Reschedule(ctx, m.id, later.At(m.to))
+		return q.Reschedule(ctx, m.id, later.At(time.UnixMilli(m.to)))
 	}, func(m shifted) { done = append(done, m) })
 	return done, err
 }
@@ -50,10 +50,10 @@ func unshift(ctx context.Context, q *later.Queue, moves []shifted) (n int, err e
 		switch {
 		case err != nil:
 			return err
-		case !info.Due.Equal(m.to):
+		case info.Due.UnixMilli() != m.to:
 			return later.ErrNotFound // it was moved since: skip it
 		}
-		return q.Reschedule(ctx, m.id, later.At(m.from))
+		return q.Reschedule(ctx, m.id, later.At(time.UnixMilli(m.from)))
 	}, func(shifted) { n++ })
 	return n, err
 }

@@ -26,19 +26,29 @@ type sseWriter struct {
 func newSSEWriter(ctx huma.Context) sseWriter {
 	_, w := humago.Unwrap(ctx)
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // else the client would count as gone after it; not all can
 	w.Header().Set("Content-Type", eventsType)
 	w.Header().Set("X-Accel-Buffering", "no") // proxies are to pass on each event at once
 	return sseWriter{w: w, control: control}
 }
 
+// keptText is how much of a buffer a client keeps between events.
+const keptText = 4 << 10
+
 // write writes what was added, and reports whether the client takes it.
 func (w *sseWriter) write() bool {
-	if len(w.text) == 0 {
+	taken := w.send(w.text)
+	if w.text = w.text[:0]; cap(w.text) > keptText {
+		w.text = nil
+	}
+	return taken
+}
+
+// send writes a text, which clients can share, and reports whether the client takes it.
+func (w *sseWriter) send(text []byte) bool {
+	if len(text) == 0 {
 		return true
 	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // not all can
-	_, err := w.w.Write(w.text)
-	w.text = w.text[:0]
+	_, err := w.w.Write(text)
 	return err == nil && w.control.Flush() == nil
 }

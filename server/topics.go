@@ -22,6 +22,7 @@ func registerTopics(s *Server) {
 	const one = "/v1/topics/{topic}"
 	tags := []string{"topics"}
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listTopics",
 		Method:      http.MethodGet, Path: "/v1/topics", Tags: tags, Summary: "List topics with their counts",
 	}, s.listTopics)
@@ -51,6 +52,7 @@ func registerTopics(s *Server) {
 		Path:        one + "/messages/batch", Tags: tags, Summary: "Publish several messages",
 	}), s.publishBatch)
 	route(s, access.Look, huma.Operation{
+		Middlewares: huma.Middlewares{s.oneOfFewReads},
 		OperationID: "listHistory", Errors: []int{http.StatusNotFound},
 		Method: http.MethodGet, Path: one + "/history", Tags: tags, Summary: "List the messages that a topic retains",
 	}, s.topicHistory)
@@ -223,11 +225,11 @@ func (s *Server) topicHistory(ctx context.Context, in *historyInput) (*listOutpu
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
-	page, err := s.client.Topic(in.Topic).History(ctx, later.HistoryOptions{
-		From: in.DueAfter, To: in.DueBefore, Limit: in.Limit, Cursor: in.Cursor,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return messagePage(ctx, later.SearchPage{Messages: page.Messages, Looked: len(page.Messages), Next: page.Next}), nil
+	out := newMessagePage()
+	f := later.Filter{State: later.StateReady, From: in.DueAfter, To: in.DueBefore}
+	history := s.client.Queue(store.HistoryPrefix + in.Topic)
+	err := out.fill(in.Limit, in.Limit, in.Cursor, func(o later.SearchOptions) (later.SearchPage, error) {
+		return history.Search(ctx, f, o)
+	}, func(info *later.Info) Message { return message(ctx, info) })
+	return out, err
 }

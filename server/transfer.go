@@ -65,7 +65,7 @@ func (s *Server) exportQueue(ctx context.Context, in *exportInput) (*huma.Stream
 	if err := s.queueExists(ctx, in.Queue); errors.Is(err, store.ErrNotFound) { // one that cannot be counted can be read
 		return nil, err
 	}
-	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
+	ctx, done, err := s.wait(ctx, s.transfers) // it may take long, and Close ends it
 	if err != nil {
 		return nil, err
 	}
@@ -140,13 +140,13 @@ func (s *Server) importMessages(ctx context.Context, in *importInput) (*importOu
 	if err := access.Check(ctx, access.Administer, ""); err != nil { // the body names the queues
 		return nil, err
 	}
-	ctx, done, err := s.wait(ctx) // it may take long, and Close ends it
+	ctx, done, err := s.wait(ctx, s.transfers) // it may take long, and Close ends it
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	from := &rollingReader{ctx: ctx, r: in.request.Body, control: http.NewResponseController(in.writer)}
-	defer context.AfterFunc(ctx, from.interrupt)()
+	from, stop := newRollingReader(ctx, in.request.Body, in.writer, minProgress)
+	defer stop()
 	result, err := migrate.Import(ctx, s.client, from, migrate.ImportConfig{FromLine: in.FromLine})
 	out := &importOutput{Imported{Queues: []ImportedQueue{}, Imported: result.Imported, Duplicates: result.Duplicates,
 		Renamed: result.Renamed}}
@@ -176,25 +176,45 @@ func importError(err error, result migrate.ImportResult) error {
 	return err
 }
 
-// rollingReader limits the time of each read of a body, and not of all together.
+// minProgress is how many bytes of an import have to come within stallTimeout.
+const minProgress = 4 << 10
+
+// rollingReader limits the time of parts of a body, and not of all together. Reads end with ctx.
 type rollingReader struct {
 	ctx     context.Context
 	r       io.Reader
 	control *http.ResponseController
+	every   int // renew the time whenever so many bytes have come; 0 for never
+	read    int // since the last time
+}
+
+// newRollingReader returns a reader of a body. The caller calls stop.
+func newRollingReader(ctx context.Context, body io.Reader, w http.ResponseWriter, every int) (r *rollingReader,
+	stop func() bool) {
+	r = &rollingReader{ctx: ctx, r: body, control: http.NewResponseController(w), every: every}
+	r.renew()
+	return r, context.AfterFunc(ctx, func() { _ = r.control.SetReadDeadline(time.Unix(1, 0)) })
+}
+
+// renew gives the client the whole time again.
+func (r *rollingReader) renew() {
+	r.read = 0
+	_ = r.control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
 }
 
 func (r *rollingReader) Read(to []byte) (int, error) {
-	_ = r.control.SetReadDeadline(time.Now().Add(stallTimeout)) // not all can
 	if r.ctx.Err() != nil {
 		return 0, context.Cause(r.ctx)
 	}
 	n, err := r.r.Read(to)
-	_ = r.control.SetWriteDeadline(time.Now().Add(2 * stallTimeout)) // for the reply
-	if err != nil && err != io.EOF {
-		err = bodyError(err, 0)
+	if r.read += n; r.every > 0 && r.read >= r.every {
+		r.renew()
 	}
-	return n, err
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case r.ctx.Err() != nil:
+		return n, context.Cause(r.ctx)
+	}
+	return n, bodyError(err, 0)
 }
-
-// interrupt ends a Read that waits when ctx ends.
-func (r *rollingReader) interrupt() { _ = r.control.SetReadDeadline(time.Unix(1, 0)) }

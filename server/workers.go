@@ -62,7 +62,7 @@ func (s *Server) listWorkers(ctx context.Context, in *listWorkersInput) (*listWo
 	if in.Report {
 		var done func()
 		var err error
-		if ctx, done, err = s.wait(ctx); err != nil {
+		if ctx, done, err = s.wait(ctx, s.waits); err != nil {
 			return nil, err
 		}
 		defer done()
@@ -125,7 +125,7 @@ func (s *Server) tellWorkers(ctx context.Context, do later.WorkerCommand, name s
 	if err != nil {
 		return nil, err
 	}
-	ctx, done, err := s.wait(ctx)
+	ctx, done, err := s.wait(ctx, s.waits)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func TestGetShowsAllOfAMessage(t *testing.T) {
 		"header          kind=a.b\n", "payload         9 bytes\n", "\ntwo\nlines\n")
 	got := object(t, c.ok("get", "q", "a", "--json"))
 	for name, want := range map[string]any{
-		"id": "a", "queue": "q", "state": "scheduled", "payload": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
+		"id": "a", "queue": "q", "state": "scheduled", "payload_text": "two\nlines", "max_attempts": 5.0, "attempts": 0.0,
 		"delivered": false, "timeout": "10s", "expire_after": "1h0m0s", "dedup_window": "24h0m0s",
 		"group": "g 1",
 	} {
@@ -102,7 +102,7 @@ func TestNonTextPayloadIsBase64InJSON(t *testing.T) {
 		t.Fatal(r.stderr)
 	}
 	got := object(t, c.ok("get", "q", "a", "--json"))
-	if got["payload_base64"] != "/wA=" || got["payload"] != nil {
+	if got["payload_base64"] != "/wA=" || got["payload_text"] != nil {
 		t.Errorf("got %v", got)
 	}
 }

@@ -13,7 +13,7 @@ func TestEditChangesOnlyWhatIsGiven(t *testing.T) {
 			t.Errorf("edit printed %q", got)
 		}
 		got := object(t, c.ok("get", "orders", "a", "--json"))
-		if got["payload"] != "two" || got["due"] != before["due"] || got["group"] != "g" ||
+		if got["payload_text"] != "two" || got["due"] != before["due"] || got["group"] != "g" ||
 			len(got["headers"].(map[string]any)) != 2 {
 			t.Errorf("%v", got)
 		}
@@ -24,12 +24,12 @@ func TestEditChangesOnlyWhatIsGiven(t *testing.T) {
 		}
 		got = object(t, c.ok("get", "orders", "a", "--json"))
 		headers := got["headers"].(map[string]any)
-		if got["payload"] != "two" || got["due"] != "2100-01-01T00:00:00.000Z" || len(headers) != 1 ||
+		if got["payload_text"] != "two" || got["due"] != "2100-01-01T00:00:00.000Z" || len(headers) != 1 ||
 			headers["kind"] != "y" {
 			t.Errorf("%v", got)
 		}
 		r := c.runWith(t.Context(), "from stdin\n", "edit", "orders", "a", "-", "--in", "2h")
-		if r.exit != 0 || object(t, c.ok("get", "orders", "a", "--json"))["payload"] != "from stdin\n" {
+		if r.exit != 0 || object(t, c.ok("get", "orders", "a", "--json"))["payload_text"] != "from stdin\n" {
 			t.Errorf("exit %d: %s", r.exit, r.stderr)
 		}
 		contains(t, c.fails(11, "edit", "orders", "b", "x"), `"b"`)

@@ -31,7 +31,7 @@ Follows says that the message was sent with --on-duplicate follow, and is delive
 earlier one. State and lease are of that one, and everything else is of the message that follows it.`,
 			exitCode(store.ErrNotFound)),
 		Example: `  later get orders order-17
-  later get orders order-17 --json | jq -r .payload`,
+  later get orders order-17 --json | jq -r .payload_text`,
 		Args:              arguments(2, 2),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {

@@ -106,7 +106,7 @@ var hostileSenders = []struct{ name, request, want string }{
 		`403 forbidden opr has the role operate and may not operate queue "other"`},
 	{"the end of a queue", head("DELETE /v1/queues/mine", by("opr")),
 		`403 forbidden opr has the role operate and may not administer queue "mine"`},
-	{"an import", with(`{"later_export":1,"queues":["mine"]}`+"\n", "POST /v1/import", by("opr"), "Content-Type: application/x-ndjson"),
+	{"an import", with(`{"later_export":2,"queues":["mine"]}`+"\n", "POST /v1/import", by("opr"), "Content-Type: application/x-ndjson"),
 		"403 forbidden opr has the role operate and may not administer this server"},
 	{"the store itself", with("\x00", "POST /v1/store/send", by("opr"), "Content-Type: application/vnd.later.store.v3"),
 		"403 forbidden opr has the role operate and may not administer this server"},

@@ -66,15 +66,15 @@ func TestExportWritesTheNamedQueues(t *testing.T) {
 	r := c.run("export", "c", "a", "--json")
 	lines := objects(t, r.stdout)
 	if len(lines) != 4 || lines[1]["queue"] != "c" || lines[2]["queue"] != "a" ||
-		lines[1]["payload"] != "<x> & y" {
+		lines[1]["payload_text"] != "<x> & y" {
 		t.Errorf("got %s", r.stdout)
 	}
 	contains(t, r.stdout, "<x> & y")
 	if notes := objects(t, r.stderr); len(notes) != 2 || notes[1]["note"] != "exported 2 messages" {
 		t.Errorf("notes are %s", r.stderr)
 	}
-	contains(t, c.ok("export", "--error-pattern", "none"), `{"later_export_end":1,"messages":0}`)
-	contains(t, c.ok("export", "a", "--state", "ready"), `"state":"ready"`, `{"later_export_end":1,"messages":1}`)
+	contains(t, c.ok("export", "--error-pattern", "none"), `{"later_export_end":2,"messages":0}`)
+	contains(t, c.ok("export", "a", "--state", "ready"), `"state":"ready"`, `{"later_export_end":2,"messages":1}`)
 	contains(t, c.fails(2, "export", "--state", "late"), `state is "late": give scheduled, ready, leased or dead`)
 	if got := c.run("export", "none"); got.exit != 11 || got.stdout != "" {
 		t.Errorf("exit %d: %s", got.exit, got.stdout)

@@ -153,7 +153,7 @@ in a repository. The file is checked as a whole before anything is stored.
         queue: reports
         cron: 0 2 * * *           # or every, rrule, times, series
         time_zone: Europe/Berlin
-        payload: {kind: daily}    # text, or a value that is sent as JSON
+        payload: {kind: daily}    # JSON; payload_text is for text
         missed: one               # none, one or all; missed_within: 31d
         unfinished: skip          # skip, allow or buffer
 

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,7 @@ schedules:
   - name: hb
     queue: pings
     every: 30s
-    payload: hello
+    payload_text: hello
 `
 	write(text)
 	contains(t, c.ok("schedule", "apply", file, "--dry-run"), "+ hb\n", `    + cron: "0 2 * * *"`,
@@ -108,7 +109,8 @@ schedules:
 	if got := c.ok("schedule", "apply", file); got != "0 created, 0 changed, 0 deleted, 2 unchanged\n" {
 		t.Errorf("the second apply printed %q", got)
 	}
-	if got := object(t, c.ok("schedule", "get", "nightly", "--json")); got["payload"] != `{"kind":"daily"}` {
+	if got := object(t, c.ok("schedule", "get", "nightly", "--json")); !reflect.DeepEqual(got["payload"], map[string]any{"kind": "daily"}) ||
+		got["payload_text"] != nil {
 		t.Errorf("get printed %v", got)
 	}
 	before, _, _ := strings.Cut(strings.Replace(text, "0 2 *", "0 3 *", 1), "  - name: hb")

@@ -16,7 +16,7 @@ func TestDuplicateIDIsExit12AndChangesNothing(t *testing.T) {
 	c := newCLI(t)
 	c.ok("send", "q", "first", "--id", "a", "--in", "1h")
 	contains(t, c.fails(12, "send", "q", "second", "--id", "a"), `id "a" is already in queue "q"`, "later get q a")
-	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "first" || got["state"] != "scheduled" {
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload_text"] != "first" || got["state"] != "scheduled" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -27,11 +27,11 @@ func TestSendReadsAPayloadFromStdinByteForByte(t *testing.T) {
 	if got := object(t, r.stdout); got["id"] != "a" || got["queue"] != "q" {
 		t.Errorf("got %v", got)
 	}
-	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "two\nlines\n" {
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload_text"] != "two\nlines\n" {
 		t.Errorf("got %v", got)
 	}
 	c.ok("send", "q", "", "--id", "empty")
-	if got := object(t, c.ok("get", "q", "empty", "--json")); got["payload"] != "" {
+	if got := object(t, c.ok("get", "q", "empty", "--json")); got["payload_text"] != "" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -108,11 +108,11 @@ func TestSendReplacesAndDebounces(t *testing.T) {
 	send("first", "sent", "--on-duplicate", "replace", "--in", "1h")
 	due := object(t, c.ok("get", "q", "a", "--json"))["due"]
 	send("second", "replaced", "--on-duplicate", "replace")
-	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "second" || got["due"] != due {
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload_text"] != "second" || got["due"] != due {
 		t.Errorf("got %v, want the second payload, due at %v", got, due)
 	}
 	send("third", "debounced", "--on-duplicate", "debounce", "--wait", "2h", "--max-wait", "3h")
-	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload"] != "third" || got["due"] == due {
+	if got := object(t, c.ok("get", "q", "a", "--json")); got["payload_text"] != "third" || got["due"] == due {
 		t.Errorf("got %v", got)
 	}
 	contains(t, c.fails(12, "send", "q", "x", "--id", "a", "--on-duplicate", "keep"), `id "a" is already in queue "q"`)
@@ -152,7 +152,7 @@ func TestSendFollowsAMessageThatAWorkerHolds(t *testing.T) {
 	contains(t, c.ok("get", "q", "a"), "leased", "follows         an earlier message, which a worker holds", "fourth",
 		"delivered       no")
 	got := object(t, c.ok("get", "q", "a", "--json"))
-	if got["follows"] != true || got["state"] != "leased" || got["payload"] != "fourth" {
+	if got["follows"] != true || got["state"] != "leased" || got["payload_text"] != "fourth" {
 		t.Errorf("got %v", got)
 	}
 	contains(t, c.fails(13, "send", "q", "x", "--id", "a", "--on-duplicate", "replace"), "is not replaced")

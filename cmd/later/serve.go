@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"regexp"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
@@ -24,13 +23,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-const (
-	// defaultListen is reachable from this machine only.
-	defaultListen = "127.0.0.1:7600"
-	// A client sends the head of a request at once, and keeps a connection open for the next one.
-	headTimeout = 10 * time.Second
-	idleTimeout = 2 * time.Minute
-)
+// defaultListen is reachable from this machine only.
+const defaultListen = "127.0.0.1:7600"
 
 func (m *Main) serveCommand() *cobra.Command {
 	var o serveOptions
@@ -137,6 +131,7 @@ func (m *Main) webHandler(
 		api.Close()
 		return nil, nil, err
 	}
+	control.ShareLogouts(server.Logouts(c))
 	mux := http.NewServeMux()
 	mux.Handle("/", withPage(api, o))
 	mux.Handle("GET /healthz", health.LiveStore(c))
@@ -145,7 +140,8 @@ func (m *Main) webHandler(
 	mux.Handle(remotestore.Path, access.Require(access.Administer, access.EndRevoked(raw)))
 	mux.HandleFunc("POST "+access.LoginPath, control.Login)
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
-	return server.ExactPaths(underPrefix(o.pathPrefix, counts.Requests(mux, control.Handler))), func() {
+	site := underPrefix(o.pathPrefix, counts.Requests(mux, control.Handler))
+	return server.Deadlines(server.ExactPaths(site)), func() {
 		api.Close()
 		raw.Close()
 	}, nil
@@ -236,13 +232,14 @@ func (m *Main) startWeb(
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	w := &webServer{listener: listener, end: end, ended: make(chan struct{})}
-	w.http = &http.Server{Handler: handler, TLSConfig: control.TLS(), ReadHeaderTimeout: headTimeout,
-		IdleTimeout: idleTimeout, ErrorLog: slog.NewLogLogger(m.logger().Handler(), slog.LevelDebug)}
+	w := &webServer{listener: limitConnections(listener, maxConnections), end: end, ended: make(chan struct{})}
+	w.http = &http.Server{Handler: handler, TLSConfig: control.TLS(),
+		ErrorLog: slog.NewLogLogger(m.logger().Handler(), slog.LevelDebug)}
+	limitSite(w.http)
 	w.url = siteURL(w.http.TLSConfig, listener.Addr())
 	go func() {
 		defer close(w.ended)
-		w.err = serveSite(w.http, listener)
+		w.err = serveSite(w.http, w.listener)
 	}()
 	return w, nil
 }

@@ -83,7 +83,7 @@ func TestTopicCommandsFromFirstSubscriptionToDelete(t *testing.T) {
 		}
 
 		history := objects(t, c.ok("topic", "history", "orders", "--json"))
-		if len(history) != 3 || history[2]["payload"] != "five" || history[2]["queue"] != "topic-history:orders" {
+		if len(history) != 3 || history[2]["payload_text"] != "five" || history[2]["queue"] != "topic-history:orders" {
 			t.Errorf("history is %v", history)
 		}
 		contains(t, c.ok("topic", "history", "orders"), "ID  DUE", "region=eu  two")

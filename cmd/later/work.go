@@ -294,7 +294,7 @@ func (w *worker) print(_ context.Context, msg *later.Message) (err error) {
 		err = w.main.printJSON(wire.Delivery{
 			ID:          msg.ID,
 			Queue:       msg.Queue,
-			Payload:     wire.NewPayload(msg.Payload),
+			Payload:     wire.NewPayload(msg.Payload, msg.Headers),
 			Headers:     msg.Headers,
 			Due:         wire.FormatTime(msg.Due),
 			Lateness:    wire.Measured(msg.Lateness),

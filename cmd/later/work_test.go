@@ -33,7 +33,7 @@ func TestWorkPrintsAllOfAMessageAsJSON(t *testing.T) {
 	c.ok("send", "q", "hello", "--id", "a", "--header", "k=v", "--max-attempts", "3", "--in", "20ms")
 	got := object(t, c.ok("work", "q", "--max", "1", "--json"))
 	for name, want := range map[string]any{
-		"id": "a", "queue": "q", "payload": "hello", "attempt": 1.0, "max_attempts": 3.0,
+		"id": "a", "queue": "q", "payload_text": "hello", "attempt": 1.0, "max_attempts": 3.0,
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)

@@ -163,7 +163,11 @@ func describeWorker(w later.WorkerInfo) string {
 	field("name", "%s", preview(w.Name, later.MaxWorkerName))
 	field("id", "%s", preview(w.ID, 64))
 	field("state", "%s", w.State)
-	field("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
+	if w.PID == 0 {
+		field("process", "over HTTP")
+	} else {
+		field("process", "%d on %s", w.PID, dash(preview(w.Host, 255)))
+	}
 	field("version", "%s", dash(preview(w.Version, later.MaxWorkerName)))
 	field("queues", "%s", queuesOfWorker(w, 2000))
 	field("handlers", "%d of %d run", w.HeldCount, w.Concurrency)

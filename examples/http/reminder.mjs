@@ -21,7 +21,7 @@ async function later(method, path, body) {
 }
 
 async function handle(message) {
-  const { name, fail } = JSON.parse(message.payload);
+  const { name, fail } = message.payload;
   if (fail && message.attempt === 1) throw new Error("not at home");
   console.log(`hello ${name}, attempt ${message.attempt}`);
 }

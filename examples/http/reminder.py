@@ -44,7 +44,7 @@ def later(method, path, body=None):
 
 
 def handle(message):
-    reminder = json.loads(message["payload"])
+    reminder = message["payload"]
     if reminder.get("fail") and message["attempt"] == 1:
         raise RuntimeError("not at home")
     print(f"hello {reminder['name']}, attempt {message['attempt']}")

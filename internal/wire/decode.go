@@ -20,10 +20,18 @@ import (
 // message passes Info.Check. A field that is unknown, missing, given twice or of a wrong type is an ErrInvalid, as is
 // text that JSON would change silently; a value over its limit is ErrInvalid or ErrTooLarge. The error names the field.
 func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
+	return decodeMessage(line, messageDecoder{})
+}
+
+// DecodeMessage1 is DecodeMessage for exports of version 1, in which "payload" is text and durations are milliseconds.
+func DecodeMessage1(line []byte) (queue string, info store.Info, err error) {
+	return decodeMessage(line, messageDecoder{version1: true})
+}
+
+func decodeMessage(line []byte, d messageDecoder) (queue string, info store.Info, err error) {
 	if len(line) > MaxMessage {
 		return "", store.Info{}, store.TooLarge("message is %d bytes of JSON: the limit is %d", len(line), MaxMessage)
 	}
-	d := messageDecoder{}
 	seen, err := DecodeObject(line, d.field)
 	if err != nil {
 		return "", store.Info{}, err
@@ -33,8 +41,8 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 			return "", store.Info{}, store.Invalid("field %q is missing: give it", name)
 		}
 	}
-	if seen["payload"] && seen["payload_base64"] {
-		return "", store.Info{}, store.Invalid(`fields "payload" and "payload_base64" are both given: give one`)
+	if d.info.Payload, d.info.Headers, err = d.payload.Message(d.info.Headers); err != nil {
+		return "", store.Info{}, err
 	}
 	if d.info.Raw != nil {
 		for name := range seen {
@@ -55,20 +63,39 @@ func DecodeMessage(line []byte) (queue string, info store.Info, err error) {
 
 // ofReadable are the fields that are not known of an unreadable message.
 var ofReadable = map[string]bool{
-	"payload": true, "payload_base64": true, "headers": true, "max_attempts": true, "timeout": true,
-	"expire_after": true, "expire_at": true, "dedup_window": true, "group": true,
+	"payload": true, "payload_text": true, "payload_base64": true, "headers": true, "max_attempts": true,
+	"timeout": true, "expire_after": true, "expire_at": true, "dedup_window": true, "group": true,
 	"sent_at": true,
 }
 
 // messageDecoder gathers the fields of a message.
 type messageDecoder struct {
-	queue string
-	info  store.Info
+	queue   string
+	info    store.Info
+	payload Payload
+
+	version1 bool
 }
 
 // field takes in one field.
 func (m *messageDecoder) field(name string, v *Value) {
 	i := &m.info
+	if m.version1 {
+		switch name {
+		case "payload":
+			m.payload.PayloadText = new(v.Text())
+			return
+		case "timeout_ms":
+			i.Timeout = v.millis()
+			return
+		case "expire_after_ms":
+			i.ExpireAfter = v.millis()
+			return
+		case "dedup_window_ms":
+			i.DedupWindow = v.millis()
+			return
+		}
+	}
 	switch name {
 	case "queue":
 		m.queue = v.Text()
@@ -79,9 +106,11 @@ func (m *messageDecoder) field(name string, v *Value) {
 	case "due":
 		i.Due = v.Time()
 	case "payload":
-		i.Payload = []byte(v.Text())
+		m.payload.Payload = v.JSON()
+	case "payload_text":
+		m.payload.PayloadText = new(v.Text())
 	case "payload_base64":
-		i.Payload = v.Bytes()
+		m.payload.PayloadBase64 = v.Bytes()
 	case "headers":
 		i.Headers = v.Texts()
 	case "max_attempts":
@@ -105,7 +134,7 @@ func (m *messageDecoder) field(name string, v *Value) {
 	case "last_error":
 		i.LastError = v.Text()
 	case "failures":
-		i.Failures = v.Failures()
+		i.Failures = v.Failures(m.version1)
 	case "dead_reason":
 		i.DeadReason = store.DeadReason(v.Text())
 	case "died_at":
@@ -233,6 +262,19 @@ func (v *Value) Text() string { return want[string](v, "text") }
 
 // Bool reads true or false.
 func (v *Value) Bool() bool { return want[bool](v, "true or false") }
+
+// JSON reads any value.
+func (v *Value) JSON() (value json.RawMessage) {
+	if err := v.json.Decode(&value); err != nil {
+		v.refuse("cannot be read: %v", err)
+	}
+	return value
+}
+
+// millis reads a duration in milliseconds.
+func (v *Value) millis() time.Duration {
+	return time.Duration(v.Int(store.MaxDelay.Milliseconds())) * time.Millisecond
+}
 
 // Bytes reads bytes in base64. They are never nil.
 func (v *Value) Bytes() []byte {

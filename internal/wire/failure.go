@@ -24,8 +24,8 @@ func NewFailures(failures []store.Failure) []FailedAttempt {
 	return all
 }
 
-// Failures reads an array of failures.
-func (v *Value) Failures() (failures []store.Failure) {
+// Failures reads an array of failures. In version 1 of exports their durations are milliseconds.
+func (v *Value) Failures(version1 bool) (failures []store.Failure) {
 	if token := v.next(); token != json.Delim('[') {
 		v.refuse("is %s: give an array of failures", kindOf(token))
 		return nil
@@ -37,7 +37,13 @@ func (v *Value) Failures() (failures []store.Failure) {
 			return nil
 		}
 		var f store.Failure
-		if _, err := DecodeObject(one, func(name string, v *Value) { decodeFailure(&f, name, v) }); err != nil {
+		if _, err := DecodeObject(one, func(name string, v *Value) {
+			if version1 && name == "duration_ms" {
+				f.Duration = v.millis()
+			} else {
+				decodeFailure(&f, name, v)
+			}
+		}); err != nil {
 			v.refuse("has a failure that is refused: %v", err)
 		}
 		failures = append(failures, f)

@@ -8,8 +8,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"time"
-	"unicode/utf8"
 
+	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/store"
 )
 
@@ -22,27 +22,26 @@ const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // message is the JSON of a store.Info. What is zero is left out. A raw message that is empty is not zero.
 type message struct {
-	Queue         string            `json:"queue"`
-	ID            string            `json:"id"`
-	State         store.State       `json:"state"`
-	Due           string            `json:"due"`
-	Payload       string            `json:"payload,omitempty"`
-	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
-	Headers       map[string]string `json:"headers,omitempty"`
-	MaxAttempts   int               `json:"max_attempts,omitempty"`
-	Timeout       Duration          `json:"timeout,omitempty"`
-	ExpireAfter   Duration          `json:"expire_after,omitempty"`
-	ExpireAt      string            `json:"expire_at,omitempty"`
-	DedupWindow   Duration          `json:"dedup_window,omitempty"`
-	Group         string            `json:"group,omitempty"`
-	SentAt        string            `json:"sent_at,omitempty"`
-	Attempts      int               `json:"attempts,omitempty"`
-	Delivered     bool              `json:"delivered,omitempty"`
-	LastError     string            `json:"last_error,omitempty"`
-	Failures      []FailedAttempt   `json:"failures,omitempty"`
-	DeadReason    store.DeadReason  `json:"dead_reason,omitempty"`
-	DiedAt        string            `json:"died_at,omitempty"`
-	RawBase64     []byte            `json:"raw_base64,omitzero"`
+	Queue string      `json:"queue"`
+	ID    string      `json:"id"`
+	State store.State `json:"state"`
+	Due   string      `json:"due"`
+	Payload
+	Headers     map[string]string `json:"headers,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	ExpireAfter Duration          `json:"expire_after,omitempty"`
+	ExpireAt    string            `json:"expire_at,omitempty"`
+	DedupWindow Duration          `json:"dedup_window,omitempty"`
+	Group       string            `json:"group,omitempty"`
+	SentAt      string            `json:"sent_at,omitempty"`
+	Attempts    int               `json:"attempts,omitempty"`
+	Delivered   bool              `json:"delivered,omitempty"`
+	LastError   string            `json:"last_error,omitempty"`
+	Failures    []FailedAttempt   `json:"failures,omitempty"`
+	DeadReason  store.DeadReason  `json:"dead_reason,omitempty"`
+	DiedAt      string            `json:"died_at,omitempty"`
+	RawBase64   []byte            `json:"raw_base64,omitzero"`
 }
 
 // AppendMessage appends the JSON of a message to dst, in one line without its end. The info passes Info.Check. Times
@@ -60,13 +59,22 @@ func AppendMessage(dst []byte, queue string, info *store.Info) []byte {
 		m.Timeout, m.DedupWindow = wholeMillis(info.Timeout), wholeMillis(info.DedupWindow)
 		m.ExpireAfter, m.ExpireAt = wholeMillis(info.ExpireAfter), FormatTime(info.ExpireAt)
 		m.Group, m.SentAt = info.Group, FormatTime(info.SentAt)
-		if utf8.Valid(info.Payload) {
-			m.Payload = string(info.Payload)
-		} else {
-			m.PayloadBase64 = info.Payload
+		if len(info.Payload) > 0 {
+			m.Payload = exactPayload(info)
 		}
 	}
 	return Append(dst, m)
+}
+
+// exactPayload returns the JSON of a payload that DecodeMessage turns into the same bytes: a value with spaces is text.
+func exactPayload(info *store.Info) Payload {
+	p := NewPayload(info.Payload, info.Headers)
+	if p.Payload != nil {
+		if compact, _ := jsontext.Compact(p.Payload); len(compact) < len(p.Payload) {
+			return NewPayload(info.Payload, nil)
+		}
+	}
+	return p
 }
 
 // Append appends the JSON of a value that always has one, in one line without its end.

@@ -84,7 +84,7 @@ func TestJSONOfAMessage(t *testing.T) {
 			`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z"}`},
 		{store.Info{Message: store.Message{ID: "a", Payload: []byte("<🙂\x00>")}, State: store.StateLeased, Due: at,
 			LeaseDeadline: at},
-			`{"queue":"q","id":"a","state":"leased","due":"2030-12-31T22:59:59.002Z","payload":"<🙂\u0000>"}`},
+			`{"queue":"q","id":"a","state":"leased","due":"2030-12-31T22:59:59.002Z","payload_text":"<🙂\u0000>"}`},
 		{store.Info{
 			Message: store.Message{
 				ID: "a", Payload: []byte{0xff}, Headers: map[string]string{"k": "v"}, MaxAttempts: 3, Timeout: time.Microsecond,
@@ -128,13 +128,16 @@ func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 		{`{"id":"a","state":"ready","due":"2030-12-31T23:59:59Z"}`, `field "queue" is missing`},
 		{`{` + all + `,"Payload":"x"}`, `field "Payload" is unknown: leave it out`},
 		{`{` + all + `,"id":"b"}`, `field "id" is given twice`},
-		{`{` + all + `,"payload":null}`, `field "payload" is null: give text`},
-		{`{` + all + `,"payload":{"a":1}}`, `field "payload" is an object: give text`},
-		{`{` + all + `,"payload":[1]}`, `field "payload" is a list: give text`},
+		{`{` + all + `,"payload_text":null}`, `field "payload_text" is null: give text`},
+		{`{` + all + `,"payload_text":{"a":1}}`, `field "payload_text" is an object: give text`},
+		{`{` + all + `,"payload":` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}`, "more than 60 deep"},
+		{`{` + all + `,"payload":1,"headers":{"content-type":"text/plain"}}`, "payload is JSON, and the header content-type"},
 		{`{` + all + `,"payload":"\ud800"}`, "half of a surrogate pair"},
 		{`{` + all + `,"payload":"\udc00\ud800"}`, "half of a surrogate pair"},
 		{`{` + all + `,"payload":"\ud83dx"}`, "half of a surrogate pair"},
-		{`{` + all + `,"payload":"x","payload_base64":"eA=="}`, "both given"},
+		{`{` + all + `,"payload":"x","payload_base64":"eA=="}`, "give one of payload, payload_text"},
+		{`{` + all + `,"payload_text":"x","payload_base64":""}`, "give one of payload, payload_text"},
+		{`{` + all + `,"payload":null,"payload_text":""}`, "give one of payload, payload_text"},
 		{`{` + all + `,"payload_base64":"eA"}`, `field "payload_base64" is not in base64`},
 		{`{` + all + `,"raw_base64":"eA==","payload":"x"}`, `field "payload" is given beside "raw_base64"`},
 		{`{` + all + `,"attempts":"1"}`, `field "attempts" is text: give a whole number`},
@@ -167,12 +170,12 @@ func TestDecodedMessageIsWhatAStoreAccepts(t *testing.T) {
 			t.Errorf("%s\n  got  %v\n  want %s", test.line, err, test.want)
 		}
 	}
-	big := `{` + all + `,"payload":"` + strings.Repeat("x", store.MaxPayload+1) + `"}`
+	big := `{` + all + `,"payload_text":"` + strings.Repeat("x", store.MaxPayload+1) + `"}`
 	if _, _, err := DecodeMessage([]byte(big)); !errors.Is(err, store.ErrTooLarge) ||
 		!strings.Contains(err.Error(), "1048576") {
 		t.Errorf("a payload over its limit is %v", err)
 	}
-	if _, info, err := DecodeMessage([]byte(" { " + all + ` , "payload":"\ud83d\ude42\\ud800\ufffd"}` +
+	if _, info, err := DecodeMessage([]byte(" { " + all + ` , "payload_text":"\ud83d\ude42\\ud800\ufffd"}` +
 		"\r")); err != nil || string(info.Payload) != `🙂\ud800`+"\ufffd" {
 		t.Errorf("got %q, %v", info.Payload, err)
 	}
@@ -186,8 +189,10 @@ func FuzzDecodeMessage(f *testing.F) {
 			`"attempts":2,"delivered":true,"last_error":"no","dead_reason":"buried","died_at":"2030-12-31T22:59:59.002Z"}`))
 	f.Add([]byte(`{"queue":"q","id":"a","state":"ready","due":"2030-12-31T22:59:59.002Z","raw_base64":""}`))
 	f.Add([]byte(`{"queue":"q","id":"a","state":"leased","due":"1970-01-01T00:00:00.001Z",` +
-		`"payload":"\ud83d\ude42\u0000",` +
+		`"payload_text":"\ud83d\ude42\u0000",` +
 		`"expire_at":"2199-12-31T23:59:59Z"}`))
+	f.Add([]byte(`{"queue":"q","id":"a","state":"ready","due":"1970-01-01T00:00:00.001Z","payload":[1e999, "<"],` +
+		`"headers":{"content-type":"application/x+json"}}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		queue, info, err := DecodeMessage(line)
 		if err != nil {

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"unicode/utf8"
 
 	"github.com/laterq/later/store"
 )
@@ -10,21 +9,6 @@ import (
 // The JSON of what programs show of a store. Names are in snake case. Times are RFC 3339 in UTC with milliseconds;
 // durations are texts such as 1h30m0s. A field that is always known is always there; others are left out if they
 // are not set.
-
-// Payload is the payload of a message: text if it is valid UTF-8, else base64.
-type Payload struct {
-	Payload       *string `json:"payload,omitempty"`
-	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
-}
-
-// NewPayload returns the JSON of a payload.
-func NewPayload(payload []byte) Payload {
-	if utf8.Valid(payload) {
-		text := string(payload)
-		return Payload{Payload: &text}
-	}
-	return Payload{PayloadBase64: payload}
-}
 
 // Info is a live message as it is now.
 type Info struct {
@@ -56,8 +40,12 @@ type Info struct {
 
 // NewInfo returns the JSON of a message of a queue.
 func NewInfo(queue string, i *store.Info) Info {
+	var payload Payload // that of an unreadable message is not known
+	if i.Raw == nil {
+		payload = NewPayload(i.Payload, i.Headers)
+	}
 	return Info{
-		ID: i.ID, Queue: queue, State: i.State, Payload: NewPayload(i.Payload), Headers: i.Headers, Due: FormatTime(i.Due),
+		ID: i.ID, Queue: queue, State: i.State, Payload: payload, Headers: i.Headers, Due: FormatTime(i.Due),
 		Attempts: i.Attempts, MaxAttempts: i.MaxAttempts, Delivered: i.Delivered,
 		Timeout: Duration(i.Timeout), ExpireAfter: Duration(i.ExpireAfter), ExpireAt: FormatTime(i.ExpireAt),
 		DedupWindow: Duration(i.DedupWindow), Group: i.Group, SentAt: FormatTime(i.SentAt),

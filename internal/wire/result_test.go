@@ -31,17 +31,17 @@ func TestWireResults(t *testing.T) {
 		value any
 		want  string
 	}{
-		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","payload":"<ü>","headers":{"k":"v"},` +
+		{NewInfo("q", &full), `{"id":"a","queue":"q","state":"leased","payload_text":"<ü>","headers":{"k":"v"},` +
 			`"due":"2030-12-31T22:59:59.001Z","attempts":1,"max_attempts":5,"delivered":true,"timeout":"1m0s",` +
 			`"expire_after":"1s","dedup_window":"1h0m0s","group":"g","sent_at":"2030-12-31T22:59:59.001Z",` +
 			`"lease_deadline":"2030-12-31T22:59:59.001Z","follows":true,"last_error":"no"}`},
-		{NewInfo("q", &dead), `{"id":"d","queue":"q","state":"dead","payload":"","due":"2030-12-31T22:59:59.001Z",` +
+		{NewInfo("q", &dead), `{"id":"d","queue":"q","state":"dead","due":"2030-12-31T22:59:59.001Z",` +
 			`"attempts":0,"max_attempts":0,"delivered":false,"dead_reason":"unreadable",` +
 			`"died_at":"2030-12-31T22:59:59.001Z","raw_base64":"/w=="}`},
-		{NewPayload([]byte{0xff}), `{"payload_base64":"/w=="}`},
-		{Delivery{ID: "a", Queue: "q", Payload: NewPayload(nil), Due: FormatTime(at),
+		{NewPayload([]byte{0xff}, nil), `{"payload_base64":"/w=="}`},
+		{Delivery{ID: "a", Queue: "q", Payload: NewPayload(nil, nil), Due: FormatTime(at),
 			Lateness: Measured(1234567 * time.Nanosecond), Attempt: 1, MaxAttempts: 25},
-			`{"id":"a","queue":"q","payload":"","due":"2030-12-31T22:59:59.001Z","lateness":"1.234ms","attempt":1,` +
+			`{"id":"a","queue":"q","payload_text":"","due":"2030-12-31T22:59:59.001Z","lateness":"1.234ms","attempt":1,` +
 				`"max_attempts":25}`},
 		{NewStats("q", store.Stats{Scheduled: 1, Ready: 2, Leased: 3, Dead: 4, NextDue: at, Paused: true, Now: at}),
 			`{"queue":"q","scheduled":1,"ready":2,"leased":3,"dead":4,"next_due":"2030-12-31T22:59:59.001Z",` +

@@ -72,7 +72,7 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 		return c.credentials(s, r, text)
 	}
 	if cookie, err := r.Cookie(LoginCookie); err == nil {
-		return c.byCookie(s, cookie.Value)
+		return c.byCookie(r.Context(), s, cookie.Value)
 	}
 	if certificate != nil {
 		return s.certified(namesOf(certificate))
@@ -154,7 +154,7 @@ func (c *Control) byPassword(s *settings, r *http.Request, user, text string) (I
 		}
 		p = &password{hash: hash} // as slow as for a user that exists
 	}
-	right, err := c.guesses.check(r, p, text)
+	right, err := c.guesses.check(r, user, p, text)
 	switch {
 	case err != nil:
 		return Identity{}, err

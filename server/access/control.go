@@ -42,11 +42,13 @@ type Config struct {
 // Control finds out who sends a request. Its methods can be called at the same time.
 type Control struct {
 	cfg     Config
-	key     []byte // of logins and of passwords that are remembered; each process has its own
+	key     []byte // of passwords that are remembered, and of logins without session_key; each process has its own
 	guesses *guesses
 	origins *http.CrossOriginProtection
 	refused throttle
 	lasting lasting
+
+	sessions sessions
 
 	settings atomic.Pointer[settings]
 	started  time.Time

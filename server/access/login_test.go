@@ -82,7 +82,7 @@ func TestWrongLoginsAreRefused(t *testing.T) {
 func TestLoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := control(t, file(t))
-		text := c.newCookie(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge))
+		text := c.cookie(c.settings.Load(), newSession(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge)))
 		ask := func(c *Control, text string) int {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.AddCookie(&http.Cookie{Name: LoginCookie, Value: text})
@@ -110,7 +110,7 @@ func TestLoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 		expect(c, text, 200)
 		time.Sleep(time.Second)
 		expect(c, text, 401)
-		text = c.newCookie(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge))
+		text = c.cookie(c.settings.Load(), newSession(sha256.Sum256([]byte("t0ken")), time.Now().Add(LoginAge)))
 		expect(c, text, 200)
 		rewrite(t, c.cfg.File, strings.Replace(file(t), hashOf("t0ken"), hashOf("new"), 1))
 		if err := c.Reload(); err != nil {

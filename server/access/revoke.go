@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/laterq/later/internal/problem"
 )
 
 // errRevoked ends requests that wait.
@@ -68,7 +70,8 @@ func (l *lasting) add(from *caller, end func(error)) (stop func()) {
 	}
 }
 
-// before returns the requests that were last checked under other settings. It stops the timer when there is no request.
+// before returns the requests that were last checked under other settings, and those that came by a login, which can be
+// ended. It stops the timer when there is no request.
 func (l *lasting) before(s *settings) (before []*lastingRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +81,7 @@ func (l *lasting) before(s *settings) (before []*lastingRequest) {
 	}
 	l.ticking.Reset(checkEvery)
 	for one := range l.requests {
-		if one.settings != s {
+		if _, err := one.request.Cookie(LoginCookie); one.settings != s || err == nil {
 			one.settings = s
 			before = append(before, one)
 		}
@@ -103,12 +106,16 @@ func (c *Control) endRevoked() {
 // holds reports whether a request would come from the same sender with the same rights now.
 func (c *Control) holds(s *settings, from *caller) bool {
 	r := s.withoutForgery(from.request)
-	if user, _, ok := r.BasicAuth(); ok && user != "" && r.Header.Get(forwardedUser) == "" {
-		if p := s.passwords[user]; p == nil || p.right.Load() == nil {
-			return false // it changed, and to check it for each request could take minutes
-		}
+	if user, text, ok := r.BasicAuth(); ok && user != "" && r.Header.Get(forwardedUser) == "" {
+		// A password that changed is not checked, since that could take minutes for all requests, and none is a guess.
+		p := s.passwords[user]
+		return p != nil && c.guesses.isRight(attempt{p, c.guesses.mac("password", text)}) &&
+			reflect.DeepEqual(s.users[user], from.Identity)
 	}
 	who, err := c.authenticate(s, r)
+	if problem.StatusOf(err) == http.StatusServiceUnavailable {
+		return true // the store may have been away
+	}
 	return err == nil && reflect.DeepEqual(who, from.Identity)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"maps"
 	"net"
@@ -35,6 +36,7 @@ type settings struct {
 	tokens      []token
 	proxies     []netip.Prefix
 	hosts       []string
+	sessionKey  []byte // signs the cookies of logins; nil: each process has its own
 }
 
 // token is the hash of a token, and whose it is.
@@ -81,6 +83,7 @@ func parseSettings(text []byte, read reader) (*settings, error) {
 		"tokens":           func(v value) error { return v.list(s.addToken) },
 		"trusted_proxies":  func(v value) error { return v.list(s.addProxy) },
 		"hosts":            func(v value) error { return v.list(s.addHost) },
+		"session_key":      s.setSessionKey,
 	}
 	at := map[string]value{}
 	for name, read := range fields {
@@ -196,6 +199,20 @@ func (s *settings) addProxy(v value) error {
 		return v.errorf("is %q: give an address such as 10.0.0.7 or 10.0.0.0/8", nearest.Clip(text))
 	}
 	s.proxies = append(s.proxies, prefix.Masked())
+	return nil
+}
+
+func (s *settings) setSessionKey(v value) error {
+	text, err := v.text()
+	if err != nil {
+		return err
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(key) < minSessionKey {
+		return v.errorf("is not base64 of %d random bytes or more: openssl rand -base64 %d makes it", minSessionKey,
+			minSessionKey)
+	}
+	s.sessionKey = key
 	return nil
 }
 

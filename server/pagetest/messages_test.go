@@ -168,6 +168,27 @@ func TestActionsThatFailSayWhy(t *testing.T) {
 	b.see(".panel", "does not exist any more")
 }
 
+func TestJSONPayloadIsEditedWithAllItsDigits(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	s.send("orders", `{"n":12345678901234567890,"f":1.10}`, later.WithID("a"), later.In(time.Hour),
+		later.Header("content-type", "application/json"))
+	b := s.open("/")
+	b.openMessage("orders", "a")
+	b.see(".panel .tree", "12345678901234567890")
+	b.click(".panel button", "Edit…")
+	b.write(`{"n":`, "dialog textarea[name=payload]")
+	b.click("dialog button.primary", "Save")
+	b.see("dialog", "no longer JSON")
+	b.write(`{"n":12345678901234567891}`, "dialog textarea[name=payload]")
+	b.click("dialog button.primary", "Save")
+	b.see(".notice", "a is changed")
+	info, err := s.client.Queue("orders").Get(t.Context(), "a")
+	if err != nil || string(info.Payload) != `{"n":12345678901234567891}` || len(info.Headers) != 1 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+}
+
 // hostile are payloads that would do harm if they were taken for more than text.
 var hostile = map[string]string{
 	"html":     `<img src=x onerror="alert(1)"><h1>Owned</h1><style>*{display:none}</style>`,

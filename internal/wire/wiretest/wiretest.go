@@ -2,6 +2,7 @@
 package wiretest
 
 import (
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -10,7 +11,7 @@ import (
 )
 
 // Info draws any message that passes Info.Check, of the given id: in every state, with every field set or not, with
-// payloads that are text, bytes, or empty, and unreadable ones.
+// payloads that are JSON, text, bytes, or empty, and unreadable ones.
 func Info(id string) *rapid.Generator[store.Info] {
 	return rapid.Custom(func(t *rapid.T) store.Info {
 		i := store.Info{
@@ -65,6 +66,12 @@ func drawMessage(t *rapid.T) store.Message {
 		}
 		m.Headers[rapid.SampledFrom([]string{"trace", "größe", "🙂", `quo"te\`, "<&>", "\u2028"}).Draw(t,
 			"name")] = drawText(t, "value")
+	}
+	if m.Headers != nil && rapid.Bool().Draw(t, "with a content type") {
+		m.Headers["content-type"] = rapid.SampledFrom([]string{"application/json", "Application/Geo+JSON; v=1",
+			"text/plain"}).Draw(t, "content type")
+		m.Payload = []byte(rapid.SampledFrom([]string{`null`, `"<\u2028\ud83d\ude42>"`, ` {"a": [1.0, 1e999]}`, `{"b":1,"a":1,"a":2}`,
+			`{`, "\"\xff\"", strings.Repeat("[", 61) + strings.Repeat("]", 61), `"\ud800"`}).Draw(t, "JSON"))
 	}
 	return m
 }

@@ -1,4 +1,5 @@
 // Requests to the server. Paths are relative, so that the page works under any prefix.
+import { parse } from './json.js';
 
 // Problem is an error that the server described, or that kept it from answering.
 export class Problem extends Error {
@@ -42,7 +43,7 @@ export async function request(method, path, body, options = {}) {
 
 async function json(method, path, body, options) {
   const response = await request(method, path, body, options);
-  return response.status === 204 ? undefined : response.json();
+  return response.status === 204 ? undefined : parse(await response.text());
 }
 
 export const get = (path, options) => json('GET', path, undefined, options);

@@ -1,16 +1,18 @@
 // A payload as a tree, as text, or as bytes.
 import { bytesOf, hexDump, plural, visible } from './format.js';
 import { html, useMemo, useState } from './html.js';
+import { digits, parse, payloadText } from './json.js';
 import { copy } from './ui.js';
 
 const shownItems = 100; // of an object or array, until more are asked for
 const openLevels = 8;
 const shownText = 64 << 10; // characters
 
+// parsed returns the value of text that looks like an object or array.
 function parsed(text) {
   if (!/^\s*[[{]/.test(text ?? '')) return undefined;
   try {
-    return JSON.parse(text);
+    return parse(text);
   } catch {
     return undefined;
   }
@@ -18,10 +20,11 @@ function parsed(text) {
 
 // Payload shows the payload of a message in full.
 export function Payload({ m }) {
-  const json = useMemo(() => parsed(m.payload), [m.payload]);
-  const bytes = useMemo(() => (m.payload === undefined ? bytesOf(m.payload_base64 ?? m.raw_base64 ?? '') :
-    new TextEncoder().encode(m.payload)), [m]);
-  const ways = [json !== undefined && 'tree', m.payload !== undefined && 'text', 'hex'].filter(Boolean);
+  const text = useMemo(() => payloadText(m), [m]);
+  const json = useMemo(() => m.payload ?? parsed(text), [m]);
+  const bytes = useMemo(() => (text === undefined ? bytesOf(m.payload_base64 ?? m.raw_base64 ?? '') :
+    new TextEncoder().encode(text)), [m]);
+  const ways = [json !== undefined && 'tree', text !== undefined && 'text', 'hex'].filter(Boolean);
   const [chosen, setWay] = useState();
   const way = chosen && ways.includes(chosen) ? chosen : ways[0];
   return html`<section class="payload-view" aria-labelledby="payload-title">
@@ -32,10 +35,10 @@ export function Payload({ m }) {
       <span class="segmented" role="group" aria-label="Show the payload as">
         ${ways.map((name) => html`<button aria-pressed=${name === way} onClick=${() => setWay(name)}>${name}</button>`)}
       </span>
-      ${m.payload !== undefined && html`<button onClick=${() => copy(m.payload, 'the payload')}>Copy</button>`}
+      ${text !== undefined && html`<button onClick=${() => copy(text, 'the payload')}>Copy</button>`}
     </header>
     ${way === 'tree' && html`<div class="tree"><${Node} value=${json} open=${openLevels} /></div>`}
-    ${way === 'text' && html`<${Text} text=${m.payload} />`}
+    ${way === 'text' && html`<${Text} text=${text} />`}
     ${way === 'hex' && html`<pre tabIndex="0">${hexDump(bytes)}</pre>`}
   </section>`;
 }
@@ -53,9 +56,11 @@ function Node({ name, value, open }) {
   const [opened, setOpened] = useState(open > 0);
   const [shown, setShown] = useState(shownItems);
   const label = name !== undefined && html`<span class="key">${visible(String(name))}</span>: `;
-  if (value === null || typeof value !== 'object') {
-    return html`<div>${label}<span class=${`value ${value === null ? 'null' : typeof value}`} dir="auto">${
-      typeof value === 'string' ? visible(JSON.stringify(value)) : String(value)}</span></div>`;
+  const number = digits(value);
+  if (value === null || typeof value !== 'object' || number) {
+    const kind = value === null ? 'null' : number ? 'number' : typeof value;
+    return html`<div>${label}<span class=${`value ${kind}`} dir="auto">${
+      number ?? (typeof value === 'string' ? visible(JSON.stringify(value)) : String(value))}</span></div>`;
   }
   const list = Array.isArray(value);
   const entries = Object.entries(value);

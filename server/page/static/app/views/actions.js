@@ -2,6 +2,7 @@
 import { patch, path, post, remove } from '../api.js';
 import { local, plural } from '../format.js';
 import { html } from '../html.js';
+import { parse, payloadText } from '../json.js';
 import { now } from '../live.js';
 import { attempt, Confirm, Field, Form, notify, open } from '../ui.js';
 import { go, url } from '../url.js';
@@ -84,13 +85,23 @@ function headersOf(text) {
   return headers;
 }
 
+// payloadOf returns the fields of a payload that was edited. That of a message with JSON must be JSON.
+export function payloadOf(text, before) {
+  if (before.payload === undefined) return { payload_text: text };
+  try {
+    return { payload: parse(text) };
+  } catch (error) {
+    throw new Error(`The payload is no longer JSON: ${error.message}`);
+  }
+}
+
 function Edit({ m, done }) {
-  const text = m.payload ?? '';
+  const text = payloadText(m) ?? '';
   const bytes = m.payload_base64 !== undefined;
   const before = Object.entries(m.headers ?? {}).map(([name, value]) => `${name}=${value}`).join('\n');
   const submit = async ({ payload, headers }) => {
     const change = {};
-    if (!bytes && payload !== text) change.payload = payload;
+    if (!bytes && payload !== text) Object.assign(change, payloadOf(payload, m));
     if (headers !== before) change.headers = headersOf(headers);
     if (Object.keys(change).length) {
       await patch(pathOf(m), change);

@@ -2,6 +2,7 @@
 import { get, path, post, query, remove } from '../api.js';
 import { local, number, plural, visible } from '../format.js';
 import { html, useEffect, useRef, useState } from '../html.js';
+import { payloadText } from '../json.js';
 import { now } from '../live.js';
 import { queryOf } from '../search.js';
 import { Failure, Field, notify, Table } from '../ui.js';
@@ -141,7 +142,7 @@ function Sure({ step, setStep, action, change, run, filter }) {
     <${Table} label="Examples" head=${['Due', 'Queue', 'Id', 'Payload']}>
       ${examples.map((m) =>
         html`<tr><td>${m.due ? local(Date.parse(m.due), time) : '–'}</td><td>${m.queue}</td><td>${visible(m.id)}</td>
-        <td class="payload"><bdi>${visible((m.payload ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
+        <td class="payload"><bdi>${visible((payloadText(m) ?? '').slice(0, 80))}</bdi></td></tr>`)}<//>
     ${action === 'cancel' && !hidesPayloads() &&
       html`<p class="row">${run.sources.map(({ queue, state }) =>
         html`<a class="button" download=${`${queue}-${state}.ndjson`}

@@ -2,6 +2,7 @@
 import { path, query, get } from '../api.js';
 import { iso, local, plural, relative, short, visible } from '../format.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../html.js';
+import { payloadText } from '../json.js';
 import { useKeys } from '../keys.js';
 import { useNow } from '../live.js';
 import { orderOf, useRows } from '../rows.js';
@@ -218,7 +219,7 @@ function Row({ m, state, many, current, shown, show, done, time }) {
   if (!m) return html`<tr class="space"><td colspan=${many ? 6 : 5} style=${{ height: `${rowHeight}px` }}>…</td></tr>`;
   const at = Date.parse(state === 'leased' ? m.lease_deadline : orderOf(m)) || 0;
   const payload = hidesPayloads() ? 'hidden' :
-    m.payload ?? (m.payload_base64 ? 'bytes' : m.raw_base64 ? 'unreadable' : '');
+    payloadText(m) ?? (m.payload_base64 ? 'bytes' : m.raw_base64 ? 'unreadable' : '');
   const text = state === 'dead' ? m.last_error || m.dead_reason : payload;
   return html`<tr class=${shown ? 'shown' : ''} data-cursor=${current ? '' : undefined} tabIndex=${current ? 0 : -1}
       onClick=${(event) => event.target.closest('button, a') || show(m)}>

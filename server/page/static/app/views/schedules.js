@@ -2,12 +2,14 @@
 import { get, path, post, put, query, remove } from '../api.js';
 import { local, number, plural, timeZone } from '../format.js';
 import { html, useEffect, useState } from '../html.js';
+import { payloadText } from '../json.js';
 import { now } from '../live.js';
 import {
   attempt, Confirm, Empty, Facts, Failure, Field, Form, Loaded, notify, open, Panel, Table, Time, useLoad,
 } from '../ui.js';
 import { go, Link, useUrl } from '../url.js';
 import { may } from '../who.js';
+import { payloadOf } from './actions.js';
 import { Calendar } from './calendar.js';
 
 export function Schedules() {
@@ -85,7 +87,7 @@ function Schedule({ name, changed }) {
         ['While unfinished', s.unfinished],
         ['Set', s.set],
         ['Created', html`<${Time} at=${s.created} />`],
-        ['Payload', s.payload && html`<code>${s.payload.slice(0, 500)}</code>`],
+        ['Payload', payloadText(s) && html`<code>${payloadText(s).slice(0, 500)}</code>`],
       ]} />
       <${Calendar} name=${name} created=${s.created} generation=${s.generation} />`}<//>
   <//>`;
@@ -135,7 +137,7 @@ const rules = [['cron', 'Cron', '0 9 * * 1-5'], ['every', 'Interval', '15m'],
 
 // fieldsOf returns what a server takes for a schedule, without what it adds.
 function fieldsOf(s) {
-  const names = ['queue', 'set', 'payload', 'payload_base64', 'headers', 'max_attempts', 'timeout', 'expire_after',
+  const names = ['queue', 'set', 'payload', 'payload_text', 'payload_base64', 'headers', 'max_attempts', 'timeout', 'expire_after',
     'group', 'dedup_window', 'missed', 'missed_within', 'missed_max', 'unfinished', 'cron', 'every', 'rrule', 'times',
     'series', 'time_zone', 'start', 'end', 'exclude', 'jitter', 'max_runs', 'gap', 'overlap'];
   return Object.fromEntries(names.filter((n) => s[n] !== undefined).map((n) => [n, s[n]]));
@@ -145,6 +147,7 @@ function Edit({ schedule, done }) {
   const known = schedule && rules.find(([name]) => schedule[name]);
   const [draft, setDraft] = useState(schedule ? fieldsOf(schedule) :
     { queue: '', cron: '0 9 * * *', time_zone: timeZone });
+  const [payload, setPayload] = useState(payloadText(draft) ?? '');
   const [way, setWay] = useState(known?.[0] ?? (schedule ? 'other' : 'cron'));
   const set = (field) => (event) => setDraft({ ...draft, [field]: event.target.value || undefined });
   const choose = (name) => {
@@ -156,7 +159,8 @@ function Edit({ schedule, done }) {
   };
   const submit = async ({ name }) => {
     const stored = schedule?.name ?? name;
-    await put(path('schedules', stored), draft);
+    const sent = { ...draft, payload: undefined, payload_text: undefined, ...payload && payloadOf(payload, draft) };
+    await put(path('schedules', stored), sent);
     notify(`${stored} is stored`);
     go({ schedule: stored });
     done();
@@ -173,8 +177,8 @@ function Edit({ schedule, done }) {
       ${way !== 'every' && html`<${Field} label="Time zone" value=${draft.time_zone} onInput=${set('time_zone')}
         placeholder="UTC" />`}
     </fieldset>`}
-    <${Field} label="Payload"><textarea rows="3" spellcheck="false" onInput=${set('payload')}>
-      ${draft.payload ?? ''}</textarea><//>
+    <${Field} label="Payload"><textarea rows="3" spellcheck="false" onInput=${(event) => setPayload(event.target.value)}>
+      ${payload}</textarea><//>
     <${Preview} draft=${draft} />
   <//>`;
 }

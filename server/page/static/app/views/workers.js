@@ -42,7 +42,7 @@ function Worker({ w, done }) {
         <button onClick=${() => ask('drain')}>Drain…<span class="hidden"> ${w.name}</span></button>
         <button onClick=${() => ask('restart')}>Restart…<span class="hidden"> ${w.name}</span></button>`}
     </header>
-    <p class="faint">process ${w.pid} on ${w.host}
+    <p class="faint">${w.pid ? `process ${w.pid} on ${w.host}` : 'over HTTP'}
       ${w.version && `, version ${w.version}`} · ${plural(w.concurrency, 'handler')} at a time ·
       started <${Time} at=${w.started} only="relative" /> · heartbeat <${Time} at=${w.heartbeat} only="relative" /></p>
     <p>${w.queues.map((queue) => html`<${Link} fresh class="chip" to=${{ queue }}>${queue}<//> `)}

@@ -1,0 +1,84 @@
+package quota_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/laterq/later/internal/quota"
+)
+
+// hold takes places one by one until the quota refuses, and returns how many those were.
+func hold(q *quota.Quota[string], who string) (n int64, why quota.Refusal) {
+	for ; ; n++ {
+		if why = q.Take(who, 1); why != quota.None {
+			return n, why
+		}
+	}
+}
+
+func TestEachCallerMayHoldHalfOfWhatTheOthersLeave(t *testing.T) {
+	q := quota.New[string](100)
+	for i, want := range []int64{50, 25, 13, 6, 3, 2, 1} {
+		if n, _ := hold(q, string(rune('a'+i))); n != want {
+			t.Errorf("caller %d holds %d, want %d", i, n, want)
+		}
+	}
+	if why := q.Take("late", 1); why != quota.Exhausted {
+		t.Errorf("the last one was refused with %v", why)
+	}
+	if q.Taken() != q.Limit() {
+		t.Errorf("%d are taken", q.Taken())
+	}
+	q.Give("a", 50)
+	if n, why := hold(q, "late"); n != 25 || why != quota.Greedy {
+		t.Errorf("%d, %v", n, why)
+	}
+}
+
+func TestWhatDoesNotFitIsNotTaken(t *testing.T) {
+	q := quota.New[string](100)
+	if q.Take("a", 101) != quota.Exhausted || q.Take("a", 51) != quota.Greedy || q.Taken() != 0 {
+		t.Error("too much was taken")
+	}
+	if q.Take("a", 50) != quota.None || q.Take("b", 26) != quota.Greedy || q.Take("b", 25) != quota.None {
+		t.Error("not as much as there is")
+	}
+	q.Give("a", 50)
+	q.Give("b", 25)
+	if q.Taken() != 0 {
+		t.Errorf("%d are taken", q.Taken())
+	}
+}
+
+func TestCallersWaitForWhatOthersGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := quota.New[string](10)
+		if q.Take("a", 5) != quota.None {
+			t.Fatal("refused")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if why := q.Wait(ctx, "a", 1); why != quota.Greedy || ctx.Err() == nil {
+			t.Errorf("%v, %v", why, ctx.Err())
+		}
+		if why := q.Wait(t.Context(), "b", 6); why == quota.None {
+			t.Error("more than anybody may ever hold")
+		}
+		got := make(chan quota.Refusal)
+		go func() { got <- q.Wait(t.Context(), "a", 3) }()
+		synctest.Wait()
+		q.Give("a", 2)
+		synctest.Wait()
+		select {
+		case <-got:
+			t.Error("2 are not enough")
+		default:
+		}
+		q.Give("a", 1)
+		if why := <-got; why != quota.None || q.Taken() != 5 {
+			t.Errorf("%v, %d are taken", why, q.Taken())
+		}
+	})
+}

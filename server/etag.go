@@ -1,0 +1,63 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// Preconditions say what a PUT may replace (RFC 9110). They are checked in the step of the store that makes the change.
+type Preconditions struct {
+	IfMatch     []string `header:"If-Match" doc:"Replace only what has this ETag, or * for anything that exists; otherwise 412"`
+	IfNoneMatch []string `header:"If-None-Match" doc:"*: replace nothing; otherwise 412"`
+}
+
+// Resolve reads the headers, which huma would split at commas that tags may have.
+func (p *Preconditions) Resolve(ctx huma.Context) []error {
+	r, _ := humago.Unwrap(ctx)
+	p.IfMatch, p.IfNoneMatch = tagsOf(r.Header["If-Match"]), tagsOf(r.Header["If-None-Match"])
+	for name, tags := range map[string][]string{"If-Match": p.IfMatch, "If-None-Match": p.IfNoneMatch} {
+		for _, tag := range tags {
+			if tag != "*" && (name == "If-None-Match" || len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"') {
+				want := `the ETag of a reply, in its quotes, or *`
+				if name == "If-None-Match" {
+					want = "*"
+				}
+				return []error{&huma.ErrorDetail{Location: "header." + name, Message: fmt.Sprintf("is %.80q: give %s", tag, want)}}
+			}
+		}
+	}
+	return nil
+}
+
+func tagsOf(values []string) (tags []string) {
+	for _, value := range values {
+		for tag := range strings.SplitSeq(value, ",") {
+			if tag = strings.TrimSpace(tag); tag != "" {
+				tags = append(tags, tag)
+			}
+		}
+	}
+	return tags
+}
+
+// allow reports whether a version may be replaced; "" means that there is none.
+func (p *Preconditions) allow(version string) bool {
+	if len(p.IfNoneMatch) > 0 && version != "" {
+		return false
+	}
+	for _, tag := range p.IfMatch {
+		if version != "" && (tag == "*" || tag == etagOf(version)) {
+			return true
+		}
+	}
+	return len(p.IfMatch) == 0
+}
+
+// given reports whether there is a condition.
+func (p *Preconditions) given() bool { return len(p.IfMatch)+len(p.IfNoneMatch) > 0 }
+
+// etagOf returns the ETag of a version.
+func etagOf(version string) string { return `"` + version + `"` }

@@ -1,0 +1,168 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later/internal/jsontext"
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/quota"
+	"github.com/laterq/later/server/access"
+	"github.com/laterq/later/store"
+)
+
+// What callers can have a server hold at a time. Each sender may have half of what the others leave; see quota.Quota.
+// Together they take less than 400 MiB, whatever the callers do.
+const (
+	defaultMaxWaits = 20_000
+	maxStreams      = 1000 // of messages that arrive line by line
+	maxTransfers    = 8    // exports and imports, which hold some pages of messages each
+	maxBodyBytes    = 64 << 20
+	maxDecodedBytes = 96 << 20
+	maxReplyBytes   = 64 << 20
+
+	// smallReply is how many bytes of a reply do not count: the network has room for them.
+	smallReply = 64 << 10
+	// roomWithin is how long a request waits for others to end before it is refused.
+	roomWithin = 5 * time.Second
+)
+
+// What keeps a CPU busy for long leaves others for what takes microseconds: maxReads is the number of lists and overviews
+// that are read at a time, and decoding has room for each large body of JSON that is decoded.
+var (
+	maxReads = int64(max(2, runtime.GOMAXPROCS(0)))
+	decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+)
+
+// share is something that a server has a limited number of, which it divides between the senders of requests.
+type share struct {
+	*quota.Quota[access.Sender]
+	what string // as in "8 bulk changes run"
+}
+
+func newShare(limit int64, what string) share {
+	return share{quota.New[access.Sender](limit), what}
+}
+
+// take takes n for the sender of a request, or returns an error with the status 503, or 429 if the sender has its share.
+func (s share) take(ctx context.Context, n int64) (give func(), err error) {
+	who := senderOf(ctx)
+	if err := s.refusal(s.Take(who, n)); err != nil {
+		return nil, err
+	}
+	return func() { s.Give(who, n) }, nil
+}
+
+// await is take, but waits for roomWithin.
+func (s share) await(ctx context.Context, n int64) (give func(), err error) {
+	who := senderOf(ctx)
+	if why := s.Take(who, n); why != quota.None {
+		waiting, cancel := context.WithTimeout(ctx, roomWithin)
+		defer cancel()
+		if err := s.refusal(s.Wait(waiting, who, n)); err != nil {
+			return nil, err
+		}
+	}
+	return func() { s.Give(who, n) }, nil
+}
+
+func (s share) refusal(why quota.Refusal) error {
+	switch why {
+	case quota.Exhausted:
+		return fmt.Errorf("%d %s, which is the limit of this server: try again later: %w", s.Limit(), s.what,
+			store.ErrUnavailable)
+	case quota.Greedy:
+		return &problem.Error{Status: http.StatusTooManyRequests, Err: fmt.Errorf("so many %s that no more of %d are "+
+			"left for you, which others need too: end some, or try again later: %w", s.what, s.Limit(), store.ErrUnavailable)}
+	}
+	return nil
+}
+
+type senderKey struct{}
+
+// withSender returns the context of a request with its sender.
+func withSender(r *http.Request) context.Context {
+	return context.WithValue(r.Context(), senderKey{}, access.SenderOf(r))
+}
+
+// senderOf returns the sender of the request of ctx.
+func senderOf(ctx context.Context) access.Sender {
+	who, _ := ctx.Value(senderKey{}).(access.Sender)
+	return who
+}
+
+// wait takes one of the places for requests that last. The context that it returns ends with the request, with the
+// access of its sender and with Close; the caller calls done.
+func (s *Server) wait(ctx context.Context, places share) (_ context.Context, done func(), err error) {
+	if s.ending.Err() != nil {
+		return nil, nil, errEnding
+	}
+	give, err := places.take(ctx, 1)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
+	hold := access.OnRevoke(ctx, cancel)
+	return ctx, func() {
+		hold()
+		stop()
+		cancel(nil)
+		give()
+	}, nil
+}
+
+// oneOfFewReads has a route take one of the places for readings until its reply is there.
+func (s *Server) oneOfFewReads(ctx huma.Context, next func(huma.Context)) {
+	give, err := s.reads.await(ctx.Context(), 1)
+	if err != nil {
+		r, w := humago.Unwrap(ctx)
+		s.reply(w, r, 0, nil, err)
+		return
+	}
+	c := ctx.(*requestContext)
+	c.ready = give
+	defer c.isReady()
+	next(ctx)
+}
+
+// readBody reads a body, so that what it takes is known before huma decodes it.
+func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	body, give, err := s.readAll(w, r, ctx.Operation().MaxBodyBytes)
+	if err != nil {
+		s.reply(w, r, 0, nil, err)
+		return
+	}
+	defer give()
+	giveDecoded, err := s.admitJSON(ctx.Context(), body)
+	if err != nil {
+		s.reply(w, r, 0, nil, field("body", err))
+		return
+	}
+	defer giveDecoded()
+	ctx.(*requestContext).body = body
+	next(ctx)
+}
+
+// smallJSON is how many bytes of JSON do not count: even as values they are few.
+const smallJSON = 16 << 10
+
+// admitJSON waits for room for what a text takes as JSON values, which can be fifty times as much.
+func (s *Server) admitJSON(ctx context.Context, text []byte) (give func(), err error) {
+	if len(text) <= smallJSON {
+		return func() {}, nil
+	}
+	size := jsontext.Memory(text)
+	if limit := s.decoded.Limit() / 2; size > limit {
+		return nil, store.TooLarge("has so many values that they take %d MiB of memory, and the limit is %d MiB: send fewer "+
+			"messages at a time, or payloads that are JSON as text", size>>20, limit>>20)
+	}
+	return s.decoded.await(ctx, size)
+}
