@@ -74,11 +74,12 @@ long: setup ## the tests with more and longer random histories
 chaos: setup ## the attack at length; CHAOS='-runs 200 -duration 20s', see docs/reliability.md
 	$(GO) run ./internal/chaos/cmd/chaos $(CHAOS)
 
-fuzz: setup ## each fuzz target for FUZZTIME (30s)
-	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+fuzz: setup ## each fuzz target for FUZZTIME (30s, or a number of runs: 1000000x)
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' . | sort); do \
 		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
-			echo "$(GO) test -fuzz $$name -fuzztime $(FUZZTIME) $$(dirname $$file)"; \
-			$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$(dirname $$file); done; done
+			echo "cd $$(dirname $$file) && $(GO) test -run '^$$' -fuzz '^$$name$$' -fuzztime $(FUZZTIME)"; \
+			(cd $$(dirname $$file) && $(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -timeout 0 \
+				-fuzzminimizetime 1s .); done; done
 
 bench: setup ## the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...

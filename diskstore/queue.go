@@ -165,13 +165,14 @@ func (t *tx) set(key, value []byte) {
 }
 
 func (t *tx) remove(key []byte) {
-	t.key = key
+	t.key, t.s.room.removed = key, true
 	if err := t.batch.Delete(key, nil); err != nil {
 		t.s.fail(err)
 	}
 }
 
 func (t *tx) removeRange(from, to []byte) {
+	t.s.room.removed = true
 	if err := t.batch.DeleteRange(from, to, nil); err != nil {
 		t.s.fail(err)
 	}

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -31,11 +32,16 @@ const (
 type room struct {
 	used    uint64    // by the store's files
 	looked  time.Time // when that was found out
-	flushed time.Time // when flushDeletions flushed last
+	removed bool      // keys were removed since the last flush
+	flushed time.Time // when makeRoomOfDeletions flushed last
 }
 
-// flushEvery is how often a store without room for sends flushes its memory tables.
-const flushEvery = 2 * time.Second
+const (
+	// flushEvery is how often a store without room for sends flushes its memory tables, if keys were removed.
+	flushEvery = 2 * time.Second
+	// maxMessage is about what the largest message takes.
+	maxMessage = store.MaxPayload + 64<<10
+)
 
 // requiredRoom returns how many bytes a store of a size leaves free on a disk.
 func requiredRoom(used uint64, usage vfs.DiskUsage) uint64 {
@@ -76,21 +82,57 @@ func (t *tx) checkRoom() error {
 	case err != nil:
 		t.full = fmt.Errorf("%w: the free space of %s is unknown: %w", store.ErrUnavailable, t.s.dir, err)
 	case usage.AvailBytes < need:
-		t.s.flushDeletions()
+		t.s.makeRoomOfDeletions(usage.AvailBytes)
 		t.full = fmt.Errorf("%w: the disk of %s has %s left and %s are kept for claims and acks: free some space",
 			store.ErrFull, t.s.dir, formatBytes(usage.AvailBytes), formatBytes(need))
 	}
 	return t.full
 }
 
-// flushDeletions has Pebble learn which tables hold only what was purged or acked, so that it removes them. Without it the
-// deletions stay in a memory table until more is written, which a store that refuses sends does not do.
-func (s *Store) flushDeletions() {
-	if now := time.Now(); now.Sub(s.room.flushed) >= flushEvery {
-		s.room.flushed = now
-		if _, err := s.db.AsyncFlush(); err != nil {
-			s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
+// makeRoomOfDeletions has Pebble write what was purged or acked since the last time to a table, and then merge the tables
+// if what is left fits into half of the free space. Without it the deletions stay in a memory table until more is
+// written, which a store that refuses sends does not do.
+func (s *Store) makeRoomOfDeletions(left uint64) {
+	now := time.Now()
+	if !s.room.removed || now.Sub(s.room.flushed) < flushEvery {
+		return
+	}
+	s.room.removed, s.room.flushed = false, now
+	messages := uint64(0)
+	for _, q := range s.queues {
+		messages += uint64(q.due.n + q.dead.n + int64(len(q.held)))
+	}
+	merge := messages <= left/2/maxMessage
+	flushed, err := s.db.AsyncFlush()
+	if err != nil {
+		s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
+		return
+	}
+	s.loops.Go(func() {
+		select {
+		case <-flushed:
+		case <-s.reserve.over:
+			return
 		}
+		if merge {
+			s.mergeTables()
+		}
+	})
+}
+
+// mergeTables has Pebble merge all tables, until the store ends.
+func (s *Store) mergeTables() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.loops.Go(func() {
+		select {
+		case <-s.reserve.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	if err := s.db.Compact(ctx, []byte{0}, []byte{0xff}, false); err != nil && ctx.Err() == nil {
+		s.logger.Warn("later: tables cannot be merged to make room", "dir", s.dir, "error", err)
 	}
 }
 

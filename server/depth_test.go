@@ -3,7 +3,6 @@ package server
 import (
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ func TestDeepJSONIsRefusedByEveryRoute(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	names := strings.NewReplacer("{token}", got[0].Receipt(), "{queue}", "q", "{topic}", "q")
-	parameter := regexp.MustCompile(`\{\w+\}`)
 	deep := map[string]string{
 		"open":    strings.Repeat("[", 8_000_000),
 		"objects": strings.Repeat(`{"payload":`, 65) + "1" + strings.Repeat("}", 65),

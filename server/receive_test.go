@@ -129,33 +129,6 @@ func TestCloseEndsRequestsThatWait(t *testing.T) {
 	a.do(http.MethodPost, receivePath, nil).fails(http.StatusServiceUnavailable, "closed", "")
 }
 
-// FuzzRequest checks that no request makes the server fail or hang.
-func FuzzRequest(f *testing.F) {
-	for _, c := range badRequests {
-		f.Add(c.method, c.path, c.contentType, c.body)
-	}
-	f.Add("POST", mail, "text/plain", "hello")
-	f.Add("POST", mail+"/batch", "application/x-ndjson", "{\"payload\": 1}\n{}\n")
-	f.Add("PUT", "/v1/schedules/a", "", `{"queue": "mail", "cron": "@daily", "time_zone": "UTC"}`)
-	f.Add("POST", "/v1/queues/mail/bulk", "", `{"filter": {"state": "dead", "json": "a = 1"}, "action": "cancel"}`)
-	f.Add("POST", "/v1/import", "application/x-ndjson", `{"later_export":2,"time":"2026-01-01T00:00:00Z","queues":["q"]}`)
-	a := newAPI(f)
-	f.Fuzz(func(t *testing.T, method, path, contentType, body string) {
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://localhost"+path, strings.NewReader(body))
-		if err != nil || strings.Contains(path, "/events") || strings.Contains(path+body, "wait") {
-			return
-		}
-		if r.Header.Set("Content-Type", contentType); contentType == "" {
-			r.Header.Del("Content-Type")
-		}
-		w := httptest.NewRecorder()
-		a.server.ServeHTTP(w, r)
-		if w.Code == http.StatusInternalServerError || w.Code == 0 {
-			t.Errorf("%s %q %q: %d %s", method, path, body, w.Code, w.Body)
-		}
-	})
-}
-
 func TestUsualReceivesAreThoseThatTheDescriptionAllows(t *testing.T) {
 	for body, usual := range map[string]bool{
 		`{}`: true,

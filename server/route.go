@@ -107,13 +107,18 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	}
 }
 
-// checkQuery refuses a parameter that is given twice, unless it is a list. Huma would take the first value.
+// checkQuery refuses a query that cannot be read, and a parameter that is given twice, unless it is a list. Huma would
+// take the first value.
 func checkQuery(ctx huma.Context) error {
 	r, _ := humago.Unwrap(ctx)
 	if r.URL.RawQuery == "" {
 		return nil
 	}
-	for name, values := range r.URL.Query() {
+	all, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil { // and the parameters that are wrong would be left out
+		return field("query", store.Invalid("cannot be read: %v", err))
+	}
+	for name, values := range all {
 		isList := slices.ContainsFunc(ctx.Operation().Parameters, func(p *huma.Param) bool {
 			return p.In == "query" && p.Name == name && p.Schema.Type == huma.TypeArray
 		})
@@ -330,15 +335,30 @@ func asProblem(ctx huma.Context, _ string, value any) (any, error) {
 // checkPath refuses paths that http.ServeMux or a client may make shorter, such as those with the id "..": a request to
 // delete a message would delete its queue.
 func checkPath(r *http.Request) error {
-	path := strings.TrimSuffix(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-	for part := range strings.SplitSeq(path, "/") {
-		if part == "" && path != "" {
+	if !strings.HasPrefix(r.URL.Path, "/") { // of CONNECT, OPTIONS * and URLs without one
+		return field("path", store.Invalid("%q does not begin with a slash", nearest.Clip(r.URL.Path)))
+	}
+	escaped := r.URL.EscapedPath()
+	for part := range strings.SplitSeq(strings.TrimSuffix(escaped[1:], "/"), "/") {
+		if part == "" && escaped != "/" {
 			return field("path", store.Invalid("%q has an empty part: leave out the slash", nearest.Clip(r.URL.Path)))
 		}
 		if name, err := url.PathUnescape(part); err == nil && (name == "." || name == "..") {
 			return field("path", store.Invalid("%q has the part %q, which clients and proxies take out: select a message with "+
 				"such an id by a filter", nearest.Clip(r.URL.Path), name))
 		}
+	}
+	return nil
+}
+
+// checkBody refuses bodies that would be taken for something else: compressed ones, and those of two types.
+func checkBody(r *http.Request) error {
+	if len(r.Header["Content-Type"]) > 1 {
+		return field("header.Content-Type", store.Invalid("is given twice: give it once"))
+	}
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" && r.ContentLength != 0 {
+		return field("header.Content-Encoding", &problem.Error{Status: http.StatusUnsupportedMediaType,
+			Err: store.Invalid("bodies are not decompressed: send them as they are")})
 	}
 	return nil
 }

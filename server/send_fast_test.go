@@ -28,6 +28,7 @@ func FuzzPlainOutgoing(f *testing.F) {
 		`{"payload": "x", "payload": "y"}`, `{"max_attempts": 1e1}`, `{"max_attempts": 0}`, `{"timeout": "", "id": "\u0061"}`,
 		`{"headers": {"a": "b", "a": "c"}}`, `{"dedup_window": "1h", "timeout": "1s"}`, `[]`, `{`, "{\"id\": \"\xff\"}",
 		`{"payload": "\ud800"}`, `{"payload_text": "a\n"}`, `{"payload_text": 1}`, `{"payload_base64": "eA=="}`, `{"in": 5}`, `{"i\u006e": "1h"}`,
+		`{"payload": 1, "PAYLOAD": 2}`,
 	} {
 		f.Add([]byte(body))
 	}

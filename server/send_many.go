@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -215,7 +216,7 @@ func (st *sendStream) decode(ctx context.Context, line []byte, schema *huma.Sche
 	huma.Validate(st.api.OpenAPI().Components.Schemas, schema, path, huma.ModeWriteToServer, value, &result)
 	if len(result.Errors) > 0 {
 		if detail, ok := errors.AsType[*huma.ErrorDetail](result.Errors[0]); ok {
-			return later.Outgoing{}, field(detail.Location, store.Invalid("%s", detail.Message))
+			return later.Outgoing{}, field(cmp.Or(detail.Location, "line"), store.Invalid("%s", detail.Message))
 		}
 		return later.Outgoing{}, store.Invalid("%v", result.Errors[0])
 	}

@@ -3,9 +3,11 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -287,6 +289,9 @@ func bodyError(err error, limit int64) error {
 	}
 	if store.CodeOf(err) != store.Internal {
 		return field("body", err)
+	}
+	if _, isLost := errors.AsType[net.Error](err); !isLost && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return field("body", store.Invalid("cannot be read: %v", err)) // its chunks are wrong
 	}
 	return field("body", fmt.Errorf("cannot be read: %w: %w", store.ErrUnavailable, err))
 }

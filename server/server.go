@@ -132,7 +132,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["X-Content-Type-Options"] = noSniff
-	switch err := checkPath(r); {
+	switch err := cmp.Or(checkPath(r), checkBody(r)); {
 	case err != nil:
 		s.reply(w, r, 0, nil, err)
 	case r.Method == http.MethodGet && takesGzip(r.Header["Accept-Encoding"]):

@@ -200,7 +200,7 @@ func parseCommand(input []byte) (args []string, n int, err error) {
 			return nil, 0, err
 		}
 		n += head
-		if len(input) < n+size+2 {
+		if len(input)-n-2 < size {
 			return nil, 0, nil
 		}
 		args = append(args, string(input[n:n+size]))

@@ -31,10 +31,13 @@ func Parse(text string) (time.Duration, error) {
 	if !(number >= 0) || d < 0 { // NaN too
 		return 0, store.Invalid("the duration must not be negative")
 	}
-	if number*24+d.Hours() > store.MaxDelay.Hours() {
+	if number > store.MaxDelay.Hours()/24 || d > store.MaxDelay { // the sum of larger ones may not fit
 		return 0, errDuration
 	}
-	return time.Duration(number*float64(24*time.Hour)) + d, nil
+	if d += time.Duration(number * float64(24*time.Hour)); d > store.MaxDelay {
+		return 0, errDuration
+	}
+	return d, nil
 }
 
 // ParseDelay parses a delay: a duration, of which one below zero is none, as for later.In.

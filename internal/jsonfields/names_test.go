@@ -17,6 +17,11 @@ func TestNamesAreGivenOnce(t *testing.T) {
 		`{"a": 1, "a": 1}`:                                    "a",
 		`{"\u0061": 1, "a": 1}`:                               "a",
 		`{"payload": 1, "payload": 2}`:                        "payload",
+		`{"max": 1, "MAX": 2}`:                                "MAX",
+		`{"headers": {"a": 1, "A": 2}}`:                       "",
+		`{"headers": {"a": 1, "a": 2}}`:                       "a",
+		`{"Headers": 1, "headers": 2}`:                        "headers",
+		`{"state\u017f": 1, "states": 2}`:                     "states",
 		`[1, {"messages": [{"b": 1, "b": 2}]}]`:               "b",
 		strings.Repeat("[", 5000) + strings.Repeat("]", 5000): "",
 	} {

@@ -65,6 +65,9 @@ func (c *Control) authenticate(s *settings, r *http.Request) (Identity, error) {
 	if user := r.Header.Get(forwardedUser); user != "" {
 		return s.forwarded(user, r.Header.Get(forwardedGroups))
 	}
+	if len(r.Header.Values("Authorization")) > 1 {
+		return Identity{}, refuse(http.StatusUnauthorized, "the header Authorization is there twice: give it once")
+	}
 	if text := r.Header.Get("Authorization"); text != "" {
 		return c.credentials(s, r, text)
 	}

@@ -2,11 +2,12 @@ package access
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
+	"github.com/laterq/later/internal/jsonfields"
 	"github.com/laterq/later/internal/problem"
 	"github.com/laterq/later/store"
 )
@@ -30,7 +31,11 @@ type Credentials struct {
 // for POST.
 func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
 	var body Credentials
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLogin)).Decode(&body); err != nil || body.Token == "" {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLogin))
+	if err == nil {
+		err = jsonfields.Decode(text, map[string]any{"token": &body.Token})
+	}
+	if err != nil || jsonfields.CheckNames(text) != nil || body.Token == "" {
 		problem.Write(w, 0, store.Invalid(`the body of a login is {"token": "..."}, of %d bytes at most`, maxLogin))
 		return
 	}

@@ -1,0 +1,91 @@
+package diskstore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// FuzzCursor reads cursors. They are refused as invalid, or are the places that their own text has again.
+func FuzzCursor(f *testing.F) {
+	for _, text := range []string{"", ":", ".", "1:a", "1.YQ", "-1:", "9223372036854775808:a", "1:a\x00", "0.MQlh", "0.CQ", "l:\"a\"", "l:`a`",
+		"l:'a'", "l:\"\\xff\"", "\xff", "18446744073709551615.", "+1:a", "1.MTIJ\n", strings.Repeat("9", 999) + ":"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if e, err := parseCursor(text); err == nil && text != "" {
+			last := entry{e.at, strings.TrimSuffix(e.id, "\x00")}
+			if again, err := parseCursor(last.cursor()); err != nil || again != e {
+				t.Errorf("%q: %v, %v", text, again, err)
+			}
+		} else if err != nil && !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if lease, id, err := parseLeaseCursor(text); err == nil && text != "" {
+			if l, i, err := parseLeaseCursor(leaseCursor(lease, id)); err != nil || l != lease || i != id {
+				t.Errorf("%q: %q, %q, %v", text, l, i, err)
+			}
+		} else if err != nil && !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
+
+// FuzzStored decodes values of keys. They are refused as corrupt, or decoded into what is encoded as the same again.
+func FuzzStored(f *testing.F) {
+	f.Add(appendMeta(nil, meta{paused: true, due: 3}))
+	f.Add(appendRecord(nil, &record{due: 5, failures: "1\x1f1\x1f1\x1fw\x1fe", lastError: "e", deadReason: store.DeadFailed}))
+	f.Add(appendMessage(nil, 5, &store.Message{ID: "a", Payload: []byte("x"), Headers: map[string]string{"k": "v"}}))
+	f.Add(appendCells(nil, []cell{{5, 1, 3}, {9, 2, 1}}))
+	f.Add(binary.AppendUvarint(make([]byte, timeLength), 1<<63))
+	f.Add([]byte(strings.Repeat("\xff", 64)))
+	f.Add(make([]byte, 64))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		refused := func(err error) bool {
+			if err != nil && !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("%q: %v", b, err)
+			}
+			return err != nil
+		}
+		same := func(again []byte) {
+			if !bytes.Equal(again, b) {
+				t.Errorf("%x becomes %x", b, again)
+			}
+		}
+		if m, err := parseMeta(b); !refused(err) && b[0] <= 1 {
+			same(appendMeta(nil, m))
+		}
+		if r, err := parseRecord(b); !refused(err) && b[2*timeLength] <= 1 {
+			same(appendRecord(nil, &r))
+			envelope.ParseFailures(r.failures)
+		}
+		if m, err := parseMessage(b); !refused(err) {
+			var decoded store.Message
+			_ = envelope.Decode(m.envelope, &decoded) // which FuzzDecode of package envelope checks
+		}
+		if _, err := parseEntry(b); !refused(err) {
+			same(b)
+		}
+		if _, err := parseLease("lease", b); !refused(err) {
+			same(b)
+		}
+		if _, err := parseRequest("session", b); !refused(err) {
+			same(b)
+		}
+		n := int64(0)
+		if len(b) > 0 {
+			n = int64(b[len(b)-1])
+		}
+		if all, err := parseCells(b, n); !refused(err) {
+			if again, err := parseCells(appendCells(nil, all), n); err != nil || !slices.Equal(all, again) {
+				t.Errorf("%x: %v, %v", b, again, err)
+			}
+		}
+	})
+}

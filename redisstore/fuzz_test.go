@@ -1,0 +1,51 @@
+package redisstore
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/laterq/later/internal/envelope"
+	"github.com/laterq/later/store"
+)
+
+// FuzzCursor reads cursors. They are refused as invalid, or are the places that their own text has again.
+func FuzzCursor(f *testing.F) {
+	for _, text := range []string{"", ":", ".", "1:a", "1.YQ", "-1:", "9223372036854775808:a", "1:a\x00", "0.MQlh", "0.CQ", "l:\"a\"", "l:`a`",
+		"l:'a'", "l:\"\\xff\"", "\xff", "18446744073709551615.", "+1:a", "1.MTIJ\n", strings.Repeat("9", 999) + ":"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if score, id, err := parseCursor(text); err == nil && text != "" {
+			if s, i, err := parseCursor(formatCursor(score, id)); err != nil || s != score || i != id {
+				t.Errorf("%q: %q, %q, %v", text, s, i, err)
+			}
+		} else if err != nil && !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if step, last, err := parseLeasedCursor(text); err == nil && text != "" {
+			if s, l, err := parseLeasedCursor(formatLeasedCursor(step, leaseEntry{messageEpoch: last})); err != nil || s != step || l != last {
+				t.Errorf("%q: %q, %v, %v", text, s, l, err)
+			}
+		} else if err != nil && !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
+
+// FuzzRecord reads records, which no process can refuse.
+func FuzzRecord(f *testing.F) {
+	f.Add("1\t2\t1\t\t5\tfailed\t1\x1f1\x1f1\x1fw\x1fe\ttext")
+	f.Add("\t\t\t\t\t\t\t\t")
+	f.Add("9223372036854775808\t-1")
+	f.Add(strings.Repeat("\x80", 9))
+	f.Fuzz(func(t *testing.T, text string) {
+		r := parseRecord(text)
+		envelope.ParseFailures(r.failures)
+		for _, state := range []store.State{store.StateScheduled, store.StateLeased, store.StateDead} {
+			if in := info("a", text, text, state); in.ID != "a" || in.State != state {
+				t.Errorf("%q: %+v", text, in)
+			}
+		}
+	})
+}
