@@ -212,7 +212,7 @@ func TestForwardToAQueueOfAnotherStore(t *testing.T) {
 	c.ok("send", "q", "hello", "--id", "a")
 	p := c.startForward("at least once", "q", "--to", "queue:q", "--at", other.store)
 	got := object(t, other.ok("work", "q", "--max", "1", "--json"))
-	if got["id"] != "a" || got["payload"] != "hello" {
+	if got["id"] != "a" || got["payload_text"] != "hello" {
 		t.Errorf("got %v", got)
 	}
 	p.endForward()
