@@ -415,17 +415,7 @@ func (q *Queue) Activity(ctx context.Context) (Activity, error) {
 // Claims of workers and Receive remove what exceeds the limits, those that died first, 500 messages at a time, also
 // on a paused queue. They report each as EventDropped. A queue that nobody claims from keeps its dead messages.
 func (q *Queue) SetDeadRetention(ctx context.Context, r Retention) error {
-	if err := r.Check(); err != nil {
-		return err
-	}
-	if q.old != nil {
-		return q.old
-	}
-	if err := q.begin(); err != nil {
-		return err
-	}
-	defer q.client.calls.Done()
-	return q.client.store.SetDeadRetention(ctx, q.name, r)
+	return q.SetDeadRetentionIf(ctx, r, nil)
 }
 
 // Delete removes the queue with its messages, dedup windows and settings, and ends its subscriptions. Deleting a
@@ -452,7 +442,7 @@ func (q *Queue) delete(ctx context.Context) error {
 		name := subscriptionPrefix + q.name
 		has, err := q.client.store.Properties(ctx, topic)
 		if err == nil && has[name] != "" { // else the topic may be deleted
-			err = q.client.Topic(strings.TrimPrefix(topic, topicPrefix)).change(ctx, name, "")
+			err = q.client.Topic(strings.TrimPrefix(topic, topicPrefix)).change(ctx, name, "", nil)
 		}
 		if err != nil {
 			return err

@@ -109,9 +109,11 @@ func callOn(queue, call string) string {
 	return call
 }
 
-func (f *faulty) SetProperties(ctx context.Context, queue string, set map[string]string) error {
+func (f *faulty) SetProperties(
+	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
+) error {
 	_, err := do(f, ctx, callOn(queue, "set properties"), func() (struct{}, error) {
-		return struct{}{}, f.Store.SetProperties(ctx, queue, set)
+		return struct{}{}, f.Store.SetProperties(ctx, queue, set, condition)
 	})
 	return err
 }

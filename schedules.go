@@ -3,8 +3,6 @@ package later
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -57,12 +55,12 @@ const (
 //
 // Put returns ErrInvalid or ErrTooLarge for a schedule that is not allowed. The error names the field.
 func (s *Schedules) Put(ctx context.Context, schedule Schedule) (PutResult, error) {
-	return s.PutIf(ctx, schedule, func(string) bool { return true })
+	return s.PutIf(ctx, schedule, nil)
 }
 
 // PutIf is Put on a condition: allow is called with the Version of the schedule that would be replaced, or "" if there
 // is none. If it returns false, PutIf returns ErrConflict and changes nothing. Nobody can replace the schedule between
-// the call of allow and the change: allow is then called again.
+// the call of allow and the change: allow is then called again. An allow of nil allows it always.
 func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(version string) bool) (PutResult, error) {
 	schedule.normalize()
 	if err := schedule.check(); err != nil {
@@ -74,21 +72,17 @@ func (s *Schedules) PutIf(ctx context.Context, schedule Schedule, allow func(ver
 		if r.Created != 0 {
 			version = r.Schedule.Version()
 		}
-		if !allow(version) {
+		if allow != nil && !allow(version) {
 			return errOtherVersion
 		}
 		result, err = schedule.putInto(r, now)
 		return err
 	})
 	if errors.Is(err, errOtherVersion) { // which change would try again
-		text := fmt.Sprintf("schedule %q is not the version that is to be replaced: read it again", schedule.Name)
-		err = &detail{text, ErrConflict}
+		err = otherVersion("schedule", schedule.Name)
 	}
 	return result, err
 }
-
-// errOtherVersion ends a change that its condition does not allow.
-var errOtherVersion = errors.New("another version")
 
 // Version returns a text that is different for a schedule with other fields. It does not depend on runs and pauses.
 func (s Schedule) Version() string {
@@ -97,8 +91,7 @@ func (s Schedule) Version() string {
 	if err != nil {
 		return "" // it is not allowed
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:12])
+	return versionOf(text)
 }
 
 // putInto makes a record that of the schedule. The record is empty if there is none.
@@ -220,7 +213,7 @@ func (s *Schedules) announce(ctx context.Context) error {
 	if s.client.announced.Load() {
 		return nil
 	}
-	err := s.client.store.SetProperties(ctx, topicIndex, map[string]string{schedulesExist: "1"})
+	err := s.client.store.SetProperties(ctx, topicIndex, map[string]string{schedulesExist: "1"}, nil)
 	if err == nil {
 		s.client.announced.Store(true)
 	}

@@ -27,7 +27,7 @@ func loseIndex(t *testing.T, c *Client, do func()) {
 	for name := range after {
 		after[name] = before[name]
 	}
-	if err := c.store.SetProperties(t.Context(), topicIndex, after); err != nil {
+	if err := c.store.SetProperties(t.Context(), topicIndex, after, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -89,11 +89,22 @@ func (s *interleaved) List(ctx context.Context, queue string, req store.ListRequ
 	return s.Store.List(ctx, queue, req)
 }
 
-func (s *interleaved) SetProperties(ctx context.Context, queue string, set map[string]string) error {
+func (s *interleaved) SetProperties(
+	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
+) error {
 	if err := s.begin("set", queue); err != nil {
 		return err
 	}
-	return s.Store.SetProperties(ctx, queue, set)
+	return s.Store.SetProperties(ctx, queue, set, condition)
+}
+
+func (s *interleaved) SetDeadRetention(
+	ctx context.Context, queue string, r store.Retention, former *store.Retention,
+) error {
+	if err := s.begin("retain", queue); err != nil {
+		return err
+	}
+	return s.Store.SetDeadRetention(ctx, queue, r, former)
 }
 
 // inInterleavedStores runs a test with a store that distributes in one step and one that does not.
@@ -473,7 +484,7 @@ func TestTopicWaitsWhileSubscriptionsCannotBeRead(t *testing.T) {
 		s.before("settle", topicOrders, func() {
 			subscribe(t, topic, "new")
 			if err := s.Store.SetProperties(t.Context(), topicOrders, map[string]string{
-				subscriptionPrefix + "bad": "{", topicVersionName: "x"}); err != nil {
+				subscriptionPrefix + "bad": "{", topicVersionName: "x"}, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -481,7 +492,7 @@ func TestTopicWaitsWhileSubscriptionsCannotBeRead(t *testing.T) {
 		settled()
 		wantPayloads(t, c.Queue("new"))
 		wantCounts(t, topic.Queue(), 0, 1, 0, 0)
-		if err := topic.change(t.Context(), subscriptionPrefix+"bad", ""); err != nil {
+		if err := topic.change(t.Context(), subscriptionPrefix+"bad", "", nil); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

@@ -197,7 +197,9 @@ type unlisting struct {
 	removals atomic.Int32
 }
 
-func (u *unlisting) SetProperties(_ context.Context, _ string, set map[string]string) error {
+func (u *unlisting) SetProperties(
+	_ context.Context, _ string, set map[string]string, _ *store.Condition,
+) error {
 	for _, text := range set {
 		if text == "" {
 			u.removals.Add(1)

@@ -154,14 +154,14 @@ func (p *presence) write() error {
 // listWorker writes the record of a worker.
 func (c *Client) listWorker(ctx context.Context, id, record string) error {
 	set := map[string]string{id: record}
-	err := c.store.SetProperties(ctx, workerPrefix, set)
+	err := c.store.SetProperties(ctx, workerPrefix, set, nil)
 	if !errors.Is(err, ErrTooLarge) {
 		return err
 	}
 	if _, err := c.workers(ctx); err != nil { // removes dead ones
 		return err
 	}
-	return c.store.SetProperties(ctx, workerPrefix, set)
+	return c.store.SetProperties(ctx, workerPrefix, set, nil)
 }
 
 // describe returns the record.

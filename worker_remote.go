@@ -222,7 +222,7 @@ func (p *remotePresence) write(ctx context.Context, held []HeldMessage, listed t
 	if err != nil {
 		return err
 	}
-	return p.client.store.SetProperties(ctx, p.queue, map[string]string{remoteStateName: string(state)})
+	return p.client.store.SetProperties(ctx, p.queue, map[string]string{remoteStateName: string(state)}, nil)
 }
 
 // hold lists what the worker has received.

@@ -248,7 +248,7 @@ func TestImportedSchedulesAreNoticedAfterAFailure(t *testing.T) {
 		s, looks := &stepStore{Store: memstore.New(), linked: true}, 0
 		c, start := newClientOn(t, s), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
-		if err := s.SetProperties(t.Context(), topicIndex, map[string]string{schedulesExist: ""}); err != nil {
+		if err := s.SetProperties(t.Context(), topicIndex, map[string]string{schedulesExist: ""}, nil); err != nil {
 			t.Fatal(err)
 		}
 		s.stats = func(queue string) error {

@@ -138,7 +138,7 @@ func (c *Client) removeWorkers(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		remove[id] = ""
 	}
-	if err := c.store.SetProperties(ctx, workerPrefix, remove); err != nil {
+	if err := c.store.SetProperties(ctx, workerPrefix, remove, nil); err != nil {
 		return err
 	}
 	for _, id := range ids {

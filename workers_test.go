@@ -304,7 +304,7 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 				for j := range store.MaxBatch {
 					set[fmt.Sprint("other", i*store.MaxBatch+j)] = text
 				}
-				if err := c.store.SetProperties(t.Context(), workerPrefix, set); err != nil {
+				if err := c.store.SetProperties(t.Context(), workerPrefix, set, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -323,7 +323,7 @@ func TestWorkersOfAThousandAreListedAndTheNextOneIsNot(t *testing.T) {
 func TestWorkersSkipsARecordThatItCannotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		set := map[string]string{"x": "no JSON", "y": `{"held":[1]}`}
-		if err := c.store.SetProperties(t.Context(), workerPrefix, set); err != nil {
+		if err := c.store.SetProperties(t.Context(), workerPrefix, set, nil); err != nil {
 			t.Fatal(err)
 		}
 		startRunning(t, c, WorkerConfig{Name: "w"})

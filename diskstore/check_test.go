@@ -347,7 +347,7 @@ func TestDroppedMessageLeavesGroup(t *testing.T) {
 	if _, err := s.Restore(t.Context(), "q", infos); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetDeadRetention(t.Context(), "q", store.Retention{MaxCount: 1}); err != nil {
+	if err := s.SetDeadRetention(t.Context(), "q", store.Retention{MaxCount: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
 	c, err := s.Claim(t.Context(), "q", store.ClaimRequest{Max: 1, Lease: time.Minute})

@@ -73,8 +73,8 @@ func fillFixture(t *testing.T, s *Store) {
 		}
 		return all
 	}
-	must(s.SetProperties(t.Context(), "q", map[string]string{"color": "blue"}))
-	must(s.SetDeadRetention(t.Context(), "q", store.Retention{MaxCount: 100}))
+	must(s.SetProperties(t.Context(), "q", map[string]string{"color": "blue"}, nil))
+	must(s.SetDeadRetention(t.Context(), "q", store.Retention{MaxCount: 100}, nil))
 	must(s.SetPaused(t.Context(), "paused", true))
 	for _, id := range []string{"acked", "buried", "retried", "snoozed"} {
 		put(id, 0, func(m *store.Outgoing) { m.Group = "g" })

@@ -10,11 +10,20 @@ import (
 // they are needed and not counted, since a queue has few.
 
 // SetProperties implements store.Store.
-func (s *Store) SetProperties(ctx context.Context, name string, set map[string]string) error {
+func (s *Store) SetProperties(
+	ctx context.Context, name string, set map[string]string, condition *store.Condition,
+) error {
 	if err := store.CheckProperties(set); err != nil {
 		return err
 	}
 	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, q *queue) (struct{}, error) {
+		met, err := t.meets(q, condition)
+		if err == nil && !met {
+			err = store.ErrConflict
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
 		return struct{}{}, t.setProperties(q, set)
 	})
 	return err

@@ -14,7 +14,7 @@ import (
 
 func setProperties(t testing.TB, s *Store, queue string, set map[string]string) {
 	t.Helper()
-	if err := s.SetProperties(t.Context(), queue, set); err != nil {
+	if err := s.SetProperties(t.Context(), queue, set, nil); err != nil {
 		t.Fatal(err)
 	}
 }

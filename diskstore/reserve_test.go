@@ -276,8 +276,8 @@ func TestUsedUpReserveRefusesChangesUntilThereIsRoom(t *testing.T) {
 		"cancel": func() error { _, err := s.Cancel(ctx, "q", store.CancelRequest{IDs: ids}); return err },
 		"purge":  func() error { _, err := s.Purge(ctx, "q", store.Selection{State: store.StateReady}); return err },
 		"pause":  func() error { return s.SetPaused(ctx, "q", true) },
-		"retain": func() error { return s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}) },
-		"set":    func() error { return s.SetProperties(ctx, "q", map[string]string{"a": "b"}) },
+		"retain": func() error { return s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}, nil) },
+		"set":    func() error { return s.SetProperties(ctx, "q", map[string]string{"a": "b"}, nil) },
 		"delete": func() error { return s.Delete(ctx, "q") },
 		"remove": func() error {
 			_, err := s.Remove(ctx, "q", []store.Info{{Message: store.Message{ID: ids[0]}}})

@@ -208,11 +208,14 @@ func (s *Store) SetPaused(ctx context.Context, name string, paused bool) error {
 }
 
 // SetDeadRetention implements store.Store.
-func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Retention) error {
+func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Retention, former *store.Retention) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, _ *queue) (struct{}, error) {
+	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, q *queue) (struct{}, error) {
+		if former != nil && q.retention != *former {
+			return struct{}{}, store.ErrConflict
+		}
 		q, err := t.create(name)
 		if err == nil {
 			q.retention = store.Retention{MaxAge: time.Duration(store.Millis(r.MaxAge)) * time.Millisecond,

@@ -36,8 +36,10 @@ func (e engine) PropertiesChanged(queue string) <-chan struct{} {
 }
 
 // SetProperties implements store.Store.
-func (e engine) SetProperties(ctx context.Context, queue string, set map[string]string) error {
-	err := e.Store.SetProperties(ctx, queue, set)
+func (e engine) SetProperties(
+	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
+) error {
+	err := e.Store.SetProperties(ctx, queue, set, condition)
 	e.waiting.mu.Lock()
 	defer e.waiting.mu.Unlock()
 	if changed := e.waiting.byQueue[queue]; changed != nil {

@@ -205,8 +205,11 @@ func (q *queue) stats(now int64) store.Stats {
 	return s
 }
 
-// setProperties sets properties and removes those with an empty value.
-func (q *queue) setProperties(set map[string]string) error {
+// setProperties sets properties and removes those with an empty value, if a condition is met.
+func (q *queue) setProperties(set map[string]string, condition *store.Condition) error {
+	if !q.meets(condition) {
+		return store.ErrConflict
+	}
 	changed := make(map[string]string, len(q.properties)+len(set))
 	maps.Copy(changed, q.properties)
 	sets := false

@@ -5,6 +5,7 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -349,28 +350,32 @@ func (s *Store) SetPaused(ctx context.Context, queueName string, paused bool) er
 }
 
 // SetDeadRetention implements store.Store.
-func (s *Store) SetDeadRetention(ctx context.Context, queueName string, r store.Retention) error {
+func (s *Store) SetDeadRetention(
+	ctx context.Context, queueName string, r store.Retention, former *store.Retention,
+) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	_, err := update(ctx, s, queueName, func(q *queue, _ int64) struct{} {
+	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error {
+		if former != nil && q.retention != *former {
+			return store.ErrConflict
+		}
 		r.MaxAge = time.Duration(store.Millis(r.MaxAge)) * time.Millisecond
 		q.exists, q.retention = true, r
-		return struct{}{}
+		return nil
 	})
-	return err
+	return cmp.Or(err, refused)
 }
 
 // SetProperties implements store.Store.
-func (s *Store) SetProperties(ctx context.Context, queueName string, set map[string]string) error {
+func (s *Store) SetProperties(
+	ctx context.Context, queueName string, set map[string]string, condition *store.Condition,
+) error {
 	if err := store.CheckProperties(set); err != nil {
 		return err
 	}
-	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error { return q.setProperties(set) })
-	if err != nil {
-		return err
-	}
-	return refused
+	refused, err := update(ctx, s, queueName, func(q *queue, _ int64) error { return q.setProperties(set, condition) })
+	return cmp.Or(err, refused)
 }
 
 // Properties implements store.Store.

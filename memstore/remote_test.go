@@ -103,14 +103,16 @@ func TestServerRefusesNewNamesOfDotsAndServesOldOnes(t *testing.T) {
 			_, err := far.Send(ctx, "q", []store.Outgoing{{Message: store.Message{ID: "a", Group: "."}}})
 			return err
 		},
-		"restore":                 func() error { _, err := far.Restore(ctx, "q", []store.Info{old}); return err },
-		"follow-up":               func() error { _, err := far.Settle(ctx, ".", []store.Settlement{then}); return err },
-		"forward":                 func() error { _, err := far.Forward(ctx, "q", store.ForwardRequest{To: to, Max: 1}); return err },
-		"pause":                   func() error { return far.SetPaused(ctx, "..", true) },
-		"pause of a topic":        func() error { return far.SetPaused(ctx, "topic:..", true) },
-		"retention":               func() error { return far.SetDeadRetention(ctx, "..", store.Retention{MaxCount: 1}) },
-		"property":                func() error { return far.SetProperties(ctx, "..", map[string]string{"a": "b"}) },
-		"property of the history": func() error { return far.SetProperties(ctx, "topic-history:.", map[string]string{"a": "b"}) },
+		"restore":          func() error { _, err := far.Restore(ctx, "q", []store.Info{old}); return err },
+		"follow-up":        func() error { _, err := far.Settle(ctx, ".", []store.Settlement{then}); return err },
+		"forward":          func() error { _, err := far.Forward(ctx, "q", store.ForwardRequest{To: to, Max: 1}); return err },
+		"pause":            func() error { return far.SetPaused(ctx, "..", true) },
+		"pause of a topic": func() error { return far.SetPaused(ctx, "topic:..", true) },
+		"retention":        func() error { return far.SetDeadRetention(ctx, "..", store.Retention{MaxCount: 1}, nil) },
+		"property":         func() error { return far.SetProperties(ctx, "..", map[string]string{"a": "b"}, nil) },
+		"property of the history": func() error {
+			return far.SetProperties(ctx, "topic-history:.", map[string]string{"a": "b"}, nil)
+		},
 	} {
 		if err := call(); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
@@ -127,7 +129,7 @@ func TestServerRefusesNewNamesOfDotsAndServesOldOnes(t *testing.T) {
 	if removed, err := far.Remove(ctx, ".", []store.Info{old}); err != nil || !removed[0] {
 		t.Error(removed, err)
 	}
-	if err := errors.Join(far.SetPaused(ctx, ".", false), far.SetProperties(ctx, ".", map[string]string{"a": ""}),
+	if err := errors.Join(far.SetPaused(ctx, ".", false), far.SetProperties(ctx, ".", map[string]string{"a": ""}, nil),
 		far.Delete(ctx, ".")); err != nil {
 		t.Error(err)
 	}

@@ -141,7 +141,7 @@ func (s side) properties(ctx context.Context, queue string) (map[string]string, 
 }
 
 func (s side) setProperties(ctx context.Context, queue string, set map[string]string) error {
-	return s.wrap(s.store.SetProperties(ctx, queue, set))
+	return s.wrap(s.store.SetProperties(ctx, queue, set, nil))
 }
 
 func (s side) get(ctx context.Context, queue string, infos []store.Info) ([]*store.Info, error) {

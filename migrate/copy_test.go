@@ -96,7 +96,7 @@ func TestCopyAddsThePropertiesThatTheTargetLacks(t *testing.T) {
 		from, to := newMem(t), newMem(t)
 		set := func(c *later.Client, queue string, properties map[string]string) {
 			t.Helper()
-			if err := c.Store().SetProperties(t.Context(), queue, properties); err != nil {
+			if err := c.Store().SetProperties(t.Context(), queue, properties, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

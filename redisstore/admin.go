@@ -388,11 +388,11 @@ func (s *Store) SetPaused(ctx context.Context, queue string, paused bool) error 
 }
 
 // SetDeadRetention implements store.Store. Like SetPaused, it works on a full server if the queue exists.
-func (s *Store) SetDeadRetention(ctx context.Context, queue string, r store.Retention) error {
+func (s *Store) SetDeadRetention(ctx context.Context, queue string, r store.Retention, former *store.Retention) error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	c := s.newCall("retain", queue, 5)
+	c := s.newCall("retain", queue, 7)
 	defer s.sessions.release(s.stampRequest(ctx, c))
 	create := len(c.args)
 	limit := func(n int64) string {
@@ -402,7 +402,13 @@ func (s *Store) SetDeadRetention(ctx context.Context, queue string, r store.Rete
 		return strconv.FormatInt(n, 10)
 	}
 	c.add("0", limit(store.Millis(r.MaxAge)), limit(r.MaxCount))
-	_, err := s.runCreating(ctx, queue, c, create)
+	if former != nil {
+		c.add(limit(store.Millis(former.MaxAge)), limit(former.MaxCount))
+	}
+	reply, err := s.runCreating(ctx, queue, c, create)
+	if err == nil && isConflict(reply) {
+		err = fmt.Errorf("queue %q: %w", queue, store.ErrConflict)
+	}
 	return err
 }
 

@@ -512,7 +512,7 @@ func TestDroppedMessageLeavesGroup(t *testing.T) {
 	if _, err := s.Restore(t.Context(), queue, infos); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetDeadRetention(t.Context(), queue, store.Retention{MaxCount: 1}); err != nil {
+	if err := s.SetDeadRetention(t.Context(), queue, store.Retention{MaxCount: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
 	claim(t, s, queue, 1, time.Minute)

@@ -54,9 +54,9 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 			return results[0].Err
 		}},
 		{"pause", func(s *Store) error { return s.SetPaused(ctx, queue, true) }},
-		{"retain", func(s *Store) error { return s.SetDeadRetention(ctx, queue, store.Retention{MaxCount: 9}) }},
+		{"retain", func(s *Store) error { return s.SetDeadRetention(ctx, queue, store.Retention{MaxCount: 9}, nil) }},
 		{"set properties", func(s *Store) error {
-			return s.SetProperties(ctx, queue, map[string]string{"a": "1", "b": ""})
+			return s.SetProperties(ctx, queue, map[string]string{"a": "1", "b": ""}, nil)
 		}},
 		{"properties", func(s *Store) error {
 			all, err := s.Properties(ctx, queue)
@@ -143,7 +143,7 @@ func TestFullServerServesFreshProcess(t *testing.T) {
 		t.Errorf("pause of a queue that does not exist on a full server: %v, want ErrFull", err)
 	}
 	set := map[string]string{"a": "1"}
-	if err := newStore(t, rdb).SetProperties(ctx, "new", set); !errors.Is(err, store.ErrFull) {
+	if err := newStore(t, rdb).SetProperties(ctx, "new", set, nil); !errors.Is(err, store.ErrFull) {
 		t.Errorf("properties of a queue that does not exist on a full server: %v, want ErrFull", err)
 	}
 }

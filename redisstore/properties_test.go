@@ -13,7 +13,7 @@ func TestCheckAndRepairKeepProperties(t *testing.T) {
 	d := newDamaged(t, redistest.Start(t).Client(t))
 	set := map[string]string{"a": "1"}
 	for _, queue := range []string{"q", "only properties"} {
-		if err := d.s.SetProperties(d.Context(), queue, set); err != nil {
+		if err := d.s.SetProperties(d.Context(), queue, set, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

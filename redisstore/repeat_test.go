@@ -68,7 +68,7 @@ func (o otherClient) pause(paused bool) {
 
 func (o otherClient) setProperties(set map[string]string) {
 	o.Helper()
-	if err := o.s.SetProperties(o.Context(), o.queue, set); err != nil {
+	if err := o.s.SetProperties(o.Context(), o.queue, set, nil); err != nil {
 		o.Error(err)
 	}
 }
@@ -301,11 +301,11 @@ func mutations() []mutation {
 		{
 			name: "retain",
 			call: func(o otherClient, s *Store) (string, error) {
-				return "", s.SetDeadRetention(o.Context(), o.queue, store.Retention{MaxCount: 1})
+				return "", s.SetDeadRetention(o.Context(), o.queue, store.Retention{MaxCount: 1}, nil)
 			},
 			before: func(o otherClient) { o.send("a", 0) },
 			between: func(o otherClient) {
-				if err := o.s.SetDeadRetention(o.Context(), o.queue, store.Retention{MaxCount: 2}); err != nil {
+				if err := o.s.SetDeadRetention(o.Context(), o.queue, store.Retention{MaxCount: 2}, nil); err != nil {
 					o.Error(err)
 				}
 			},
@@ -314,7 +314,7 @@ func mutations() []mutation {
 			name:   "set properties",
 			before: func(o otherClient) { o.setProperties(map[string]string{"old": "1", "kept": "1"}) },
 			call: func(o otherClient, s *Store) (string, error) {
-				return "", s.SetProperties(o.Context(), o.queue, map[string]string{"old": "", "new": "1"})
+				return "", s.SetProperties(o.Context(), o.queue, map[string]string{"old": "", "new": "1"}, nil)
 			},
 			between: func(o otherClient) { o.setProperties(map[string]string{"old": "2", "new": "", "kept": "2"}) },
 		},
@@ -322,7 +322,7 @@ func mutations() []mutation {
 			name:   "set of too many properties",
 			before: func(o otherClient) { o.fillProperties() },
 			call: func(o otherClient, s *Store) (string, error) {
-				err := s.SetProperties(o.Context(), o.queue, map[string]string{"new": "1"})
+				err := s.SetProperties(o.Context(), o.queue, map[string]string{"new": "1"}, nil)
 				if errors.Is(err, store.ErrTooLarge) {
 					return "too large", nil
 				}
@@ -335,7 +335,7 @@ func mutations() []mutation {
 			name:   "removal of unknown properties",
 			before: func(o otherClient) { o.send("a", time.Hour) },
 			call: func(o otherClient, s *Store) (string, error) {
-				return "", s.SetProperties(o.Context(), o.queue, map[string]string{"a": ""})
+				return "", s.SetProperties(o.Context(), o.queue, map[string]string{"a": ""}, nil)
 			},
 			between: func(o otherClient) { o.setProperties(map[string]string{"a": "1"}) },
 		},
@@ -480,7 +480,7 @@ var isOpen = &store.Condition{Property: "open", Value: "1"}
 
 func (o otherClient) open(value string) {
 	o.Helper()
-	if err := o.s.SetProperties(o.Context(), o.queue, map[string]string{"open": value}); err != nil {
+	if err := o.s.SetProperties(o.Context(), o.queue, map[string]string{"open": value}, nil); err != nil {
 		o.Error(err)
 	}
 }

@@ -333,10 +333,10 @@ var calls = []struct {
 		return err
 	}},
 	{"retain", func(ctx context.Context, x *populatedQueue) error {
-		return x.s.SetDeadRetention(ctx, x.queue, store.Retention{MaxAge: time.Hour})
+		return x.s.SetDeadRetention(ctx, x.queue, store.Retention{MaxAge: time.Hour}, nil)
 	}},
 	{"set properties", func(ctx context.Context, x *populatedQueue) error {
-		return x.s.SetProperties(ctx, x.queue, map[string]string{"old": "", "kept": "2", "new": "3"})
+		return x.s.SetProperties(ctx, x.queue, map[string]string{"old": "", "kept": "2", "new": "3"}, nil)
 	}},
 	{"report", func(ctx context.Context, x *populatedQueue) error {
 		counts := map[store.EventKind]int64{"sent": 2, "acked": 1}
@@ -467,8 +467,8 @@ func newPopulatedQueue(t *testing.T, rdb redis.UniversalClient, queue string) *p
 		t.Fatalf("%d messages are packed, %v; want late and scheduled", n, err)
 	}
 	// A claim drops the dead message. Without Close, the store would leave the list at some point.
-	must(x.s.SetDeadRetention(ctx, queue, store.Retention{MaxAge: time.Hour}))
-	must(x.s.SetProperties(ctx, queue, map[string]string{"old": "1", "kept": "1"}))
+	must(x.s.SetDeadRetention(ctx, queue, store.Retention{MaxAge: time.Hour}, nil))
+	must(x.s.SetProperties(ctx, queue, map[string]string{"old": "1", "kept": "1"}, nil))
 	must(x.s.Close())
 	x.s = newFrozenClock(t, rdb)
 	must(rdb.ZAdd(ctx, x.s.keys.of(queue).wake, redis.Z{Score: 3e15, Member: "later:wake:gone"}).Err())

@@ -30,7 +30,7 @@ var worstClaims = []worstCase{
 	}},
 	{"claim", "dead beyond the retention", func(w *worst) func() {
 		w.fail(store.MaxBatch, 100, store.Bury)
-		w.ok(w.s.SetDeadRetention(w.Context(), w.queue, store.Retention{MaxCount: 1}))
+		w.ok(w.s.SetDeadRetention(w.Context(), w.queue, store.Retention{MaxCount: 1}, nil))
 		w.sends(store.MaxBatch, 1000, nil)
 		return func() { w.claim(store.MaxBatch, time.Hour) }
 	}},

@@ -78,7 +78,7 @@ var worstByQueue = []worstCase{
 		for i := range store.MaxBatch {
 			set[fmt.Sprint(i)] = strings.Repeat("v", store.MaxPropertyValue)
 		}
-		return func() { w.ok(w.s.SetProperties(w.Context(), w.queue, set)) }
+		return func() { w.ok(w.s.SetProperties(w.Context(), w.queue, set, nil)) }
 	}},
 	{"report", "32 kinds and 256 KiB", func(w *worst) func() {
 		counts := map[store.EventKind]int64{}

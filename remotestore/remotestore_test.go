@@ -330,7 +330,7 @@ func TestAdministrativeChangesAreReportedOnce(t *testing.T) {
 	_, replayed := s.Replay(ctx, "q", store.Selection{State: store.StateDead}, store.Due{})
 	_, purged := s.Purge(ctx, "q", store.Selection{State: store.StateReady})
 	err = errors.Join(replayed, purged, s.SetPaused(ctx, "q", true), s.SetPaused(ctx, "q", false),
-		s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}), s.Delete(ctx, "q"))
+		s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 1}, nil), s.Delete(ctx, "q"))
 	if err != nil {
 		t.Error(err)
 	}

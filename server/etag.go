@@ -1,11 +1,16 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/store"
 )
 
 // Preconditions say what a PUT may replace (RFC 9110). They are checked in the step of the store that makes the change.
@@ -43,6 +48,14 @@ func tagsOf(values []string) (tags []string) {
 	return tags
 }
 
+// condition returns what decides whether a version may be replaced, or nil without preconditions.
+func (p *Preconditions) condition() func(version string) bool {
+	if len(p.IfMatch)+len(p.IfNoneMatch) == 0 {
+		return nil
+	}
+	return p.allow
+}
+
 // allow reports whether a version may be replaced; "" means that there is none.
 func (p *Preconditions) allow(version string) bool {
 	if len(p.IfNoneMatch) > 0 && version != "" {
@@ -56,8 +69,13 @@ func (p *Preconditions) allow(version string) bool {
 	return len(p.IfMatch) == 0
 }
 
-// given reports whether there is a condition.
-func (p *Preconditions) given() bool { return len(p.IfMatch)+len(p.IfNoneMatch) > 0 }
+// refused returns the error of a change under these preconditions.
+func (p *Preconditions) refused(err error) error {
+	if p.condition() != nil && errors.Is(err, store.ErrConflict) {
+		return &problem.Error{Status: http.StatusPreconditionFailed, Err: err}
+	}
+	return err
+}
 
 // etagOf returns the ETag of a version.
 func etagOf(version string) string { return `"` + version + `"` }

@@ -75,3 +75,73 @@ func TestSchedulePreconditionIsCheckedInTheStepOfTheChange(t *testing.T) {
 		t.Errorf("%v, %+v, versions %q", err, info, versions)
 	}
 }
+
+// TestWhatIsPutIsReplacedOnlyAsThePreconditionSays deals with what is not a schedule.
+func TestWhatIsPutIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
+	for path, bodies := range map[string][3]string{
+		"/v1/topics/orders":                    {`{}`, `{"history_count": 5}`, `{"drop_unsubscribed": true}`},
+		"/v1/topics/orders/subscriptions/mail": {`{}`, `{"where": "a=b"}`, `{"where": "c"}`},
+		"/v1/queues/mail/dead-retention":       {`{}`, `{"max_age": "1h"}`, `{"max_count": 3}`},
+	} {
+		t.Run(path, func(t *testing.T) {
+			a := newAPI(t)
+			put := func(body string, headers ...string) *reply { return a.do(http.MethodPut, path, body, headers...) }
+			tag := func(r *reply) string {
+				t.Helper()
+				if r.is(http.StatusOK); r.header.Get("ETag") == "" {
+					t.Error("no ETag")
+				}
+				return r.header.Get("ETag")
+			}
+			got := func() string { t.Helper(); return tag(a.do(http.MethodGet, path, nil)) }
+			refused := func(r *reply) {
+				t.Helper()
+				r.fails(http.StatusPreconditionFailed, "conflict", "", "read it again")
+			}
+			refused(put(bodies[0], "If-Match", "*"))
+			refused(put(bodies[0], "If-Match", `"x"`))
+			a.do(http.MethodGet, path, nil).fails(http.StatusNotFound, "not_found", "")
+			first := tag(put(bodies[0], "If-None-Match", "*"))
+			if got() != first {
+				t.Errorf("ETag %s, and %s of the PUT", got(), first)
+			}
+			refused(put(bodies[1], "If-None-Match", "*"))
+			second := tag(put(bodies[1], "If-Match", `"unknown", `+first))
+			refused(put(bodies[2], "If-Match", first))
+			if second == first || got() != second {
+				t.Errorf("ETag %s, then %s, and %s after a PUT that is refused", first, second, got())
+			}
+			third := tag(put(bodies[2], "If-Match", "*"))
+			if third == second || third == first || got() != third {
+				t.Errorf("ETags %s, %s, %s, %s", first, second, third, got())
+			}
+			if again := tag(put(bodies[0])); again != first {
+				t.Errorf("ETag %s of what has been %s before", again, first)
+			}
+		})
+	}
+}
+
+func TestETagOfATopicStaysWithItsSubscriptionsAndMessages(t *testing.T) {
+	a := newAPI(t)
+	const orders = "/v1/topics/orders"
+	first := a.do(http.MethodPut, orders, `{"history_count": 5}`).header.Get("ETag")
+	a.do(http.MethodPut, orders+"/subscriptions/mail", nil).is(http.StatusOK)
+	a.do(http.MethodPost, orders+"/messages", `{"payload": "x"}`).is(http.StatusCreated)
+	a.do(http.MethodPut, orders, `{"history_count": 6}`, "If-Match", first).is(http.StatusOK)
+}
+
+func TestRetentionIsReadAsItIsPut(t *testing.T) {
+	a := newAPI(t)
+	const path = "/v1/queues/mail/dead-retention"
+	a.do(http.MethodPut, path, `{"max_age": "7d", "max_count": 10}`).is(http.StatusOK)
+	got := a.do(http.MethodGet, path, nil)
+	if v := got.is(http.StatusOK); v["max_age"] != "168h0m0s" || v["max_count"] != 10.0 {
+		t.Errorf("%s", got.body)
+	}
+	a.do(http.MethodPut, path, string(got.body), "If-Match", got.header.Get("ETag")).is(http.StatusOK)
+	a.do(http.MethodPut, path, `{}`).is(http.StatusOK)
+	if none := a.do(http.MethodGet, path, nil); len(none.is(http.StatusOK)) != 0 {
+		t.Errorf("%s", none.body)
+	}
+}

@@ -49,9 +49,13 @@ func registerQueues(s *Server) {
 		OperationID: "resumeQueue",
 		Method:      http.MethodPost, Path: one + "/resume", Tags: tags, Summary: "Resume deliveries of a queue",
 	}, s.resumeQueue)
+	route(s, access.Look, huma.Operation{
+		OperationID: "getDeadRetention", Errors: []int{http.StatusNotFound},
+		Method: http.MethodGet, Path: one + "/dead-retention", Tags: tags, Summary: "Get the limits of dead messages",
+	}, s.retention)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "setDeadRetention",
-		Method:      http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
+		OperationID: "setDeadRetention", Errors: []int{http.StatusPreconditionFailed},
+		Method: http.MethodPut, Path: one + "/dead-retention", Tags: tags, Summary: "Limit the dead messages of a queue",
 	}, s.setRetention)
 	route(s, access.Operate, huma.Operation{
 		OperationID: "replayQueue", Errors: []int{http.StatusNotFound},
@@ -188,26 +192,60 @@ func (s *Server) resumeQueue(ctx context.Context, in *QueuePath) (*pausedOutput,
 	return &pausedOutput{wire.Paused{Queue: in.Queue}}, nil
 }
 
-type deadRetentionInput struct {
-	QueuePath
-	Body struct {
-		MaxAge   Duration `json:"max_age,omitempty" doc:"Drop dead messages after so long. Default: no limit"`
-		MaxCount int64    `json:"max_count,omitempty" minimum:"0" doc:"Keep so many dead messages. Default: no limit"`
-	}
+// DeadRetention is the body of a request or reply with the limits of a queue's dead messages.
+type DeadRetention struct {
+	MaxAge   Duration `json:"max_age,omitempty" doc:"Drop dead messages after so long. Default: no limit"`
+	MaxCount int64    `json:"max_count,omitempty" minimum:"0" doc:"Keep so many dead messages. Default: no limit"`
 }
 
-func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*statsOutput, error) {
+type deadRetentionOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the limits; for If-Match"`
+	Body DeadRetention
+}
+
+func (s *Server) retention(ctx context.Context, in *QueuePath) (*deadRetentionOutput, error) {
+	stats, err := s.client.Queue(in.Queue).Stats(ctx)
+	if err == nil && !stats.Exists {
+		err = s.queueExists(ctx, in.Queue)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := stats.DeadRetention
+	out := &deadRetentionOutput{ETag: etagOf(r.Version()), Body: DeadRetention{MaxCount: r.MaxCount}}
+	if r.MaxAge > 0 {
+		out.Body.MaxAge = Duration(r.MaxAge.String())
+	}
+	return out, nil
+}
+
+type deadRetentionInput struct {
+	QueuePath
+	Preconditions
+	Body DeadRetention
+}
+
+type retainedOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the limits; for If-Match"`
+	Body wire.Stats
+}
+
+func (s *Server) setRetention(ctx context.Context, in *deadRetentionInput) (*retainedOutput, error) {
 	age, err := in.Body.MaxAge.parse("max_age", false)
 	if err != nil {
 		return nil, err
 	}
 	retention := later.Retention{MaxAge: age, MaxCount: in.Body.MaxCount}
-	if err := s.client.Queue(in.Queue).SetDeadRetention(ctx, retention); err != nil {
-		return nil, err
+	if err := s.client.Queue(in.Queue).SetDeadRetentionIf(ctx, retention, in.condition()); err != nil {
+		return nil, in.refused(err)
 	}
 	s.Changed(ctx, "retention of dead messages set", slog.String("queue", in.Queue), slog.Duration("max_age", age),
 		slog.Int64("max_count", retention.MaxCount))
-	return s.queueStats(ctx, &in.QueuePath)
+	stats, err := s.queueStats(ctx, &in.QueuePath)
+	if err != nil {
+		return nil, err
+	}
+	return &retainedOutput{etagOf(retention.Version()), stats.Body}, nil
 }
 
 type replayQueueInput struct {

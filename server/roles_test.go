@@ -47,6 +47,7 @@ var routeRights = []struct {
 		GET /v1/queues/{queue}
 		GET /v1/queues/{queue}/activity
 		GET /v1/queues/{queue}/dead-errors
+		GET /v1/queues/{queue}/dead-retention
 		GET /v1/queues/{queue}/export
 		GET /v1/queues/{queue}/horizon
 		GET /v1/queues/{queue}/messages

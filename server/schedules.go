@@ -218,12 +218,9 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putSch
 	if err := checkSchedule(&schedule); err != nil {
 		return nil, err
 	}
-	result, err := s.client.Schedules().PutIf(ctx, schedule, in.allow)
-	if in.given() && errors.Is(err, later.ErrConflict) {
-		err = &problem.Error{Status: http.StatusPreconditionFailed, Err: err}
-	}
+	result, err := s.client.Schedules().PutIf(ctx, schedule, in.condition())
 	if err != nil {
-		return nil, err
+		return nil, in.refused(err)
 	}
 	if result != later.PutUnchanged {
 		s.scheduleChanged(ctx, string(result), in.Schedule, slog.String("queue", schedule.Queue))

@@ -24,7 +24,7 @@ func registerSubscriptions(s *Server) {
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get the subscription of a queue, with its counts",
 	}, s.getSubscription)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "putSubscription", Errors: []int{http.StatusConflict},
+		OperationID: "putSubscription", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Have a queue receive the messages of a topic",
 		Description: "It replaces the subscription of the queue if there is one. The topic and the queue need not " +
 			"exist. With " +
@@ -70,7 +70,10 @@ func (p *Start) history() (start later.HistoryStart, given bool, err error) {
 	return start, false, nil
 }
 
-type subscriptionOutput struct{ Body wire.Subscription }
+type subscriptionOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the filter; for If-Match"`
+	Body wire.Subscription
+}
 
 func (s *Server) getSubscription(ctx context.Context, in *SubscriptionPath) (*subscriptionOutput, error) {
 	all, err := s.client.Topic(in.Topic).Subscriptions(ctx)
@@ -85,18 +88,23 @@ func (s *Server) getSubscription(ctx context.Context, in *SubscriptionPath) (*su
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionOutput{wire.Subscription{Stats: wire.NewStats(in.Queue, stats), Where: all[i].Where}}, nil
+	return &subscriptionOutput{etagOf(all[i].Version()),
+		wire.Subscription{Stats: wire.NewStats(in.Queue, stats), Where: all[i].Where}}, nil
 }
 
 type subscribeInput struct {
 	SubscriptionPath
+	Preconditions
 	Body struct {
 		Where string `json:"where,omitempty" maxLength:"2048" doc:"Only messages whose headers match, such as region=eu, kind in (a, b), !debug"`
 		Start
 	} `required:"false"`
 }
 
-type subscribedOutput struct{ Body wire.Subscribed }
+type subscribedOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the filter; for If-Match"`
+	Body wire.Subscribed
+}
 
 func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribedOutput, error) {
 	if err := field("where", later.CheckFilter(in.Body.Where)); err != nil {
@@ -113,21 +121,23 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribed
 	if given {
 		opts = append(opts, start)
 	}
-	if err := s.client.Topic(in.Topic).Subscribe(ctx, in.Queue, opts...); err != nil {
-		return nil, err
+	if err := s.client.Topic(in.Topic).SubscribeIf(ctx, in.Queue, in.condition(), opts...); err != nil {
+		return nil, in.refused(err)
 	}
 	s.Changed(ctx, "queue subscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue),
 		slog.String("where", in.Body.Where))
-	return &subscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true,
-		Where: in.Body.Where}}, nil
+	return &subscribedOutput{etagOf(later.Subscription{Where: in.Body.Where}.Version()),
+		wire.Subscribed{Topic: in.Topic, Queue: in.Queue, Subscribed: true, Where: in.Body.Where}}, nil
 }
 
-func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*subscribedOutput, error) {
+type unsubscribedOutput struct{ Body wire.Subscribed }
+
+func (s *Server) unsubscribe(ctx context.Context, in *SubscriptionPath) (*unsubscribedOutput, error) {
 	if err := s.client.Topic(in.Topic).Unsubscribe(ctx, in.Queue); err != nil {
 		return nil, err
 	}
 	s.Changed(ctx, "queue unsubscribed", slog.String("topic", in.Topic), slog.String("queue", in.Queue))
-	return &subscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue}}, nil
+	return &unsubscribedOutput{wire.Subscribed{Topic: in.Topic, Queue: in.Queue}}, nil
 }
 
 type rewindInput struct {

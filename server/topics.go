@@ -31,7 +31,7 @@ func registerTopics(s *Server) {
 		Method: http.MethodGet, Path: one, Tags: tags, Summary: "Get a topic with its subscriptions and their counts",
 	}, s.getTopic)
 	route(s, access.Operate, huma.Operation{
-		OperationID: "configureTopic", Errors: []int{http.StatusConflict},
+		OperationID: "configureTopic", Errors: []int{http.StatusConflict, http.StatusPreconditionFailed},
 		Method: http.MethodPut, Path: one, Tags: tags, Summary: "Configure a topic",
 		Description: "The body replaces the configuration; what it leaves out is set to the default. A topic that " +
 			"does not " +
@@ -120,14 +120,19 @@ func visible(ctx context.Context) func(queue string) bool {
 	return func(queue string) bool { return may(ctx, access.Look, queue) == nil }
 }
 
-type topicOutput struct{ Body wire.Topic }
+type topicOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the configuration, and not with subscriptions and messages; for If-Match"`
+	Body wire.Topic
+}
 
 func (s *Server) getTopic(ctx context.Context, in *TopicPath) (*topicOutput, error) {
 	if err := s.topicExists(ctx, in.Topic); err != nil {
 		return nil, err
 	}
 	topic, err := view.Topic(ctx, s.client, in.Topic, true, visible(ctx))
-	return &topicOutput{topic}, err
+	cfg := later.TopicConfig{DropUnsubscribed: topic.DropUnsubscribed, HistoryAge: time.Duration(topic.HistoryAge),
+		HistoryCount: topic.HistoryCount}
+	return &topicOutput{etagOf(cfg.Version()), topic}, err
 }
 
 // topicExists returns an ErrNotFound unless a topic exists.
@@ -145,6 +150,7 @@ func (s *Server) topicExists(ctx context.Context, name string) error {
 
 type configureTopicInput struct {
 	TopicPath
+	Preconditions
 	Body struct {
 		DropUnsubscribed bool     `json:"drop_unsubscribed,omitempty" doc:"Make messages dead that are due while no queue is subscribed, and keep the last 1,000 of them. Default: they wait for the first subscription"`
 		HistoryAge       Duration `json:"history_age,omitempty" doc:"Retain distributed messages for so long after they were due. Default: no limit, and no history if there is no history_count either"`
@@ -152,7 +158,10 @@ type configureTopicInput struct {
 	} `required:"false"`
 }
 
-type configuredTopicOutput struct{ Body wire.ConfiguredTopic }
+type configuredTopicOutput struct {
+	ETag string `header:"ETag" doc:"Changes with the configuration, and not with subscriptions and messages; for If-Match"`
+	Body wire.ConfiguredTopic
+}
 
 func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*configuredTopicOutput, error) {
 	age, err := in.Body.HistoryAge.parse("history_age", true)
@@ -161,13 +170,14 @@ func (s *Server) configureTopic(ctx context.Context, in *configureTopicInput) (*
 	}
 	cfg := later.TopicConfig{DropUnsubscribed: in.Body.DropUnsubscribed, HistoryAge: age,
 		HistoryCount: in.Body.HistoryCount}
-	if err := s.client.Topic(in.Topic).Configure(ctx, cfg); err != nil {
-		return nil, err
+	if err := s.client.Topic(in.Topic).ConfigureIf(ctx, cfg, in.condition()); err != nil {
+		return nil, in.refused(err)
 	}
 	s.Changed(ctx, "topic configured", slog.String("topic", in.Topic), slog.Bool("drop_unsubscribed",
 		cfg.DropUnsubscribed),
 		slog.Duration("history_age", age), slog.Int64("history_count", cfg.HistoryCount))
-	return &configuredTopicOutput{wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
+	return &configuredTopicOutput{etagOf(cfg.Version()),
+		wire.ConfiguredTopic{Topic: in.Topic, TopicConfig: view.TopicConfig(cfg)}}, nil
 }
 
 type deletedTopicOutput struct{ Body wire.DeletedTopic }

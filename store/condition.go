@@ -2,7 +2,7 @@ package store
 
 // Condition is met while a property of a queue has a value. With the value "" it is met while the queue has no such
 // property. A call that carries one checks it in its own atomic step, so that it does nothing once another process has
-// changed the property. See Outgoing.If and Settlement.If.
+// changed the property. See Outgoing.If, Settlement.If and Store.SetProperties.
 type Condition struct {
 	Property, Value string
 }

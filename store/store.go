@@ -42,6 +42,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -180,16 +181,19 @@ type Store interface {
 	// SetDeadRetention limits the dead messages that the queue keeps and creates the queue if necessary. Claims
 	// enforce it, so a queue that nobody claims from keeps its dead messages. Stats returns it. It returns
 	// ErrInvalid if r fails Retention.Check.
-	SetDeadRetention(ctx context.Context, queue string, r Retention) error
+	//
+	// If former is not nil and the queue has another retention, as Stats returns it, then it changes nothing and
+	// returns ErrConflict. A queue that does not exist has the zero Retention.
+	SetDeadRetention(ctx context.Context, queue string, r Retention, former *Retention) error
 
 	// SetProperties sets properties of the queue, which are named texts that the queue keeps for the code that uses
 	// it. An empty value removes a property. All are set and removed in one atomic step, which creates the queue if
 	// necessary; a call that only removes does not create it. Nothing but SetProperties and Delete changes
 	// properties.
 	//
-	// It returns the error of CheckProperties, and that of CheckPropertyCount if the queue would have too many
-	// properties. Both change nothing.
-	SetProperties(ctx context.Context, queue string, set map[string]string) error
+	// It returns the error of CheckProperties, ErrConflict if the condition is not met, which may be nil for none, and
+	// the error of CheckPropertyCount if the queue would have too many properties. All change nothing.
+	SetProperties(ctx context.Context, queue string, set map[string]string, condition *Condition) error
 
 	// Properties returns all properties of the queue: an empty or nil map if it has none or does not exist. The
 	// caller may change the map.
@@ -357,6 +361,9 @@ type Retention struct {
 	// MaxCount is the number of dead messages that are kept, those that died last; 0 is no limit.
 	MaxCount int64
 }
+
+// Version returns a text that is different for another retention, in whole milliseconds.
+func (r Retention) Version() string { return fmt.Sprintf("%d-%d", Millis(r.MaxAge), r.MaxCount) }
 
 // Claimed is a message under a lease.
 type Claimed struct {

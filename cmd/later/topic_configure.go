@@ -53,6 +53,7 @@ trim it about every second, and while no messages are due every minute.`,
 		if err != nil {
 			return err
 		}
+		read := cfg.Version()
 		if flags.Changed("drop-unsubscribed") {
 			cfg.DropUnsubscribed = given.DropUnsubscribed
 		}
@@ -63,7 +64,9 @@ trim it about every second, and while no messages are due every minute.`,
 			cfg.HistoryCount = given.HistoryCount
 		}
 		if changes {
-			if err := t.Configure(ctx, cfg); err != nil {
+			// It keeps the settings that were read, and not those that somebody else has changed since.
+			unchanged := func(version string) bool { return version == "" || version == read }
+			if err := t.ConfigureIf(ctx, cfg, unchanged); err != nil {
 				return err
 			}
 		}

@@ -77,7 +77,7 @@ func TestThousandWorkersAreListedByTwoCommands(t *testing.T) {
 		for ; i < others && len(set) < 500; i++ {
 			set[fmt.Sprint("other", i)] = records[w.ID]
 		}
-		if err := c.Store().SetProperties(bounded(t), index, set); err != nil {
+		if err := c.Store().SetProperties(bounded(t), index, set, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -112,14 +112,16 @@ func (c *Client) SetPaused(ctx context.Context, queue string, paused bool) error
 }
 
 // SetDeadRetention implements store.Store.
-func (c *Client) SetDeadRetention(ctx context.Context, queue string, r store.Retention) error {
-	_, err := invoke(ctx, c, opSetDeadRetention, &retentionArgs{queue, r})
+func (c *Client) SetDeadRetention(ctx context.Context, queue string, r store.Retention, former *store.Retention) error {
+	_, err := invoke(ctx, c, opSetDeadRetention, &retentionArgs{queue, r, former})
 	return err
 }
 
 // SetProperties implements store.Store.
-func (c *Client) SetProperties(ctx context.Context, queue string, set map[string]string) error {
-	_, err := invoke(ctx, c, opSetProperties, &propertiesArgs{queue, set})
+func (c *Client) SetProperties(
+	ctx context.Context, queue string, set map[string]string, condition *store.Condition,
+) error {
+	_, err := invoke(ctx, c, opSetProperties, &propertiesArgs{queue, set, condition})
 	return err
 }
 

@@ -72,10 +72,12 @@ type (
 	retentionArgs struct {
 		Queue     string
 		Retention store.Retention
+		Former    *store.Retention
 	}
 	propertiesArgs struct {
 		Queue string
 		Set   map[string]string
+		If    *store.Condition
 	}
 	queuesArgs struct{ Cursor string }
 	queuesPage struct {
@@ -275,7 +277,7 @@ var opSetPaused = &operation[pauseArgs, none]{
 var opSetDeadRetention = &operation[retentionArgs, none]{
 	name: "set_dead_retention", kind: changes,
 	run: func(ctx context.Context, s store.Store, a *retentionArgs) (none, error) {
-		return none{}, s.SetDeadRetention(ctx, a.Queue, a.Retention)
+		return none{}, s.SetDeadRetention(ctx, a.Queue, a.Retention, a.Former)
 	},
 	change: func(a *retentionArgs, _ none) Change { return Change{"retain", a.Queue, 0} },
 }
@@ -283,7 +285,7 @@ var opSetDeadRetention = &operation[retentionArgs, none]{
 var opSetProperties = &operation[propertiesArgs, none]{
 	name: "set_properties", kind: changes,
 	run: func(ctx context.Context, s store.Store, a *propertiesArgs) (none, error) {
-		return none{}, s.SetProperties(ctx, a.Queue, a.Set)
+		return none{}, s.SetProperties(ctx, a.Queue, a.Set, a.If)
 	},
 }
 

@@ -44,6 +44,7 @@ var session = []step{
 	{request: "POST /v1/queues/mail/pause", status: http.StatusOK},
 	{request: "POST /v1/queues/mail/resume", status: http.StatusOK},
 	{request: "PUT /v1/queues/mail/dead-retention", body: `{"max_age": "7d", "max_count": 1000}`, status: http.StatusOK},
+	{request: "GET /v1/queues/mail/dead-retention", status: http.StatusOK},
 	{request: "POST /v1/queues/mail/messages", body: `{"payload": "shifted", "in": "5h"}`, status: http.StatusCreated},
 	{request: "POST /v1/queues/mail/bulk",
 		body: `{"filter": {"state": "scheduled"}, "action": "shift", "by": "-1h"}`, status: http.StatusAccepted, capture: `operation="id":"([^"]+)"`},

@@ -83,6 +83,14 @@ func (m *machine) ok(r *rapid.T, err error) {
 	}
 }
 
+// conflicts expects a call to be refused by its condition.
+func (m *machine) conflicts(r *rapid.T, err error) {
+	r.Helper()
+	if err == nil || store.CodeOf(err) != store.ErrConflict.Code {
+		r.Fatalf("error %v of a condition that is not met", err)
+	}
+}
+
 // same compares values by their printed text.
 func (m *machine) same(r *rapid.T, what string, got, want any) {
 	r.Helper()

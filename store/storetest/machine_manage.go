@@ -81,7 +81,16 @@ func (m *machine) SetPaused(r *rapid.T) {
 func (m *machine) SetDeadRetention(r *rapid.T) {
 	maxCount := rapid.IntRange(0, 3).Draw(r, "count")
 	retention := store.Retention{MaxAge: drawDelay(r, "maximum age"), MaxCount: int64(maxCount)}
-	m.ok(r, m.store(r).SetDeadRetention(m.ctx, m.queue, retention))
+	var former *store.Retention
+	if rapid.Bool().Draw(r, "with former") {
+		former = &store.Retention{MaxCount: rapid.Int64Range(0, 3).Draw(r, "former count")}
+	}
+	err := m.store(r).SetDeadRetention(m.ctx, m.queue, retention, former)
+	if former != nil && m.model.retained != *former {
+		m.conflicts(r, err)
+		return
+	}
+	m.ok(r, err)
 	m.model.retained, m.model.exists = retention, true
 }
 
@@ -89,7 +98,13 @@ func (m *machine) SetDeadRetention(r *rapid.T) {
 func (m *machine) SetProperties(r *rapid.T) {
 	names, values := rapid.SampledFrom([]string{"p", "q", "größe"}), rapid.SampledFrom([]string{"", "1", "2\n"})
 	set := rapid.MapOfN(names, values, 1, 3).Draw(r, "properties")
-	m.ok(r, m.store(r).SetProperties(m.ctx, m.queue, set))
+	condition := drawCondition(r)
+	err := m.store(r).SetProperties(m.ctx, m.queue, set, condition)
+	if !m.model.meets(condition) {
+		m.conflicts(r, err)
+		return
+	}
+	m.ok(r, err)
 	m.model.setProperties(set)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -11,7 +12,7 @@ import (
 
 func (e *env) setProperties(set map[string]string) {
 	e.Helper()
-	e.ok(e.Store.SetProperties(e.Context(), e.queue, set))
+	e.ok(e.Store.SetProperties(e.Context(), e.queue, set, nil))
 }
 
 // hasProperties compares all properties of the queue.
@@ -127,7 +128,8 @@ var propertyRules = []rule{
 	{"a call that would exceed the number of properties changes nothing", func(e *env) {
 		all := e.fillProperties()
 		err := e.Store.SetProperties(e.Context(), e.queue,
-			map[string]string{"p00000": "", "p00001": "other", "new": "1", "newer": "2"})
+			map[string]string{"p00000": "", "p00001": "other", "new": "1", "newer": "2"}, nil)
+
 		e.is(err, store.ErrTooLarge)
 		if limit := fmt.Sprint(store.MaxProperties); !strings.Contains(err.Error(), limit) {
 			e.Fatalf("error %q does not name the limit %s", err, limit)
@@ -151,14 +153,45 @@ var propertyRules = []rule{
 		}
 		e.hasProperties(all)
 	}},
+	{"properties whose condition is not met are not set, and do not create the queue", func(e *env) {
+		trySet := func(set map[string]string, c *store.Condition) error {
+			return e.Store.SetProperties(e.Context(), e.queue, set, c)
+		}
+		e.is(trySet(map[string]string{"a": "1"}, when("version", "1")), store.ErrConflict)
+		e.equal("exists", e.stats().Exists, false)
+		e.equal("listed", e.listed(), false)
+		e.ok(trySet(map[string]string{"a": "1", "version": "1"}, when("version", "")))
+		for _, value := range []string{"", "2"} {
+			e.is(trySet(map[string]string{"a": "", "b": "2", "version": "2"}, when("version", value)), store.ErrConflict)
+		}
+		e.hasProperties(map[string]string{"a": "1", "version": "1"})
+		e.ok(trySet(map[string]string{"a": "", "version": ""}, when("version", "1")))
+		e.hasProperties(nil)
+		e.fillProperties()
+		e.is(trySet(map[string]string{"new": "1"}, when("new", "2")), store.ErrConflict)
+		e.is(trySet(map[string]string{"new": "1"}, when("new", "")), store.ErrTooLarge)
+	}},
+	{"of concurrent sets with the same condition one is done", func(e *env) {
+		var done atomic.Int32
+		e.concurrently(func(worker int, s store.Store) error {
+			err := s.SetProperties(e.Context(), e.queue, map[string]string{"version": fmt.Sprint(worker)}, when("version", ""))
+			if err == nil {
+				done.Add(1)
+			} else if store.CodeOf(err) != store.ErrConflict.Code {
+				return err
+			}
+			return nil
+		})
+		e.equal("done", done.Load(), int32(1))
+	}},
 	{"properties that are not allowed are refused", func(e *env) {
 		for _, set := range []map[string]string{nil, {}, {"": "1"}, {"a\n": "1"}, {"\xff": ""}, {"a": "\xff"},
 			{strings.Repeat("n", store.MaxPropertyName+1): "1"}} {
-			e.is(e.Store.SetProperties(e.Context(), e.queue, set), store.ErrInvalid)
+			e.is(e.Store.SetProperties(e.Context(), e.queue, set, nil), store.ErrInvalid)
 		}
 		long := map[string]string{"a": strings.Repeat("v", store.MaxPropertyValue+1)}
-		e.is(e.Store.SetProperties(e.Context(), e.queue, long), store.ErrTooLarge)
-		e.is(e.Store.SetProperties(e.Context(), e.queue, manyProperties("p", store.MaxBatch+1)), store.ErrTooLarge)
+		e.is(e.Store.SetProperties(e.Context(), e.queue, long, nil), store.ErrTooLarge)
+		e.is(e.Store.SetProperties(e.Context(), e.queue, manyProperties("p", store.MaxBatch+1), nil), store.ErrTooLarge)
 		e.equal("exists", e.stats().Exists, false)
 	}},
 	{"what the caller does with its maps does not change properties", func(e *env) {
@@ -182,7 +215,7 @@ var propertyRules = []rule{
 			for i := range each {
 				name := fmt.Sprint(worker, " ", i)
 				for _, set := range []map[string]string{{name: "1", name + "x": "1"}, {name: "kept", name + "x": ""}} {
-					if err := s.SetProperties(e.Context(), e.queue, set); err != nil {
+					if err := s.SetProperties(e.Context(), e.queue, set, nil); err != nil {
 						return err
 					}
 				}
@@ -194,7 +227,8 @@ var propertyRules = []rule{
 	{"concurrent sets do not exceed the number of properties", func(e *env) {
 		e.concurrently(func(worker int, s store.Store) error {
 			set := manyProperties(fmt.Sprint(worker), store.MaxProperties*2/workers)
-			if err := s.SetProperties(e.Context(), e.queue, set); err != nil && store.CodeOf(err) != store.ErrTooLarge.Code {
+			err := s.SetProperties(e.Context(), e.queue, set, nil)
+			if err != nil && store.CodeOf(err) != store.ErrTooLarge.Code {
 				return err
 			}
 			return nil

@@ -149,7 +149,16 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 		return nil, s.SetPaused(ctx, "q", true)
 	},
 	"set properties": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
-		return nil, s.SetProperties(ctx, "q", map[string]string{"color": "red"})
+		return nil, s.SetProperties(ctx, "q", map[string]string{"color": "red"}, nil)
+	},
+	"refused set properties": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return refused(s.SetProperties(ctx, "q", map[string]string{"color": "red"}, undone))
+	},
+	"retain": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return nil, s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 8}, nil)
+	},
+	"refused retain": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
+		return refused(s.SetDeadRetention(ctx, "q", store.Retention{MaxCount: 8}, undoneRetention))
 	},
 	"delete": func(ctx context.Context, s store.Store, _ store.Receipt) (any, error) {
 		return nil, s.Delete(ctx, "q")
@@ -158,11 +167,23 @@ var requestCalls = map[string]func(ctx context.Context, s store.Store, held stor
 
 // undoneRequests are the calls whose effect undo has undone, so that they have one again.
 var undoneRequests = map[string]bool{"send": true, "send one": true, "claim": true, "cancel": true, "restore": true,
-	"purge": true, "pause": true, "set properties": true, "delete": true, "refused send": true, "refused ack": true,
-	"refused ack with a follow-up": true, "refused bury": true}
+	"purge": true, "pause": true, "set properties": true, "retain": true, "delete": true, "refused send": true,
+	"refused ack": true, "refused ack with a follow-up": true, "refused bury": true, "refused set properties": true,
+	"refused retain": true}
 
 // undone is a condition that is met only after undo.
 var undone = &store.Condition{Property: "color", Value: "blue"}
+
+// undoneRetention is the former retention of a call that is refused before undo.
+var undoneRetention = &store.Retention{MaxCount: 9}
+
+// refused makes a conflict the result of a call.
+func refused(err error) (any, error) {
+	if err != nil && store.CodeOf(err) == store.ErrConflict.Code {
+		return "conflict", nil
+	}
+	return nil, err
+}
 
 func plainMessage(id string) store.Outgoing {
 	return store.Outgoing{Message: store.Message{ID: id, Payload: []byte("payload of " + id)}}
@@ -226,7 +247,8 @@ func (e requestEnv) undo() {
 	e.cancel("new", "follow-up")
 	e.send("ready", "later")
 	e.must(e.s.SetPaused(e.t.Context(), "q", false))
-	e.must(e.s.SetProperties(e.t.Context(), "q", map[string]string{"color": "blue"}))
+	e.must(e.s.SetProperties(e.t.Context(), "q", map[string]string{"color": "blue"}, nil))
+	e.must(e.s.SetDeadRetention(e.t.Context(), "q", *undoneRetention, nil))
 }
 
 // everything returns all that the store reports of its queues, but for the time.

@@ -10,7 +10,7 @@ import (
 
 func (e *env) retain(r store.Retention) {
 	e.Helper()
-	e.ok(e.Peer.SetDeadRetention(e.Context(), e.queue, r))
+	e.ok(e.Peer.SetDeadRetention(e.Context(), e.queue, r, nil))
 }
 
 // dropped claims nothing else and returns what the claim dropped.
@@ -141,10 +141,28 @@ var retentionRules = []rule{
 		e.retain(store.Retention{MaxAge: 1})
 		e.equal("maximum age", e.stats().DeadRetention.MaxAge, time.Millisecond)
 	}},
+	{"a retention replaces only the former one that the caller names", func(e *env) {
+		former := store.Retention{MaxAge: time.Hour, MaxCount: 5}
+		replace := func(r, former store.Retention) error {
+			return e.Store.SetDeadRetention(e.Context(), e.queue, r, &former)
+		}
+		e.is(replace(store.Retention{}, former), store.ErrConflict)
+		e.equal("exists", e.stats().Exists, false)
+		e.equal("listed", e.listed(), false)
+		e.ok(replace(former, store.Retention{}))
+		for _, other := range []store.Retention{{}, {MaxAge: time.Hour}, {MaxCount: 5}, {MaxAge: time.Hour, MaxCount: 4},
+			{MaxAge: time.Minute, MaxCount: 5}} {
+			e.is(replace(store.Retention{MaxCount: 1}, other), store.ErrConflict)
+		}
+		e.equal("retention", e.stats().DeadRetention, former)
+		e.ok(replace(store.Retention{}, former))
+		e.ok(replace(store.Retention{MaxAge: time.Minute}, e.stats().DeadRetention))
+		e.equal("retention", e.stats().DeadRetention, store.Retention{MaxAge: time.Minute})
+	}},
 	{"a retention that is not allowed is refused", func(e *env) {
 		for _, r := range []store.Retention{{MaxAge: -1}, {MaxCount: -1}, {MaxAge: store.MaxDelay + 1},
 			{MaxCount: math.MaxInt64}} {
-			e.is(e.Store.SetDeadRetention(e.Context(), e.queue, r), store.ErrInvalid)
+			e.is(e.Store.SetDeadRetention(e.Context(), e.queue, r, nil), store.ErrInvalid)
 		}
 		e.equal("exists", e.stats().Exists, false)
 	}},

@@ -88,7 +88,7 @@ var sendRules = []rule{
 				e.ack(e.claimOne(name, held))
 				e.send(m)
 				e.cancel(name, store.StateReady)
-				e.ok(e.Store.SetProperties(e.Context(), e.queue, map[string]string{"p": ""}))
+				e.ok(e.Store.SetProperties(e.Context(), e.queue, map[string]string{"p": ""}, nil))
 				e.ok(e.Store.SetPaused(e.Context(), e.queue, false))
 				e.ok(e.Store.Delete(e.Context(), e.queue))
 				e.equal("exists", e.listed(), false)
