@@ -37,7 +37,7 @@ export function MessagePanel({ queue, id }) {
           to=${{ view: 'events', queue, id, message: undefined, mq: undefined }}>Watch its events<//>
       <//>` : html`<${Failure} error=${loaded.error} retry=${loaded.reload} />`}
     ${m && html`<${Message} m=${m} why=${gone ? undefined : loaded.data.why} gone=${gone} reload=${loaded.reload} />`}
-    ${!m && loaded.loading && html`<p class="empty" aria-busy="true">Loading…</p>`}
+    ${!m && !loaded.error && html`<p class="empty" aria-busy="true">Loading…</p>`}
   <//>`;
 }
 
