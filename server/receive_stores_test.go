@@ -12,6 +12,8 @@ import (
 
 	_ "github.com/laterq/later/diskstore"
 	"github.com/laterq/later/internal/redistest"
+	"github.com/laterq/later/memstore"
+	"github.com/laterq/later/store"
 )
 
 // onTwoServers runs a test with two servers of a Redis, and of an embedded store that the second one does not have open
@@ -141,4 +143,42 @@ func TestNamedWorkerOfTwoServersIsOneWorker(t *testing.T) {
 			t.Errorf("the other server: %v", got)
 		}
 	})
+}
+
+// leaving is a store whose caller leaves when it has claimed messages of the queue mail.
+type leaving struct {
+	store.Store
+	leave func()
+}
+
+func (l *leaving) Claim(ctx context.Context, queue string, r store.ClaimRequest) (store.Claim, error) {
+	claim, err := l.Store.Claim(ctx, queue, r)
+	if queue == "mail" {
+		l.leave()
+	}
+	return claim, err
+}
+
+func TestReceiveOfAClientWhoLeavesWithItsReplyHoldsNothing(t *testing.T) {
+	l := &leaving{Store: memstore.New()}
+	a := newBubbleAPI(t, l)
+	a.send("mail", "m", "n")
+	for _, body := range []string{
+		`{"queues": [{"name": "mail"}], "max": 2}`, `{"queues": [{"name": "mail"}, {"name": "orders"}], "max": 2}`,
+		`{"queues": [{"name": "mail"}], "max": 2, "worker": "py"}`, `{"max": 2, "queues": [{"name": "mail"}], "\u0077ait": "1s"}`,
+	} {
+		ctx, leave := context.WithCancel(t.Context())
+		l.leave = leave
+		a.server.ServeHTTP(httptest.NewRecorder(),
+			httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/receive", strings.NewReader(body)))
+		for limit := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+			stats, err := a.client.Queue("mail").Stats(t.Context())
+			if err == nil && stats.Leased == 0 && stats.Ready == 2 {
+				break
+			}
+			if err != nil || time.Now().After(limit) {
+				t.Fatalf("%s: %+v, %v", body, stats, err)
+			}
+		}
+	}
 }

@@ -24,8 +24,8 @@ export function MessagePanel({ queue, id }) {
       get(path('queues', queue, 'messages', id, 'why') + query({ time_zone: timeZone }), { signal })
         .catch(() => undefined),
     ]);
-    last.current = m;
-    return { m, why };
+    if (last.current?.m !== m || last.current.why !== why) last.current = { m, why };
+    return last.current;
   }, [queue, id], 2000);
   useKeys({ Escape: ['close the message', leave] });
   const gone = loaded.error?.code === 'not_found';
