@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -138,9 +140,6 @@ var badClients = map[string]func(*badClient){
 type soak struct {
 	t       *testing.T
 	address string
-	every   time.Duration  // the pace of a bad client
-	open    sync.WaitGroup // bad clients that have not had a connection yet
-	rounds  map[string]*atomic.Int64
 }
 
 // fill sends messages that are large, and six times as large as JSON.
@@ -162,21 +161,42 @@ func (s *soak) fill() {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// run has n bad clients of all kinds do what they do until ctx ends.
-func (s *soak) run(ctx context.Context, n int) (wait func()) {
-	var all sync.WaitGroup
-	kinds := make([]string, 0, len(badClients))
-	for kind := range badClients {
-		kinds = append(kinds, kind)
-		s.rounds[kind] = new(atomic.Int64)
+// soakBad is a variable that has the test's program be n bad clients of a server, each with a pace: "n pace address".
+const soakBad = "LATER_SOAK_BAD"
+
+// TestBadClients is the process of the bad clients. It prints a line when all have had a connection, and what they did
+// when its input ends.
+func TestBadClients(t *testing.T) {
+	if os.Getenv(soakBad) == "" {
+		t.Skip("only for TestServeWithBadClients")
 	}
-	s.open.Add(n)
+	var n int
+	var pace, address string
+	if _, err := fmt.Sscan(os.Getenv(soakBad), &n, &pace, &address); err != nil {
+		t.Fatal(err)
+	}
+	every, err := time.ParseDuration(pace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	var all, open sync.WaitGroup
+	rounds := map[string]*atomic.Int64{}
+	kinds := slices.Sorted(maps.Keys(badClients))
+	for _, kind := range kinds {
+		rounds[kind] = new(atomic.Int64)
+	}
+	open.Add(n)
 	for i := range n {
 		kind := kinds[i%len(kinds)]
 		all.Go(func() {
-			opened := sync.OnceFunc(s.open.Done)
+			opened := sync.OnceFunc(open.Done)
 			defer opened()
-			pace := time.NewTicker(s.every + time.Duration(i%100)*s.every/100)
+			pace := time.NewTicker(every + time.Duration(i%100)*every/100)
 			defer pace.Stop()
 			next := func() bool {
 				select {
@@ -187,7 +207,7 @@ func (s *soak) run(ctx context.Context, n int) (wait func()) {
 				}
 			}
 			for next() {
-				conn, err := net.Dial("tcp", s.address)
+				conn, err := net.Dial("tcp", address)
 				if err != nil {
 					continue
 				}
@@ -196,11 +216,49 @@ func (s *soak) run(ctx context.Context, n int) (wait func()) {
 				badClients[kind](&badClient{conn, bufio.NewReader(conn), next})
 				stop()
 				conn.Close()
-				s.rounds[kind].Add(1)
+				rounds[kind].Add(1)
 			}
 		})
 	}
-	return all.Wait
+	open.Wait()
+	fmt.Println("open")
+	all.Wait()
+	for _, kind := range kinds {
+		fmt.Printf("%s: %d\n", kind, rounds[kind].Load())
+	}
+}
+
+// bad starts bad clients, in a process of the lowest priority, because they would not be on the server's machine. It
+// returns when all have a connection. The function that it returns ends them, and returns what they did.
+func (s *soak) bad(n int, every time.Duration) (end func() string) {
+	p := exec.Command("nice", "-n", "19", os.Args[0], "-test.run", "^TestBadClients$")
+	p.Env = append(os.Environ(), fmt.Sprintf("%s=%d %v %s", soakBad, n, every, s.address))
+	in, err := p.StdinPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { p.Process.Kill() })
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "open" {
+		s.t.Log(lines.Text())
+	}
+	return func() string {
+		in.Close()
+		var did []string
+		for lines.Scan() && strings.Contains(lines.Text(), ": ") {
+			did = append(did, lines.Text())
+		}
+		io.Copy(io.Discard, out)
+		p.Wait()
+		return strings.Join(did, ", ")
+	}
 }
 
 // good sends, receives and acks a message for each tick until done, and returns how long each request took.
@@ -266,33 +324,24 @@ func TestServeWithBadClients(t *testing.T) {
 	c := newDiskCLI(t)
 	c.store = "mem://"
 	p, url := c.startServe("--web-config", config)
-	s := &soak{t: t, address: strings.TrimPrefix(url, "http://"), every: every, rounds: map[string]*atomic.Int64{}}
+	s := &soak{t: t, address: strings.TrimPrefix(url, "http://")}
 	s.fill()
-	done := make(chan struct{})
-	time.AfterFunc(phase, func() { close(done) })
-	idle := s.good(done, 300)
-	ctx, cancel := context.WithCancel(t.Context())
-	wait := s.run(ctx, n)
-	done = make(chan struct{})
-	go func() {
-		s.open.Wait() // all of them are there
+	measure := func() []time.Duration {
+		done := make(chan struct{})
 		time.AfterFunc(phase, func() { close(done) })
-	}()
-	loaded := s.good(done, 300)
-	cancel()
-	wait()
-	var rounds []string
-	for kind, n := range s.rounds {
-		rounds = append(rounds, fmt.Sprintf("%s: %d", kind, n.Load()))
+		took := s.good(done, 300)
+		slices.Sort(took)
+		return took
 	}
-	slices.Sort(rounds)
+	idle := measure()
+	end := s.bad(n, every)
+	loaded := measure()
+	did := end()
 	peak := peakMiB(t, p.cmd.Process.Pid)
-	slices.Sort(idle)
-	slices.Sort(loaded)
 	before, after := percentile(idle, 99), percentile(loaded, 99)
 	t.Logf("%d bad clients: half of %d requests of the good one took up to %v, 99 %% up to %v; alone %v and %v; the "+
 		"server took %d MiB at most; connections of bad clients that ended: %s", n, len(loaded), percentile(loaded, 50), after,
-		percentile(idle, 50), before, peak, strings.Join(rounds, ", "))
+		percentile(idle, 50), before, peak, did)
 	if peak > 512 {
 		t.Errorf("the server took %d MiB", peak)
 	}
