@@ -109,7 +109,7 @@ func TestInfoHasEveryFieldOfTheStore(t *testing.T) {
 			t.Errorf("%s is %v, want %v", field.Name, got, want)
 		}
 	}
-	if n := reflect.TypeFor[*Info]().NumMethod(); n != 1 {
-		t.Errorf("Info has %d methods, want MarshalJSON only", n)
+	if n := reflect.TypeFor[*Info]().NumMethod(); n != 2 {
+		t.Errorf("Info has %d methods, want MarshalJSON and SizeAsJSON only", n)
 	}
 }

@@ -220,13 +220,15 @@ func TestMessageWithASuccessorWaitsForAQueue(t *testing.T) {
 		publish(t, topic, "0") // from which workers know that the queue cannot be written
 		settled()
 		s.before("settle", topicOrders, func() {
+			// Queues take it when they have handled the first one, which has its id.
 			outcome, err := topic.Queue().SendMessage(t.Context(), Outgoing{ID: "x", Payload: []byte("2"),
-				OnDuplicate: Follow(), Headers: map[string]string{"late": ""}})
+				When: In(time.Second), OnDuplicate: Follow(), Headers: map[string]string{"late": ""}})
 			if err != nil || outcome.Outcome != SendFollows {
 				t.Errorf("%+v, %v", outcome, err)
 			}
 		})
 		publish(t, topic, "1", WithID("x"))
+		time.Sleep(time.Second)
 		settled()
 		wantReceived(t, got, map[string][]string{"good": {"0", "1", "2"}})
 		s.set(nil)

@@ -394,6 +394,7 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 		}
 	}
 	for err := error(store.ErrFull); errors.Is(err, store.ErrFull); runtime.Gosched() { // until tables are removed
+		clock.Advance(checkFull)
 		_, err = s.Send(t.Context(), "another", outgoing(1, store.Due{}))
 	}
 	fillQueue(t, s, "q", 100) // with ids that were purged

@@ -18,14 +18,17 @@ var compressors = sync.Pool{New: func() any {
 	return z
 }}
 
-// compressed is a reply to a GET whose sender takes gzip. The reply is compressed if it is JSON that is written at once,
-// as lists are; streams are passed on as they are. That its length tells something about its content is no harm: what is
-// secret in a request, a token or cookie, is never part of a reply.
-type compressed struct {
+// getReply is a reply to a GET. If it is one JSON value, which is written at once, as lists are, it gets an ETag, is left
+// out for those who have it, and is compressed for those who take gzip; streams are passed on as they are. That its
+// length tells something about its content is no harm: what is secret in a request, a token or cookie, is never part of
+// a reply.
+type getReply struct {
 	http.ResponseWriter
+	request *http.Request
 	status  int  // which was set and not sent, or 0
 	decided bool // the header was sent
 	zipped  bool // what follows is compressed
+	known   bool // the client has what follows
 }
 
 // takesGzip reports whether Accept-Encoding has gzip, and not as one that is refused.
@@ -43,31 +46,54 @@ func takesGzip(values []string) bool {
 }
 
 // WriteHeader notes the status until it is known what is written.
-func (c *compressed) WriteHeader(status int) {
-	if c.status == 0 && !c.decided {
-		c.status = status
+func (g *getReply) WriteHeader(status int) {
+	if g.status == 0 && !g.decided {
+		g.status = status
 	}
 }
 
-func (c *compressed) Write(text []byte) (int, error) {
-	h := c.Header()
-	if !c.decided && len(text) >= minCompressed && isOneJSON(h.Get("Content-Type")) {
-		c.zipped = true
-		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
-		h.Del("Content-Length")
+func (g *getReply) Write(text []byte) (int, error) {
+	if h := g.Header(); !g.decided && isOneJSON(h.Get("Content-Type")) {
+		g.prepare(h, text)
 	}
-	c.decide()
-	if !c.zipped {
-		return c.ResponseWriter.Write(text)
+	g.decide()
+	if g.known {
+		return len(text), nil
+	}
+	if !g.zipped {
+		return g.ResponseWriter.Write(text)
 	}
 	z := compressors.Get().(*gzip.Writer)
 	defer compressors.Put(z)
-	z.Reset(c.ResponseWriter)
+	z.Reset(g.ResponseWriter)
 	if _, err := z.Write(text); err != nil {
 		return 0, err
 	}
 	return len(text), z.Close() // of a part: the parts of gzip may follow each other
+}
+
+// prepare sets the header of one JSON value.
+func (g *getReply) prepare(h http.Header, text []byte) {
+	long := len(text) >= minCompressed
+	if long {
+		h.Add("Vary", "Accept-Encoding")
+	}
+	if g.status == 0 || g.status == http.StatusOK {
+		if h.Get("ETag") == "" {
+			h.Set("ETag", bodyTag(text))
+		}
+		g.known = hasTag(g.request.Header["If-None-Match"], h.Get("ETag"))
+	}
+	switch {
+	case g.known:
+		g.status = http.StatusNotModified
+		h.Del("Content-Type")
+		h.Del("Content-Length")
+	case long && takesGzip(g.request.Header["Accept-Encoding"]):
+		g.zipped = true
+		h.Set("Content-Encoding", "gzip")
+		h.Del("Content-Length")
+	}
 }
 
 // isOneJSON reports whether a reply with a content type is one JSON value, which is written at once.
@@ -77,18 +103,18 @@ func isOneJSON(contentType string) bool {
 }
 
 // decide sends the header.
-func (c *compressed) decide() {
-	if !c.decided && c.status != 0 {
-		c.ResponseWriter.WriteHeader(c.status)
+func (g *getReply) decide() {
+	if !g.decided && g.status != 0 {
+		g.ResponseWriter.WriteHeader(g.status)
 	}
-	c.decided = true
+	g.decided = true
 }
 
 // FlushError sends what was written, as streams do.
-func (c *compressed) FlushError() error {
-	c.decide()
-	return http.NewResponseController(c.ResponseWriter).Flush()
+func (g *getReply) FlushError() error {
+	g.decide()
+	return http.NewResponseController(g.ResponseWriter).Flush()
 }
 
 // Unwrap lets http.ResponseController set time limits.
-func (c *compressed) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+func (g *getReply) Unwrap() http.ResponseWriter { return g.ResponseWriter }

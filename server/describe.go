@@ -100,6 +100,9 @@ func withFloats(value any) any {
 }
 
 func encodeJSON(w io.Writer, value any) error {
+	if reply, ok := w.(*replyWriter); ok {
+		reply.tag(value)
+	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(value)
@@ -110,6 +113,7 @@ func (s *Server) finishDescription() {
 	s.describeMounted()
 	api := s.api.OpenAPI()
 	api.Components.Responses = s.problemResponses()
+	describeTags(api)
 	for _, schema := range api.Components.Schemas.Map() {
 		neverNull(schema)
 	}

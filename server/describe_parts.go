@@ -184,3 +184,27 @@ func (s *Server) laterHeaders() (params []*huma.Param) {
 	}
 	return params
 }
+
+// describeTags describes that replies to GETs with one JSON value have ETags, which clients may send to learn whether it
+// has changed. What has an ETag for If-Match is not such a reply, because that leaves out a part of it.
+func describeTags(api *huma.OpenAPI) {
+	const parameter, notModified = "IfNoneMatch", "NotModified"
+	text := &huma.Schema{Type: huma.TypeString}
+	tag := map[string]*huma.Param{"ETag": {Description: "Changes with the reply; for If-None-Match", Schema: text}}
+	api.Components.Parameters = map[string]*huma.Param{parameter: {Name: "If-None-Match", In: "header", Schema: text,
+		Description: "The ETag of an earlier reply: the status is 304, without a body, if this one is the same"}}
+	api.Components.Responses[notModified] = &huma.Response{Description: "As the reply whose ETag If-None-Match has",
+		Headers: tag}
+	for _, item := range api.Paths {
+		if item.Get == nil || item.Get.Extensions["x-mounted"] != nil {
+			continue
+		}
+		ok := item.Get.Responses["200"]
+		if ok == nil || ok.Content[jsonType] == nil || ok.Headers["ETag"] != nil {
+			continue
+		}
+		ok.Headers = tag
+		item.Get.Parameters = append(item.Get.Parameters, &huma.Param{Ref: "#/components/parameters/" + parameter})
+		item.Get.Responses["304"] = &huma.Response{Ref: "#/components/responses/" + notModified}
+	}
+}

@@ -1,15 +1,20 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later/internal/problem"
+	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
@@ -79,3 +84,56 @@ func (p *Preconditions) refused(err error) error {
 
 // etagOf returns the ETag of a version.
 func etagOf(version string) string { return `"` + version + `"` }
+
+// bodyTag returns the ETag of a reply with a body. It is a weak one, because the body may be sent compressed or not, and
+// because If-Match takes only those of versions, which are strong.
+func bodyTag(body []byte) string {
+	sum := sha256.Sum256(body)
+	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:15]) + `"`
+}
+
+// tag sets the ETag of a reply to a GET whose body tells the time, and changes with that although nothing else has.
+func (w *replyWriter) tag(body any) {
+	r, to := humago.Unwrap(w.humaContext)
+	if still := withoutClock(body); still != nil && r.Method == http.MethodGet {
+		text, _ := json.Marshal(still) // numbers and texts can always be encoded
+		to.Header().Set("ETag", bodyTag(text))
+	}
+}
+
+// withoutClock returns a copy of a body without the times at which the store was read, or nil if it has none.
+func withoutClock(body any) any {
+	switch b := body.(type) {
+	case wire.Stats:
+		b.Now = ""
+		return b
+	case QueuePage:
+		b.Items = each(b.Items, func(q *wire.Stats) { q.Now = "" })
+		return b
+	case WorkerPage:
+		b.Items = each(b.Items, func(worker *wire.Worker) {
+			worker.Now = ""
+			worker.Held = each(worker.Held, func(h *wire.Held) { h.HeldFor = 0 })
+		})
+		return b
+	}
+	return nil
+}
+
+// each returns a copy of items that were changed.
+func each[T any](items []T, change func(*T)) []T {
+	items = slices.Clone(items)
+	for i := range items {
+		change(&items[i])
+	}
+	return items
+}
+
+// hasTag reports whether If-None-Match has a tag of a body, or * for any. The ETag of a version is not one: what it leaves
+// out of the body can have changed.
+func hasTag(values []string, tag string) bool {
+	strong, weak := strings.CutPrefix(tag, "W/")
+	return weak && slices.ContainsFunc(tagsOf(values), func(one string) bool {
+		return one == "*" || one == tag || one == strong
+	})
+}

@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,8 +46,64 @@ func TestScheduleIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 	put(body, "If-Match", "abc").fails(http.StatusBadRequest, "invalid", "header.If-Match", "in its quotes")
 	put(body, "If-None-Match", first).fails(http.StatusBadRequest, "invalid", "header.If-None-Match", "give *")
 	hidden := a.as(access.Identity{Name: "page", Role: access.RoleRead, HidePayloads: true}).do(http.MethodGet, nightly, nil)
-	if hidden.is(http.StatusOK); hidden.header.Get("ETag") != "" {
+	if hidden.is(http.StatusOK); !strings.HasPrefix(hidden.header.Get("ETag"), "W/") { // of what is not hidden
 		t.Errorf("a hidden payload can be guessed by its ETag %q", hidden.header.Get("ETag"))
+	}
+}
+
+func TestWhatAClientHasIsNotSentAgain(t *testing.T) {
+	a := newAPI(t)
+	a.send("mail", strings.Fields("a b c d e f g h i j k l m n o p")...)
+	const path = mail + "?state=ready"
+	first := a.do(http.MethodGet, path, nil)
+	tag := first.header.Get("ETag")
+	if first.is(http.StatusOK); !strings.HasPrefix(tag, `W/"`) || first.header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("ETag %s, %v", tag, first.header)
+	}
+	for _, match := range []string{tag, `"other", ` + tag, strings.TrimPrefix(tag, "W/"), "*"} {
+		for _, coding := range []string{"gzip", "identity"} {
+			r := a.do(http.MethodGet, path, nil, "If-None-Match", match, "Accept-Encoding", coding)
+			if r.status != http.StatusNotModified || r.body != "" || r.header.Get("ETag") != tag ||
+				r.header.Get("Vary") != "Accept-Encoding" || r.header.Get("Content-Encoding") != "" {
+				t.Errorf("%s, %s: %d %v %s", match, coding, r.status, r.header, r.body)
+			}
+		}
+	}
+	for _, match := range []string{`W/"other"`, tag[:9] + `"`, ""} {
+		if r := a.do(http.MethodGet, path, nil, "If-None-Match", match); r.status != http.StatusOK || r.body != first.body {
+			t.Errorf("%s: %d %s", match, r.status, r.body)
+		}
+	}
+	a.send("mail", "q")
+	changed := a.do(http.MethodGet, path, nil, "If-None-Match", tag)
+	if changed.is(http.StatusOK); changed.header.Get("ETag") == tag {
+		t.Error("another list has the same ETag")
+	}
+	none := a.do(http.MethodGet, "/v1/queues/none", nil, "If-None-Match", "*")
+	if none.status != http.StatusNotFound || none.header.Get("ETag") != "" {
+		t.Errorf("%d %v", none.status, none.header)
+	}
+}
+
+// TestListsThatDoNotChangeHaveTheSameETag is about what the page asks for regularly.
+func TestListsThatDoNotChangeHaveTheSameETag(t *testing.T) {
+	a := newAPI(t)
+	a.send("mail", "a")
+	a.do(http.MethodPut, "/v1/topics/orders/subscriptions/mail", nil)
+	a.do(http.MethodPut, nightly, `{"queue": "q", "every": "1h"}`).is(http.StatusOK)
+	a.do(http.MethodPost, receivePath, `{"worker": "w"}`).is(http.StatusOK)
+	for _, path := range []string{"/v1/queues", "/v1/queues/mail",
+		mail + "?state=ready", mail + "/a", "/v1/topics?limit=500",
+		"/v1/workers", "/v1/schedules?limit=500", "/v1/schedules-upcoming?limit=20", "/v1/changes?limit=200",
+		"/v1/operations", "/v1/server", "/v1/openapi.json"} {
+		first := a.do(http.MethodGet, path, nil)
+		first.is(http.StatusOK)
+		for before := time.Now().UnixMilli(); time.Now().UnixMilli() == before; { // another time of the reply
+			runtime.Gosched()
+		}
+		if r := a.do(http.MethodGet, path, nil, "If-None-Match", first.header.Get("ETag")); r.status != http.StatusNotModified {
+			t.Errorf("%s: %d, first %s, then %s", path, r.status, first.body, r.body)
+		}
 	}
 }
 

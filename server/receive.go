@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -231,6 +232,10 @@ func (s *Server) receiveFrom(
 	if err != nil {
 		return nil, err
 	}
+	if ctx.Err() != nil {
+		s.release(ctx, got)
+		return nil, context.Cause(ctx)
+	}
 	out := &receivedMessagesOutput{}
 	out.Body.Command = told
 	out.Body.Messages = make([]Received, len(got))
@@ -272,6 +277,21 @@ func (s *Server) receiveSome(
 		err = nil
 	}
 	return got, told, err
+}
+
+// release releases messages whose receiver is gone. Those that cannot be released come again after their lease.
+func (s *Server) release(ctx context.Context, got []*later.Delivery) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stallTimeout)
+	defer cancel()
+	var all sync.WaitGroup // the client settles them together
+	for _, d := range got {
+		all.Go(func() {
+			if err := d.Release(ctx); err != nil {
+				s.log.Debug("a message was not released", "queue", d.Queue, "id", d.ID, "error", err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // workerID returns the id of a worker with a name. It is the same at all servers of the store, and different for each

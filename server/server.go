@@ -135,10 +135,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	switch err := cmp.Or(checkPath(r), checkBody(r)); {
 	case err != nil:
 		s.reply(w, r, 0, nil, err)
-	case r.Method == http.MethodGet && takesGzip(r.Header["Accept-Encoding"]):
-		c := &compressed{ResponseWriter: w}
-		s.mux.ServeHTTP(c, r)
-		c.decide()
+	case r.Method == http.MethodGet:
+		g := &getReply{ResponseWriter: w, request: r}
+		s.mux.ServeHTTP(g, r)
+		g.decide()
 	case !s.sendFast(w, r):
 		s.mux.ServeHTTP(w, r)
 	}

@@ -30,6 +30,13 @@ func (r *revocations) Revoke(_ context.Context, session string, _ time.Time) err
 	return r.fails
 }
 
+// fail has further calls fail.
+func (r *revocations) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fails = err
+}
+
 func (r *revocations) Revoked(_ context.Context, session string) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +98,7 @@ func TestLoginWorksOnAllServersAndALogoutEndsItThere(t *testing.T) {
 		var cause error
 		go servers[1].Handler(lastingHandler(&cause)).ServeHTTP(httptest.NewRecorder(), r)
 		synctest.Wait()
-		shared.fails = errors.New("away")
+		shared.fail(errors.New("away"))
 		time.Sleep(revokedFor + revokedWithin)
 		synctest.Wait()
 		if cause != nil {
@@ -102,7 +109,7 @@ func TestLoginWorksOnAllServersAndALogoutEndsItThere(t *testing.T) {
 		}
 		expect(servers[0], cookie, 401) // it knows by itself
 		expect(servers[1], cookie, 503)
-		shared.fails = nil
+		shared.fail(nil)
 		if w := request(servers[0], http.MethodPost, LogoutPath, "", cookie); w.Code != http.StatusNoContent {
 			t.Errorf("%d %s", w.Code, w.Body)
 		}

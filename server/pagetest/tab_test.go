@@ -253,7 +253,15 @@ func (b *tab) choose(value, selector string, text ...string) {
 // press presses keys, one after the other; package kb has those without a character.
 func (b *tab) press(keys string, modifiers ...chromedp.Modifier) {
 	b.t.Helper()
-	b.call(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
+	b.call(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...), raw))
+}
+
+// raw is a press of a key as that of a keyboard: if the page handles it, what has the focus afterwards gets no character,
+// with which Enter would click a button.
+func raw(p *input.DispatchKeyEventParams) {
+	if p.Type == kb.KeyDown {
+		p.Type = input.DispatchKeyEventTypeRawKeyDown
+	}
 }
 
 // closeDialog closes a dialog, as long as which the page takes no other keys.

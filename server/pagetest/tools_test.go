@@ -67,6 +67,9 @@ setTimeout(() => { document.querySelector('button').textContent = 'Later' }, 100
 on('button', 'click', () => { say('clicked'); history.replaceState(null, '', '?clicked=1&what=a%20b') });
 on('input', 'input', e => say(e.target.value));
 on('select', 'change', e => say(e.target.value));
+on('input', 'keydown', e => {
+  if (e.key === 'Enter') { say('entered'); document.querySelector('button').focus(); e.preventDefault() }
+});
 for (const type of ['mouseenter', 'mousedown', 'mouseup']) on('.chart', type, () => say(type));
 addEventListener('keydown', e => {
   if (e.key === 'Escape') { document.querySelector('button').remove(); say('escaped') }
@@ -81,12 +84,13 @@ func TestTabDoesWhatPeopleDo(t *testing.T) {
 	b.awaitURL("what=a b")
 	b.write("Ada", "input")
 	b.write("Ärger 🙂", "input")
+	b.press(kb.Enter)
 	b.choose("b", "select")
 	b.hover(0.5, 0.5, ".chart", "▂▅")
 	b.drag(0.2, 0.8, ".chart")
 	b.press(kb.Escape)
 	b.gone("button")
-	const want = "clicked Ada Ärger 🙂 b mouseenter mousedown mouseup escaped "
+	const want = "clicked Ada Ärger 🙂 entered b mouseenter mousedown mouseup escaped "
 	if got := b.see("output"); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

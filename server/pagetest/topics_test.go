@@ -165,3 +165,27 @@ func TestTopicIsRewoundByThoseWhoAreLimitedToIt(t *testing.T) {
 	b.see(".notice", "1 message sent again to stock")
 	s.deliver("stock", 1)
 }
+
+// TestWhatThePageHasIsNotSentAgain reads which replies of the list that the page asks for regularly had no body.
+func TestWhatThePageHasIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "", "", "")
+	topic := s.client.Topic("orders")
+	if err := topic.Subscribe(t.Context(), "stock"); err != nil {
+		t.Fatal(err)
+	}
+	b := s.open("/?view=topics&topic=orders")
+	b.see(".subscription", "stock")
+	const replies = "performance.getEntriesByType('resource').filter(e => e.name.includes('v1/topics'))"
+	b.await(replies + ".filter(e => e.responseStatus === 304).length > 3")
+	b.see(".subscription", "stock")
+	b.see("td.number", "1")
+	if err := topic.Subscribe(t.Context(), "mail"); err != nil {
+		t.Fatal(err)
+	}
+	b.see(".subscription", "mail")
+	b.see("td.number", "2")
+	if full := evaluate[int](b, replies+".filter(e => e.responseStatus !== 304).length"); full > 6 {
+		t.Errorf("%d replies had bodies", full)
+	}
+}

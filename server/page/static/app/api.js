@@ -36,8 +36,11 @@ export async function request(method, path, body, options = {}) {
     if (error.name === 'AbortError') throw error;
     throw new Problem({ code: 'unavailable', detail: 'The server cannot be reached.' });
   }
-  if (response.ok) return response;
-  if (response.status === 401) unauthorized();
+  if (response.ok || response.status === 304) return response;
+  if (response.status === 401) {
+    known.clear();
+    unauthorized();
+  }
   throw await problemOf(response);
 }
 
@@ -46,7 +49,23 @@ async function json(method, path, body, options) {
   return response.status === 204 ? undefined : parse(await response.text());
 }
 
-export const get = (path, options) => json('GET', path, undefined, options);
+// known has the latest replies to GETs by path. It is in memory, because payloads must not be written to a disk.
+const known = new Map();
+const mostKnown = 50;
+
+// get returns a value, which is the same object as before if it has not changed: do not change it.
+export async function get(path, options) {
+  const before = known.get(path);
+  const headers = before && { 'If-None-Match': before.tag };
+  const response = await request('GET', path, undefined, { ...options, headers });
+  const reply = response.status === 304 ? before :
+    { tag: response.headers.get('ETag'), value: parse(await response.text()) };
+  known.delete(path); // so that the latest is the last
+  if (reply.tag) known.set(path, reply);
+  if (known.size > mostKnown) known.delete(known.keys().next().value);
+  return reply.value;
+}
+
 export const post = (path, body = {}, options) => json('POST', path, body, options);
 export const put = (path, body) => json('PUT', path, body);
 export const patch = (path, body) => json('PATCH', path, body);

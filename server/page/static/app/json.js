@@ -4,8 +4,9 @@
 // it was read, in browsers that can do that.
 export function parse(text) {
   if (!JSON.rawJSON || !/[\d.]{16}|\d[eE]/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (name, value, { source }) =>
-    typeof value === 'number' && String(value) !== source && /[\d.]{16}|[eE]/.test(source) ? JSON.rawJSON(source) : value);
+  return JSON.parse(text, (name, value, { source }) => (
+    typeof value === 'number' && String(value) !== source && /[\d.]{16}|[eE]/.test(source) ?
+      JSON.rawJSON(source) : value));
 }
 
 // digits returns the text of a number from parse that is an object.

@@ -1,7 +1,7 @@
 // Components that several views share.
 import { local, iso, relative } from './format.js';
 import { html, observable, useEffect, useRef, useState } from './html.js';
-import { now, useNow } from './live.js';
+import { useNow } from './live.js';
 
 // Time is a time on the local clock and from now; its title has it in UTC, exactly.
 export function Time({ at, only }) {
@@ -16,20 +16,27 @@ export function Time({ at, only }) {
 }
 
 // useLoad calls load with an AbortSignal when dependencies change, and again after some milliseconds if every is given.
-// It returns what that resolved to last, its error, and a function that loads again.
+// It returns what that resolved to last, its error, and a function that loads again. It renders if one of them changes.
 export function useLoad(load, dependencies, every = 0) {
-  const [state, setState] = useState({ loading: true });
-  const [turn, setTurn] = useState(0);
+  const [state, setState] = useState({});
+  const latest = useRef();
+  latest.current = load;
+  const again = useRef();
   useEffect(() => {
-    const abort = new AbortController();
-    setState((s) => ({ ...s, loading: true }));
-    load(abort.signal).then(
-      (data) => abort.signal.aborted || setState({ data, at: now() }),
-      (error) => abort.signal.aborted || setState((s) => ({ data: s.data, at: s.at, error })),
-    );
+    let abort;
+    again.current = () => {
+      abort?.abort();
+      abort = new AbortController();
+      const { signal } = abort;
+      latest.current(signal).then(
+        (data) => signal.aborted || setState((s) => (s.data === data && !s.error ? s : { data })),
+        (error) => signal.aborted || setState(({ data }) => ({ data, error })),
+      );
+    };
+    again.current();
     return () => abort.abort();
-  }, [...dependencies, turn]);
-  const reload = () => setTurn((n) => n + 1);
+  }, dependencies);
+  const reload = () => again.current();
   useEvery(every, reload);
   return { ...state, reload };
 }
@@ -56,10 +63,10 @@ export function Failure({ error, retry }) {
 }
 
 // Loaded shows what was loaded: its error next to the last data, or that it is loading or empty.
-export function Loaded({ of: { data, error, loading, reload }, empty, children }) {
+export function Loaded({ of: { data, error, reload }, empty, children }) {
   return html`
     <${Failure} error=${error} retry=${reload} />
-    ${data === undefined && loading && html`<p class="empty" aria-busy="true">Loading…</p>`}
+    ${data === undefined && !error && html`<p class="empty" aria-busy="true">Loading…</p>`}
     ${data !== undefined && (empty?.(data) || children(data))}`;
 }
 

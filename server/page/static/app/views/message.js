@@ -24,8 +24,8 @@ export function MessagePanel({ queue, id }) {
       get(path('queues', queue, 'messages', id, 'why') + query({ time_zone: timeZone }), { signal })
         .catch(() => undefined),
     ]);
-    last.current = m;
-    return { m, why };
+    if (last.current?.m !== m || last.current.why !== why) last.current = { m, why };
+    return last.current;
   }, [queue, id], 2000);
   useKeys({ Escape: ['close the message', leave] });
   const gone = loaded.error?.code === 'not_found';
@@ -37,7 +37,7 @@ export function MessagePanel({ queue, id }) {
           to=${{ view: 'events', queue, id, message: undefined, mq: undefined }}>Watch its events<//>
       <//>` : html`<${Failure} error=${loaded.error} retry=${loaded.reload} />`}
     ${m && html`<${Message} m=${m} why=${gone ? undefined : loaded.data.why} gone=${gone} reload=${loaded.reload} />`}
-    ${!m && loaded.loading && html`<p class="empty" aria-busy="true">Loading…</p>`}
+    ${!m && !loaded.error && html`<p class="empty" aria-busy="true">Loading…</p>`}
   <//>`;
 }
 

@@ -1,7 +1,8 @@
 // Workers: what each holds and since when, and pausing, draining and restarting them.
 import { get, path, post, query } from '../api.js';
-import { duration, millis, plural, visible } from '../format.js';
+import { duration, plural, visible } from '../format.js';
 import { html } from '../html.js';
+import { useNow } from '../live.js';
 import { attempt, Confirm, Empty, Loaded, open, Table, Time, useLoad } from '../ui.js';
 import { Link } from '../url.js';
 import { may } from '../who.js';
@@ -31,6 +32,8 @@ function Worker({ w, done }) {
     title: `${command[0].toUpperCase()}${command.slice(1)} ${w.name}?`, text: questions[command], action: command,
       submit: () => tell(command),
   });
+  const time = useNow();
+  const heldFor = (h) => Math.max(0, Math.floor((time - Date.parse(h.since)) / 1e3) * 1e3);
   return html`<li class="card">
     <header class="row">
       <h2>${w.name}</h2> <span class=${`badge ${w.state}`}>${w.state}</span>
@@ -56,7 +59,7 @@ function Worker({ w, done }) {
         ${w.held.map((h) => html`<tr key=${h.queue + h.id}>
         <td class="id"><${Link} fresh to=${{ queue: h.queue, message: h.id }}>${visible(h.id)}<//></td>
         <td>${h.queue}</td><td>${h.attempt}</td>
-        <td class=${millis(h.held_for) > stuckAfter ? 'late' : ''}>${duration(millis(h.held_for))}</td></tr>`)}<//>
+        <td class=${heldFor(h) > stuckAfter ? 'late' : ''}>${duration(heldFor(h))}</td></tr>`)}<//>
       ${w.held_count > w.held.length &&
         html`<p class="faint">and ${plural(w.held_count - w.held.length, 'other message')}</p>`}` :
       html`<p class="faint">holds no messages</p>`}
