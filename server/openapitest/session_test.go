@@ -23,7 +23,6 @@ var session = []step{
 	{request: "POST " + mail + "/a/run", status: http.StatusOK},
 	{request: "POST /v1/queues/mail/receive",
 		body: `{"max": 10, "lease": "1m"}`, status: http.StatusOK, capture: `token="token":"([^"]+)"`},
-	{request: "POST /v1/receive", body: `{"queues": [{"name": "mail", "weight": 2}, {"name": "copy"}]}`, status: http.StatusOK},
 	{request: "POST /v1/leases/${token}/extend", body: `{"lease": "2m"}`, status: http.StatusNoContent},
 	{request: "POST /v1/leases/${token}/bury", body: `{"reason": "no such user"}`, status: http.StatusNoContent},
 	{request: "POST /v1/leases/${token}/ack", status: http.StatusConflict},
