@@ -17,8 +17,8 @@ MODULES = $(filter-out ./internal/tools, \
 PLAIN_TESTS = BulkCallsWalk|CallsByIDDo|CheckFinds|ClaimReads|ClaimsAndAcksGoOn|CompactionsLeave|$\
 	ConformanceOfAShared|ConformanceOverTLS|DamageIsFound|ForgettingWalks|ForwarderKilled|FullTmpfs|$\
 	Histogram(After|Equals|Reads)|InspectOf|NoScriptFails|Open(AfterACrash|Notices|RefusesADamaged)|PowerFailure|$\
-	Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
-	StateMachine|TopicKeeps|UsedUpReserve|WrongCounts
+	PurgeMakesRoom|Recover(Continues|Loses|Of|Reads|Saves|W)|RepairInSeveral|ScheduleOf(Each|Many)|ScheduleSurvivesAKill|SendFits|$\
+	ServeWithBad|StateMachine|TopicKeeps|UsedUpReserve|WrongCounts
 PLAIN_FAULTS = clock|consumer-kill|directory|disk-full|failover|frozen-node|full|holder-stop|kill-.*|large|$\
 	late-claims|migrate|partition|poison|producer-kill|unread
 PLAIN = ^Test($(PLAIN_TESTS))|^TestPromisesAreKeptUnder/^($(PLAIN_FAULTS))$$

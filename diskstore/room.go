@@ -103,7 +103,7 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 		messages += uint64(q.due.n + q.dead.n + int64(len(q.held)))
 	}
 	merge := messages <= left/2/maxMessage
-	flushed, err := s.db.AsyncFlush()
+	flushed, err := s.flush()
 	if err != nil {
 		s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
 		return

@@ -147,7 +147,7 @@ func (t *tx) makeRoom() (err error) {
 	}
 	t.emptied = false
 	defer recovered(&err)
-	flushed, err := t.s.db.AsyncFlush()
+	flushed, err := t.s.flush()
 	if err == nil {
 		t.s.loops.Go(func() {
 			select {
@@ -158,6 +158,13 @@ func (t *tx) makeRoom() (err error) {
 		})
 	}
 	return err
+}
+
+// flush has Pebble write its memory tables. If there are too many tables, it holds that up until they are merged, so that
+// merging must not wait for room.
+func (s *Store) flush() (flushed <-chan struct{}, err error) {
+	s.reserve.merge()
+	return s.db.AsyncFlush()
 }
 
 // flush makes all changes so far readable. They become durable with the group.
