@@ -41,6 +41,9 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
 		middlewares = append(middlewares, refuseKey)
 	}
+	if _, checked := typeOf[I]().FieldByName("Preconditions"); !checked && op.Method != http.MethodGet {
+		middlewares = append(middlewares, refusePreconditions)
+	}
 	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")

@@ -110,7 +110,8 @@ func (i Identity) has(right Right, name string) bool {
 //     keep them from its subscriptions, which needs Operate;
 //   - the history of a topic is read with Look and changed with Operate, as the topic is;
 //   - the other queues have something of all queues. They are read with Look and changed with Operate for the whole
-//     server.
+//     server;
+//   - who changes the logins that were ended could make one valid again, also that of an admin, which needs Administer.
 func reserved(right Right, queue string) (Right, string) {
 	prefix, rest := store.CutReserved(queue)
 	if prefix == "" {
@@ -125,6 +126,8 @@ func reserved(right Right, queue string) (Right, string) {
 	case publishes && queue == topic:
 	case right == Get:
 		right = Look
+	case prefix == store.LogoutsQueue && right != Look:
+		right = Administer
 	case right == Send, right == Work:
 		right = Operate
 	}

@@ -12,14 +12,14 @@ import (
 var allRights = []Right{Look, Get, Send, Work, Operate, Administer}
 
 func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
-	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on that of a topic, and on the others that
-	// Later keeps for itself.
-	table := map[Role][3]string{
-		RoleRead:    {"xx....", "xx....", "xx...."},
-		RoleSend:    {".xx...", ".xx...", "......"},
-		RoleWork:    {".xxx..", ".xx...", "......"},
-		RoleOperate: {"xxx.x.", "xxxxx.", "xxxxx."},
-		RoleAdmin:   {"xxxxxx", "xxxxxx", "xxxxxx"},
+	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on that of a topic, on the others that
+	// Later keeps for itself, and on that of logins that were ended.
+	table := map[Role][4]string{
+		RoleRead:    {"xx....", "xx....", "xx....", "xx...."},
+		RoleSend:    {".xx...", ".xx...", "......", "......"},
+		RoleWork:    {".xxx..", ".xx...", "......", "......"},
+		RoleOperate: {"xxx.x.", "xxxxx.", "xxxxx.", "xx...."},
+		RoleAdmin:   {"xxxxxx", "xxxxxx", "xxxxxx", "xxxxxx"},
 	}
 	var tokens strings.Builder
 	for _, role := range roles {
@@ -53,7 +53,7 @@ func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
 			}{
 				{"token", "", allowed}, {"token", "mail", allowed}, {"token", "topic:news", topic},
 				{"token", "topic-history:news", kept}, {"token", "schedules:", kept}, {"token", "worker:", kept},
-				{"token", "topic:", kept}, {"mail token", "topic:mail", false}, {"mail token", "schedules:", false},
+				{"token", "topic:", kept}, {"token", "logouts:", columns[3][i] == 'x'}, {"mail token", "topic:mail", false}, {"mail token", "schedules:", false},
 				{"mail token", "mail", allowed}, {"mail token", "mail.urgent", allowed},
 				{"mail token", "mails", false}, {"mail token", "orders", false}, {"mail token", "", false},
 			} {
