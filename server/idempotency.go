@@ -71,7 +71,7 @@ func keyOf(r *http.Request, fingerprint hash.Hash) (k IdempotencyKey, err error)
 		err = store.Invalid("is not printable ASCII: give letters, digits and punctuation")
 	}
 	who, _ := access.FromContext(r.Context())
-	k.who, k.request = who.Name, fingerprint.Sum(nil)
+	k.who, k.request = who.Key(), fingerprint.Sum(nil)
 	return k, err
 }
 

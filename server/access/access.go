@@ -85,6 +85,16 @@ type Identity struct {
 	// HidePayloads replaces payloads, headers and error texts of messages that they look at. Received messages are
 	// always complete.
 	HidePayloads bool
+
+	isToken bool // and not a user
+}
+
+// Key is a text that nobody else has: a token and a user may have the same name.
+func (i Identity) Key() string {
+	if i.isToken {
+		return "token " + i.Name
+	}
+	return "user " + i.Name
 }
 
 // May reports whether they have a right on a queue. The queue "" is the whole server: what concerns no single queue, or

@@ -132,3 +132,27 @@ func TestChangesAreLoggedWithWhoAndWhat(t *testing.T) {
 		t.Errorf("got\n%swant\n%s", text.String(), want)
 	}
 }
+
+// What belongs to a sender, such as limits and keys of requests, is not shared by a user who has the name of a token, which
+// a proxy may let anybody choose.
+func TestUserWithTheNameOfATokenIsSomebodyElse(t *testing.T) {
+	c, _ := control(t, "tokens:\n  - {name: shop, sha256: "+hashOf("t0ken")+", role: send}\n"+
+		"users: [{name: ann, role: read}]\ngroups: [{name: staff, role: send}]\ntrusted_proxies: [127.0.0.1]\n")
+	s := serve(t, c.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := FromContext(r.Context())
+		fmt.Fprint(w, who.Key(), SenderOf(r))
+	})))
+	seen := map[string]bool{}
+	for range 2 {
+		for _, as := range [][]func(*http.Request){
+			{bearer("t0ken")}, {header("X-Forwarded-User", "ann")},
+			{header("X-Forwarded-User", "shop"), header("X-Forwarded-Groups", "staff")},
+		} {
+			_, _, body := s.get("/", as...)
+			seen[body] = true
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("%v, want three senders", seen)
+	}
+}
