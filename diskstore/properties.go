@@ -16,17 +16,13 @@ func (s *Store) SetProperties(
 	if err := store.CheckProperties(set); err != nil {
 		return err
 	}
-	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, q *queue) (struct{}, error) {
+	return s.changeIf(ctx, name, func(t *tx, q *queue) (bool, error) {
 		met, err := t.meets(q, condition)
-		if err == nil && !met {
-			err = store.ErrConflict
+		if err != nil || !met {
+			return false, err
 		}
-		if err != nil {
-			return struct{}{}, err
-		}
-		return struct{}{}, t.setProperties(q, set)
+		return true, t.setProperties(q, set)
 	})
-	return err
 }
 
 // setProperties sets properties of a queue, which is created if it does not exist and one is set. The caller has

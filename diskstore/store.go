@@ -212,18 +212,27 @@ func (s *Store) SetDeadRetention(ctx context.Context, name string, r store.Reten
 	if err := r.Check(); err != nil {
 		return err
 	}
-	_, err := lookAndChange(ctx, s, name, changes, func(t *tx, q *queue) (struct{}, error) {
+	return s.changeIf(ctx, name, func(t *tx, q *queue) (met bool, err error) {
 		if former != nil && q.retention != *former {
-			return struct{}{}, store.ErrConflict
+			return false, nil
 		}
-		q, err := t.create(name)
+		q, err = t.create(name)
 		if err == nil {
 			q.retention = store.Retention{MaxAge: time.Duration(store.Millis(r.MaxAge)) * time.Millisecond,
 				MaxCount: r.MaxCount}
 			t.touch(q)
 		}
-		return struct{}{}, err
+		return true, err
 	})
+}
+
+// changeIf makes a change, unless step reports that its condition is not met. That is remembered of a request, as errors
+// are not, so that a repetition is refused, too, even if the condition is met by then.
+func (s *Store) changeIf(ctx context.Context, name string, step func(t *tx, q *queue) (met bool, err error)) error {
+	met, err := lookAndChange(ctx, s, name, changes, step)
+	if err == nil && !met {
+		err = store.ErrConflict
+	}
 	return err
 }
 

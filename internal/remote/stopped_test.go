@@ -387,7 +387,7 @@ func TestTheErrorOfASilentServerSaysWhichProcessItIs(t *testing.T) {
 		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "process 123 is stopped: nothing heard") {
 			t.Errorf("%v, want the process", err)
 		}
-		if took := time.Since(began); took > time.Minute+maxSilence+maxPause {
+		if took := time.Since(began); took > time.Minute+maxSilence+beatEvery+maxPause {
 			t.Errorf("the call took %v, and is repeated for a minute", took)
 		}
 		cause := errors.New("enough")
