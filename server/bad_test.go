@@ -112,6 +112,8 @@ var badRequests = []struct {
 		`"code":"invalid","detail":"cursor \"nonsense\" is not from this store: give Page.Next of the previous page, or \"\" for the first","field":"query.cursor"`},
 	{"GET", mail + "?limit=1&limit=2", ``, "", 400,
 		`"code":"invalid","detail":"query.limit: is given twice: give it once","field":"query.limit"`},
+	{"GET", mail + "?group=", ``, "", 400,
+		`"code":"invalid","detail":"query.group: is empty: give a value, or omit it","field":"query.group"`},
 	{"GET", mail + "?header=a%3D1&header=a%3D2", ``, "", 400,
 		`"code":"invalid","detail":"query.header: sets \"a\" twice: give each name once","field":"query.header"`},
 	{"GET", mail + "?json=total", ``, "", 400,

@@ -29,6 +29,9 @@ func (p *Preconditions) Resolve(ctx huma.Context) []error {
 	r, _ := humago.Unwrap(ctx)
 	p.IfMatch, p.IfNoneMatch = tagsOf(r.Header["If-Match"]), tagsOf(r.Header["If-None-Match"])
 	for name, tags := range map[string][]string{"If-Match": p.IfMatch, "If-None-Match": p.IfNoneMatch} {
+		if r.Header[name] != nil && len(tags) == 0 { // an empty variable must not replace what others have changed
+			return []error{&huma.ErrorDetail{Location: "header." + name, Message: "is empty: give a value, or omit it"}}
+		}
 		for _, tag := range tags {
 			if tag != "*" && (name == "If-None-Match" || len(tag) < 3 || tag[0] != '"' || tag[len(tag)-1] != '"') {
 				want := `the ETag of a reply, in its quotes, or *`
@@ -72,6 +75,28 @@ func (p *Preconditions) allow(version string) bool {
 		}
 	}
 	return len(p.IfMatch) == 0
+}
+
+// refusePreconditions refuses requests with a precondition that their route does not check: their senders would believe
+// that they change only what they have read.
+func refusePreconditions(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if name := precondition(r); name != "" {
+		problem.Write(w, 0, field("header."+name, store.Invalid("is for a PUT of a schedule, topic, subscription or "+
+			"dead-retention: leave it out of this request")))
+		return
+	}
+	next(ctx)
+}
+
+// precondition returns the name of a header of a request that is a precondition, or "".
+func precondition(r *http.Request) string {
+	for _, name := range []string{"If-Match", "If-None-Match"} {
+		if r.Header[name] != nil {
+			return name
+		}
+	}
+	return ""
 }
 
 // refused returns the error of a change under these preconditions.

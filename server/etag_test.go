@@ -3,10 +3,14 @@ package server
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/recurrence"
@@ -49,6 +53,58 @@ func TestScheduleIsReplacedOnlyAsThePreconditionSays(t *testing.T) {
 	if hidden.is(http.StatusOK); !strings.HasPrefix(hidden.header.Get("ETag"), "W/") { // of what is not hidden
 		t.Errorf("a hidden payload can be guessed by its ETag %q", hidden.header.Get("ETag"))
 	}
+}
+
+// Who gives a precondition must not change what others have changed because it is empty, or not checked.
+func TestEveryChangeChecksOrRefusesPreconditions(t *testing.T) {
+	a := newAPI(t)
+	a.send("none", "none")
+	got := a.do(http.MethodPost, "/v1/queues/none/receive", `{}`).is(http.StatusOK)
+	token := list(got, "messages")[0]["token"].(string)
+	checked, refused := 0, 0
+	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
+		if op.Method == http.MethodGet || op.Extensions["x-mounted"] != nil {
+			return
+		}
+		path := regexp.MustCompile(`\{\w+\}`).ReplaceAllString(strings.ReplaceAll(op.Path, "{token}", token), "none")
+		for _, name := range []string{"If-Match", "If-None-Match"} {
+			value, want := `"x"`, "leave it out of this request"
+			if slices.ContainsFunc(op.Parameters, func(p *huma.Param) bool { return p.Name == name }) {
+				value, want = "", "is empty"
+				checked++
+			} else {
+				refused++
+			}
+			body := `{}`
+			if op.OperationID == "putSchedule" {
+				body = `{"queue": "none", "every": "1h"}`
+			}
+			a.do(op.Method, path, body, name, value).
+				fails(http.StatusBadRequest, "invalid", "header."+name, want)
+		}
+	})
+	if checked != 8 || refused < 60 {
+		t.Errorf("%d are checked and %d refused", checked, refused)
+	}
+}
+
+// Who may not see payloads cannot guess those of a schedule without replacing them.
+func TestHiddenPayloadOfAScheduleIsNotCompared(t *testing.T) {
+	a := newAPI(t)
+	const body = `{"queue": "q", "every": "1h", "payload": "secret"}`
+	put := a.do(http.MethodPut, nightly, body)
+	put.is(http.StatusOK)
+	b := a.as(access.Identity{Name: "page", Role: access.RoleOperate, HidePayloads: true})
+	name := strings.TrimPrefix(nightly, "/v1/schedules/")
+	for _, guess := range []string{"secret", "other"} {
+		apply := `{"schedules": [{"name": "` + name + `", ` + strings.Replace(body, "secret", guess, 1)[1:] + `], "dry_run": `
+		b.do(http.MethodPost, "/v1/schedules/apply", apply+"true}").fails(http.StatusForbidden, "forbidden", "dry_run")
+		a.do(http.MethodPost, "/v1/schedules/apply", apply+"true}").is(http.StatusOK)
+	}
+	b.do(http.MethodPut, nightly, body, "If-Match", put.header.Get("ETag")).
+		fails(http.StatusForbidden, "forbidden", "header.If-Match")
+	b.do(http.MethodPut, nightly, body, "If-Match", "*").is(http.StatusOK)
+	b.do(http.MethodPut, nightly, body, "If-None-Match", "*").fails(http.StatusPreconditionFailed, "conflict", "")
 }
 
 func TestWhatAClientHasIsNotSentAgain(t *testing.T) {

@@ -71,7 +71,7 @@ func keyOf(r *http.Request, fingerprint hash.Hash) (k IdempotencyKey, err error)
 		err = store.Invalid("is not printable ASCII: give letters, digits and punctuation")
 	}
 	who, _ := access.FromContext(r.Context())
-	k.who, k.request = who.Name, fingerprint.Sum(nil)
+	k.who, k.request = who.Key(), fingerprint.Sum(nil)
 	return k, err
 }
 
@@ -126,8 +126,8 @@ func keyError(once *store.Once, err error) error {
 	return field(keyField, &problem.Error{Status: http.StatusUnprocessableEntity, Err: err})
 }
 
-// batchOnce sends the messages of a request. With a key, the first goes ahead, because whether it is sent decides whether
-// the request has the key; no message of another request with the key is sent then.
+// batchOnce sends the messages of a request. With a key, the first that is not refused goes ahead, because whether it is
+// sent decides whether the request has the key; no message of another request with the key is sent then.
 func (t target) batchOnce(ctx context.Context, msgs []later.Outgoing, key IdempotencyKey) ([]later.SendResult, error) {
 	if key.Key == "" {
 		return t.batch(ctx, msgs)
@@ -136,17 +136,34 @@ func (t target) batchOnce(ctx context.Context, msgs []later.Outgoing, key Idempo
 		if err := msgs[i].Check(); err != nil {
 			return nil, field(fmt.Sprintf("messages[%d]", i), err)
 		}
-		msgs[i].Once = key.once(i)
 	}
-	first, err := t.batch(ctx, msgs[:1])
-	if err == nil && errors.Is(first[0].Err, later.ErrConflict) {
-		err = keyError(msgs[0].Once, first[0].Err)
+	var results []later.SendResult
+	for decided := false; !decided && len(results) < len(msgs); {
+		m := &msgs[len(results)]
+		m.Once = key.once(0)
+		one, err := t.batch(ctx, msgs[len(results):len(results)+1])
+		if err == nil && errors.Is(one[0].Err, later.ErrConflict) {
+			err = keyError(m.Once, one[0].Err)
+		}
+		if err != nil { // the others were not sent
+			return nil, err
+		}
+		r := one[0]
+		repeats := r.Duplicate && !r.Due.IsZero()
+		if repeats && m.ID != "" && m.ID != r.ID { // the first time it was refused, and another one was sent
+			r = later.SendResult{ID: m.ID, Outcome: r.Outcome, Duplicate: true}
+			repeats = false
+		}
+		refused := r.Duplicate || errors.Is(r.Err, later.ErrLeased) || errors.Is(r.Err, later.ErrDead)
+		decided = repeats || !refused
+		results = append(results, r)
 	}
-	if err != nil { // the others were not sent
-		return nil, err
+	rest := msgs[len(results):]
+	for i := range rest {
+		rest[i].Once = key.once(len(results) + i)
 	}
-	rest, err := t.batch(ctx, msgs[1:])
-	return append(first, rest...), err
+	last, err := t.batch(ctx, rest)
+	return append(results, last...), err
 }
 
 var errKeyRefused = field(keyField, store.Invalid("is for requests that send messages, to /v1/queues/{queue}/messages or "+

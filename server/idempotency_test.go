@@ -238,6 +238,48 @@ func TestBatchWithIdempotencyKeyIsSentOnce(t *testing.T) {
 		"Idempotency-Key", "l").fails(http.StatusBadRequest, "invalid", "messages[1].in")
 }
 
+// The first messages of a batch may be refused because of their ids. Another request with its key sends nothing even so.
+func TestBatchWhoseFirstMessageIsRefusedHasItsIdempotencyKey(t *testing.T) {
+	a := newAPI(t)
+	for _, id := range []string{"a", "b"} {
+		a.do(http.MethodPost, mail, `{"id": "`+id+`", "payload": "x", "in": "1h"}`).is(http.StatusCreated)
+	}
+	batch := func(messages string) *reply {
+		return a.do(http.MethodPost, mail+"/batch", `{"messages": [`+messages+`]}`, "Idempotency-Key", "k")
+	}
+	const refused, sent = `{"id": "a"}, {"id": "b"}, `, `{"id": "c", "in": "1h"}, {"payload": "d", "in": "1h"}`
+	outcomes := func(want ...string) (ids []any) {
+		t.Helper()
+		var got []string
+		for _, result := range list(batch(refused+sent).is(http.StatusOK), "results") {
+			got = append(got, fmt.Sprint(result["outcome"]))
+			ids = append(ids, result["id"])
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		return ids
+	}
+	first := outcomes("duplicate", "duplicate", "sent", "sent")
+	for _, id := range []string{"a", "c"} { // which are free then
+		if _, err := a.client.Queue("mail").Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := a.sent()
+	if again := outcomes("duplicate", "duplicate", "duplicate", "duplicate"); !slices.Equal(again, first) {
+		t.Errorf("%v, then %v", first, again)
+	}
+	for _, other := range []string{refused + `{"id": "e"}`, `{"id": "b"}, {"id": "f"}, {"id": "g"}, {"id": "h"}, {"id": "i"}`, sent} {
+		batch(other).fails(http.StatusUnprocessableEntity, "conflict", "header.Idempotency-Key")
+	}
+	a.do(http.MethodPost, mail, `{"id": "j"}`, "Idempotency-Key", "k").
+		fails(http.StatusUnprocessableEntity, "conflict", "header.Idempotency-Key")
+	if n := a.sent() - before; n != 0 {
+		t.Errorf("%d messages of other requests were sent", n)
+	}
+}
+
 func TestConcurrentRequestsWithAnIdempotencyKeySendOne(t *testing.T) {
 	a := newAPI(t)
 	var sent, duplicate atomic.Int64

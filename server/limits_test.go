@@ -139,7 +139,7 @@ func TestListsAreBoundedByBytes(t *testing.T) {
 		mail + "?state=ready&limit=500&preview=100": n} {
 		seen := map[string]bool{}
 		for cursor := ""; ; {
-			r := a.do("GET", path+"&cursor="+cursor, nil)
+			r := a.do("GET", path+cursor, nil)
 			page := r.is(http.StatusOK)
 			if len(r.body) > maxPageBytes {
 				t.Fatalf("%s: %d bytes", path, len(r.body))
@@ -151,7 +151,7 @@ func TestListsAreBoundedByBytes(t *testing.T) {
 			if len(list(page, "items")) > most || (page["truncated"] == true) != more {
 				t.Errorf("%s: %d messages, truncated: %v", path, len(list(page, "items")), page["truncated"])
 			}
-			if cursor = next; !more {
+			if cursor = "&cursor=" + next; !more {
 				break
 			}
 		}

@@ -298,7 +298,7 @@ func (s *Server) release(ctx context.Context, got []*later.Delivery) {
 // token and user, so that nobody receives the commands of other's workers.
 func workerID(ctx context.Context, name string) string {
 	who, _ := access.FromContext(ctx)
-	sum := sha256.Sum256([]byte(who.Name + "\x00" + name))
+	sum := sha256.Sum256([]byte(who.Key() + "\x00" + name))
 	return "http-" + base64.RawURLEncoding.EncodeToString(sum[:15])
 }
 

@@ -41,6 +41,9 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 	if _, takesKey := typeOf[I]().FieldByName("IdempotencyKey"); !takesKey && op.Method != http.MethodGet {
 		middlewares = append(middlewares, refuseKey)
 	}
+	if _, checked := typeOf[I]().FieldByName("Preconditions"); !checked && op.Method != http.MethodGet {
+		middlewares = append(middlewares, refusePreconditions)
+	}
 	op.Middlewares = append(middlewares, op.Middlewares...)
 	op.Extensions = map[string]any{"x-right": right.Name()}
 	body, hasBody := typeOf[I]().FieldByName("Body")
@@ -107,8 +110,8 @@ func (s *Server) authorize(right access.Right) func(huma.Context, func(huma.Cont
 	}
 }
 
-// checkQuery refuses a query that cannot be read, and a parameter that is given twice, unless it is a list. Huma would
-// take the first value.
+// checkQuery refuses a query that cannot be read, and a parameter that is empty, or given twice, unless it is a list. Huma
+// would leave it out, or take the first value.
 func checkQuery(ctx huma.Context) error {
 	r, _ := humago.Unwrap(ctx)
 	if r.URL.RawQuery == "" {
@@ -124,6 +127,9 @@ func checkQuery(ctx huma.Context) error {
 		})
 		if len(values) > 1 && !isList {
 			return field("query."+name, store.Invalid("is given twice: give it once"))
+		}
+		if slices.Contains(values, "") { // an empty variable must not select everything
+			return field("query."+name, store.Invalid("is empty: give a value, or omit it"))
 		}
 	}
 	return nil

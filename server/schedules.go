@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -218,6 +220,9 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putSch
 	if err := checkSchedule(&schedule); err != nil {
 		return nil, err
 	}
+	if hides(ctx) && len(in.IfMatch) > 0 && !slices.Equal(in.IfMatch, []string{"*"}) {
+		return nil, field("header.If-Match", errGuess)
+	}
 	result, err := s.client.Schedules().PutIf(ctx, schedule, in.condition())
 	if err != nil {
 		return nil, in.refused(err)
@@ -229,6 +234,9 @@ func (s *Server) putSchedule(ctx context.Context, in *putScheduleInput) (*putSch
 	out.Body = wire.ScheduleResult{Schedule: in.Schedule, Result: string(result)}
 	return out, nil
 }
+
+// errGuess refuses what would tell whether a hidden payload was guessed, without changing it.
+var errGuess = fmt.Errorf("the schedule is compared with payloads, which are hidden from you: %w", store.ErrForbidden)
 
 func scheduleResult(name, result string) *scheduleResultOutput {
 	return &scheduleResultOutput{wire.ScheduleResult{Schedule: name, Result: result}}

@@ -46,6 +46,9 @@ func (s *Server) applySchedules(ctx context.Context, in *applySchedulesInput) (*
 	if err := access.CheckSchedules(ctx, access.Operate); err != nil {
 		return nil, err
 	}
+	if b.DryRun && hides(ctx) {
+		return nil, field("dry_run", errGuess)
+	}
 	if b.Prune && b.Set == "" {
 		return nil, field("set", store.Invalid("prune needs a set: name one, so that the schedules of others stay"))
 	}

@@ -59,7 +59,7 @@ func (s *Server) sendFast(w http.ResponseWriter, r *http.Request) (answered bool
 func (s *Server) plainTarget(r *http.Request) (to target, ok bool) {
 	path, ok := strings.CutSuffix(r.URL.Path, "/messages")
 	if !ok || r.Method != http.MethodPost || r.URL.RawQuery != "" || r.URL.RawPath != "" ||
-		contentType(r.Header.Get("Content-Type")) != jsonType || laterHeader(r) != "" {
+		contentType(r.Header.Get("Content-Type")) != jsonType || laterHeader(r) != "" || precondition(r) != "" {
 		return to, false
 	}
 	if name, ok := strings.CutPrefix(path, "/v1/queues/"); ok && isSegment(name) {

@@ -176,14 +176,16 @@ func joined(err error) []error {
 	return []error{err}
 }
 
-// mayTell returns the ids of the workers with a name. Whoever sends the request may operate all their queues.
+// mayTell returns the id of a worker, or those of the workers with a name. Whoever sends the request may operate all their
+// queues; workers that they do not see do not keep them from telling others of the name.
 func (s *Server) mayTell(ctx context.Context, name string) (ids []string, err error) {
 	live, err := s.client.Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
+	isID := slices.ContainsFunc(live, func(w later.WorkerInfo) bool { return w.ID == name })
 	for _, w := range live {
-		if w.Name != name && w.ID != name {
+		if isID && w.ID != name || !isID && w.Name != name || !seesWorker(ctx, &w) {
 			continue
 		}
 		if err := mayTellWorker(ctx, &w); err != nil {
@@ -197,6 +199,11 @@ func (s *Server) mayTell(ctx context.Context, name string) (ids []string, err er
 	return ids, nil
 }
 
+// seesWorker reports whether the sender of a request may operate a worker, or sees it in the list.
+func seesWorker(ctx context.Context, w *later.WorkerInfo) bool {
+	return access.Check(ctx, access.Look, "") == nil || slices.ContainsFunc(w.Queues, visible(ctx))
+}
+
 func mayTellWorker(ctx context.Context, w *later.WorkerInfo) error {
 	whole := access.Check(ctx, access.Operate, "")
 	if whole == nil {
@@ -206,8 +213,8 @@ func mayTellWorker(ctx context.Context, w *later.WorkerInfo) error {
 		return whole // it has queues that nobody knows
 	}
 	for _, queue := range w.Queues {
-		if err := may(ctx, access.Operate, queue); err != nil {
-			return err
+		if may(ctx, access.Operate, queue) != nil {
+			return whole // without the names of queues that they do not see
 		}
 	}
 	return nil

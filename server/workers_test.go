@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/laterq/later"
@@ -83,6 +85,47 @@ func TestWorkersAreListedAndObey(t *testing.T) {
 	a.do(http.MethodPost, "/v1/workers/w2/pause", nil).fails(http.StatusNotFound, "not_found", "", `"w2"`)
 	a.do(http.MethodPost, "/v1/workers/w1/dance", nil).fails(http.StatusNotFound, "not_found", "")
 	a.do(http.MethodGet, "/v1/workers?report=maybe", nil).fails(http.StatusBadRequest, "invalid", "query.report")
+}
+
+// A worker with the name or the id of another one as its name keeps nobody from telling that one, and who may not see its
+// queues does not learn their names.
+func TestWorkersOfOthersDoNotShadow(t *testing.T) {
+	a := newAPI(t)
+	register := func(queue, name string) {
+		t.Helper()
+		a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "`+queue+`"}], "worker": "`+name+`"}`).is(http.StatusOK)
+	}
+	ids := func(b *api, name string) (ids []string) {
+		for _, w := range list(b.do(http.MethodGet, "/v1/workers", nil).is(http.StatusOK), "items") {
+			if w["name"] == name {
+				ids = append(ids, w["id"].(string))
+			}
+		}
+		return ids
+	}
+	register("mail", "w")
+	id := ids(a, "w")[0]
+	b := a.as(access.Identity{Name: "eve", Role: access.RoleWork, Queues: []string{"secret"}})
+	for _, name := range []string{"w", id} {
+		b.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "secret"}], "worker": "`+name+`"}`).is(http.StatusOK)
+	}
+	limited := a.as(operator("mail"))
+	for _, name := range []string{"w", id} {
+		told, err := limited.server.mayTell(access.NewContext(t.Context(), operator("mail")), name)
+		if err != nil || !slices.Equal(told, []string{id}) {
+			t.Errorf("%s: %v, %v", name, told, err)
+		}
+	}
+	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}, {"name": "secret"}], "worker": "both"}`).is(http.StatusOK)
+	r := limited.do(http.MethodPost, "/v1/workers/both/pause", nil)
+	if r.fails(http.StatusForbidden, "forbidden", ""); strings.Contains(r.body, "secret") {
+		t.Errorf("%s names a queue of others", r.body)
+	}
+	for _, other := range ids(a, "w") {
+		if other != id {
+			limited.do(http.MethodPost, "/v1/workers/"+other+"/pause", nil).fails(http.StatusNotFound, "not_found", "")
+		}
+	}
 }
 
 func TestWorkersDrainRestartAndRefuse(t *testing.T) {

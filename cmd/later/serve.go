@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"strings"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
@@ -138,6 +139,7 @@ func (m *Main) webHandler(
 	mux.Handle("GET /readyz", health.Ready(c))
 	mux.Handle("GET /metrics", access.Require(access.Look, counts.Handler(c)))
 	mux.Handle(remotestore.Path, access.Require(access.Administer, access.EndRevoked(raw)))
+	mux.Handle(strings.TrimSuffix(remotestore.Path, "/"), api) // which the mux would redirect
 	mux.HandleFunc("POST "+access.LoginPath, control.Login)
 	mux.HandleFunc("POST "+access.LogoutPath, control.Logout)
 	site := underPrefix(o.pathPrefix, counts.Requests(mux, control.Handler))

@@ -85,6 +85,16 @@ type Identity struct {
 	// HidePayloads replaces payloads, headers and error texts of messages that they look at. Received messages are
 	// always complete.
 	HidePayloads bool
+
+	isToken bool // and not a user
+}
+
+// Key is a text that nobody else has: a token and a user may have the same name.
+func (i Identity) Key() string {
+	if i.isToken {
+		return "token " + i.Name
+	}
+	return "user " + i.Name
 }
 
 // May reports whether they have a right on a queue. The queue "" is the whole server: what concerns no single queue, or
@@ -110,7 +120,8 @@ func (i Identity) has(right Right, name string) bool {
 //     keep them from its subscriptions, which needs Operate;
 //   - the history of a topic is read with Look and changed with Operate, as the topic is;
 //   - the other queues have something of all queues. They are read with Look and changed with Operate for the whole
-//     server.
+//     server;
+//   - who changes the logins that were ended could make one valid again, also that of an admin, which needs Administer.
 func reserved(right Right, queue string) (Right, string) {
 	prefix, rest := store.CutReserved(queue)
 	if prefix == "" {
@@ -125,6 +136,8 @@ func reserved(right Right, queue string) (Right, string) {
 	case publishes && queue == topic:
 	case right == Get:
 		right = Look
+	case prefix == store.LogoutsQueue && right != Look:
+		right = Administer
 	case right == Send, right == Work:
 		right = Operate
 	}

@@ -12,14 +12,14 @@ import (
 var allRights = []Right{Look, Get, Send, Work, Operate, Administer}
 
 func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
-	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on that of a topic, and on the others that
-	// Later keeps for itself.
-	table := map[Role][3]string{
-		RoleRead:    {"xx....", "xx....", "xx...."},
-		RoleSend:    {".xx...", ".xx...", "......"},
-		RoleWork:    {".xxx..", ".xx...", "......"},
-		RoleOperate: {"xxx.x.", "xxxxx.", "xxxxx."},
-		RoleAdmin:   {"xxxxxx", "xxxxxx", "xxxxxx"},
+	// The columns are Look, Get, Send, Work, Operate and Administer: on a queue, on that of a topic, on the others that
+	// Later keeps for itself, and on that of logins that were ended.
+	table := map[Role][4]string{
+		RoleRead:    {"xx....", "xx....", "xx....", "xx...."},
+		RoleSend:    {".xx...", ".xx...", "......", "......"},
+		RoleWork:    {".xxx..", ".xx...", "......", "......"},
+		RoleOperate: {"xxx.x.", "xxxxx.", "xxxxx.", "xx...."},
+		RoleAdmin:   {"xxxxxx", "xxxxxx", "xxxxxx", "xxxxxx"},
 	}
 	var tokens strings.Builder
 	for _, role := range roles {
@@ -53,7 +53,7 @@ func TestEveryRoleHasItsRightsAndNoOthers(t *testing.T) {
 			}{
 				{"token", "", allowed}, {"token", "mail", allowed}, {"token", "topic:news", topic},
 				{"token", "topic-history:news", kept}, {"token", "schedules:", kept}, {"token", "worker:", kept},
-				{"token", "topic:", kept}, {"mail token", "topic:mail", false}, {"mail token", "schedules:", false},
+				{"token", "topic:", kept}, {"token", "logouts:", columns[3][i] == 'x'}, {"mail token", "topic:mail", false}, {"mail token", "schedules:", false},
 				{"mail token", "mail", allowed}, {"mail token", "mail.urgent", allowed},
 				{"mail token", "mails", false}, {"mail token", "orders", false}, {"mail token", "", false},
 			} {
@@ -130,5 +130,29 @@ func TestChangesAreLoggedWithWhoAndWhat(t *testing.T) {
 		"level=INFO msg=changed who=anyone what=pause queue=mail\n"
 	if text.String() != want {
 		t.Errorf("got\n%swant\n%s", text.String(), want)
+	}
+}
+
+// What belongs to a sender, such as limits and keys of requests, is not shared by a user who has the name of a token, which
+// a proxy may let anybody choose.
+func TestUserWithTheNameOfATokenIsSomebodyElse(t *testing.T) {
+	c, _ := control(t, "tokens:\n  - {name: shop, sha256: "+hashOf("t0ken")+", role: send}\n"+
+		"users: [{name: ann, role: read}]\ngroups: [{name: staff, role: send}]\ntrusted_proxies: [127.0.0.1]\n")
+	s := serve(t, c.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := FromContext(r.Context())
+		fmt.Fprint(w, who.Key(), SenderOf(r))
+	})))
+	seen := map[string]bool{}
+	for range 2 {
+		for _, as := range [][]func(*http.Request){
+			{bearer("t0ken")}, {header("X-Forwarded-User", "ann")},
+			{header("X-Forwarded-User", "shop"), header("X-Forwarded-Groups", "staff")},
+		} {
+			_, _, body := s.get("/", as...)
+			seen[body] = true
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("%v, want three senders", seen)
 	}
 }

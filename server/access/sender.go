@@ -15,7 +15,7 @@ type Sender struct {
 // SenderOf returns the sender of a request.
 func SenderOf(r *http.Request) Sender {
 	if who, controlled := FromContext(r.Context()); controlled && who.Role != anonymous.Role {
-		return Sender{name: who.Name}
+		return Sender{name: who.Key()}
 	}
 	return Sender{address: AddressOf(r.RemoteAddr)}
 }

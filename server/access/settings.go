@@ -181,6 +181,7 @@ func (s *settings) addToken(v value) error {
 	case slices.ContainsFunc(s.tokens, func(o token) bool { return o.sum == t.sum || o.who.Name == who.Name }):
 		return v.errorf("has the name or the sha256 of another token: give each its own")
 	}
+	who.isToken = true
 	t.who = who
 	s.tokens = append(s.tokens, t)
 	return nil
