@@ -13,7 +13,7 @@ func exchange(a, b string) error {
 
 // mountDisk mounts a small file system at a directory.
 func mountDisk(dir string) error {
-	if err := unix.Mount("later-chaos", dir, "tmpfs", 0, fmt.Sprint("size=", diskSize)); err != nil {
+	if err := unix.Mount("later-chaos", dir, "tmpfs", 0, fmt.Sprint("mode=700,size=", diskSize)); err != nil {
 		return fmt.Errorf("%w: %v", errNoDisk, err)
 	}
 	return nil

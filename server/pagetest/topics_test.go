@@ -176,7 +176,7 @@ func TestWhatThePageHasIsNotSentAgain(t *testing.T) {
 	}
 	b := s.open("/?view=topics&topic=orders")
 	b.see(".subscription", "stock")
-	const replies = "performance.getEntriesByType('resource').filter(e => e.name.includes('v1/topics'))"
+	const replies = "performance.getEntriesByType('resource').filter(e => e.name.includes('v1/topics?'))"
 	b.await(replies + ".filter(e => e.responseStatus === 304).length > 3")
 	b.see(".subscription", "stock")
 	b.see("td.number", "1")
