@@ -26,7 +26,7 @@ var lastingRoutes = map[string]struct{ method, path, ctype, body, revoked, close
 	"events":    {"GET", "/v1/events", "", "", "200 :|401 ", "200 :|503 "},
 	"overview":  {"GET", "/v1/overview/watch", "", "", "200 :|401 ", "200 :|503 "},
 	"lines":     {"POST", mail + "/batch", linesType, "\n…", `200 {"error":`, `200 {"error":`},
-	"published": {"POST", "/v1/topics/news/messages/batch", linesType, "{}\n…", `200 {"id":`, `200 {"id":`},
+	"published": {"POST", "/v1/topics/news/messages/batch", linesType, "{}\n…", `200 {"id":|200 {"error":`, `200 {"id":|200 {"error":`},
 	"import":    {"POST", "/v1/import", linesType, " …", "401 ", "503 "},
 	"operation": {"GET", "/v1/operations/{operation}?wait=5m", "", "", "401 ", "200 {"},
 }
