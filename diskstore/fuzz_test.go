@@ -10,12 +10,12 @@ import (
 
 	"github.com/laterq/later/internal/envelope"
 	"github.com/laterq/later/store"
+	"github.com/laterq/later/store/storetest"
 )
 
 // FuzzCursor reads cursors. They are refused as invalid, or are the places that their own text has again.
 func FuzzCursor(f *testing.F) {
-	for _, text := range []string{"", ":", ".", "1:a", "1.YQ", "-1:", "9223372036854775808:a", "1:a\x00", "0.MQlh", "0.CQ", "l:\"a\"", "l:`a`",
-		"l:'a'", "l:\"\\xff\"", "\xff", "18446744073709551615.", "+1:a", "1.MTIJ\n", strings.Repeat("9", 999) + ":"} {
+	for _, text := range storetest.Cursors {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

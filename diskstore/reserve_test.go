@@ -393,14 +393,18 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for err := error(store.ErrFull); errors.Is(err, store.ErrFull); runtime.Gosched() { // until tables are removed
-		clock.Advance(checkFull)
-		_, err = s.Send(t.Context(), "another", outgoing(1, store.Due{}))
+	awaitRoom := func() { // until tables are removed
+		for err := error(store.ErrFull); errors.Is(err, store.ErrFull); runtime.Gosched() {
+			clock.Advance(checkFull)
+			_, err = s.Send(t.Context(), "another", []store.Outgoing{plain(store.NewID())})
+		}
 	}
+	awaitRoom()
 	fillQueue(t, s, "q", 100) // with ids that were purged
 	if got := live(t, s, "q"); len(got) != 100 {
 		t.Errorf("%d messages are there after the purge, want 100", len(got))
 	}
+	awaitRoom()
 	wantSound(t, s)
 }
 

@@ -114,14 +114,18 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 		case <-s.reserve.over:
 			return
 		}
-		if merge {
-			s.mergeTables()
+		if !merge {
+			return
+		}
+		if err := s.mergeTables(); err != nil {
+			s.logger.Warn("later: tables cannot be merged to make room", "dir", s.dir, "error", err)
 		}
 	})
 }
 
-// mergeTables has Pebble merge all tables, until the store ends.
-func (s *Store) mergeTables() {
+// mergeTables has Pebble merge all tables, until the store ends. Pebble panics when it cannot write its list of files.
+func (s *Store) mergeTables() (err error) {
+	defer recovered(&err)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	s.loops.Go(func() {
@@ -131,9 +135,10 @@ func (s *Store) mergeTables() {
 		case <-ctx.Done():
 		}
 	})
-	if err := s.db.Compact(ctx, []byte{0}, []byte{0xff}, false); err != nil && ctx.Err() == nil {
-		s.logger.Warn("later: tables cannot be merged to make room", "dir", s.dir, "error", err)
+	if err := s.db.Compact(ctx, []byte{0}, []byte{0xff}, false); ctx.Err() == nil {
+		return err
 	}
+	return nil
 }
 
 // fittingMemTable returns the size of memory tables for the space on the disk.

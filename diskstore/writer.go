@@ -146,7 +146,6 @@ func (t *tx) makeRoom() (err error) {
 		return nil
 	}
 	t.emptied = false
-	defer recovered(&err)
 	flushed, err := t.s.flush()
 	if err == nil {
 		t.s.loops.Go(func() {
@@ -163,6 +162,7 @@ func (t *tx) makeRoom() (err error) {
 // flush has Pebble write its memory tables. If there are too many tables, it holds that up until they are merged, so that
 // merging must not wait for room.
 func (s *Store) flush() (flushed <-chan struct{}, err error) {
+	defer recovered(&err)
 	s.reserve.merge()
 	return s.db.AsyncFlush()
 }
