@@ -20,9 +20,14 @@ const (
 	purgeFloor  = 16
 )
 
-// maxSublevels is how many sublevels of new tables the store may have if they cannot be merged for want of room: at 12
-// Pebble holds the writer up until they are. From manySublevels on, merging them may use the reserve.
-const maxSublevels = 11
+// The store may have so many sublevels of new tables while they cannot be merged for want of room: then changes are
+// refused, later also those that make room, whose tables allow others to be removed. At stopSublevels Pebble holds the
+// writer up until tables are merged. From manySublevels on, merging them may use the reserve.
+const (
+	changeSublevels = 11
+	purgeSublevels  = 28
+	stopSublevels   = 32
+)
 
 const (
 	changes  = false
@@ -42,7 +47,11 @@ func (t *tx) checkChange(makesRoom bool) error {
 	}
 	sublevels := t.s.db.Metrics().Levels[0].Sublevels
 	r.setStalled(sublevels >= manySublevels)
-	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= maxSublevels && r.cannotMerge() {
+	most := int32(changeSublevels)
+	if makesRoom {
+		most = purgeSublevels
+	}
+	if r.isUsedUp() || usage.AvailBytes < need || sublevels >= most && r.cannotMerge() {
 		return t.s.fullError()
 	}
 	return nil

@@ -241,13 +241,14 @@ func (s *Store) options(isNew bool) *pebble.Options {
 		s.memTable = s.fittingMemTable()
 	}
 	o := &pebble.Options{
-		FS:                 s.reserve,
-		Lock:               s.owned.lock,
-		ErrorIfNotExists:   !isNew,
-		FormatMajorVersion: pebbleFormat,
-		CacheSize:          cacheSize,
-		MemTableSize:       s.memTable,
-		Logger:             pebbleLogger{s},
+		FS:                    s.reserve,
+		Lock:                  s.owned.lock,
+		ErrorIfNotExists:      !isNew,
+		FormatMajorVersion:    pebbleFormat,
+		CacheSize:             cacheSize,
+		MemTableSize:          s.memTable,
+		L0StopWritesThreshold: stopSublevels,
+		Logger:                pebbleLogger{s},
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) { s.logger.Error("later: store in trouble", "dir", s.dir, "cause", err) },
 			WriteStallBegin: func(pebble.WriteStallBeginInfo) { s.reserve.setStalled(true) },

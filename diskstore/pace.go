@@ -5,8 +5,7 @@ import "time"
 const (
 	// maxPause bounds the pause of a compaction after a write.
 	maxPause = 20 * time.Millisecond
-	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower;
-	// Pebble stops writes at 12.
+	// manySublevels is how many sublevels of new tables say that compactions do not keep up. They make reads slower.
 	manySublevels = 3
 	// checkSublevels is how often they are counted.
 	checkSublevels = 100 * time.Millisecond

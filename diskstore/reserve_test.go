@@ -45,6 +45,17 @@ func (q *quotaFS) fill(left int64) {
 	q.other += q.total - q.used() - left
 }
 
+// fillUnlessFreed lets others write until nothing is left, unless the reserve was freed: what that gives is the store's. It
+// reports whether the reserve exists.
+func (q *quotaFS) fillUnlessFreed(s *Store) (exists bool) {
+	s.reserve.mu.Lock() // so that the reserve is not freed meanwhile
+	defer s.reserve.mu.Unlock()
+	if s.reserve.made {
+		q.fill(0)
+	}
+	return s.reserve.made
+}
+
 func (q *quotaFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,9 +174,7 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 	defer s.Close()
 	fillQueue(t, s, "q", 2000)
 	for n := 0; n < 1000; n += 10 {
-		if s.reserve.exists() {
-			q.fill(0) // again, since background work of Pebble frees some space now and then
-		}
+		q.fillUnlessFreed(s) // again, since background work of Pebble frees some space now and then
 		if acked, err := ackSome(t, s, "q", 10); err != nil || len(acked) != 10 {
 			t.Fatalf("%d claims and acks went on, then %v", n+len(acked), err)
 		}
@@ -178,8 +187,8 @@ func TestClaimsAndAcksGoOnWhenTheDiskIsFull(t *testing.T) {
 		t.Errorf("send gives %v, want ErrFull", err)
 	}
 	q.fill(minRoom + 2*testReserve)
-	clock.Advance(checkFull)
-	for !s.reserve.exists() { // the loop that looks for room is on its way
+	for !s.reserve.exists() { // compactions take some of the room meanwhile
+		clock.Advance(checkFull)
 		if _, err := s.Stats(t.Context(), "q"); err != nil {
 			t.Fatal(err)
 		}
@@ -240,11 +249,9 @@ const belowFloors = testReserve / purgeFloor / 2
 func useUp(t *testing.T, q *quotaFS, s *Store) (acked []string) {
 	t.Helper()
 	for {
-		left := int64(0)
-		if !s.reserve.exists() {
-			left = belowFloors
+		if !q.fillUnlessFreed(s) {
+			q.fill(belowFloors) // again, since background work of Pebble frees some space now and then
 		}
-		q.fill(left) // again, since background work of Pebble frees some space now and then
 		some, err := ackSome(t, s, "q", 10)
 		acked = append(acked, some...)
 		if errors.Is(err, store.ErrFull) {
@@ -293,8 +300,8 @@ func TestUsedUpReserveRefusesChangesUntilThereIsRoom(t *testing.T) {
 		t.Errorf("get gives %v, %v, want the message", infos, err)
 	}
 	q.fill(minRoom + 2*testReserve)
-	clock.Advance(checkFull)
-	for s.reserve.isFull() {
+	for s.reserve.isFull() { // compactions take some of the room meanwhile
+		clock.Advance(checkFull)
 		if _, err := s.Stats(ctx, "q"); err != nil {
 			t.Fatal(err)
 		}
@@ -356,8 +363,7 @@ func TestPurgeMakesRoomOnAFullDisk(t *testing.T) {
 		t.Errorf("%d messages are ready, %v, want %d", stats.Ready, err, n)
 	}
 	acked := 0
-	for ; s.reserve.exists(); acked += 10 {
-		q.fill(0)
+	for ; q.fillUnlessFreed(s); acked += 10 {
 		if _, err := ackSome(t, s, "q", 10); err != nil {
 			t.Fatal(err)
 		}

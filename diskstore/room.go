@@ -97,13 +97,17 @@ func (s *Store) makeRoomOfDeletions(left uint64) {
 	if !s.room.removed || now.Sub(s.room.flushed) < flushEvery {
 		return
 	}
-	s.room.removed, s.room.flushed = false, now
+	s.room.flushed = now
 	messages := uint64(0)
 	for _, q := range s.queues {
 		messages += uint64(q.due.n + q.dead.n + int64(len(q.held)))
 	}
 	merge := messages <= left/2/maxMessage
 	flushed, err := s.flush()
+	if errors.Is(err, errBehind) {
+		return // a later send tries again
+	}
+	s.room.removed = false
 	if err != nil {
 		s.logger.Warn("later: deletions cannot be flushed to make room", "dir", s.dir, "error", err)
 		return

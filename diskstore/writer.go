@@ -1,6 +1,8 @@
 package diskstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,6 +46,7 @@ type tx struct {
 	full     error  // why sends are refused
 	checked  bool   // full was found out in this group
 	emptied  bool   // ranges were removed to make room on a full disk
+	retrying bool   // makeRoom is to be called again
 	touched  map[*queue]struct{}
 	leases   []touchedLease
 	uncount  []*queue   // whose changes of cells are to be folded
@@ -141,12 +144,16 @@ func (t *tx) finish(g *group) error {
 }
 
 // makeRoom has Pebble write removed ranges to a table, and then merge that with others.
-func (t *tx) makeRoom() (err error) {
+func (t *tx) makeRoom() error {
 	if !t.emptied {
 		return nil
 	}
-	t.emptied = false
 	flushed, err := t.s.flush()
+	if errors.Is(err, errBehind) {
+		t.makeRoomSoon()
+		return nil
+	}
+	t.emptied = false
 	if err == nil {
 		t.s.loops.Go(func() {
 			select {
@@ -159,10 +166,39 @@ func (t *tx) makeRoom() (err error) {
 	return err
 }
 
-// flush has Pebble write its memory tables. If there are too many tables, it holds that up until they are merged, so that
-// merging must not wait for room.
+// makeRoomSoon has the writer try makeRoom again after checkFull.
+func (t *tx) makeRoomSoon() {
+	if t.retrying {
+		return
+	}
+	t.retrying = true
+	ring, stop := t.s.clock.Alarm(t.s.clock.Now().Add(checkFull))
+	t.s.loops.Go(func() {
+		defer stop()
+		select {
+		case <-ring:
+			t.s.do(context.Background(), "", inOrder, func(t *tx) { // an error: the store has ended
+				t.retrying = false
+				if err := t.makeRoom(); err != nil {
+					t.s.fail(err)
+				}
+			})
+		case <-t.s.reserve.over:
+		}
+	})
+}
+
+// errBehind is the error of a flush for which the writer would have to wait.
+var errBehind = errors.New("tables are not merged or written as fast as new ones are asked for")
+
+// flush has Pebble write its memory table. It returns errBehind where Pebble would hold the writer up: until another
+// memory table is written, or until tables are merged, which may need the room that this flush is to make.
 func (s *Store) flush() (flushed <-chan struct{}, err error) {
 	defer recovered(&err)
+	m := s.db.Metrics()
+	if m.MemTable.Count > 1 || m.Levels[0].Sublevels >= stopSublevels {
+		return nil, errBehind
+	}
 	s.reserve.merge()
 	return s.db.AsyncFlush()
 }
