@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -16,7 +17,7 @@ const (
 	// maxDurableInFlight. With two, the store works on one while the other is being answered.
 	maxInFlight = 2
 	// callTimeout limits a call to a store that does not answer.
-	callTimeout = 30 * time.Second
+	callTimeout = calls.Timeout
 	// maxSpare is the number of empty batches kept for reuse.
 	maxSpare = 2 * maxInFlight
 	// linger is how long the items of a group wait for the rest of it. Two milliseconds are about what fast

@@ -11,6 +11,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
@@ -22,7 +23,7 @@ type Client struct {
 	log            *slog.Logger
 	observe        func(Event) // nil without an observer
 	reporter       *reporter   // nil with WithoutActivity
-	eventHeaders   *eventHeaders
+	eventHeaders   *event.Headers
 	defaults       *Outgoing // for sends; nil if there are none
 	sendMiddleware []func(context.Context, *Outgoing) error
 
@@ -65,7 +66,7 @@ type options struct {
 	logger         *slog.Logger
 	observer       func(Event)
 	unreported     bool
-	eventHeaders   *eventHeaders
+	eventHeaders   *event.Headers
 	defaults       Outgoing
 	defaultsGiven  bool
 	sendMiddleware []func(context.Context, *Outgoing) error
@@ -102,7 +103,7 @@ func WithObserver(f func(Event)) Option {
 // processes: those with the given names, or all without names. By default events carry none, because watchers receive
 // a bounded number of bytes.
 func WithEventHeaders(names ...string) Option {
-	return option(func(o *options) { o.eventHeaders = &eventHeaders{slices.Clone(names)} })
+	return option(func(o *options) { o.eventHeaders = &event.Headers{Names: slices.Clone(names)} })
 }
 
 // WithoutActivity has the client not report what it does: its events reach no Watch and do not count in

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
@@ -249,7 +250,7 @@ func (d *Delivery) settle(ctx context.Context, s store.Settlement, reason error)
 	effect, err := d.recordSettle(s.Action, err, settledBefore)
 	switch {
 	case effect:
-		d.event(ctx, settledAs(s.Action, result.State), reason)
+		d.event(ctx, event.OfSettle(s.Action, result.State), reason)
 		d.queue.client.sentWithAck(ctx, s.Then)
 		if result.State == StateDead {
 			d.event(ctx, EventDied, reason)
@@ -392,17 +393,6 @@ func (l *receivedLease) storeDeadline() time.Time {
 	return l.until
 }
 
-// eventOf maps a settle to the event that follows it.
-var eventOf = map[store.Action]EventKind{
-	store.Ack:     EventAcked,
-	store.Nack:    EventNacked,
-	store.Snooze:  EventSnoozed,
-	store.Bury:    EventBuried,
-	store.Release: EventReleased,
-
-	store.GiveBack: EventGivenBack,
-}
-
 // event reports and counts an event of the message.
 func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
 	if d.queue.wantsEvents() {
@@ -413,7 +403,7 @@ func (d *Delivery) event(ctx context.Context, kind EventKind, err error) {
 			Attempt:  d.Attempt,
 			Lateness: d.Lateness,
 			Err:      err,
-			Headers:  d.queue.client.eventHeaders.of(d.Headers),
+			Headers:  d.queue.client.eventHeaders.Of(d.Headers),
 		})
 	}
 	d.queue.activity.count(kind, 1)

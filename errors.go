@@ -112,19 +112,3 @@ const (
 	DeadExpired      = store.DeadExpired      // not delivered before its expiry
 	DeadUnreadable   = store.DeadUnreadable   // its stored bytes cannot be read, or nobody could decode its payload
 )
-
-// isRefusal reports whether the store refused a call for good, such as one that writes to a queue of another format.
-func isRefusal(err error) bool {
-	return isPermanent(err) && !errors.Is(err, ErrClosed) || errors.Is(err, ErrMisconfigured) ||
-		errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden)
-}
-
-// isPermanent reports whether repeating the call cannot succeed.
-func isPermanent(err error) bool {
-	for _, kind := range []error{ErrInvalid, ErrTooLarge, ErrUnsupported, ErrCorrupt, ErrClosed} {
-		if errors.Is(err, kind) {
-			return true
-		}
-	}
-	return false
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
@@ -47,63 +48,38 @@ type EventKind = store.EventKind
 
 // The kinds of events.
 const (
-	EventSent      EventKind = "sent"
-	EventDuplicate EventKind = "duplicate"  // sent again while the id was live or within its dedup window
-	EventClaimed   EventKind = "claimed"    // claimed by a worker or Receive
-	EventStarted   EventKind = "started"    // a worker is about to call the handler
-	EventAcked     EventKind = "acked"      // done and removed
-	EventForwarded EventKind = "forwarded"  // moved to a destination; it ends the message in this queue
-	EventNacked    EventKind = "nacked"     // the attempt failed
-	EventSnoozed   EventKind = "snoozed"    // delivered again later; not an attempt
-	EventGivenBack EventKind = "given_back" // delivered again later, to another version; not an attempt
-	EventBuried    EventKind = "buried"     // moved to dead by Bury, or since it was given back for too long
-	EventReleased  EventKind = "released"   // returned to the queue; not an attempt
-	EventExpired   EventKind = "expired"    // not delivered before its expiry; moved to dead
-	EventLeaseLost EventKind = "lease_lost" // no longer held here; Err is ErrCancelled if the message was cancelled
-	EventUnsettled EventKind = "unsettled"  // the settle could not be stored in time; the message will be delivered again
+	EventSent      = event.Sent
+	EventDuplicate = event.Duplicate // sent again while the id was live or within its dedup window
+	EventClaimed   = event.Claimed   // claimed by a worker or Receive
+	EventStarted   = event.Started   // a worker is about to call the handler
+	EventAcked     = event.Acked     // done and removed
+	EventForwarded = event.Forwarded // moved to a destination; it ends the message in this queue
+	EventNacked    = event.Nacked    // the attempt failed
+	EventSnoozed   = event.Snoozed   // delivered again later; not an attempt
+	EventGivenBack = event.GivenBack // delivered again later, to another version; not an attempt
+	EventBuried    = event.Buried    // moved to dead by Bury, or since it was given back for too long
+	EventReleased  = event.Released  // returned to the queue; not an attempt
+	EventExpired   = event.Expired   // not delivered before its expiry; moved to dead
+	EventLeaseLost = event.LeaseLost // no longer held here; Err is ErrCancelled if the message was cancelled
+	EventUnsettled = event.Unsettled // the settle could not be stored in time; the message will be delivered again
 	// EventDied is a move to dead, for any reason. It follows EventNacked, EventBuried or EventExpired, and
 	// comes alone when the last lease expired or the stored bytes cannot be read.
-	EventDied EventKind = "died"
+	EventDied = event.Died
 	// EventDropped is the end of a dead message that exceeded the queue's Retention. The worker or Receive whose
 	// claim removed it reports it, like an EventDied of an expired lease.
-	EventDropped EventKind = "dropped"
+	EventDropped = event.Dropped
 
-	EventCancelled   EventKind = "cancelled"   // removed by id
-	EventRescheduled EventKind = "rescheduled" // given a new due time, also by RunNow
-	EventEdited      EventKind = "edited"      // changed by Edit
-	EventPaused      EventKind = "paused"      // the queue; there is no id
-	EventResumed     EventKind = "resumed"     // the queue
-	EventReplayed    EventKind = "replayed"    // Count dead messages are live again
-	EventPurged      EventKind = "purged"      // Count messages were removed
+	EventCancelled   = event.Cancelled   // removed by id
+	EventRescheduled = event.Rescheduled // given a new due time, also by RunNow
+	EventEdited      = event.Edited      // changed by Edit
+	EventPaused      = event.Paused      // the queue; there is no id
+	EventResumed     = event.Resumed     // the queue
+	EventReplayed    = event.Replayed    // Count dead messages are live again
+	EventPurged      = event.Purged      // Count messages were removed
 	// EventRunMissed and EventRunSkipped are Count runs of a schedule, whose name is the ID, that were not sent to the
 	// queue: because no worker was there in time, or because the run before was unfinished. See Schedule.
-	EventRunMissed  EventKind = "run_missed"
-	EventRunSkipped EventKind = "run_skipped"
+	EventRunMissed  = event.RunMissed
+	EventRunSkipped = event.RunSkipped
 	// EventMissed comes only from a Watch: it has missed events. See WatchEvent.Missed.
-	EventMissed EventKind = "missed"
+	EventMissed = event.Missed
 )
-
-// eventHeaders are the names of the headers that events carry; all if there are none.
-type eventHeaders struct {
-	names []string
-}
-
-// of returns those of a message's headers that its events carry. h may be nil: events carry none.
-func (h *eventHeaders) of(headers map[string]string) map[string]string {
-	switch {
-	case h == nil || len(headers) == 0:
-		return nil
-	case len(h.names) == 0:
-		return headers
-	}
-	var chosen map[string]string
-	for _, name := range h.names {
-		if value, ok := headers[name]; ok {
-			if chosen == nil {
-				chosen = map[string]string{}
-			}
-			chosen[name] = value
-		}
-	}
-	return chosen
-}

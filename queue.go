@@ -220,7 +220,7 @@ func (q *Queue) duplicate(ctx context.Context, m *store.Outgoing) {
 
 func (q *Queue) reportSend(ctx context.Context, kind EventKind, m *store.Outgoing) {
 	if q.wantsEvents() {
-		q.report(Event{Kind: kind, ID: m.ID, Context: ctx, Headers: q.client.eventHeaders.of(m.Headers)})
+		q.report(Event{Kind: kind, ID: m.ID, Context: ctx, Headers: q.client.eventHeaders.Of(m.Headers)})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -139,7 +140,7 @@ func (s *Schedules) change(ctx context.Context, name string, f func(*scheduleRec
 		case !errors.Is(err, ErrLeased) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDuplicate):
 			return err
 		}
-		if sleepFor(ctx, rand.N(wait)) != nil {
+		if calls.Sleep(ctx, rand.N(wait)) != nil {
 			return fmt.Errorf("schedule %q: %w", name, err)
 		}
 	}

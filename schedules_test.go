@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -212,7 +213,7 @@ func TestScheduleWithAnUnfinishedRun(t *testing.T) {
 			begun := time.Now()
 			put(t, c, s, PutCreated)
 			ran := work(t, c, begun, func(ctx context.Context, _ *Message) error {
-				return sleepFor(ctx, 150*time.Second)
+				return calls.Sleep(ctx, 150*time.Second)
 			})
 			time.Sleep(4*time.Minute + 10*time.Second)
 			ran.want(t, want...)
@@ -252,7 +253,7 @@ func TestScheduleEventsNameTheSchedule(t *testing.T) {
 			put(t, c, Schedule{Name: "a", Queue: "q", When: recurrence.Spec{Every: time.Minute}}, PutCreated)
 			time.Sleep(10*time.Minute + 30*time.Second)
 			ran := work(t, c, time.Now(), func(ctx context.Context, _ *Message) error {
-				return sleepFor(ctx, 2*time.Minute)
+				return calls.Sleep(ctx, 2*time.Minute)
 			})
 			mustSend(t, c.Queue("q"), "of no schedule")
 			time.Sleep(time.Minute)

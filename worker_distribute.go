@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -249,7 +250,7 @@ func (x *distributor) sendAll(ctx context.Context, sends map[string][]store.Clai
 		switch {
 		case errs[i] == nil:
 			x.written(queue)
-		case isRefusal(errs[i]):
+		case calls.IsRefusal(errs[i]):
 			x.notWritten(queue, errs[i])
 		default:
 			err = cmp.Or(err, errs[i])

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -234,8 +235,8 @@ func TestWorkerRetriesEachOutageSoon(t *testing.T) {
 			first := len(failed.list())
 			mustSend(t, c.Queue("q"), "")
 			time.Sleep(30 * time.Second)
-			if at := failed.list()[first:]; len(at) < 10 || at[1].Sub(at[0]) > 2*minOutagePause {
-				t.Errorf("%d claims failed, the second after %v; want it within %v", len(at), at[1].Sub(at[0]), minOutagePause)
+			if at := failed.list()[first:]; len(at) < 10 || at[1].Sub(at[0]) > 2*calls.MinPause {
+				t.Errorf("%d claims failed, the second after %v; want it within %v", len(at), at[1].Sub(at[0]), calls.MinPause)
 			}
 			failing.Store(false)
 			time.Sleep(time.Minute)

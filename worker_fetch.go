@@ -3,10 +3,10 @@ package later
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"runtime"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -18,12 +18,6 @@ const minAckGroup = 64
 // taskSlab is the number of tasks allocated at a time, because the fetching goroutine limits a busy queue.
 // A handler that keeps a message keeps its whole claim in memory.
 const taskSlab = 32
-
-// Pauses between calls to a failing store.
-const (
-	minOutagePause = 50 * time.Millisecond
-	maxOutagePause = 2 * time.Second
-)
 
 // fetch claims messages for a queue until ctx ends. It claims for free slots, and for the buffer when that
 // is low. When a claim found fewer messages than it asked for, fetch waits in the store without holding a
@@ -52,7 +46,7 @@ func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 			return
 		}
 		qw.failed("claim messages", err)
-		pause(ctx, failures)
+		calls.Pause(ctx, failures)
 		failures++
 	}
 }
@@ -67,7 +61,7 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 			return
 		}
 		if _, err := r.fetchOnce(ctx, qw, reserved); err != nil {
-			pause(ctx, failures)
+			calls.Pause(ctx, failures)
 			failures++
 		} else {
 			failures = 0
@@ -164,21 +158,4 @@ func (r *run) wait(ctx context.Context, qw *queueWorker) error {
 		return nil // paused
 	}
 	return err
-}
-
-// pause waits for outagePause, or until ctx ends.
-func pause(ctx context.Context, failures int) {
-	timer := time.NewTimer(outagePause(failures))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// outagePause returns a random duration between half and all of minOutagePause·2^failures, at most
-// maxOutagePause.
-func outagePause(failures int) time.Duration {
-	d := min(minOutagePause<<min(failures, 10), maxOutagePause)
-	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
@@ -158,7 +160,7 @@ func (f *forwarder) loop(ctx context.Context, once func() error) {
 			return
 		default:
 			f.failed(err)
-			pause(ctx, failures)
+			calls.Pause(ctx, failures)
 			failures++
 		}
 	}
@@ -390,7 +392,7 @@ func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []sto
 			first = last
 			continue
 		}
-		if err != nil && f.refused != nil && isPermanent(err) && !errors.Is(err, ErrClosed) {
+		if err != nil && f.refused != nil && calls.IsPermanent(err) && !errors.Is(err, ErrClosed) {
 			if last > first+1 {
 				alone = true // one of them must not keep the others from being settled
 				continue
@@ -419,7 +421,7 @@ func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []sto
 
 // isUnwritable reports whether messages whose settle returned err are to be delivered again in another way.
 func (f *forwarder) isUnwritable(err error) bool {
-	return err != nil && f.unwritable != nil && isRefusal(err) && f.unwritable(err)
+	return err != nil && f.unwritable != nil && calls.IsRefusal(err) && f.unwritable(err)
 }
 
 // trySettle settles messages. While they are held it tries again after a failure, because messages that were delivered
@@ -435,12 +437,12 @@ func (f *forwarder) trySettle(held *heldLease, settlements []store.Settlement) (
 			}
 			return results, nil
 		}
-		refused := isPermanent(err) || isRefusal(err) || f.route == routeLinked && errors.Is(err, ErrFull)
+		refused := calls.IsPermanent(err) || calls.IsRefusal(err) || f.route == routeLinked && errors.Is(err, ErrFull)
 		if refused || !held.valid() || f.run.calling.Err() != nil {
 			return nil, err
 		}
 		f.failed(err)
-		pause(f.run.calling, failures)
+		calls.Pause(f.run.calling, failures)
 	}
 }
 
@@ -496,7 +498,7 @@ func (f *forwarder) settled(m *store.Claimed, s *store.Settlement, result store.
 	case s.Action == store.Ack:
 		f.queue.event(f.run.handling, EventForwarded, m.ID)
 	default:
-		f.queue.event(f.run.handling, settledAs(s.Action, result.State), m.ID)
+		f.queue.event(f.run.handling, event.OfSettle(s.Action, result.State), m.ID)
 	}
 	if s.Action == store.GiveBack && result.State != StateDead {
 		f.misfits.wait(misfitOf(m.Headers, nil), s.Delay)

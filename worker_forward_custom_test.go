@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -234,10 +235,10 @@ func TestDelivererThatIsAwayKeepsMessagesUncounted(t *testing.T) {
 	for _, away := range []error{ErrUnavailable, ErrFull} {
 		inDelivering(t, func(t *testing.T, f *delivering) {
 			var down atomic.Bool
-			var calls atomic.Int32
+			var made atomic.Int32
 			down.Store(true)
 			f.start(t, WorkerConfig{}, func(_ context.Context, msgs []*Message) []error {
-				calls.Add(1)
+				made.Add(1)
 				errs := make([]error, len(msgs))
 				for i, m := range msgs {
 					if m.Attempt != 1 {
@@ -251,14 +252,14 @@ func TestDelivererThatIsAwayKeepsMessagesUncounted(t *testing.T) {
 			})
 			for outage := 1; outage <= 2; outage++ {
 				down.Store(true)
-				calls.Store(0)
+				made.Store(0)
 				mustSend(t, f.q, "first")
 				id := mustSend(t, f.q, "second", MaxAttempts(1))
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				wantCounts(t, f.q, 0, 1, 0, 0)
 				// Pauses of 25 ms to 2 s.
-				if n := calls.Load(); n < 10*60/2 || n > 10*60+10 {
+				if n := made.Load(); n < 10*60/2 || n > 10*60+10 {
 					t.Errorf("%d calls in 10 minutes", n)
 				}
 				wantLogged(t, f.log, loggedOutage, outage)
@@ -267,7 +268,7 @@ func TestDelivererThatIsAwayKeepsMessagesUncounted(t *testing.T) {
 					t.Errorf("%+v, want no attempt counted", info)
 				}
 				down.Store(false)
-				time.Sleep(maxOutagePause)
+				time.Sleep(calls.MaxPause)
 				synctest.Wait()
 				wantCounts(t, f.q, 0, 0, 0, 0)
 				wantLogged(t, f.log, loggedRecovery, outage)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -354,7 +355,7 @@ func TestForwardWithoutRoomReleasesMessages(t *testing.T) {
 				wantNoError(t, d.Release(t.Context()))
 			}
 			s.full.Store(false)
-			time.Sleep(maxOutagePause)
+			time.Sleep(calls.MaxPause)
 			wantCounts(t, c.Queue("from"), 0, 0, 0, 0)
 			wantCounts(t, c.Queue("to"), 0, 5, 0, 0)
 			wantLogged(t, text, loggedRecovery, 1)

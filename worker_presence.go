@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -242,7 +243,7 @@ func (p *presence) listen() {
 			return
 		}
 		p.done(&p.hearing, err)
-		pause(p.obeying, failures)
+		calls.Pause(p.obeying, failures)
 		failures++
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
@@ -93,7 +94,7 @@ func TestScheduleDoesNotGuessWhetherItsRunHasEnded(t *testing.T) {
 		}
 		c, start := newClientOn(t, s), time.Now()
 		put(t, c, everyMinute("a"), PutCreated)
-		ran := work(t, c, start, func(ctx context.Context, _ *Message) error { return sleepFor(ctx, time.Hour) })
+		ran := work(t, c, start, func(ctx context.Context, _ *Message) error { return calls.Sleep(ctx, time.Hour) })
 		time.Sleep(90 * time.Second)
 		failing.Store(true)
 		time.Sleep(time.Minute)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/event"
 	"github.com/laterq/later/store"
 )
 
@@ -60,7 +62,7 @@ func (t *task) settled(state State) {
 	qw := t.lease.qw
 	qw.worked()
 	o := t.ending()
-	t.event(settledAs(o.action, state), o.err)
+	t.event(event.OfSettle(o.action, state), o.err)
 	qw.run.client.sentWithAck(t.ctx(), o.then)
 	switch {
 	case state == StateDead:
@@ -75,18 +77,10 @@ func (t *task) settled(state State) {
 	t.close()
 }
 
-// settledAs returns the event of a settle after which a message has a state.
-func settledAs(action store.Action, state State) EventKind {
-	if action == store.GiveBack && state == StateDead {
-		return EventBuried // it had been given back for too long
-	}
-	return eventOf[action]
-}
-
 // tryAgain schedules another settle with the same receipt, until the time at which the lease would have
 // ended when the settle first failed. It reports false when a retry has no point.
 func (t *task) tryAgain(err error) bool {
-	if isPermanent(err) {
+	if calls.IsPermanent(err) {
 		return false
 	}
 	t.lease.qw.failed("settle messages", err)
@@ -96,7 +90,7 @@ func (t *task) tryAgain(err error) bool {
 		o.retry = &settleRetry{giveUpAt: leases.end(t.lease)}
 		t.unusual = &o
 	}
-	o.retry.at = time.Now().Add(outagePause(o.retry.failures))
+	o.retry.at = time.Now().Add(calls.PauseAfter(o.retry.failures))
 	o.retry.failures++
 	return o.retry.at.Before(o.retry.giveUpAt) && leases.retry(t)
 }

@@ -254,7 +254,7 @@ func (t *task) report(kind EventKind, err error) {
 		Lateness: time.Duration(t.late.Load()),
 		Duration: time.Duration(t.ran.Load()),
 		Err:      err,
-		Headers:  t.lease.qw.run.client.eventHeaders.of(t.Headers),
+		Headers:  t.lease.qw.run.client.eventHeaders.Of(t.Headers),
 	})
 }
 

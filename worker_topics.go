@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -64,7 +65,7 @@ func (d *distributors) look(ctx context.Context, queues []string, index map[stri
 		if err := d.find(ctx, queue, wanted); err != nil {
 			return err
 		}
-		if err := sleepFor(ctx, every); err != nil {
+		if err := calls.Sleep(ctx, every); err != nil {
 			return err
 		}
 	}
@@ -120,18 +121,6 @@ func (d *distributors) find(ctx context.Context, queue string, found map[string]
 		}
 	}
 	return nil
-}
-
-// sleepFor returns after d, or with the context's error when that ends first.
-func sleepFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (d *distributors) start(ctx context.Context, queue string) {

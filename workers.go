@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/store"
 )
 
@@ -311,13 +312,13 @@ func (c *Client) command(ctx context.Context, do WorkerCommand, told []WorkerInf
 		if err == nil {
 			now = all
 			failed = append(failed, c.acknowledged(ctx, waiting, all)...)
-		} else if isPermanent(err) {
+		} else if calls.IsPermanent(err) {
 			return now, err
 		}
 		if len(waiting) == 0 {
 			return now, errors.Join(failed...)
 		}
-		if sleepFor(ctx, look) != nil {
+		if calls.Sleep(ctx, look) != nil {
 			return now, errors.Join(append(failed, silent(waiting)...)...)
 		}
 	}

@@ -1,0 +1,60 @@
+// Package calls has what all calls to a store have in common: their time limit, the pauses between two attempts, and
+// which errors make another attempt pointless. It imports package store only.
+package calls
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/laterq/later/store"
+)
+
+// Timeout limits a call to a store that does not answer.
+const Timeout = 30 * time.Second
+
+// MinPause and MaxPause limit the pauses between calls to a failing store.
+const (
+	MinPause = 50 * time.Millisecond
+	MaxPause = 2 * time.Second
+)
+
+// PauseAfter returns a random duration between half and all of MinPause·2^failures, at most MaxPause.
+func PauseAfter(failures int) time.Duration {
+	d := min(MinPause<<min(failures, 10), MaxPause)
+	return d/2 + time.Duration(rand.Int64N(int64(d/2)))
+}
+
+// Pause waits for PauseAfter, or until ctx ends.
+func Pause(ctx context.Context, failures int) { _ = Sleep(ctx, PauseAfter(failures)) }
+
+// Sleep returns after d, or with the context's error when that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// IsPermanent reports whether repeating a call that returned err cannot succeed.
+func IsPermanent(err error) bool {
+	for _, kind := range []error{
+		store.ErrInvalid, store.ErrTooLarge, store.ErrUnsupported, store.ErrCorrupt, store.ErrClosed,
+	} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsRefusal reports whether the store refused a call for good, such as one that writes to a queue of another format.
+func IsRefusal(err error) bool {
+	return IsPermanent(err) && !errors.Is(err, store.ErrClosed) || errors.Is(err, store.ErrMisconfigured) ||
+		errors.Is(err, store.ErrUnauthenticated) || errors.Is(err, store.ErrForbidden)
+}
