@@ -35,7 +35,7 @@ func beanstalkdSubjects() []*subject {
 			wholeSeconds: true,
 			cannot: map[string]string{
 				"herd":   "a delay counts whole seconds from each put, so no two jobs can be made due at one time",
-				"growth": "", "scripts": "",
+				"growth": "",
 			},
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"sync"
@@ -21,7 +20,6 @@ func tinyPlan() plan {
 	p.Herd = 300
 	p.Growth, p.GrowthOps, p.Memory, p.MemoryFor = []int{500, 1000}, 20, []int{100}, 200
 	p.Idle, p.IdleFor, p.Settle = []int{1}, 100*time.Millisecond, 100*time.Millisecond
-	p.ClientBatches, p.ClientUnderWay, p.ClientCalls, p.ClientMessages = []int{1, 40}, []int{1, 8}, 30, 800
 	return p
 }
 
@@ -92,23 +90,6 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 				t.Errorf("%s: %v messages of Later were early", m.Workload, v[early])
 			}
 		}
-		if m.Workload == "clients" {
-			batch := m.Case / clientUnit
-			if want := min(r.Plan.ClientCalls, r.Plan.ClientMessages/batch) * batch; v[sentCount] != float64(want) {
-				t.Errorf("clients %d: %v sent, want %d", m.Case, v[sentCount], want)
-			}
-			for _, op := range []string{opSend, opClaimAck} {
-				rate, messages := v[callValue(op, callRate)], v[callValue(op, callMessages)]
-				least := map[string]int{opSend: 1, opClaimAck: 100 * batch / 2}[op] // bytes of a call: half of them claim
-				if rate <= 0 || v[callValue(op, callMallocs)] < 1 || v[callValue(op, callBytes)] < float64(least) {
-					t.Errorf("clients %d, %s: %v", m.Case, op, v)
-				}
-				calls := map[string]float64{opSend: 1, opClaimAck: 2}[op] // of each message
-				if got := messages * calls / rate; math.Abs(got-float64(batch)) > 1e-6*got {
-					t.Errorf("clients %d, %s: %v messages a call", m.Case, op, got)
-				}
-			}
-		}
 		if m.Workload == "herd" && v[plainRate] <= 0 {
 			t.Errorf("herd: %v messages a second drained afterwards", v[plainRate])
 		}
@@ -169,7 +150,7 @@ func TestFlagsRefuseInvalidValues(t *testing.T) {
 	for _, args := range [][]string{
 		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"-size", "31"}, {"-n", "x"}, {"extra"},
 		{"-report", "missing.json"},
-		{"-run", "clients", "-subjects", "asynq"},
+		{"-run", "growth", "-subjects", "bullmq"},
 	} {
 		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%q was accepted", args)

@@ -57,7 +57,7 @@ func bullmqSubject() *subject {
 				},
 			}, nil
 		},
-		cannot: map[string]string{"growth": "", "scripts": ""},
+		cannot: map[string]string{"growth": ""},
 		atMost: map[string]int{"herd": 100_000, "idle": 10}, // a Node process takes about 60 MB
 	}
 }

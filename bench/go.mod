@@ -7,7 +7,6 @@ require (
 	github.com/hibiken/asynq v0.26.0
 	github.com/laterq/later v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/redis/rueidis v1.0.79
 	github.com/shirou/gopsutil/v4 v4.26.10
 	go.uber.org/goleak v1.3.0
 )

@@ -42,13 +42,13 @@ func laterSubjects() []*subject {
 	small := with("later-prefetch", "Later, MaxPrefetch 250",
 		"as Later, with a worker that prefetches at most 250 messages instead of 2,000, so that its calls are short",
 		persistNone, later.WorkerConfig{MaxPrefetch: 250})
-	small.cannot = map[string]string{"send": "", "lateness": "", "memory": "", "idle": "", "growth": "", "scripts": ""}
+	small.cannot = map[string]string{"send": "", "lateness": "", "memory": "", "idle": "", "growth": ""}
 	everysec := onRedis("later-aof", "Later, Redis AOF everysec",
 		"as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec)
 	always := onRedis("later-aof-always", "Later, Redis AOF always",
 		"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways)
 	for _, s := range []*subject{everysec, always} { // these cost the same as without a log
-		s.cannot = map[string]string{"memory": "", "idle": "", "growth": "", "scripts": ""}
+		s.cannot = map[string]string{"memory": "", "idle": "", "growth": ""}
 	}
 	always.cannot["herd"] = ""
 	embedded := func(name, title, settings, query string) *subject {
@@ -58,7 +58,7 @@ func laterSubjects() []*subject {
 				return map[string]string{"later": laterVersion(), "pebble": moduleVersion("github.com/cockroachdb/pebble/v2")}
 			},
 			start:  func(ctx context.Context) (*target, error) { return startEmbedded(ctx, query) },
-			cannot: map[string]string{"scripts": ""},
+			cannot: map[string]string{},
 		}
 	}
 	relaxed := embedded("later-disk-100ms", "Later embedded, sync 100 ms",

@@ -5,7 +5,6 @@
 //	cd bench && go run . -json results.json       # everything, in 45 minutes
 //	go run . -quick                               # three minutes, rough figures: a check that everything works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
-//	go run . -run clients                         # only go-redis and rueidis, calling Later's scripts
 //	go run . -report results.json                 # write docs/benchmarks.md and docs/plots from one or more result files
 //
 // It prints Markdown to standard output and its progress to standard error. Peers that are not installed are skipped
@@ -66,10 +65,10 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	quick := flags.Bool("quick", false, "a small plan: three minutes, rough figures")
-	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle,clients",
+	runs := flags.String("run", "send,drain,lateness,herd,growth,memory,idle",
 		"comma-separated workloads: "+strings.Join(workloadNames(), ","))
 	names := flags.String("subjects", strings.Join(subjectNames(), ","), "comma-separated subjects to measure")
-	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness, herd and clients (default 3, with -quick 1)")
+	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness and herd (default 3, with -quick 1)")
 	n := flags.Int("n", 0, "messages of send and drain (default 200,000 and 100,000)")
 	herd := flags.Int("herd", 0, "messages due in one millisecond (default 1,000,000)")
 	growth := flags.Int("growth", 0, "maximum number of pending messages in growth (default 10,000,000)")

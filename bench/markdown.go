@@ -40,8 +40,7 @@ func markdown(r *results, plots string) string {
 		fmt.Fprintf(&b, "| %s | %s |\n", s.Title, s.Settings)
 	}
 	for _, section := range []func(r *results, plots string) string{
-		sendSection, drainSection, latenessSection, herdSection, growthSection, memorySection, idleSection, scriptsSection,
-		clientsSection,
+		sendSection, drainSection, latenessSection, herdSection, growthSection, memorySection, idleSection,
 	} {
 		if text := section(r, plots); text != "" {
 			b.WriteString("\n" + text)
@@ -174,8 +173,6 @@ func caseName(workload string, n int) string {
 			return "1 process"
 		}
 		return number(float64(n)) + " processes"
-	case "clients":
-		return fmt.Sprintf("%s a call, %s under way", plural(n/clientUnit, "message"), plural(n%clientUnit, "call"))
 	}
 	return workload
 }
@@ -271,7 +268,7 @@ func herdSection(r *results, plots string) string {
 	})
 }
 
-func growthSection(r *results, plots string) string {
+func growthSection(r *results, _ string) string {
 	var b strings.Builder
 	for i, op := range []struct{ name, wall, cpu string }{
 		{"send", sendUS, sendCPU}, {"claim and ack", claimUS, claimCPU}, {"cancel", cancelUS, cancelCPU},
@@ -286,9 +283,6 @@ func growthSection(r *results, plots string) string {
 			return ""
 		}
 		fmt.Fprintf(&b, "### %s\n\n%s\n\n", title, text)
-		if i == 0 && plots != "" {
-			fmt.Fprintf(&b, "![Growth](%s/growth.svg)\n\n", plots)
-		}
 		columns := r.columns("growth", op.wall)
 		b.WriteString("| |")
 		for _, c := range columns {
@@ -337,62 +331,6 @@ func idleSection(r *results, plots string) string {
 	return section(r, "idle", "Idle", "Idle worker processes on one queue, whose only message is due in an hour. "+
 		"Commands are counted with MONITOR, without those called by scripts. CPU is that of the server, and of all worker "+
 		"processes together.", plots, "", columns)
-}
-
-func scriptsSection(r *results, _ string) string {
-	var b strings.Builder
-	for _, n := range r.cases("scripts") {
-		for _, s := range r.Subjects {
-			claim, ok := r.of("scripts", n, s.Name, claimCPU)
-			ack, _ := r.of("scripts", n, s.Name, ackCPU)
-			send, _ := r.of("scripts", n, s.Name, sendCPU)
-			if ok {
-				fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", s.Title, n/10, n%10,
-					number(send.Median), number(claim.Median), number(ack.Median))
-			}
-		}
-	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return "### Scripts\n\nCPU in µs a message, as reported by Redis, for calls of a given size, made one after the " +
-		"other without a worker. The acks of a claim are split into the given number of pieces. Sent messages are due at " +
-		"random in 10 to 50 minutes, claimed ones at once.\n\n" +
-		"| | messages a call | pieces | send | claim | ack |\n|---|---:|---:|---:|---:|---:|\n" + b.String()
-}
-
-// clientsSection has a table for sends and one for claims with acks. A row is a client in one case.
-func clientsSection(r *results, _ string) string {
-	names := r.measured("clients")
-	if len(names) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString("### Clients\n\nLater's own scripts called by the Redis client that Later uses and by another one, " +
-		"without the rest of Later. Several callers each wait for the reply to their call. A call has a batch of messages; " +
-		"Later has two calls of a kind under way for a queue. CPU is in µs a call, of this process and as reported by " +
-		"Redis. Allocations are those of this process.\n")
-	for _, half := range []struct{ title, op string }{{"send", opSend}, {"claim and ack, either is a call", opClaimAck}} {
-		fmt.Fprintf(&b, "\n| %s | | calls/s | msg/s | client CPU | mallocs a call | bytes a call | Redis CPU |\n"+
-			"|---|---|---:|---:|---:|---:|---:|---:|\n", half.title)
-		for _, n := range r.cases("clients") {
-			for _, name := range names {
-				cells := []string{caseName("clients", n), r.title(name)}
-				for _, value := range []string{callRate, callMessages, callClientCPU, callMallocs, callBytes, callServerCPU} {
-					cells = append(cells, r.cell("clients", name, column{n: n, value: callValue(half.op, value)}))
-				}
-				fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
-			}
-		}
-	}
-	for _, n := range r.cases("clients") {
-		for _, name := range names {
-			if problem := r.errorOf("clients", n, name); problem != "" {
-				fmt.Fprintf(&b, "\n%s failed (%s): %s.\n", r.title(name), caseName("clients", n), problem)
-			}
-		}
-	}
-	return b.String()
 }
 
 // number formats v with three significant digits and commas between thousands.

@@ -22,7 +22,6 @@ func writePlots(r *results, dir string) error {
 		"drain": barPlot(r, "Messages drained a second: more is better", barsOf(r, "drain", perSecond)),
 		"memory": barPlot(r, "Bytes of a pending message besides its payload: less is better",
 			barsOf(r, "memory", bytesAbove)),
-		"growth": growthPlot(r),
 	}
 	for _, n := range r.cases("lateness") {
 		plots[fmt.Sprintf("lateness-%d", n)] = latenessPlot(r, n)
@@ -173,7 +172,7 @@ func latenessPlot(r *results, n int) string {
 				}
 				points = append(points, [2]float64{x, up(c[1])})
 			}
-			s.polyline(points, lookOf(name), false)
+			s.polyline(points, lookOf(name))
 		}
 	}
 	s.legend(left+earlyWidth+width+16, top+14, r, names)
@@ -193,56 +192,4 @@ func (r *results) curves(n int, subject string) [][][2]float64 {
 	}
 	slices.SortFunc(rounds, func(a, b *measurement) int { return int(math.Copysign(1, a.Values[p99]-b.Values[p99])) })
 	return [][][2]float64{rounds[len(rounds)/2].Curve}
-}
-
-// growthPlot draws a panel for each operation: µs a message over the number of pending messages.
-func growthPlot(r *results) string {
-	names, cases := r.measured("growth"), slices.DeleteFunc(r.cases("growth"), func(n int) bool { return n == 0 })
-	if len(names) == 0 || len(cases) < 2 {
-		return ""
-	}
-	const left, top, width, height, gap = 74.0, 66.0, 200.0, 220.0, 40.0
-	title := "Cost of a message while others are pending: flat is good"
-	s := newSVG(left+3*(width+gap)+220, top+height+54, title)
-	s.text(0, 18, "title", "start", "%s", title)
-	operations := []struct{ name, value string }{{"send", sendUS}, {"claim and ack", claimUS}, {"cancel", cancelUS}}
-	low, high := math.Inf(1), 0.0
-	for _, name := range names {
-		for _, n := range cases {
-			for _, op := range operations {
-				if v, ok := r.of("growth", n, name, op.value); ok {
-					low, high = math.Min(low, v.Low), math.Max(high, v.High)
-				}
-			}
-		}
-	}
-	bottom, ceiling := math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high)))
-	up := scale{bottom, ceiling, top + height, top, true}
-	for i, op := range operations {
-		x := left + float64(i)*(width+gap)
-		across := scale{float64(cases[0]), float64(cases[len(cases)-1]), x, x + width, true}
-		s.text(x, top-14, "muted", "start", "%s", op.name)
-		for _, v := range decades(up.low, up.high) {
-			s.line(x, up.at(v), x+width, up.at(v), "grid")
-			if i == 0 {
-				s.text(x-8, up.at(v)+4, "muted", "end", "%s µs", number(v))
-			}
-		}
-		for _, n := range cases {
-			s.line(across.at(float64(n)), top, across.at(float64(n)), top+height, "grid")
-			s.text(across.at(float64(n)), top+height+20, "muted", "middle", "%s", short(n))
-		}
-		for _, name := range names {
-			var points [][2]float64
-			for _, n := range cases {
-				if v, ok := r.of("growth", n, name, op.value); ok {
-					points = append(points, [2]float64{across.at(float64(n)), up.at(v.Median)})
-				}
-			}
-			s.polyline(points, lookOf(name), true)
-		}
-	}
-	s.text(left, top+height+42, "muted", "start", "pending messages")
-	s.legend(left+3*(width+gap)-gap+16, top+14, r, names)
-	return s.String()
 }

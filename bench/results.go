@@ -43,7 +43,7 @@ type subjectInfo struct {
 type measurement struct {
 	Workload string `json:"workload"`
 	// Case is the size that was varied: senders (0 means batches), messages a second, pending messages, payload bytes, or
-	// processes. For clients it is the messages per batch times 1,000 plus the concurrent calls. Without sizes it is 0.
+	// processes. Without sizes it is 0.
 	Case    int                `json:"case"`
 	Subject string             `json:"subject"`
 	Round   int                `json:"round"` // starting at 1
@@ -53,7 +53,7 @@ type measurement struct {
 	Error string       `json:"error,omitempty"`
 }
 
-// Names of values. CPU values are per message. The names for clients are in clients.go.
+// Names of values. CPU values are per message.
 const (
 	perSecond   = "messages_per_second"
 	serverCPU   = "server_cpu_us"
@@ -83,8 +83,6 @@ const (
 	sendCPU     = "send_server_cpu_us"
 	claimCPU    = "claim_server_cpu_us"
 	cancelCPU   = "cancel_server_cpu_us"
-	ackUS       = "ack_us"
-	ackCPU      = "ack_server_cpu_us"
 )
 
 // spread summarizes the rounds of one value.

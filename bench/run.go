@@ -34,12 +34,6 @@ type plan struct {
 	Idle      []int         `json:"idle_processes"`
 	IdleFor   time.Duration `json:"idle_ns"`
 	Settle    time.Duration `json:"idle_settle_ns"`
-
-	// For clients: messages per call, concurrent calls, and the maximum number of calls and messages.
-	ClientBatches  []int `json:"client_batches"`
-	ClientUnderWay []int `json:"client_calls_under_way"`
-	ClientCalls    int   `json:"client_calls"`
-	ClientMessages int   `json:"client_messages"`
 }
 
 func fullPlan() plan {
@@ -50,7 +44,6 @@ func fullPlan() plan {
 		Growth: []int{10_000, 100_000, 1_000_000, 8_000_000, 10_000_000}, GrowthOps: 2000,
 		Memory: []int{100, 1000, 10_000}, MemoryFor: 20_000,
 		Idle: []int{1, 10, 100}, IdleFor: 6 * time.Second, Settle: 3 * time.Second,
-		ClientBatches: []int{1, 32, 500}, ClientUnderWay: []int{1, 8, 64}, ClientCalls: 20_000, ClientMessages: 200_000,
 	}
 }
 
@@ -62,7 +55,6 @@ func quickPlan() plan {
 	p.Herd, p.Patience = 20_000, 15*time.Second
 	p.Growth, p.GrowthOps, p.MemoryFor = []int{10_000, 50_000}, 200, 2000
 	p.Idle, p.IdleFor, p.Settle = []int{1, 3}, time.Second, time.Second
-	p.ClientCalls, p.ClientMessages = 1000, 10_000
 	return p
 }
 
@@ -92,10 +84,6 @@ var workloads = []*workload{
 	{name: "memory", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
 	// Idle workers.
 	{name: "idle", once: true, cases: func(p *plan) []int { return p.Idle }, run: runIdle},
-	// Redis' CPU for claims and acks by their size.
-	{name: "scripts", once: true, cases: noCase, run: runScripts},
-	// Later's scripts called by go-redis and by rueidis.
-	{name: "clients", cases: clientCases, run: runClients},
 }
 
 func workloadNames() (names []string) {

@@ -30,8 +30,6 @@ type subject struct {
 	// cannot maps the workloads that the subject cannot run to the reasons. A reason of "" is not reported, because
 	// another subject covers the workload.
 	cannot map[string]string
-	// client connects for the workload clients, the only one of such a subject. It is nil for all others.
-	client func(ctx context.Context, addr string, calls *scriptCalls) (scriptClient, error)
 	// wholeSeconds is set if the subject does not support shorter delays.
 	wholeSeconds bool
 	// atMost limits the sizes of workloads that would take too long.
@@ -41,7 +39,7 @@ type subject struct {
 // can reports whether the subject can run a workload.
 func (s *subject) can(workload string) bool {
 	_, cannot := s.cannot[workload]
-	return !cannot && (workload == "clients") == (s.client != nil)
+	return !cannot
 }
 
 // takesPart reports whether the subject can run a workload or has a reason why not.
@@ -107,7 +105,7 @@ const (
 
 // subjects lists all subjects in the order of measurement, which every second round reverses.
 var subjects = slices.Concat([]*subject{ceilingSubject()}, laterSubjects(), asynqSubjects(), beanstalkdSubjects(),
-	[]*subject{bullmqSubject()}, clientSubjects())
+	[]*subject{bullmqSubject()})
 
 func subjectNames() (names []string) {
 	for _, s := range subjects {

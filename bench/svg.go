@@ -51,8 +51,8 @@ func (s *svg) rect(x, y, width, height float64, attributes string) {
 		x, y, width, height, attributes)
 }
 
-// polyline draws a curve in a subject's look, with optional dots.
-func (s *svg) polyline(points [][2]float64, l look, dots bool) {
+// polyline draws a curve in a subject's look.
+func (s *svg) polyline(points [][2]float64, l look) {
 	if len(points) == 0 {
 		return
 	}
@@ -63,17 +63,12 @@ func (s *svg) polyline(points [][2]float64, l look, dots bool) {
 	fmt.Fprintf(&s.b, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\" "+
 		"stroke-linejoin=\"round\" stroke-dasharray=\"%s\"/>\n",
 		strings.Join(path, " "), l.colour, l.dash)
-	for _, p := range points {
-		if dots {
-			fmt.Fprintf(&s.b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", p[0], p[1], l.colour)
-		}
-	}
 }
 
 // legend lists the subjects below each other.
 func (s *svg) legend(x, y float64, r *results, names []string) {
 	for _, name := range names {
-		s.polyline([][2]float64{{x, y - 4}, {x + 26, y - 4}}, lookOf(name), false)
+		s.polyline([][2]float64{{x, y - 4}, {x + 26, y - 4}}, lookOf(name))
 		s.text(x+34, y, "", "start", "%s", r.title(name))
 		y += 21
 	}
