@@ -85,6 +85,9 @@ func TestDocsCodeCompiles(t *testing.T) {
 	fragments := []string{writeFile(t, t.TempDir(), "prelude.go", docsPrelude)}
 	dir := filepath.Dir(fragments[0])
 	for _, page := range append(pages, "README.md") {
+		if page == "docs/cookbook.md" { // TestDocsCookbookQuotesItsExamples
+			continue
+		}
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -146,6 +149,30 @@ func TestDocsTestRuns(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-v", file).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestUnpaidOrderIsCancelledAfterHalfAnHour") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestDocsCookbookQuotesItsExamples checks that each recipe in Go is a part of example_cookbook_test.go, which runs it.
+func TestDocsCookbookQuotesItsExamples(t *testing.T) {
+	read := func(file string) []byte {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	indent := regexp.MustCompile(`(?m)^\t+`)
+	examples := indent.ReplaceAllString(string(read("example_cookbook_test.go")), "")
+	blocks := goBlock.FindAllSubmatch(read("docs/cookbook.md"), -1)
+	if len(blocks) == 0 {
+		t.Error("docs/cookbook.md has no Go code")
+	}
+	for _, block := range blocks {
+		for part := range strings.SplitSeq(string(block[1]), "\n\n") {
+			if !strings.Contains(examples, indent.ReplaceAllString(part, "")) {
+				t.Errorf("example_cookbook_test.go does not have this part of docs/cookbook.md:\n%s", part)
+			}
+		}
 	}
 }
 
