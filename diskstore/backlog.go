@@ -19,7 +19,6 @@ type backlog struct {
 	large  *backlog                 // of large requests: queues and turns only
 	taken  int                      // large requests that were taken last
 	owed   bool                     // none of them was executed
-	parked map[string][]*request
 }
 
 // queueBacklog is the small or the large requests of one queue that are not urgent.
@@ -29,7 +28,7 @@ type queueBacklog struct {
 }
 
 func newBacklog() *backlog {
-	return &backlog{wake: make(chan struct{}, 1), queues: map[string]*queueBacklog{}, parked: map[string][]*request{},
+	return &backlog{wake: make(chan struct{}, 1), queues: map[string]*queueBacklog{},
 		large: &backlog{queues: map[string]*queueBacklog{}}}
 }
 
@@ -56,10 +55,6 @@ func (b *backlog) wakeWriter() {
 }
 
 func (b *backlog) addLocked(r *request) {
-	if waiting, ok := b.parked[r.queue]; ok && !r.unparked {
-		b.parked[r.queue] = append(waiting, r)
-		return
-	}
 	if r.urgent {
 		b.urgent = append(b.urgent, r)
 		return
@@ -126,9 +121,7 @@ func (b *backlog) putBack(group []*request) {
 			b.taken--
 			b.owed = b.taken == 0
 		}
-		switch waiting, parked := b.parked[r.queue]; {
-		case parked && !r.unparked:
-			b.parked[r.queue] = slices.Insert(waiting, 0, r)
+		switch {
 		case r.urgent:
 			urgent = append(urgent, r)
 		case l == nil:
@@ -141,42 +134,6 @@ func (b *backlog) putBack(group []*request) {
 	}
 	slices.Reverse(urgent)
 	b.urgent = slices.Insert(b.urgent, 0, urgent...)
-	b.mu.Unlock()
-	b.wakeWriter()
-}
-
-// park makes the requests of a queue wait, except those that are marked as unparked, until unpark.
-func (b *backlog) park(queue string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, ok := b.parked[queue]; ok {
-		return
-	}
-	waiting := []*request{}
-	b.urgent = slices.DeleteFunc(b.urgent, func(r *request) bool {
-		is := r.queue == queue && !r.unparked
-		if is {
-			waiting = append(waiting, r)
-		}
-		return is
-	})
-	for _, lane := range []*backlog{b, b.large} {
-		if l := lane.queues[queue]; l != nil {
-			waiting = append(waiting, l.requests...)
-			delete(lane.queues, queue)
-			lane.turns = slices.DeleteFunc(lane.turns, func(other *queueBacklog) bool { return other == l })
-		}
-	}
-	b.parked[queue] = waiting
-}
-
-func (b *backlog) unpark(queue string) {
-	b.mu.Lock()
-	waiting := b.parked[queue]
-	delete(b.parked, queue)
-	for _, r := range waiting {
-		b.addLocked(r)
-	}
 	b.mu.Unlock()
 	b.wakeWriter()
 }

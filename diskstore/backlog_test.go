@@ -86,24 +86,6 @@ func TestBacklogTakesLargeRequestsLast(t *testing.T) {
 	}
 }
 
-func TestBacklogParksAQueue(t *testing.T) {
-	b := newBacklog()
-	b.add(&request{queue: "a"})
-	b.add(&request{queue: "b"})
-	b.add(&request{queue: "a", urgent: true})
-	b.add(&request{queue: "a", large: true})
-	b.park("a")
-	b.add(&request{queue: "a"})
-	b.add(&request{queue: "a", urgent: true, unparked: true})
-	if got := take(b, 100); got != "a b" { // the owner's, and the other queue's
-		t.Errorf("while it is parked: %q", got)
-	}
-	b.unpark("a")
-	if got := take(b, 100); got != "a a a a" {
-		t.Errorf("after it: %q", got)
-	}
-}
-
 // A flood of large messages delays neither a heartbeat nor a small message, to any queue, by more than two groups.
 func TestFloodDelaysOtherCallsByTwoGroupsAtMost(t *testing.T) {
 	disk := newHanging()

@@ -64,7 +64,7 @@ func TestBackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 	}
 	close(stop)
 	group.Wait()
-	if found := issuesOf(checked(t, s, false)); len(found) > 0 {
+	if found := issuesOf(checked(t, s)); len(found) > 0 {
 		t.Errorf("the source has %v", found)
 	}
 	for w, l := range ledgers {
@@ -79,7 +79,7 @@ func TestBackupMadeUnderLoadHasAllThatWasAcknowledgedBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := issuesOf(checked(t, b, false)); len(found) > 0 {
+		if found := issuesOf(checked(t, b)); len(found) > 0 {
 			t.Errorf("backup %d has %v", i, found)
 		}
 		for w, l := range before[i] {

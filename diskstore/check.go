@@ -11,9 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/laterq/later/store"
 )
@@ -21,87 +18,45 @@ import (
 var _ store.Checker = (*Store)(nil)
 
 // Check implements store.Checker. It checks each queue as it was at one moment, in a snapshot, while other calls go
-// on. With Repair it rebuilds each queue that has an issue; see repair.go. Calls on that queue wait meanwhile, and
-// calls on other queues go on. One Check with Repair runs at a time; another returns ErrUnavailable.
-//
-// What the messages themselves say is right: a message whose record has a reason of death is dead; else one that a
-// lease holds is leased, by the lease that ends last; else it is due at the time of its record, or the time that it was
-// sent with. A repair makes the indexes and counters agree with that:
-//
-//   - index entries are written anew, and records and places in leases without a message are removed;
-//   - a message that cannot be read goes to dead as unreadable, with its bytes;
-//   - a record that cannot be read is replaced: the message is due as it was sent, and its attempts begin anew;
-//   - a lease that cannot be read ends, and its messages are due again;
-//   - a queue whose counters cannot be read is left paused, because nobody knows whether it was;
-//   - keys of a queue without a name become the queue recovered-N;
-//   - keys of an unknown kind are removed.
-//
-// What a damaged file held cannot be repaired; see Recover.
-func (s *Store) Check(ctx context.Context, opts store.CheckOptions, report func(store.CheckResult)) error {
+// on. It repairs nothing, because a damaged store is better left as it is: Recover copies what can be read to a new one.
+func (s *Store) Check(ctx context.Context, _ store.CheckOptions, report func(store.CheckResult)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Done()
-	if opts.Repair {
-		if !s.repairing.TryLock() {
-			return fmt.Errorf("%w: another repair of %s is under way", store.ErrUnavailable, s.dir)
-		}
-		defer s.repairing.Unlock()
+	e := &checker{s, ctx, report}
+	e.ok("format", "", 0, "%s is a store of format %s", s.dir, oneLine(formatText))
+	var full error
+	if err := s.do(ctx, "", urgent, func(t *tx) { full = t.checkRoom() }); err != nil {
+		return err
 	}
-	var mu sync.Mutex
-	returned := false
-	e := &checker{s, ctx, opts.Repair, func(f store.CheckResult) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !returned { // Pebble may give up, and leave this goroutine behind
-			report(f)
-		}
-	}}
-	err := s.guarded(e.run)
-	mu.Lock()
-	defer mu.Unlock()
-	returned = true
-	return err
+	if full != nil {
+		report(store.CheckResult{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
+	}
+	report(s.reserve.report())
+	report(s.checkMode())
+	var used uint64
+	var tables []string
+	err := s.guarded(func() (err error) {
+		used = s.db.Metrics().DiskSpaceUsage()
+		tables, err = liveTables(s.db)
+		return err
+	})
+	if err != nil {
+		return s.unreadable(err)
+	}
+	e.ok("size", "", int64(used), "the files take %s", formatBytes(used))
+	if err := s.checkTables(func() error { return s.interrupted(ctx) }, tables, report); err != nil {
+		return err
+	}
+	return e.checkQueues()
 }
 
 // checker checks an open store.
 type checker struct {
 	s      *Store
 	ctx    context.Context
-	repair bool
 	report func(store.CheckResult)
-}
-
-func (e *checker) run() error {
-	e.ok("format", "", 0, "%s is a store of format %s", e.s.dir, oneLine(formatText))
-	var full error
-	if err := e.step("", false, func(t *tx) error { full = t.checkRoom(); return nil }); err != nil {
-		return err
-	}
-	if full != nil {
-		e.report(store.CheckResult{Severity: store.SeverityWarning, Check: "room", Text: full.Error()})
-	}
-	e.report(e.s.reserve.report())
-	e.report(e.s.checkMode())
-	used := e.s.db.Metrics().DiskSpaceUsage()
-	e.ok("size", "", int64(used), "the files take %s", formatBytes(used))
-	tables, err := liveTables(e.s.db)
-	if err != nil {
-		return e.s.unreadable(err)
-	}
-	if err := e.s.checkTables(func() error { return e.s.interrupted(e.ctx) }, tables, e.report); err != nil {
-		return err
-	}
-	queues, err := e.checkNames()
-	if err != nil {
-		return err
-	}
-	for _, number := range slices.Sorted(maps.Keys(queues)) {
-		if err := e.checkQueue(queues[number], number); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (e *checker) ok(check, queue string, n int64, format string, args ...any) {
@@ -109,92 +64,65 @@ func (e *checker) ok(check, queue string, n int64, format string, args ...any) {
 	e.report(store.CheckResult{Severity: store.SeverityOK, Check: check, Queue: queue, Count: n, Text: text})
 }
 
-// step has the writer execute f after all changes so far. It waits for a repair of the queue, which is "" for the store
-// itself, except in the repair that parked the queue.
-func (e *checker) step(queue string, parked bool, f func(t *tx) error) error {
-	var failed error
-	run := func(t *tx) {
-		if failed = t.flush(); failed == nil {
-			failed = f(t)
-		}
-	}
-	var err error
-	if parked {
-		err = e.s.doParked(e.ctx, queue, run)
-	} else {
-		err = e.s.do(e.ctx, queue, urgent, run)
-	}
-	if err == nil { // else the writer may never leave it
-		err = failed
-	}
-	return err
-}
-
-// inSnapshot has r read a snapshot during read. The writer calls prepare right before it takes the snapshot; see step.
-func (e *checker) inSnapshot(r *reader, queue string, parked bool, prepare func(t *tx) error,
-	read func() error) error {
-	var snapshot *pebble.Snapshot
-	err := e.step(queue, parked, func(t *tx) error {
-		if err := prepare(t); err != nil {
-			return err
-		}
-		snapshot = e.s.db.NewSnapshot()
-		return nil
-	})
-	if err == nil {
-		r.src = snapshot
-		err = read()
-	}
-	if e.s.isStuck() || snapshot == nil {
+func (e *checker) checkQueues() error {
+	n, err := read(e.ctx, e.s, "", nil, func(v *view) (*names, error) { return v.names() })
+	if err != nil {
 		return err
 	}
-	return e.s.closeSnapshot(snapshot, err)
-}
-
-// checkNames checks, and repairs, what the store holds beside the contents of its queues. It returns the names of all
-// queues by number, "" for a number without a name.
-func (e *checker) checkNames() (map[uint32]string, error) {
-	queues := map[uint32]string{}
-	stray := map[string]string{} // keys that belong to nothing, with their values
-	var all issues
-	r := &reader{s: e.s}
-	err := e.inSnapshot(r, "", false, func(*tx) error { return nil }, func() error {
-		it, err := r.iterate(nil, nil)
-		if err != nil {
+	if len(n.stray) == 0 {
+		e.ok("names", "", int64(len(n.queues)), "queues: %d, each with a number of its own", len(n.queues))
+	}
+	e.reportAll("", n.issues)
+	for _, number := range slices.Sorted(maps.Keys(n.queues)) {
+		if err := e.checkQueue(n.queues[number], number); err != nil {
 			return err
 		}
-		for valid := it.First(); valid; {
-			key, value := string(it.Key()), string(it.Value())
-			name, isName := strings.CutPrefix(key, string(appendKey(nil, 0, kindName)))
-			switch number, named := numberOf(key), numberOf(value); {
-			case number != 0:
-				queues[number] += "" // its name, which came first, or none
-				valid = it.SeekGE(numberKey(number + 1))
-				continue
-			case isName && len(value) == 4 && named != 0 && queues[named] == "":
-				queues[named] = name
-			case isName:
-				all.add("names", name)
-				stray[key] = value
-			case key != string(appendKey(nil, 0, kindStamp)) && !isRequest(key, value):
-				all.add("keys", fmt.Sprintf("%x", key))
-				stray[key] = value
-			}
-			valid = it.Next()
-		}
-		return r.end(it, nil)
-	})
-	if err == nil && len(stray) > 0 && e.repair {
-		err = e.step("", false, func(t *tx) error { return t.removeStray(stray) })
 	}
+	return nil
+}
+
+// reportAll reports the issues of a queue, or of the store itself.
+func (e *checker) reportAll(queue string, all issues) {
+	for _, r := range all.results(queue) {
+		r.Advice = e.s.recoverAdvice()
+		e.report(r)
+	}
+}
+
+// names is what a store holds beside the contents of its queues.
+type names struct {
+	queues map[uint32]string // by number, "" for a number without a name
+	stray  [][]byte          // keys that belong to nothing
+	issues
+}
+
+// names reads the names of all queues.
+func (r *reader) names() (*names, error) {
+	n := &names{queues: map[uint32]string{}}
+	it, err := r.iterate(nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	if len(stray) == 0 {
-		e.ok("names", "", int64(len(queues)), "queues: %d, each with a number of its own", len(queues))
+	for valid := it.First(); valid; {
+		key, value := string(it.Key()), string(it.Value())
+		name, isName := strings.CutPrefix(key, string(appendKey(nil, 0, kindName)))
+		switch number, named := numberOf(key), numberOf(value); {
+		case number != 0:
+			n.queues[number] += "" // its name, which came first, or none
+			valid = it.SeekGE(numberKey(number + 1))
+			continue
+		case isName && len(value) == 4 && named != 0 && n.queues[named] == "":
+			n.queues[named] = name
+		case isName:
+			n.add("names", name)
+			n.stray = append(n.stray, []byte(key))
+		case key != string(appendKey(nil, 0, kindStamp)) && !isRequest(key, value):
+			n.add("keys", fmt.Sprintf("%x", key))
+			n.stray = append(n.stray, []byte(key))
+		}
+		valid = it.Next()
 	}
-	all.report("", e.repair, e.report)
-	return queues, nil
+	return n, r.end(it, nil)
 }
 
 // numberOf returns the queue number at the beginning of a key or in the value of a name; 0 when there is none.
@@ -290,16 +218,13 @@ func (all *issues) note(check string, n int64, text string) {
 	*all = append(*all, &issue{check: check, text: text, n: n})
 }
 
-func (all issues) report(queue string, repaired bool, report func(store.CheckResult)) {
+func (all issues) results(queue string) (results []store.CheckResult) {
 	for _, i := range all {
-		f := store.CheckResult{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n,
-			Repaired: repaired}
+		r := store.CheckResult{Severity: store.SeverityError, Check: i.check, Queue: queue, Text: i.text, Count: i.n}
 		if i.examples != nil {
-			f.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))
+			r.Text = fmt.Sprintf("%s: %d (such as %s)", i.text, i.n, strings.Join(i.examples, ", "))
 		}
-		if !repaired {
-			f.Advice = "repair it: later doctor --repair"
-		}
-		report(f)
+		results = append(results, r)
 	}
+	return results
 }

@@ -228,7 +228,7 @@ func (t *tx) take(q *queue, c *store.Claim, deliverable int, req store.ClaimRequ
 		if f.gone {
 			t.s.logger.Error("later: a message was due and does not exist; its entry is removed", "dir", t.s.dir, "queue",
 				q.name, "id", f.id)
-			t.erase(q, f.id, &f.record, 0) // a repair removes it from its group
+			t.erase(q, f.id, &f.record, 0)
 			continue
 		}
 		if f.death != "" {

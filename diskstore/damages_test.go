@@ -87,8 +87,8 @@ var damages = []struct {
 	name   string
 	damage func(r raw)
 	checks string            // of the results, in order
-	states map[string]string // messages that are elsewhere after the repair: a state, or "" for none
-	queue  string            // "q" is called this after the repair
+	states map[string]string // messages that are elsewhere after the recovery: a state, or "" for none
+	queue  string            // "q" is called this after the recovery
 }{
 	{
 		name:   "counter of due",
@@ -295,7 +295,7 @@ var damages = []struct {
 	{name: "leased record of another format", checks: "unreadable leases", damage: func(r raw) {
 		r.set(r.id(kindRecord, "l1"), []byte("x"))
 	}},
-	{name: "remembered for ever", checks: "counters remembered", damage: func(r raw) {
+	{name: "remembered for ever", checks: "remembered counters", damage: func(r raw) {
 		r.remove(r.time(kindForget, readTime(r.get(r.id(kindRemembered, "gone"))), "gone"))
 	}},
 	{

@@ -1,6 +1,7 @@
 package diskstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -237,4 +238,44 @@ func (d *directory) url() string {
 // isPermission reports whether a directory cannot be written to, as on read-only media.
 func isPermission(err error) bool {
 	return errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)
+}
+
+// checkTarget refuses a directory in which nothing new can be created, and resolves its name. Nothing is created in the
+// directory of another store, nor around it.
+func (d *directory) checkTarget(other string) error {
+	if d.dir == "" {
+		return store.Invalid("the name of the new directory is empty: name one that does not exist yet")
+	}
+	if d.fs == defaultFS {
+		d.dir, other = resolve(d.dir), resolve(other)
+	}
+	if isInside(d.dir, other) || isInside(other, d.dir) {
+		return store.Invalid("the new directory %s and the store's %s are in each other: give one elsewhere", d.dir, other)
+	}
+	names, err := d.fs.List(d.dir)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return d.readError(err)
+	case len(names) > 0:
+		return store.Invalid("the new directory %s holds %s: give an empty one, or one that does not exist", d.dir, names[0])
+	}
+	return nil
+}
+
+// resolve returns the absolute name of a directory without symbolic links, as far as it exists.
+func resolve(dir string) string {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if parent := filepath.Dir(dir); err != nil && parent != dir {
+		real = filepath.Join(resolve(parent), filepath.Base(dir))
+	}
+	return cmp.Or(real, dir)
+}
+
+// isInside reports whether the directory b is a or below it.
+func isInside(a, b string) bool {
+	rel, err := filepath.Rel(a, b)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }

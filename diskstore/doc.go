@@ -35,9 +35,9 @@
 // with ErrCorrupt, naming the file: a missing or cut table, a manifest that is damaged before its last record, and,
 // if the store was closed in good order, any file that does not end cleanly (manifest.go). After a crash the end of
 // the last log may be torn; Pebble cuts it, and nothing that was acknowledged is in it. A damaged block of a table is
-// found when it is read: the call that needs it returns ErrCorrupt, and all others go on. Check checks everything and
-// repairs a queue that contradicts itself by rebuilding its indexes, Inspect checks a store that cannot be opened,
-// and Recover copies what can still be read to a new store.
+// found when it is read: the call that needs it returns ErrCorrupt, and all others go on. A queue that contradicts
+// itself is refused. Check checks everything, Inspect checks a store that cannot be opened, and Recover copies what can
+// still be read to a new store, whose indexes it makes anew (rebuild.go).
 //
 // # A full disk
 //

@@ -62,7 +62,7 @@ func uncounted(t testing.TB, s *Store) {
 // wantSound checks a store by Check.
 func wantSound(t testing.TB, s *Store) {
 	t.Helper()
-	if wrong := issuesOf(checked(t, s, false)); len(wrong) > 0 {
+	if wrong := issuesOf(checked(t, s)); len(wrong) > 0 {
 		t.Errorf("the store has issues: %+v", wrong)
 	}
 }

@@ -289,7 +289,7 @@ func (s *scanner) run(to entry, f func(e entry, value []byte) (bool, error)) err
 		}
 		e, err := parseEntry(s.it.Key())
 		if err != nil {
-			continue // not an entry, and in nobody's way; a repair removes it
+			continue // not an entry, and in nobody's way
 		}
 		s.cross(e)
 		s.at = e.behind()

@@ -10,8 +10,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// load reads what is kept in memory: the queues' counters and their leases. A queue that contradicts itself is refused
-// until it is repaired; the others are served.
+// load reads what is kept in memory: the queues' counters and their leases. A queue that contradicts itself is refused;
+// the others are served.
 func (s *Store) load() error {
 	r := &reader{s: s, src: s.db}
 	it, err := r.iterate(appendKey(nil, 0, kindName), appendKey(nil, 0, kindName+1))
@@ -56,16 +56,9 @@ func (s *Store) setAside(q *queue, err error) error {
 	if !errors.Is(err, store.ErrCorrupt) {
 		return err
 	}
-	s.refuse(q, err)
-	s.logger.Error("later: a queue is damaged and refused until it is repaired",
-		"dir", s.dir, "queue", q.name, "cause", err)
+	s.logger.Error("later: a queue is damaged and refused", "dir", s.dir, "queue", q.name, "cause", err)
+	q.damage = fmt.Errorf("queue %q is damaged: %w; %s", q.name, err, s.recoverAdvice())
 	return nil
-}
-
-// refuse makes calls on a queue return why it is damaged.
-func (s *Store) refuse(q *queue, err error) {
-	q.damage = fmt.Errorf("queue %q is damaged: %w; see later doctor --store %s, which can --repair it",
-		q.name, err, s.url())
 }
 
 // loadLastNumber finds the highest number in use, also by what has lost its name.

@@ -30,7 +30,7 @@ func (s *Store) Get(ctx context.Context, name string, ids []string) ([]*store.In
 			if !ok {
 				var err error
 				if p.record, ok, err = v.find(v.number, id); err != nil {
-					return nil, s.repairable(name, id, err)
+					return nil, namingMessage(name, id, err)
 				}
 			}
 			if ok {
@@ -133,7 +133,7 @@ func (v *view) list(req store.ListRequest, from entry) (store.Page, error) {
 	p := page{limit: req.Limit}
 	err := v.each(x, from, last, func(e entry, _ []byte) (bool, error) {
 		info, err := v.listed(e, x.kind, req.IDsOnly)
-		if info == nil || err != nil { // the next claim or repair removes an entry without message
+		if info == nil || err != nil { // the next claim removes an entry without message
 			return err == nil, err
 		}
 		return p.add(info, e.cursor()), nil
@@ -217,7 +217,7 @@ func (v *view) addMembers(p *page, members []*member, idsOnly bool) error {
 		if m.record.stored {
 			rec, err := v.record(v.number, m.id, m.record.due)
 			if err != nil {
-				return v.s.repairable(v.queue, m.id, err)
+				return namingMessage(v.queue, m.id, err)
 			}
 			held.record = rec
 		}

@@ -23,9 +23,10 @@ type Store struct {
 	clock     Clock
 	logger    *slog.Logger
 	syncEvery time.Duration
-	inFlight  int64            // see MaxInFlight
-	locked    func(dir string) // called when the directory is locked; may be nil
-	memTable  uint64           // 0 to choose one that fits the disk
+	inFlight  int64              // see MaxInFlight
+	locked    func(dir string)   // called when the directory is locked; may be nil
+	loading   func(*Store) error // called before the store is loaded; may be nil
+	memTable  uint64             // 0 to choose one that fits the disk
 
 	reserveSize int64
 	reserve     *reserve
@@ -59,8 +60,7 @@ type Store struct {
 
 	hub activity.Hub // of watchers
 
-	repairing sync.Mutex    // held by a Check with Repair
-	backups   chan struct{} // has a token while a Backup is made
+	backups chan struct{} // has a token while a Backup is made
 
 	steps atomic.Int64 // that scans of indexes took, for tests
 
@@ -108,6 +108,9 @@ func MaxInFlight(bytes int64) Option { return func(s *Store) { s.inFlight = byte
 
 // whenLocked has Open call f when it has locked the directory, before it reads the store.
 func whenLocked(f func(dir string)) Option { return func(s *Store) { s.locked = f } }
+
+// beforeLoad has Open call f before it reads the queues.
+func beforeLoad(f func(*Store) error) Option { return func(s *Store) { s.loading = f } }
 
 // withFS puts the files elsewhere, for tests.
 func withFS(fs vfs.FS) Option { return func(s *Store) { s.fs = fs } }
@@ -227,8 +230,14 @@ func (s *Store) openDatabase(is format) error {
 	}
 	if is.isNew {
 		err = s.endCreation()
-	} else if err = s.migrate(is.keys); err == nil {
-		err = s.load()
+	} else {
+		err = s.migrate(is.keys)
+		if err == nil && s.loading != nil {
+			err = s.guarded(func() error { return s.loading(s) })
+		}
+		if err == nil {
+			err = s.load()
+		}
 	}
 	if err != nil {
 		return errors.Join(err, s.guarded(s.db.Close))

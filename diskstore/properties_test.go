@@ -80,28 +80,29 @@ func TestPropertiesSurviveACrashAtAnyPoint(t *testing.T) {
 	}
 }
 
-func TestPropertiesAreKeptByARepair(t *testing.T) {
-	s := openOn(t, vfs.NewMem(), newManualClock())
-	defer s.Close()
-	places(t, s)
-	want := map[string]string{"a": "1", "b": "2"}
-	setProperties(t, s, "q", want)
-	wantSound(t, s)
-	damageSeveral(t, s)
-	r := raw{t, s, s.queues["q"].number}
-	r.set(r.id(kindProperty, ""), []byte("without a name"))
-	r.set(r.id(kindProperty, "without a value"), nil)
-	if all := issuesOf(checked(t, s, true)); len(all) == 0 {
-		t.Error("nothing was repaired")
+func TestPropertiesAreRecovered(t *testing.T) {
+	for _, name := range []string{"q", "recovered-1"} {
+		fs, clock := vfs.NewMem(), newManualClock()
+		s := openOn(t, fs, clock)
+		places(t, s)
+		want := map[string]string{"a": "1", "b": "2"}
+		setProperties(t, s, "q", want)
+		wantSound(t, s)
+		r := raw{t, s, s.queues["q"].number}
+		r.set(r.id(kindProperty, ""), []byte("without a name"))
+		r.set(r.id(kindProperty, "without a value"), nil)
+		if name != "q" {
+			r.remove(appendIDKey(nil, 0, kindName, "q"))
+		}
+		if all := issuesOf(checked(t, s)); len(all) == 0 {
+			t.Error("the check finds nothing")
+		}
+		s.Close()
+		s = recoveredStore(t, fs, clock)
+		wantSound(t, s)
+		wantProperties(t, s, name, want)
+		s.Close()
 	}
-	wantSound(t, s)
-	wantProperties(t, s, "q", want)
-
-	name := fmt.Sprintf("recovered-%d", s.queues["q"].number)
-	raw{t, s, 0}.remove(appendIDKey(nil, 0, kindName, "q"))
-	checked(t, s, true)
-	wantSound(t, s)
-	wantProperties(t, s, name, want)
 }
 
 func TestPropertiesAreInABackupAndInARecoveredStore(t *testing.T) {

@@ -2,7 +2,6 @@ package diskstore
 
 import (
 	"encoding/binary"
-	"fmt"
 	"slices"
 
 	"github.com/laterq/later/internal/envelope"
@@ -150,60 +149,39 @@ type meta struct {
 	now        int64 // the engine's clock at the last change
 }
 
-// settings are what the queue's messages do not show, so that a repair keeps it.
-func (m *meta) settings() []*int64 { return []*int64{&m.maxAge, &m.maxCount, &m.dropped} }
-
-// fixRetention removes limits of dead messages that cannot have been set, and returns what they were.
-func (m *meta) fixRetention() (wrong []string) {
-	if m.maxAge < 0 || m.maxAge > store.Millis(store.MaxDelay) {
-		wrong = append(wrong, fmt.Sprintf("the maximum age of dead messages is %d ms, so a repair sets none", m.maxAge))
-		m.maxAge = 0
+// addDue counts a scheduled or ready message.
+func (m *meta) addDue(due int64) {
+	m.due++
+	m.head = min(m.head, due)
+	if due <= m.mark {
+		m.ready++
 	}
-	if m.maxCount < 0 || m.maxCount > store.MaxDeadCount {
-		wrong = append(wrong, fmt.Sprintf("the maximum number of dead messages is %d, so a repair sets none", m.maxCount))
-		m.maxCount = 0
-	}
-	return wrong
 }
 
 func (m *meta) numbers() []*int64 {
-	return []*int64{&m.due, &m.dead, &m.remembered, &m.grouped, &m.mark, &m.ready, &m.head, &m.now}
+	return []*int64{&m.maxAge, &m.maxCount, &m.dropped, &m.due, &m.dead, &m.remembered, &m.grouped, &m.mark, &m.ready,
+		&m.head, &m.now}
 }
 
-func appendMeta(b []byte, m meta) []byte { return appendNumbers(appendSettings(b, m), m.numbers()) }
-
-// appendSettings appends the part of the meta that a repair keeps.
-func appendSettings(b []byte, m meta) []byte {
-	return appendNumbers(append(b, boolByte(m.paused)), m.settings())
-}
-
-func appendNumbers(b []byte, numbers []*int64) []byte {
-	for _, n := range numbers {
+func appendMeta(b []byte, m meta) []byte {
+	b = append(b, boolByte(m.paused))
+	for _, n := range m.numbers() {
 		b = binary.BigEndian.AppendUint64(b, uint64(*n))
 	}
 	return b
 }
 
-func readNumbers(b []byte, numbers []*int64) {
-	for i, n := range numbers {
-		*n = int64(binary.BigEndian.Uint64(b[8*i:]))
-	}
-}
-
-// interruptedLength is the length of what a repair puts in place of the counters until it is done: the settings.
-const interruptedLength = 1 + 3*8
-
-var errInterrupted = corrupt("its repair was interrupted: repair it again")
-
-func parseMeta(b []byte) (meta, error) {
-	if len(b) != interruptedLength && len(b) != interruptedLength+8*8 {
+func parseMeta(b []byte) (m meta, err error) {
+	numbers := m.numbers()
+	if len(b) != 1+8*len(numbers) {
 		return meta{}, corrupt("counters %x are not of this format", b)
 	}
-	m := meta{paused: b[0] == 1}
-	readNumbers(b[1:], m.settings())
-	if len(b) == interruptedLength {
-		return m, errInterrupted
+	m.paused = b[0] == 1
+	for i, n := range numbers {
+		*n = int64(binary.BigEndian.Uint64(b[1+8*i:]))
 	}
-	readNumbers(b[interruptedLength:], m.numbers())
+	if m.maxAge < 0 || m.maxAge > store.Millis(store.MaxDelay) || m.maxCount < 0 || m.maxCount > store.MaxDeadCount {
+		return meta{}, corrupt("dead messages are limited to %d ms and to %d", m.maxAge, m.maxCount)
+	}
 	return m, nil
 }

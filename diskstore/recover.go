@@ -1,29 +1,32 @@
 package diskstore
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/laterq/later/store"
 )
 
-// Recover reads all that can still be read of the damaged store in dir, where it changes nothing, into a new store in
-// target, which must be missing or empty. Then it repairs the new store; see Check. It calls report for each part of
-// a file that is lost, for each issue that it repaired, and for what each queue has.
+// Recover copies all that can still be read of the damaged store in dir, where it changes nothing, to a new store in
+// target, which must be missing or empty. It calls report for each part of a file that is lost, for what it had to
+// change, and for what each queue has.
 //
 // It reads tables block by block and logs record by record, and continues past the damage. Of a damaged log, what
 // follows in the same block of 32 KiB is lost too. A table is lost whole when its index or footer cannot be read. All
 // writes that it finds are done again in their order. So a message may come back that was acked, or in an older state,
 // where the damage hit what said so; one that can be read is never lost. When the manifest is damaged or a table is
-// missing, all files are read, also those that were left over.
+// missing, all files are read, also those that were left over. Then the indexes and counters are made anew from the
+// messages:
+//
+//   - messages that were leased are due again, and the attempt is not counted;
+//   - a message that cannot be read goes to dead as unreadable, with its bytes;
+//   - a message whose record cannot be read is due as it was sent, and its attempts begin anew;
+//   - a queue whose settings are lost is paused;
+//   - a queue whose name is lost is called recovered-N.
 //
 // It needs room for the new store and for a copy of all that it reads, which is in target until the end.
 //
@@ -52,56 +55,16 @@ func recoverStore(ctx context.Context, from, to directory, report func(store.Che
 	if err != nil {
 		return err
 	}
-	s, err := Open(to.dir, withFS(to.fs))
+	s, err := Open(to.dir, withFS(to.fs), beforeLoad(func(s *Store) error { return s.rebuildAll(ctx, report) }))
 	if err != nil {
 		return err
 	}
-	err = s.Check(ctx, store.CheckOptions{Repair: true}, func(f store.CheckResult) {
+	err = s.Check(ctx, store.CheckOptions{}, func(f store.CheckResult) {
 		if f.Severity == store.SeverityError || f.Check == "queue" {
 			report(f)
 		}
 	})
 	return errors.Join(err, s.Close())
-}
-
-// checkTarget refuses a directory in which nothing new can be created, and resolves its name. Nothing is created in the
-// directory of another store, nor around it.
-func (d *directory) checkTarget(other string) error {
-	if d.dir == "" {
-		return store.Invalid("the name of the new directory is empty: name one that does not exist yet")
-	}
-	if d.fs == defaultFS {
-		d.dir, other = resolve(d.dir), resolve(other)
-	}
-	if isInside(d.dir, other) || isInside(other, d.dir) {
-		return store.Invalid("the new directory %s and the store's %s are in each other: give one elsewhere", d.dir, other)
-	}
-	names, err := d.fs.List(d.dir)
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return d.readError(err)
-	case len(names) > 0:
-		return store.Invalid("the new directory %s holds %s: give an empty one, or one that does not exist", d.dir, names[0])
-	}
-	return nil
-}
-
-// resolve returns the absolute name of a directory without symbolic links, as far as it exists.
-func resolve(dir string) string {
-	if abs, err := filepath.Abs(dir); err == nil {
-		dir = abs
-	}
-	real, err := filepath.EvalSymlinks(dir)
-	if parent := filepath.Dir(dir); err != nil && parent != dir {
-		real = filepath.Join(resolve(parent), filepath.Base(dir))
-	}
-	return cmp.Or(real, dir)
-}
-
-// isInside reports whether the directory b is a or below it.
-func isInside(a, b string) bool {
-	rel, err := filepath.Rel(a, b)
-	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
 // recovery copies what can be read of a damaged store.

@@ -10,12 +10,11 @@ import (
 // store; during execution the caller stays, because what it passed is still read; after it the outcome is unknown until
 // the fsync.
 type request struct {
-	queue    string // "" for the store itself
-	urgent   bool
-	large    bool // it writes more than largeRequest bytes
-	unparked bool // goes on while its queue is parked
-	run      func(*tx)
-	done     chan struct{} // gets a token when all that the call did and saw is durable
+	queue  string // "" for the store itself
+	urgent bool
+	large  bool // it writes more than largeRequest bytes
+	run    func(*tx)
+	done   chan struct{} // gets a token when all that the call did and saw is durable
 
 	mu    sync.Mutex
 	stage stage
@@ -94,13 +93,8 @@ const largeRequest = 64 << 10
 // doSized is do for a call that writes about size bytes.
 func (s *Store) doSized(ctx context.Context, queue string, urgent bool, size int, run func(*tx)) error {
 	r := requests.Get().(*request)
-	r.queue, r.urgent, r.large, r.unparked, r.run = queue, urgent, size > largeRequest, false, run
+	r.queue, r.urgent, r.large, r.run = queue, urgent, size > largeRequest, run
 	return s.submit(ctx, r)
-}
-
-// doParked is do for the owner of a parked queue.
-func (s *Store) doParked(ctx context.Context, queue string, run func(*tx)) error {
-	return s.submit(ctx, &request{queue: queue, urgent: true, unparked: true, run: run, done: make(chan struct{}, 1)})
 }
 
 func (s *Store) submit(ctx context.Context, r *request) error {

@@ -175,7 +175,7 @@ func (t *tx) place(q *queue, id string) (p place, ok bool, err error) {
 		return p, true, nil
 	}
 	p.record, ok, err = t.find(q.number, id)
-	return p, ok, t.s.repairable(q.name, id, err)
+	return p, ok, namingMessage(q.name, id, err)
 }
 
 // find returns what became of a message that is not leased.
@@ -187,14 +187,12 @@ func (r *reader) find(queue uint32, id string) (rec record, ok bool, err error) 
 	return rec, ok, err
 }
 
-// repairable adds the message to a formatError, and what to do.
-func (s *Store) repairable(queue, id string, err error) error {
+// namingMessage adds the message to a formatError, and what becomes of it.
+func namingMessage(queue, id string, err error) error {
 	if !isFormatError(err) {
 		return err
 	}
-	return fmt.Errorf("message %q of queue %q: %w; "+
-		"a claim moves it to dead when it is due, or later doctor --store %s --repair does now",
-		id, queue, err, s.url())
+	return fmt.Errorf("message %q of queue %q: %w; a claim moves it to dead when it is due", id, queue, err)
 }
 
 func (p *place) state(now int64) store.State {

@@ -13,7 +13,8 @@ import (
 
 // Config configures Check. The zero value changes nothing in the store.
 type Config struct {
-	// Repair also repairs mismatches. A repair never removes a message that can be read. Default: only check.
+	// Repair also repairs mismatches in Redis. A repair never removes a message that can be read. An embedded store is
+	// not repaired in place: see diskstore.Recover. Default: only check.
 	Repair bool
 }
 
@@ -32,8 +33,7 @@ const (
 )
 
 // Check checks everything that the client's store holds, and calls report for each Result, from one goroutine. It
-// reads the whole store, so it takes a while, but workers and other calls continue meanwhile. The repair of a queue of
-// an embedded store holds back other calls on that queue until it is complete.
+// reads the whole store, so it takes a while, but workers and other calls continue meanwhile.
 //
 // Damage is a Result, not an error. An error means that the check could not be completed: ErrUnavailable, ErrClosed or
 // the cause of ctx. Repeat a Check with Repair that failed: it completes the repairs that it began. Check returns

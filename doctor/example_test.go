@@ -27,8 +27,8 @@ func ExampleCheck() {
 		log.Fatal(err)
 	}
 	issues := 0
-	err = doctor.Check(ctx, client, doctor.Config{Repair: true}, func(r doctor.Result) {
-		if r.IsIssue() && !r.Repaired {
+	err = doctor.Check(ctx, client, doctor.Config{}, func(r doctor.Result) {
+		if r.IsIssue() {
 			issues++
 			fmt.Println(r.Severity, r.Queue, r.Text, r.Advice)
 		}

@@ -29,16 +29,16 @@ indexes and counters of each queue agree. It prints a line for each check and ea
   error       messages are lost or cannot be delivered, or counts are wrong
   repaired    an issue that was repaired
 
-With --repair, doctor makes indexes and counters consistent again. It never removes a message that can be read. It
-cannot repair damaged files: for those, --recover creates a new store from everything that can still be read, in a
-directory that must be missing or empty, and leaves the damaged store unchanged. If the damage hit an ack, the acked
-message may be delivered again.
+With --repair, doctor makes indexes and counters of a Redis store consistent again. It never removes a message that
+can be read. A damaged embedded store is not repaired in place: --recover creates a new store from everything that can
+still be read, in a directory that must be missing or empty, and leaves the damaged store unchanged. Messages that
+were leased are ready in the new store. If the damage hit an ack, the acked message may be delivered again.
 
 Other programs can use the store meanwhile, except with --recover. The exit code is 0 if there is nothing worse than a
 note, ` +
 			fmt.Sprint(exitCode(store.ErrCorrupt)) + ` if errors remain or something was lost, and 1 if only warnings remain.`,
 		Example: `  later doctor
-  later doctor --repair --json
+  later doctor --store redis://localhost:6379/0 --repair --json
   later doctor --store file:///var/lib/later --recover /var/lib/later-new`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -55,7 +55,7 @@ note, ` +
 			return d.check(ctx, doctor.Config{Repair: repair})
 		}),
 	}
-	cmd.Flags().BoolVar(&repair, "repair", false, "repair inconsistent indexes and counters")
+	cmd.Flags().BoolVar(&repair, "repair", false, "repair inconsistent indexes and counters in Redis")
 	cmd.Flags().StringVar(&target, "recover", "", "recover a damaged store to a new store in `DIR`")
 	cmd.MarkFlagDirname("recover")
 	return cmd
