@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"compress/gzip"
 	"io"
 	"mime"
@@ -25,10 +26,11 @@ var compressors = sync.Pool{New: func() any {
 type getReply struct {
 	http.ResponseWriter
 	request *http.Request
-	status  int  // which was set and not sent, or 0
-	decided bool // the header was sent
-	zipped  bool // what follows is compressed
-	known   bool // the client has what follows
+	status  int    // which was set and not sent, or 0
+	decided bool   // the header was sent
+	zipped  bool   // what follows is compressed
+	known   bool   // the client has what follows
+	ready   func() // called when only the network is left, if it is not nil
 }
 
 // takesGzip reports whether Accept-Encoding has gzip, and not as one that is refused.
@@ -53,23 +55,35 @@ func (g *getReply) WriteHeader(status int) {
 }
 
 func (g *getReply) Write(text []byte) (int, error) {
+	n := len(text)
 	if h := g.Header(); !g.decided && isOneJSON(h.Get("Content-Type")) {
 		g.prepare(h, text)
 	}
+	if g.zipped {
+		text = zip(text)
+	}
+	if g.ready != nil {
+		g.ready()
+	}
 	g.decide()
 	if g.known {
-		return len(text), nil
+		return n, nil
 	}
-	if !g.zipped {
-		return g.ResponseWriter.Write(text)
-	}
-	z := compressors.Get().(*gzip.Writer)
-	defer compressors.Put(z)
-	z.Reset(g.ResponseWriter)
-	if _, err := z.Write(text); err != nil {
+	if _, err := g.ResponseWriter.Write(text); err != nil {
 		return 0, err
 	}
-	return len(text), z.Close() // of a part: the parts of gzip may follow each other
+	return n, nil
+}
+
+// zip returns the gzip of a text. The gzip of a part of a reply is one of its own, which may follow others.
+func zip(text []byte) []byte {
+	var to bytes.Buffer
+	z := compressors.Get().(*gzip.Writer)
+	defer compressors.Put(z)
+	z.Reset(&to)
+	z.Write(text) // a buffer takes everything
+	z.Close()
+	return to.Bytes()
 }
 
 // prepare sets the header of one JSON value.

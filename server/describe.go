@@ -56,10 +56,6 @@ func apiConfig(version string) huma.Config {
 // decodeJSON decodes JSON. It refuses JSON that is nested too deep, which costs its readers a lot of memory, text that
 // encoding/json would change, and names that are given twice.
 func decodeJSON(text []byte, to any) error {
-	if len(text) > smallJSON {
-		decoding <- struct{}{}
-		defer func() { <-decoding }()
-	}
 	first, ok := to.(*any) // huma decodes twice
 	if !ok {
 		return json.Unmarshal(text, to)

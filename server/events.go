@@ -130,9 +130,11 @@ type eventStream struct {
 func (st *eventStream) run(ctx context.Context, heartbeat time.Duration) {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
+	client := st.feed.streams.join()
+	defer client.leave()
 	st.heartbeat()
 	for st.write() {
-		events, missed, changed := st.feed.read(st.next)
+		events, missed := st.feed.read(st.next, client)
 		if missed > 0 {
 			st.next += missed
 			st.missed(missed)
@@ -144,7 +146,7 @@ func (st *eventStream) run(ctx context.Context, heartbeat time.Duration) {
 			continue
 		}
 		select {
-		case <-changed:
+		case <-client.C:
 		case <-tick.C:
 			st.heartbeat()
 		case <-ctx.Done():

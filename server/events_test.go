@@ -284,7 +284,7 @@ func (w *stalled) Write(text []byte) (int, error) {
 }
 
 func TestSlowReaderOfEventsDelaysNobody(t *testing.T) {
-	f := &feed{epoch: "e", changed: make(chan struct{})}
+	f := &feed{epoch: "e"}
 	w := &stalled{ResponseRecorder: httptest.NewRecorder(), writing: make(chan struct{}), release: make(chan error)}
 	stream := &eventStream{feed: f, filter: &eventFilter{see: visible(t.Context())},
 		sseWriter: sseWriter{w: w, control: http.NewResponseController(w)}}
@@ -312,15 +312,15 @@ func TestSlowReaderOfEventsDelaysNobody(t *testing.T) {
 }
 
 func TestFeedCountsWhatAReaderMissed(t *testing.T) {
-	f := &feed{epoch: "e", changed: make(chan struct{})}
+	f := &feed{epoch: "e"}
 	for i := range maxRecent + 10 {
 		f.add(wire.Event{Kind: later.EventSent, ID: fmt.Sprint(i)})
 	}
-	events, missed, _ := f.read(0)
+	events, missed := f.read(0, f.streams.join())
 	if missed != 10 || len(events) != maxRead || events[0].ID != "10" {
 		t.Errorf("missed %d, then %d from %s", missed, len(events), events[0].ID)
 	}
-	if events, missed, _ = f.read(maxRecent + 9); missed != 0 || len(events) != 1 ||
+	if events, missed = f.read(maxRecent+9, f.streams.join()); missed != 0 || len(events) != 1 ||
 		events[0].ID != fmt.Sprint(maxRecent+9) {
 		t.Errorf("missed %d, then %v", missed, events)
 	}

@@ -52,7 +52,7 @@ type feed struct {
 	oldest  uint64        // the number of the oldest event that is kept
 	count   uint64        // events so far; the number of the next
 	bytes   int           // of JSON that is kept
-	changed chan struct{} // closed by the next event
+	streams crowd
 }
 
 // recentEvent is an event with its JSON.
@@ -86,8 +86,7 @@ func (fs *feeds) get(s *Server, queues []string) *feed {
 	}
 	f := fs.all[key]
 	if f == nil {
-		f = &feed{key: key, epoch: store.NewID(), ready: make(chan struct{}), ended: make(chan struct{}),
-			changed: make(chan struct{})}
+		f = &feed{key: key, epoch: store.NewID(), ready: make(chan struct{}), ended: make(chan struct{})}
 		var ctx context.Context
 		ctx, f.stop = context.WithCancel(s.ending)
 		if fs.all == nil {
@@ -172,13 +171,12 @@ func (f *feed) add(e wire.Event) {
 	}
 	f.bytes += len(entry.text)
 	f.count++
-	close(f.changed)
-	f.changed = make(chan struct{})
+	f.streams.beat()
 }
 
 // read returns the events from a number on, as many as a client is sent at a time, and how many before them are not
-// kept any more. If there are none, changed is closed when there are.
-func (f *feed) read(from uint64) (events []recentEvent, missed uint64, changed <-chan struct{}) {
+// kept any more. It has the client listen for the next one.
+func (f *feed) read(from uint64, client *listener) (events []recentEvent, missed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if from < f.oldest {
@@ -191,7 +189,8 @@ func (f *feed) read(from uint64) (events []recentEvent, missed uint64, changed <
 		}
 		events = append(events, e)
 	}
-	return events, missed, f.changed
+	client.listen()
+	return events, missed
 }
 
 // end returns the number of the next event.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"runtime"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -31,13 +30,6 @@ const (
 	smallReply = 64 << 10
 	// roomWithin is how long a request waits for others to end before it is refused.
 	roomWithin = 5 * time.Second
-)
-
-// What keeps a CPU busy for long leaves others for what takes microseconds: maxReads is the number of lists and overviews
-// that are read at a time, and decoding has room for each large body of JSON that is decoded.
-var (
-	maxReads = int64(max(2, runtime.GOMAXPROCS(0)))
-	decoding = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 )
 
 // share is something that a server has a limited number of, which it divides between the senders of requests.
@@ -72,16 +64,26 @@ func (s share) await(ctx context.Context, n int64) (give func(), err error) {
 	return func() { s.Give(who, n) }, nil
 }
 
-func (s share) refusal(why quota.Refusal) error {
+func (s share) refusal(why quota.Refusal) error { return refusal(why, s.Limit(), s.what) }
+
+func refusal(why quota.Refusal, limit int64, what string) error {
 	switch why {
 	case quota.Exhausted:
-		return fmt.Errorf("%d %s, which is the limit of this server: try again later: %w", s.Limit(), s.what,
+		return fmt.Errorf("%d %s, which is the limit of this server: try again later: %w", limit, what,
 			store.ErrUnavailable)
 	case quota.Greedy:
 		return &problem.Error{Status: http.StatusTooManyRequests, Err: fmt.Errorf("so many %s that no more of %d are "+
-			"left for you, which others need too: end some, or try again later: %w", s.what, s.Limit(), store.ErrUnavailable)}
+			"left for you, which others need too: end some, or try again later: %w", what, limit, store.ErrUnavailable)}
 	}
 	return nil
+}
+
+// work waits for one of the places for work that takes milliseconds of a CPU, for roomWithin.
+func (s *Server) work(ctx context.Context) (done func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, roomWithin)
+	defer cancel()
+	done, why := s.cpu.Work(waiting, senderOf(ctx))
+	return done, refusal(why, s.cpu.Limit(), "lists and large bodies are worked on already")
 }
 
 type senderKey struct{}
@@ -118,21 +120,21 @@ func (s *Server) wait(ctx context.Context, places share) (_ context.Context, don
 	}, nil
 }
 
-// oneOfFewReads has a route take one of the places for readings until its reply is there.
+// oneOfFewReads has a route take one of the places for work until its reply is there.
 func (s *Server) oneOfFewReads(ctx huma.Context, next func(huma.Context)) {
-	give, err := s.reads.await(ctx.Context(), 1)
+	done, err := s.work(ctx.Context())
 	if err != nil {
 		r, w := humago.Unwrap(ctx)
 		s.reply(w, r, 0, nil, err)
 		return
 	}
 	c := ctx.(*requestContext)
-	c.ready = give
+	c.ready = done
 	defer c.isReady()
 	next(ctx)
 }
 
-// readBody reads a body, so that what it takes is known before huma decodes it.
+// readBody reads a body, so that its memory is known before huma decodes it.
 func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
 	body, give, err := s.readAll(w, r, ctx.Operation().MaxBodyBytes)
@@ -141,28 +143,41 @@ func (s *Server) readBody(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	defer give()
-	giveDecoded, err := s.admitJSON(ctx.Context(), body)
+	c := ctx.(*requestContext)
+	giveDecoded, decoded, err := s.admitJSON(ctx.Context(), body, c.ready != nil)
 	if err != nil {
 		s.reply(w, r, 0, nil, field("body", err))
 		return
 	}
 	defer giveDecoded()
-	ctx.(*requestContext).body = body
+	defer decoded()
+	c.body, c.ctx = body, context.WithValue(c.ctx, decodedKey{}, decoded)
 	next(ctx)
 }
+
+// decodedKey is the key of a function that a handler calls first, since its body is decoded then.
+type decodedKey struct{}
 
 // smallJSON is how many bytes of JSON do not count: even as values they are few.
 const smallJSON = 16 << 10
 
-// admitJSON waits for room for what a text takes as JSON values, which can be fifty times as much.
-func (s *Server) admitJSON(ctx context.Context, text []byte) (give func(), err error) {
+// admitJSON waits for room for a text as JSON values, which can take fifty times as much memory, and for a place to
+// decode it, unless the caller works already. The caller calls decoded, and then give when the values are not needed.
+func (s *Server) admitJSON(ctx context.Context, text []byte, works bool) (give, decoded func(), err error) {
+	nothing := func() {}
 	if len(text) <= smallJSON {
-		return func() {}, nil
+		return nothing, nothing, nil
 	}
 	size := jsontext.Memory(text)
 	if limit := s.decoded.Limit() / 2; size > limit {
-		return nil, store.TooLarge("has so many values that they take %d MiB of memory, and the limit is %d MiB: send fewer "+
-			"messages at a time, or payloads that are JSON as text", size>>20, limit>>20)
+		return nil, nil, store.TooLarge("has so many values that they take %d MiB of memory, and the limit is %d MiB: send "+
+			"fewer messages at a time, or payloads that are JSON as text", size>>20, limit>>20)
 	}
-	return s.decoded.await(ctx, size)
+	if give, err = s.decoded.await(ctx, size); err != nil || works {
+		return give, nothing, err
+	}
+	if decoded, err = s.work(ctx); err != nil {
+		give()
+	}
+	return give, decoded, err
 }

@@ -75,15 +75,17 @@ func (s *samples) use(server *Server) {
 
 // follow adds the events of a feed until ctx or the feed ends.
 func (s *samples) follow(ctx context.Context, f *feed) {
+	client := f.streams.join()
+	defer client.leave()
 	for next := f.end(); ; {
-		events, missed, changed := f.read(next)
+		events, missed := f.read(next, client)
 		next += missed + uint64(len(events))
 		if len(events) > 0 {
 			s.add(events, time.Now())
 			continue
 		}
 		select {
-		case <-changed:
+		case <-client.C:
 		case <-ctx.Done():
 			return
 		case <-f.ended:

@@ -39,9 +39,9 @@ type sharedOverview struct {
 	stop    func()
 
 	mu      sync.Mutex
-	event   []byte        // the latest event, or nil before the first one
-	problem bool          // it is a problem
-	changed chan struct{} // closed by the next event
+	event   []byte // the latest event, or nil before the first one
+	problem bool   // it is a problem
+	streams crowd
 }
 
 // join returns the overview that a request shows. The caller calls leave.
@@ -56,7 +56,7 @@ func (os *overviews) join(ctx context.Context, s *Server, r *overviewRequest) (*
 			return nil, err
 		}
 		reading, cancel := context.WithCancel(r.context(s.ending))
-		o = &sharedOverview{key: key, changed: make(chan struct{}), stop: func() {
+		o = &sharedOverview{key: key, stop: func() {
 			cancel()
 			give()
 		}}
@@ -123,15 +123,15 @@ func (o *sharedOverview) set(name string, data any) {
 		return
 	}
 	o.event, o.problem = event, name == "problem"
-	close(o.changed)
-	o.changed = make(chan struct{})
+	o.streams.beat()
 }
 
-// latest returns the latest event, whether it is a problem, and a channel that is closed by the next one.
-func (o *sharedOverview) latest() (event []byte, problem bool, changed <-chan struct{}) {
+// latest returns the latest event, and whether it is a problem. It has the client listen for the next one.
+func (o *sharedOverview) latest(client *listener) (event []byte, problem bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.event, o.problem, o.changed
+	client.listen()
+	return o.event, o.problem
 }
 
 func (s *Server) watchOverview(ctx context.Context, in *overviewInput) (*huma.StreamResponse, error) {
@@ -162,13 +162,15 @@ func (o *sharedOverview) send(ctx context.Context, w *sseWriter, heartbeat time.
 	defer alive.Stop()
 	again := time.NewTicker(problemEvery)
 	defer again.Stop()
+	client := o.streams.join()
+	defer client.leave()
 	beat := []byte(":\n\n")
 	for taken := w.send(beat); taken; {
-		event, problem, changed := o.latest()
+		event, problem := o.latest(client)
 		taken = w.send(event)
 		for wait := taken; wait; {
 			select {
-			case <-changed:
+			case <-client.C:
 				wait = false
 			case <-again.C:
 				if problem {

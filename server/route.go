@@ -55,6 +55,9 @@ func route[I, O any](s *Server, right access.Right, op huma.Operation, do func(c
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{}}
 	}
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
+		if decoded, ok := ctx.Value(decodedKey{}).(func()); ok {
+			decoded()
+		}
 		out, err := do(ctx, in)
 		if err != nil {
 			return nil, s.failure(ctx, err)
@@ -266,12 +269,16 @@ type replyWriter requestContext
 // Write refuses a large reply if there are too many that their clients do not take.
 func (w *replyWriter) Write(text []byte) (int, error) {
 	c := (*requestContext)(w)
-	c.isReady()
+	_, to := humago.Unwrap(c.humaContext)
+	if g, ok := to.(*getReply); ok {
+		g.ready = c.isReady
+	} else {
+		c.isReady()
+	}
 	if !c.sent && len(text) > smallReply {
 		give, err := c.server.replies.take(c.ctx, int64(len(text)))
 		if err != nil {
 			c.sent = true
-			_, to := humago.Unwrap(c.humaContext)
 			problem.Write(to, 0, err)
 			return len(text), nil
 		}

@@ -202,11 +202,12 @@ func (st *sendStream) hold(ctx context.Context, message *later.Outgoing) error {
 
 // decode returns the message of a line, which is checked like the body of a single send.
 func (st *sendStream) decode(ctx context.Context, line []byte, schema *huma.Schema) (later.Outgoing, error) {
-	give, err := st.admitJSON(ctx, line)
+	give, decoded, err := st.admitJSON(ctx, line, false)
 	if err != nil {
 		return later.Outgoing{}, field("line", err)
 	}
 	defer give()
+	defer decoded()
 	var value any
 	if err := decodeJSON(line, &value); err != nil {
 		return later.Outgoing{}, store.Invalid("line is not one JSON object: %v", err)

@@ -17,6 +17,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/laterq/later"
+	"github.com/laterq/later/internal/quota"
+	"github.com/laterq/later/server/access"
 	"github.com/laterq/later/store"
 )
 
@@ -60,7 +62,8 @@ type Server struct {
 	feeds  feeds
 
 	waits, streams, transfers, running, matched, watched share
-	reads, bodies, decoded, replies                      share
+	bodies, decoded, replies                             share
+	cpu                                                  quota.CPU[access.Sender]
 
 	// heartbeat is heartbeatEvery but in tests.
 	heartbeat time.Duration
@@ -91,7 +94,7 @@ func New(c *later.Client, cfg Config) (*Server, error) {
 		running:   newShare(maxRunning, "operations run already"),
 		matched:   newShare(maxMatchedBytes, "bytes of matches are held by operations already"),
 		watched:   newShare(maxOverviews, "different overviews are watched already"),
-		reads:     newShare(maxReads, "lists are read already"),
+		cpu:       quota.NewCPU[access.Sender](),
 		bodies:    newShare(maxBodyBytes, "bytes of requests are read already"),
 		decoded:   newShare(maxDecodedBytes, "bytes of requests are decoded already"),
 		replies:   newShare(maxReplyBytes, "bytes of replies have not been taken yet"),

@@ -1,25 +1,38 @@
 // Package quota divides what a server has a limited number of, such as places or bytes, between those who ask for it.
-// It imports the standard library only. Start with Quota.
+// It imports the standard library only. Start with Quota; CPU is one of them.
 package quota
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
+
+// maxWaiting is the number of calls of Wait that one caller can have at a time.
+const maxWaiting = 32
 
 // Quota is a number of places or bytes that callers share. Each may hold half of what the others leave, so one that
 // takes all it can get leaves half for the next one. Its methods can be called at the same time.
 type Quota[K comparable] struct {
 	limit int64
 
-	mu    sync.Mutex
-	taken int64
-	by    map[K]int64
-	given chan struct{} // closed by the next Give; nil unless somebody waits for that
+	mu      sync.Mutex
+	taken   int64
+	by      map[K]int64
+	waiting map[K][]*waiter // in order of arrival
+	turns   []K             // the callers of waiting; the first one is next
+}
+
+// waiter is a call of Wait.
+type waiter struct {
+	n     int64
+	taken chan struct{} // closed when n was taken for it
 }
 
 // New returns a quota of limit places or bytes.
-func New[K comparable](limit int64) *Quota[K] { return &Quota[K]{limit: limit, by: map[K]int64{}} }
+func New[K comparable](limit int64) *Quota[K] {
+	return &Quota[K]{limit: limit, by: map[K]int64{}, waiting: map[K][]*waiter{}}
+}
 
 // Refusal says why a quota refused a caller.
 type Refusal int
@@ -28,7 +41,7 @@ type Refusal int
 const (
 	// None is no refusal: the caller has what it asked for.
 	None Refusal = iota
-	// Greedy refuses a caller that would hold more than its share.
+	// Greedy refuses a caller that would hold more than its share, or waits too often already.
 	Greedy
 	// Exhausted refuses a caller because there is not enough left for anybody.
 	Exhausted
@@ -41,25 +54,44 @@ func (q *Quota[K]) Take(who K, n int64) Refusal {
 	return q.take(who, n)
 }
 
-// Wait is Take, but waits until ctx ends for what is taken now. There is no order among those who wait.
+// Wait is Take, but waits until ctx ends for what is taken now. Callers take turns, and a caller's own calls are served
+// in order of arrival. A caller can have 32 calls that wait.
 func (q *Quota[K]) Wait(ctx context.Context, who K, n int64) Refusal {
-	for {
-		q.mu.Lock()
-		why := q.take(who, n)
-		if why != None && q.given == nil {
-			q.given = make(chan struct{})
-		}
-		given := q.given
-		q.mu.Unlock()
-		if why == None || n > (q.limit+1)/2 {
-			return why
-		}
-		select {
-		case <-given:
-		case <-ctx.Done():
-			return why
-		}
+	q.mu.Lock()
+	calls := q.waiting[who]
+	why := Greedy
+	if len(calls) == 0 {
+		why = q.take(who, n)
 	}
+	if why == None || n > (q.limit+1)/2 || len(calls) == maxWaiting {
+		q.mu.Unlock()
+		return why
+	}
+	w := &waiter{n, make(chan struct{})}
+	q.waiting[who] = append(calls, w)
+	if len(calls) == 0 {
+		q.turns = append(q.turns, who)
+	}
+	q.mu.Unlock()
+	select {
+	case <-w.taken:
+		return None
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-w.taken:
+		return None
+	default:
+	}
+	i := slices.Index(q.waiting[who], w)
+	q.waiting[who] = slices.Delete(q.waiting[who], i, i+1)
+	if len(q.waiting[who]) == 0 {
+		q.endTurn(slices.Index(q.turns, who))
+	}
+	q.serve() // the next call of this caller may be for less
+	return why
 }
 
 func (q *Quota[K]) take(who K, n int64) Refusal {
@@ -83,10 +115,31 @@ func (q *Quota[K]) Give(who K, n int64) {
 	if q.by[who] -= n; q.by[who] == 0 {
 		delete(q.by, who)
 	}
-	if q.given != nil {
-		close(q.given)
-		q.given = nil
+	q.serve()
+}
+
+// serve takes for callers that wait, each in turn, until there is not enough for any of them.
+func (q *Quota[K]) serve() {
+	for passed := 0; passed < len(q.turns) && q.taken < q.limit; {
+		who := q.turns[0]
+		calls := q.waiting[who]
+		q.turns = append(q.turns[1:], who)
+		if q.take(who, calls[0].n) != None {
+			passed++
+			continue
+		}
+		passed = 0
+		close(calls[0].taken)
+		if q.waiting[who] = calls[1:]; len(calls) == 1 {
+			q.endTurn(len(q.turns) - 1)
+		}
 	}
+}
+
+// endTurn removes the i-th caller, none of whose calls wait any more.
+func (q *Quota[K]) endTurn(i int) {
+	delete(q.waiting, q.turns[i])
+	q.turns = slices.Delete(q.turns, i, i+1)
 }
 
 // Limit returns the number of places or bytes.

@@ -2,6 +2,8 @@ package quota_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,5 +82,79 @@ func TestCallersWaitForWhatOthersGiveBack(t *testing.T) {
 		if why := <-got; why != quota.None || q.Taken() != 5 {
 			t.Errorf("%v, %d are taken", why, q.Taken())
 		}
+	})
+}
+
+func TestCallersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := quota.New[string](1)
+		if q.Take("first", 1) != quota.None {
+			t.Fatal("refused")
+		}
+		var order []string
+		wait := func(who string) {
+			if q.Wait(t.Context(), who, 1) == quota.None {
+				order = append(order, who)
+				q.Give(who, 1) // the next one appends after that
+			}
+		}
+		for _, who := range []string{"a", "a", "a", "b", "c"} {
+			go wait(who)
+			synctest.Wait()
+		}
+		q.Give("first", 1)
+		synctest.Wait()
+		if got := strings.Join(order, ""); got != "abcaa" || q.Taken() != 0 {
+			t.Errorf("served in the order %s, want abcaa; %d are taken", got, q.Taken())
+		}
+	})
+}
+
+func TestACallerWaitsOnlySoOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := quota.New[string](1)
+		if q.Take("first", 1) != quota.None {
+			t.Fatal("refused")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 32 {
+			go q.Wait(ctx, "a", 1)
+		}
+		synctest.Wait()
+		if why := q.Wait(t.Context(), "a", 1); why != quota.Greedy {
+			t.Errorf("%v, want Greedy", why)
+		}
+		cancel()
+		synctest.Wait()
+		got := make(chan quota.Refusal)
+		go func() { got <- q.Wait(t.Context(), "a", 1) }()
+		synctest.Wait()
+		q.Give("first", 1)
+		if why := <-got; why != quota.None {
+			t.Errorf("%v after the others gave up", why)
+		}
+	})
+}
+
+func TestAPlaceForWorkRestsAsLongAsTheWorkTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cpu := quota.NewCPU[string]()
+		for i := range cpu.Limit() - 1 {
+			cpu.Take(fmt.Sprint("other ", i), 1)
+		}
+		done, why := cpu.Work(t.Context(), "a")
+		if why != quota.None {
+			t.Fatal(why)
+		}
+		time.Sleep(3 * time.Second) // of the bubble
+		done()
+		done()
+		begin := time.Now()
+		done, why = cpu.Work(t.Context(), "b")
+		if took := time.Since(begin); why != quota.None || took != 3*time.Second {
+			t.Errorf("%v after %v, want a place after 3s", why, took)
+		}
+		done()
+		time.Sleep(time.Second)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,9 +32,6 @@ const (
 	maxGuessers = 10_000
 )
 
-// maxGuesses is how many passwords are checked at once, each for 60 ms of a CPU at a cost of 10.
-var maxGuesses = max(1, runtime.GOMAXPROCS(0)/2)
-
 // password is the hash of a user's password. It remembers the password that was right, so that the user's next requests
 // cost nothing.
 type password struct {
@@ -46,8 +42,8 @@ type password struct {
 // guesses limits what checks of passwords cost, and how many there are.
 type guesses struct {
 	key     []byte // of the HMACs
-	running chan struct{}
 	waiting *quota.Quota[netip.Addr]
+	cpu     quota.CPU[netip.Addr]
 
 	mu       sync.Mutex
 	guessers map[guesser]time.Time // when they may make all guesses again, which each guess puts off
@@ -74,7 +70,7 @@ type checking struct {
 }
 
 func newGuesses(key []byte) *guesses {
-	return &guesses{key: key, running: make(chan struct{}, maxGuesses), waiting: quota.New[netip.Addr](maxWaiting),
+	return &guesses{key: key, waiting: quota.New[netip.Addr](maxWaiting), cpu: quota.NewCPU[netip.Addr](),
 		guessers: map[guesser]time.Time{}, checks: map[attempt]*checking{}}
 }
 
@@ -118,15 +114,17 @@ func (g *guesses) compare(r *http.Request, address netip.Addr, one attempt, text
 		return true, nil
 	}
 	if g.waiting.Take(address, 1) != quota.None {
-		return false, tooMany("too many passwords are being checked, try again in a second")
+		return false, errChecking
 	}
 	defer g.waiting.Give(address, 1)
-	select {
-	case g.running <- struct{}{}:
-		defer func() { <-g.running }()
-	case <-r.Context().Done():
+	done, why := g.cpu.Work(r.Context(), address) // for 60 ms at a cost of 10
+	switch {
+	case r.Context().Err() != nil:
 		return false, r.Context().Err()
+	case why != quota.None:
+		return false, errChecking
 	}
+	defer done()
 	if bcrypt.CompareHashAndPassword(one.hash, []byte(text)) != nil {
 		return false, nil
 	}
@@ -182,6 +180,8 @@ func (g *guesses) forget(now time.Time) {
 		delete(g.guessers, one)
 	}
 }
+
+var errChecking = tooMany("too many passwords are being checked, try again in a second")
 
 // tooMany returns an ErrUnavailable with the status 429.
 func tooMany(format string, args ...any) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,8 +76,9 @@ func TestGuessingIsLimitedWithoutLockingOthersOut(t *testing.T) {
 func TestChecksOfPasswordsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := control(t, file(t))
-		for range maxGuesses {
-			c.guesses.running <- struct{}{}
+		busy := c.guesses.cpu.Limit()
+		for i := range busy {
+			c.guesses.cpu.Take(netip.AddrFrom4([4]byte{byte(i)}), 1)
 		}
 		var mu sync.Mutex
 		statuses := map[int]int{}
@@ -97,10 +99,10 @@ func TestChecksOfPasswordsAreBounded(t *testing.T) {
 			go ask("192.0.2.2", "ann", "pass word")
 		}
 		synctest.Wait()
-		for range maxGuesses {
-			<-c.guesses.running
+		for i := range busy {
+			c.guesses.cpu.Give(netip.AddrFrom4([4]byte{byte(i)}), 1)
 		}
-		synctest.Wait()
+		time.Sleep(time.Minute) // of the bubble, for all checks
 		if statuses[200] != 3*maxWaiting || statuses[401] != maxWaiting/2 {
 			t.Errorf("%v", statuses)
 		}

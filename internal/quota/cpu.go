@@ -1,0 +1,30 @@
+package quota
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// CPU is a quota of places for work that takes milliseconds of a CPU, such as decoding a large body: one for each CPU but
+// one, which is left to requests that take microseconds.
+type CPU[K comparable] struct{ *Quota[K] }
+
+// NewCPU returns the places.
+func NewCPU[K comparable]() CPU[K] {
+	return CPU[K]{New[K](int64(max(1, runtime.GOMAXPROCS(0)-1)))}
+}
+
+// Work waits until ctx ends for a place. The caller calls done after its work, and waits for no other place meanwhile. The
+// place rests for as long as the work took, which leaves half of these CPUs to the garbage collector and to what counts
+// as no work.
+func (c CPU[K]) Work(ctx context.Context, who K) (done func(), why Refusal) {
+	if why := c.Wait(ctx, who, 1); why != None {
+		return nil, why
+	}
+	begin := time.Now()
+	return sync.OnceFunc(func() {
+		time.AfterFunc(time.Since(begin), func() { c.Give(who, 1) })
+	}), None
+}
