@@ -2,7 +2,6 @@ package later
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,34 +112,6 @@ func BenchmarkWorker(b *testing.B) {
 	cancel()
 	running.Wait()
 	c.Close()
-}
-
-// BenchmarkSchedulerSlot measures how a slot passes from one message to the next, next to idle queues and among
-// queues that all want it.
-func BenchmarkSchedulerSlot(b *testing.B) {
-	for _, c := range []struct{ queues, busy int }{{1, 1}, {10_000, 1}, {10_000, 10_000}} {
-		b.Run(fmt.Sprintf("%d of %d queues busy", c.busy, c.queues), func(b *testing.B) {
-			queueWorkers := make([]*queueWorker, c.queues)
-			tasks := make([]*task, c.queues)
-			for i := range queueWorkers {
-				qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, -1)}
-				queueWorkers[i], tasks[i] = qw, &task{lease: &lease{qw: qw}}
-			}
-			s := newScheduler(1, 0, queueWorkers, func(*task) {})
-			for i, qw := range queueWorkers[:c.busy] {
-				qw.buffer.push([]*task{tasks[i]})
-				s.update(qw)
-			}
-			var running *task
-			s.distribute(&running)
-			for b.Loop() {
-				qw := running.lease.qw
-				running.stage.Store(stageBuffered)
-				qw.buffer.push([]*task{running})
-				running = s.next(running)
-			}
-		})
-	}
 }
 
 // BenchmarkWatchEvents encodes and decodes what a process reports every 10 ms at most.

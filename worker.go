@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
 
@@ -125,7 +126,7 @@ func (c WorkerConfig) withDefaults(log *slog.Logger) WorkerConfig {
 		c.ShutdownTimeout = 25 * time.Second
 	}
 	if c.MaxPrefetch == 0 {
-		c.MaxPrefetch = maxPrefetch
+		c.MaxPrefetch = slots.MaxPrefetch
 	}
 	if c.StarvationLimit == 0 {
 		c.StarvationLimit = 5 * time.Second
@@ -174,8 +175,8 @@ func (c WorkerConfig) validate(queues []string) error {
 	if c.Concurrency < 1 {
 		return store.Invalid("worker's Concurrency is %d: give 1 or more, or 0 for the default", c.Concurrency)
 	}
-	if c.MaxPrefetch > maxPrefetch {
-		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, maxPrefetch)
+	if c.MaxPrefetch > slots.MaxPrefetch {
+		return store.Invalid("worker's MaxPrefetch is %d: give up to %d, or -1 for none", c.MaxPrefetch, slots.MaxPrefetch)
 	}
 	if err := cmp.Or(checkTimes(c.Lease, c.Timeout), checkGiveBackFor(c.GiveBackFor)); err != nil {
 		return fmt.Errorf("worker's %w", err)

@@ -29,7 +29,7 @@ func (w *Worker) Alive() error {
 	if r == nil {
 		return store.Invalid("worker does not run: call Run first")
 	}
-	r.scheduler.handlers() // needs its lock
+	r.scheduler.Handlers() // needs its lock
 	now := time.Now()
 	if late := r.leases.late(now); late > stuckAfter {
 		return fmt.Errorf("worker is stuck: leases were not looked after for %v", late.Round(time.Second))

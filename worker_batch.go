@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
 
@@ -83,16 +84,17 @@ type messageBatch struct {
 }
 
 // newBatch makes a batch of tasks that are still held, and returns the first of them, or nil if there are none.
-func (qw *queueWorker) newBatch(tasks []*task) *task {
+func (qw *queueWorker) newBatch(tasks []slots.Task) slots.Task {
 	b := &messageBatch{tasks: make([]*task, 0, len(tasks))}
 	b.Context, b.cancel = context.WithCancelCause(qw.run.handling)
 	b.end, b.batch = b.left, b
 	b.held.Store(int64(len(tasks)))
-	for _, t := range tasks {
+	for _, claimed := range tasks {
+		t := claimed.(*task)
 		switch {
 		case !t.ctx().join(b):
 			b.left(nil)
-		case t.begin():
+		case t.Begin():
 			b.tasks = append(b.tasks, t)
 		default: // it was lost meanwhile
 			t.ctx().end(ErrLeaseLost)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -204,14 +205,14 @@ func TestClaimThatReturnsLateIsHandledOnceOrReleasedUncounted(t *testing.T) {
 		f.freeze(func(queue string) bool { return queue == "late" })
 		backlog(t, q, 2) // a claim holds an eighth of the free slots and one more, so two at least
 		start(t, w)
-		time.Sleep(maxPatience)
+		time.Sleep(400 * time.Millisecond) // the longest patience with a claim
 		wantCounts(t, q, 0, 0, 2, 0)
 		backlog(t, c.Queue("other"), 16) // takes all slots
 		time.Sleep(time.Second)
 		f.thaw()
 		synctest.Wait()
 		wantCounts(t, q, 0, 0, 2, 0) // in the buffer, under their lease
-		time.Sleep(maxBuffered)
+		time.Sleep(slots.MaxBuffered)
 		synctest.Wait()
 		wantCounts(t, q, 0, 2, 0, 0) // other workers can claim them
 		busy.Store(false)

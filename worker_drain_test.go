@@ -195,27 +195,6 @@ func TestWorkerDrainReleasesAClaimThatIsBeingDelivered(t *testing.T) {
 	})
 }
 
-// Between the check whether the worker drains and the delivery there must be no gap, in which a message would
-// be buffered that nobody handles or releases.
-func TestSchedulerDeliversNothingOnceTheDrainHasBegun(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 2}, 10)}
-	s := newScheduler(2, 0, []*queueWorker{qw}, func(*task) { t.Error("a task was started") })
-	r := s.reserve(ctx, qw)
-	held := &lease{qw: qw}
-	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
-	cancel()
-	if left := s.stop(); len(left) != 0 {
-		t.Errorf("stop returned %d tasks before the delivery", len(left))
-	}
-	if unwanted := s.deliver(ctx, qw, r, tasks, false); len(unwanted) != 3 || qw.buffer.len() != 0 {
-		t.Errorf("%d tasks were returned and %d buffered; want 3 and 0", len(unwanted), qw.buffer.len())
-	}
-	if s.free != 2 || qw.held != 0 || qw.coming != 0 {
-		t.Errorf("%d slots are free, %d held, room for %d is reserved; want 2, 0, 0", s.free, qw.held, qw.coming)
-	}
-}
-
 func TestWorkerDrainSettlesEverythingBeforeRunReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &faulty{Store: memstore.New()}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -130,12 +131,12 @@ func TestLeaseKeeperExtendsTheLeasesThatAreDueWhateverElseIs(t *testing.T) {
 // The next beat is when the oldest message of a buffer has waited for long enough, although its lease needs none yet.
 func TestLeaseKeeperWakesForTheOldestMessageOfABuffer(t *testing.T) {
 	cfg := QueueConfig{Weight: 1, Concurrency: 1, Lease: 2 * time.Second}
-	qw := &queueWorker{cfg: cfg, queueShare: newQueueShare(cfg, 10)}
-	r := &run{scheduler: newScheduler(1, 0, []*queueWorker{qw}, func(*task) {})}
+	qw := &queueWorker{cfg: cfg, slots: slots.NewQueue(slots.Config{Weight: 1, Concurrency: 1, MaxPrefetch: 10})}
+	r := &run{scheduler: slots.New(0, 0, []*slots.Queue{qw.slots}, func() {})}
 	k := newLeaseKeeper(r)
 	now := time.Now()
 	held := &lease{qw: qw, arrived: now}
-	qw.buffer.push([]*task{{lease: held}})
+	r.scheduler.Deliver(t.Context(), qw.slots, &slots.Reservation{Ahead: true}, []slots.Task{&task{lease: held}}, true)
 	k.add(held, now)
 	if next := k.beat(now); !next.Equal(now.Add(qw.maxBuffer())) {
 		t.Errorf("the next beat is after %v; want %v", next.Sub(now), qw.maxBuffer())
@@ -289,7 +290,7 @@ func TestAliveSeesTheLongestCallAlsoOfForwarders(t *testing.T) {
 	w := NewWorker(c, WorkerConfig{})
 	f := &forwarder{queueWorker: &queueWorker{queue: c.Queue("q")}}
 	f.calls.begin(false, time.Second)
-	w.run = &run{begun: time.Now().Add(-time.Hour), scheduler: newScheduler(1, 0, nil, nil), forwarders: []*forwarder{f}}
+	w.run = &run{begun: time.Now().Add(-time.Hour), scheduler: slots.New(1, 0, nil, nil), forwarders: []*forwarder{f}}
 	w.run.leases = newLeaseKeeper(w.run)
 	if err := w.Alive(); err == nil || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("Alive returned %v", err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
 
@@ -25,7 +26,7 @@ const taskSlab = 32
 func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 	failures := 0
 	for {
-		reserved := r.scheduler.reserve(ctx, qw)
+		reserved := r.scheduler.Reserve(ctx, qw.slots)
 		if reserved == nil {
 			return
 		}
@@ -56,7 +57,7 @@ func (r *run) fetch(ctx context.Context, qw *queueWorker) {
 // report errors: the other claim does.
 func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 	for failures := 0; ; {
-		reserved := r.scheduler.reserveAhead(ctx, qw)
+		reserved := r.scheduler.ReserveAhead(ctx, qw.slots)
 		if reserved == nil {
 			return
 		}
@@ -70,7 +71,7 @@ func (r *run) fetchAhead(ctx context.Context, qw *queueWorker) {
 }
 
 // fetchOnce makes one claim for what is reserved. It reports whether it got fewer messages.
-func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *reservation) (short bool, err error) {
+func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *slots.Reservation) (short bool, err error) {
 	defer r.beginClaim()()
 	// The claim does not end with ctx: it may have claimed messages, which are then released.
 	calling, cancel := context.WithTimeout(r.calling, min(callTimeout, qw.cfg.Lease))
@@ -78,12 +79,12 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *reservat
 	asked := time.Now()
 	buffer := r.claimBuffers.Get().(*[]store.Claimed)
 	defer r.claimBuffers.Put(buffer)
-	req := store.ClaimRequest{Max: reserved.max, Lease: qw.cfg.Lease, Buffer: *buffer}
-	watch := qw.calls.begin(reserved != &qw.claim, asked.Sub(r.begun))
+	req := store.ClaimRequest{Max: reserved.Max, Lease: qw.cfg.Lease, Buffer: *buffer}
+	watch := qw.calls.begin(reserved.Ahead, asked.Sub(r.begun))
 	claim, err := r.client.store.Claim(calling, qw.queue.name, req)
 	watch.end()
 	if err != nil {
-		r.scheduler.fail(qw, reserved)
+		r.scheduler.Fail(qw.slots, reserved)
 		return false, err
 	}
 	r.hasClaimed()
@@ -91,13 +92,13 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *reservat
 	defer clear(claim.Messages) // let the garbage collector free the messages
 	// A claim that returned all that it asked for is not short, even if no more messages are ready: without a
 	// free slot this worker must not consume a wake-up that another process could use.
-	short = !claim.More && len(claim.Messages) < reserved.max
+	short = !claim.More && len(claim.Messages) < reserved.Max
 	qw.queue.observeDead(r.handling, claim)
 	r.logDeaths(qw, claim.Died)
 	r.dead.add(qw, claim.Died...)
 	tasks := r.receive(qw, claim, asked)
-	for _, t := range r.scheduler.deliver(ctx, qw, reserved, tasks, short) {
-		t.release(nil)
+	for _, t := range r.scheduler.Deliver(ctx, qw.slots, reserved, tasks, short) {
+		t.(*task).release(nil)
 	}
 	if short {
 		runtime.Gosched() // let the handlers start before this goroutine prepares to wait
@@ -106,7 +107,7 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *reservat
 }
 
 // receive creates the tasks of a claim and hands their lease to the leaseKeeper.
-func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*task {
+func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []slots.Task {
 	if len(claim.Messages) == 0 {
 		return nil
 	}
@@ -115,7 +116,7 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*ta
 		claim:   claim.Messages[0].Receipt.Claim,
 		qw:      qw,
 		arrived: time.Now(),
-		tasks:   make([]*task, len(claim.Messages)),
+		tasks:   make([]slots.Task, len(claim.Messages)),
 	}
 	if len(held.tasks) >= minAckGroup {
 		held.acks = &ackGroup{pending: len(held.tasks)}
@@ -139,7 +140,7 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*ta
 	r.leases.add(held, asked)
 	if !held.arrived.Before(leaseEnd(asked, qw.cfg.Lease)) {
 		for _, t := range held.tasks {
-			t.lose(ErrLeaseLost) // the reply came too late
+			t.(*task).lose(ErrLeaseLost) // the reply came too late
 		}
 	}
 	return held.tasks
@@ -149,10 +150,10 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []*ta
 func (r *run) wait(ctx context.Context, qw *queueWorker) error {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if !r.scheduler.beginWait(qw, cancel) {
+	if !r.scheduler.BeginWait(qw.slots, cancel) {
 		return nil
 	}
-	defer r.scheduler.endedWait(qw)
+	defer r.scheduler.EndWait(qw.slots)
 	err := r.client.store.Wait(waiting, qw.queue.name)
 	if waiting.Err() != nil && ctx.Err() == nil {
 		return nil // paused

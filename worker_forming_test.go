@@ -132,10 +132,7 @@ func TestBatchThatTookTheLastSlotEndsTheWaitForMessages(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *Client) {
 		waits := func(w *Worker) bool {
 			synctest.Wait()
-			s := w.run.scheduler
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return s.queueWorkers[0].endWait != nil
+			return w.run.scheduler.Load().Waits > 0
 		}
 		var runs log[batchRun]
 		w := NewWorker(c, WorkerConfig{Concurrency: 1})
@@ -180,11 +177,8 @@ func TestBatchSlotIsReturnedByEachWayOut(t *testing.T) {
 		w.Pause()
 		time.Sleep(10 * time.Second) // a batch of retries may be forming
 		synctest.Wait()
-		s := w.run.scheduler
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if qw := s.queueWorkers[0]; s.free != 3 || qw.held != 0 || qw.forming != nil || qw.coming != 0 {
-			t.Errorf("%d of 3 slots are free, %d are held, room for %d is reserved", s.free, qw.held, qw.coming)
+		if load := w.run.scheduler.Load(); load.Free != 3 || load.Held != 0 || load.Forming != 0 || load.Coming != 0 {
+			t.Errorf("of 3 slots: %+v", load)
 		}
 	})
 }

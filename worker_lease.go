@@ -8,11 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
-
-// maxBuffered is how long a message may wait in a buffer before it is released for other workers.
-const maxBuffered = time.Second
 
 // cancelCheck is the time between two looks for messages that were cancelled: a handler learns of it within a second.
 const cancelCheck = 750 * time.Millisecond
@@ -22,8 +20,8 @@ type lease struct {
 	id      string
 	claim   any // opaque to the worker; see store.Receipt
 	qw      *queueWorker
-	arrived time.Time // when the claim returned
-	tasks   []*task
+	arrived time.Time    // when the claim returned
+	tasks   []slots.Task // each a *task
 	acks    *ackGroup    // batches its acks; nil below minAckGroup
 	open    atomic.Int64 // tasks that are neither settled nor lost
 
@@ -43,7 +41,7 @@ func leaseEnd(asked time.Time, length time.Duration) time.Time {
 }
 
 // maxBuffer returns how long a message of the queue may wait in the buffer.
-func (qw *queueWorker) maxBuffer() time.Duration { return min(qw.cfg.Lease/4, maxBuffered) }
+func (qw *queueWorker) maxBuffer() time.Duration { return min(qw.cfg.Lease/4, slots.MaxBuffered) }
 
 // leaseKeeper is the one goroutine of a worker that acts on time. It extends leases at a third of their
 // length, and asks every cancelCheck which of their messages were cancelled, with one call for all leases
@@ -106,7 +104,9 @@ func (k *leaseKeeper) tasks() (all []*task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for held := range k.leases {
-		all = append(all, held.tasks...)
+		for _, t := range held.tasks {
+			all = append(all, t.(*task))
+		}
 	}
 	return all
 }
@@ -183,7 +183,7 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 
 	for _, held := range ended {
 		for _, t := range held.tasks {
-			t.lose(ErrLeaseLost)
+			t.(*task).lose(ErrLeaseLost)
 		}
 	}
 	for qw, leases := range due {
@@ -195,9 +195,9 @@ func (k *leaseKeeper) beat(now time.Time) time.Time {
 		t.settle()
 	}
 	for qw := range queues {
-		stale, oldest := k.r.scheduler.stale(qw, now.Add(-qw.maxBuffer()))
+		stale, oldest := k.r.scheduler.Stale(qw.slots, now.Add(-qw.maxBuffer()))
 		for _, t := range stale {
-			t.release(nil)
+			t.(*task).release(nil)
 		}
 		if !oldest.IsZero() {
 			next = earlier(next, oldest.Add(qw.maxBuffer()))
@@ -306,7 +306,8 @@ func (k *leaseKeeper) extended(held *lease, asked time.Time, by time.Duration, r
 	k.wakeBy(held.attention())
 	k.mu.Unlock()
 
-	for _, t := range held.tasks {
+	for _, held := range held.tasks {
+		t := held.(*task)
 		switch {
 		case slices.ContainsFunc(result.Lost, func(r store.Receipt) bool { return r.ID == t.ID }):
 			t.lose(ErrCancelled)

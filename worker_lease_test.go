@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -316,8 +317,8 @@ func TestWorkerStopsClaimingWithTooManySettlesInFlight(t *testing.T) {
 		w.Handle("q", ignore)
 		start(t, w)
 		synctest.Wait()
-		if s := mustStats(t, q); s.Leased < maxSettling || s.Leased > maxSettling+maxPrefetch {
-			t.Errorf("%d messages are held; want %d to %d", s.Leased, maxSettling, maxSettling+maxPrefetch)
+		if s := mustStats(t, q); s.Leased < slots.MaxPrefetch || s.Leased > 2*slots.MaxPrefetch {
+			t.Errorf("%d messages are held; want %d to %d", s.Leased, slots.MaxPrefetch, 2*slots.MaxPrefetch)
 		}
 		close(let)
 		time.Sleep(time.Second)

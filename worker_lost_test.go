@@ -3,44 +3,16 @@ package later
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
-
-// The second queue joins when half of the limit has passed. It must not begin the time of the first one anew.
-func TestPriorityStarvationTimeIsThatOfTheFirstQueueOfALevelThatWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		queue := func(priority int) *queueWorker {
-			return &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1, Priority: priority}, 10)}
-		}
-		high, first, second := queue(1), queue(0), queue(0)
-		const limit = 4 * time.Second
-		turns := newTurns([]*queueWorker{high, first, second}, limit)
-		turns.update(high, true)
-		turns.update(first, true)
-		time.Sleep(limit / 2)
-		turns.update(second, true)
-		time.Sleep(limit/2 - 1)
-		if got := turns.first(); got != high {
-			t.Error("a lower queue has its turn before the limit")
-		}
-		time.Sleep(time.Nanosecond)
-		if got := turns.first(); got != first {
-			t.Error("the lower queues have no turn when the first of them has waited for the limit")
-		}
-		turns.taken(first)
-		if got := turns.first(); got != high {
-			t.Error("the time does not begin anew after a turn")
-		}
-	})
-}
 
 // A message can be lost between the moment in which its batch is chosen and that in which the handler starts. The batch
 // must not count it among those that are held.
@@ -51,12 +23,13 @@ func TestBatchContextEndsWithItsLastMessageAlsoIfOneWasLostBeforeTheStart(t *tes
 	} {
 		r := &run{handling: t.Context(), client: newClientOn(t, memstore.New())}
 		qw := &queueWorker{run: r, queue: r.client.Queue("q"), batch: &batchHandler{}}
-		tasks := make([]*task, 3)
+		tasks, claimed := make([]*task, 3), make([]slots.Task, 3)
 		for i := range tasks {
 			tasks[i] = &task{lease: &lease{qw: qw}}
+			claimed[i] = tasks[i]
 		}
 		lose(tasks[1])
-		first := qw.newBatch(slices.Clone(tasks))
+		first := qw.newBatch(claimed).(*task)
 		if first != tasks[0] || len(first.live.batch.tasks) != 2 {
 			t.Fatalf("%s: the batch has %d tasks, want the two that are held", name, len(first.live.batch.tasks))
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
 
@@ -20,13 +21,12 @@ const shutdownGrace = time.Second
 // run is the state of a Worker during Run. Its parts are:
 //
 //	queueWorker   one queue of the worker; claims its messages (worker_fetch.go)
-//	scheduler     divides the worker's concurrency among the queues (worker_scheduler.go, worker_turns.go,
-//	              worker_claim.go, worker_share.go)
+//	scheduler     divides the worker's concurrency among the queues (internal/slots)
 //	forwarder     moves the messages of a queue to a destination (worker_forward.go)
 //	distributors  distribute messages of topics to subscribed queues (worker_topics.go)
 //	scheduleSender  sends the runs of schedules (worker_schedules.go); watchIndex starts it (worker_index.go)
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
-//	messageBatch  tasks that a handler gets together (worker_batch.go, worker_forming.go)
+//	messageBatch  tasks that a handler gets together (worker_batch.go)
 //	leaseKeeper   extends leases, ends handlers of lost ones, retries failed settles (worker_lease.go)
 //	deadNotifier  calls OnDead (worker_dead_notifier.go)
 //	presence      lists the worker and obeys commands (worker_presence.go)
@@ -40,7 +40,7 @@ type run struct {
 	gate         pauseGate    // for forwarders and distributors
 	forwarding   atomic.Int64 // messages that forwarders and distributors hold
 	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
-	scheduler    *scheduler
+	scheduler    *slots.Scheduler
 	leases       *leaseKeeper
 	dead         *deadNotifier
 	presence     *presence // nil if the worker is unlisted
@@ -71,11 +71,10 @@ type queueWorker struct {
 	handler HandlerFunc   // with its middleware; nil if there is a batch handler
 	batch   *batchHandler // nil if there is a handler of single messages
 
-	queueShare              // guarded by scheduler.mu
-	settling   atomic.Int64 // settles in flight
-	calls      callWatch    // claims in flight
-	failing    atomic.Bool  // the store is failing, and this was logged
-	misfits    *misfits     // messages that this version of the program does not handle
+	slots   *slots.Queue
+	calls   callWatch   // claims in flight
+	failing atomic.Bool // the store is failing, and this was logged
+	misfits *misfits    // messages that this version of the program does not handle
 }
 
 // Run claims and handles messages until ctx ends, then drains. It may be called once.
@@ -139,12 +138,12 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	if w.invalid != nil {
 		return nil, w.invalid
 	}
-	queues := slices.Sorted(maps.Keys(w.handlers))
+	handled := slices.Sorted(maps.Keys(w.handlers))
 	forwarded := slices.Sorted(maps.Keys(w.destinations))
-	if len(queues)+len(forwarded) == 0 && !w.onlySchedules {
+	if len(handled)+len(forwarded) == 0 && !w.onlySchedules {
 		return nil, store.Invalid("worker has no queue: call Handle or Forward before Run")
 	}
-	if err := w.cfg.validate(slices.Concat(queues, forwarded)); err != nil {
+	if err := w.cfg.validate(slices.Concat(handled, forwarded)); err != nil {
 		return nil, err
 	}
 	r := &run{
@@ -157,7 +156,7 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		claimed:  w.claimed,
 	}
 	r.local, _ = w.client.store.(store.Local)
-	for _, name := range queues {
+	for _, name := range handled {
 		qw, err := r.newQueueWorker(name, w.handlers[name])
 		if err != nil {
 			return nil, err
@@ -177,15 +176,18 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	r.calling, r.endCalls = context.WithCancelCause(r.handling)
 	r.leases = newLeaseKeeper(r)
 	r.dead = &deadNotifier{run: r}
-	r.scheduler = newScheduler(r.cfg.Concurrency, r.cfg.StarvationLimit, r.queueWorkers, r.work)
-	r.scheduler.changed = r.signalChange
-	r.scheduler.fetchAhead = func(qw *queueWorker) { r.fetching.Go(func() { r.fetchAhead(ctx, qw) }) }
+	queues := make([]*slots.Queue, len(r.queueWorkers))
+	for i, qw := range r.queueWorkers {
+		queues[i] = qw.slots
+		qw.slots.FetchAhead = func() { r.fetching.Go(func() { r.fetchAhead(ctx, qw) }) }
+	}
+	r.scheduler = slots.New(r.cfg.Concurrency, r.cfg.StarvationLimit, queues, r.signalChange)
 	r.claimBuffers.New = func() any { return new([]store.Claimed) }
 	if !w.cfg.Unlisted {
 		r.presence = newPresence(r, w)
 	}
 	if w.paused {
-		r.scheduler.setPaused(true)
+		r.scheduler.SetPaused(true)
 		r.gate.set(true)
 	}
 	for _, registered := range w.handlers {
@@ -213,9 +215,12 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 	cfg := r.cfg.queue(name)
 	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch,
 		misfits: newMisfits(name, cfg.GiveBackFor, r.log)}
-	if registered.batch != nil {
-		qw.queueShare = newQueueShare(cfg, 0)
-		qw.batchSize = registered.batch.Size
+	share := slots.Config{
+		Weight: cfg.Weight, Priority: cfg.Priority, Concurrency: cfg.Concurrency, MaxPrefetch: r.cfg.MaxPrefetch,
+	}
+	if b := registered.batch; b != nil {
+		share.MaxPrefetch, share.BatchSize, share.BatchWait, share.Together = 0, b.Size, b.Wait, qw.newBatch
+		qw.slots = slots.NewQueue(share)
 		return qw, nil
 	}
 	h := registered.single
@@ -229,14 +234,14 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 			return nil, store.Invalid("worker's Middleware %d returned nil for queue %q: return a handler", i, name)
 		}
 	}
-	qw.handler, qw.queueShare = h, newQueueShare(cfg, r.cfg.MaxPrefetch)
+	qw.handler, qw.slots = h, slots.NewQueue(share)
 	return qw, nil
 }
 
 // drain stops the worker as described at Run.
 func (r *run) drain() error {
-	for _, t := range r.scheduler.stop() {
-		t.release(nil)
+	for _, t := range r.scheduler.Stop() {
+		t.(*task).release(nil)
 	}
 	if !r.awaitIdle(max(0, r.cfg.ShutdownTimeout)) {
 		r.endCalls(ErrShutdown)
@@ -254,13 +259,13 @@ func (r *run) drain() error {
 
 // drainError returns an error if the drain was not completed.
 func (r *run) drainError() error {
-	if n := r.scheduler.handlers(); n > 0 {
+	if n := r.scheduler.Handlers(); n > 0 {
 		return fmt.Errorf("%d handlers ignored the end of their context and are still running", n)
 	}
 	if n := r.abandoned.Load(); n > 0 {
 		return fmt.Errorf("%d calls of Deliver ignored the end of their context and are still running", n)
 	}
-	r.scheduler.goroutines.Wait() // no handlers are running
+	r.scheduler.Wait()
 	if r.dead.busy() {
 		return errors.New("OnDead ignored the end of its context and is still running")
 	}
@@ -290,7 +295,7 @@ func (r *run) awaitIdle(limit time.Duration) bool {
 		close(fetched)
 	}()
 	for fetching := true; ; {
-		if !fetching && r.scheduler.handlers() == 0 && r.leases.unsettled() == 0 && !r.dead.busy() {
+		if !fetching && r.scheduler.Handlers() == 0 && r.leases.unsettled() == 0 && !r.dead.busy() {
 			return true
 		}
 		select {
@@ -331,7 +336,7 @@ func (w *Worker) setPaused(paused bool) {
 	defer w.mu.Unlock()
 	w.paused = paused
 	if w.run != nil {
-		w.run.scheduler.setPaused(paused)
+		w.run.scheduler.SetPaused(paused)
 		w.run.gate.set(paused)
 		if w.run.presence != nil {
 			w.run.presence.kick()

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -239,7 +240,7 @@ func TestWorkerReleasesBufferedMessagesWhenAHandlerBecomesSlow(t *testing.T) {
 		if s := mustStats(t, q); s.Leased < 100 {
 			t.Fatalf("%d messages are held; want some in the buffer", s.Leased)
 		}
-		time.Sleep(maxBuffered)
+		time.Sleep(slots.MaxBuffered)
 		synctest.Wait()
 		wantCounts(t, q, 0, 900, 1, 0)
 		time.Sleep(10 * time.Minute)
@@ -303,17 +304,13 @@ func TestWorkerIdleQueueHasOneGoroutineAndNoTurn(t *testing.T) {
 			if g := runtime.NumGoroutine() - before; g > n+10 {
 				t.Errorf("%s: %d goroutines for %d idle queues; want one each", when, g, n)
 			}
-			s := w.run.scheduler
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if len(s.turns.levels[0].waiting) != 0 || len(s.claims.inFlight) != 0 || s.free != 10 {
+			load := w.run.scheduler.Load()
+			if load.Turns != 0 || load.Claims != 0 || load.Free != 10 {
 				t.Errorf("%s: %d idle queues wait for a turn, %d claim, and %d slots of 10 are free",
-					when, len(s.turns.levels[0].waiting), len(s.claims.inFlight), s.free)
+					when, load.Turns, load.Claims, load.Free)
 			}
-			for _, qw := range s.queueWorkers {
-				if cap(qw.buffer.tasks) > keptBuffer {
-					t.Errorf("%s: an idle queue keeps a buffer for %d messages", when, cap(qw.buffer.tasks))
-				}
+			if load.Capacity > 32 {
+				t.Errorf("%s: an idle queue keeps a buffer for %d messages", when, load.Capacity)
 			}
 		}
 		check("at the start")
@@ -323,32 +320,4 @@ func TestWorkerIdleQueueHasOneGoroutineAndNoTurn(t *testing.T) {
 		}
 		check("after bursts")
 	})
-}
-
-func TestWorkerDoesNotRunALostBufferedMessage(t *testing.T) {
-	qw := &queueWorker{queueShare: newQueueShare(QueueConfig{Weight: 1, Concurrency: 1}, 10)}
-	started := make(chan *task, 1)
-	var s *scheduler
-	s = newScheduler(1, 0, []*queueWorker{qw}, func(t *task) {
-		started <- t
-		s.goroutines.Done()
-	})
-	held := &lease{qw: qw}
-	tasks := []*task{{lease: held}, {lease: held}, {lease: held}}
-	r := s.reserve(t.Context(), qw)
-	if r == nil || r.slots != 1 || r.room != 0 || r.max != 1 {
-		t.Fatalf("reserved %+v", r)
-	}
-	s.deliver(t.Context(), qw, r, tasks, true)
-	if first := <-started; first != tasks[0] {
-		t.Error("the first task was not started")
-	}
-	tasks[1].end() // as a heartbeat does for a cancelled message
-	if next := s.next(tasks[0]); next != tasks[2] {
-		t.Error("the lost task was not skipped")
-	}
-	if next := s.next(tasks[2]); next != nil || s.handlers() != 0 || s.free != 1 {
-		t.Errorf("%d handlers run and %d slots are free at the end; want 0 and 1", s.handlers(), s.free)
-	}
-	s.goroutines.Wait()
 }

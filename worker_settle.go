@@ -11,7 +11,7 @@ import (
 
 // settle sends the task's settlement. complete is called with the result.
 func (t *task) settle() {
-	t.lease.qw.settling.Add(1)
+	t.lease.qw.slots.BeginSettle()
 	o := t.ending()
 	s := store.Settlement{Receipt: t.receipt(), Action: o.action, Delay: o.delay, Reason: o.reason, Then: o.then,
 		ResetAttempts: o.reset,
@@ -34,9 +34,7 @@ func (t *task) settle() {
 // complete handles the result of a settle. It does not block.
 func (t *task) complete(result store.SettleResult, err error) {
 	qw := t.lease.qw
-	if qw.settling.Add(-1) == maxSettling/2 {
-		qw.run.scheduler.settled(qw)
-	}
+	qw.run.scheduler.EndSettle(qw.slots)
 	if err == nil {
 		err = result.Err
 	}

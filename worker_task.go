@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
 
@@ -94,38 +95,32 @@ func (t *task) receipt() store.Receipt {
 	return store.Receipt{Lease: t.lease.id, ID: t.ID, Epoch: t.epoch, Claim: t.lease.claim, Index: int(t.index)}
 }
 
-// begin moves the task from the buffer to its handler. It reports false if the task was lost or released.
-func (t *task) begin() bool { return t.stage.CompareAndSwap(stageBuffered, stageRunning) }
+// Begin moves the task from the buffer to its handler. It reports false if the task was lost or released.
+func (t *task) Begin() bool { return t.stage.CompareAndSwap(stageBuffered, stageRunning) }
 
 // end moves the task to over. It reports false if it already was.
 func (t *task) end() bool { return t.stage.Swap(stageOver) != stageOver }
 
-// work runs a task that has a slot, and then further tasks on that slot.
-func (r *run) work(t *task) {
-	defer r.scheduler.goroutines.Done()
-	defer func() {
-		if t == nil {
-			return
-		}
-		// The handler called runtime.Goexit, as testing's FailNow does. Another goroutine takes over the slot.
-		for _, exited := range t.together() {
-			exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff, nil), err: errGoexit})
-		}
-		if next := r.scheduler.next(t); next != nil {
-			r.scheduler.goroutines.Add(1)
-			go r.work(next)
-		}
-	}()
-	for t != nil {
-		t.run()
-		t = r.scheduler.next(t)
+// Slots returns the queue of the task.
+func (t *task) Slots() *slots.Queue { return t.lease.qw.slots }
+
+// Arrived returns when the claim of the task returned.
+func (t *task) Arrived() time.Time { return t.lease.arrived }
+
+// Ran returns how long the handler ran.
+func (t *task) Ran() time.Duration { return time.Duration(t.ran.Load()) }
+
+// Exited fails the task, and those of its batch, because the handler ended its goroutine.
+func (t *task) Exited() {
+	for _, exited := range t.together() {
+		exited.finish(ending{result: resultOf(&exited.Message, errGoexit, defaultBackoff, nil), err: errGoexit})
 	}
 }
 
 var errGoexit = errors.New("handler called runtime.Goexit")
 
-// run runs the handler and settles its result, or those of the task's batch.
-func (t *task) run() {
+// Run runs the handler and settles its result, or those of the task's batch.
+func (t *task) Run() {
 	if t.lease.qw.batch != nil {
 		t.live.batch.run()
 		return

@@ -1,4 +1,4 @@
-package later
+package slots
 
 import (
 	"cmp"
@@ -12,12 +12,12 @@ import (
 // and none starves (stride scheduling). Its cost depends on the queues that can use a slot, not on those that are idle.
 //
 // A higher priority also keeps slots from lower ones for the moment in which its fetcher fetches messages that it knows
-// of; see queueWorker.fetchesKnown. Nothing else is withheld: while a claim looks whether there are messages at all,
+// of; see Queue.fetchesKnown. Nothing else is withheld: while a claim looks whether there are messages at all,
 // and while fetchAhead fetches the last ones, slots go to lower priorities. A priority that has been kept waiting for
 // the starvation limit gets a slot.
 type turns struct {
 	levels []*turnLevel  // by priority, the highest first
-	limit  time.Duration // see WorkerConfig.StarvationLimit
+	limit  time.Duration // see New
 }
 
 // turnLevel has the queues of one priority.
@@ -27,7 +27,7 @@ type turnLevel struct {
 	now      int64     // the turn of the last slot
 	since    time.Time // when it last got a slot or began to wait; only kept if there are several levels
 	// backlogs are the queues with a backlog, if there are several levels.
-	backlogs map[*queueWorker]struct{}
+	backlogs map[*Queue]struct{}
 }
 
 // turn is a queue's place among those that can use a slot.
@@ -41,17 +41,17 @@ type turn struct {
 const turnLength = 1 << 20
 
 // newTurns assigns queues to the levels of their priorities.
-func newTurns(queueWorkers []*queueWorker, limit time.Duration) turns {
+func newTurns(queues []*Queue, limit time.Duration) turns {
 	levels := map[int]*turnLevel{}
 	t := turns{limit: limit}
-	for _, qw := range queueWorkers {
-		l := levels[qw.priority]
+	for _, q := range queues {
+		l := levels[q.Priority]
 		if l == nil {
-			l = &turnLevel{priority: qw.priority, backlogs: map[*queueWorker]struct{}{}}
-			levels[qw.priority] = l
+			l = &turnLevel{priority: q.Priority, backlogs: map[*Queue]struct{}{}}
+			levels[q.Priority] = l
 			t.levels = append(t.levels, l)
 		}
-		qw.turn.level = l
+		q.turn.level = l
 	}
 	slices.SortFunc(t.levels, func(a, b *turnLevel) int { return cmp.Compare(b.priority, a.priority) })
 	return t
@@ -61,31 +61,31 @@ func newTurns(queueWorkers []*queueWorker, limit time.Duration) turns {
 func (t *turns) prioritized() bool { return len(t.levels) > 1 }
 
 // update adds a queue, or removes it, when its need for a slot has changed.
-func (t *turns) update(qw *queueWorker, canUse bool) {
-	l := qw.turn.level
-	switch queued := qw.turn.index > 0; {
+func (t *turns) update(q *Queue, canUse bool) {
+	l := q.turn.level
+	switch queued := q.turn.index > 0; {
 	case canUse && !queued:
 		if t.prioritized() && len(l.waiting) == 0 {
 			l.since = time.Now()
 		}
 		// A queue that was idle has not saved up turns. It starts in the middle of its interval, so that a light
 		// queue does not overtake heavy ones.
-		qw.turn.at = max(qw.turn.at, l.now+turnLength/int64(2*qw.weight))
-		heap.Push(&l.waiting, qw)
+		q.turn.at = max(q.turn.at, l.now+turnLength/int64(2*q.Weight))
+		heap.Push(&l.waiting, q)
 	case !canUse && queued:
-		heap.Remove(&l.waiting, qw.turn.index-1)
+		heap.Remove(&l.waiting, q.turn.index-1)
 	}
 	if t.prioritized() {
-		if qw.backlog {
-			l.backlogs[qw] = struct{}{}
+		if q.backlog {
+			l.backlogs[q] = struct{}{}
 		} else {
-			delete(l.backlogs, qw)
+			delete(l.backlogs, q)
 		}
 	}
 }
 
 // first returns the queue whose turn is next, or nil when no queue can use a slot.
-func (t *turns) first() *queueWorker {
+func (t *turns) first() *Queue {
 	switch len(t.levels) {
 	case 0:
 		return nil
@@ -95,7 +95,7 @@ func (t *turns) first() *queueWorker {
 	return t.firstByPriority()
 }
 
-func (t *turns) firstByPriority() *queueWorker {
+func (t *turns) firstByPriority() *Queue {
 	var first, starving *turnLevel
 	kept := false // slots are kept for messages that are being fetched
 	for _, l := range t.levels {
@@ -117,7 +117,7 @@ func (t *turns) firstByPriority() *queueWorker {
 	return nil
 }
 
-func (l *turnLevel) first() *queueWorker {
+func (l *turnLevel) first() *Queue {
 	if len(l.waiting) == 0 {
 		return nil
 	}
@@ -126,8 +126,8 @@ func (l *turnLevel) first() *queueWorker {
 
 // fetchesKnown reports whether a queue of the level fetches messages that it knows of.
 func (l *turnLevel) fetchesKnown() bool {
-	for qw := range l.backlogs {
-		if qw.fetchesKnown() {
+	for q := range l.backlogs {
+		if q.fetchesKnown() {
 			return true
 		}
 	}
@@ -135,10 +135,10 @@ func (l *turnLevel) fetchesKnown() bool {
 }
 
 // taken moves a queue that is the first of its level behind its next turn, because it got a slot.
-func (t *turns) taken(qw *queueWorker) {
-	l := qw.turn.level
-	l.now = qw.turn.at
-	qw.turn.at += turnLength / int64(qw.weight)
+func (t *turns) taken(q *Queue) {
+	l := q.turn.level
+	l.now = q.turn.at
+	q.turn.at += turnLength / int64(q.Weight)
 	heap.Fix(&l.waiting, 0)
 	if t.prioritized() {
 		l.since = time.Now()
@@ -146,7 +146,7 @@ func (t *turns) taken(qw *queueWorker) {
 }
 
 // turnHeap implements heap.Interface.
-type turnHeap []*queueWorker
+type turnHeap []*Queue
 
 func (h turnHeap) Len() int           { return len(h) }
 func (h turnHeap) Less(i, j int) bool { return h[i].turn.at < h[j].turn.at }
@@ -157,16 +157,16 @@ func (h turnHeap) Swap(i, j int) {
 }
 
 func (h *turnHeap) Push(x any) {
-	qw := x.(*queueWorker)
-	*h = append(*h, qw)
-	qw.turn.index = len(*h)
+	q := x.(*Queue)
+	*h = append(*h, q)
+	q.turn.index = len(*h)
 }
 
 func (h *turnHeap) Pop() any {
 	last := len(*h) - 1
-	qw := (*h)[last]
+	q := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	qw.turn.index = 0
-	return qw
+	q.turn.index = 0
+	return q
 }

@@ -1,7 +1,8 @@
-package later
+package slots
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later/store"
@@ -10,10 +11,12 @@ import (
 const (
 	// prefetchWindow is how much work a queue prefetches.
 	prefetchWindow = 20 * time.Millisecond
-	// maxPrefetch is the maximum number of messages of a queue that are claimed or being claimed ahead of a
+	// MaxPrefetch is the maximum number of messages of a queue that are claimed or being claimed ahead of a
 	// free slot. It is four claims' worth, so that one is handled while two are fetched before fewer than half
 	// of them are left.
-	maxPrefetch = 4 * store.MaxBatch
+	MaxPrefetch = 4 * store.MaxBatch
+	// MaxBuffered is how long a message may wait in a buffer before it is released for other workers.
+	MaxBuffered = time.Second
 	// maxSettling is the number of settles in flight above which a queue stops claiming.
 	maxSettling = 4 * store.MaxBatch
 	// minAhead is the minimum room for a second claim while one is in flight.
@@ -22,19 +25,33 @@ const (
 	keptBuffer = 32
 )
 
-// queueShare is the scheduling state of one queue, guarded by scheduler.mu.
-type queueShare struct {
-	weight, limit int
-	priority      int
-	maxPrefetch   int
-	batchSize     int           // messages for one slot: 1, or the size of a batch
-	forming       *formingBatch // of a batch handler; nil when none waits for messages
+// Config says what a queue may use.
+type Config struct {
+	Weight, Priority int
+	Concurrency      int // slots that it may hold
+	MaxPrefetch      int // messages in its buffer; 0 or less for none
+	// BatchSize is the number of messages for one slot, and BatchWait how long a batch that is not full waits for more.
+	// Together makes one task of the messages of a batch that are still held, or returns nil if there are none. It is
+	// called with the lock of the Scheduler held, and nil if each message has a slot of its own.
+	BatchSize int
+	BatchWait time.Duration
+	Together  func([]Task) Task
+	// FetchAhead starts a goroutine that calls ReserveAhead until that returns nil. It is called with the lock held.
+	FetchAhead func()
+}
+
+// Queue is the state of one queue. Its fields below settling are guarded by Scheduler.mu.
+type Queue struct {
+	Config
+	settling atomic.Int64 // settles in flight
+
+	forming       *formingBatch // nil when no batch waits for messages
 	held          int           // slots of running handlers and the fetcher
 	given         int           // slots assigned to the fetcher and not yet used
 	want          int           // further slots that the fetcher can use
 	turn          turn          // when its turn for a slot is
-	claim         reservation   // of the fetcher's claim in flight
-	suspect       bool          // the last claim failed; see worker_claim.go
+	claim         Reservation   // of the fetcher's claim in flight
+	suspect       bool          // the last claim failed; see claim.go
 	backlog       bool          // the last claim reported that it left messages behind
 	coming        int           // room reserved in the buffer by claims in flight
 	buffer        fifo
@@ -53,7 +70,7 @@ type waitSlot struct {
 
 func newWaitSlot() waitSlot { return waitSlot{signal: make(chan struct{}, 1)} }
 
-// wake wakes the fetcher that waits. scheduler.mu is held.
+// wake wakes the fetcher that waits. Scheduler.mu is held.
 func (s *waitSlot) wake() {
 	if s.asleep {
 		s.asleep = false
@@ -64,20 +81,19 @@ func (s *waitSlot) wake() {
 	}
 }
 
-func newQueueShare(cfg QueueConfig, maxPrefetch int) queueShare {
-	return queueShare{
-		weight: cfg.Weight, priority: cfg.Priority, limit: cfg.Concurrency, maxPrefetch: maxPrefetch,
-		batchSize: 1, fetcher: newWaitSlot(),
-	}
+// NewQueue returns a Queue for New.
+func NewQueue(cfg Config) *Queue {
+	cfg.BatchSize = max(1, cfg.BatchSize)
+	return &Queue{Config: cfg, fetcher: newWaitSlot()}
 }
 
 // take returns the next buffered task that is still held, or the first task of the next batch, or nil.
-func (qw *queueWorker) take() *task {
-	if qw.batch != nil {
-		return qw.takeBatch()
+func (q *Queue) take() Task {
+	if q.Together != nil {
+		return q.takeBatch()
 	}
-	for qw.buffer.len() > 0 {
-		if t := qw.pop(); t.begin() {
+	for q.buffer.len() > 0 {
+		if t := q.pop(); t.Begin() {
 			return t
 		}
 	}
@@ -85,30 +101,30 @@ func (qw *queueWorker) take() *task {
 }
 
 // pop removes the first task from the buffer.
-func (qw *queueWorker) pop() *task {
-	t := qw.buffer.pop()
-	qw.shrinkBuffer()
+func (q *Queue) pop() Task {
+	t := q.buffer.pop()
+	q.shrinkBuffer()
 	return t
 }
 
 // shrinkBuffer frees the memory of a large buffer after a burst.
-func (qw *queueWorker) shrinkBuffer() {
-	if qw.buffer.len() == 0 && cap(qw.buffer.tasks) > keptBuffer {
-		qw.buffer = fifo{}
+func (q *Queue) shrinkBuffer() {
+	if q.buffer.len() == 0 && cap(q.buffer.tasks) > keptBuffer {
+		q.buffer = fifo{}
 	}
 }
 
 // room returns the number of messages to prefetch now. It is 0 while the buffer, including messages being
 // claimed, is more than half full, so that claims stay large. A forming batch has room for what is missing.
-func (qw *queueWorker) room() int {
-	if qw.forming != nil {
-		return qw.missing()
+func (q *Queue) room() int {
+	if q.forming != nil {
+		return q.missing()
 	}
-	if qw.handlerTime == 0 || qw.suspect {
+	if q.handlerTime == 0 || q.suspect {
 		return 0
 	}
-	target := max(0, min(int(prefetchWindow*time.Duration(qw.held)/qw.handlerTime), qw.maxPrefetch))
-	filled := qw.buffer.len() + qw.coming
+	target := max(0, min(int(prefetchWindow*time.Duration(q.held)/q.handlerTime), q.MaxPrefetch))
+	filled := q.buffer.len() + q.coming
 	if filled > target/2 {
 		return 0
 	}
@@ -117,45 +133,45 @@ func (qw *queueWorker) room() int {
 
 // mayFetchAhead reports whether a second claim is worthwhile. A queue with a single handler gets its messages
 // in order, so it has one claim at a time.
-func (qw *queueWorker) mayFetchAhead() bool {
-	return qw.backlog && qw.limit > 1 && qw.maxPrefetch > 0 && qw.coming > 0 &&
-		qw.settling.Load() < maxSettling && qw.room() >= minAhead
+func (q *Queue) mayFetchAhead() bool {
+	return q.backlog && q.Concurrency > 1 && q.MaxPrefetch > 0 && q.coming > 0 &&
+		q.settling.Load() < maxSettling && q.room() >= minAhead
 }
 
 // fetchesKnown reports whether the fetcher is busy fetching messages that the last claim left behind, for which
-// there are slots. That lasts a claim, and no longer than the patience with it (worker_claim.go).
-func (qw *queueWorker) fetchesKnown() bool {
-	return qw.backlog && !qw.fetcher.asleep && qw.held < qw.limit
+// there are slots. That lasts a claim, and no longer than the patience with it (claim.go).
+func (q *Queue) fetchesKnown() bool {
+	return q.backlog && !q.fetcher.asleep && q.held < q.Concurrency
 }
 
 // recordRun adds a handler's running time to the moving average. The average rises faster than it falls, so
 // that prefetching ends with the first slow message.
-func (qw *queueWorker) recordRun(ran time.Duration) {
+func (q *Queue) recordRun(ran time.Duration) {
 	ran = max(ran, 1)
-	if qw.handlerTime == 0 || ran > qw.handlerTime*8 {
-		qw.handlerTime = ran
+	if q.handlerTime == 0 || ran > q.handlerTime*8 {
+		q.handlerTime = ran
 		return
 	}
-	qw.handlerTime += (ran - qw.handlerTime) / 8
+	q.handlerTime += (ran - q.handlerTime) / 8
 }
 
 // fifo is a first-in, first-out queue of tasks.
 type fifo struct {
-	tasks []*task
+	tasks []Task
 	head  int
 }
 
 func (f *fifo) len() int { return len(f.tasks) - f.head }
 
-func (f *fifo) first() *task { return f.tasks[f.head] }
+func (f *fifo) first() Task { return f.tasks[f.head] }
 
-func (f *fifo) push(tasks []*task) {
+func (f *fifo) push(tasks []Task) {
 	kept := copy(f.tasks, f.tasks[f.head:])
 	clear(f.tasks[kept:])
 	f.tasks, f.head = append(f.tasks[:kept], tasks...), 0
 }
 
-func (f *fifo) pop() *task {
+func (f *fifo) pop() Task {
 	t := f.tasks[f.head]
 	f.tasks[f.head] = nil
 	f.head++

@@ -1,4 +1,4 @@
-package later
+package slots
 
 import (
 	"context"
@@ -25,21 +25,22 @@ const (
 	leastPatience = 100 * time.Microsecond
 )
 
-// reservation is what a claim in flight holds.
-type reservation struct {
-	max     int // messages to claim, 1 to store.MaxBatch
-	slots   int // for the first of them; 0 once the scheduler has taken them back
-	room    int // in the buffer, or in the batch that is forming
+// Reservation is what a claim in flight holds.
+type Reservation struct {
+	Max     int  // messages to claim, 1 to store.MaxBatch
+	Ahead   bool // it was returned by ReserveAhead
+	slots   int  // for the first of them; 0 once the scheduler has taken them back
+	room    int  // in the buffer, or in the batch that is forming
 	begun   time.Time
 	overdue bool
 }
 
-// claimWatch watches the claims of fetchers that are in flight. It is guarded by scheduler.mu.
+// claimWatch watches the claims of fetchers that are in flight. It is guarded by Scheduler.mu.
 type claimWatch struct {
-	inFlight map[*queueWorker]struct{} // claims that are not overdue
-	overdue  int                       // number of claims that are
-	usual    time.Duration             // moving average of the time that claims take
-	timer    *time.Timer               // calls takeBack; nil before the first claim
+	inFlight map[*Queue]struct{} // claims that are not overdue
+	overdue  int                 // number of claims that are
+	usual    time.Duration       // moving average of the time that claims take
+	timer    *time.Timer         // calls takeBack; nil before the first claim
 	timerSet bool
 }
 
@@ -48,130 +49,130 @@ func (w *claimWatch) patience() time.Duration {
 	return max(usually>>(3*min(w.overdue, 10)), leastPatience)
 }
 
-// reserve blocks until the queue may claim, and reserves slots for the first messages and room in the buffer
+// Reserve blocks until the queue may claim, and reserves slots for the first messages and room in the buffer
 // for more. When ctx has ended, it reserves nothing and returns nil.
-func (s *scheduler) reserve(ctx context.Context, qw *queueWorker) *reservation {
+func (s *Scheduler) Reserve(ctx context.Context, q *Queue) *Reservation {
 	for {
 		s.mu.Lock()
 		if ctx.Err() != nil {
-			s.relinquish(qw)
+			s.relinquish(q)
 			s.mu.Unlock()
 			return nil
 		}
-		if r := s.tryReserve(qw); r != nil {
+		if r := s.tryReserve(q); r != nil {
 			s.mu.Unlock()
 			return r
 		}
-		qw.fetcher.asleep = true
+		q.fetcher.asleep = true
 		if s.turns.prioritized() {
 			s.distribute(nil) // it may have kept slots from lower priorities
 		}
 		s.mu.Unlock()
 		select {
-		case <-qw.fetcher.signal:
+		case <-q.fetcher.signal:
 		case <-ctx.Done():
 		}
 	}
 }
 
 // tryReserve is reserve without blocking. It returns nil when the queue must wait. The lock is held.
-func (s *scheduler) tryReserve(qw *queueWorker) *reservation {
-	qw.want = 0
+func (s *Scheduler) tryReserve(q *Queue) *Reservation {
+	q.want = 0
 	room := 0
-	if !s.paused && qw.settling.Load() < maxSettling {
-		if qw.buffer.len() == 0 && qw.forming == nil {
-			qw.want = s.wanted(qw)
+	if !s.paused && q.settling.Load() < maxSettling {
+		if q.buffer.len() == 0 && q.forming == nil {
+			q.want = s.wanted(q)
 		}
-		s.update(qw)
+		s.update(q)
 		s.distribute(nil)
-		room = qw.room()
+		room = q.room()
 	}
-	n := qw.given
+	n := q.given
 	if n+room > 0 {
-		qw.given, qw.fetcher.asleep = 0, false
-		if !qw.backlog {
-			qw.want = 0
+		q.given, q.fetcher.asleep = 0, false
+		if !q.backlog {
+			q.want = 0
 		} // otherwise it keeps taking its turns during the claim
 	}
-	s.update(qw)
+	s.update(q)
 	switch {
 	case n+room == 0:
 		return nil
-	case qw.suspect: // it has waited for its turn, and leaves the slot to others
-		s.putBack(qw, n)
+	case q.suspect: // it has waited for its turn, and leaves the slot to others
+		s.putBack(q, n)
 		n, room = 0, 1
 		defer s.distribute(nil)
 	}
-	slotted := n * qw.batchSize
+	slotted := n * q.BatchSize
 	room = min(room, store.MaxBatch-slotted)
-	qw.claim = reservation{max: slotted + room, slots: n, room: room, begun: time.Now()}
-	qw.coming += room
-	s.watch(qw)
-	s.wakeIfLow(qw) // there may be room for another claim
-	return &qw.claim
+	q.claim = Reservation{Max: slotted + room, slots: n, room: room, begun: time.Now()}
+	q.coming += room
+	s.watch(q)
+	s.wakeIfLow(q) // there may be room for another claim
+	return &q.claim
 }
 
 // wanted returns the number of slots that a claim can use. The lock is held.
-func (s *scheduler) wanted(qw *queueWorker) int {
-	n := store.MaxBatch / qw.batchSize
+func (s *Scheduler) wanted(q *Queue) int {
+	n := store.MaxBatch / q.BatchSize
 	switch {
-	case qw.suspect:
+	case q.suspect:
 		n = 1
-	case !qw.backlog && len(s.queueWorkers) > 1:
+	case !q.backlog && len(s.queues) > 1:
 		// It may find a single message. Leave slots for the claims of many other queues.
-		n = min(n, (s.free+qw.given)/8+1)
+		n = min(n, (s.free+q.given)/8+1)
 	}
-	return max(0, n-qw.given)
+	return max(0, n-q.given)
 }
 
-// reserveAhead blocks until the queue may make a second claim: one is in flight, the last one left messages
+// ReserveAhead blocks until the queue may make a second claim: one is in flight, the last one left messages
 // behind, and there is room for many. It returns nil when ctx has ended or no messages are left behind; the
 // caller then ends.
-func (s *scheduler) reserveAhead(ctx context.Context, qw *queueWorker) *reservation {
+func (s *Scheduler) ReserveAhead(ctx context.Context, q *Queue) *Reservation {
 	for {
 		s.mu.Lock()
 		switch {
-		case ctx.Err() != nil || !qw.backlog:
-			qw.fetchingAhead = false
+		case ctx.Err() != nil || !q.backlog:
+			q.fetchingAhead = false
 			s.mu.Unlock()
 			return nil
-		case qw.mayFetchAhead():
-			n := min(qw.room(), store.MaxBatch)
-			qw.coming += n
+		case q.mayFetchAhead():
+			n := min(q.room(), store.MaxBatch)
+			q.coming += n
 			s.mu.Unlock()
-			return &reservation{max: n, room: n}
+			return &Reservation{Max: n, Ahead: true, room: n}
 		}
-		qw.ahead.asleep = true
+		q.ahead.asleep = true
 		s.mu.Unlock()
 		select {
-		case <-qw.ahead.signal:
+		case <-q.ahead.signal:
 		case <-ctx.Done():
 		}
 	}
 }
 
 // wakeIfLow wakes the fetchers when the buffer is low enough to claim again. The lock is held.
-func (s *scheduler) wakeIfLow(qw *queueWorker) {
-	if qw.fetcher.asleep && (qw.buffer.len() == 0 || qw.room() > 0) {
-		qw.fetcher.wake()
+func (s *Scheduler) wakeIfLow(q *Queue) {
+	if q.fetcher.asleep && (q.buffer.len() == 0 || q.room() > 0) {
+		q.fetcher.wake()
 	}
 	switch {
-	case !qw.mayFetchAhead():
-	case qw.fetchingAhead:
-		qw.ahead.wake()
+	case !q.mayFetchAhead():
+	case q.fetchingAhead:
+		q.ahead.wake()
 	case !s.stopped:
-		if qw.ahead.signal == nil {
-			qw.ahead = newWaitSlot()
+		if q.ahead.signal == nil {
+			q.ahead = newWaitSlot()
 		}
-		qw.fetchingAhead = true
-		s.fetchAhead(qw)
+		q.fetchingAhead = true
+		q.FetchAhead()
 	}
 }
 
 // watch begins to watch the claim of a queue's fetcher. The lock is held.
-func (s *scheduler) watch(qw *queueWorker) {
+func (s *Scheduler) watch(q *Queue) {
 	w := &s.claims
-	w.inFlight[qw] = struct{}{}
+	w.inFlight[q] = struct{}{}
 	switch {
 	case w.timerSet || s.stopped:
 		return
@@ -184,7 +185,7 @@ func (s *scheduler) watch(qw *queueWorker) {
 }
 
 // takeBack takes back the slots of claims that have outlasted the patience.
-func (s *scheduler) takeBack() {
+func (s *Scheduler) takeBack() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &s.claims
@@ -194,17 +195,19 @@ func (s *scheduler) takeBack() {
 	}
 	now, patience := time.Now(), w.patience()
 	var oldest time.Time
-	for qw := range w.inFlight {
-		if now.Before(qw.claim.begun.Add(patience)) {
-			oldest = earlier(oldest, qw.claim.begun)
+	for q := range w.inFlight {
+		if now.Before(q.claim.begun.Add(patience)) {
+			if oldest.IsZero() || q.claim.begun.Before(oldest) {
+				oldest = q.claim.begun
+			}
 			continue
 		}
-		delete(w.inFlight, qw)
+		delete(w.inFlight, q)
 		w.overdue++
-		qw.claim.overdue = true
-		s.putBack(qw, qw.claim.slots)
-		qw.claim.slots = 0
-		s.relinquish(qw)
+		q.claim.overdue = true
+		s.putBack(q, q.claim.slots)
+		q.claim.slots = 0
+		s.relinquish(q)
 	}
 	if !oldest.IsZero() {
 		w.timer.Reset(oldest.Add(w.patience()).Sub(now))
@@ -213,10 +216,10 @@ func (s *scheduler) takeBack() {
 }
 
 // returned ends the reservation of a claim, except for its slots. The lock is held.
-func (s *scheduler) returned(qw *queueWorker, r *reservation, ok bool) {
-	qw.coming -= r.room
-	qw.suspect = !ok
-	if r != &qw.claim {
+func (s *Scheduler) returned(q *Queue, r *Reservation, ok bool) {
+	q.coming -= r.room
+	q.suspect = !ok
+	if r.Ahead {
 		return // not watched
 	}
 	w := &s.claims
@@ -224,69 +227,69 @@ func (s *scheduler) returned(qw *queueWorker, r *reservation, ok bool) {
 	if r.overdue {
 		w.overdue--
 	} else {
-		delete(w.inFlight, qw)
+		delete(w.inFlight, q)
 	}
 }
 
-// fail ends the reservation of a claim that failed.
-func (s *scheduler) fail(qw *queueWorker, r *reservation) {
+// Fail ends the Reservation of a claim that failed.
+func (s *Scheduler) Fail(q *Queue, r *Reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.returned(qw, r, false)
-	s.putBack(qw, r.slots)
-	s.relinquish(qw)
+	s.returned(q, r, false)
+	s.putBack(q, r.slots)
+	s.relinquish(q)
 }
 
-// deliver uses the reservation of a claim: it starts its first tasks and buffers the rest. short means that
-// the claim found fewer messages than it asked for. When ctx has ended, deliver returns the tasks instead.
-func (s *scheduler) deliver(
-	ctx context.Context, qw *queueWorker, r *reservation, tasks []*task, short bool,
-) (unwanted []*task) {
+// Deliver uses the Reservation of a claim: it starts its first tasks and buffers the rest. short means that
+// the claim found fewer messages than it asked for. When ctx has ended, Deliver returns the tasks instead.
+func (s *Scheduler) Deliver(
+	ctx context.Context, q *Queue, r *Reservation, tasks []Task, short bool,
+) (unwanted []Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.returned(qw, r, true)
+	s.returned(q, r, true)
 	if ctx.Err() != nil { // otherwise stop, which comes later, finds what is buffered here
-		s.putBack(qw, r.slots)
-		s.relinquish(qw)
+		s.putBack(q, r.slots)
+		s.relinquish(q)
 		return tasks
 	}
 	n := r.slots
-	if qw.batch != nil {
-		n, tasks = s.deliverBatches(qw, n, tasks)
+	if q.Together != nil {
+		n, tasks = s.deliverBatches(q, n, tasks)
 	}
-	for len(tasks) > 0 && n+qw.given > 0 {
+	for len(tasks) > 0 && n+q.given > 0 {
 		t := tasks[0]
 		tasks = tasks[1:]
 		switch {
-		case !t.begin():
+		case !t.Begin():
 		case n > 0:
 			n--
 			s.start(t)
 		default:
-			qw.given--
+			q.given--
 			s.start(t)
 		}
 	}
-	qw.buffer.push(tasks)
-	s.putBack(qw, n)
+	q.buffer.push(tasks)
+	s.putBack(q, n)
 	if short {
-		s.relinquish(qw)
+		s.relinquish(q)
 		return nil
 	}
 	// The fetcher may have found the queue empty since a second claim was made; then that one does not count.
-	qw.backlog = qw.backlog || r == &qw.claim
-	s.update(qw)
+	q.backlog = q.backlog || !r.Ahead
+	s.update(q)
 	s.distribute(nil)
 	return nil
 }
 
 // relinquish returns the fetcher's unused slots and clears its requests. The lock is held.
-func (s *scheduler) relinquish(qw *queueWorker) {
-	qw.want, qw.backlog = 0, false
-	s.putBack(qw, qw.given)
-	qw.given = 0
-	qw.ahead.wake() // fetchAhead ends
-	s.update(qw)
+func (s *Scheduler) relinquish(q *Queue) {
+	q.want, q.backlog = 0, false
+	s.putBack(q, q.given)
+	q.given = 0
+	q.ahead.wake() // fetchAhead ends
+	s.update(q)
 	s.distribute(nil)
-	qw.shrinkBuffer()
+	q.shrinkBuffer()
 }

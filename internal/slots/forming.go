@@ -1,4 +1,4 @@
-package later
+package slots
 
 import (
 	"slices"
@@ -12,84 +12,84 @@ import (
 
 // formingBatch is a batch that waits for more messages. It holds a slot.
 type formingBatch struct {
-	tasks []*task
+	tasks []Task
 	timer *time.Timer // ends the wait
 }
 
 // missing returns the number of messages for which the forming batch waits.
-func (qw *queueWorker) missing() int { return qw.batchSize - len(qw.forming.tasks) }
+func (q *Queue) missing() int { return q.BatchSize - len(q.forming.tasks) }
 
 // deliverBatches puts tasks into batches, for the first of which there are n slots. It returns what is left of the
 // slots and of the tasks. The lock is held.
-func (s *scheduler) deliverBatches(qw *queueWorker, n int, tasks []*task) (int, []*task) {
-	if qw.forming != nil {
-		fit := min(len(tasks), qw.missing())
-		qw.forming.tasks = append(qw.forming.tasks, tasks[:fit]...)
+func (s *Scheduler) deliverBatches(q *Queue, n int, tasks []Task) (int, []Task) {
+	if q.forming != nil {
+		fit := min(len(tasks), q.missing())
+		q.forming.tasks = append(q.forming.tasks, tasks[:fit]...)
 		tasks = tasks[fit:]
-		if qw.missing() == 0 {
-			s.endForming(qw)
+		if q.missing() == 0 {
+			s.endForming(q)
 		}
 	}
-	for len(tasks) > 0 && n+qw.given > 0 {
+	for len(tasks) > 0 && n+q.given > 0 {
 		if n > 0 {
 			n--
 		} else {
-			qw.given--
+			q.given--
 		}
-		part := tasks[:min(len(tasks), qw.batchSize)]
+		part := tasks[:min(len(tasks), q.BatchSize)]
 		tasks = tasks[len(part):]
-		if len(part) < qw.batchSize && qw.batch.Wait > 0 {
-			s.form(qw, part)
+		if len(part) < q.BatchSize && q.BatchWait > 0 {
+			s.form(q, part)
 		} else {
-			s.startBatch(qw, part)
+			s.startBatch(q, part)
 		}
 	}
 	return n, tasks
 }
 
 // form lets tasks with a slot wait for more. The lock is held.
-func (s *scheduler) form(qw *queueWorker, tasks []*task) {
+func (s *Scheduler) form(q *Queue, tasks []Task) {
 	f := &formingBatch{tasks: slices.Clone(tasks)}
-	f.timer = time.AfterFunc(qw.batch.Wait, func() {
+	f.timer = time.AfterFunc(q.BatchWait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if qw.forming == f {
-			s.endForming(qw)
-			s.update(qw)
+		if q.forming == f {
+			s.endForming(q)
+			s.update(q)
 			s.distribute(nil)
-			if qw.endWait != nil && (s.free == 0 || qw.held >= qw.limit) {
-				qw.endWait() // without a slot, leave the next message to another process
+			if q.endWait != nil && (s.free == 0 || q.held >= q.Concurrency) {
+				q.endWait() // without a slot, leave the next message to another process
 			}
 		}
 	})
-	qw.forming = f
+	q.forming = f
 }
 
 // endForming starts the forming batch. The lock is held.
-func (s *scheduler) endForming(qw *queueWorker) {
-	f := qw.forming
-	qw.forming = nil
+func (s *Scheduler) endForming(q *Queue) {
+	f := q.forming
+	q.forming = nil
 	f.timer.Stop()
-	s.startBatch(qw, f.tasks)
+	s.startBatch(q, f.tasks)
 }
 
 // startBatch starts a batch that has a slot, unless all of its messages were lost. The lock is held.
-func (s *scheduler) startBatch(qw *queueWorker, tasks []*task) {
-	if t := qw.newBatch(tasks); t != nil {
+func (s *Scheduler) startBatch(q *Queue, tasks []Task) {
+	if t := q.Together(tasks); t != nil {
 		s.start(t)
 	} else {
-		s.putBack(qw, 1)
+		s.putBack(q, 1)
 	}
 }
 
 // takeBatch returns the first task of a batch of buffered tasks, or nil.
-func (qw *queueWorker) takeBatch() *task {
-	for qw.buffer.len() > 0 {
-		var tasks []*task
-		for qw.buffer.len() > 0 && len(tasks) < qw.batchSize {
-			tasks = append(tasks, qw.pop())
+func (q *Queue) takeBatch() Task {
+	for q.buffer.len() > 0 {
+		var tasks []Task
+		for q.buffer.len() > 0 && len(tasks) < q.BatchSize {
+			tasks = append(tasks, q.pop())
 		}
-		if t := qw.newBatch(tasks); t != nil {
+		if t := q.Together(tasks); t != nil {
 			return t
 		}
 	}
@@ -97,13 +97,13 @@ func (qw *queueWorker) takeBatch() *task {
 }
 
 // dropForming returns the tasks of a forming batch, which will not be started. The lock is held.
-func (s *scheduler) dropForming(qw *queueWorker) []*task {
-	f := qw.forming
+func (s *Scheduler) dropForming(q *Queue) []Task {
+	f := q.forming
 	if f == nil {
 		return nil
 	}
-	qw.forming = nil
+	q.forming = nil
 	f.timer.Stop()
-	s.putBack(qw, 1)
+	s.putBack(q, 1)
 	return f.tasks
 }
