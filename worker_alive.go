@@ -31,7 +31,7 @@ func (w *Worker) Alive() error {
 	}
 	r.scheduler.Handlers() // needs its lock
 	now := time.Now()
-	if late := r.leases.late(now); late > stuckAfter {
+	if late := r.leases.Late(now); late > stuckAfter {
 		return fmt.Errorf("worker is stuck: leases were not looked after for %v", late.Round(time.Second))
 	}
 	for _, qw := range r.queueWorkers {
@@ -53,17 +53,6 @@ func (r *run) checkCalls(qw *queueWorker, now time.Time) error {
 			took.Round(time.Second))
 	}
 	return nil
-}
-
-// late returns for how long the leaseKeeper has had something to do.
-func (k *leaseKeeper) late(now time.Time) time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	since := earlier(k.next, k.beating)
-	if since.IsZero() || k.stopped {
-		return 0
-	}
-	return now.Sub(since)
 }
 
 // callWatch knows since when the claims of a queue are in flight: that of the fetcher, and the one ahead.

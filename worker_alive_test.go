@@ -54,20 +54,3 @@ func TestWorkerIsAliveWhileItWorksAndWhileTheStoreFails(t *testing.T) {
 		}
 	})
 }
-
-func TestWorkerIsNotAliveIfNobodyLooksAfterItsLeases(t *testing.T) {
-	k := newLeaseKeeper(&run{})
-	begin := time.Now()
-	k.next = begin
-	if late := k.late(begin.Add(time.Minute)); late != time.Minute {
-		t.Errorf("a beat that does not begin is late by %v", late)
-	}
-	k.next, k.beating = time.Time{}, begin
-	if late := k.late(begin.Add(time.Minute)); late != time.Minute {
-		t.Errorf("a beat that does not end is late by %v", late)
-	}
-	k.beating = time.Time{}
-	if late := k.late(begin.Add(time.Minute)); late != 0 {
-		t.Errorf("with nothing to do, it is late by %v", late)
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -104,42 +105,16 @@ func TestWorkerSettleIsGivenUpWhenTheLeaseOfItsFirstFailureWouldHaveEnded(t *tes
 	})
 }
 
-func TestLeaseKeeperThatHasStoppedRetriesNoSettle(t *testing.T) {
-	k := newLeaseKeeper(&run{})
-	k.stop()
-	if k.retry(&task{unusual: &ending{retry: &settleRetry{at: time.Now()}}}) {
-		t.Error("a settle is to be retried after the end")
-	}
-}
-
-// One lease of a queue is due to be extended, and another one only to be asked about. The order must not matter.
-func TestLeaseKeeperExtendsTheLeasesThatAreDueWhateverElseIs(t *testing.T) {
-	now := time.Now()
-	qw := &queueWorker{cfg: QueueConfig{Lease: 30 * time.Second}}
-	for range 50 { // map order
-		k := newLeaseKeeper(&run{})
-		end := now.Add(time.Minute)
-		extend := &lease{qw: qw, deadline: end, beatAt: now, lookAt: end}
-		ask := &lease{qw: qw, deadline: end, beatAt: end, lookAt: now}
-		k.leases[extend], k.leases[ask] = struct{}{}, struct{}{}
-		if _, due, _ := k.sortLeases(now); len(due[qw]) != 2 || !extend.extend || ask.extend {
-			t.Fatalf("%d leases are due, extended: %v and %v; want the first one only", len(due[qw]), extend.extend, ask.extend)
-		}
-	}
-}
-
 // The next beat is when the oldest message of a buffer has waited for long enough, although its lease needs none yet.
-func TestLeaseKeeperWakesForTheOldestMessageOfABuffer(t *testing.T) {
+func TestWorkerLooksAgainWhenTheOldestMessageOfABufferHasWaited(t *testing.T) {
 	cfg := QueueConfig{Weight: 1, Concurrency: 1, Lease: 2 * time.Second}
 	qw := &queueWorker{cfg: cfg, slots: slots.NewQueue(slots.Config{Weight: 1, Concurrency: 1, MaxPrefetch: 10})}
-	r := &run{scheduler: slots.New(0, 0, []*slots.Queue{qw.slots}, func() {})}
-	k := newLeaseKeeper(r)
+	qw.run = &run{scheduler: slots.New(0, 0, []*slots.Queue{qw.slots}, func() {})}
 	now := time.Now()
-	held := &lease{qw: qw, arrived: now}
-	r.scheduler.Deliver(t.Context(), qw.slots, &slots.Reservation{Ahead: true}, []slots.Task{&task{lease: held}}, true)
-	k.add(held, now)
-	if next := k.beat(now); !next.Equal(now.Add(qw.maxBuffer())) {
-		t.Errorf("the next beat is after %v; want %v", next.Sub(now), qw.maxBuffer())
+	buffered := []slots.Task{&task{lease: &lease{qw: qw, arrived: now}}}
+	qw.run.scheduler.Deliver(t.Context(), qw.slots, &slots.Reservation{Ahead: true}, buffered, true)
+	if next := qw.releaseStale(now); !next.Equal(now.Add(qw.maxBuffer())) {
+		t.Errorf("the next look is after %v; want %v", next.Sub(now), qw.maxBuffer())
 	}
 }
 
@@ -291,7 +266,7 @@ func TestAliveSeesTheLongestCallAlsoOfForwarders(t *testing.T) {
 	f := &forwarder{queueWorker: &queueWorker{queue: c.Queue("q")}}
 	f.calls.begin(false, time.Second)
 	w.run = &run{begun: time.Now().Add(-time.Hour), scheduler: slots.New(1, 0, nil, nil), forwarders: []*forwarder{f}}
-	w.run.leases = newLeaseKeeper(w.run)
+	w.run.leases = hold.New(t.Context(), nil, nil)
 	if err := w.Alive(); err == nil || !strings.Contains(err.Error(), "has not returned") {
 		t.Errorf("Alive returned %v", err)
 	}

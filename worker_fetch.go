@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
@@ -106,13 +107,13 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *slots.Re
 	return short, nil
 }
 
-// receive creates the tasks of a claim and hands their lease to the leaseKeeper.
+// receive creates the tasks of a claim and hands their lease to the hold.Keeper.
 func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []slots.Task {
 	if len(claim.Messages) == 0 {
 		return nil
 	}
 	held := &lease{
-		id:      claim.Messages[0].Receipt.Lease,
+		Lease:   hold.Lease{ID: claim.Messages[0].Receipt.Lease, Queue: qw.leases},
 		claim:   claim.Messages[0].Receipt.Claim,
 		qw:      qw,
 		arrived: time.Now(),
@@ -121,7 +122,7 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []slo
 	if len(held.tasks) >= minAckGroup {
 		held.acks = &ackGroup{pending: len(held.tasks)}
 	}
-	held.open.Store(int64(len(held.tasks)))
+	held.Holder = held
 	reports := qw.queue.wantsEvents()
 	var tasks []task
 	for i := range claim.Messages {
@@ -137,11 +138,9 @@ func (r *run) receive(qw *queueWorker, claim store.Claim, asked time.Time) []slo
 		}
 	}
 	qw.queue.activity.count(EventClaimed, len(held.tasks))
-	r.leases.add(held, asked)
-	if !held.arrived.Before(leaseEnd(asked, qw.cfg.Lease)) {
-		for _, t := range held.tasks {
-			t.(*task).lose(ErrLeaseLost) // the reply came too late
-		}
+	r.leases.Keep(&held.Lease, len(held.tasks), asked)
+	if !held.arrived.Before(hold.End(asked, qw.cfg.Lease)) {
+		held.Lost() // the reply came too late
 	}
 	return held.tasks
 }

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/event"
+	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/store"
 )
 
@@ -90,6 +90,7 @@ func (r *run) newForwarder(queue string, to Destination) (*forwarder, error) {
 		return nil, fmt.Errorf("worker's Forward of queue %q: %w", queue, err)
 	}
 	qw := &queueWorker{run: r, queue: r.client.Queue(queue), cfg: r.cfg.queue(queue)}
+	qw.leases = &hold.Queue{Name: queue, Length: qw.cfg.Lease, Called: func(error) {}}
 	qw.misfits = newMisfits(queue, qw.cfg.GiveBackFor, r.log)
 	f := &forwarder{queueWorker: qw, to: to, route: route}
 	if to.custom != nil {
@@ -253,10 +254,10 @@ func (f *forwarder) deliver() error {
 	}
 	f.run.forwarding.Add(int64(len(claim.Messages)))
 	defer f.run.forwarding.Add(-int64(len(claim.Messages)))
-	held := f.hold(claim.Messages[0].Receipt.Lease, asked)
-	defer held.release()
+	held := f.run.leases.Whole(f.run.calling, f.leases, claim.Messages[0].Receipt.Lease, asked)
+	defer held.Release()
 	for {
-		settlements, err := f.deliverTo(held.ctx, claim)
+		settlements, err := f.deliverTo(held.Context, claim)
 		if failed := f.settle(held, claim, settlements); err == nil {
 			err = failed
 		}
@@ -266,60 +267,6 @@ func (f *forwarder) deliver() error {
 		claim.Messages = f.again
 	}
 }
-
-// heldLease is a lease that is extended until release is called.
-type heldLease struct {
-	ctx     context.Context // ends with ErrLeaseLost when the lease is lost
-	release func()
-	end     atomic.Pointer[time.Time] // see leaseEnd
-}
-
-// hold extends a lease that was requested at asked.
-func (f *forwarder) hold(lease string, asked time.Time) *heldLease {
-	ctx, cancel := context.WithCancelCause(f.run.calling)
-	done, ended := make(chan struct{}), make(chan struct{})
-	held := &heldLease{ctx: ctx, release: func() {
-		close(done)
-		cancel(nil)
-		<-ended
-	}}
-	length := f.cfg.Lease
-	extendedAt := func(asked time.Time) {
-		end := leaseEnd(asked, length)
-		held.end.Store(&end)
-	}
-	extendedAt(asked)
-	beat := time.NewTimer(time.Until(asked.Add(length / 3))) // the claim may have taken most of the lease
-	go func() {
-		defer close(ended)
-		defer beat.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-beat.C:
-			}
-			asked := time.Now()
-			calling, cancelCall := context.WithDeadline(ctx, *held.end.Load())
-			results, err := f.run.client.store.Extend(calling, f.queue.name, []store.Extension{{Lease: lease, For: length}})
-			cancelCall()
-			switch {
-			case err == nil && results[0].Err == nil:
-				extendedAt(asked)
-				beat.Reset(time.Until(asked.Add(length / 3)))
-			case err == nil || !held.valid():
-				cancel(ErrLeaseLost)
-				return
-			default:
-				beat.Reset(min(length/10, time.Second))
-			}
-		}
-	}()
-	return held
-}
-
-// valid reports whether the lease cannot have expired.
-func (h *heldLease) valid() bool { return time.Now().Before(*h.end.Load()) }
 
 // deliverTo delivers claimed messages. It returns their settlements, in order, and an error if the destination takes
 // nothing now.
@@ -376,7 +323,7 @@ func sendForwarded(
 }
 
 // settle settles the messages of a claim. After an error it releases those that are left.
-func (f *forwarder) settle(held *heldLease, claim store.Claim, settlements []store.Settlement) error {
+func (f *forwarder) settle(held *hold.Whole, claim store.Claim, settlements []store.Settlement) error {
 	alone := false // one message in a call
 	f.again = nil
 	for first := 0; first < len(settlements); {
@@ -426,19 +373,19 @@ func (f *forwarder) isUnwritable(err error) bool {
 
 // trySettle settles messages. While they are held it tries again after a failure, because messages that were delivered
 // would be delivered again.
-func (f *forwarder) trySettle(held *heldLease, settlements []store.Settlement) ([]store.SettleResult, error) {
+func (f *forwarder) trySettle(held *hold.Whole, settlements []store.Settlement) ([]store.SettleResult, error) {
 	for failures := 0; ; failures++ {
 		ctx, cancel := f.settling()
 		results, err := f.run.client.store.Settle(ctx, f.queue.name, settlements)
 		cancel()
 		if err == nil {
-			if failures > 0 && held.valid() {
+			if failures > 0 && held.Valid() {
 				ownLosses(results)
 			}
 			return results, nil
 		}
 		refused := calls.IsPermanent(err) || calls.IsRefusal(err) || f.route == routeLinked && errors.Is(err, ErrFull)
-		if refused || !held.valid() || f.run.calling.Err() != nil {
+		if refused || !held.Valid() || f.run.calling.Err() != nil {
 			return nil, err
 		}
 		f.failed(err)

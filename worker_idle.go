@@ -40,7 +40,7 @@ func (w *Worker) WaitIdle(ctx context.Context) error {
 // idle reports whether the worker holds no message. A claim counts until its messages are counted as unsettled, and
 // those until OnDead knows of them, so the order of the conditions matters.
 func (r *run) idle() bool {
-	return r.claiming.Load() == 0 && r.leases.unsettled() == 0 && r.scheduler.Handlers() == 0 && !r.dead.busy()
+	return r.claiming.Load() == 0 && r.leases.Unsettled() == 0 && r.scheduler.Handlers() == 0 && !r.dead.busy()
 }
 
 // beginClaim counts a claim, or a forwarded batch, until the function that it returns is called.

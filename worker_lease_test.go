@@ -114,7 +114,7 @@ func TestWorkerCancelledMessageEndsTheHandlersContext(t *testing.T) {
 		})
 		start(t, w)
 		mustSend(t, q, "", WithID("id"))
-		time.Sleep(5*time.Second + cancelCheck/2) // between two looks
+		time.Sleep(5*time.Second + 375*time.Millisecond) // between two looks
 		begin := time.Now()
 		if state, err := q.Cancel(t.Context(), "id"); state != StateLeased || err != nil {
 			t.Fatal(state, err)
@@ -326,7 +326,7 @@ func TestWorkerStopsClaimingWithTooManySettlesInFlight(t *testing.T) {
 	})
 }
 
-// This test is for the race detector: the leaseKeeper reports the loss while the handler begins or ends.
+// This test is for the race detector: the hold.Keeper reports the loss while the handler begins or ends.
 func TestWorkerLostLeaseDoesNotRaceWithItsHandler(t *testing.T) {
 	const n = 20
 	lost := make(chan struct{}, n)

@@ -342,7 +342,7 @@ func (p *presence) obey(id string, payload []byte) {
 
 // held returns what handlers hold, those that were called first first, and the number of handlers that run.
 func (r *run) held() (all []HeldMessage, n int) {
-	for _, t := range r.leases.tasks() {
+	for _, t := range r.tasks() {
 		if t.stage.Load() != stageRunning {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
@@ -27,7 +28,7 @@ const shutdownGrace = time.Second
 //	scheduleSender  sends the runs of schedules (worker_schedules.go); watchIndex starts it (worker_index.go)
 //	task          a claimed message (worker_task.go, worker_settle.go, worker_context.go)
 //	messageBatch  tasks that a handler gets together (worker_batch.go)
-//	leaseKeeper   extends leases, ends handlers of lost ones, retries failed settles (worker_lease.go)
+//	leases        extends leases, says which are lost, retries failed settles (internal/hold, worker_lease.go)
 //	deadNotifier  calls OnDead (worker_dead_notifier.go)
 //	presence      lists the worker and obeys commands (worker_presence.go)
 type run struct {
@@ -41,7 +42,7 @@ type run struct {
 	forwarding   atomic.Int64 // messages that forwarders and distributors hold
 	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
 	scheduler    *slots.Scheduler
-	leases       *leaseKeeper
+	leases       *hold.Keeper
 	dead         *deadNotifier
 	presence     *presence // nil if the worker is unlisted
 	begun        time.Time
@@ -55,12 +56,11 @@ type run struct {
 
 	claimBuffers sync.Pool // *[]store.Claimed, shared by the queues so that idle ones need none
 
-	fetching   sync.WaitGroup
-	background sync.WaitGroup // the leaseKeeper and its calls
-	changed    chan struct{}  // has a token when awaitIdle should check again
-	changes    changes        // the same for WaitIdle
-	claiming   atomic.Int32   // claims and forwarded batches in progress
-	local      store.Local    // the store, or nil
+	fetching sync.WaitGroup
+	changed  chan struct{} // has a token when awaitIdle should check again
+	changes  changes       // the same for WaitIdle
+	claiming atomic.Int32  // claims and forwarded batches in progress
+	local    store.Local   // the store, or nil
 }
 
 // queueWorker is one queue of a running worker.
@@ -72,6 +72,7 @@ type queueWorker struct {
 	batch   *batchHandler // nil if there is a handler of single messages
 
 	slots   *slots.Queue
+	leases  *hold.Queue
 	calls   callWatch   // claims in flight
 	failing atomic.Bool // the store is failing, and this was logged
 	misfits *misfits    // messages that this version of the program does not handle
@@ -107,7 +108,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		r.presence.start()
 		defer r.presence.leave()
 	}
-	r.background.Go(r.leases.run)
+	r.leases.Start()
 	for _, qw := range r.queueWorkers {
 		r.fetching.Go(func() { r.fetch(ctx, qw) })
 	}
@@ -174,7 +175,7 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		r.forwarders = append(r.forwarders, f)
 	}
 	r.calling, r.endCalls = context.WithCancelCause(r.handling)
-	r.leases = newLeaseKeeper(r)
+	r.leases = hold.New(r.calling, w.client.store, r.signalChange)
 	r.dead = &deadNotifier{run: r}
 	queues := make([]*slots.Queue, len(r.queueWorkers))
 	for i, qw := range r.queueWorkers {
@@ -215,6 +216,9 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 	cfg := r.cfg.queue(name)
 	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch,
 		misfits: newMisfits(name, cfg.GiveBackFor, r.log)}
+	qw.leases = &hold.Queue{
+		Name: name, Length: cfg.Lease, Looks: true, Called: qw.extended, Beat: qw.releaseStale, BeatAfter: qw.maxBuffer(),
+	}
 	share := slots.Config{
 		Weight: cfg.Weight, Priority: cfg.Priority, Concurrency: cfg.Concurrency, MaxPrefetch: r.cfg.MaxPrefetch,
 	}
@@ -245,15 +249,14 @@ func (r *run) drain() error {
 	}
 	if !r.awaitIdle(max(0, r.cfg.ShutdownTimeout)) {
 		r.endCalls(ErrShutdown)
-		for _, t := range r.leases.tasks() {
+		for _, t := range r.tasks() {
 			t.release(ErrShutdown)
 		}
 		r.awaitIdle(shutdownGrace)
 	}
 	r.endCalls(ErrShutdown)
 	r.fetching.Wait()
-	r.leases.stop()
-	r.background.Wait()
+	r.leases.Stop()
 	return r.drainError()
 }
 
@@ -270,7 +273,7 @@ func (r *run) drainError() error {
 		return errors.New("OnDead ignored the end of its context and is still running")
 	}
 	r.dead.goroutine.Wait()
-	n := r.leases.unsettled()
+	n := r.leases.Unsettled()
 	for _, f := range r.forwarders {
 		n += int64(f.unsettled)
 	}
@@ -295,7 +298,7 @@ func (r *run) awaitIdle(limit time.Duration) bool {
 		close(fetched)
 	}()
 	for fetching := true; ; {
-		if !fetching && r.scheduler.Handlers() == 0 && r.leases.unsettled() == 0 && !r.dead.busy() {
+		if !fetching && r.scheduler.Handlers() == 0 && r.leases.Unsettled() == 0 && !r.dead.busy() {
 			return true
 		}
 		select {

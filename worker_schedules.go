@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/store"
 )
 
@@ -31,6 +32,7 @@ type scheduleSender struct {
 func (r *run) sendScheduled(ctx context.Context) {
 	qw := &queueWorker{run: r, queue: r.client.Queue(schedulesQueue), cfg: r.cfg.queue(schedulesQueue)}
 	qw.cfg.Lease = scheduleLease
+	qw.leases = &hold.Queue{Name: schedulesQueue, Length: scheduleLease, Called: func(error) {}}
 	s := &scheduleSender{forwarder: &forwarder{
 		queueWorker: qw, to: Destination{target: store.Target{Kind: store.TargetQueue, Name: "queues of schedules"}},
 		route: routeLinked,

@@ -41,7 +41,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 	switch {
 	case err == nil || errors.Is(err, ErrNotDurable):
 		t.settled(result.State)
-	case errors.Is(err, ErrLeaseLost) && t.ending().retry != nil && time.Now().Before(qw.run.leases.end(t.lease)):
+	case errors.Is(err, ErrLeaseLost) && t.ending().retry != nil && time.Now().Before(qw.run.leases.End(&t.lease.Lease)):
 		// The lease is still held, so our own earlier call settled the message and its reply was lost.
 		t.settled(result.State)
 	case errors.Is(err, ErrLeaseLost):
@@ -85,17 +85,13 @@ func (t *task) tryAgain(err error) bool {
 	leases := t.lease.qw.run.leases
 	o := *t.ending()
 	if o.retry == nil {
-		o.retry = &settleRetry{giveUpAt: leases.end(t.lease)}
+		o.retry = &settleRetry{giveUpAt: leases.End(&t.lease.Lease)}
 		t.unusual = &o
 	}
 	o.retry.at = time.Now().Add(calls.PauseAfter(o.retry.failures))
 	o.retry.failures++
-	return o.retry.at.Before(o.retry.giveUpAt) && leases.retry(t)
+	return o.retry.at.Before(o.retry.giveUpAt) && leases.Retry(o.retry.at, t.settle)
 }
 
-// close removes the task from its lease. It needs no more heartbeats.
-func (t *task) close() {
-	if t.lease.open.Add(-1) == 0 {
-		t.lease.qw.run.leases.forget(t.lease)
-	}
-}
+// close ends the holding of the task.
+func (t *task) close() { t.lease.qw.run.leases.Close(&t.lease.Lease) }

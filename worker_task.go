@@ -92,7 +92,7 @@ func (t *task) ctx() *messageContext { return (*messageContext)(t) }
 
 // receipt returns the receipt with which the message is settled.
 func (t *task) receipt() store.Receipt {
-	return store.Receipt{Lease: t.lease.id, ID: t.ID, Epoch: t.epoch, Claim: t.lease.claim, Index: int(t.index)}
+	return store.Receipt{Lease: t.lease.ID, ID: t.ID, Epoch: t.epoch, Claim: t.lease.claim, Index: int(t.index)}
 }
 
 // Begin moves the task from the buffer to its handler. It reports false if the task was lost or released.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/hold"
 	"github.com/laterq/later/store"
 )
 
@@ -126,11 +127,15 @@ func (d *distributors) find(ctx context.Context, queue string, found map[string]
 func (d *distributors) start(ctx context.Context, queue string) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := d.run
+	cfg := r.cfg.queue(queue)
 	x := &distributor{
 		forwarder: &forwarder{
-			queueWorker: &queueWorker{run: r, queue: r.client.Queue(queue), cfg: r.cfg.queue(queue)},
-			to:          Destination{target: store.Target{Kind: store.TargetQueue, Name: "subscribed queues"}},
-			route:       routeLinked,
+			queueWorker: &queueWorker{
+				run: r, queue: r.client.Queue(queue), cfg: cfg,
+				leases: &hold.Queue{Name: queue, Length: cfg.Lease, Called: func(error) {}},
+			},
+			to:    Destination{target: store.Target{Kind: store.TargetQueue, Name: "subscribed queues"}},
+			route: routeLinked,
 		},
 		topic:   r.client.Topic(strings.TrimPrefix(queue, topicPrefix)),
 		cancel:  cancel,
