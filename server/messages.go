@@ -206,7 +206,7 @@ type editMessageInput struct {
 		In Duration   `json:"in,omitempty" doc:"Due after this delay, by the store's clock"`
 		At *time.Time `json:"at,omitempty" doc:"Due at this time"`
 		wire.Payload
-		Headers *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has"`
+		Headers *map[string]string `json:"headers,omitempty" doc:"All headers, in place of those that it has; the content type stays with the payload unless they have one, or the payload is new"`
 	}
 }
 
@@ -223,22 +223,11 @@ func (s *Server) editMessage(ctx context.Context, in *editMessageInput) (*messag
 		return nil, field("body", store.Invalid("changes nothing: give in, at, a payload or headers"))
 	case edits:
 		err = q.Edit(ctx, in.ID, func(m *later.Outgoing) error {
-			if b.Headers != nil {
-				m.Headers = *b.Headers
-			}
-			switch {
-			case b.Payload.Given() && b.Headers != nil:
-				m.Payload, m.Headers, err = b.Payload.Message(m.Headers)
-			case b.Payload.Given():
-				m.Payload, m.Headers, err = b.Payload.Edit(m.Headers)
-			}
-			if err != nil {
-				return field("payload", err)
-			}
 			if timed {
 				m.When = due
 			}
-			return nil
+			m.Payload, m.Headers, err = edited(m, &b.Payload, b.Headers)
+			return err
 		})
 	default:
 		err = q.Reschedule(ctx, in.ID, due)

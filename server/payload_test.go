@@ -133,3 +133,77 @@ func TestContentTypeOfARawBody(t *testing.T) {
 		}
 	}
 }
+
+// withHeaders returns the JSON of n headers.
+func withHeaders(n int) string {
+	headers := map[string]string{}
+	for i := range n {
+		headers[fmt.Sprint("h", i)] = "v"
+	}
+	text, _ := json.Marshal(headers)
+	return string(text)
+}
+
+func TestMessageHasOneContentType(t *testing.T) {
+	a := newAPI(t)
+	const twice = `"payload": {"a": 1}, "headers": {"Content-Type": "text/plain"}`
+	const field = "headers.Content-Type"
+	a.do(http.MethodPost, mail, `{`+twice+`}`).fails(http.StatusBadRequest, "invalid", field, "is a second content type")
+	a.do(http.MethodPost, mail, `{"payload_text": "x", "headers": {"content-type": "a/b", "Content-Type": "c/d"}}`).
+		fails(http.StatusBadRequest, "invalid", field)
+	a.do(http.MethodPost, mail+"/batch", `{"messages": [{}, {`+twice+`}]}`).
+		fails(http.StatusBadRequest, "invalid", "messages[1]."+field)
+	line := a.do(http.MethodPost, mail+"/batch", `{`+twice+"}\n", "Content-Type", linesType)
+	if !strings.Contains(line.body, `"field":"`+field+`"`) {
+		t.Error(line.body)
+	}
+	a.do(http.MethodPost, "/v1/queues/mail/series", `{"until": "2100-01-01T00:00:00Z", "offsets": ["0s"], `+twice+`}`).
+		fails(http.StatusBadRequest, "invalid", field)
+	a.do(http.MethodPut, "/v1/schedules/s", `{"queue": "mail", "every": "1h", `+twice+`}`).
+		fails(http.StatusBadRequest, "invalid", field)
+	a.do(http.MethodPost, "/v1/schedules/apply", `{"schedules": [{"name": "s", "queue": "mail", "every": "1h", `+twice+`}]}`).
+		fails(http.StatusBadRequest, "invalid", "schedules[0]."+field)
+	a.do(http.MethodPost, mail, `{"id": "m", "in": "1h", "payload": 1}`).is(http.StatusCreated)
+	a.do(http.MethodPatch, mail+"/m", `{`+twice+`}`).fails(http.StatusBadRequest, "invalid", field)
+	a.do(http.MethodPatch, mail+"/m", `{"headers": {"Content-Type": "text/plain"}}`).
+		fails(http.StatusBadRequest, "invalid", field)
+	got := list(a.do(http.MethodPost, "/v1/queues/mail/receive", nil).is(http.StatusOK), "messages")
+	if len(got) != 0 {
+		t.Errorf("refused messages were sent: %v", got)
+	}
+	// Without a content type of its own, a message may have the header in any case.
+	a.do(http.MethodPost, mail, `{"payload_text": "x", "headers": {"Content-Type": "text/plain"}}`).is(http.StatusCreated)
+}
+
+func TestContentTypeStaysWithAPayloadThatIsNotEdited(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"id": "m", "in": "1h", "payload": {"a": 1}, "headers": {"k": "v"}}`).is(http.StatusCreated)
+	for _, test := range []struct{ body, want string }{
+		{`{"headers": {"k": "w"}}`, `"payload":{"a":1},"headers":{"content-type":"application/json","k":"w"}`},
+		{`{"headers": {}}`, `"payload":{"a":1},"headers":{"content-type":"application/json"}`},
+		{`{"headers": {"content-type": "text/plain"}}`, `"payload_text":"{\"a\":1}","headers":{"content-type":"text/plain"}`},
+		{`{"payload": 2}`, `"payload":2,"headers":{"content-type":"application/json"}`},
+		{`{"payload_text": "x", "headers": {"k": "v"}}`, `"payload_text":"x","headers":{"k":"v"}`},
+		{`{"headers": {"l": "v"}}`, `"payload_text":"x","headers":{"l":"v"}`},
+	} {
+		if got := a.do(http.MethodPatch, mail+"/m", test.body); !strings.Contains(got.body, test.want) {
+			t.Errorf("%s: %s lacks %s", test.body, got.body, test.want)
+		}
+	}
+}
+
+func TestContentTypeCountsAsAHeader(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"id": "m", "in": "1h", "payload": 1, "headers": `+withHeaders(63)+`}`).is(http.StatusCreated)
+	a.do(http.MethodPost, mail, `{"payload_text": "", "headers": `+withHeaders(64)+`}`).is(http.StatusCreated)
+	a.do(http.MethodPost, mail, `{"payload": 1, "headers": `+withHeaders(64)+`}`).
+		fails(http.StatusRequestEntityTooLarge, "too_large", "headers", "has 64 names, and the payload needs the header content-type")
+	a.do(http.MethodPatch, mail+"/m", `{"headers": `+withHeaders(64)+`}`).
+		fails(http.StatusRequestEntityTooLarge, "too_large", "headers")
+	a.do(http.MethodPost, "/v1/queues/mail/series", `{"until": "2100-01-01T00:00:00Z", "offsets": ["0s"], "payload": 1, "headers": `+
+		withHeaders(59)+`}`).fails(http.StatusRequestEntityTooLarge, "too_large", "headers")
+	a.do(http.MethodPut, "/v1/schedules/s", `{"queue": "mail", "every": "1h", "payload_text": "x", "headers": `+withHeaders(61)+`}`).
+		is(http.StatusOK)
+	a.do(http.MethodPut, "/v1/schedules/s", `{"queue": "mail", "every": "1h", "payload_text": "x", "headers": `+withHeaders(62)+`}`).
+		fails(http.StatusBadRequest, "invalid", "headers")
+}

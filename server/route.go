@@ -184,7 +184,7 @@ func (s *Server) failure(ctx context.Context, err error) *failure {
 
 // fieldWords are how errors of package store begin that are about one field, and the field.
 var fieldWords = []struct{ words, field string }{
-	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"due time ", "at"}, {"delay ", "in"},
+	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"message has ", "headers"}, {"due time ", "at"}, {"delay ", "in"},
 	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
 	{"max attempts ", "max_attempts"}, {"mode for duplicates ", "on_duplicate"}, {"queue name ", "path.queue"},
 	{"cursor ", "query.cursor"},

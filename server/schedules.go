@@ -82,7 +82,7 @@ type ScheduleFields struct {
 	Queue string `json:"queue,omitempty" maxLength:"128" doc:"Receives the messages; topic:NAME is a topic"`
 	Set   string `json:"set,omitempty" maxLength:"80" doc:"Of schedules that are applied together"`
 	wire.Payload
-	Headers      map[string]string `json:"headers,omitempty" maxProperties:"64"`
+	Headers      map[string]string `json:"headers,omitempty" maxProperties:"61"`
 	MaxAttempts  int               `json:"max_attempts,omitempty" minimum:"1" maximum:"65535" doc:"Dead after so many failed attempts. Default: 20"`
 	Timeout      Duration          `json:"timeout,omitempty" doc:"Limit of one run of a handler"`
 	ExpireAfter  Duration          `json:"expire_after,omitempty" doc:"Dead if not delivered within this time after it is due"`
@@ -263,6 +263,9 @@ func (s *Server) mayReplace(ctx context.Context, name string) error {
 // checkSchedule returns the error with which a schedule is refused.
 func checkSchedule(schedule *later.Schedule) error {
 	if err := checkRule(schedule); err != nil {
+		return err
+	}
+	if err := checkContentType(schedule.Headers); err != nil {
 		return err
 	}
 	return schedule.Check()

@@ -155,8 +155,8 @@ func (d Duration) delay(name string) (time.Duration, error) {
 // outgoing returns the message to send.
 func (o *Outgoing) outgoing() (out later.Outgoing, err error) {
 	out = later.Outgoing{ID: o.ID, MaxAttempts: o.MaxAttempts, Group: o.Group}
-	if out.Payload, out.Headers, err = o.Payload.Message(o.Headers); err != nil {
-		return out, field("payload", err)
+	if out.Payload, out.Headers, err = payloadOf(&o.Payload, o.Headers); err != nil {
+		return out, err
 	}
 	if out.When, err = when(o.In, o.At); err != nil {
 		return out, err

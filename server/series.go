@@ -44,6 +44,9 @@ func registerSeries(s *Server) {
 	}, s.cancelSeries)
 }
 
+// maxSeriesHeaders is how many headers the messages of a series have at most, besides those that say which part they are.
+const maxSeriesHeaders = store.MaxHeaders - 5
+
 // SeriesPath is a series of a path.
 type SeriesPath struct {
 	QueuePath
@@ -111,6 +114,10 @@ func (s *Server) sendSeries(ctx context.Context, in *sendSeriesInput) (*sentSeri
 	message, err := body.outgoing()
 	if err != nil {
 		return nil, err
+	}
+	if n := len(message.Headers); n > maxSeriesHeaders {
+		return nil, field("headers", store.TooLarge("are %d with the content type of the payload: the limit is %d, because a "+
+			"series adds its own; omit some", n, maxSeriesHeaders))
 	}
 	series := later.Series{Until: b.Until, Past: b.policy(), Offsets: make([]time.Duration, len(b.Offsets))}
 	for i, offset := range b.Offsets {
