@@ -1,9 +1,9 @@
 package later
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"sync/atomic"
@@ -95,7 +95,8 @@ func (c *Client) newRemotePresence(w RemoteWorker, r *receiver) (*remotePresence
 	if w.Name == "" {
 		return nil, store.Invalid("worker's name is empty: give 1 to %d bytes", MaxWorkerName)
 	}
-	if err := errors.Join(checkWorkerText("name", w.Name), checkWorkerText("version", w.Version)); err != nil {
+	if err := cmp.Or(checkWorkerText("name", w.Name), checkWorkerText("version", w.Version),
+		store.CheckNew("worker's name", w.Name)); err != nil {
 		return nil, err
 	}
 	if w.Concurrency == 0 {

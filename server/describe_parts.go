@@ -49,6 +49,7 @@ func (s *Server) describeMounted() {
 		op.Extensions = map[string]any{"x-right": right, "x-mounted": true}
 		describeProblems(&op, op.RequestBody != nil)
 		s.api.OpenAPI().AddOperation(&op)
+		s.mux.HandleFunc(op.Method+" "+op.Path, noRoute) // unless it is mounted; other methods are answered with 405
 	}
 	text := func(about string) map[string]*huma.Response {
 		return map[string]*huma.Response{"200": {Description: about, Content: map[string]*huma.MediaType{

@@ -141,6 +141,18 @@ func withoutClock(body any) any {
 			worker.Held = each(worker.Held, func(h *wire.Held) { h.HeldFor = 0 })
 		})
 		return b
+	case *Overview:
+		still := *b
+		still.Time, still.Took = "", 0
+		still.Bands = each(b.Bands, func(band *OverviewBand) { band.From, band.To = "", "" })
+		still.Queues = each(b.Queues, func(q *OverviewQueue) {
+			q.Now = ""
+			q.setRates(1) // the seconds that have passed change all the time
+		})
+		return still
+	case wire.Activity:
+		b.Now, b.Minute.From, b.Hour.From, b.Day.From = "", "", "", ""
+		return b
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func TestListsThatDoNotChangeHaveTheSameETag(t *testing.T) {
 	a.do(http.MethodPut, nightly, `{"queue": "q", "every": "1h"}`).is(http.StatusOK)
 	a.do(http.MethodPost, receivePath, `{"worker": "w"}`).is(http.StatusOK)
 	for _, path := range []string{"/v1/queues", "/v1/queues/mail",
-		mail + "?state=ready", mail + "/a", "/v1/topics?limit=500",
+		mail + "?state=ready", mail + "/a", "/v1/queues/mail/activity", "/v1/overview", "/v1/topics?limit=500",
 		"/v1/workers", "/v1/schedules?limit=500", "/v1/schedules-upcoming?limit=20", "/v1/changes?limit=200",
 		"/v1/operations", "/v1/server", "/v1/openapi.json"} {
 		first := a.do(http.MethodGet, path, nil)

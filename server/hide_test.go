@@ -1,7 +1,11 @@
 package server
 
 import (
+	"cmp"
+	"encoding/json"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +84,61 @@ func TestNoReplyShowsWhatIsHidden(t *testing.T) {
 	}
 	if got, err := a.client.Queue("mail").Get(t.Context(), "none"); err != nil || got.State != later.StateReady {
 		t.Error(got, err)
+	}
+}
+
+// TestNoConditionTellsWhatIsHidden gives each condition on what is in a message, wherever a request takes some, to
+// somebody from whom that is hidden: how many messages match would tell it.
+func TestNoConditionTellsWhatIsHidden(t *testing.T) {
+	a := newAPI(t)
+	a.do(http.MethodPost, mail, `{"id": "none", "in": "1h", "payload": {"a": 1}, "headers": {"k": "v"}}`).is(http.StatusCreated)
+	a.do(http.MethodPut, "/v1/topics/t", `{"history_count": 10}`).is(http.StatusOK)
+	shown := []string{"state", "group", "due_after", "due_before", "id", "min_attempts", "max_attempts"}
+	values := map[string]string{"json": "a = 1", "header": "k=v"}
+	hider := a.as(access.Identity{Name: "h", Role: access.RoleOperate, HidePayloads: true})
+	other := a.as(access.Identity{Name: "o", Role: access.RoleOperate})
+	refused := func(method, path, body string) {
+		t.Helper()
+		if got := other.do(method, path, body); got.status >= 300 {
+			t.Errorf("%s %s %s: %d %s", method, path, body, got.status, got.body)
+		}
+		if got := hider.do(method, path, body); got.status != http.StatusForbidden {
+			t.Errorf("%s %s %s: %d %s", method, path, body, got.status, got.body)
+		}
+	}
+	tried := 0
+	operationsOf(a.server.api.OpenAPI(), func(op *huma.Operation) {
+		for _, p := range op.Parameters {
+			if _, condition := typeOf[FilterQuery]().FieldByNameFunc(func(name string) bool {
+				f, _ := typeOf[FilterQuery]().FieldByName(name)
+				tag, _, _ := strings.Cut(f.Tag.Get("query"), ",")
+				return tag == p.Name
+			}); condition && op.Path != "/v1/events" && p.In == "query" && !slices.Contains(shown, p.Name) {
+				tried++
+				refused(op.Method, fill(op.Path, "mail")+"?"+p.Name+"="+url.QueryEscape(cmp.Or(values[p.Name], "x")), "")
+			}
+		}
+	})
+	filter := typeOf[Filter]()
+	for i := range filter.NumField() {
+		name, _, _ := strings.Cut(filter.Field(i).Tag.Get("json"), ",")
+		if slices.Contains(shown, name) {
+			continue
+		}
+		value := any(cmp.Or(values[name], "x"))
+		if name == "headers" {
+			value = map[string]string{"k": "v"}
+		}
+		text, err := json.Marshal(map[string]any{"state": "scheduled", name: value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tried++
+		refused(http.MethodPost, "/v1/queues/mail/bulk", `{"action": "run", "dry_run": true, "filter": `+string(text)+`}`)
+	}
+	refused(http.MethodPut, "/v1/topics/t/subscriptions/sub", `{"where": "k=v"}`)
+	hider.do(http.MethodPut, "/v1/topics/t/subscriptions/sub", `{}`).is(http.StatusOK)
+	if tried != 15 {
+		t.Errorf("%d conditions", tried)
 	}
 }

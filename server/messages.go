@@ -186,9 +186,11 @@ func maySearch(ctx context.Context, f *later.Filter) error {
 	if !hides(ctx) || f.Payload == "" && f.JSON == nil && len(f.Headers) == 0 && f.Error == "" && f.ErrorPattern == "" {
 		return nil
 	}
-	return &problem.Error{Status: http.StatusForbidden,
-		Err: fmt.Errorf("who may not see payloads may not search in them either: %w", store.ErrForbidden)}
+	return errHiddenSearch
 }
+
+var errHiddenSearch = &problem.Error{Status: http.StatusForbidden,
+	Err: fmt.Errorf("who may not see payloads and headers may not search in them either: %w", store.ErrForbidden)}
 
 type messageOutput struct{ Body Message }
 

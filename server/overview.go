@@ -91,6 +91,14 @@ type OverviewQueue struct {
 	LatenessP99      wire.Duration  `json:"lateness_p99"`
 	LatenessSamples  int            `json:"lateness_samples" doc:"Deliveries in the sample, up to 256"`
 	History          []HistoryEntry `json:"history" doc:"60 parts of 5 s each, the current one last; empty if nothing happened in them"`
+
+	minute HistoryEntry // the events that the rates are of
+}
+
+// setRates sets the rates of the events of a minute, which has so many seconds.
+func (q *OverviewQueue) setRates(seconds float64) {
+	q.SentPerSecond, q.HandledPerSecond = float64(q.minute.Sent)/seconds, float64(q.minute.Handled)/seconds
+	q.FailedPerSecond = float64(q.minute.Failed) / seconds
 }
 
 // HistoryEntry counts the events of a queue in 5 s.

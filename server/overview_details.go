@@ -20,12 +20,12 @@ const (
 
 // queueDetails are what a reading of many queues does not read of each of them, as it was when it was read.
 type queueDetails struct {
-	stats         later.Stats // of that time
-	reading       int         // the number of the reading
-	sent, handled float64     // per second in the last minute
-	failed        float64
-	counts        []int64 // of all buckets of all bands but later; none if all are 0
-	later         int64
+	stats   later.Stats // of that time
+	reading int         // the number of the reading
+	minute  HistoryEntry
+	seconds float64 // the length of minute
+	counts  []int64 // of all buckets of all bands but later; none if all are 0
+	later   int64
 }
 
 // keptDetails are the details of queues that several readings share. The zero value has none.
@@ -81,19 +81,17 @@ func (d *queueDetails) readActivity(ctx context.Context, queue *later.Queue) err
 	if err != nil {
 		return err
 	}
-	seconds := cmp.Or(activity.Now.Sub(activity.Minute.From).Seconds(), 1)
-	var total HistoryEntry
+	d.seconds = cmp.Or(activity.Now.Sub(activity.Minute.From).Seconds(), 1)
 	for kind, n := range activity.Minute.Counts {
-		total.count(kind, n)
+		d.minute.count(kind, n)
 	}
-	d.sent, d.handled = float64(total.Sent)/seconds, float64(total.Handled)/seconds
-	d.failed = float64(total.Failed) / seconds
 	return nil
 }
 
 // showRates sets the rates of a queue.
 func (d *queueDetails) showRates(o *OverviewQueue) {
-	o.SentPerSecond, o.HandledPerSecond, o.FailedPerSecond = d.sent, d.handled, d.failed
+	o.minute = d.minute
+	o.setRates(d.seconds)
 }
 
 // count counts n events of a kind.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -127,7 +129,7 @@ func (in *receiveFromQueuesInput) setPlain(name string, value gjson.Result) (ok 
 		in.Body.Queues = append(in.Body.Queues, q)
 		return ok
 	})
-	return ok && len(in.Body.Queues) > 0
+	return ok && len(in.Body.Queues) > 0 && len(in.Body.Queues) <= later.MaxReceiveQueues
 }
 
 // setPlain sets a field and reports whether it is a known one with a value that is allowed.
@@ -196,9 +198,12 @@ func (s *Server) receive(ctx context.Context, in *receiveMessagesInput) (*receiv
 func (s *Server) receiveMany(ctx context.Context, in *receiveFromQueuesInput) (*receivedMessagesOutput, error) {
 	queues := make([]later.ReceiveQueue, len(in.Body.Queues))
 	for i, q := range in.Body.Queues {
-		where := fmt.Sprintf("queues[%d].name", i)
-		if err := may(ctx, access.Work, q.Name); err != nil {
-			return nil, field(where, err)
+		err := cmp.Or(store.CheckQueue(q.Name), may(ctx, access.Work, q.Name))
+		if slices.ContainsFunc(queues[:i], func(other later.ReceiveQueue) bool { return other.Name == q.Name }) {
+			err = store.Invalid("is %q a second time: give each queue once", q.Name)
+		}
+		if err != nil {
+			return nil, field(fmt.Sprintf("queues[%d].name", i), err)
 		}
 		queues[i] = later.ReceiveQueue(q)
 	}

@@ -170,7 +170,11 @@ func TestReceiveFromSeveralQueues(t *testing.T) {
 	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail", "weight": 1001}]}`).
 		fails(http.StatusBadRequest, "invalid", "queues[0].weight")
 	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}, {"name": "mail"}]}`).
-		fails(http.StatusBadRequest, "invalid", "", "given twice")
+		fails(http.StatusBadRequest, "invalid", "queues[1].name", "a second time")
+	a.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "a{"}]}`).
+		fails(http.StatusBadRequest, "invalid", "queues[0].name")
+	a.do(http.MethodPost, "/v1/receive", `{"queues": [`+strings.Repeat(`{"name": "mail"}, `, 16)+`{"name": "q"}]}`).
+		fails(http.StatusBadRequest, "invalid", "queues", "<= 16")
 	worker := a.as(access.Identity{Name: "w", Role: access.RoleWork, Queues: []string{"mail"}})
 	worker.do(http.MethodPost, "/v1/receive", both).fails(http.StatusForbidden, "forbidden", "queues[1].name")
 	worker.do(http.MethodPost, "/v1/receive", `{"queues": [{"name": "mail"}]}`).is(http.StatusOK)
@@ -247,5 +251,9 @@ func TestNamedWorkerIsListedAndObeys(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	a.do(http.MethodPost, receivePath, `{"concurrency": 3}`).fails(http.StatusBadRequest, "invalid", "worker")
-	a.do(http.MethodPost, receivePath, `{"worker": "a\u0000"}`).fails(http.StatusBadRequest, "invalid", "")
+	for _, name := range []string{`a\u0000`, ".", "..", strings.Repeat("é", 128)} {
+		a.do(http.MethodPost, receivePath, `{"worker": "`+name+`"}`).fails(http.StatusBadRequest, "invalid", "worker")
+	}
+	a.do(http.MethodPost, receivePath, `{"worker": "w", "version": "a\u0000"}`).
+		fails(http.StatusBadRequest, "invalid", "version")
 }

@@ -187,7 +187,7 @@ var fieldWords = []struct{ words, field string }{
 	{"payload ", "payload"}, {"id ", "id"}, {"header", "headers"}, {"message has ", "headers"}, {"due time ", "at"}, {"delay ", "in"},
 	{"timeout ", "timeout"}, {"group ", "group"}, {"expiry ", "expire_at"}, {"dedup window ", "dedup_window"},
 	{"max attempts ", "max_attempts"}, {"mode for duplicates ", "on_duplicate"}, {"queue name ", "path.queue"},
-	{"cursor ", "query.cursor"},
+	{"cursor ", "query.cursor"}, {"worker's name ", "worker"}, {"worker's version ", "version"},
 }
 
 func fieldOf(detail string) string {
@@ -404,5 +404,9 @@ func (s *Server) unknownRoute(w http.ResponseWriter, r *http.Request) {
 			store.Invalid("%s is no method of %s: use %s", r.Method, r.URL.Path, strings.Join(others, " or ")))
 		return
 	}
+	noRoute(w, r)
+}
+
+func noRoute(w http.ResponseWriter, r *http.Request) {
 	problem.Write(w, 0, fmt.Errorf("no route %s: /v1/openapi.json lists them: %w", r.URL.Path, store.ErrNotFound))
 }

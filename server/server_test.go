@@ -114,6 +114,9 @@ func (a *api) described(r *http.Request, got *reply) {
 	}
 	op := map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch,
 		"DELETE": item.Delete}[r.Method]
+	if op.Extensions["x-mounted"] != nil {
+		return // which it is beside a Server
+	}
 	response := op.Responses[strconv.Itoa(got.status)]
 	if response != nil && response.Ref != "" {
 		response = api.Components.Responses[strings.TrimPrefix(response.Ref, "#/components/responses/")]

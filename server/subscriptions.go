@@ -110,6 +110,9 @@ func (s *Server) subscribe(ctx context.Context, in *subscribeInput) (*subscribed
 	if err := field("where", later.CheckFilter(in.Body.Where)); err != nil {
 		return nil, err
 	}
+	if in.Body.Where != "" && hides(ctx) { // the count of what the queue then receives would tell which headers there are
+		return nil, field("where", errHiddenSearch)
+	}
 	var opts []later.SubscribeOption
 	if in.Body.Where != "" {
 		opts = append(opts, later.Where(in.Body.Where))

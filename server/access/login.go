@@ -30,13 +30,18 @@ type Credentials struct {
 // Login exchanges a token, as Credentials in JSON, for a cookie with which a page sends requests. Mount it at LoginPath
 // for POST.
 func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
+	if err := checkHeaders(r); err != nil {
+		problem.Write(w, 0, err)
+		return
+	}
 	var body Credentials
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLogin))
 	if err == nil {
 		err = jsonfields.Decode(text, map[string]any{"token": &body.Token})
 	}
 	if err != nil || jsonfields.CheckNames(text) != nil || body.Token == "" {
-		problem.Write(w, 0, store.Invalid(`the body of a login is {"token": "..."}, of %d bytes at most`, maxLogin))
+		problem.Write(w, 0, &problem.Error{Field: "body",
+			Err: store.Invalid(`the body of a login is {"token": "..."}, of %d bytes at most`, maxLogin)})
 		return
 	}
 	hash := sha256.Sum256([]byte(body.Token))
@@ -54,6 +59,10 @@ func (c *Control) Login(w http.ResponseWriter, r *http.Request) {
 // Logout removes the cookie of Login, and ends the login at all servers; see ShareLogouts. Mount it at LogoutPath for
 // POST.
 func (c *Control) Logout(w http.ResponseWriter, r *http.Request) {
+	if err := checkHeaders(r); err != nil {
+		problem.Write(w, 0, err)
+		return
+	}
 	if cookie, err := r.Cookie(LoginCookie); err == nil {
 		if one, ok := c.session(c.current(), cookie.Value); ok {
 			if err := c.sessions.revoke(r.Context(), one); err != nil {
@@ -65,6 +74,17 @@ func (c *Control) Logout(w http.ResponseWriter, r *http.Request) {
 	}
 	c.setCookie(w, r, "", -1)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// checkHeaders refuses headers whose sender would believe that the request is safe to repeat, or has a condition.
+func checkHeaders(r *http.Request) error {
+	for _, name := range []string{"Idempotency-Key", "If-Match", "If-None-Match"} {
+		if r.Header[name] != nil {
+			return &problem.Error{Field: "header." + name,
+				Err: store.Invalid("header.%s: is not for logins: leave it out of this request", name)}
+		}
+	}
+	return nil
 }
 
 func (c *Control) setCookie(w http.ResponseWriter, r *http.Request, value string, age int) {

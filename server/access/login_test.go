@@ -119,3 +119,18 @@ func TestLoginEndsWithItsTimeItsTokenAndItsServer(t *testing.T) {
 		expect(c, text, 401)
 	})
 }
+
+func TestLoginRefusesHeadersThatItWouldIgnore(t *testing.T) {
+	c, _ := control(t, file(t))
+	for _, header := range []string{"Idempotency-Key", "If-Match", "If-None-Match"} {
+		for name, do := range map[string]http.HandlerFunc{"login": c.Login, "logout": c.Logout} {
+			r := httptest.NewRequest(http.MethodPost, LoginPath, strings.NewReader(`{"token": "t0ken"}`))
+			r.Header.Set(header, "*")
+			w := httptest.NewRecorder()
+			if do(w, r); w.Code != http.StatusBadRequest || w.Header().Get("Set-Cookie") != "" ||
+				!strings.Contains(w.Body.String(), `"field":"header.`+header+`"`) {
+				t.Errorf("%s with %s: %d %s", name, header, w.Code, w.Body)
+			}
+		}
+	}
+}

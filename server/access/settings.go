@@ -357,9 +357,18 @@ func checkPattern(pattern string) error {
 	case store.HistoryPrefix:
 		return store.Invalid("is %q: the history of a topic belongs to it: give %q", nearest.Clip(pattern),
 			nearest.Clip(store.TopicPrefix+topic))
-	case store.WorkerPrefix:
-		return store.Invalid("is %q: these queues are of all workers: leave out queues, for a role on all of them",
+	case store.WorkerPrefix, store.LogoutsQueue:
+		return store.Invalid("is %q: these queues are of the whole server: leave out queues, for a role on all of them",
 			nearest.Clip(pattern))
+	case store.TopicPrefix:
+		if pattern == prefix {
+			return store.Invalid("is %q: the name of the topic is missing: give %sNAME, or %s* for all topics", pattern, prefix,
+				prefix)
+		}
+	case store.SchedulesQueue:
+		if name != prefix {
+			return store.Invalid("is %q: the schedules are one name: give %q", nearest.Clip(pattern), prefix)
+		}
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestWrongFileIsRefusedWithItsLineAndField(t *testing.T) {
 		{token + "    queues: []\n", "tokens[0] has an empty list of queues"},
 		{token + "    queues: [\"topic-history:a*\"]\n", `tokens[0].queues[0] is "topic-history:a*": the history of a topic ` +
 			`belongs to it: give "topic:a"`},
-		{token + "    queues: [\"worker:a\"]\n", `tokens[0].queues[0] is "worker:a": these queues are of all workers`},
+		{token + "    queues: [\"worker:a\"]\n", `tokens[0].queues[0] is "worker:a": these queues are of the whole server`},
 		{token + "    queues: [a*b]\n", `tokens[0].queues[0] is "a*b": a * can only be at the end`},
 		{token + "    queues:\n      - a\n      - 'x{'\n",
 			"line 7: tokens[0].queues[1] is wrong: queue name \"x{\" holds a brace"},
@@ -208,5 +208,23 @@ func FuzzParseSettings(f *testing.F) {
 func check(t *testing.T, who Identity) {
 	if _, known := rights[who.Role]; !known || checkName(who.Name) != nil || who.Queues != nil && len(who.Queues) == 0 {
 		t.Errorf("a file has %+v", who)
+	}
+}
+
+// TestNameInQueuesIsRefusedOrHasAnEffect tries names of queues that Later keeps for itself.
+func TestNameInQueuesIsRefusedOrHasAnEffect(t *testing.T) {
+	for _, prefix := range store.Reserved {
+		for _, pattern := range []string{prefix, prefix + "*", prefix + "x", prefix + "x*"} {
+			who := Identity{Name: "n", Role: RoleAdmin, Queues: []string{pattern}}
+			works := who.MaySchedules(Operate)
+			for _, queue := range []string{prefix, prefix + "x", prefix + "xy"} {
+				for _, right := range []Right{Look, Get, Send, Work, Operate, Administer} {
+					works = works || who.May(right, queue)
+				}
+			}
+			if err := who.Check(); (err == nil) != works {
+				t.Errorf("%q has an effect: %v, and is refused: %v", pattern, works, err)
+			}
+		}
 	}
 }
