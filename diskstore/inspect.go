@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
-	logrecord "github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 
 	"github.com/laterq/later/store"
 )
@@ -51,7 +48,7 @@ func inspect(ctx context.Context, d directory, report func(store.CheckResult)) e
 // files is the tables and logs that a store consists of.
 type files struct {
 	tables    []string
-	logs      []wal.LogicalLog
+	logs      []string
 	wasClosed bool
 	format    int // of what is stored
 }
@@ -97,11 +94,10 @@ func (d *directory) withFiles(report func(store.CheckResult), f func(files) erro
 // manifest is damaged or a table is missing nobody knows: it reports that, and returns all files.
 func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (files, error) {
 	f := files{wasClosed: !slices.Contains(names, holderFile)}
-	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
-	if err != nil {
-		return f, d.readError(err)
+	var err error
+	if f.logs, err = d.logFiles(); err != nil {
+		return f, err
 	}
-	f.logs = logs
 	live := &readOnlyFS{FS: d.fs, logs: map[string]bool{}}
 	tables, err := d.readTables(live)
 	if isNoAccess(err) {
@@ -112,36 +108,11 @@ func (d *directory) liveFiles(names []string, report func(store.CheckResult)) (f
 	}
 	if damage := cmp.Or(d.checkFileList(f.wasClosed), err); damage != nil {
 		report(store.CheckResult{Severity: store.SeverityError, Check: "files", Count: 1, Text: damage.Error()})
-		f.tables = slices.DeleteFunc(names, func(name string) bool { return filepath.Ext(name) != tableSuffix })
-		slices.Sort(f.tables)
-		return f, nil
+		f.tables, err = d.filesLike(tableSuffix)
+		return f, err
 	}
 	f.tables = tables
-	f.logs = slices.DeleteFunc(f.logs, func(log wal.LogicalLog) bool { return !live.logs[d.logName(log)] })
-	return f, nil
-}
-
-func (d *directory) logName(log wal.LogicalLog) string {
-	_, path := log.SegmentLocation(0)
-	return d.fs.PathBase(path)
-}
-
-// checkLog finds out whether a log can be read to its end.
-func (d *directory) checkLog(log wal.LogicalLog, mayBeTorn bool) (store.CheckResult, error) {
-	name := d.logName(log)
-	f := store.CheckResult{Severity: store.SeverityOK, Check: "log", Text: name + " has a clean end"}
-	at, err := readLog(log, nil)
-	switch {
-	case err == nil:
-	case isNoAccess(err):
-		return f, d.readError(err)
-	case mayBeTorn && errors.Is(err, logrecord.ErrUnexpectedEOF):
-		f.Severity = store.SeverityNote
-		f.Text = fmt.Sprintf("a crash left the end of %s unfinished, from byte %d; nothing acknowledged was in it", name, at)
-	default:
-		f.Severity, f.Count, f.Advice = store.SeverityError, 1, d.recoverAdvice()
-		f.Text = fmt.Sprintf("%s is damaged: it cannot be read from byte %d on: %v", name, at, err)
-	}
+	f.logs = slices.DeleteFunc(f.logs, func(name string) bool { return !live.logs[name] })
 	return f, nil
 }
 
@@ -153,8 +124,8 @@ func (d *directory) openError(cause error) error {
 	if err == nil && !isCorruption(cause) || failed && !errors.Is(errno, fs.ErrNotExist) || isNoAccess(err) {
 		return fmt.Errorf("%w: opening %s: %w", store.ErrUnavailable, d.dir, d.advised(cause))
 	}
-	logs, scanErr := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
-	for i := 0; i < len(logs) && err == nil && scanErr == nil; i++ {
+	logs, listErr := d.logFiles()
+	for i := 0; i < len(logs) && err == nil && listErr == nil; i++ {
 		var f store.CheckResult
 		if f, err = d.checkLog(logs[i], i == len(logs)-1); f.Severity == store.SeverityError {
 			cause = fmt.Errorf("%s: %w", f.Text, cause)

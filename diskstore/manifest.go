@@ -9,7 +9,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	logrecord "github.com/cockroachdb/pebble/v2/record"
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // Pebble reads a log or a manifest up to the first record that it cannot read, because a crash may tear the last one.
@@ -22,20 +21,14 @@ func (d *directory) checkRecords(wasClosed bool) error {
 	if err := d.checkFileList(wasClosed); err != nil || !wasClosed {
 		return err
 	}
-	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
-	if err != nil {
-		return d.readError(err)
-	}
-	for _, log := range logs {
-		_, path := log.SegmentLocation(0)
-		switch at, err := readLog(log, nil); {
-		case isInvalidRecord(err):
-			return d.damaged(d.fs.PathBase(path), "it cannot be read from byte %d on", at)
-		case err != nil:
-			return d.readError(err)
+	logs, err := d.logFiles()
+	for i := 0; i < len(logs) && err == nil; i++ {
+		var lost []lostPart
+		if lost, err = d.readLog(logs[i], func(int64, []byte) {}); len(lost) > 0 {
+			err = d.damaged(logs[i], "it cannot be read from byte %d on", lost[0].from)
 		}
 	}
-	return nil
+	return err
 }
 
 // checkFileList checks the manifest, which lists Pebble's files, and the marker that names it.
@@ -51,61 +44,6 @@ func (d *directory) checkFileList(wasClosed bool) error {
 		return d.damaged("marker.format-version", "it is missing")
 	}
 	return d.checkManifest(desc.ManifestFilename, wasClosed)
-}
-
-// readLog calls f, which may be nil, for each batch of a log. It returns nil at the log's clean end, or the offset at
-// which the log cannot be read, with an error for isInvalidRecord.
-func readLog(log wal.LogicalLog, f func(batch []byte) error) (at int64, err error) {
-	r := log.OpenForRead()
-	defer r.Close()
-	for {
-		batch, offset, err := r.NextRecord()
-		if errors.Is(err, io.EOF) {
-			return offset.Physical, checkLogEnd(log, offset.Physical)
-		}
-		if err != nil {
-			return offset.Physical, err
-		}
-		if f == nil {
-			continue
-		}
-		b, err := io.ReadAll(batch)
-		if err == nil {
-			err = f(b)
-		}
-		if err != nil {
-			return offset.Physical, err
-		}
-	}
-}
-
-// checkLogEnd returns an error for isInvalidRecord if a log does not really end where Pebble sees its end: a flipped
-// bit in the log number of a record makes it look like the mark of the end, which has no checksum.
-func checkLogEnd(log wal.LogicalLog, at int64) error {
-	fs, path := log.SegmentLocation(log.NumSegments() - 1)
-	f, err := fs.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if !isLogEnd(f, at) {
-		return logrecord.ErrInvalidChunk
-	}
-	return nil
-}
-
-// isLogEnd reports whether the file ends at an offset, or has the mark of the end there, which has neither a checksum
-// nor a length.
-func isLogEnd(f io.ReaderAt, at int64) bool {
-	var mark [4 + 2]byte
-	n, _ := f.ReadAt(mark[:], at)
-	return n == 0 || mark == [4 + 2]byte{}
-}
-
-// isInvalidRecord reports whether a record cannot be read because of its bytes, not because of the disk.
-func isInvalidRecord(err error) bool {
-	return errors.Is(err, logrecord.ErrInvalidChunk) || errors.Is(err, logrecord.ErrZeroedChunk) ||
-		errors.Is(err, logrecord.ErrUnexpectedEOF)
 }
 
 func (d *directory) checkManifest(path string, wasClosed bool) error {

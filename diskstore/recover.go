@@ -85,7 +85,7 @@ func (r *recovery) copyTo(s *Store, files files) (err error) {
 	}
 	defer func() { err = errors.Join(err, r.writes.db.Close(), s.fs.RemoveAll(scratch)) }()
 	for i, log := range files.logs {
-		r.readLog(r.logName(log), uint64(log.Num), files.mayBeTorn(i))
+		r.readLog(log, files.mayBeTorn(i))
 	}
 	for _, name := range files.tables {
 		r.part("table "+name, func() error { return r.readTable(name) })

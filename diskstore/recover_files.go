@@ -2,16 +2,12 @@ package diskstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/objstorage"
-	logrecord "github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/sstable/block"
 	"github.com/cockroachdb/pebble/v2/sstable/block/blockkind"
@@ -109,60 +105,19 @@ func (r *recovery) readRangeDeletions(t *sstable.Reader) error {
 	return err
 }
 
-// logBlock is the size of a log's blocks. A reader that begins with one finds the next record.
-const logBlock = 32 << 10
-
-// readLog reads all batches of a log. Behind a record that cannot be read it continues with the next block. A log may
-// be torn where a crash left it without a clean end.
-func (r *recovery) readLog(name string, number uint64, mayBeTorn bool) {
-	log, err := r.readFile(name)
+// readLog reads all batches of a log. Its end may be torn where a crash left it.
+func (r *recovery) readLog(name string, mayBeTorn bool) {
+	lost, err := r.directory.readLog(name, func(at int64, batch []byte) {
+		r.part(fmt.Sprintf("%s: the record at byte %d", name, at), func() error { return r.readBatch(batch) })
+	})
 	if err != nil {
 		r.lost("log "+name, err)
 	}
-	var damage error // from a byte on
-	var from int64
-	for at := int64(0); at < int64(len(log)); {
-		records := newLogReader(logrecord.NewReader, strings.NewReader(log[at:]), number)
-		end, batch, err := at, []byte(nil), error(nil)
-		for {
-			end = at + records.Offset()
-			if batch, err = readRecord(records); err != nil {
-				break
-			}
-			if damage != nil {
-				r.lost(fmt.Sprintf("%s: from byte %d to %d", name, from, end), damage)
-				damage = nil
-			}
-			r.part(fmt.Sprintf("%s: the record at byte %d", name, end), func() error { return r.readBatch(batch) })
+	for _, p := range lost {
+		if !(mayBeTorn && p.torn) {
+			r.lost(fmt.Sprintf("%s: from byte %d to %d", name, p.from, p.to), p.cause)
 		}
-		if errors.Is(err, io.EOF) {
-			if isLogEnd(strings.NewReader(log), end) {
-				mayBeTorn = mayBeTorn && end == int64(len(log))
-				break
-			}
-			err = logrecord.ErrInvalidChunk
-		}
-		if damage == nil {
-			damage, from = err, end
-		}
-		at = (end/logBlock + 1) * logBlock
 	}
-	if damage != nil && !(mayBeTorn && errors.Is(damage, logrecord.ErrUnexpectedEOF)) {
-		r.lost(fmt.Sprintf("%s: from byte %d to its end", name, from), damage)
-	}
-}
-
-func readRecord(records *logrecord.Reader) ([]byte, error) {
-	record, err := records.Next()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(record)
-}
-
-// newLogReader returns a reader of the records of a log. The type of the number is internal to Pebble.
-func newLogReader[N ~uint64](open func(io.Reader, N) *logrecord.Reader, r io.Reader, number uint64) *logrecord.Reader {
-	return open(r, N(number))
 }
 
 // readBatch reads the writes in a batch, which have consecutive sequence numbers.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-
-	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // relaxedFile exists while the log of a store may be torn by a power failure: with SyncEvery, the disk may keep later
@@ -21,22 +19,16 @@ func (d *directory) cutTornLog(logger *slog.Logger) error {
 	if relaxed, err := d.isRelaxed(); !relaxed || err != nil {
 		return err
 	}
-	logs, err := wal.Scan(wal.Dir{FS: d.fs, Dirname: d.dir})
-	if err != nil {
-		return d.readError(err)
+	logs, err := d.logFiles()
+	if err != nil || len(logs) == 0 {
+		return err
 	}
-	if len(logs) == 0 {
-		return nil
+	name := logs[len(logs)-1]
+	lost, err := d.readLog(name, func(int64, []byte) {})
+	if err != nil || len(lost) == 0 {
+		return err
 	}
-	_, path := logs[len(logs)-1].SegmentLocation(0)
-	at, err := readLog(logs[len(logs)-1], nil)
-	if err == nil {
-		return nil
-	}
-	if !isInvalidRecord(err) {
-		return d.readError(err)
-	}
-	name := d.fs.PathBase(path)
+	at := lost[0].from
 	text, err := d.readFile(name)
 	if err != nil {
 		return d.readError(err)
