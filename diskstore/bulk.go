@@ -228,7 +228,7 @@ func (t *tx) dropMessages(q *queue, limit int64, err error) (store.Bulk, error) 
 		x.startAt(entry{at: never}, true)
 	}
 	q.cells.forget()
-	q.ready, q.mark, q.counting = 0, t.now, nil
+	q.ready, q.mark = 0, t.now
 	t.touch(q)
 	t.emptied = true
 	return b, t.flush() // a send in this group looks for its id on the disk

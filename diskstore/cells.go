@@ -14,14 +14,14 @@ import (
 // Changes are collected and folded in by the thousand, sorted: a change costs a few nanoseconds.
 //
 // The cells of a queue are stored when the store is closed, under kindCells, and that key is removed with the next
-// change of the queue. After a crash they are not known until the first Histogram has them counted in the background.
+// change of the queue. After a crash they are not known until the first Histogram or Stats has them counted.
 type cells struct {
 	known    bool
 	all      []cell   // in order, apart; never changed in place, so that a view may have them
 	changes  []int64  // since then: twice the millisecond, and 1 for a removal
 	crowded  bool     // some of all are to be split
 	stored   bool     // there is a kindCells key
-	counting *[]int64 // identifies the count in the background; nil when there is none
+	counting *recount // nil when there is none
 }
 
 // cell counts the messages due within some milliseconds.

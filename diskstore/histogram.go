@@ -9,52 +9,41 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// Histogram implements store.Store. It reads few keys (cells.go), unless the queue was not counted since a crash:
-// then it reads one for each message it counts, 2 to 5 million a second, and has the queue counted for the next one.
-// Other calls go on meanwhile; ctx ends it.
+// Histogram implements store.Store. It reads few keys (cells.go), unless the queue was not counted since a crash: then
+// it waits until all its messages are counted, 2 to 5 million a second, while other calls go on.
 func (s *Store) Histogram(ctx context.Context, name string, times []time.Time) ([]int64, error) {
 	bounds, buckets := store.BoundMillis(times), len(times)-1
-	var all []cell
-	known, counting := true, false
-	prepare := func(_ *tx, q *queue) {
-		q.cells.fold(q.due.n)
-		all, known, counting = q.cells.all, q.cells.known, q.cells.counting != nil
-	}
-	return read(ctx, s, name, prepare, func(v *view) ([]int64, error) {
-		if !known {
-			if !counting {
-				s.loops.Go(func() { s.countCells(name) })
+	for {
+		var all []cell
+		var counting *recount
+		prepare := func(t *tx, q *queue) {
+			q.cells.fold(q.due.n)
+			if all = q.cells.all; !q.cells.known {
+				counting = t.startCount(q)
 			}
-			return v.histogram(ctx, bounds)
 		}
-		counts, n := make([]int64, buckets+2), 0
-		learn := func(g gap) { v.due.found = append(v.due.found, g) }
-		err := v.scanEdges(v.number, v.due, spread(all, bounds, counts), learn, func(p *edge) error {
-			p.move(counts)
-			if n++; n%interruptEvery == 0 {
-				return s.interrupted(ctx)
+		counts, err := read(ctx, s, name, prepare, func(v *view) ([]int64, error) {
+			if counting != nil {
+				return nil, nil
 			}
-			return nil
+			counts, n := make([]int64, buckets+2), 0
+			learn := func(g gap) { v.due.found = append(v.due.found, g) }
+			err := v.scanEdges(v.number, v.due, spread(all, bounds, counts), learn, func(p *edge) error {
+				p.move(counts)
+				if n++; n%interruptEvery == 0 {
+					return s.interrupted(ctx)
+				}
+				return nil
+			})
+			return counts[1 : buckets+1], err
 		})
-		return counts[1 : buckets+1], err
-	})
-}
-
-// histogram reads every entry.
-func (v *view) histogram(ctx context.Context, bounds []int64) ([]int64, error) {
-	buckets := len(bounds) - 1
-	counts, bucket, n := make([]int64, buckets), 0, 0
-	err := v.each(v.due, entry{at: bounds[0]}, bounds[buckets]-1, func(e entry, _ []byte) (bool, error) {
-		for e.at >= bounds[bucket+1] {
-			bucket++
+		if err == nil && counting != nil {
+			err = s.awaitCount(ctx, counting)
 		}
-		counts[bucket]++
-		if n++; n%interruptEvery == 0 {
-			return true, v.s.interrupted(ctx)
+		if err != nil || counting == nil {
+			return counts, err
 		}
-		return true, nil
-	})
-	return counts, err
+	}
 }
 
 // count has the cells of a queue count one message more or less.
@@ -111,45 +100,65 @@ func (t *tx) splitCells(q *queue) {
 	q.cells.all = all
 }
 
-// countDue returns how many messages are due from one millisecond to another, if the cells are known. The caller has
-// flushed.
-func (t *tx) countDue(q *queue, first, last int64) (n int64, known bool, err error) {
-	q.cells.fold(q.due.n)
-	if !q.cells.known {
-		return 0, false, nil
-	}
+// countDue returns how many messages are due from one millisecond to another, by cells, which are known and folded. The
+// caller has flushed.
+func (t *tx) countDue(q *queue, first, last int64) (int64, error) {
 	counts := make([]int64, 3)
 	at := indexView{kind: kindDue, first: q.due.first, gaps: q.due.gaps}
 	var found []gap
 	learn := func(g gap) { found = append(found, g) }
-	err = t.scanEdges(q.number, &at, spread(q.cells.all, []int64{first, last + 1}, counts), learn, func(p *edge) error {
+	edges := spread(q.cells.all, []int64{first, last + 1}, counts)
+	err := t.scanEdges(q.number, &at, edges, learn, func(p *edge) error {
 		p.move(counts)
 		return nil
 	})
 	for _, g := range found {
 		q.due.learn(g)
 	}
-	return counts[1], true, err
+	return counts[1], err
 }
 
-// countCells counts a queue in a snapshot, and what changes meanwhile in the writer's notes.
-func (s *Store) countCells(name string) {
+// recount is a count of the cells of a queue in the background.
+type recount struct {
+	done chan struct{} // closed at its end
+	err  error         // set before
+}
+
+// startCount has the cells of a queue counted, unless they are being counted already.
+func (t *tx) startCount(q *queue) *recount {
+	if q.cells.counting == nil {
+		s, c := t.s, &recount{done: make(chan struct{})}
+		q.cells.counting = c
+		s.loops.Go(func() {
+			c.err = s.countCells(q.name, c)
+			close(c.done)
+		})
+	}
+	return q.cells.counting
+}
+
+// awaitCount waits for the end of a count.
+func (s *Store) awaitCount(ctx context.Context, c *recount) error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	case <-s.closed:
+	case <-s.failed:
+	}
+	return s.interrupted(ctx)
+}
+
+// countCells counts a queue in a snapshot, and adds the changes that the writer has noted since.
+func (s *Store) countCells(name string, own *recount) error {
 	ctx := context.Background()
-	own := new([]int64)
-	var n int64
-	begun := false
+	var b cellBuilder
 	begin := func(_ *tx, q *queue) {
-		if !q.cells.known && q.cells.counting == nil {
-			q.cells.counting, q.cells.changes = own, nil
-			n, begun = q.due.n, true
+		if q.cells.counting == own {
+			q.cells.changes, b.most = nil, mergedCount(q.due.n)
 		}
 	}
-	b := cellBuilder{}
 	all, err := read(ctx, s, name, begin, func(v *view) ([]cell, error) {
-		if !begun {
-			return nil, nil
-		}
-		b.most = mergedCount(n)
 		err := v.each(v.due, entry{}, lastTime, func(e entry, _ []byte) (bool, error) {
 			b.add(e.at)
 			if b.n%interruptEvery == 0 {
@@ -159,35 +168,34 @@ func (s *Store) countCells(name string) {
 		})
 		return b.end(), err
 	})
-	if !begun {
-		return
-	}
-	ok := err == nil && b.n == n // else nobody can say what is wrong but a check
 	for done := false; !done; {
 		var changes []int64
-		err = s.do(ctx, name, urgent, func(*tx) {
+		failed := s.do(ctx, name, urgent, func(*tx) {
 			q := s.queues[name]
 			if done = q == nil || q.cells.counting != own; done {
 				return
 			}
-			if done = !ok || len(q.cells.changes) < maxChanges; !done {
+			if done = err != nil || len(q.cells.changes) < maxChanges; !done {
 				changes, q.cells.changes = q.cells.changes, nil
 				return
 			}
-			q.cells.counting = nil
-			if q.cells.known = ok; ok {
-				q.cells.all = all
+			if q.cells.counting = nil; err == nil {
+				q.cells.known, q.cells.all = true, all
 			} else {
 				q.cells.forget()
 			}
 		})
-		if err != nil {
-			return // the store is closed, or failed
+		if failed != nil {
+			return failed
 		}
-		if ok && len(changes) > 0 {
-			all, ok = fold(all, changes)
+		if len(changes) > 0 {
+			var ok bool
+			if all, ok = fold(all, changes); !ok {
+				err = corrupt("queue %q has fewer messages than were removed while they were counted", name)
+			}
 		}
 	}
+	return err
 }
 
 // loadCells reads the cells of a queue, which has its counters, with an iterator as in loadQueue.

@@ -309,18 +309,3 @@ func (s *scanner) cross(to entry) {
 	}
 	s.steps = n
 }
-
-// walk calls f for the entries that an iterator is bound to, until it returns false.
-func walk(it *pebble.Iterator, f func(e entry, value []byte) (bool, error)) error {
-	for valid := it.First(); valid; valid = it.Next() {
-		e, err := parseEntry(it.Key())
-		if err != nil {
-			continue // as in scanner.run
-		}
-		more, err := f(e, it.Value())
-		if err != nil || !more {
-			return err
-		}
-	}
-	return nil
-}

@@ -28,9 +28,8 @@ type queue struct {
 	groups index // messages in a group, by its number
 	cells  cells // of due
 
-	mark     int64    // ready counts the due messages up to this millisecond
-	ready    int64    //
-	counting *recount // of what fell due since the mark; nil when nobody counts
+	mark  int64 // ready counts the due messages up to this millisecond
+	ready int64
 
 	held      map[string]*member
 	leases    map[string]*lease
@@ -202,7 +201,6 @@ func (t *tx) addDue(q *queue, id string, r *record) {
 	if e.at <= t.now {
 		q.wake = true
 	}
-	q.counting.add(e.at, 1)
 	t.count(q, e.at, false)
 	t.touch(q)
 }
@@ -213,7 +211,6 @@ func (t *tx) removeDue(q *queue, e entry) {
 	if e.at <= q.mark {
 		q.ready--
 	}
-	q.counting.add(e.at, -1)
 	t.count(q, e.at, true)
 	t.touch(q)
 }

@@ -2,6 +2,7 @@ package diskstore
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func wantStats(t *testing.T, what string, s store.Stats, want [4]int64) {
 	}
 }
 
-func TestStatsCountWhatIsThereWhenTheyBeginWhileOtherCallsGoOn(t *testing.T) {
+func TestStatsWaitUntilAQueueIsCountedWhileOtherCallsGoOn(t *testing.T) {
 	const messages = 12_000
 	clock := newManualClock()
 	s := openOn(t, vfs.NewMem(), clock)
@@ -35,23 +36,23 @@ func TestStatsCountWhatIsThereWhenTheyBeginWhileOtherCallsGoOn(t *testing.T) {
 	sendMany(t, s, messages, func(m *store.Outgoing) { m.Due.Delay = time.Second })
 	uncounted(t, s)
 	clock.Advance(time.Minute)
-	waited := make(chan store.Stats, 1)
-	beside := func() { // in the midst of the count
-		if _, err := s.Send(t.Context(), "q", outgoing(5, store.Due{})); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Send(t.Context(), "q", outgoing(3, store.Due{Delay: time.Hour})); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Send(t.Context(), "q", outgoing(2, store.Due{At: clock.Now().Add(-2 * time.Minute)})); err != nil {
-			t.Error(err)
-		}
-		settled(t, s, claimed(t, s, 10, time.Hour)[:4], store.Settlement{Action: store.Bury})
-		go func() { waited <- statsOf(t, t.Context(), s) }()
+	counted := make(chan store.Stats, 2)
+	for range 2 {
+		go func() { counted <- statsOf(t, t.Context(), s) }()
 	}
-	wantStats(t, "counted", statsOf(t, &looking{Context: t.Context(), look: beside}, s), [4]int64{0, messages, 0, 0})
+	for _, some := range [][]store.Outgoing{outgoing(5, store.Due{}), outgoing(3, store.Due{Delay: time.Hour}),
+		outgoing(2, store.Due{At: clock.Now().Add(-2 * time.Minute)})} {
+		if _, err := s.Send(t.Context(), "q", some); err != nil {
+			t.Error(err)
+		}
+	}
+	settled(t, s, claimed(t, s, 10, time.Hour)[:4], store.Settlement{Action: store.Bury})
+	for range 2 {
+		if stats := <-counted; stats.Ready < messages-10 || stats.Ready > messages+7 {
+			t.Errorf("beside other calls %d are ready", stats.Ready)
+		}
+	}
 	after := [4]int64{3, messages + 5 + 2 - 10, 6, 4}
-	wantStats(t, "waited for", <-waited, after)
 	steps(t, s, 2*countAtOnce, "counting again", func() { wantStats(t, "again", statsOf(t, t.Context(), s), after) })
 	clock.Advance(-30 * time.Second) // it stands still
 	wantStats(t, "standing still", statsOf(t, t.Context(), s), after)
@@ -60,22 +61,16 @@ func TestStatsCountWhatIsThereWhenTheyBeginWhileOtherCallsGoOn(t *testing.T) {
 	wantStats(t, "followed", statsOf(t, t.Context(), s), after)
 }
 
-func TestStatsThatAreGivenUpLeaveTheCountToTheNext(t *testing.T) {
-	const messages = 12_000
-	clock := newManualClock()
-	s := openOn(t, vfs.NewMem(), clock)
-	defer s.Close()
-	sendMany(t, s, messages, func(m *store.Outgoing) { m.Due.Delay = time.Second })
-	uncounted(t, s)
-	clock.Advance(time.Minute)
-	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := s.Stats(&looking{Context: ctx, look: cancel}, "q"); err == nil {
-		t.Error("stats were given though their context had ended")
+func TestWaitForACountEndsWithItsContextAndTheStore(t *testing.T) {
+	s := openOn(t, vfs.NewMem(), newManualClock())
+	never := &recount{done: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errEnough)
+	if err := s.awaitCount(ctx, never); !errors.Is(err, errEnough) {
+		t.Errorf("it returns %v, want the cause", err)
 	}
-	settled(t, s, claimed(t, s, 10, time.Hour), store.Settlement{Action: store.Ack})
-	wantStats(t, "counted", statsOf(t, t.Context(), s), [4]int64{0, messages - 10, 0, 0})
-	clock.Advance(time.Millisecond)
-	steps(t, s, 2*countAtOnce, "counting again", func() {
-		wantStats(t, "again", statsOf(t, t.Context(), s), [4]int64{0, messages - 10, 0, 0})
-	})
+	s.Close()
+	if err := s.awaitCount(t.Context(), never); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("it returns %v, want ErrClosed", err)
+	}
 }
