@@ -1,380 +1,394 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/laterq/later"
 	"github.com/laterq/later/internal/durations"
+	"github.com/laterq/later/internal/wire"
+	"github.com/laterq/later/metrics"
+	"github.com/laterq/later/recurrence"
 	"github.com/laterq/later/store"
 )
 
-// Times of the demo's events, after its start unless stated otherwise.
 const (
 	placingTime  = 1200 * time.Millisecond // over which orders are placed
-	firstUnpaid  = 4 * time.Second         // first order cancels itself, after it was placed
-	lastUnpaid   = 8 * time.Second         // last order cancels itself, after it was placed
-	payAfter     = 2 * time.Second         // after the order was placed
-	moreTimeAt   = 3 * time.Second
+	payingTime   = 2 * time.Second         // from an order to its payment
+	firstUnpaid  = 4 * time.Second         // from the first order until it cancels itself
+	lastUnpaid   = 8 * time.Second         // from the last order until it cancels itself
 	moreTime     = 7 * time.Second
-	webhookAt    = time.Second
-	remindAt     = 1500 * time.Millisecond
-	firstStats   = 1400 * time.Millisecond
-	secondStats  = 5 * time.Second
 	retryBackoff = 700 * time.Millisecond
-
-	// demoLease is how long a killed demo still holds its messages, at any speed.
-	demoLease = 3 * time.Second
-	// auditEvery is how often the store is asked for remaining messages, in case an event was missed.
-	auditEvery = time.Second
-	// idKept is the dedup window of the demo's messages.
-	idKept = 24 * time.Hour
+	demoLease    = 3 * time.Second // how long a killed demo still holds its messages, at any speed
+	auditEvery   = 200 * time.Millisecond
 )
 
-// demoQueues are the names of the demo's queues, without the prefix.
-var demoQueues = []string{"mail", "orders", "reminders", "webhooks", "book"}
+// shopQueues are the names of the shop's queues, without the prefix. The last three have messages only on the page.
+var shopQueues = []string{"mail", "orders", "reminders", "webhooks", "packing", "stock", "reports"}
 
-// shop is the demo's shop.
+// shop is the demo's shop. Its orders cancel themselves unless they are paid. On the page it goes on until it is
+// stopped, and has something of everything that the page shows.
 type shop struct {
-	report  *demoReport
-	pending *pendingCount
-	client  *later.Client
-	url     string
-	keeps   bool // the next run can continue a stopped demo
-	shared  bool // others may run a demo in this store at the same time
-
-	count int // number of orders
-	speed float64
-	book  *book
-	found *found // messages of a stopped demo, or nil
-
-	working time.Time // start of the worker
-
-	mail    *later.Queue // confirmations, due at once
-	orders  *later.Queue // messages that cancel unpaid orders
-	remind  *later.Queue
-	webhook *later.Queue
+	*demoOptions
+	report *demoReport
+	client *later.Client
+	counts *metrics.Metrics
+	url    string
+	prefix string   // of the names of queues, topic and schedules
+	names  []string // of the queues
+	keeps  bool     // the next run can continue a stopped demo
 }
 
-// found is what the store contains of a demo.
-type found struct {
-	stopped       time.Time           // the last entry before the stop, or zero
-	states        map[later.State]int // number of messages
-	pending, dead map[string]bool     // ids
-}
+func (s *shop) queue(name string) *later.Queue { return s.client.Queue(s.prefix + name) }
+func (s *shop) topic() *later.Topic            { return s.client.Topic(s.prefix + "paid") }
 
-func (s *shop) queues() []*later.Queue {
-	return []*later.Queue{s.mail, s.orders, s.remind, s.webhook}
-}
-
-// findMessages finds all messages of the shop.
-func (s *shop) findMessages(ctx context.Context) (*found, error) {
-	f := &found{states: map[later.State]int{}, pending: map[string]bool{}, dead: map[string]bool{}}
+// messages returns the ids of the shop's messages that are in the store and not dead.
+func (s *shop) messages(ctx context.Context) (map[string]bool, error) {
+	waiting := map[string]bool{}
 	// In the order in which messages change state, so that none is missed while it does.
 	for _, state := range []later.State{later.StateScheduled, later.StateReady, later.StateLeased, later.StateDead} {
-		for _, q := range s.queues() {
-			for info, err := range q.All(ctx, later.ListOptions{State: state, Limit: store.MaxBatch}) {
+		for _, name := range s.names {
+			for info, err := range s.client.Queue(name).All(ctx, later.ListOptions{State: state, Limit: store.MaxBatch}) {
 				if err != nil {
 					return nil, err
 				}
-				f.states[state]++
-				if state == later.StateDead {
-					f.dead[info.ID] = true
-				} else {
-					f.pending[info.ID] = true
+				if info.Headers["source"] != "demo" {
+					return nil, store.Invalid("queue %q has messages that are not a demo's: use another --store, or remove it "+
+						"with later delete %s", name, name)
+				}
+				if state != later.StateDead {
+					waiting[info.ID] = true
 				}
 			}
 		}
 	}
-	return f, nil
+	return waiting, nil
 }
 
-// resume continues a stopped demo.
-func (s *shop) resume(ctx context.Context) (err error) {
-	if s.found, err = s.findMessages(ctx); err != nil {
-		return err
-	}
-	s.found.stopped = s.book.last()
-	s.pending.add(len(s.found.pending))
-	return s.book.note(ctx, bookEntry{Kind: bookResumed, ID: strconv.Itoa(s.book.stops() + 1)})
-}
-
-// open runs the shop until all its messages are done or dead, or ctx ends.
-func (s *shop) open(ctx context.Context) error {
-	working, stop := context.WithCancel(ctx)
-	defer stop()
-	worker := s.worker()
-	s.working = time.Now()
-	worked := make(chan error, 1)
-	go func() { worked <- worker.Run(working) }()
-
-	err := s.play(ctx)
-	if err == nil {
-		err = s.awaitNone(ctx)
-	}
-	stop()
-	if left := <-worked; err == nil {
-		err = left
-	}
-	if err == nil {
-		err = s.showDead(ctx)
-	}
-	return err
-}
-
-// awaitNone waits until all of the shop's messages are done or dead.
-func (s *shop) awaitNone(ctx context.Context) error {
-	audit := time.NewTicker(auditEvery)
-	defer audit.Stop()
-	for {
-		left := int64(0)
-		for _, q := range s.queues() {
-			stats, err := q.Stats(ctx)
-			if err != nil {
-				return err
-			}
-			left += stats.Scheduled + stats.Ready + stats.Leased
-		}
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-s.pending.none:
-		case <-audit.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// pace scales a duration to the demo's speed.
-func (s *shop) pace(d time.Duration) time.Duration {
-	return time.Duration(float64(d) / s.speed)
-}
-
-// step is something that the shop does at a time after its start.
-type step struct {
-	at time.Duration
-	do func(ctx context.Context) error
-}
-
-// play executes the steps of the plan, each at its time. A continued demo executes the earlier steps at once; steps do
-// not repeat what they have already done.
-func (s *shop) play(ctx context.Context) error {
-	plan := s.plan()
-	slices.SortStableFunc(plan, func(a, b step) int { return int(a.at - b.at) })
-	for _, next := range plan {
-		timer := time.NewTimer(s.pace(next.at) - s.book.elapsed())
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		}
-		if err := next.do(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// plan returns the steps of the shop itself; the worker does the rest.
-func (s *shop) plan() []step {
-	plan := []step{
-		{0, s.sendReminder},
-		{0, s.sendWebhook},
-		{moreTimeAt, s.giveMoreTime},
-	}
-	for _, at := range []time.Duration{firstStats, secondStats} {
-		if s.pace(at) >= s.book.ran { // not shown before the stop
-			plan = append(plan, step{at, s.showStats})
-		}
-	}
-	for i := range s.count {
-		placed := placingTime * time.Duration(i) / time.Duration(s.count)
-		unpaid := firstUnpaid + (lastUnpaid-firstUnpaid)*time.Duration(i)/time.Duration(s.count)
-		plan = append(plan, step{placed, func(ctx context.Context) error { return s.place(ctx, i+1, unpaid) }})
-		if i%3 == 1 {
-			plan = append(plan, step{placed + payAfter, func(ctx context.Context) error { return s.pay(ctx, i+1) }})
-		}
-	}
-	return plan
-}
-
-func orderID(number int) string { return fmt.Sprintf("order-%d", number) }
-
-// send sends a message once in the life of the demo. It reports whether that was now, or just before a stop.
-func (s *shop) send(
-	ctx context.Context, q *later.Queue, id, payload string, opts ...later.SendOption,
-) (sent bool, err error) {
-	if s.book.has(bookSent, id) {
-		return false, nil
-	}
-	if !s.book.wasHandled(id) {
-		opts = append(opts, later.WithID(id), later.DedupWindow(idKept))
-		if _, err := q.Send(ctx, []byte(payload), opts...); err != nil && !errors.Is(err, later.ErrDuplicate) {
-			return false, err
-		}
-	}
-	return true, s.book.note(ctx, bookEntry{Kind: bookSent, ID: id})
-}
-
-func (s *shop) place(ctx context.Context, number int, unpaid time.Duration) error {
-	id := orderID(number)
-	placed, err := s.send(ctx, s.orders, id, id, later.In(s.pace(unpaid)))
+// find finds the messages of a stopped demo. If there are none, or the shop starts over, it removes what else is left.
+func (s *shop) find(ctx context.Context) error {
+	waiting, err := s.messages(ctx)
 	if err != nil {
 		return err
 	}
-	if placed {
-		s.report.did("placed", s.orders, id, "cancels itself in "+durations.Format(s.pace(unpaid))+" if it is not paid")
+	if s.fresh || len(waiting) == 0 {
+		return s.remove(ctx)
 	}
-	_, err = s.send(ctx, s.mail, fmt.Sprintf("mail-%d", number), id)
-	return err
+	s.report.left, s.report.summary.Found = waiting, len(waiting)
+	return nil
 }
 
-func (s *shop) sendReminder(ctx context.Context) error {
-	_, err := s.send(ctx, s.remind, "reminder-1", orderID(1), later.In(s.pace(remindAt)))
-	return err
+// run runs the shop until all its messages are done or dead, or ctx ends.
+func (s *shop) run(ctx context.Context) error {
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	worker := s.worker()
+	worked := make(chan error, 1)
+	go func() { worked <- worker.Run(working) }()
+	err := s.sell(ctx)
+	for left := 1; err == nil && left > 0; {
+		paused := pause(ctx, auditEvery)
+		ids, listed := s.messages(ctx)
+		left, err = len(ids), cmp.Or(paused, listed)
+	}
+	stop()
+	return errors.Join(err, <-worked)
 }
 
-func (s *shop) sendWebhook(ctx context.Context) error {
-	_, err := s.send(ctx, s.webhook, "webhook-1", orderID(1), later.In(s.pace(webhookAt)), later.MaxAttempts(3))
-	return err
-}
+// pace scales a duration to the demo's speed.
+func (s *shop) pace(d time.Duration) time.Duration { return time.Duration(float64(d) / s.speed) }
 
-// pay cancels an order's message. It writes a journal entry first: if the demo is stopped in between, a message that is
-// gone and was not delivered counts as cancelled.
-func (s *shop) pay(ctx context.Context, number int) error {
-	id := orderID(number)
-	if s.book.has(bookPaid, id) {
+// sell places orders, pays every third one after payingTime, and gives others more time.
+func (s *shop) sell(ctx context.Context) error {
+	if s.report.summary.Found > 0 {
 		return nil
 	}
-	// The message may have been cancelled before a stop, unless it was found after the stop.
-	begun := s.book.has(bookPaying, id) && !s.found.pending[id]
-	if err := s.book.note(ctx, bookEntry{Kind: bookPaying, ID: id}); err != nil {
-		return err
+	every := 700 * time.Millisecond
+	if !s.ui {
+		every = max(s.pace(placingTime)/time.Duration(s.orders), time.Microsecond)
 	}
-	state, err := s.orders.Cancel(ctx, id)
-	switch missing := errors.Is(err, later.ErrNotFound); {
-	case missing && s.book.wasHandled(id):
-		s.report.did("too late", s.orders, id, "paid after it cancelled itself")
-	case missing && begun:
-		s.report.did("paid", s.orders, id, "its message was cancelled just before the stop")
-	case missing:
-		return fmt.Errorf("message %q is lost: it was sent, but is not in the store and was never delivered", id)
-	case err != nil:
-		return err
-	default:
-		s.pending.add(-1)
-		s.report.did("paid", s.orders, id, fmt.Sprintf("its message was %s and is cancelled", state))
-	}
-	return s.book.note(ctx, bookEntry{Kind: bookPaid, ID: id})
-}
-
-func (s *shop) giveMoreTime(ctx context.Context) error {
-	id := orderID(min(3, s.count))
-	if s.book.has(bookMoved, id) {
-		return nil
-	}
-	err := s.orders.Reschedule(ctx, id, later.In(s.pace(moreTime)))
-	switch {
-	case errors.Is(err, later.ErrNotFound), errors.Is(err, later.ErrLeased):
-		s.report.did("too late", s.orders, id, "asks for more time after it cancelled itself")
-	case err != nil:
-		return err
-	default:
-		s.report.did("moved", s.orders, id, "the customer has "+durations.Format(s.pace(moreTime))+" more to pay")
-	}
-	return s.book.note(ctx, bookEntry{Kind: bookMoved, ID: id})
-}
-
-// worker handles the shop's messages.
-func (s *shop) worker() *later.Worker {
-	retry := later.QueueConfig{Backoff: later.ConstantBackoff(s.pace(retryBackoff))}
-	w := later.NewWorker(s.client, later.WorkerConfig{
-		DeathLevel: slog.LevelDebug, // the demo prints it
-
-		Unlisted: true, // a demo is not part of a fleet that is told to restart
-		Lease:    demoLease,
-		Queues:   map[string]later.QueueConfig{s.remind.Name(): retry, s.webhook.Name(): retry},
-		OnDead: func(_ context.Context, info *later.Info) {
-			s.report.did("dead", s.client.Queue(info.Queue), info.ID, fmt.Sprintf("dead after %d attempts", info.Attempts))
-		},
-	})
-	w.Handle(s.mail.Name(), s.handler(confirm))
-	w.Handle(s.orders.Name(), s.handler(cancelUnpaid))
-	w.Handle(s.remind.Name(), s.handler(sendReminderMail))
-	w.Handle(s.webhook.Name(), s.handler(callWebhook))
-	return w
-}
-
-// handler returns a handler that calls do. It writes the result to the journal, prints it, and then acks. So a delivery
-// that a stop interrupted is repeated, and a delivery that was printed is counted.
-func (s *shop) handler(do func(m *later.Message) (text string, err error)) later.HandlerFunc {
-	return func(ctx context.Context, m *later.Message) error {
-		entry := bookEntry{
-			Kind:     bookDelivery,
-			ID:       m.ID,
-			Attempt:  m.Attempt,
-			Lateness: m.Lateness,
-			Early:    s.report.clock.isBefore(time.Now(), m.Due) || m.Lateness < 0,
-			Waited:   s.found != nil && m.Due.Before(s.working),
+	behind := int(s.pace(payingTime) / every)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for number := 1; s.ui || number <= s.orders+behind; number++ {
+		var err error
+		if s.ui || number <= s.orders {
+			err = s.place(ctx, number)
 		}
-		text, err := do(m)
-		entry.Done = err == nil
-		if failed := s.book.note(ctx, entry); failed != nil {
-			if ctx.Err() == nil {
-				s.report.failed(failed)
-			}
-			return later.Snooze(s.pace(retryBackoff))
+		if earlier := number - behind; err == nil && earlier > 0 && (earlier%3 == 2 || earlier%30 == 3) {
+			err = s.pay(ctx, earlier, earlier%3 != 2)
 		}
-		s.report.delivery(m, text, err, entry.Waited)
-		return err
-	}
-}
-
-func confirm(m *later.Message) (string, error) { return "thanks for " + string(m.Payload), nil }
-
-func cancelUnpaid(*later.Message) (string, error) { return "not paid: the order cancels itself", nil }
-
-func sendReminderMail(m *later.Message) (string, error) {
-	if m.Attempt <= 2 {
-		return "", errors.New("the mail server is busy")
-	}
-	return "please pay " + string(m.Payload), nil
-}
-
-func callWebhook(*later.Message) (string, error) {
-	return "", errors.New("shop.example returns 503")
-}
-
-func (s *shop) showStats(ctx context.Context) error {
-	var all []queueStats
-	for _, q := range s.queues() {
-		stats, err := q.Stats(ctx)
 		if err != nil {
 			return err
 		}
-		all = append(all, queueStats{name: q.Name(), Stats: stats})
-	}
-	return s.report.stats(all)
-}
-
-func (s *shop) showDead(ctx context.Context) error {
-	listing := &deadListing{now: time.Now()}
-	t := listing.table()
-	for _, q := range s.queues() {
-		for info, err := range q.All(ctx, later.ListOptions{State: later.StateDead, Limit: store.MaxBatch}) {
-			if err != nil {
-				return err
-			}
-			t.add(listing.row(info)...)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	return s.report.dead(t)
+	all, _, err := readStats(ctx, s.client, s.names)
+	return errors.Join(err, s.report.main.printStats(all))
+}
+
+// message returns a message about an order.
+func (s *shop) message(number int, kind string, in time.Duration) later.Outgoing {
+	customers := []string{"ada@shop.example", "grace@shop.example", "édouard@shop.example", "李雷@shop.example"}
+	customer := customers[number%len(customers)]
+	return later.Outgoing{ID: kind + "-" + strconv.Itoa(number), When: later.In(in),
+		Payload: fmt.Appendf(nil, `{"order": %d, "customer": %q, "items": ["lamp", "teapot"]}`, number, customer),
+		Headers: map[string]string{"source": "demo", "order": strconv.Itoa(number), "customer": customer}}
+}
+
+func (s *shop) send(ctx context.Context, queue string, o later.Outgoing) error {
+	s.report.mu.Lock()
+	s.report.left[o.ID] = true
+	s.report.summary.Sent++
+	s.report.mu.Unlock()
+	_, err := s.queue(queue).SendMessage(ctx, o)
+	return err
+}
+
+func (s *shop) place(ctx context.Context, number int) error {
+	unpaid, remind := 30*time.Minute, sometime()
+	if !s.ui {
+		unpaid = s.pace(firstUnpaid + (lastUnpaid-firstUnpaid)*time.Duration(number-1)/time.Duration(s.orders))
+		remind = s.pace(1500 * time.Millisecond)
+	}
+	cancel := s.message(number, "order", unpaid)
+	if err := s.send(ctx, "orders", cancel); err != nil {
+		return err
+	}
+	err := s.report.did("placed", cancel.ID, "cancels itself in "+durations.Format(unpaid)+" if it is not paid", "")
+	webhook := s.message(number, "webhook", s.pace(time.Second))
+	webhook.MaxAttempts = 3
+	err = errors.Join(err, s.send(ctx, "mail", s.message(number, "mail", 0)), s.send(ctx, "webhooks", webhook))
+	if number%10 == 1 {
+		err = errors.Join(err, s.send(ctx, "reminders", s.message(number, "reminder", remind)))
+	}
+	return err
+}
+
+// pay cancels an order's message, or gives the customer more time.
+func (s *shop) pay(ctx context.Context, number int, moves bool) (err error) {
+	q, id, state := s.queue("orders"), s.message(number, "order", 0).ID, later.State("")
+	if moves {
+		err = q.Reschedule(ctx, id, later.In(s.pace(moreTime)))
+	} else {
+		state, err = q.Cancel(ctx, id)
+	}
+	switch {
+	case errors.Is(err, later.ErrNotFound), errors.Is(err, later.ErrLeased):
+		return s.report.did("too late", id, "the customer comes after it cancelled itself", "")
+	case err != nil:
+		return err
+	case moves:
+		return s.report.did("moved", id, "the customer has "+durations.Format(s.pace(moreTime))+" more to pay", "")
+	case s.ui:
+		_, err = s.topic().PublishMessage(ctx, s.message(number, "paid", 0))
+	}
+	s.report.ended(id, &s.report.summary.Paid)
+	return errors.Join(err, s.report.did("paid", id, fmt.Sprintf("its message was %s and is cancelled", state), ""))
+}
+
+// worker handles the shop's messages. On the page it ends without its handlers, because their messages are removed.
+func (s *shop) worker() *later.Worker {
+	c := later.WorkerConfig{Name: "demo", Unlisted: !s.ui, DeathLevel: slog.LevelDebug, OnDead: s.report.died,
+		Lease: demoLease, Backoff: later.ConstantBackoff(s.pace(retryBackoff))}
+	if s.ui {
+		c.ShutdownTimeout = -1
+	}
+	w := later.NewWorker(s.client, c)
+	for _, name := range s.names {
+		w.Handle(name, func(ctx context.Context, m *later.Message) error {
+			text, err := s.do(ctx, m)
+			s.report.delivery(m, text, err)
+			return err
+		})
+	}
+	return w
+}
+
+// do handles a message. Reminders fail twice, and webhooks of some orders fail in three ways.
+func (s *shop) do(ctx context.Context, m *later.Message) (string, error) {
+	number, _ := strconv.Atoi(m.Headers["order"])
+	switch queue := strings.TrimPrefix(m.Queue, s.prefix); {
+	case queue == "orders":
+		return "not paid: the order cancels itself", nil
+	case queue == "packing":
+		return "packed", pause(ctx, rand.N(5*time.Second))
+	case queue == "reminders" && m.Attempt <= 2:
+		return "", errors.New("the mail server is busy")
+	case queue != "webhooks":
+	case number%9 == 0 && m.Attempt == 1:
+		return "", errors.New("partner.example: connection reset")
+	case number%6 == 0:
+		return "", errors.New("partner.example returns 503")
+	case number%7 == 0:
+		return "", later.Bury(errors.New("the address cannot be delivered to"))
+	}
+	return "done", nil
+}
+
+// sometime returns a delay that is as likely to be of some minutes as of some days.
+func sometime() time.Duration {
+	const latest = 40 * 24 * time.Hour
+	return time.Duration(float64(time.Second) * math.Pow(latest.Seconds(), rand.Float64()))
+}
+
+// stock sends the messages that the shop on the page starts with, and stores its topic, schedules and settings.
+func (s *shop) stock(ctx context.Context) error {
+	failed := []error{
+		s.topic().Configure(ctx, later.TopicConfig{HistoryCount: 1000}),
+		s.topic().Subscribe(ctx, s.prefix+"packing"), s.topic().Subscribe(ctx, s.prefix+"stock"),
+		s.queue("stock").Pause(ctx),
+	}
+	var reminders []later.Outgoing
+	for number := range 500 {
+		reminders = append(reminders, s.message(1_000_000+number, "reminder", sometime()))
+	}
+	_, err := s.queue("reminders").SendBatch(ctx, reminders)
+	failed = append(failed, err)
+	for name, when := range schedulesOnPage {
+		_, err := s.client.Schedules().Put(ctx, later.Schedule{Name: s.prefix + name, Queue: s.prefix + "reports", When: when})
+		failed = append(failed, err)
+	}
+	failed = append(failed, s.client.Schedules().Pause(ctx, s.prefix+"taxes", "the tax office is closed"))
+	return errors.Join(failed...)
+}
+
+var schedulesOnPage = map[string]recurrence.Spec{
+	"stock": {Every: 20 * time.Second},
+	"sales": {Cron: "30 9 * * 1-5", TimeZone: "Europe/Berlin"},
+	"taxes": {RRule: "FREQ=MONTHLY;BYDAY=1MO", TimeZone: "Europe/Berlin"},
+}
+
+// remove removes everything of the shop from the store, however much of it is there.
+func (s *shop) remove(ctx context.Context) error {
+	var failed []error
+	note := func(err error) {
+		if err != nil && !errors.Is(err, later.ErrNotFound) {
+			failed = append(failed, fmt.Errorf("remove the demo's queues: %w", err))
+		}
+	}
+	note(s.topic().Delete(ctx))
+	for name := range schedulesOnPage {
+		note(s.client.Schedules().Delete(ctx, s.prefix+name))
+	}
+	for _, name := range s.names {
+		note(s.client.Queue(name).Delete(ctx))
+	}
+	return errors.Join(failed...)
+}
+
+// demoReport prints what happens in the shop, unless it is quiet, and counts messages and deliveries.
+type demoReport struct {
+	main  *Main
+	quiet bool
+	fail  func(error)   // is called when the output is closed or full
+	ahead time.Duration // by how much the store's clock is ahead of this machine's, at most
+	began time.Time
+
+	mu       sync.Mutex
+	left     map[string]bool // ids of messages that were sent or found, and are not done, paid or dead
+	summary  summaryJSON
+	lateness []time.Duration
+}
+
+// summaryJSON counts messages, except for Delivered and Early, which count deliveries.
+type summaryJSON struct {
+	Sent      int           `json:"sent"`
+	Found     int           `json:"found"` // of a stopped demo
+	Done      int           `json:"done"`
+	Paid      int           `json:"paid"`
+	Dead      int           `json:"dead"`
+	Waiting   int           `json:"waiting"`
+	Lost      int           `json:"lost"`
+	Delivered int           `json:"delivered"`
+	Early     int           `json:"early"`
+	P50       wire.Duration `json:"lateness_p50"`
+	P99       wire.Duration `json:"lateness_p99"`
+	Max       wire.Duration `json:"lateness_max"`
+}
+
+// ended counts a message that is done, paid or dead.
+func (r *demoReport) ended(id string, count *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left[id] {
+		*count++
+	}
+	delete(r.left, id)
+}
+
+// delivery counts and prints a delivery and the result of its handler.
+func (r *demoReport) delivery(m *later.Message, text string, err error) {
+	r.mu.Lock()
+	r.summary.Delivered++
+	if time.Now().Add(r.ahead).Before(m.Due) {
+		r.summary.Early++
+	}
+	r.lateness = append(r.lateness, m.Lateness)
+	r.mu.Unlock()
+	event := "delivered"
+	if err != nil {
+		event, text = "failed", err.Error()
+	} else {
+		r.ended(m.ID, &r.summary.Done)
+	}
+	if m.Attempt > 1 || err != nil {
+		text += fmt.Sprintf(" (attempt %d of %d)", m.Attempt, m.MaxAttempts)
+	}
+	r.did(event, m.ID, text, formatMillis(m.Lateness)+" late")
+}
+
+// died counts and prints a dead message; it is the worker's OnDead.
+func (r *demoReport) died(_ context.Context, info *later.Info) {
+	r.ended(info.ID, &r.summary.Dead)
+	r.did("dead", info.ID, fmt.Sprintf("dead after attempt %d: %s", info.Attempts, info.LastError), "")
+}
+
+// did prints something that the shop did. If it cannot, it stops the shop too.
+func (r *demoReport) did(event, id, text, late string) error {
+	if r.quiet {
+		return nil
+	}
+	line := fmt.Sprintf("%7.3fs  %-9s  %-11s  %-48s %12s", time.Since(r.began).Seconds(), event, id, text, late)
+	err := r.main.print("%s\n", strings.TrimRight(line, " "))
+	if err != nil {
+		r.fail(err)
+	}
+	return err
+}
+
+// end prints the summary, whose last line is meant for programs, and returns the ids of the messages that are lost.
+// waiting are those that the store still has.
+func (r *demoReport) end(waiting map[string]bool) (lost []string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.left)) {
+		if !waiting[id] {
+			lost = append(lost, id)
+		}
+	}
+	slices.Sort(r.lateness)
+	p50, p99, most := percentile(r.lateness, 50), percentile(r.lateness, 99), percentile(r.lateness, 100)
+	s := &r.summary
+	s.Waiting, s.Lost = len(waiting), len(lost)
+	s.P50, s.P99, s.Max = wire.Measured(p50), wire.Measured(p99), wire.Measured(most)
+	return lost, r.main.printResult(s, "\nOf %d messages sent and %d found: %d done, %d cancelled by payment, %d dead, "+
+		"%d waiting, %d lost.\nsent=%d delivered=%d early=%d lost=%d lateness p50=%s p99=%s max=%s", s.Sent, s.Found, s.Done,
+		s.Paid, s.Dead, s.Waiting, s.Lost, s.Sent, s.Delivered, s.Early, s.Lost, formatMillis(p50), formatMillis(p99),
+		formatMillis(most))
 }

@@ -32,7 +32,7 @@ func TestDemoOnThePageGoesOnAndRemovesItsQueues(t *testing.T) {
 		}
 		seen[e.Kind] = true
 	}
-	for path, want := range map[string]string{"v1/queues": `"paused":true`, "v1/topics": "-orders",
+	for path, want := range map[string]string{"v1/queues": `"paused":true`, "v1/topics": "-paid",
 		"v1/schedules": "taxes", "v1/workers": `"demo"`} {
 		if _, _, body := visit(t, url+path); !strings.Contains(body, want) {
 			t.Errorf("%s: %s", path, body)

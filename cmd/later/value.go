@@ -189,3 +189,11 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))
 }
+
+// percentile returns the smallest of the sorted durations that p percent of them do not exceed.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[max(0, (len(sorted)*p+99)/100-1)]
+}
