@@ -9,7 +9,7 @@ import (
 )
 
 // BenchmarkForward moves messages of 100 bytes in calls of 500 and reports messages a second. A worker's moves are
-// compared with a bare script by later bench --run forward.
+// compared with a bare script by the benchmark of the same name in internal/benchmark.
 func BenchmarkForward(b *testing.B) {
 	rdb := redistest.Start(b).Client(b)
 	report := func(b *testing.B) { b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s") }

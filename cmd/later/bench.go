@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/laterq/later"
 	"github.com/laterq/later/internal/benchmark"
 	"github.com/laterq/later/internal/durations"
 	"github.com/laterq/later/store"
@@ -19,19 +18,16 @@ import (
 
 // benchOptions are the flags of later bench.
 type benchOptions struct {
-	run           []string
-	quick         bool
-	messages      int
-	size          int
-	rate          int
-	duration      time.Duration
-	delay         time.Duration
-	herd          int
-	handlers      int
-	queues        int
-	subscriptions int
-	schedules     int
-	pinger        bool
+	run      []string
+	quick    bool
+	messages int
+	size     int
+	rate     int
+	duration time.Duration
+	delay    time.Duration
+	herd     int
+	handlers int
+	pinger   bool
 
 	sendFor time.Duration // limit of each send measurement
 	idleFor time.Duration
@@ -41,14 +37,13 @@ const (
 	maxBenchMessages = 10_000_000
 	maxBenchRate     = 1_000_000
 	maxBenchHandlers = 10_000
-	maxBenchQueues   = 100_000
 	maxBenchDuration = time.Hour
 )
 
 func (m *Main) benchCommand() *cobra.Command {
 	o := benchOptions{
-		run: benchDefault(), messages: 200_000, size: 100, rate: 500, duration: 10 * time.Second, delay: 3 * time.Second,
-		herd: 100_000, handlers: 32, queues: 1000, subscriptions: 10, schedules: 10_000,
+		run: benchNames(), messages: 200_000, size: 100, rate: 500, duration: 10 * time.Second, delay: 3 * time.Second,
+		herd: 100_000, handlers: 32,
 		sendFor: 3 * time.Second, idleFor: 10 * time.Second,
 	}
 	cmd := &cobra.Command{
@@ -65,20 +60,6 @@ func (m *Main) benchCommand() *cobra.Command {
   memory      bytes that a message takes in the store beyond its payload
   herd        --herd messages due in the same millisecond; on Redis also the longest time that another client
               waited for a PING meanwhile
-  queues      one worker of --queues queues: its cost when idle, then lateness and cost at --rate messages per second
-              to random ones of them. Not measured unless --run names it
-  forward     messages per second that a worker moves to a Redis list, next to a bare script that moves members of a
-              sorted set, and lateness as in lateness of what is popped there. Not measured unless --run names it
-  topic       messages per second that the handlers of --subscriptions queues receive from one topic, next to a Redis
-              stream with as many consumer groups. Not measured unless --run names it
-  schedules   --schedules schedules: how fast they are stored, and their runs sent when all are due at once, and how
-              long it takes to compute the next hundred runs of all, and to read a page. Not measured unless --run
-              names it
-  http        sends per second over HTTP from 64 connections, and relative to a handler that does nothing, in the same
-              process; and the memory of a server with 10,000 requests that wait. Not measured unless --run names it
-  events      messages per second sent and drained without reports of events (later.WithoutActivity), with them, and
-              with a watcher in this process; and, in brackets, relative to the first. Not measured unless --run
-              names it
 
 Bench creates its own queues, with random names that begin with bench-, and deletes them at the end, also after Ctrl-C.
 It leaves all other queues alone. The store needs room for --messages messages. Server figures come from INFO and
@@ -87,7 +68,6 @@ cover the whole server, including its other clients. Figures that a store cannot
 Bench prints a note when this machine was the bottleneck; the store can then do more than the figures show.`,
 		Example: `  later bench
   later bench --store redis://localhost:6379/0 --run lateness --rate 5000 --duration 30s
-  later bench --run queues --queues 10000 --rate 1000
   later bench --quick --json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -111,14 +91,11 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 	flags.BoolVar(&o.quick, "quick", false, "smaller runs, rough figures in ten seconds")
 	flags.IntVar(&o.messages, "messages", o.messages, "send and drain up to `N` messages")
 	flags.IntVar(&o.size, "size", o.size, "payloads of `N` bytes")
-	flags.IntVar(&o.rate, "rate", o.rate, "lateness, queues, forward: send `N` messages per second")
-	durationFlag(flags, &o.duration, "duration", "lateness, queues, forward: how long to send")
-	durationFlag(flags, &o.delay, "delay", "lateness, queues, forward: longest random delay")
+	flags.IntVar(&o.rate, "rate", o.rate, "lateness: send `N` messages per second")
+	durationFlag(flags, &o.duration, "duration", "lateness: how long to send")
+	durationFlag(flags, &o.delay, "delay", "lateness: longest random delay")
 	flags.IntVar(&o.herd, "herd", o.herd, "herd: `N` messages due at once")
 	flags.IntVar(&o.handlers, "handlers", o.handlers, "handle `N` messages at a time")
-	flags.IntVar(&o.queues, "queues", o.queues, "queues: `N` queues of one worker")
-	flags.IntVar(&o.subscriptions, "subscriptions", o.subscriptions, "topic: `N` subscribed queues")
-	flags.IntVar(&o.schedules, "schedules", o.schedules, "schedules: `N` schedules")
 	flags.BoolVar(&o.pinger, "pinger", false, "used by later bench itself: ping the store until standard input ends")
 	flags.MarkHidden("pinger")
 	cmd.RegisterFlagCompletionFunc("run", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp))
@@ -132,7 +109,6 @@ func (o *benchOptions) shorten(given func(flag string) bool) {
 		"duration": func() { o.duration = 2 * time.Second },
 		"delay":    func() { o.delay = time.Second },
 		"herd":     func() { o.herd = 10_000 },
-		"queues":   func() { o.queues = 100 },
 	} {
 		if !given(flag) {
 			set()
@@ -148,7 +124,7 @@ func (o *benchOptions) check() error {
 		}
 	}
 	if len(o.run) == 0 {
-		return store.Invalid("--run is empty: give some of %s", strings.Join(benchNames(), ", "))
+		return store.Invalid("--run is empty: use some of %s", strings.Join(benchNames(), ", "))
 	}
 	for _, n := range []struct {
 		flag               string
@@ -159,12 +135,9 @@ func (o *benchOptions) check() error {
 		{"rate", o.rate, 1, maxBenchRate},
 		{"herd", o.herd, 1, maxBenchMessages},
 		{"handlers", o.handlers, 1, maxBenchHandlers},
-		{"queues", o.queues, 1, maxBenchQueues},
-		{"subscriptions", o.subscriptions, 1, later.MaxSubscriptions},
-		{"schedules", o.schedules, 1, maxBenchQueues},
 	} {
 		if n.value < n.least || n.value > n.most {
-			return store.Invalid("--%s is %d: give %d to %d", n.flag, n.value, n.least, n.most)
+			return store.Invalid("--%s is %d: must be %d to %d", n.flag, n.value, n.least, n.most)
 		}
 	}
 	for _, d := range []struct {
@@ -172,7 +145,7 @@ func (o *benchOptions) check() error {
 		value time.Duration
 	}{{"duration", o.duration}, {"delay", o.delay}} {
 		if d.value < time.Millisecond || d.value > maxBenchDuration {
-			return store.Invalid("--%s is %s: give 1ms to %s", d.flag, durations.Format(d.value),
+			return store.Invalid("--%s is %s: must be 1ms to %s", d.flag, durations.Format(d.value),
 				durations.Format(maxBenchDuration))
 		}
 	}

@@ -31,19 +31,6 @@ var benchWorkloads = []struct {
 	{"idle", (*bench).idle},
 	{"memory", (*bench).memory},
 	{"herd", (*bench).herd},
-	{"queues", (*bench).queues},
-	{"forward", (*bench).forward},
-	{"topic", (*bench).topic},
-	{"events", (*bench).events},
-	{"schedules", (*bench).schedules},
-	{"http", (*bench).http},
-}
-
-// benchDefault lists the workloads that run unless --run names others, which are no part of most setups.
-func benchDefault() []string {
-	return slices.DeleteFunc(benchNames(), func(name string) bool {
-		return slices.Contains([]string{"queues", "forward", "topic", "events", "schedules", "http"}, name)
-	})
 }
 
 func benchNames() (names []string) {

@@ -5,11 +5,14 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -213,4 +216,20 @@ func watchGroup(t *testing.T) (hold string, awaitEnd func()) {
 			t.Fatal(err)
 		}
 	}
+}
+
+var residentLine = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+// residentMiB returns the memory of a process in MiB, on Linux.
+func residentMiB(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	found := residentLine.FindSubmatch(text)
+	if found == nil {
+		return 0, errors.New("no VmRSS in /proc")
+	}
+	kb, err := strconv.ParseFloat(string(found[1]), 64)
+	return kb / 1024, err
 }
