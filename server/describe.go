@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"io"
@@ -11,16 +10,13 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/laterq/later/internal/jsonfields"
-	"github.com/laterq/later/internal/jsontext"
 	"github.com/laterq/later/internal/problem"
-	"github.com/laterq/later/internal/wire"
 	"github.com/laterq/later/store"
 )
 
 // apiConfig returns what huma needs to describe and check the API. Its own pages stay off.
 func apiConfig(version string) huma.Config {
-	format := huma.Format{Marshal: encodeJSON, Unmarshal: decodeJSON}
+	format := huma.Format{Marshal: encodeJSON, Unmarshal: decodeBody}
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OnAddOperation: []huma.AddOpFunc{func(_ *huma.OpenAPI, op *huma.Operation) {
@@ -51,48 +47,6 @@ func apiConfig(version string) huma.Config {
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{asProblem},
 	}
-}
-
-// decodeJSON decodes JSON. It refuses JSON that is nested too deep, which costs its readers a lot of memory, text that
-// encoding/json would change, and names that are given twice.
-func decodeJSON(text []byte, to any) error {
-	first, ok := to.(*any) // huma decodes twice
-	if !ok {
-		return json.Unmarshal(text, to)
-	}
-	if err := cmp.Or(jsontext.CheckDepth(text), wire.CheckText(text)); err != nil {
-		return err
-	}
-	// Decode would take text after the value, and Unmarshal refuses numbers beyond those of a float64.
-	if !json.Valid(text) {
-		return json.Unmarshal(text, to)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	if err := decoder.Decode(first); err != nil {
-		return err
-	}
-	*first = withFloats(*first)
-	return jsonfields.CheckNames(text)
-}
-
-// withFloats replaces the numbers in a value, because huma does not know json.Number. Those that are too large for a
-// float64 may be in payloads, and become infinite; fields with numbers are not that large.
-func withFloats(value any) any {
-	switch v := value.(type) {
-	case json.Number:
-		f, _ := v.Float64()
-		return f
-	case []any:
-		for i := range v {
-			v[i] = withFloats(v[i])
-		}
-	case map[string]any:
-		for name := range v {
-			v[name] = withFloats(v[name])
-		}
-	}
-	return value
 }
 
 func encodeJSON(w io.Writer, value any) error {

@@ -326,7 +326,9 @@ func asProblem(ctx huma.Context, _ string, value any) (any, error) {
 	for i, detail := range model.Errors { // the first one first, all of them in short
 		text := detail.Message
 		location := strings.TrimPrefix(detail.Location, "body.")
-		if location != "" {
+		if at, rest, ok := fieldIn(text); ok {
+			location, text = at, rest
+		} else if location != "" {
 			text = location + ": " + text
 		}
 		if i == 0 {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -222,8 +221,8 @@ func (st *sendStream) decode(ctx context.Context, line []byte, schema *huma.Sche
 		return later.Outgoing{}, store.Invalid("%v", result.Errors[0])
 	}
 	var o Outgoing
-	if err := json.Unmarshal(line, &o); err != nil {
-		return later.Outgoing{}, store.Invalid("line is not one message: %v", err)
+	if err := decodeJSON(line, &o); err != nil {
+		return later.Outgoing{}, err
 	}
 	return o.outgoing()
 }
