@@ -2,9 +2,9 @@ package later
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
@@ -123,71 +123,24 @@ func (d Destination) checked() Destination {
 	return d
 }
 
-// route is how messages get from a queue to a destination.
-type route int
-
-const (
-	routeStep    route = iota // the store moves them in one step
-	routeLinked               // they are sent to a queue with their acks
-	routeSend                 // they are sent to a queue, then acked
-	routeDeliver              // they are delivered, then acked
-)
-
-// exact reports whether a message gets there exactly once.
-func (r route) exact() bool { return r <= routeLinked }
-
 // route returns how messages get from a queue of a client to the destination.
-func (d Destination) route(c *Client, queue string) (r route, err error) {
-	if d.invalid != nil {
-		return r, d.invalid
+func (d Destination) route(c *Client, queue string) (pump.Route, error) {
+	switch {
+	case d.invalid != nil:
+		return 0, d.invalid
+	case d.custom != nil && d.at != nil:
+		return 0, store.Invalid("a custom destination has no store: leave out At")
 	}
-	r, why, err := d.findRoute(c, queue)
-	if err == nil && d.exactlyOnce && !r.exact() {
+	r, why, err := pump.RouteDeliver, "it is a custom destination", error(nil)
+	if d.custom == nil {
+		var at store.Store
+		if d.at != nil && d.at != c {
+			at = d.at.store
+		}
+		r, why, err = pump.FindRoute(c.store, queue, d.target, at)
+	}
+	if err == nil && d.exactlyOnce && !r.Exact() {
 		err = fmt.Errorf("queue %q cannot be forwarded to %q exactly once, because %s: %w", queue, d, why, ErrUnsupported)
 	}
 	return r, err
-}
-
-// findRoute also returns why the messages cannot get there exactly once.
-func (d Destination) findRoute(c *Client, queue string) (r route, why string, err error) {
-	if d.custom != nil {
-		if d.at != nil {
-			return r, "", store.Invalid("a custom destination has no store: leave out At")
-		}
-		return routeDeliver, "it is a custom destination", nil
-	}
-	s, other := c.store, d.at != nil && d.at != c
-	if other {
-		s = d.at.store
-	}
-	isQueue := d.target.Kind == store.TargetQueue
-	if isQueue && !other && d.target.Name == queue {
-		return r, "", store.Invalid("destination of queue %q is the queue itself: give another one", queue)
-	}
-	direct := false
-	f, ok := s.(store.Forwarder)
-	if ok {
-		direct, err = f.ForwardsTo(queue, d.target)
-	}
-	switch {
-	case !isQueue && (!ok || errors.Is(err, ErrUnsupported)):
-		return r, "", fmt.Errorf("destination %q needs Redis, and this store has only queues: give it the client of a Redis "+
-			"with At: %w", d, ErrUnsupported)
-	case err != nil && !(other && isQueue):
-		return r, "", err
-	}
-	why = "they are in different slots of the Cluster: give the destination the hash tag {" + queue + "}"
-	switch {
-	case other && isQueue:
-		return routeSend, "they are in different stores", nil
-	case other:
-		return routeDeliver, "they are in different stores", nil
-	case direct:
-		return routeStep, "", nil
-	case isQueue && store.Linked(s, queue, d.target.Name):
-		return routeLinked, "", nil
-	case isQueue:
-		return routeSend, "they are in different slots of the Cluster", nil
-	}
-	return routeDeliver, why, nil
 }

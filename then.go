@@ -6,13 +6,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
 // followUpWindow is the dedup window of a follow-up that is sent before the ack, unless its sender set one.
-const followUpWindow = 24 * time.Hour
+const followUpWindow = pump.Window
 
 // FollowUps are messages that are sent with the ack of another one. Create them with Then.
 type FollowUps struct {
@@ -197,11 +197,7 @@ func followUpID(m *Message, index int) string {
 // settleSize returns the bytes of a settlement towards store.MaxBatchBytes. Follow-ups count so much that a call
 // has no more than store.MaxBatch of them.
 func settleSize(s store.Settlement) int {
-	size := len(s.Reason)
-	for i := range s.Then {
-		size += max(s.Then[i].Message.Size(), store.MaxBatchBytes/store.MaxBatch)
-	}
-	return size
+	return s.Size()
 }
 
 // AckThen acks the message and sends the follow-ups, as described at Then. Errors are those of Ack; besides, it

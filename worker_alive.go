@@ -2,9 +2,9 @@ package later
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
 
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
@@ -35,49 +35,22 @@ func (w *Worker) Alive() error {
 		return fmt.Errorf("worker is stuck: leases were not looked after for %v", late.Round(time.Second))
 	}
 	for _, qw := range r.queueWorkers {
-		if err := r.checkCalls(qw, now); err != nil {
+		if err := r.checkCalls(qw, &qw.watch, now); err != nil {
 			return err
 		}
 	}
 	for _, f := range r.forwarders {
-		if err := r.checkCalls(f.queueWorker, now); err != nil {
+		if err := r.checkCalls(f.queueWorker, &f.batch.Watch, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *run) checkCalls(qw *queueWorker, now time.Time) error {
-	if took := qw.calls.longest(now.Sub(r.begun)); took > callTimeout+stuckAfter {
+func (r *run) checkCalls(qw *queueWorker, watch *pump.Watch, now time.Time) error {
+	if took := watch.Longest(now.Sub(r.begun)); took > callTimeout+stuckAfter {
 		return fmt.Errorf("worker is stuck: a claim of queue %q has not returned for %v", qw.queue.name,
 			took.Round(time.Second))
 	}
 	return nil
-}
-
-// callWatch knows since when the claims of a queue are in flight: that of the fetcher, and the one ahead.
-type callWatch [2]inFlight
-
-// inFlight is when a call began, as the time since the worker began, or 0.
-type inFlight struct{ begun atomic.Int64 }
-
-func (w *callWatch) begin(ahead bool, since time.Duration) *inFlight {
-	i := 0
-	if ahead {
-		i = 1
-	}
-	w[i].begun.Store(max(1, int64(since)))
-	return &w[i]
-}
-
-func (c *inFlight) end() { c.begun.Store(0) }
-
-// longest returns how long the longest call has taken by now.
-func (w *callWatch) longest(now time.Duration) (longest time.Duration) {
-	for i := range w {
-		if begun := w[i].begun.Load(); begun > 0 {
-			longest = max(longest, now-time.Duration(begun))
-		}
-	}
-	return longest
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
@@ -31,10 +32,10 @@ type broken struct {
 	next  time.Time // when the next attempt is made
 }
 
-// distribute changes the settlements of messages so that each subscribed queue receives them with the ack, or sends
+// Do implements pump.Work. It changes the settlements of messages so that each subscribed queue receives them with the ack, or sends
 // them before if that is not possible in one step. The settlements are refused if the subscriptions have changed since
 // they were read here.
-func (x *distributor) distribute(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
+func (x *distributor) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
 	stale, err := true, error(nil)
 	for stale && err == nil {
 		stale, err = x.tryDistribute(ctx, claim.Messages, settlements)
@@ -48,7 +49,7 @@ func (x *distributor) distribute(ctx context.Context, claim store.Claim, settlem
 	return err
 }
 
-// tryDistribute is distribute with the subscriptions as they are now. It reports whether they have changed meanwhile.
+// tryDistribute is Do with the subscriptions as they are now. It reports whether they have changed meanwhile.
 func (x *distributor) tryDistribute(
 	ctx context.Context, msgs []store.Claimed, settlements []store.Settlement,
 ) (stale bool, err error) {
@@ -133,7 +134,7 @@ func (x *distributor) plan(m *store.Claimed) plan {
 		}
 		window := time.Duration(0)
 		if s.CatchingUp {
-			window = followUpWindow
+			window = pump.Window
 		}
 		add(s.queue, window)
 	}
@@ -185,7 +186,7 @@ func (x *distributor) setAside(p *plan, s *store.Settlement) {
 			return
 		}
 	}
-	// Queues that received it now receive it again, but remember it for a day; see sendForwarded.
+	// Queues that received it now receive it again, but remember it for a day; see pump.Send.
 	s.Action, s.Delay = store.Snooze, retry
 }
 
@@ -203,8 +204,8 @@ func (x *distributor) rest(p *plan, queues []string) (store.FollowUp, bool) {
 	return rest, rest.Check() == nil && store.Linked(x.run.client.store, x.queue.name, x.queue.name)
 }
 
-// distributed reports that a message was acked.
-func (x *distributor) distributed(m *store.Claimed, s *store.Settlement) {
+// Acked implements pump.Work.
+func (x *distributor) Acked(m *store.Claimed, s *store.Settlement) {
 	kind := EventForwarded
 	if n := len(s.Then); n > 0 && s.Then[n-1].Queue == x.queue.name {
 		kind = EventSnoozed // it waits for queues that cannot be written
@@ -213,17 +214,20 @@ func (x *distributor) distributed(m *store.Claimed, s *store.Settlement) {
 	if waits := missedBy(m); waits != nil {
 		id = waits.ID
 	}
-	x.queue.event(x.run.handling, kind, id)
+	x.Event(kind, id)
 }
 
-// findBroken is called when messages cannot be settled. One of the queues with copies may be the reason: then they are
-// sent one by one, and only that queue goes without.
-func (x *distributor) findBroken(error) bool {
+// Settled implements pump.Work.
+func (x *distributor) Settled(*store.Claimed, *store.Settlement, store.State) {}
+
+// Refused implements pump.Work. One of the queues with copies may be the reason: then they are sent one by one, and only
+// that queue goes without.
+func (x *distributor) Refused(error, []store.Settlement) pump.Answer {
 	if x.searched {
-		return false
+		return pump.GiveUp
 	}
 	x.oneByOne = true
-	return true
+	return pump.DoAgain
 }
 
 // sendAll sends messages to queues and finds out which of them cannot be written. It reports whether the subscriptions
@@ -237,7 +241,7 @@ func (x *distributor) sendAll(ctx context.Context, sends map[string][]store.Clai
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = sendForwarded(ctx, x.run.client, queue, sends[queue], x.topic.linked())
+			errs[i] = pump.Send(ctx, x.run.client.store, queue, sends[queue], x.topic.linked())
 			if conflicts[i] = errors.Is(errs[i], ErrConflict); conflicts[i] {
 				calling, cancel := context.WithTimeout(ctx, callTimeout)
 				defer cancel()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
@@ -244,27 +245,11 @@ func TestOnDeadIsNotCalledForAMessageThatIsLiveAgain(t *testing.T) {
 	})
 }
 
-func TestPauseGateThatIsClosedLetsNobodyWait(t *testing.T) {
-	var g pauseGate
-	g.set(true)
-	ctx, cancel := g.untilClosed(t.Context())
-	defer cancel()
-	if ctx.Err() == nil {
-		t.Error("the context of a closed gate has not ended")
-	}
-}
-
-func TestAliveSeesTheLongestCallAlsoOfForwarders(t *testing.T) {
-	var calls callWatch
-	calls.begin(false, time.Second)
-	calls.begin(true, 5*time.Second)
-	if got := calls.longest(10 * time.Second); got != 9*time.Second {
-		t.Errorf("the longest call took %v, want 9 s", got)
-	}
+func TestAliveSeesTheCallsOfForwarders(t *testing.T) {
 	c := newClientOn(t, memstore.New())
 	w := NewWorker(c, WorkerConfig{})
-	f := &forwarder{queueWorker: &queueWorker{queue: c.Queue("q")}}
-	f.calls.begin(false, time.Second)
+	f := &forwarder{queueWorker: &queueWorker{queue: c.Queue("q")}, batch: new(pump.Batch)}
+	f.batch.Watch.Begin(false, time.Second)
 	w.run = &run{begun: time.Now().Add(-time.Hour), scheduler: slots.New(1, 0, nil, nil), forwarders: []*forwarder{f}}
 	w.run.leases = hold.New(t.Context(), nil, nil)
 	if err := w.Alive(); err == nil || !strings.Contains(err.Error(), "has not returned") {

@@ -2,12 +2,12 @@ package later
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 
 	"github.com/laterq/later/internal/calls"
 	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
@@ -25,32 +25,18 @@ const taskSlab = 32
 // is low. When a claim found fewer messages than it asked for, fetch waits in the store without holding a
 // slot.
 func (r *run) fetch(ctx context.Context, qw *queueWorker) {
-	failures := 0
-	for {
-		reserved := r.scheduler.Reserve(ctx, qw.slots)
-		if reserved == nil {
-			return
-		}
-		short, err := r.fetchOnce(ctx, qw, reserved)
-		if err == nil && short {
-			err = r.wait(ctx, qw)
-		}
-		if err == nil {
-			failures = 0
-			qw.worked()
-			continue
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, ErrClosed) { // the store has stopped for good
-			r.end(err)
-			return
-		}
-		qw.failed("claim messages", err)
-		calls.Pause(ctx, failures)
-		failures++
+	var reserved *slots.Reservation
+	loop := pump.Loop{Env: r.env, Outage: qw.outage, Attrs: []any{"doing", "claim messages"}}
+	loop.Ready = func(ctx context.Context) bool {
+		reserved = r.scheduler.Reserve(ctx, qw.slots)
+		return reserved != nil
 	}
+	loop.Once = func(ctx context.Context) (more bool, err error) {
+		short, err := r.fetchOnce(ctx, qw, reserved)
+		return !short, err
+	}
+	loop.Wait = func(ctx context.Context) error { return r.wait(ctx, qw) }
+	loop.Run(ctx)
 }
 
 // fetchAhead makes a second claim while one is in flight and more messages are ready, so that the store
@@ -81,9 +67,9 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *slots.Re
 	buffer := r.claimBuffers.Get().(*[]store.Claimed)
 	defer r.claimBuffers.Put(buffer)
 	req := store.ClaimRequest{Max: reserved.Max, Lease: qw.cfg.Lease, Buffer: *buffer}
-	watch := qw.calls.begin(reserved.Ahead, asked.Sub(r.begun))
+	call := qw.watch.Begin(reserved.Ahead, asked.Sub(r.begun))
 	claim, err := r.client.store.Claim(calling, qw.queue.name, req)
-	watch.end()
+	call.End()
 	if err != nil {
 		r.scheduler.Fail(qw.slots, reserved)
 		return false, err
@@ -94,9 +80,7 @@ func (r *run) fetchOnce(ctx context.Context, qw *queueWorker, reserved *slots.Re
 	// A claim that returned all that it asked for is not short, even if no more messages are ready: without a
 	// free slot this worker must not consume a wake-up that another process could use.
 	short = !claim.More && len(claim.Messages) < reserved.Max
-	qw.queue.observeDead(r.handling, claim)
-	r.logDeaths(qw, claim.Died)
-	r.dead.add(qw, claim.Died...)
+	qw.FoundDead(claim)
 	tasks := r.receive(qw, claim, asked)
 	for _, t := range r.scheduler.Deliver(ctx, qw.slots, reserved, tasks, short) {
 		t.(*task).release(nil)

@@ -8,11 +8,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
-// deliverCustom calls a custom destination and changes the settlements of messages that were not delivered.
-func (f *forwarder) deliverCustom(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
+// deliverer is the pump.Work of a custom destination.
+type deliverer struct {
+	*pump.Forward
+	f *forwarder
+}
+
+// Do calls the destination and changes the settlements of messages that were not delivered.
+func (d *deliverer) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
+	f := d.f
 	msgs := make([]*Message, len(claim.Messages))
 	for i := range claim.Messages {
 		msgs[i] = new(Message)
@@ -30,6 +38,13 @@ func (f *forwarder) deliverCustom(ctx context.Context, claim store.Claim, settle
 		settlements[i].Within = r.within
 	}
 	return away
+}
+
+// Settled records a message that was given back.
+func (d *deliverer) Settled(m *store.Claimed, s *store.Settlement, state store.State) {
+	if s.Action == store.GiveBack && state != StateDead {
+		d.f.misfits.wait(misfitOf(m.Headers, nil), s.Delay)
+	}
 }
 
 // resultOf converts an error of a custom destination to a settlement.
@@ -77,7 +92,7 @@ func (f *forwarder) callCustom(ctx context.Context, msgs []*Message) []error {
 		return errs
 	case <-f.run.calling.Done():
 	}
-	grace := time.NewTimer(shutdownGrace)
+	grace := time.NewTimer(pump.Grace)
 	defer grace.Stop()
 	select {
 	case errs := <-returned:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/memstore"
 	"github.com/laterq/later/store"
 )
@@ -35,7 +36,7 @@ func (s stepFaulty) Deliver(ctx context.Context, to store.Target, msgs []store.C
 
 // forwarding is a worker that moves the messages of one queue to another one.
 type forwarding struct {
-	route    route
+	route    pump.Route
 	store    *faulty
 	client   *Client
 	from, to *Queue
@@ -47,7 +48,7 @@ type forwarding struct {
 
 // eachRoute runs a test with each way to move messages from one queue to another one.
 func eachRoute(t *testing.T, test func(t *testing.T, f *forwarding)) {
-	for name, route := range map[string]route{"step": routeStep, "linked": routeLinked, "send": routeSend} {
+	for name, route := range map[string]pump.Route{"step": pump.RouteStep, "linked": pump.RouteLinked, "send": pump.RouteSend} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &forwarding{route: route, store: &faulty{Store: memstore.New()}, log: &lockedBuffer{}, events: &events{}}
@@ -112,7 +113,7 @@ func TestForwardMovesWholeMessagesWhenTheyAreDue(t *testing.T) {
 			wantNoError(t, err)
 			before := *sent[id]
 			before.Queue, before.State = "to", StateReady
-			if f.route == routeSend {
+			if f.route == pump.RouteSend {
 				before.DedupWindow = followUpWindow
 			}
 			if text := fmt.Sprintf("%+v", before); text != fmt.Sprintf("%+v", *got) {
@@ -127,7 +128,7 @@ func TestForwardMovesWholeMessagesWhenTheyAreDue(t *testing.T) {
 			t.Errorf("%q were forwarded, want %q", forwarded, want)
 		}
 		wantLogged(t, f.log, "guarantee", 1)
-		wantLogged(t, f.log, `guarantee="exactly once"`, map[bool]int{true: 1}[f.route.exact()])
+		wantLogged(t, f.log, `guarantee="exactly once"`, map[bool]int{true: 1}[f.route.Exact()])
 	})
 }
 
@@ -256,9 +257,9 @@ func TestForwardRecoversFromStoreErrors(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, replies lost %v", outage, lost), func(t *testing.T) {
 				eachRoute(t, func(t *testing.T, f *forwarding) {
-					calls := map[route][]string{
-						routeStep: {"forward", "wait"}, routeLinked: {"claim", "settle", "extend", "wait"},
-						routeSend: {"claim", "send", "settle", "extend", "wait"},
+					calls := map[pump.Route][]string{
+						pump.RouteStep: {"forward", "wait"}, pump.RouteLinked: {"claim", "settle", "extend", "wait"},
+						pump.RouteSend: {"claim", "send", "settle", "extend", "wait"},
 					}[f.route]
 					start(t, f.worker)
 					synctest.Wait()

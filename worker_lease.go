@@ -42,9 +42,9 @@ func (l *lease) Cancelled(receipts []store.Receipt) {
 // extended records whether a call for leases succeeded.
 func (qw *queueWorker) extended(err error) {
 	if err == nil {
-		qw.worked()
+		qw.outage.Over()
 	} else {
-		qw.failed("extend leases", err)
+		qw.outage.Begin(err, "doing", "extend leases")
 	}
 }
 

@@ -169,7 +169,7 @@ func (c *Client) listWorker(ctx context.Context, id, record string) error {
 func (p *presence) describe() (string, error) {
 	held, n := p.run.held()
 	r := p.record
-	r.HeldCount, r.Forwarding, r.GivenBack = n, p.run.forwarding.Load(), p.run.givenBack()
+	r.HeldCount, r.Forwarding, r.GivenBack = n, p.run.env.Holding.Load(), p.run.givenBack()
 	switch {
 	case p.draining.Load():
 		r.State = WorkerDraining

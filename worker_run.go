@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/internal/slots"
 	"github.com/laterq/later/store"
 )
-
-// shutdownGrace is how long handlers have to return after their contexts ended with ErrShutdown.
-const shutdownGrace = time.Second
 
 // run is the state of a Worker during Run. Its parts are:
 //
@@ -38,8 +36,7 @@ type run struct {
 
 	queueWorkers []*queueWorker
 	forwarders   []*forwarder
-	gate         pauseGate    // for forwarders and distributors
-	forwarding   atomic.Int64 // messages that forwarders and distributors hold
+	env          *pump.Env    // for its loops
 	abandoned    atomic.Int32 // calls of Deliver that ignored the end of their context
 	scheduler    *slots.Scheduler
 	leases       *hold.Keeper
@@ -73,9 +70,9 @@ type queueWorker struct {
 
 	slots   *slots.Queue
 	leases  *hold.Queue
-	calls   callWatch   // claims in flight
-	failing atomic.Bool // the store is failing, and this was logged
-	misfits *misfits    // messages that this version of the program does not handle
+	watch   pump.Watch // of claims
+	outage  *pump.Outage
+	misfits *misfits // messages that this version of the program does not handle
 }
 
 // Run claims and handles messages until ctx ends, then drains. It may be called once.
@@ -102,6 +99,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	r.end = cancel
+	r.env.End = cancel
 	defer r.endCalls(nil)
 
 	if r.presence != nil {
@@ -157,6 +155,12 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		claimed:  w.claimed,
 	}
 	r.local, _ = w.client.store.(store.Local)
+	r.calling, r.endCalls = context.WithCancelCause(r.handling)
+	r.leases = hold.New(r.calling, w.client.store, r.signalChange)
+	r.env = &pump.Env{
+		Store: w.client.store, Log: r.log, Leases: r.leases, Begun: r.begun, Handling: r.handling, Calling: r.calling,
+		Claimed: r.hasClaimed, BeginClaim: r.beginClaim,
+	}
 	for _, name := range handled {
 		qw, err := r.newQueueWorker(name, w.handlers[name])
 		if err != nil {
@@ -174,8 +178,6 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 		}
 		r.forwarders = append(r.forwarders, f)
 	}
-	r.calling, r.endCalls = context.WithCancelCause(r.handling)
-	r.leases = hold.New(r.calling, w.client.store, r.signalChange)
 	r.dead = &deadNotifier{run: r}
 	queues := make([]*slots.Queue, len(r.queueWorkers))
 	for i, qw := range r.queueWorkers {
@@ -189,7 +191,7 @@ func (w *Worker) newRun(ctx context.Context) (*run, error) {
 	}
 	if w.paused {
 		r.scheduler.SetPaused(true)
-		r.gate.set(true)
+		r.env.Gate.Set(true)
 	}
 	for _, registered := range w.handlers {
 		if registered.mux != nil {
@@ -216,6 +218,10 @@ func (r *run) newQueueWorker(name string, registered queueHandler) (qw *queueWor
 	cfg := r.cfg.queue(name)
 	qw = &queueWorker{run: r, queue: r.client.Queue(name), cfg: cfg, batch: registered.batch,
 		misfits: newMisfits(name, cfg.GiveBackFor, r.log)}
+	qw.outage = &pump.Outage{
+		Log: r.log, Fails: "later: the store is failing; retrying", Works: "later: the store is back",
+		Attrs: []any{"queue", name},
+	}
 	qw.leases = &hold.Queue{
 		Name: name, Length: cfg.Lease, Looks: true, Called: qw.extended, Beat: qw.releaseStale, BeatAfter: qw.maxBuffer(),
 	}
@@ -252,7 +258,7 @@ func (r *run) drain() error {
 		for _, t := range r.tasks() {
 			t.release(ErrShutdown)
 		}
-		r.awaitIdle(shutdownGrace)
+		r.awaitIdle(pump.Grace)
 	}
 	r.endCalls(ErrShutdown)
 	r.fetching.Wait()
@@ -275,7 +281,7 @@ func (r *run) drainError() error {
 	r.dead.goroutine.Wait()
 	n := r.leases.Unsettled()
 	for _, f := range r.forwarders {
-		n += int64(f.unsettled)
+		n += int64(f.batch.Unsettled)
 	}
 	if n > 0 {
 		return fmt.Errorf("%d messages could not be settled and will be delivered again when their leases end: %w",
@@ -340,24 +346,9 @@ func (w *Worker) setPaused(paused bool) {
 	w.paused = paused
 	if w.run != nil {
 		w.run.scheduler.SetPaused(paused)
-		w.run.gate.set(paused)
+		w.run.env.Gate.Set(paused)
 		if w.run.presence != nil {
 			w.run.presence.kick()
 		}
-	}
-}
-
-// failed records that a call to the store failed. It logs once per outage.
-func (qw *queueWorker) failed(doing string, err error) {
-	if !qw.failing.Swap(true) {
-		qw.run.log.Error("later: the store is failing; retrying",
-			"queue", qw.queue.name, "doing", doing, "error", err)
-	}
-}
-
-// worked records that a call to the store succeeded.
-func (qw *queueWorker) worked() {
-	if qw.failing.Load() && qw.failing.Swap(false) {
-		qw.run.log.Info("later: the store is back", "queue", qw.queue.name)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/laterq/later/internal/hold"
+	"github.com/laterq/later/internal/calls"
+	"github.com/laterq/later/internal/pump"
 	"github.com/laterq/later/store"
 )
 
@@ -23,28 +24,25 @@ const (
 
 // scheduleSender makes the steps of schedules: it sends the runs that are due.
 type scheduleSender struct {
-	*forwarder
+	*queueWorker
 	steps map[string]*scheduleStep   // of the claimed schedules, by name
 	known map[string]*scheduleRecord // earlier records of schedules, by name
 }
 
 // sendScheduled sends the runs of all schedules until ctx ends.
 func (r *run) sendScheduled(ctx context.Context) {
-	qw := &queueWorker{run: r, queue: r.client.Queue(schedulesQueue), cfg: r.cfg.queue(schedulesQueue)}
-	qw.cfg.Lease = scheduleLease
-	qw.leases = &hold.Queue{Name: schedulesQueue, Length: scheduleLease, Called: func(error) {}}
-	s := &scheduleSender{forwarder: &forwarder{
-		queueWorker: qw, to: Destination{target: store.Target{Kind: store.TargetQueue, Name: "queues of schedules"}},
-		route: routeLinked,
-	}}
-	s.known = map[string]*scheduleRecord{}
-	s.custom, s.acked, s.refused = s.stepAll, s.stepped, s.postpone
-	s.loop(ctx, func() error {
-		if err := s.deliver(); err != nil || s.more {
-			return err
-		}
-		return s.wait(ctx)
+	s := &scheduleSender{
+		queueWorker: &queueWorker{run: r, queue: r.client.Queue(schedulesQueue)}, known: map[string]*scheduleRecord{},
+	}
+	batch := s.claims(scheduleLease, &pump.Outage{
+		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
+		Works: "later: messages are forwarded again",
+		Attrs: []any{"queue", schedulesQueue, "to", "queue:queues of schedules"},
 	})
+	batch.Work, batch.Uncounted = s, true
+	wait := func(ctx context.Context) error { return r.env.WaitFor(ctx, schedulesQueue) }
+	loop := pump.Loop{Env: r.env, Ready: r.env.Await, Once: batch.Once, Wait: wait, Outage: batch.Outage}
+	loop.Run(ctx)
 }
 
 // scheduleStep is the step of one claimed schedule.
@@ -56,8 +54,8 @@ type scheduleStep struct {
 	missed, skipped int64
 }
 
-// stepAll makes the settlements of schedules steps.
-func (s *scheduleSender) stepAll(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
+// Do implements pump.Work: it makes the settlements of schedules steps.
+func (s *scheduleSender) Do(ctx context.Context, claim store.Claim, settlements []store.Settlement) error {
 	byQueue := map[string][]*scheduleStep{}
 	s.steps = make(map[string]*scheduleStep, len(claim.Messages))
 	for i := range claim.Messages {
@@ -234,8 +232,25 @@ func (s *scheduleSender) send(ctx context.Context, q *Queue, msgs []store.Outgoi
 	return nil
 }
 
-// stepped reports what a step did.
-func (s *scheduleSender) stepped(m *store.Claimed, settlement *store.Settlement) {
+// Settled implements pump.Work.
+func (s *scheduleSender) Settled(*store.Claimed, *store.Settlement, store.State) {}
+
+// Refused implements pump.Work: the step of a schedule whose runs the store refuses is tried again.
+func (s *scheduleSender) Refused(err error, settlements []store.Settlement) pump.Answer {
+	switch {
+	case len(settlements) == 0 || !calls.IsPermanent(err) || errors.Is(err, ErrClosed):
+		return pump.GiveUp
+	case len(settlements) > 1:
+		return pump.SettleAgain // one of them must not keep the others from being settled
+	case len(settlements[0].Then) == 0:
+		return pump.GiveUp
+	}
+	s.postpone(&settlements[0], err)
+	return pump.SettleAgain
+}
+
+// Acked implements pump.Work: it reports what a step did.
+func (s *scheduleSender) Acked(m *store.Claimed, settlement *store.Settlement) {
 	step, ctx := s.steps[m.ID], s.run.handling
 	q := s.run.client.Queue(step.record.Schedule.Queue)
 	for i := range settlement.Then[1:] {

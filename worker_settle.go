@@ -58,7 +58,7 @@ func (t *task) complete(result store.SettleResult, err error) {
 
 func (t *task) settled(state State) {
 	qw := t.lease.qw
-	qw.worked()
+	qw.outage.Over()
 	o := t.ending()
 	t.event(event.OfSettle(o.action, state), o.err)
 	qw.run.client.sentWithAck(t.ctx(), o.then)
@@ -81,7 +81,7 @@ func (t *task) tryAgain(err error) bool {
 	if calls.IsPermanent(err) {
 		return false
 	}
-	t.lease.qw.failed("settle messages", err)
+	t.lease.qw.outage.Begin(err, "doing", "settle messages")
 	leases := t.lease.qw.run.leases
 	o := *t.ending()
 	if o.retry == nil {

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/laterq/later/internal/calls"
-	"github.com/laterq/later/internal/hold"
-	"github.com/laterq/later/store"
+	"github.com/laterq/later/internal/pump"
 )
 
 const (
@@ -35,7 +34,8 @@ type distributors struct {
 
 // distributor distributes the messages of one topic.
 type distributor struct {
-	*forwarder
+	*queueWorker
+	batch    *pump.Batch
 	topic    *Topic
 	cancel   context.CancelFunc
 	changed  chan struct{} // has a token when subscriptions have changed
@@ -127,28 +127,27 @@ func (d *distributors) find(ctx context.Context, queue string, found map[string]
 func (d *distributors) start(ctx context.Context, queue string) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := d.run
-	cfg := r.cfg.queue(queue)
 	x := &distributor{
-		forwarder: &forwarder{
-			queueWorker: &queueWorker{
-				run: r, queue: r.client.Queue(queue), cfg: cfg,
-				leases: &hold.Queue{Name: queue, Length: cfg.Lease, Called: func(error) {}},
-			},
-			to:    Destination{target: store.Target{Kind: store.TargetQueue, Name: "subscribed queues"}},
-			route: routeLinked,
-		},
+		queueWorker: &queueWorker{run: r, queue: r.client.Queue(queue)},
+
 		topic:   r.client.Topic(strings.TrimPrefix(queue, topicPrefix)),
 		cancel:  cancel,
 		changed: make(chan struct{}, 1),
 		broken:  map[string]*broken{},
 	}
-	x.custom, x.acked, x.unwritable = x.distribute, x.distributed, x.findBroken
+	x.batch = x.claims(r.cfg.queue(queue).Lease, &pump.Outage{
+		Fails: "later: messages cannot be forwarded and stay in the queue; retrying",
+		Works: "later: messages are forwarded again",
+		Attrs: []any{"queue", queue, "to", "queue:subscribed queues"},
+	})
+	x.batch.Work, x.batch.Uncounted = x, true
 	d.byQueue[queue] = x
-	d.running.Go(func() { x.loop(ctx, func() error { return x.once(ctx) }) })
+	loop := pump.Loop{Env: r.env, Ready: r.env.Await, Once: x.once, Wait: x.wait, Outage: x.batch.Outage}
+	d.running.Go(func() { loop.Run(ctx) })
 }
 
-// once distributes a batch, or waits for messages.
-func (x *distributor) once(ctx context.Context) error {
+// once distributes a batch, and trims the history.
+func (x *distributor) once(ctx context.Context) (more bool, err error) {
 	calling, cancel := context.WithTimeout(x.run.calling, callTimeout)
 	defer cancel()
 	select {
@@ -158,10 +157,30 @@ func (x *distributor) once(ctx context.Context) error {
 	}
 	if x.state == nil {
 		if err := x.load(calling); err != nil {
-			return err
+			return false, err
 		}
 	}
-	if len(x.state.subscriptions) == 0 && !x.state.cfg.DropUnsubscribed { // messages are kept
+	if x.keeps() {
+		return false, nil
+	}
+	if more, err = x.batch.Once(ctx); err != nil {
+		return more, err
+	}
+	if cfg := x.state.cfg; cfg.retains() && time.Since(x.trimmed) >= trimEvery {
+		x.trimmed = time.Now()
+		err = x.topic.trimHistory(calling, cfg)
+	}
+	return more, err
+}
+
+// keeps reports whether messages are kept for the first subscription.
+func (x *distributor) keeps() bool {
+	return len(x.state.subscriptions) == 0 && !x.state.cfg.DropUnsubscribed
+}
+
+// wait waits for messages, or for the first subscription.
+func (x *distributor) wait(ctx context.Context) error {
+	if x.keeps() {
 		lost := time.NewTimer(lookEvery) // in case the index is lost
 		defer lost.Stop()
 		select {
@@ -172,25 +191,12 @@ func (x *distributor) once(ctx context.Context) error {
 		x.state = nil
 		return nil
 	}
-	if err := x.deliver(); err != nil {
-		return err
-	}
-	cfg := x.state.cfg
-	if cfg.retains() && time.Since(x.trimmed) >= trimEvery {
-		x.trimmed = time.Now()
-		if err := x.topic.trimHistory(calling, cfg); err != nil {
-			return err
-		}
-	}
-	if x.more {
-		return nil
-	}
 	waiting, stop := ctx, context.CancelFunc(func() {})
-	if cfg.HistoryAge > 0 {
+	if x.state.cfg.HistoryAge > 0 {
 		waiting, stop = context.WithTimeout(ctx, trimIdle)
 	}
 	defer stop()
-	if err := x.wait(waiting); ctx.Err() != nil || waiting.Err() == nil {
+	if err := x.run.env.WaitFor(waiting, x.queue.name); ctx.Err() != nil || waiting.Err() == nil {
 		return err
 	}
 	return nil // to trim the history

@@ -97,3 +97,12 @@ type ExtendResult struct {
 	Lost     []Receipt
 	Err      error
 }
+
+// Size returns the bytes that the settlement counts towards MaxBatchBytes.
+func (s *Settlement) Size() int {
+	size := len(s.Reason)
+	for i := range s.Then {
+		size += max(s.Then[i].Message.Size(), MaxBatchBytes/MaxBatch)
+	}
+	return size
+}

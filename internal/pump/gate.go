@@ -1,18 +1,19 @@
-package later
+package pump
 
 import (
 	"context"
 	"sync"
 )
 
-// pauseGate holds up what does not use the scheduler while a worker is paused.
-type pauseGate struct {
+// Gate holds up loops while a worker is paused.
+type Gate struct {
 	mu      sync.Mutex
 	closed  bool
 	changed chan struct{} // closed and replaced by each change; nil before somebody waits
 }
 
-func (g *pauseGate) set(closed bool) {
+// Set closes or opens the Gate.
+func (g *Gate) Set(closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed == closed {
@@ -25,8 +26,8 @@ func (g *pauseGate) set(closed bool) {
 	}
 }
 
-// state returns whether the pauseGate is closed, and a channel that is closed when that changes.
-func (g *pauseGate) state() (closed bool, changed chan struct{}) {
+// state returns whether the Gate is closed, and a channel that is closed when that changes.
+func (g *Gate) state() (closed bool, changed chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.changed == nil {
@@ -35,8 +36,8 @@ func (g *pauseGate) state() (closed bool, changed chan struct{}) {
 	return g.closed, g.changed
 }
 
-// await blocks while the pauseGate is closed. It returns the context's error when that ends first.
-func (g *pauseGate) await(ctx context.Context) error {
+// await blocks while the Gate is closed. It returns the context's error when that ends first.
+func (g *Gate) await(ctx context.Context) error {
 	for {
 		closed, changed := g.state()
 		if !closed {
@@ -50,8 +51,8 @@ func (g *pauseGate) await(ctx context.Context) error {
 	}
 }
 
-// untilClosed returns a context that ends when the pauseGate closes.
-func (g *pauseGate) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilClosed returns a context that ends when the Gate closes.
+func (g *Gate) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	open, cancel := context.WithCancel(ctx)
 	closed, changed := g.state()
 	if closed {
