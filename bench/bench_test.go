@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/laterq/later/internal/benchmark"
 )
 
 // tinyPlan runs every workload in seconds.
@@ -77,33 +79,30 @@ func checkCounts(t *testing.T, s *subject, r *results) {
 		v := m.Values
 		switch m.Workload {
 		case "send":
-			if v[sentCount] != float64(r.Plan.Send) || v[perSecond] <= 0 {
+			if v[benchmark.Messages] != float64(r.Plan.Send) || v[benchmark.PerSecond] <= 0 {
 				t.Errorf("send %d: values %v", m.Case, v)
 			}
 		case "drain", "herd", "lateness":
 			want := map[string]int{"drain": r.Plan.Drain, "herd": r.Plan.Herd, "lateness": 100}[m.Workload]
-			if v[sentCount] != float64(want) || v[handled] != float64(want) ||
-				v[lost] != 0 || v[unfinished] != 0 || v[doubles] != 0 {
+			if v[benchmark.Messages] != float64(want) || v[benchmark.Handled] != float64(want) ||
+				v[benchmark.Lost] != 0 || v[benchmark.Unfinished] != 0 || v[benchmark.Doubles] != 0 {
 				t.Errorf("%s: %v, want %d sent and handled", m.Workload, v, want)
 			}
-			if s.settled && v[early] != 0 {
-				t.Errorf("%s: %v messages of Later were early", m.Workload, v[early])
+			if s.settled && v[benchmark.Early] != 0 {
+				t.Errorf("%s: %v messages of Later were early", m.Workload, v[benchmark.Early])
 			}
 		}
-		if m.Workload == "herd" && v[plainRate] <= 0 {
-			t.Errorf("herd: %v messages a second drained afterwards", v[plainRate])
+		if m.Workload == "herd" && v[benchmark.PlainRate] <= 0 {
+			t.Errorf("herd: %v messages a second drained afterwards", v[benchmark.PlainRate])
 		}
-		if m.Workload == "lateness" && len(m.Curve) != curvePoints+1 {
+		if m.Workload == "lateness" && len(m.Curve) != 201 {
 			t.Errorf("got a curve with %d points", len(m.Curve))
 		}
-		if _, has := v[worstPing]; has != (m.Workload == "herd" && s.name != "later-disk" && s.name != "later-disk-100ms") {
-			t.Errorf("%s: worst PING %v", m.Workload, v[worstPing])
+		if _, has := v[benchmark.WorstPing]; has != (m.Workload == "herd" && s.name != "later-disk" && s.name != "later-disk-100ms") {
+			t.Errorf("%s: worst PING %v", m.Workload, v[benchmark.WorstPing])
 		}
-		if (v[besidePing] > 0) != (v[worstPing] > 0) {
-			t.Errorf("%s: worst PING %v, %v to the idle server", m.Workload, v[worstPing], v[besidePing])
-		}
-		if took, known := v[tookMS]; known && v[longestCall] > v[worstPing]+took { // unset if all messages were early
-			t.Errorf("%s: a call of %v ms in %v ms", m.Workload, v[longestCall], v[tookMS])
+		if took, known := v[benchmark.TookMS]; known && v[benchmark.LongestCall] > v[benchmark.WorstPing]+took { // unset if all messages were benchmark.Early
+			t.Errorf("%s: a call of %v ms in %v ms", m.Workload, v[benchmark.LongestCall], v[benchmark.TookMS])
 		}
 	}
 	for _, w := range workloads {
@@ -148,7 +147,7 @@ func TestRunLeavesNothingBehindWhenInterrupted(t *testing.T) {
 
 func TestFlagsRefuseInvalidValues(t *testing.T) {
 	for _, args := range [][]string{
-		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"-size", "31"}, {"-n", "x"}, {"extra"},
+		{"-run", "sent"}, {"-subjects", "kafka"}, {"-rounds", "-1"}, {"extra"},
 		{"-report", "missing.json"},
 		{"-run", "growth", "-subjects", "bullmq"},
 	} {
@@ -156,11 +155,8 @@ func TestFlagsRefuseInvalidValues(t *testing.T) {
 			t.Errorf("%q was accepted", args)
 		}
 	}
-	o, err := parseFlags([]string{
-		"-quick", "-n", "7", "-herd", "8", "-size", "64", "-growth", "10000", "-rounds", "2", "-subjects", "asynq,ceiling",
-	}, io.Discard)
-	if err != nil || o.plan.Send != 7 || o.plan.Drain != 7 || o.plan.Herd != 8 || o.plan.Size != 64 ||
-		len(o.plan.Growth) != 1 || o.plan.Rounds != 2 {
+	o, err := parseFlags([]string{"-quick", "-rounds", "2", "-subjects", "asynq,ceiling"}, io.Discard)
+	if err != nil || o.plan.Rounds != 2 || o.plan.Send != quickPlan().Send {
 		t.Errorf("plan %+v, %v", o.plan, err)
 	}
 	if len(o.subjects) != 2 || o.subjects[0].name != "asynq" {
@@ -169,7 +165,7 @@ func TestFlagsRefuseInvalidValues(t *testing.T) {
 }
 
 func TestRepeatableCommandOmitsFiles(t *testing.T) {
-	got := repeatable([]string{"-run", "send", "-json", "/tmp/x.json", "--plots=/tmp", "-rounds", "2"})
+	got := repeatable([]string{"-run", "send", "-json", "/tmp/x.json", "--cpuprofile=/tmp/cpu", "-rounds", "2"})
 	if got != "go run . -run send -rounds 2" {
 		t.Errorf("%q", got)
 	}

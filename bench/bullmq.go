@@ -41,21 +41,20 @@ func bullmqSubject() *subject {
 			return err
 		},
 		start: func(ctx context.Context) (*target, error) {
-			s, err := startRedis(ctx, persistNone)
+			s, err := startRedis(persistNone...)
 			if err != nil {
 				return nil, err
 			}
-			node, err := startNode(ctx, s.addr)
+			node, err := startNode(s.addr)
 			if err != nil {
-				return nil, errors.Join(err, s.close())
+				return nil, errors.Join(err, s.stop())
 			}
-			return &target{
-				load: &bullmq{reporter: node}, server: s, clientCPU: node.cpu,
-				close: func() error {
-					node.stop()
-					return s.close()
-				},
-			}, nil
+			t := newTarget(&bullmq{node}, s, "", func() error {
+				node.stop()
+				return s.stop()
+			})
+			t.CPU = t.cpu(func(context.Context) (time.Duration, error) { return cpuTimeOf(node.cmd.Process.Pid) })
+			return t, nil
 		},
 		cannot: map[string]string{"growth": ""},
 		atMost: map[string]int{"herd": 100_000, "idle": 10}, // a Node process takes about 60 MB
@@ -116,26 +115,25 @@ func npmError(out []byte) string {
 	return strings.TrimSpace(string(out))
 }
 
-func startNode(ctx context.Context, addr string) (*reporter, error) {
+func startNode(addr string) (*reporter, error) {
 	dir, err := bullmqInstall()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command("node", filepath.Join(dir, "bench.mjs"), addr)
 	cmd.Dir = dir
-	return startReporter(ctx, cmd)
+	return startReporter(cmd)
 }
 
 // bullmq runs the workloads in a Node process.
 type bullmq struct{ *reporter }
 
-func millis(d time.Duration) float64      { return float64(d) / float64(time.Millisecond) }
 func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 func (b *bullmq) Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error) {
 	r, err := b.do(ctx, request{
 		Op: "send", Messages: cfg.Messages, Senders: cfg.Goroutines, Batch: max(1, cfg.Batch), Size: cfg.Size,
-		LimitMS: millis(cfg.Limit),
+		LimitMS: benchmark.Millis(cfg.Limit),
 	}, nil)
 	return benchmark.Sent{Messages: r.Messages, Took: fromMillis(r.TookMS)}, err
 }
@@ -145,9 +143,13 @@ func (b *bullmq) FillLater(ctx context.Context, messages, size int) error {
 	return err
 }
 
-func (b *bullmq) handle(ctx context.Context, op string, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
+func (b *bullmq) Drain(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
+	op := "drain"
+	if cfg.Herd {
+		op = "herd"
+	}
 	r, err := b.do(ctx, request{
-		Op: op, Messages: cfg.Messages, Size: cfg.Size, Handlers: cfg.Handlers, LimitMS: millis(cfg.Limit),
+		Op: op, Messages: cfg.Messages, Size: cfg.Size, Handlers: cfg.Handlers, LimitMS: benchmark.Millis(cfg.Limit),
 	}, cfg.OnFilled)
 	return benchmark.Drained{
 		Messages: cfg.Messages, Handled: r.Handled, Doubles: r.Doubles, Early: r.Early, Left: r.Left,
@@ -155,18 +157,10 @@ func (b *bullmq) handle(ctx context.Context, op string, cfg benchmark.DrainConfi
 	}, err
 }
 
-func (b *bullmq) Drain(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
-	return b.handle(ctx, "drain", cfg)
-}
-
-func (b *bullmq) Herd(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
-	return b.handle(ctx, "herd", cfg)
-}
-
 func (b *bullmq) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benchmark.Delivered, error) {
 	r, err := b.do(ctx, request{
-		Op: "lateness", Rate: cfg.Rate, ForMS: millis(cfg.For), Longest: millis(cfg.Longest), Size: cfg.Size,
-		Handlers: cfg.Handlers, LimitMS: millis(cfg.Limit),
+		Op: "lateness", Rate: cfg.Rate, ForMS: benchmark.Millis(cfg.For), Longest: benchmark.Millis(cfg.Longest),
+		Size: cfg.Size, Handlers: cfg.Handlers, LimitMS: benchmark.Millis(cfg.Limit),
 	}, nil)
 	samples := make([]time.Duration, len(r.LateMS))
 	for i, ms := range r.LateMS {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
+	"os"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,7 +19,7 @@ func laterSubjects() []*subject {
 		all["later"] = laterVersion()
 		return all
 	}
-	with := func(name, title, settings string, persist persistence, worker later.WorkerConfig) *subject {
+	with := func(name, title, settings string, persist []string, worker later.WorkerConfig) *subject {
 		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
 			s := redisstore.New(rdb)
@@ -36,7 +36,7 @@ func laterSubjects() []*subject {
 			start: overRedis(persist, connect), connect: connect,
 		}
 	}
-	onRedis := func(name, title, settings string, persist persistence) *subject {
+	onRedis := func(name, title, settings string, persist []string) *subject {
 		return with(name, title, settings, persist, later.WorkerConfig{})
 	}
 	small := with("later-prefetch", "Later, MaxPrefetch 250",
@@ -76,17 +76,15 @@ func laterSubjects() []*subject {
 }
 
 func startEmbedded(ctx context.Context, query string) (*target, error) {
-	dir, remove, err := tempDir()
+	dir, err := os.MkdirTemp("", "later-bench-")
 	if err != nil {
 		return nil, err
 	}
-	data := filepath.Join(dir, "store")
-	c, err := later.Open(ctx, "file://"+data+query)
+	c, err := later.Open(ctx, "file://"+dir+"/store"+query)
 	if err != nil {
-		return nil, errors.Join(err, remove())
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return &target{
-		load: local{benchmark.Later(c, queueName)}, dir: data,
-		close: func() error { return errors.Join(c.Close(), remove()) },
-	}, nil
+	return newTarget(benchmark.Local{Queue: benchmark.Later(c, queueName)}, nil, dir+"/store", func() error {
+		return errors.Join(c.Close(), os.RemoveAll(dir))
+	}), nil
 }

@@ -21,7 +21,6 @@ import (
 	"os/signal"
 	"runtime/pprof"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -54,7 +53,6 @@ type options struct {
 	plan     plan
 	subjects []*subject
 	json     string
-	plots    string
 	report   string
 	docs     string
 	profile  string
@@ -69,13 +67,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 		"comma-separated workloads: "+strings.Join(workloadNames(), ","))
 	names := flags.String("subjects", strings.Join(subjectNames(), ","), "comma-separated subjects to measure")
 	rounds := flags.Int("rounds", 0, "rounds of send, drain, lateness and herd (default 3, with -quick 1)")
-	n := flags.Int("n", 0, "messages of send and drain (default 200,000 and 100,000)")
-	herd := flags.Int("herd", 0, "messages due in one millisecond (default 1,000,000)")
-	growth := flags.Int("growth", 0, "maximum number of pending messages in growth (default 10,000,000)")
-	senders := flags.String("senders", "", "comma-separated numbers of senders, 0 for batches (default 1,32,1000,0)")
-	size := flags.Int("size", 0, "payload bytes (default 100; memory uses its own sizes)")
 	flags.StringVar(&o.json, "json", "", "write all measurements to this file")
-	flags.StringVar(&o.plots, "plots", "", "write the plots, as SVG files, to this directory")
 	flags.StringVar(&o.report, "report", "", "do not measure: write the documentation from these comma-separated files\n"+
 		"written by -json; of several files with a workload the last one counts")
 	flags.StringVar(&o.docs, "docs", "../docs", "with -report: the directory of benchmarks.md and plots")
@@ -90,35 +82,11 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	if *quick {
 		o.plan = quickPlan()
 	}
-	if *senders != "" {
-		o.plan.Senders = nil
-		for text := range strings.SplitSeq(*senders, ",") {
-			n, err := strconv.Atoi(text)
-			if err != nil || n < 0 {
-				return o, fmt.Errorf("-senders has %q, which is no number of senders", text)
-			}
-			o.plan.Senders = append(o.plan.Senders, n)
-		}
+	if *rounds < 0 {
+		return o, fmt.Errorf("-rounds is %d", *rounds)
 	}
-	for _, f := range []struct {
-		name  string
-		value int
-		set   func(int)
-	}{
-		{"rounds", *rounds, func(v int) { o.plan.Rounds = v }},
-		{"n", *n, func(v int) { o.plan.Send, o.plan.Drain = v, v }},
-		{"herd", *herd, func(v int) { o.plan.Herd = v }},
-		{"size", *size, func(v int) { o.plan.Size = v }},
-		{"growth", *growth, func(v int) {
-			o.plan.Growth = slices.DeleteFunc(o.plan.Growth, func(n int) bool { return n > v })
-		}},
-	} {
-		if f.value < 0 || f.name == "size" && f.value > 0 && f.value < minSize {
-			return o, fmt.Errorf("-%s is %d, which is too small (a payload has at least %d bytes)", f.name, f.value, minSize)
-		}
-		if f.value > 0 {
-			f.set(f.value)
-		}
+	if *rounds > 0 {
+		o.plan.Rounds = *rounds
 	}
 	for name := range strings.SplitSeq(*runs, ",") {
 		if !slices.Contains(workloadNames(), name) {
@@ -169,9 +137,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.json != "" {
 		err = errors.Join(err, r.results.write(o.json))
 	}
-	if o.plots != "" {
-		err = errors.Join(err, writePlots(r.results, o.plots))
-	}
 	_, printErr := io.WriteString(stdout, markdown(r.results, ""))
 	if err = errors.Join(err, printErr); err == nil && r.failed {
 		err = errors.New("a measurement of Later failed, see above")
@@ -184,7 +149,7 @@ func repeatable(args []string) string {
 	words := []string{"go run ."}
 	for i := 0; i < len(args); i++ {
 		switch name, _, whole := strings.Cut(strings.TrimLeft(args[i], "-"), "="); name {
-		case "json", "plots", "cpuprofile":
+		case "json", "cpuprofile":
 			if !whole {
 				i++
 			}

@@ -3,12 +3,40 @@ package main
 import (
 	"fmt"
 	"maps"
-	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/laterq/later/internal/benchmark"
 )
+
+// -report replaces the part of docs/benchmarks.md between these lines and keeps the rest.
+const (
+	beginMark = "<!-- begin: written by cd bench && go run . -report results.json -->"
+	endMark   = "<!-- end -->"
+)
+
+// writeDocs writes the generated part of benchmarks.md and the plots in a documentation directory.
+func writeDocs(r *results, docs string) error {
+	page := filepath.Join(docs, "benchmarks.md")
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, begun := strings.Cut(string(text), beginMark)
+	_, after, ended := strings.Cut(rest, endMark)
+	if !begun || !ended {
+		return fmt.Errorf("%s lacks the lines %q and %q that enclose the results", page, beginMark, endMark)
+	}
+	if err := writePlots(r, filepath.Join(docs, "plots")); err != nil {
+		return err
+	}
+	generated := before + beginMark + "\n\n" + strings.TrimSpace(markdown(r, "plots")) + "\n\n" + endMark + after
+	return os.WriteFile(page, []byte(generated), 0o644)
+}
 
 // markdown returns the results as a page without its title. It shows the plots if plots is the path of their directory.
 func markdown(r *results, plots string) string {
@@ -23,7 +51,7 @@ func markdown(r *results, plots string) string {
 	fmt.Fprintf(&b, "Machine: %d CPUs (%s), %.0f GB, %s, %s; load %.2f before the run; "+
 		"an fsync of 4 KB takes %s µs (median).\n"+
 		"Servers, workers and senders share it and communicate over loopback.\n",
-		m.CPUs, m.CPU, m.MemoryGB, m.System, m.Go, m.Load, number(m.FsyncUS))
+		m.CPUs, m.CPU, m.MemoryGB, m.System, m.Go, m.Load, benchmark.Number(m.FsyncUS))
 	var versions []string
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
 		if r.Versions[name] == "" {
@@ -77,7 +105,7 @@ type column struct {
 	value   string
 	scale   float64 // factor for the value; 0 means 1
 	ceiling bool    // as a fraction of the ceiling's value, or of a CPU time the other way around
-	blank   string  // shown instead of 0
+	also    string  // a value that follows a slash
 }
 
 // section returns a heading, a text, a plot, a table, and the reasons why subjects are missing or failed.
@@ -130,7 +158,7 @@ func (r *results) cell(workload, subject string, c column) string {
 		if !ok || subject == "ceiling" {
 			return ""
 		}
-		if c.value == serverCPU || c.value == clientCPU {
+		if c.value == benchmark.ServerCPU || c.value == benchmark.ClientCPU {
 			s, top = top, s
 		}
 		if top.Median == 0 {
@@ -141,12 +169,14 @@ func (r *results) cell(workload, subject string, c column) string {
 	if c.scale == 0 {
 		c.scale = 1
 	}
-	if s.High == 0 && c.blank != "" {
-		return c.blank
-	}
-	text := number(s.Median * c.scale)
-	if low, high := number(s.Low*c.scale), number(s.High*c.scale); s.Rounds > 1 && low != high {
+	text := benchmark.Number(s.Median * c.scale)
+	if low, high := benchmark.Number(s.Low*c.scale), benchmark.Number(s.High*c.scale); s.Rounds > 1 && low != high {
 		text += fmt.Sprintf(" (%s–%s)", low, high)
+	}
+	if c.also != "" {
+		if also := r.cell(workload, subject, column{n: c.n, value: c.also}); also != "" {
+			text += " / " + also
+		}
 	}
 	return text
 }
@@ -161,18 +191,18 @@ func caseName(workload string, n int) string {
 		case 1:
 			return "1 sender"
 		}
-		return number(float64(n)) + " senders"
+		return benchmark.Number(float64(n)) + " senders"
 	case "lateness":
-		return number(float64(n)) + " msg/s"
+		return benchmark.Number(float64(n)) + " msg/s"
 	case "growth":
 		return short(n) + " pending"
 	case "memory":
-		return number(float64(n)) + " bytes"
+		return benchmark.Number(float64(n)) + " bytes"
 	case "idle":
 		if n == 1 {
 			return "1 process"
 		}
-		return number(float64(n)) + " processes"
+		return benchmark.Number(float64(n)) + " processes"
 	}
 	return workload
 }
@@ -193,17 +223,17 @@ const ofTheCeiling = "Of the ceiling is the rate as a fraction of the ceiling's 
 	"fraction of the CPU time; the latter depends less on the machine."
 
 func sendSection(r *results, plots string) string {
-	columns := r.columns("send", perSecond)
+	columns := r.columns("send", benchmark.PerSecond)
 	for _, n := range []int{1, 32, 1000} {
 		heading := "of the ceiling, " + caseName("send", n)
-		columns = append(columns, column{heading: heading, n: n, value: perSecond, ceiling: true})
+		columns = append(columns, column{heading: heading, n: n, value: benchmark.PerSecond, ceiling: true})
 	}
 	const n = 1000
 	columns = append(columns,
-		column{heading: "server CPU, 1,000 senders", n: n, value: serverCPU},
-		column{heading: "of the ceiling", n: n, value: serverCPU, ceiling: true},
-		column{heading: "sender CPU, 1,000 senders", n: n, value: clientCPU},
-		column{heading: "of the ceiling", n: n, value: clientCPU, ceiling: true})
+		column{heading: "server CPU, 1,000 senders", n: n, value: benchmark.ServerCPU},
+		column{heading: "of the ceiling", n: n, value: benchmark.ServerCPU, ceiling: true},
+		column{heading: "sender CPU, 1,000 senders", n: n, value: benchmark.ClientCPU},
+		column{heading: "of the ceiling", n: n, value: benchmark.ClientCPU, ceiling: true})
 	return section(r, "send", "Send", fmt.Sprintf("Messages a second, with %d-byte payloads, each due at a random time "+
 		"in 10 to 50 minutes. A sender sends one message, waits until the queue has it, and sends the next; batches "+
 		"are sent by 4 senders. CPU is in µs a message; that of the server is as reported by Redis. "+
@@ -215,15 +245,15 @@ func drainSection(r *results, plots string) string {
 	return section(r, "drain", "Drain", fmt.Sprintf("%s messages that are due at once, claimed by a worker with "+
 		"%d handlers that do nothing. All are acked. The clock of Later and of the ceiling stops when the last ack has "+
 		"returned, that of the others when the last handler has started. "+ofTheCeiling,
-		number(float64(r.Plan.Drain)), handlers),
+		benchmark.Number(float64(r.Plan.Drain)), handlers),
 		plots, "drain", []column{
-			{heading: "msg/s", value: perSecond}, {heading: "of the ceiling", value: perSecond, ceiling: true},
-			{heading: "server CPU, µs a message", value: serverCPU},
-			{heading: "of the ceiling", value: serverCPU, ceiling: true},
-			{heading: "worker CPU, µs a message", value: clientCPU},
-			{heading: "of the ceiling", value: clientCPU, ceiling: true},
-			{heading: "came twice", value: doubles}, {heading: "lost", value: lost},
-			{heading: "left when time was up", value: unfinished},
+			{heading: "msg/s", value: benchmark.PerSecond}, {heading: "of the ceiling", value: benchmark.PerSecond, ceiling: true},
+			{heading: "server CPU, µs a message", value: benchmark.ServerCPU},
+			{heading: "of the ceiling", value: benchmark.ServerCPU, ceiling: true},
+			{heading: "worker CPU, µs a message", value: benchmark.ClientCPU},
+			{heading: "of the ceiling", value: benchmark.ClientCPU, ceiling: true},
+			{heading: "came twice", value: benchmark.Doubles}, {heading: "lost", value: benchmark.Lost},
+			{heading: "left when time was up", value: benchmark.Unfinished},
 		})
 }
 
@@ -232,7 +262,7 @@ func latenessSection(r *results, plots string) string {
 	for i, n := range r.cases("lateness") {
 		text := fmt.Sprintf("%s messages a second are sent for %v, each due after a random delay of up to %v, and "+
 			"handled by the same process. Lateness is the time from the due time to the start of the handler, in "+
-			"milliseconds; below zero the message was handled early.", number(float64(n)), r.Plan.Lateness, r.Plan.Longest)
+			"milliseconds; below zero the message was handled early.", benchmark.Number(float64(n)), r.Plan.Lateness, r.Plan.Longest)
 		if i > 0 {
 			text = "The same."
 		} else {
@@ -241,12 +271,12 @@ func latenessSection(r *results, plots string) string {
 		}
 		title, plot := "Lateness at "+caseName("lateness", n), fmt.Sprintf("lateness-%d", n)
 		b.WriteString(section(r, "lateness", title, text, plots, plot, []column{
-			{heading: "p50", n: n, value: p50}, {heading: "p99", n: n, value: p99},
-			{heading: "p99.9", n: n, value: p999}, {heading: "max", n: n, value: maxMS},
-			{heading: "min", n: n, value: minMS}, {heading: "early", n: n, value: early},
-			{heading: "of", n: n, value: sentCount},
-			{heading: "not yet handled when time was up", n: n, value: unfinished},
-			{heading: "sent a second", n: n, value: perSecond},
+			{heading: "p50", n: n, value: benchmark.P50}, {heading: "p99", n: n, value: benchmark.P99},
+			{heading: "p99.9", n: n, value: benchmark.P999}, {heading: "max", n: n, value: benchmark.MaxMS},
+			{heading: "min", n: n, value: benchmark.MinMS}, {heading: "early", n: n, value: benchmark.Early},
+			{heading: "of", n: n, value: benchmark.Messages},
+			{heading: "not yet handled when time was up", n: n, value: benchmark.Unfinished},
+			{heading: "sent a second", n: n, value: benchmark.PerSecond},
 		}) + "\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
@@ -254,74 +284,49 @@ func latenessSection(r *results, plots string) string {
 
 func herdSection(r *results, plots string) string {
 	text := fmt.Sprintf("Messages that are all due in the same millisecond, with a waiting worker of %d handlers, while "+
-		"another process keeps sending PINGs to the same Redis. The longest call is from Redis' slow log. The machine's own "+
-		"share is the worst PING to the idle Redis in as long a time, while two processes only count. Subjects that "+
+		"another process keeps sending PINGs to the same Redis. The longest call is from Redis' slow log. Subjects that "+
 		"would take too long get fewer messages. A measurement ends after %v at the latest. The plain drain, made "+
 		"afterwards, has as many messages that are due at once.", handlers, r.Plan.Patience)
 	return section(r, "herd", "Herd", text, plots, "", []column{
-		{heading: "messages", value: sentCount}, {heading: "handled", value: handled},
-		{heading: "in, s", value: tookMS, scale: 0.001}, {heading: "msg/s", value: perSecond},
-		{heading: "plain drain, msg/s", value: plainRate}, {heading: "worst PING, ms", value: worstPing},
-		{heading: "the machine's own, ms", value: besidePing},
-		{heading: "longest call, ms", value: longestCall}, {heading: "early", value: early},
-		{heading: "came twice", value: doubles}, {heading: "lost", value: lost},
+		{heading: "messages", value: benchmark.Messages}, {heading: "handled", value: benchmark.Handled},
+		{heading: "in, s", value: benchmark.TookMS, scale: 0.001}, {heading: "msg/s", value: benchmark.PerSecond},
+		{heading: "plain drain, msg/s", value: benchmark.PlainRate}, {heading: "worst PING, ms", value: benchmark.WorstPing},
+		{heading: "longest call, ms", value: benchmark.LongestCall}, {heading: "early", value: benchmark.Early},
+		{heading: "came twice", value: benchmark.Doubles}, {heading: "lost", value: benchmark.Lost},
 	})
 }
 
 func growthSection(r *results, _ string) string {
 	var b strings.Builder
 	for i, op := range []struct{ name, wall, cpu string }{
-		{"send", sendUS, sendCPU}, {"claim and ack", claimUS, claimCPU}, {"cancel", cancelUS, cancelCPU},
+		{"send", benchmark.SendUS, benchmark.SendCPU}, {"claim and ack", benchmark.ClaimUS, benchmark.ClaimCPU},
+		{"cancel", benchmark.CancelUS, benchmark.CancelCPU},
 	} {
-		title, text := "Growth: "+op.name, "The same."
+		text := "The same."
 		if i == 0 {
 			text = "The cost of a message while many others are pending, in µs: sent or cancelled in a call of its own, or " +
 				"claimed by a worker with 32 handlers. The server's CPU follows the slash, if there is a server."
 		}
-		names := r.measured("growth")
-		if len(names) == 0 {
-			return ""
-		}
-		fmt.Fprintf(&b, "### %s\n\n%s\n\n", title, text)
 		columns := r.columns("growth", op.wall)
-		b.WriteString("| |")
-		for _, c := range columns {
-			b.WriteString(" " + c.heading + " |")
+		for i := range columns {
+			columns[i].also = op.cpu
 		}
-		b.WriteString("\n|---|" + strings.Repeat("---:|", len(columns)) + "\n")
-		for _, name := range names {
-			fmt.Fprintf(&b, "| %s |", r.title(name))
-			for _, c := range columns {
-				text := r.cell("growth", name, c)
-				c.value = op.cpu
-				if cpu := r.cell("growth", name, c); cpu != "" {
-					text += " / " + cpu
-				}
-				fmt.Fprintf(&b, " %s |", text)
-			}
-			b.WriteString("\n")
-			for _, n := range append(r.cases("growth"), 0) {
-				if problem := r.errorOf("growth", n, name); problem != "" && i == 0 {
-					fmt.Fprintf(&b, "\n%s failed: %s.\n", r.title(name), problem)
-				}
-			}
-		}
-		b.WriteString("\n")
+		b.WriteString(section(r, "growth", "Growth: "+op.name, text, "", "", columns) + "\n")
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return strings.TrimSpace(b.String()) + "\n"
 }
 
 func memorySection(r *results, plots string) string {
 	return section(r, "memory", "Memory", "Bytes that a pending message takes in addition to its payload. This is the "+
 		"growth of used_memory for Redis, of the process for beanstalkd, and of the files with the log for the embedded "+
 		"store.",
-		plots, "memory", r.columns("memory", bytesAbove))
+		plots, "memory", r.columns("memory", benchmark.BytesAbove))
 }
 
 func idleSection(r *results, plots string) string {
 	var columns []column
 	for _, v := range []struct{ heading, value string }{
-		{"commands/s", commandRate}, {"server CPU, ms/s", serverLoad}, {"workers' CPU, ms/s", clientLoad},
+		{"commands/s", benchmark.CommandRate}, {"server CPU, ms/s", benchmark.ServerLoad}, {"workers' CPU, ms/s", benchmark.ClientLoad},
 	} {
 		for _, c := range r.columns("idle", v.value) {
 			c.heading = v.heading + ", " + c.heading
@@ -331,31 +336,6 @@ func idleSection(r *results, plots string) string {
 	return section(r, "idle", "Idle", "Idle worker processes on one queue, whose only message is due in an hour. "+
 		"Commands are counted with MONITOR, without those called by scripts. CPU is that of the server, and of all worker "+
 		"processes together.", plots, "", columns)
-}
-
-// number formats v with three significant digits and commas between thousands.
-func number(v float64) string {
-	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return "0"
-	}
-	digits := 3 - int(math.Ceil(math.Log10(math.Abs(v))))
-	unit := math.Pow(10, float64(-digits))
-	text := strconv.FormatFloat(math.Round(v/unit)*unit, 'f', max(0, digits), 64)
-	if strings.Contains(text, ".") {
-		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
-	}
-	whole, fraction, _ := strings.Cut(text, ".")
-	sign := ""
-	if rest, negative := strings.CutPrefix(whole, "-"); negative {
-		sign, whole = "-", rest
-	}
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
-	}
-	if fraction != "" {
-		whole += "." + fraction
-	}
-	return sign + whole
 }
 
 func plural(n int, what string) string {

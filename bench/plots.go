@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/laterq/later/internal/benchmark"
 )
 
 // writePlots writes the plots that have results to dir.
@@ -15,13 +17,13 @@ func writePlots(r *results, dir string) error {
 	}
 	plots := map[string]string{
 		"throughput": barPlot(r, "Messages a second: more is better", []bars{
-			{"Send, 1,000 senders", "send", 1000, perSecond},
-			{fmt.Sprintf("Drain, %d handlers", handlers), "drain", 0, perSecond},
+			{"Send, 1,000 senders", "send", 1000, benchmark.PerSecond},
+			{fmt.Sprintf("Drain, %d handlers", handlers), "drain", 0, benchmark.PerSecond},
 		}),
-		"send":  barPlot(r, "Messages sent a second: more is better", barsOf(r, "send", perSecond)),
-		"drain": barPlot(r, "Messages drained a second: more is better", barsOf(r, "drain", perSecond)),
+		"send":  barPlot(r, "Messages sent a second: more is better", barsOf(r, "send", benchmark.PerSecond)),
+		"drain": barPlot(r, "Messages drained a second: more is better", barsOf(r, "drain", benchmark.PerSecond)),
 		"memory": barPlot(r, "Bytes of a pending message besides its payload: less is better",
-			barsOf(r, "memory", bytesAbove)),
+			barsOf(r, "memory", benchmark.BytesAbove)),
 	}
 	for _, n := range r.cases("lateness") {
 		plots[fmt.Sprintf("lateness-%d", n)] = latenessPlot(r, n)
@@ -113,7 +115,7 @@ func barPlot(r *results, title string, panels []bars) string {
 			if v.Rounds > 1 {
 				s.line(across.at(v.Low), y+10.5, across.at(v.High), y+10.5, "axis")
 			}
-			s.text(math.Max(across.at(v.High), left)+6, y+15, "", "start", "%s", number(v.Median))
+			s.text(math.Max(across.at(v.High), left)+6, y+15, "", "start", "%s", benchmark.Number(v.Median))
 		}
 	}
 	return s.String()
@@ -133,7 +135,7 @@ func faded(l look) string {
 // latenessPlot draws the distribution of the lateness, with an axis that stretches the last messages.
 func latenessPlot(r *results, n int) string {
 	names := r.measured("lateness")
-	names = slices.DeleteFunc(names, func(name string) bool { return len(r.curves(n, name)) == 0 })
+	names = slices.DeleteFunc(names, func(name string) bool { return r.curve(n, name) == nil })
 	if len(names) == 0 {
 		return ""
 	}
@@ -163,24 +165,22 @@ func latenessPlot(r *results, n int) string {
 	s.text(left+earlyWidth, top+height+42, "muted", "start",
 		"from the due time to the handler; vertical: fraction of the messages handled by then")
 	for _, name := range names {
-		for _, curve := range r.curves(n, name) {
-			points := [][2]float64{}
-			for _, c := range curve {
-				x := across.at(c[0])
-				if c[0] < 0 { // early, by up to 1 s
-					x = left + earlyWidth*math.Max(0, 1+c[0]/1000)
-				}
-				points = append(points, [2]float64{x, up(c[1])})
+		points := [][2]float64{}
+		for _, c := range r.curve(n, name) {
+			x := across.at(c[0])
+			if c[0] < 0 { // early, by up to 1 s
+				x = left + earlyWidth*math.Max(0, 1+c[0]/1000)
 			}
-			s.polyline(points, lookOf(name))
+			points = append(points, [2]float64{x, up(c[1])})
 		}
+		s.polyline(points, lookOf(name))
 	}
 	s.legend(left+earlyWidth+width+16, top+14, r, names)
 	return s.String()
 }
 
-// curves returns the distribution of the round with the median p99.
-func (r *results) curves(n int, subject string) [][][2]float64 {
+// curve returns the distribution of the round with the median p99.
+func (r *results) curve(n int, subject string) [][2]float64 {
 	var rounds []*measurement
 	for _, m := range r.Measurements {
 		if m.Workload == "lateness" && m.Case == n && m.Subject == subject && len(m.Curve) > 0 {
@@ -190,6 +190,8 @@ func (r *results) curves(n int, subject string) [][][2]float64 {
 	if len(rounds) == 0 {
 		return nil
 	}
-	slices.SortFunc(rounds, func(a, b *measurement) int { return int(math.Copysign(1, a.Values[p99]-b.Values[p99])) })
-	return [][][2]float64{rounds[len(rounds)/2].Curve}
+	slices.SortFunc(rounds, func(a, b *measurement) int {
+		return int(math.Copysign(1, a.Values[benchmark.P99]-b.Values[benchmark.P99]))
+	})
+	return rounds[len(rounds)/2].Curve
 }

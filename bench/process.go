@@ -1,62 +1,103 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
-	"sync"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/shirou/gopsutil/v4/process"
+
+	"github.com/laterq/later/internal/benchmark"
+	"github.com/laterq/later/internal/redistest"
 )
 
-// child is a process started by the benchmark: a server, or this program as another client. It does not outlive this
-// process.
-type child struct {
-	cmd    *exec.Cmd
-	errors *tail
-	exited chan struct{}
+// server is the server of one measurement.
+type server struct {
+	addr  string
+	pid   int
+	redis *benchmark.Redis // nil if it is not a Redis
+	rdb   *redis.Client
+	stop  func() error
 }
 
-// startChild starts a program. It does not receive Ctrl-C, and dies with this process if the system supports that.
-func startChild(cmd *exec.Cmd) (*child, error) {
-	c := &child{cmd: cmd, errors: &tail{}, exited: make(chan struct{})}
-	cmd.WaitDelay = time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	dieWithParent(cmd.SysProcAttr)
-	cmd.Stderr = c.errors
-	if cmd.Stdout == nil {
-		cmd.Stdout = c.errors
+func startRedis(args ...string) (*server, error) {
+	r, err := redistest.Run(redistest.Args(args...))
+	if err != nil {
+		return nil, err
 	}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // Linux kills it when the thread that started it exits
-		defer runtime.UnlockOSThread()
-		defer close(c.exited)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait() // most are killed, so the status does not matter
+	rdb := redis.NewClient(r.Options())
+	watched := benchmark.WatchRedis(rdb)
+	return &server{addr: r.Addr(), pid: r.PID(), redis: watched, rdb: rdb, stop: func() error {
+		err := watched.Close()
+		r.Remove()
+		return err
+	}}, nil
+}
+
+// startBeanstalkd starts a beanstalkd on a free port, with a log if binlog is set.
+func startBeanstalkd(ctx context.Context, binlog bool) (*server, error) {
+	dir, err := os.MkdirTemp("", "later-bench-")
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	addr := l.Addr().String()
+	l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	cmd := exec.Command("beanstalkd", "-l", "127.0.0.1", "-p", port)
+	if binlog {
+		cmd.Args = append(cmd.Args, "-b", dir)
+	}
+	if err := start(cmd); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s := &server{addr: addr, pid: cmd.Process.Pid, stop: func() error {
+		cmd.Process.Kill()
+		cmd.Wait()
+		return os.RemoveAll(dir)
+	}}
+	for range 1000 {
+		if conn, err := net.Dial("tcp", addr); err == nil {
+			return s, conn.Close()
 		}
-	}()
-	return c, <-started
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errors.New("beanstalkd does not listen"), s.stop())
 }
 
-// stop kills the process and waits until it has exited.
-func (c *child) stop() {
-	c.cmd.Process.Kill()
-	<-c.exited
+// start starts a program that Ctrl-C does not reach.
+func start(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd.Start()
 }
 
-// cpu returns the CPU time used by the process.
-func (c *child) cpu() (time.Duration, error) {
-	p, err := process.NewProcess(int32(c.cmd.Process.Pid))
+// cpuTime returns the CPU time used by the server: as reported by a Redis, or else by the system.
+func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
+	if s.redis != nil {
+		u, err := s.redis.Usage(ctx)
+		return u.CPU, err
+	}
+	return cpuTimeOf(s.pid)
+}
+
+// cpuTimeOf returns the CPU time used by a process, in steps of 10 ms.
+func cpuTimeOf(pid int) (time.Duration, error) {
+	p, err := process.NewProcess(int32(pid))
 	if err != nil {
 		return 0, err
 	}
@@ -67,9 +108,13 @@ func (c *child) cpu() (time.Duration, error) {
 	return time.Duration((t.User + t.System) * float64(time.Second)), nil
 }
 
-// resident returns the resident memory of the process in bytes.
-func (c *child) resident() (int64, error) {
-	p, err := process.NewProcess(int32(c.cmd.Process.Pid))
+// memory returns the memory used by the server: used_memory of a Redis, or else its resident memory.
+func (s *server) memory(ctx context.Context) (int64, error) {
+	if s.redis != nil {
+		u, err := s.redis.Usage(ctx)
+		return u.Memory, err
+	}
+	p, err := process.NewProcess(int32(s.pid))
 	if err != nil {
 		return 0, err
 	}
@@ -80,93 +125,184 @@ func (c *child) resident() (int64, error) {
 	return int64(m.RSS), nil
 }
 
-// tail keeps the end of a program's output.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
+// logSlowCalls makes Redis log slow calls from now on.
+func (s *server) logSlowCalls(ctx context.Context) error {
+	return errors.Join(
+		s.rdb.ConfigSet(ctx, "slowlog-log-slower-than", "100").Err(), // microseconds
+		s.rdb.ConfigSet(ctx, "slowlog-max-len", "100000").Err(),
+		s.rdb.Do(ctx, "slowlog", "reset").Err())
 }
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.text = append(t.text, p...); len(t.text) > 4096 {
-		t.text = bytes.Clone(t.text[len(t.text)-2048:])
+// slowestCall returns the duration of the longest call since logSlowCalls.
+func (s *server) slowestCall(ctx context.Context) (slowest time.Duration, err error) {
+	calls, err := s.rdb.SlowLogGet(ctx, -1).Result()
+	for _, c := range calls {
+		slowest = max(slowest, c.Duration)
 	}
-	return len(p), nil
+	return slowest, err
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.text))
-}
-
-// startLimit limits how long a server may take until it replies.
-const startLimit = 20 * time.Second
-
-// listening starts a server on a free port and returns when it listens there.
-func listening(ctx context.Context, command func(port string) *exec.Cmd) (c *child, addr string, err error) {
-	for range 5 { // another process may take the port first
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, "", err
+// installed returns a function that reports whether a program is missing, with a hint how to install it.
+func installed(program, how string) func() error {
+	return func() error {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is not installed (%s)", program, how)
 		}
-		addr = l.Addr().String()
-		l.Close()
-		_, port, _ := net.SplitHostPort(addr)
-		if c, err = startChild(command(port)); err != nil {
-			return nil, "", err
-		}
-		if c.awaitListening(ctx, addr) {
-			return c, addr, nil
-		}
-		c.stop()
-		if ctx.Err() != nil {
-			return nil, "", context.Cause(ctx)
-		}
-	}
-	return nil, "", fmt.Errorf("%s does not listen on %s: %s", c.cmd, addr, c.errors)
-}
-
-func (c *child) awaitListening(ctx context.Context, addr string) bool {
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(startLimit)
-	for {
-		if conn, err := net.Dial("tcp", addr); err == nil {
-			conn.Close()
-			select {
-			case <-c.exited: // another process listens there
-				return false
-			default:
-				return true
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-c.exited:
-			return false
-		case <-limit:
-			return false
-		case <-ctx.Done():
-			return false
-		}
+		return nil
 	}
 }
 
-// asChild is the environment variable that makes this program one of its children; see child.go.
+// versionOf returns the first line that a program prints about its version.
+func versionOf(program string, args ...string) string {
+	out, err := exec.Command(program, args...).CombinedOutput()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line
+}
+
+// asChild is the environment variable that makes this program one of its children.
 const asChild = "LATER_BENCH_CHILD"
 
-// self starts this program again to run a job in a separate process until its standard input ends. It prints a line
-// when it has started.
-func self(ctx context.Context, job ...string) (*reporter, error) {
+// self returns the command that runs this program as a child with a job. The child runs until its standard input ends.
+func self(job ...string) (*exec.Cmd, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(path, job...)
 	cmd.Env = append(os.Environ(), asChild+"=1")
-	return startReporter(ctx, cmd)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd, nil
 }
 
-var errGone = errors.New("the process has exited")
+// childMain does the job of a child:
+//
+//	ping ADDR            send PINGs to the Redis at ADDR, and print the longest wait
+//	idle SUBJECT ADDR    run an idle worker of the subject, and reply to each line of input with the CPU time used so far
+func childMain(args []string) error {
+	ctx := context.Background()
+	if len(args) == 2 && args[0] == "ping" {
+		r := benchmark.WatchRedis(redis.NewClient(&redis.Options{Addr: args[1]}))
+		defer r.Close()
+		return r.Ping(ctx, os.Stdin, os.Stdout)
+	}
+	if len(args) != 3 || args[0] != "idle" {
+		return fmt.Errorf("unknown job %q", args)
+	}
+	q, closeQueue, err := findSubject(args[1]).connect(ctx, args[2])
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(ctx)
+	go func() {
+		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+			used, _ := benchmark.ProcessCPU()
+			json.NewEncoder(os.Stdout).Encode(reply{Event: "done", CPUMicros: benchmark.Micros(used)})
+		}
+		end()
+	}()
+	fmt.Println("began")
+	return errors.Join(q.Work(ctx, handlers, func([]byte) {}), closeQueue())
+}
+
+// reporter is a child that replies to requests, as lines of JSON over its standard input and output.
+type reporter struct {
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// startReporter starts a child and returns when it has printed its first line.
+func startReporter(cmd *exec.Cmd) (*reporter, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = os.Stderr
+	if err := start(cmd); err != nil {
+		return nil, err
+	}
+	r := &reporter{cmd, in, bufio.NewScanner(out)}
+	r.lines.Buffer(nil, 32<<20) // enough for a million latenesses
+	if !r.lines.Scan() {
+		r.stop()
+		return nil, fmt.Errorf("%s has ended", cmd)
+	}
+	return r, nil
+}
+
+// stop kills the child.
+func (r *reporter) stop() {
+	r.in.Close()
+	r.cmd.Process.Kill()
+	r.cmd.Wait()
+}
+
+// request is a request to a Node process. A child of this program replies to any request with its CPU time.
+type request struct {
+	Op       string  `json:"op"`
+	Messages int     `json:"messages"`
+	Senders  int     `json:"senders"`
+	Batch    int     `json:"batch"`
+	Size     int     `json:"size"`
+	Handlers int     `json:"handlers"`
+	LimitMS  float64 `json:"limit_ms"`
+	Rate     int     `json:"rate"`
+	ForMS    float64 `json:"for_ms"`
+	Longest  float64 `json:"longest_ms"`
+}
+
+// reply is the reply to a request.
+type reply struct {
+	Event     string `json:"event"` // filled, done or failed
+	Error     string `json:"error,omitempty"`
+	Messages  int
+	Handled   int
+	Doubles   int
+	Early     int
+	Left      int
+	TookMS    float64   `json:"took_ms"`
+	SettledMS float64   `json:"settled_ms"`
+	LateMS    []float64 `json:"late_ms,omitempty"`
+	CPUMicros float64   `json:"cpu_us"`
+}
+
+// do sends a request and returns the final reply. The child is killed if ctx ends. onFilled may be nil.
+func (r *reporter) do(ctx context.Context, q request, onFilled func()) (answer reply, err error) {
+	defer context.AfterFunc(ctx, func() { r.cmd.Process.Kill() })()
+	if err := json.NewEncoder(r.in).Encode(q); err != nil {
+		return answer, err
+	}
+	for r.lines.Scan() {
+		answer = reply{}
+		if err := json.Unmarshal(r.lines.Bytes(), &answer); err != nil {
+			return answer, fmt.Errorf("%s printed %.100q: %w", r.cmd.Path, r.lines.Bytes(), err)
+		}
+		switch {
+		case answer.Event == "failed":
+			return answer, errors.New(answer.Error)
+		case answer.Event == "filled" && onFilled != nil:
+			onFilled()
+		case answer.Event == "done":
+			return answer, nil
+		}
+	}
+	return answer, errors.Join(fmt.Errorf("%s has ended", r.cmd), context.Cause(ctx))
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

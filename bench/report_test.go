@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/laterq/later/internal/benchmark"
 )
 
 // someResults returns invented results.
@@ -19,7 +21,7 @@ func someResults() *results {
 	}
 	r.Subjects[0].Cannot = map[string]string{"lateness": "it waits for nothing"}
 	r.Subjects[3].Missing = "node is not installed <here>"
-	add := func(workload string, n int, subject string, values map[string]float64) *measurement {
+	add := func(workload string, n int, subject string, values benchmark.Values) *measurement {
 		m := &measurement{Workload: workload, Case: n, Subject: subject, Round: 1, Values: values}
 		r.Measurements = append(r.Measurements, m)
 		return m
@@ -28,26 +30,26 @@ func someResults() *results {
 		for round := range 3 {
 			rate := 400_000 / float64(1+i*i*10) * (1 + float64(round)/10)
 			for _, n := range []int{0, 1, 32, 1000} {
-				add("send", n, name, map[string]float64{perSecond: rate, serverCPU: 2.5 * float64(i+1)})
+				add("send", n, name, benchmark.Values{benchmark.PerSecond: rate, benchmark.ServerCPU: 2.5 * float64(i+1)})
 			}
-			add("drain", 0, name, map[string]float64{perSecond: rate * 1.5})
+			add("drain", 0, name, benchmark.Values{benchmark.PerSecond: rate * 1.5})
 			if i > 0 {
-				m := add("lateness", 500, name, map[string]float64{
-					p50: 0.8, p99: 1.5 + float64(round), maxMS: 12, early: float64(i-1) * 40, sentCount: 2500,
+				m := add("lateness", 500, name, benchmark.Values{
+					benchmark.P50: 0.8, benchmark.P99: 1.5 + float64(round), benchmark.MaxMS: 12, benchmark.Early: float64(i-1) * 40, benchmark.Messages: 2500,
 				})
 				m.Curve = [][2]float64{{-500 * float64(i-1), 0}, {0.8, 0.5}, {1.5, 0.99}, {12, 1}}
 			}
 		}
 		for _, n := range []int{10_000, 1_000_000} {
 			if i > 0 {
-				add("growth", n, name, map[string]float64{sendUS: 40, claimUS: 3, cancelUS: 35, sendCPU: 20})
+				add("growth", n, name, benchmark.Values{benchmark.SendUS: 40, benchmark.ClaimUS: 3, benchmark.CancelUS: 35, benchmark.SendCPU: 20})
 			}
 		}
-		add("memory", 100, name, map[string]float64{bytesAbove: 200})
-		add("herd", 0, name, map[string]float64{
-			perSecond: 300_000, worstPing: 4, besidePing: 3, sentCount: 1e6, handled: 1e6, tookMS: 3333,
+		add("memory", 100, name, benchmark.Values{benchmark.BytesAbove: 200})
+		add("herd", 0, name, benchmark.Values{
+			benchmark.PerSecond: 300_000, benchmark.WorstPing: 4, benchmark.Messages: 1e6, benchmark.Handled: 1e6, benchmark.TookMS: 3333,
 		})
-		add("idle", 100, name, map[string]float64{commandRate: 33, serverLoad: 2, clientLoad: 20})
+		add("idle", 100, name, benchmark.Values{benchmark.CommandRate: 33, benchmark.ServerLoad: 2, benchmark.ClientLoad: 20})
 	}
 	r.Measurements = append(r.Measurements,
 		&measurement{Workload: "drain", Subject: "bullmq", Round: 1, Error: "it crashed"})
@@ -141,7 +143,7 @@ func TestNumberHasThreeDigits(t *testing.T) {
 		467_123: "467,000",
 		1e7:     "10,000,000", -894.4: "-894", -1234: "-1,230", 0.000123: "0.000123",
 	} {
-		if got := number(v); got != want {
+		if got := benchmark.Number(v); got != want {
 			t.Errorf("number(%v) = %q, want %q", v, got, want)
 		}
 	}
@@ -154,13 +156,13 @@ func TestResultsReportMedianOfRounds(t *testing.T) {
 	r := &results{}
 	for _, v := range []float64{5, 1, 9, 3} {
 		r.Measurements = append(r.Measurements, &measurement{
-			Workload: "send", Case: 1, Subject: "asynq", Values: map[string]float64{perSecond: v},
+			Workload: "send", Case: 1, Subject: "asynq", Values: benchmark.Values{benchmark.PerSecond: v},
 		})
 	}
-	if s, ok := r.of("send", 1, "asynq", perSecond); !ok || s != (spread{Median: 4, Low: 1, High: 9, Rounds: 4}) {
+	if s, ok := r.of("send", 1, "asynq", benchmark.PerSecond); !ok || s != (spread{Median: 4, Low: 1, High: 9, Rounds: 4}) {
 		t.Errorf("%+v", s)
 	}
-	if _, ok := r.of("send", 1, "asynq", serverCPU); ok {
+	if _, ok := r.of("send", 1, "asynq", benchmark.ServerCPU); ok {
 		t.Error("got a value that was not measured")
 	}
 }
@@ -172,7 +174,7 @@ func TestResultsOfSeveralRunsAreMerged(t *testing.T) {
 			Plan:     plan{Workloads: []string{workload}, Rounds: 3},
 			Versions: map[string]string{subject: "1"}, Subjects: []subjectInfo{{Name: subject}},
 			Measurements: []*measurement{
-				{Workload: workload, Subject: subject, Round: 1, Values: map[string]float64{perSecond: rate}},
+				{Workload: workload, Subject: subject, Round: 1, Values: benchmark.Values{benchmark.PerSecond: rate}},
 			},
 		}
 	}
@@ -183,7 +185,7 @@ func TestResultsOfSeveralRunsAreMerged(t *testing.T) {
 		}
 	}
 	if len(all.Measurements) != 2 || all.Measurements[0].Workload != "drain" ||
-		all.Measurements[1].Values[perSecond] != 3 {
+		all.Measurements[1].Values[benchmark.PerSecond] != 3 {
 		t.Errorf("got %d measurements, or an old one", len(all.Measurements))
 	}
 	const command = "first\n    cd bench && second\n    cd bench && third"

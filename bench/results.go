@@ -15,6 +15,8 @@ import (
 	"github.com/shirou/gopsutil/v4/host"
 	sysload "github.com/shirou/gopsutil/v4/load"
 	"github.com/shirou/gopsutil/v4/mem"
+
+	"github.com/laterq/later/internal/benchmark"
 )
 
 // results is everything a run measured, in the form of its JSON file.
@@ -44,46 +46,14 @@ type measurement struct {
 	Workload string `json:"workload"`
 	// Case is the size that was varied: senders (0 means batches), messages a second, pending messages, payload bytes, or
 	// processes. Without sizes it is 0.
-	Case    int                `json:"case"`
-	Subject string             `json:"subject"`
-	Round   int                `json:"round"` // starting at 1
-	Values  map[string]float64 `json:"values,omitempty"`
+	Case    int              `json:"case"`
+	Subject string           `json:"subject"`
+	Round   int              `json:"round"` // starting at 1
+	Values  benchmark.Values `json:"values,omitempty"`
 	// Curve is the distribution of the lateness: pairs of milliseconds and the fraction of messages at most that late.
 	Curve [][2]float64 `json:"curve,omitempty"`
 	Error string       `json:"error,omitempty"`
 }
-
-// Names of values. CPU values are per message.
-const (
-	perSecond   = "messages_per_second"
-	serverCPU   = "server_cpu_us"
-	clientCPU   = "client_cpu_us"
-	sentCount   = "sent"
-	handled     = "handled"
-	doubles     = "doubles"
-	early       = "early"
-	lost        = "lost"       // sent, not handled, and no longer in the queue
-	unfinished  = "unfinished" // still in the queue when the time was up
-	tookMS      = "took_ms"
-	worstPing   = "worst_ping_ms"
-	besidePing  = "beside_ping_ms" // to the idle Redis, beside two processes that keep a CPU busy each
-	longestCall = "longest_call_ms"
-	plainRate   = "plain_messages_per_second" // of a drain of as many messages after the herd
-	p50, p99    = "p50_ms", "p99_ms"
-	p999        = "p999_ms"
-	minMS       = "min_ms"
-	maxMS       = "max_ms"
-	bytesAbove  = "bytes_above_payload"
-	commandRate = "commands_per_second"
-	serverLoad  = "server_cpu_ms_per_second"
-	clientLoad  = "client_cpu_ms_per_second"
-	sendUS      = "send_us"
-	claimUS     = "claim_us"
-	cancelUS    = "cancel_us"
-	sendCPU     = "send_server_cpu_us"
-	claimCPU    = "claim_server_cpu_us"
-	cancelCPU   = "cancel_server_cpu_us"
-)
 
 // spread summarizes the rounds of one value.
 type spread struct {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,11 +99,19 @@ const cellLimit = 15 * time.Minute
 
 // cell is one measurement: a workload and case with a freshly started subject.
 type cell struct {
-	*plan
 	*target
+	plan    *plan
 	subject *subject
 	n       int // the case
 	emit    func(n int, m measurement)
+}
+
+// emitting records values, unless there is an error.
+func (c *cell) emitting(v benchmark.Values, err error) error {
+	if err == nil {
+		c.emit(c.n, measurement{Values: v})
+	}
+	return err
 }
 
 // runner runs a plan.
@@ -211,11 +220,13 @@ func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round 
 		m.Workload, m.Case, m.Subject, m.Round = w.name, n, s.name, round
 		r.results.Measurements = append(r.results.Measurements, &m)
 		label := strings.TrimSuffix(fmt.Sprintf("%s %d", w.name, n), " 0")
-		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, label, s.name, m.line())
+		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, label, s.name, cmp.Or(m.Error, m.Values.String()))
 	}
 	t, err := s.start(limited)
 	if err == nil {
-		err = w.run(limited, &cell{plan: &r.results.Plan, target: t, subject: s, n: n, emit: emit})
+		p := &r.results.Plan
+		t.Size, t.Limit, t.Settled = p.Size, p.Patience, s.settled
+		err = w.run(limited, &cell{target: t, plan: p, subject: s, n: n, emit: emit})
 		err = errors.Join(err, t.close())
 	}
 	if err != nil && ctx.Err() == nil { // otherwise the run was stopped
@@ -223,46 +234,3 @@ func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round 
 		r.failed = r.failed || strings.HasPrefix(s.name, "later")
 	}
 }
-
-// line formats a measurement in one line.
-func (m *measurement) line() string {
-	if m.Error != "" {
-		return "FAILED: " + m.Error
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(m.Values)) {
-		if v := m.Values[name]; v != 0 || name == perSecond {
-			parts = append(parts, name+" "+number(v))
-		}
-	}
-	return strings.Join(parts, "  ")
-}
-
-// cost starts to measure what the client and the server use. end returns the use per message.
-func (c *cell) cost(ctx context.Context) (end func(messages int, values map[string]float64) error, err error) {
-	look := func() (client, server time.Duration, err error) {
-		if c.clientCPU != nil {
-			client, err = c.clientCPU()
-		} else {
-			client, _ = benchmark.ProcessCPU()
-		}
-		if err == nil && c.server != nil {
-			server, err = c.server.cpuTime(ctx)
-		}
-		return client, server, err
-	}
-	client, server, err := look()
-	return func(messages int, values map[string]float64) error {
-		clientNow, serverNow, err := look()
-		if err != nil || messages == 0 {
-			return err
-		}
-		values[clientCPU] = micros(clientNow-client) / float64(messages)
-		if c.server != nil {
-			values[serverCPU] = micros(serverNow-server) / float64(messages)
-		}
-		return nil
-	}, err
-}
-
-func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }

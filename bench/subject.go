@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
 	"runtime/debug"
 	"slices"
@@ -23,7 +22,7 @@ type subject struct {
 	// start starts the subject with its own server.
 	start func(ctx context.Context) (*target, error)
 	// connect connects to a running subject from another process. It is nil if that is impossible.
-	connect func(ctx context.Context, addr string) (q benchmark.Queue, closeQueue func() error, err error)
+	connect connector
 	// settled makes the clock of a drain stop when the worker has settled all messages and returned. For other subjects it
 	// stops when the last handler has started, because their shutdown takes time of its own.
 	settled bool
@@ -47,49 +46,54 @@ func (s *subject) takesPart(workload string) bool { return s.can(workload) || s.
 
 // target is a running subject.
 type target struct {
-	load
+	*benchmark.Target
 	server *server // nil for an embedded store
-	dir    string  // of an embedded store
 	close  func() error
-	// clientCPU returns the CPU time of the client. It is nil if the client is this process.
-	clientCPU func() (time.Duration, error)
 }
 
-// load runs the workloads: local in this process, bullmq in a Node process.
-type load interface {
-	Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error)
-	FillLater(ctx context.Context, messages, size int) error
-	Drain(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error)
-	Herd(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error)
-	Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benchmark.Delivered, error)
+// newTarget returns a target whose client is this process. server is nil for an embedded store in dir.
+func newTarget(l benchmark.Load, s *server, dir string, close func() error) *target {
+	t := &target{&benchmark.Target{Load: l, Handlers: handlers}, s, close}
+	t.CPU = t.cpu(func(context.Context) (time.Duration, error) {
+		used, _ := benchmark.ProcessCPU()
+		return used, nil
+	})
+	t.Used = func(ctx context.Context) (int64, error) {
+		if s == nil {
+			return benchmark.DirectorySize(dir)
+		}
+		return s.memory(ctx)
+	}
+	if s == nil || s.redis == nil {
+		return t
+	}
+	t.Redis = s.redis
+	t.Pinger = func(ctx context.Context) (func() (time.Duration, error), error) {
+		cmd, err := self("ping", s.addr)
+		if err = errors.Join(err, s.logSlowCalls(ctx)); err != nil {
+			return nil, err
+		}
+		return benchmark.StartPinger(cmd)
+	}
+	return t
 }
 
-// local is a load that runs in this process.
-type local struct{ benchmark.Queue }
-
-func (l local) Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error) {
-	return benchmark.Send(ctx, l.Queue, cfg)
-}
-
-func (l local) FillLater(ctx context.Context, messages, size int) error {
-	return benchmark.Fill(ctx, l.Queue, messages, size, benchmark.InAnHour)
-}
-
-func (l local) Drain(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
-	return benchmark.Drain(ctx, l.Queue, cfg)
-}
-
-func (l local) Herd(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
-	return benchmark.Herd(ctx, l.Queue, cfg)
-}
-
-func (l local) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benchmark.Delivered, error) {
-	return benchmark.Lateness(ctx, l.Queue, cfg)
+// cpu returns a function that returns the CPU time used by the client and by the server.
+func (t *target) cpu(
+	client func(ctx context.Context) (time.Duration, error),
+) func(ctx context.Context) (client, server time.Duration, err error) {
+	return func(ctx context.Context) (used, server time.Duration, err error) {
+		if t.server != nil {
+			server, err = t.server.cpuTime(ctx)
+		}
+		used, failed := client(ctx)
+		return used, server, errors.Join(err, failed)
+	}
 }
 
 // batches reports whether a target can send in batches.
 func (t *target) batches() bool {
-	l, ok := t.load.(local)
+	l, ok := t.Load.(benchmark.Local)
 	if !ok {
 		return true // BullMQ can
 	}
@@ -100,7 +104,6 @@ func (t *target) batches() bool {
 const (
 	queueName = "bench"
 	handlers  = 32 // per worker
-	minSize   = benchmark.MinSize
 )
 
 // subjects lists all subjects in the order of measurement, which every second round reverses.
@@ -123,12 +126,13 @@ func findSubject(name string) *subject {
 	return nil
 }
 
+// connector connects to a running subject.
+type connector func(ctx context.Context, addr string) (q benchmark.Queue, closeQueue func() error, err error)
+
 // overRedis starts a subject on its own redis-server.
-func overRedis(
-	persist persistence, connect func(ctx context.Context, addr string) (benchmark.Queue, func() error, error),
-) func(context.Context) (*target, error) {
+func overRedis(persist []string, connect connector) func(context.Context) (*target, error) {
 	return func(ctx context.Context) (*target, error) {
-		s, err := startRedis(ctx, persist)
+		s, err := startRedis(persist...)
 		if err != nil {
 			return nil, err
 		}
@@ -136,16 +140,20 @@ func overRedis(
 	}
 }
 
-func onServer(
-	ctx context.Context, s *server,
-	connect func(ctx context.Context, addr string) (benchmark.Queue, func() error, error),
-) (*target, error) {
+func onServer(ctx context.Context, s *server, connect connector) (*target, error) {
 	q, closeQueue, err := connect(ctx, s.addr)
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.stop())
 	}
-	return &target{load: local{q}, server: s, close: func() error { return errors.Join(closeQueue(), s.close()) }}, nil
+	return newTarget(benchmark.Local{Queue: q}, s, "", func() error { return errors.Join(closeQueue(), s.stop()) }), nil
 }
+
+// Arguments of redis-server for the ways to persist.
+var (
+	persistNone     = []string{"--appendonly", "no"}
+	persistEverysec = []string{"--appendfsync", "everysec"}
+	persistAlways   = []string{"--appendfsync", "always"}
+)
 
 var redisInstalled = installed("redis-server", "apt-get install redis-server, or brew install redis")
 
@@ -183,10 +191,4 @@ func laterVersion() string {
 		return ""
 	}
 	return strings.TrimSpace(string(out))
-}
-
-// tempDir creates a directory that remove removes.
-func tempDir() (dir string, remove func() error, err error) {
-	dir, err = os.MkdirTemp("", "later-bench-")
-	return dir, func() error { return os.RemoveAll(dir) }, err
 }

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -156,8 +153,7 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// ping runs in a child process during the herd workload. It pings Redis until standard input ends, and prints the
-// longest wait as JSON, in milliseconds.
+// ping runs in a process of its own during the herd, until standard input ends.
 func (m *Main) ping(ctx context.Context) error {
 	url, _ := m.storeName()
 	r, err := benchmark.OpenRedis(ctx, url)
@@ -165,16 +161,5 @@ func (m *Main) ping(ctx context.Context) error {
 		return err
 	}
 	defer r.Close()
-	ctx, end := context.WithCancel(ctx)
-	go func() {
-		io.Copy(io.Discard, m.Stdin)
-		end()
-	}()
-	worst, err := r.WorstPing(ctx)
-	if err != nil {
-		return err
-	}
-	line, _ := json.Marshal(millis(worst)) // a number always encodes
-	_, err = fmt.Fprintf(m.Stdout, "%s\n", line)
-	return err
+	return r.Ping(ctx, m.Stdin, m.Stdout)
 }

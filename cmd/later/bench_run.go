@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -23,7 +21,7 @@ import (
 // benchWorkloads lists the workloads in the order in which they run.
 var benchWorkloads = []struct {
 	name    string
-	measure func(b *bench, ctx context.Context, q benchQueue) error
+	measure func(b *bench, ctx context.Context, t *benchmark.Target, q benchQueue) error
 }{
 	{"send", (*bench).send},
 	{"drain", (*bench).drain},
@@ -39,6 +37,12 @@ func benchNames() (names []string) {
 	}
 	return names
 }
+
+const (
+	drainLimit        = time.Minute // how long bench waits for messages that are due
+	benchCleanTimeout = time.Minute // how long the deletion of a queue may take
+	idleSettle        = time.Second // until a worker is idle
+)
 
 type benchQueue = benchmark.BatchQueue
 
@@ -64,7 +68,7 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 	if b.url, err = m.storeURLOf(name); err != nil {
 		return err
 	}
-	if isRedis(b.url) {
+	if strings.HasPrefix(b.url, "redis") || strings.HasPrefix(b.url, "unix:") {
 		if b.redis, err = benchmark.OpenRedis(ctx, b.url); err != nil {
 			return err
 		}
@@ -77,7 +81,7 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 		if !slices.Contains(o.run, w.name) {
 			continue
 		}
-		err := b.withNewQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, q) })
+		err := b.withNewQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, b.target(q), q) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -88,8 +92,43 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 	return nil
 }
 
-func isRedis(url string) bool {
-	return strings.HasPrefix(url, "redis") || strings.HasPrefix(url, "unix:")
+func (b *bench) target(q benchQueue) *benchmark.Target {
+	return &benchmark.Target{
+		Load: benchmark.Local{Queue: q}, Size: b.o.size, Handlers: b.o.handlers, Limit: drainLimit, Redis: b.redis,
+		CPU: func(ctx context.Context) (client, server time.Duration, err error) {
+			client, _ = benchmark.ProcessCPU()
+			if b.redis != nil {
+				var u benchmark.Usage
+				u, err = b.redis.Usage(ctx)
+				server = u.CPU
+			}
+			return client, server, err
+		},
+		Used: func(ctx context.Context) (int64, error) {
+			if b.redis != nil {
+				u, err := b.redis.Usage(ctx)
+				return u.Memory, err
+			}
+			if dir, ok := directoryOf(b.url); ok {
+				return benchmark.DirectorySize(dir)
+			}
+			runtime.GC()
+			var stats runtime.MemStats
+			runtime.ReadMemStats(&stats)
+			return int64(stats.HeapAlloc), nil
+		},
+		Pinger: func(ctx context.Context) (worst func() (time.Duration, error), err error) {
+			self, err := os.Executable()
+			if err != nil {
+				return nil, err
+			}
+			cmd := exec.CommandContext(ctx, self, "bench", "--pinger")
+			// The URL is passed in the environment, because every user can read a process's arguments.
+			cmd.Env = append(slices.Clone(b.main.Env), "LATER_STORE="+b.url)
+			ownGroup(cmd) // so that Ctrl-C reaches only this process
+			return benchmark.StartPinger(cmd)
+		},
+	}
 }
 
 // withNewQueue calls f with a new queue and then deletes the queue.
@@ -106,9 +145,6 @@ func (b *bench) withNewQueue(ctx context.Context, workload string, f func(q benc
 	return err
 }
 
-// benchCleanTimeout is how long the deletion of a queue may take.
-const benchCleanTimeout = time.Minute
-
 // progress shows text on a terminal until the next result or progress.
 func (b *bench) progress(text string) {
 	if m := b.main; isTerminal(m.Stderr) && !m.json {
@@ -119,12 +155,6 @@ func (b *bench) progress(text string) {
 	}
 }
 
-// result prints a measurement: as an object with --json, else as a line that starts with name.
-func (b *bench) result(object any, name, format string, args ...any) error {
-	b.progress("")
-	return b.main.printResult(object, "%-26s  %s", name, fmt.Sprintf(format, args...))
-}
-
 type benchTitleJSON struct {
 	Store  string `json:"store"`
 	Server string `json:"server,omitempty"`
@@ -133,13 +163,12 @@ type benchTitleJSON struct {
 	Size   int    `json:"size"`
 }
 
-func (b *bench) title(ctx context.Context) error {
+func (b *bench) title(ctx context.Context) (err error) {
 	title := benchTitleJSON{
 		Store: store.RedactURL(b.url), Go: runtime.Version(), CPUs: runtime.GOMAXPROCS(0), Size: b.o.size,
 	}
 	server := ""
 	if b.redis != nil {
-		var err error
 		if title.Server, err = b.redis.Version(ctx); err != nil {
 			return err
 		}
@@ -149,105 +178,115 @@ func (b *bench) title(ctx context.Context) error {
 		title.Store, server, title.Size, title.CPUs)
 }
 
-// benchCost is the time and CPU that a measurement took.
-type benchCost struct {
-	took           time.Duration
-	client, server time.Duration // CPU time
-	hasServer      bool
-}
-
-// startCost starts a measurement; end stops it and returns the cost.
-func (b *bench) startCost(ctx context.Context) (end func() (benchCost, error), err error) {
-	read := func() (now time.Time, client time.Duration, server benchmark.Usage, err error) {
-		client, _ = benchmark.ProcessCPU()
-		if b.redis != nil {
-			server, err = b.redis.Usage(ctx)
-		}
-		return time.Now(), client, server, err
+// measure prints a measurement: with --json as an object with its parameters, else as a line that starts with the name.
+func (b *bench) measure(
+	workload, parameters string, of map[string]any, do func() (benchmark.Values, error),
+) error {
+	name := workload + parameters
+	b.progress(name)
+	v, err := do()
+	if err != nil {
+		return err
 	}
-	begin, client, server, err := read()
-	return func() (benchCost, error) {
-		now, clientNow, serverNow, err := read()
-		return benchCost{now.Sub(begin), clientNow - client, serverNow.CPU - server.CPU, b.redis != nil}, err
-	}, err
-}
-
-type benchCostJSON struct {
-	ClientCPUs float64  `json:"client_cpus"`
-	ServerCPUs *float64 `json:"server_cpus,omitempty"`
-	ServerCPU  *float64 `json:"server_cpu_us_per_message,omitempty"`
-}
-
-// json returns the cost as the number of busy CPUs.
-func (c benchCost) json(messages int) benchCostJSON {
-	j := benchCostJSON{ClientCPUs: round3(c.client.Seconds() / c.took.Seconds())}
-	if c.hasServer {
-		cpus, each := round3(c.server.Seconds()/c.took.Seconds()), round3(perMessage(c.server, messages))
-		j.ServerCPUs, j.ServerCPU = &cpus, &each
+	object := map[string]any{"workload": workload}
+	for parameter, value := range of {
+		object[parameter] = value
 	}
-	return j
-}
-
-// text returns the server CPU per message, or "" if it is not known.
-func (c benchCost) text(messages int) string {
-	if !c.hasServer {
-		return ""
+	for figure, value := range v {
+		object[figure] = json.Number(fmt.Sprintf("%.3f", value))
 	}
-	return fmt.Sprintf("  %.1f µs of server CPU each", perMessage(c.server, messages))
+	b.progress("")
+	if err := b.main.printResult(object, "%-26s  %v", name, v); err != nil {
+		return err
+	}
+	b.warn(name, v)
+	return nil
 }
-
-func perMessage(d time.Duration, messages int) float64 {
-	return float64(d.Nanoseconds()) / 1000 / float64(max(1, messages))
-}
-
-func round3(f float64) float64 { return float64(int64(f*1000+0.5)) / 1000 }
 
 // busy is the share of all CPUs above which the client counts as the bottleneck, unless the server is as busy.
 const busy = 0.9
 
-// warn prints a note if the client was the bottleneck.
-func (b *bench) warn(what string, c benchCost) {
-	cpus := c.client.Seconds() / c.took.Seconds()
-	server := c.server.Seconds() / c.took.Seconds()
-	allBusy := cpus >= busy*float64(runtime.GOMAXPROCS(0))
-	if c.hasServer && c.took >= 100*time.Millisecond && allBusy && server < busy {
+// warn prints a note if the client was the bottleneck. A short measurement does not tell.
+func (b *bench) warn(name string, v benchmark.Values) {
+	client, cpus := v[benchmark.ClientCPUs], runtime.GOMAXPROCS(0)
+	server, has := v[benchmark.ServerCPUs]
+	if has && v[benchmark.TookMS] >= 100 && client >= busy*float64(cpus) && server < busy {
 		b.main.note("%s: this machine was the bottleneck: %.1f of its %d CPUs were busy, but only %.1f in the server",
-			what, cpus, runtime.GOMAXPROCS(0), server)
+			name, client, cpus, server)
 	}
 }
 
-// startPinger starts a process that pings Redis. worst ends it and returns the longest wait.
-func (b *bench) startPinger(ctx context.Context) (worst func() (time.Duration, error), err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, self, "bench", "--pinger")
-	// The URL is passed in the environment, because every user can read a process's arguments.
-	cmd.Env = append(slices.Clone(b.main.Env), "LATER_STORE="+b.url)
-	ownGroup(cmd) // so that Ctrl-C reaches only this process
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	var out, problem bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problem
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return func() (time.Duration, error) {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			return 0, fmt.Errorf("PING process: %s", cmp.Or(strings.TrimSpace(problem.String()), err.Error()))
+func (b *bench) send(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
+	for _, c := range []struct {
+		name              string
+		goroutines, batch int
+	}{
+		{", 1 goroutine", 1, 1}, {", 32 goroutines", 32, 1}, {", 1000 goroutines", 1000, 1}, {", batches of 1000", 4, 1000},
+	} {
+		of := map[string]any{"senders": c.goroutines, "batch": c.batch}
+		if err := b.measure("send", c.name, of, func() (benchmark.Values, error) {
+			return t.MeasureSend(ctx, benchmark.SendConfig{
+				Messages: b.o.messages / 4, Goroutines: c.goroutines, Batch: c.batch, Limit: b.o.sendFor,
+			})
+		}); err != nil {
+			return err
 		}
-		var ms float64
-		err := json.Unmarshal(out.Bytes(), &ms)
-		return time.Duration(ms * float64(time.Millisecond)), err
-	}, nil
+	}
+	return nil
 }
 
-// directory returns the directory of an embedded store, or "" for other stores.
-func (b *bench) directory() string {
-	dir, _ := directoryOf(b.url)
-	return dir
+func (b *bench) drain(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
+	return b.measure("drain", fmt.Sprintf(", %d handlers", t.Handlers), map[string]any{"handlers": t.Handlers},
+		func() (benchmark.Values, error) { return t.MeasureDrain(ctx, b.o.messages/2, false) })
+}
+
+func (b *bench) herd(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
+	return b.measure("herd", fmt.Sprintf(" of %d", b.o.herd), map[string]any{"handlers": t.Handlers},
+		func() (benchmark.Values, error) { return t.MeasureDrain(ctx, b.o.herd, true) })
+}
+
+func (b *bench) lateness(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
+	return b.measure("lateness", fmt.Sprintf(", %d msg/s", b.o.rate), map[string]any{"rate": b.o.rate},
+		func() (benchmark.Values, error) {
+			v, _, err := t.MeasureLateness(ctx, benchmark.LatenessConfig{
+				Rate: b.o.rate, For: b.o.duration, Longest: b.o.delay,
+			})
+			return v, err
+		})
+}
+
+func (b *bench) memory(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
+	return b.measure("memory", "", nil, func() (benchmark.Values, error) {
+		return t.MeasureMemory(ctx, max(1, b.o.messages/4), b.o.size)
+	})
+}
+
+// idle measures a worker with a client of its own, whose requests to a Redis are counted unless it is a Cluster.
+func (b *bench) idle(ctx context.Context, t *benchmark.Target, q benchQueue) (err error) {
+	var requests func() int64
+	var worker benchmark.Queue = q
+	if b.redis != nil {
+		if counted, closeAll, err := b.redis.Counted(); err == nil {
+			client, err := later.New(counted, later.WithLogger(b.main.logger()))
+			if err != nil {
+				return errors.Join(err, closeAll())
+			}
+			defer func() { err = errors.Join(err, client.Close(), closeAll()) }()
+			worker, requests = benchmark.Later(client, benchmark.NameOf(q)), b.redis.Requests
+		}
+	}
+	return b.measure("idle", "", nil, func() (benchmark.Values, error) {
+		return t.MeasureIdle(ctx, worker, idleSettle, b.o.idleFor, requests)
+	})
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

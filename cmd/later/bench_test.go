@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/laterq/later"
 	_ "github.com/laterq/later/diskstore"
+	"github.com/laterq/later/internal/benchmark"
 )
 
 // small are the arguments of a quick run of later bench.
@@ -32,7 +32,7 @@ func (c *cli) measured(args ...string) map[string]map[string]any {
 		byName[name] = o
 		if name == "send" {
 			senders += fmt.Sprint(o["senders"], "x", o["batch"], " ")
-			n := o["messages"].(float64) // fewer than 500 on a slow disk
+			n := o["sent"].(float64) // fewer than 500 on a slow disk
 			if n < 1 || n > 500 || o["messages_per_second"].(float64) <= 0 {
 				c.t.Errorf("sent %v", o)
 			}
@@ -49,10 +49,10 @@ func checkMeasured(t *testing.T, got map[string]map[string]any) {
 	t.Helper()
 	for workload, want := range map[string]map[string]any{
 		"":         {"cpus": float64(runtime.GOMAXPROCS(0)), "size": 100.0},
-		"drain":    {"handlers": 32.0, "messages": 1000.0, "handled": 1000.0, "doubles": 0.0, "early": 0.0, "left": 0.0},
-		"lateness": {"rate": 200.0, "messages": 60.0, "handled": 60.0, "doubles": 0.0, "early": 0.0},
-		"memory":   {"messages": 500.0},
-		"herd":     {"messages": 500.0, "handled": 500.0, "doubles": 0.0, "early": 0.0, "left": 0.0},
+		"drain":    {"handlers": 32.0, "sent": 1000.0, "handled": 1000.0, "doubles": 0.0, "early": 0.0, "unfinished": 0.0},
+		"lateness": {"rate": 200.0, "sent": 60.0, "handled": 60.0, "doubles": 0.0, "early": 0.0},
+		"memory":   {"sent": 500.0},
+		"herd":     {"sent": 500.0, "handled": 500.0, "doubles": 0.0, "early": 0.0, "unfinished": 0.0},
 		"idle":     {},
 	} {
 		if got[workload] == nil {
@@ -73,12 +73,11 @@ func TestBenchMeasuresARedisAndLeavesOtherQueuesAlone(t *testing.T) {
 	got := c.measured(small...)
 	checkMeasured(t, got)
 	for workload, figures := range map[string][]string{
-		"": {"server"}, "drain": {"server_cpu_us_per_message", "client_cpus"}, "herd": {"worst_ping"},
-		"memory": {"bytes_above_payload"}, "idle": {"requests_per_second", "server_cpu_ms_per_second"},
-		"lateness": {"lateness_p999"},
+		"": {"server"}, "drain": {"server_cpu_us", "client_cpus"}, "herd": {"worst_ping_ms"},
+		"memory": {"bytes_above_payload"}, "idle": {"commands_per_second", "server_cpu_ms_per_second"}, "lateness": {"p999_ms"},
 	} {
 		for _, name := range figures {
-			if got[workload][name] == nil {
+			if n, ok := got[workload][name].(float64); name != "server" && (!ok || n == 0) || got[workload][name] == nil {
 				t.Errorf("%s has no %s: %v", workload, name, got[workload])
 			}
 		}
@@ -99,11 +98,8 @@ func TestBenchMeasuresTheEmbeddedStoreAndMemory(t *testing.T) {
 			c := &cli{t, url}
 			got := c.measured(small...)
 			checkMeasured(t, got)
-			if where := got["memory"]["where"]; (where == "on disk") != (url != "mem://") {
-				t.Errorf("memory is measured %v", where)
-			}
 			for workload, name := range map[string]string{
-				"": "server", "drain": "server_cpu_us_per_message", "herd": "worst_ping", "idle": "requests_per_second",
+				"": "server", "drain": "server_cpu_us", "herd": "worst_ping_ms", "idle": "commands_per_second",
 			} {
 				if got[workload][name] != nil {
 					t.Errorf("%s of %s is %v", name, workload, got[workload][name])
@@ -117,9 +113,7 @@ func TestBenchPrintsALinePerMeasurement(t *testing.T) {
 	c := newCLI(t)
 	got := c.ok(append(small, "--run", "send,drain,memory,lateness")...)
 	contains(t, got, "Later on redis://", "100-byte payloads", "send, 1000 goroutines  ", " msg/s  ",
-		"µs of server CPU each",
-		"drain, 32 handlers", "lateness, 200 msg/s", " 0 of 60 early",
-		"bytes per message beyond the payload, in the server's memory")
+		"µs of server CPU each", "drain, 32 handlers", "lateness, 200 msg/s", " ms late p50  ", "bytes beyond the payload")
 	if strings.Contains(got, "herd") || strings.Contains(got, "idle") {
 		t.Errorf("measured what was not asked for:\n%s", got)
 	}
@@ -160,16 +154,19 @@ func TestBenchRefusesNumbersOutOfRange(t *testing.T) {
 }
 
 func TestBenchNotesWhenThisMachineIsTheBottleneck(t *testing.T) {
-	all := time.Second * time.Duration(runtime.GOMAXPROCS(0))
+	all := float64(runtime.GOMAXPROCS(0))
+	values := func(client, server, ms float64) benchmark.Values {
+		return benchmark.Values{benchmark.ClientCPUs: client, benchmark.ServerCPUs: server, benchmark.TookMS: ms}
+	}
 	for _, c := range []struct {
-		cost benchCost
+		cost benchmark.Values
 		want bool
 	}{
-		{benchCost{took: time.Second, client: all, server: time.Second / 2, hasServer: true}, true},
-		{benchCost{took: time.Second, client: all, server: time.Second, hasServer: true}, false},         // both are
-		{benchCost{took: time.Second, client: all / 2, server: time.Second / 2, hasServer: true}, false}, // neither is
-		{benchCost{took: time.Second, client: all}, false},                                               // no server
-		{benchCost{took: time.Millisecond, client: all / 1000, hasServer: true}, false},                  // too short
+		{values(all, 0.5, 1000), true},
+		{values(all, 1, 1000), false},                                                // both are
+		{values(all/2, 0.5, 1000), false},                                            // neither is
+		{benchmark.Values{benchmark.ClientCPUs: all, benchmark.TookMS: 1000}, false}, // no server
+		{values(all, 0, 1), false},                                                   // too short
 	} {
 		var stderr bytes.Buffer
 		b := &bench{main: &Main{Stderr: &stderr}}

@@ -182,9 +182,6 @@ func formatTime(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04:05")
 }
 
-// millis returns a duration in milliseconds, truncated to microseconds.
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
 // formatMillis formats a duration in milliseconds: 0.6ms.
 func formatMillis(d time.Duration) string {
 	return fmt.Sprintf("%.1fms", float64(d)/float64(time.Millisecond))

@@ -9,6 +9,7 @@ import (
 // DrainConfig configures Drain and Herd.
 type DrainConfig struct {
 	Messages int
+	Herd     bool          // for Local.Drain: run Herd
 	Size     int           // payload bytes, MinSize or more
 	Handlers int           // concurrent handlers, which do nothing
 	Limit    time.Duration // when to give up

@@ -70,17 +70,15 @@ func perSecond(b *testing.B, n int, took time.Duration, unit string) {
 	b.ReportMetric(0, "ns/op") // which has no meaning here
 }
 
-func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
 func reportLateness(b *testing.B, d Delivered, err error) {
 	b.Helper()
 	if err == nil && (d.Early > 0 || d.Missing > 0 || d.Doubles > 0) {
 		err = fmt.Errorf("of %d messages %d were early, %d missing, %d doubles", d.Sent, d.Early, d.Missing, d.Doubles)
 	}
 	must(b, err)
-	b.ReportMetric(millis(Quantile(d.Samples, 0.5)), "p50-ms")
-	b.ReportMetric(millis(Quantile(d.Samples, 0.99)), "p99-ms")
-	b.ReportMetric(millis(Quantile(d.Samples, 1)), "max-ms")
+	b.ReportMetric(Millis(Quantile(d.Samples, 0.5)), "p50-ms")
+	b.ReportMetric(Millis(Quantile(d.Samples, 0.99)), "p99-ms")
+	b.ReportMetric(Millis(Quantile(d.Samples, 1)), "max-ms")
 	b.ReportMetric(0, "ns/op") // which has no meaning here
 }
 
@@ -392,7 +390,7 @@ func BenchmarkSchedules(b *testing.B) {
 			must(b, f())
 			longest = max(longest, time.Since(called))
 		}
-		b.ReportMetric(millis(longest), unit)
+		b.ReportMetric(Millis(longest), unit)
 	}
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

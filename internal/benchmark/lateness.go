@@ -2,6 +2,7 @@ package benchmark
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -39,7 +40,7 @@ const lateSenders = 1000
 // Lateness sends messages at a steady rate, each due after a random delay, while a worker handles them. It measures how
 // late they are by this machine's clock. If the queue uses another clock, the results include the difference.
 func Lateness(ctx context.Context, q Queue, cfg LatenessConfig) (Delivered, error) {
-	n := int(float64(cfg.Rate) * cfg.For.Seconds())
+	n := int(math.Round(float64(cfg.Rate) * cfg.For.Seconds()))
 	t := newTally(n)
 	late := make([]time.Duration, n)
 	var count atomic.Int64
