@@ -13,28 +13,23 @@ import (
 // asynqSubjects returns asynq with its defaults, which look for due tasks every 5 s, and asynq with the shortest useful
 // intervals.
 func asynqSubjects() []*subject {
-	variant := func(name, title, settings string, cfg asynq.Config) *subject {
+	variant := func(name, title, settings string, cfg asynq.Config, workloads ...string) *subject {
 		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
 			return connectAsynq(addr, cfg)
 		}
 		return &subject{
-			name: name, title: title, settings: settings,
-			versions: redisVersions("github.com/hibiken/asynq"), missing: redisInstalled,
-			start: overRedis(persistNone, connect), connect: connect,
-			cannot: map[string]string{},
+			subjectInfo: subjectInfo{Name: name, Title: title, Settings: settings}, workloads: workloads,
+			missing: redisInstalled, start: overRedis(persistNone, connect), connect: connect,
 			atMost: map[string]int{"herd": 100_000, "growth": 1_000_000},
 		}
 	}
-	tuned := variant("asynq-tuned", "asynq, intervals 10 ms",
-		"as asynq, with DelayedTaskCheckInterval and TaskCheckInterval 10 ms (defaults: 5 s and 1 s)",
-		asynq.Config{DelayedTaskCheckInterval: 10 * time.Millisecond, TaskCheckInterval: 10 * time.Millisecond})
-	for _, same := range []string{"send", "drain", "memory", "growth"} {
-		tuned.cannot[same] = ""
-	}
 	return []*subject{
 		variant("asynq", "asynq", "on a Redis without persistence; a server with Concurrency 32, all else at its defaults",
-			asynq.Config{}),
-		tuned,
+			asynq.Config{}, workloadNames()...),
+		variant("asynq-tuned", "asynq, intervals 10 ms",
+			"as asynq, with DelayedTaskCheckInterval and TaskCheckInterval 10 ms (defaults: 5 s and 1 s)",
+			asynq.Config{DelayedTaskCheckInterval: 10 * time.Millisecond, TaskCheckInterval: 10 * time.Millisecond},
+			"lateness", "herd", "idle"),
 	}
 }
 

@@ -9,21 +9,18 @@ import (
 	"time"
 
 	"github.com/beanstalkd/go-beanstalk"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/laterq/later/internal/benchmark"
 )
 
 func beanstalkdSubjects() []*subject {
-	variant := func(name, title, settings string, binlog bool) *subject {
+	variant := func(name, title, settings string, binlog bool, workloads ...string) *subject {
 		return &subject{
-			name: name, title: title, settings: settings,
-			versions: func() map[string]string {
-				return map[string]string{
-					"beanstalkd":                         versionOf("beanstalkd", "-v"),
-					"github.com/beanstalkd/go-beanstalk": moduleVersion("github.com/beanstalkd/go-beanstalk"),
-				}
-			},
-			missing: installed("beanstalkd", "apt-get install beanstalkd"),
+			subjectInfo: subjectInfo{Name: name, Title: title, Settings: settings, Cannot: map[string]string{
+				"herd": "a delay counts whole seconds from each put, so no two jobs can be made due at one time",
+			}},
+			workloads: workloads, missing: installed("beanstalkd", "apt-get install beanstalkd"),
 			start: func(ctx context.Context) (*target, error) {
 				s, err := startBeanstalkd(ctx, binlog)
 				if err != nil {
@@ -31,19 +28,16 @@ func beanstalkdSubjects() []*subject {
 				}
 				return onServer(ctx, s, connectBeanstalkd)
 			},
-			connect:      connectBeanstalkd,
-			wholeSeconds: true,
-			cannot: map[string]string{
-				"herd":   "a delay counts whole seconds from each put, so no two jobs can be made due at one time",
-				"growth": "",
-			},
+			connect: connectBeanstalkd, wholeSeconds: true,
 		}
 	}
-	inMemory := variant("beanstalkd", "beanstalkd, in memory",
-		"jobs in memory only; each handler reserves on a connection of its own, senders share 32", false)
-	logged := variant("beanstalkd-binlog", "beanstalkd, binlog", "as beanstalkd, with -b, which syncs every 50 ms", true)
-	logged.cannot["idle"], logged.cannot["memory"] = "", ""
-	return []*subject{inMemory, logged}
+	return []*subject{
+		variant("beanstalkd", "beanstalkd, in memory",
+			"jobs in memory only; each handler reserves on a connection of its own, senders share 32", false,
+			"send", "drain", "lateness", "memory", "idle"),
+		variant("beanstalkd-binlog", "beanstalkd, binlog", "as beanstalkd, with -b, which syncs every 50 ms", true,
+			"send", "drain", "lateness"),
+	}
 }
 
 // beanstalkdSenders is the number of sending connections. Each is used by one goroutine at a time; several may share it
@@ -100,7 +94,7 @@ type beanstalkdWorker struct {
 	ended    bool
 }
 
-// begin and end enclose the handling of a job. They return false if the worker must stop.
+// set notes whether a job is handled. It returns false if the worker must stop.
 func (w *beanstalkdWorker) set(handling bool) (goOn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,50 +130,26 @@ func (w *beanstalkdWorker) run(handle func(payload []byte)) error {
 }
 
 func (q *beanstalkdQueue) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
-	var running sync.WaitGroup
-	failures := make(chan error, handlers)
-	var workers []*beanstalkdWorker
+	workers, ctx := errgroup.WithContext(ctx)
 	for range handlers {
-		c, err := beanstalk.Dial("tcp", q.addr)
-		if err != nil {
-			failures <- err
-			break
-		}
-		w := &beanstalkdWorker{Conn: c}
-		workers = append(workers, w)
-		running.Go(func() { failures <- w.run(handle) })
+		workers.Go(func() error {
+			c, err := beanstalk.Dial("tcp", q.addr)
+			if err != nil {
+				return err
+			}
+			w := &beanstalkdWorker{Conn: c}
+			defer context.AfterFunc(ctx, w.stop)()
+			return w.run(handle)
+		})
 	}
-	var err error
-	select {
-	case <-ctx.Done():
-	case err = <-failures:
-	}
-	for _, w := range workers {
-		w.stop()
-	}
-	running.Wait()
-	close(failures)
-	for e := range failures {
-		err = errors.Join(err, e)
-	}
-	return err
+	return workers.Wait()
 }
 
-func (q *beanstalkdQueue) stat(names ...string) (sum int, err error) {
+func (q *beanstalkdQueue) Left(context.Context) (left int, err error) {
 	stats, err := q.senders[0].Stats()
-	if err != nil {
-		return 0, err
+	for _, state := range []string{"ready", "reserved", "delayed", "buried"} {
+		n, failed := strconv.Atoi(stats["current-jobs-"+state])
+		left, err = left+n, errors.Join(err, failed)
 	}
-	for _, name := range names {
-		n, err := strconv.Atoi(stats[name])
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-func (q *beanstalkdQueue) Left(context.Context) (int, error) {
-	return q.stat("current-jobs-ready", "current-jobs-reserved", "current-jobs-delayed", "current-jobs-buried")
+	return left, err
 }

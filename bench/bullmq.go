@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,16 +21,11 @@ var bullmqFiles embed.FS
 
 func bullmqSubject() *subject {
 	return &subject{
-		name: "bullmq", title: "BullMQ",
-		settings: "on a Redis without persistence; one Node process, a worker with concurrency 32, removeOnComplete, " +
-			"batches by addBulk",
-		versions: func() map[string]string {
-			all := redisVersions()()
-			delete(all, "go-redis")
-			all["node"] = versionOf("node", "--version")
-			all["bullmq"], all["ioredis"] = bullmqPackage("bullmq"), bullmqPackage("ioredis")
-			return all
+		subjectInfo: subjectInfo{
+			Name: "bullmq", Title: "BullMQ", Settings: "on a Redis without persistence; one Node process, a worker with " +
+				"concurrency 32, removeOnComplete, batches by addBulk",
 		},
+		workloads: []string{"send", "drain", "lateness", "herd", "memory", "idle"},
 		missing: func() error {
 			if err := redisInstalled(); err != nil {
 				return err
@@ -49,23 +42,17 @@ func bullmqSubject() *subject {
 			if err != nil {
 				return nil, errors.Join(err, s.stop())
 			}
-			t := newTarget(&bullmq{node}, s, "", func() error {
+			cpu := func() (time.Duration, error) {
+				u, err := usageOf(node.cmd.Process.Pid)
+				return u.CPU, err
+			}
+			return newTarget(&bullmq{node}, cpu, s, "", func() error {
 				node.stop()
 				return s.stop()
-			})
-			t.CPU = t.cpu(func(context.Context) (time.Duration, error) { return cpuTimeOf(node.cmd.Process.Pid) })
-			return t, nil
+			}), nil
 		},
-		cannot: map[string]string{"growth": ""},
 		atMost: map[string]int{"herd": 100_000, "idle": 10}, // a Node process takes about 60 MB
 	}
-}
-
-func bullmqPackage(name string) string {
-	text, _ := bullmqFiles.ReadFile("bullmq/package.json")
-	var p struct{ Dependencies map[string]string }
-	json.Unmarshal(text, &p)
-	return p.Dependencies[name]
 }
 
 // bullmqInstall copies the script to a temporary directory and installs its packages there, once. cleanBullMQ removes
@@ -128,47 +115,21 @@ func startNode(addr string) (*reporter, error) {
 // bullmq runs the workloads in a Node process.
 type bullmq struct{ *reporter }
 
-func fromMillis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
-
-func (b *bullmq) Send(ctx context.Context, cfg benchmark.SendConfig) (benchmark.Sent, error) {
-	r, err := b.do(ctx, request{
-		Op: "send", Messages: cfg.Messages, Senders: cfg.Goroutines, Batch: max(1, cfg.Batch), Size: cfg.Size,
-		LimitMS: benchmark.Millis(cfg.Limit),
-	}, nil)
-	return benchmark.Sent{Messages: r.Messages, Took: fromMillis(r.TookMS)}, err
+func (b *bullmq) Send(ctx context.Context, cfg benchmark.SendConfig) (s benchmark.Sent, err error) {
+	err = b.do(ctx, "send", cfg, &s, nil)
+	return s, err
 }
 
 func (b *bullmq) FillLater(ctx context.Context, messages, size int) error {
-	_, err := b.do(ctx, request{Op: "fill", Messages: messages, Size: size}, nil)
-	return err
+	return b.do(ctx, "fill", benchmark.SendConfig{Messages: messages, Size: size}, nil, nil)
 }
 
-func (b *bullmq) Drain(ctx context.Context, cfg benchmark.DrainConfig) (benchmark.Drained, error) {
-	op := "drain"
-	if cfg.Herd {
-		op = "herd"
-	}
-	r, err := b.do(ctx, request{
-		Op: op, Messages: cfg.Messages, Size: cfg.Size, Handlers: cfg.Handlers, LimitMS: benchmark.Millis(cfg.Limit),
-	}, cfg.OnFilled)
-	return benchmark.Drained{
-		Messages: cfg.Messages, Handled: r.Handled, Doubles: r.Doubles, Early: r.Early, Left: r.Left,
-		Took: fromMillis(r.TookMS), Settled: fromMillis(r.SettledMS),
-	}, err
+func (b *bullmq) Drain(ctx context.Context, cfg benchmark.DrainConfig) (d benchmark.Drained, err error) {
+	err = b.do(ctx, "drain", cfg, &d, cfg.OnFilled)
+	return d, err
 }
 
-func (b *bullmq) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (benchmark.Delivered, error) {
-	r, err := b.do(ctx, request{
-		Op: "lateness", Rate: cfg.Rate, ForMS: benchmark.Millis(cfg.For), Longest: benchmark.Millis(cfg.Longest),
-		Size: cfg.Size, Handlers: cfg.Handlers, LimitMS: benchmark.Millis(cfg.Limit),
-	}, nil)
-	samples := make([]time.Duration, len(r.LateMS))
-	for i, ms := range r.LateMS {
-		samples[i] = fromMillis(ms)
-	}
-	slices.Sort(samples)
-	return benchmark.Delivered{
-		Samples: samples, Sent: r.Messages, Took: fromMillis(r.TookMS), Doubles: r.Doubles, Early: r.Early,
-		Missing: r.Messages - len(samples),
-	}, err
+func (b *bullmq) Lateness(ctx context.Context, cfg benchmark.LatenessConfig) (d benchmark.Delivered, err error) {
+	err = b.do(ctx, "lateness", cfg, &d, nil)
+	return d, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/laterq/later/internal/benchmark"
 )
@@ -18,31 +20,22 @@ import (
 // The ceiling is the minimum that scripts of this layout must do, in batches of 500 from two connections, without a
 // queue's other duties. No delay queue on a Redis sorted set and hash can be much faster.
 var (
-	bareSend = redis.NewScript(`
-local z, h, k = {}, {}, 0
-for i = 1, #ARGV, 3 do
-  k = k + 2
-  z[k-1], z[k] = ARGV[i], ARGV[i+1]
-  h[k-1], h[k] = ARGV[i+1], ARGV[i+2]
-end
-redis.call('HSET', KEYS[2], unpack(h))
-redis.call('ZADD', KEYS[1], unpack(z))
-return k`)
-	bareClaim = redis.NewScript(`
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local ids = redis.call('ZRANGE', KEYS[1], '-inf', now, 'BYSCORE', 'LIMIT', 0, ARGV[1])
-if #ids == 0 then return {} end
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, #ids - 1)
-redis.call('HSET', KEYS[3], ARGV[2], table.concat(ids))
-redis.call('ZADD', KEYS[4], now + 30000, ARGV[2])
-return {ids, redis.call('HMGET', KEYS[2], unpack(ids))}`)
-	bareAck = redis.NewScript(`
-if redis.call('HDEL', KEYS[3], ARGV[1]) == 0 then return 0 end
-redis.call('ZREM', KEYS[4], ARGV[1])
-return redis.call('HDEL', KEYS[2], unpack(ARGV, 2))`)
-	bareKeys = []string{"{ceiling}due", "{ceiling}msg", "{ceiling}lease", "{ceiling}expiry"}
+	bareSend  = bareScript("send")
+	bareClaim = bareScript("claim")
+	bareAck   = bareScript("ack")
+	bareKeys  = []string{"{ceiling}due", "{ceiling}msg", "{ceiling}lease", "{ceiling}expiry"}
 )
+
+//go:embed lua
+var bareTexts embed.FS
+
+func bareScript(name string) *redis.Script {
+	text, err := bareTexts.ReadFile("lua/bare_" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return redis.NewScript(string(text))
+}
 
 const (
 	bareBatch       = 500
@@ -50,16 +43,16 @@ const (
 )
 
 func ceilingSubject() *subject {
+	const why = "the bare scripts wait for nothing"
 	return &subject{
-		name: "ceiling", title: "ceiling (bare scripts)",
-		settings: "the bare Lua scripts of Later's layout on a Redis without persistence, batches of 500 over 2 " +
-			"connections: no fencing, attempts, retries, wake-ups or heartbeats",
-		versions: redisVersions(), missing: redisInstalled, settled: true,
-		start: overRedis(persistNone, connectCeiling),
-		cannot: map[string]string{
-			"lateness": "the bare scripts wait for nothing", "herd": "the bare scripts wait for nothing",
-			"growth": "", "idle": "",
+		subjectInfo: subjectInfo{
+			Name: "ceiling", Title: "ceiling (bare scripts)",
+			Settings: "the bare Lua scripts of Later's layout on a Redis without persistence, batches of 500 over 2 " +
+				"connections: no fencing, attempts, retries, wake-ups or heartbeats",
+			Cannot: map[string]string{"lateness": why, "herd": why},
 		},
+		workloads: []string{"send", "drain", "memory"}, missing: redisInstalled, settled: true,
+		start: overRedis(persistNone, connectCeiling),
 	}
 }
 
@@ -147,9 +140,9 @@ func (c *ceiling) SendBatch(ctx context.Context, msgs []benchmark.Outgoing) erro
 	for len(msgs) > 0 {
 		part := msgs[:min(len(msgs), bareBatch)]
 		msgs = msgs[len(part):]
-		args := make([]any, 0, 3*len(part))
-		for i := range part {
-			args = append(args, bareDue(part[i].Due), c.newID(), part[i].Payload)
+		var args []any
+		for _, m := range part {
+			args = append(args, bareDue(m.Due), c.newID(), m.Payload)
 		}
 		if err := bareSend.Run(ctx, c.rdb, bareKeys, args...).Err(); err != nil {
 			return err
@@ -167,7 +160,7 @@ func (c *ceiling) Left(ctx context.Context) (int, error) {
 // pause, so it is only suited to draining.
 func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []byte)) error {
 	jobs := make(chan func(), 4096)
-	var handling, fetchers sync.WaitGroup
+	var handling sync.WaitGroup
 	for range handlers {
 		handling.Go(func() {
 			for job := range jobs {
@@ -175,23 +168,15 @@ func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []
 			}
 		})
 	}
-	var mu sync.Mutex
-	var failures error
-	fail := func(err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		failures = errors.Join(failures, err)
-	}
+	calls := context.WithoutCancel(ctx)
+	var fetchers, acks errgroup.Group
 	for range bareConnections {
-		fetchers.Go(func() {
-			var acks sync.WaitGroup
-			defer acks.Wait()
+		fetchers.Go(func() error {
 			for ctx.Err() == nil {
 				lease := fmt.Sprint("lease", c.leases.Add(1))
-				reply, err := bareClaim.Run(context.WithoutCancel(ctx), c.rdb, bareKeys, bareBatch, lease).Slice()
+				reply, err := bareClaim.Run(calls, c.rdb, bareKeys, bareBatch, lease).Slice()
 				if err != nil {
-					fail(err)
-					return
+					return err
 				}
 				if len(reply) == 0 {
 					continue
@@ -205,21 +190,20 @@ func (c *ceiling) Work(ctx context.Context, handlers int, handle func(payload []
 						left.Done()
 					}
 				}
-				acks.Go(func() {
+				acks.Go(func() error {
 					left.Wait()
-					acked, err := bareAck.Run(context.WithoutCancel(ctx), c.rdb, bareKeys, append([]any{lease}, ids...)...).Int()
+					acked, err := bareAck.Run(calls, c.rdb, bareKeys, append([]any{lease}, ids...)...).Int()
 					if err == nil && acked != len(ids) {
 						err = fmt.Errorf("acked %d of %d", acked, len(ids))
 					}
-					if err != nil {
-						fail(err)
-					}
+					return err
 				})
 			}
+			return nil
 		})
 	}
-	fetchers.Wait()
+	err := errors.Join(fetchers.Wait(), acks.Wait())
 	close(jobs)
 	handling.Wait()
-	return failures
+	return err
 }

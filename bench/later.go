@@ -14,12 +14,9 @@ import (
 )
 
 func laterSubjects() []*subject {
-	versions := func() map[string]string {
-		all := redisVersions()()
-		all["later"] = laterVersion()
-		return all
-	}
-	with := func(name, title, settings string, persist []string, worker later.WorkerConfig) *subject {
+	onRedis := func(
+		name, title, settings string, persist []string, worker later.WorkerConfig, workloads ...string,
+	) *subject {
 		connect := func(_ context.Context, addr string) (benchmark.Queue, func() error, error) {
 			rdb := redis.NewClient(&redis.Options{Addr: addr})
 			s := redisstore.New(rdb)
@@ -32,46 +29,30 @@ func laterSubjects() []*subject {
 			}, nil
 		}
 		return &subject{
-			name: name, title: title, settings: settings, versions: versions, missing: redisInstalled, settled: true,
-			start: overRedis(persist, connect), connect: connect,
+			subjectInfo: subjectInfo{Name: name, Title: title, Settings: settings}, workloads: workloads,
+			missing: redisInstalled, settled: true, start: overRedis(persist, connect), connect: connect,
 		}
 	}
-	onRedis := func(name, title, settings string, persist []string) *subject {
-		return with(name, title, settings, persist, later.WorkerConfig{})
-	}
-	small := with("later-prefetch", "Later, MaxPrefetch 250",
-		"as Later, with a worker that prefetches at most 250 messages instead of 2,000, so that its calls are short",
-		persistNone, later.WorkerConfig{MaxPrefetch: 250})
-	small.cannot = map[string]string{"send": "", "lateness": "", "memory": "", "idle": "", "growth": ""}
-	everysec := onRedis("later-aof", "Later, Redis AOF everysec",
-		"as Later, on a Redis with appendonly yes, appendfsync everysec", persistEverysec)
-	always := onRedis("later-aof-always", "Later, Redis AOF always",
-		"as Later, on a Redis with appendonly yes, appendfsync always", persistAlways)
-	for _, s := range []*subject{everysec, always} { // these cost the same as without a log
-		s.cannot = map[string]string{"memory": "", "idle": "", "growth": ""}
-	}
-	always.cannot["herd"] = ""
-	embedded := func(name, title, settings, query string) *subject {
+	embedded := func(name, title, settings, query string, workloads ...string) *subject {
 		return &subject{
-			name: name, title: title, settings: settings, settled: true,
-			versions: func() map[string]string {
-				return map[string]string{"later": laterVersion(), "pebble": moduleVersion("github.com/cockroachdb/pebble/v2")}
-			},
-			start:  func(ctx context.Context) (*target, error) { return startEmbedded(ctx, query) },
-			cannot: map[string]string{},
+			subjectInfo: subjectInfo{Name: name, Title: title, Settings: settings}, workloads: workloads, settled: true,
+			start: func(ctx context.Context) (*target, error) { return startEmbedded(ctx, query) },
 		}
 	}
-	relaxed := embedded("later-disk-100ms", "Later embedded, sync 100 ms",
-		"file://, sync=100ms: an fsync every 100 ms", "?sync=100ms")
-	for _, same := range []string{"herd", "growth", "memory", "idle"} {
-		relaxed.cannot[same] = ""
-	}
+	usual := later.WorkerConfig{}
 	return []*subject{
-		onRedis("later-redis", "Later",
-			"on a Redis without persistence; a worker with Concurrency 32, all else at its defaults", persistNone),
-		small, everysec, always,
-		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", ""),
-		relaxed,
+		onRedis("later-redis", "Later", "on a Redis without persistence; a worker with Concurrency 32, all else at its defaults",
+			persistNone, usual, workloadNames()...),
+		onRedis("later-prefetch", "Later, MaxPrefetch 250",
+			"as Later, with a worker that prefetches at most 250 messages instead of 2,000, so that its calls are short",
+			persistNone, later.WorkerConfig{MaxPrefetch: 250}, "drain", "herd"),
+		onRedis("later-aof", "Later, Redis AOF everysec", "as Later, on a Redis with appendonly yes, appendfsync everysec",
+			persistEverysec, usual, "send", "drain", "lateness", "herd"),
+		onRedis("later-aof-always", "Later, Redis AOF always", "as Later, on a Redis with appendonly yes, appendfsync always",
+			persistAlways, usual, "send", "drain", "lateness"),
+		embedded("later-disk", "Later embedded", "file://, sync=always: an fsync before every reply", "", workloadNames()...),
+		embedded("later-disk-100ms", "Later embedded, sync 100 ms", "file://, sync=100ms: an fsync every 100 ms",
+			"?sync=100ms", "send", "drain", "lateness"),
 	}
 }
 
@@ -84,7 +65,7 @@ func startEmbedded(ctx context.Context, query string) (*target, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	return newTarget(benchmark.Local{Queue: benchmark.Later(c, queueName)}, nil, dir+"/store", func() error {
+	return newTarget(benchmark.Local{Queue: benchmark.Later(c, queueName)}, nil, nil, dir+"/store", func() error {
 		return errors.Join(c.Close(), os.RemoveAll(dir))
 	}), nil
 }

@@ -2,7 +2,7 @@
 // Redis with three persistence settings, Later embedded, asynq, beanstalkd and BullMQ. For each measurement, the
 // subject gets its own server on a free port and in a temporary directory. The subjects take turns in several rounds.
 //
-//	cd bench && go run . -json results.json       # everything, in 45 minutes
+//	cd bench && go run . -json results.json       # everything, in 45 minutes; growth takes 8 GB of memory
 //	go run . -quick                               # three minutes, rough figures: a check that everything works
 //	go run . -run send,drain -subjects ceiling,later-redis -rounds 5
 //	go run . -report results.json                 # write docs/benchmarks.md and docs/plots from one or more result files
@@ -111,7 +111,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	if o.report != "" {
-		r, err := readAllResults(strings.Split(o.report, ","))
+		r, err := readResults(strings.Split(o.report, ",")...)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer pprof.StopCPUProfile()
 	}
 	defer func() { err = errors.Join(err, cleanBullMQ()) }()
-	r, err := newRunner(ctx, o.plan, o.subjects, repeatable(args), stderr)
+	r, err := newRunner(ctx, o.plan, o.subjects, "go run . "+strings.Join(args, " "), stderr)
 	if err != nil {
 		return err
 	}
@@ -137,25 +137,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.json != "" {
 		err = errors.Join(err, r.results.write(o.json))
 	}
-	_, printErr := io.WriteString(stdout, markdown(r.results, ""))
+	page, printErr := markdown(r.results, "")
+	fmt.Fprint(stdout, page)
 	if err = errors.Join(err, printErr); err == nil && r.failed {
 		err = errors.New("a measurement of Later failed, see above")
 	}
 	return err
-}
-
-// repeatable returns a command that repeats the measurement, without its output flags.
-func repeatable(args []string) string {
-	words := []string{"go run ."}
-	for i := 0; i < len(args); i++ {
-		switch name, _, whole := strings.Cut(strings.TrimLeft(args[i], "-"), "="); name {
-		case "json", "cpuprofile":
-			if !whole {
-				i++
-			}
-		default:
-			words = append(words, args[i])
-		}
-	}
-	return strings.Join(words, " ")
 }

@@ -48,12 +48,12 @@ type bars struct {
 }
 
 func barsOf(r *results, workload, value string) (all []bars) {
-	for _, c := range r.columns(workload, value) {
-		title := caseName(workload, c.n)
+	for _, n := range r.casesOf(workload) {
+		title := caseName(workload, n)
 		if workload == "drain" {
 			title = ""
 		}
-		all = append(all, bars{title, workload, c.n, value})
+		all = append(all, bars{title, workload, n, value})
 	}
 	return all
 }
@@ -72,9 +72,6 @@ func barPlot(r *results, title string, panels []bars) string {
 		_, ok := r.of(p.workload, p.n, s.Name, p.value)
 		return ok
 	}
-	panels = slices.DeleteFunc(slices.Clone(panels), func(p bars) bool {
-		return !slices.ContainsFunc(r.Subjects, func(s subjectInfo) bool { return measured(p, s) })
-	})
 	for _, s := range r.Subjects {
 		if slices.ContainsFunc(panels, func(p bars) bool { return measured(p, s) }) {
 			names = append(names, s.Name)
@@ -110,7 +107,7 @@ func barPlot(r *results, title string, panels []bars) string {
 				continue
 			}
 			l := lookOf(name)
-			fill := fmt.Sprintf("fill=\"%s\" rx=\"2\"%s", l.colour, faded(l))
+			fill := fmt.Sprintf("fill=\"%s\" rx=\"2\" fill-opacity=\"%s\"", l.colour, l.opacity)
 			s.rect(left, y+2, math.Max(0, across.at(v.Median)-left), barHeight-7, fill)
 			if v.Rounds > 1 {
 				s.line(across.at(v.Low), y+10.5, across.at(v.High), y+10.5, "axis")
@@ -119,17 +116,6 @@ func barPlot(r *results, title string, panels []bars) string {
 		}
 	}
 	return s.String()
-}
-
-// faded distinguishes the variants of a subject in bars, as dashes do in lines.
-func faded(l look) string {
-	switch l.dash {
-	case "7 4":
-		return ` fill-opacity=".7"`
-	case "2 3":
-		return ` fill-opacity=".45"`
-	}
-	return ""
 }
 
 // latenessPlot draws the distribution of the lateness, with an axis that stretches the last messages.

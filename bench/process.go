@@ -86,43 +86,29 @@ func start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// cpuTime returns the CPU time used by the server: as reported by a Redis, or else by the system.
-func (s *server) cpuTime(ctx context.Context) (time.Duration, error) {
+// usage returns the CPU time and memory used by the server: as reported by a Redis, or else by the system.
+func (s *server) usage(ctx context.Context) (benchmark.Usage, error) {
 	if s.redis != nil {
-		u, err := s.redis.Usage(ctx)
-		return u.CPU, err
+		return s.redis.Usage(ctx)
 	}
-	return cpuTimeOf(s.pid)
+	return usageOf(s.pid)
 }
 
-// cpuTimeOf returns the CPU time used by a process, in steps of 10 ms.
-func cpuTimeOf(pid int) (time.Duration, error) {
+// usageOf returns the CPU time, in steps of 10 ms, and the resident memory of a process.
+func usageOf(pid int) (u benchmark.Usage, err error) {
 	p, err := process.NewProcess(int32(pid))
 	if err != nil {
-		return 0, err
+		return u, err
 	}
 	t, err := p.Times()
 	if err != nil {
-		return 0, err
-	}
-	return time.Duration((t.User + t.System) * float64(time.Second)), nil
-}
-
-// memory returns the memory used by the server: used_memory of a Redis, or else its resident memory.
-func (s *server) memory(ctx context.Context) (int64, error) {
-	if s.redis != nil {
-		u, err := s.redis.Usage(ctx)
-		return u.Memory, err
-	}
-	p, err := process.NewProcess(int32(s.pid))
-	if err != nil {
-		return 0, err
+		return u, err
 	}
 	m, err := p.MemoryInfo()
 	if err != nil {
-		return 0, err
+		return u, err
 	}
-	return int64(m.RSS), nil
+	return benchmark.Usage{CPU: time.Duration((t.User + t.System) * float64(time.Second)), Memory: int64(m.RSS)}, nil
 }
 
 // logSlowCalls makes Redis log slow calls from now on.
@@ -199,7 +185,7 @@ func childMain(args []string) error {
 	go func() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 			used, _ := benchmark.ProcessCPU()
-			json.NewEncoder(os.Stdout).Encode(reply{Event: "done", CPUMicros: benchmark.Micros(used)})
+			json.NewEncoder(os.Stdout).Encode(map[string]any{"event": "done", "result": used})
 		}
 		end()
 	}()
@@ -244,56 +230,32 @@ func (r *reporter) stop() {
 	r.cmd.Wait()
 }
 
-// request is a request to a Node process. A child of this program replies to any request with its CPU time.
-type request struct {
-	Op       string  `json:"op"`
-	Messages int     `json:"messages"`
-	Senders  int     `json:"senders"`
-	Batch    int     `json:"batch"`
-	Size     int     `json:"size"`
-	Handlers int     `json:"handlers"`
-	LimitMS  float64 `json:"limit_ms"`
-	Rate     int     `json:"rate"`
-	ForMS    float64 `json:"for_ms"`
-	Longest  float64 `json:"longest_ms"`
-}
-
-// reply is the reply to a request.
-type reply struct {
-	Event     string `json:"event"` // filled, done or failed
-	Error     string `json:"error,omitempty"`
-	Messages  int
-	Handled   int
-	Doubles   int
-	Early     int
-	Left      int
-	TookMS    float64   `json:"took_ms"`
-	SettledMS float64   `json:"settled_ms"`
-	LateMS    []float64 `json:"late_ms,omitempty"`
-	CPUMicros float64   `json:"cpu_us"`
-}
-
-// do sends a request and returns the final reply. The child is killed if ctx ends. onFilled may be nil.
-func (r *reporter) do(ctx context.Context, q request, onFilled func()) (answer reply, err error) {
+// do sends a request with a configuration, and decodes the result. The child is killed if ctx ends. onFilled may be nil.
+func (r *reporter) do(ctx context.Context, op string, config, result any, onFilled func()) error {
 	defer context.AfterFunc(ctx, func() { r.cmd.Process.Kill() })()
-	if err := json.NewEncoder(r.in).Encode(q); err != nil {
-		return answer, err
+	if err := json.NewEncoder(r.in).Encode(map[string]any{"op": op, "config": config}); err != nil {
+		return err
 	}
 	for r.lines.Scan() {
-		answer = reply{}
-		if err := json.Unmarshal(r.lines.Bytes(), &answer); err != nil {
-			return answer, fmt.Errorf("%s printed %.100q: %w", r.cmd.Path, r.lines.Bytes(), err)
+		var reply struct {
+			Event, Error string // the event is filled, done or failed
+			Result       json.RawMessage
+		}
+		if err := json.Unmarshal(r.lines.Bytes(), &reply); err != nil {
+			return fmt.Errorf("%s printed %.100q: %w", r.cmd.Path, r.lines.Bytes(), err)
 		}
 		switch {
-		case answer.Event == "failed":
-			return answer, errors.New(answer.Error)
-		case answer.Event == "filled" && onFilled != nil:
+		case reply.Event == "failed":
+			return errors.New(reply.Error)
+		case reply.Event == "filled" && onFilled != nil:
 			onFilled()
-		case answer.Event == "done":
-			return answer, nil
+		case reply.Event == "done" && result != nil:
+			return json.Unmarshal(reply.Result, result)
+		case reply.Event == "done":
+			return nil
 		}
 	}
-	return answer, errors.Join(fmt.Errorf("%s has ended", r.cmd), context.Cause(ctx))
+	return errors.Join(fmt.Errorf("%s has ended", r.cmd), context.Cause(ctx))
 }
 
 func pause(ctx context.Context, d time.Duration) error {

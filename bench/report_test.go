@@ -17,7 +17,7 @@ func someResults() *results {
 	r := &results{Command: "go run .", Plan: fullPlan(), Versions: map[string]string{"redis-server": "7.0.15"}}
 	for _, name := range []string{"ceiling", "later-redis", "asynq", "bullmq"} {
 		s := findSubject(name)
-		r.Subjects = append(r.Subjects, subjectInfo{Name: s.name, Title: s.title, Settings: s.settings})
+		r.Subjects = append(r.Subjects, s.subjectInfo)
 	}
 	r.Subjects[0].Cannot = map[string]string{"lateness": "it waits for nothing"}
 	r.Subjects[3].Missing = "node is not installed <here>"
@@ -147,8 +147,13 @@ func TestNumberHasThreeDigits(t *testing.T) {
 			t.Errorf("number(%v) = %q, want %q", v, got, want)
 		}
 	}
-	if short(10_000) != "10k" || short(10_000_000) != "10M" || short(500) != "500" {
-		t.Error("short")
+	for n, want := range map[int]string{0: "batches of 1,000", 1: "1 sender", 1000: "1,000 senders"} {
+		if got := caseName("send", n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+	if got := caseName("idle", 1) + caseName("idle", 10); got != "1 process10 processes" {
+		t.Error(got)
 	}
 }
 

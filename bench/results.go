@@ -101,6 +101,15 @@ func (r *results) cases(workload string) []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
+// casesOf returns the measured cases of a workload, with 0 (batches) last.
+func (r *results) casesOf(workload string) []int {
+	all := r.cases(workload)
+	if len(all) > 1 && all[0] == 0 {
+		all = append(all[1:], 0)
+	}
+	return all
+}
+
 func (r *results) title(subject string) string {
 	for _, s := range r.Subjects {
 		if s.Name == subject {
@@ -130,30 +139,20 @@ func (r *results) write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
-func readResults(file string) (*results, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	r := &results{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s was not written by -json: %w", file, err)
-	}
-	return r, nil
-}
-
-// readAllResults merges the results of several runs on one machine.
-func readAllResults(files []string) (*results, error) {
-	all, err := readResults(files[0])
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files[1:] {
-		r, err := readResults(file)
+// readResults reads the results of one run, or merges those of several on one machine.
+func readResults(files ...string) (all *results, err error) {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		if err := all.add(r); err != nil {
+		r := &results{}
+		if err := json.Unmarshal(text, r); err != nil {
+			return nil, fmt.Errorf("%s was not written by -json: %w", file, err)
+		}
+		if all == nil {
+			all = r
+		} else if err := all.add(r); err != nil {
 			return nil, fmt.Errorf("%s cannot be merged with %s: %w", file, files[0], err)
 		}
 	}
@@ -202,8 +201,6 @@ type machine struct {
 	Load float64 `json:"load_before"`
 	// FsyncUS is the median time of 200 fsyncs of 4 KB in the temporary directory, in microseconds.
 	FsyncUS float64 `json:"fsync_us"`
-
-	free int64 // bytes of memory
 }
 
 func thisMachine(ctx context.Context) (machine, error) {
@@ -213,7 +210,6 @@ func thisMachine(ctx context.Context) (machine, error) {
 	}
 	if v, err := mem.VirtualMemoryWithContext(ctx); err == nil {
 		m.MemoryGB = float64(v.Total>>20) / 1024
-		m.free = int64(v.Available)
 	}
 	if h, err := host.InfoWithContext(ctx); err == nil {
 		m.System = fmt.Sprintf("%s %s, kernel %s, %s", h.Platform, h.PlatformVersion, h.KernelVersion, m.System)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -71,20 +70,13 @@ type workload struct {
 func noCase(*plan) []int { return []int{0} }
 
 var workloads = []*workload{
-	// Concurrent senders, each one message at a time.
-	{name: "send", cases: func(p *plan) []int { return p.Senders }, run: runSend},
-	// Messages due at once, handled and acked.
-	{name: "drain", cases: noCase, run: runDrain},
-	// From the due time to the handler.
-	{name: "lateness", cases: func(p *plan) []int { return p.Rates }, run: runLateness},
-	// Messages due in one millisecond.
-	{name: "herd", cases: noCase, run: runHerd},
-	// The cost of calls with many messages pending.
-	{name: "growth", once: true, cases: noCase, run: runGrowth},
-	// Bytes per message.
-	{name: "memory", once: true, cases: func(p *plan) []int { return p.Memory }, run: runMemory},
-	// Idle workers.
-	{name: "idle", once: true, cases: func(p *plan) []int { return p.Idle }, run: runIdle},
+	{"send", false, func(p *plan) []int { return p.Senders }, runSend},
+	{"drain", false, noCase, runDrain},
+	{"lateness", false, func(p *plan) []int { return p.Rates }, runLateness},
+	{"herd", false, noCase, runHerd},
+	{"growth", true, noCase, runGrowth},
+	{"memory", true, func(p *plan) []int { return p.Memory }, runMemory},
+	{"idle", true, func(p *plan) []int { return p.Idle }, runIdle},
 }
 
 func workloadNames() (names []string) {
@@ -125,7 +117,7 @@ type runner struct {
 // newRunner finds out what can be measured.
 func newRunner(ctx context.Context, p plan, wanted []*subject, command string, progress io.Writer) (*runner, error) {
 	r := &runner{progress: progress, results: &results{
-		Command: command, Started: time.Now().UTC(), Plan: p, Versions: map[string]string{},
+		Command: command, Started: time.Now().UTC(), Plan: p, Versions: versions(),
 	}}
 	var err error
 	if r.results.Machine, err = thisMachine(ctx); err != nil {
@@ -134,50 +126,25 @@ func newRunner(ctx context.Context, p plan, wanted []*subject, command string, p
 	if l := r.results.Machine.Load; l > 0.5 {
 		fmt.Fprintf(progress, "this machine is not idle (load %.1f): the figures will be worse than on an idle machine\n", l)
 	}
-	r.fitGrowth()
 	for _, s := range wanted {
 		if !slices.ContainsFunc(p.Workloads, func(name string) bool { return s.takesPart(name) }) {
 			continue
 		}
-		info := subjectInfo{Name: s.name, Title: s.title, Settings: s.settings, Cannot: map[string]string{}}
-		for workload, why := range s.cannot {
-			if why != "" {
-				info.Cannot[workload] = why
-			}
-		}
+		info := s.subjectInfo
 		if s.missing != nil {
 			if err := s.missing(); err != nil {
 				info.Missing = err.Error()
-				fmt.Fprintf(progress, "skipping %s: %v\n", s.name, err)
+				fmt.Fprintf(progress, "skipping %s: %v\n", s.Name, err)
 			}
 		}
-		r.results.Subjects = append(r.results.Subjects, info)
-		if info.Missing == "" {
+		if r.results.Subjects = append(r.results.Subjects, info); info.Missing == "" {
 			r.subjects = append(r.subjects, s)
-			maps.Copy(r.results.Versions, s.versions())
 		}
 	}
 	if len(r.results.Subjects) == 0 {
 		return nil, fmt.Errorf("none of -subjects supports -run %s", strings.Join(p.Workloads, ","))
 	}
 	return r, nil
-}
-
-// growthBytes is the maximum memory of a pending message besides its payload, including what Redis needs while saving.
-const growthBytes = 600
-
-// fitGrowth drops the sizes for which this machine has too little memory.
-func (r *runner) fitGrowth() {
-	p := &r.results.Plan
-	for i, n := range p.Growth {
-		need := int64(n) * int64(p.Size+growthBytes)
-		if need > r.results.Machine.free && slices.Contains(p.Workloads, "growth") {
-			fmt.Fprintf(r.progress, "growth stops before %s pending messages, which need %.0f GB of memory; %.0f are free\n",
-				short(n), float64(need)/1e9, float64(r.results.Machine.free)/1e9)
-			p.Growth = p.Growth[:i]
-			return
-		}
-	}
 }
 
 // run runs the rounds. Every second round reverses the order of the subjects.
@@ -193,7 +160,7 @@ func (r *runner) run(ctx context.Context) error {
 			}
 			for _, n := range w.cases(p) {
 				for _, s := range order {
-					if !s.can(w.name) {
+					if !slices.Contains(s.workloads, w.name) {
 						continue
 					}
 					r.measure(ctx, w, s, n, round)
@@ -217,10 +184,10 @@ func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round 
 	limited, cancel := context.WithTimeout(ctx, cellLimit)
 	defer cancel()
 	emit := func(n int, m measurement) {
-		m.Workload, m.Case, m.Subject, m.Round = w.name, n, s.name, round
+		m.Workload, m.Case, m.Subject, m.Round = w.name, n, s.Name, round
 		r.results.Measurements = append(r.results.Measurements, &m)
 		label := strings.TrimSuffix(fmt.Sprintf("%s %d", w.name, n), " 0")
-		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, label, s.name, cmp.Or(m.Error, m.Values.String()))
+		fmt.Fprintf(r.progress, "%d  %-16s %-18s %s\n", round, label, s.Name, cmp.Or(m.Error, m.Values.String()))
 	}
 	t, err := s.start(limited)
 	if err == nil {
@@ -231,6 +198,6 @@ func (r *runner) measure(ctx context.Context, w *workload, s *subject, n, round 
 	}
 	if err != nil && ctx.Err() == nil { // otherwise the run was stopped
 		emit(n, measurement{Error: err.Error()})
-		r.failed = r.failed || strings.HasPrefix(s.name, "later")
+		r.failed = r.failed || strings.HasPrefix(s.Name, "later")
 	}
 }

@@ -2,8 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"os/exec"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -14,11 +15,9 @@ import (
 
 // subject is a queue with its settings.
 type subject struct {
-	name     string // in -subjects
-	title    string // in tables and plots
-	settings string // what differs from the defaults
-	versions func() map[string]string
-	missing  func() error // returns why it cannot be measured on this machine; nil means that it always can
+	subjectInfo
+	workloads []string     // that it runs
+	missing   func() error // returns why it cannot be measured on this machine; nil means that it always can
 	// start starts the subject with its own server.
 	start func(ctx context.Context) (*target, error)
 	// connect connects to a running subject from another process. It is nil if that is impossible.
@@ -26,23 +25,16 @@ type subject struct {
 	// settled makes the clock of a drain stop when the worker has settled all messages and returned. For other subjects it
 	// stops when the last handler has started, because their shutdown takes time of its own.
 	settled bool
-	// cannot maps the workloads that the subject cannot run to the reasons. A reason of "" is not reported, because
-	// another subject covers the workload.
-	cannot map[string]string
 	// wholeSeconds is set if the subject does not support shorter delays.
 	wholeSeconds bool
 	// atMost limits the sizes of workloads that would take too long.
 	atMost map[string]int
 }
 
-// can reports whether the subject can run a workload.
-func (s *subject) can(workload string) bool {
-	_, cannot := s.cannot[workload]
-	return !cannot
+// takesPart reports whether the subject runs a workload or has a reason why not.
+func (s *subject) takesPart(workload string) bool {
+	return slices.Contains(s.workloads, workload) || s.Cannot[workload] != ""
 }
-
-// takesPart reports whether the subject can run a workload or has a reason why not.
-func (s *subject) takesPart(workload string) bool { return s.can(workload) || s.cannot[workload] != "" }
 
 // target is a running subject.
 type target struct {
@@ -51,21 +43,34 @@ type target struct {
 	close  func() error
 }
 
-// newTarget returns a target whose client is this process. server is nil for an embedded store in dir.
-func newTarget(l benchmark.Load, s *server, dir string, close func() error) *target {
-	t := &target{&benchmark.Target{Load: l, Handlers: handlers}, s, close}
-	t.CPU = t.cpu(func(context.Context) (time.Duration, error) {
-		used, _ := benchmark.ProcessCPU()
-		return used, nil
-	})
-	t.Used = func(ctx context.Context) (int64, error) {
-		if s == nil {
-			return benchmark.DirectorySize(dir)
+// newTarget returns a target. client returns the CPU time of the client, or is nil if that is this process. server is nil
+// for an embedded store in dir.
+func newTarget(
+	l benchmark.Load, client func() (time.Duration, error), s *server, dir string, close func() error,
+) *target {
+	if client == nil {
+		client = func() (used time.Duration, _ error) {
+			used, _ = benchmark.ProcessCPU()
+			return used, nil
 		}
-		return s.memory(ctx)
 	}
-	if s == nil || s.redis == nil {
+	t := &target{&benchmark.Target{Load: l, Handlers: handlers}, s, close}
+	if s == nil {
+		t.Used = func(context.Context) (int64, error) { return benchmark.DirectorySize(dir) }
+		t.CPU = func(context.Context) (used, server time.Duration, err error) {
+			used, err = client()
+			return used, 0, err
+		}
 		return t
+	}
+	t.Used = func(ctx context.Context) (int64, error) {
+		u, err := s.usage(ctx)
+		return u.Memory, err
+	}
+	t.CPU = func(ctx context.Context) (used, server time.Duration, err error) {
+		u, err := s.usage(ctx)
+		used, failed := client()
+		return used, u.CPU, errors.Join(err, failed)
 	}
 	t.Redis = s.redis
 	t.Pinger = func(ctx context.Context) (func() (time.Duration, error), error) {
@@ -76,19 +81,6 @@ func newTarget(l benchmark.Load, s *server, dir string, close func() error) *tar
 		return benchmark.StartPinger(cmd)
 	}
 	return t
-}
-
-// cpu returns a function that returns the CPU time used by the client and by the server.
-func (t *target) cpu(
-	client func(ctx context.Context) (time.Duration, error),
-) func(ctx context.Context) (client, server time.Duration, err error) {
-	return func(ctx context.Context) (used, server time.Duration, err error) {
-		if t.server != nil {
-			server, err = t.server.cpuTime(ctx)
-		}
-		used, failed := client(ctx)
-		return used, server, errors.Join(err, failed)
-	}
 }
 
 // batches reports whether a target can send in batches.
@@ -112,16 +104,15 @@ var subjects = slices.Concat([]*subject{ceilingSubject()}, laterSubjects(), asyn
 
 func subjectNames() (names []string) {
 	for _, s := range subjects {
-		names = append(names, s.name)
+		names = append(names, s.Name)
 	}
 	return names
 }
 
+// findSubject returns a subject by its name, or nil.
 func findSubject(name string) *subject {
-	for _, s := range subjects {
-		if s.name == name {
-			return s
-		}
+	if i := slices.Index(subjectNames(), name); i >= 0 {
+		return subjects[i]
 	}
 	return nil
 }
@@ -145,7 +136,7 @@ func onServer(ctx context.Context, s *server, connect connector) (*target, error
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
-	return newTarget(benchmark.Local{Queue: q}, s, "", func() error { return errors.Join(closeQueue(), s.stop()) }), nil
+	return newTarget(benchmark.Local{Queue: q}, nil, s, "", func() error { return errors.Join(closeQueue(), s.stop()) }), nil
 }
 
 // Arguments of redis-server for the ways to persist.
@@ -157,38 +148,26 @@ var (
 
 var redisInstalled = installed("redis-server", "apt-get install redis-server, or brew install redis")
 
-// moduleVersion returns the version of a module that this program is built with.
-func moduleVersion(path string) string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
+// versions returns the versions of everything that is measured.
+func versions() map[string]string {
+	_, redisVersion, _ := strings.Cut(versionOf("redis-server", "--version"), "v=")
+	redisVersion, _, _ = strings.Cut(redisVersion, " ")
+	all := map[string]string{
+		"redis-server": redisVersion, "beanstalkd": versionOf("beanstalkd", "-v"), "node": versionOf("node", "--version"),
+		"later": versionOf("git", "describe", "--always", "--tags", "--dirty"),
 	}
-	for _, m := range info.Deps {
-		if m.Path == path {
-			return m.Version
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			for _, name := range []string{"redis/go-redis/v9", "cockroachdb/pebble/v2", "hibiken/asynq", "beanstalkd/go-beanstalk"} {
+				if m.Path == "github.com/"+name {
+					all[name] = m.Version
+				}
+			}
 		}
 	}
-	return ""
-}
-
-// redisVersions returns the versions of a subject on Redis.
-func redisVersions(more ...string) func() map[string]string {
-	return func() map[string]string {
-		_, version, _ := strings.Cut(versionOf("redis-server", "--version"), "v=")
-		version, _, _ = strings.Cut(version, " ")
-		all := map[string]string{"redis-server": version, "go-redis": moduleVersion("github.com/redis/go-redis/v9")}
-		for _, module := range more {
-			all[module] = moduleVersion(module)
-		}
-		return all
-	}
-}
-
-// laterVersion returns the commit of this repository.
-func laterVersion() string {
-	out, err := exec.Command("git", "describe", "--always", "--tags", "--dirty").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
+	text, _ := bullmqFiles.ReadFile("bullmq/package.json")
+	var p struct{ Dependencies map[string]string }
+	json.Unmarshal(text, &p)
+	maps.Copy(all, p.Dependencies)
+	return all
 }

@@ -74,29 +74,23 @@ func (s *svg) legend(x, y float64, r *results, names []string) {
 	}
 }
 
-// look is how a subject is drawn in all plots.
-type look struct{ colour, dash string }
+// look is how a subject is drawn: variants differ by dashes in lines and by opacity in bars.
+type look struct{ colour, dash, opacity string }
 
 var looks = map[string]look{
-	"ceiling":           {"#8b949e", "none"},
-	"later-redis":       {"#3b82f6", "none"},
-	"later-prefetch":    {"#3b82f6", "7 2 2 2"},
-	"later-aof":         {"#3b82f6", "7 4"},
-	"later-aof-always":  {"#3b82f6", "2 3"},
-	"later-disk":        {"#a855f7", "none"},
-	"later-disk-100ms":  {"#a855f7", "7 4"},
-	"asynq":             {"#ea7317", "none"},
-	"asynq-tuned":       {"#ea7317", "7 4"},
-	"beanstalkd":        {"#22a35a", "none"},
-	"beanstalkd-binlog": {"#22a35a", "7 4"},
-	"bullmq":            {"#e0457b", "none"},
+	"later-redis": {"#3b82f6", "none", "1"}, "later-prefetch": {"#3b82f6", "7 2 2 2", "1"},
+	"later-aof": {"#3b82f6", "7 4", ".7"}, "later-aof-always": {"#3b82f6", "2 3", ".45"},
+	"later-disk": {"#a855f7", "none", "1"}, "later-disk-100ms": {"#a855f7", "7 4", ".7"},
+	"asynq": {"#ea7317", "none", "1"}, "asynq-tuned": {"#ea7317", "7 4", ".7"},
+	"beanstalkd": {"#22a35a", "none", "1"}, "beanstalkd-binlog": {"#22a35a", "7 4", ".7"},
+	"bullmq": {"#e0457b", "none", "1"},
 }
 
 func lookOf(name string) look {
 	if l, ok := looks[name]; ok {
 		return l
 	}
-	return look{"#8b949e", "2 3"}
+	return look{"#8b949e", "none", "1"} // the ceiling
 }
 
 // scale maps values to coordinates.

@@ -143,14 +143,14 @@ func runIdle(ctx context.Context, c *cell) error {
 	}
 	used := func() (client, server time.Duration, err error) {
 		for _, w := range workers {
-			answer, err := w.do(ctx, request{Op: "cpu"}, nil)
-			if err != nil {
+			var used time.Duration
+			if err := w.do(ctx, "cpu", nil, &used, nil); err != nil {
 				return 0, 0, err
 			}
-			client += time.Duration(answer.CPUMicros * float64(time.Microsecond))
+			client += used
 		}
-		server, err = c.server.cpuTime(ctx)
-		return client, server, err
+		u, err := c.server.usage(ctx)
+		return client, u.CPU, err
 	}
 	client, server, err := used()
 	begin := time.Now()
@@ -173,7 +173,7 @@ func runIdle(ctx context.Context, c *cell) error {
 // startIdle starts one idle worker process.
 func (c *cell) startIdle(ctx context.Context) (*reporter, error) {
 	if c.subject.connect != nil {
-		cmd, err := self("idle", c.subject.name, c.server.addr)
+		cmd, err := self("idle", c.subject.Name, c.server.addr)
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (c *cell) startIdle(ctx context.Context) (*reporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := node.do(ctx, request{Op: "idle", Handlers: handlers}, nil); err != nil {
+	if err := node.do(ctx, "idle", benchmark.DrainConfig{Handlers: handlers}, nil, nil); err != nil {
 		node.stop()
 		return nil, err
 	}

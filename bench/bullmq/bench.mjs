@@ -1,6 +1,7 @@
 // The workloads with BullMQ. It reads one request per line from standard input and writes replies, one per line, to
-// standard output. The workloads are those of ../../internal/benchmark, with the same payloads: number and due time in
-// microseconds, 16 hexadecimal digits each, followed by noise.
+// standard output. The workloads are those of ../../internal/benchmark, with its configurations and results as JSON,
+// where durations are in nanoseconds, and with the same payloads: number and due time in microseconds, 16 hexadecimal
+// digits each, followed by noise.
 import { createInterface } from 'node:readline';
 import { Queue, Worker } from 'bullmq';
 import IORedis from 'ioredis';
@@ -16,6 +17,8 @@ const FILLERS = 4;
 const HOUR = 3600_000;
 
 const now = () => performance.timeOrigin + performance.now(); // fractional milliseconds
+const toMillis = (ns) => ns / 1e6;
+const toNanos = (ms) => Math.round(ms * 1e6);
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 const hex = (n) => n.toString(16).padStart(16, '0');
 
@@ -96,103 +99,106 @@ async function left() {
 }
 
 // handleAll runs workers until the tally is complete, or the limit has passed since begin.
-async function handleAll(request, begin) {
-  const tally = new Tally(request.messages);
+async function handleAll({ Messages, Handlers, Limit }, begin) {
+  const tally = new Tally(Messages);
   begin ??= now();
-  const worker = work(request.handlers, (text) => tally.mark(text));
-  await Promise.race([tally.all, sleep(begin + request.limit_ms - now())]);
+  const worker = work(Handlers, (text) => tally.mark(text));
+  await Promise.race([tally.all, sleep(begin + toMillis(Limit) - now())]);
   const took = (tally.finished ?? now()) - begin;
   await worker.close();
   return {
-    handled: tally.handled, doubles: tally.doubles, early: tally.early, left: await left(),
-    took_ms: took, settled_ms: now() - begin,
+    Messages, Handled: tally.handled, Doubles: tally.doubles, Early: tally.early, Left: await left(),
+    Took: toNanos(took), Settled: toNanos(now() - begin),
   };
 }
 
 const operations = {
-  async send({ messages, senders, batch, size, limit_ms }) {
+  async send({ Messages, Goroutines, Batch, Size, Limit }) {
     let next = 0;
     let sent = 0;
+    const batch = Math.max(1, Batch);
     const begin = now();
-    await inParallel(senders, async () => {
-      while (next < messages && (!limit_ms || now() - begin < limit_ms)) {
+    await inParallel(Goroutines, async () => {
+      while (next < Messages && (!Limit || now() - begin < toMillis(Limit))) {
         const first = next;
-        const n = Math.min(batch, messages - first);
+        const n = Math.min(batch, Messages - first);
         next += n;
         if (batch > 1) {
-          await queue.addBulk(Array.from({ length: n }, (_, i) => job(first + i, inAnHour(), size)));
+          await queue.addBulk(Array.from({ length: n }, (_, i) => job(first + i, inAnHour(), Size)));
         } else {
-          const { name, data, opts } = job(first, inAnHour(), size);
+          const { name, data, opts } = job(first, inAnHour(), Size);
           await queue.add(name, data, opts);
         }
         sent += n;
       }
     });
-    return { messages: sent, took_ms: now() - begin };
+    return { Messages: sent, Took: toNanos(now() - begin) };
   },
 
-  async fill({ messages, size }) {
-    await fill(messages, size, inAnHour);
+  async fill({ Messages, Size }) {
+    await fill(Messages, Size, inAnHour);
     return {};
   },
 
-  async drain(request) {
-    await fill(request.messages, request.size, atOnce);
+  async drain(config) {
+    if (config.Herd) return herd(config);
+    await fill(config.Messages, config.Size, atOnce);
     reply({ event: 'filled' });
-    return handleAll(request);
+    return handleAll(config);
   },
 
-  async herd(request) {
-    const trial = Math.max(1, Math.floor(request.messages / 50));
-    let begin = now();
-    await fill(trial, request.size, () => Math.floor(begin) + 24 * HOUR);
-    const due = Math.floor(now() + 2 * ((now() - begin) * request.messages / trial) + 2000);
-    await fill(request.messages, request.size, () => due);
-    if (now() > due - 1000) {
-      throw new Error('sending the herd took longer than the trial predicted: ' +
-        'the machine is too busy, or the herd too large');
-    }
-    await sleep(due - 1000 - now());
-    reply({ event: 'filled' });
-    const result = await handleAll(request, due);
-    result.left -= trial;
-    return result;
-  },
-
-  async lateness({ rate, for_ms, longest_ms, size, handlers, limit_ms }) {
-    const n = Math.floor(rate * for_ms / 1000);
+  async lateness({ Rate, For, Longest, Size, Handlers, Limit }) {
+    const n = Math.round(Rate * toMillis(For) / 1000);
     const tally = new Tally(n);
-    const worker = work(handlers, (text) => tally.mark(text));
+    const worker = work(Handlers, (text) => tally.mark(text));
     const begin = now();
     const sends = [];
     let sent = 0;
     while (sends.length < n) {
       await sleep(1);
-      for (const target = Math.min(n, (now() - begin) * rate / 1000); sends.length < Math.floor(target);) {
-        const { name, data, opts } = job(sends.length, Math.ceil(now() + Math.random() * longest_ms), size);
+      for (const target = Math.min(n, (now() - begin) * Rate / 1000); sends.length < Math.floor(target);) {
+        const { name, data, opts } = job(sends.length, Math.ceil(now() + Math.random() * toMillis(Longest)), Size);
         sends.push(queue.add(name, data, opts).then(() => { sent++; }));
       }
     }
     await Promise.all(sends);
     const took = now() - begin;
-    await Promise.race([tally.all, sleep(longest_ms + limit_ms)]);
+    await Promise.race([tally.all, sleep(toMillis(Longest + Limit))]);
     await worker.close();
     return {
-      messages: sent, took_ms: took, doubles: tally.doubles, early: tally.early,
-      late_ms: tally.late.map((ms) => Math.round(ms * 1000) / 1000),
+      Samples: tally.late.sort((a, b) => a - b).map(toNanos), Sent: sent, Took: toNanos(took),
+      Doubles: tally.doubles, Early: tally.early, Missing: sent - tally.late.length,
     };
   },
 
   async cpu() {
     const used = process.cpuUsage();
-    return { cpu_us: used.user + used.system };
+    return (used.user + used.system) * 1000;
   },
 
-  async idle({ handlers }) {
-    await work(handlers, () => {}).waitUntilReady();
+  async idle({ Handlers }) {
+    await work(Handlers, () => {}).waitUntilReady();
     return {};
   },
 };
+
+// herd fills the queue with jobs due in the same millisecond, and handles them with a worker that waits for them.
+async function herd(config) {
+  const trial = Math.max(1, Math.floor(config.Messages / 50));
+  const begin = now();
+  await fill(trial, config.Size, () => Math.floor(begin) + 24 * HOUR);
+  const due = Math.floor(now() + 2 * ((now() - begin) * config.Messages / trial) + 2000);
+  await fill(config.Messages, config.Size, () => due);
+  if (now() > due - 1000) {
+    throw new Error('sending the herd took longer than the trial predicted: ' +
+      'the machine is too busy, or the herd too large');
+  }
+  await sleep(due - 1000 - now());
+  reply({ event: 'filled' });
+  const result = await handleAll(config, due);
+  result.Left -= trial;
+  return result;
+}
 
 function reply(value) {
   process.stdout.write(JSON.stringify(value) + '\n');
@@ -203,7 +209,7 @@ reply({ event: 'began' });
 for await (const line of createInterface({ input: process.stdin })) {
   const request = JSON.parse(line);
   try {
-    reply({ event: 'done', ...(await operations[request.op](request)) });
+    reply({ event: 'done', result: await operations[request.op](request.config) });
   } catch (error) {
     reply({ event: 'failed', error: String(error?.message ?? error) });
   }

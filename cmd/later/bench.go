@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/laterq/later/internal/benchmark"
 	"github.com/laterq/later/internal/durations"
@@ -39,7 +40,7 @@ const (
 
 func (m *Main) benchCommand() *cobra.Command {
 	o := benchOptions{
-		run: benchNames(), messages: 200_000, size: 100, rate: 500, duration: 10 * time.Second, delay: 3 * time.Second,
+		run: benchNames, messages: 200_000, size: 100, rate: 500, duration: 10 * time.Second, delay: 3 * time.Second,
 		herd: 100_000, handlers: 32,
 		sendFor: 3 * time.Second, idleFor: 10 * time.Second,
 	}
@@ -74,7 +75,7 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 					return m.ping(ctx)
 				}
 				if o.quick {
-					o.shorten(cmd.Flags().Changed)
+					o.shorten(cmd.Flags())
 				}
 				if err := o.check(); err != nil {
 					return err
@@ -95,20 +96,15 @@ Bench prints a note when this machine was the bottleneck; the store can then do 
 	flags.IntVar(&o.handlers, "handlers", o.handlers, "handle `N` messages at a time")
 	flags.BoolVar(&o.pinger, "pinger", false, "used by later bench itself: ping the store until standard input ends")
 	flags.MarkHidden("pinger")
-	cmd.RegisterFlagCompletionFunc("run", cobra.FixedCompletions(benchNames(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("run", cobra.FixedCompletions(benchNames, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // shorten reduces the numbers whose flags were not set.
-func (o *benchOptions) shorten(given func(flag string) bool) {
-	for flag, set := range map[string]func(){
-		"messages": func() { o.messages = 20_000 },
-		"duration": func() { o.duration = 2 * time.Second },
-		"delay":    func() { o.delay = time.Second },
-		"herd":     func() { o.herd = 10_000 },
-	} {
-		if !given(flag) {
-			set()
+func (o *benchOptions) shorten(flags *pflag.FlagSet) {
+	for flag, value := range map[string]string{"messages": "20000", "duration": "2s", "delay": "1s", "herd": "10000"} {
+		if !flags.Changed(flag) {
+			flags.Set(flag, value) // which is allowed
 		}
 	}
 	o.sendFor, o.idleFor = 500*time.Millisecond, 2*time.Second
@@ -116,12 +112,12 @@ func (o *benchOptions) shorten(given func(flag string) bool) {
 
 func (o *benchOptions) check() error {
 	for _, name := range o.run {
-		if !slices.Contains(benchNames(), name) {
-			return store.Invalid("--run has %q: use some of %s", name, strings.Join(benchNames(), ", "))
+		if !slices.Contains(benchNames, name) {
+			return store.Invalid("--run has %q: use some of %s", name, strings.Join(benchNames, ", "))
 		}
 	}
 	if len(o.run) == 0 {
-		return store.Invalid("--run is empty: use some of %s", strings.Join(benchNames(), ", "))
+		return store.Invalid("--run is empty: use some of %s", strings.Join(benchNames, ", "))
 	}
 	for _, n := range []struct {
 		flag               string

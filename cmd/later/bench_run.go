@@ -3,9 +3,10 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -18,33 +19,14 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// benchWorkloads lists the workloads in the order in which they run.
-var benchWorkloads = []struct {
-	name    string
-	measure func(b *bench, ctx context.Context, t *benchmark.Target, q benchQueue) error
-}{
-	{"send", (*bench).send},
-	{"drain", (*bench).drain},
-	{"lateness", (*bench).lateness},
-	{"idle", (*bench).idle},
-	{"memory", (*bench).memory},
-	{"herd", (*bench).herd},
-}
-
-func benchNames() (names []string) {
-	for _, w := range benchWorkloads {
-		names = append(names, w.name)
-	}
-	return names
-}
+// benchNames are the workloads in the order in which they run.
+var benchNames = []string{"send", "drain", "lateness", "idle", "memory", "herd"}
 
 const (
 	drainLimit        = time.Minute // how long bench waits for messages that are due
 	benchCleanTimeout = time.Minute // how long the deletion of a queue may take
 	idleSettle        = time.Second // until a worker is idle
 )
-
-type benchQueue = benchmark.BatchQueue
 
 // bench is one run of later bench.
 type bench struct {
@@ -77,22 +59,29 @@ func (m *Main) bench(ctx context.Context, o benchOptions) (err error) {
 	if err := b.title(ctx); err != nil {
 		return err
 	}
-	for _, w := range benchWorkloads {
-		if !slices.Contains(o.run, w.name) {
+	for _, name := range benchNames {
+		if !slices.Contains(o.run, name) {
 			continue
 		}
-		err := b.withNewQueue(ctx, w.name, func(q benchQueue) error { return w.measure(b, ctx, b.target(q), q) })
+		err := b.withNewQueue(ctx, name, func(q benchmark.Queue) error {
+			for _, s := range b.steps(ctx, name, b.target(q), q) {
+				if err := b.measure(name, s); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", w.name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) target(q benchQueue) *benchmark.Target {
+func (b *bench) target(q benchmark.Queue) *benchmark.Target {
 	return &benchmark.Target{
 		Load: benchmark.Local{Queue: q}, Size: b.o.size, Handlers: b.o.handlers, Limit: drainLimit, Redis: b.redis,
 		CPU: func(ctx context.Context) (client, server time.Duration, err error) {
@@ -132,7 +121,7 @@ func (b *bench) target(q benchQueue) *benchmark.Target {
 }
 
 // withNewQueue calls f with a new queue and then deletes the queue.
-func (b *bench) withNewQueue(ctx context.Context, workload string, f func(q benchQueue) error) error {
+func (b *bench) withNewQueue(ctx context.Context, workload string, f func(q benchmark.Queue) error) error {
 	name := "bench-" + workload + "-" + strings.ToLower(rand.Text()[:10])
 	defer b.progress("")
 	err := f(benchmark.Later(b.client, name))
@@ -155,51 +144,43 @@ func (b *bench) progress(text string) {
 	}
 }
 
-type benchTitleJSON struct {
-	Store  string `json:"store"`
-	Server string `json:"server,omitempty"`
-	Go     string `json:"go"`
-	CPUs   int    `json:"cpus"`
-	Size   int    `json:"size"`
-}
-
 func (b *bench) title(ctx context.Context) (err error) {
-	title := benchTitleJSON{
-		Store: store.RedactURL(b.url), Go: runtime.Version(), CPUs: runtime.GOMAXPROCS(0), Size: b.o.size,
-	}
+	name, cpus := store.RedactURL(b.url), runtime.GOMAXPROCS(0)
+	title := map[string]any{"store": name, "go": runtime.Version(), "cpus": cpus, "size": b.o.size}
 	server := ""
 	if b.redis != nil {
-		if title.Server, err = b.redis.Version(ctx); err != nil {
+		if server, err = b.redis.Version(ctx); err != nil {
 			return err
 		}
-		server = " (" + title.Server + ")"
+		title["server"], server = server, " ("+server+")"
 	}
-	return b.main.printResult(title, "Later on %s%s, %d-byte payloads, %d CPUs here",
-		title.Store, server, title.Size, title.CPUs)
+	return b.main.printResult(title, "Later on %s%s, %d-byte payloads, %d CPUs here", name, server, b.o.size, cpus)
 }
 
-// measure prints a measurement: with --json as an object with its parameters, else as a line that starts with the name.
-func (b *bench) measure(
-	workload, parameters string, of map[string]any, do func() (benchmark.Values, error),
-) error {
-	name := workload + parameters
-	b.progress(name)
-	v, err := do()
+// step is one measurement of a workload.
+type step struct {
+	name string         // after that of the workload
+	of   map[string]any // its parameters in JSON
+	do   func() (benchmark.Values, error)
+}
+
+// measure makes a measurement and prints it: with --json as an object, else as a line that starts with the name.
+func (b *bench) measure(workload string, s step) error {
+	b.progress(workload + s.name)
+	v, err := s.do()
+	b.progress("")
 	if err != nil {
 		return err
 	}
 	object := map[string]any{"workload": workload}
-	for parameter, value := range of {
-		object[parameter] = value
-	}
+	maps.Copy(object, s.of)
 	for figure, value := range v {
-		object[figure] = json.Number(fmt.Sprintf("%.3f", value))
+		object[figure] = math.Round(value*1000) / 1000
 	}
-	b.progress("")
-	if err := b.main.printResult(object, "%-26s  %v", name, v); err != nil {
+	if err := b.main.printResult(object, "%-26s  %v", workload+s.name, v); err != nil {
 		return err
 	}
-	b.warn(name, v)
+	b.warn(workload+s.name, v)
 	return nil
 }
 
@@ -216,68 +197,60 @@ func (b *bench) warn(name string, v benchmark.Values) {
 	}
 }
 
-func (b *bench) send(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
-	for _, c := range []struct {
-		name              string
-		goroutines, batch int
-	}{
-		{", 1 goroutine", 1, 1}, {", 32 goroutines", 32, 1}, {", 1000 goroutines", 1000, 1}, {", batches of 1000", 4, 1000},
-	} {
-		of := map[string]any{"senders": c.goroutines, "batch": c.batch}
-		if err := b.measure("send", c.name, of, func() (benchmark.Values, error) {
+// steps returns the measurements of a workload.
+func (b *bench) steps(ctx context.Context, workload string, t *benchmark.Target, q benchmark.Queue) []step {
+	handlers := map[string]any{"handlers": t.Handlers}
+	send := func(name string, goroutines, batch int) step {
+		return step{name, map[string]any{"senders": goroutines, "batch": batch}, func() (benchmark.Values, error) {
 			return t.MeasureSend(ctx, benchmark.SendConfig{
-				Messages: b.o.messages / 4, Goroutines: c.goroutines, Batch: c.batch, Limit: b.o.sendFor,
+				Messages: b.o.messages / 4, Goroutines: goroutines, Batch: batch, Limit: b.o.sendFor,
 			})
-		}); err != nil {
-			return err
-		}
+		}}
 	}
-	return nil
-}
-
-func (b *bench) drain(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
-	return b.measure("drain", fmt.Sprintf(", %d handlers", t.Handlers), map[string]any{"handlers": t.Handlers},
-		func() (benchmark.Values, error) { return t.MeasureDrain(ctx, b.o.messages/2, false) })
-}
-
-func (b *bench) herd(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
-	return b.measure("herd", fmt.Sprintf(" of %d", b.o.herd), map[string]any{"handlers": t.Handlers},
-		func() (benchmark.Values, error) { return t.MeasureDrain(ctx, b.o.herd, true) })
-}
-
-func (b *bench) lateness(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
-	return b.measure("lateness", fmt.Sprintf(", %d msg/s", b.o.rate), map[string]any{"rate": b.o.rate},
-		func() (benchmark.Values, error) {
-			v, _, err := t.MeasureLateness(ctx, benchmark.LatenessConfig{
-				Rate: b.o.rate, For: b.o.duration, Longest: b.o.delay,
-			})
+	switch workload {
+	case "send":
+		return []step{
+			send(", 1 goroutine", 1, 1), send(", 32 goroutines", 32, 1), send(", 1000 goroutines", 1000, 1),
+			send(", batches of 1000", 4, 1000),
+		}
+	case "drain":
+		return []step{{fmt.Sprintf(", %d handlers", t.Handlers), handlers, func() (benchmark.Values, error) {
+			return t.MeasureDrain(ctx, b.o.messages/2, false)
+		}}}
+	case "herd":
+		return []step{{fmt.Sprintf(" of %d", b.o.herd), handlers, func() (benchmark.Values, error) {
+			return t.MeasureDrain(ctx, b.o.herd, true)
+		}}}
+	case "lateness":
+		of := map[string]any{"rate": b.o.rate}
+		return []step{{fmt.Sprintf(", %d msg/s", b.o.rate), of, func() (benchmark.Values, error) {
+			c := benchmark.LatenessConfig{Rate: b.o.rate, For: b.o.duration, Longest: b.o.delay}
+			v, _, err := t.MeasureLateness(ctx, c)
 			return v, err
-		})
-}
-
-func (b *bench) memory(ctx context.Context, t *benchmark.Target, _ benchQueue) error {
-	return b.measure("memory", "", nil, func() (benchmark.Values, error) {
-		return t.MeasureMemory(ctx, max(1, b.o.messages/4), b.o.size)
-	})
+		}}}
+	case "memory":
+		return []step{{do: func() (benchmark.Values, error) {
+			return t.MeasureMemory(ctx, max(1, b.o.messages/4), b.o.size)
+		}}}
+	}
+	return []step{{do: func() (benchmark.Values, error) { return b.idle(ctx, t, q) }}}
 }
 
 // idle measures a worker with a client of its own, whose requests to a Redis are counted unless it is a Cluster.
-func (b *bench) idle(ctx context.Context, t *benchmark.Target, q benchQueue) (err error) {
+func (b *bench) idle(ctx context.Context, t *benchmark.Target, q benchmark.Queue) (v benchmark.Values, err error) {
 	var requests func() int64
-	var worker benchmark.Queue = q
+	worker := q
 	if b.redis != nil {
 		if counted, closeAll, err := b.redis.Counted(); err == nil {
 			client, err := later.New(counted, later.WithLogger(b.main.logger()))
 			if err != nil {
-				return errors.Join(err, closeAll())
+				return nil, errors.Join(err, closeAll())
 			}
 			defer func() { err = errors.Join(err, client.Close(), closeAll()) }()
 			worker, requests = benchmark.Later(client, benchmark.NameOf(q)), b.redis.Requests
 		}
 	}
-	return b.measure("idle", "", nil, func() (benchmark.Values, error) {
-		return t.MeasureIdle(ctx, worker, idleSettle, b.o.idleFor, requests)
-	})
+	return t.MeasureIdle(ctx, worker, idleSettle, b.o.idleFor, requests)
 }
 
 func pause(ctx context.Context, d time.Duration) error {

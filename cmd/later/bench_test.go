@@ -181,7 +181,7 @@ func TestQueueThatBenchCannotDeleteIsNamed(t *testing.T) {
 	c := newCLI(t)
 	client := c.client()
 	b := &bench{main: &Main{Stderr: new(bytes.Buffer)}, client: client}
-	err := b.withNewQueue(context.Background(), "send", func(q benchQueue) error { return client.Close() })
+	err := b.withNewQueue(context.Background(), "send", func(q benchmark.Queue) error { return client.Close() })
 	if err == nil || !strings.Contains(err.Error(), "remove it with later delete bench-send-") ||
 		later.CodeOf(err) != later.CodeOf(later.ErrClosed) {
 		t.Errorf("got %v", err)

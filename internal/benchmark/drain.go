@@ -14,7 +14,7 @@ type DrainConfig struct {
 	Handlers int           // concurrent handlers, which do nothing
 	Limit    time.Duration // when to give up
 	// OnFilled, if not nil, is called when the messages are in the queue. Herd calls it a second before they are due.
-	OnFilled func()
+	OnFilled func() `json:"-"`
 }
 
 // Drained is the result of Drain and Herd.

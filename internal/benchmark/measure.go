@@ -191,38 +191,35 @@ func (t *Target) MeasureMemory(ctx context.Context, n, size int) (Values, error)
 
 // MeasureIdle measures a worker in this process whose only message is due in an hour. requests, unless it is nil, counts
 // the requests of the worker.
-func (t *Target) MeasureIdle(ctx context.Context, q Queue, settle, d time.Duration, requests func() int64) (Values, error) {
+func (t *Target) MeasureIdle(
+	ctx context.Context, q Queue, settle, d time.Duration, requests func() int64,
+) (v Values, err error) {
 	if err := t.FillLater(ctx, 1, t.Size); err != nil {
 		return nil, err
 	}
 	working, stop := context.WithCancel(ctx)
 	worked := make(chan error, 1)
 	go func() { worked <- q.Work(working, t.Handlers, func([]byte) {}) }()
-	v, err := t.idle(ctx, settle, d, requests)
-	stop()
-	return v, errors.Join(err, <-worked)
-}
-
-func (t *Target) idle(ctx context.Context, settle, d time.Duration, requests func() int64) (Values, error) {
+	defer func() {
+		stop()
+		err = errors.Join(err, <-worked)
+	}()
 	if err := sleepUntil(ctx, time.Now().Add(settle)); err != nil {
 		return nil, err
 	}
+	v = Values{}
+	if requests != nil {
+		v[CommandRate] = -float64(requests()) / d.Seconds()
+	}
 	end, err := t.cost(ctx)
-	if err != nil {
+	if err = errors.Join(err, sleepUntil(ctx, time.Now().Add(d))); err != nil {
 		return nil, err
 	}
-	before := int64(0)
-	if requests != nil {
-		before = requests()
-	}
-	if err := sleepUntil(ctx, time.Now().Add(d)); err != nil {
-		return nil, err
-	}
-	v, cost := Values{}, Values{}
-	if requests != nil {
-		v[CommandRate] = float64(requests()-before) / d.Seconds()
-	}
+	cost := Values{}
 	err = end(1, cost)
+	if requests != nil {
+		v[CommandRate] += float64(requests()) / d.Seconds()
+	}
 	v[ClientLoad] = 1000 * cost[ClientCPUs]
 	if server, ok := cost[ServerCPUs]; ok {
 		v[ServerLoad] = 1000 * server

@@ -68,10 +68,13 @@ func withinTheHour(int) time.Time {
 	return time.Now().Add(10*time.Minute + rand.N(40*time.Minute)).Truncate(time.Millisecond)
 }
 
-// inAnHour returns a due time one to two hours ahead, which Later stores as far in the future.
-func inAnHour(int) time.Time {
+// InAnHour is a due time for Fill, one to two hours ahead, which Later stores as far in the future.
+func InAnHour(int) time.Time {
 	return time.Now().Add(time.Hour + rand.N(time.Hour)).Truncate(time.Millisecond)
 }
+
+// AtOnce is a due time for Fill.
+func AtOnce(int) time.Time { return time.Time{} }
 
 func outgoing(n, first, size int, due func(number int) time.Time) []Outgoing {
 	msgs := make([]Outgoing, n)
@@ -81,12 +84,6 @@ func outgoing(n, first, size int, due func(number int) time.Time) []Outgoing {
 	}
 	return msgs
 }
-
-// AtOnce and InAnHour are due times for Fill.
-var (
-	AtOnce   = func(int) time.Time { return time.Time{} }
-	InAnHour = inAnHour
-)
 
 // Fill sends n messages of size bytes as fast as possible, numbered from 0.
 func Fill(ctx context.Context, q Queue, n, size int, due func(number int) time.Time) error {
