@@ -158,7 +158,7 @@ var faults = []*fault{
 	{
 		name:    "late-claims",
 		title:   "claim or extend that arrives after its repetition was answered and its messages were settled",
-		right:   "it does nothing: no message is held by nobody, and no attempt is lost",
+		right:   "it does nothing: each held message has a holder, and no attempt is lost",
 		setting: setting{form: alone}, load: defaultLoad, pause: 500 * time.Millisecond, quick: 3 * time.Second,
 		inject: delayClaims,
 	},
@@ -257,7 +257,7 @@ var faults = []*fault{
 		name:  "watch",
 		title: "watchers are killed and frozen, connections are cut, replies are lost, the server dies",
 		right: "the queue does not notice: nothing lost or doubled, no stall while a watcher is frozen; every event that " +
-			"arrives happened, and those that do not are counted; nothing is left of a dead watcher",
+			"arrives happened, and missing ones are counted; nothing is left of a dead watcher",
 		setting: setting{form: alone, args: always},
 		load:    defaultLoad.with(func(l *load) { l.watched, l.dies = true, true }), pause: 500 * time.Millisecond,
 		quick: 2 * time.Second, inject: disruptWatchers, ended: checkNoWatcherIsLeft,
@@ -292,7 +292,7 @@ var faults = []*fault{
 	},
 	{
 		name: "holder-stop", title: "the same: its holder is stopped for up to 30 s (SIGSTOP, SIGCONT)",
-		right:   "the others wait and say for whom; no call is executed whose caller has gone, and no attempt is lost to it",
+		right:   "the others wait and name it; no call of a caller that has gone is executed, and no attempt is lost to it",
 		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
 		pause: 500 * time.Millisecond, quick: 3 * time.Second,
 		inject: stopHolder,
@@ -301,7 +301,7 @@ var faults = []*fault{
 		name: "directory",
 		title: "the same: LOCK is removed, a copy takes the place of the directory, or it is moved away for a moment, " +
 			"while its holder is stopped or runs",
-		right:   "a directory has one owner: what is acknowledged is in the store that has its place",
+		right:   "a directory has one owner: acknowledged changes are in the store that has its place",
 		setting: setting{form: shared}, load: defaultLoad.with(func(l *load) { l.rate = 200 }),
 		pause: 500 * time.Millisecond, quick: 4 * time.Second,
 		inject: disruptDirectory,
@@ -334,7 +334,7 @@ var faults = []*fault{
 	},
 	{
 		name: "remote-redis", title: "the same with a Redis behind the server",
-		right:   "the next server knows what the killed one has executed; nothing lost or doubled",
+		right:   "the next server knows the calls that the killed one has executed; nothing lost or doubled",
 		setting: setting{form: served, args: always}, load: defaultLoad.with(func(l *load) { l.rate = 300 }),
 		pause: 300 * time.Millisecond, quick: 4 * time.Second,
 		inject: disruptRemote,

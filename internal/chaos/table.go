@@ -77,7 +77,7 @@ func (s *Summary) add(r *Result) {
 // Table returns the summaries as a Markdown table.
 func Table(all []*Summary) string {
 	var b strings.Builder
-	b.WriteString("| fault | what is right | runs | messages | lost | doubled | early | two holders | sent twice | " +
+	b.WriteString("| fault | expected | runs | messages | lost | doubled | early | two holders | sent twice | " +
 		"lost, undone as permitted | longest stall s | " +
 		"after death / restart / promotion / while another node is frozen s (target " + targetsText + ") | " +
 		"runs beyond a target |\n" +

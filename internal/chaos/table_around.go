@@ -31,7 +31,7 @@ func AroundText(results []*Result) string {
 	}
 	return "\n| fault | runs | faults injected | events received | events missed, gaps | " +
 		"streams without a gap compared | " +
-		"handlers with a lock | locks lost | beside one whose lock had expired | key free after its holder's death s | " +
+		"handlers with a lock | locks lost | beside one with an expired lock | key free after its holder's death s | " +
 		"commands to workers | obeyed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n" + rows.String()
 }
 
