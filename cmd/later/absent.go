@@ -66,6 +66,6 @@ func (m *Main) noteUnheard(ctx context.Context, c *later.Client, t *later.Topic)
 	if cfg.DropUnsubscribed {
 		what = "is dropped if there is none when it is due"
 	}
-	m.note("topic %q has no subscriptions: what is published %s%s", t.Name(), what,
+	m.note("topic %q has no subscriptions: a message %s%s", t.Name(), what,
 		didYouMeanName(t.Name(), without(names, t.Name())))
 }

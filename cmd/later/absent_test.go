@@ -48,9 +48,9 @@ func TestPublishNotesThatATopicHasNoSubscriptions(t *testing.T) {
 	c.ok("topic", "subscribe", "orders", "mail")
 	for _, test := range []struct{ topic, note string }{
 		{"orders", ""},
-		{"ordres", "later: topic \"ordres\" has no subscriptions: what is published waits for the first one; " +
+		{"ordres", "later: topic \"ordres\" has no subscriptions: a message waits for the first one; " +
 			"did you mean orders?\n"},
-		{"news", "later: topic \"news\" has no subscriptions: what is published waits for the first one\n"},
+		{"news", "later: topic \"news\" has no subscriptions: a message waits for the first one\n"},
 	} {
 		if r := c.run("topic", "publish", test.topic, "x"); r.exit != 0 || r.stderr != test.note {
 			t.Errorf("%s: exit %d: %s", test.topic, r.exit, r.stderr)
@@ -58,7 +58,7 @@ func TestPublishNotesThatATopicHasNoSubscriptions(t *testing.T) {
 	}
 	c.ok("topic", "configure", "news", "--drop-unsubscribed")
 	r := c.run("topic", "publish", "news", "x", "--in", "1h")
-	contains(t, r.stderr, "what is published is dropped if there is none when it is due\n")
+	contains(t, r.stderr, "a message is dropped if there is none when it is due\n")
 }
 
 func TestWorkWarnsOfQueuesThatDoNotExist(t *testing.T) {

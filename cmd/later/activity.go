@@ -15,9 +15,9 @@ import (
 func (m *Main) activityCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "activity [QUEUE...]",
-		Short: "Count what happened in the last minute, hour and day",
+		Short: "Count the events of the last minute, hour and day",
 		Long: `Activity prints how many events of each kind happened to the named queues, or to all queues, in the last
-minute, hour and day, in all processes. Processes report what they do once a second. The last minute is the last 60 to
+minute, hour and day, in all processes. Processes report their events once a second. The last minute is the last 60 to
 70 seconds, the last hour 60 to 65 minutes, and the last day 24 to 25 hours; --json prints when each begins.
 
 later events shows the events themselves.`,

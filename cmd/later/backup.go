@@ -21,7 +21,7 @@ func (m *Main) backupCommand() *cobra.Command {
 appears only when the copy is complete. An interrupted backup leaves DIR.partial, which you can remove. The copy is a
 store: open it with --store to inspect it, or put it in the place of a lost one.
 
-Other programs can use the store meanwhile. For stores on Redis, use later export or the server's own backups.
+Other programs can use the store during the backup. For stores on Redis, use later export or the server's own backups.
 
 On the same disk as the store, a backup takes little time and space, because it shares the files that never change.
 For the same reason it does not help when that disk fails: use a directory on another disk, or copy it elsewhere.`,

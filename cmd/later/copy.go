@@ -33,9 +33,9 @@ unreadable ones their bytes. A STORE is a URL or a directory, as for --store. Du
 both stores should agree. Properties of a queue are copied unless the target has them. Pauses, retentions, and ids
 within their dedup window are not copied.
 
-Copy only reads the source. It skips a message whose id exists in the target, so you can repeat a copy that was
-stopped. But messages that the target's workers finished in between are delivered again: start those workers after
-the copy. Leased messages are copied as if they had been released. While workers are busy in the source, messages
+Copy only reads the source. It skips a message with an id that exists in the target, so you can repeat a copy that was
+stopped. But messages that the target's workers finished in between are delivered again: start the target's workers
+after the copy. Leased messages are copied as if they had been released. While workers are busy in the source, messages
 that change state may be missed; for a complete copy, stop them with later pause first.
 
 With --move, copy removes each message from the source once the target has it, so that it is delivered once, even

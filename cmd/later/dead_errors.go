@@ -16,16 +16,16 @@ func (m *Main) deadErrorsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "errors QUEUE [--look N]",
 		Short: "Group dead messages by their errors",
-		Long: `Errors counts the dead messages of a queue by their last errors, in which # stands for each number, UUID and
-long hexadecimal number, so that errors that differ only in these count as one. It prints the largest group first, each
-with the message that died last as an example. It looks at --look messages, those that died first.`,
+		Long: `Errors counts the dead messages of a queue by their last errors. In a group's error, # stands for each
+number, UUID and long hexadecimal number, so that errors that differ only in these count as one. It prints the largest
+group first, each with the message that died last as an example. It looks at the --look messages that died first.`,
 		Example: `  later dead errors orders
   later dead errors orders --json | jq -r '[.count, .pattern] | @tsv'`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.queueNames(false),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if look < 1 {
-				return store.Invalid("--look is %d: give 1 or more", look)
+				return store.Invalid("--look is %d: must be 1 or more", look)
 			}
 			q, stats, err := existingQueue(ctx, c, args[0])
 			if err != nil {

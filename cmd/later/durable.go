@@ -33,7 +33,7 @@ func (v *durableValue) Set(text string) error {
 	number, rest, hasTimeout := strings.Cut(text, ",")
 	replicas, err := strconv.Atoi(number)
 	if err != nil || replicas < 0 || replicas > store.MaxReplicas {
-		return fmt.Errorf("give 0 (disk only) to %d replicas and optionally a timeout, such as 1 or 1,500ms",
+		return fmt.Errorf("must be 0 (disk only) to %d replicas, and optionally a timeout, such as 1 or 1,500ms",
 			store.MaxReplicas)
 	}
 	timeout := durableTimeout
@@ -42,7 +42,7 @@ func (v *durableValue) Set(text string) error {
 			return err
 		}
 		if timeout < store.MinConfirm || timeout > store.MaxConfirm {
-			return fmt.Errorf("give a timeout of %s to %s", durations.Format(store.MinConfirm),
+			return fmt.Errorf("the timeout must be %s to %s", durations.Format(store.MinConfirm),
 				durations.Format(store.MaxConfirm))
 		}
 	}

@@ -18,11 +18,12 @@ func (m *Main) editCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "edit QUEUE ID [PAYLOAD|-] [--header KEY=VALUE] [--in DURATION | --at TIME]",
 		Short: "Change the payload, headers or due time of a message",
-		Long: fmt.Sprintf(`Edit changes a scheduled or ready message in place: its payload, some of its headers, its due time, or
-several of these in one step. What is not given stays, also its attempts. PAYLOAD is any text; - reads it unchanged from
-standard input. It refuses a leased message (exit code %d) and a dead message (exit code %d, use later dead replay).
+		Long: fmt.Sprintf(`Edit changes a scheduled or ready message in place: its payload, some of its headers, its due
+time, or several of these in one step. Everything else stays, also its attempts. PAYLOAD is any text; - reads it
+unchanged from standard input. It refuses a leased message (exit code %d) and a dead message (exit code %d, use later
+dead replay).
 
-Nothing that others change meanwhile is lost: edit then begins again with the message as it is.`,
+Changes of others during the edit are not lost: edit then begins again with the message as it is.`,
 			exitCode(store.ErrLeased), exitCode(store.ErrDead)),
 		Example: `  later edit orders order-17 '{"order":17,"items":2}'
   later edit orders order-17 --header priority=low --remove-header trace --in 2h

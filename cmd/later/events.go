@@ -27,14 +27,14 @@ func (m *Main) eventsCommand() *cobra.Command {
 	var filter eventFilter
 	cmd := &cobra.Command{
 		Use:   "events [QUEUE...]",
-		Short: "Show what happens in all processes, live",
-		Long: `Events prints what happens to the messages of the named queues, or of all queues, in all processes, until
-Ctrl-C: when, what, queue, id, attempt, how late the message was delivered, how long its handler ran, the error, and the
-process. New queues are included with their first message, or within a few seconds in a Redis Cluster and if the
-Redis user may not listen to the pattern of all channels.
+		Short: "Show the events of all processes, live",
+		Long: `Events prints the events of the named queues, or of all queues, in all processes, until Ctrl-C: time,
+kind, queue, id, attempt, how late the message was delivered, how long its handler ran, the error, and the process. New
+queues are included with their first message, or within a few seconds in a Redis Cluster and if the Redis user may not
+listen to the pattern of all channels.
 
-A busy process notices within a second that it is watched. Watching never slows a queue: what is too much to show is
-dropped, and a line says how many events are missing.
+A busy process notices within a second that it is watched. Watching never slows a queue: events that are too many to
+show are dropped, and a line says how many are missing.
 
 An embedded store must be shared: with share=no only the program that has it open can watch, with Client.Watch.
 
@@ -73,13 +73,13 @@ func kindsText() string {
 func (m *Main) events(ctx context.Context, c *later.Client, args []string, filter eventFilter) error {
 	for _, kind := range filter.kinds {
 		if !slices.Contains(view.EventKinds, later.EventKind(kind)) {
-			return store.Invalid("--kind is %q: give one of %s", kind, strings.ReplaceAll(kindsText(), "\n", " "))
+			return store.Invalid("--kind is %q: must be one of %s", kind, strings.ReplaceAll(kindsText(), "\n", " "))
 		}
 	}
 	switch c.Store().(type) {
 	case *diskstore.Store, *memstore.Store:
-		return fmt.Errorf("only this process has %s open, so there are no events of others: in Go, Client.Watch shows those "+
-			"of the program that uses it: %w", m.shownURL(), store.ErrUnsupported)
+		return fmt.Errorf("only this process has %s open, so there are no events of others: in Go, Client.Watch "+
+			"shows the events of the program that uses it: %w", m.shownURL(), store.ErrUnsupported)
 	}
 	for _, name := range args {
 		if _, _, err := existingQueue(ctx, c, name); err != nil {

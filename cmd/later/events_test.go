@@ -64,7 +64,7 @@ func TestEventsShowsOtherProcessesUntilInterrupted(t *testing.T) {
 func TestEventsRefusesWhatCannotBeWatched(t *testing.T) {
 	c := newCLI(t)
 	contains(t, c.fails(11, "events", "nowhere"), `no queue "nowhere"`)
-	contains(t, c.fails(2, "events", "--kind", "sunk"), `--kind is "sunk"`, "give one of sent, duplicate")
+	contains(t, c.fails(2, "events", "--kind", "sunk"), `--kind is "sunk"`, "must be one of sent, duplicate")
 	c.store = unshared(fileURL(t.TempDir()))
 	contains(t, c.fails(19, "events"), "only this process has", "Client.Watch")
 }

@@ -28,14 +28,14 @@ bytes. Leased messages are imported as if they had been released. Pauses, retent
 within their dedup window, are not exported.
 
 Export only reads the store. An export made while workers are busy is not a snapshot: a message that changes state
-meanwhile may be missing. For a complete export, use later pause first and wait until no message is leased.
+during the export may be missing. For a complete export, use later pause first and wait until no message is leased.
 
 With --file, export writes to a new file that only you can read. With --resume, it continues the file of an earlier
 export after the last complete line, or creates the file, so you can repeat the command until it succeeds. It leaves
 a complete export alone.
 
 With --state or --group, export writes only the messages in that state or group, and with --error-pattern the dead ones
-whose last errors have a pattern that later dead errors prints. So you can save messages before you purge them. Such an
+with a last error of a pattern that later dead errors prints. So you can save messages before you purge them. Such an
 export cannot be resumed.
 
 If a queue is damaged, the other queues are exported nevertheless, and the exit code is ` +
@@ -64,7 +64,7 @@ If a queue is damaged, the other queues are exported nevertheless, and the exit 
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
 		[]string{"leased", "ready", "scheduled", "dead"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&filter.Group, "group", "", "only messages of this `GROUP`")
-	cmd.Flags().StringVar(&filter.ErrorPattern, "error-pattern", "", "only dead messages whose errors have this `PATTERN`")
+	cmd.Flags().StringVar(&filter.ErrorPattern, "error-pattern", "", "only dead messages with errors of this `PATTERN`")
 	cmd.Flags().BoolVar(&resume, "resume", false, "continue the export in the file")
 	return cmd
 }

@@ -39,8 +39,8 @@ language can read from a list, a stream or a channel without knowing Later. The 
   list:KEY        a Redis list of payloads, for programs that take them from its left end (BLPOP, BLMOVE)
   stream:KEY      a Redis stream, for XREADGROUP; an entry has the fields id, payload, due (milliseconds since 1970)
                   and, for each header, header:NAME
-  channel:NAME    a Redis pub/sub channel of payloads (PUBLISH, in a Cluster SPUBLISH); what is published while nobody
-                  listens is lost
+  channel:NAME    a Redis pub/sub channel of payloads (PUBLISH, in a Cluster SPUBLISH); a message is lost if no
+                  program listens
 
 Within one store a message is moved exactly once: it leaves the queue and arrives in one step, so a kill neither loses
 nor doubles it. In a Redis Cluster that needs a key or channel with the queue's name as its hash tag, such as
@@ -150,7 +150,7 @@ func (o *forwardOptions) target() (store.Target, error) {
 func checkHere(queue string, target store.Target, url string) error {
 	switch isQueue := target.Kind == store.TargetQueue; {
 	case isQueue && target.Name == queue:
-		return store.Invalid("--to is the queue %q itself: give another one", queue)
+		return store.Invalid("--to is the queue %q itself: must be another one", queue)
 	case !isQueue && onlyQueues(url):
 		return noLists("--to is %q, and the store at %s has only queues: name a Redis for it with --at, such as "+
 			"--at redis://localhost:6379/0", target, url)

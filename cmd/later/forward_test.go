@@ -252,7 +252,7 @@ func TestForwardRefusesABadDestinationBeforeItConnects(t *testing.T) {
 		{"--to lst:k", `destination "lst:k" is unknown: ` + kinds},
 		{"--to list:", `destination "list:" has no name: give list:NAME (from --to)`},
 		{"--to queue:a{", "holds a brace"},
-		{"--to queue:q", `--to is the queue "q" itself: give another one`},
+		{"--to queue:q", `--to is the queue "q" itself: must be another one`},
 		{"--to stream:k --front", `"stream:k" has no front: only a list has`},
 		{"--to list:k --max-len 9", `"list:k" has no maximum length: only a stream has`},
 		{"--to stream:k --max-len -1", `maximum length of "stream:k" is -1: give 1 to`},

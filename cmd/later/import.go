@@ -22,10 +22,10 @@ func (m *Main) importCommand() *cobra.Command {
 		Long: `Import reads an export from standard input and restores its messages in the store, with all their fields. The
 input can be several exports, one after the other.
 
-Import counts and skips a message whose id is live in the store or within its dedup window. So you can repeat an import
-that failed or was stopped, with the same input; --from-line continues at the line that the first one reported, which is
-faster. But messages that the store's workers finished in between are delivered again: start those workers after the
-import. Due times do not change, even if they have passed.
+Import counts and skips a message with an id that is live in the store or within its dedup window. So you can repeat an
+import that failed or was stopped, with the same input; --from-line continues at the line that the first one reported,
+which is faster. But messages that the store's workers finished in between are delivered again: start the store's
+workers after the import. Due times do not change, even if they have passed.
 
 If a line is not a valid message, import reports it and exits with code ` +
 			strconv.Itoa(exitCode(store.ErrInvalid)) + `, or ` +
@@ -40,7 +40,7 @@ refused before anything is written.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: run(func(ctx context.Context, _ []string) error {
 			if from < 1 {
-				return store.Invalid("--from-line is %d: give 1 or more", from)
+				return store.Invalid("--from-line is %d: must be 1 or more", from)
 			}
 			if isTerminal(m.Stdin) {
 				return store.Invalid("standard input is a terminal: use a file, as in later import < FILE")

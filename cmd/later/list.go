@@ -39,7 +39,7 @@ func (r *rangeFlags) addLimit(flags *pflag.FlagSet) {
 
 func (r *rangeFlags) check() error {
 	if r.limit < 0 {
-		return store.Invalid("--limit is %d: give 1 or more, or 0 for all", r.limit)
+		return store.Invalid("--limit is %d: must be 1 or more, or 0 for all", r.limit)
 	}
 	return nil
 }
@@ -59,9 +59,9 @@ func (m *Main) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list QUEUE [--state STATE | --group GROUP]",
 		Short: "List messages",
-		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages by due
-time, dead messages by time of death. A message that does not change state meanwhile is listed exactly once (a leased
-message at least once). Times are in this machine's time zone.
+		Long: `List prints the messages of a queue in one state or in all states: leased, ready and scheduled messages
+by due time, dead messages by time of death. A message that does not change state during the listing is listed exactly
+once (a leased message at least once). Times are in this machine's time zone.
 
 With --group, list prints the messages that were sent with that --group, in any state, in order of id.
 

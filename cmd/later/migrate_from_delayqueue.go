@@ -21,9 +21,9 @@ func (m *Main) migrateFromDelayQueueCommand() *cobra.Command {
 later migrate --help for how to migrate.
 
 Ids, payloads, due times and retries are kept. A message that waits for a retry has one failed attempt and as many
-further ones as it had retries left. What is left of a TTL becomes an expiry: the message is not deleted then, but dead.
-Entries whose message delayqueue has deleted, because its TTL had passed, are counted as lost. Messages in progress are
-refused; with --force they are copied as failed once.
+further ones as it had retries left. The rest of a TTL becomes an expiry: the message is not deleted then, but dead.
+Entries of messages that delayqueue has deleted, because their TTL had passed, are counted as lost. Messages in progress
+are refused; with --force they are copied as failed once.
 
 The package github.com/laterq/later/compat/delayqueue has delayqueue's API for the programs.`,
 		Example: `  later migrate from-delayqueue redis://localhost:6379/0 --queue orders --dry-run

@@ -101,7 +101,7 @@ func TestMigrateUsageErrors(t *testing.T) {
 	}{
 		{2, []string{"from-asnq"}, "did you mean from-asynq?"},
 		{2, []string{"from-zset", "redis://localhost"}, "usage: later migrate from-zset REDIS KEY"},
-		{2, []string{"from-zset", "redis://localhost", "k", "--unit", "h"}, `--unit is "h": give s or ms`},
+		{2, []string{"from-zset", "redis://localhost", "k", "--unit", "h"}, `--unit is "h": must be s or ms`},
 		{2, []string{"from-delayqueue", "redis://localhost"}, "--queue is missing"},
 		{2, []string{"from-asynq", "localhost"}, "store URL has none of the schemes"},
 		{2, []string{"from-asynq", "redis://localhost", "--dry-run", "--delete-source"}, "are both given"},

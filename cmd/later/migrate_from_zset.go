@@ -19,8 +19,8 @@ func (m *Main) migrateFromZSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "from-zset REDIS KEY",
 		Short: "Take over a sorted set that is used as a delay queue",
-		Long: `From-zset copies a sorted set whose members are payloads and whose scores are due times in seconds or
-milliseconds since 1970. See later migrate --help for how to migrate.
+		Long: `From-zset copies a sorted set with payloads as members, and with due times in seconds or milliseconds
+since 1970 as scores. See later migrate --help for how to migrate.
 
 The unit is recognised by the first and the last score. A score is rounded up to a millisecond; one of zero or less
 means at once. The id of a message is the hash of the member, unless --id-from selects the member itself or a field of
@@ -37,7 +37,7 @@ members that are JSON objects.`,
 			case "ms":
 				cfg.Unit = time.Millisecond
 			default:
-				return store.Invalid("--unit is %q: give s or ms, or omit it", unit)
+				return store.Invalid("--unit is %q: must be s or ms, or omitted", unit)
 			}
 			return m.migrateFrom(ctx, args[0], f, func(
 				ctx context.Context, to *later.Client, rdb redis.UniversalClient, common migrate.FromConfig,

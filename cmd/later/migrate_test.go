@@ -159,7 +159,7 @@ func TestImportThatEndsEarlySaysWhereToContinue(t *testing.T) {
 	if r.exit != 0 || object(t, r.stdout)["imported"] != 2.0 {
 		t.Errorf("exit %d: %s%s", r.exit, r.stdout, r.stderr)
 	}
-	contains(t, to.fails(2, "import", "--from-line", "0"), "--from-line is 0: give 1 or more")
+	contains(t, to.fails(2, "import", "--from-line", "0"), "--from-line is 0: must be 1 or more")
 }
 
 func TestImportIsStoppedWhileItWaitsForInput(t *testing.T) {

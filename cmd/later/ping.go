@@ -18,12 +18,12 @@ func (m *Main) pingCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping [--timeout DURATION]",
 		Short: "Check that the store serves calls",
-		Long: fmt.Sprintf(`Ping opens the store and checks that it serves calls now: in a Redis Cluster, that all primaries
-do. It prints the store and how long the call took. Exit code 0 means that it does; otherwise the error says what is
-wrong and what to do. A store that does not answer in time, such as one that hangs, has exit code %d.
+		Long: fmt.Sprintf(`Ping opens the store and checks that it serves calls now: in a Redis Cluster, that all
+primaries do. It prints the store and how long the call took. Exit code 0 means that it does; otherwise the error names
+the cause and the remedy. A store that does not answer in time, such as one that hangs, has exit code %d.
 
 Ping writes nothing, and does not create an embedded store: one that does not exist yet has exit code %d. To check that
-what a store has is intact, use later doctor.`,
+the content of a store is intact, use later doctor.`,
 			exitCode(store.ErrUnavailable), exitCode(store.ErrNotFound)),
 		Example: `  later ping
   later ping --store redis://redis.example:6379/0 --timeout 1s
@@ -38,7 +38,7 @@ what a store has is intact, use later doctor.`,
 
 func (m *Main) pingStore(ctx context.Context, timeout time.Duration) error {
 	if timeout == 0 {
-		return store.Invalid("--timeout is 0: give more than 0, such as 1s")
+		return store.Invalid("--timeout is 0: must be more than 0, such as 1s")
 	}
 	name, _ := m.storeName()
 	if url, err := m.storeURLOf(name); name != "" && err == nil && isNew(url) {

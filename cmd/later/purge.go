@@ -21,10 +21,10 @@ func (m *Main) purgeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE [--state STATE]...",
 		Short: "Remove messages permanently",
-		Long: `Purge removes the messages of a queue in the given states, or all messages. All includes leased messages, whose
-handlers' contexts end. Purge asks for confirmation first unless --yes is set. It works in many small steps, so that a
-large purge does not block the store, and does not remove messages that are sent after it started. The queue itself
-remains, and remains paused if it was.`,
+		Long: `Purge removes the messages of a queue in the given states, or all messages. All includes leased messages,
+and ends the contexts of their handlers. Purge asks for confirmation first unless --yes is set. It works in many small
+steps, so that a large purge does not block the store, and does not remove messages that are sent after it started. The
+queue itself remains, and remains paused if it was.`,
 		Example: `  later purge orders
   later purge orders --state scheduled --state ready --yes`,
 		Args:              arguments(1, 1),

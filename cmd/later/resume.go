@@ -13,8 +13,8 @@ func (m *Main) resumeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume QUEUE...",
 		Short: "Resume deliveries from paused queues",
-		Long: `Resume resumes deliveries from paused queues. Messages that fell due meanwhile are ready, earliest first. A
-queue that is not paused is left unchanged.`,
+		Long: `Resume resumes deliveries from paused queues. Messages that fell due during the pause are ready, earliest
+first. A queue that is not paused is left unchanged.`,
 		Example:           `  later resume orders`,
 		Args:              arguments(1, unlimited),
 		ValidArgsFunction: m.queueNames(true),

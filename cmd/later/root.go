@@ -18,7 +18,7 @@ never early, and within about a millisecond.
   later work mail                              print messages as they fall due
   later work mail --exec './send-mail.sh'      run a command for each
   later stats --watch                          watch the queues
-  later events                                 watch what happens to messages, in all processes
+  later events                                 watch the events of all processes
   later ui                                     see and change all of that in the browser; later demo --ui has a shop
 
 Messages are kept in a store, which --store URL, LATER_STORE or REDIS_URL selects, in that order. The default is a

@@ -19,8 +19,8 @@ of times or delays that grow, in any time zone. Each run is a message of its own
 and schedule-nominal (the time of the rule).
 
 Any worker of the store sends the runs, whatever its queues; so one must run. A crash neither loses nor doubles a run.
-What happens to runs that no worker was there for, and to a run that is due while the one before is unfinished, is up
-to --missed and --unfinished of later schedule put.`,
+The policies for runs that no worker was there for, and for a run that is due while the one before is unfinished, are
+--missed and --unfinished of later schedule put.`,
 		Example: `  later schedule put nightly --queue reports --cron '0 2 * * *' --tz Europe/Berlin '{"kind":"daily"}'
   later schedule list
   later schedule next nightly

@@ -110,7 +110,7 @@ func checkAliases(file *ast.File) error {
 			anchor := n.(*ast.AnchorNode)
 			name := anchor.Name.String()
 			if len(ast.Filter(ast.AliasType, anchor.Value)) > 0 {
-				return store.Invalid("anchor %q has an alias in it: write out what it stands for", name)
+				return store.Invalid("anchor %q has an alias in it: write out its value", name)
 			}
 			sizes[name] = max(sizes[name], len(anchor.Value.String()))
 		}

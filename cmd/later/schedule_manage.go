@@ -61,8 +61,8 @@ func (m *Main) scheduleTriggerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "trigger NAME",
 		Short: "Send a run of a schedule now",
-		Long: `Trigger sends a run now, besides those of the rule, and prints the id of its message. It does so even if the
-schedule is paused or has finished, or a run is unfinished.`,
+		Long: `Trigger sends a run now, in addition to the runs of the rule, and prints the id of its message. It does
+so even if the schedule is paused or has finished, or a run is unfinished.`,
 		Example:           `  later schedule trigger nightly`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.completeSchedules,
@@ -82,9 +82,9 @@ func (m *Main) scheduleBackfillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backfill NAME --from TIME --to TIME",
 		Short: "Send the runs of a past range",
-		Long: fmt.Sprintf(`Backfill sends a run at once for each time of the rule from --from until before --to, up to %d, and
-prints how many. It may be repeated: a run whose message is there, or was acked within its dedup window, is not sent
-again. --dry-run only counts the times.`, later.MaxRuns),
+		Long: fmt.Sprintf(`Backfill sends a run at once for each time of the rule from --from until before --to, up to
+%d, and prints how many. It may be repeated: a run is not sent again if its message is there, or was acked within its
+dedup window. --dry-run only counts the times.`, later.MaxRuns),
 		Example:           `  later schedule backfill nightly --from "2030-01-01 00:00" --to "2030-01-08 00:00" --dry-run`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.completeSchedules,
@@ -104,7 +104,7 @@ again. --dry-run only counts the times.`, later.MaxRuns),
 		}),
 	}
 	cmd.Flags().Var(pastTimeValue{timeValue{&from}}, "from", "the first `TIME`, included")
-	cmd.Flags().Var(pastTimeValue{timeValue{&to}}, "to", "the `TIME` from which on there are no runs")
+	cmd.Flags().Var(pastTimeValue{timeValue{&to}}, "to", "the `TIME` when the runs end, not included")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "send nothing")
 	cmd.MarkFlagRequired("from")
 	cmd.MarkFlagRequired("to")
@@ -143,7 +143,7 @@ func (m *Main) scheduleApplyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply FILE [--dry-run] [--prune]",
 		Short: "Store the schedules of a file",
-		Long: `Apply stores the schedules of a YAML or JSON file, - for standard input, and prints what it changes: + for a
+		Long: `Apply stores the schedules of a YAML or JSON file, - for standard input, and prints the changes: + for a
 new schedule, ~ for one that changes, with the fields that differ, and - for one that is deleted. So schedules can live
 in a repository. The file is checked as a whole before anything is stored.
 
@@ -157,7 +157,7 @@ in a repository. The file is checked as a whole before anything is stored.
         missed: one               # none, one or all; missed_within: 31d
         unfinished: skip          # skip, allow or buffer
 
-The names of the fields are those that later schedule get --json prints; see docs/schedules.md.`,
+The fields have the names that later schedule get --json prints; see docs/schedules.md.`,
 		Example: `  later schedule apply schedules.yaml --dry-run
   later schedule apply schedules.yaml --prune`,
 		Args: arguments(1, 1),

@@ -79,8 +79,8 @@ With --jitter, NOMINAL is the time before jitter. The jitter depends on that tim
 	}
 	f.rule.add(cmd)
 	cmd.Flags().BoolVar(&f.all, "all", false, "show the next runs of all schedules")
-	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the schedule, from which the jitter of a rule derives")
-	cmd.Flags().StringVar(&f.from, "from", "", "the `time` from which on to show runs of a rule, included (default now)")
+	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the schedule, for the jitter of a rule")
+	cmd.Flags().StringVar(&f.from, "from", "", "show runs of a rule from this `time` on, included (default now)")
 	cmd.Flags().IntVarP(&f.count, "count", "n", 10, "`number` of runs to show")
 	return cmd
 }
@@ -95,7 +95,7 @@ func (f *nextFlags) check(args []string) error {
 	}
 	switch {
 	case f.count < 1 || f.count > maxShownRuns:
-		return store.Invalid("--count is %d: give 1 to %d", f.count, maxShownRuns)
+		return store.Invalid("--count is %d: must be 1 to %d", f.count, maxShownRuns)
 	case given > 1:
 		return store.Invalid("a schedule, --all and a rule exclude each other: give one of them")
 	case given == 0:

@@ -44,8 +44,8 @@ run stays, unless the rule changes. Put may be repeated: a schedule that is as i
 A run that is late by more than a minute, because no worker was there, was missed. With --missed one, the latest missed
 run is sent if it is not older than --missed-within and no other has fallen due since; with none, it is left out; with
 all, all within that time are sent, up to --missed-max. With --unfinished skip, a run is left out while the one before
-is scheduled, ready or leased; with buffer, one run waits for that one's end; with allow, runs can overlap. What is left
-out is counted.
+is scheduled, ready or leased; with buffer, one run waits for that one's end; with allow, runs can overlap. Runs that
+are left out are counted.
 
 A time is 15:04 (the next), "2030-12-31 15:04:05" (both in the zone of the rule) or 2030-12-31T15:04:05Z. A name has up
 to %d bytes.`, later.MaxScheduleName),
@@ -88,13 +88,13 @@ to %d bytes.`, later.MaxScheduleName),
 	flags.StringVar(&f.queue, "queue", "", "`queue` of the messages, or topic:TOPIC")
 	f.rule.add(cmd)
 	f.message.addMessage(flags)
-	flags.StringVar(&f.message.group, "group", "", "`group` of the messages, by which they can be cancelled")
+	flags.StringVar(&f.message.group, "group", "", "`group` of the messages, to cancel them together")
 	flags.StringVar(&f.missed, "missed", "", "`policy` for missed runs: none, one or all (default one)")
 	durationFlag(flags, &f.missedWithin, "missed-within",
 		"how old a missed run may be that is sent (default: the distance between runs)")
 	flags.IntVar(&f.missedMax, "missed-max", 0, "`number` of missed runs that are sent at most (default 100)")
 	flags.StringVar(&f.unfinished, "unfinished", "",
-		"`policy` for a run whose predecessor is unfinished: skip, allow or buffer (default skip)")
+		"`policy` for a run when the one before is unfinished: skip, allow or buffer (default skip)")
 	flags.StringVar(&f.set, "set", "", "`name` of a set of schedules; see later schedule apply")
 	cmd.MarkFlagRequired("queue")
 	for name, values := range map[string][]string{
@@ -149,9 +149,9 @@ func scheduleState(info *later.ScheduleInfo) string {
 func (m *Main) scheduleGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "get NAME",
-		Short: "Show a schedule and what became of it",
-		Long: `Get prints a schedule: its rule, its messages, its next and last run, and how many runs were sent, missed and
-skipped. With --json, the fields of the schedule are those of a file for later schedule apply.`,
+		Short: "Show a schedule and its runs",
+		Long: `Get prints a schedule: its rule, its messages, its next and last run, and how many runs were sent, missed
+and skipped. With --json, the schedule has the same fields as in a file for later schedule apply.`,
 		Example: `  later schedule get nightly
   later schedule get nightly --json | jq .next_run.due`,
 		Args:              arguments(1, 1),

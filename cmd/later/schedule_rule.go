@@ -31,10 +31,10 @@ func (f *ruleFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.series.Count, "series-count", 0, "`number` of delays")
 	flags.StringVar(&f.TimeZone, "tz", "", "time `zone`, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&f.start, "start", "", "the earliest `time`, included")
-	flags.StringVar(&f.end, "end", "", "the `time` from which on there are no runs")
+	flags.StringVar(&f.end, "end", "", "the `time` when the runs end, not included")
 	flags.StringArrayVar(&f.Exclude, "exclude", nil,
 		"leave out a `day`, 2030-12-25/2030-12-31, or a time; can be repeated")
-	durationFlag(flags, &f.Jitter, "jitter", "the longest delay by which a run is moved, up to 24h")
+	durationFlag(flags, &f.Jitter, "jitter", "the longest delay of a run, up to 24h")
 	flags.StringVar(&f.gap, "gap", "shift", "`policy` for times that the clock skips: shift or skip")
 	flags.StringVar(&f.overlap, "overlap", "first", "`policy` for times that the clock shows twice: first or both")
 	for name, values := range map[string][]string{"gap": {"shift", "skip"}, "overlap": {"first", "both"}} {

@@ -27,10 +27,10 @@ func (m *Main) searchCommand() *cobra.Command {
 	var o searchOptions
 	cmd := &cobra.Command{
 		Use:   "search QUEUE",
-		Short: "Find messages by what is in them",
-		Long: `Search prints the messages of a queue that meet all conditions, in the order of later list. Without --state and
---group it searches all states. It reads up to --look messages, however few match, and notes on standard error if others
-may match, too. The conditions are those of the HTTP API.
+		Short: "Find messages by their content",
+		Long: `Search prints the messages of a queue that meet all conditions, in the order of later list. Without
+--state and --group it searches all states. It reads up to --look messages, however few match, and notes on standard
+error if others may match, too. The HTTP API has the same conditions.
 
 --payload-json compares a value in a payload that is JSON:
 
@@ -39,7 +39,7 @@ may match, too. The conditions are those of the HTTP API.
   order.items[0].price = 5   a value in an object and a list, by a subset of JSONPath (RFC 9535)
   order.items[*].sku = A-7   any of several values
   order['unit-price'] < 2    a name with other characters than letters, digits and _
-  paid != true               also met by payloads without the value, and by those that are not JSON
+  paid != true               also met by payloads without the value, or that are not JSON
 
 --error-pattern takes a pattern that later dead errors prints with --json.
 
@@ -107,7 +107,7 @@ func (o *searchOptions) filter() (f later.Filter, err error) {
 		return f, err
 	}
 	if o.look < 0 {
-		return f, store.Invalid("--look is %d: give 1 or more, or 0 for all", o.look)
+		return f, store.Invalid("--look is %d: must be 1 or more, or 0 for all", o.look)
 	}
 	checked := f
 	if !byGroup && f.State == "" {

@@ -52,7 +52,7 @@ With --id you choose the message's id. While a message with that id is live, tha
 or the id is within its dedup window (see --dedup-window), sending it again changes nothing and exits with code %d.
 It is therefore safe to send again after an error.
 
-With --on-duplicate replace, the sent message takes the place of a scheduled or ready one with its id, whose due time
+With --on-duplicate replace, the sent message takes the place of a scheduled or ready one with its id, and the due time
 stays unless --in or --at sets another. With --on-duplicate debounce, it does too, and is due --wait after the last send
 but no later than --max-wait after the first. A message that a worker holds is not replaced (exit code %d), nor is a
 dead one (exit code %d). With --on-duplicate follow, the sent message replaces one that no worker holds, and else is
@@ -106,7 +106,7 @@ func (o *sendOptions) add(flags *pflag.FlagSet) {
 	o.when.add(o.set)
 	o.set.BoolVar(&o.batch, "batch", false, "send each line of standard input as a message")
 	o.set.StringVar(&o.id, "id", "", "`id` of the message (default: generated, sorts by time)")
-	o.set.StringVar(&o.group, "group", "", "`group` of the message, by which it can be cancelled with others")
+	o.set.StringVar(&o.group, "group", "", "`group` of the message, to cancel it with others")
 	o.set.StringVar(&o.onDuplicate, "on-duplicate", "keep",
 		"`MODE` if the id is live: keep, replace, debounce or follow")
 	durationFlag(o.set, &o.wait, "wait", "of a debounce: due this long after the last send")
@@ -142,14 +142,14 @@ func (o *sendOptions) message() (later.Outgoing, error) {
 	// Zero means the default in Outgoing, but a user who types zero means zero.
 	for _, name := range []string{"max-attempts", "timeout", "expire-after", "dedup-window"} {
 		if flag := o.set.Lookup(name); flag.Changed && (flag.Value.String() == "0" || flag.Value.String() == "") {
-			return later.Outgoing{}, store.Invalid("--%s is 0: give more than 0, or omit it", name)
+			return later.Outgoing{}, store.Invalid("--%s is 0: must be more than 0, or omitted", name)
 		}
 	}
 	if o.id == "" && o.set.Changed("id") {
-		return later.Outgoing{}, store.Invalid("--id is empty: give 1 to %d bytes, or omit it", store.MaxID)
+		return later.Outgoing{}, store.Invalid("--id is empty: must have 1 to %d bytes, or be omitted", store.MaxID)
 	}
 	if o.group == "" && o.set.Changed("group") {
-		return later.Outgoing{}, store.Invalid("--group is empty: give 1 to %d bytes, or omit it", store.MaxGroup)
+		return later.Outgoing{}, store.Invalid("--group is empty: must have 1 to %d bytes, or be omitted", store.MaxGroup)
 	}
 	mode, err := o.mode()
 	if err != nil {
@@ -189,7 +189,7 @@ func parseHeaders(set []string) (map[string]string, error) {
 	for _, header := range set {
 		key, value, ok := strings.Cut(header, "=")
 		if !ok {
-			return nil, store.Invalid("--header is %q: give key=value", header)
+			return nil, store.Invalid("--header is %q: must be key=value", header)
 		}
 		if _, twice := headers[key]; twice {
 			return nil, store.Invalid("--header sets %q twice: set each key once", key)
@@ -221,7 +221,7 @@ func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 		}
 		return later.Debounce(o.wait, o.maxWait), nil
 	}
-	return mode, store.Invalid("--on-duplicate is %q: give keep, replace, debounce or follow", o.onDuplicate)
+	return mode, store.Invalid("--on-duplicate is %q: must be keep, replace, debounce or follow", o.onDuplicate)
 }
 
 // readMessage returns the message that the flags and arguments describe. With --batch it has no payload.

@@ -120,11 +120,11 @@ func TestSendReplacesAndDebounces(t *testing.T) {
 		t.Errorf("got %q", r)
 	}
 	for want, flags := range map[string][]string{
-		"there is no id":            {"--on-duplicate", "replace"},
-		"give keep, replace, debou": {"--id", "a", "--on-duplicate", "merge"},
-		"needs --wait and --max":    {"--id", "a", "--on-duplicate", "debounce", "--wait", "1s"},
-		"are for --on-duplicate":    {"--id", "a", "--on-duplicate", "replace", "--wait", "1s"},
-		"maximum wait of debounce":  {"--id", "a", "--on-duplicate", "debounce", "--wait", "2s", "--max-wait", "1s"},
+		"there is no id":               {"--on-duplicate", "replace"},
+		"must be keep, replace, debou": {"--id", "a", "--on-duplicate", "merge"},
+		"needs --wait and --max":       {"--id", "a", "--on-duplicate", "debounce", "--wait", "1s"},
+		"are for --on-duplicate":       {"--id", "a", "--on-duplicate", "replace", "--wait", "1s"},
+		"maximum wait of debounce":     {"--id", "a", "--on-duplicate", "debounce", "--wait", "2s", "--max-wait", "1s"},
 		"give only one of them": {"--id", "a", "--in", "1s", "--on-duplicate", "debounce", "--wait", "1s", "--max-wait",
 			"1s"},
 	} {

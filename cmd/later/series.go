@@ -20,11 +20,12 @@ func (m *Main) seriesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "series send|list|move|cancel QUEUE ID",
 		Short: "Send several messages before or after a moment, under one id",
-		Long: `A reminder series is a set of messages with the same payload at several distances from one moment, such as a
-day and an hour before an appointment. One id covers them all: list what remains, move the moment, or cancel the series.
+		Long: `A reminder series is a set of messages with the same payload at several distances from one moment, such
+as a day and an hour before an appointment. One id covers them all: list the remaining messages, move the moment, or
+cancel the series.
 
 Each message has the headers series (the id), series-until (the moment that it was sent with), series-offset,
-series-index and series-count, and the id ID/OFFSET, by which later get finds it.`,
+series-index and series-count, and the id ID/OFFSET, for later get.`,
 		Example: `  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
   later series list reminders appointment-7
   later series move reminders appointment-7 --until "2031-01-07 15:00"
@@ -60,7 +61,7 @@ func (f *seriesFlags) policy() (later.PastPolicy, error) {
 	case "send":
 		return later.SendPast, nil
 	}
-	return 0, store.Invalid("--past is %q: give skip or send", f.past)
+	return 0, store.Invalid("--past is %q: must be skip or send", f.past)
 }
 
 // offsetsValue is a flag value: durations that begin with - are before the moment.
@@ -111,13 +112,13 @@ func (m *Main) seriesSendCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "send QUEUE ID PAYLOAD|- --until TIME --offsets DURATIONS",
 		Short: "Send a series",
-		Long: fmt.Sprintf(`Send sends a message for each of the offsets, due at the moment plus the offset. What is due in the
-past is skipped, or with --past send, due at once. ID has up to %d bytes. PAYLOAD is any text; - reads it from standard
-input.
+		Long: fmt.Sprintf(`Send sends a message for each of the offsets, due at the moment plus the offset. A message
+that would be due in the past is skipped, or with --past send, due at once. ID has up to %d bytes. PAYLOAD is any text;
+- reads it from standard input.
 
-It is safe to send a series again after an error: this sends what is missing. If nothing is, the exit code is %d. A
-series that was moved stays where it is then. A message that was acked is not sent again for --dedup-window, which is
-24 hours by default.`,
+It is safe to send a series again after an error: this sends the missing messages. If none is missing, the exit code is
+%d. A series that was moved stays where it is then. A message that was acked is not sent again for --dedup-window, which
+is 24 hours by default.`,
 			later.MaxSeriesID, exitCode(store.ErrDuplicate)),
 		Example: `  later series send reminders appointment-7 'dentist' --until "2030-12-31 15:00" --offsets -24h,-1h,-10m
   later series send mail order-17 - --until 2030-12-31T15:00:00Z --offsets 1d,3d,7d --kind review.ask < order.json`,
@@ -135,7 +136,7 @@ series that was moved stays where it is then. A message that was acked is not se
 				return err
 			}
 			if message.ID = args[1]; message.ID == "" {
-				return store.Invalid("ID is empty: give 1 to %d bytes", later.MaxSeriesID)
+				return store.Invalid("ID is empty: must have 1 to %d bytes", later.MaxSeriesID)
 			}
 			if message.Payload, err = m.payload(args[2]); err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 func (m *Main) seriesListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list QUEUE ID",
-		Short: "Show what remains of a series",
+		Short: "Show the remaining messages of a series",
 		Long: `List prints the messages of a series that were not acked or cancelled, in order of their offsets. UNTIL is
 the moment: the due time minus the offset, or once an attempt has failed, the moment that the series was sent with.`,
 		Example: `  later series list reminders appointment-7
@@ -63,9 +63,9 @@ func (m *Main) seriesMoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "move QUEUE ID --until TIME",
 		Short: "Move a series to another moment",
-		Long: `Move gives the messages of a series that remain their times before or after another moment, and prints how
-many. It cancels a message whose new time has passed, or with --past send, makes it due at once. It leaves messages that
-a worker holds, dead ones, and those that have fallen due already and would not be due later.
+		Long: `Move gives the messages of a series that remain their times before or after another moment, and prints
+how many. It cancels a message if its new time has passed, or with --past send, makes it due at once. It leaves messages
+that a worker holds, dead ones, and messages that have fallen due already and would not be due later.
 
 After an error, move the series again: each message is moved in one step.`,
 		Example:           `  later series move reminders appointment-7 --until "2031-01-07 15:00"`,
@@ -95,7 +95,7 @@ After an error, move the series again: each message is moved in one step.`,
 				Moved: n.Moved, Skipped: n.Skipped, Left: n.Left}, "%s", text)
 		}),
 	}
-	s.add(cmd, "`policy` for messages whose new time has passed: skip or send")
+	s.add(cmd, "`policy` for messages with a new time in the past: skip or send")
 	return cmd
 }
 
@@ -103,7 +103,7 @@ func (m *Main) seriesCancelCommand() *cobra.Command {
 	var keepID bool
 	cmd := &cobra.Command{
 		Use:   "cancel QUEUE ID",
-		Short: "Cancel what remains of a series",
+		Short: "Cancel the remaining messages of a series",
 		Long: `Cancel removes the messages of a series that remain, in any state, and prints how many. It is no error if there
 are none. The series may be sent again at once. With --keep-id its messages are refused as duplicates for their dedup
 window, which is 24 hours unless it was sent with another.`,

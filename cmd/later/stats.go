@@ -26,7 +26,7 @@ waiting message is due by the store's clock. It is cheap, however many messages 
 reports it on standard error, shows the others, and exits with the code of the error.
 
   scheduled    not yet due
-  ready        due, and held by nobody
+  ready due, and not held by a worker
   leased       held by a worker
   dead         set aside with a reason: last attempt failed, expired, buried or unreadable
 
@@ -38,7 +38,7 @@ screen; otherwise it prints a block each time.`,
 		ValidArgsFunction: m.queueNames(true),
 		RunE: m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 			if interval < time.Millisecond {
-				return store.Invalid("--interval is %s: give 1ms or more", durations.Format(interval))
+				return store.Invalid("--interval is %s: must be 1ms or more", durations.Format(interval))
 			}
 			var names []string // each once
 			for _, name := range args {

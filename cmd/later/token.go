@@ -18,8 +18,8 @@ func (m *Main) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token new",
 		Short: "Make tokens for later serve",
-		Long: `A token says who sends a request to later serve, and so what they may do: its entry in the file of --web-config
-has a role. Docs/access.md describes both.`,
+		Long: `A token says who sends a request to later serve, and so decides their rights: its entry in the file of
+--web-config has a role. Docs/access.md describes both.`,
 		Example: `  later token new --name shop --role send`,
 		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -40,8 +40,9 @@ func (m *Main) tokenNewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Make a token and its entry for the configuration file",
-		Long: `New makes a random token and prints it once, with the entry for tokens in the file of later serve --web-config.
-The entry has only the hash of the token, so that nobody can learn the token from the file. Nothing is stored.
+		Long: `New makes a random token and prints it once, with the entry for tokens in the file of later serve
+--web-config. The entry has only the hash of the token, so that the token cannot be learned from the file. Nothing is
+stored.
 
 Programs send the token as "Authorization: Bearer TOKEN". The command takes it from LATER_TOKEN, and store URLs have it
 as https://:TOKEN@HOST.
@@ -57,7 +58,7 @@ and admin does everything, also with the server as a store.`,
 	flags.StringVar(&o.name, "name", "", "`NAME` in logs (default: the first digits of the hash)")
 	flags.StringVar(&o.role, "role", string(access.RoleWork), "`ROLE`: read, send, work, operate or admin")
 	flags.StringArrayVar(&o.queues, "queue", nil,
-		"limit it to this `QUEUE`, or with a * at the end to those that begin so; can be repeated")
+		"limit it to this `QUEUE`, or with a * at the end to all that begin so; can be repeated")
 	flags.BoolVar(&o.hidePayloads, "hide-payloads", false, "show no payloads, headers and errors of messages")
 	return cmd
 }

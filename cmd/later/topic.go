@@ -20,11 +20,11 @@ func (m *Main) topicCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topic publish|subscribe|unsubscribe|list|history|rewind|configure|delete TOPIC",
 		Short: "Publish messages that each subscribed queue receives",
-		Long: `A topic distributes messages to queues. Each queue that is subscribed when a message is due receives it, under
-the same id, and has its own workers, attempts and dead messages: it is what other systems call a consumer group.
+		Long: `A topic distributes messages to queues. Each queue that is subscribed when a message is due receives it,
+under the same id, and has its own workers, attempts and dead messages: other systems call it a consumer group.
 
 The workers of subscribed queues distribute the messages; they learn of new subscriptions within about two seconds. A
-queue that nobody works on needs a worker of another subscribed queue of the topic.
+queue without workers needs a worker of another subscribed queue of the topic.
 
 Until a message is due it is in the queue topic:TOPIC, where later get, list, cancel, reschedule and run-now find it.`,
 		Example: `  later topic subscribe orders mail
@@ -202,7 +202,7 @@ func (f *startFlags) start(cmd *cobra.Command) (start later.HistoryStart, given 
 // checkFrom returns an ErrInvalid if --from was given without a time that can be in a history.
 func checkFrom(from time.Time) error {
 	if from.Before(time.UnixMilli(1)) {
-		return store.Invalid("--from is %s: give a time after 1970", from.Format(time.RFC3339))
+		return store.Invalid("--from is %s: must be a time after 1970", from.Format(time.RFC3339))
 	}
 	return nil
 }

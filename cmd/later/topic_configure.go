@@ -18,9 +18,9 @@ func (m *Main) topicConfigureCommand() *cobra.Command {
 	var given later.TopicConfig
 	cmd := &cobra.Command{
 		Use:   "configure TOPIC [--drop-unsubscribed] [--history-age DURATION] [--history-count N]",
-		Short: "Set what a topic keeps",
-		Long: `Configure sets what happens to messages that are due while no queue is subscribed, and how long and how many
-distributed messages are retained as history. Settings without a flag stay as they are; without any flag, configure
+		Short: "Set how long a topic keeps messages",
+		Long: `Configure sets the policy for messages that are due while no queue is subscribed, and how long and how
+many distributed messages are retained as history. Settings without a flag stay as they are; without any flag, configure
 prints them. It creates a topic that does not exist. Workers follow with their next messages.
 
 Without --drop-unsubscribed messages wait for the first subscription. With it the first subscription makes them dead,
@@ -40,7 +40,7 @@ trim it about every second, and while no messages are due every minute.`,
 	durationFlag(flags, &given.HistoryAge, "history-age",
 		"retain messages for this long after they were due; 0s for no limit")
 	flags.Int64Var(&given.HistoryCount, "history-count", 0,
-		"retain this many messages, those that were due last; 0 for no limit")
+		"retain this many messages, the latest due times; 0 for no limit")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		t := c.Topic(args[0])
 		changes := flags.Changed("drop-unsubscribed") || flags.Changed("history-age") || flags.Changed("history-count")
@@ -105,9 +105,9 @@ func (m *Main) topicDeleteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete TOPIC",
 		Short: "Delete a topic with its subscriptions and history",
-		Long: `Delete removes a topic with its configuration, its subscriptions, its history and the messages that are not
-distributed yet. What queues have received stays there. It asks for confirmation first unless --yes is set. A message
-published afterwards creates the topic again.`,
+		Long: `Delete removes a topic with its configuration, its subscriptions, its history and the messages that are
+not distributed yet. Messages that queues have received stay there. It asks for confirmation first unless --yes is set.
+A message published afterwards creates the topic again.`,
 		Example:           `  later topic delete orders`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: m.topicNames,

@@ -100,12 +100,13 @@ func (m *Main) topicRewindCommand() *cobra.Command {
 	var from startFlags
 	cmd := &cobra.Command{
 		Use:   "rewind TOPIC QUEUE --from TIME | --from-id ID",
-		Short: "Have a subscribed queue receive history again",
-		Long: `Rewind has a subscribed queue receive again what the topic's history has from a due time or a message on, up to
-now, as far as it matches the subscription's filter. The messages start without failed attempts and no longer expire.
+		Short: "Deliver history to a subscribed queue again",
+		Long: `Rewind delivers the messages of the topic's history, from a due time or a message on, up to now, to a
+subscribed queue again, as far as they match the subscription's filter. The messages start without failed attempts and
+no longer expire.
 
-A message that the queue still has, dead ones included, is left alone, and so is one whose id is within its dedup
-window. To receive dead messages again, use later dead replay.`,
+A message that the queue still has, dead ones included, is left alone, and so is one with an id within its dedup window.
+To receive dead messages again, use later dead replay.`,
 		Example: `  later topic rewind orders search --from 09:00
   later topic rewind orders search --from 2030-12-31T00:00:00Z
   later topic rewind orders search --from-id order-1`,
@@ -127,7 +128,7 @@ window. To receive dead messages again, use later dead replay.`,
 			return err
 		}
 		if from.at.After(stats.Now) {
-			return store.Invalid("--from is %s, which is in the future: give a time in the past",
+			return store.Invalid("--from is %s, which is in the future: must be a time in the past",
 				from.at.Format(time.RFC3339))
 		}
 		if err := checkHistory(ctx, t); err != nil {

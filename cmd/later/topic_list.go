@@ -20,9 +20,9 @@ func (m *Main) topicListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [TOPIC]",
 		Short: "List topics, or the subscriptions of one",
-		Long: `List prints each topic with the number of its subscriptions, the counts of messages that are not distributed
-yet, and the number of messages in its history. Dead are those that expired, and with --drop-unsubscribed of later topic
-configure those that were due while no queue was subscribed.
+		Long: `List prints each topic with the number of its subscriptions, the counts of messages that are not
+distributed yet, and the number of messages in its history. Dead are messages that expired, and with --drop-unsubscribed
+of later topic configure also messages that were due while no queue was subscribed.
 
 With TOPIC it prints the topic's configuration, and its subscriptions with their filters and the counts of the
 subscribed queues. With --json both print the same object for each topic, which has everything.`,

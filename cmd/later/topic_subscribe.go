@@ -15,10 +15,10 @@ func (m *Main) topicSubscribeCommand() *cobra.Command {
 	var from startFlags
 	cmd := &cobra.Command{
 		Use:   "subscribe TOPIC QUEUE [--where FILTER] [--from TIME | --from-id ID]",
-		Short: "Have a queue receive a topic's messages",
-		Long: fmt.Sprintf(`Subscribe has a queue receive the messages of a topic that are due from now on, and those that
-were kept because no queue was subscribed. It replaces the queue's subscription if there is one. The topic and the queue
-need not exist. Workers follow within about two seconds. A topic has up to %d subscriptions.
+		Short: "Deliver a topic's messages to a queue",
+		Long: fmt.Sprintf(`Subscribe delivers the messages of a topic to a queue: all that are due from now on, and all
+that were kept because no queue was subscribed. It replaces the queue's subscription if there is one. The topic and the
+queue need not exist. Workers follow within about two seconds. A topic has up to %d subscriptions.
 
 --where takes a list of conditions on headers, which must all hold:
 
@@ -31,8 +31,8 @@ need not exist. Workers follow within about two seconds. A topic has up to %d su
 
 Names and values are quoted like "a b" if they are empty or have anything but letters, digits and . _ - / : @.
 
-With --from or --from-id the queue first receives what the topic's history has from a due time or a message on; see
-later topic configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
+With --from or --from-id the queue first receives the topic's history from a due time or a message on; see later topic
+configure. To subscribe a topic to another one, give topic:NAME as the queue.`,
 			later.MaxSubscriptions),
 		Example: `  later topic subscribe orders mail
   later topic subscribe orders audit --where 'region=eu, kind in (order, refund), !test'
@@ -40,8 +40,8 @@ later topic configure. To subscribe a topic to another one, give topic:NAME as t
 		Args:              arguments(2, 2),
 		ValidArgsFunction: m.topicAndQueueNames,
 	}
-	cmd.Flags().StringVar(&where, "where", "", "only messages whose headers match this `FILTER`")
-	from.add(cmd, "also what the history has")
+	cmd.Flags().StringVar(&where, "where", "", "only messages with headers that match this `FILTER`")
+	from.add(cmd, "also the history")
 	cmd.RunE = m.withClient(func(ctx context.Context, c *later.Client, args []string) error {
 		t := c.Topic(args[0])
 		var opts []later.SubscribeOption
@@ -71,8 +71,8 @@ func (m *Main) topicUnsubscribeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unsubscribe TOPIC QUEUE",
 		Short: "End the subscription of a queue",
-		Long: `Unsubscribe ends the subscription of a queue. What the queue has received stays there. Workers that are
-distributing messages follow with their next ones.`,
+		Long: `Unsubscribe ends the subscription of a queue. Messages that the queue has received stay there. Workers
+that are distributing messages follow with their next ones.`,
 		Example:           `  later topic unsubscribe orders mail`,
 		Args:              arguments(2, 2),
 		ValidArgsFunction: m.topicAndQueueNames,

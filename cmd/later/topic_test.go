@@ -187,7 +187,7 @@ func TestTopicErrorsNameTheFix(t *testing.T) {
 			{2, []string{"subscribe", "orders"}, "usage: later topic subscribe TOPIC QUEUE"},
 			{2, []string{"rewind", "orders", "mail"}, "no time: give --from"},
 			{2, []string{"rewind", "orders", "mail", "--from", "00:00", "--from-id", "1"}, "leave out one of them"},
-			{2, []string{"rewind", "orders", "mail", "--from", "2999-01-01 00:00"}, "in the future: give a time in the past"},
+			{2, []string{"rewind", "orders", "mail", "--from", "2999-01-01 00:00"}, "in the future: must be a time in the past"},
 			{2, []string{"publish", long, "x"}, "topic name is 115 bytes long: the limit is 114"},
 			{2, []string{"publish", long, "--batch"}, "topic name is 115 bytes long: the limit is 114"},
 			{2, []string{"publish", "orders"}, "no payload: give one"},

@@ -20,9 +20,8 @@ func (m *Main) uiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Open the web page of the store",
-		Long: `Ui serves the page of the store on this machine, prints its URL and opens it in the browser, until SIGTERM or
-Ctrl-C. The page shows what is coming, what is late, what failed and who works, and changes it; docs/page.md describes
-it.
+		Long: `Ui serves the page of the store on this machine, prints its URL and opens it in the browser, until
+SIGTERM or Ctrl-C. The page shows and changes coming, late and failed messages and workers; docs/page.md describes it.
 
 Ui listens at ` + defaultListen + `, or at a free port if that is taken. If the store is a server's, at http:// or
 https://, ui opens that server's page and ends. BROWSER names the program to open it with, instead of the system's.

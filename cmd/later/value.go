@@ -72,7 +72,7 @@ func (v delayValue) Set(text string) (err error) {
 func (v timeValue) Set(text string) (err error) {
 	*v.t, err = parseTime(text, time.Now())
 	if err == nil && v.t.IsZero() { // which would mean that there is none
-		err = errors.New("give a time from 1970 on, or leave it out")
+		err = errors.New("must be a time from 1970 on, or omitted")
 	}
 	return err
 }

@@ -15,8 +15,8 @@ func (m *Main) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version and the selected store",
-		Long: `Version prints the version of this program, the commit it was built from if known, and its Go version. It also
-prints which store the other commands use, and what selected it. It does not open the store.`,
+		Long: `Version prints the version of this program, the commit it was built from if known, and its Go version. It
+also prints which store the other commands use, and the flag or variable that selected it. It does not open the store.`,
 		Example:           `  later version --json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,

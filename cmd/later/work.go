@@ -51,8 +51,8 @@ its standard input. Its environment has
   LATER_HEADER_<NAME>                  a header: its name in capitals, with _ for anything but letters and digits.
                                        a-b and a_b are both LATER_HEADER_A_B; one of them wins
 
-and the worker's own, without LATER_TOKEN, and without a LATER_STORE that has a password: what the command may do is not
-for who sends messages to find out. Give it secrets of its own if it needs some.
+and the worker's own, without LATER_TOKEN, and without a LATER_STORE that has a password: senders of messages must not
+get at the rights of the worker. Give it secrets of its own if it needs some.
 
 The command writes to the standard output and standard error of later work. Its exit code decides:
 
@@ -63,7 +63,7 @@ The command writes to the standard output and standard error of later work. Its 
 The end of the command's standard error is kept as the last error. After its last attempt the message is dead (see
 later dead). The backoff grows from a second to ten minutes, with jitter.
 
-Work also distributes the messages of topics to which its queues are subscribed (see later topic). It warns of queues
+Work also distributes the messages of topics that its queues are subscribed to (see later topic). It warns of queues
 that do not exist yet, and waits for their first messages.
 
 Any number of workers and other commands can use the store at once.
@@ -219,13 +219,13 @@ func (o *workOptions) check(queues []string) error {
 		return store.Invalid("--exec is empty: give a command, or omit it to print")
 	}
 	if o.set.Changed("concurrency") && o.concurrency < 1 {
-		return store.Invalid("--concurrency is %d: give 1 or more, or omit it", o.concurrency)
+		return store.Invalid("--concurrency is %d: must be 1 or more, or omitted", o.concurrency)
 	}
 	if o.max < 0 {
-		return store.Invalid("--max is %d: give 1 or more, or 0 for no limit", o.max)
+		return store.Invalid("--max is %d: must be 1 or more, or 0 for no limit", o.max)
 	}
 	if store.CheckLease(o.lease) != nil {
-		return store.Invalid("--lease is %s: give %s to %s", durations.Format(o.lease),
+		return store.Invalid("--lease is %s: must be %s to %s", durations.Format(o.lease),
 			durations.Format(store.MinLease), durations.Format(store.MaxLease))
 	}
 	if o.command != "" {

@@ -21,7 +21,7 @@ const shownQueues = 40
 func (m *Main) workersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workers [NAME...]",
-		Short: "List the live workers, or tell them what to do",
+		Short: "List the live workers, or send them commands",
 		Long: `Workers lists the live workers of all processes that use the store: the version of each program, its queues,
 how many messages its handlers hold, and for how long the first of them. With NAME, a worker's name or id, it prints the
 messages too. A worker that does not answer within a second is shown as of its last heartbeat, which is 14 seconds old

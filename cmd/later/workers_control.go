@@ -28,21 +28,22 @@ type controlOptions struct {
 // controlTexts describe the commands: what they do, and what was done.
 var controlTexts = map[later.WorkerCommand]struct{ short, long, done string }{
 	later.CommandDrain: {"End workers when their handlers have finished",
-		`Drain has workers claim no more, let handlers finish for as long as their programs allow, give back the rest, and
-end. Later work and later forward exit with 0. A supervisor that restarts programs whatever they return starts them
-again.`, "drained"},
+		`Drain lets workers claim no more, lets handlers finish for as long as their programs allow, gives back the
+rest, and ends the workers. Later work and later forward exit with 0. A supervisor that restarts programs whatever they
+return starts them again.`, "drained"},
 	later.CommandRestart: {"Restart workers with a new version of their program",
-		`Restart has workers drain and then start again, to deploy a new version while each finishes what it is doing.
-Later work and later forward execute their program again, as they do on SIGUSR2. A program of your own learns of it by
-the error ErrRestart of Worker.Run; it executes itself, or ends so that its supervisor starts it.
+		`Restart lets workers drain and then start again, to deploy a new version while each finishes its work. Later
+work and later forward execute their program again, as they do on SIGUSR2. A program of your own learns of it by the
+error ErrRestart of Worker.Run; it executes itself, or ends so that its supervisor starts it.
 
 A worker has restarted when it is gone and one of a new process has come: with the same name, or with the same queues on
 the same machine.`, "restarted"},
 	later.CommandPause: {"Stop workers from claiming messages",
-		`Pause has workers claim no more messages until later workers resume. What they hold they finish. Other workers
-take the messages; later pause stops a queue for all of them. A worker that restarts is not paused.`, "paused"},
+		`Pause lets workers claim no more messages until later workers resume. They finish the messages that
+they hold. Other workers take the messages; later pause stops a queue for all of them. A worker that
+restarts is not paused.`, "paused"},
 	later.CommandResume: {"Let paused workers claim messages again",
-		`Resume has paused workers claim messages again.`, "resumed"},
+		`Resume lets paused workers claim messages again.`, "resumed"},
 }
 
 func (m *Main) workersControl(do later.WorkerCommand) *cobra.Command {
