@@ -1,4 +1,4 @@
-// Package doctor checks what a store holds and repairs it: whether the messages, indexes and counters of each queue
+// Package doctor checks the content of a store and repairs it: whether the messages, indexes and counters of each queue
 // agree, the schedules, the files of an embedded store, the settings of a Redis server. It may import package later and
 // package store, and no engine. Start with Check.
 package doctor
@@ -33,7 +33,7 @@ const (
 )
 
 // Check checks everything that the client's store holds, and calls report for each Result, from one goroutine. It
-// reads the whole store, so it takes a while, but workers and other calls continue meanwhile.
+// reads the whole store, so it takes a while, but workers and other calls continue.
 //
 // Damage is a Result, not an error. An error means that the check could not be completed: ErrUnavailable, ErrClosed or
 // the cause of ctx. Repeat a Check with Repair that failed: it completes the repairs that it began. Check returns

@@ -4,8 +4,8 @@
 //	http.Handle("/healthz", health.Live(worker))
 //	http.Handle("/readyz", health.Ready(client))
 //
-// LiveStore is Live for a process with an embedded store. All reply 200 with {"status":"ok"}, or 503 with a problem as in
-// RFC 9457, whose "code" is that of the error. A reply contains no addresses and no other details, because probes are
+// LiveStore is Live for a process with an embedded store. All reply 200 with {"status":"ok"}, or 503 with a problem as
+// in RFC 9457, with the "code" of the error. A reply contains no addresses and no other details, because probes are
 // often open to everybody.
 package health
 

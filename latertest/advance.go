@@ -15,9 +15,9 @@ import (
 var maxResults = 100_000
 
 // Advance moves the clock forward by d, rounded up to a millisecond. On the way it stops at each due time of a queue
-// that has a handler, of a topic to which such a queue is subscribed, and of a schedule, and goes on when everything
+// that has a handler, of a topic that such a queue is subscribed to, and of a schedule, and goes on when everything
 // that is due was handled. Schedules run as soon as there is any handler, of Handle or of a worker that is not paused.
-// Advance returns what handlers have returned since the previous Advance, in order; those of a worker may have run
+// Advance returns the results of the handlers since the previous Advance, in order; handlers of a worker may have run
 // before this one.
 //
 // Messages of queues without a handler, of paused queues and of paused workers become ready and stay so. Messages that
@@ -61,7 +61,7 @@ func (h *Harness) Run() []Result {
 }
 
 // MoveClock moves the clock forward by d and does not wait for handlers, so that a test can let time pass while a
-// handler runs. Workers begin what is due, and the next Advance waits for it.
+// handler runs. Workers begin due messages, and the next Advance waits for them.
 func (h *Harness) MoveClock(d time.Duration) {
 	h.tb.Helper()
 	if d < 0 {
@@ -95,7 +95,7 @@ func (h *Harness) handleDue() bool {
 		if !h.startSchedules() {
 			return false
 		}
-		select { // only what happens from here on is news
+		select { // only later changes are news
 		case <-h.happened:
 		default:
 		}
@@ -118,7 +118,8 @@ func (h *Harness) handleDue() bool {
 				return false
 			}
 		}
-		// What was looked at first may have changed since: a handler of one worker sends a message to another's queue.
+		// The first queue may have changed since it was looked at: a handler of one worker sends a message to another's
+		// queue.
 		if h.seen() == before {
 			return true
 		}
@@ -197,8 +198,8 @@ func (h *Harness) startSchedules() bool {
 	return true
 }
 
-// workerQueues returns the queues from which running workers claim: their own, those of the topics to which these are
-// subscribed, and the schedules.
+// workerQueues returns the queues that running workers claim from: their own, the queues of the topics that these are
+// subscribed to, and the schedules.
 func (h *Harness) workerQueues() (queues []string, ok bool) {
 	h.tb.Helper()
 	for _, w := range h.workers {

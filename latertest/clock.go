@@ -82,7 +82,7 @@ type clock struct {
 	patience time.Duration
 }
 
-// bubbleClock is the clock of a bubble, which nobody sets.
+// bubbleClock is the clock of a bubble, which cannot be set.
 type bubbleClock struct{}
 
 func (bubbleClock) Now() time.Time { return time.Now() }

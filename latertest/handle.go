@@ -28,9 +28,9 @@ const (
 // Handle has Advance call a handler for the messages of a queue, one at a time, in the goroutine of the test. So the
 // handler may call methods of the test such as FailNow, and a panic ends the test.
 //
-// What the handler returns is settled as a Worker does. Failed attempts are retried after 1 s, 2 s, 4 s and so on up to
-// 10 minutes, without randomness. A message's own Timeout is measured by package time. For a Mux, middleware, batches,
-// OnDead and a Backoff, start a Worker with Start.
+// The result of the handler settles the message, as with a Worker. Failed attempts are retried after 1 s, 2 s, 4 s and
+// so on up to 10 minutes, without randomness. A message's own Timeout is measured by package time. For a Mux,
+// middleware, batches, OnDead and a Backoff, start a Worker with Start.
 func (h *Harness) Handle(queue string, handler later.HandlerFunc) {
 	h.tb.Helper()
 	worked := func(w *runningWorker) bool { return w.handles(queue) }

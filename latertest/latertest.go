@@ -1,6 +1,6 @@
-// Package latertest tests what a program does with Later: a store in memory with a clock that the test moves, and
-// assertions about the messages in a queue. A test of "the order is cancelled after 30 minutes" takes a millisecond and
-// never sleeps:
+// Package latertest tests programs that use Later: a store in memory with a clock that the test moves, and assertions
+// about the messages in a queue. A test of "the order is cancelled after 30 minutes" takes a millisecond and never
+// sleeps:
 //
 //	lt := latertest.New(t)
 //	shop := NewShop(lt.Client())
@@ -9,8 +9,8 @@
 //	lt.Advance(30 * time.Minute)
 //
 // Advance runs everything that falls due on the way, in due order and each at its own due time, including retries,
-// snoozes, messages that handlers send, those of topics, and the runs of schedules. Handlers run in the goroutine of
-// the test (Handle), or in a real later.Worker (Start), for which Advance waits. RequireScheduled, RequireNone and
+// snoozes, messages that handlers send, messages of topics, and the runs of schedules. Handlers run in the goroutine of
+// the test (Handle), or in a real later.Worker (Start); Advance waits for both. RequireScheduled, RequireNone and
 // RequireDead check the messages of a queue, of any store.
 //
 // The store's clock stands still unless the test moves it. In a testing/synctest bubble it is the bubble's, so that
@@ -37,8 +37,8 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Harness is a client on a store in memory whose clock the test moves. Create it with New. Its methods are for the
-// test's goroutine; the client is for any.
+// Harness is a client on a store in memory with a clock that the test moves. Create it with New. Its methods are for
+// the test's goroutine; the client is for any.
 type Harness struct {
 	tb     TB
 	store  engine
@@ -57,19 +57,19 @@ type Harness struct {
 	results []Result // since the last Advance
 }
 
-// Result is what a handler returned.
+// Result is the result of a handler.
 type Result struct {
 	Message *later.Message
 	// At is when the result was settled, on the store's clock.
 	At time.Time
-	// Err is the handler's error, of which later.OutcomeOf says what it means. From a Worker it is what middleware made
-	// of it, and nil for an ack with follow-ups.
+	// Err is the handler's error; later.OutcomeOf explains it. From a Worker it is the error that middleware returned,
+	// and nil for an ack with follow-ups.
 	Err error
 }
 
-// New returns a Harness whose clock begins at the current time. Options are those of the client,
-// such as later.WithSendMiddleware. What Later logs goes to the output of the test, unless they say otherwise. When the
-// test ends, workers are stopped and the client is closed.
+// New returns a Harness with a clock that begins at the current time. Options are options of the client, such as
+// later.WithSendMiddleware. Later's log goes to the output of the test, unless they say otherwise. When the test ends,
+// workers are stopped and the client is closed.
 func New(tb TB, opts ...later.Option) *Harness {
 	tb.Helper()
 	return NewAt(tb, time.Now(), opts...)

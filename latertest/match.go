@@ -12,7 +12,7 @@ import (
 
 // Match is a condition for messages.
 type Match struct {
-	field string // what it is about, such as "payload"
+	field string // the subject, such as "payload"
 	want  string // for failures
 	holds func(info *later.Info, now time.Time) bool
 }
@@ -31,7 +31,7 @@ func Payload[T ~string | ~[]byte](payload T) Match {
 	}}
 }
 
-// JSON matches messages whose payload is the JSON of value, whatever its spaces and the order of its fields.
+// JSON matches messages with the JSON of value as payload, whatever its spaces and the order of its fields.
 func JSON(value any) Match {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -79,7 +79,7 @@ func Before(t time.Time) Match {
 	return Match{"due", "before " + stamp(t), func(i *later.Info, _ time.Time) bool { return i.Due.Before(t) }}
 }
 
-// Where matches messages for which holds returns true. what says which these are, in failures.
+// Where matches messages if holds returns true for them. Failures describe the messages by the text what.
 func Where(what string, holds func(*later.Info) bool) Match {
 	return Match{"message", what, func(i *later.Info, _ time.Time) bool { return holds(i) }}
 }

@@ -19,14 +19,14 @@ const maxListed = 20
 //
 //	latertest.RequireScheduled(t, lt.Client().Queue("orders"), latertest.Payload("1001"), latertest.In(30*time.Minute))
 //
-// The failure lists the messages of the queue with what differs. The queue can be one of any store.
+// The failure lists the messages of the queue with the differences. The queue can be one of any store.
 func RequireScheduled(tb TB, q *later.Queue, want ...Match) *later.Info {
 	tb.Helper()
 	return requireOne(tb, q, "scheduled", want, store.StateScheduled, store.StateReady)
 }
 
 // RequireDead fails the test unless exactly one dead message of a queue matches, and returns it. Its LastError and
-// DeadReason say why it is dead. In and At match the time for which it was last due.
+// DeadReason say why it is dead. In and At match its last due time.
 func RequireDead(tb TB, q *later.Queue, want ...Match) *later.Info {
 	tb.Helper()
 	return requireOne(tb, q, "dead", want, store.StateDead)
@@ -86,7 +86,7 @@ func requireOne(tb TB, q *later.Queue, kind string, want []Match, states ...late
 	return nil
 }
 
-// contents is what a queue contains.
+// contents is the content of a queue.
 type contents struct {
 	queue    string
 	now      time.Time
@@ -115,7 +115,7 @@ func read(q *later.Queue, states ...later.State) (contents, error) {
 	return c, nil
 }
 
-// matching returns the messages for which all conditions hold.
+// matching returns the messages that meet all conditions.
 func (c *contents) matching(want []Match) (found []*later.Info) {
 	for _, info := range c.messages {
 		if len(c.differences(info, want)) == 0 {
@@ -125,7 +125,7 @@ func (c *contents) matching(want []Match) (found []*later.Info) {
 	return found
 }
 
-// differences returns what a message's conditions that do not hold are about.
+// differences returns the subjects of the conditions that a message does not meet.
 func (c *contents) differences(info *later.Info, want []Match) (fields []string) {
 	for _, m := range want {
 		if !m.holds(info, c.now) && !slices.Contains(fields, m.field) {
@@ -135,7 +135,7 @@ func (c *contents) differences(info *later.Info, want []Match) (fields []string)
 	return fields
 }
 
-// write lists the messages, with what differs from want, those that differ least first.
+// write lists the messages, with the differences from want, the smallest differences first.
 func (c *contents) write(text *strings.Builder, want []Match) {
 	s := c.stats
 	fmt.Fprintf(text, "At %s queue %q has %d scheduled, %d ready, %d leased and %d dead messages", stamp(c.now), c.queue,

@@ -35,8 +35,8 @@ func (w *runningWorker) handles(queue string) bool {
 // Its handlers run in their own goroutines, as in production, and Advance waits for them. They get messages that are
 // due without an Advance, too.
 //
-// Advance does not know workers that run by other means, nor the queues of those on another client. So have the program
-// make its worker in one function and run it in another.
+// Advance does not know workers that run by other means, nor the queues of workers on another client. So have the
+// program make its worker in one function and run it in another.
 //
 // stop returns when the worker has drained. An error of Worker.Run fails the test.
 func (h *Harness) Start(worker *later.Worker) (stop func()) {

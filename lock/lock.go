@@ -2,12 +2,12 @@
 // by all workers together.
 //
 // PerKey returns a middleware for later.WorkerConfig. A Locker keeps the locks: Redis for workers on many machines, or
-// Local for those of one process, as with an embedded store. The package imports only later and the clients of lock
+// Local for workers of one process, as with an embedded store. The package imports only later and the clients of lock
 // servers; start reading at PerKey.
 //
 // A lock has a holder for as long as the lock server's time goes on as this process's does. A process that is stopped
 // for longer than the TTL and then continues may run beside the next holder until it notices, as with every lock that
-// expires. What a handler changes should tolerate that, for example by a condition on a version.
+// expires. The changes of a handler should tolerate that, for example by a condition on a version.
 package lock
 
 import (
@@ -20,8 +20,8 @@ import (
 var (
 	// ErrHeld means that another owner has the lock.
 	ErrHeld = errors.New("lock is held by another message")
-	// ErrLost means that the lock expired or was taken away. It is the cause of the context of a handler whose lock
-	// is lost.
+	// ErrLost means that the lock expired or was taken away. It is the cause of the context of a handler that has lost
+	// its lock.
 	ErrLost = errors.New("lock was lost")
 )
 

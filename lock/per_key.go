@@ -33,18 +33,18 @@ type Option func(*middleware)
 // extends its lock after a third of the time, for as long as it runs.
 func TTL(d time.Duration) Option { return func(m *middleware) { m.ttl = max(d, minTTL) } }
 
-// PerKey returns a middleware with which a handler holds the lock of its message's key while it runs. Messages of one
-// key are then handled one at a time, in no particular order, and those of different keys at once.
+// PerKey returns a middleware: a handler holds the lock of its message's key while it runs. Messages of one key are
+// then handled one at a time, in no particular order, and messages of different keys at once.
 //
-// keyOf returns the key of a message, up to MaxKey bytes; a message with a longer key is buried. A message whose key is
-// "" needs no lock. The policy says what happens while another message holds the lock. Worker.Run returns ErrInvalid if
-// locker, keyOf or an option is nil.
+// keyOf returns the key of a message, up to MaxKey bytes; a message with a longer key is buried. A message with the key
+// "" needs no lock. The policy applies while another message holds the lock. Worker.Run returns ErrInvalid if locker,
+// keyOf or an option is nil.
 //
 // A handler's context ends with ErrLost when its lock is lost, because it expired or because the lock server lost it.
 // Whatever the handler then returns, even nil, is a failed attempt, because it may have run beside another one.
 //
-// When the handler is done, the message waits half a second at most for the lock to be released. A locker whose calls
-// take longer, because they ignore the end of their context, can outlive Worker.Run; the lock expires anyway.
+// When the handler is done, the message waits half a second at most for the lock to be released. A locker with calls
+// that take longer, because they ignore the end of their context, can outlive Worker.Run; the lock expires anyway.
 func PerKey(
 	locker Locker, keyOf func(*later.Message) string, policy Policy, opts ...Option,
 ) func(later.HandlerFunc) later.HandlerFunc {

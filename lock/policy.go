@@ -2,7 +2,7 @@ package lock
 
 import "time"
 
-// Policy says what happens to a message whose lock another message holds. The zero value is Fail. A lock server that
+// Policy decides about a message while another message holds its lock. The zero value is Fail. A lock server that
 // cannot be reached counts as a held lock.
 type Policy struct {
 	kind  policyKind
@@ -34,7 +34,7 @@ func Fail() Policy { return Policy{} }
 func Wait(max time.Duration) Policy { return Policy{kind: wait, limit: max} }
 
 // Later returns the policy that snoozes the message for delay, which is no attempt. A delay below 10 ms means 10 ms. A
-// message that has waited for an hour fails the attempt, and then waits anew; Policy.For sets another limit.
+// message that has waited for an hour fails the attempt, and then waits again; Policy.For sets another limit.
 func Later(delay time.Duration) Policy {
 	return Policy{kind: requeue, delay: max(delay, minDelay), limit: defaultLimit}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/laterq/later"
 )
 
-// turns is what a process knows of the locks that its handlers hold and wait for. It spares calls to the locker: of the
-// messages of one key, one holds or asks for the lock and one waits.
+// turns has the locks that the handlers of a process hold and wait for. It spares calls to the locker: of the messages
+// of one key, one holds or asks for the lock and one waits.
 type turns struct {
 	mu      sync.Mutex
 	keys    map[string]*turn
@@ -84,7 +84,7 @@ func (t *turns) end(key string, held time.Duration) {
 	t.drop(key, k)
 }
 
-// wait reports whether a message may wait for the key in a handler, of which at most most wait for any key.
+// wait reports whether a message may wait for the key in a handler. At most most handlers wait, for any key.
 func (t *turns) wait(key string, most int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -205,7 +205,7 @@ func (q *queue) stats(now int64) store.Stats {
 	return s
 }
 
-// setProperties sets properties and removes those with an empty value, if a condition is met.
+// setProperties sets properties and removes the properties with an empty value, if a condition is met.
 func (q *queue) setProperties(set map[string]string, condition *store.Condition) error {
 	if !q.meets(condition) {
 		return store.ErrConflict

@@ -39,7 +39,7 @@ type ManualClock struct {
 	alarms map[chan time.Time]time.Time
 }
 
-// NewManualClock returns a clock whose time is start.
+// NewManualClock returns a clock that starts at start.
 func NewManualClock(start time.Time) *ManualClock {
 	return &ManualClock{now: start, alarms: map[chan time.Time]time.Time{}}
 }
@@ -65,8 +65,8 @@ func (c *ManualClock) Advance(d time.Duration) {
 }
 
 // Advance moves the store's clock, which must be a ManualClock, and with it the deadlines of all leases, in one step:
-// time passes for messages and not for those who hold them, whose heartbeats follow another clock. The clock's own
-// Advance lets leases expire. Advance returns ErrUnsupported for another clock.
+// time passes for messages and not for their holders, which send heartbeats by another clock. The clock's own Advance
+// lets leases expire. Advance returns ErrUnsupported for another clock.
 func (s *Store) Advance(d time.Duration) error {
 	clock, ok := s.data.clock.(*ManualClock)
 	if !ok {

@@ -55,7 +55,7 @@ func (x index) before(at int64) int {
 	})
 }
 
-// between returns the entries not before from whose time is at most last, in order. The index must not change during
+// between returns the entries not before from with a time of at most last, in order. The index must not change during
 // the iteration.
 func (x index) between(from entry, last int64) iter.Seq[entry] {
 	return func(yield func(entry) bool) {

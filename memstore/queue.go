@@ -285,8 +285,8 @@ func (q *queue) deadExcess(now int64) bool {
 		r.MaxAge > 0 && q.dead.first().at <= now-store.Millis(r.MaxAge)
 }
 
-// reap ends leases whose deadline has passed, until it has handled a bounded number of messages. It returns the ids of
-// the messages that died.
+// reap ends expired leases, until it has handled a bounded number of messages. It returns the ids of the messages that
+// died.
 func (q *queue) reap(now int64) (died []string) {
 	for handled := 0; handled < store.MaxBatch; {
 		e := q.deadlines.first()
@@ -317,7 +317,7 @@ func (q *queue) reap(now int64) (died []string) {
 	return died
 }
 
-// next returns the time at which a claim first has messages to return or leases to end. On a paused queue a claim still
+// next returns the time when a claim first has messages to return or leases to end. On a paused queue a claim still
 // ends leases.
 func (q *queue) next() int64 {
 	if q.paused {

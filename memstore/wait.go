@@ -21,8 +21,8 @@ func (d *data) notify(name string) {
 	}
 }
 
-// Wait implements store.Store. It returns when a claim has something to do: when the queue holds a lease whose deadline
-// has passed, or a ready message and is not paused.
+// Wait implements store.Store. It returns when a claim has something to do: when the queue holds an expired lease, or a
+// ready message and is not paused.
 func (s *Store) Wait(ctx context.Context, queueName string) error {
 	for {
 		if err := s.check(ctx); err != nil {
@@ -48,8 +48,8 @@ func (s *Store) Wait(ctx context.Context, queueName string) error {
 	}
 }
 
-// subscribe returns the queue's notifier and the time at which a claim has something to do if nothing changes before.
-// It returns nil if a claim has something to do now.
+// subscribe returns the queue's notifier and the time when a claim has something to do if nothing changes before. It
+// returns nil if a claim has something to do now.
 func (d *data) subscribe(name string) (*notifier, int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

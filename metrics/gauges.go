@@ -49,7 +49,7 @@ type gauges struct {
 	client *later.Client
 	cfg    Config
 
-	reading chan struct{} // has room for one reading; scrapes that come meanwhile share it
+	reading chan struct{} // has room for one reading; scrapes during it share it
 	last    snapshot
 	until   time.Time // until when last is used
 }
@@ -59,7 +59,8 @@ type gauges struct {
 //
 // It reads the store when it is scraped, at most once in 5 seconds; scrapes at the same time share one reading. A
 // reading asks for up to 10,000 names of queues, makes up to 4 calls for each of MaxQueues queues, 8 of them at a time,
-// and 2 for the list of workers, and ends after Timeout. What it leaves out is counted in later_queues_left_out.
+// and 2 for the list of workers, and ends after Timeout. The queues that it leaves out are counted in
+// later_queues_left_out.
 func (m *Metrics) Gauges(client *later.Client) prometheus.Collector {
 	return &gauges{client: client, cfg: m.cfg, reading: make(chan struct{}, 1)}
 }

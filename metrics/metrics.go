@@ -1,6 +1,6 @@
-// Package metrics has the metrics of Later for Prometheus: what this process sends and handles, counted by an observer,
-// and the state of the queues, read from the store when it is scraped. It imports the root package and client_golang,
-// and nothing else of Later needs it. Start reading at New.
+// Package metrics has the metrics of Later for Prometheus: the messages that this process sends and handles, counted by
+// an observer, and the state of the queues, read from the store when it is scraped. It imports the root package and
+// client_golang, and nothing else of Later needs it. Start reading at New.
 //
 //	m := metrics.New(metrics.Config{})
 //	client, err := later.Open(ctx, url, later.WithObserver(m.Observe))
@@ -33,10 +33,10 @@ import (
 
 // Config configures Metrics. The zero value works; values below zero mean the default.
 type Config struct {
-	// Queues are the queues whose gauges are read, if they exist, up to MaxQueues. Default: all, in order of name.
+	// Queues are the queues with gauges, if they exist, up to MaxQueues. Default: all, in order of name.
 	Queues []string
-	// MaxQueues is the maximum number of queues that have gauges, and of those that have their own counters: the first
-	// ones of which the process reports an event. The counters of all others have the label {other}. Default: 100.
+	// MaxQueues is the maximum number of queues that have gauges, and of queues that have their own counters: the first
+	// ones with an event in the process. The counters of all others have the label {other}. Default: 100.
 	MaxQueues int
 	// Timeout limits how long the gauges are read for. Choose it shorter than the scrape_timeout of Prometheus, which is
 	// 10 s by default. Default: 5 s.
@@ -128,7 +128,7 @@ func (c Config) histogram(name, help string, buckets []float64, labels ...string
 	return prometheus.NewHistogramVec(o, labels)
 }
 
-// module is the path of the module whose version later_build_info has.
+// module is the path of the module; later_build_info has its version.
 const module = "github.com/laterq/later"
 
 func buildInfo() prometheus.Gauge {

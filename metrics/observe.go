@@ -98,8 +98,8 @@ func (m *Metrics) of(queue string) *queueMetrics {
 	return q
 }
 
-// newQueue returns the metrics of a queue. Those of every outcome exist from the first event on, because Prometheus
-// does not see the first increase of a counter that appears with it.
+// newQueue returns the metrics of a queue. The counters of all outcomes exist from the first event on, because
+// Prometheus does not see the first increase of a counter that appears with it.
 func (m *Metrics) newQueue(label string) *queueMetrics {
 	q := &queueMetrics{
 		label:      label,

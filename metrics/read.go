@@ -10,7 +10,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// snapshot is what one reading of the store found. It is not changed afterwards.
+// snapshot is the result of one reading of the store. It is not changed afterwards.
 type snapshot struct {
 	up     bool
 	queues []queueState
@@ -110,7 +110,7 @@ func readQueue(ctx context.Context, q *later.Queue) (*queueState, error) {
 	if err != nil || stats.Scheduled == 0 {
 		return s, err
 	}
-	from := stats.Now.Truncate(time.Millisecond).Add(time.Millisecond) // what is due now is ready
+	from := stats.Now.Truncate(time.Millisecond).Add(time.Millisecond) // messages that are due now are ready
 	for i, h := range horizons {
 		if stats.NextDue.Sub(from) >= h.span {
 			break // and within no shorter time

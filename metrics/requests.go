@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Routes of requests that no pattern of a mux is for, and of those that were refused before.
+// Routes of requests that match no pattern of a mux, and of requests that were refused before.
 const (
 	unknownRoute = "unknown"
 	refusedRoute = "refused"
@@ -17,8 +17,8 @@ const (
 
 var requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30, 60, 300}
 
-// Requests returns a handler that counts the requests for a mux by its patterns, and those that guard refuses before
-// they reach it. guard can be the Handler of an access.Control, or nil.
+// Requests returns a handler that counts the requests for a mux by its patterns, and the requests that guard refuses
+// before they reach it. guard can be the Handler of an access.Control, or nil.
 func (m *Metrics) Requests(mux http.Handler, guard func(http.Handler) http.Handler) http.Handler {
 	routed := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a, ok := w.(*answer); ok {
@@ -89,7 +89,7 @@ func (a *answer) Write(text []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// requestKey are the labels of a request. Its fields have few values, since those that clients make up are none.
+// requestKey are the labels of a request. Its fields have few values, since values that clients make up are left out.
 type requestKey struct {
 	route, method string
 	code          int

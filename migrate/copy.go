@@ -40,9 +40,8 @@ type QueueCopy struct {
 	// Duplicates were already in the target, or their ids are live or within their dedup window there. Nothing
 	// was changed. With Move it only counts messages known to be the same.
 	Duplicates int64
-	// Leased messages were held by workers of the source. They are copied as if they had been released, and
-	// are also counted in Copied or Duplicates. With Move they stay in the source, and Leased counts those
-	// there at the end.
+	// Leased messages were held by workers of the source. They are copied as if they had been released, and are also
+	// counted in Copied or Duplicates. With Move they stay in the source, and Leased counts the ones there at the end.
 	Leased int64
 	// Conflicts, with Move, stay in the source because the target has them differently. It has another message
 	// with that id, has an older version of the same one, or has the id within its dedup window.
@@ -67,23 +66,23 @@ const (
 //
 // It copies ids, payloads, headers, limits, due times, failed attempts and last errors; the reason and time of death of
 // dead messages; and the bytes of unreadable ones. Due times are kept, so the clocks of both stores should agree. Copy
-// also copies the properties of queues, except those that the target's queue has already. Dedup windows of acked
-// messages, pauses and retentions are not copied. Copy works queue by queue and page by page, reads a page while
-// it writes the previous one, and needs memory for a few times store.MaxBatchBytes. When ctx ends, it finishes the
-// page in progress within 5 s. Do not close the clients before Copy returns.
+// also copies the properties of queues, except properties that the target's queue has already. Dedup windows of acked
+// messages, pauses and retentions are not copied. Copy works queue by queue and page by page, reads a page while it
+// writes the previous one, and needs memory for a few times store.MaxBatchBytes. When ctx ends, it finishes the page in
+// progress within 5 s. Do not close the clients before Copy returns.
 //
 // A Copy that failed or was stopped can be repeated: messages that the target already has are left alone. However, a
 // message that was delivered at the target in the meantime, and is still in the source, is copied and delivered again.
 // Start the target's workers after the copy, or use Move. A copy of a queue with busy workers is not a snapshot:
-// messages that change state meanwhile may be missing. Pause the queue for a complete copy.
+// messages that change state during the copy may be missing. Pause the queue for a complete copy.
 //
 // With Move, a message leaves the source when the target has it as safely as it keeps any sent message (a target that
 // implements store.Syncer is synced first), and only if it has not changed since it was copied. A message that was
-// rescheduled, or cancelled and sent again, is copied anew. A message can be in both stores, and so be delivered twice,
-// only if Copy was stopped within a page, or if the message was cancelled in the source while its page was in progress.
-// Leased messages stay, and Copy returns ErrLeased; they can be moved once their workers have settled them or their
-// leases have expired. Stop sending to the source first. Messages sent during a Move are moved as far as Copy sees
-// them.
+// rescheduled, or cancelled and sent again, is copied again. A message can be in both stores, and so be delivered
+// twice, only if Copy was stopped within a page, or if the message was cancelled in the source while its page was in
+// progress. Leased messages stay, and Copy returns ErrLeased; they can be moved once their workers have settled them or
+// their leases have expired. Stop sending to the source first. Messages sent during a Move are moved as far as Copy
+// sees them.
 //
 // Copy returns its result along with any error. ErrNotFound for a named queue that does not exist, and ErrInvalid for
 // two clients of one store, are returned before anything is copied. (To detect that, Copy creates a queue with a random
@@ -93,7 +92,7 @@ const (
 //   - ErrCorrupt for each damaged queue of the source; the others are copied;
 //   - ErrInvalid or ErrTooLarge for messages over a limit, which are left out;
 //   - with Move, ErrDuplicate for messages that the target has differently, ErrLeased for leased ones, and an error
-//     for those that arrived too late; they stay in the source.
+//     for messages that arrived too late; they stay in the source.
 func Copy(ctx context.Context, to, from *later.Client, cfg CopyConfig) (CopyResult, error) {
 	c := &copier{from: side{from.Store(), "source"}, to: side{to.Store(), "target"}, cfg: cfg}
 	if err := checkDistinct(ctx, to, from); err != nil {

@@ -62,10 +62,10 @@ func (q *queueCopy) endLeases(ctx context.Context) error {
 	}
 }
 
-// settle removes from the source the messages that the target has: those that were just added, and those
-// that it already had if they are known to be the same. A target that acknowledges messages before they are
-// on its disk is synced first: the removal may be durable at once, and a power cut between the two would
-// lose the messages from both stores.
+// settle removes from the source the messages that the target has: messages that were just added, and messages that it
+// already had if they are known to be the same. A target that acknowledges messages before they are on its disk is
+// synced first: the removal may be durable at once, and a power cut between the two would lose the messages from both
+// stores.
 func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []store.SendResult) error {
 	var added, present, doubtful []store.Info
 	for i, r := range results {
@@ -100,8 +100,8 @@ func (q *queueCopy) settle(ctx context.Context, infos []store.Info, results []st
 	return err
 }
 
-// compare looks at the messages that the target has under ids of the source. It returns those that are the
-// same, and those that were gone when it looked and have been added now. It counts the others as conflicts.
+// compare looks at the messages that the target has under ids of the source. It returns the messages that are the same,
+// and the messages that were gone when it looked and have been added now. It counts the others as conflicts.
 func (q *queueCopy) compare(ctx context.Context, infos []store.Info) (added, same []store.Info, err error) {
 	there, err := q.to.get(ctx, q.Queue, infos)
 	if err != nil {
@@ -149,7 +149,7 @@ func isCopy(there, here *store.Info) bool {
 	return since || now.Same(here)
 }
 
-// takeAway removes messages from the source and returns those that have changed.
+// takeAway removes messages from the source and returns the messages that have changed.
 func (q *queueCopy) takeAway(ctx context.Context, infos []store.Info) (stale []store.Info, err error) {
 	if len(infos) == 0 {
 		return nil, nil

@@ -9,8 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// moveOrder is the order in which the states of a queue are moved. Move has paused the queue and leaves leased messages
-// alone.
+// moveOrder is the order of the states in a move. Move has paused the queue and leaves leased messages alone.
 var moveOrder = []store.State{store.StateScheduled, store.StateReady, store.StateDead}
 
 // queueCopy is the state of copying one queue.
@@ -45,7 +44,7 @@ func (q *queueCopy) run(ctx context.Context) (begun bool, err error) {
 	return true, err
 }
 
-// copyProperties sets the properties that the target's queue lacks. Those that it has are left alone, as messages are.
+// copyProperties sets the properties that the target's queue lacks. Its own properties are left alone, as messages are.
 func (q *queueCopy) copyProperties(ctx context.Context) error {
 	missing, err := q.from.properties(ctx, q.Queue)
 	if err != nil || len(missing) == 0 {

@@ -15,23 +15,23 @@ import (
 
 // ExportConfig configures Export. The zero value exports all queues.
 type ExportConfig struct {
-	// Queues are the queues to export. Default: all that the store has, or those of the export that is resumed.
+	// Queues are the queues to export. Default: all that the store has, or the queues of the export that is resumed.
 	Queues []string
-	// Filter selects the messages to export: only those that match. Its State or Group is required. Such an export cannot
-	// be resumed. Default: all messages.
+	// Filter selects the messages to export. Its State or Group is required. Such an export cannot be resumed. Default:
+	// all messages.
 	Filter *later.Filter
-	// Resume continues an export that ended early: ReadPosition returns it. The writer appends to what was read, after
+	// Resume continues an export that ended early: ReadPosition returns it. The writer appends to that export, after
 	// its first Position.Size bytes. Default: a new export.
 	Resume *Position
 	// Progress is called after each page of messages and at the end of each queue. It holds up the export.
 	Progress func(QueueExport)
 }
 
-// ExportResult is what Export did.
+// ExportResult is the result of an Export.
 type ExportResult struct {
-	// Queues are those that were begun, in order.
+	// Queues are the queues that were begun, in order.
 	Queues []QueueExport
-	// Messages is the number of messages that the export has, with those from before it was resumed.
+	// Messages is the number of messages that the export has, including messages from before it was resumed.
 	Messages int64
 	// Complete reports whether the export has its end.
 	Complete bool
@@ -55,10 +55,10 @@ type QueueExport struct {
 // and imported as if they had been released. The dedup windows of acked messages, and the pauses,
 // retentions and properties of queues, are not exported. The store is only read, page by page, and memory is bounded.
 //
-// An export made while workers are busy is not a snapshot: what changes its state meanwhile is written once or twice
+// An export made while workers are busy is not a snapshot: a message that changes its state is written once or twice
 // (an import ignores the second), or not at all. Pause the queues and let the workers finish to have all of it.
 //
-// Export returns the cause of ctx, or an error of the store or of w, at once, and what was written ends with a complete
+// Export returns the cause of ctx, or an error of the store or of w, at once, and the written part ends with a complete
 // line: it can be resumed. A queue that is named and does not exist is ErrNotFound, before anything is written. A
 // damaged queue, ErrCorrupt, does not keep the others from being exported, nor do messages that no store would accept,
 // which are ErrInvalid or ErrTooLarge.
@@ -191,7 +191,7 @@ func (e *exporter) queue(ctx context.Context, name string) error {
 	return err
 }
 
-// rest returns the states that are left to be listed, and the time from which the first of them is.
+// rest returns the states that are left to be listed, and the time where the first of them starts.
 func (p *place) rest() (order []store.State, from int64) {
 	i := slices.Index(stateOrder, p.state)
 	if p.state == store.StateLeased {

@@ -1,7 +1,7 @@
 // Package migrate copies or moves the messages of a store to another, writes them to a file, and reads them back. It
 // also takes over the messages of other programs' queues in Redis. It may import package later, package store, internal
-// packages and go-redis, and no engine. Start with Copy, Export and Import, of which source.go is what they share, or
-// with FromDelayQueue, FromAsynq and FromZSet, which share from.go.
+// packages and go-redis, and no engine. Start with Copy, Export and Import, which share source.go, or with
+// FromDelayQueue, FromAsynq and FromZSet, which share from.go.
 //
 // # Format
 //
@@ -13,9 +13,9 @@
 //	{"later_export_end":2,"messages":1}
 //
 // A message has everything that store.Restore accepts. Times are RFC 3339 with milliseconds, and durations as Go writes
-// them, such as 1h30m0s. A payload that a content type says to be JSON is the value payload, other text is payload_text,
-// and other bytes are payload_base64. What is zero is left out. Several exports in one input, one after the other, are
-// one import.
+// them, such as 1h30m0s. A payload that a content type says to be JSON is the value payload, other text is
+// payload_text, and other bytes are payload_base64. Zero values are left out. Several exports in one input, one after
+// the other, are one import.
 package migrate
 
 import (
@@ -31,8 +31,8 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// version is the version of the format. Imports read version 1 too, in which the field payload is text and
-// durations are milliseconds.
+// version is the version of the format. Imports read version 1 too: its field payload is text, and its durations are
+// milliseconds.
 const version = 2
 
 // header is the first line of an export.
@@ -57,7 +57,7 @@ func newEnd(messages int64) []byte {
 	return append(wire.Append(nil, end{version, messages}), '\n')
 }
 
-// lineKind is what a line is by its first field.
+// lineKind is the kind of a line, by its first field.
 type lineKind uint8
 
 const (

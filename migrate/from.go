@@ -21,8 +21,8 @@ type FromConfig struct {
 	// DeleteSource removes messages from the source, page by page, once the target has them as safely as it keeps any
 	// sent message. Default: the source is only read.
 	DeleteSource bool
-	// Force migrates from a source that is in use or that changes. What its programs do meanwhile may be missed, or
-	// delivered by both queues.
+	// Force migrates from a source that is in use or that changes. Messages that its programs send or handle during the
+	// migration may be missed, or delivered by both queues.
 	Force bool
 	// Watch is how long the source is watched for changes before anything is written. Default: a second. Below zero
 	// means not at all.
@@ -33,8 +33,8 @@ type FromConfig struct {
 
 // FromResult is the result of FromZSet, FromDelayQueue and FromAsynq.
 type FromResult struct {
-	Queues []FromQueue // those that were started, in order
-	// First, after a dry run, has up to ten messages, those that are due first.
+	Queues []FromQueue // the queues that were started, in order
+	// First, after a dry run, has up to ten messages, the earliest due times first.
 	First []FromEntry
 }
 
@@ -42,13 +42,13 @@ type FromResult struct {
 type FromQueue struct {
 	Source string      // its name in the source
 	Queue  string      // its name in the target
-	States []FromState // what the source has, by its own names of states, when the queue's turn came
-	// Copied is the number of messages added to the target; in a dry run, of those that would be, apart from
+	States []FromState // the counts of the source, by its own names of states, when the queue's turn came
+	// Copied is the number of messages added to the target; in a dry run, of messages that would be added, apart from
 	// duplicates and conflicts.
 	Copied int64
 	// Duplicates were already in the target, as of an earlier run.
 	Duplicates int64
-	// Conflicts are messages whose ids the target has for others, or within their dedup window.
+	// Conflicts are messages with ids that the target has for others, or within their dedup window.
 	Conflicts int64
 	// Refused messages are over a limit or cannot be read. The error names some of them.
 	Refused int64
@@ -113,7 +113,7 @@ type fromPart struct {
 	load func(ctx context.Context, entries []redis.Z) ([]fromItem, error)
 }
 
-// fromLeft is a state whose messages are not migrated.
+// fromLeft is a state of messages that are not migrated.
 type fromLeft struct {
 	state string
 	count func(ctx context.Context) (int64, error)
@@ -149,7 +149,7 @@ func migrateFrom(ctx context.Context, to *later.Client, sources []fromSource, cf
 		if err != nil && !cfg.DryRun {
 			return r.result, err
 		}
-		r.errs = append(r.errs, err) // what a run would return
+		r.errs = append(r.errs, err) // the error that a run would return
 	}
 	for i := range sources {
 		if err := r.migrate(ctx, &sources[i]); err != nil {
@@ -159,8 +159,8 @@ func migrateFrom(ctx context.Context, to *later.Client, sources []fromSource, cf
 	return r.result, errors.Join(r.errs...)
 }
 
-// checkUnused returns an error if programs use the source, as far as that can be told: by what they leave in it, and by
-// changes while it is watched.
+// checkUnused returns an error if programs use the source, as far as that can be told: by the traces that they leave in
+// it, and by changes while it is watched.
 func (r *fromRun) checkUnused(ctx context.Context, sources []fromSource) error {
 	for _, s := range sources {
 		if s.inUse == nil {
@@ -206,7 +206,7 @@ func inUse(format string, args ...any) error {
 	return fmt.Errorf("the source is in use: %s; or force it: %w", fmt.Sprintf(format, args...), store.ErrLeased)
 }
 
-// fingerprints describes what each queue holds, so that most changes show.
+// fingerprints describes the content of each queue, so that most changes show.
 func fingerprints(ctx context.Context, sources []fromSource) ([]string, error) {
 	all := make([]string, len(sources))
 	for i, s := range sources {
@@ -228,7 +228,7 @@ func fingerprints(ctx context.Context, sources []fromSource) ([]string, error) {
 	return all, nil
 }
 
-// counts returns what a queue of the source holds.
+// counts returns the counts of a queue of the source.
 func (s *fromSource) counts(ctx context.Context) (states []FromState, err error) {
 	for _, p := range s.parts {
 		n, err := p.index.count(ctx)
@@ -384,7 +384,7 @@ func (q *fromQueue) keepFirst(p *fromPart, items []fromItem) {
 	q.result.First = slices.Clip(first[:min(len(first), maxFirst)])
 }
 
-// write adds messages to the target and returns those that it has now.
+// write adds messages to the target and returns the messages that it has now.
 func (q *fromQueue) write(ctx context.Context, items []fromItem) (added []fromItem, err error) {
 	items, added, err = q.knownAlready(ctx, items)
 	if err != nil || len(items) == 0 {
@@ -426,7 +426,7 @@ func (q *fromQueue) write(ctx context.Context, items []fromItem) (added []fromIt
 	return added, nil
 }
 
-// knownAlready returns the items that the target does not have under one of their aliases, and those that it has.
+// knownAlready returns the items that the target does not have under one of their aliases, and the items that it has.
 func (q *fromQueue) knownAlready(ctx context.Context, items []fromItem) (unknown, known []fromItem, err error) {
 	var asked []store.Info
 	for _, item := range items {
@@ -465,7 +465,7 @@ func sameContent(there, here *store.Info) bool {
 	}
 	same := *here
 	same.ID = there.ID
-	// A source has only what is left of some limits, so they are not exact.
+	// A source has only the rest of some limits, so they are not exact.
 	same.MaxAttempts, same.ExpireAt, same.ExpireAfter = there.MaxAttempts, there.ExpireAt, there.ExpireAfter
 	return there.SameMessage(&same)
 }

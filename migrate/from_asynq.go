@@ -30,7 +30,7 @@ type AsynqConfig struct {
 //
 // A task becomes a message with its payload and headers, its type in the header "kind", and its id, due time, retries,
 // number of failures and last error. An archived task becomes a dead letter. A timeout of up to 24 hours becomes the
-// message's; a deadline becomes its expiry, after which a message that was never delivered is a dead letter.
+// message's; a deadline becomes its expiry: then a message that was never delivered is a dead letter.
 //
 // A task that holds a uniqueness lock has the lock's name as its id instead, which is TYPE:MD5 with the MD5 of the
 // payload in hexadecimal digits, and its own in the header "asynq-id". A program that sends with such ids has the same
@@ -224,8 +224,8 @@ func asynqServerQueues(info []byte) (queues []string) {
 	return queues
 }
 
-// load reads the tasks of ids. set sets what depends on their state; at is the score of the entry, or when the task
-// became pending.
+// load reads the tasks of ids. set sets the fields that depend on their state; at is the score of the entry, or when
+// the task became pending.
 func (q *asynqQueue) load(
 	ctx context.Context, entries []redis.Z, set func(t *asynqTask, m *store.Info, at time.Time),
 ) ([]fromItem, error) {

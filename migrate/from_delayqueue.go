@@ -18,13 +18,13 @@ type DelayQueueConfig struct {
 	FromConfig
 	// Queue is the queue to send to. Default: the name of the source's queue.
 	Queue string
-	// Prefix is what UseCustomPrefix was given. Default: dp.
+	// Prefix is the argument of UseCustomPrefix. Default: dp.
 	Prefix string
 }
 
 const (
 	delayqueuePrefix = "dp"
-	// delayqueueFailed is the last error of a message of which delayqueue knows only that it failed.
+	// delayqueueFailed is the last error of a message if delayqueue knows only that it failed.
 	delayqueueFailed = "failed in delayqueue, which keeps no reason"
 )
 
@@ -33,11 +33,11 @@ const (
 //
 // Ids, payloads and due times are kept, and so are retries: a message that was never delivered has one attempt more
 // than its retry count. A message that waits for a retry has one failed attempt, since the source does not know how
-// many it had, and as many further ones as the source would make. What is left of a message's TTL becomes its expiry:
-// it is not deleted then, but becomes a dead letter. A message that is out of retries and not yet deleted becomes a
-// dead letter. Entries whose message the source has deleted, because its TTL had passed, are counted as lost.
+// many it had, and as many further ones as the source would make. The rest of a message's TTL becomes its expiry: it is
+// not deleted then, but becomes a dead letter. A message that is out of retries and not yet deleted becomes a dead
+// letter. Entries of messages that the source has deleted, because their TTL had passed, are counted as lost.
 //
-// Messages in progress are those of a consumer that runs, or that died without another one: FromDelayQueue returns
+// Messages in progress belong to a consumer that runs, or that died without another one: FromDelayQueue returns
 // ErrLeased for them, and copies them as failed once with Force.
 //
 // About repetitions and errors see FromZSet.
@@ -74,7 +74,7 @@ func FromDelayQueue(
 // delayqueue is a queue of delayqueue.
 type delayqueue struct {
 	rdb      redis.UniversalClient
-	keys     string // prefix of all keys but those of messages
+	keys     string // prefix of all keys but keys of messages
 	messages string // prefix of the keys of messages
 }
 
@@ -156,10 +156,10 @@ func (d *delayqueue) source(queue string) fromSource {
 	}
 }
 
-// attemptsOf limits a number of attempts to what a store accepts.
+// attemptsOf limits a number of attempts to the maximum of a store.
 func attemptsOf(n int) int { return min(max(n, 1), store.MaxAttempts) }
 
-// load reads the messages of ids. set sets what depends on their state; left is the number of retries left.
+// load reads the messages of ids. set sets the fields that depend on their state; left is the number of retries left.
 func (d *delayqueue) load(
 	ctx context.Context, entries []redis.Z, set func(m *store.Info, entry redis.Z, left int),
 ) ([]fromItem, error) {
@@ -205,7 +205,8 @@ func (d *delayqueue) load(
 	return items, nil
 }
 
-// remove removes messages: first from their index, so that an interruption leaves what the source deletes by itself.
+// remove removes messages: first from their index, so that an interruption leaves keys that the source deletes by
+// itself.
 func (d *delayqueue) remove(ctx context.Context, part *fromPart, items []fromItem) (int64, error) {
 	return removeEntries(ctx, d.rdb, part, items, func(p redis.Pipeliner, item fromItem) {
 		p.HDel(ctx, d.keys+delayqueueCounts, item.member)

@@ -14,7 +14,7 @@ import (
 // fromIndex is a key of a source that lists messages.
 type fromIndex interface {
 	count(ctx context.Context) (int64, error)
-	// page returns up to n entries after the first skip, those that are due first at the beginning.
+	// page returns up to n entries after the first skip, in order of due time.
 	page(ctx context.Context, skip, n int64) ([]redis.Z, error)
 	// remove removes a member in a pipeline.
 	remove(ctx context.Context, p redis.Pipeliner, member string) *redis.IntCmd
@@ -112,7 +112,7 @@ func sourceError(key string, err error) error {
 	return fmt.Errorf("source: key %q: %w: %w", key, store.ErrUnavailable, err)
 }
 
-// removed counts what removals in a pipeline removed.
+// removed counts the items that removals in a pipeline removed.
 func removed(commands []*redis.IntCmd) (n int64) {
 	for _, c := range commands {
 		n += c.Val()
@@ -120,7 +120,7 @@ func removed(commands []*redis.IntCmd) (n int64) {
 	return n
 }
 
-// removeEntries removes items from their index, and has also remove what else belongs to each.
+// removeEntries removes items from their index, and calls also to remove the other keys of each.
 func removeEntries(
 	ctx context.Context, rdb redis.UniversalClient, part *fromPart, items []fromItem,
 	also func(p redis.Pipeliner, item fromItem),

@@ -36,8 +36,8 @@ const (
 	millisBelow  = 1e14
 )
 
-// FromZSet copies messages from a sorted set whose members are payloads and whose scores are due times, as many
-// programs use one as a delay queue. Stop these programs first.
+// FromZSet copies messages from a sorted set with payloads as members and due times as scores, as many programs use one
+// as a delay queue. Stop these programs first.
 //
 // A score is rounded up to the next millisecond. One of zero or less means at once, in the order of scores.
 //
@@ -47,7 +47,7 @@ const (
 //
 // It returns its result along with any error: ErrNotFound if the key does not exist; ErrInvalid for an argument that is
 // not allowed; ErrLeased if the source is in use; ErrInvalid or ErrTooLarge for messages over a limit, and ErrDuplicate
-// for those whose ids the target has for others, which stay in the source. Several are joined by errors.Join.
+// for messages with ids that the target has for others, which stay in the source. Several are joined by errors.Join.
 func FromZSet(
 	ctx context.Context, to *later.Client, rdb redis.UniversalClient, key string, cfg ZSetConfig,
 ) (FromResult, error) {

@@ -16,36 +16,36 @@ var ErrIncomplete = errors.New("the export is incomplete")
 
 // ImportConfig configures Import. The zero value imports everything.
 type ImportConfig struct {
-	// FromLine is the first line of the input to import; those before it are only counted. Default: 1.
+	// FromLine is the first line of the input to import; earlier lines are only counted. Default: 1.
 	FromLine int64
 	// Progress is called after each batch of messages. It holds up the import.
 	Progress func(ImportResult)
 }
 
-// ImportResult is what Import did.
+// ImportResult is the result of an Import.
 type ImportResult struct {
-	// Queues are those of the messages, in the order in which they were met.
+	// Queues are the queues of the messages, in order of their first lines.
 	Queues []QueueImport
 	// Imported is the number of messages that were added; Duplicates that of messages that were left out, because their
 	// ids are live or within their dedup window.
 	Imported, Duplicates int64
-	// Renamed is the number of messages among both whose id, group or queue has another name than in the export.
+	// Renamed is the number of messages among both with another id, group or queue than in the export.
 	Renamed int64
 	// NextLine is the first line that was not imported: ImportConfig.FromLine to go on there.
 	NextLine int64
 }
 
-// QueueImport is what was done for one queue.
+// QueueImport is the result for one queue.
 type QueueImport struct {
 	Queue                         string
 	Imported, Duplicates, Renamed int64
 }
 
-// Import adds the messages of an export to a store, batch by batch, in bounded memory. A message whose id is live or
-// within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was stopped
-// can be made again with the same input, or go on from ImportResult.NextLine. But what the store's workers have done
-// in between comes again: start them when the import is done. Due times are kept. Ids, groups and queues that are named
-// . or .. become %2E and %2E%2E, since nothing new may have these names; see store.CheckNew.
+// Import adds the messages of an export to a store, batch by batch, in bounded memory. A message with an id that is
+// live or within its dedup window there changes nothing and is counted as a duplicate, so an import that failed or was
+// stopped can be made again with the same input, or go on from ImportResult.NextLine. But messages that the store's
+// workers have finished in between come again: start them when the import is done. Due times are kept. Ids, groups and
+// queues that are named . or .. become %2E and %2E%2E, since nothing new may have these names; see store.CheckNew.
 //
 // Input that is empty or does not begin with the header of an export is ErrInvalid before anything is written. A line
 // that cannot be imported is ErrInvalid or ErrTooLarge and names the line and the field; the lines before it are
@@ -118,7 +118,7 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// stop imports what was gathered before a line that cannot be imported, and returns why.
+// stop imports the messages before a line that cannot be imported, and returns why.
 func (i *importer) stop(ctx context.Context, err error) error {
 	if _, failed := errors.AsType[*restoreError](err); failed {
 		return err
@@ -202,7 +202,7 @@ func (i *importer) complete() error {
 	return i.incomplete
 }
 
-// add takes in a message, and restores those before it when they fill a call.
+// add takes in a message, and restores the messages before it when they fill a call.
 func (i *importer) add(ctx context.Context, line []byte) error {
 	if i.began == 0 {
 		return store.Invalid("a message follows the end of the export: give each export with its header")

@@ -10,13 +10,13 @@ import (
 )
 
 // maxSeen is how many ids of each state of a queue an export keeps, to know a message again that it meets in another
-// state: those that are due first, which change their state first. What is met again beyond them is written twice, and
-// ignored by an import the second time.
+// state: the messages that are due first, which change their state first. Other messages that it meets again are
+// written twice, and an import ignores the second time.
 const maxSeen = 1 << 16
 
 // Position is how far an interrupted export came, as ReadPosition found it. It is for one Export.
 type Position struct {
-	// Size is the number of bytes up to the end of the last complete line. Cut off what follows, and append.
+	// Size is the number of bytes up to the end of the last complete line. Cut off the rest, and append.
 	Size int64
 	// Messages is the number of messages that the export has.
 	Messages int64
@@ -69,7 +69,7 @@ func (p *place) note(info *store.Info) {
 	}
 }
 
-// listedBy returns the time by which a message is listed in its state.
+// listedBy returns the time that orders a message in the list of its state.
 func listedBy(info *store.Info) int64 {
 	if info.State == store.StateDead {
 		return store.UnixMillis(info.DiedAt)

@@ -18,9 +18,9 @@ const (
 	maxRefusals = 5
 )
 
-// stateOrder is the order in which the states of a queue are read. A message becomes ready by itself after being
-// scheduled, and leased or dead through workers, so each state comes after those that lead to it. A lease can end in
-// any state, so leased messages also come first.
+// stateOrder is the order of the states when a queue is read. A message becomes ready by itself after being scheduled,
+// and leased or dead through workers, so each state comes after the states that lead to it. A lease can end in any
+// state, so leased messages also come first.
 var stateOrder = []store.State{
 	store.StateLeased, store.StateScheduled, store.StateReady, store.StateLeased, store.StateDead,
 }

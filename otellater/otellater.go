@@ -1,13 +1,13 @@
 // Package otellater has traces and metrics of Later for OpenTelemetry. It imports the root package and OpenTelemetry's
-// API, and is a module of its own, so that nobody else depends on them. Start reading at New.
+// API, and is a module of its own, so that no other module depends on them. Start reading at New.
 //
 //	t := otellater.New(otellater.Config{})
 //	client, err := later.Open(ctx, url, t.Options()...)
 //	worker := later.NewWorker(client, later.WorkerConfig{Middleware: t.Middleware()})
 //
 // From then on each message carries the trace of its sender in its headers, and each handler runs in a span that is
-// linked to it. Names and attributes are those of the semantic conventions for messaging, of the version in SchemaURL.
-// The conventions are still in development, so names can change with a new version of this module.
+// linked to it. Names and attributes follow the semantic conventions for messaging, in the version of SchemaURL. The
+// conventions are still in development, so names can change with a new version of this module.
 package otellater
 
 import (
@@ -55,7 +55,7 @@ type Config struct {
 	Parent bool
 }
 
-// Telemetry records what a client and its workers do. Create it with New. Its methods are safe for concurrent use.
+// Telemetry records the work of a client and its workers. Create it with New. Its methods are safe for concurrent use.
 type Telemetry struct {
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
@@ -120,7 +120,7 @@ func errorType(err error) attribute.KeyValue {
 	return semconv.ErrorType(err)
 }
 
-// reasonOf returns the reason in what a handler returned, such as the error that Bury wraps.
+// reasonOf returns the reason in the error of a handler, such as the error that Bury wraps.
 func reasonOf(err error) error { return cmp.Or(later.OutcomeOf(err).Err, err) }
 
 // originOf returns the span that sent a message, which is not valid if it is not known.

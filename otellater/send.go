@@ -15,7 +15,7 @@ import (
 // sendKey is the key of the sendSpan in the context of Send and SendBatch.
 type sendKey struct{}
 
-// sendSpan says what the middleware of a send does for a message.
+// sendSpan sets the spans that the middleware of a send makes for a message.
 type sendSpan int
 
 const (
@@ -28,8 +28,8 @@ const (
 // which the handler's span will be linked. Options has it; outbox.WithSendMiddleware takes it for messages that are
 // written to an outbox.
 //
-// A middleware is called before the send, so the span has no duration and does not say whether the send failed. Those
-// of Send and SendBatch do. A message that has a trace already, for example from an outbox, keeps it.
+// A middleware is called before the send, so the span has no duration and does not say whether the send failed. The
+// spans of Send and SendBatch do. A message that has a trace already, for example from an outbox, keeps it.
 func (t *Telemetry) SendMiddleware(ctx context.Context, o *later.Outgoing) error {
 	for _, field := range t.propagator.Fields() {
 		if _, ok := o.Headers[field]; ok {

@@ -4,13 +4,14 @@ import "math/bits"
 
 const (
 	daySeconds = 24 * 60 * 60
-	// lastYear is the last year in which something recurs.
+	// lastYear is the last year of occurrences.
 	lastYear = 9999
-	// cycleMonths is the number of months after which dates and weekdays repeat: 400 years.
+	// cycleMonths is the number of months until dates and weekdays repeat: 400 years.
 	cycleMonths = 400 * 12
 )
 
-// A wall is what a local clock and calendar show, as the seconds since 1970 that UTC would have if it showed the same.
+// A wall is the time that a local clock and calendar show, as the seconds since 1970 that UTC would have if it showed
+// the same.
 type wall = int64
 
 // daysOfCivil returns the days from 1970-01-01 to a date of the proleptic Gregorian calendar, by the algorithm that
@@ -71,7 +72,7 @@ func floorDiv(a, b int64) int64 {
 
 func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
 
-// A clock is a set of times of day: every combination of its hours, minutes and seconds, of which bit n stands for n.
+// A clock is a set of times of day: every combination of its hours, minutes and seconds. Bit n stands for n.
 type clock struct {
 	second, minute uint64
 	hour           uint32
@@ -147,7 +148,7 @@ func (c *calendar) firstOn(day int64) wall {
 	return day*daySeconds + s
 }
 
-// weekdays returns the days of a month of n days whose weekdays belong to the set; first is the weekday of day 1.
+// weekdays returns the days of a month of n days with weekdays in the set; first is the weekday of day 1.
 func weekdays(set uint8, first, n int) uint32 {
 	week := uint64(set>>first|set<<(7-first)) & 0x7f // bit i: the weekday of day 1+i
 	return uint32(week * 0x10204081 & (1<<n - 1))    // repeated every seven days

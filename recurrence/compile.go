@@ -21,16 +21,16 @@ var (
 	earliest = time.Time{}.UnixMilli()
 )
 
-// Options are what a Rule depends on besides its Spec.
+// Options are the inputs of a Rule in addition to its Spec.
 type Options struct {
-	// Name is the name of the schedule, from which its jitter derives.
+	// Name is the name of the schedule, which determines its jitter.
 	Name string
 	// Created is when the schedule was created. Intervals, rules and series without a Start are counted from it.
 	Created time.Time
 }
 
-// Compile returns the rule of a spec. Every error is an ErrInvalid that names the field, what is wrong, and a value
-// that is allowed.
+// Compile returns the rule of a spec. Every error is an ErrInvalid that names the field, the problem, and a value that
+// is allowed.
 func Compile(spec Spec, opts Options) (*Rule, error) {
 	loc, err := loadZone(spec.TimeZone)
 	if err != nil {
@@ -54,7 +54,7 @@ func Compile(spec Spec, opts Options) (*Rule, error) {
 	return r, nil
 }
 
-// bound checks and sets what all kinds of rules have.
+// bound checks and sets the fields of all kinds of rules.
 func (r *Rule) bound(spec *Spec) error {
 	if !spec.Start.IsZero() {
 		r.start = ceilMilli(spec.Start)

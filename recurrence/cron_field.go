@@ -30,7 +30,7 @@ var (
 	weekdayNames = []string{"SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"}
 )
 
-// cronParser collects the sets of the fields, of which bit n stands for the value n, and the first error.
+// cronParser collects the sets of the fields, with bit n for the value n, and the first error.
 type cronParser struct {
 	text  string
 	sets  [6]uint64
@@ -40,7 +40,7 @@ type cronParser struct {
 	err   error
 }
 
-// fail records the first error: what is wrong with a part of a field, and how to correct it.
+// fail records the first error: the problem of a part of a field, and how to correct it.
 func (p *cronParser) fail(f *cronField, part word, format string, args ...any) {
 	if p.err == nil {
 		p.err = store.Invalid("cron: %s: %s at position %d of %q %s", f.name, quoteName(part.text), part.at, p.text,
@@ -48,7 +48,7 @@ func (p *cronParser) fail(f *cronField, part word, format string, args ...any) {
 	}
 }
 
-// quoteName quotes what is no number.
+// quoteName quotes a text that is not a number.
 func quoteName(text string) string {
 	if _, ok := number(text); ok {
 		return text
@@ -103,7 +103,7 @@ func (p *cronParser) item(f *cronField, item, field word) {
 	}
 }
 
-// lastOf returns the value at which stars and open ranges end: 6 for days of the week, since 7 is 0.
+// lastOf returns the last value of stars and open ranges: 6 for days of the week, since 7 is 0.
 func (f *cronField) lastOf() int {
 	if f.index == dowField.index {
 		return 6

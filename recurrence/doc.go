@@ -31,9 +31,9 @@
 //
 // # Bounds
 //
-// Start is inclusive and End exclusive. Times are whole milliseconds, those of cron expressions and RRULEs whole
-// seconds, from the year 1 to 9999. A cron expression or RRULE that never runs is refused.
+// Start is inclusive and End exclusive. Times are whole milliseconds, in cron expressions and RRULEs whole seconds,
+// from the year 1 to 9999. A cron expression or RRULE that never runs is refused.
 //
 // Zone data comes from the machine or, where it has none, from this package, which embeds it. Processes with zone data
-// of different years can disagree about future times in zones whose rules changed in between.
+// of different years can disagree about future times in zones with rules that changed in between.
 package recurrence

@@ -74,8 +74,8 @@ func (c *compiler) times() (source, error) {
 }
 
 // series lists the times of a geometric series. The product of two float64s is the same on every machine, unlike that
-// of math.Pow, and the conversion keeps compilers from fusing it with what follows; so all processes come to the same
-// milliseconds.
+// of math.Pow, and the conversion keeps compilers from fusing it with the next operation; so all processes come to the
+// same milliseconds.
 func (c *compiler) series() (source, error) {
 	s := *c.spec.Series
 	if err := s.check(); err != nil {

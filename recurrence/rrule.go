@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// rrule returns the source of an RRULE. Rules by the day or longer are local times; those by the hour, minute and
+// rrule returns the source of an RRULE. Rules by the day or longer are local times; rules by the hour, minute and
 // second are elapsed time.
 func (c *compiler) rrule() (source, error) {
 	rule, err := parseRRule(c.spec.RRule, c.rule.loc)
@@ -45,7 +45,7 @@ func (c *compiler) rrule() (source, error) {
 	return s, nil
 }
 
-// possible reports false for rules whose month days exist in none of their months, without a long search.
+// possible reports false for rules with month days that exist in none of their months, without a long search.
 func (r *recurrenceRule) possible() bool {
 	if len(r.Bymonth) == 0 || len(r.Bymonthday) == 0 {
 		return true
@@ -63,8 +63,8 @@ func (r *recurrenceRule) possible() bool {
 // localRule has the walls of a rule by the day, week, month or year.
 //
 // It asks the library for walls as if they were times in UTC, because the library is wrong where a zone changes, and
-// asks it from a period shortly before the wanted one, because the library counts from its DTSTART. What the library
-// would take from DTSTART is set explicitly, so that DTSTART can move.
+// asks it from a period shortly before the wanted one, because the library counts from its DTSTART. The values that the
+// library would take from DTSTART are set explicitly, so that DTSTART can move.
 type localRule struct {
 	rule  rrule.ROption
 	start wall      // none are earlier
@@ -217,7 +217,7 @@ func (l *localRule) periodBefore(w wall) time.Time {
 	return time.Unix((day+int64(periods(int(floorDiv(w, daySeconds)-day))))*daySeconds, 0).UTC()
 }
 
-// limit ends the rule after its first count times, if count is above zero, and returns what is wrong if there are none.
+// limit ends the rule after its first count times, if count is above zero, and returns the problem if there are none.
 func (l *localRule) limit(count int) string {
 	next := l.iterate(l.start)
 	last, ok := next()

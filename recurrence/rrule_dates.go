@@ -6,7 +6,7 @@ import (
 	"github.com/teambition/rrule-go"
 )
 
-// newClock returns the times of day that a rule lists; what it does not list is any.
+// newClock returns the times of day that a rule lists; a part that it does not list is any.
 func newClock(r *rrule.ROption) clock {
 	c := clock{second: all60, minute: all60, hour: all24}
 	setBits(r.Bysecond, func(n uint64) { c.second = n })
@@ -93,7 +93,7 @@ func (d *ruleDates) ofYear(year, before int) uint32 {
 type weekDates struct {
 	*ruleDates
 	front, back uint64 // bit n: week n of a year, and the n-th from its end
-	first       int    // the weekday on which weeks begin; Sunday is 0
+	first       int    // the first weekday of a week; Sunday is 0
 	year, step  int    // the years are year, year+step and so on
 }
 

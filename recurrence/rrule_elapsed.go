@@ -14,9 +14,9 @@ const (
 )
 
 // elapsed has the times of a rule by the hour, minute or second. These are periods of elapsed time, as a fixed interval
-// is, from which the parts of the rule select what the local clock and calendar show. So an hourly rule runs every hour
-// where the clock changes. The library is not used, since it is wrong there (teambition/rrule-go issue 63) and has
-// rules for which it never returns.
+// is; the parts of the rule select the times that the local clock and calendar show. So an hourly rule runs every hour
+// where the clock changes. The library is not used, since it is wrong there (teambition/rrule-go issue 63) and never
+// returns for some rules.
 type elapsed struct {
 	loc    *time.Location
 	origin int64 // seconds since 1970: the beginning of the first period
@@ -31,7 +31,7 @@ func newElapsed(r *recurrenceRule, loc *time.Location, start int64) *elapsed {
 	unit := map[rrule.Frequency]int64{rrule.HOURLY: 3600, rrule.MINUTELY: 60, rrule.SECONDLY: 1}[r.Freq]
 	e := &elapsed{loc: loc, step: unit * int64(r.Interval), length: unit, last: never, start: start}
 	local := floorMod(start+periodAt(loc, start).offset, daySeconds)
-	// What the rule does not list is taken from its start, by elapsed time.
+	// Parts that the rule does not list are taken from its start, by elapsed time.
 	switch {
 	case r.Freq == rrule.HOURLY && len(r.Byminute) == 0 && len(r.Bysecond) == 0,
 		r.Freq == rrule.MINUTELY && len(r.Bysecond) == 0:

@@ -15,7 +15,7 @@ import (
 // recurrenceRule is a parsed RRULE.
 type recurrenceRule struct {
 	rrule.ROption
-	until    int64 // the last second at which it recurs, if hasUntil
+	until    int64 // the second of the last occurrence, if hasUntil
 	hasUntil bool
 }
 
@@ -25,7 +25,7 @@ var (
 	rruleWeekday = []rrule.Weekday{rrule.MO, rrule.TU, rrule.WE, rrule.TH, rrule.FR, rrule.SA, rrule.SU}
 )
 
-// A rulePart is a part of an RRULE whose value is a list of numbers.
+// A rulePart is a part of an RRULE with a list of numbers as value.
 type rulePart struct {
 	low, high int // high is also the bound of negative numbers, if negative is set
 	negative  bool
@@ -62,7 +62,7 @@ var partNames = func() []string {
 }()
 
 // rruleParser parses one RRULE. The library's own parser accepts parts that are given twice or contradict each other,
-// and values with which it panics or searches without end.
+// and values that make it panic or search without end.
 type rruleParser struct {
 	text string
 	loc  *time.Location
@@ -256,7 +256,7 @@ func signed(text string) (int, bool) {
 	return n, ok
 }
 
-// check refuses what RFC 5545 forbids in combination (3.3.10).
+// check refuses the combinations that RFC 5545 forbids (3.3.10).
 func (p *rruleParser) check() error {
 	if _, ok := p.seen["FREQ"]; !ok {
 		return store.Invalid("rrule: %q has no FREQ: give one such as FREQ=DAILY", p.text)

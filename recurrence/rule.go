@@ -18,12 +18,12 @@ type Rule struct {
 
 // Occurrence is one time of a Rule. Both fields are whole milliseconds, in the rule's zone.
 type Occurrence struct {
-	Nominal time.Time // what the rule says; identifies the run
+	Nominal time.Time // the time of the rule; identifies the run
 	Due     time.Time // Nominal and the jitter: not before Nominal, and before the Nominal that follows
 }
 
-// Next returns the first occurrence whose Nominal is later than after, or false if there is none. It knows nothing
-// about runs: MaxRuns is the business of Finished.
+// Next returns the first occurrence with a Nominal later than after, or false if there is none. It knows nothing about
+// runs: MaxRuns is the business of Finished.
 func (r *Rule) Next(after time.Time) (Occurrence, bool) {
 	nominal, ok := r.next(milliOf(after))
 	if !ok {
@@ -32,7 +32,7 @@ func (r *Rule) Next(after time.Time) (Occurrence, bool) {
 	return Occurrence{r.time(nominal), r.time(nominal + r.delay(nominal))}, true
 }
 
-// After returns the occurrences whose Nominal is later than after, in order. There may be millions of them.
+// After returns the occurrences with a Nominal later than after, in order. There may be millions of them.
 func (r *Rule) After(after time.Time) iter.Seq[Occurrence] {
 	return func(yield func(Occurrence) bool) {
 		for {

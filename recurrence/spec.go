@@ -21,11 +21,11 @@ type Spec struct {
 	// Series has delays that grow or shrink.
 	Series *Series
 
-	// TimeZone is the name of the zone whose local time Cron and RRule mean, such as Europe/Berlin. Empty means UTC.
+	// TimeZone is the name of the zone of the local times in Cron and RRule, such as Europe/Berlin. Empty means UTC.
 	TimeZone string
 	// Start is the earliest time. Intervals, rules and series are counted from it; if it is zero, from Created.
 	Start time.Time
-	// End is the time from which on there are none. Zero means no end.
+	// End is the time when the rule ends, not included. Zero means no end.
 	End time.Time
 	// Exclude leaves out times. Each of its at most 1,000 texts is one of
 	//
@@ -34,14 +34,14 @@ type Spec struct {
 	//	2026-12-24T18:00                              a local time, "T18:00:00Z" or "T18:00:00+01:00" an exact one
 	//	2026-12-24T18:00/2026-12-27T06:00             from the first time until before the second one
 	Exclude []string
-	// Jitter is the longest delay by which a time is moved, to spread those of several schedules. It is at most 24
-	// hours. The delay depends on the name and the time alone. It never reaches the following time.
+	// Jitter is the longest delay of a time, to spread the times of several schedules. It is at most 24 hours. The
+	// delay depends on the name and the time alone. It never reaches the following time.
 	Jitter time.Duration
-	// MaxRuns is the number of runs after which a schedule has finished; zero means no limit. Who runs it counts them.
+	// MaxRuns is the number of runs until a schedule has finished; zero means no limit. Who runs it counts them.
 	MaxRuns int
-	// Gap says what happens to a local time that the clock skips. Empty means GapShift.
+	// Gap is the policy for a local time that the clock skips. Empty means GapShift.
 	Gap Gap
-	// Overlap says what happens to a local time that the clock shows twice. Empty means OverlapFirst.
+	// Overlap is the policy for a local time that the clock shows twice. Empty means OverlapFirst.
 	Overlap Overlap
 }
 
@@ -55,10 +55,10 @@ type Series struct {
 	Count  int           // 1 to 10,000
 }
 
-// Gap says what happens to a local time that does not exist because the clock is set forward.
+// Gap is the policy for a local time that does not exist because the clock is set forward.
 type Gap string
 
-// What a schedule does in a gap.
+// Policies for a gap.
 const (
 	// GapShift runs as much later as the clock is set forward: 02:30 becomes 03:30. This is the rule of RFC 5545.
 	GapShift Gap = "shift"
@@ -66,10 +66,10 @@ const (
 	GapSkip Gap = "skip"
 )
 
-// Overlap says what happens to a local time that exists twice because the clock is set back.
+// Overlap is the policy for a local time that exists twice because the clock is set back.
 type Overlap string
 
-// What a schedule does in an overlap.
+// Policies for an overlap.
 const (
 	// OverlapFirst runs at the first of the two times.
 	OverlapFirst Overlap = "first"
@@ -146,5 +146,5 @@ func (s *seriesJSON) UnmarshalJSON(text []byte) error {
 	})
 }
 
-// duration is a time.Duration whose JSON is text.
+// duration is a time.Duration that is text in JSON.
 type duration = jsonfields.Duration

@@ -46,8 +46,8 @@ const longestChange = 26 * 3600
 
 const never = math.MaxInt64 / 4
 
-// A period is a time in which a zone's offset from UTC stays the same. The fields are seconds since 1970 and of
-// offset. Before start the offset was before; both may be unknown if the asked instant is far from start.
+// A period is a span of time with the same offset of a zone from UTC. The fields are seconds since 1970 and of offset.
+// Before start the offset was before; both may be unknown if the asked instant is far from start.
 type period struct {
 	start, end     int64
 	offset, before int64
@@ -77,8 +77,8 @@ func periodAt(loc *time.Location, at int64) period {
 	return p
 }
 
-// instantOf returns the first instant at which the zone shows the wall or, if it never does, the instant at which it
-// would show it without the change that skips it.
+// instantOf returns the first instant when the zone shows the wall or, if it never does, the instant when it would show
+// it without the change that skips it.
 func instantOf(loc *time.Location, w wall) int64 {
 	z := zoned{loc: loc, walls: single(w), shift: true}
 	at, _ := z.next(w - longestChange)

@@ -8,7 +8,7 @@ type walls interface {
 	next(w wall) (wall, bool)
 }
 
-// zoned translates walls to instants in a zone. Its fields say what happens where the clock changes; the package
+// zoned translates walls to instants in a zone. Its fields are the policies where the clock changes; the package
 // comment has the rules.
 type zoned struct {
 	loc   *time.Location

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// bridged returns a go-redis client whose commands are executed by a RedisCli. Each of its connections is a bridge,
-// which speaks the protocol of Redis on one side and calls the RedisCli on the other.
+// bridged returns a go-redis client with commands that a RedisCli executes. Each of its connections is a bridge, which
+// speaks the protocol of Redis on one side and calls the RedisCli on the other.
 func bridged(cli RedisCli) redis.UniversalClient {
 	return redis.NewClient(&redis.Options{
 		Addr:     "rediscli",
@@ -64,8 +64,8 @@ func (b *bridge) execute(args []string) []byte {
 	}
 }
 
-// keysOf returns the key of a command, by which a Cluster is addressed. The commands that Later uses besides scripts
-// have it as their first argument, or have none.
+// keysOf returns the key of a command, which selects the node of a Cluster. The commands that Later uses in addition to
+// scripts have it as their first argument, or have none.
 func keysOf(args []string) []string {
 	switch strings.ToLower(args[0]) {
 	case "info", "config", "ping", "time", "wait", "waitaof":

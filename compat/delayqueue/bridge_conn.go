@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// bridge is a connection whose other end is a RedisCli. Write executes the commands that are complete and keeps their
-// replies for Read, so a bridge without a subscription has no goroutine.
+// bridge is a connection with a RedisCli at its other end. Write executes the commands that are complete and keeps
+// their replies for Read, so a bridge without a subscription has no goroutine.
 type bridge struct {
 	cli RedisCli
 

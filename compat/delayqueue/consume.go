@@ -153,7 +153,7 @@ func (q *DelayQueue) handler(callback CallbackFunc) later.HandlerFunc {
 
 var errGoexit = errors.New("callback called runtime.Goexit")
 
-// ackLate ends a message whose callback succeeded after its time, so that it is not delivered again.
+// ackLate ends a message after its callback succeeded too late, so that it is not delivered again.
 func (q *DelayQueue) ackLate(id string) {
 	queue, err := q.queue()
 	if err == nil {

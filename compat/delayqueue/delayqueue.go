@@ -38,7 +38,7 @@ type DelayQueue struct {
 	running  *consumer     // nil unless consuming
 }
 
-// settings are what StartConsume and the sends go by.
+// settings are the options of StartConsume and of the sends.
 type settings struct {
 	callback            CallbackFunc
 	maxConsumeDuration  time.Duration
@@ -157,7 +157,7 @@ func (q *DelayQueue) open() (*later.Client, *redisstore.Store, error) {
 	return client, s, nil
 }
 
-// change changes the settings. Those of consuming take effect at the next StartConsume.
+// change changes the settings. Settings of consumers take effect at the next StartConsume.
 func (q *DelayQueue) change(set func(*settings)) *DelayQueue {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -192,9 +192,9 @@ func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 func (q *DelayQueue) WithScriptPreload(flag bool) *DelayQueue { return q }
 
 // WithMaxConsumeDuration limits one run of the callback, and how long the messages of a process that died are held. A
-// message whose callback takes longer is delivered again at once, and a retry is used; the callback is not stopped, and
-// if it returns true after all, the message is done. The default, also for zero and below, is 5 seconds; the limit is
-// 24 hours.
+// message with a callback that takes longer is delivered again at once, and a retry is used; the callback is not
+// stopped, and if it returns true after all, the message is done. The default, also for zero and below, is 5 seconds;
+// the limit is 24 hours.
 //
 // The time begins when the callback is called. Messages that wait for a free consumer are kept.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
@@ -231,12 +231,12 @@ func (q *DelayQueue) WithDefaultRetryCount(count uint) *DelayQueue {
 }
 
 // WithNackRedeliveryDelay sets how long a message waits after its callback returned false. The default is the fetch
-// interval. A message whose callback exceeded WithMaxConsumeDuration does not wait.
+// interval. A message does not wait if its callback exceeded WithMaxConsumeDuration.
 func (q *DelayQueue) WithNackRedeliveryDelay(d time.Duration) *DelayQueue {
 	return q.change(func(s *settings) { s.nackRedeliveryDelay = d })
 }
 
-// GetPendingCount returns the number of messages that are not yet due, including those that wait for a retry.
+// GetPendingCount returns the number of messages that are not yet due, including messages that wait for a retry.
 func (q *DelayQueue) GetPendingCount() (int64, error) {
 	return q.count(func(s later.Stats) int64 { return s.Scheduled })
 }

@@ -9,14 +9,15 @@
 //
 //	later migrate from-delayqueue redis://localhost:6379/0 --queue NAME
 //
-// Where Later is safer, its behaviour holds. No message is deleted without having been handled: what is out of retries
-// or past its TTL is kept as a dead letter, and there is no TTL unless a message asks for one. No message is early.
-// Consumers learn of messages at once, so WithFetchInterval and WithScriptPreload have no or another meaning. A server
-// that may evict keys, or is older than Redis 7.0, is refused. docs/migrating.md lists all differences.
+// Where Later is safer, its behaviour holds. No message is deleted without having been handled: a message that is out
+// of retries or past its TTL is kept as a dead letter, and there is no TTL unless a message asks for one. No message is
+// early. Consumers learn of messages at once, so WithFetchInterval and WithScriptPreload have no or another meaning. A
+// server that may evict keys, or is older than Redis 7.0, is refused. docs/migrating.md lists all differences.
 //
-// Methods have no context, as in the original. A send blocks for up to ten seconds while Redis cannot be reached. What
-// the original refuses by a panic, such as an empty name or a missing callback, is refused by the same panic. Other
-// arguments that are not allowed, such as a name that is longer than store.MaxQueueName, are an error of every call.
+// Methods have no context, as in the original. A send blocks for up to ten seconds while Redis cannot be reached.
+// Arguments that the original refuses by a panic, such as an empty name or a missing callback, are refused by the same
+// panic. Other arguments that are not allowed, such as a name that is longer than store.MaxQueueName, are an error of
+// every call.
 //
 // The package imports later, redisstore and go-redis. Start reading at DelayQueue.
 package delayqueue

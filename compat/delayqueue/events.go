@@ -27,7 +27,7 @@ const (
 	FinalFailedEvent
 )
 
-// Event reports what happened to messages of a queue.
+// Event reports a change of messages of a queue.
 type Event struct {
 	// Code is the kind of the event, such as NewMessageEvent.
 	Code int

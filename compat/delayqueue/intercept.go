@@ -22,7 +22,7 @@ const (
 type InterceptResult struct {
 	// Intercepted reports whether the message was removed before it was ever delivered.
 	Intercepted bool
-	// State is StatePending or StateReady, the state from which it was removed, or StateUnknown.
+	// State is StatePending or StateReady, the state that it was removed from, or StateUnknown.
 	State string
 }
 

@@ -22,7 +22,7 @@ func (q *DelayQueue) withStandardLogger(logger *log.Logger) {
 	q.WithLogger(logger)
 }
 
-// slogTo returns a logger that writes what is at least informative to a Logger, each record in one line.
+// slogTo returns a logger that writes records of level info and above to a Logger, each in one line.
 func slogTo(logger Logger) *slog.Logger {
 	text := slog.NewTextHandler(lineWriter{logger}, &slog.HandlerOptions{
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {

@@ -39,7 +39,7 @@ func (m *Monitor) WithLogger(logger *log.Logger) *Monitor {
 	return m
 }
 
-// GetPendingCount returns the number of messages that are not yet due, including those that wait for a retry.
+// GetPendingCount returns the number of messages that are not yet due, including messages that wait for a retry.
 func (m *Monitor) GetPendingCount() (int64, error) { return m.inner.GetPendingCount() }
 
 // GetReadyCount returns the number of messages that are due and held by no consumer.
@@ -49,7 +49,7 @@ func (m *Monitor) GetReadyCount() (int64, error) { return m.inner.GetReadyCount(
 func (m *Monitor) GetProcessingCount() (int64, error) { return m.inner.GetProcessingCount() }
 
 // ListenEvent has listener called for the events of all processes that have called EnableReport, from its return until
-// the returned function is called. Events are best-effort: those of an outage, and those that a listener is too slow
+// the returned function is called. Events are best-effort: events of an outage, and events that a listener is too slow
 // for, are lost.
 func (m *Monitor) ListenEvent(listener EventListener) (func(), error) {
 	ctx, cancel := context.WithTimeout(context.Background(), subscribeTimeout)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// NilErr is what a RedisCli returns for a reply that is nil.
+// NilErr is the error that a RedisCli returns for a reply that is nil.
 //
 //lint:ignore ST1012 the name is the original's
 var NilErr = errors.New("nil")
@@ -32,7 +32,7 @@ type RedisCli interface {
 
 	// Publish publishes a message on a channel.
 	Publish(channel string, payload string) error
-	// Subscribe returns a channel on which the messages of a channel of Redis arrive, and a function that ends it.
+	// Subscribe returns a channel that receives the messages of a channel of Redis, and a function that ends it.
 	Subscribe(channel string) (payloads <-chan string, close func(), err error)
 
 	// ScriptLoad loads a script and returns its SHA-1.

@@ -26,13 +26,14 @@ type MessageInfo struct {
 	id string
 }
 
-// ID returns the message's id, by which Later and its command know it too.
+// ID returns the message's id, which Later and its command use too.
 func (msg *MessageInfo) ID() string { return msg.id }
 
 // SendScheduleMsgV2 sends a message that is delivered at t, by the clock of the Redis server. A time in the past means
 // at once.
 //
-// The errors are those of later.Queue.Send. After a later.ErrUnavailable the message may or may not have been sent.
+// The errors are the same as of later.Queue.Send. After a later.ErrUnavailable the message may or may not have been
+// sent.
 func (q *DelayQueue) SendScheduleMsgV2(payload string, t time.Time, opts ...interface{}) (*MessageInfo, error) {
 	when := later.In(0)
 	if t.After(time.UnixMilli(0)) {

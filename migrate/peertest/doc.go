@@ -1,5 +1,5 @@
 // Package peertest migrates from real queues of asynq, which the main module does not depend on, and makes the fixture
-// with which package migrate is tested:
+// for the tests of package migrate:
 //
 //	cd migrate/peertest && go test -run Fixture -update
 package peertest
