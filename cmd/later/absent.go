@@ -9,7 +9,7 @@ import (
 	"github.com/laterq/later/internal/nearest"
 )
 
-// didYouMeanName is the end of a text about a name that the store does not have: the most similar of those that it has.
+// didYouMeanName is the end of a text about a name that the store does not have: the most similar of its names.
 func didYouMeanName(name string, names []string) string {
 	if similar, ok := nearest.Word(name, names); ok {
 		return "; did you mean " + similar + "?"
@@ -17,8 +17,8 @@ func didYouMeanName(name string, names []string) string {
 	return ""
 }
 
-// noteNewQueue notes that a command created a queue, whose name may be mistyped. With onlySimilar it does so only if
-// another queue has a similar name.
+// noteNewQueue notes that a command created a queue, because its name may be mistyped. With onlySimilar it does so only
+// if another queue has a similar name.
 func (m *Main) noteNewQueue(ctx context.Context, c *later.Client, name string, onlySimilar bool) {
 	names, err := c.Queues(ctx)
 	if err != nil {

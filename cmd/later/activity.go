@@ -53,7 +53,7 @@ func (m *Main) printActivity(ctx context.Context, c *later.Client, names []strin
 			continue
 		case err != nil:
 			return err
-		case !a.Exists: // deleted meanwhile
+		case !a.Exists: // deleted in between
 			continue
 		}
 		if m.json {

@@ -138,8 +138,8 @@ func interruption(err error) (stopped, unavailable bool) {
 }
 
 // endTransfer ends a copy, an export or an import: it closes the client and reports all errors except the one that
-// decides the exit code, which it returns. That is the first of those that are joined in err. printed is an error of
-// printing the result.
+// decides the exit code, which it returns. That is the first of the errors that are joined in err. printed is an error
+// of printing the result.
 func (m *Main) endTransfer(client *later.Client, printed, err error) error {
 	errs := []error{printed, client.Close()}
 	for _, part := range slices.Backward(joinedIn(err)) {

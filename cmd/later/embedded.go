@@ -82,7 +82,7 @@ func fileURL(dir string) string {
 	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
-// unshared returns the URL of an embedded store with which it is not shared.
+// unshared returns the URL that opens an embedded store without sharing it.
 func unshared(url string) string {
 	if strings.Contains(url, "?") {
 		return url + "&share=no"
@@ -116,8 +116,8 @@ func isNew(url string) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && len(names) == 0
 }
 
-// storeURLOf returns the URL of the store that text names: a URL, or a directory whose path begins with a slash, a dot,
-// a tilde or, on Windows, a drive.
+// storeURLOf returns the URL of the store that text names: a URL, or a directory with a path that begins with a slash,
+// a dot, a tilde or, on Windows, a drive.
 func (m *Main) storeURLOf(text string) (string, error) {
 	first, _, _ := strings.Cut(text, "/")
 	switch {
@@ -203,7 +203,7 @@ func holderWaitEnds(since, now time.Time) time.Time {
 	return until
 }
 
-// inUseError names the process that has a store open, and says what to do.
+// inUseError names the process that has a store open, and the remedy.
 type inUseError struct{ held *diskstore.HeldError }
 
 func (e *inUseError) Error() string {

@@ -17,7 +17,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// eventFilter selects the events to show. What is missing is always shown.
+// eventFilter selects the events to show. Missing events are always shown.
 type eventFilter struct {
 	kinds []string
 	id    string

@@ -12,7 +12,7 @@ import (
 	"github.com/laterq/later/store"
 )
 
-// destinationKinds is what --to can be.
+// destinationKinds are the values of --to.
 const destinationKinds = "queue:NAME, topic:NAME, list:KEY, stream:KEY or channel:NAME"
 
 // forwardOptions are the flags of later forward.
@@ -95,7 +95,7 @@ func (m *Main) forward(ctx context.Context, queue string, o forwardOptions) erro
 	return m.restartable(func() (bool, error) { return m.forwardOnce(ctx, queue, to, o) })
 }
 
-// checkForward returns the destination. It rejects what can be rejected without connecting to a store.
+// checkForward returns the destination. It rejects values that are wrong for any store, without connecting to one.
 func (m *Main) checkForward(queue string, o forwardOptions) (later.Destination, error) {
 	if err := store.CheckQueue(queue); err != nil {
 		return later.Destination{}, err
@@ -158,7 +158,7 @@ func checkHere(queue string, target store.Target, url string) error {
 	return nil
 }
 
-// checkAt rejects what --at cannot be. url is that of the queue's store.
+// checkAt rejects wrong values of --at. url is the URL of the queue's store.
 func (m *Main) checkAt(target store.Target, o forwardOptions, url string) error {
 	if o.exactlyOnce {
 		return store.Invalid("--exactly-once and --at are both given: in another store messages arrive at least once; " +

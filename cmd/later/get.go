@@ -44,7 +44,7 @@ earlier one. State and lease are of that one, and everything else is of the mess
 				return m.printJSON(info)
 			}
 			why, err := q.Explain(ctx, args[1])
-			if err != nil && !errors.Is(err, later.ErrNotFound) { // it may have been acked meanwhile
+			if err != nil && !errors.Is(err, later.ErrNotFound) { // it may have been acked in between
 				return err
 			}
 			return m.print("%s", describe(args[0], info, why))

@@ -18,7 +18,7 @@ type groupFlag struct {
 	cmd  *cobra.Command
 }
 
-// add defines the flag. what completes "all messages of this group".
+// add defines the flag. The text what completes "all messages of this group".
 func (g *groupFlag) add(cmd *cobra.Command, usage string) {
 	g.cmd = cmd
 	cmd.Flags().StringVar(&g.name, "group", "", usage)
@@ -35,7 +35,7 @@ func (g *groupFlag) given() (bool, error) {
 	return true, nil
 }
 
-// instead reports whether the command is for a group. Otherwise it is for ids, of which there must be some.
+// instead reports whether the command is for a group. Otherwise it is for ids, and there must be some.
 func (g *groupFlag) instead(ids []string) (bool, error) {
 	given, err := g.given()
 	switch {

@@ -111,8 +111,8 @@ func (m *Main) printImported(queues []migrate.QueueImport) error {
 	return m.flush(t)
 }
 
-// readerUntil returns a reader of r whose reads fail with the cause of ctx when ctx ends; a read of a terminal or a
-// pipe cannot be stopped otherwise. Call release when done. The reading goroutine may outlive it.
+// readerUntil returns a reader of r that fails with the cause of ctx when ctx ends; a read of a terminal or a pipe
+// cannot be stopped otherwise. Call release when done. The reading goroutine may outlive it.
 func readerUntil(ctx context.Context, r io.Reader) (_ io.Reader, release func()) {
 	pr, pw := io.Pipe()
 	go func() {

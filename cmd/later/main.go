@@ -4,7 +4,7 @@
 // Each command has its own file. The other files: main.go and root.go are the program, store.go selects and opens the
 // store, embedded.go handles the embedded store, output.go and table.go print, value.go parses times and durations,
 // signals.go handles signals, with a file for each system that differs, and log.go formats a worker's log. The program
-// imports the public API, the engine contract, and the engine whose URLs the API does not register by itself.
+// imports the public API, the engine contract, and the engine with URLs that the API does not register by itself.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 
 func main() {
 	reportClosedOutput()
-	logging.Disable() // go-redis would log what our errors already report
+	logging.Disable() // go-redis would log errors that we already report
 	m := &Main{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ()}
 	os.Exit(m.Run(context.Background(), os.Args[1:]))
 }

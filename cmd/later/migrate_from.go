@@ -37,7 +37,7 @@ type fromFunc func(
 	ctx context.Context, to *later.Client, rdb redis.UniversalClient, cfg migrate.FromConfig,
 ) (migrate.FromResult, error)
 
-// migrateFrom migrates from the Redis at url, and prints what was done.
+// migrateFrom migrates from the Redis at url, and prints the result.
 func (m *Main) migrateFrom(ctx context.Context, url string, f fromFlags, from fromFunc) error {
 	if f.dryRun && f.deleteSource {
 		return store.Invalid("--dry-run and --delete-source are both given: use one of them")

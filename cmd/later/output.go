@@ -21,7 +21,7 @@ import (
 // errOutputClosed means that standard output was closed by its reader, as by `| head`. The command ends quietly.
 var errOutputClosed = errors.New("output is closed")
 
-// output is a stream to which several goroutines write whole lines.
+// output is a stream for whole lines from several goroutines.
 type output struct {
 	mu sync.Mutex
 	to io.Writer

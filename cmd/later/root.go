@@ -38,7 +38,7 @@ The first message creates its queue. A message is scheduled until it falls due, 
 holds it. An ack removes it. After its last failed attempt it is dead, and stays dead until it is replayed, cancelled
 or purged. A message in any of these states, including dead, is live: its id is taken.`
 
-// The groups in which the overview lists the commands.
+// The groups of commands in the overview.
 const (
 	groupMessages = "messages"
 	groupLook     = "look"
@@ -118,7 +118,7 @@ func similarFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, didYouMean(named, "--", unknown.GetSpecifiedName()))
 }
 
-// didYouMean suggests the commands of cmd that are similar to what was typed, each with the prefix.
+// didYouMean suggests the commands of cmd that are similar to the typed word, each with the prefix.
 func didYouMean(cmd *cobra.Command, prefix, typed string) string {
 	cmd.SuggestionsMinimumDistance = 2
 	similar := cmd.SuggestionsFor(typed)

@@ -35,8 +35,8 @@ The policies for runs that no worker was there for, and for a run that is due wh
 	return cmd
 }
 
-// withSchedules opens the store for a command whose first argument names a schedule, if there is one. It adds the names
-// of those that exist to the error for one that does not.
+// withSchedules opens the store for a command with the name of a schedule as its first argument, if it has arguments.
+// To the error for a schedule that does not exist it adds the names of existing ones.
 func (m *Main) withSchedules(
 	f func(ctx context.Context, s *later.Schedules, args []string) error,
 ) func(*cobra.Command, []string) error {

@@ -51,7 +51,7 @@ func (m *Main) readScheduleFile(name string) (file scheduleFile, err error) {
 	return file, nil
 }
 
-// parseScheduleFile parses YAML, of which JSON is a part.
+// parseScheduleFile parses YAML, which includes JSON.
 func parseScheduleFile(text []byte) (file scheduleFile, err error) {
 	object, err := yamlToJSON(bytes.TrimPrefix(text, []byte("\ufeff"))) // some editors begin files with that
 	if err != nil {
@@ -124,7 +124,7 @@ func checkAliases(file *ast.File) error {
 	return nil
 }
 
-// printChanges prints what an apply did, or would do.
+// printChanges prints the changes that an apply made, or would make.
 func (m *Main) printChanges(changes []later.ScheduleChange, dry bool) error {
 	signs := map[later.PutResult]string{
 		later.PutCreated: "+", later.PutChanged: "~", later.PutDeleted: "-",

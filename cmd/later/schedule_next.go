@@ -139,7 +139,7 @@ func (m *Main) printRule(cmd *cobra.Command, f *nextFlags) error {
 	return m.printRuns(runs, spec.Jitter > 0)
 }
 
-// printRuns prints runs, each in the zone of its rule. The runs of schedules have names, those of a rule have none.
+// printRuns prints runs, each in the zone of its rule. The runs of schedules have names, the runs of a rule have none.
 func (m *Main) printRuns(runs []later.Run, jitter bool) error {
 	if len(runs) == 0 {
 		return nil

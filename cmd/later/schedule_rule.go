@@ -11,7 +11,7 @@ import (
 
 // ruleFlags are the flags that describe a recurrence rule.
 type ruleFlags struct {
-	recurrence.Spec // but for what follows
+	recurrence.Spec // other than the fields below
 	times           []string
 	start, end      string
 	gap, overlap    string

@@ -86,7 +86,7 @@ func (o *searchOptions) add(cmd *cobra.Command) {
 	flags.IntVar(&o.look, "look", 100_000, "look at up to `N` messages; 0 for all")
 }
 
-// filter returns what the flags select. It has no state if that is all states.
+// filter returns the filter that the flags select. It has no state if they select all states.
 func (o *searchOptions) filter() (f later.Filter, err error) {
 	f = o.contents
 	f.State, f.From, f.To = later.State(o.state), o.inRange.from, o.inRange.to
@@ -131,7 +131,7 @@ func (m *Main) search(ctx context.Context, q *later.Queue, f later.Filter, o *se
 	return err
 }
 
-// search reads messages, and counts those that it looked at.
+// search reads messages, and counts the messages that it looked at.
 type search struct {
 	queue    *later.Queue
 	filter   later.Filter

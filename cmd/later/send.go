@@ -199,7 +199,7 @@ func parseHeaders(set []string) (map[string]string, error) {
 	return headers, nil
 }
 
-// mode returns what --on-duplicate and its flags say.
+// mode returns the mode that --on-duplicate and its flags select.
 func (o *sendOptions) mode() (mode later.DuplicateMode, err error) {
 	waits := o.set.Changed("wait") || o.set.Changed("max-wait")
 	switch {

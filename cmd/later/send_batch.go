@@ -131,8 +131,8 @@ func (b *batchSend) next(ctx context.Context, chunks <-chan [][]byte) (more bool
 }
 
 // readLines returns a channel with the lines that r has at a time, and a channel that receives the final error, if any.
-// Its goroutine ends with the input, or at the first line after ctx ends. Nobody waits for it, because a read of a
-// terminal or pipe cannot be stopped.
+// Its goroutine ends with the input, or at the first line after ctx ends. The caller does not wait for the goroutine,
+// because a read of a terminal or pipe cannot be stopped.
 func readLines(ctx context.Context, r io.Reader) (<-chan [][]byte, <-chan error) {
 	chunks, failed := make(chan [][]byte, 8), make(chan error, 1)
 	go func() {
@@ -159,7 +159,7 @@ func readLines(ctx context.Context, r io.Reader) (<-chan [][]byte, <-chan error)
 	return chunks, failed
 }
 
-// readChunk reads a line, and those that follow it without blocking.
+// readChunk reads a line, and further lines as far as that does not block.
 func readChunk(r *bufio.Reader) (lines [][]byte, err error) {
 	for len(lines) < store.MaxBatch {
 		line, err := readLine(r)

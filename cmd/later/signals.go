@@ -51,7 +51,7 @@ func (r *stopRequests) end() {
 	if r.terminated.IsZero() {
 		return
 	}
-	ignored := make(chan os.Signal, 1) // nobody receives from it
+	ignored := make(chan os.Signal, 1) // without a receiver
 	signal.Notify(ignored, syscall.SIGTERM)
 	time.AfterFunc(copyWithin-time.Since(r.terminated), func() { signal.Stop(ignored) })
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// signalActions maps the signals other than stopSignals to what later work and later forward do on them.
+// signalActions maps the signals other than stopSignals to actions of later work and later forward.
 var signalActions = map[os.Signal]signalAction{
 	syscall.SIGTSTP: actionPause, syscall.SIGCONT: actionResume, syscall.SIGUSR2: actionRestart,
 }

@@ -21,7 +21,7 @@ func ownGroup(cmd *exec.Cmd) {
 // endGroup kills the group, because Windows has no request to end that every program understands.
 func endGroup(leader int) { killGroup(leader) }
 
-// killGroup kills a process and its descendants whose parent processes still exist.
+// killGroup kills a process and its descendants, as far as their parent processes still exist.
 func killGroup(leader int) {
 	exec.Command("taskkill", "/t", "/f", "/pid", strconv.Itoa(leader)).Run() // fails if the process has ended
 }

@@ -64,7 +64,7 @@ screen; otherwise it prints a block each time.`,
 	return cmd
 }
 
-// queueStats is the counts of a queue, and with --watch those before.
+// queueStats has the counts of a queue, and with --watch the previous ones.
 type queueStats struct {
 	name string
 	later.Stats
@@ -72,7 +72,7 @@ type queueStats struct {
 }
 
 // readStats reads the counts of the named queues, or of all queues. It leaves out queues that no longer exist. damaged
-// has the errors of queues whose counts cannot be read.
+// has the errors of queues with unreadable counts.
 func readStats(ctx context.Context, c *later.Client, names []string) (all []queueStats, damaged []error, err error) {
 	if len(names) == 0 {
 		if names, err = c.Queues(ctx); err != nil {

@@ -249,7 +249,7 @@ func (m *Main) queueNames(all bool) cobra.CompletionFunc {
 	}
 }
 
-// complete completes an argument with names that a store has. It leaves out those that are among the arguments.
+// complete completes an argument with names that a store has. It leaves out names that are among the arguments.
 func (m *Main) complete(
 	ctx context.Context, list func(*later.Client, context.Context) ([]string, error), args []string, typed string,
 ) ([]string, cobra.ShellCompDirective) {

@@ -43,8 +43,8 @@ func (s *systemd) reloading(doing string) {
 	s.tell(daemon.SdNotifyReloading, strings.TrimSpace(daemon.SdNotifyMonotonicUsec()), status(doing))
 }
 
-// reloaded ends a reload in this program: with what it does now, or with what failed, such as "cannot restart", and
-// why.
+// reloaded ends a reload in this program: with its present work, or with the failure, such as "cannot restart", and the
+// cause.
 func (s *systemd) reloaded(now, failed string, err error) {
 	if err != nil {
 		now = failed + ": " + preview(err.Error(), 200)

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// table is text in columns. Columns whose heading begins with > are aligned right.
+// table is text in columns. Columns with a heading that begins with > are aligned right.
 type table struct {
 	headings []string
 	rows     [][]string

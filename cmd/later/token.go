@@ -79,7 +79,7 @@ func (m *Main) newToken(o tokenOptions) error {
 		tokenEntry(result))
 }
 
-// tokenEntry returns the YAML of a token, in which texts are quoted as in JSON.
+// tokenEntry returns the YAML of a token, with texts quoted as in JSON.
 func tokenEntry(t wire.Token) string {
 	quote := func(v any) string {
 		text, err := json.Marshal(v)

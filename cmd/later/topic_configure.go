@@ -64,7 +64,7 @@ trim it about every second, and while no messages are due every minute.`,
 			cfg.HistoryCount = given.HistoryCount
 		}
 		if changes {
-			// It keeps the settings that were read, and not those that somebody else has changed since.
+			// It writes all settings as they were read, so it is refused if another program has changed one since.
 			unchanged := func(version string) bool { return version == "" || version == read }
 			if err := t.ConfigureIf(ctx, cfg, unchanged); err != nil {
 				return err

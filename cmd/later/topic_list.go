@@ -51,7 +51,7 @@ subscribed queues. With --json both print the same object for each topic, which 
 	}
 }
 
-// listTopics prints all topics. It reports those that are damaged, and prints the others.
+// listTopics prints all topics. It reports damaged topics, and prints the others.
 func (m *Main) listTopics(ctx context.Context, c *later.Client) error {
 	names, err := c.Topics(ctx)
 	if err != nil {

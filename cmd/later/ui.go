@@ -60,8 +60,8 @@ func (m *Main) ui(ctx context.Context, o serveOptions, noOpen bool) error {
 	return err
 }
 
-// pageOf returns the URL of the page of a server, without a slash at its end and without what must not be seen in a
-// list of processes. It returns an error unless there is a page. The server of a URL with parameters, which can be
+// pageOf returns the URL of the page of a server, without a slash at its end and without secrets, because lists of
+// processes show it. It returns an error unless there is a page. The server of a URL with parameters, which can be
 // about certificates that the browser has of its own, is not asked.
 func pageOf(ctx context.Context, server string) (string, error) {
 	u, err := url.Parse(server)
@@ -110,7 +110,7 @@ func (m *Main) showPage(url string, noOpen bool) {
 	}
 }
 
-// browserCommand returns the command that opens a URL: the one in BROWSER, whose %s stands for the URL, or else the
+// browserCommand returns the command that opens a URL: the one in BROWSER, where %s stands for the URL, or else the
 // system's.
 func browserCommand(goos, browser, url string) []string {
 	if command := strings.Fields(browser); len(command) > 0 {

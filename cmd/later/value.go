@@ -100,7 +100,7 @@ func (v *onceValue) Set(text string) error {
 	return v.Value.Set(text)
 }
 
-// onlyOnce has the flags of a command and of those below it be given once, unless they are lists.
+// onlyOnce refuses a flag of a command, or of a command below it, that is given twice, unless it is a list.
 func onlyOnce(cmd *cobra.Command) {
 	once := func(f *pflag.Flag) {
 		switch f.Value.(type) {

@@ -130,7 +130,7 @@ type worker struct {
 	later    *later.Worker
 	signals  *workSignals
 	systemd  *systemd
-	working  string                  // what it does, for people
+	working  string                  // its work, for people
 	stop     context.CancelCauseFunc // starts the drain
 }
 

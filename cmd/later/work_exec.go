@@ -152,7 +152,7 @@ func (c *commands) killAll() {
 const headerVariable = "LATER_HEADER_"
 
 // isWorkers reports whether a command does not inherit a variable, because it was set by an enclosing later work or has
-// the secret by which the worker reaches its store. A command has the rights of its own configuration, not the worker's.
+// the worker's secret for its store. A command has the rights of its own configuration, not the worker's.
 func isWorkers(entry string) bool {
 	switch name, value, _ := strings.Cut(entry, "="); name {
 	case "LATER_ID", "LATER_QUEUE", "LATER_ATTEMPT", "LATER_MAX_ATTEMPTS", "LATER_DUE", "LATER_TOKEN":

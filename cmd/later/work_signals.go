@@ -15,7 +15,7 @@ import (
 	"github.com/laterq/later"
 )
 
-// signalAction is what later work and later forward do on a signal.
+// signalAction is the action of later work and later forward on a signal.
 type signalAction uint8
 
 const (
@@ -67,7 +67,7 @@ func (s *workSignals) stop() (restart bool) {
 	return s.restart
 }
 
-// actionOf returns what to do on a signal. Systemd sends SIGHUP to reload a service.
+// actionOf returns the action on a signal. Systemd sends SIGHUP to reload a service.
 func (s *workSignals) actionOf(received syscall.Signal) signalAction {
 	if received == syscall.SIGHUP && s.worker.systemd.active {
 		return actionRestart

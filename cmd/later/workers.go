@@ -154,7 +154,7 @@ func queuesOfWorker(w later.WorkerInfo, limit int) string {
 	return text
 }
 
-// describeWorker formats a worker as one line per field, followed by what its handlers hold.
+// describeWorker formats a worker as one line per field, followed by the messages that its handlers hold.
 func describeWorker(w later.WorkerInfo) string {
 	var b strings.Builder
 	field := func(name, format string, args ...any) {

@@ -25,7 +25,7 @@ type controlOptions struct {
 	wait       time.Duration
 }
 
-// controlTexts describe the commands: what they do, and what was done.
+// controlTexts describe the commands: their effect, and the word for it afterwards.
 var controlTexts = map[later.WorkerCommand]struct{ short, long, done string }{
 	later.CommandDrain: {"End workers when their handlers have finished",
 		`Drain lets workers claim no more, lets handlers finish for as long as their programs allow, gives back the
@@ -195,7 +195,8 @@ func (k *controller) print(w later.WorkerInfo, done bool) error {
 		text, preview(w.Name, later.MaxWorkerName))
 }
 
-// await prints workers when they have obeyed. It returns an ErrUnavailable that names those that have not in time.
+// await prints workers when they have obeyed. It returns an ErrUnavailable that names the workers that have not in
+// time.
 func (k *controller) await(ctx context.Context, told []later.WorkerInfo) error {
 	limit := time.NewTimer(k.wait)
 	defer limit.Stop()
@@ -228,7 +229,7 @@ func (k *controller) await(ctx context.Context, told []later.WorkerInfo) error {
 	}
 }
 
-// obeyed reports whether a worker has done what it was told.
+// obeyed reports whether a worker has obeyed its command.
 func (k *controller) obeyed(w later.WorkerInfo, now []later.WorkerInfo) bool {
 	i := slices.IndexFunc(now, func(n later.WorkerInfo) bool { return n.ID == w.ID })
 	gone := i < 0
