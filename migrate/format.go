@@ -150,9 +150,9 @@ func (l *lineReader) next() ([]byte, error) {
 }
 
 var (
-	errEmpty    = store.Invalid("input is empty: give what later export wrote")
+	errEmpty    = store.Invalid("input is empty: give the output of later export")
 	errNoHeader = store.Invalid(
-		`line 1 is not the header of an export, {"later_export":%d,…}: give what later export wrote`, version)
+		`line 1 is not the header of an export, {"later_export":%d,…}: give the output of later export`, version)
 )
 
 // CheckHeader returns an error, an ErrInvalid, if r does not begin as an export does. It reads nothing from r: programs

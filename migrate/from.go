@@ -276,7 +276,7 @@ func (r *fromRun) migrate(ctx context.Context, s *fromSource) error {
 	}
 	had, has := q.Total(), FromQueue{States: after}.Total()
 	if has != had-q.Deleted {
-		r.errs = append(r.errs, inUse("queue %q had %d messages, of which %d were removed, and now has %d: stop the "+
+		r.errs = append(r.errs, inUse("queue %q had %d messages, %d were removed, and now has %d: stop the "+
 			"programs that send to it and consume it, and migrate again", s.name, had, q.Deleted, has))
 	}
 	return nil

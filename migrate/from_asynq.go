@@ -192,7 +192,7 @@ func (q *asynqQueue) inUse(ctx context.Context) error {
 	}
 	if active > 0 {
 		return inUse("queue %q has %d active tasks: wait until its servers have finished them, or have a server recover "+
-			"those of a server that died, and migrate again", q.name, active)
+			"the tasks of a server that died, and migrate again", q.name, active)
 	}
 	waiting, err := q.aggregating(ctx)
 	if err == nil && waiting > 0 {

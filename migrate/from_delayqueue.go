@@ -147,7 +147,7 @@ func (d *delayqueue) source(queue string) fromSource {
 		inUse: func(ctx context.Context) error {
 			n, err := unack.count(ctx)
 			if err == nil && n > 0 {
-				err = inUse("%d messages of %q are in progress: stop its consumers, and let one finish what others left, "+
+				err = inUse("%d messages of %q are in progress: stop its consumers, and let one finish the rest, "+
 					"and migrate again", n, d.keys)
 			}
 			return err

@@ -136,7 +136,7 @@ func removeEntries(
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		err = fmt.Errorf("source: remove what was copied: %w: %w", store.ErrUnavailable, err)
+		err = fmt.Errorf("source: remove the copied messages: %w: %w", store.ErrUnavailable, err)
 	}
 	return removed(commands), err
 }

@@ -85,11 +85,11 @@ func FromZSet(
 
 func (cfg ZSetConfig) check() error {
 	if cfg.Unit != 0 && cfg.Unit != time.Second && cfg.Unit != time.Millisecond {
-		return store.Invalid("unit of scores is %v: give a second or a millisecond, or leave it out", cfg.Unit)
+		return store.Invalid("unit of scores is %v: must be a second or a millisecond, or omitted", cfg.Unit)
 	}
 	field, isField := strings.CutPrefix(cfg.IDFrom, "json:")
 	if cfg.IDFrom != "" && cfg.IDFrom != "hash" && cfg.IDFrom != "member" && (!isField || field == "") {
-		return store.Invalid("ids are from %q: give hash, member or json:FIELD", cfg.IDFrom)
+		return store.Invalid("ids are from %q: must be hash, member or json:FIELD", cfg.IDFrom)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func Import(ctx context.Context, client *later.Client, r io.Reader, cfg ImportCo
 	i := &importer{store: client.Store(), lines: newLineReader(r), cfg: cfg, queues: map[string]int{}}
 	i.result.NextLine = 1
 	if cfg.FromLine < 0 {
-		return i.result, store.Invalid("line to import from is %d: give 1 or more", cfg.FromLine)
+		return i.result, store.Invalid("line to import from is %d: must be 1 or more", cfg.FromLine)
 	}
 	i.result.NextLine = max(1, cfg.FromLine)
 	h, err := i.lines.readHeader()
@@ -173,7 +173,7 @@ func (i *importer) frame(kind lineKind, line []byte) error {
 			return err
 		}
 		if i.began == 0 {
-			return store.Invalid("end of an export without its header: give what later export wrote")
+			return store.Invalid("end of an export without its header: give the output of later export")
 		}
 		if e.Messages != i.messages {
 			i.lack("line %d says that the export has %d messages, and there are %d", i.lines.number, e.Messages, i.messages)

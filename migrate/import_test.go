@@ -255,7 +255,7 @@ func TestExportsOneAfterTheOtherAreOneImport(t *testing.T) {
 
 func TestImportBeginsAtALineOfTheInput(t *testing.T) {
 	whole := exported(t, twoQueues(t))
-	for from, want := range map[int64]string{-1: "give 1 or more", 35: "the input has 33 lines"} {
+	for from, want := range map[int64]string{-1: "must be 1 or more", 35: "the input has 33 lines"} {
 		_, err := Import(t.Context(), newMem(t), bytes.NewReader(whole), ImportConfig{FromLine: from})
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("from line %d: %v", from, err)

@@ -72,7 +72,7 @@ func (r *Rule) bound(spec *Spec) error {
 	case spec.Jitter < 0 || spec.Jitter > maxJitter:
 		return store.Invalid("jitter: %v is not between 0 and %v", spec.Jitter, maxJitter)
 	case spec.MaxRuns < 0:
-		return store.Invalid("max_runs: %d is below 0: give the number of runs, or 0 for no limit", spec.MaxRuns)
+		return store.Invalid("max_runs: %d is below 0: must be the number of runs, or 0 for no limit", spec.MaxRuns)
 	}
 	if err := oneOf("gap", spec.Gap, GapShift, GapSkip); err != nil {
 		return err
